@@ -1,0 +1,83 @@
+//! What a rank is doing: the description of one communication call, compared between ranks and printed in errors.
+
+use super::{Dtype, Reduce};
+use std::fmt;
+use std::panic::Location;
+
+/// The communication calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Barrier,
+    AllReduce,
+    Reduce,
+    Broadcast,
+    AllGather,
+    ReduceScatter,
+    Scatter,
+    Gather,
+    AllToAll,
+    Split,
+    Send,
+    Recv,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Barrier => "barrier",
+            Kind::AllReduce => "all_reduce",
+            Kind::Reduce => "reduce",
+            Kind::Broadcast => "broadcast",
+            Kind::AllGather => "all_gather",
+            Kind::ReduceScatter => "reduce_scatter",
+            Kind::Scatter => "scatter",
+            Kind::Gather => "gather",
+            Kind::AllToAll => "all_to_all",
+            Kind::Split => "split",
+            Kind::Send => "send",
+            Kind::Recv => "recv",
+        }
+    }
+}
+
+/// One communication call of one rank.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub kind: Kind,
+    pub dtype: Dtype,
+    /// Elements that one rank contributes (all-reduce, broadcast, send: the vector; gather, scatter: one rank's part).
+    pub len: usize,
+    pub op: Option<Reduce>,
+    /// The root of a rooted collective, the other side of a send or receive.
+    pub peer: Option<usize>,
+    /// Where in the caller's source the call stands.
+    pub at: &'static Location<'static>,
+}
+
+impl Call {
+    /// Whether two ranks that meet in these calls mean the same collective.
+    pub fn matches(&self, other: &Call) -> bool {
+        (self.kind, self.dtype, self.len, self.op, self.peer)
+            == (other.kind, other.dtype, other.len, other.op, other.peer)
+    }
+}
+
+/// `all_reduce (sum, 804,096 f32, labs/lab03_ddp_gpt.rs:141)`
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} (", self.kind.name())?;
+        if let Some(op) = self.op {
+            write!(f, "{}, ", op.name())?;
+        }
+        match (self.kind, self.peer) {
+            (Kind::Send, Some(to)) => write!(f, "to {to}, ")?,
+            (Kind::Recv, Some(from)) => write!(f, "from {from}, ")?,
+            (_, Some(root)) => write!(f, "root {root}, ")?,
+            (_, None) => {}
+        }
+        if !matches!(self.kind, Kind::Barrier | Kind::Split) {
+            write!(f, "{} {}, ", crate::show::thousands(self.len as u64), self.dtype.name())?;
+        }
+        write!(f, "{}:{})", self.at.file(), self.at.line())
+    }
+}

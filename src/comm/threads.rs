@@ -1,0 +1,426 @@
+//! The in-process transport: ranks are threads, and a collective is a meeting.
+//!
+//! Each rank puts down what it brings, waits until all have come, and reads what it needs: [`Threads::meet`] is the one
+//! primitive, and every collective is one or two meetings plus a loop over ranks in rank order. All ranks share one lock
+//! ([`Job`]), under which it is always known what every rank is doing; so a meeting that can never be complete is an error
+//! at once, not a hang: because a rank has ended, because two ranks came with different calls, or because all ranks wait.
+
+use super::call::Call;
+use super::element::reduce_in_rank_order;
+use super::meter::Meter;
+use super::transport::Transport;
+use super::{Comm, CommError, Result};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What all rank threads of one run share.
+pub(crate) struct Job {
+    state: Mutex<State>,
+    /// One for each rank, so that only those are woken whose wait is over.
+    wake: Vec<Condvar>,
+}
+
+struct State {
+    ranks: Vec<Rank>,
+    /// Why the run cannot go on, once it cannot.
+    failure: Option<String>,
+    meetings: HashMap<(Group, u64), Meeting>,
+    /// Messages under way, by group, sender and receiver (numbers in the world).
+    mail: HashMap<(Group, usize, usize), VecDeque<Message>>,
+    groups: Group,
+}
+
+type Group = u64;
+
+/// What was sent, and how the sender called it.
+type Message = (Call, Vec<u8>);
+
+struct Rank {
+    doing: Doing,
+    /// The last communication call that it came to, and how many it had made before.
+    last: Option<(Call, u64)>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Doing {
+    Running,
+    Waiting,
+    Ended,
+}
+
+/// One collective of one group, from its first arrival to its last departure.
+struct Meeting {
+    brought: Vec<Option<Arc<Vec<u8>>>>,
+    calls: Vec<Option<Call>>,
+    left: usize,
+    /// The new group's number by color, when the meeting is a split.
+    split: HashMap<u64, Group>,
+}
+
+impl Job {
+    pub fn new(size: usize) -> Arc<Job> {
+        let ranks = (0..size).map(|_| Rank { doing: Doing::Running, last: None }).collect();
+        Arc::new(Job {
+            state: Mutex::new(State {
+                ranks,
+                failure: None,
+                meetings: HashMap::new(),
+                mail: HashMap::new(),
+                groups: 1,
+            }),
+            wake: (0..size).map(|_| Condvar::new()).collect(),
+        })
+    }
+
+    /// The world's handle for `rank`.
+    pub fn comm(self: &Arc<Job>, rank: usize) -> Comm {
+        Comm(Arc::new(Threads {
+            job: self.clone(),
+            group: 0,
+            members: (0..self.wake.len()).collect(),
+            rank,
+            calls: AtomicU64::new(0),
+            meter: Arc::new(Meter::default()),
+        }))
+    }
+
+    /// To be called when a rank's closure is over; `error` is why it failed, if it did.
+    /// Returns whether that error is what ended the run, rather than a consequence of an earlier one.
+    pub fn ended(&self, rank: usize, error: Option<String>) -> bool {
+        let mut state = self.lock();
+        state.ranks[rank].doing = Doing::Ended;
+        let first = error.is_some() && state.failure.is_none();
+        if let Some(error) = error {
+            state.failure.get_or_insert(format!("rank {rank} failed: {error}"));
+        }
+        drop(state);
+        self.wake.iter().for_each(Condvar::notify_all);
+        first
+    }
+
+    /// Why the run broke, if it did.
+    pub fn failure(&self) -> Option<String> {
+        self.lock().failure.clone()
+    }
+
+    /// A panic while the lock is held leaves no half-made change behind that matters: the run is failing anyway.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One rank's place in one group.
+struct Threads {
+    job: Arc<Job>,
+    group: Group,
+    /// The members' numbers in the world, in group order.
+    members: Vec<usize>,
+    rank: usize,
+    /// Collectives so far in this group: what pairs the ranks' calls.
+    calls: AtomicU64,
+    meter: Arc<Meter>,
+}
+
+impl Threads {
+    /// Brings `mine` and returns what everyone brought, in rank order, when all are there.
+    fn meet(&self, call: &Call, mine: Vec<u8>) -> Result<Vec<Arc<Vec<u8>>>> {
+        let size = self.members.len();
+        let number = self.calls.fetch_add(1, Relaxed);
+        let key = (self.group, number);
+        let mut state = self.come(call, number)?;
+
+        let meeting = state.meetings.entry(key).or_insert_with(|| Meeting::new(size));
+        if let Some(other) = meeting.calls.iter().flatten().find(|other| !other.matches(call)) {
+            let what = format!("the ranks are in different calls: {call} and {other}");
+            return Err(self.broken(&mut state, &what, DIFFERENT_CALLS));
+        }
+        meeting.brought[self.rank] = Some(Arc::new(mine));
+        meeting.calls[self.rank] = Some(call.clone());
+        if meeting.brought.iter().all(Option::is_some) {
+            for &member in &self.members {
+                state.ranks[member].doing = Doing::Running;
+                self.job.wake[member].notify_all();
+            }
+        }
+
+        let mut state = self.wait(
+            state,
+            call,
+            |state| state.meetings[&key].brought.iter().all(Option::is_some),
+            |state| {
+                let brought = &state.meetings[&key].brought;
+                (0..size).filter(|&r| brought[r].is_none()).collect()
+            },
+        )?;
+        let meeting = state.meetings.get_mut(&key).expect("a meeting stays until its last member has left");
+        let all = meeting.brought.iter().flatten().cloned().collect();
+        meeting.left += 1;
+        if meeting.left == size {
+            state.meetings.remove(&key);
+        }
+        Ok(all)
+    }
+
+    /// Enters a call: notes it for error messages, and stops here if the run has failed.
+    fn come(&self, call: &Call, number: u64) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.job.lock();
+        state.ranks[self.members[self.rank]].last = Some((call.clone(), number));
+        self.stop_if_failed(&state, call)?;
+        Ok(state)
+    }
+
+    fn stop_if_failed(&self, state: &State, call: &Call) -> Result<()> {
+        match &state.failure {
+            Some(cause) => {
+                Err(CommError::Stopped { rank: self.members[self.rank], call: call.to_string(), cause: cause.clone() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Sleeps until `ready`; an error as soon as that can no longer happen. `missing` names the members waited for.
+    fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        call: &Call,
+        ready: impl Fn(&State) -> bool,
+        missing: impl Fn(&State) -> Vec<usize>,
+    ) -> Result<MutexGuard<'a, State>> {
+        let me = self.members[self.rank];
+        while !ready(&state) {
+            self.stop_if_failed(&state, call)?;
+            let ended = missing(&state).into_iter().map(|r| self.members[r]);
+            if let Some(gone) = ended.into_iter().find(|&r| state.ranks[r].doing == Doing::Ended) {
+                let what = format!("rank {gone} ended, and never entered {call}");
+                return Err(self.broken(&mut state, &what, SAME_CALLS));
+            }
+            state.ranks[me].doing = Doing::Waiting;
+            if !state.ranks.iter().any(|r| r.doing == Doing::Running) {
+                let what = "deadlock: every rank waits for another one";
+                return Err(self.broken(&mut state, what, DEADLOCK));
+            }
+            state = self.job.wake[me].wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.ranks[me].doing = Doing::Running;
+        Ok(state)
+    }
+
+    /// Ends the run: records why, with a line for every rank, and wakes everyone.
+    fn broken(&self, state: &mut State, what: &str, help: &str) -> CommError {
+        state.ranks[self.members[self.rank]].doing = Doing::Waiting;
+        let mut text = what.to_string();
+        for (r, rank) in state.ranks.iter().enumerate() {
+            let doing = match (rank.doing, &rank.last) {
+                (Doing::Ended, None) => "ended without any communication call".to_string(),
+                (Doing::Ended, Some((call, number))) => format!("ended after {call}, its call {number}"),
+                (Doing::Waiting, Some((call, number))) => format!("waits in {call}, its call {number}"),
+                (Doing::Running, Some((call, number))) => {
+                    format!("computes, after {call}, its call {number}")
+                }
+                (_, None) => "has made no communication call yet".to_string(),
+            };
+            text += &format!("\n  rank {r}  {doing}");
+        }
+        text += &format!("\nhelp: {help}");
+        state.failure = Some(text.clone());
+        self.job.wake.iter().for_each(Condvar::notify_all);
+        CommError::Broken(text)
+    }
+
+    /// The bytes of `part` when `len` elements are dealt out to the members as evenly as possible.
+    fn part(&self, call: &Call, part: usize, len: usize) -> Range<usize> {
+        let size = self.members.len();
+        let bytes = call.dtype.size();
+        part * len / size * bytes..(part + 1) * len / size * bytes
+    }
+
+    /// Reduces one part of everyone's vector, in rank order.
+    fn reduce_part(&self, call: &Call, all: &[Arc<Vec<u8>>], part: Range<usize>, out: &mut [u8]) {
+        let parts: Vec<&[u8]> = all.iter().map(|bytes| &bytes[part.clone()]).collect();
+        let op = call.op.expect("a reducing call names its reduction");
+        reduce_in_rank_order(call.dtype, op, &parts, out);
+    }
+
+    fn others(&self) -> usize {
+        self.members.len() - 1
+    }
+}
+
+impl Meeting {
+    fn new(size: usize) -> Meeting {
+        Meeting { brought: vec![None; size], calls: vec![None; size], left: 0, split: HashMap::new() }
+    }
+}
+
+const SAME_CALLS: &str = "every rank of a group must make the same calls in the same order; \
+     did one return early, or is a call inside an `if rank == …`?";
+const DIFFERENT_CALLS: &str = "every rank of a group must make the same calls in the same order, \
+     with the same length, type, reduction and root";
+const DEADLOCK: &str =
+    "look for a receive without a matching send, or collectives that ranks enter in different orders";
+
+impl Transport for Threads {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    fn barrier(&self, call: &Call) -> Result<()> {
+        self.meter.sent(self.others(), 0);
+        self.meet(call, Vec::new()).map(drop)
+    }
+
+    fn send(&self, call: &Call, data: &[u8], to: usize) -> Result<()> {
+        let number = self.calls.load(Relaxed);
+        let mut state = self.come(call, number)?;
+        let (from, to) = (self.members[self.rank], self.members[to]);
+        state.mail.entry((self.group, from, to)).or_default().push_back((call.clone(), data.to_vec()));
+        // The receiver may be waiting for exactly this; it is no longer stuck.
+        if state.ranks[to].doing == Doing::Waiting {
+            state.ranks[to].doing = Doing::Running;
+        }
+        self.job.wake[to].notify_all();
+        if from != to {
+            self.meter.sent(1, data.len());
+        }
+        Ok(())
+    }
+
+    fn recv(&self, call: &Call, data: &mut [u8], from: usize) -> Result<()> {
+        let number = self.calls.load(Relaxed);
+        let state = self.come(call, number)?;
+        let key = (self.group, self.members[from], self.members[self.rank]);
+        let has_mail = |state: &State| state.mail.get(&key).is_some_and(|queue| !queue.is_empty());
+        let mut state = self.wait(state, call, has_mail, |_| vec![from])?;
+        let message = state.mail.get_mut(&key).and_then(VecDeque::pop_front);
+        let (sent, bytes) = message.expect("wait returns when there is mail");
+        if (sent.dtype, sent.len) != (call.dtype, call.len) {
+            let what = format!("the message does not fit: {sent} on rank {from} met {call}");
+            return Err(self.broken(&mut state, &what, "send and receive slices of the same length and type"));
+        }
+        data.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// Reduce-scatter, then all-gather: each rank adds up its part of the vector, so 2(n-1)/n of it travels.
+    fn all_reduce(&self, call: &Call, data: &mut [u8]) -> Result<()> {
+        let mine = self.part(call, self.rank, call.len);
+        self.meter.sent(2 * self.others(), data.len() - mine.len() + self.others() * mine.len());
+        let all = self.meet(call, data.to_vec())?;
+        let mut sum = vec![0; mine.len()];
+        self.reduce_part(call, &all, mine, &mut sum);
+        drop(all);
+        for (rank, sum) in self.meet(call, sum)?.iter().enumerate() {
+            data[self.part(call, rank, call.len)].copy_from_slice(sum);
+        }
+        Ok(())
+    }
+
+    fn reduce(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
+        let here = self.rank == root;
+        let all = self.meet(call, data.to_vec())?;
+        if here {
+            self.reduce_part(call, &all, 0..data.len(), data);
+        } else {
+            self.meter.sent(1, data.len());
+        }
+        Ok(())
+    }
+
+    fn broadcast(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
+        let here = self.rank == root;
+        let all = self.meet(call, if here { data.to_vec() } else { Vec::new() })?;
+        if here {
+            self.meter.sent(self.others(), self.others() * data.len());
+        } else {
+            data.copy_from_slice(&all[root]);
+        }
+        Ok(())
+    }
+
+    fn all_gather(&self, call: &Call, mine: &[u8], all: &mut [u8]) -> Result<()> {
+        self.meter.sent(self.others(), self.others() * mine.len());
+        for (rank, part) in self.meet(call, mine.to_vec())?.iter().enumerate() {
+            all[self.part(call, rank, call.len * self.members.len())].copy_from_slice(part);
+        }
+        Ok(())
+    }
+
+    fn reduce_scatter(&self, call: &Call, all: &[u8], mine: &mut [u8]) -> Result<()> {
+        self.meter.sent(self.others(), all.len() - mine.len());
+        let part = self.part(call, self.rank, call.len * self.members.len());
+        let brought = self.meet(call, all.to_vec())?;
+        self.reduce_part(call, &brought, part, mine);
+        Ok(())
+    }
+
+    fn scatter(&self, call: &Call, all: &[u8], mine: &mut [u8], root: usize) -> Result<()> {
+        if self.rank == root {
+            self.meter.sent(self.others(), all.len() - mine.len());
+        }
+        let brought = self.meet(call, all.to_vec())?;
+        mine.copy_from_slice(&brought[root][self.part(call, self.rank, call.len * self.members.len())]);
+        Ok(())
+    }
+
+    fn gather(&self, call: &Call, mine: &[u8], all: &mut [u8], root: usize) -> Result<()> {
+        let brought = self.meet(call, mine.to_vec())?;
+        if self.rank == root {
+            for (rank, part) in brought.iter().enumerate() {
+                all[self.part(call, rank, call.len * self.members.len())].copy_from_slice(part);
+            }
+        } else {
+            self.meter.sent(1, mine.len());
+        }
+        Ok(())
+    }
+
+    fn all_to_all(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()> {
+        let len = call.len * self.members.len();
+        let mine = self.part(call, self.rank, len);
+        self.meter.sent(self.others(), send.len() - mine.len());
+        for (rank, sent) in self.meet(call, send.to_vec())?.iter().enumerate() {
+            recv[self.part(call, rank, len)].copy_from_slice(&sent[mine.clone()]);
+        }
+        Ok(())
+    }
+
+    fn split(&self, call: &Call, color: u64, key: i64) -> Result<Arc<dyn Transport>> {
+        let number = self.calls.load(Relaxed);
+        let wish = bytemuck::cast::<[u64; 2], [u8; 16]>([color, key as u64]);
+        let wishes: Vec<[u64; 2]> =
+            self.meet(call, wish.to_vec())?.iter().map(|bytes| bytemuck::pod_read_unaligned(bytes)).collect();
+        let mut chosen: Vec<usize> = (0..wishes.len()).filter(|&r| wishes[r][0] == color).collect();
+        chosen.sort_by_key(|&r| (wishes[r][1] as i64, r));
+
+        // A second meeting, in which the first of each color to come opens the new group's number.
+        let mut state = self.job.lock();
+        let State { meetings, groups, .. } = &mut *state;
+        let meeting = meetings.entry((self.group, number + 1)).or_insert_with(|| Meeting::new(wishes.len()));
+        let group = *meeting.split.entry(color).or_insert_with(|| {
+            *groups += 1;
+            *groups
+        });
+        drop(state);
+        self.meet(call, Vec::new())?;
+
+        let rank = chosen.iter().position(|&r| r == self.rank).expect("this rank chose its own color");
+        Ok(Arc::new(Threads {
+            job: self.job.clone(),
+            group,
+            members: chosen.iter().map(|&r| self.members[r]).collect(),
+            rank,
+            calls: AtomicU64::new(0),
+            meter: self.meter.clone(),
+        }))
+    }
+}

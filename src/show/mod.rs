@@ -1,0 +1,32 @@
+//! show: how numbers become a screen.
+//!
+//! This room knows nobody else in the crate: plain values go in, text comes out. A lab computes
+//! first, then hands its figures here. In reading order:
+//!
+//! - `units.rs`: one number as people write it (`1,115,394`, `3.22 MB`, `3 min 12 s`)
+//! - `screen.rs`: how wide, with colour or not, and the few line forms every lab uses
+//! - `table.rs`: a small table that stays within the width
+//! - `bars.rs`: what part of a whole each piece takes
+//! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
+//!   is) and `frame.rs` (title, legend and the values at the sides)
+//! - `text.rs`: visible width and line folding, for all of the above
+//!
+//! Two promises hold everywhere: nothing moves the cursor, so a redirected run reads like the
+//! live one; and colour never says anything that the plain text does not say too.
+//! One character is taken to be one column wide; wide (East Asian) text may run over.
+
+mod axis;
+mod bars;
+mod canvas;
+mod frame;
+mod plot;
+mod screen;
+mod table;
+mod text;
+mod units;
+
+pub use bars::{bar, shares, shares_legend};
+pub use plot::{Plot, Series, Style};
+pub use screen::Screen;
+pub use table::table;
+pub use units::{bytes_binary, bytes_decimal, percent, seconds, significant, thousands};

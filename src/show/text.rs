@@ -1,0 +1,108 @@
+//! Text as the terminal sees it: colour codes take no room, and lines end at words.
+
+/// What [`fold`] does with a word that is longer than a whole line.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum LongWords {
+    /// Let it stick out: a broken address or path can no longer be copied.
+    Keep,
+    /// Cut it: in a table a neighbour's column begins there.
+    Cut,
+}
+
+/// The columns `text` takes on screen: its characters without the colour codes (`ESC [ … m`).
+pub(super) fn columns(text: &str) -> usize {
+    visible(text).filter(|&(_, seen)| seen).count()
+}
+
+/// `text` followed by spaces up to `room` columns (`format!` would count the colour codes).
+pub(super) fn pad_right(text: &str, room: usize) -> String {
+    text.to_owned() + &" ".repeat(room.saturating_sub(columns(text)))
+}
+
+/// `text` with spaces before it up to `room` columns.
+pub(super) fn pad_left(text: &str, room: usize) -> String {
+    " ".repeat(room.saturating_sub(columns(text))) + text
+}
+
+/// Breaks `text` into lines of at most `room` columns, at spaces and where it has line ends.
+/// Spaces inside a line are kept as they are. At least one line comes back.
+pub(super) fn fold(text: &str, room: usize, long: LongWords) -> Vec<String> {
+    let mut lines = Vec::new();
+    for paragraph in text.split('\n') {
+        let mut line = String::new();
+        let mut broken = false;
+        for (i, word) in paragraph.trim_end().split(' ').enumerate() {
+            if i == 0 || (broken && line.is_empty()) {
+                // Nothing before it: the spaces at which a line was broken are dropped.
+            } else if columns(&line) + 1 + columns(word) <= room {
+                line.push(' ');
+            } else {
+                lines.push(std::mem::take(&mut line).trim_end().to_owned());
+                broken = true;
+            }
+            line.push_str(word);
+            while long == LongWords::Cut && columns(&line) > room.max(1) {
+                let rest = line.split_off(byte_of_column(&line, room.max(1)));
+                lines.push(std::mem::replace(&mut line, rest));
+            }
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// Every character of `text`, and whether it takes a column.
+fn visible(text: &str) -> impl Iterator<Item = (char, bool)> {
+    let mut in_code = false;
+    text.chars().map(move |c| {
+        let seen = !in_code && c != '\x1b';
+        in_code = (in_code && c != 'm') || c == '\x1b';
+        (c, seen)
+    })
+}
+
+/// The byte at which column number `column` (counted from 0) begins.
+fn byte_of_column(text: &str, column: usize) -> usize {
+    let mut seen_so_far = 0;
+    let mut byte = 0;
+    for (c, seen) in visible(text) {
+        if seen && seen_so_far == column {
+            break;
+        }
+        seen_so_far += usize::from(seen);
+        byte += c.len_utf8();
+    }
+    byte
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_codes_take_no_room() {
+        assert_eq!(columns("\x1b[36mrank 0\x1b[0m ✓"), 8);
+        assert_eq!(pad_right("\x1b[1mab\x1b[0m", 4), "\x1b[1mab\x1b[0m  ");
+        assert_eq!(pad_left("ab", 4), "  ab");
+        assert_eq!(pad_left("abcde", 4), "abcde");
+    }
+
+    #[test]
+    fn lines_end_at_words() {
+        let keep = |text| fold(text, 10, LongWords::Keep);
+        assert_eq!(keep("one two three four"), ["one two", "three four"]);
+        assert_eq!(keep("a:  b\nc"), ["a:  b", "c"]);
+        assert_eq!(keep("see https://a.example/b now"), ["see", "https://a.example/b", "now"]);
+        assert_eq!(keep(""), [""]);
+        assert_eq!(keep("one two   three     "), ["one two", "three"]);
+        assert_eq!(fold("one two   three", 7, LongWords::Keep), ["one two", "three"]);
+        assert_eq!(keep("  in\n  in"), ["  in", "  in"]);
+    }
+
+    #[test]
+    fn long_words_are_cut_on_request() {
+        assert_eq!(fold("abcdefgh ij", 3, LongWords::Cut), ["abc", "def", "gh", "ij"]);
+        assert_eq!(fold("\x1b[1mabcd\x1b[0m", 3, LongWords::Cut), ["\x1b[1mabc", "d\x1b[0m"]);
+        assert_eq!(fold("ab", 0, LongWords::Cut), ["a", "b"]);
+    }
+}

@@ -1,0 +1,161 @@
+//! Causal self-attention: every position looks at itself and the positions before it.
+
+use super::dropout::{Dropout, Mask};
+use super::graph::{elements, read, tensor_like};
+use super::math::{dot, exp, exp_sum, max, vectorized};
+use super::matmul::{Matrix, Write, matmul};
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use std::sync::OnceLock;
+
+/// Attention over `qkv` [sequences, length, 3 · width], which holds queries, keys and values side by side, each with
+/// `heads` heads side by side: [sequences, length, width].
+///
+/// The matrix of probabilities (length x length for every head) is not kept: the forward pass leaves one number a row, from
+/// which the backward pass computes it again (Dao et al., arXiv 2205.14135). `first_head` is the number of the first head
+/// here in the whole layer, which decides its dropout mask.
+pub fn causal_attention(
+    qkv: &Tensor,
+    heads: usize,
+    first_head: usize,
+    dropout: Option<(&Dropout, &str)>,
+) -> Result<Tensor> {
+    let mask = dropout.map(|(dropout, place)| dropout.mask(place));
+    qkv.apply_op1(Attention { heads, first_head, mask, log_sums: OnceLock::new() })
+}
+
+struct Attention {
+    heads: usize,
+    first_head: usize,
+    mask: Option<Mask>,
+    /// For every sequence, head and row: the logarithm of the sum of e^score.
+    log_sums: OnceLock<Vec<f32>>,
+}
+
+/// The sizes of one call.
+#[derive(Clone, Copy)]
+struct Sizes {
+    sequences: usize,
+    length: usize,
+    width: usize,
+    /// Width of one head.
+    head: usize,
+}
+
+impl Sizes {
+    fn of(dims: &[usize], heads: usize) -> Result<Sizes> {
+        match *dims {
+            [sequences, length, triple] if length > 0 && triple > 0 && triple % (3 * heads) == 0 => {
+                Ok(Sizes { sequences, length, width: triple / 3, head: triple / 3 / heads })
+            }
+            _ => bail!("attention with {heads} heads takes [sequences, length, 3 x heads x width], not {dims:?}"),
+        }
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.head as f32).sqrt()
+    }
+
+    /// Where sequence `s` begins in a tensor with rows of `row` numbers.
+    fn sequence(&self, s: usize, row: usize) -> usize {
+        s * self.length * row
+    }
+
+    /// The queries (0), keys (1) or values (2) of one head of one sequence of qkv: [length, head].
+    fn part<'a>(&self, qkv: &'a [f32], s: usize, part: usize, h: usize) -> Matrix<'a> {
+        let row = 3 * self.width;
+        let start = self.sequence(s, row) + part * self.width + h * self.head;
+        Matrix::strided(&qkv[start..], self.length, self.head, row)
+    }
+}
+
+impl Attention {
+    /// Multiplies the lower triangle of one head's [length, length] matrix by its dropout mask.
+    fn drop(&self, matrix: &mut [f32], sizes: Sizes, s: usize, h: usize) {
+        let Some(mask) = &self.mask else { return };
+        let t = sizes.length;
+        for (i, row) in matrix.chunks_exact_mut(t).enumerate() {
+            for (j, x) in row[..=i].iter_mut().enumerate() {
+                *x *= mask.factor(s, ((self.first_head + h) * t + i) * t + j);
+            }
+        }
+    }
+}
+
+impl CustomOp1 for Attention {
+    fn name(&self) -> &'static str {
+        "causal_attention"
+    }
+
+    fn cpu_fwd(&self, qkv: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let sizes = Sizes::of(layout.dims(), self.heads)?;
+        let Sizes { sequences, length: t, width, head } = sizes;
+        let qkv = elements(qkv, layout)?;
+        let mut y = vec![0.0; sequences * t * width];
+        let mut log_sums = Vec::with_capacity(sequences * self.heads * t);
+        let mut p = vec![0.0; t * t];
+        for s in 0..sequences {
+            for h in 0..self.heads {
+                let [q, k, v] = [0, 1, 2].map(|part| sizes.part(qkv, s, part, h));
+                matmul(&mut p, t, Write::Replace, q, k.t());
+                vectorized(|| {
+                    for (i, row) in p.chunks_exact_mut(t).enumerate() {
+                        let (seen, future) = row.split_at_mut(i + 1);
+                        seen.iter_mut().for_each(|x| *x *= sizes.scale());
+                        let top = max(seen);
+                        let sum = exp_sum(seen, top);
+                        seen.iter_mut().for_each(|p| *p *= 1.0 / sum);
+                        future.fill(0.0);
+                        log_sums.push(top + sum.ln());
+                    }
+                });
+                self.drop(&mut p, sizes, s, h);
+                let out = &mut y[sizes.sequence(s, width) + h * head..];
+                matmul(out, width, Write::Replace, Matrix::new(&p, t, t), v);
+            }
+        }
+        self.log_sums.set(log_sums).ok();
+        Ok((CpuStorage::F32(y), (sequences, t, width).into()))
+    }
+
+    /// With P the probabilities and D their dropout: `dV = (PD)ᵀ dY`, `dP = (dY Vᵀ) D`,
+    /// `dS = P (dP - rowsum(P dP)) · scale`, `dQ = dS K`, `dK = dSᵀ Q`.
+    fn bwd(&self, qkv: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+        let sizes = Sizes::of(qkv.dims(), self.heads)?;
+        let Sizes { sequences, length: t, width, head } = sizes;
+        let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
+        let mut dqkv = vec![0.0; qkv.elem_count()];
+        let (mut p, mut dp) = (vec![0.0; t * t], vec![0.0; t * t]);
+        let mut backward = |qkv: &[f32], dy: &[f32]| {
+            for s in 0..sequences {
+                for h in 0..self.heads {
+                    let [q, k, v] = [0, 1, 2].map(|part| sizes.part(qkv, s, part, h));
+                    let dy = Matrix::strided(&dy[sizes.sequence(s, width) + h * head..], t, head, width);
+                    let log_sums = &log_sums[(s * self.heads + h) * t..][..t];
+                    let start = sizes.sequence(s, 3 * width) + h * head;
+                    matmul(&mut p, t, Write::Replace, q, k.t());
+                    matmul(&mut dp, t, Write::Replace, dy, v.t());
+                    self.drop(&mut dp, sizes, s, h);
+                    vectorized(|| {
+                        let rows = p.chunks_exact_mut(t).zip(dp.chunks_exact_mut(t)).zip(log_sums);
+                        for (i, ((p, dp), log_sum)) in rows.enumerate() {
+                            p[i + 1..].fill(0.0);
+                            dp[i + 1..].fill(0.0);
+                            let (p, dp) = (&mut p[..=i], &mut dp[..=i]);
+                            p.iter_mut().for_each(|p| *p = exp(*p * sizes.scale() - log_sum));
+                            let mean = dot(p, dp);
+                            dp.iter_mut().zip(&*p).for_each(|(dp, p)| *dp = p * (*dp - mean) * sizes.scale());
+                        }
+                    });
+                    self.drop(&mut p, sizes, s, h);
+                    let (p, ds) = (Matrix::new(&p, t, t), Matrix::new(&dp, t, t));
+                    for (part, a, b) in [(0, ds, k), (1, ds.t(), q), (2, p.t(), dy)] {
+                        matmul(&mut dqkv[start + part * width..], 3 * width, Write::Replace, a, b);
+                    }
+                }
+            }
+            Ok(())
+        };
+        read(qkv, |qkv| read(dy, |dy| backward(qkv, dy)))?;
+        Ok(Some(tensor_like(qkv, dqkv)?))
+    }
+}

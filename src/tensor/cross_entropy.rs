@@ -1,0 +1,64 @@
+//! Cross-entropy: how surprised the model is by the token that really came next.
+
+use super::graph::{elements, read, rows, tensor_like};
+use super::math::{exp, exp_sum, max, vectorized};
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use std::sync::OnceLock;
+
+/// The mean of `-ln softmax(logits)[target]` over all rows of `logits` [.., vocabulary], in nats: a scalar.
+pub fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
+    logits.apply_op1(CrossEntropy { targets: targets.to_vec(), log_sums: OnceLock::new() })
+}
+
+struct CrossEntropy {
+    targets: Vec<u32>,
+    /// For every row, the logarithm of the sum of e^logit.
+    log_sums: OnceLock<Vec<f32>>,
+}
+
+impl CustomOp1 for CrossEntropy {
+    fn name(&self) -> &'static str {
+        "cross_entropy"
+    }
+
+    fn cpu_fwd(&self, logits: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let (n, vocabulary) = rows(layout)?;
+        let logits = elements(logits, layout)?;
+        if self.targets.len() != n || self.targets.iter().any(|&t| t as usize >= vocabulary) {
+            bail!("{n} rows of {vocabulary} logits need {n} targets below {vocabulary}, got {}", self.targets.len());
+        }
+        let mut log_sums = Vec::with_capacity(n);
+        let mut row = vec![0.0; vocabulary];
+        vectorized(|| {
+            for logits in logits.chunks_exact(vocabulary) {
+                row.copy_from_slice(logits);
+                let top = max(&row);
+                log_sums.push(top + exp_sum(&mut row, top).ln());
+            }
+        });
+        let losses = log_sums.iter().zip(logits.chunks_exact(vocabulary)).zip(&self.targets);
+        // Added up in f64: the mean must not depend on how many rows a batch has.
+        let sum: f64 = losses.map(|((log_sum, logits), &target)| f64::from(log_sum - logits[target as usize])).sum();
+        self.log_sums.set(log_sums).ok();
+        Ok((CpuStorage::F32(vec![(sum / n as f64) as f32]), Shape::from(())))
+    }
+
+    /// `(softmax(logits) - one_hot(target)) / rows`
+    fn bwd(&self, logits: &Tensor, _loss: &Tensor, dloss: &Tensor) -> Result<Option<Tensor>> {
+        let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
+        let scale = dloss.to_scalar::<f32>()? / self.targets.len() as f32;
+        let vocabulary = logits.elem_count() / self.targets.len();
+        let mut dlogits = vec![0.0; logits.elem_count()];
+        read(logits, |logits| {
+            vectorized(|| {
+                let rows = dlogits.chunks_exact_mut(vocabulary).zip(logits.chunks_exact(vocabulary));
+                for ((d, logits), (log_sum, &target)) in rows.zip(log_sums.iter().zip(&self.targets)) {
+                    d.iter_mut().zip(logits).for_each(|(d, logit)| *d = scale * exp(logit - log_sum));
+                    d[target as usize] -= scale;
+                }
+            });
+            Ok(())
+        })?;
+        Ok(Some(tensor_like(logits, dlogits)?))
+    }
+}

@@ -1,0 +1,108 @@
+//! Dropout whose masks are functions of (seed, step, sequence, place), not of a generator's state.
+//!
+//! Sequences are numbered over all ranks, so N ranks drop what one rank with the whole batch would drop; and a mask is
+//! computed again in the backward pass instead of being kept.
+
+use super::graph::{elements, read, tensor_like};
+use super::random::Stream;
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use std::sync::Arc;
+
+/// What decides the masks of one forward pass.
+#[derive(Clone, Debug)]
+pub struct Dropout {
+    /// The share of elements that is dropped, 0 <= p < 1.
+    pub p: f32,
+    pub seed: u64,
+    pub step: u64,
+    /// The numbers of the batch's sequences in the step's global batch.
+    pub sequences: Arc<[u64]>,
+}
+
+impl Dropout {
+    /// The mask at one place of the model.
+    pub(crate) fn mask(&self, place: &str) -> Mask {
+        let threshold = (f64::from(self.p) * 2f64.powi(32)).round() as u64;
+        let stream = Stream::new(self.seed, "dropout").branch(self.step);
+        let place = place.bytes().fold(stream, |stream, byte| stream.branch(byte.into()));
+        Mask {
+            sequences: self.sequences.iter().map(|&s| place.branch(s)).collect(),
+            threshold,
+            keep: 1.0 / (1.0 - self.p),
+        }
+    }
+}
+
+/// One place's masks, for each sequence of the batch.
+pub(crate) struct Mask {
+    sequences: Vec<Stream>,
+    threshold: u64,
+    keep: f32,
+}
+
+impl Mask {
+    /// The factor for element `i` of the batch's sequence `s`: 0, or 1 / (1 - p).
+    #[inline(always)]
+    pub fn factor(&self, s: usize, i: usize) -> f32 {
+        let kept = self.sequences[s].bits(i as u64) >> 32 >= self.threshold;
+        if kept { self.keep } else { 0.0 }
+    }
+
+    fn apply(&self, x: &[f32]) -> Result<Vec<f32>> {
+        let n = self.sequences.len();
+        if n == 0 || !x.len().is_multiple_of(n) {
+            bail!("dropout was told of {n} sequences, but the batch has {} elements", x.len());
+        }
+        let each = x.len() / n;
+        let factors = (0..n).flat_map(|s| (0..each).map(move |i| self.factor(s, i)));
+        Ok(x.iter().zip(factors).map(|(x, factor)| x * factor).collect())
+    }
+}
+
+/// Drops elements of `x` [sequences, ..]; `place` names the layer.
+pub fn dropout(x: &Tensor, dropout: &Dropout, place: &str) -> Result<Tensor> {
+    x.apply_op1(dropout.mask(place))
+}
+
+impl CustomOp1 for Mask {
+    fn name(&self) -> &'static str {
+        "dropout"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        Ok((CpuStorage::F32(self.apply(elements(x, layout)?)?), layout.shape().clone()))
+    }
+
+    fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+        Ok(Some(tensor_like(x, read(dy, |dy| self.apply(dy))?)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+
+    fn ones(sequences: &[u64], step: u64) -> Vec<Vec<f32>> {
+        let rules = Dropout { p: 0.25, seed: 1, step, sequences: sequences.into() };
+        let x = Tensor::ones((sequences.len(), 4000), candle_core::DType::F32, &Device::Cpu).unwrap();
+        dropout(&x, &rules, "blocks.0").unwrap().to_vec2().unwrap()
+    }
+
+    #[test]
+    fn a_sequence_keeps_its_mask_in_any_batch() {
+        let whole = ones(&[0, 1, 2, 3], 5);
+        assert_eq!([ones(&[0, 1], 5), ones(&[2, 3], 5)].concat(), whole);
+        assert_ne!(whole[0], whole[1]);
+        assert_ne!(ones(&[0], 6)[0], whole[0]);
+    }
+
+    #[test]
+    fn the_share_is_p_and_the_mean_is_kept() {
+        let x = &ones(&[9], 0)[0];
+        let dropped = x.iter().filter(|&&x| x == 0.0).count();
+        // Four standard deviations of a binomial count.
+        assert!((dropped as f64 - 1000.0).abs() < 4.0 * (4000.0 * 0.25 * 0.75f64).sqrt(), "{dropped}");
+        assert!(x.iter().all(|&x| x == 0.0 || x == 1.0 / 0.75));
+    }
+}

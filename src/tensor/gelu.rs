@@ -1,0 +1,68 @@
+//! GELU, the exact one: x times the probability that a standard normal number is below x.
+
+use super::graph::{elements, read, tensor_like};
+use super::math::{exp, vectorized};
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+
+/// `gelu(x) = x · Φ(x)`, element by element (Hendrycks and Gimpel, arXiv 1606.08415).
+pub fn gelu(x: &Tensor) -> Result<Tensor> {
+    x.apply_op1(Gelu)
+}
+
+struct Gelu;
+
+impl CustomOp1 for Gelu {
+    fn name(&self) -> &'static str {
+        "gelu"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let x = elements(x, layout)?;
+        let mut y = vec![0.0; x.len()];
+        vectorized(|| {
+            for (y, &x) in y.iter_mut().zip(x) {
+                let (tail, _) = normal_tail(x.abs());
+                *y = x.max(0.0) - x.abs() * tail;
+            }
+        });
+        Ok((CpuStorage::F32(y), layout.shape().clone()))
+    }
+
+    /// `gelu'(x) = Φ(x) + x φ(x)`
+    fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+        let mut dx = vec![0.0; x.elem_count()];
+        read(x, |x| {
+            read(dy, |dy| {
+                vectorized(|| {
+                    for ((dx, &x), dy) in dx.iter_mut().zip(x).zip(dy) {
+                        let (tail, density) = normal_tail(x.abs());
+                        let below = if x >= 0.0 { 1.0 - tail } else { tail };
+                        *dx = dy * (below + x * density);
+                    }
+                });
+                Ok(())
+            })
+        })?;
+        Ok(Some(tensor_like(x, dx)?))
+    }
+}
+
+/// For z >= 0: the probability that a standard normal number is above z, and its density at z.
+///
+/// The probability is e^(-z²/2) · t · P(t) with t = 1 / (1 + 0.3 z). P, of degree 7, was fitted to the exact function
+/// (40 digits) at 400 points of z in [0, 12], with the largest relative error, 8e-8, made smallest.
+#[inline(always)]
+fn normal_tail(z: f32) -> (f32, f32) {
+    const INV_SQRT_TAU: f32 = 0.398_942_3;
+    let e = exp(-0.5 * z * z);
+    let t = 1.0 / (1.0 + 0.3 * z);
+    let p = 0.036_741_614;
+    let p = p * t - 0.161_679_57;
+    let p = p * t + 0.214_133_47;
+    let p = p * t - 0.060_920_56;
+    let p = p * t + 0.132_440_5;
+    let p = p * t + 0.098_719_13;
+    let p = p * t + 0.120_949_08;
+    let p = p * t + 0.119_616_27;
+    (e * t * p, e * INV_SQRT_TAU)
+}

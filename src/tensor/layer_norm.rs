@@ -1,0 +1,76 @@
+//! Layer norm without bias: each row is centred, scaled to variance 1, and multiplied by a learned gain.
+
+use super::graph::{elements, read, rows, tensor_like};
+use super::math::{dot, sum, vectorized};
+use super::params::Param;
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use std::sync::OnceLock;
+
+/// What is added to the variance, as in PyTorch.
+pub const EPSILON: f32 = 1e-5;
+
+/// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` [width] (Ba et al., arXiv 1607.06450).
+pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
+    x.apply_op1(LayerNorm { gain: gain.handle(), statistics: OnceLock::new() })
+}
+
+struct LayerNorm {
+    gain: Param,
+    /// Mean and 1 / standard deviation of every row, from the forward pass for the backward pass.
+    statistics: OnceLock<Vec<(f32, f32)>>,
+}
+
+impl CustomOp1 for LayerNorm {
+    fn name(&self) -> &'static str {
+        "layer_norm"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let (n, width) = rows(layout)?;
+        let (x, gain) = (elements(x, layout)?, self.gain.value()?);
+        if gain.len() != width {
+            bail!("{} normalises rows of {} numbers, not {:?}", self.gain.spec().name, gain.len(), layout.shape());
+        }
+        let mut y = vec![0.0; x.len()];
+        let mut statistics = Vec::with_capacity(n);
+        vectorized(|| {
+            for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+                let mean = sum(x) / width as f32;
+                y.iter_mut().zip(x).for_each(|(y, x)| *y = x - mean);
+                let scale = 1.0 / (dot(y, y) / width as f32 + EPSILON).sqrt();
+                y.iter_mut().zip(&*gain).for_each(|(y, gain)| *y = *y * scale * gain);
+                statistics.push((mean, scale));
+            }
+        });
+        self.statistics.set(statistics).ok();
+        Ok((CpuStorage::F32(y), layout.shape().clone()))
+    }
+
+    /// With x̂ the normalised row and g = dy · gain: `dx = scale · (g - mean(g) - x̂ · mean(g · x̂))`.
+    fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+        let statistics = self.statistics.get().map(Vec::as_slice).unwrap_or_default();
+        let gain = self.gain.value()?;
+        let width = gain.len();
+        let mut dx = vec![0.0; x.elem_count()];
+        let mut dgain = vec![0.0; width];
+        let mut normal = vec![0.0; width];
+        read(x, |x| {
+            read(dy, |dy| {
+                vectorized(|| {
+                    let rows = x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
+                    for (((x, dy), dx), &(mean, scale)) in rows.zip(statistics) {
+                        normal.iter_mut().zip(x).for_each(|(normal, x)| *normal = (x - mean) * scale);
+                        dgain.iter_mut().zip(dy).zip(&normal).for_each(|((dgain, dy), n)| *dgain += dy * n);
+                        dx.iter_mut().zip(dy).zip(&*gain).for_each(|((g, dy), gain)| *g = dy * gain);
+                        let (a, b) = (sum(dx) / width as f32, dot(dx, &normal) / width as f32);
+                        dx.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - a - n * b));
+                    }
+                });
+                Ok(())
+            })
+        })?;
+        drop(gain);
+        self.gain.add_gradient(|sum| sum.iter_mut().zip(&dgain).for_each(|(sum, dgain)| *sum += dgain))?;
+        Ok(Some(tensor_like(x, dx)?))
+    }
+}

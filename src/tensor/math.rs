@@ -1,0 +1,134 @@
+//! Loops over numbers that the compiler can turn into vector instructions.
+//!
+//! [`vectorized`] compiles a loop for several instruction sets and picks the machine's best when it runs (login and
+//! compute nodes differ). Only plain loops go in: sums keep [`LANES`] partial sums, in an order that is written down here
+//! and so the same on every machine.
+
+use std::sync::OnceLock;
+
+const LANES: usize = 16;
+
+/// Runs `loops` with the machine's widest vector instructions.
+#[inline(always)]
+pub fn vectorized<R>(loops: impl FnOnce() -> R) -> R {
+    static ARCH: OnceLock<pulp::Arch> = OnceLock::new();
+    ARCH.get_or_init(pulp::Arch::new).dispatch(loops)
+}
+
+/// e^x for finite x, within 2 units in the last place; below -87 the smallest normal numbers, never 0.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    let x = x.clamp(-87.0, 88.0);
+    // x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    // ln 2 in two parts, the first with few enough bits that its product with n is exact.
+    let r = (x - n * 0.693_359_4) - n * -2.121_944_4e-4;
+    // The Taylor series to r^7 / 7!, 5e-9 from e^r at the ends.
+    let p = 1.0 / 5040.0;
+    let p = p * r + 1.0 / 720.0;
+    let p = p * r + 1.0 / 120.0;
+    let p = p * r + 1.0 / 24.0;
+    let p = p * r + 1.0 / 6.0;
+    let p = p * r + 0.5;
+    let p = p * r + 1.0;
+    let p = p * r + 1.0;
+    // 2^n, made by writing n into the exponent's bits.
+    let power = f32::from_bits((shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127)) << 23);
+    p * power
+}
+
+/// The sum of `x`.
+#[inline(always)]
+pub fn sum(x: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let chunks = x.chunks_exact(LANES);
+    let rest: f32 = chunks.remainder().iter().sum();
+    for chunk in chunks {
+        for l in 0..LANES {
+            lanes[l] += chunk[l];
+        }
+    }
+    fold(lanes) + rest
+}
+
+/// The sum of `x[i] * y[i]`.
+#[inline(always)]
+pub fn dot(x: &[f32], y: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
+    let rest: f32 = xs.remainder().iter().zip(ys.remainder()).map(|(x, y)| x * y).sum();
+    for (x, y) in xs.zip(ys) {
+        for l in 0..LANES {
+            lanes[l] += x[l] * y[l];
+        }
+    }
+    fold(lanes) + rest
+}
+
+/// The largest element; negative infinity if there is none.
+#[inline(always)]
+pub fn max(x: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let chunks = x.chunks_exact(LANES);
+    let rest = chunks.remainder().iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+    for chunk in chunks {
+        for l in 0..LANES {
+            lanes[l] = if chunk[l] > lanes[l] { chunk[l] } else { lanes[l] };
+        }
+    }
+    lanes.iter().fold(rest, |a, &b| if b > a { b } else { a })
+}
+
+/// `x[i] = e^(x[i] - shift)`; returns their sum.
+#[inline(always)]
+pub fn exp_sum(x: &mut [f32], shift: f32) -> f32 {
+    x.iter_mut().for_each(|x| *x = exp(*x - shift));
+    sum(x)
+}
+
+#[inline(always)]
+fn fold(lanes: [f32; LANES]) -> f32 {
+    let mut width = LANES / 2;
+    let mut lanes = lanes;
+    while width > 0 {
+        for l in 0..width {
+            lanes[l] += lanes[l + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_is_exact_to_two_ulp() {
+        for i in -86_999..88_000 {
+            let x = i as f32 * 1e-3;
+            let exact = f64::from(x).exp();
+            let error = (f64::from(exp(x)) - exact).abs() / exact;
+            assert!(error < 2.0 * f64::from(f32::EPSILON), "exp({x}) is off by {error:e}");
+        }
+        assert_eq!(exp(0.0), 1.0);
+        assert!(exp(-1000.0) > 0.0 && exp(-1000.0) < 1e-37);
+    }
+
+    #[test]
+    fn sums_take_every_element_once() {
+        for n in 0..70 {
+            let x: Vec<f32> = (1..=n).map(|i| i as f32).collect();
+            assert_eq!(sum(&x), (n * (n + 1) / 2) as f32);
+            assert_eq!(dot(&x, &x), (n * (n + 1) * (2 * n + 1) / 6) as f32);
+            assert_eq!(max(&x), if n == 0 { f32::NEG_INFINITY } else { n as f32 });
+        }
+    }
+
+    #[test]
+    fn a_nan_is_not_lost_in_a_sum() {
+        assert!(sum(&[1.0, f32::NAN, 2.0]).is_nan());
+    }
+}

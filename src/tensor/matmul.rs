@@ -1,0 +1,130 @@
+//! Matrix products over slices, on the calling thread, through the `gemm` crate.
+
+/// A matrix that looks into a slice: element (r, c) lies at `r * row_stride + c * col_stride`.
+#[derive(Clone, Copy)]
+pub struct Matrix<'a> {
+    data: &'a [f32],
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+    col_stride: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// Row-major, rows next to each other.
+    pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Matrix<'a> {
+        Matrix::strided(data, rows, cols, cols)
+    }
+
+    /// Row-major, `stride` elements from one row's start to the next one's: a block of columns of a wider matrix.
+    pub fn strided(data: &'a [f32], rows: usize, cols: usize, stride: usize) -> Matrix<'a> {
+        assert!(rows * cols == 0 || (rows - 1) * stride + cols <= data.len(), "the matrix ends outside its slice");
+        Matrix { data, rows, cols, row_stride: stride, col_stride: 1 }
+    }
+
+    /// The transposed matrix; nothing is moved.
+    pub fn t(self) -> Matrix<'a> {
+        Matrix { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
+    }
+}
+
+/// What happens to the destination's old contents.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Write {
+    Replace,
+    Add,
+}
+
+/// `c = a · b`, or `c += a · b`; `c` is row-major with `stride` elements from row to row.
+pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) {
+    let (rows, cols, inner) = (a.rows, b.cols, a.cols);
+    assert_eq!(inner, b.rows, "the inner dimensions of a matrix product must agree");
+    if rows * cols == 0 {
+        return;
+    }
+    assert!(stride >= cols && (rows - 1) * stride + cols <= c.len(), "the product ends outside its slice");
+    // SAFETY: the constructors and the assertions above keep every element that the strides reach inside the slices, and
+    // `c` is borrowed mutably, so it overlaps neither factor.
+    unsafe {
+        gemm::gemm(
+            rows,
+            cols,
+            inner,
+            c.as_mut_ptr(),
+            1,
+            stride as isize,
+            write == Write::Add,
+            a.data.as_ptr(),
+            a.col_stride as isize,
+            a.row_stride as isize,
+            b.data.as_ptr(),
+            b.col_stride as isize,
+            b.row_stride as isize,
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}
+
+/// The matmul peak of one thread on this machine, FLOP/s: the best of several products of square matrices.
+///
+/// What a training step reaches is measured against this (MFU): a figure from a data sheet would be about another machine.
+pub fn measured_peak() -> f64 {
+    const N: usize = 768;
+    const REPEATS: usize = 12;
+    let (a, b) = (vec![0.5; N * N], vec![0.25; N * N]);
+    let mut c = vec![0.0; N * N];
+    let mut best = f64::INFINITY;
+    for _ in 0..REPEATS {
+        let start = std::time::Instant::now();
+        matmul(&mut c, N, Write::Replace, Matrix::new(&a, N, N), Matrix::new(&b, N, N).t());
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    assert_eq!(c[0], N as f32 * 0.125);
+    2.0 * (N * N * N) as f64 / best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every combination of transposed factors, into a block of a wider matrix, against the definition.
+    #[test]
+    fn products_follow_the_definition() {
+        let (m, n, k) = (5, 7, 11);
+        let x = |i: usize| ((i * 37) % 19) as f32 - 9.0;
+        let (a, b): (Vec<f32>, Vec<f32>) = ((0..m * k).map(x).collect(), (0..k * n).map(|i| x(i + 5)).collect());
+        let turned = |v: &[f32], rows: usize, cols: usize| -> Vec<f32> {
+            (0..rows * cols).map(|i| v[i % rows * cols + i / rows]).collect()
+        };
+        let (at, bt) = (turned(&a, m, k), turned(&b, k, n));
+        for (a_turned, b_turned, write) in [
+            (false, false, Write::Replace),
+            (true, false, Write::Add),
+            (false, true, Write::Add),
+            (true, true, Write::Replace),
+        ] {
+            let left = if a_turned { Matrix::new(&at, k, m).t() } else { Matrix::new(&a, m, k) };
+            let right = if b_turned { Matrix::new(&bt, n, k).t() } else { Matrix::new(&b, k, n) };
+            let mut c = vec![1.0; m * 10];
+            matmul(&mut c[2..], 10, write, left, right);
+            for (i, &c) in c.iter().enumerate() {
+                let (row, col) = (i / 10, i % 10);
+                let inside = (2..2 + n).contains(&col);
+                let product: f32 = if inside { (0..k).map(|l| a[row * k + l] * b[l * n + col - 2]).sum() } else { 0.0 };
+                let old = if inside && write == Write::Replace { 0.0 } else { 1.0 };
+                assert_eq!(c, old + product, "row {row} column {col}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside its slice")]
+    fn a_matrix_larger_than_its_slice_is_refused() {
+        Matrix::strided(&[0.0; 11], 3, 4, 4);
+    }
+}

@@ -1,0 +1,34 @@
+//! What candle lacks for training on a CPU.
+//!
+//! candle gives the tensor and the backward pass over the graph; these operations, each with a backward pass of its own,
+//! are what the models are made of. They are fused where composing them would be slow (GELU, norm, attention) or where
+//! candle cuts the graph, and never across a point where tensor parallelism has to communicate.
+//!
+//! Reading order: `params.rs` (where weights live: the idea that later labs build on), `linear.rs` (the pattern that all
+//! operations follow), `gelu.rs`, `layer_norm.rs`, `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `dropout.rs`;
+//! `plain.rs` says the same in candle's own operations. Below: `random.rs`, `matmul.rs`, `math.rs`, `graph.rs`.
+
+mod attention;
+mod cross_entropy;
+mod dropout;
+mod embedding;
+mod gelu;
+mod graph;
+mod layer_norm;
+mod linear;
+pub mod math;
+pub mod matmul;
+mod params;
+pub mod plain;
+pub mod random;
+
+pub use attention::causal_attention;
+pub use cross_entropy::cross_entropy;
+pub use dropout::{Dropout, dropout};
+pub use embedding::embed;
+pub use gelu::gelu;
+pub use graph::read;
+pub use layer_norm::layer_norm;
+pub use linear::linear;
+pub use params::{Hook, Param, Params, Spec, Value};
+pub use random::Init;

@@ -1,0 +1,185 @@
+//! Where a model's weights live, and how a layer reaches them.
+//!
+//! All parameters of a model lie one after the other in one flat buffer, in the order in which the model defines them, and
+//! their gradients in a second one of the same layout. A layer holds a [`Param`], a handle, and asks it for the weight
+//! when it runs, forward and backward; its backward pass adds the weight's gradient straight into the flat buffer and the
+//! handle then tells a hook that it is complete. Everything that parallelism does hangs on these points:
+//! data parallelism sums flat buckets when the hook says so, ZeRO can gather a weight behind the handle and drop it again.
+//!
+//! A model is described first and allocated later: [`Params::declare`] only notes names and shapes.
+
+use super::random::Init;
+use candle_core::{Result, bail};
+use std::ops::{Deref, Range};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// A parameter's description.
+#[derive(Debug)]
+pub struct Spec {
+    /// Unique within the model, such as `blocks.0.qkv.weight`.
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub init: Init,
+    /// Position in the model's order.
+    pub index: usize,
+    /// First element's place in the flat buffers.
+    pub start: usize,
+    /// In how many places of the model the parameter is used; its gradient is complete after so many contributions.
+    uses: AtomicUsize,
+    contributions: AtomicUsize,
+}
+
+impl Spec {
+    /// The number of elements.
+    pub fn numel(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The parameter's place in the flat buffers.
+    pub fn range(&self) -> Range<usize> {
+        self.start..self.start + self.numel()
+    }
+}
+
+/// Called during the backward pass, when a parameter's gradient is complete.
+pub type Hook = Box<dyn Fn(&Params, &Spec) -> Result<()> + Send + Sync>;
+
+/// A model's parameters and their gradients.
+#[derive(Default)]
+pub struct Params {
+    specs: RwLock<Vec<Arc<Spec>>>,
+    values: RwLock<Vec<f32>>,
+    gradients: Mutex<Vec<f32>>,
+    hook: RwLock<Option<Hook>>,
+}
+
+impl Params {
+    /// An empty model.
+    pub fn new() -> Arc<Params> {
+        Arc::default()
+    }
+
+    /// Notes a parameter; nothing is allocated yet.
+    pub fn declare(self: &Arc<Params>, name: impl Into<String>, shape: &[usize], init: Init) -> Result<Param> {
+        let name = name.into();
+        let mut specs = self.specs.write().unwrap_or_else(PoisonError::into_inner);
+        if specs.iter().any(|spec| spec.name == name) {
+            bail!("two parameters are named {name}; names must be unique");
+        }
+        let spec = Arc::new(Spec {
+            name,
+            shape: shape.to_vec(),
+            init,
+            index: specs.len(),
+            start: specs.last().map_or(0, |last| last.range().end),
+            uses: AtomicUsize::new(1),
+            contributions: AtomicUsize::new(0),
+        });
+        specs.push(spec.clone());
+        Ok(Param { spec, home: self.clone() })
+    }
+
+    /// The parameters in the model's order.
+    pub fn specs(&self) -> Vec<Arc<Spec>> {
+        self.specs.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The number of elements of all parameters together.
+    pub fn numel(&self) -> usize {
+        self.specs().last().map_or(0, |last| last.range().end)
+    }
+
+    /// Makes room for values and gradients, and initialises the values: functions of (seed, name, element).
+    pub fn allocate(&self, seed: u64) {
+        let mut values = vec![0.0; self.numel()];
+        for spec in self.specs() {
+            spec.init.fill(seed, &spec.name, 0, &mut values[spec.range()]);
+        }
+        *self.gradients() = vec![0.0; values.len()];
+        *self.values_mut() = values;
+    }
+
+    /// All values, in the model's order.
+    pub fn values(&self) -> RwLockReadGuard<'_, Vec<f32>> {
+        self.values.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All values, to be changed: by the optimizer, a broadcast, a checkpoint.
+    pub fn values_mut(&self) -> RwLockWriteGuard<'_, Vec<f32>> {
+        self.values.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All gradients, in the model's order.
+    pub fn gradients(&self) -> MutexGuard<'_, Vec<f32>> {
+        self.gradients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be called before the first micro-batch of a step: backward passes only ever add.
+    pub fn zero_gradients(&self) {
+        self.gradients().fill(0.0);
+    }
+
+    /// Sets what happens when a parameter's gradient is complete; the last hook set counts.
+    pub fn set_hook(&self, hook: Option<Hook>) {
+        *self.hook.write().unwrap_or_else(PoisonError::into_inner) = hook;
+    }
+}
+
+/// A layer's handle on one parameter.
+pub struct Param {
+    spec: Arc<Spec>,
+    home: Arc<Params>,
+}
+
+impl Param {
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The handle for a second place that uses the same parameter (tied weights): the gradient is complete when both
+    /// places have contributed.
+    pub fn tie(&self) -> Param {
+        self.spec.uses.fetch_add(1, Relaxed);
+        self.handle()
+    }
+
+    /// The same use in another hand: the operation that the layer puts into the graph.
+    pub(crate) fn handle(&self) -> Param {
+        Param { spec: self.spec.clone(), home: self.home.clone() }
+    }
+
+    /// The weight, for as long as the guard lives.
+    pub fn value(&self) -> Result<Value<'_>> {
+        let all = self.home.values();
+        if all.len() < self.spec.range().end {
+            bail!("parameter {} has no values yet: call Params::allocate first", self.spec.name);
+        }
+        Ok(Value { all, range: self.spec.range() })
+    }
+
+    /// Lets `add` add this use's contribution to the gradient, and calls the hook if it was the last one.
+    pub fn add_gradient(&self, add: impl FnOnce(&mut [f32])) -> Result<()> {
+        add(&mut self.home.gradients()[self.spec.range()]);
+        if self.spec.contributions.fetch_add(1, Relaxed) + 1 == self.spec.uses.load(Relaxed) {
+            self.spec.contributions.store(0, Relaxed);
+            if let Some(hook) = &*self.home.hook.read().unwrap_or_else(PoisonError::into_inner) {
+                hook(&self.home, &self.spec)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A weight in use: a slice of the parameter's elements, row-major.
+pub struct Value<'a> {
+    all: RwLockReadGuard<'a, Vec<f32>>,
+    range: Range<usize>,
+}
+
+impl Deref for Value<'_> {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        &self.all[self.range.clone()]
+    }
+}

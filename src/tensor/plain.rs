@@ -1,0 +1,56 @@
+//! The same operations composed from candle's own, in any float type: slow, obvious, and what the fused ones are held to.
+//!
+//! Weights are plain tensors here, and candle differentiates all of it. (candle-nn's own `LayerNorm`, `RmsNorm` and
+//! `softmax_last_dim` are not used: they compute the right values but cut the graph, so that nothing before them learns.)
+
+use candle_core::{D, Result, Tensor};
+use candle_nn::ops;
+
+/// See [`linear`](super::linear()).
+pub fn linear(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    x.broadcast_matmul(&weight.t()?)
+}
+
+/// See [`gelu`](super::gelu()).
+pub fn gelu(x: &Tensor) -> Result<Tensor> {
+    let below = (((x / 2f64.sqrt())?.erf()? + 1.0)? / 2.0)?;
+    x * below
+}
+
+/// See [`layer_norm`](super::layer_norm()).
+pub fn layer_norm(x: &Tensor, gain: &Tensor) -> Result<Tensor> {
+    let centred = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+    let variance = centred.sqr()?.mean_keepdim(D::Minus1)?;
+    let deviation = (variance + f64::from(super::layer_norm::EPSILON))?.sqrt()?;
+    centred.broadcast_div(&deviation)?.broadcast_mul(gain)
+}
+
+/// See [`embed`](super::embed()); `ids` [sequences, length] of u32.
+pub fn embed(ids: &Tensor, tokens: &Tensor, positions: &Tensor) -> Result<Tensor> {
+    let (sequences, length) = ids.dims2()?;
+    let rows = tokens.index_select(&ids.flatten_all()?, 0)?.reshape((sequences, length, ()))?;
+    rows.broadcast_add(&positions.narrow(0, 0, length)?)
+}
+
+/// See [`causal_attention`](super::causal_attention()), without dropout.
+pub fn causal_attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
+    let (sequences, length, triple) = qkv.dims3()?;
+    let width = triple / 3;
+    let part = |i| {
+        let part = qkv.narrow(D::Minus1, i * width, width)?.reshape((sequences, length, heads, width / heads))?;
+        part.transpose(1, 2)?.contiguous()
+    };
+    let (q, k, v) = (part(0)?, part(1)?, part(2)?);
+    let scores = (q.matmul(&k.t()?.contiguous()?)? / ((width / heads) as f64).sqrt())?;
+    let future: Vec<f64> = (0..length * length).map(|i| if i % length > i / length { -1e30 } else { 0.0 }).collect();
+    let future = Tensor::from_vec(future, (length, length), qkv.device())?.to_dtype(qkv.dtype())?;
+    let probabilities = ops::softmax(&scores.broadcast_add(&future)?, D::Minus1)?;
+    probabilities.matmul(&v)?.transpose(1, 2)?.reshape((sequences, length, width))
+}
+
+/// See [`cross_entropy`](super::cross_entropy()); `targets` [rows] of u32.
+pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    let logits = logits.flatten_to(D::Minus2)?;
+    let log_probabilities = ops::log_softmax(&logits, D::Minus1)?;
+    log_probabilities.gather(&targets.unsqueeze(1)?, 1)?.mean_all()?.neg()
+}

@@ -1,0 +1,213 @@
+//! Every collective against its definition, for any number of ranks, length, type and reduction.
+
+use half::{bf16, f16};
+use proptest::prelude::*;
+use shardlab::comm::{Comm, Element, Reduce};
+use shardlab::launch;
+use std::fmt::Debug;
+
+/// A test's values: small integers, exact in every type, so that sums and products are exact too.
+trait Number: Element + PartialEq + Debug {
+    fn from_small(x: u64) -> Self;
+}
+macro_rules! number { ($($t:ty => $f:expr),*) => { $(impl Number for $t { fn from_small(x: u64) -> $t { $f(x) } })* } }
+number!(u8 => |x| x as u8, i32 => |x| x as i32, i64 => |x| x as i64, u64 => |x| x, f32 => |x| x as f32,
+        f64 => |x| x as f64, f16 => |x| f16::from_f32(x as f32), bf16 => |x| bf16::from_f32(x as f32));
+
+fn value(rank: usize, i: usize) -> u64 {
+    ((rank * 7 + i * 3 + rank * i) % 3 + 1) as u64
+}
+
+/// What `rank` brings: `len` values.
+fn bring<T: Number>(rank: usize, len: usize) -> Vec<T> {
+    (0..len).map(|i| T::from_small(value(rank, i))).collect()
+}
+
+/// The reduction of all ranks' element `i`, by definition.
+fn reduced<T: Number>(op: Reduce, ranks: usize, i: usize) -> T {
+    let values = (0..ranks).map(|r| value(r, i));
+    T::from_small(match op {
+        Reduce::Sum => values.sum(),
+        Reduce::Min => values.min().unwrap(),
+        Reduce::Max => values.max().unwrap(),
+        Reduce::Prod => values.product(),
+        Reduce::Mean => unreachable!("means are tested apart: they are not whole numbers"),
+    })
+}
+
+/// Runs all collectives once and holds each to its definition.
+fn all_collectives<T: Number>(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Result<()> {
+    let (rank, n) = (comm.rank(), comm.size());
+    let mine: Vec<T> = bring(rank, len);
+    let zero = || vec![T::zeroed(); len];
+    let by_definition: Vec<T> = (0..len).map(|i| reduced(op, n, i)).collect();
+
+    let mut x = mine.clone();
+    comm.all_reduce(&mut x, op)?;
+    assert_eq!(x, by_definition, "all_reduce");
+
+    let mut x = mine.clone();
+    comm.reduce(&mut x, op, root)?;
+    assert_eq!(x, if rank == root { by_definition.clone() } else { mine.clone() }, "reduce");
+
+    let mut x = mine.clone();
+    comm.broadcast(&mut x, root)?;
+    assert_eq!(x, bring::<T>(root, len), "broadcast");
+
+    let everyone: Vec<T> = (0..n).flat_map(|r| bring(r, len)).collect();
+    let mut x = vec![T::zeroed(); n * len];
+    comm.all_gather(&mine, &mut x)?;
+    assert_eq!(x, everyone, "all_gather");
+
+    let mut x = vec![T::zeroed(); if rank == root { n * len } else { 0 }];
+    comm.gather(&mine, &mut x, root)?;
+    assert_eq!(x, if rank == root { everyone } else { Vec::new() }, "gather");
+
+    let long: Vec<T> = bring(rank, n * len);
+    let mut x = zero();
+    comm.reduce_scatter(&long, &mut x, op)?;
+    assert_eq!(x, (0..len).map(|i| reduced(op, n, rank * len + i)).collect::<Vec<T>>(), "reduce_scatter");
+
+    let mut x = zero();
+    comm.scatter(if rank == root { &long } else { &[] }, &mut x, root)?;
+    assert_eq!(x, bring::<T>(root, n * len)[rank * len..][..len], "scatter");
+
+    let mut x = vec![T::zeroed(); n * len];
+    comm.all_to_all(&long, &mut x)?;
+    let parts = (0..n).flat_map(|r| bring::<T>(r, n * len)[rank * len..][..len].to_vec());
+    assert_eq!(x, parts.collect::<Vec<T>>(), "all_to_all");
+
+    comm.barrier()?;
+    comm.send(&mine, (rank + 1) % n)?;
+    let mut x = zero();
+    comm.recv(&mut x, (rank + n - 1) % n)?;
+    assert_eq!(x, bring::<T>((rank + n - 1) % n, len), "send and recv around the ring");
+    Ok(())
+}
+
+fn all_types(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Result<()> {
+    all_collectives::<u8>(comm, len, op, root)?;
+    all_collectives::<i32>(comm, len, op, root)?;
+    all_collectives::<i64>(comm, len, op, root)?;
+    all_collectives::<u64>(comm, len, op, root)?;
+    all_collectives::<f16>(comm, len, op, root)?;
+    all_collectives::<bf16>(comm, len, op, root)?;
+    all_collectives::<f32>(comm, len, op, root)?;
+    all_collectives::<f64>(comm, len, op, root)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn collectives_do_what_they_are_defined_to(
+        ranks in 1usize..6, len in prop_oneof![0usize..9, Just(1031usize), Just(2048)],
+        op in prop_oneof![Just(Reduce::Sum), Just(Reduce::Min), Just(Reduce::Max), Just(Reduce::Prod)], root in 0usize..6,
+    ) {
+        launch::run(ranks, |comm| all_types(&comm, len, op, root % ranks)).unwrap();
+    }
+
+    /// Groups of a split work on their own and at the same time; ranks are ordered by key, here backwards.
+    #[test]
+    fn split_makes_groups(ranks in 1usize..8, colors in 1usize..4, len in 0usize..9) {
+        launch::run(ranks, |comm| {
+            let color = comm.rank() % colors;
+            let group = comm.split(color as u64, -(comm.rank() as i64))?;
+            let mut members: Vec<u64> = vec![0; group.size()];
+            group.all_gather(&[comm.rank() as u64], &mut members)?;
+            let expected: Vec<u64> = (0..ranks).rev().filter(|r| r % colors == color).map(|r| r as u64).collect();
+            assert_eq!(members, expected);
+            all_collectives::<f32>(&group, len, Reduce::Sum, 0)
+        }).unwrap();
+    }
+}
+
+#[test]
+fn a_mean_is_the_sum_in_rank_order_divided_once() {
+    let parts: Vec<Vec<f32>> = (0..5).map(|r| (0..3001).map(|i| ((r * 31 + i) as f32).sin()).collect()).collect();
+    let mut expected = parts[0].clone();
+    for part in &parts[1..] {
+        expected.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
+    }
+    expected.iter_mut().for_each(|x| *x /= 5.0);
+    let means = launch::run(5, |comm| {
+        let mut x = parts[comm.rank()].clone();
+        comm.all_reduce(&mut x, Reduce::Mean)?;
+        Ok(x)
+    });
+    // Bitwise, on every rank.
+    assert!(means.unwrap().iter().all(|mean| mean == &expected));
+}
+
+#[test]
+fn a_result_does_not_depend_on_buckets() {
+    let bring = |rank: usize| (0..1000).map(|i| (rank as f32 + 0.1) * (i as f32).cos()).collect::<Vec<f32>>();
+    let whole = launch::run(4, |comm| {
+        let mut x = bring(comm.rank());
+        comm.all_reduce(&mut x, Reduce::Sum)?;
+        Ok(x)
+    });
+    let buckets = launch::run(4, |comm| {
+        let mut x = bring(comm.rank());
+        for bucket in x.chunks_mut(77) {
+            comm.all_reduce(bucket, Reduce::Sum)?;
+        }
+        Ok(x)
+    });
+    assert_eq!(whole.unwrap(), buckets.unwrap());
+}
+
+#[test]
+fn the_meter_counts_what_a_ring_all_reduce_sends() {
+    let traffic = launch::run(4, |comm| {
+        comm.all_reduce(&mut [0f32; 1000], Reduce::Sum)?;
+        Ok(comm.traffic())
+    });
+    for traffic in traffic.unwrap() {
+        assert_eq!((traffic.messages, traffic.bytes), (6, 2 * 3 * 4 * 1000 / 4));
+    }
+}
+
+/// What goes wrong, and what the error must say.
+fn broken(ranks: usize, body: impl Fn(&Comm) -> shardlab::comm::Result<()> + Sync) -> String {
+    format!("{:#}", launch::run(ranks, |comm| Ok(body(&comm)?)).unwrap_err())
+}
+
+#[test]
+fn a_deadlock_is_an_error_that_names_every_rank() {
+    let error = broken(2, |comm| comm.recv(&mut [0u8; 4], 1 - comm.rank()));
+    assert!(error.starts_with("deadlock"), "{error}");
+    assert!(error.contains("rank 0  waits in recv (from 1, 4 u8, tests/collectives.rs:"), "{error}");
+    assert!(error.contains("rank 1  waits in recv (from 0, 4 u8, tests/collectives.rs:"), "{error}");
+}
+
+#[test]
+fn different_calls_are_an_error_on_every_rank() {
+    let errors = std::sync::Mutex::new(0);
+    let error = broken(3, |comm| {
+        let result = if comm.rank() == 1 { comm.barrier() } else { comm.all_reduce(&mut [1i64], Reduce::Sum) };
+        *errors.lock().unwrap() += result.is_err() as usize;
+        result
+    });
+    assert!(error.contains("all_reduce (sum, 1 i64, ") && error.contains("barrier ("), "{error}");
+    assert_eq!(*errors.lock().unwrap(), 3);
+}
+
+#[test]
+fn a_message_of_another_length_is_an_error() {
+    let error = broken(2, |comm| match comm.rank() {
+        0 => comm.send(&[1f32; 3], 1),
+        _ => comm.recv(&mut [0f32; 4], 0),
+    });
+    assert!(error.contains("the message does not fit: send (to 1, 3 f32"), "{error}");
+}
+
+#[test]
+fn senseless_arguments_are_refused_before_anyone_waits() {
+    let no_rank = broken(2, |comm| comm.broadcast(&mut [0f32], 2));
+    assert!(no_rank.contains("there is no rank 2 in a group of 2"), "{no_rank}");
+    let no_mean = broken(2, |comm| comm.all_reduce(&mut [0i32], Reduce::Mean));
+    assert!(no_mean.contains("integers have no mean"), "{no_mean}");
+    let no_fit = broken(2, |comm| comm.all_gather(&[0u8; 2], &mut [0u8; 5]));
+    assert!(no_fit.contains("must hold 2 ranks x 2 elements, but holds 5"), "{no_fit}");
+}

@@ -1,0 +1,188 @@
+//! The operations: each plain composition against numeric derivatives (f64), each fused one against that composition.
+
+use candle_core::{DType, Device, Result, Tensor, Var};
+use shardlab::tensor::{self, Init, Param, Params, plain};
+use std::sync::Arc;
+
+const CPU: &Device = &Device::Cpu;
+
+/// Numbers without a pattern that an operation could be blind to, between -scale and scale.
+fn numbers(seed: u64, shape: &[usize], scale: f64) -> Tensor {
+    let stream = tensor::random::Stream::new(seed, "operations");
+    let n: usize = shape.iter().product();
+    let x: Vec<f64> = (0..n as u64).map(|i| scale * (2.0 * stream.uniform(i) - 1.0)).collect();
+    Tensor::from_vec(x, shape, CPU).unwrap()
+}
+
+fn flat(x: &Tensor) -> Vec<f64> {
+    x.flatten_all().unwrap().to_dtype(DType::F64).unwrap().to_vec1().unwrap()
+}
+
+/// `sum(y · weights)` with fixed weights: a scalar through which every element of y matters differently.
+fn scalar(y: &Tensor) -> Result<Tensor> {
+    y.mul(&numbers(99, y.dims(), 1.0).to_dtype(y.dtype())?)?.sum_all()
+}
+
+/// An operation as a function of its float arguments, the first of which is its input and the rest its weights.
+type Plain<'a> = &'a dyn Fn(&[&Tensor]) -> Result<Tensor>;
+type Fused<'a> = &'a dyn Fn(&Tensor, &[Param]) -> Result<Tensor>;
+
+/// candle's gradients of the plain composition, checked against central differences.
+fn plain_gradients(name: &str, f: Plain, args: &[Tensor]) -> Vec<Vec<f64>> {
+    let vars: Vec<Var> = args.iter().map(|x| Var::from_tensor(x).unwrap()).collect();
+    let tensors: Vec<&Tensor> = vars.iter().map(|v| v.as_tensor()).collect();
+    let grads = scalar(&f(&tensors).unwrap()).unwrap().backward().unwrap();
+    let analytic: Vec<Vec<f64>> = tensors.iter().map(|t| flat(grads.get(t).expect("a gradient"))).collect();
+
+    const H: f64 = 1e-5;
+    for (a, arg) in args.iter().enumerate() {
+        for i in (0..arg.elem_count()).step_by(1 + arg.elem_count() / 40) {
+            let at = |delta: f64| {
+                let mut x = flat(arg);
+                x[i] += delta;
+                let moved = Tensor::from_vec(x, arg.shape(), CPU).unwrap();
+                let args: Vec<&Tensor> =
+                    args.iter().enumerate().map(|(b, x)| if a == b { &moved } else { x }).collect();
+                scalar(&f(&args).unwrap()).unwrap().to_scalar::<f64>().unwrap()
+            };
+            let numeric = (at(H) - at(-H)) / (2.0 * H);
+            let error = (numeric - analytic[a][i]).abs();
+            assert!(error < 1e-6, "{name}: argument {a}, element {i}: {} but numerically {numeric}", analytic[a][i]);
+        }
+    }
+    analytic
+}
+
+/// The largest difference, relative to the largest element.
+fn relative(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let size = b.iter().fold(0f64, |m, x| m.max(x.abs()));
+    a.iter().zip(b).fold(0f64, |m, (a, b)| m.max((a - b).abs())) / size
+}
+
+/// Holds a fused operation's values and gradients to the plain composition's.
+fn hold(name: &str, f: Fused, plain: Plain, args: &[Tensor]) {
+    let expected = plain_gradients(name, plain, args);
+    let input = Var::from_tensor(&args[0].to_dtype(DType::F32).unwrap()).unwrap();
+    let params: Arc<Params> = Params::new();
+    let handles: Vec<Param> = args[1..]
+        .iter()
+        .enumerate()
+        .map(|(i, x)| params.declare(format!("weight {i}"), x.dims(), Init::Constant(0.0)).unwrap())
+        .collect();
+    params.allocate(0);
+    let values: Vec<f32> = args[1..].iter().flat_map(flat).map(|x| x as f32).collect();
+    params.values_mut().copy_from_slice(&values);
+    // Backward passes add: what is there before must still be there.
+    params.gradients().fill(1.0);
+
+    let y = f(&input, &handles).unwrap();
+    let plain_y = plain(&args.iter().collect::<Vec<_>>()).unwrap();
+    assert_eq!(y.dims(), plain_y.dims(), "{name}");
+    let error = relative(&flat(&y), &flat(&plain_y));
+    assert!(error < 1e-5, "{name}: values off by {error:e}");
+
+    let grads = scalar(&y).unwrap().backward().unwrap();
+    if let Some(dx) = grads.get(&input) {
+        let error = relative(&flat(dx), &expected[0]);
+        assert!(error < 1e-5, "{name}: the input's gradient is off by {error:e}");
+    } else {
+        assert_eq!(name, "embed", "{name} gives its input no gradient");
+    }
+    for (handle, expected) in handles.iter().zip(&expected[1..]) {
+        let got: Vec<f64> = params.gradients()[handle.spec().range()].iter().map(|&g| f64::from(g) - 1.0).collect();
+        let error = relative(&got, expected);
+        assert!(error < 1e-5, "{name}: the gradient of {} is off by {error:e}", handle.spec().name);
+    }
+}
+
+#[test]
+fn linear() {
+    let args = [numbers(1, &[2, 5, 12], 1.0), numbers(2, &[7, 12], 1.0)];
+    hold("linear", &|x, w| tensor::linear(x, &w[0]), &|a| plain::linear(a[0], a[1]), &args);
+}
+
+#[test]
+fn gelu() {
+    hold("gelu", &|x, _| tensor::gelu(x), &|a| plain::gelu(a[0]), &[numbers(3, &[4, 100], 6.0)]);
+}
+
+#[test]
+fn gelu_far_out() -> Result<()> {
+    let x = Tensor::new(&[-1e4f32, -13.0, -8.0, 0.0, 13.0, 1e4], CPU)?;
+    let y = tensor::gelu(&x)?.to_vec1::<f32>()?;
+    assert_eq!((y[3], y[4], y[5]), (0.0, 13.0, 1e4));
+    assert!(y[..3].iter().all(|y| (-1e-10..=0.0).contains(y)), "{y:?}");
+    Ok(())
+}
+
+#[test]
+fn layer_norm() {
+    let args = [numbers(4, &[3, 4, 37], 2.0), numbers(5, &[37], 1.5)];
+    hold("layer_norm", &|x, w| tensor::layer_norm(x, &w[0]), &|a| plain::layer_norm(a[0], a[1]), &args);
+}
+
+#[test]
+fn attention() {
+    for (sequences, length, heads, head) in [(2, 9, 3, 5), (1, 1, 2, 4), (1, 33, 1, 16)] {
+        let args = [numbers(6, &[sequences, length, 3 * heads * head], 1.5)];
+        let fused = |x: &Tensor, _: &[Param]| tensor::causal_attention(x, heads, 0, None);
+        hold("attention", &fused, &|a| plain::causal_attention(a[0], heads), &args);
+    }
+}
+
+#[test]
+fn cross_entropy() {
+    let targets = [3u32, 0, 10, 6, 6, 1];
+    let plain_targets = Tensor::new(&targets, CPU).unwrap();
+    let args = [numbers(7, &[2, 3, 11], 4.0)];
+    let fused = |x: &Tensor, _: &[Param]| tensor::cross_entropy(x, &targets);
+    hold("cross_entropy", &fused, &|a| plain::cross_entropy(a[0], &plain_targets), &args);
+}
+
+#[test]
+fn embed() {
+    let ids = [4u32, 0, 4, 2, 1, 4];
+    let plain_ids = Tensor::new(&ids, CPU).unwrap().reshape((2, 3)).unwrap();
+    // The first argument of `hold` is an input, which an embedding does not have.
+    let args = [numbers(8, &[1], 1.0), numbers(9, &[5, 6], 1.0), numbers(10, &[4, 6], 1.0)];
+    let fused = |_: &Tensor, w: &[Param]| tensor::embed(&ids, 3, &w[0], &w[1], true);
+    let plain = |a: &[&Tensor]| plain::embed(&plain_ids, a[1], a[2])?.broadcast_add(&(a[0] - a[0])?);
+    hold("embed", &fused, &plain, &args);
+}
+
+/// Dropout's mask is random, so the derivative is taken numerically through the same mask.
+#[test]
+fn attention_with_dropout_differentiates_through_its_mask() -> Result<()> {
+    let rules = tensor::Dropout { p: 0.3, seed: 5, step: 2, sequences: [7u64, 8].as_slice().into() };
+    let f = |x: &Tensor| scalar(&tensor::causal_attention(x, 2, 0, Some((&rules, "attention")))?);
+    let x = Var::from_tensor(&numbers(11, &[2, 5, 24], 1.0).to_dtype(DType::F32)?)?;
+    let grads = f(&x)?.backward()?;
+    let analytic = flat(grads.get(&x).expect("a gradient"));
+    assert_ne!(flat(&f(&x)?), flat(&scalar(&tensor::causal_attention(&x, 2, 0, None)?)?));
+    for i in (0..x.elem_count()).step_by(7) {
+        let at = |delta: f64| {
+            let mut moved = flat(&x);
+            moved[i] += delta;
+            let moved = Tensor::from_vec(moved, x.shape(), CPU)?.to_dtype(DType::F32)?;
+            f(&moved)?.to_scalar::<f32>().map(f64::from)
+        };
+        let numeric = (at(0.01)? - at(-0.01)?) / 0.02;
+        assert!((numeric - analytic[i]).abs() < 2e-3, "element {i}: {} but numerically {numeric}", analytic[i]);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let params = Params::new();
+    let weight = params.declare("fc.weight", &[4, 3], Init::Constant(1.0)).unwrap();
+    let x = numbers(1, &[2, 5], 1.0).to_dtype(DType::F32).unwrap();
+    let text = |r: Result<Tensor>| r.unwrap_err().to_string();
+    assert!(text(tensor::linear(&x, &weight)).contains("fc.weight takes rows of 3 numbers, not [2, 5]"));
+    let x = numbers(1, &[2, 3], 1.0).to_dtype(DType::F32).unwrap();
+    assert!(text(tensor::linear(&x, &weight)).contains("parameter fc.weight has no values yet"));
+    assert!(text(tensor::cross_entropy(&x, &[0, 3])).contains("need 2 targets below 3"));
+    assert!(text(tensor::causal_attention(&x, 1, 0, None)).contains("[sequences, length, 3 x heads x width]"));
+    assert!(text(params.declare("fc.weight", &[1], Init::Constant(0.0)).map(|_| x)).contains("must be unique"));
+}

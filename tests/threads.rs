@@ -1,0 +1,23 @@
+//! One compute thread a rank: a large matmul and a large addition start no threads of their own.
+//! Alone in its file, because candle and rayon decide once in a process.
+
+#![cfg(target_os = "linux")]
+
+use candle_core::{Device, Tensor};
+use shardlab::launch;
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").expect("Linux lists a process's threads").count()
+}
+
+#[test]
+fn ranks_compute_on_their_own_thread() {
+    let grown = launch::run(1, |_| {
+        let before = threads();
+        let x = Tensor::ones((1024, 1024), candle_core::DType::F32, &Device::Cpu)?;
+        let y = x.matmul(&x)?.add(&x)?.exp()?;
+        assert_eq!(y.dims(), [1024, 1024]);
+        Ok(threads() - before)
+    });
+    assert_eq!(grown.unwrap(), [0]);
+}
