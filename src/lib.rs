@@ -11,6 +11,12 @@
 //! | [`tensor`] | what candle lacks for training on a CPU: operations with a backward pass, flat parameters |
 
 pub mod comm;
+pub mod data;
+pub mod error;
 pub mod launch;
+pub mod model;
+pub mod parallel;
+pub mod plan;
 pub mod show;
 pub mod tensor;
+pub mod train;

@@ -1,0 +1,152 @@
+//! Which sequences each rank trains on: every rank its own, or N ranks do the work of one.
+//!
+//! A batch is a function of (seed, rank, step, micro-step): nothing to save for a resume, and one rank alone can draw what
+//! N ranks drew.
+
+use crate::tensor::random::Stream;
+use std::sync::Arc;
+
+/// The two ways to give ranks different data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sampling {
+    /// The text is cut into as many parts as there are ranks; each draws from its own.
+    Partition,
+    /// Every rank draws from the whole text, with a seed of its own.
+    Seeds,
+}
+
+/// Sequences of tokens and, for each position, the token that comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// [sequences, length], flat.
+    pub inputs: Vec<u32>,
+    /// The same, one position on.
+    pub targets: Vec<u32>,
+    /// Tokens in a sequence.
+    pub length: usize,
+    /// The sequences' numbers in the step's global batch, over all ranks and micro-steps: what dropout masks depend on.
+    pub sequences: Arc<[u64]>,
+    /// Where in the text each sequence starts.
+    pub starts: Vec<usize>,
+}
+
+impl Batch {
+    /// Several batches as one.
+    pub fn concat(batches: &[Batch]) -> Batch {
+        Batch {
+            inputs: batches.iter().flat_map(|b| b.inputs.iter().copied()).collect(),
+            targets: batches.iter().flat_map(|b| b.targets.iter().copied()).collect(),
+            length: batches.first().map_or(0, |b| b.length),
+            sequences: batches.iter().flat_map(|b| b.sequences.iter().copied()).collect(),
+            starts: batches.iter().flat_map(|b| b.starts.iter().copied()).collect(),
+        }
+    }
+
+    /// The number of tokens that are learned from.
+    pub fn tokens(&self) -> usize {
+        self.targets.len()
+    }
+}
+
+/// One rank's way to its batches.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampler {
+    pub sampling: Sampling,
+    pub seed: u64,
+    pub rank: usize,
+    pub ranks: usize,
+    /// Sequences in a batch.
+    pub batch: usize,
+    /// Tokens in a sequence.
+    pub block: usize,
+    /// Micro-steps in a step.
+    pub grad_accum: usize,
+}
+
+impl Sampler {
+    /// The batch of one micro-step, from `text` (the training split).
+    pub fn batch(&self, text: &[u32], step: usize, micro: usize) -> Batch {
+        // Partitions need no seeds of their own: the parts do not overlap.
+        let (part, seed_of) = match self.sampling {
+            Sampling::Partition => (self.part(text.len()), 0),
+            Sampling::Seeds => (0..text.len(), self.rank),
+        };
+        let stream = Stream::new(self.seed, "batches").branch(seed_of as u64).branch(step as u64).branch(micro as u64);
+        let first = ((micro * self.ranks + self.rank) * self.batch) as u64;
+        draw(&text[part.clone()], part.start, self.block, self.batch, first, stream)
+    }
+
+    /// Batch number `i` of an evaluation: the same for any number of ranks, at every evaluation.
+    pub fn evaluation_batch(&self, text: &[u32], i: usize) -> Batch {
+        let stream = Stream::new(self.seed, "evaluation").branch(i as u64);
+        draw(text, 0, self.block, self.batch, 0, stream)
+    }
+
+    /// This rank's part of a text that is cut into equal parts.
+    pub fn part(&self, len: usize) -> std::ops::Range<usize> {
+        self.rank * len / self.ranks..(self.rank + 1) * len / self.ranks
+    }
+}
+
+/// `batch` sequences from random places of `text`, which must be longer than `block`.
+fn draw(text: &[u32], offset: usize, block: usize, batch: usize, first: u64, stream: Stream) -> Batch {
+    let places = text.len().saturating_sub(block) as u64;
+    let starts: Vec<usize> = (0..batch as u64).map(|i| stream.below(places, i) as usize).collect();
+    let windows = |shift| starts.iter().flat_map(move |&s| &text[s + shift..s + shift + block]).copied().collect();
+    Batch {
+        inputs: windows(0),
+        targets: windows(1),
+        length: block,
+        sequences: (first..first + batch as u64).collect(),
+        starts: starts.iter().map(|s| s + offset).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn sampler(sampling: Sampling, rank: usize, ranks: usize) -> Sampler {
+        Sampler { sampling, seed: 1, rank, ranks, batch: 5, block: 7, grad_accum: 2 }
+    }
+
+    fn text() -> Vec<u32> {
+        (0..1000).collect()
+    }
+
+    #[test]
+    fn targets_are_the_next_tokens() {
+        let batch = sampler(Sampling::Seeds, 1, 3).batch(&text(), 4, 1);
+        assert_eq!((batch.inputs.len(), batch.tokens(), batch.starts.len()), (35, 35, 5));
+        assert!(batch.inputs.iter().zip(&batch.targets).all(|(x, y)| x + 1 == *y));
+    }
+
+    #[test]
+    fn partitions_stay_apart_and_reach_their_ends() {
+        for rank in 0..3 {
+            let sampler = sampler(Sampling::Partition, rank, 3);
+            let part = sampler.part(1000);
+            let starts: HashSet<usize> = (0..3000).flat_map(|step| sampler.batch(&text(), step, 0).starts).collect();
+            assert!(starts.iter().all(|s| part.contains(s) && s + 7 < part.end));
+            assert_eq!(starts.len(), part.len() - 7, "every place is drawn");
+        }
+    }
+
+    #[test]
+    fn no_two_draws_are_the_same() {
+        let mut seen = HashSet::new();
+        for (rank, step, micro) in [(0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 1, 0), (0, 0, 1), (1, 2, 1)] {
+            assert!(seen.insert(sampler(Sampling::Seeds, rank, 3).batch(&text(), step, micro).starts));
+        }
+    }
+
+    #[test]
+    fn sequences_are_numbered_over_all_ranks() {
+        let numbers: Vec<u64> = (0..2)
+            .flat_map(|micro| (0..3).map(move |rank| (micro, rank)))
+            .flat_map(|(micro, rank)| sampler(Sampling::Partition, rank, 3).batch(&text(), 0, micro).sequences.to_vec())
+            .collect();
+        assert_eq!(numbers, (0..30).collect::<Vec<u64>>());
+    }
+}

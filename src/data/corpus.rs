@@ -1,0 +1,204 @@
+//! The text a model learns from: where it is found, its characters as tokens, the training and the validation split.
+
+use crate::error::BadInput;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+
+/// The original play that comes with the project: nothing to download.
+const EMBEDDED: &str = include_str!("../../data/play.txt");
+
+/// Where lab03 looks for the real corpus, in the current folder and beside Cargo.toml.
+const FILE: &str = "data/tinyshakespeare.txt";
+
+/// The file that all published figures are about.
+const SHA256: &str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed";
+
+/// What a reader types to train on the real Shakespeare.
+pub const FETCH_COMMAND: &str = "curl -L -o data/tinyshakespeare.txt \
+     https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt";
+
+/// A character-level vocabulary: token i is the i-th character in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vocabulary(Vec<char>);
+
+impl Vocabulary {
+    /// The distinct characters of a text, in order.
+    pub fn of(text: &str) -> Vocabulary {
+        let mut chars: Vec<char> = text.chars().collect();
+        chars.sort_unstable();
+        chars.dedup();
+        Vocabulary(chars)
+    }
+
+    /// The number of tokens.
+    pub fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The characters as tokens, or the first one that is not in the vocabulary.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, char> {
+        text.chars().map(|c| self.0.binary_search(&c).map(|i| i as u32).map_err(|_| c)).collect()
+    }
+
+    /// The tokens as text; what is outside the vocabulary is shown as U+FFFD.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        tokens.iter().map(|&t| self.0.get(t as usize).copied().unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+    }
+
+    /// All characters, in order.
+    pub fn characters(&self) -> String {
+        self.0.iter().collect()
+    }
+}
+
+/// A text, ready to be trained on.
+pub struct Corpus {
+    /// What to call it: the embedded play's title, or a path.
+    pub name: String,
+    /// Whether it is the text that comes with the project.
+    pub embedded: bool,
+    pub vocabulary: Vocabulary,
+    /// The first nine tenths.
+    pub train: Vec<u32>,
+    /// The rest: never trained on.
+    pub validation: Vec<u32>,
+    /// The text's first line that is not empty.
+    pub first_line: String,
+}
+
+impl Corpus {
+    /// The text to train on: `given` (`--data`); the file that the variable SHARDLAB_CORPUS names;
+    /// `data/tinyshakespeare.txt` here, then beside Cargo.toml; the embedded play.
+    pub fn find(given: Option<&Path>) -> Result<Corpus, BadInput> {
+        if let Some(path) = given {
+            return Corpus::read(path);
+        }
+        if let Some(path) = std::env::var_os("SHARDLAB_CORPUS").filter(|path| !path.is_empty()) {
+            return Corpus::read(Path::new(&path));
+        }
+        let beside_cargo_toml = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
+        match [PathBuf::from(FILE), beside_cargo_toml].into_iter().find(|path| path.exists()) {
+            Some(path) => Corpus::read_verified(&path),
+            None => Corpus::embedded(),
+        }
+    }
+
+    /// The play that comes with the project.
+    pub fn embedded() -> Result<Corpus, BadInput> {
+        let name = "\"The Tragedy of Rank Zero\"";
+        Ok(Corpus { embedded: true, ..Corpus::new(name, EMBEDDED)? })
+    }
+
+    /// The text in a file.
+    pub fn read(path: &Path) -> Result<Corpus, BadInput> {
+        Corpus::new(&path.display().to_string(), &read_text(path)?)
+    }
+
+    fn read_verified(path: &Path) -> Result<Corpus, BadInput> {
+        let text = read_text(path)?;
+        let sum = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        if sum != SHA256 {
+            let what = format!("{} is not the tiny Shakespeare file: its SHA-256 is {sum}", path.display());
+            return Err(BadInput::new(
+                what,
+                format!("fetch it again:  {FETCH_COMMAND}\n      or name your own text with --data PATH"),
+            ));
+        }
+        Corpus::new(&path.display().to_string(), &text)
+    }
+
+    /// A text under a name; at least ten characters, two of them different, so that both splits have something to learn.
+    pub fn new(name: &str, text: &str) -> Result<Corpus, BadInput> {
+        let help =
+            "name a text file with --data PATH, or leave --data out to train on the text that comes with the lab";
+        let vocabulary = Vocabulary::of(text);
+        let tokens = vocabulary.encode(text).map_err(|c| BadInput::new(format!("{name}: lost {c:?}"), help))?;
+        if tokens.is_empty() {
+            return Err(BadInput::new(format!("{name} is empty"), help));
+        }
+        if tokens.len() < 20 || vocabulary.size() < 2 {
+            let (chars, distinct) = (tokens.len(), vocabulary.size());
+            let what = format!("{name} is too short to train on: {chars} characters, {distinct} distinct");
+            return Err(BadInput::new(what, help));
+        }
+        let (train, validation) = tokens.split_at(tokens.len() * 9 / 10);
+        Ok(Corpus {
+            name: name.to_string(),
+            embedded: false,
+            vocabulary,
+            train: train.to_vec(),
+            validation: validation.to_vec(),
+            first_line: text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(" ").to_string(),
+        })
+    }
+
+    /// The number of characters in both splits together.
+    pub fn chars(&self) -> usize {
+        self.train.len() + self.validation.len()
+    }
+
+    /// The shorter split: what a block must fit into.
+    pub fn shorter_split(&self) -> usize {
+        self.train.len().min(self.validation.len())
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, BadInput> {
+    let help = "give --data the path of a text file in UTF-8";
+    if path.is_dir() {
+        return Err(BadInput::new(format!("{} is a folder, not a text file", path.display()), help));
+    }
+    let bytes =
+        std::fs::read(path).map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), help))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        BadInput::new(format!("{} is not UTF-8 text (byte {at})", path.display()), help)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every figure about a model is the same on both texts only if they have the same characters.
+    #[test]
+    fn the_play_uses_the_real_corpus_characters() {
+        let corpus = Corpus::embedded().unwrap();
+        let letters: String = ('A'..='Z').chain('a'..='z').collect();
+        assert_eq!(corpus.vocabulary.characters(), format!("\n !$&',-.3:;?{letters}"));
+        assert_eq!(corpus.vocabulary.size(), 65);
+        assert!(corpus.chars() >= 60_000);
+    }
+
+    #[test]
+    fn text_survives_tokens() {
+        let corpus = Corpus::new("test", "To be, or not to be: that is the question.").unwrap();
+        let tokens = corpus.vocabulary.encode("not to be").unwrap();
+        assert_eq!(corpus.vocabulary.decode(&tokens), "not to be");
+        assert_eq!(corpus.vocabulary.encode("to BE"), Err('B'));
+    }
+
+    #[test]
+    fn nine_tenths_are_trained_on() {
+        let corpus = Corpus::new("test", &"abcdefghij".repeat(11)).unwrap();
+        assert_eq!((corpus.train.len(), corpus.validation.len()), (99, 11));
+    }
+
+    #[test]
+    fn what_cannot_be_trained_on_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            Corpus::read(&path).err().expect("refused").what
+        };
+        assert!(file("empty", b"").ends_with("is empty"));
+        assert!(file("short", b"short").contains("is too short to train on: 5 characters"));
+        assert!(file("binary", b"abc\xff\xfe").contains("is not UTF-8 text (byte 3)"));
+        assert!(Corpus::read(dir.path()).err().unwrap().what.contains("is a folder"));
+        assert!(Corpus::read(&dir.path().join("none")).err().unwrap().what.contains("cannot read"));
+        let path = dir.path().join("tinyshakespeare.txt");
+        std::fs::write(&path, "Not Shakespeare, though long enough.").unwrap();
+        assert!(Corpus::read_verified(&path).err().unwrap().what.contains("is not the tiny Shakespeare file"));
+    }
+}

@@ -1,0 +1,10 @@
+//! Text as numbers, and each rank's share of it.
+//!
+//! Reading order: `corpus.rs` (which text, its characters as tokens, the two splits), `batches.rs` (which sequences a rank
+//! trains on at a step).
+
+mod batches;
+mod corpus;
+
+pub use batches::{Batch, Sampler, Sampling};
+pub use corpus::{Corpus, FETCH_COMMAND, Vocabulary};

@@ -1,0 +1,54 @@
+//! Text from a model, one token at a time.
+
+use super::{Gpt, Pass};
+use crate::tensor::random::Stream;
+use candle_core::{Result, bail};
+
+/// `count` tokens that continue `prompt`, drawn from softmax(logits / temperature).
+///
+/// The model sees at most the last `block` tokens. What is drawn is a function of `stream`.
+pub fn generate(gpt: &Gpt, prompt: &[u32], count: usize, temperature: f32, stream: Stream) -> Result<Vec<u32>> {
+    if prompt.is_empty() {
+        bail!("generation continues a prompt, which must have at least one token");
+    }
+    let mut tokens = prompt.to_vec();
+    for i in 0..count {
+        let seen = &tokens[tokens.len().saturating_sub(gpt.shape.block)..];
+        let logits = gpt.logits(seen, seen.len(), &Pass::evaluate())?;
+        let last = logits.narrow(1, seen.len() - 1, 1)?.flatten_all()?.to_vec1::<f32>()?;
+        tokens.push(draw(&last, temperature, stream.uniform(i as u64)));
+    }
+    Ok(tokens.split_off(prompt.len()))
+}
+
+/// The token at which the cumulated probability passes `u`, 0 <= u < 1.
+fn draw(logits: &[f32], temperature: f32, u: f64) -> u32 {
+    let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f64> = logits.iter().map(|x| f64::from((x - top) / temperature).exp()).collect();
+    let mut left = u * weights.iter().sum::<f64>();
+    for (token, weight) in weights.iter().enumerate() {
+        left -= weight;
+        if left < 0.0 {
+            return token as u32;
+        }
+    }
+    // Only rounding, or a NaN in the logits, leads here.
+    logits.len() as u32 - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_drawn_by_their_probability() {
+        let logits = [0.0, (3.0f32).ln(), f32::NEG_INFINITY];
+        let count = |temperature| {
+            let ones = (0..1000).filter(|&i| draw(&logits, temperature, i as f64 / 1000.0) == 1);
+            ones.count()
+        };
+        assert_eq!(count(1.0), 750);
+        assert_eq!(count(0.5), 900);
+        assert!((0..1000).all(|i| draw(&logits, 1.0, i as f64 / 1000.0) != 2));
+    }
+}

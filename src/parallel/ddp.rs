@@ -1,0 +1,141 @@
+//! Data parallelism (DDP): every rank holds the whole model and its own part of the batch; once a step, gradients are
+//! averaged, and so the models stay one model.
+//!
+//! Cost: an all-reduce of all gradients a step, 2(n-1)/n times their bytes for each of n ranks, in buckets. A bucket is a
+//! stretch of the flat gradient buffer, averaged in place as soon as the backward pass has completed it; the backward
+//! pass runs from the model's end to its start, and so do the buckets.
+
+use crate::comm::{Comm, Reduce};
+use crate::tensor::{Params, Spec};
+use anyhow::{Result, ensure};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+/// The size that a bucket grows to before the next one begins.
+pub const BUCKET_BYTES: usize = 1 << 20;
+
+/// Keeps the replicas of a model on all ranks of a group the same.
+pub struct Ddp {
+    params: Arc<Params>,
+    buckets: Arc<Buckets>,
+}
+
+struct Buckets {
+    comm: Comm,
+    buckets: Vec<Bucket>,
+    /// The bucket of each parameter, by its index.
+    of: Vec<usize>,
+    /// Whether this backward pass ends a step; before, gradients only add up.
+    synchronise: AtomicBool,
+    averaged: AtomicUsize,
+}
+
+struct Bucket {
+    range: Range<usize>,
+    parameters: usize,
+    complete: AtomicUsize,
+}
+
+impl Ddp {
+    /// Gives every rank rank 0's parameters, and sees to it that gradients are averaged from now on.
+    pub fn new(params: &Arc<Params>, comm: &Comm) -> Result<Ddp> {
+        comm.broadcast(&mut params.values_mut(), 0)?;
+        Ok(Ddp::without_broadcast(params, comm))
+    }
+
+    /// For the one who wants to see what happens without: every rank keeps the parameters that it has.
+    pub fn without_broadcast(params: &Arc<Params>, comm: &Comm) -> Ddp {
+        let (buckets, of) = fill_buckets(&params.specs(), BUCKET_BYTES);
+        let buckets = Arc::new(Buckets {
+            comm: comm.clone(),
+            buckets,
+            of,
+            synchronise: AtomicBool::new(true),
+            averaged: AtomicUsize::new(0),
+        });
+        let hooked = buckets.clone();
+        params.set_hook(Some(Box::new(move |params, spec| {
+            hooked.gradient_complete(params, spec).map_err(candle_core::Error::wrap)
+        })));
+        Ddp { params: params.clone(), buckets }
+    }
+
+    /// Says whether the next backward pass is a step's last one. Before that, nothing is communicated: averaging is
+    /// linear, so the sum over micro-steps is averaged once.
+    pub fn synchronise(&self, last_micro_step: bool) {
+        self.buckets.synchronise.store(last_micro_step, Relaxed);
+    }
+
+    /// To be called after the last backward pass of a step: makes sure that every gradient was averaged.
+    pub fn finish(&self) -> Result<()> {
+        let (averaged, all) = (self.buckets.averaged.swap(0, Relaxed), self.buckets.buckets.len());
+        ensure!(
+            averaged == all,
+            "{averaged} of {all} gradient buckets were averaged: a parameter got no gradient in this step"
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Ddp {
+    fn drop(&mut self) {
+        self.params.set_hook(None);
+    }
+}
+
+impl Buckets {
+    fn gradient_complete(&self, params: &Params, spec: &Spec) -> crate::comm::Result<()> {
+        if !self.synchronise.load(Relaxed) {
+            return Ok(());
+        }
+        let bucket = &self.buckets[self.of[spec.index]];
+        if bucket.complete.fetch_add(1, Relaxed) + 1 == bucket.parameters {
+            bucket.complete.store(0, Relaxed);
+            self.comm.all_reduce(&mut params.gradients()[bucket.range.clone()], Reduce::Mean)?;
+            self.averaged.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Deals the parameters out to buckets, from the model's end to its start: the order in which gradients are completed.
+fn fill_buckets(specs: &[Arc<Spec>], bucket_bytes: usize) -> (Vec<Bucket>, Vec<usize>) {
+    let mut buckets: Vec<Bucket> = Vec::new();
+    let mut of = vec![0; specs.len()];
+    for spec in specs.iter().rev() {
+        match buckets.last_mut() {
+            Some(bucket) if size_of::<f32>() * bucket.range.len() < bucket_bytes => {
+                bucket.range.start = spec.start;
+                bucket.parameters += 1;
+            }
+            _ => buckets.push(Bucket { range: spec.range(), parameters: 1, complete: AtomicUsize::new(0) }),
+        }
+        of[spec.index] = buckets.len() - 1;
+    }
+    (buckets, of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Init;
+
+    #[test]
+    fn buckets_cover_every_parameter_once() {
+        let params = Params::new();
+        for (i, n) in [7, 1, 100, 3, 50, 2].into_iter().enumerate() {
+            params.declare(format!("p{i}"), &[n], Init::Constant(0.0)).unwrap();
+        }
+        for bytes in [1, 64, 400, 1 << 20] {
+            let (buckets, of) = fill_buckets(&params.specs(), bytes);
+            assert_eq!(buckets.iter().map(|b| b.parameters).sum::<usize>(), 6);
+            assert_eq!((buckets[0].range.end, buckets[buckets.len() - 1].range.start), (params.numel(), 0));
+            assert!(buckets.windows(2).all(|w| w[1].range.end == w[0].range.start));
+            for spec in params.specs() {
+                let range = &buckets[of[spec.index]].range;
+                assert!(range.start <= spec.start && spec.range().end <= range.end);
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Ways to divide one training job among ranks.
+
+mod ddp;
+
+pub use ddp::Ddp;

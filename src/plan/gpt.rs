@@ -1,0 +1,114 @@
+//! What a GPT's shape says about it.
+
+/// The numbers that define a GPT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct GptShape {
+    /// Distinct tokens.
+    pub vocabulary: usize,
+    /// The longest sequence, in tokens.
+    pub block: usize,
+    pub layers: usize,
+    pub heads: usize,
+    /// Width of the residual stream.
+    pub embd: usize,
+}
+
+/// Bytes that one rank holds while it trains in f32.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Memory {
+    pub parameters: u64,
+    pub gradients: u64,
+    /// Adam's two moments.
+    pub optimizer: u64,
+    /// What the forward pass keeps for the backward pass, plus the backward pass's own peak.
+    pub activations: u64,
+}
+
+impl Memory {
+    pub fn total(&self) -> u64 {
+        self.parameters + self.gradients + self.optimizer + self.activations
+    }
+}
+
+impl GptShape {
+    /// Matrices: token and position table, and four a block; these decay.
+    pub fn decayed(&self) -> (usize, u64) {
+        let matrices = 12 * self.embd * self.embd * self.layers;
+        (2 + 4 * self.layers, (matrices + (self.vocabulary + self.block) * self.embd) as u64)
+    }
+
+    /// Norm gains: two a block and the last; these do not decay.
+    pub fn not_decayed(&self) -> (usize, u64) {
+        let tensors = 2 * self.layers + 1;
+        (tensors, (tensors * self.embd) as u64)
+    }
+
+    /// All parameters; the head is the token table once more and not counted again.
+    pub fn parameters(&self) -> u64 {
+        self.decayed().1 + self.not_decayed().1
+    }
+
+    /// The figure that nanoGPT and the seed call num_params: without the position table.
+    pub fn num_params(&self) -> u64 {
+        self.parameters() - (self.block * self.embd) as u64
+    }
+
+    /// FLOPs of forward and backward pass for one token: 6 for every parameter outside the position table, plus
+    /// attention's 12 · layers · embd · block (Chowdhery et al., arXiv 2204.02311, appendix B; no discount for causality).
+    pub fn flops_per_token(&self) -> u64 {
+        6 * self.num_params() + (12 * self.layers * self.embd * self.block) as u64
+    }
+
+    /// The memory of one rank that trains on `batch` sequences at a time with AdamW.
+    pub fn memory(&self, batch: usize, dropout: bool) -> Memory {
+        let n = 4 * self.parameters();
+        Memory { parameters: n, gradients: n, optimizer: 2 * n, activations: self.activations(batch, dropout) }
+    }
+
+    /// Counted over the operations in `tensor` and `model`, in f32: what each leaves in the graph.
+    fn activations(&self, batch: usize, dropout: bool) -> u64 {
+        let (tokens, d) = ((batch * self.block) as u64, self.embd as u64);
+        let (layers, heads, vocabulary) = (self.layers as u64, self.heads as u64, self.vocabulary as u64);
+        // Norm, qkv (3), attention, proj, residual; norm, fc (4), gelu (4), out, residual.
+        let block = 18 * d + if dropout { 2 * d } else { 0 };
+        // Statistics of two norms and one number a head and row of attention.
+        let block = block + 4 + heads;
+        let ends = 2 * d + if dropout { d } else { 0 } + 2 + vocabulary + 1;
+        // In GELU's backward pass four gradients of fc's width are alive at once (what came in, what goes out, candle's
+        // zero-filled slot and its sum), beside the residual stream's.
+        let backward = 17 * d;
+        let scores = 2 * (self.block * self.block) as u64;
+        4 * (tokens * (block * layers + ends + backward) + scores)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(layers: usize, heads: usize, embd: usize, block: usize) -> GptShape {
+        GptShape { vocabulary: 65, block, layers, heads, embd }
+    }
+
+    /// Figures of the seed (wordplay) and of nanoGPT's char-level configurations.
+    #[test]
+    fn published_counts() {
+        let (baby, char) = (shape(4, 4, 128, 64), shape(6, 6, 384, 256));
+        let wordplay = shape(12, 12, 768, 1024);
+        assert_eq!((baby.num_params(), baby.parameters()), (795_904, 804_096));
+        assert_eq!((char.num_params(), char.parameters()), (10_646_784, 10_745_088));
+        assert_eq!((wordplay.num_params(), wordplay.parameters()), (85_003_776, 85_790_208));
+        assert_eq!(wordplay.decayed(), (50, 85_771_008));
+        assert_eq!(wordplay.not_decayed(), (25, 19_200));
+        assert_eq!(baby.flops_per_token(), 5_168_640);
+        assert_eq!(char.flops_per_token(), 70_958_592);
+    }
+
+    #[test]
+    fn memory_is_sixteen_bytes_a_parameter_and_grows_with_the_batch() {
+        let memory = shape(4, 4, 128, 64).memory(12, false);
+        assert_eq!(memory.total() - memory.activations, 16 * 804_096);
+        let twice = shape(4, 4, 128, 64).memory(24, false);
+        assert!(twice.activations > memory.activations * 19 / 10);
+    }
+}
