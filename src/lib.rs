@@ -10,6 +10,7 @@
 //! | [`launch`] | starting N ranks |
 //! | [`tensor`] | what candle lacks for training on a CPU: operations with a backward pass, flat parameters |
 
+pub mod checkpoint;
 pub mod comm;
 pub mod data;
 pub mod error;

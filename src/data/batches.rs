@@ -59,8 +59,6 @@ pub struct Sampler {
     pub batch: usize,
     /// Tokens in a sequence.
     pub block: usize,
-    /// Micro-steps in a step.
-    pub grad_accum: usize,
 }
 
 impl Sampler {
@@ -108,7 +106,7 @@ mod tests {
     use std::collections::HashSet;
 
     fn sampler(sampling: Sampling, rank: usize, ranks: usize) -> Sampler {
-        Sampler { sampling, seed: 1, rank, ranks, batch: 5, block: 7, grad_accum: 2 }
+        Sampler { sampling, seed: 1, rank, ranks, batch: 5, block: 7 }
     }
 
     fn text() -> Vec<u32> {

@@ -8,8 +8,13 @@
 //! # anyhow::Ok(())
 //! ```
 
+mod machine;
+
+pub use machine::{cores, free_memory};
+
 use crate::comm::{Comm, Job};
-use anyhow::{Context, Result, bail, ensure};
+use crate::error::BadInput;
+use anyhow::{Result, bail, ensure};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
@@ -62,17 +67,14 @@ pub fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Re
         }
     }
     if let Some((rank, error)) = first_error {
-        return Err(error).with_context(|| format!("rank {rank} failed"));
+        // Bad input is the user's to mend, whichever rank found it.
+        let context = |error: anyhow::Error| error.context(format!("rank {rank} failed"));
+        return Err(if error.is::<BadInput>() { error } else { context(error) });
     }
     if let Some(failure) = job.failure() {
         bail!(failure);
     }
     Ok(values)
-}
-
-/// The cores that ranks of this process can run on at the same time.
-pub fn cores() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }
 
 enum Outcome<T> {

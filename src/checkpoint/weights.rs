@@ -1,0 +1,138 @@
+//! A model's weights in one safetensors file, with its shape and vocabulary in the header: what a run leaves behind.
+
+use crate::error::BadInput;
+use crate::plan::GptShape;
+use crate::tensor::Params;
+use anyhow::{Context, Result};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// The file's name in a run's folder.
+pub const FILE: &str = "model.safetensors";
+
+/// What a file of weights says about itself.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Description {
+    pub shape: GptShape,
+    /// All characters that the model knows, in the order of their tokens.
+    pub vocabulary: String,
+}
+
+/// Writes the weights to `dir`, replacing earlier ones only when the new file is whole.
+pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<PathBuf> {
+    let values = params.values();
+    let specs = params.specs();
+    let views = specs
+        .iter()
+        .map(|spec| {
+            let bytes = bytemuck::cast_slice(&values[spec.range()]);
+            Ok((spec.name.as_str(), TensorView::new(Dtype::F32, spec.shape.clone(), bytes)?))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let header = HashMap::from([
+        ("shape".to_string(), serde_json::to_string(&description.shape)?),
+        ("vocabulary".to_string(), description.vocabulary.clone()),
+    ]);
+    let path = dir.join(FILE);
+    let write = || -> Result<()> {
+        std::fs::create_dir_all(dir)?;
+        // In the same folder, so that taking the old file's place is one step.
+        let file = tempfile::NamedTempFile::new_in(dir)?;
+        safetensors::serialize_to_file(views, Some(header), file.path())?;
+        file.as_file().sync_all()?;
+        file.persist(&path)?;
+        Ok(())
+    };
+    write().with_context(|| format!("cannot save weights to {}", path.display()))?;
+    Ok(path)
+}
+
+/// The shape and vocabulary of the weights in `dir`.
+pub fn describe(dir: &Path) -> Result<Description, BadInput> {
+    let bytes = read(dir)?;
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| broken(dir, &error.to_string()))?;
+    let entries = header.metadata().clone().unwrap_or_default();
+    let entry = |name: &str| entries.get(name).ok_or_else(|| broken(dir, &format!("its header has no {name}")));
+    let shape = serde_json::from_str(entry("shape")?).map_err(|error| broken(dir, &error.to_string()))?;
+    Ok(Description { shape, vocabulary: entry("vocabulary")?.clone() })
+}
+
+/// Reads the weights in `dir` into parameters of the same names and shapes, which must be allocated.
+pub fn load(dir: &Path, params: &Params) -> Result<(), BadInput> {
+    let bytes = read(dir)?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| broken(dir, &error.to_string()))?;
+    let mut values = params.values_mut();
+    for spec in params.specs() {
+        let tensor = file.tensor(&spec.name).map_err(|_| broken(dir, &format!("it has no {}", spec.name)))?;
+        if tensor.dtype() != Dtype::F32 || tensor.shape() != spec.shape {
+            let (dtype, shape) = (tensor.dtype(), tensor.shape());
+            let why = format!("{} is {dtype:?} {shape:?}, not F32 {:?}", spec.name, spec.shape);
+            return Err(broken(dir, &why));
+        }
+        for (value, bytes) in values[spec.range()].iter_mut().zip(tensor.data().chunks_exact(4)) {
+            *value = bytemuck::pod_read_unaligned(bytes);
+        }
+    }
+    Ok(())
+}
+
+fn read(dir: &Path) -> Result<Vec<u8>, BadInput> {
+    let path = dir.join(FILE);
+    std::fs::read(&path).map_err(|error| {
+        let what = format!("cannot read weights from {}: {error}", path.display());
+        BadInput::new(what, "give --init-from the folder that an earlier run wrote (its --out)")
+    })
+}
+
+fn broken(dir: &Path, why: &str) -> BadInput {
+    let what = format!("{} does not hold this lab's weights: {why}", dir.join(FILE).display());
+    BadInput::new(what, "give --init-from the folder that an earlier run of the same lab wrote")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Gpt;
+
+    fn model(embd: usize) -> (Gpt, Description) {
+        let shape = GptShape { vocabulary: 5, block: 4, layers: 1, heads: 2, embd };
+        let gpt = Gpt::new(&shape).unwrap();
+        gpt.params.allocate(3);
+        (gpt, Description { shape, vocabulary: "\nabcd".to_string() })
+    }
+
+    #[test]
+    fn weights_come_back_bitwise() {
+        let dir = tempfile::tempdir().unwrap();
+        let (gpt, description) = model(8);
+        save(dir.path(), &gpt.params, &description).unwrap();
+        // A second time: an existing file is replaced, and nothing else is left behind.
+        save(dir.path(), &gpt.params, &description).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(describe(dir.path()).unwrap(), description);
+        let (other, _) = model(8);
+        other.params.values_mut().fill(0.0);
+        load(dir.path(), &other.params).unwrap();
+        assert_eq!(*other.params.values(), *gpt.params.values());
+    }
+
+    #[test]
+    fn what_is_not_weights_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (gpt, description) = model(8);
+        assert!(describe(dir.path()).unwrap_err().what.contains("cannot read weights"));
+        let path = save(dir.path(), &gpt.params, &description).unwrap();
+        assert!(
+            load(dir.path(), &model(12).0.params)
+                .unwrap_err()
+                .what
+                .contains("wte.weight is F32 [5, 8], not F32 [5, 12]")
+        );
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        assert!(load(dir.path(), &gpt.params).unwrap_err().what.contains("does not hold this lab's weights"));
+        std::fs::write(&path, "not weights").unwrap();
+        assert!(describe(dir.path()).is_err());
+    }
+}

@@ -1,0 +1,16 @@
+//! What this machine has.
+
+/// Bytes that this process may still take: free memory, or what is left of a container's share of it. None where the
+/// system does not say.
+pub fn free_memory() -> Option<u64> {
+    let memory = sysinfo::RefreshKind::nothing().with_memory(sysinfo::MemoryRefreshKind::nothing().with_ram());
+    let system = sysinfo::System::new_with_specifics(memory).ok()?;
+    let container = system.cgroup_limits().map(|limits| limits.free_memory);
+    let free = system.available_memory();
+    Some(container.map_or(free, |container| container.min(free))).filter(|&bytes| bytes > 0)
+}
+
+/// The cores that ranks of this process can run on at the same time.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

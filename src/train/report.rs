@@ -1,0 +1,125 @@
+//! What a training lab prints about its run, before and after.
+
+use super::{Config, LEGEND, StepTimes};
+use crate::data::{Corpus, FETCH_COMMAND};
+use crate::launch;
+use crate::show::{self, Screen, thousands};
+
+fn count(n: impl TryInto<u64>) -> String {
+    thousands(n.try_into().unwrap_or(u64::MAX))
+}
+
+/// Which text speaks: length, vocabulary, splits, and where to get the real one.
+pub fn data(screen: &Screen, corpus: &Corpus) {
+    let dot = screen.separator();
+    let (chars, distinct) = (count(corpus.chars()), count(corpus.vocabulary.size()));
+    let splits = format!("train\u{a0}{}{dot}val\u{a0}{}", count(corpus.train.len()), count(corpus.validation.len()));
+    screen.say(
+        screen
+            .row("text", &format!("{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct{dot}{splits}", corpus.name)),
+    );
+    if corpus.embedded {
+        screen.say(screen.row("", "written for this workbook; the real Shakespeare:"));
+        for part in FETCH_COMMAND.split(" https:").zip(["", "https:"]) {
+            screen.say(screen.dim(format!("    {}{}", part.1, part.0)));
+        }
+    }
+}
+
+/// The model, the batch, and what the optimizer does with which parameters.
+pub fn run(screen: &Screen, config: &Config) {
+    let dot = screen.separator();
+    let shape = &config.shape;
+    let place = if config.ranks > launch::cores() {
+        format!("{} threads of this process, which take turns on {} cores", config.ranks, launch::cores())
+    } else {
+        format!("{} threads of this process (nothing to install)", config.ranks)
+    };
+    screen.say(screen.row("ranks", &place));
+    let model = format!(
+        "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}block\u{a0}{}{dot}num_params={} ({}\u{a0}with\u{a0}positions)",
+        shape.layers,
+        shape.heads,
+        shape.embd,
+        shape.block,
+        count(shape.num_params()),
+        count(shape.parameters())
+    );
+    screen.say(screen.row("model", &model));
+    let ((decayed, elements), (plain, plain_elements)) = (shape.decayed(), shape.not_decayed());
+    let decay = format!(
+        "decayed: {decayed} tensors, {} parameters{dot}not: {plain} tensors, {}",
+        count(elements),
+        count(plain_elements)
+    );
+    screen.say(screen.row("", &decay));
+    let accum = if config.grad_accum > 1 { format!(" x {} micro-steps", config.grad_accum) } else { String::new() };
+    let batch = format!(
+        "{} sequences x {} ranks{accum} x {} tokens = {} tokens per iteration",
+        config.batch,
+        config.ranks,
+        shape.block,
+        count(config.tokens_per_step())
+    );
+    screen.say(screen.row("batch", &batch));
+    let schedule = &config.schedule;
+    let (b1, b2) = (config.adamw.beta1, config.adamw.beta2);
+    let optimizer = format!(
+        "AdamW lr {} to {}, warm-up {}, betas {b1} {b2}, decay {}, clip {}, dropout {}",
+        schedule.lr, schedule.min_lr, schedule.warmup, config.adamw.weight_decay, config.clip, config.dropout
+    );
+    screen.say(screen.row("steps", &format!("{}{dot}{optimizer}", count(config.steps))));
+}
+
+/// `--dry-run`: memory and time, by arithmetic. `peak` is the matmul peak of one thread, FLOP/s.
+pub fn dry_run(screen: &Screen, config: &Config, free: Option<u64>, peak: f64) {
+    let memory = config.shape.memory(config.batch, config.dropout > 0.0);
+    let rows: Vec<Vec<String>> = [
+        ("parameters", memory.parameters, "4 bytes each"),
+        ("gradients", memory.gradients, "4 bytes each"),
+        ("optimizer", memory.optimizer, "two moments, 8 bytes a parameter"),
+        ("activations", memory.activations, "what forward keeps for backward, grows with --batch"),
+        ("one rank", memory.total(), ""),
+        ("all ranks", config.memory(config.batch), "in this process"),
+    ]
+    .into_iter()
+    .map(|(what, bytes, why)| vec![what.to_string(), show::bytes_decimal(bytes as f64), why.to_string()])
+    .collect();
+    screen.say("");
+    screen.say(show::table(screen, &["memory", "bytes", ""], &rows));
+    if let Some(free) = free {
+        screen.say(screen.row("free", &show::bytes_decimal(free as f64)));
+    }
+    let flops = (config.tokens_per_step() / config.ranks) as f64 * config.shape.flops_per_token() as f64;
+    // Ranks beyond the cores take turns.
+    let turns = config.ranks.div_ceil(launch::cores()) as f64;
+    let step = flops * turns / peak;
+    let text = format!(
+        "at least {} a step: {:.3} TFLOP a rank at the {:.0} GFLOP/s that a matmul reaches here; at 50% of it {}, \
+         the run about {}",
+        show::seconds(step),
+        flops / 1e12,
+        peak / 1e9,
+        show::seconds(2.0 * step),
+        show::seconds(2.0 * step * config.steps as f64)
+    );
+    screen.say(screen.row("time", &text));
+}
+
+/// The names in log lines and metrics.
+pub fn legend(screen: &Screen) {
+    let rows: Vec<Vec<&str>> = LEGEND.iter().map(|(name, text)| vec![*name, *text]).collect();
+    screen.say(show::table(screen, &["abbr", "what it is"], &rows));
+}
+
+/// Where the seconds of all steps went; `communication` is part of the backward pass.
+pub fn time_shares(screen: &Screen, times: &StepTimes, communication: f64) {
+    let parts = [
+        ("forward", times.forward),
+        ("backward", (times.backward - communication).max(0.0)),
+        ("all-reduce", communication),
+        ("optimizer", times.optimizer),
+        ("data", times.data),
+    ];
+    screen.say(screen.row("time", &show::shares(screen, &parts)));
+}
