@@ -14,14 +14,14 @@ use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
 use shardlab::checkpoint::{self, Description};
 use shardlab::comm::Comm;
-use shardlab::data::{Batch, Corpus};
+use shardlab::data::Corpus;
 use shardlab::error::{BadInput, exit_code};
 use shardlab::launch;
 use shardlab::model::{Gpt, generate};
 use shardlab::parallel::Ddp;
-use shardlab::show::{Plot, Screen, Series};
+use shardlab::show::Screen;
 use shardlab::tensor::{matmul, random::Stream};
-use shardlab::train::{self, AdamW, Clock, Config, Evaluation, Journal, TrainFlags, parity, report};
+use shardlab::train::{self, AdamW, Clock, Config, Evaluation, Journal, Symptoms, TrainFlags, parity, report};
 use std::process::ExitCode;
 
 /// One model, many ranks: data-parallel training of a character-level GPT.
@@ -70,16 +70,16 @@ fn run(args: Args) -> Result<()> {
     if lab.args.train.dry_run {
         introduce(&lab);
         report::dry_run(&lab.screen, &lab.config, free, lab.peak);
-    }
-    free.map_or(Ok(()), |free| lab.config.ensure_fits(free))?;
-    if lab.args.train.dry_run {
         return Ok(());
     }
-    launch::run(lab.config.ranks, |comm| one_rank(&lab, comm)).map(drop)
+    free.map_or(Ok(()), |free| lab.config.ensure_fits(free))?;
+    let failed_checks = launch::run(lab.config.ranks, |comm| one_rank(&lab, comm))?;
+    ensure!(failed_checks[0].is_empty(), "{}", failed_checks[0].join("; "));
+    Ok(())
 }
 
-/// What one rank does, from the first check to the last.
-fn one_rank(lab: &Lab, comm: Comm) -> Result<()> {
+/// What one rank does, from the first check to the last. Returns what the checks found wrong.
+fn one_rank(lab: &Lab, comm: Comm) -> Result<Vec<String>> {
     let mut journal = Journal::new(&comm, &lab.config, &lab.args.train, &lab.screen, lab.peak)?;
     if comm.rank() == 0 {
         introduce(lab);
@@ -92,15 +92,21 @@ fn one_rank(lab: &Lab, comm: Comm) -> Result<()> {
     }
     if lab.args.train.eval_only {
         comm.broadcast(&mut gpt.params.values_mut(), 0)?;
-        return evaluate(lab, &comm, &gpt, 0, &mut journal);
+        evaluate(lab, &comm, &gpt, 0, &mut journal)?;
+        return Ok(Vec::new());
     }
     let difference = compare_with_one_rank(lab, &comm)?;
-    let shown = train(lab, &comm, &gpt, &mut journal)?;
+    let symptoms = train(lab, &comm, &gpt, &mut journal)?;
     if comm.rank() == 0 {
         journal.show();
-        lab.screen.say(write_on(lab, &gpt, lab.config.steps, 400)?);
+        let text = write_on(lab, &gpt, lab.config.steps, 400)?;
+        lab.screen.say(format!(
+            "\n  After {} steps the model writes:\n\n{}",
+            lab.config.steps,
+            lab.screen.quote(&text, 4)
+        ));
     }
-    check(lab, &comm, &gpt, &journal, difference, &shown)
+    check(lab, &comm, &gpt, &journal, difference, &symptoms)
 }
 
 /// The lesson: data-parallel training, as every rank does it. All else in this file prints and checks.
@@ -114,6 +120,9 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
     let mut adamw = AdamW::new(config.adamw, &gpt.params);
     let mut symptoms = Symptoms::default();
     evaluate(lab, comm, gpt, 0, journal)?;
+    if broken.is_some() {
+        symptoms.look(comm, &gpt.params, 0)?;
+    }
 
     for step in 0..config.steps {
         let (mut clock, before) = (Clock::start(), comm.traffic());
@@ -149,7 +158,7 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
             evaluate(lab, comm, gpt, step, journal)?;
         }
         if broken.is_some() {
-            symptoms.look(comm, gpt, step)?;
+            symptoms.look(comm, &gpt.params, step)?;
         }
     }
     Ok(symptoms)
@@ -183,13 +192,13 @@ fn evaluate(lab: &Lab, comm: &Comm, gpt: &Gpt, step: usize, journal: &mut Journa
         return Ok(());
     }
     let text = write_on(lab, gpt, step, 90)?;
-    let line = format!("step={step:<4} train_loss={train:.3} val_loss={val:.3}");
+    let line = format!("step={step} train_loss={train:.3} val_loss={val:.3}");
     let mut saved = String::new();
     if step > 0 && journal.improved() {
         let description = Description { shape: gpt.shape, vocabulary: lab.corpus.vocabulary.characters() };
         saved = format!("   saved {}", checkpoint::save(&lab.config.out, &gpt.params, &description)?.display());
     }
-    lab.screen.say(format!("{}{}\n{}", lab.screen.bold(line), lab.screen.dim(saved), lab.screen.wrap(&text, 4)));
+    lab.screen.say(format!("{}{}\n{}", lab.screen.bold(line), lab.screen.dim(saved), lab.screen.quote(&text, 4)));
     Ok(())
 }
 
@@ -202,80 +211,58 @@ fn write_on(lab: &Lab, gpt: &Gpt, step: usize, count: usize) -> Result<String> {
     Ok(format!("{}{}", lab.config.prompt, vocabulary.decode(&written)))
 }
 
-/// What shows that ranks are not training one model on data of their own.
-#[derive(Default)]
-struct Symptoms {
-    /// Equal on two ranks only if they drew the same sequences in every step.
-    drawn: u64,
-    /// (step, distance of the replicas)
-    distance: Vec<(f64, f64)>,
-    /// (step, different sequences in the ranks' last batches)
-    distinct: Vec<(f64, f64)>,
-    last: Vec<u64>,
-}
-
-impl Symptoms {
-    fn draw(&mut self, batch: &Batch) {
-        self.last = batch.starts.iter().map(|&start| start as u64).collect();
-        self.drawn = self.last.iter().fold(self.drawn, |hash, start| hash.wrapping_mul(0x100_0000_01B3) ^ start);
-    }
-
-    /// With --break: what the plot at the end will show.
-    fn look(&mut self, comm: &Comm, gpt: &Gpt, step: usize) -> Result<()> {
-        self.distance.push((step as f64, train::distance(comm, &gpt.params)?));
-        let mut all = vec![0; self.last.len() * comm.size()];
-        comm.all_gather(&self.last, &mut all)?;
-        all.sort_unstable();
-        all.dedup();
-        self.distinct.push((step as f64, all.len() as f64));
-        Ok(())
-    }
-}
-
-/// The checks; an error, and so exit code 1, if one does not hold.
-fn check(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &Journal, difference: f32, symptoms: &Symptoms) -> Result<()> {
+/// The checks, for the reader and for the exit code.
+fn check(
+    lab: &Lab,
+    comm: &Comm,
+    gpt: &Gpt,
+    journal: &Journal,
+    difference: f32,
+    symptoms: &Symptoms,
+) -> Result<Vec<String>> {
     let hashes = train::all_hashes(comm, &gpt.params)?;
-    let same_model = hashes.iter().all(|hash| hash == &hashes[0]);
     let mut drawn = vec![0; comm.size()];
     comm.all_gather(&[symptoms.drawn], &mut drawn)?;
-    let own_data = (1..drawn.len()).all(|rank| !drawn[..rank].contains(&drawn[rank]));
-    let (first, last) = (journal.evaluations[0].val, journal.evaluations[journal.evaluations.len() - 1].val);
-
-    if comm.rank() == 0 {
-        let screen = &lab.screen;
-        let short = |hash: &String| format!("{}..{}", &hash[..4], &hash[60..]);
-        let names: Vec<String> = hashes.iter().take(4).map(short).collect();
-        screen.say("");
-        match lab.args.broken {
-            Some(Break::NoBroadcast | Break::NoAverage) => {
-                draw(screen, "distance between replicas", &symptoms.distance)
-            }
-            Some(Break::SameBatches) => draw(screen, "different sequences in a step, all ranks", &symptoms.distinct),
-            None => {}
-        }
-        screen.say(screen.check(
-            same_model,
-            "all ranks hold the same model",
-            &names.join(if same_model { " = " } else { ", " }),
-        ));
-        screen.say(screen.check(own_data, "every rank drew sequences of its own", ""));
-        screen.say(screen.check(last < first, "the validation loss fell", &format!("{first:.3} to {last:.3}")));
-        screen.say("\n  Take along: averaging gradients every step makes N models one model.");
+    if comm.rank() != 0 {
+        return Ok(Vec::new());
     }
-    ensure!(difference == 0.0, "{} ranks did not train what one rank trains", comm.size());
-    ensure!(same_model, "the ranks hold different models");
-    ensure!(own_data, "ranks trained on the same sequences: {} ranks did the work of fewer", comm.size());
-    ensure!(last < first, "the validation loss did not fall");
-    Ok(())
-}
-
-fn draw(screen: &Screen, title: &str, points: &[(f64, f64)]) {
-    let series = Series::line("ranks", points.iter().copied());
-    screen.say(format!("{}\n", Plot::new(title, "step").series(series).height(8).render(screen)));
+    let screen = &lab.screen;
+    screen.say("");
+    match lab.args.broken {
+        Some(Break::SameBatches) => screen.say(symptoms.plot_sequences(screen, lab.config.batch * lab.config.ranks)),
+        Some(_) => screen.say(symptoms.plot_distance(screen)),
+        None => {}
+    }
+    let mut failed = Vec::new();
+    let mut hold = |sound: bool, what: &str, result: &str, otherwise: &str| {
+        screen.say(screen.check(sound, what, result));
+        if !sound {
+            failed.push(otherwise.to_string());
+        }
+    };
+    let one_model = hashes.iter().all(|hash| hash == &hashes[0]);
+    let short: Vec<String> = hashes.iter().take(4).map(|hash| format!("{}..{}", &hash[..4], &hash[60..])).collect();
+    let result = short.join(if one_model { " = " } else { ", " });
+    hold(one_model, "all ranks hold the same model", &result, "the ranks hold different models");
+    let own_data = (1..drawn.len()).all(|rank| !drawn[..rank].contains(&drawn[rank]));
+    hold(own_data, "every rank drew sequences of its own", "", "ranks trained on the same sequences");
+    let (first, last) = (journal.evaluations[0].val, journal.evaluations[journal.evaluations.len() - 1].val);
+    hold(
+        last < first,
+        "the validation loss fell",
+        &format!("{first:.3} to {last:.3}"),
+        "the validation loss did not fall",
+    );
+    if difference != 0.0 {
+        failed.push(format!("{} ranks did not train what one rank trains", comm.size()));
+    }
+    screen.say("\n  Take along: averaging gradients every step makes N models one model.");
+    Ok(failed)
 }
 
 fn introduce(lab: &Lab) {
-    lab.screen.say(lab.screen.heading("lab03 · One model, many ranks", "about 1 minute"));
+    lab.screen
+        .say(lab.screen.heading(&format!("lab03{}One model, many ranks", lab.screen.separator()), "about 1 minute"));
     lab.screen.say("How do N ranks train one model, and why is it the same model as with one rank?\n");
     report::data(&lab.screen, &lab.corpus);
     report::run(&lab.screen, &lab.config);

@@ -127,6 +127,16 @@ impl Screen {
         self.hang(&" ".repeat(indent), text)
     }
 
+    /// What a model wrote, in lines of at most the screen's width, whatever it takes for words.
+    pub fn quote(&self, text: &str, indent: usize) -> String {
+        let lines = fold(text, self.width.saturating_sub(indent), LongWords::Cut);
+        lines
+            .iter()
+            .map(|line| format!("{}{line}", " ".repeat(indent)).trim_end().to_string())
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
     /// A labelled line, `  ranks    2 threads of this process`; what does not fit continues below
     /// the text.
     pub fn row(&self, label: &str, text: &str) -> String {
@@ -161,7 +171,8 @@ impl Screen {
         let indent = columns(prefix);
         let lines = fold(text, self.width.saturating_sub(indent), LongWords::Keep);
         let hanging = format!("\n{}", " ".repeat(indent));
-        format!("{prefix}{}", lines.join(&hanging))
+        // A no-break space has done its work once the lines are folded.
+        format!("{prefix}{}", lines.join(&hanging).replace('\u{a0}', " "))
     }
 
     fn paint(&self, code: &str, text: impl Display) -> String {
@@ -187,6 +198,16 @@ mod tests {
 
     fn colourful() -> Screen {
         Screen { colour: true, ..Screen::plain() }
+    }
+
+    #[test]
+    fn a_quote_stays_within_the_width() {
+        let text = format!("Speak:\n\n{} end", "x".repeat(100));
+        let lines: Vec<String> = Screen::plain().quote(&text, 4).lines().map(String::from).collect();
+        assert_eq!(
+            lines,
+            ["    Speak:", "", &format!("    {}", "x".repeat(76)), &format!("    {} end", "x".repeat(24))]
+        );
     }
 
     #[test]

@@ -312,13 +312,13 @@ impl Config {
         if self.memory(self.batch) <= free {
             return Ok(());
         }
-        let gib = |bytes| show::bytes_binary(bytes as f64);
+        let gb = |bytes| show::bytes_decimal(bytes as f64);
         let what = format!(
             "{} ranks with --batch {} take {}, and {} are free",
             self.ranks,
             self.batch,
-            gib(self.memory(self.batch)),
-            gib(free)
+            gb(self.memory(self.batch)),
+            gb(free)
         );
         let largest = (1..self.batch).rev().find(|&batch| self.memory(batch) <= free);
         Err(BadInput::new(

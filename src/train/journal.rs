@@ -97,7 +97,7 @@ impl<'a> Journal<'a> {
         self.times.add(times);
         self.communication += traffic.seconds;
         self.traffic = traffic;
-        if step % config.log_interval == 0 || step == 1 {
+        if step.is_multiple_of(config.log_interval) || step == 1 {
             self.log(&record, loss);
         }
         if !config.evaluates_after(step) {
@@ -130,7 +130,7 @@ impl<'a> Journal<'a> {
             let name = self.screen.rank(self.comm.rank(), format!("[{}]", self.comm.rank()));
             self.screen.say(format!("{name} {}", own.line()));
         } else if self.comm.rank() == 0 {
-            self.screen.say(format!("  {}", record.line()));
+            self.screen.say(record.line());
         }
     }
 

@@ -36,13 +36,11 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// The log line, at most 80 columns.
+    /// The log line: 80 columns hold it up to six-digit steps and speeds.
     pub fn line(&self) -> String {
         let StepRecord { step, loss, dt, dtf, dtb, sps, tps, mfu, .. } = self;
         let tps = crate::show::thousands(*tps as u64);
-        format!(
-            "step={step:<4} loss={loss:.3} dt={dt:.3} dtf={dtf:.3} dtb={dtb:.3} sps={sps:.0} tps={tps} mfu={mfu:.1}"
-        )
+        format!("step={step} loss={loss:.3} dt={dt:.3} dtf={dtf:.3} dtb={dtb:.3} sps={sps:.0} tps={tps} mfu={mfu:.1}")
     }
 }
 

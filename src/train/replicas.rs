@@ -2,11 +2,11 @@
 
 use crate::comm::{Comm, Reduce};
 use crate::tensor::Params;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use sha2::{Digest, Sha256};
 
 /// SHA-256 of all parameters' bits, in the model's order, as hexadecimal digits.
-pub fn parameter_hash(params: &Params) -> String {
+fn parameter_hash(params: &Params) -> String {
     let digest = Sha256::digest(bytemuck::cast_slice::<f32, u8>(&params.values()));
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -17,20 +17,6 @@ pub fn all_hashes(comm: &Comm, params: &Params) -> Result<Vec<String>> {
     let mut all = vec![0u8; mine.len() * comm.size()];
     comm.all_gather(mine.as_bytes(), &mut all)?;
     Ok(all.chunks_exact(mine.len()).map(|hash| String::from_utf8_lossy(hash).into_owned()).collect())
-}
-
-/// An error, on every rank, if the ranks' parameters differ in any bit.
-pub fn ensure_same_model(comm: &Comm, params: &Params) -> Result<String> {
-    let hashes = all_hashes(comm, params)?;
-    let other = hashes.iter().position(|hash| hash != &hashes[0]);
-    ensure!(
-        other.is_none(),
-        "the ranks hold different models: rank 0 has {}…, rank {} has {}…",
-        &hashes[0][..8],
-        other.unwrap_or_default(),
-        &hashes[other.unwrap_or_default()][..8]
-    );
-    Ok(hashes[0].clone())
 }
 
 /// The largest distance of a rank's parameters from rank 0's, relative to their norm: 0 if all hold the same.

@@ -19,10 +19,9 @@ pub fn data(screen: &Screen, corpus: &Corpus) {
             .row("text", &format!("{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct{dot}{splits}", corpus.name)),
     );
     if corpus.embedded {
-        screen.say(screen.row("", "written for this workbook; the real Shakespeare:"));
-        for part in FETCH_COMMAND.split(" https:").zip(["", "https:"]) {
-            screen.say(screen.dim(format!("    {}{}", part.1, part.0)));
-        }
+        screen.say(screen.row("", "written for this workbook; to train on the real Shakespeare instead:"));
+        // One line, however long: it is there to be copied.
+        screen.say(FETCH_COMMAND);
     }
 }
 
@@ -88,17 +87,21 @@ pub fn dry_run(screen: &Screen, config: &Config, free: Option<u64>, peak: f64) {
     screen.say("");
     screen.say(show::table(screen, &["memory", "bytes", ""], &rows));
     if let Some(free) = free {
-        screen.say(screen.row("free", &show::bytes_decimal(free as f64)));
+        let fits = match config.ensure_fits(free) {
+            Ok(()) => "this run fits".to_string(),
+            Err(refusal) => format!("this run does not fit: {}", refusal.help),
+        };
+        screen.say(screen.row("free", &format!("{}; {fits}", show::bytes_decimal(free as f64))));
     }
     let flops = (config.tokens_per_step() / config.ranks) as f64 * config.shape.flops_per_token() as f64;
     // Ranks beyond the cores take turns.
     let turns = config.ranks.div_ceil(launch::cores()) as f64;
     let step = flops * turns / peak;
     let text = format!(
-        "at least {} a step: {:.3} TFLOP a rank at the {:.0} GFLOP/s that a matmul reaches here; at 50% of it {}, \
-         the run about {}",
+        "at least {} a step: {} GFLOP a rank at the {:.0} GFLOP/s that a matmul reaches here; at half that speed \
+         {}, and the run {}",
         show::seconds(step),
-        flops / 1e12,
+        show::significant(flops / 1e9, 3),
         peak / 1e9,
         show::seconds(2.0 * step),
         show::seconds(2.0 * step * config.steps as f64)

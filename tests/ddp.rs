@@ -1,0 +1,166 @@
+//! Data parallelism is the serial program: N ranks against one rank, bitwise where sums have the same order.
+
+use shardlab::data::{Corpus, Sampling};
+use shardlab::launch;
+use shardlab::train::{self, Config, Preset, TrainFlags, parity};
+
+/// A small model on the embedded text: `edit` changes the flags.
+fn config(ranks: usize, edit: impl Fn(&mut TrainFlags)) -> (Config, Corpus) {
+    #[derive(clap::Parser)]
+    struct Args {
+        #[command(flatten)]
+        train: TrainFlags,
+    }
+    let mut flags = <Args as clap::Parser>::parse_from(["test"]).train;
+    flags.ranks = ranks;
+    (flags.layers, flags.heads, flags.embd) = (Some(2), Some(2), Some(32));
+    (flags.block, flags.batch, flags.warmup) = (Some(16), Some(3), 5);
+    edit(&mut flags);
+    let corpus = Corpus::embedded().unwrap();
+    (flags.resolve(&corpus, "test").unwrap(), corpus)
+}
+
+fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<parity::Trace> {
+    launch::run(config.ranks, |comm| parity::train_ddp(&comm, config, &corpus.train, steps)).unwrap()
+}
+
+#[test]
+fn n_ranks_are_bitwise_one_rank_in_turns() {
+    for ranks in 1..=4 {
+        for (dropout, sampler) in [(0.0, Sampling::Partition), (0.2, Sampling::Seeds)] {
+            let (config, corpus) = config(ranks, |flags| (flags.dropout, flags.sampler) = (dropout, sampler));
+            let traces = ddp(&config, &corpus, 6);
+            let serial = parity::train_in_turns(&config, &corpus.train, 6).unwrap();
+            for trace in &traces {
+                assert_eq!(trace.values, serial.values, "{ranks} ranks, dropout {dropout}");
+            }
+            for (step, loss) in serial.losses.iter().enumerate() {
+                let mean = traces.iter().map(|t| t.losses[step]).sum::<f64>() / ranks as f64;
+                assert!((mean - loss).abs() < 1e-12);
+            }
+        }
+    }
+}
+
+#[test]
+fn n_ranks_follow_one_rank_with_an_n_times_larger_batch() {
+    for ranks in 1..=4 {
+        let (config, corpus) = config(ranks, |flags| flags.dropout = 0.1);
+        let traces = ddp(&config, &corpus, 20);
+        let serial = parity::train_large_batch(&config, &corpus.train, 20).unwrap();
+        for (step, loss) in serial.losses.iter().enumerate() {
+            let mean = traces.iter().map(|t| t.losses[step]).sum::<f64>() / ranks as f64;
+            assert!((mean - loss).abs() < 1e-5, "{ranks} ranks, step {step}: {mean} against {loss}");
+        }
+    }
+}
+
+/// Dropout matters in the tests above: without it, the losses are others.
+#[test]
+fn dropout_changes_training_and_depends_on_the_seed() {
+    let losses = |dropout, seed| {
+        let (config, corpus) = config(2, |flags| (flags.dropout, flags.seed) = (dropout, seed));
+        ddp(&config, &corpus, 3)[0].losses.clone()
+    };
+    assert_ne!(losses(0.1, 1), losses(0.0, 1));
+    assert_ne!(losses(0.1, 1), losses(0.1, 2));
+    assert_eq!(losses(0.1, 1), losses(0.1, 1));
+}
+
+/// Before the last micro-step nothing is sent, and the gradients that are averaged then are the sums.
+#[test]
+fn nothing_is_synchronised_before_the_last_micro_step() {
+    use shardlab::model::Gpt;
+    use shardlab::parallel::Ddp;
+    let (config, corpus) = config(2, |flags| flags.grad_accum = 3);
+    launch::run(2, |comm| {
+        let gpt = Gpt::new(&config.shape)?;
+        gpt.params.allocate(comm.rank() as u64);
+        let ddp = Ddp::new(&gpt.params, &comm)?;
+        let sampler = config.sampler(comm.rank());
+        let start = comm.traffic();
+        for micro in 0..3 {
+            ddp.synchronise(micro == 2);
+            let batch = sampler.batch(&corpus.train, 0, micro);
+            gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
+            let sent = (comm.traffic() - start).bytes;
+            assert_eq!(sent > 0, micro == 2, "micro-step {micro}: {sent} bytes");
+        }
+        ddp.finish()?;
+        let averaged = gpt.params.gradients().clone();
+        drop(ddp);
+
+        // The same without DDP: the mean over ranks of the sums over micro-steps.
+        gpt.params.zero_gradients();
+        for micro in 0..3 {
+            let batch = sampler.batch(&corpus.train, 0, micro);
+            gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
+        }
+        comm.all_reduce(&mut gpt.params.gradients(), shardlab::comm::Reduce::Mean)?;
+        assert!(averaged == *gpt.params.gradients());
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_parameter_without_a_gradient_is_an_error() {
+    use shardlab::parallel::Ddp;
+    use shardlab::tensor::{Init, Params};
+    let error = launch::run(2, |comm| {
+        let params = Params::new();
+        params.declare("unused", &[3], Init::Constant(1.0))?;
+        params.allocate(0);
+        Ddp::new(&params, &comm)?.finish()
+    });
+    let error = format!("{:#}", error.unwrap_err());
+    assert!(error.contains("0 of 1 gradient buckets were averaged"), "{error}");
+}
+
+#[test]
+fn replicas_that_differ_are_found() {
+    use shardlab::tensor::{Init, Params};
+    let run = |differ: bool| {
+        launch::run(3, |comm| {
+            let params = Params::new();
+            params.declare("w", &[4, 4], Init::Normal(1.0))?;
+            params.allocate(if differ { comm.rank() as u64 } else { 0 });
+            let distance = train::distance(&comm, &params)?;
+            assert_eq!(distance > 0.0, differ);
+            train::all_hashes(&comm, &params)
+        })
+    };
+    let (same, different) = (run(false).unwrap(), run(true).unwrap());
+    assert!(same.iter().all(|hashes| hashes.len() == 3 && hashes.iter().all(|hash| hash == &hashes[0])));
+    assert!(different.iter().all(|hashes| hashes[0] != hashes[1] && hashes[1] != hashes[2]));
+    assert_eq!(different[0], different[1]);
+}
+
+/// The figures that the issue of this lab's scripts rely on.
+#[test]
+fn presets_and_flags() {
+    let corpus = Corpus::embedded().unwrap();
+    let resolve = |line: &str| {
+        #[derive(clap::Parser)]
+        struct Args {
+            #[command(flatten)]
+            train: TrainFlags,
+        }
+        <Args as clap::Parser>::parse_from(line.split(' ')).train.resolve(&corpus, "lab03")
+    };
+    let baby = resolve("lab03").unwrap();
+    assert_eq!((baby.ranks, baby.preset, baby.steps, baby.batch), (2, Preset::Baby, 300, 12));
+    assert_eq!(baby.shape.num_params(), 795_904);
+    let char = resolve("lab03 --preset char").unwrap();
+    assert_eq!((char.shape.num_params(), char.steps, char.batch), (10_646_784, 500, 4));
+    let wordplay = resolve("lab03 --preset wordplay --ranks 4 --sampler seeds").unwrap();
+    assert_eq!(wordplay.tokens_per_step(), 262_144);
+    assert_eq!((wordplay.schedule.lr, wordplay.schedule.min_lr, wordplay.schedule.decay_steps), (6e-4, 6e-5, 600_000));
+    assert_eq!((wordplay.adamw.beta2, wordplay.eval_iters, wordplay.steps), (0.95, 200, 1000));
+    // A given flag beats the preset on either side of it.
+    for line in ["lab03 --embd 64 --preset char", "lab03 --preset char --embd 64 --heads 2"] {
+        let line = line.replace("--embd 64 --preset", "--heads 2 --embd 64 --preset");
+        let shape = resolve(&line).unwrap().shape;
+        assert_eq!((shape.embd, shape.heads, shape.layers), (64, 2, 6));
+    }
+}

@@ -1,0 +1,262 @@
+//! lab03 as its users start it: flags, files, exit codes, what is on the screen.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Flags of a run that takes a second.
+const TINY: &str =
+    "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --eval-interval 4 --eval-iters 2 --log-interval 2 --warmup 2";
+
+fn lab03(dir: &Path, flags: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab03"));
+    // Away from any corpus that a reader may have fetched.
+    command.current_dir(dir).env_remove("SHARDLAB_CORPUS").env("NO_COLOR", "");
+    command.args(["--data", concat!(env!("CARGO_MANIFEST_DIR"), "/data/play.txt")]);
+    command.args(flags.split_whitespace()).output().expect("lab03 starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn succeeds(dir: &Path, flags: &str) -> String {
+    let output = lab03(dir, flags);
+    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
+    stdout(&output)
+}
+
+/// A run that must end with `code` and say `what` first on stderr.
+#[track_caller]
+fn fails(dir: &Path, flags: &str, code: i32, what: &str) -> String {
+    let output = lab03(dir, flags);
+    let error = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{}\n{error}", stdout(&output));
+    assert!(error.starts_with(&format!("error: {what}")), "{error}");
+    assert!(!error.contains("panicked"), "{error}");
+    stdout(&output)
+}
+
+#[test]
+fn a_run_shows_trains_checks_and_writes_its_files() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("m.jsonl"), "from an earlier run").unwrap();
+    let text = succeeds(dir.path(), &format!("{TINY} --steps 6 --metrics m.jsonl --out o"));
+    for expected in [
+        "66,094 chars",
+        "65 distinct",
+        "train 59,484",
+        "val 6,610",
+        "2 sequences x 2 ranks x 16 tokens = 64 tokens per iteration",
+        "bitwise equal ✓",
+        "step=0 train_loss=",
+        "    What is an LLM?",
+        "step=4 loss=",
+        "step=6 train_loss=",
+        "tokens per second, all ranks",
+        "all ranks hold the same model",
+        "the validation loss fell",
+    ] {
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+    }
+    assert!(!text.contains('\x1b'));
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80 || line.starts_with("curl"), "wider than 80: {line}");
+    }
+
+    let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|l| l["step"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    for line in &lines {
+        let evaluated = [4, 6].contains(&line["step"].as_u64().unwrap());
+        let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
+        for name in ["loss", "dt", "dtf", "dtb", "mfu", "grad_norm", "lr"] {
+            assert!(number(name) > 0.0, "{name} in {line}");
+        }
+        let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{line}");
+        near(number("sps"), 4.0 / number("dt"));
+        near(number("tps"), 16.0 * number("sps"));
+        near(number("sps_per_rank"), number("sps") / 2.0);
+        near(number("tps_per_rank"), number("tps") / 2.0);
+        assert!(number("dtf") + number("dtb") <= number("dt"));
+        for name in ["train_loss", "val_loss"] {
+            assert_eq!(line[name].is_number(), evaluated, "{name} in {line}");
+        }
+    }
+    assert_eq!(lines[0].as_object().unwrap().len(), 14);
+    let left: Vec<_> = std::fs::read_dir(dir.path().join("o")).unwrap().map(|f| f.unwrap().file_name()).collect();
+    assert_eq!(left, ["model.safetensors"]);
+}
+
+/// Only times differ from run to run.
+#[test]
+fn runs_can_be_repeated() {
+    let dir = tempfile::tempdir().unwrap();
+    let losses = || {
+        let text = succeeds(dir.path(), &format!("{TINY} --steps 8 --ranks 3"));
+        text.lines()
+            .filter(|l| l.contains("val_loss=") || l.contains("hold the same"))
+            .map(String::from)
+            .collect::<Vec<_>>()
+    };
+    let first = losses();
+    assert_eq!(first.len(), 4);
+    assert_eq!(losses(), first);
+}
+
+#[test]
+fn saved_weights_are_the_ones_that_were_evaluated() {
+    let dir = tempfile::tempdir().unwrap();
+    let trained = succeeds(dir.path(), &format!("{TINY} --steps 8 --out first"));
+    let losses = |text: &str, step: &str| {
+        let line = text.lines().find(|l| l.starts_with(&format!("{step} train_loss"))).unwrap();
+        line.split("   saved").next().unwrap().split_once(' ').unwrap().1.to_string()
+    };
+    // The shape comes with the weights.
+    let again = succeeds(dir.path(), "--init-from first --eval-only --batch 2 --eval-iters 2");
+    assert_eq!(losses(&again, "step=0"), losses(&trained, "step=8"));
+    assert!(!again.contains("step=1"));
+    fails(dir.path(), "--init-from first --embd 32", 2, "--embd 32 contradicts the weights in first, which have 16");
+    fails(dir.path(), "--init-from nowhere", 2, "cannot read weights from nowhere/model.safetensors");
+    std::fs::write(dir.path().join("first/model.safetensors"), "x").unwrap();
+    fails(dir.path(), "--init-from first", 2, "first/model.safetensors does not hold this lab's weights");
+}
+
+#[test]
+fn each_break_is_exposed_by_its_check() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, error, plot) in [
+        ("no-broadcast", "the ranks hold different models", "distance of the replicas"),
+        ("no-average", "the ranks hold different models", "distance of the replicas"),
+        ("same-batches", "ranks trained on the same sequences", "different sequences in a step"),
+    ] {
+        let text = fails(dir.path(), &format!("{TINY} --steps 4 --break {name}"), 1, error);
+        assert!(text.contains(plot), "{text}");
+        assert_eq!(text.matches('✗').count(), 1, "{text}");
+    }
+    fails(dir.path(), "--ranks 1 --break no-average", 2, "--break needs ranks that can differ");
+}
+
+#[test]
+fn bad_input_is_refused_before_work_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(path("empty"), "").unwrap();
+    std::fs::write(path("binary"), b"\xff\xfe").unwrap();
+    let texts = [
+        (path("missing"), "cannot read"),
+        (path("empty"), "is empty"),
+        (path("binary"), "is not UTF-8 text"),
+        (dir.path().display().to_string(), "is a folder"),
+    ];
+    for (data, what) in texts {
+        let output = Command::new(env!("CARGO_BIN_EXE_lab03")).args(["--data", &data]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{data}");
+        assert!(stderr(&output).contains(what) && stderr(&output).contains("\nhelp: "), "{}", stderr(&output));
+    }
+    for (flags, what) in [
+        ("--ranks 0", "--ranks 0 is out of range"),
+        ("--ranks 100000", "--ranks 100000 is out of range"),
+        ("--batch 0", "--batch 0 is out of range"),
+        ("--steps 0", "--steps 0 is out of range"),
+        ("--block 0", "--block 0 is out of range"),
+        ("--block 6610", "--block 6610 does not fit into"),
+        ("--ranks 600 --block 100", "600 ranks leave each a part of 99 tokens"),
+        ("--eval-interval 0", "--eval-interval 0 is out of range"),
+        ("--eval-iters 0", "--eval-iters 0 is out of range"),
+        ("--log-interval 0", "--log-interval 0 is out of range"),
+        ("--grad-accum 0", "--grad-accum 0 is out of range"),
+        ("--heads 3", "--embd 128 cannot be divided among --heads 3"),
+        ("--lr 0", "--lr 0 is out of range"),
+        ("--lr nan", "--lr NaN is out of range"),
+        ("--lr inf", "--lr inf is out of range"),
+        ("--min-lr 1", "--min-lr 1 is out of range"),
+        ("--beta1 1", "--beta1 1 is out of range"),
+        ("--beta2 -0.1", "unexpected argument"),
+        ("--beta2=-0.1", "--beta2 -0.1 is out of range"),
+        ("--dropout 1", "--dropout 1 is out of range"),
+        ("--clip=-1", "--clip -1 is out of range"),
+        ("--weight-decay nan", "--weight-decay NaN is out of range"),
+        ("--prompt Käse", "--prompt has the character 'ä'"),
+        ("--preset huge", "invalid value 'huge'"),
+        ("--metrics no/such/folder", "cannot write --metrics no/such/folder"),
+        ("--preset wordplay --batch 100000", "2 ranks with --batch 100000 take"),
+    ] {
+        fails(dir.path(), flags, 2, what);
+    }
+    // Nothing was begun.
+    assert!(!dir.path().join("runs").exists());
+}
+
+#[test]
+fn a_dry_run_is_arithmetic() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = succeeds(dir.path(), "--dry-run --preset wordplay --ranks 4 --batch 64 --block 1024");
+    for expected in [
+        "num_params=85,003,776",
+        "85,790,208 with positions",
+        "decayed: 50 tensors, 85,771,008 parameters",
+        "not: 25 tensors, 19,200",
+        "262,144 tokens per iteration",
+        "activations",
+    ] {
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+    }
+    assert!(!dir.path().join("runs").exists());
+}
+
+#[test]
+fn ascii_means_ascii() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = succeeds(dir.path(), &format!("{TINY} --steps 4 --ascii"));
+    assert!(text.is_ascii(), "{text}");
+}
+
+#[test]
+fn all_ranks_can_log_and_more_ranks_than_cores_take_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let ranks = shardlab::launch::cores() + 1;
+    let text = succeeds(dir.path(), &format!("{TINY} --steps 4 --log-all-ranks --ranks {ranks}"));
+    assert!(text.contains(&format!("{ranks} threads of this process, which take turns on")), "{text}");
+    for rank in 0..ranks {
+        assert_eq!(text.matches(&format!("[{rank}] step=")).count(), 3, "{text}");
+    }
+}
+
+#[test]
+fn gradient_accumulation_and_dropout_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = succeeds(dir.path(), &format!("{TINY} --steps 4 --grad-accum 3 --dropout 0.2 --sampler seeds"));
+    assert!(text.contains("2 sequences x 2 ranks x 3 micro-steps x 16 tokens = 192 tokens"), "{text}");
+}
+
+#[test]
+fn divergence_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = format!("{TINY} --steps 60 --lr 1e30 --min-lr 1e30 --clip 0");
+    let output = lab03(dir.path(), &flags);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("training has diverged\nhelp: lower --lr"), "{}", stderr(&output));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    use std::process::Stdio;
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lab03"))
+        .current_dir(dir.path())
+        .args(TINY.split(' '))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(141));
+    assert_eq!(stderr(&output), "");
+}
