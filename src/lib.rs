@@ -6,9 +6,16 @@
 //! | room | what it is for |
 //! |---|---|
 //! | [`show`] | plots, tables, the screen: the only place that draws |
+//! | [`error`] | input that a lab refuses, and exit codes |
 //! | [`comm`] | ranks talking to each other: collectives, transports, what they cost |
-//! | [`launch`] | starting N ranks |
+//! | [`launch`] | starting N ranks; what the machine has |
+//! | [`plan`] | parameters, memory, FLOPs of a model: arithmetic, no tensors |
 //! | [`tensor`] | what candle lacks for training on a CPU: operations with a backward pass, flat parameters |
+//! | [`data`] | text as tokens, and each rank's batches |
+//! | [`model`] | the GPT, a composition of layers that are handed in |
+//! | [`parallel`] | ways to divide one training job among ranks: data parallelism |
+//! | [`checkpoint`] | weights on disk |
+//! | [`train`] | optimizer, schedule, evaluation, flags, and what a run tells |
 
 pub mod checkpoint;
 pub mod comm;

@@ -54,8 +54,11 @@ impl Mask {
             bail!("dropout was told of {n} sequences, but the batch has {} elements", x.len());
         }
         let each = x.len() / n;
-        let factors = (0..n).flat_map(|s| (0..each).map(move |i| self.factor(s, i)));
-        Ok(x.iter().zip(factors).map(|(x, factor)| x * factor).collect())
+        let mut y = x.to_vec();
+        for (s, y) in y.chunks_exact_mut(each.max(1)).enumerate() {
+            y.iter_mut().enumerate().for_each(|(i, y)| *y *= self.factor(s, i));
+        }
+        Ok(y)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Loops over numbers that the compiler can turn into vector instructions.
 //!
 //! [`vectorized`] compiles a loop for several instruction sets and picks the machine's best when it runs (login and
-//! compute nodes differ). Only plain loops go in: sums keep [`LANES`] partial sums, in an order that is written down here
+//! compute nodes differ). Only plain loops go in: sums keep 16 partial sums, in an order that is written down here
 //! and so the same on every machine.
 
 use std::sync::OnceLock;

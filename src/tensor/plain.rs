@@ -48,7 +48,7 @@ pub fn causal_attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
     probabilities.matmul(&v)?.transpose(1, 2)?.reshape((sequences, length, width))
 }
 
-/// See [`cross_entropy`](super::cross_entropy()); `targets` [rows] of u32.
+/// See [`cross_entropy`](super::cross_entropy()); `targets`, one u32 a row.
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     let logits = logits.flatten_to(D::Minus2)?;
     let log_probabilities = ops::log_softmax(&logits, D::Minus1)?;

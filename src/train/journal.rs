@@ -3,7 +3,7 @@
 use super::metrics::{Clock, MetricsFile, StepRecord, StepTimes};
 use super::{Config, TrainFlags, report};
 use crate::comm::{Comm, Reduce, Traffic};
-use crate::show::{Plot, Screen, Series, bytes_decimal, thousands};
+use crate::show::{Plot, Screen, Series, thousands};
 use anyhow::{Result, ensure};
 
 /// Loss on the fixed batches of both splits.
@@ -146,11 +146,11 @@ impl<'a> Journal<'a> {
         self.screen.say(format!("{}\n", speed.height(6).render(self.screen)));
         report::time_shares(self.screen, &self.times, self.communication);
         if let Some(bytes) = self.expected_bytes() {
-            let (n, parameters) = (self.comm.size(), thousands(self.config.shape.parameters()));
+            let parameters = thousands(self.config.shape.parameters());
             let text = format!(
-                "{} a step and rank; 2(n-1)/n x 4 bytes x {parameters} = {} for n = {n}",
+                "{} bytes a step and rank; formula: 2(n-1)/n x 4 x {parameters} = {}",
                 thousands(self.traffic.bytes),
-                bytes_decimal(bytes)
+                thousands(bytes as u64)
             );
             self.screen.say(self.screen.row("sent", &text));
         }

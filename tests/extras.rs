@@ -1,0 +1,77 @@
+//! What can only be tested with files that the project does not ship. `.ci/run` names them through two variables:
+//! SHARDLAB_CORPUS (the tiny Shakespeare text) and SHARDLAB_EXTRAS (a folder with `golden/gpt_training.json`).
+
+use shardlab::data::Corpus;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn variable(name: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if value.is_none() {
+        println!("skipped: {name} is not set");
+    }
+    value
+}
+
+#[test]
+fn the_real_corpus_has_the_published_figures() {
+    let Some(path) = variable("SHARDLAB_CORPUS") else { return };
+    let corpus = Corpus::read(&path).unwrap();
+    assert_eq!((corpus.chars(), corpus.vocabulary.size()), (1_115_394, 65));
+    assert_eq!((corpus.train.len(), corpus.validation.len()), (1_003_854, 111_540));
+    // Models and figures are the same on both texts.
+    assert_eq!(corpus.vocabulary, Corpus::embedded().unwrap().vocabulary);
+}
+
+/// Found beside a lab as `data/tinyshakespeare.txt`, it is verified, and preferred to the embedded text.
+#[test]
+fn the_fetched_corpus_is_found_and_verified() {
+    let Some(path) = variable("SHARDLAB_CORPUS") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::copy(path, data.join("tinyshakespeare.txt")).unwrap();
+    let run = || {
+        let mut lab03 = Command::new(env!("CARGO_BIN_EXE_lab03"));
+        lab03.env_remove("SHARDLAB_CORPUS").current_dir(dir.path()).arg("--dry-run").output().unwrap()
+    };
+    let output = run();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("data/tinyshakespeare.txt · 1,115,394 chars"));
+    std::fs::write(data.join("tinyshakespeare.txt"), "cut short").unwrap();
+    let output = run();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is not the tiny Shakespeare file"));
+}
+
+/// PyTorch, with the same model and schedule, reaches 2.21.
+#[test]
+fn the_main_job_learns_shakespeare() {
+    let Some(corpus) = variable("SHARDLAB_CORPUS") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_lab03"))
+        .current_dir(dir.path())
+        .arg("--data")
+        .arg(corpus)
+        .args("--ranks 2 --steps 500 --eval-interval 500 --metrics m.jsonl".split(' '))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
+    let last: serde_json::Value = serde_json::from_str(metrics.lines().last().unwrap()).unwrap();
+    let val_loss = last["val_loss"].as_f64().unwrap();
+    println!("val_loss {val_loss}");
+    assert!(val_loss <= 2.26, "{val_loss}");
+}
+
+/// The figures in tests/golden.rs are those of the file that PyTorch wrote.
+#[test]
+fn the_golden_figures_are_the_file_s() {
+    let Some(extras) = variable("SHARDLAB_EXTRAS") else { return };
+    let file = std::fs::read_to_string(extras.join("golden/gpt_training.json")).unwrap();
+    let golden: serde_json::Value = serde_json::from_str(&file).unwrap();
+    let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden.rs")).unwrap();
+    let has = |figure: &serde_json::Value| assert!(source.contains(&figure.to_string()), "{figure}");
+    golden["float64"].as_array().unwrap().iter().for_each(|step| has(&step["loss"]));
+    golden["float64"][0]["grad_norm_of"].as_object().unwrap().values().for_each(has);
+}
