@@ -33,7 +33,7 @@ pub trait Layer: Send + Sync {
 
 /// `x · Wᵀ`; also the head, with the token table as its weight.
 pub struct Linear {
-    /// [out, in]
+    /// `[out, in]`
     pub weight: Param,
 }
 
@@ -45,7 +45,7 @@ impl Layer for Linear {
 
 /// Layer norm with a gain and no bias.
 pub struct LayerNorm {
-    /// [width]
+    /// `[width]`
     pub gain: Param,
 }
 
@@ -57,9 +57,9 @@ impl Layer for LayerNorm {
 
 /// Token plus position: where sequences enter the model.
 pub struct Embedding {
-    /// [vocabulary, width]
+    /// `[vocabulary, width]`
     pub tokens: Param,
-    /// [block, width]
+    /// `[block, width]`
     pub positions: Param,
 }
 

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// What is added to the variance, as in PyTorch.
 pub const EPSILON: f32 = 1e-5;
 
-/// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` [width] (Ba et al., arXiv 1607.06450).
+/// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[width]` (Ba et al., arXiv 1607.06450).
 pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
     x.apply_op1(LayerNorm { gain: gain.handle(), statistics: OnceLock::new() })
 }
