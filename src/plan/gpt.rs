@@ -26,7 +26,8 @@ pub struct Memory {
 
 impl Memory {
     pub fn total(&self) -> u64 {
-        self.parameters + self.gradients + self.optimizer + self.activations
+        let held = self.parameters + self.gradients + self.optimizer;
+        held.saturating_add(self.activations)
     }
 }
 
@@ -67,18 +68,20 @@ impl GptShape {
 
     /// Counted over the operations in `tensor` and `model`, in f32: what each leaves in the graph.
     fn activations(&self, batch: usize, dropout: bool) -> u64 {
-        let (tokens, d) = ((batch * self.block) as u64, self.embd as u64);
-        let (layers, heads, vocabulary) = (self.layers as u64, self.heads as u64, self.vocabulary as u64);
+        // In u128: what someone may ask for can be more bytes than 64 bits count.
+        let wide = |n: usize| n as u128;
+        let (tokens, d) = (wide(batch) * wide(self.block), wide(self.embd));
         // Norm, qkv (3), attention, proj, residual; norm, fc (4), gelu (4), out, residual.
         let block = 18 * d + if dropout { 2 * d } else { 0 };
         // Statistics of two norms and one number a head and row of attention.
-        let block = block + 4 + heads;
-        let ends = 2 * d + if dropout { d } else { 0 } + 2 + vocabulary + 1;
+        let block = block + 4 + wide(self.heads);
+        let ends = 2 * d + if dropout { d } else { 0 } + 2 + wide(self.vocabulary) + 1;
         // In GELU's backward pass four gradients of fc's width are alive at once (what came in, what goes out, candle's
         // zero-filled slot and its sum), beside the residual stream's.
         let backward = 17 * d;
-        let scores = 2 * (self.block * self.block) as u64;
-        4 * (tokens * (block * layers + ends + backward) + scores)
+        let scores = 2 * wide(self.block) * wide(self.block);
+        let bytes = 4 * (tokens * (block * wide(self.layers) + ends + backward) + scores);
+        bytes.try_into().unwrap_or(u64::MAX)
     }
 }
 
@@ -102,6 +105,13 @@ mod tests {
         assert_eq!(wordplay.not_decayed(), (25, 19_200));
         assert_eq!(baby.flops_per_token(), 5_168_640);
         assert_eq!(char.flops_per_token(), 70_958_592);
+    }
+
+    #[test]
+    fn absurd_shapes_do_not_overflow() {
+        let most = shape(1 << 16, 1, 1 << 16, 1 << 16);
+        assert_eq!(most.memory(1 << 20, true).total(), u64::MAX);
+        assert!(most.flops_per_token() > most.parameters());
     }
 
     #[test]

@@ -304,7 +304,7 @@ impl Config {
 
     /// Bytes that all ranks take together while they train.
     pub fn memory(&self, batch: usize) -> u64 {
-        self.ranks as u64 * self.shape.memory(batch, self.dropout > 0.0).total()
+        self.shape.memory(batch, self.dropout > 0.0).total().saturating_mul(self.ranks as u64)
     }
 
     /// Refuses a run that `free` bytes do not hold.
@@ -360,21 +360,24 @@ impl Config {
             let what = format!("--ranks {} is out of range", self.ranks);
             return Err(BadInput::new(what, format!("ranks are threads of this process here: 1 to {MAX_RANKS}")));
         }
-        const MOST: usize = 1 << 24;
-        for (flag, value) in [
-            ("layers", shape.layers),
-            ("heads", shape.heads),
-            ("embd", shape.embd),
-            ("block", shape.block),
-            ("batch", self.batch),
-            ("grad-accum", self.grad_accum),
-            ("steps", self.steps),
-            ("eval-interval", self.eval_interval),
-            ("eval-iters", self.eval_iters),
-            ("log-interval", self.log_interval),
+        // Far above any model, and low enough that no figure about a run overflows.
+        const SIZES: usize = 1 << 16;
+        const COUNTS: usize = 1 << 20;
+        for (flag, value, most) in [
+            ("layers", shape.layers, SIZES),
+            ("heads", shape.heads, SIZES),
+            ("embd", shape.embd, SIZES),
+            ("block", shape.block, SIZES),
+            ("batch", self.batch, COUNTS),
+            ("grad-accum", self.grad_accum, SIZES),
+            ("steps", self.steps, usize::MAX),
+            ("eval-interval", self.eval_interval, usize::MAX),
+            ("eval-iters", self.eval_iters, COUNTS),
+            ("log-interval", self.log_interval, usize::MAX),
         ] {
-            if !(1..=MOST).contains(&value) {
-                let help = format!("give a whole number from 1 to {MOST}");
+            if !(1..=most).contains(&value) {
+                let upto = if most == usize::MAX { " on".to_string() } else { format!(" to {most}") };
+                let help = format!("give a whole number from 1{upto}");
                 return Err(BadInput::new(format!("--{flag} {value} is out of range"), help));
             }
         }
