@@ -15,7 +15,7 @@ use clap::{Parser, ValueEnum};
 use shardlab::checkpoint::{self, Description};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
-use shardlab::error::{BadInput, exit_code};
+use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::model::{Gpt, generate};
 use shardlab::parallel::Ddp;
@@ -56,20 +56,22 @@ struct Lab {
 }
 
 fn main() -> ExitCode {
-    exit_code(run(Args::parse()))
+    launch::main(|| run(Args::parse()))
 }
 
 fn run(args: Args) -> Result<()> {
     let corpus = Corpus::find(args.train.data.as_deref())?;
-    let config = args.train.resolve(&corpus, "lab03")?;
+    let config = args.train.resolve(launch::ranks(args.train.ranks, 2)?, &corpus, "lab03")?;
     if args.broken.is_some() && config.ranks < 2 {
         return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
     }
     let lab = Lab { config, corpus, screen: Screen::detect(args.train.ascii), peak: matmul::measured_peak(), args };
     let free = launch::free_memory();
     if lab.args.train.dry_run {
-        introduce(&lab);
-        report::dry_run(&lab.screen, &lab.config, free, lab.peak);
+        if launch::is_first_process() {
+            introduce(&lab);
+            report::dry_run(&lab.screen, &lab.config, free, lab.peak);
+        }
         return Ok(());
     }
     free.map_or(Ok(()), |free| lab.config.ensure_fits(free))?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What is wrong with the input, and what to do about it. Labs end with exit code 2 on it, with 1 on any other error.
+/// What is wrong with the input, and what to do about it. Labs end with exit code 2 on it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadInput {
     pub what: String,
@@ -22,14 +22,3 @@ impl fmt::Display for BadInput {
 }
 
 impl std::error::Error for BadInput {}
-
-/// What a lab's `main` returns: prints an error as `error: …` and turns it into the exit code.
-pub fn exit_code(result: anyhow::Result<()>) -> std::process::ExitCode {
-    match result {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            std::process::ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
-        }
-    }
-}

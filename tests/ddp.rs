@@ -1,24 +1,11 @@
 //! Data parallelism is the serial program: N ranks against one rank, bitwise where sums have the same order.
 
+mod suite;
+
 use shardlab::data::{Corpus, Sampling};
 use shardlab::launch;
 use shardlab::train::{self, Config, Preset, TrainFlags, parity};
-
-/// A small model on the embedded text: `edit` changes the flags.
-fn config(ranks: usize, edit: impl Fn(&mut TrainFlags)) -> (Config, Corpus) {
-    #[derive(clap::Parser)]
-    struct Args {
-        #[command(flatten)]
-        train: TrainFlags,
-    }
-    let mut flags = <Args as clap::Parser>::parse_from(["test"]).train;
-    flags.ranks = ranks;
-    (flags.layers, flags.heads, flags.embd) = (Some(2), Some(2), Some(32));
-    (flags.block, flags.batch, flags.warmup) = (Some(16), Some(3), 5);
-    edit(&mut flags);
-    let corpus = Corpus::embedded().unwrap();
-    (flags.resolve(&corpus, "test").unwrap(), corpus)
-}
+use suite::parity::config;
 
 fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<parity::Trace> {
     launch::run(config.ranks, |comm| parity::train_ddp(&comm, config, &corpus.train, steps)).unwrap()
@@ -67,40 +54,11 @@ fn dropout_changes_training_and_depends_on_the_seed() {
     assert_eq!(losses(0.1, 1), losses(0.1, 1));
 }
 
-/// Before the last micro-step nothing is sent, and the gradients that are averaged then are the sums.
 #[test]
 fn nothing_is_synchronised_before_the_last_micro_step() {
-    use shardlab::model::Gpt;
-    use shardlab::parallel::Ddp;
-    let (config, corpus) = config(2, |flags| flags.grad_accum = 3);
-    launch::run(2, |comm| {
-        let gpt = Gpt::new(&config.shape)?;
-        gpt.params.allocate(comm.rank() as u64);
-        let ddp = Ddp::new(&gpt.params, &comm)?;
-        let sampler = config.sampler(comm.rank());
-        let start = comm.traffic();
-        for micro in 0..3 {
-            ddp.synchronise(micro == 2);
-            let batch = sampler.batch(&corpus.train, 0, micro);
-            gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
-            let sent = (comm.traffic() - start).bytes;
-            assert_eq!(sent > 0, micro == 2, "micro-step {micro}: {sent} bytes");
-        }
-        ddp.finish()?;
-        let averaged = gpt.params.gradients().clone();
-        drop(ddp);
-
-        // The same without DDP: the mean over ranks of the sums over micro-steps.
-        gpt.params.zero_gradients();
-        for micro in 0..3 {
-            let batch = sampler.batch(&corpus.train, 0, micro);
-            gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
-        }
-        comm.all_reduce(&mut gpt.params.gradients(), shardlab::comm::Reduce::Mean)?;
-        assert!(averaged == *gpt.params.gradients());
-        Ok(())
-    })
-    .unwrap();
+    for ranks in 2..=4 {
+        launch::run(ranks, |comm| suite::parity::only_the_last_micro_step_synchronises(&comm)).unwrap();
+    }
 }
 
 #[test]
@@ -146,7 +104,8 @@ fn presets_and_flags() {
             #[command(flatten)]
             train: TrainFlags,
         }
-        <Args as clap::Parser>::parse_from(line.split(' ')).train.resolve(&corpus, "lab03")
+        let flags = <Args as clap::Parser>::parse_from(line.split(' ')).train;
+        flags.resolve(flags.ranks.unwrap_or(2), &corpus, "lab03")
     };
     let baby = resolve("lab03").unwrap();
     assert_eq!((baby.ranks, baby.preset, baby.steps, baby.batch), (2, Preset::Baby, 300, 12));

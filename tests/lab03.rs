@@ -260,3 +260,35 @@ fn a_closed_pipe_ends_quietly() {
     assert_eq!(output.status.code(), Some(141));
     assert_eq!(stderr(&output), "");
 }
+
+/// Started by a launcher but built without MPI, it never trains N copies that know nothing of each other.
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn a_launcher_without_the_feature_is_an_error() {
+    for (variables, says) in [
+        (
+            &[("OMPI_COMM_WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_RANK", "0")][..],
+            "started 4 processes (OMPI_COMM_WORLD_SIZE is set)",
+        ),
+        (&[("PMI_SIZE", "2"), ("PMI_RANK", "0")], "started 2 processes (PMI_SIZE is set)"),
+        (&[("PMIX_RANK", "0")], "started several processes (PMIX_RANK is set)"),
+        (&[("PALS_RANKID", "0")], "started several processes (PALS_RANKID is set)"),
+        (&[("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_PROCID", "0")], "started 8 processes (SLURM_STEP_NUM_TASKS is set)"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lab03"));
+        let output = command.arg("--dry-run").envs(variables.iter().copied()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{variables:?}");
+        assert!(stderr(&output).starts_with(&format!("error: a launcher {says}")), "{}", stderr(&output));
+        assert!(stderr(&output).contains("cargo build --release --features mpi"), "{}", stderr(&output));
+    }
+    // One process alone, or an allocation that launches nothing: threads.
+    for variables in [&[("OMPI_COMM_WORLD_SIZE", "1")][..], &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lab03"));
+        let output = command.arg("--dry-run").envs(variables.iter().copied()).output().unwrap();
+        assert!(
+            output.status.success() && stdout(&output).contains("2 threads of this process"),
+            "{}",
+            stdout(&output)
+        );
+    }
+}

@@ -194,7 +194,7 @@ fn reduce_typed<T: Element>(op: Reduce, parts: &[&[u8]], out: &mut [u8]) {
 }
 
 /// The elements in a slice of bytes, which need not be aligned: they may have travelled as bytes.
-fn elements<T: Element>(bytes: &[u8]) -> impl Iterator<Item = T> + '_ {
+pub(super) fn elements<T: Element>(bytes: &[u8]) -> impl Iterator<Item = T> + '_ {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned)
 }
 

@@ -1,5 +1,7 @@
 //! What communication cost one rank: messages, bytes, seconds.
 
+use super::call::{Call, Kind};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -34,12 +36,11 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub fn sent(&self, messages: usize, bytes: usize) {
+    /// Notes a call that `rank` of `size` has made.
+    pub fn count(&self, call: &Call, rank: usize, size: usize, time: Duration) {
+        let (messages, bytes) = sent(call, rank, size);
         self.messages.fetch_add(messages as u64, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
-    }
-
-    pub fn took(&self, time: Duration) {
         self.nanoseconds.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
@@ -50,4 +51,30 @@ impl Meter {
             seconds: self.nanoseconds.load(Relaxed) as f64 * 1e-9,
         }
     }
+}
+
+/// Messages and bytes that a rank sends to others in a call.
+///
+/// This is what really moves between threads: reductions as reduce-scatter and all-gather, the rest directly from the rank
+/// that has to the rank that wants. An MPI library may go other ways, and does not tell.
+fn sent(call: &Call, rank: usize, size: usize) -> (usize, usize) {
+    let (others, bytes) = (size - 1, call.len * call.dtype.size());
+    let is_peer = call.peer == Some(rank);
+    match call.kind {
+        Kind::Barrier | Kind::Split => (others, 0),
+        Kind::AllReduce => {
+            let mine = even_part(call.len, rank, size).len() * call.dtype.size();
+            (2 * others, bytes - mine + others * mine)
+        }
+        Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll => (others, others * bytes),
+        Kind::Broadcast | Kind::Scatter if is_peer => (others, others * bytes),
+        Kind::Broadcast | Kind::Scatter => (0, 0),
+        Kind::Reduce | Kind::Gather | Kind::Send if !is_peer => (1, bytes),
+        Kind::Reduce | Kind::Gather | Kind::Send | Kind::Recv => (0, 0),
+    }
+}
+
+/// Part number `part` of `len` elements that are dealt out to `parts` as evenly as possible.
+pub(super) fn even_part(len: usize, part: usize, parts: usize) -> Range<usize> {
+    part * len / parts..(part + 1) * len / parts
 }

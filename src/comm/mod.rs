@@ -3,7 +3,7 @@
 //! A [`Comm`] is one rank's end of a group of ranks: who am I, how many are we, and the collectives. It moves slices of
 //! numbers, never tensors. Underneath lies a transport: threads of one process, or MPI processes; a lab cannot tell which.
 //!
-//! Reading order: `mod.rs` (the handle), `threads.rs` (how threads meet), `element.rs` (what is added, and in which order),
+//! Reading order: `mod.rs` (the handle), `threads.rs` (how threads meet), `mpi.rs` (how processes do), `element.rs` (what is added, and in which order),
 //! `call.rs` and `error.rs` (how a failure is told), `meter.rs` (what it cost).
 //!
 //! ```
@@ -22,6 +22,8 @@ mod call;
 mod element;
 mod error;
 mod meter;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod threads;
 mod transport;
 
@@ -29,6 +31,8 @@ pub use call::{Call, Kind};
 pub use element::{Dtype, Element, Reduce};
 pub use error::{CommError, Result};
 pub use meter::Traffic;
+#[cfg(feature = "mpi")]
+pub(crate) use mpi::MpiWorld;
 pub(crate) use threads::Job;
 
 use std::panic::Location;
@@ -69,14 +73,14 @@ impl Comm {
     #[track_caller]
     pub fn split(&self, color: u64, key: i64) -> Result<Comm> {
         let call = self.call::<u8>(Kind::Split, 0, None, None);
-        self.timed(|| self.0.split(&call, color, key)).map(Comm)
+        self.counted(&call, || self.0.split(&call, color, key)).map(Comm)
     }
 
     /// Returns when every rank has called it.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         let call = self.call::<u8>(Kind::Barrier, 0, None, None);
-        self.timed(|| self.0.barrier(&call))
+        self.counted(&call, || self.0.barrier(&call))
     }
 
     /// Sends `data` to rank `to`, without waiting for the other side; messages between two ranks arrive in order.
@@ -84,7 +88,7 @@ impl Comm {
     pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<()> {
         let call = self.call::<T>(Kind::Send, data.len(), None, Some(to));
         self.check_peer(&call, to)?;
-        self.timed(|| self.0.send(&call, bytemuck::cast_slice(data), to))
+        self.counted(&call, || self.0.send(&call, bytemuck::cast_slice(data), to))
     }
 
     /// Waits for the next message from rank `from`, which must be as long as `data`.
@@ -92,7 +96,7 @@ impl Comm {
     pub fn recv<T: Element>(&self, data: &mut [T], from: usize) -> Result<()> {
         let call = self.call::<T>(Kind::Recv, data.len(), None, Some(from));
         self.check_peer(&call, from)?;
-        self.timed(|| self.0.recv(&call, bytemuck::cast_slice_mut(data), from))
+        self.counted(&call, || self.0.recv(&call, bytemuck::cast_slice_mut(data), from))
     }
 
     /// Combines all ranks' `data` element by element; every rank ends with the result.
@@ -100,7 +104,7 @@ impl Comm {
     pub fn all_reduce<T: Element>(&self, data: &mut [T], op: Reduce) -> Result<()> {
         let call = self.call::<T>(Kind::AllReduce, data.len(), Some(op), None);
         check_mean(&call)?;
-        self.timed(|| self.0.all_reduce(&call, bytemuck::cast_slice_mut(data)))
+        self.counted(&call, || self.0.all_reduce(&call, bytemuck::cast_slice_mut(data)))
     }
 
     /// Like [`Comm::all_reduce`], but only `root` ends with the result; the others' `data` stays as it was.
@@ -109,7 +113,7 @@ impl Comm {
         let call = self.call::<T>(Kind::Reduce, data.len(), Some(op), Some(root));
         check_mean(&call)?;
         self.check_peer(&call, root)?;
-        self.timed(|| self.0.reduce(&call, bytemuck::cast_slice_mut(data), root))
+        self.counted(&call, || self.0.reduce(&call, bytemuck::cast_slice_mut(data), root))
     }
 
     /// `root`'s `data` replaces everyone's.
@@ -117,7 +121,7 @@ impl Comm {
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
         let call = self.call::<T>(Kind::Broadcast, data.len(), None, Some(root));
         self.check_peer(&call, root)?;
-        self.timed(|| self.0.broadcast(&call, bytemuck::cast_slice_mut(data), root))
+        self.counted(&call, || self.0.broadcast(&call, bytemuck::cast_slice_mut(data), root))
     }
 
     /// Every rank ends with all ranks' `mine`, in rank order; `all` has `size()` times its length.
@@ -125,7 +129,7 @@ impl Comm {
     pub fn all_gather<T: Element>(&self, mine: &[T], all: &mut [T]) -> Result<()> {
         let call = self.call::<T>(Kind::AllGather, mine.len(), None, None);
         self.check_parts(&call, all.len())?;
-        self.timed(|| self.0.all_gather(&call, bytemuck::cast_slice(mine), bytemuck::cast_slice_mut(all)))
+        self.counted(&call, || self.0.all_gather(&call, bytemuck::cast_slice(mine), bytemuck::cast_slice_mut(all)))
     }
 
     /// Combines all ranks' `all` and leaves rank r with the r-th of `size()` equal parts, in `mine`.
@@ -134,7 +138,7 @@ impl Comm {
         let call = self.call::<T>(Kind::ReduceScatter, mine.len(), Some(op), None);
         check_mean(&call)?;
         self.check_parts(&call, all.len())?;
-        self.timed(|| self.0.reduce_scatter(&call, bytemuck::cast_slice(all), bytemuck::cast_slice_mut(mine)))
+        self.counted(&call, || self.0.reduce_scatter(&call, bytemuck::cast_slice(all), bytemuck::cast_slice_mut(mine)))
     }
 
     /// `root` hands the r-th of `size()` equal parts of `all` to rank r; the other ranks' `all` is not read.
@@ -146,7 +150,7 @@ impl Comm {
         if self.rank() == root {
             self.check_parts(&call, all.len())?;
         }
-        self.timed(|| self.0.scatter(&call, bytemuck::cast_slice(all), bytemuck::cast_slice_mut(mine), root))
+        self.counted(&call, || self.0.scatter(&call, bytemuck::cast_slice(all), bytemuck::cast_slice_mut(mine), root))
     }
 
     /// `root` ends with all ranks' `mine`, in rank order; the other ranks' `all` is not touched.
@@ -158,7 +162,7 @@ impl Comm {
         if self.rank() == root {
             self.check_parts(&call, all.len())?;
         }
-        self.timed(|| self.0.gather(&call, bytemuck::cast_slice(mine), bytemuck::cast_slice_mut(all), root))
+        self.counted(&call, || self.0.gather(&call, bytemuck::cast_slice(mine), bytemuck::cast_slice_mut(all), root))
     }
 
     /// Rank r's q-th part goes to rank q's r-th part; both slices consist of `size()` equal parts.
@@ -167,7 +171,7 @@ impl Comm {
         let call = self.call::<T>(Kind::AllToAll, send.len() / self.size(), None, None);
         self.check_parts(&call, send.len())?;
         self.check_parts(&call, recv.len())?;
-        self.timed(|| self.0.all_to_all(&call, bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv)))
+        self.counted(&call, || self.0.all_to_all(&call, bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv)))
     }
 
     #[track_caller]
@@ -175,10 +179,10 @@ impl Comm {
         Call { kind, dtype: T::DTYPE, len, op, peer, at: Location::caller() }
     }
 
-    fn timed<R>(&self, communicate: impl FnOnce() -> R) -> R {
+    fn counted<R>(&self, call: &Call, communicate: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let result = communicate();
-        self.0.meter().took(start.elapsed());
+        self.0.meter().count(call, self.rank(), self.size(), start.elapsed());
         result
     }
 

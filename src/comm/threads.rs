@@ -7,7 +7,7 @@
 
 use super::call::Call;
 use super::element::reduce_in_rank_order;
-use super::meter::Meter;
+use super::meter::{Meter, even_part};
 use super::transport::Transport;
 use super::{Comm, CommError, Result};
 use std::collections::{HashMap, VecDeque};
@@ -231,9 +231,8 @@ impl Threads {
 
     /// The bytes of `part` when `len` elements are dealt out to the members as evenly as possible.
     fn part(&self, call: &Call, part: usize, len: usize) -> Range<usize> {
-        let size = self.members.len();
-        let bytes = call.dtype.size();
-        part * len / size * bytes..(part + 1) * len / size * bytes
+        let (elements, bytes) = (even_part(len, part, self.members.len()), call.dtype.size());
+        elements.start * bytes..elements.end * bytes
     }
 
     /// Reduces one part of everyone's vector, in rank order.
@@ -241,10 +240,6 @@ impl Threads {
         let parts: Vec<&[u8]> = all.iter().map(|bytes| &bytes[part.clone()]).collect();
         let op = call.op.expect("a reducing call names its reduction");
         reduce_in_rank_order(call.dtype, op, &parts, out);
-    }
-
-    fn others(&self) -> usize {
-        self.members.len() - 1
     }
 }
 
@@ -275,7 +270,6 @@ impl Transport for Threads {
     }
 
     fn barrier(&self, call: &Call) -> Result<()> {
-        self.meter.sent(self.others(), 0);
         self.meet(call, Vec::new()).map(drop)
     }
 
@@ -289,9 +283,6 @@ impl Transport for Threads {
             state.ranks[to].doing = Doing::Running;
         }
         self.job.wake[to].notify_all();
-        if from != to {
-            self.meter.sent(1, data.len());
-        }
         Ok(())
     }
 
@@ -314,7 +305,6 @@ impl Transport for Threads {
     /// Reduce-scatter, then all-gather: each rank adds up its part of the vector, so 2(n-1)/n of it travels.
     fn all_reduce(&self, call: &Call, data: &mut [u8]) -> Result<()> {
         let mine = self.part(call, self.rank, call.len);
-        self.meter.sent(2 * self.others(), data.len() - mine.len() + self.others() * mine.len());
         let all = self.meet(call, data.to_vec())?;
         let mut sum = vec![0; mine.len()];
         self.reduce_part(call, &all, mine, &mut sum);
@@ -330,8 +320,6 @@ impl Transport for Threads {
         let all = self.meet(call, data.to_vec())?;
         if here {
             self.reduce_part(call, &all, 0..data.len(), data);
-        } else {
-            self.meter.sent(1, data.len());
         }
         Ok(())
     }
@@ -339,16 +327,13 @@ impl Transport for Threads {
     fn broadcast(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
         let here = self.rank == root;
         let all = self.meet(call, if here { data.to_vec() } else { Vec::new() })?;
-        if here {
-            self.meter.sent(self.others(), self.others() * data.len());
-        } else {
+        if !here {
             data.copy_from_slice(&all[root]);
         }
         Ok(())
     }
 
     fn all_gather(&self, call: &Call, mine: &[u8], all: &mut [u8]) -> Result<()> {
-        self.meter.sent(self.others(), self.others() * mine.len());
         for (rank, part) in self.meet(call, mine.to_vec())?.iter().enumerate() {
             all[self.part(call, rank, call.len * self.members.len())].copy_from_slice(part);
         }
@@ -356,7 +341,6 @@ impl Transport for Threads {
     }
 
     fn reduce_scatter(&self, call: &Call, all: &[u8], mine: &mut [u8]) -> Result<()> {
-        self.meter.sent(self.others(), all.len() - mine.len());
         let part = self.part(call, self.rank, call.len * self.members.len());
         let brought = self.meet(call, all.to_vec())?;
         self.reduce_part(call, &brought, part, mine);
@@ -364,9 +348,6 @@ impl Transport for Threads {
     }
 
     fn scatter(&self, call: &Call, all: &[u8], mine: &mut [u8], root: usize) -> Result<()> {
-        if self.rank == root {
-            self.meter.sent(self.others(), all.len() - mine.len());
-        }
         let brought = self.meet(call, all.to_vec())?;
         mine.copy_from_slice(&brought[root][self.part(call, self.rank, call.len * self.members.len())]);
         Ok(())
@@ -378,8 +359,6 @@ impl Transport for Threads {
             for (rank, part) in brought.iter().enumerate() {
                 all[self.part(call, rank, call.len * self.members.len())].copy_from_slice(part);
             }
-        } else {
-            self.meter.sent(1, mine.len());
         }
         Ok(())
     }
@@ -387,7 +366,6 @@ impl Transport for Threads {
     fn all_to_all(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()> {
         let len = call.len * self.members.len();
         let mine = self.part(call, self.rank, len);
-        self.meter.sent(self.others(), send.len() - mine.len());
         for (rank, sent) in self.meet(call, send.to_vec())?.iter().enumerate() {
             recv[self.part(call, rank, len)].copy_from_slice(&sent[mine.clone()]);
         }

@@ -7,18 +7,25 @@
 //! assert_eq!(squares, [0, 1, 4]);
 //! # anyhow::Ok(())
 //! ```
+//!
+//! Reading order: `mod.rs`, `threads.rs` (ranks of this process), `launcher.rs` and `world.rs` (is this an MPI job?),
+//! `machine.rs`.
 
+mod launcher;
 mod machine;
+mod threads;
+mod world;
 
+pub use launcher::{Launched, launched};
 pub use machine::{cores, free_memory};
+pub use world::{is_first_process, place, ranks, ranks_here};
 
-use crate::comm::{Comm, Job};
+use crate::comm::Comm;
 use crate::error::BadInput;
-use anyhow::{Result, bail, ensure};
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Once};
-use std::thread;
+use anyhow::{Result, ensure};
+use std::process::ExitCode;
+use std::sync::Once;
+use world::{World, world};
 
 /// Enough for candle's backward pass, which recurses over the graph; memory is taken only as the stack grows.
 const STACK_BYTES: usize = 64 << 20;
@@ -26,86 +33,61 @@ const STACK_BYTES: usize = 64 << 20;
 /// More ranks than this in one process is taken for a slip of the finger.
 pub const MAX_RANKS: usize = 1024;
 
-/// Runs `body` once for each of `ranks` ranks, each a thread with a [`Comm`] of its own, and returns their values in rank
-/// order. May be called any number of times, with more ranks than cores too.
+/// What a lab's `main` does: runs the lab, prints its error as `error: …`, leaves MPI if it was used.
+/// The exit code is 0, 2 for [`BadInput`], 1 for any other error.
+pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
+    let result = lab();
+    let code = match &result {
+        Ok(()) => 0,
+        Err(error) if error.is::<BadInput>() => 2,
+        Err(_) => 1,
+    };
+    if let Err(error) = &result
+        && is_first_process()
+    {
+        eprintln!("error: {error:#}");
+    }
+    #[cfg(feature = "mpi")]
+    if let Ok(World::Mpi(world)) = world() {
+        // The others may be waiting for this process, so after an error there is no polite goodbye.
+        if code == 0 { world.finalize() } else { world.abort(code) }
+    }
+    ExitCode::from(code as u8)
+}
+
+/// Runs `body` once for each of `ranks` ranks, each with a [`Comm`] of its own. May be called any number of times.
 ///
-/// A rank that returns an error or panics ends the run: the others stop at their next communication call, and the error
+/// Ranks are threads of this process, more than there are cores if need be, and their values come back in rank order. A
+/// rank that returns an error or panics ends the run: the others stop at their next communication call, and the error
 /// returned here begins with that rank's number and message. A rank that returns while others still wait for it is an
 /// error as well.
+///
+/// Under an MPI launcher (and built with the feature `mpi`), this process is one of `ranks` ranks, `body` runs once, and
+/// what comes back is this rank's value alone. An error or panic then ends every process of the job, its message first.
 pub fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
     ensure!((1..=MAX_RANKS).contains(&ranks), "cannot start {ranks} ranks: give a number from 1 to {MAX_RANKS}");
     one_compute_thread_a_rank();
-    let job = Job::new(ranks);
-    let outcomes = thread::scope(|scope| {
-        let start = |rank| {
-            let (job, body) = (job.clone(), &body);
-            thread::Builder::new()
-                .name(format!("rank {rank}"))
-                .stack_size(STACK_BYTES)
-                .spawn_scoped(scope, move || run_rank(&job, rank, body))
-        };
-        let mut threads = Vec::with_capacity(ranks);
-        for rank in 0..ranks {
-            match start(rank) {
-                Ok(thread) => threads.push(thread),
-                Err(error) => {
-                    job.ended(rank, Some(format!("its thread did not start: {error}")));
-                    break;
-                }
-            }
-        }
-        threads.into_iter().map(|thread| thread.join().ok()).collect::<Vec<_>>()
-    });
-
-    let mut values = Vec::with_capacity(ranks);
-    let mut first_error = None;
-    for (rank, outcome) in outcomes.into_iter().enumerate() {
-        match outcome {
-            Some(Outcome::Value(value)) => values.push(value),
-            Some(Outcome::Failed { error, first: true }) => first_error = Some((rank, error)),
-            Some(Outcome::Failed { .. }) | None => {}
-        }
-    }
-    if let Some((rank, error)) = first_error {
-        // Bad input is the user's to mend, whichever rank found it.
-        let context = |error: anyhow::Error| error.context(format!("rank {rank} failed"));
-        return Err(if error.is::<BadInput>() { error } else { context(error) });
-    }
-    if let Some(failure) = job.failure() {
-        bail!(failure);
-    }
-    Ok(values)
-}
-
-enum Outcome<T> {
-    Value(T),
-    /// `first`: this error ended the run; otherwise it is a consequence of another rank's.
-    Failed {
-        error: anyhow::Error,
-        first: bool,
-    },
-}
-
-fn run_rank<T>(job: &Arc<Job>, rank: usize, body: impl Fn(Comm) -> Result<T>) -> Outcome<T> {
-    let comm = job.comm(rank);
-    // What `body` shares with the other ranks may be left half changed by a panic, but the whole run ends with it.
-    let result = catch_unwind(AssertUnwindSafe(|| body(comm)))
-        .unwrap_or_else(|panic| Err(anyhow::anyhow!("panicked: {}", panic_message(&*panic))));
-    match result {
-        Ok(value) => {
-            job.ended(rank, None);
-            Outcome::Value(value)
-        }
-        Err(error) => {
-            let first = job.ended(rank, Some(format!("{error:#}")));
-            Outcome::Failed { error, first }
+    match world()? {
+        World::Threads => threads::run(ranks, body),
+        #[cfg(feature = "mpi")]
+        World::Mpi(world) => {
+            ensure!(ranks == world.size, "cannot run {ranks} ranks: the launcher started {} processes", world.size);
+            run_process(world, body).map(|value| vec![value])
         }
     }
 }
 
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)")
+/// This process's part of an MPI job.
+#[cfg(feature = "mpi")]
+fn run_process<T: Send>(world: &crate::comm::MpiWorld, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<T> {
+    world.run(|comm| threads::catch_panic(|| body(comm))).map_err(|error| {
+        if error.is::<BadInput>() {
+            eprintln!("error: {error:#}");
+            world.abort(2);
+        }
+        eprintln!("error: rank {} failed: {error:#}", world.rank);
+        world.abort(1)
+    })
 }
 
 /// Tells candle and rayon to compute on the calling thread, unless the user has set their variables.
@@ -130,6 +112,7 @@ pub fn one_compute_thread_a_rank() {
 mod tests {
     use super::*;
     use crate::comm::Reduce;
+    use anyhow::bail;
     use std::time::{Duration, Instant};
 
     /// The error of a run in which every rank but `rank` waits in a barrier.

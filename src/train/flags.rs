@@ -5,7 +5,7 @@ use super::schedule::Schedule;
 use crate::checkpoint;
 use crate::data::{Corpus, Sampler, Sampling};
 use crate::error::BadInput;
-use crate::launch::MAX_RANKS;
+use crate::launch;
 use crate::model::Pass;
 use crate::plan::GptShape;
 use crate::show;
@@ -80,9 +80,9 @@ impl Preset {
 /// Flags of a training lab. A flag that is given beats the preset, wherever it stands.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TrainFlags {
-    /// Ranks that train together, each a thread of this process
-    #[arg(long, default_value_t = 2)]
-    pub ranks: usize,
+    /// Ranks that train together: threads of this process [default: 2], or the launcher's processes
+    #[arg(long)]
+    pub ranks: Option<usize>,
     /// Model shape and settings that belong together
     #[arg(long, value_enum, default_value_t = Preset::Baby)]
     pub preset: Preset,
@@ -201,14 +201,15 @@ pub struct Config {
 }
 
 impl TrainFlags {
-    /// Checks the flags against each other and the text, before anything is allocated. `lab` names the default folder.
-    pub fn resolve(&self, corpus: &Corpus, lab: &str) -> Result<Config, BadInput> {
+    /// Checks the flags against each other and the text, before anything is allocated. `ranks` is what
+    /// [`launch::ranks`](crate::launch::ranks) made of `--ranks`; `lab` names the default folder.
+    pub fn resolve(&self, ranks: usize, corpus: &Corpus, lab: &str) -> Result<Config, BadInput> {
         let defaults = self.preset.defaults(corpus.embedded);
         let shape = self.shape(&defaults, corpus)?;
         let steps = self.steps.unwrap_or(defaults.steps);
         let lr = self.lr.unwrap_or(defaults.lr);
         let config = Config {
-            ranks: self.ranks,
+            ranks,
             preset: self.preset,
             shape,
             batch: self.batch.unwrap_or(defaults.batch),
@@ -302,9 +303,10 @@ impl Config {
         step.is_multiple_of(self.eval_interval) || step == self.steps
     }
 
-    /// Bytes that all ranks take together while they train.
+    /// Bytes that the ranks on this machine take together while they train.
     pub fn memory(&self, batch: usize) -> u64 {
-        self.shape.memory(batch, self.dropout > 0.0).total().saturating_mul(self.ranks as u64)
+        let ranks = launch::ranks_here(self.ranks) as u64;
+        self.shape.memory(batch, self.dropout > 0.0).total().saturating_mul(ranks)
     }
 
     /// Refuses a run that `free` bytes do not hold.
@@ -315,7 +317,7 @@ impl Config {
         let gb = |bytes| show::bytes_decimal(bytes as f64);
         let what = format!(
             "{} ranks with --batch {} take {}, and {} are free",
-            self.ranks,
+            launch::ranks_here(self.ranks),
             self.batch,
             gb(self.memory(self.batch)),
             gb(free)
@@ -356,10 +358,6 @@ impl Config {
 
     fn check(&self, corpus: &Corpus) -> Result<(), BadInput> {
         let shape = &self.shape;
-        if !(1..=MAX_RANKS).contains(&self.ranks) {
-            let what = format!("--ranks {} is out of range", self.ranks);
-            return Err(BadInput::new(what, format!("ranks are threads of this process here: 1 to {MAX_RANKS}")));
-        }
         // Far above any model, and low enough that no figure about a run overflows.
         const SIZES: usize = 1 << 16;
         const COUNTS: usize = 1 << 20;

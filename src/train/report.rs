@@ -29,12 +29,7 @@ pub fn data(screen: &Screen, corpus: &Corpus) {
 pub fn run(screen: &Screen, config: &Config) {
     let dot = screen.separator();
     let shape = &config.shape;
-    let place = if config.ranks > launch::cores() {
-        format!("{} threads of this process, which take turns on {} cores", config.ranks, launch::cores())
-    } else {
-        format!("{} threads of this process (nothing to install)", config.ranks)
-    };
-    screen.say(screen.row("ranks", &place));
+    screen.say(screen.row("ranks", &launch::place(config.ranks)));
     let model = format!(
         "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}block\u{a0}{}{dot}num_params={} ({}\u{a0}with\u{a0}positions)",
         shape.layers,
@@ -79,7 +74,7 @@ pub fn dry_run(screen: &Screen, config: &Config, free: Option<u64>, peak: f64) {
         ("optimizer", memory.optimizer, "two moments, 8 bytes a parameter"),
         ("activations", memory.activations, "what forward keeps for backward, grows with --batch"),
         ("one rank", memory.total(), ""),
-        ("all ranks", config.memory(config.batch), "in this process"),
+        ("ranks here", config.memory(config.batch), "that share this machine's memory"),
     ]
     .into_iter()
     .map(|(what, bytes, why)| vec![what.to_string(), show::bytes_decimal(bytes as f64), why.to_string()])

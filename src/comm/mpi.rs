@@ -1,0 +1,370 @@
+//! The MPI transport: ranks are processes, and a collective is the MPI library's own.
+//!
+//! Each process is one rank. MPI is initialised once and all its calls are made on one thread of known stack size (the
+//! library is asked for no more than that, `Funneled`), so [`MpiWorld`] owns a thread and work is sent to it.
+//! Sums are added in the order that the library chooses: with two ranks the bits are those of the in-process transport,
+//! with more they may differ in the last place, and a NaN in a minimum or maximum may be lost.
+
+use super::call::Call;
+use super::element::{Element, Reduce, elements};
+use super::meter::Meter;
+use super::transport::Transport;
+use super::{Comm, CommError, Dtype, Result};
+use half::{bf16, f16};
+use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
+use mpi::datatype::Equivalence;
+use mpi::environment::Universe;
+use mpi::point_to_point::{Destination, Source};
+use mpi::request::{Request, StaticScope};
+use mpi::topology::{Color, Communicator, SimpleCommunicator};
+use std::cell::RefCell;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::ThreadId;
+
+thread_local! {
+    /// Set on the MPI thread alone.
+    static UNIVERSE: RefCell<Option<Universe>> = const { RefCell::new(None) };
+}
+
+/// This process's place in the MPI job.
+pub(crate) struct MpiWorld {
+    /// One thread: all MPI calls are made there.
+    thread: rayon::ThreadPool,
+    pub rank: usize,
+    pub size: usize,
+    /// Ranks on this process's host.
+    pub ranks_here: usize,
+}
+
+impl MpiWorld {
+    /// Initialises MPI, the first time, and returns this process's place.
+    pub fn start(stack_bytes: usize) -> std::result::Result<&'static MpiWorld, String> {
+        static WORLD: OnceLock<std::result::Result<MpiWorld, String>> = OnceLock::new();
+        let world = WORLD.get_or_init(|| {
+            let thread = rayon::ThreadPoolBuilder::new().num_threads(1).stack_size(stack_bytes);
+            let thread = thread.thread_name(|_| "mpi".to_string()).build().map_err(|error| error.to_string())?;
+            let place = thread.install(|| {
+                let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Funneled)?;
+                let world = universe.world();
+                let place = (world.rank() as usize, world.size() as usize, world.split_shared(0).size() as usize);
+                UNIVERSE.set(Some(universe));
+                Some(place)
+            });
+            let (rank, size, ranks_here) = place.ok_or("MPI is already initialised by other code")?;
+            Ok(MpiWorld { thread, rank, size, ranks_here })
+        });
+        world.as_ref().map_err(String::clone)
+    }
+
+    /// Runs `body` on the MPI thread with the handle on all ranks.
+    pub fn run<R: Send>(&self, body: impl FnOnce(Comm) -> R + Send) -> R {
+        self.thread.install(|| {
+            let world = with_universe(|universe| universe.world());
+            body(Comm(Arc::new(Mpi::new(world, Arc::default()))))
+        })
+    }
+
+    /// Ends every process of the job.
+    pub fn abort(&self, code: i32) -> ! {
+        self.thread.install(|| with_universe(|universe| universe.world().abort(code)))
+    }
+
+    /// Says goodbye to the other processes, which must do so too; nothing can be sent afterwards.
+    pub fn finalize(&self) {
+        self.thread.install(|| drop(UNIVERSE.take()));
+    }
+}
+
+fn with_universe<R>(f: impl FnOnce(&Universe) -> R) -> R {
+    UNIVERSE.with_borrow(|universe| f(universe.as_ref().expect("MpiWorld exists only while MPI is initialised")))
+}
+
+/// One rank's place in one MPI communicator.
+struct Mpi {
+    comm: ManuallyDrop<SimpleCommunicator>,
+    thread: ThreadId,
+    meter: Arc<Meter>,
+    /// The most elements, or bytes, of one MPI call, whose counts are C integers.
+    most: usize,
+    /// Sends that may not be complete, with their data.
+    sends: Mutex<Vec<Sending>>,
+}
+
+type Sending = (Request<'static, [u8], StaticScope>, *mut [u8]);
+
+// SAFETY: the communicator and the requests are raw handles of the MPI library, which must not be used from two threads at
+// once. Every method first checks that it runs on the MPI thread, and `Drop` frees nothing elsewhere.
+unsafe impl Send for Mpi {}
+// SAFETY: as above.
+unsafe impl Sync for Mpi {}
+
+impl Mpi {
+    fn new(comm: SimpleCommunicator, meter: Arc<Meter>) -> Mpi {
+        // Tests make it small; a C integer is what it must fit into.
+        let most = std::env::var("SHARDLAB_MPI_CHUNK").ok().and_then(|text| text.parse().ok());
+        Mpi {
+            comm: ManuallyDrop::new(comm),
+            thread: std::thread::current().id(),
+            meter,
+            most: most.filter(|&most| most > 0).unwrap_or(1 << 30),
+            sends: Mutex::default(),
+        }
+    }
+
+    fn check_thread(&self, call: &Call) -> Result<()> {
+        if std::thread::current().id() == self.thread {
+            return Ok(());
+        }
+        Err(CommError::Invalid(format!(
+            "{call}: a Comm over MPI works only on the thread that it was handed to; move the call there"
+        )))
+    }
+
+    fn root(&self, root: usize) -> mpi::topology::Process<'_> {
+        self.comm.process_at_rank(root as i32)
+    }
+
+    /// `0..len` in stretches that one MPI call can take.
+    fn stretches(&self, len: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let most = self.most;
+        (0..len.div_ceil(most)).map(move |i| i * most..len.min((i + 1) * most))
+    }
+
+    /// Reduces `input` (one part, or for a reduce-scatter one for each rank) into `output`, in the wide type.
+    fn reduce_any(&self, call: &Call, how: Reducing, input: &[u8], output: &mut [u8]) {
+        match call.dtype {
+            Dtype::I32 => self.reduce_typed::<i32>(call, how, input, output),
+            Dtype::I64 => self.reduce_typed::<i64>(call, how, input, output),
+            Dtype::U64 => self.reduce_typed::<u64>(call, how, input, output),
+            Dtype::U8 => self.reduce_typed::<u8>(call, how, input, output),
+            Dtype::F16 => self.reduce_typed::<f16>(call, how, input, output),
+            Dtype::Bf16 => self.reduce_typed::<bf16>(call, how, input, output),
+            Dtype::F32 => self.reduce_typed::<f32>(call, how, input, output),
+            Dtype::F64 => self.reduce_typed::<f64>(call, how, input, output),
+        }
+    }
+
+    fn reduce_typed<T: Element>(&self, call: &Call, how: Reducing, input: &[u8], output: &mut [u8])
+    where
+        T::Wide: Equivalence,
+    {
+        let wide: Vec<T::Wide> = elements::<T>(input).map(T::widen).collect();
+        let op = call.op.expect("a reducing call names its reduction");
+        let mpi_op = match op {
+            Reduce::Sum | Reduce::Mean => SystemOperation::sum(),
+            Reduce::Min => SystemOperation::min(),
+            Reduce::Max => SystemOperation::max(),
+            Reduce::Prod => SystemOperation::product(),
+        };
+        let mut result = wide[..call.len].to_vec();
+        for stretch in self.stretches(call.len) {
+            let send = columns(&wide, call.len, &stretch);
+            let result = &mut result[stretch];
+            match how {
+                Reducing::All => self.comm.all_reduce_into(&send[..], result, mpi_op),
+                Reducing::Scatter => self.comm.reduce_scatter_block_into(&send[..], result, mpi_op),
+                Reducing::Root(root) if root == self.rank() => {
+                    self.root(root).reduce_into_root(&send[..], result, mpi_op);
+                }
+                Reducing::Root(root) => self.root(root).reduce_into(&send[..], mpi_op),
+            }
+        }
+        if matches!(how, Reducing::Root(root) if root != self.rank()) {
+            return;
+        }
+        for (out, &x) in output.chunks_exact_mut(size_of::<T>()).zip(&result) {
+            let x = if op == Reduce::Mean { T::divide(x, self.size()) } else { x };
+            out.copy_from_slice(bytemuck::bytes_of(&T::narrow(x)));
+        }
+    }
+
+    /// Frees the data of sends that are complete; waits for all of them if `all`.
+    fn clear_sends(&self, all: bool) {
+        let mut sends = self.sends.lock().unwrap_or_else(PoisonError::into_inner);
+        for (request, data) in std::mem::take(&mut *sends) {
+            match if all { Ok(request.wait()) } else { request.test() } {
+                // SAFETY: the pointer came from `Box::leak`, and MPI is done with it.
+                Ok(_) => drop(unsafe { Box::from_raw(data) }),
+                Err(request) => sends.push((request, data)),
+            }
+        }
+    }
+
+    fn start_send(&self, data: &[u8], to: usize) {
+        let data: *mut [u8] = Box::into_raw(data.into());
+        // SAFETY: the box lives until `clear_sends` has seen the request complete, and nobody writes to it.
+        let shared: &'static [u8] = unsafe { &*data };
+        let request = self.root(to).immediate_send(StaticScope, shared);
+        self.sends.lock().unwrap_or_else(PoisonError::into_inner).push((request, data));
+    }
+}
+
+/// Where the result of a reduction goes.
+#[derive(Clone, Copy)]
+enum Reducing {
+    All,
+    Root(usize),
+    Scatter,
+}
+
+/// The same stretch of each of the equal parts of `all`, side by side; parts have `len` elements.
+fn columns<T: Copy>(all: &[T], len: usize, stretch: &Range<usize>) -> Vec<T> {
+    all.chunks_exact(len.max(1)).flat_map(|part| &part[stretch.clone()]).copied().collect()
+}
+
+/// Puts back what [`columns`] took.
+fn put_columns(all: &mut [u8], len: usize, stretch: &Range<usize>, columns: &[u8]) {
+    let parts = all.chunks_exact_mut(len.max(1)).zip(columns.chunks_exact(stretch.len()));
+    parts.for_each(|(part, column)| part[stretch.clone()].copy_from_slice(column));
+}
+
+impl Transport for Mpi {
+    fn rank(&self) -> usize {
+        self.comm.rank() as usize
+    }
+
+    fn size(&self) -> usize {
+        self.comm.size() as usize
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    fn barrier(&self, call: &Call) -> Result<()> {
+        self.check_thread(call)?;
+        self.comm.barrier();
+        Ok(())
+    }
+
+    fn send(&self, call: &Call, data: &[u8], to: usize) -> Result<()> {
+        self.check_thread(call)?;
+        self.clear_sends(false);
+        // A heading first, so that a receiver who expects something else can say so.
+        self.start_send(bytemuck::cast_slice(&[call.len as u64, call.dtype as u64]), to);
+        self.stretches(data.len()).for_each(|stretch| self.start_send(&data[stretch], to));
+        Ok(())
+    }
+
+    fn recv(&self, call: &Call, data: &mut [u8], from: usize) -> Result<()> {
+        self.check_thread(call)?;
+        let mut heading = [0u64; 2];
+        self.root(from).receive_into(bytemuck::bytes_of_mut(&mut heading));
+        if heading != [call.len as u64, call.dtype as u64] {
+            return Err(CommError::Broken(format!(
+                "the message does not fit: rank {from} sent {} elements that {call} did not expect\n\
+                 help: send and receive slices of the same length and type",
+                heading[0]
+            )));
+        }
+        for stretch in self.stretches(data.len()) {
+            self.root(from).receive_into(&mut data[stretch]);
+        }
+        Ok(())
+    }
+
+    fn all_reduce(&self, call: &Call, data: &mut [u8]) -> Result<()> {
+        self.check_thread(call)?;
+        let input = data.to_vec();
+        self.reduce_any(call, Reducing::All, &input, data);
+        Ok(())
+    }
+
+    fn reduce(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
+        self.check_thread(call)?;
+        let input = data.to_vec();
+        self.reduce_any(call, Reducing::Root(root), &input, data);
+        Ok(())
+    }
+
+    fn broadcast(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
+        self.check_thread(call)?;
+        for stretch in self.stretches(data.len()) {
+            self.root(root).broadcast_into(&mut data[stretch]);
+        }
+        Ok(())
+    }
+
+    fn all_gather(&self, call: &Call, mine: &[u8], all: &mut [u8]) -> Result<()> {
+        self.check_thread(call)?;
+        for stretch in self.stretches(mine.len()) {
+            let mut part = vec![0; stretch.len() * self.size()];
+            self.comm.all_gather_into(&mine[stretch.clone()], &mut part[..]);
+            put_columns(all, mine.len(), &stretch, &part);
+        }
+        Ok(())
+    }
+
+    fn reduce_scatter(&self, call: &Call, all: &[u8], mine: &mut [u8]) -> Result<()> {
+        self.check_thread(call)?;
+        self.reduce_any(call, Reducing::Scatter, all, mine);
+        Ok(())
+    }
+
+    fn scatter(&self, call: &Call, all: &[u8], mine: &mut [u8], root: usize) -> Result<()> {
+        self.check_thread(call)?;
+        for stretch in self.stretches(mine.len()) {
+            if self.rank() == root {
+                let part = columns(all, mine.len(), &stretch);
+                self.root(root).scatter_into_root(&part[..], &mut mine[stretch]);
+            } else {
+                self.root(root).scatter_into(&mut mine[stretch]);
+            }
+        }
+        Ok(())
+    }
+
+    fn gather(&self, call: &Call, mine: &[u8], all: &mut [u8], root: usize) -> Result<()> {
+        self.check_thread(call)?;
+        for stretch in self.stretches(mine.len()) {
+            if self.rank() == root {
+                let mut part = vec![0; stretch.len() * self.size()];
+                self.root(root).gather_into_root(&mine[stretch.clone()], &mut part[..]);
+                put_columns(all, mine.len(), &stretch, &part);
+            } else {
+                self.root(root).gather_into(&mine[stretch]);
+            }
+        }
+        Ok(())
+    }
+
+    fn all_to_all(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()> {
+        self.check_thread(call)?;
+        let len = send.len() / self.size();
+        for stretch in self.stretches(len) {
+            let part = columns(send, len, &stretch);
+            let mut received = vec![0; part.len()];
+            self.comm.all_to_all_into(&part[..], &mut received[..]);
+            put_columns(recv, len, &stretch, &received);
+        }
+        Ok(())
+    }
+
+    fn split(&self, call: &Call, color: u64, key: i64) -> Result<Arc<dyn Transport>> {
+        self.check_thread(call)?;
+        // MPI's colors and keys are C integers: colors are replaced by the first rank that gave them, keys by their order.
+        let mut wishes = vec![[0u64; 2]; self.size()];
+        let wish = [color, key as u64];
+        self.all_gather(call, bytemuck::bytes_of(&wish), bytemuck::cast_slice_mut(&mut wishes))?;
+        let mut chosen: Vec<usize> = (0..wishes.len()).filter(|&r| wishes[r][0] == color).collect();
+        let first = chosen[0];
+        chosen.sort_by_key(|&r| (wishes[r][1] as i64, r));
+        let place = chosen.iter().position(|&r| r == self.rank()).unwrap_or_default();
+        let comm = self.comm.split_by_color_with_key(Color::with_value(first as i32), place as i32);
+        let comm = comm.expect("MPI gives a communicator to every rank that names a color");
+        Ok(Arc::new(Mpi::new(comm, self.meter.clone())))
+    }
+}
+
+impl Drop for Mpi {
+    fn drop(&mut self) {
+        // Off its thread the communicator must not be freed: it stays with the process, which is all that this costs.
+        if std::thread::current().id() == self.thread {
+            self.clear_sends(true);
+            // SAFETY: dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.comm) };
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Ranks as threads of this process.
+
+use super::STACK_BYTES;
+use crate::comm::{Comm, Job};
+use crate::error::BadInput;
+use anyhow::{Result, bail};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+/// See [`run`](super::run).
+pub(super) fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let job = Job::new(ranks);
+    let outcomes = thread::scope(|scope| {
+        let start = |rank| {
+            let (job, body) = (job.clone(), &body);
+            thread::Builder::new()
+                .name(format!("rank {rank}"))
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, move || run_rank(&job, rank, body))
+        };
+        let mut threads = Vec::with_capacity(ranks);
+        for rank in 0..ranks {
+            match start(rank) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    job.ended(rank, Some(format!("its thread did not start: {error}")));
+                    break;
+                }
+            }
+        }
+        threads.into_iter().map(|thread| thread.join().ok()).collect::<Vec<_>>()
+    });
+
+    let mut values = Vec::with_capacity(ranks);
+    let mut first_error = None;
+    for (rank, outcome) in outcomes.into_iter().enumerate() {
+        match outcome {
+            Some(Outcome::Value(value)) => values.push(value),
+            Some(Outcome::Failed { error, first: true }) => first_error = Some((rank, error)),
+            Some(Outcome::Failed { .. }) | None => {}
+        }
+    }
+    if let Some((rank, error)) = first_error {
+        // Bad input is the user's to mend, whichever rank found it.
+        let context = |error: anyhow::Error| error.context(format!("rank {rank} failed"));
+        return Err(if error.is::<BadInput>() { error } else { context(error) });
+    }
+    if let Some(failure) = job.failure() {
+        bail!(failure);
+    }
+    Ok(values)
+}
+
+enum Outcome<T> {
+    Value(T),
+    /// `first`: this error ended the run; otherwise it is a consequence of another rank's.
+    Failed {
+        error: anyhow::Error,
+        first: bool,
+    },
+}
+
+fn run_rank<T>(job: &Arc<Job>, rank: usize, body: impl Fn(Comm) -> Result<T>) -> Outcome<T> {
+    let comm = job.comm(rank);
+    match catch_panic(|| body(comm)) {
+        Ok(value) => {
+            job.ended(rank, None);
+            Outcome::Value(value)
+        }
+        Err(error) => {
+            let first = job.ended(rank, Some(format!("{error:#}")));
+            Outcome::Failed { error, first }
+        }
+    }
+}
+
+/// A panic as an error.
+pub(super) fn catch_panic<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    // What `body` shares with other ranks may be left half changed by a panic, but the whole run ends with it.
+    catch_unwind(AssertUnwindSafe(body))
+        .unwrap_or_else(|panic| Err(anyhow::anyhow!("panicked: {}", panic_message(&*panic))))
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)")
+}

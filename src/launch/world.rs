@@ -1,0 +1,106 @@
+//! Which world the ranks of this run live in: threads of this process, or the processes of an MPI job.
+
+use super::launcher::{Launched, launched};
+use super::{MAX_RANKS, cores};
+use crate::error::BadInput;
+
+/// Where ranks come from.
+pub(super) enum World {
+    /// This process starts them.
+    Threads,
+    /// A launcher has started them; this process is one.
+    #[cfg(feature = "mpi")]
+    Mpi(&'static crate::comm::MpiWorld),
+}
+
+/// Looks at the environment and, where it names a launcher, at MPI.
+pub(super) fn world() -> Result<World, BadInput> {
+    match launched(|name| std::env::var(name).ok()) {
+        // One process alone is a world of threads, unless this build can ask MPI.
+        None => Ok(World::Threads),
+        Some(launched) => connect(&launched),
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+fn connect(launched: &Launched) -> Result<World, BadInput> {
+    if launched.size == Some(1) {
+        return Ok(World::Threads);
+    }
+    Err(unconnected(
+        launched,
+        "this build cannot connect them",
+        "build it with MPI:  CARGO_TARGET_DIR=target-mpi cargo build --release --features mpi\n      \
+         or start it without a launcher: ranks are then threads of one process",
+    ))
+}
+
+#[cfg(feature = "mpi")]
+fn connect(launched: &Launched) -> Result<World, BadInput> {
+    let world = crate::comm::MpiWorld::start(super::STACK_BYTES).map_err(|error| {
+        BadInput::new(
+            format!("MPI does not start: {error}"),
+            "start the program with the mpirun of the MPI it was built with",
+        )
+    })?;
+    if world.size == 1 && launched.size != Some(1) {
+        return Err(unconnected(
+            launched,
+            "MPI's own world has 1",
+            "use the mpirun of the MPI that the program was built with; under Slurm, srun --mpi=pmix (srun --mpi=list)",
+        ));
+    }
+    Ok(World::Mpi(world))
+}
+
+/// Never train N copies that know nothing of each other.
+fn unconnected(launched: &Launched, but: &str, help: &str) -> BadInput {
+    let many = launched.size.map_or("several".to_string(), |size| size.to_string());
+    BadInput::new(format!("a launcher started {many} processes ({} is set), but {but}", launched.variable), help)
+}
+
+/// The number of ranks: `given` or `default` threads; under a launcher, the job's size, which `given` must equal.
+pub fn ranks(given: Option<usize>, default: usize) -> Result<usize, BadInput> {
+    match world()? {
+        World::Threads => {
+            let ranks = given.unwrap_or(default);
+            if (1..=MAX_RANKS).contains(&ranks) {
+                return Ok(ranks);
+            }
+            let help = format!("ranks are threads of this process here: give 1 to {MAX_RANKS}");
+            Err(BadInput::new(format!("--ranks {ranks} is out of range"), help))
+        }
+        #[cfg(feature = "mpi")]
+        World::Mpi(world) => match given {
+            Some(given) if given != world.size => Err(BadInput::new(
+                format!("--ranks {given} contradicts the launcher, which started {} processes", world.size),
+                "leave --ranks out: under a launcher each process is a rank",
+            )),
+            _ => Ok(world.size),
+        },
+    }
+}
+
+/// Ranks that share this machine's memory, of a run with `ranks` ranks.
+pub fn ranks_here(ranks: usize) -> usize {
+    match world() {
+        #[cfg(feature = "mpi")]
+        Ok(World::Mpi(world)) => world.ranks_here,
+        _ => ranks,
+    }
+}
+
+/// Where the ranks are, in words.
+pub fn place(ranks: usize) -> String {
+    match world() {
+        #[cfg(feature = "mpi")]
+        Ok(World::Mpi(_)) => format!("{ranks} MPI processes"),
+        _ if ranks > cores() => format!("{ranks} threads of this process, which take turns on {} cores", cores()),
+        _ => format!("{ranks} threads of this process (nothing to install)"),
+    }
+}
+
+/// Whether this process is the one that speaks for the run before ranks exist: the only one, or the launcher's first.
+pub fn is_first_process() -> bool {
+    launched(|name| std::env::var(name).ok()).is_none_or(|launched| launched.rank == 0)
+}

@@ -1,0 +1,240 @@
+//! The suite over MPI. Started plainly, this program is the driver: it starts itself, and lab03, under mpirun with several
+//! numbers of ranks. Started by mpirun, it is one rank of the suite.
+//!
+//! `CARGO_TARGET_DIR=target-mpi cargo test --features mpi --test mpi`
+
+mod suite;
+
+use anyhow::{Context, Result, bail, ensure};
+use shardlab::comm::{Comm, Reduce};
+use shardlab::launch;
+use std::path::Path;
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How a rank of the suite is to fail, for the tests of failures.
+const FAIL: &str = "SHARDLAB_TEST_FAIL";
+
+fn main() -> ExitCode {
+    if launch::launched(|name| std::env::var(name).ok()).is_some() {
+        return launch::main(one_rank_of_the_suite);
+    }
+    if !cfg!(feature = "mpi") {
+        println!("skipped: built without --features mpi\n0 passed, 0 failed");
+        return ExitCode::SUCCESS;
+    }
+    let Some(mpirun) = Mpirun::find() else {
+        println!("skipped: there is no mpirun\n0 passed, 0 failed");
+        return ExitCode::SUCCESS;
+    };
+    drive(&mpirun)
+}
+
+fn one_rank_of_the_suite() -> Result<()> {
+    let ranks = launch::ranks(None, 1)?;
+    match std::env::var(FAIL).as_deref() {
+        Err(_) => launch::run(ranks, suite).map(drop),
+        Ok(how) => launch::run(ranks, |comm| {
+            if comm.rank() == ranks - 1 {
+                match how {
+                    "error" => bail!("the disk is full"),
+                    _ => panic!("index 7 is out of bounds"),
+                }
+            }
+            Ok(comm.barrier()?)
+        })
+        .map(drop),
+    }
+}
+
+/// Everything that must hold on a transport, on all ranks of the job.
+fn suite(comm: Comm) -> Result<()> {
+    let ranks = comm.size();
+    for len in [0, 1, 2, 5, 33, 1031] {
+        for op in [Reduce::Sum, Reduce::Min, Reduce::Max, Reduce::Prod] {
+            suite::collectives::all_types(&comm, len, op, (len + op as usize) % ranks)?;
+        }
+    }
+    (1..=3).try_for_each(|colors| suite::collectives::split(&comm, colors, 7))?;
+    // Large enough for the library's rendezvous, which waits for the other side: sends must not.
+    let (to, from) = ((comm.rank() + 1) % ranks, (comm.rank() + ranks - 1) % ranks);
+    comm.send(&vec![comm.rank() as u64; 1 << 18], to)?;
+    let mut received = vec![0u64; 1 << 18];
+    comm.recv(&mut received, from)?;
+    assert!(received.iter().all(|&x| x == from as u64));
+
+    let elsewhere = std::thread::scope(|scope| scope.spawn(|| comm.barrier()).join());
+    let error = elsewhere.expect("no panic").expect_err("a Comm off its thread").to_string();
+    assert!(error.contains("only on the thread that it was handed to"), "{error}");
+
+    // With one or two ranks there is only one order to add in.
+    suite::parity::ranks_train_what_one_rank_trains(&comm, ranks <= 2)?;
+    suite::parity::only_the_last_micro_step_synchronises(&comm)?;
+    comm.barrier()?;
+    if comm.rank() == 0 {
+        println!("the suite holds on {ranks} ranks");
+    }
+    Ok(())
+}
+
+/// The launcher on this machine, and its flags.
+struct Mpirun {
+    flags: &'static [&'static str],
+}
+
+impl Mpirun {
+    fn find() -> Option<Mpirun> {
+        let version = Command::new("mpirun").arg("--version").output().ok()?;
+        let open_mpi = String::from_utf8_lossy(&version.stdout).contains("Open MPI");
+        Some(Mpirun { flags: if open_mpi { &["--oversubscribe"] } else { &[] } })
+    }
+
+    fn start(
+        &self,
+        ranks: usize,
+        program: &Path,
+        flags: &[&str],
+        dir: &Path,
+        variables: &[(&str, &str)],
+    ) -> Result<Output> {
+        let mut command = Command::new("mpirun");
+        command.args(self.flags).args(["-n", &ranks.to_string()]).arg(program).args(flags).current_dir(dir);
+        // Containers run as root; more ranks than cores must not wait by spinning.
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.env("OMPI_MCA_mpi_yield_when_idle", "1").env_remove("SHARDLAB_CORPUS").envs(variables.iter().copied());
+        finish(command)
+    }
+}
+
+/// Waits for a command, for as long as only a hang takes.
+fn finish(mut command: Command) -> Result<Output> {
+    let dir = tempfile::tempdir()?;
+    let file = |name: &str| std::fs::File::create(dir.path().join(name));
+    let mut child = command.stdin(Stdio::null()).stdout(file("out")?).stderr(file("err")?).spawn()?;
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            let (stdout, stderr) = (std::fs::read(dir.path().join("out"))?, std::fs::read(dir.path().join("err"))?);
+            return Ok(Output { status, stdout, stderr });
+        }
+        if start.elapsed() > Duration::from_secs(300) {
+            child.kill()?;
+            child.wait()?;
+            bail!("it hangs: no end after 300 s");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Named tests, each an error or not.
+fn drive(mpirun: &Mpirun) -> ExitCode {
+    let (mut passed, mut failed) = (0, 0);
+    let mut test = |name: String, result: Result<()>| match result {
+        Ok(()) => {
+            println!("test {name} ... ok");
+            passed += 1;
+        }
+        Err(error) => {
+            println!("test {name} ... FAILED\n{error:#}");
+            failed += 1;
+        }
+    };
+    for ranks in [1, 2, 3, 5] {
+        test(format!("suite_on_{ranks}_ranks"), run_suite(mpirun, ranks, &[]));
+    }
+    test("suite_in_small_chunks".into(), run_suite(mpirun, 3, &[("SHARDLAB_MPI_CHUNK", "7")]));
+    for (how, message) in
+        [("error", "error: rank 2 failed: the disk is full"), ("panic", "error: rank 2 failed: panicked: index 7")]
+    {
+        test(format!("{how}_ends_the_job"), failing_rank(mpirun, how, message));
+    }
+    test("lab03_trains_what_threads_train".into(), lab03_like_threads(mpirun));
+    test("ranks_must_be_the_jobs".into(), ranks_flag(mpirun));
+    test("a_launcher_without_its_mpi_is_an_error".into(), unconnected());
+    test("started_plainly_ranks_are_threads".into(), plain());
+    println!("{passed} passed, {failed} failed");
+    ExitCode::from((failed > 0) as u8)
+}
+
+fn here() -> Result<std::path::PathBuf> {
+    Ok(std::env::current_exe()?)
+}
+
+fn run_suite(mpirun: &Mpirun, ranks: usize, variables: &[(&str, &str)]) -> Result<()> {
+    let output = mpirun.start(ranks, &here()?, &[], Path::new("."), variables)?;
+    ensure!(output.status.success(), "{}", text(&output));
+    ensure!(text(&output).contains(&format!("the suite holds on {ranks} ranks")), "{}", text(&output));
+    Ok(())
+}
+
+fn failing_rank(mpirun: &Mpirun, how: &str, message: &str) -> Result<()> {
+    let output = mpirun.start(3, &here()?, &[], Path::new("."), &[(FAIL, how)])?;
+    ensure!(!output.status.success() && text(&output).contains(message), "{}", text(&output));
+    // The rank's own message stands before anything that the launcher says about it.
+    let (ours, launchers) = (text(&output).find(message), text(&output).find("MPI_ABORT"));
+    ensure!(launchers.is_none_or(|launchers| ours < Some(launchers)), "{}", text(&output));
+    Ok(())
+}
+
+const LAB03: &str = env!("CARGO_BIN_EXE_lab03");
+
+fn losses(dir: &Path) -> Result<Vec<f64>> {
+    let metrics = std::fs::read_to_string(dir.join("m.jsonl")).context("lab03 writes its metrics")?;
+    let loss = |line: &str| -> Result<f64> {
+        let line: serde_json::Value = serde_json::from_str(line)?;
+        line["loss"].as_f64().context("a loss")
+    };
+    metrics.lines().map(loss).collect()
+}
+
+fn lab03_like_threads(mpirun: &Mpirun) -> Result<()> {
+    let flags = "--layers 2 --embd 64 --steps 50 --eval-iters 2 --eval-interval 25 --metrics m.jsonl --out o";
+    let flags: Vec<&str> = flags.split(' ').collect();
+    let (threads, processes) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let mut alone = Command::new(LAB03);
+    alone.args(&flags).args(["--ranks", "2"]).current_dir(threads.path()).env_remove("SHARDLAB_CORPUS");
+    let output = finish(alone)?;
+    ensure!(output.status.success(), "{}", text(&output));
+    let output = mpirun.start(2, Path::new(LAB03), &flags, processes.path(), &[])?;
+    ensure!(output.status.success(), "{}", text(&output));
+    // Rank 0 alone speaks.
+    ensure!(text(&output).matches("One model, many ranks").count() == 1, "{}", text(&output));
+    ensure!(text(&output).contains("2 MPI processes"), "{}", text(&output));
+    let (ours, theirs) = (losses(processes.path())?, losses(threads.path())?);
+    ensure!(ours.len() == 50 && theirs.len() == 50);
+    let apart = ours.iter().zip(&theirs).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
+    println!("lab03, 50 steps on 2 ranks: the largest difference of a loss is {apart:e}");
+    ensure!(apart < 1e-4);
+    Ok(())
+}
+
+fn ranks_flag(mpirun: &Mpirun) -> Result<()> {
+    let output = mpirun.start(2, Path::new(LAB03), &["--ranks", "3", "--dry-run"], Path::new("."), &[])?;
+    let message = "error: --ranks 3 contradicts the launcher, which started 2 processes";
+    ensure!(output.status.code() == Some(2) && text(&output).contains(message), "{}", text(&output));
+    let output = mpirun.start(2, Path::new(LAB03), &["--ranks", "2", "--dry-run"], Path::new("."), &[])?;
+    ensure!(output.status.success(), "{}", text(&output));
+    Ok(())
+}
+
+fn unconnected() -> Result<()> {
+    let mut command = Command::new(LAB03);
+    command.arg("--dry-run").env("SLURM_STEP_NUM_TASKS", "4").env("SLURM_PROCID", "0");
+    let output = finish(command)?;
+    let message = "error: a launcher started 4 processes (SLURM_STEP_NUM_TASKS is set), but MPI's own world has 1";
+    ensure!(output.status.code() == Some(2) && text(&output).contains(message), "{}", text(&output));
+    ensure!(text(&output).contains("srun --mpi=pmix"), "{}", text(&output));
+    Ok(())
+}
+
+fn plain() -> Result<()> {
+    let mut command = Command::new(LAB03);
+    command.args(["--dry-run", "--ranks", "2"]);
+    let output = finish(command)?;
+    ensure!(output.status.success() && text(&output).contains("2 threads of this process"), "{}", text(&output));
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Every collective against its definition.
+
+use half::{bf16, f16};
+use shardlab::comm::{Comm, Element, Reduce};
+use std::fmt::Debug;
+
+/// A test's values: small integers, exact in every type, so that sums and products are exact too.
+trait Number: Element + PartialEq + Debug {
+    fn from_small(x: u64) -> Self;
+}
+macro_rules! number { ($($t:ty => $f:expr),*) => { $(impl Number for $t { fn from_small(x: u64) -> $t { $f(x) } })* } }
+number!(u8 => |x| x as u8, i32 => |x| x as i32, i64 => |x| x as i64, u64 => |x| x, f32 => |x| x as f32,
+        f64 => |x| x as f64, f16 => |x| f16::from_f32(x as f32), bf16 => |x| bf16::from_f32(x as f32));
+
+fn value(rank: usize, i: usize) -> u64 {
+    ((rank * 7 + i * 3 + rank * i) % 3 + 1) as u64
+}
+
+/// What `rank` brings: `len` values.
+fn bring<T: Number>(rank: usize, len: usize) -> Vec<T> {
+    (0..len).map(|i| T::from_small(value(rank, i))).collect()
+}
+
+/// The reduction of all ranks' element `i`, by definition.
+fn reduced<T: Number>(op: Reduce, ranks: usize, i: usize) -> T {
+    let values = (0..ranks).map(|r| value(r, i));
+    T::from_small(match op {
+        Reduce::Sum => values.sum(),
+        Reduce::Min => values.min().unwrap(),
+        Reduce::Max => values.max().unwrap(),
+        Reduce::Prod => values.product(),
+        Reduce::Mean => unreachable!("means are tested apart: they are not whole numbers"),
+    })
+}
+
+/// Runs all collectives once and holds each to its definition.
+fn all_collectives<T: Number>(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Result<()> {
+    let (rank, n) = (comm.rank(), comm.size());
+    let mine: Vec<T> = bring(rank, len);
+    let zero = || vec![T::zeroed(); len];
+    let by_definition: Vec<T> = (0..len).map(|i| reduced(op, n, i)).collect();
+
+    let mut x = mine.clone();
+    comm.all_reduce(&mut x, op)?;
+    assert_eq!(x, by_definition, "all_reduce");
+
+    let mut x = mine.clone();
+    comm.reduce(&mut x, op, root)?;
+    assert_eq!(x, if rank == root { by_definition.clone() } else { mine.clone() }, "reduce");
+
+    let mut x = mine.clone();
+    comm.broadcast(&mut x, root)?;
+    assert_eq!(x, bring::<T>(root, len), "broadcast");
+
+    let everyone: Vec<T> = (0..n).flat_map(|r| bring(r, len)).collect();
+    let mut x = vec![T::zeroed(); n * len];
+    comm.all_gather(&mine, &mut x)?;
+    assert_eq!(x, everyone, "all_gather");
+
+    let mut x = vec![T::zeroed(); if rank == root { n * len } else { 0 }];
+    comm.gather(&mine, &mut x, root)?;
+    assert_eq!(x, if rank == root { everyone } else { Vec::new() }, "gather");
+
+    let long: Vec<T> = bring(rank, n * len);
+    let mut x = zero();
+    comm.reduce_scatter(&long, &mut x, op)?;
+    assert_eq!(x, (0..len).map(|i| reduced(op, n, rank * len + i)).collect::<Vec<T>>(), "reduce_scatter");
+
+    let mut x = zero();
+    comm.scatter(if rank == root { &long } else { &[] }, &mut x, root)?;
+    assert_eq!(x, bring::<T>(root, n * len)[rank * len..][..len], "scatter");
+
+    let mut x = vec![T::zeroed(); n * len];
+    comm.all_to_all(&long, &mut x)?;
+    let parts = (0..n).flat_map(|r| bring::<T>(r, n * len)[rank * len..][..len].to_vec());
+    assert_eq!(x, parts.collect::<Vec<T>>(), "all_to_all");
+
+    comm.barrier()?;
+    comm.send(&mine, (rank + 1) % n)?;
+    let mut x = zero();
+    comm.recv(&mut x, (rank + n - 1) % n)?;
+    assert_eq!(x, bring::<T>((rank + n - 1) % n, len), "send and recv around the ring");
+    Ok(())
+}
+
+/// [`all_collectives`] in all eight types.
+pub fn all_types(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Result<()> {
+    all_collectives::<u8>(comm, len, op, root)?;
+    all_collectives::<i32>(comm, len, op, root)?;
+    all_collectives::<i64>(comm, len, op, root)?;
+    all_collectives::<u64>(comm, len, op, root)?;
+    all_collectives::<f16>(comm, len, op, root)?;
+    all_collectives::<bf16>(comm, len, op, root)?;
+    all_collectives::<f32>(comm, len, op, root)?;
+    all_collectives::<f64>(comm, len, op, root)
+}
+
+/// Groups of a split work on their own and at the same time; ranks are ordered by key, here backwards.
+pub fn split(comm: &Comm, colors: usize, len: usize) -> anyhow::Result<()> {
+    let (rank, ranks, color) = (comm.rank(), comm.size(), comm.rank() % colors);
+    let group = comm.split(color as u64, -(rank as i64))?;
+    let mut members: Vec<u64> = vec![0; group.size()];
+    group.all_gather(&[rank as u64], &mut members)?;
+    let expected: Vec<u64> = (0..ranks).rev().filter(|r| r % colors == color).map(|r| r as u64).collect();
+    assert_eq!(members, expected);
+    all_collectives::<f32>(&group, len, Reduce::Sum, 0)
+}
