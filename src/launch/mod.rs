@@ -8,9 +8,13 @@
 //! # anyhow::Ok(())
 //! ```
 
+pub mod hosts;
+pub mod job;
+pub mod line;
 mod machine;
+pub mod place;
 
-pub use machine::{cores, free_memory};
+pub use machine::{cores, free_memory, host_name};
 
 use crate::comm::{Comm, Job};
 use crate::error::BadInput;
