@@ -26,9 +26,9 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "lab00", version)]
 struct Args {
-    /// Ranks that introduce themselves, each a thread of this process
-    #[arg(long, default_value_t = 4)]
-    ranks: usize,
+    /// Ranks that introduce themselves, each a thread of this process [default: 4]
+    #[arg(long)]
+    ranks: Option<usize>,
     /// Ranks that fit on each node [default: the scheduler's number, the machine's, or one a core]
     #[arg(long, value_name = "P")]
     per_node: Option<usize>,
@@ -57,15 +57,16 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    if !(1..=MAX_RANKS).contains(&args.ranks) {
-        let what = format!("--ranks {} is out of range", args.ranks);
+    let ranks = args.ranks.unwrap_or(4);
+    if !(1..=MAX_RANKS).contains(&ranks) {
+        let what = format!("--ranks {ranks} is out of range");
         return Err(BadInput::new(what, format!("give a number from 1 to {MAX_RANKS}")).into());
     }
-    if args.broken.is_some() && args.ranks < 2 {
+    if args.broken.is_some() && ranks < 2 {
         return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
     }
     let screen = Screen::detect(args.ascii);
-    let failed = launch::run(args.ranks, |comm| one_rank(&args, &screen, &comm))?;
+    let failed = launch::run(ranks, |comm| one_rank(&args, &screen, &comm))?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
     Ok(())
 }
