@@ -140,7 +140,7 @@ fn check(screen: &Screen, comm: &Comm, number: u64, numbers: &[u64]) -> Result<V
     let result = format!("{} {sign} {product}", sums[0]);
     let otherwise = format!("the ranks' numbers add up to {}, not to {expected}", sums[0]);
     hold(sums[0] == expected, "the numbers' sum, by all-reduce", &result, otherwise);
-    screen.say("\n  Take along: a rank is a number, a size and a place; all else follows from them.");
+    screen.say("\n  Take along: a rank is a number, a size and a place; the rest follows.");
     Ok(failed)
 }
 
