@@ -422,7 +422,7 @@ fn each_launcher_has_flags_of_its_own() {
     assert_eq!(line(HYDRA, &uneven, 3), "mpiexec -n 3 -hosts a:2,b:1");
     let error = Launcher::Pals.line(&uneven, 3).unwrap_err();
     assert_eq!(error.what, "PALS puts as many ranks on every node; here nodes take 1 to 2");
-    assert_eq!(error.help, "give --ppn 1");
+    assert_eq!(error.help, "give --per-node 1");
 
     // A launcher that cannot read the file's form gets the hosts themselves.
     let (slots, colons) = (pbs("a slots=8\nb slots=8").unwrap(), pbs("a:8\nb:8").unwrap());

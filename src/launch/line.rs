@@ -100,7 +100,7 @@ impl Launcher {
         if !job.is_local() && self != Launcher::Threads && ranks > job.room() {
             return Err(BadInput::new(
                 format!("{ranks} ranks do not fit: {} nodes take {} ranks", job.hosts.len(), job.room()),
-                "give fewer ranks with -n, more ranks a node with --ppn, or ask the scheduler for more nodes",
+                "give fewer ranks with -n, more ranks a node with --per-node, or ask the scheduler for more nodes",
             ));
         }
         let mut words = Words(Vec::new());
@@ -134,7 +134,7 @@ fn pals(words: &mut Words, job: &Job, ranks: usize) -> Result<(), BadInput> {
         let fewest = job.hosts.iter().map(|host| host.slots).min().unwrap_or(1);
         return Err(BadInput::new(
             format!("PALS puts as many ranks on every node; here nodes take {fewest} to {}", job.per_node),
-            format!("give --ppn {fewest}"),
+            format!("give --per-node {fewest}"),
         ));
     }
     words.add(&format!("mpiexec --verbose --envall -n {ranks} -ppn {}", job.per_node));
@@ -143,7 +143,7 @@ fn pals(words: &mut Words, job: &Job, ranks: usize) -> Result<(), BadInput> {
         Some((path, _)) => {
             return Err(BadInput::new(
                 format!("PALS cannot read host file {}", path.display()),
-                "write one host a line and nothing else, and give --ppn",
+                "write one host a line and nothing else, and give --per-node",
             ));
         }
         None => {}

@@ -7,6 +7,14 @@
 //! assert_eq!(squares, [0, 1, 4]);
 //! # anyhow::Ok(())
 //! ```
+//!
+//! On a cluster a job is started on many nodes. In reading order:
+//!
+//! - `hosts.rs`: nodes as host files and Slurm write them down
+//! - `job.rs`: the job around this process: nodes, ranks per node, CPUs for each rank
+//! - `line.rs`: the line that starts it, in each launcher's own flags
+//! - `place.rs`: where each rank came to be
+//! - `machine.rs`: what this node has
 
 pub mod hosts;
 pub mod job;
