@@ -131,7 +131,9 @@ fn check(screen: &Screen, comm: &Comm, number: u64, numbers: &[u64]) -> Result<V
     let twice = (0..size).find(|number| numbers.iter().filter(|&other| other == number).count() > 1);
     let (what, result) = (format!("each number from 0 to {} is one rank's", size - 1), listed(numbers));
     let otherwise = twice.map_or("a number is nobody's".into(), |number| format!("two ranks are rank {number}"));
-    hold(twice.is_none() && numbers.iter().max() == Some(&(size - 1)), &what, &result, otherwise);
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    hold(sorted.into_iter().eq(0..size), &what, &result, otherwise);
     let result = format!("{} of {size} ranks", sums[2]);
     hold(sums[2] == size, "all numbers came around the ring", &result, "a number is missing in the ring".into());
     hold(sums[1] == size * size, "all agree on the size", &size.to_string(), "the ranks disagree on the size".into());

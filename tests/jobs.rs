@@ -440,6 +440,7 @@ fn srun_is_told_nodes_ranks_and_cpus() {
     let srun = Launcher::Srun { pmix: false };
     let job = World { env, ..World::default() }.job();
     assert_eq!(line(srun, &job, 12), "srun -N 3 -n 12 --ntasks-per-node 4 -c 16");
+    assert_eq!(line(srun, &job, 4), "srun -N 1 -n 4 --ntasks-per-node 4 -c 16");
     assert_eq!(line(srun, &job, 5), "srun -N 2 -n 5 --ntasks-per-node 4 -c 16");
     assert_eq!(line(Launcher::Srun { pmix: true }, &job, 2), "srun -N 1 -n 2 --ntasks-per-node 2 -c 16 --mpi=pmix");
     assert_eq!(line(HYDRA, &job, 12), "mpiexec -n 12 -ppn 4");

@@ -205,7 +205,7 @@ fn programs(cluster: &Cluster) -> String {
     std::fs::create_dir(cluster.path("lab")).unwrap();
     symlink(LAUNCH, cluster.path("lab/launch")).unwrap();
     symlink(LAB00, cluster.path("lab/lab00")).unwrap();
-    cluster.add("lab/lab03", r#"echo "lab03 $@" >> "$T/ran""#);
+    cluster.add("lab/lab03", r#"echo "lab03 $@ in $PWD" >> "$T/ran""#);
     cluster.path("lab").display().to_string()
 }
 
@@ -237,7 +237,7 @@ exec bash "$script""#;
         format!("--verbose --envall -n 8 -ppn 4 --hostfile {} --cpu-bind depth -d ", cluster.path("nodes").display());
     assert!(ran[0].starts_with(&start) && ran[0].ends_with("lab/lab00"), "{ran:?}");
     assert!(ran[1].starts_with(&start), "{ran:?}");
-    assert_eq!(ran[2], "lab03 --steps 300 --out runs/lab03-77");
+    assert_eq!(ran[2], format!("lab03 --steps 300 --out runs/lab03-77 in {}", cluster.dir.path().display()));
 }
 
 #[test]
@@ -265,7 +265,7 @@ exit 0"#
     let expected = [
         format!("{line} {bin}/lab00"),
         format!("{line} {bin}/lab03 --steps 300 --out runs/lab03-78"),
-        "lab03 --steps 300 --out runs/lab03-78".to_string(),
+        format!("lab03 --steps 300 --out runs/lab03-78 in {}", cluster.dir.path().display()),
     ];
     assert_eq!(ran.lines().collect::<Vec<_>>(), expected);
 }
