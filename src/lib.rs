@@ -8,7 +8,7 @@
 //! | [`show`] | plots, tables, the screen: the only place that draws |
 //! | [`error`] | input that a lab refuses, and exit codes |
 //! | [`comm`] | ranks talking to each other: collectives, transports, what they cost |
-//! | [`launch`] | starting N ranks; what the machine has |
+//! | [`launch`] | starting N ranks; the job around them: nodes, and the line that starts it there |
 //! | [`plan`] | parameters, memory, FLOPs of a model: arithmetic, no tensors |
 //! | [`tensor`] | what candle lacks for training on a CPU: operations with a backward pass, flat parameters |
 //! | [`data`] | text as tokens, and each rank's batches |

@@ -14,3 +14,8 @@ pub fn free_memory() -> Option<u64> {
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
+
+/// This node's name.
+pub fn host_name() -> String {
+    sysinfo::System::host_name().ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "localhost".into())
+}

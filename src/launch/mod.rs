@@ -8,17 +8,27 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! Reading order: `mod.rs`, `threads.rs` (ranks of this process), `launcher.rs` and `world.rs` (is this an MPI job?),
-//! `machine.rs`.
+//! Reading order: `mod.rs`, `threads.rs` (ranks of this process), `launcher.rs` and `world.rs` (is this process one of an
+//! MPI job?). And on a cluster, where a job is started on many nodes:
+//!
+//! - `hosts.rs`: nodes as host files and Slurm write them down
+//! - `job.rs`: the job around this process: nodes, ranks per node, CPUs for each rank
+//! - `line.rs`: the line that starts it, in each launcher's own flags
+//! - `place.rs`: where each rank came to be
+//! - `machine.rs`: what this node has
 
+pub mod hosts;
+pub mod job;
 mod launcher;
+pub mod line;
 mod machine;
+pub mod place;
 mod threads;
 mod world;
 
 pub use launcher::{Launched, launched};
-pub use machine::{cores, free_memory};
-pub use world::{is_first_process, place, ranks, ranks_here};
+pub use machine::{cores, free_memory, host_name};
+pub use world::{in_words, is_first_process, is_mpi, ranks, ranks_here};
 
 use crate::comm::Comm;
 use crate::error::BadInput;

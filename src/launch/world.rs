@@ -91,13 +91,18 @@ pub fn ranks_here(ranks: usize) -> usize {
 }
 
 /// Where the ranks are, in words.
-pub fn place(ranks: usize) -> String {
+pub fn in_words(ranks: usize) -> String {
     match world() {
         #[cfg(feature = "mpi")]
         Ok(World::Mpi(_)) => format!("{ranks} MPI processes"),
         _ if ranks > cores() => format!("{ranks} threads of this process, which take turns on {} cores", cores()),
         _ => format!("{ranks} threads of this process (nothing to install)"),
     }
+}
+
+/// Whether ranks are MPI processes.
+pub fn is_mpi() -> bool {
+    !matches!(world(), Ok(World::Threads) | Err(_))
 }
 
 /// Whether this process is the one that speaks for the run before ranks exist: the only one, or the launcher's first.

@@ -29,7 +29,7 @@ pub fn data(screen: &Screen, corpus: &Corpus) {
 pub fn run(screen: &Screen, config: &Config) {
     let dot = screen.separator();
     let shape = &config.shape;
-    screen.say(screen.row("ranks", &launch::place(config.ranks)));
+    screen.say(screen.row("ranks", &launch::in_words(config.ranks)));
     let model = format!(
         "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}block\u{a0}{}{dot}num_params={} ({}\u{a0}with\u{a0}positions)",
         shape.layers,

@@ -1,0 +1,79 @@
+//! launch: starts a lab's ranks on whatever there is: a cluster's nodes, this machine's MPI, or threads.
+//!
+//! `cargo run --bin launch -- [-n N] [--ppn P] [--print] target/release/lab03 ARGS…` finds the job around it, prints the
+//! launch line and runs it. It ends with the exit code of what it started, and signals reach that, because on Unix this
+//! process becomes the launcher.
+
+use anyhow::Result;
+use clap::Parser;
+use shardlab::error::BadInput;
+use shardlab::launch::job::{Job, Wishes};
+use shardlab::launch::line::{Launcher, quote};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// Starts a program's ranks the way this machine or cluster does it.
+#[derive(Parser)]
+#[command(name = "launch", version)]
+struct Args {
+    /// Ranks in all [default: as many as the job has room for]
+    #[arg(short = 'n', value_name = "N")]
+    ranks: Option<usize>,
+    /// Ranks on each node [default: the scheduler's number, or the machine's]
+    #[arg(long = "ppn", visible_alias = "per-node", value_name = "P")]
+    per_node: Option<usize>,
+    /// CPUs for each rank [default: the scheduler's number, or the node's cores / ranks]
+    #[arg(long, value_name = "D")]
+    depth: Option<usize>,
+    /// The nodes, one a line [default: the scheduler's]
+    #[arg(long, value_name = "FILE")]
+    hostfile: Option<PathBuf>,
+    /// Only print the launch line
+    #[arg(long)]
+    print: bool,
+    /// The program to start, and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match launch(Args::parse()) {
+        Ok(code) => code,
+        Err(error) => shardlab::launch::main(|| Err(error)),
+    }
+}
+
+fn launch(args: Args) -> Result<ExitCode> {
+    let wishes = Wishes { per_node: args.per_node, depth: args.depth, host_file: args.hostfile };
+    let job = Job::here(&wishes)?;
+    let launcher = Launcher::here(&job);
+    // Threads are all on this node, however many nodes there are.
+    let room = if launcher == Launcher::Threads { job.per_node } else { job.room() };
+    let command = launcher.line(&job, args.ranks.unwrap_or(room))?.command(&args.program);
+    if launcher == Launcher::Threads {
+        let nodes = job.hosts.len();
+        let where_to = if nodes > 1 { format!(", on this one of {nodes} nodes") } else { String::new() };
+        eprintln!("launch: found no MPI to start processes with; ranks are threads{where_to}");
+    }
+    // The line is the output of --print; before a run it goes where it does not mix with the program's own.
+    if args.print {
+        println!("{}", quote(&command));
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("launch: {}", quote(&command));
+    run(&command)
+}
+
+/// Becomes the command, or says why not.
+fn run(command: &[String]) -> Result<ExitCode> {
+    let mut process = Command::new(&command[0]);
+    process.args(&command[1..]);
+    // In the launcher's place nothing has to be passed on: signals, exit code and terminal are its own.
+    #[cfg(unix)]
+    let outcome: std::io::Result<ExitCode> = Err(std::os::unix::process::CommandExt::exec(&mut process));
+    #[cfg(not(unix))]
+    let outcome = process.status().map(|status| ExitCode::from(status.code().unwrap_or(1).clamp(0, 255) as u8));
+    outcome.map_err(|error| {
+        BadInput::new(format!("cannot start {}: {error}", command[0]), "build it first, and give its path").into()
+    })
+}

@@ -1,0 +1,211 @@
+//! lab00 as its users start it: on a laptop, in recorded jobs, broken.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const HOSTS: [&str; 2] = ["x3205c0s25b0n0.hsn.cm.polaris.alcf.anl.gov", "x3205c0s25b1n0.hsn.cm.polaris.alcf.anl.gov"];
+
+/// lab00 where nothing is installed and no job is around, in a folder of its own.
+fn lab00(dir: &Path, flags: &str, env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab00"));
+    command.current_dir(dir).env_clear().env("PATH", dir).envs(env.iter().copied());
+    command.args(flags.split_whitespace()).output().expect("lab00 starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn succeeds(dir: &Path, flags: &str, env: &[(&str, &str)]) -> String {
+    let output = lab00(dir, flags, env);
+    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
+    stdout(&output)
+}
+
+/// A run that must end with `code` and say `what` first on stderr.
+#[track_caller]
+fn fails(dir: &Path, flags: &str, env: &[(&str, &str)], code: i32, what: &str) -> String {
+    let output = lab00(dir, flags, env);
+    let error = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{}\n{error}", stdout(&output));
+    assert!(error.starts_with(&format!("error: {what}")), "{error}");
+    stdout(&output)
+}
+
+/// A file in `dir` that names the two nodes.
+fn node_file(dir: &Path) -> String {
+    let path = dir.join("3061463.polaris-pbs-01");
+    std::fs::write(&path, HOSTS.join("\n")).unwrap();
+    path.display().to_string()
+}
+
+/// The value of `NAME=` in the block that begins with `title`, continued lines put together.
+#[track_caller]
+fn field(text: &str, title: &str, name: &str) -> String {
+    let block = text.split_once(&format!("{title}\n")).unwrap_or_else(|| panic!("{title} is missing in\n{text}")).1;
+    let block = block.split("\n\n").next().unwrap();
+    let fields = block.split('•').map(|field| field.split_whitespace().collect::<Vec<_>>().join(" "));
+    let value = fields.into_iter().find_map(|field| field.strip_prefix(&format!("{name}=")).map(String::from));
+    value.unwrap_or_else(|| panic!("{name} is missing in {title}:\n{text}"))
+}
+
+#[test]
+fn a_laptop_is_a_job_of_one_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = succeeds(dir.path(), "--per-node 8 --depth 2", &[]);
+    let host = shardlab::launch::host_name();
+    assert!(text.contains(&format!("[HOSTS]\n  • [host:0] - {host}\n")), "{text}");
+    let launch = format!("{} --ranks 8", env!("CARGO_BIN_EXE_lab00"));
+    let machine = host.split('.').next().unwrap();
+    for (name, value) in [
+        ("DEVICE", "cpu"),
+        ("DEVICE_ID", "cpu:0"),
+        ("DISTRIBUTED_BACKEND", "threads"),
+        ("GPUS_PER_NODE", "8"),
+        ("HOSTS", &format!("['{host}']")),
+        ("HOSTFILE", "none"),
+        ("HOSTNAME", &host),
+        ("LOCAL_RANK", "0"),
+        ("MACHINE", machine),
+        ("NUM_NODES", "1"),
+        ("NGPUS", "8"),
+        ("NGPUS_AVAILABLE", "8"),
+        ("NODE_ID", "0"),
+        ("RANK", "0"),
+        ("SCHEDULER", "none"),
+        ("WORLD_SIZE_TOTAL", "8"),
+        ("WORLD_SIZE_IN_USE", "4"),
+        ("LAUNCH_CMD", &launch),
+    ] {
+        assert_eq!(field(&text, "[dist_info]:", name), value, "{name}");
+    }
+    assert_eq!(field(&text, "[DIST INFO]", "DEPTH"), "2 (--depth)");
+    assert!(text.contains("\nUsing [4 / 8] available \"cpu\" devices !!\n"), "{text}");
+    assert_eq!(text.matches('✓').count(), 4, "{text}");
+}
+
+#[test]
+fn each_rank_has_a_line_in_rank_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = succeeds(dir.path(), "--ranks 3 --per-node 3", &[]);
+    let lines: Vec<&str> = text.lines().collect();
+    let first = lines.iter().position(|line| line.starts_with("[device=")).unwrap();
+    let mut processes = Vec::new();
+    for rank in 0..3 {
+        let (me, rest) = (lines[first + 2 * rank], lines[first + 2 * rank + 1]);
+        assert_eq!(me, format!("[device='cpu'][rank={rank}/2][local_rank={rank}/2][node=0/0]"));
+        let rest = rest.trim().strip_prefix(&format!("{} · process ", shardlab::launch::host_name())).unwrap();
+        let (process, thread) = rest.split_once(" · ").unwrap();
+        assert_eq!(thread, format!("thread 'rank {rank}'"));
+        processes.push(process.parse::<u32>().unwrap());
+    }
+    assert!(processes[0] > 0 && processes.iter().all(|process| *process == processes[0]), "{processes:?}");
+    // As many as fit: no warning.
+    assert!(!text.contains("Using ["), "{text}");
+}
+
+#[test]
+fn a_pbs_job_on_polaris_is_shown_as_the_seed_shows_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = node_file(dir.path());
+    let env = [("PBS_JOBID", "3061463"), ("PBS_NODEFILE", file.as_str())];
+    #[cfg(unix)]
+    program(dir.path(), "mpiexec", "echo 'mpiexec (PALS) 1.2.12'");
+    let text = succeeds(dir.path(), "--depth 8", &env);
+    assert!(text.contains(&format!("  • [host:0] - {}\n  • [host:1] - {}\n", HOSTS[0], HOSTS[1])), "{text}");
+    let dist = |name| field(&text, "[DIST INFO]", name);
+    assert_eq!((dist("NGPUS"), dist("NHOSTS"), dist("HOSTFILE")), ("8".into(), "2".into(), file.clone()));
+    assert_eq!(dist("NGPU_PER_HOST"), "4 (one for each accelerator of a Polaris node)");
+    let info = |name| field(&text, "[dist_info]:", name);
+    assert_eq!(info("HOSTS"), format!("['{}', '{}']", HOSTS[0], HOSTS[1]));
+    assert_eq!((info("MACHINE"), info("SCHEDULER"), info("NUM_NODES")), ("Polaris".into(), "PBS".into(), "2".into()));
+    assert_eq!((info("WORLD_SIZE_TOTAL"), info("WORLD_SIZE_IN_USE")), ("8".into(), "4".into()));
+    if cfg!(unix) {
+        let line = format!("mpiexec --verbose --envall -n 8 -ppn 4 --hostfile {file} --cpu-bind depth -d 8");
+        assert_eq!((dist("DIST_LAUNCH"), info("LAUNCH_CMD")), (line.clone(), line.clone()));
+        assert!(text.contains(&format!("\nlaunch = {line}\n")), "{text}");
+    }
+    assert!(text.contains("Using [4 / 8] "), "{text}");
+    fits(&text, &file);
+}
+
+/// A program of sh, written by a process of its own: what this process writes may be open in another test's, too.
+#[cfg(unix)]
+fn program(dir: &Path, name: &str, body: &str) {
+    let write = ["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""];
+    assert!(Command::new("/bin/sh").args(write).arg(dir.join(name)).arg(body).status().unwrap().success());
+}
+
+/// No line is wider than the screen, but the one to copy and words that nothing can fold.
+#[track_caller]
+fn fits(text: &str, word: &str) {
+    for line in text.lines() {
+        let one_word = line.contains(word) || line.contains(env!("CARGO_BIN_EXE_lab00"));
+        assert!(line.chars().count() <= 80 || line.starts_with("launch = ") || one_word, "wider than 80: {line}");
+    }
+}
+
+#[test]
+fn a_slurm_job_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = [("SLURM_JOB_NODELIST", "nid[001-002]"), ("SLURM_TASKS_PER_NODE", "4,3"), ("SLURM_CLUSTER_NAME", "alps")];
+    let text = succeeds(dir.path(), "--ranks 7", &env);
+    let info = |name| field(&text, "[dist_info]:", name);
+    assert_eq!((info("SCHEDULER"), info("MACHINE"), info("NGPUS")), ("Slurm".into(), "alps".into(), "7".into()));
+    assert_eq!(info("HOSTS"), "['nid001', 'nid002']");
+    assert!(!text.contains("Using ["), "{text}");
+    fits(&text, "\0");
+}
+
+#[test]
+fn the_break_is_exposed_by_the_checks() {
+    let dir = tempfile::tempdir().unwrap();
+    for ranks in [2, 5] {
+        let flags = format!("--break duplicate-rank --ranks {ranks}");
+        let text = fails(dir.path(), &flags, &[], 1, &format!("two ranks are rank {}; ", ranks - 2));
+        // Only the size is still right.
+        assert_eq!((text.matches('✗').count(), text.matches('✓').count()), (3, 1), "{text}");
+        assert_eq!(text.matches(&format!("[rank={}/{}]", ranks - 2, ranks - 1)).count(), 2, "{text}");
+    }
+    fails(dir.path(), "--break duplicate-rank --ranks 1", &[], 2, "--break needs ranks that can differ");
+}
+
+#[test]
+fn bad_input_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("empty"), "").unwrap();
+    for (flags, what) in [
+        ("--ranks 0", "--ranks 0 is out of range"),
+        ("--ranks 100000", "--ranks 100000 is out of range"),
+        ("--per-node 0", "--per-node 0 is out of range"),
+        ("--depth 0", "--depth 0 is out of range"),
+        ("--hostfile missing", "cannot read host file missing"),
+        ("--hostfile empty", "empty names no host\nhelp: "),
+        ("--break other", "invalid value 'other'"),
+    ] {
+        fails(dir.path(), flags, &[], 2, what);
+    }
+    fails(
+        dir.path(),
+        "",
+        &[("PBS_JOBID", "7")],
+        2,
+        "this is a PBS job (PBS_JOBID is set), but PBS_NODEFILE is not set",
+    );
+}
+
+#[test]
+fn ascii_means_ascii_and_one_rank_is_a_job_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = succeeds(dir.path(), "--ascii --ranks 1", &[]);
+    assert!(text.is_ascii() && text.contains("  * DEVICE=cpu\n"), "{text}");
+    assert!(text.contains("[rank=0/0][local_rank=0/0][node=0/0]"), "{text}");
+    let many = succeeds(dir.path(), "--ranks 40 --per-node 1", &[]);
+    assert!(many.contains("0 1 2 3 4 5 6 7 .. ✓") && many.contains("780 = 40*39/2 ✓"), "{many}");
+    fits(&many, "\0");
+}

@@ -1,0 +1,340 @@
+//! `launch` and the cluster scripts as their users start them, with stand-ins for schedulers and launchers: small shell
+//! scripts that are found first on PATH.
+#![cfg(unix)]
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const LAUNCH: &str = env!("CARGO_BIN_EXE_launch");
+const LAB00: &str = env!("CARGO_BIN_EXE_lab00");
+
+/// A folder of stand-ins. Nothing of the machine's own MPI or job is seen from inside.
+struct Cluster {
+    dir: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// With these programs, as (name, lines of sh).
+    fn new(programs: &[(&str, &str)]) -> Cluster {
+        let cluster = Cluster { dir: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(cluster.path("bin")).unwrap();
+        for tool in ["sh", "bash", "cat", "mkdir", "chmod", "install", "dirname", "rm", "sleep"] {
+            let find = |folder: &&str| Path::new(folder).join(tool).exists();
+            let folder = ["/bin", "/usr/bin"].into_iter().find(find).unwrap_or_else(|| panic!("{tool} is missing"));
+            symlink(Path::new(folder).join(tool), cluster.path("bin").join(tool)).unwrap();
+        }
+        programs.iter().for_each(|(name, body)| cluster.add(&format!("bin/{name}"), body));
+        cluster
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A program of sh. Written by a process of its own: were this one to write it, a process that another test starts
+    /// just then would have it open for writing, too, and the program would be "busy".
+    fn add(&self, name: &str, body: &str) {
+        let write = ["-c", "printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\" && chmod 755 \"$0\""];
+        assert!(Command::new("/bin/sh").args(write).arg(self.path(name)).arg(body).status().unwrap().success());
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.path(name), text).unwrap();
+        self.path(name).display().to_string()
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.dir.path()).env_clear().env("PATH", self.path("bin"));
+        command.env("T", self.dir.path());
+        command
+    }
+
+    fn launch(&self, words: &str, env: &[(&str, &str)]) -> Output {
+        self.command(LAUNCH).args(words.split_whitespace()).envs(env.iter().copied()).output().expect("launch starts")
+    }
+
+    /// What `launch --print` prints: one line.
+    #[track_caller]
+    fn line(&self, words: &str, env: &[(&str, &str)]) -> String {
+        let output = self.launch(&format!("--print {words}"), env);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let line = stdout(&output);
+        assert_eq!(line.matches('\n').count(), 1, "{line}");
+        line.trim_end().to_string()
+    }
+}
+
+/// A launcher that says what it is, notes its arguments in $T/ran, and becomes the program it is to start.
+fn launcher(version: &str) -> String {
+    format!(
+        r#"if [ "$1" = --version ]; then echo "{version}"; exit; fi
+printf '%s\n' "$*" >> "$T/ran"
+while [ ! -x "$1" ] || [ -d "$1" ]; do shift; done
+exec "$@""#
+    )
+}
+
+const PALS: &str = "mpiexec (PALS) 1.2.12";
+const OPEN_MPI: &str = "mpirun (Open MPI) 4.1.4";
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn in_a_pbs_job_the_line_is_pals() {
+    let cluster = Cluster::new(&[("mpiexec", &launcher(PALS))]);
+    let file = cluster.file("nodes", "x1.cm.polaris.alcf.anl.gov\nx2.cm.polaris.alcf.anl.gov\n");
+    let env = [("PBS_NODEFILE", file.as_str())];
+    let words = "mpiexec --verbose --envall -n";
+    assert_eq!(
+        cluster.line("--depth 8 lab03 --steps 5", &env),
+        format!("{words} 8 -ppn 4 --hostfile {file} --cpu-bind depth -d 8 lab03 --steps 5")
+    );
+    assert_eq!(
+        cluster.line("-n 3 --ppn 2 --depth 16 lab03 -n 7", &env),
+        format!("{words} 3 -ppn 2 --hostfile {file} --cpu-bind depth -d 16 lab03 -n 7")
+    );
+    assert!(!cluster.path("ran").exists());
+    let output = cluster.launch("-n 9 lab03", &env);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).starts_with("error: 9 ranks do not fit: 2 nodes take 8 ranks\nhelp: "),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn in_a_slurm_job_the_line_is_srun() {
+    let srun = r#"case $1 in --version) echo slurm 23.02.7;; --mpi=list) echo "pmi2 pmix" >&2;; esac"#;
+    let cluster = Cluster::new(&[("srun", srun)]);
+    let env = [("SLURM_JOB_NODELIST", "n[1-2]"), ("SLURM_TASKS_PER_NODE", "4(x2)"), ("SLURM_CPUS_PER_TASK", "8")];
+    assert_eq!(cluster.line("lab03", &env), "srun -N 2 -n 8 --ntasks-per-node 4 -c 8 lab03");
+    cluster.add("bin/mpirun", &launcher(OPEN_MPI));
+    assert_eq!(cluster.line("lab03", &env), "srun -N 2 -n 8 --ntasks-per-node 4 -c 8 --mpi=pmix lab03");
+}
+
+#[test]
+fn without_a_job_the_line_is_local() {
+    let cluster = Cluster::new(&[("mpirun", &launcher(OPEN_MPI))]);
+    let cores = shardlab::launch::job::Cpus::here().cores;
+    assert_eq!(cluster.line("-n 1 lab03", &[]), "mpirun -n 1 lab03");
+    let more = cores + 1;
+    assert_eq!(cluster.line(&format!("-n {more} lab03"), &[]), format!("mpirun --oversubscribe -n {more} lab03"));
+    assert_eq!(cluster.line("lab03", &[]), format!("mpirun -n {cores} lab03"));
+    cluster.add("bin/id", "echo 0");
+    assert_eq!(cluster.line("-n 1 lab03", &[]), "mpirun --allow-run-as-root -n 1 lab03");
+    let file = cluster.file("mine", "a slots=2\nb slots=2\n");
+    let expected = format!("mpirun --allow-run-as-root -n 4 --map-by ppr:2:node:PE=3 --hostfile {file} lab03");
+    assert_eq!(cluster.line(&format!("--depth 3 --hostfile {file} lab03"), &[]), expected);
+}
+
+#[test]
+fn without_mpi_ranks_are_threads_and_it_says_so() {
+    let cluster = Cluster::new(&[]);
+    let output = cluster.launch(&format!("-n 3 {LAB00} --ascii"), &[]);
+    assert!(output.status.success());
+    assert_eq!(
+        stderr(&output),
+        format!("launch: found no MPI to start processes with; ranks are threads\nlaunch: {LAB00} --ascii --ranks 3\n")
+    );
+    assert!(stdout(&output).contains("thread 'rank 2'"), "{}", stdout(&output));
+    let file = cluster.file("nodes", "n1\nn1\nn2\nn2\n");
+    let output = cluster.launch(&format!("{LAB00} --ascii"), &[("PBS_NODEFILE", &file)]);
+    assert!(stderr(&output).contains("threads, on this one of 2 nodes\n"), "{}", stderr(&output));
+    assert!(stdout(&output).contains("Using [2 / 4]"), "{}", stdout(&output));
+}
+
+#[test]
+fn the_jobs_exit_code_is_launchs() {
+    let cluster = Cluster::new(&[("mpirun", &launcher(OPEN_MPI))]);
+    cluster.add("job", "exit $1");
+    let job = cluster.path("job").display().to_string();
+    for code in [0, 1, 7, 141] {
+        assert_eq!(cluster.launch(&format!("-n 2 {job} {code}"), &[]).status.code(), Some(code));
+    }
+    assert_eq!(std::fs::read_to_string(cluster.path("ran")).unwrap().lines().next(), Some(&*format!("-n 2 {job} 0")))
+}
+
+#[test]
+fn what_cannot_be_started_is_said() {
+    let cluster = Cluster::new(&[]);
+    for (words, what) in [
+        ("no/such/lab", "cannot start no/such/lab: "),
+        ("-n 0 lab00", "-n 0 is out of range"),
+        ("--ppn 0 lab00", "--per-node 0 is out of range"),
+        ("--hostfile none lab00", "cannot read host file none: "),
+        ("", "the following required arguments were not provided"),
+    ] {
+        let output = cluster.launch(words, &[]);
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        assert!(stderr(&output).contains(&format!("error: {what}")), "{}", stderr(&output));
+    }
+}
+
+/// A signal to launch is one to the job, which may still tidy up and choose its exit code.
+#[test]
+fn signals_reach_the_job() {
+    let cluster = Cluster::new(&[("mpirun", &launcher(OPEN_MPI))]);
+    // The loop ends by itself if no signal comes.
+    let body = "trap 'exit 41' TERM; trap 'exit 42' INT; echo ready; n=0; while [ $n -lt 400 ]; do sleep 0.05; n=$((n+1)); done";
+    cluster.add("job", body);
+    let job = cluster.path("job").display().to_string();
+    for (signal, code) in [("TERM", 41), ("INT", 42)] {
+        let mut command = cluster.command(LAUNCH);
+        let mut child = command.args(["-n", "1", &job]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let kill = format!("kill -{signal} {}", child.id());
+        assert!(Command::new("/bin/sh").args(["-c", &kill]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{signal}");
+    }
+}
+
+/// The project's folder as a job's user has it, with lab03 only noting how it was started.
+fn programs(cluster: &Cluster) -> String {
+    std::fs::create_dir(cluster.path("lab")).unwrap();
+    symlink(LAUNCH, cluster.path("lab/launch")).unwrap();
+    symlink(LAB00, cluster.path("lab/lab00")).unwrap();
+    cluster.add("lab/lab03", r#"echo "lab03 $@ in $PWD" >> "$T/ran""#);
+    cluster.path("lab").display().to_string()
+}
+
+fn script(name: &str) -> String {
+    format!("{}/labs/cluster/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_pbs_script_runs_as_a_job() {
+    // As PBS does it: the job's variables, its first node's home folder, the script with none of the user's arguments.
+    let qsub = r#"for script; do :; done
+printf 'x1.cm.polaris.alcf.anl.gov\nx2.cm.polaris.alcf.anl.gov\n' > "$T/nodes"
+export PBS_NODEFILE="$T/nodes" PBS_JOBID=77.polaris-pbs-01 PBS_O_WORKDIR="$PWD" PBS_O_HOST=polaris-login-01
+cd /
+exec bash "$script""#;
+    let cluster = Cluster::new(&[("qsub", qsub), ("mpiexec", &launcher(PALS))]);
+    let bin = programs(&cluster);
+    let mut command = cluster.command("qsub");
+    command.args(["-A", "PROJECT", "-v", "SHARDLAB_BIN", &script("polaris.pbs")]).env("SHARDLAB_BIN", &bin);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
+    let text = stdout(&output);
+    for expected in ["• SCHEDULER=PBS\n", "• MACHINE=Polaris\n", "• NGPUS=8\n", "Using [4 / 8]", "one rank's "] {
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+    }
+    let ran = std::fs::read_to_string(cluster.path("ran")).unwrap();
+    let ran: Vec<&str> = ran.lines().collect();
+    let start =
+        format!("--verbose --envall -n 8 -ppn 4 --hostfile {} --cpu-bind depth -d ", cluster.path("nodes").display());
+    assert!(ran[0].starts_with(&start) && ran[0].ends_with("lab/lab00"), "{ran:?}");
+    assert!(ran[1].starts_with(&start), "{ran:?}");
+    assert_eq!(ran[2], format!("lab03 --steps 300 --out runs/lab03-77 in {}", cluster.dir.path().display()));
+}
+
+#[test]
+fn the_slurm_script_runs_as_a_job() {
+    let sbatch = r#"for script; do :; done
+export SLURM_JOB_ID=78 SLURM_JOB_NODELIST=nid[001-002] SLURM_JOB_NUM_NODES=2 SLURM_SUBMIT_DIR="$PWD"
+export SLURM_NTASKS_PER_NODE=$(directive ntasks-per-node "$script") SLURM_CPUS_PER_TASK=$(directive cpus-per-task "$script")
+cd /
+exec bash "$script""#;
+    // `directive NAME FILE`: the value of a line `#SBATCH --NAME=VALUE`.
+    let directive =
+        r#"while read -r word flag; do [ "$word ${flag%%=*}" = "\#SBATCH --$1" ] && echo "${flag#*=}"; done < "$2"
+exit 0"#
+            .replace("\\#", "#");
+    let srun = launcher("slurm 23.02.7");
+    let cluster = Cluster::new(&[("sbatch", sbatch), ("directive", &directive), ("srun", &srun)]);
+    let bin = programs(&cluster);
+    let mut command = cluster.command("sbatch");
+    command.args(["--account=PROJECT", &script("slurm.sbatch")]).env("SHARDLAB_BIN", &bin);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
+    assert!(stdout(&output).contains("• SCHEDULER=Slurm\n"), "{}", stdout(&output));
+    let ran = std::fs::read_to_string(cluster.path("ran")).unwrap();
+    let line = "-N 2 -n 8 --ntasks-per-node 4 -c 8";
+    let expected = [
+        format!("{line} {bin}/lab00"),
+        format!("{line} {bin}/lab03 --steps 300 --out runs/lab03-78"),
+        format!("lab03 --steps 300 --out runs/lab03-78 in {}", cluster.dir.path().display()),
+    ];
+    assert_eq!(ran.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_job_script_stops_at_the_first_failure() {
+    let cluster = Cluster::new(&[("mpiexec", &launcher(PALS))]);
+    std::fs::create_dir(cluster.path("lab")).unwrap();
+    symlink(LAUNCH, cluster.path("lab/launch")).unwrap();
+    cluster.add("lab/lab00", "exit 3");
+    let file = cluster.file("nodes", "x1.polaris\n");
+    let mut command = cluster.command("bash");
+    command.arg(script("polaris.pbs")).env("SHARDLAB_BIN", cluster.path("lab"));
+    let job = [("PBS_NODEFILE", file.as_str()), ("PBS_JOBID", "7"), ("PBS_O_WORKDIR", "/")];
+    assert_eq!(command.envs(job).output().unwrap().status.code(), Some(3));
+    assert_eq!(std::fs::read_to_string(cluster.path("ran")).unwrap().lines().count(), 1);
+}
+
+#[test]
+fn the_build_script_builds_once_without_network() {
+    // A cargo that notes how it was called, and leaves programs behind.
+    let cargo = r#"echo "$CARGO_HOME $CARGO_TARGET_DIR ${MPICC:-} $*" >> "$T/ran"
+[ "$1" = build ] || exit 0
+mkdir -p "$CARGO_TARGET_DIR/release"
+for name in launch lab00 lab03; do echo "$CARGO_TARGET_DIR" > "$CARGO_TARGET_DIR/release/$name"; done"#;
+    let cluster = Cluster::new(&[("cargo", cargo)]);
+    let root = cluster.path("shardlab").display().to_string();
+    let build = |words: &[&str], env: &[(&str, &str)]| {
+        let mut command = cluster.command(&script("build.sh"));
+        command.args(words).env("SCRATCH", cluster.dir.path()).envs(env.iter().copied()).output().unwrap()
+    };
+    assert!(build(&["fetch"], &[]).status.success());
+    let plain = build(&[], &[]);
+    assert_eq!(
+        stdout(&plain),
+        format!("built; everyone sets:  export SHARDLAB_BIN={root}/bin\n"),
+        "{}",
+        stderr(&plain)
+    );
+    assert!(build(&["mpi"], &[("CRAYPE_VERSION", "2.7")]).status.success());
+    let line = "build --release --locked --offline --bins";
+    let expected = [
+        format!("{root}/cargo   fetch --locked"),
+        format!("{root}/cargo {root}/target  {line}"),
+        format!("{root}/cargo {root}/target-mpi cc {line} --features mpi"),
+    ];
+    let ran = std::fs::read_to_string(cluster.path("ran")).unwrap();
+    assert_eq!(ran.lines().collect::<Vec<_>>(), expected);
+    for (bin, target) in [("bin", "target"), ("bin-mpi", "target-mpi")] {
+        for name in ["launch", "lab00", "lab03"] {
+            let path = cluster.path(&format!("shardlab/{bin}/{name}"));
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
+            assert_eq!(std::fs::read_to_string(path).unwrap(), format!("{root}/{target}\n"));
+        }
+    }
+    for (words, env, what) in
+        [(&[][..], &[("SCRATCH", "")][..], "SCRATCH is not set"), (&["all"], &[], "unknown word all")]
+    {
+        let output = build(words, env);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).starts_with(&format!("error: {what}\nhelp: ")), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_readme_names_the_cluster_scripts() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    for file in std::fs::read_dir(script("")).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        assert!(readme.contains(&format!("labs/cluster/{name}")), "README.md does not name {name}");
+    }
+}
