@@ -356,10 +356,7 @@ impl Config {
 
     fn check(&self, corpus: &Corpus) -> Result<(), BadInput> {
         let shape = &self.shape;
-        if !(1..=MAX_RANKS).contains(&self.ranks) {
-            let what = format!("--ranks {} is out of range", self.ranks);
-            return Err(BadInput::new(what, format!("ranks are threads of this process here: 1 to {MAX_RANKS}")));
-        }
+        check_ranks(self.ranks)?;
         // Far above any model, and low enough that no figure about a run overflows.
         const SIZES: usize = 1 << 16;
         const COUNTS: usize = 1 << 20;
@@ -422,4 +419,13 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Refuses a number of ranks that cannot be started.
+pub(super) fn check_ranks(ranks: usize) -> Result<(), BadInput> {
+    if (1..=MAX_RANKS).contains(&ranks) {
+        return Ok(());
+    }
+    let what = format!("--ranks {ranks} is out of range");
+    Err(BadInput::new(what, format!("ranks are threads of this process here: 1 to {MAX_RANKS}")))
 }

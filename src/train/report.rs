@@ -25,16 +25,22 @@ pub fn data(screen: &Screen, corpus: &Corpus) {
     }
 }
 
+/// How many ranks, and what they are.
+pub fn ranks(screen: &Screen, ranks: usize) {
+    let threads = if ranks == 1 { "1 thread".to_string() } else { format!("{ranks} threads") };
+    let place = if ranks > launch::cores() {
+        format!("{threads} of this process, which take turns on {} cores", launch::cores())
+    } else {
+        format!("{threads} of this process (nothing to install)")
+    };
+    screen.say(screen.row("ranks", &place));
+}
+
 /// The model, the batch, and what the optimizer does with which parameters.
 pub fn run(screen: &Screen, config: &Config) {
     let dot = screen.separator();
     let shape = &config.shape;
-    let place = if config.ranks > launch::cores() {
-        format!("{} threads of this process, which take turns on {} cores", config.ranks, launch::cores())
-    } else {
-        format!("{} threads of this process (nothing to install)", config.ranks)
-    };
-    screen.say(screen.row("ranks", &place));
+    self::ranks(screen, config.ranks);
     let model = format!(
         "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}block\u{a0}{}{dot}num_params={} ({}\u{a0}with\u{a0}positions)",
         shape.layers,
