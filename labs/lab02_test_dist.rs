@@ -8,7 +8,7 @@
 //! run first, to learn whether their ranks find each other at all.
 //!
 //! Run `cargo run --bin lab02`. You will see a line an iteration in that program's form; the loss, which starts at about
-//! 2,700 (reconstructing everything as 0), below 500 after 100 iterations; how the seconds of an iteration spread; where
+//! 2,800 (no better than answering 0), below 500 after 100 iterations; how the seconds of an iteration spread; where
 //! the time went, as a profiler shows it; and a timeline of all ranks: forward, backward, all-reduce, optimizer, waiting.
 //! Then break it: `cargo run --bin lab02 -- --break no-average`.
 
@@ -166,26 +166,27 @@ fn check(
         checks.hold(at_100 < 500.0, "the loss after 100 iterations is below 500", &result, "the loss stayed above 500");
     }
     checks.parity(difference, comm.size());
-    screen.say("\n  Take along: a step costs what its slowest rank takes; the others wait in the all-reduce.");
-    screen.say(screen.wrap("Next: lab03, the same loop with a GPT in it.   cargo run --bin lab03", 2));
+    screen.say("\n  Take along: an iteration lasts as long as its slowest rank; the others wait.");
+    screen.say("  Next: lab03, the same loop around a GPT.   cargo run --bin lab03");
     Ok(checks.failed())
 }
 
 fn introduce(lab: &Lab) {
     let (screen, config) = (&lab.screen, &lab.config);
-    screen.say(screen.heading(&format!("lab02{}The smallest training job", screen.separator()), "about 1 minute"));
+    screen.say(screen.heading(&format!("lab02{}The smallest training job", screen.separator()), "under a minute"));
     screen.say("What does a rank do in one iteration, and how long does it wait for the others?\n");
     report::ranks(screen, config.ranks);
     let arrow = if screen.ascii { " -> " } else { " → " };
     let widths = config.widths().iter().map(|&n| thousands(n as u64)).collect::<Vec<_>>().join(arrow);
     let parameters = thousands(config.parameters() as u64);
-    screen.say(screen.row("model", &format!("5 linear layers with biases, nothing between them: {widths}")));
-    screen.say(screen.row("", &format!("{parameters} parameters, uniform within 1/sqrt(in) at the start")));
+    screen.say(screen.row("model", &format!("5 linear layers with biases: {widths}")));
+    screen
+        .say(screen.row("", &format!("{parameters} parameters; nothing between the layers, so in the end one matrix")));
     let batch = format!("{} samples x {} ranks = {} an iteration", config.batch, config.ranks, config.samples());
     screen.say(screen.row("batch", &batch));
-    let loss = "sum over a rank's batch of (output - input) squared; inputs uniform in [0, 1)";
+    let loss = "(output - input) squared, summed over a batch; inputs uniform in [0, 1)";
     screen.say(screen.row("loss", loss));
-    let steps = format!("{}, the first {} unmeasured; Adam, lr {}", config.steps, config.warmup_iters, config.lr);
+    let steps = format!("{} iterations, {} of them warm-up; Adam, lr {}", config.steps, config.warmup_iters, config.lr);
     screen.say(screen.row("steps", &steps));
 }
 
@@ -193,7 +194,7 @@ fn introduce(lab: &Lab) {
 fn legend(lab: &Lab) {
     let rows = [
         ["iter", "Iteration, from 0"],
-        ["loss", "Squared error of a rank's batch, mean over ranks"],
+        ["loss", "Squared error summed over a rank's batch, mean over ranks"],
         ["sps", "Samples a second, all ranks (the seed's test_dist: one rank's; its wordplay: batches)"],
         ["dt", "Seconds an iteration, of rank 0, from its samples to the optimizer"],
         ["dtf", "Seconds of the forward pass"],

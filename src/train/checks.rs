@@ -26,7 +26,12 @@ impl<'a> Checks<'a> {
         let one_model = hashes.iter().all(|hash| hash == &hashes[0]);
         let ends = |hash: &String| format!("{}..{}", &hash[..4], &hash[hash.len() - 4..]);
         let short: Vec<String> = hashes.iter().take(4).map(ends).collect();
-        let result = short.join(if one_model { " = " } else { ", " });
+        let result = match (one_model, hashes.len()) {
+            // All of them, or as many as are the same anyway.
+            (true, 3..) => format!("{} x {}", hashes.len(), short[0]),
+            (true, _) => short.join(" = "),
+            (false, _) => short.join(", "),
+        };
         self.hold(one_model, "all ranks hold the same model", &result, "the ranks hold different models");
     }
 

@@ -140,11 +140,11 @@ impl<'a> Iterations<'a> {
             (name, Plot::new(title, "iter").height(6).series(Series::line(name, points)))
         };
         let plots = [
-            curve("dt", "seconds of an iteration (dt)", |r| r.dt),
-            curve("dtf", "seconds of the forward pass (dtf)", |r| r.dtf),
-            curve("dtb", "seconds of the backward pass (dtb)", |r| r.dtb),
-            curve("loss", "squared error of a batch (loss)", |r| r.loss),
-            curve("sps", "samples per second, all ranks (sps)", |r| r.sps),
+            curve("dt", "seconds of an iteration", |r| r.dt),
+            curve("dtf", "seconds of the forward pass", |r| r.dtf),
+            curve("dtb", "seconds of the backward pass", |r| r.dtb),
+            curve("loss", "squared error of a batch", |r| r.loss),
+            curve("sps", "samples per second, all ranks", |r| r.sps),
         ];
         for (name, plot) in plots {
             // The loss is not clipped: where it comes from is its story.

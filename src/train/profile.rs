@@ -205,3 +205,107 @@ impl Profile {
         (tree, self.timeline(2, 16).render(screen))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch;
+
+    fn stamps(scale: f64, all_reduces: &[(f64, f64)]) -> Stamps {
+        let times = StepTimes { data: scale, forward: 2.0 * scale, backward: 6.0 - 3.0 * scale, optimizer: 1.0 };
+        Stamps { times, all_reduces: all_reduces.to_vec() }
+    }
+
+    /// Two ranks and two iterations of 7 seconds: rank 1 is as fast as rank 0, but comes later to the first bucket, and in
+    /// the second iteration rank 0 comes later.
+    fn profile() -> Profile {
+        let buckets = [(3.5, 4.75), (5.0, 6.0)];
+        let late = [(4.25, 4.75), (5.5, 6.0)];
+        let slow = [stamps(1.0, &buckets), stamps(0.5, &late)];
+        let fast = [stamps(1.0, &late), stamps(0.5, &buckets)];
+        Profile { ranks: vec![slow.to_vec(), fast.to_vec()], first: 1 }
+    }
+
+    #[test]
+    fn what_took_longer_than_the_shortest_was_waiting() {
+        let profile = profile();
+        assert_eq!(profile.waits(0, 0), [(0.75, 0.5), (0.5, 0.5)]);
+        assert_eq!(profile.waits(1, 0), [(0.0, 0.5), (0.0, 0.5)]);
+        assert_eq!(profile.waits(0, 1), [(0.0, 0.5), (0.0, 0.5)]);
+        let alone = Profile { ranks: profile.ranks[..1].to_vec(), first: 0 };
+        assert_eq!(alone.waits(0, 0), [(0.0, 1.25), (0.0, 1.0)]);
+    }
+
+    #[test]
+    fn the_tree_is_the_mean_of_the_ranks() {
+        let expected = "
+  where the time went: mean of 2 ranks
+  seconds   share
+   14.000  100.0%  2 iterations
+    1.500   10.7%  ├─ data
+    3.000   21.4%  ├─ forward
+    7.500   53.6%  ├─ backward
+    4.250   30.4%  │  ├─ computing
+    3.250   23.2%  │  └─ all-reduce
+    1.250    8.9%  │     ├─ waiting for other ranks
+    2.000   14.3%  │     └─ reducing
+    2.000   14.3%  └─ optimizer
+";
+        assert_eq!(profile().render(&Screen::plain()).0, expected.trim_matches('\n'));
+    }
+
+    #[test]
+    fn the_timeline_shows_who_waits() {
+        // 14 seconds on 56 columns, four a second.
+        let screen = Screen { width: 66, ascii: true, ..Screen::plain() };
+        let expected = "
+  timeline: iterations 1 to 2, 14.0 s
+  D data   F forward   B backward   R all-reduce   O optimizer
+  . waiting
+  rank 0 |DDDDFFFFFFFFBB...RRB..RROOOODDFFFFBBBBBBBBBBBRRBBBRROOOO
+  rank 1 |DDDDFFFFFFFFBBBBBRRBBBRROOOODDFFFFBBBBBBBB...RRB..RROOOO
+         +---------------------------+----------------------- iter
+         1                           2
+";
+        assert_eq!(profile().render(&screen).1, expected.trim_matches('\n'));
+    }
+
+    #[test]
+    fn whoever_is_done_first_waits_for_the_next_iteration() {
+        let short = Stamps { times: StepTimes { optimizer: 0.25, ..stamps(1.0, &[]).times }, all_reduces: Vec::new() };
+        let profile = Profile { ranks: vec![vec![stamps(1.0, &[])], vec![short]], first: 0 };
+        let last = profile.stretches(1, 0, 10.0).pop().unwrap();
+        assert_eq!(last, Stretch { activity: WAITING, start: 16.25, end: 17.0 });
+        assert_eq!(profile.timeline(2, 1).title, "timeline: iteration 0, 7.00 s, 1 of 2 ranks");
+    }
+
+    #[test]
+    fn a_typical_stretch_is_the_median() {
+        let long =
+            |seconds: f64| Stamps { times: StepTimes { data: seconds, ..StepTimes::default() }, all_reduces: vec![] };
+        let iterations = [9.0, 1.0, 3.0, 2.0, 50.0].map(long).to_vec();
+        let profile = Profile { ranks: vec![iterations], first: 0 };
+        // Sums of two: 10, 4, 5, 52.
+        assert_eq!(profile.typical(2), 0..2);
+        // One by one: 1, 2, 3, 9, 50.
+        assert_eq!(profile.typical(1), 2..3);
+        assert_eq!(profile.typical(9), 0..5);
+    }
+
+    #[test]
+    fn every_rank_gets_all_ranks_stamps() {
+        let all = launch::run(3, |comm| {
+            let own = |i: usize| stamps(0.1 * (comm.rank() + i) as f64, &[(1.0, 2.0 + comm.rank() as f64), (3.0, 4.0)]);
+            Profile::gather(&comm, &[own(0), own(1)], 5)
+        });
+        for profile in all.unwrap() {
+            assert_eq!((profile.ranks.len(), profile.iterations(), profile.first), (3, 2, 5));
+            for (rank, iterations) in profile.ranks.iter().enumerate() {
+                for (i, stamps) in iterations.iter().enumerate() {
+                    assert_eq!(stamps.times.data, 0.1 * (rank + i) as f64);
+                    assert_eq!(stamps.all_reduces, [(1.0, 2.0 + rank as f64), (3.0, 4.0)]);
+                }
+            }
+        }
+    }
+}
