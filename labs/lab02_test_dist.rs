@@ -3,8 +3,8 @@
 //! What does a rank do in one iteration, and how long does it wait for the others?
 //!
 //! Four ranks train one small network: five linear layers that learn to reconstruct random numbers. Nothing about it is
-//! useful but its smallness: `train` below, thirty lines, is all that data parallelism asks of a training loop, and an
-//! iteration takes milliseconds, so that one can see where they go. It rebuilds the `test_dist` that supercomputer users
+//! useful but its smallness: `train` below is all that data parallelism asks of a training loop, and an iteration takes
+//! milliseconds, so that one can see where they go. It rebuilds the `test_dist` that supercomputer users
 //! run first, to learn whether their ranks find each other at all.
 //!
 //! Run `cargo run --bin lab02`. You will see a line an iteration in that program's form; the loss, which starts at about
@@ -180,11 +180,10 @@ fn introduce(lab: &Lab) {
     let widths = config.widths().iter().map(|&n| thousands(n as u64)).collect::<Vec<_>>().join(arrow);
     let parameters = thousands(config.parameters() as u64);
     screen.say(screen.row("model", &format!("5 linear layers with biases: {widths}")));
-    screen
-        .say(screen.row("", &format!("{parameters} parameters; nothing between the layers, so in the end one matrix")));
+    screen.say(screen.row("", &format!("{parameters} parameters; nothing between layers, so in effect one matrix")));
     let batch = format!("{} samples x {} ranks = {} an iteration", config.batch, config.ranks, config.samples());
     screen.say(screen.row("batch", &batch));
-    let loss = "(output - input) squared, summed over a batch; inputs uniform in [0, 1)";
+    let loss = "squared error of reconstructing the input, uniform in [0,\u{a0}1)";
     screen.say(screen.row("loss", loss));
     let steps = format!("{} iterations, {} of them warm-up; Adam, lr {}", config.steps, config.warmup_iters, config.lr);
     screen.say(screen.row("steps", &steps));
@@ -195,10 +194,10 @@ fn legend(lab: &Lab) {
     let rows = [
         ["iter", "Iteration, from 0"],
         ["loss", "Squared error summed over a rank's batch, mean over ranks"],
-        ["sps", "Samples a second, all ranks (the seed's test_dist: one rank's; its wordplay: batches)"],
+        ["sps", "Samples a second, all ranks (of the seed's logs, test_dist counts one rank's, wordplay batches)"],
         ["dt", "Seconds an iteration, of rank 0, from its samples to the optimizer"],
         ["dtf", "Seconds of the forward pass"],
-        ["dtb", "Seconds of the backward pass, all-reduce included (the seed's test_dist: optimizer too)"],
+        ["dtb", "Seconds of the backward pass, all-reduce included (in the seed's test_dist the optimizer, too)"],
     ];
     let rows: Vec<Vec<&str>> = rows.iter().map(|row| row.to_vec()).collect();
     lab.screen.say(show::table(&lab.screen, &["abbr", "what it is"], &rows));

@@ -13,7 +13,7 @@ pub fn linear(x: &Tensor, weight: &Param) -> Result<Tensor> {
     x.apply_op1(Linear { weight: weight.handle(), bias: None })
 }
 
-/// [`linear`] plus `bias` [out], the same for every row.
+/// [`linear`] plus `bias` (one number an output), the same for every row.
 ///
 /// Backward: as there; the sum of `dy`'s rows is added to the bias's gradient.
 pub fn linear_bias(x: &Tensor, weight: &Param, bias: &Param) -> Result<Tensor> {

@@ -119,7 +119,8 @@ impl Profile {
         mean(&name, times.total()).with(vec![
             mean("data", times.data),
             mean("forward", times.forward),
-            mean("backward", times.backward).with(vec![computing, all_reduce]),
+            // Ranks that average nothing have nothing to tell apart.
+            mean("backward", times.backward).with(if reducing > 0.0 { vec![computing, all_reduce] } else { vec![] }),
             mean("optimizer", times.optimizer),
         ])
     }
@@ -252,6 +253,8 @@ mod tests {
     2.000   14.3%  └─ optimizer
 ";
         assert_eq!(profile().render(&Screen::plain()).0, expected.trim_matches('\n'));
+        let nothing_averaged = Profile { ranks: vec![vec![stamps(1.0, &[])]], first: 0 };
+        assert!(nothing_averaged.tree().parts.iter().all(|part| part.parts.is_empty()));
     }
 
     #[test]
