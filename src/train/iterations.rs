@@ -6,6 +6,7 @@ use super::mlp::{MlpConfig, MlpFlags};
 use super::profile::{Profile, Stamps};
 use crate::comm::{Comm, Reduce};
 use crate::error::BadInput;
+use crate::launch;
 use crate::parallel::Averaged;
 use crate::show::{Plot, Screen, Series, general};
 use anyhow::{Context, Result, ensure};
@@ -154,6 +155,10 @@ impl<'a> Iterations<'a> {
         }
         let (tree, timeline) = profile.render(self.screen);
         self.screen.say(format!("\n{tree}\n\n{timeline}\n"));
+        if self.config.ranks > launch::cores() {
+            let text = "Ranks outnumber cores here: what looks like waiting for a rank is often waiting for a core.";
+            self.screen.say(format!("{}\n", self.screen.wrap(text, 2)));
+        }
         let (tree, timeline) = profile.render(&paper);
         save(&self.config.out.join("profile.txt"), &tree)?;
         save(&self.config.out.join("timeline.txt"), &timeline)?;

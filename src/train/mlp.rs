@@ -83,7 +83,7 @@ impl MlpFlags {
         check_ranks(ranks)?;
         for (flag, value, least, most) in [
             // With one iteration, nothing could be seen to fall.
-            ("steps", steps, 2, 1 << 24),
+            ("steps", steps, 2, 1 << 20),
             ("batch", batch, 1, 1 << 20),
             ("log-interval", log_interval, 1, usize::MAX),
         ] {

@@ -4,7 +4,8 @@
 //! told apart only by looking at all ranks: the one that came last waited for nobody, so its time, the shortest, is the
 //! reduction's; what the others took longer, they waited. That needs time stamps from one moment on. Clocks of different
 //! processes or hosts have no moment in common, so every iteration begins with a barrier, and each rank counts from when
-//! it left that.
+//! it left that. Where ranks outnumber cores, what a rank spends waiting for a core after the reduction counts as waiting
+//! too, and is drawn before it.
 
 use super::metrics::{Clock, StepTimes};
 use crate::comm::Comm;
