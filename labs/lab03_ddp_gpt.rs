@@ -11,7 +11,7 @@
 //! model on every rank, other data on every rank. Then break it: `cargo run --bin lab03 -- --break no-average`.
 
 use anyhow::{Result, ensure};
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use shardlab::checkpoint::{self, Description};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
@@ -21,7 +21,9 @@ use shardlab::model::{Gpt, generate};
 use shardlab::parallel::Ddp;
 use shardlab::show::Screen;
 use shardlab::tensor::{matmul, random::Stream};
-use shardlab::train::{self, AdamW, Clock, Config, Evaluation, Journal, Symptoms, TrainFlags, parity, report};
+use shardlab::train::{
+    self, AdamW, Break, Checks, Clock, Config, Evaluation, Journal, Symptoms, TrainFlags, parity, report,
+};
 use std::process::ExitCode;
 
 /// One model, many ranks: data-parallel training of a character-level GPT.
@@ -33,16 +35,6 @@ struct Args {
     /// Leave something out, and see which check notices
     #[arg(long = "break", value_enum)]
     broken: Option<Break>,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Break {
-    /// Every rank starts from weights of its own
-    NoBroadcast,
-    /// Every rank keeps its own gradients
-    NoAverage,
-    /// Every rank trains on rank 0's data
-    SameBatches,
 }
 
 /// What all ranks read and none changes.
@@ -97,7 +89,7 @@ fn one_rank(lab: &Lab, comm: Comm) -> Result<Vec<String>> {
         evaluate(lab, &comm, &gpt, 0, &mut journal)?;
         return Ok(Vec::new());
     }
-    let difference = compare_with_one_rank(lab, &comm)?;
+    let same = compare_with_one_rank(lab, &comm)?;
     let symptoms = train(lab, &comm, &gpt, &mut journal)?;
     if comm.rank() == 0 {
         journal.show();
@@ -108,7 +100,7 @@ fn one_rank(lab: &Lab, comm: Comm) -> Result<Vec<String>> {
             lab.screen.quote(&text, 4)
         ));
     }
-    check(lab, &comm, &gpt, &journal, difference, &symptoms)
+    check(lab, &comm, &gpt, &journal, same, &symptoms)
 }
 
 /// The lesson: data-parallel training, as every rank does it. All else in this file prints and checks.
@@ -132,7 +124,7 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
         gpt.params.zero_gradients();
         for micro in 0..config.grad_accum {
             let batch = sampler.batch(&lab.corpus.train, step, micro);
-            symptoms.draw(&batch);
+            symptoms.draw(batch.starts.iter().map(|&start| start as u64));
             clock.lap(|parts| &mut parts.data);
 
             // A micro-step brings its share of the step's mean; its gradients add to what is there.
@@ -167,21 +159,17 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
 }
 
 /// Three steps of the small model in two ways: by all ranks, and by one rank that takes their batches in turns.
-fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<f32> {
+fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     const STEPS: usize = 3;
     let config = lab.config.parity_check();
     let ours = parity::train_ddp(comm, &config, &lab.corpus.train, STEPS)?;
-    let mut difference = [0f32];
+    let in_turns = || parity::train_in_turns(&config, &lab.corpus.train, STEPS);
+    let difference = parity::compare(comm, &lab.screen, &ours, in_turns)?;
     if comm.rank() == 0 {
-        difference[0] = ours.largest_difference(&parity::train_in_turns(&config, &lab.corpus.train, STEPS)?);
-        let what = format!("{STEPS} steps, {} ranks against 1 rank in turns", comm.size());
-        let result = if difference[0] == 0.0 { "bitwise equal".into() } else { format!("off by {:e}", difference[0]) };
-        lab.screen.say(format!("\n{}\n", lab.screen.check(difference[0] == 0.0, &what, &result)));
         report::legend(&lab.screen);
         lab.screen.say("");
     }
-    comm.broadcast(&mut difference, 0)?;
-    Ok(difference[0])
+    Ok(difference)
 }
 
 /// Evaluates on all ranks; rank 0 prints, lets the model write, and saves weights that are the best so far.
@@ -219,7 +207,7 @@ fn check(
     comm: &Comm,
     gpt: &Gpt,
     journal: &Journal,
-    difference: f32,
+    same_as_one_rank: bool,
     symptoms: &Symptoms,
 ) -> Result<Vec<String>> {
     let hashes = train::all_hashes(comm, &gpt.params)?;
@@ -230,36 +218,22 @@ fn check(
     }
     let screen = &lab.screen;
     screen.say("");
-    match lab.args.broken {
-        Some(Break::SameBatches) => screen.say(symptoms.plot_sequences(screen, lab.config.batch * lab.config.ranks)),
-        Some(_) => screen.say(symptoms.plot_distance(screen)),
-        None => {}
+    if let Some(broken) = lab.args.broken {
+        screen.say(symptoms.plot(screen, broken, "sequences", lab.config.batch * lab.config.ranks));
     }
-    let mut failed = Vec::new();
-    let mut hold = |sound: bool, what: &str, result: &str, otherwise: &str| {
-        screen.say(screen.check(sound, what, result));
-        if !sound {
-            failed.push(otherwise.to_string());
-        }
-    };
-    let one_model = hashes.iter().all(|hash| hash == &hashes[0]);
-    let short: Vec<String> = hashes.iter().take(4).map(|hash| format!("{}..{}", &hash[..4], &hash[60..])).collect();
-    let result = short.join(if one_model { " = " } else { ", " });
-    hold(one_model, "all ranks hold the same model", &result, "the ranks hold different models");
-    let own_data = (1..drawn.len()).all(|rank| !drawn[..rank].contains(&drawn[rank]));
-    hold(own_data, "every rank drew sequences of its own", "", "ranks trained on the same sequences");
+    let mut checks = Checks::new(screen);
+    checks.one_model(&hashes);
+    checks.own_data(&drawn, "sequences");
     let (first, last) = (journal.evaluations[0].val, journal.evaluations[journal.evaluations.len() - 1].val);
-    hold(
+    checks.hold(
         last < first,
         "the validation loss fell",
         &format!("{first:.3} to {last:.3}"),
         "the validation loss did not fall",
     );
-    if difference != 0.0 {
-        failed.push(format!("{} ranks did not train what one rank trains", comm.size()));
-    }
+    checks.parity(same_as_one_rank, comm.size());
     screen.say("\n  Take along: averaging gradients every step makes N models one model.");
-    Ok(failed)
+    Ok(checks.failed())
 }
 
 fn introduce(lab: &Lab) {

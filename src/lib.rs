@@ -11,8 +11,8 @@
 //! | [`launch`] | starting N ranks; the job around them: nodes, and the line that starts it there |
 //! | [`plan`] | parameters, memory, FLOPs of a model: arithmetic, no tensors |
 //! | [`tensor`] | what candle lacks for training on a CPU: operations with a backward pass, flat parameters |
-//! | [`data`] | text as tokens, and each rank's batches |
-//! | [`model`] | the GPT, a composition of layers that are handed in |
+//! | [`data`] | text as tokens (or random numbers), and each rank's batches |
+//! | [`model`] | the GPT, a composition of layers that are handed in, and a stack of linear layers |
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism |
 //! | [`checkpoint`] | weights on disk |
 //! | [`train`] | optimizer, schedule, evaluation, flags, and what a run tells |

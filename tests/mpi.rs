@@ -20,11 +20,11 @@ fn main() -> ExitCode {
         return launch::main(one_rank_of_the_suite);
     }
     if !cfg!(feature = "mpi") {
-        println!("skipped: built without --features mpi\n0 passed, 0 failed");
+        println!("skipped: built without --features mpi");
         return ExitCode::SUCCESS;
     }
     let Some(mpirun) = Mpirun::find() else {
-        println!("skipped: there is no mpirun\n0 passed, 0 failed");
+        println!("skipped: there is no mpirun");
         return ExitCode::SUCCESS;
     };
     drive(&mpirun)
@@ -153,6 +153,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         test(format!("{how}_ends_the_job"), failing_rank(mpirun, how, message));
     }
     test("lab03_trains_what_threads_train".into(), lab03_like_threads(mpirun));
+    test("every_lab_runs_on_processes".into(), every_lab(mpirun));
     test("ranks_must_be_the_jobs".into(), ranks_flag(mpirun));
     test("a_launcher_without_its_mpi_is_an_error".into(), unconnected());
     test("started_plainly_ranks_are_threads".into(), plain());
@@ -209,6 +210,30 @@ fn lab03_like_threads(mpirun: &Mpirun) -> Result<()> {
     let apart = ours.iter().zip(&theirs).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
     println!("lab03, 50 steps on 2 ranks: the largest difference of a loss is {apart:e}");
     ensure!(apart < 1e-4);
+    Ok(())
+}
+
+/// On three ranks, where the library adds in its own order.
+fn every_lab(mpirun: &Mpirun) -> Result<()> {
+    let tiny = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --warmup 2 --steps 6 --eval-iters 2 --out o";
+    for (lab, flags, says) in [
+        (env!("CARGO_BIN_EXE_lab00"), "", "DISTRIBUTED_BACKEND=mpi"),
+        (env!("CARGO_BIN_EXE_lab02"), "--steps 12 --out o", "the loss fell"),
+        (LAB03, tiny, "all ranks hold the same model"),
+    ] {
+        let dir = tempfile::tempdir()?;
+        let flags: Vec<&str> = flags.split_whitespace().collect();
+        let output = mpirun.start(3, Path::new(lab), &flags, dir.path(), &[])?;
+        ensure!(output.status.success() && text(&output).contains(says), "{lab}:\n{}", text(&output));
+        ensure!(
+            text(&output).matches("Take along").count() == 1,
+            "{lab}: more than one rank speaks\n{}",
+            text(&output)
+        );
+        let broken = ["--break", if flags.is_empty() { "duplicate-rank" } else { "same-batches" }];
+        let output = mpirun.start(3, Path::new(lab), &[&flags[..], &broken].concat(), dir.path(), &[])?;
+        ensure!(output.status.code() == Some(1) && text(&output).contains("error: "), "{lab}:\n{}", text(&output));
+    }
     Ok(())
 }
 

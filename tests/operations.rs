@@ -174,6 +174,22 @@ fn attention_with_dropout_differentiates_through_its_mask() -> Result<()> {
 }
 
 #[test]
+fn linear_bias() {
+    let args = [numbers(12, &[2, 3, 5], 1.0), numbers(13, &[7, 5], 1.0), numbers(14, &[7], 1.0)];
+    let fused = |x: &Tensor, w: &[Param]| tensor::linear_bias(x, &w[0], &w[1]);
+    hold("linear_bias", &fused, &|a| plain::linear_bias(a[0], a[1], a[2]), &args);
+}
+
+#[test]
+fn squared_error() {
+    let target = numbers(16, &[3, 19], 1.0);
+    let plain_target = target.clone();
+    let target: Vec<f32> = flat(&target).into_iter().map(|x| x as f32).collect();
+    let fused = |x: &Tensor, _: &[Param]| tensor::squared_error(x, &target);
+    hold("squared_error", &fused, &|a| plain::squared_error(a[0], &plain_target), &[numbers(15, &[3, 19], 1.0)]);
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let params = Params::new();
     let weight = params.declare("fc.weight", &[4, 3], Init::Constant(1.0)).unwrap();
@@ -182,6 +198,9 @@ fn what_does_not_fit_is_refused() {
     assert!(text(tensor::linear(&x, &weight)).contains("fc.weight takes rows of 3 numbers, not [2, 5]"));
     let x = numbers(1, &[2, 3], 1.0).to_dtype(DType::F32).unwrap();
     assert!(text(tensor::linear(&x, &weight)).contains("parameter fc.weight has no values yet"));
+    let bias = params.declare("fc.bias", &[3], Init::Constant(1.0)).unwrap();
+    assert!(text(tensor::linear_bias(&x, &weight, &bias)).contains("fc.bias has 3 numbers for 4 outputs"));
+    assert!(text(tensor::squared_error(&x, &[0.0; 5])).contains("[2, 3] has 6 elements, and the target 5"));
     assert!(text(tensor::cross_entropy(&x, &[0, 3])).contains("need 2 targets below 3"));
     assert!(text(tensor::causal_attention(&x, 1, 0, None)).contains("[sequences, length, 3 x heads x width]"));
     assert!(text(params.declare("fc.weight", &[1], Init::Constant(0.0)).map(|_| x)).contains("must be unique"));

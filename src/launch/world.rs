@@ -96,6 +96,7 @@ pub fn in_words(ranks: usize) -> String {
         #[cfg(feature = "mpi")]
         Ok(World::Mpi(_)) => format!("{ranks} MPI processes"),
         _ if ranks > cores() => format!("{ranks} threads of this process, which take turns on {} cores", cores()),
+        _ if ranks == 1 => "1 thread of this process (nothing to install)".to_string(),
         _ => format!("{ranks} threads of this process (nothing to install)"),
     }
 }

@@ -36,7 +36,7 @@ impl Gpt {
         };
         let linear = |name: String, outs: usize, ins: usize, std: f32| -> Result<Box<dyn Layer>> {
             let weight: Param = params.declare(name, &[outs, ins], Init::Normal(std))?;
-            Ok(Box::new(Linear { weight }))
+            Ok(Box::new(Linear { weight, bias: None }))
         };
         let block = |i: usize| -> Result<Box<dyn Layer>> {
             let name = format!("blocks.{i}");
@@ -57,7 +57,7 @@ impl Gpt {
         };
         let blocks = (0..shape.layers).map(block).collect::<Result<_>>()?;
         let last_norm = norm("lnf.weight".to_string())?;
-        let head = Box::new(Linear { weight: embedding.tokens.tie() });
+        let head = Box::new(Linear { weight: embedding.tokens.tie(), bias: None });
         Ok(Gpt { shape: *shape, params: params.clone(), embedding, blocks, norm: last_norm, head })
     }
 

@@ -31,15 +31,20 @@ pub trait Layer: Send + Sync {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor>;
 }
 
-/// `x · Wᵀ`; also the head, with the token table as its weight.
+/// `x · Wᵀ`, plus a bias where there is one; also the GPT's head, with the token table as its weight.
 pub struct Linear {
     /// `[out, in]`
     pub weight: Param,
+    /// `[out]`
+    pub bias: Option<Param>,
 }
 
 impl Layer for Linear {
     fn forward(&self, x: &Tensor, _pass: &Pass) -> Result<Tensor> {
-        tensor::linear(x, &self.weight)
+        match &self.bias {
+            None => tensor::linear(x, &self.weight),
+            Some(bias) => tensor::linear_bias(x, &self.weight, bias),
+        }
     }
 }
 

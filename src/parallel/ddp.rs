@@ -9,8 +9,9 @@ use crate::comm::{Comm, Reduce};
 use crate::tensor::{Params, Spec};
 use anyhow::{Result, ensure};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// The size that a bucket grows to before the next one begins.
 pub const BUCKET_BYTES: usize = 1 << 20;
@@ -21,6 +22,13 @@ pub struct Ddp {
     buckets: Arc<Buckets>,
 }
 
+/// One bucket's all-reduce, as this rank saw it: from when it came to when it left.
+#[derive(Clone, Copy, Debug)]
+pub struct Averaged {
+    pub start: Instant,
+    pub end: Instant,
+}
+
 struct Buckets {
     comm: Comm,
     buckets: Vec<Bucket>,
@@ -28,7 +36,8 @@ struct Buckets {
     of: Vec<usize>,
     /// Whether this backward pass ends a step; before, gradients only add up.
     synchronise: AtomicBool,
-    averaged: AtomicUsize,
+    /// What was averaged since the step began, in order.
+    averaged: Mutex<Vec<Averaged>>,
 }
 
 struct Bucket {
@@ -52,7 +61,7 @@ impl Ddp {
             buckets,
             of,
             synchronise: AtomicBool::new(true),
-            averaged: AtomicUsize::new(0),
+            averaged: Mutex::default(),
         });
         let hooked = buckets.clone();
         params.set_hook(Some(Box::new(move |params, spec| {
@@ -67,14 +76,16 @@ impl Ddp {
         self.buckets.synchronise.store(last_micro_step, Relaxed);
     }
 
-    /// To be called after the last backward pass of a step: makes sure that every gradient was averaged.
-    pub fn finish(&self) -> Result<()> {
-        let (averaged, all) = (self.buckets.averaged.swap(0, Relaxed), self.buckets.buckets.len());
+    /// To be called after the last backward pass of a step: makes sure that every gradient was averaged. Returns when each
+    /// bucket was, in the order of the backward pass.
+    pub fn finish(&self) -> Result<Vec<Averaged>> {
+        let averaged = std::mem::take(&mut *self.buckets.averaged());
+        let (done, all) = (averaged.len(), self.buckets.buckets.len());
         ensure!(
-            averaged == all,
-            "{averaged} of {all} gradient buckets were averaged: a parameter got no gradient in this step"
+            done == all,
+            "{done} of {all} gradient buckets were averaged: a parameter got no gradient in this step"
         );
-        Ok(())
+        Ok(averaged)
     }
 }
 
@@ -92,10 +103,15 @@ impl Buckets {
         let bucket = &self.buckets[self.of[spec.index]];
         if bucket.complete.fetch_add(1, Relaxed) + 1 == bucket.parameters {
             bucket.complete.store(0, Relaxed);
+            let start = Instant::now();
             self.comm.all_reduce(&mut params.gradients()[bucket.range.clone()], Reduce::Mean)?;
-            self.averaged.fetch_add(1, Relaxed);
+            self.averaged().push(Averaged { start, end: Instant::now() });
         }
         Ok(())
+    }
+
+    fn averaged(&self) -> std::sync::MutexGuard<'_, Vec<Averaged>> {
+        self.averaged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

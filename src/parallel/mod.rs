@@ -2,4 +2,4 @@
 
 mod ddp;
 
-pub use ddp::Ddp;
+pub use ddp::{Averaged, Ddp};

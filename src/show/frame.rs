@@ -76,18 +76,8 @@ impl<'a> Frame<'a> {
         let margin = INDENT.len() + self.gutter + 1;
         let axis = self.screen.dim(format!("{corner}{rule}"));
 
-        let mut values = String::new();
-        for tick in ticks {
-            let length = columns(&tick.label);
-            let middle = margin + 1 + canvas.cell_of((tick.place, 0.0)).0;
-            let rightmost = self.screen.width.saturating_sub(length);
-            let start = middle.saturating_sub(length / 2).min(rightmost);
-            // A label that would touch the one before it is left out.
-            if values.is_empty() || start > columns(&values) {
-                values = pad_right(&values, start) + &tick.label;
-            }
-        }
-        [format!("{}{axis}{name}", " ".repeat(margin)), values]
+        let values = ticks.iter().map(|t| (margin + 1 + canvas.cell_of((t.place, 0.0)).0, t.label.as_str()));
+        [format!("{}{axis}{name}", " ".repeat(margin)), place_labels(values, self.screen.width)]
     }
 
     /// A sample in the colour of the series, and its name.
@@ -101,6 +91,20 @@ impl<'a> Frame<'a> {
         };
         format!("{} {name}", self.screen.rank(series, sample))
     }
+}
+
+/// A line with each label in the middle over its column, as far as the width allows. One that would touch the label before
+/// it is left out.
+pub(super) fn place_labels<'a>(labels: impl Iterator<Item = (usize, &'a str)>, width: usize) -> String {
+    let mut line = String::new();
+    for (middle, label) in labels {
+        let length = columns(label);
+        let start = middle.saturating_sub(length / 2).min(width.saturating_sub(length));
+        if line.is_empty() || start > columns(&line) {
+            line = pad_right(&line, start) + label;
+        }
+    }
+    line
 }
 
 #[cfg(test)]

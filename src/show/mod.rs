@@ -9,6 +9,8 @@
 //! - `bars.rs`: what part of a whole each piece takes
 //! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
 //!   is) and `frame.rs` (title, legend and the values at the sides)
+//! - `timeline.rs`: who did what when, one row a rank
+//! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
 //! Two promises hold everywhere: nothing moves the cursor, so a redirected run reads like the
@@ -23,10 +25,14 @@ mod plot;
 mod screen;
 mod table;
 mod text;
+mod timeline;
+mod tree;
 mod units;
 
 pub use bars::{bar, shares, shares_legend};
 pub use plot::{Plot, Series, Style};
 pub use screen::Screen;
 pub use table::table;
-pub use units::{bytes_binary, bytes_decimal, percent, seconds, significant, thousands};
+pub use timeline::{Activity, Stretch, Timeline};
+pub use tree::{Branch, tree};
+pub use units::{bytes_binary, bytes_decimal, general, percent, seconds, significant, thousands};

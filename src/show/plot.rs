@@ -15,6 +15,8 @@ const NARROWEST: usize = 40;
 /// Columns between two marks on a line.
 const MARK_DISTANCE: usize = 10;
 
+const NO_LIMITS: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
+
 /// How the points of a series are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
@@ -60,7 +62,7 @@ pub struct Plot<'a> {
     pub height: usize,
     /// Whether equal factors in y are to look equally high.
     pub log_y: bool,
-    /// Whether a few points far above all others are left out; the title then says so.
+    /// Whether a few points far above or below all others are left out; the title then says so.
     pub clip_outliers: bool,
 }
 
@@ -89,7 +91,7 @@ impl<'a> Plot<'a> {
     }
 
     /// Leaves out what would flatten the rest: points more than five times as far above the lowest
-    /// one as 95% of all points are.
+    /// one as 95% of all points are, and points as far below the highest one.
     pub fn clip_outliers(mut self) -> Plot<'a> {
         self.clip_outliers = true;
         self
@@ -100,9 +102,9 @@ impl<'a> Plot<'a> {
     pub fn render(&self, screen: &Screen) -> String {
         let width = screen.width.max(NARROWEST);
         let screen = &Screen { width, ..screen.clone() };
-        let limit = self.limit();
-        let caption = self.caption(screen, limit);
-        let is_shown = |x: f64, y: f64| self.is_drawable(x, y) && y <= limit;
+        let (lowest, highest) = self.limits();
+        let caption = self.caption(screen, (lowest, highest));
+        let is_shown = |x: f64, y: f64| self.is_drawable(x, y) && (lowest..=highest).contains(&y);
 
         let shown = || self.points().filter(|&(x, y)| is_shown(x, y));
         let x_axis = Axis::covering(shown().map(|point| point.0), false);
@@ -140,18 +142,21 @@ impl<'a> Plot<'a> {
     }
 
     /// The title and what is not in the picture: `loss · 1 point above, up to 80.0`.
-    fn caption(&self, screen: &Screen, limit: f64) -> String {
+    fn caption(&self, screen: &Screen, limits: (f64, f64)) -> String {
         let finite = |x, y| is_drawable(x, false) && is_drawable(y, false);
-        let (mut above, mut not_finite, mut not_positive) = (0, 0, 0);
-        let mut highest = limit;
+        let (mut above, mut below, mut not_finite, mut not_positive) = (0, 0, 0, 0);
+        let (mut lowest, mut highest) = limits;
         for (x, y) in self.points() {
             if !finite(x, y) {
                 not_finite += 1;
             } else if !self.is_drawable(x, y) {
                 not_positive += 1;
-            } else if y > limit {
+            } else if y > limits.1 {
                 above += 1;
                 highest = highest.max(y);
+            } else if y < limits.0 {
+                below += 1;
+                lowest = lowest.min(y);
             }
         }
         let mut caption = self.title.to_owned();
@@ -162,6 +167,7 @@ impl<'a> Plot<'a> {
             }
         };
         note(above, &format!("above, up to {}", significant(highest, 3)));
+        note(below, &format!("below, down to {}", significant(lowest, 3)));
         note(not_finite, "not finite");
         note(not_positive, "not above 0");
         caption
@@ -176,17 +182,21 @@ impl<'a> Plot<'a> {
         self.series.iter().enumerate().map(item).collect()
     }
 
-    /// The y above which points are left out.
-    fn limit(&self) -> f64 {
+    /// The y below and above which points are left out.
+    fn limits(&self) -> (f64, f64) {
         let drawable = self.points().filter(|&(x, y)| self.is_drawable(x, y));
         let mut ys: Vec<f64> = drawable.map(|point| point.1).collect();
         ys.sort_by(f64::total_cmp);
-        // With fewer than 20 points this is the highest one, and nothing is left out.
-        let most = (ys.len() * 95).div_ceil(100).saturating_sub(1);
-        match (ys.first(), ys.get(most)) {
-            (Some(low), Some(high)) if self.clip_outliers && high > low => low + 5.0 * (high - low),
-            _ => f64::INFINITY,
+        let (Some(&first), Some(&last)) = (ys.first(), ys.last()) else { return NO_LIMITS };
+        if !self.clip_outliers {
+            return NO_LIMITS;
         }
+        // With fewer than 20 points these are the highest one and the lowest, and nothing is left out.
+        let high = ys[(ys.len() * 95).div_ceil(100) - 1];
+        let low = ys[ys.len() - (ys.len() * 95).div_ceil(100)];
+        let above = if high > first { first + 5.0 * (high - first) } else { f64::INFINITY };
+        let below = if last > low { last - 5.0 * (last - low) } else { f64::NEG_INFINITY };
+        (below, above)
     }
 
     fn points(&self) -> impl Iterator<Item = (f64, f64)> {
@@ -312,6 +322,9 @@ mod tests {
         let points = (0..40).map(|i| (f64::from(i), if i == 7 { 80.0 } else { f64::from(i % 4) }));
         let plot = Plot::new("loss", "step").series(Series::line("train", points)).clip_outliers();
         assert!(plot.render(&Screen::plain()).starts_with("  loss · 1 point above, up to 80.0   "));
+        let points = (0..40).map(|i| (f64::from(i), if i == 7 { 1.0 } else { 80.0 + f64::from(i % 4) }));
+        let low = Plot::new("sps", "step").series(Series::line("all ranks", points)).clip_outliers();
+        assert!(low.render(&Screen::plain()).starts_with("  sps · 1 point below, down to 1.00   "));
         let all = Plot { clip_outliers: false, ..plot.clone() };
         assert!(all.render(&Screen::plain()).starts_with("  loss      "));
         assert!(

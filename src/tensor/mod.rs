@@ -5,7 +5,8 @@
 //! candle cuts the graph, and never across a point where tensor parallelism has to communicate.
 //!
 //! Reading order: `params.rs` (where weights live: the idea that later labs build on), `linear.rs` (the pattern that all
-//! operations follow), `gelu.rs`, `layer_norm.rs`, `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `dropout.rs`;
+//! operations follow), `gelu.rs`, `layer_norm.rs`, `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `squared_error.rs`,
+//! `dropout.rs`;
 //! `plain.rs` says the same in candle's own operations. Below: `random.rs`, `matmul.rs`, `math.rs`, `graph.rs`.
 
 mod attention;
@@ -21,6 +22,7 @@ pub mod matmul;
 mod params;
 pub mod plain;
 pub mod random;
+mod squared_error;
 
 pub use attention::causal_attention;
 pub use cross_entropy::cross_entropy;
@@ -29,6 +31,7 @@ pub use embedding::embed;
 pub use gelu::gelu;
 pub use graph::read;
 pub use layer_norm::layer_norm;
-pub use linear::linear;
+pub use linear::{linear, linear_bias};
 pub use params::{Hook, Param, Params, Spec, Value};
 pub use random::Init;
+pub use squared_error::squared_error;

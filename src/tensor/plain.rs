@@ -11,6 +11,11 @@ pub fn linear(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     x.broadcast_matmul(&weight.t()?)
 }
 
+/// See [`linear_bias`](super::linear_bias()).
+pub fn linear_bias(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    linear(x, weight)?.broadcast_add(bias)
+}
+
 /// See [`gelu`](super::gelu()).
 pub fn gelu(x: &Tensor) -> Result<Tensor> {
     let below = (((x / 2f64.sqrt())?.erf()? + 1.0)? / 2.0)?;
@@ -53,4 +58,9 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     let logits = logits.flatten_to(D::Minus2)?;
     let log_probabilities = ops::log_softmax(&logits, D::Minus1)?;
     log_probabilities.gather(&targets.unsqueeze(1)?, 1)?.mean_all()?.neg()
+}
+
+/// See [`squared_error`](super::squared_error()); `target` has `y`'s shape.
+pub fn squared_error(y: &Tensor, target: &Tensor) -> Result<Tensor> {
+    (y - target)?.sqr()?.sum_all()
 }

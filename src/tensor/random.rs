@@ -32,6 +32,11 @@ impl Stream {
         (self.bits(i) >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// Uniform in [0, 1) with 24 bits, all that an f32 there can hold: a rounded 53-bit number could be 1.
+    pub fn uniform_f32(self, i: u64) -> f32 {
+        (self.bits(i) >> 40) as f32 / (1u64 << 24) as f32
+    }
+
     /// An index below `n`, each equally likely up to 1 part in 2^64 / n.
     pub fn below(self, n: u64, i: u64) -> u64 {
         ((u128::from(self.bits(i)) * u128::from(n)) >> 64) as u64
@@ -58,6 +63,8 @@ fn mix(mut x: u64) -> u64 {
 pub enum Init {
     /// Normal with mean 0 and this standard deviation.
     Normal(f32),
+    /// Uniform between minus and plus this bound. PyTorch starts a `Linear`'s weight and bias so, with 1 / √in.
+    Uniform(f32),
     /// All elements equal.
     Constant(f32),
 }
@@ -68,6 +75,12 @@ impl Init {
     pub fn fill(self, seed: u64, name: &str, start: usize, out: &mut [f32]) {
         match self {
             Init::Constant(value) => out.fill(value),
+            Init::Uniform(bound) => {
+                let stream = Stream::new(seed, name);
+                for (i, x) in out.iter_mut().enumerate() {
+                    *x = bound * (2.0 * stream.uniform_f32((start + i) as u64) - 1.0);
+                }
+            }
             Init::Normal(std) => {
                 let stream = Stream::new(seed, name);
                 for (i, x) in out.iter_mut().enumerate() {
@@ -84,15 +97,31 @@ mod tests {
 
     #[test]
     fn a_shard_is_the_slice_of_the_whole() {
-        let fill = |start, len| {
-            let mut x = vec![0.0; len];
-            Init::Normal(0.02).fill(1337, "wte.weight", start, &mut x);
-            x
-        };
-        let whole = fill(0, 101);
-        for cut in [1, 2, 50, 99] {
-            assert_eq!([fill(0, cut), fill(cut, 101 - cut)].concat(), whole);
+        for init in [Init::Normal(0.02), Init::Uniform(0.1), Init::Constant(1.0)] {
+            let fill = |start, len| {
+                let mut x = vec![0.0; len];
+                init.fill(1337, "wte.weight", start, &mut x);
+                x
+            };
+            let whole = fill(0, 101);
+            for cut in [1, 2, 50, 99] {
+                assert_eq!([fill(0, cut), fill(cut, 101 - cut)].concat(), whole);
+            }
         }
+    }
+
+    #[test]
+    fn uniform_starts_are_uniform_within_their_bound() {
+        let n = 100_000;
+        let mut x = vec![0.0; n];
+        Init::Uniform(0.5).fill(7, "fc.weight", 0, &mut x);
+        assert!(x.iter().all(|x| (-0.5..=0.5).contains(x)));
+        let moment = |k: i32| x.iter().map(|&x| f64::from(x).powi(k)).sum::<f64>() / n as f64;
+        // Four standard errors of the mean and of the mean square, whose variances are 1/12 and 1/80 - 1/144.
+        assert!(moment(1).abs() < 4.0 * (1.0 / 12.0 / n as f64).sqrt());
+        assert!((moment(2) - 1.0 / 12.0).abs() < 4.0 * ((1.0 / 80.0 - 1.0 / 144.0) / n as f64).sqrt());
+        let unit: Vec<f32> = (0..1000).map(|i| Stream::new(1, "x").uniform_f32(i)).collect();
+        assert!(unit.iter().all(|x| (0.0..1.0).contains(x)));
     }
 
     #[test]

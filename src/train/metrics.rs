@@ -75,7 +75,7 @@ impl MetricsFile {
     }
 
     /// Appends a line; it is on its way to the disk when this returns, so a run that dies keeps what it did.
-    pub fn write(&mut self, record: &StepRecord) -> Result<()> {
+    pub fn write(&mut self, record: &impl Serialize) -> Result<()> {
         let Some((path, file)) = &mut self.0 else { return Ok(()) };
         let line = serde_json::to_string(record)? + "\n";
         file.write_all(line.as_bytes()).with_context(|| format!("cannot write to {}", path.display()))
@@ -85,12 +85,13 @@ impl MetricsFile {
 /// A step's clock: each call of [`Clock::lap`] gives the seconds since the one before to a part of the step.
 #[derive(Debug)]
 pub struct Clock {
+    start: Instant,
     last: Instant,
     pub parts: StepTimes,
 }
 
 /// Seconds by part of the step.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepTimes {
     pub data: f64,
     pub forward: f64,
@@ -113,7 +114,13 @@ impl StepTimes {
 
 impl Clock {
     pub fn start() -> Clock {
-        Clock { last: Instant::now(), parts: StepTimes::default() }
+        let now = Instant::now();
+        Clock { start: now, last: now, parts: StepTimes::default() }
+    }
+
+    /// Seconds from the clock's start to `moment`.
+    pub fn at(&self, moment: Instant) -> f64 {
+        moment.saturating_duration_since(self.start).as_secs_f64()
     }
 
     /// Adds the time since the last lap to the part that `of` picks.

@@ -1,24 +1,33 @@
 //! Training: the optimizer, the learning rate, the loop's parts.
 //!
-//! Reading order: `schedule.rs`, `adamw.rs`, `evaluate.rs`; `replicas.rs`, `symptoms.rs` and `parity.rs` (is it still one model?);
-//! `flags.rs` (what a run is), `journal.rs`, `metrics.rs`, `report.rs` (what it tells).
+//! Reading order: `schedule.rs`, `adamw.rs`, `evaluate.rs`; `replicas.rs`, `symptoms.rs`, `checks.rs` and `parity.rs` (is it
+//! still one model?); `flags.rs` (what a run is), `journal.rs`, `metrics.rs`, `report.rs` (what it tells). For the smallest
+//! job: `mlp.rs` (what a run is), `iterations.rs` and `profile.rs` (what it tells).
 
 mod adamw;
+mod checks;
 mod evaluate;
 mod flags;
+mod iterations;
 mod journal;
 mod metrics;
+mod mlp;
 pub mod parity;
+mod profile;
 mod replicas;
 pub mod report;
 mod schedule;
 mod symptoms;
 
 pub use adamw::{AdamW, AdamWConfig, clip_scale, global_norm};
+pub use checks::Checks;
 pub use evaluate::evaluate;
 pub use flags::{Config, Preset, TrainFlags};
+pub use iterations::{IterRecord, Iterations};
 pub use journal::{Evaluation, Journal};
 pub use metrics::{Clock, LEGEND, MetricsFile, StepRecord, StepTimes};
+pub use mlp::{MlpConfig, MlpFlags, MlpReplica};
+pub use profile::{Profile, Stamps};
 pub use replicas::{all_hashes, distance};
 pub use schedule::Schedule;
-pub use symptoms::Symptoms;
+pub use symptoms::{Break, Symptoms};

@@ -1,12 +1,27 @@
 //! The same few steps trained in two ways, to be compared: by N ranks, and by one rank alone.
 
 use super::{AdamW, Config, clip_scale, global_norm};
-use crate::comm::Comm;
+use crate::comm::{Comm, Reduce};
 use crate::data::Batch;
+use crate::launch;
 use crate::model::Gpt;
 use crate::parallel::Ddp;
+use crate::show::Screen;
 use crate::tensor::Params;
 use anyhow::Result;
+use std::sync::Arc;
+
+/// A model with its data and its optimizer, able to take any rank's part in a step.
+pub trait Replica {
+    fn params(&self) -> &Arc<Params>;
+
+    /// Forward and backward pass over the batch that rank `rank` has at `step` (from 0). Adds to the gradients; returns the
+    /// loss.
+    fn backward(&mut self, rank: usize, step: usize) -> Result<f64>;
+
+    /// The optimizer's step, with the gradients as they are now.
+    fn update(&mut self, step: usize);
+}
 
 /// What a short training left: the loss of every step, and all parameters.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,72 +39,129 @@ impl Trace {
 }
 
 /// Trains with DDP: what each rank of `comm` does. The losses are this rank's own.
-pub fn train_ddp(comm: &Comm, config: &Config, text: &[u32], steps: usize) -> Result<Trace> {
-    let (gpt, mut adamw) = start(config, config.seed + comm.rank() as u64)?;
-    let ddp = Ddp::new(&gpt.params, comm)?;
-    let sampler = config.sampler(comm.rank());
+pub fn ddp(comm: &Comm, mut replica: impl Replica, steps: usize) -> Result<Trace> {
+    let ddp = Ddp::new(replica.params(), comm)?;
     let mut losses = Vec::new();
     for step in 0..steps {
-        gpt.params.zero_gradients();
-        losses.push(backward(&gpt, config, step, &sampler.batch(text, step, 0))?);
+        replica.params().zero_gradients();
+        losses.push(replica.backward(comm.rank(), step)?);
         ddp.finish()?;
-        update(&gpt.params, &mut adamw, config, step);
+        replica.update(step);
     }
-    Ok(Trace { losses, values: gpt.params.values().clone() })
+    let values = replica.params().values().clone();
+    Ok(Trace { losses, values })
 }
 
-/// One rank that goes through the ranks' batches one after the other, adds up their finished gradients in rank order, and
-/// divides: the same sums in the same order, so the same bits as N ranks.
-pub fn train_in_turns(config: &Config, text: &[u32], steps: usize) -> Result<Trace> {
-    let (gpt, mut adamw) = start(config, config.seed)?;
+/// One rank that goes through the batches of `ranks` ranks one after the other, adds up their finished gradients in rank
+/// order, and divides: the same sums in the same order, so the same bits as N ranks.
+pub fn in_turns(mut replica: impl Replica, ranks: usize, steps: usize) -> Result<Trace> {
     let mut losses = Vec::new();
     for step in 0..steps {
-        let mut sum = vec![0f32; gpt.params.numel()];
+        let mut sum = vec![0f32; replica.params().numel()];
         let mut loss = 0.0;
-        for rank in 0..config.ranks {
-            gpt.params.zero_gradients();
-            loss += backward(&gpt, config, step, &config.sampler(rank).batch(text, step, 0))?;
-            let gradients = gpt.params.gradients();
+        for rank in 0..ranks {
+            replica.params().zero_gradients();
+            loss += replica.backward(rank, step)?;
+            let gradients = replica.params().gradients();
             match rank {
                 0 => sum.copy_from_slice(&gradients),
                 _ => sum.iter_mut().zip(&*gradients).for_each(|(sum, g)| *sum += g),
             }
         }
-        sum.iter_mut().for_each(|sum| *sum /= config.ranks as f32);
-        gpt.params.gradients().copy_from_slice(&sum);
-        losses.push(loss / config.ranks as f64);
-        update(&gpt.params, &mut adamw, config, step);
+        sum.iter_mut().for_each(|sum| *sum /= ranks as f32);
+        replica.params().gradients().copy_from_slice(&sum);
+        losses.push(loss / ranks as f64);
+        replica.update(step);
     }
-    Ok(Trace { losses, values: gpt.params.values().clone() })
+    let values = replica.params().values().clone();
+    Ok(Trace { losses, values })
+}
+
+/// Compares what the ranks trained (`ours`) with what one rank trains in turns, which rank 0 does meanwhile. Rank 0
+/// prints the check; every rank returns whether it holds.
+///
+/// In this process, and with two ranks anywhere, sums have one order and the parameters must be bitwise equal. An MPI
+/// library adds three or more numbers in an order of its own; then the losses must agree within 1e-5.
+pub fn compare(comm: &Comm, screen: &Screen, ours: &Trace, in_turns: impl FnOnce() -> Result<Trace>) -> Result<bool> {
+    let mut losses = ours.losses.clone();
+    comm.all_reduce(&mut losses, Reduce::Mean)?;
+    let mut holds = [0u8];
+    if comm.rank() == 0 {
+        let serial = in_turns()?;
+        let difference = ours.largest_difference(&serial);
+        let apart = losses.iter().zip(&serial.losses).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
+        let own_order = launch::is_mpi() && comm.size() > 2;
+        let sound = difference == 0.0 || (own_order && apart < 1e-5);
+        let result = match (difference == 0.0, own_order) {
+            (true, _) => "bitwise equal".to_string(),
+            (false, true) => format!("losses within {apart:.0e} (MPI adds in its own order)"),
+            (false, false) => format!("off by {difference:e}"),
+        };
+        let what = format!("{} steps, {} ranks against 1 rank in turns", losses.len(), comm.size());
+        screen.say(format!("\n{}\n", screen.check(sound, &what, &result)));
+        holds = [sound.into()];
+    }
+    comm.broadcast(&mut holds, 0)?;
+    Ok(holds[0] == 1)
+}
+
+/// [`ddp`] with a GPT; only rank 0's initial weights count.
+pub fn train_ddp(comm: &Comm, config: &Config, text: &[u32], steps: usize) -> Result<Trace> {
+    ddp(comm, GptReplica::new(config, text, config.seed + comm.rank() as u64)?, steps)
+}
+
+/// [`in_turns`] with a GPT.
+pub fn train_in_turns(config: &Config, text: &[u32], steps: usize) -> Result<Trace> {
+    in_turns(GptReplica::new(config, text, config.seed)?, config.ranks, steps)
 }
 
 /// One rank that takes all ranks' sequences as one large batch: the same mathematics, sums in another order.
 pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> Result<Trace> {
-    let (gpt, mut adamw) = start(config, config.seed)?;
+    let mut replica = GptReplica::new(config, text, config.seed)?;
     let mut losses = Vec::new();
     for step in 0..steps {
         let all: Vec<Batch> = (0..config.ranks).map(|rank| config.sampler(rank).batch(text, step, 0)).collect();
-        gpt.params.zero_gradients();
-        losses.push(backward(&gpt, config, step, &Batch::concat(&all))?);
-        update(&gpt.params, &mut adamw, config, step);
+        replica.params().zero_gradients();
+        losses.push(replica.learn(step, &Batch::concat(&all))?);
+        replica.update(step);
     }
-    Ok(Trace { losses, values: gpt.params.values().clone() })
+    let values = replica.params().values().clone();
+    Ok(Trace { losses, values })
 }
 
-fn start(config: &Config, seed: u64) -> Result<(Gpt, AdamW)> {
-    let gpt = Gpt::new(&config.shape)?;
-    gpt.params.allocate(seed);
-    let adamw = AdamW::new(config.adamw, &gpt.params);
-    Ok((gpt, adamw))
+struct GptReplica<'a> {
+    gpt: Gpt,
+    adamw: AdamW,
+    config: &'a Config,
+    text: &'a [u32],
 }
 
-fn backward(gpt: &Gpt, config: &Config, step: usize, batch: &Batch) -> Result<f64> {
-    let loss = gpt.loss(batch, &config.pass(step, &batch.sequences))?;
-    loss.backward()?;
-    Ok(f64::from(loss.to_scalar::<f32>()?))
+impl<'a> GptReplica<'a> {
+    fn new(config: &'a Config, text: &'a [u32], seed: u64) -> Result<GptReplica<'a>> {
+        let gpt = Gpt::new(&config.shape)?;
+        gpt.params.allocate(seed);
+        let adamw = AdamW::new(config.adamw, &gpt.params);
+        Ok(GptReplica { gpt, adamw, config, text })
+    }
+
+    fn learn(&self, step: usize, batch: &Batch) -> Result<f64> {
+        let loss = self.gpt.loss(batch, &self.config.pass(step, &batch.sequences))?;
+        loss.backward()?;
+        Ok(f64::from(loss.to_scalar::<f32>()?))
+    }
 }
 
-fn update(params: &Params, adamw: &mut AdamW, config: &Config, step: usize) {
-    let norm = global_norm(&params.gradients());
-    adamw.step(params, config.schedule.at(step), clip_scale(norm, config.clip));
+impl Replica for GptReplica<'_> {
+    fn params(&self) -> &Arc<Params> {
+        &self.gpt.params
+    }
+
+    fn backward(&mut self, rank: usize, step: usize) -> Result<f64> {
+        self.learn(step, &self.config.sampler(rank).batch(self.text, step, 0))
+    }
+
+    fn update(&mut self, step: usize) {
+        let norm = global_norm(&self.gpt.params.gradients());
+        self.adamw.step(&self.gpt.params, self.config.schedule.at(step), clip_scale(norm, self.config.clip));
+    }
 }

@@ -25,11 +25,16 @@ pub fn data(screen: &Screen, corpus: &Corpus) {
     }
 }
 
+/// How many ranks, and what they are.
+pub fn ranks(screen: &Screen, ranks: usize) {
+    screen.say(screen.row("ranks", &launch::in_words(ranks)));
+}
+
 /// The model, the batch, and what the optimizer does with which parameters.
 pub fn run(screen: &Screen, config: &Config) {
     let dot = screen.separator();
     let shape = &config.shape;
-    screen.say(screen.row("ranks", &launch::in_words(config.ranks)));
+    self::ranks(screen, config.ranks);
     let model = format!(
         "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}block\u{a0}{}{dot}num_params={} ({}\u{a0}with\u{a0}positions)",
         shape.layers,

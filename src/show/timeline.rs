@@ -1,0 +1,233 @@
+//! Who did what when: one row a rank, time from left to right (a Gantt chart).
+
+use super::frame::place_labels;
+use super::screen::Screen;
+use super::text::{LongWords, columns, fold, pad_left};
+
+const INDENT: &str = "  ";
+
+/// Narrower screens are drawn for as if they had this width.
+const NARROWEST: usize = 40;
+
+/// Something that a rank can be doing, and how it looks: the glyph, or with ASCII characters the letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    pub name: &'static str,
+    pub glyph: char,
+    pub letter: char,
+}
+
+/// A stretch of time, in seconds, in which a row did one thing: the number of its [`Activity`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stretch {
+    pub activity: usize,
+    pub start: f64,
+    pub end: f64,
+}
+
+/// A timeline to be. Time begins at 0.
+#[derive(Clone, Debug)]
+pub struct Timeline<'a> {
+    /// Stands above the legend.
+    pub title: String,
+    /// What stretches refer to; the legend names them in this order.
+    pub activities: &'a [Activity],
+    /// Each row's name and what it did, in any order. Row r has rank r's colour.
+    pub rows: Vec<(String, Vec<Stretch>)>,
+    /// Moments, in seconds, that are marked on the axis, in order, and what is written below each.
+    pub marks: Vec<(f64, String)>,
+    /// What the axis shows; it stands at its end.
+    pub axis: &'a str,
+}
+
+impl Timeline<'_> {
+    /// The timeline as text, several lines without a line end at the last one, never wider than the screen (or 40
+    /// columns). A column shows what took most of its time; what is shorter than half a column may not be seen.
+    pub fn render(&self, screen: &Screen) -> String {
+        let screen = &Screen { width: screen.width.max(NARROWEST), ..screen.clone() };
+        let gutter = self.rows.iter().map(|row| columns(&row.0)).max().unwrap_or(0).min(screen.width / 3);
+        let margin = INDENT.len() + gutter + 1;
+        let room = screen.width - margin - 1;
+        let ends = self.rows.iter().flat_map(|row| &row.1).map(|stretch| stretch.end);
+        let end = ends.filter(|end| end.is_finite()).fold(0.0, f64::max);
+
+        let mut lines: Vec<String> = fold(&self.title, screen.width - INDENT.len(), LongWords::Cut);
+        lines.iter_mut().for_each(|line| *line = format!("{INDENT}{}", screen.bold(&line)));
+        lines.extend(self.legend(screen));
+        if end <= 0.0 {
+            lines.push(format!("{INDENT}nothing to show: no time passed"));
+            return lines.join("\n");
+        }
+        let bar = screen.dim(if screen.ascii { "|" } else { "│" });
+        for (rank, (name, stretches)) in self.rows.iter().enumerate() {
+            let name: String = name.chars().take(gutter).collect();
+            let picture = self.row(screen, stretches, room, end);
+            let picture = screen.rank(rank, picture.trim_end());
+            lines.push(format!("{INDENT}{} {bar}{picture}", pad_left(&screen.rank(rank, name), gutter)));
+        }
+        lines.extend(self.foot(screen, margin, room, end));
+        lines.join("\n")
+    }
+
+    /// Only activities that occur, each with its glyph.
+    fn legend(&self, screen: &Screen) -> Vec<String> {
+        let occurs = |i: usize| self.rows.iter().flat_map(|row| &row.1).any(|s| s.activity == i && s.end > s.start);
+        let items = self.activities.iter().enumerate().filter(|&(i, _)| occurs(i)).map(|(_, activity)| {
+            // A line may end between two activities, not between a glyph and its name.
+            format!("{}\u{a0}{}", glyph(screen, activity), activity.name.replace(' ', "\u{a0}"))
+        });
+        let legend = items.collect::<Vec<_>>().join("   ");
+        let lines = fold(&legend, screen.width - INDENT.len(), LongWords::Cut);
+        lines.iter().map(|line| format!("{INDENT}{}", line.replace('\u{a0}', " "))).collect()
+    }
+
+    fn row(&self, screen: &Screen, stretches: &[Stretch], room: usize, end: f64) -> String {
+        // Seconds of each activity in each column; the last place is for doing nothing.
+        let mut shares = vec![vec![0.0; self.activities.len()]; room];
+        let width = end / room as f64;
+        for stretch in stretches.iter().filter(|s| s.activity < self.activities.len() && s.end > s.start) {
+            let first = (stretch.start.max(0.0) / width) as usize;
+            for (column, share) in shares.iter_mut().enumerate().skip(first) {
+                let (from, to) = (column as f64 * width, (column + 1) as f64 * width);
+                if from >= stretch.end {
+                    break;
+                }
+                share[stretch.activity] += stretch.end.min(to) - stretch.start.max(from);
+            }
+        }
+        let most = |share: &Vec<f64>| {
+            // A hair more for doing nothing: a stretch that ends at a column's edge is not drawn in the next one.
+            let idle = width - share.iter().sum::<f64>() + 1e-9 * width;
+            let largest = share.iter().enumerate().fold(None, |best: Option<(usize, f64)>, (i, &s)| match best {
+                Some((_, most)) if most >= s => best,
+                _ => Some((i, s)),
+            });
+            match largest {
+                Some((i, seconds)) if seconds >= idle => glyph(screen, &self.activities[i]),
+                _ => ' ',
+            }
+        };
+        shares.iter().map(most).collect()
+    }
+
+    /// The axis with its marks, and what is written below them.
+    fn foot(&self, screen: &Screen, margin: usize, room: usize, end: f64) -> [String; 2] {
+        let (corner, rule, mark) = if screen.ascii { ('+', '-', '+') } else { ('└', '─', '┴') };
+        let name = if self.axis.is_empty() { String::new() } else { format!(" {}", self.axis) };
+        let mut axis = vec![rule; (room + 1).saturating_sub(columns(&name))];
+        let column = |moment: f64| (moment / end * room as f64).round().clamp(0.0, room as f64) as usize;
+        for &(moment, _) in &self.marks {
+            if let Some(place) = axis.get_mut(column(moment)) {
+                *place = mark;
+            }
+        }
+        axis[0] = corner;
+        let axis: String = axis.into_iter().collect();
+        let labels = self.marks.iter().map(|(moment, label)| (margin + column(*moment), label.as_str()));
+        [
+            format!("{}{}{name}", " ".repeat(margin), screen.dim(axis)),
+            place_labels(labels, screen.width).trim_end().to_owned(),
+        ]
+    }
+}
+
+fn glyph(screen: &Screen, activity: &Activity) -> char {
+    if screen.ascii { activity.letter } else { activity.glyph }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACTIVITIES: [Activity; 3] = [
+        Activity { name: "forward", glyph: '█', letter: 'F' },
+        Activity { name: "backward", glyph: '▒', letter: 'B' },
+        Activity { name: "waiting", glyph: '·', letter: '.' },
+    ];
+
+    fn stretch(activity: usize, start: f64, end: f64) -> Stretch {
+        Stretch { activity, start, end }
+    }
+
+    /// 31 seconds on a screen of 41 columns, which leaves 31 for the picture: a second a column.
+    fn timeline() -> Timeline<'static> {
+        let rank0 = [stretch(0, 0.0, 10.0), stretch(1, 10.0, 25.0), stretch(0, 26.0, 31.0)];
+        let rank1 = [stretch(1, 6.0, 12.0), stretch(0, 0.0, 6.0), stretch(2, 12.0, 25.0)];
+        Timeline {
+            title: "iterations 7 and 8".to_owned(),
+            activities: &ACTIVITIES,
+            rows: vec![("rank 0".to_owned(), rank0.to_vec()), ("rank 1".to_owned(), rank1.to_vec())],
+            marks: vec![(0.0, "7".to_owned()), (26.0, "8".to_owned())],
+            axis: "iter",
+        }
+    }
+
+    #[test]
+    fn two_ranks() {
+        let expected = "
+  iterations 7 and 8
+  █ forward   ▒ backward   · waiting
+  rank 0 │██████████▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒ █████
+  rank 1 │██████▒▒▒▒▒▒·············
+         └─────────────────────────┴ iter
+         7                         8
+";
+        let screen = Screen { width: 41, ..Screen::plain() };
+        assert_eq!(timeline().render(&screen), expected.trim_matches('\n'));
+    }
+
+    #[test]
+    fn two_ranks_in_ascii() {
+        let expected = "
+  iterations 7 and 8
+  F forward   B backward   . waiting
+  rank 0 |FFFFFFFFFFBBBBBBBBBBBBBBB FFFFF
+  rank 1 |FFFFFFBBBBBB.............
+         +-------------------------+ iter
+         7                         8
+";
+        let screen = Screen { width: 41, ascii: true, ..Screen::plain() };
+        assert_eq!(timeline().render(&screen), expected.trim_matches('\n'));
+    }
+
+    #[test]
+    fn a_column_shows_what_took_most_of_it() {
+        // Two columns a second.
+        let screen = Screen { width: 40, ascii: true, ..Screen::plain() };
+        let timeline = Timeline {
+            title: String::new(),
+            activities: &ACTIVITIES,
+            rows: vec![(String::new(), vec![stretch(0, 0.0, 0.6), stretch(1, 0.6, 0.65), stretch(2, 0.7, 18.0)])],
+            marks: Vec::new(),
+            axis: "",
+        };
+        let text = timeline.render(&screen);
+        let row = text.lines().nth(2).unwrap();
+        assert_eq!(row, format!("   |F{}", ".".repeat(35)));
+    }
+
+    #[test]
+    fn rows_have_their_ranks_colour() {
+        let screen = Screen { colour: true, width: 41, ascii: true };
+        let text = timeline().render(&screen);
+        assert!(text.contains(&screen.rank(1, "FFFFFFBBBBBB.............")), "{text}");
+    }
+
+    #[test]
+    fn odd_times_do_no_harm_and_lines_stay_within_the_width() {
+        let times = [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e-300, 0.3, 7.0, 1e300];
+        for start in times {
+            for end in times {
+                for width in [10, 40, 80] {
+                    let rows =
+                        vec![("a rather long name".to_owned(), vec![stretch(0, start, end), stretch(9, 0.0, end)])];
+                    let marks = vec![(start, "first".to_owned()), (end, "last".to_owned())];
+                    let text = Timeline { rows, marks, ..timeline() }.render(&Screen { width, ..Screen::plain() });
+                    for line in text.lines() {
+                        assert!(columns(line) <= width.max(40), "{start} {end} {width}: {line}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The journal of the smallest job: a line an iteration while it goes on, plots and profile at the end, on the screen and
+//! as files.
+
+use super::metrics::{Clock, MetricsFile};
+use super::mlp::{MlpConfig, MlpFlags};
+use super::profile::{Profile, Stamps};
+use crate::comm::{Comm, Reduce};
+use crate::error::BadInput;
+use crate::launch;
+use crate::parallel::Averaged;
+use crate::show::{Plot, Screen, Series, general};
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use std::path::Path;
+
+/// One iteration, as `--metrics` writes it. Seconds are this rank's.
+#[derive(Clone, Debug, Serialize)]
+pub struct IterRecord {
+    /// From 0.
+    pub iter: usize,
+    /// Whether it belongs to `--warmup-iters`, which are neither logged nor plotted.
+    pub warmup: bool,
+    /// Squared error of a rank's batch, mean over ranks, before the iteration's update.
+    pub loss: f64,
+    /// Samples a second, of all ranks. (The seed's `test_dist` counts one rank's, its `wordplay` counts batches.)
+    pub sps: f64,
+    /// The iteration, from its samples to the optimizer.
+    pub dt: f64,
+    /// Forward pass.
+    pub dtf: f64,
+    /// Backward pass, averaging of gradients included. (The seed's `test_dist` counts the optimizer in.)
+    pub dtb: f64,
+    /// All-reduces, a part of `dtb`.
+    pub all_reduce: f64,
+    pub optimizer: f64,
+}
+
+impl IterRecord {
+    /// The log line, in the seed's form. Four digits of a second each: so 80 columns hold it up to iteration 99, and
+    /// beyond for all but the fastest machines.
+    pub fn line(&self) -> String {
+        let IterRecord { iter, loss, sps, dt, dtf, dtb, .. } = *self;
+        let (loss, sps) = (general(loss, 6), general(sps, 4));
+        let (dt, dtf, dtb) = (general(dt, 4), general(dtf, 4), general(dtb, 4));
+        format!("iter={iter}, loss={loss}, sps={sps}, dt={dt}, dtf={dtf}, dtb={dtb}")
+    }
+}
+
+/// What one rank writes down. Only rank 0 prints and writes files, unless `--log-all-ranks`.
+pub struct Iterations<'a> {
+    config: &'a MlpConfig,
+    screen: &'a Screen,
+    comm: Comm,
+    log_all_ranks: bool,
+    metrics: MetricsFile,
+    /// Every iteration, the warm-up included.
+    pub records: Vec<IterRecord>,
+    /// Those after the warm-up.
+    stamps: Vec<Stamps>,
+}
+
+impl<'a> Iterations<'a> {
+    /// Opens the run's files, so that what cannot be written is known before work starts.
+    pub fn new(comm: &Comm, config: &'a MlpConfig, flags: &MlpFlags, screen: &'a Screen) -> Result<Iterations<'a>> {
+        let metrics = flags.metrics.as_deref().filter(|_| comm.rank() == 0);
+        let metrics = MetricsFile::create(metrics)?;
+        if comm.rank() == 0 {
+            std::fs::create_dir_all(&config.out).map_err(|error| {
+                let what = format!("cannot make the folder --out {}: {error}", config.out.display());
+                BadInput::new(what, "name a folder that can be written")
+            })?;
+        }
+        Ok(Iterations {
+            config,
+            screen,
+            comm: comm.clone(),
+            log_all_ranks: flags.log_all_ranks,
+            metrics,
+            records: Vec::new(),
+            stamps: Vec::new(),
+        })
+    }
+
+    /// Writes down an iteration, counted from 0: this rank's loss, its times, and its all-reduces. The mean loss of all
+    /// ranks is what is kept, and an error on every rank when it is not a number.
+    pub fn note(&mut self, iter: usize, loss: f64, clock: &Clock, averaged: &[Averaged]) -> Result<()> {
+        let mut mean = [loss];
+        self.comm.all_reduce(&mut mean, Reduce::Mean)?;
+        ensure!(
+            mean[0].is_finite(),
+            "the loss is {} at iteration {iter}: training has diverged\nhelp: lower --lr",
+            mean[0]
+        );
+        let (config, stamps) = (self.config, Stamps::new(clock, averaged));
+        let dt = stamps.times.total();
+        let record = IterRecord {
+            iter,
+            warmup: iter < config.warmup_iters,
+            loss: mean[0],
+            sps: config.samples() as f64 / dt,
+            dt,
+            dtf: stamps.times.forward,
+            dtb: stamps.times.backward,
+            all_reduce: stamps.all_reduces.iter().map(|(start, end)| end - start).sum(),
+            optimizer: stamps.times.optimizer,
+        };
+        self.metrics.write(&record)?;
+        if !record.warmup {
+            self.log(&record, loss);
+            self.stamps.push(stamps);
+        }
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// Prints the first and the last iteration after the warm-up, and one every `--log-interval`.
+    fn log(&self, record: &IterRecord, own_loss: f64) {
+        let (iter, config) = (record.iter, self.config);
+        let is_due =
+            iter.is_multiple_of(config.log_interval) || iter == config.warmup_iters || iter + 1 == config.steps;
+        if is_due && self.log_all_ranks {
+            let own = IterRecord { loss: own_loss, ..record.clone() };
+            let name = self.screen.rank(self.comm.rank(), format!("[{}]", self.comm.rank()));
+            self.screen.say(format!("{name} {}", own.line()));
+        } else if is_due && self.comm.rank() == 0 {
+            self.screen.say(record.line());
+        }
+    }
+
+    /// To be called by all ranks at the end: rank 0 draws the run, and saves each picture in the run's folder.
+    pub fn show(&self) -> Result<()> {
+        let profile = Profile::gather(&self.comm, &self.stamps, self.config.warmup_iters)?;
+        if self.comm.rank() != 0 {
+            return Ok(());
+        }
+        // A file is read on any terminal: 80 columns, no colour.
+        let paper = Screen { ascii: self.screen.ascii, ..Screen::plain() };
+        let measured = &self.records[self.config.warmup_iters..];
+        let curve = |name, title, of: fn(&IterRecord) -> f64| {
+            let points = measured.iter().map(|record| (record.iter as f64, of(record)));
+            (name, Plot::new(title, "iter").height(6).series(Series::line(name, points)))
+        };
+        let plots = [
+            curve("dt", "seconds of an iteration", |r| r.dt),
+            curve("dtf", "seconds of the forward pass", |r| r.dtf),
+            curve("dtb", "seconds of the backward pass", |r| r.dtb),
+            curve("loss", "squared error of a batch", |r| r.loss),
+            curve("sps", "samples per second, all ranks", |r| r.sps),
+        ];
+        for (name, plot) in plots {
+            // The loss is not clipped: where it comes from is its story.
+            let plot = if name == "loss" { plot } else { plot.clip_outliers() };
+            self.screen.say(format!("\n{}", plot.render(self.screen)));
+            save(&self.config.out.join(format!("{name}.txt")), &plot.render(&paper))?;
+        }
+        let (tree, timeline) = profile.render(self.screen);
+        self.screen.say(format!("\n{tree}\n\n{timeline}\n"));
+        if self.config.ranks > launch::cores() {
+            let text = "Ranks outnumber cores here: what looks like waiting for a rank is often waiting for a core.";
+            self.screen.say(format!("{}\n", self.screen.wrap(text, 2)));
+        }
+        let (tree, timeline) = profile.render(&paper);
+        save(&self.config.out.join("profile.txt"), &tree)?;
+        save(&self.config.out.join("timeline.txt"), &timeline)?;
+        let files = format!("dt, dtf, dtb, loss, sps, profile and timeline as .txt in {}", self.config.out.display());
+        self.screen.say(self.screen.row("saved", &files));
+        Ok(())
+    }
+}
+
+fn save(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, format!("{text}\n")).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_seeds_form() {
+        let record = IterRecord {
+            iter: 1,
+            warmup: false,
+            loss: 2152.41,
+            sps: 16_973.2,
+            dt: 0.003_770_66,
+            dtf: 0.001_003,
+            dtb: 0.002_768,
+            all_reduce: 0.0,
+            optimizer: 0.0,
+        };
+        assert_eq!(record.line(), "iter=1, loss=2152.41, sps=1.697e+04, dt=0.003771, dtf=0.001003, dtb=0.002768");
+    }
+
+    /// The widest numbers that a run of 100 iterations can have.
+    #[test]
+    fn a_line_fits_80_columns() {
+        let record = IterRecord {
+            iter: 99,
+            warmup: false,
+            loss: 2152.41,
+            sps: 123_456.0,
+            dt: 0.000_123_456,
+            dtf: 0.000_123_456,
+            dtb: 0.000_123_456,
+            all_reduce: 0.0,
+            optimizer: 0.0,
+        };
+        assert_eq!(record.line().len(), 80);
+    }
+}

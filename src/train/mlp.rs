@@ -1,0 +1,232 @@
+//! The smallest job: a stack of linear layers learns to reconstruct random numbers. Its flags, what they come to, and the
+//! replica that the check before training compares.
+//!
+//! It is the seed's `test_dist`: the same shape, optimizer, batch and loss.
+
+use super::adamw::{AdamW, AdamWConfig};
+use super::parity::Replica;
+use crate::data::Uniform;
+use crate::error::BadInput;
+use crate::launch;
+use crate::model::LinearStack;
+use crate::show;
+use crate::tensor::Params;
+use anyhow::Result;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Numbers in a sample, and numbers out of each layer; the last are the reconstruction.
+const WIDTHS: [usize; 6] = [128, 1024, 512, 256, 128, 128];
+
+/// PyTorch's Adam: AdamW that lets nothing decay.
+const ADAM: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
+
+/// Flags of the smallest job; those it shares with [`TrainFlags`](super::TrainFlags) have the same names.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MlpFlags {
+    /// Ranks that train together: threads of this process [default: 4], or the launcher's processes
+    #[arg(long)]
+    pub ranks: Option<usize>,
+    /// Iterations
+    #[arg(long, default_value_t = 100)]
+    pub steps: usize,
+    /// Iterations at the start that are trained but neither logged nor timed
+    #[arg(long, default_value_t = 1)]
+    pub warmup_iters: usize,
+    /// Iterations from one log line to the next
+    #[arg(long, default_value_t = 10)]
+    pub log_interval: usize,
+    /// Samples a rank and iteration
+    #[arg(long, default_value_t = 64)]
+    pub batch: usize,
+    /// Learning rate of Adam
+    #[arg(long, default_value_t = 1e-3)]
+    pub lr: f64,
+    /// What all random numbers depend on
+    #[arg(long, default_value_t = 1337)]
+    pub seed: u64,
+    /// Write one JSON line an iteration to this file
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+    /// Folder for the plots, the profile and the timeline as text [default: runs/LAB]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print what the run would be, and end
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Every rank prints its log lines, not only rank 0
+    #[arg(long)]
+    pub log_all_ranks: bool,
+    /// Draw with ASCII characters
+    #[arg(long)]
+    pub ascii: bool,
+}
+
+/// What a run of the smallest job is, checked.
+#[derive(Clone, Debug)]
+pub struct MlpConfig {
+    pub ranks: usize,
+    pub steps: usize,
+    pub warmup_iters: usize,
+    pub log_interval: usize,
+    /// Samples a rank and iteration.
+    pub batch: usize,
+    pub lr: f64,
+    pub seed: u64,
+    pub out: PathBuf,
+}
+
+impl MlpFlags {
+    /// Checks the flags, before anything is allocated. `ranks` is what [`launch::ranks`] made of `--ranks`; `lab` names
+    /// the default folder.
+    pub fn resolve(&self, ranks: usize, lab: &str) -> Result<MlpConfig, BadInput> {
+        let MlpFlags { steps, warmup_iters, log_interval, batch, lr, seed, .. } = *self;
+        for (flag, value, least, most) in [
+            // With one iteration, nothing could be seen to fall.
+            ("steps", steps, 2, 1 << 20),
+            ("batch", batch, 1, 1 << 20),
+            ("log-interval", log_interval, 1, usize::MAX),
+        ] {
+            if !(least..=most).contains(&value) {
+                let upto = if most == usize::MAX { " on".to_string() } else { format!(" to {most}") };
+                let help = format!("give a whole number from {least}{upto}");
+                return Err(BadInput::new(format!("--{flag} {value} is out of range"), help));
+            }
+        }
+        if warmup_iters >= steps {
+            let what = format!("--warmup-iters {warmup_iters} leaves none of {steps} iterations to measure");
+            return Err(BadInput::new(what, format!("give at most {}, or more --steps", steps - 1)));
+        }
+        if !(lr > 0.0 && lr.is_finite()) {
+            return Err(BadInput::new(format!("--lr {lr} is out of range"), "give a finite number above 0"));
+        }
+        let out = self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(lab));
+        Ok(MlpConfig { ranks, steps, warmup_iters, log_interval, batch, lr, seed, out })
+    }
+}
+
+impl MlpConfig {
+    /// Numbers in a sample, and out of each layer.
+    pub fn widths(&self) -> &'static [usize] {
+        &WIDTHS
+    }
+
+    /// The model, described; [`Params::allocate`] gives it weights.
+    pub fn model(&self) -> Result<LinearStack> {
+        Ok(LinearStack::new(&WIDTHS)?)
+    }
+
+    /// Weights and biases of all layers.
+    pub fn parameters(&self) -> usize {
+        WIDTHS.windows(2).map(|sizes| sizes[1] * (sizes[0] + 1)).sum()
+    }
+
+    /// The samples of one rank.
+    pub fn inputs(&self, rank: usize) -> Uniform {
+        Uniform { seed: self.seed, rank, batch: self.batch, width: WIDTHS[0] }
+    }
+
+    pub fn adam(&self, params: &Params) -> AdamW {
+        AdamW::new(ADAM, params)
+    }
+
+    /// Samples that one iteration learns from, over all ranks.
+    pub fn samples(&self) -> usize {
+        self.ranks * self.batch
+    }
+
+    /// FLOPs of one iteration on one rank: a product forward, two backward, 2 FLOPs each for every weight and sample.
+    pub fn flops(&self) -> f64 {
+        let weights: usize = WIDTHS.windows(2).map(|sizes| sizes[1] * sizes[0]).sum();
+        6.0 * weights as f64 * self.batch as f64
+    }
+
+    /// Bytes of what a rank holds: parameters, gradients, Adam's two moments; and activations with their gradients.
+    pub fn memory(&self) -> [u64; 4] {
+        let n = size_of::<f32>() as u64;
+        let parameters = n * self.parameters() as u64;
+        let activations = 2 * n * self.batch as u64 * WIDTHS.iter().sum::<usize>() as u64;
+        [parameters, parameters, 2 * parameters, activations]
+    }
+
+    /// Bytes of the ranks on this machine together, with room for what travels.
+    pub fn total_memory(&self) -> u64 {
+        launch::ranks_here(self.ranks) as u64 * (self.memory().iter().sum::<u64>() + 2 * self.memory()[0])
+    }
+
+    /// Refuses a run that `free` bytes do not hold.
+    pub fn ensure_fits(&self, free: u64) -> Result<(), BadInput> {
+        if self.total_memory() <= free {
+            return Ok(());
+        }
+        let gb = |bytes| show::bytes_decimal(bytes as f64);
+        let (takes, free) = (gb(self.total_memory()), gb(free));
+        let what = format!("{} ranks with --batch {} take {takes}, and {free} are free", self.ranks, self.batch);
+        Err(BadInput::new(what, "give fewer --ranks or a smaller --batch"))
+    }
+}
+
+/// A rank's model, data and optimizer, for [`parity`](super::parity).
+pub struct MlpReplica<'a> {
+    config: &'a MlpConfig,
+    model: LinearStack,
+    adam: AdamW,
+}
+
+impl<'a> MlpReplica<'a> {
+    /// With initial weights from `seed`.
+    pub fn new(config: &'a MlpConfig, seed: u64) -> Result<MlpReplica<'a>> {
+        let model = config.model()?;
+        model.params.allocate(seed);
+        let adam = config.adam(&model.params);
+        Ok(MlpReplica { config, model, adam })
+    }
+}
+
+impl Replica for MlpReplica<'_> {
+    fn params(&self) -> &Arc<Params> {
+        &self.model.params
+    }
+
+    fn backward(&mut self, rank: usize, step: usize) -> Result<f64> {
+        let loss = self.model.loss(&self.config.inputs(rank).batch(step))?;
+        loss.backward()?;
+        Ok(f64::from(loss.to_scalar::<f32>()?))
+    }
+
+    fn update(&mut self, _step: usize) {
+        self.adam.step(&self.model.params, self.config.lr, 1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(edit: impl Fn(&mut MlpFlags)) -> Result<MlpConfig, BadInput> {
+        #[derive(clap::Parser)]
+        struct Args {
+            #[command(flatten)]
+            flags: MlpFlags,
+        }
+        let mut flags = <Args as clap::Parser>::parse_from(["test"]).flags;
+        edit(&mut flags);
+        flags.resolve(flags.ranks.unwrap_or(4), "lab02")
+    }
+
+    #[test]
+    fn the_arithmetic_is_the_models() {
+        let config = config(|_| ()).unwrap();
+        assert_eq!(config.parameters(), config.model().unwrap().params.numel());
+        assert_eq!((config.parameters(), config.samples()), (837_632, 256));
+        assert_eq!(config.flops(), 6.0 * 835_584.0 * 64.0);
+    }
+
+    #[test]
+    fn the_largest_run_that_is_accepted_does_not_overflow() {
+        let config = config(|flags| (flags.ranks, flags.batch) = (Some(1024), 1 << 20)).unwrap();
+        let refusal = config.ensure_fits(1 << 40).unwrap_err();
+        assert!(refusal.what.starts_with("1024 ranks with --batch 1048576 take 18."), "{}", refusal.what);
+        assert!(config.ensure_fits(u64::MAX).is_ok());
+    }
+}
