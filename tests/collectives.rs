@@ -106,10 +106,25 @@ fn a_message_of_another_length_is_an_error() {
 }
 
 #[test]
+fn reductions_roots_and_types_must_agree_too() {
+    let reductions = broken(2, |comm| comm.all_reduce(&mut [1f32], [Reduce::Sum, Reduce::Max][comm.rank()]));
+    assert!(reductions.contains("all_reduce (sum, ") && reductions.contains("all_reduce (max, "), "{reductions}");
+    let roots = broken(2, |comm| comm.broadcast(&mut [1f32], comm.rank()));
+    assert!(roots.contains("root 0") && roots.contains("root 1"), "{roots}");
+    let types = broken(2, |comm| match comm.rank() {
+        0 => comm.send(&[1f32], 1),
+        _ => comm.recv(&mut [0i32], 0),
+    });
+    assert!(types.contains("the message does not fit: send (to 1, 1 f32"), "{types}");
+}
+
+#[test]
 fn senseless_arguments_are_refused_before_anyone_waits() {
     let no_rank = broken(2, |comm| comm.broadcast(&mut [0f32], 2));
     assert!(no_rank.contains("there is no rank 2 in a group of 2"), "{no_rank}");
     let no_mean = broken(2, |comm| comm.all_reduce(&mut [0i32], Reduce::Mean));
+    assert!(no_mean.contains("integers have no mean"), "{no_mean}");
+    let no_mean = broken(2, |comm| comm.reduce_scatter(&[0i32; 2], &mut [0i32], Reduce::Mean));
     assert!(no_mean.contains("integers have no mean"), "{no_mean}");
     let no_fit = broken(2, |comm| comm.all_gather(&[0u8; 2], &mut [0u8; 5]));
     assert!(no_fit.contains("must hold 2 ranks x 2 elements, but holds 5"), "{no_fit}");

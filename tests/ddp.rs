@@ -176,3 +176,83 @@ fn all_reduces_are_timed() {
     })
     .unwrap();
 }
+
+/// The three presets' every column, and each column's flag in its place.
+#[test]
+fn presets_are_the_published_ones_and_every_flag_beats_them() {
+    let corpus = Corpus::new("long enough", &"To be, or not to be? ".repeat(2000)).unwrap();
+    let figures = |flags: &str| {
+        #[derive(clap::Parser)]
+        struct Args {
+            #[command(flatten)]
+            train: TrainFlags,
+        }
+        let flags = <Args as clap::Parser>::parse_from(format!("lab03 {flags}").split_whitespace()).train;
+        let c = flags.resolve(2, &corpus, "lab03").unwrap();
+        let (s, a) = (c.schedule, c.adamw);
+        let counts = [c.shape.layers, c.shape.heads, c.shape.embd, c.shape.block, c.batch, c.steps, s.warmup];
+        let counts = counts.into_iter().chain([c.eval_interval, c.eval_iters, s.decay_steps]).map(|n| n as f64);
+        counts.chain([s.lr, s.min_lr, a.beta1, a.beta2, a.weight_decay, c.dropout, c.clip]).collect::<Vec<f64>>()
+    };
+    let baby = [4., 4., 128., 64., 12., 500., 100., 100., 50., 500., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.];
+    let char = [6., 6., 384., 256., 4., 500., 100., 100., 50., 500., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.];
+    let wordplay = [12., 12., 768., 1024., 64., 1000., 100., 100., 200., 6e5, 6e-4, 6e-5, 0.9, 0.95, 0.1, 0., 1.];
+    assert_eq!(figures(""), baby);
+    assert_eq!(figures("--preset char"), char);
+    assert_eq!(figures("--preset wordplay"), wordplay);
+    let flags = [
+        "--layers 3",
+        "--heads 2",
+        "--embd 24",
+        "--block 8",
+        "--batch 5",
+        "--steps 7",
+        "--warmup 9",
+        "--eval-interval 11",
+        "--eval-iters 13",
+        "--lr-decay-steps 15",
+        "--lr 0.5",
+        "--min-lr 0.25",
+        "--beta1 0.8",
+        "--beta2 0.7",
+        "--weight-decay 0.3",
+        "--dropout 0.2",
+        "--clip 2",
+    ];
+    let given = [3., 2., 24., 8., 5., 7., 9., 11., 13., 15., 0.5, 0.25, 0.8, 0.7, 0.3, 0.2, 2.];
+    assert_eq!(figures(&format!("{} --preset wordplay", flags.join(" "))), given);
+    // Without --min-lr, a tenth of a given --lr.
+    assert_eq!(figures("--lr 0.002")[11], 0.0002);
+}
+
+#[test]
+fn an_evaluation_does_not_depend_on_the_number_of_ranks() {
+    let (config, corpus) = config(1, |_| ());
+    let evaluate = |ranks: usize| {
+        let values = launch::run(ranks, |comm| {
+            let gpt = shardlab::model::Gpt::new(&config.shape)?;
+            gpt.params.allocate(5);
+            let sampler = shardlab::data::Sampler { rank: comm.rank(), ranks, ..config.sampler(0) };
+            train::evaluate(&gpt, &comm, &sampler, &corpus.validation, 5)
+        })
+        .unwrap();
+        assert!(values.iter().all(|value| value == &values[0]));
+        values[0]
+    };
+    let alone = evaluate(1);
+    assert!((evaluate(2), evaluate(3)) == (alone, alone));
+    // A model that knows nothing is as surprised as ln 65, up to its random start.
+    assert!((alone - 65f64.ln()).abs() < 0.1, "{alone}");
+}
+
+#[test]
+fn a_refused_batch_is_answered_with_the_largest_that_fits() {
+    let (config, _) = config(3, |flags| flags.batch = Some(1000));
+    let free = config.memory(400) + 1;
+    let refusal = config.ensure_fits(free).unwrap_err();
+    assert!(refusal.help.contains("--batch 400 "), "{}", refusal.help);
+    assert!(config.ensure_fits(config.memory(1000)).is_ok());
+    // All ranks of this machine count.
+    assert!(config.memory(400) >= 3 * config.shape.memory(400, false).total());
+    assert!(config.ensure_fits(1).unwrap_err().help.starts_with("not even --batch 1 fits"));
+}

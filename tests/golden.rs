@@ -121,3 +121,23 @@ fn the_plan_counts_what_the_model_declares() {
         assert_eq!((shape.decayed(), shape.not_decayed()), (count(true), count(false)));
     }
 }
+
+/// What writes into the residual stream starts smaller, so that the stream does not grow with the layers.
+#[test]
+fn weights_start_as_published() {
+    let gpt = Gpt::new(&GptShape { vocabulary: 65, block: 64, layers: 8, heads: 4, embd: 128 }).unwrap();
+    gpt.params.allocate(3);
+    let values = gpt.params.values();
+    for spec in gpt.params.specs() {
+        let values = &values[spec.range()];
+        let (n, writes) = (values.len() as f64, spec.name.contains("proj") || spec.name.contains("out"));
+        if spec.shape.len() == 1 {
+            assert!(values.iter().all(|&x| x == 1.0), "{}", spec.name);
+            continue;
+        }
+        let expected = if writes { 0.02 / 16f64.sqrt() } else { 0.02 };
+        let std = (values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n).sqrt();
+        // Five standard errors of a standard deviation.
+        assert!((std / expected - 1.0).abs() < 5.0 / (2.0 * n).sqrt(), "{}: {std}", spec.name);
+    }
+}

@@ -11,7 +11,9 @@ fn lab03(dir: &Path, flags: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab03"));
     // Away from any corpus that a reader may have fetched.
     command.current_dir(dir).env_remove("SHARDLAB_CORPUS").env("NO_COLOR", "");
-    command.args(["--data", concat!(env!("CARGO_MANIFEST_DIR"), "/data/play.txt")]);
+    if !flags.contains("--data") {
+        command.args(["--data", concat!(env!("CARGO_MANIFEST_DIR"), "/data/play.txt")]);
+    }
     command.args(flags.split_whitespace()).output().expect("lab03 starts")
 }
 
@@ -108,6 +110,92 @@ fn runs_can_be_repeated() {
     assert_eq!(losses(), first);
 }
 
+/// Two ranks with two micro-steps each, dropout and clipping, against one rank that takes each step's sequences as one
+/// batch: what the lab's own loop does, from batches to the optimizer.
+#[test]
+fn every_step_is_the_one_that_a_serial_program_takes() {
+    use shardlab::comm::Comm;
+    use shardlab::data::{Batch, Corpus};
+    use shardlab::model::Gpt;
+    use shardlab::train::{self, AdamW, TrainFlags};
+    #[derive(clap::Parser)]
+    struct Args {
+        #[command(flatten)]
+        train: TrainFlags,
+    }
+    let flags = format!("{TINY} --steps 6 --grad-accum 2 --dropout 0.1 --clip 0.05 --seed 7");
+    let dir = tempfile::tempdir().unwrap();
+    succeeds(dir.path(), &format!("{flags} --metrics m.jsonl"));
+    let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
+
+    let corpus = Corpus::embedded().unwrap();
+    let flags = <Args as clap::Parser>::parse_from(format!("lab03 {flags}").split_whitespace()).train;
+    let config = flags.resolve(2, &corpus, "lab03").unwrap();
+    let gpt = Gpt::new(&config.shape).unwrap();
+    gpt.params.allocate(config.seed);
+    let mut adamw = AdamW::new(config.adamw, &gpt.params);
+    for (step, line) in metrics.lines().enumerate() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let near = |name: &str, expected: f64, bound: f64| {
+            let got = line[name].as_f64().unwrap_or(f64::NAN);
+            assert!((got - expected).abs() < bound, "step {}: {name} is {got}, not {expected}", step + 1);
+        };
+        let parts = (0..2).flat_map(|micro| (0..2).map(move |rank| (micro, rank)));
+        let parts: Vec<Batch> =
+            parts.map(|(micro, rank)| config.sampler(rank).batch(&corpus.train, step, micro)).collect();
+        let batch = Batch::concat(&parts);
+        gpt.params.zero_gradients();
+        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences)).unwrap();
+        loss.backward().unwrap();
+        near("loss", f64::from(loss.to_scalar::<f32>().unwrap()), 1e-5);
+        let norm = train::global_norm(&gpt.params.gradients());
+        near("grad_norm", norm, 1e-4 * norm);
+        near("lr", config.schedule.at(step), 1e-15);
+        adamw.step(&gpt.params, config.schedule.at(step), train::clip_scale(norm, config.clip));
+        if config.evaluates_after(step + 1) {
+            let evaluate =
+                |text| train::evaluate(&gpt, &Comm::alone(), &config.sampler(0), text, config.eval_iters).unwrap();
+            near("train_loss", evaluate(&corpus.train), 1e-5);
+            near("val_loss", evaluate(&corpus.validation), 1e-5);
+        }
+        // FLOPs a second over the peak, which is the same in every line.
+        let peak = line["tps"].as_f64().unwrap() / line["mfu"].as_f64().unwrap();
+        let first: serde_json::Value = serde_json::from_str(metrics.lines().next().unwrap()).unwrap();
+        let first = first["tps"].as_f64().unwrap() / first["mfu"].as_f64().unwrap();
+        assert!((peak / first - 1.0).abs() < 1e-9);
+        assert!((0.01..150.0).contains(&line["mfu"].as_f64().unwrap()), "{line}");
+    }
+}
+
+/// Weights are saved when they are better than all before, those of the start included; and never by a broken run.
+#[test]
+fn good_weights_are_not_replaced_by_worse_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    succeeds(dir.path(), &format!("{TINY} --steps 8 --out o"));
+    let weights = || std::fs::read(dir.path().join("o/model.safetensors")).unwrap();
+    let good = weights();
+    let worse = format!("--init-from o --out o {TINY} --steps 4 --lr 1 --min-lr 1 --clip 0");
+    fails(dir.path(), &worse, 1, "the validation loss did not fall");
+    assert!(weights() == good);
+    fails(dir.path(), &format!("{TINY} --steps 4 --out o --break same-batches"), 1, "ranks trained on the same");
+    assert!(weights() == good);
+}
+
+#[test]
+fn the_corpus_can_come_from_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mine.txt");
+    std::fs::write(&path, "To be\r\nor not to be, \x1b[2Jthat is the question. ".repeat(40)).unwrap();
+    let mut lab03 = Command::new(env!("CARGO_BIN_EXE_lab03"));
+    let output =
+        lab03.current_dir(dir.path()).env("SHARDLAB_CORPUS", &path).args(TINY.split(' ')).args(["--steps", "4"]);
+    let text = stdout(&output.output().unwrap());
+    assert!(text.contains("mine.txt") && text.contains("chars"), "{text}");
+    // The default prompt has characters that this text has not: its first line stands in. Nothing moves the cursor.
+    assert!(text.contains("    To be"), "{text}");
+    assert!(!text.contains('\r') && !text.contains('\x1b'), "{text}");
+}
+
 #[test]
 fn saved_weights_are_the_ones_that_were_evaluated() {
     let dir = tempfile::tempdir().unwrap();
@@ -121,6 +209,13 @@ fn saved_weights_are_the_ones_that_were_evaluated() {
     assert_eq!(losses(&again, "step=0"), losses(&trained, "step=8"));
     assert!(!again.contains("step=1"));
     fails(dir.path(), "--init-from first --embd 32", 2, "--embd 32 contradicts the weights in first, which have 16");
+    std::fs::write(dir.path().join("other.txt"), "other letters than the play's: ".repeat(99)).unwrap();
+    fails(
+        dir.path(),
+        "--init-from first --data other.txt",
+        2,
+        "the weights in first know other characters than other.txt",
+    );
     fails(dir.path(), "--init-from nowhere", 2, "cannot read weights from nowhere/model.safetensors");
     std::fs::write(dir.path().join("first/model.safetensors"), "x").unwrap();
     fails(dir.path(), "--init-from first", 2, "first/model.safetensors does not hold this lab's weights");
@@ -181,15 +276,23 @@ fn bad_input_is_refused_before_work_starts() {
         ("--dropout 1", "--dropout 1 is out of range"),
         ("--clip=-1", "--clip -1 is out of range"),
         ("--weight-decay nan", "--weight-decay NaN is out of range"),
+        ("--prompt=", "--prompt is empty"),
+        ("--lr-decay-steps 0", "--lr-decay-steps 0 is out of range"),
+        ("--layers 16777216 --embd 16777216 --heads 1", "--layers 16777216 is out of range"),
+        ("--eval-only --metrics m", "--metrics has nothing to write with --eval-only"),
+        ("--eval-only --break no-average", "--break breaks training"),
         ("--prompt Käse", "--prompt has the character 'ä'"),
         ("--preset huge", "invalid value 'huge'"),
         ("--metrics no/such/folder", "cannot write --metrics no/such/folder"),
         ("--preset wordplay --batch 100000", "2 ranks with --batch 100000 take"),
     ] {
-        fails(dir.path(), flags, 2, what);
+        // Should one not be refused, the dry run keeps it from training.
+        let dry = if flags.contains("--metrics no") || flags.contains("--batch 1000") { "" } else { "--dry-run" };
+        fails(dir.path(), &format!("{flags} {dry}"), 2, what);
     }
-    // Nothing was begun.
-    assert!(!dir.path().join("runs").exists());
+    std::fs::write(path("file"), "not a folder").unwrap();
+    fails(dir.path(), "--out file", 2, "cannot write to the folder file");
+    assert_eq!(std::fs::read_to_string(path("file")).unwrap(), "not a folder");
 }
 
 #[test]

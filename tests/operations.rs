@@ -189,6 +189,27 @@ fn squared_error() {
     hold("squared_error", &fused, &|a| plain::squared_error(a[0], &plain_target), &[numbers(15, &[3, 19], 1.0)]);
 }
 
+/// Each head has a mask of its own, which it keeps when heads are divided among ranks.
+#[test]
+fn a_head_keeps_its_dropout_mask_in_any_division() -> Result<()> {
+    let rules = tensor::Dropout { p: 0.3, seed: 5, step: 2, sequences: [7u64].as_slice().into() };
+    let (length, head) = (6, 4);
+    let whole = numbers(12, &[1, length, 3, 4 * head], 1.0).to_dtype(DType::F32)?;
+    let attend = |first: usize, heads: usize| {
+        let part = whole.narrow(3, first * head, heads * head)?.contiguous()?.reshape((1, length, 3 * heads * head))?;
+        let dropout = Some((&rules, "attention"));
+        tensor::causal_attention(&part, heads, first, dropout)
+    };
+    let halves = Tensor::cat(&[attend(0, 2)?, attend(2, 2)?], 2)?;
+    let error = relative(&flat(&halves), &flat(&attend(0, 4)?));
+    assert!(error < 1e-6, "{error:e}");
+    // The same numbers in two heads, and yet not the same result.
+    let twice = Tensor::cat(&[whole.narrow(3, 0, head)?, whole.narrow(3, 0, head)?], 3)?.contiguous()?;
+    let y = tensor::causal_attention(&twice.reshape((1, length, 6 * head))?, 2, 0, Some((&rules, "attention")))?;
+    assert_ne!(flat(&y.narrow(2, 0, head)?), flat(&y.narrow(2, head, head)?));
+    Ok(())
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let params = Params::new();

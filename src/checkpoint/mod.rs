@@ -2,4 +2,4 @@
 
 mod weights;
 
-pub use weights::{Description, FILE, describe, load, save};
+pub use weights::{Description, FILE, describe, ensure_writable, load, save};

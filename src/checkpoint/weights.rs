@@ -38,7 +38,11 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
     let write = || -> Result<()> {
         std::fs::create_dir_all(dir)?;
         // In the same folder, so that taking the old file's place is one step.
-        let file = tempfile::NamedTempFile::new_in(dir)?;
+        let mut file = tempfile::Builder::new();
+        // Readable by whom the user's umask allows, as any file that a program writes.
+        #[cfg(unix)]
+        file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let file = file.tempfile_in(dir)?;
         safetensors::serialize_to_file(views, Some(header), file.path())?;
         file.as_file().sync_all()?;
         file.persist(&path)?;
@@ -46,6 +50,14 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
     };
     write().with_context(|| format!("cannot save weights to {}", path.display()))?;
     Ok(path)
+}
+
+/// Makes sure, before work starts, that weights can be saved to `dir`; creates it if need be.
+pub fn ensure_writable(dir: &Path) -> Result<(), BadInput> {
+    std::fs::create_dir_all(dir).and_then(|()| tempfile::tempfile_in(dir).map(drop)).map_err(|error| {
+        let what = format!("cannot write to the folder {}: {error}", dir.display());
+        BadInput::new(what, "give --out a folder that you may write to")
+    })
 }
 
 /// The shape and vocabulary of the weights in `dir`.

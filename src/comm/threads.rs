@@ -29,7 +29,8 @@ struct State {
     meetings: HashMap<(Group, u64), Meeting>,
     /// Messages under way, by group, sender and receiver (numbers in the world).
     mail: HashMap<(Group, usize, usize), VecDeque<Message>>,
-    groups: Group,
+    /// The groups that splits have made: by group, number of the split there, and color.
+    splits: HashMap<(Group, u64, u64), Group>,
 }
 
 type Group = u64;
@@ -39,8 +40,9 @@ type Message = (Call, Vec<u8>);
 
 struct Rank {
     doing: Doing,
-    /// The last communication call that it came to, and how many it had made before.
-    last: Option<(Call, u64)>,
+    /// Communication calls that it has come to.
+    calls: u64,
+    last: Option<Call>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -52,23 +54,31 @@ enum Doing {
 
 /// One collective of one group, from its first arrival to its last departure.
 struct Meeting {
-    brought: Vec<Option<Arc<Vec<u8>>>>,
-    calls: Vec<Option<Call>>,
-    left: usize,
-    /// The new group's number by color, when the meeting is a split.
-    split: HashMap<u64, Group>,
+    /// How each rank called it, and what it brought.
+    arrived: Vec<Option<(Call, Arc<Vec<u8>>)>>,
+    departed: usize,
+}
+
+impl Meeting {
+    fn new(size: usize) -> Meeting {
+        Meeting { arrived: vec![None; size], departed: 0 }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.arrived.iter().all(Option::is_some)
+    }
 }
 
 impl Job {
     pub fn new(size: usize) -> Arc<Job> {
-        let ranks = (0..size).map(|_| Rank { doing: Doing::Running, last: None }).collect();
+        let ranks = (0..size).map(|_| Rank { doing: Doing::Running, calls: 0, last: None }).collect();
         Arc::new(Job {
             state: Mutex::new(State {
                 ranks,
                 failure: None,
                 meetings: HashMap::new(),
                 mail: HashMap::new(),
-                groups: 1,
+                splits: HashMap::new(),
             }),
             wake: (0..size).map(|_| Condvar::new()).collect(),
         })
@@ -127,18 +137,16 @@ impl Threads {
     /// Brings `mine` and returns what everyone brought, in rank order, when all are there.
     fn meet(&self, call: &Call, mine: Vec<u8>) -> Result<Vec<Arc<Vec<u8>>>> {
         let size = self.members.len();
-        let number = self.calls.fetch_add(1, Relaxed);
-        let key = (self.group, number);
-        let mut state = self.come(call, number)?;
+        let key = (self.group, self.calls.fetch_add(1, Relaxed));
+        let mut state = self.come(call)?;
 
         let meeting = state.meetings.entry(key).or_insert_with(|| Meeting::new(size));
-        if let Some(other) = meeting.calls.iter().flatten().find(|other| !other.matches(call)) {
+        if let Some((other, _)) = meeting.arrived.iter().flatten().find(|(other, _)| !other.matches(call)) {
             let what = format!("the ranks are in different calls: {call} and {other}");
             return Err(self.broken(&mut state, &what, DIFFERENT_CALLS));
         }
-        meeting.brought[self.rank] = Some(Arc::new(mine));
-        meeting.calls[self.rank] = Some(call.clone());
-        if meeting.brought.iter().all(Option::is_some) {
+        meeting.arrived[self.rank] = Some((call.clone(), Arc::new(mine)));
+        if meeting.is_complete() {
             for &member in &self.members {
                 state.ranks[member].doing = Doing::Running;
                 self.job.wake[member].notify_all();
@@ -148,25 +156,27 @@ impl Threads {
         let mut state = self.wait(
             state,
             call,
-            |state| state.meetings[&key].brought.iter().all(Option::is_some),
+            |state| state.meetings[&key].is_complete(),
             |state| {
-                let brought = &state.meetings[&key].brought;
-                (0..size).filter(|&r| brought[r].is_none()).collect()
+                let arrived = &state.meetings[&key].arrived;
+                (0..size).filter(|&r| arrived[r].is_none()).collect()
             },
         )?;
         let meeting = state.meetings.get_mut(&key).expect("a meeting stays until its last member has left");
-        let all = meeting.brought.iter().flatten().cloned().collect();
-        meeting.left += 1;
-        if meeting.left == size {
+        let all = meeting.arrived.iter().flatten().map(|(_, brought)| brought.clone()).collect();
+        meeting.departed += 1;
+        if meeting.departed == size {
             state.meetings.remove(&key);
         }
         Ok(all)
     }
 
     /// Enters a call: notes it for error messages, and stops here if the run has failed.
-    fn come(&self, call: &Call, number: u64) -> Result<MutexGuard<'_, State>> {
+    fn come(&self, call: &Call) -> Result<MutexGuard<'_, State>> {
         let mut state = self.job.lock();
-        state.ranks[self.members[self.rank]].last = Some((call.clone(), number));
+        let rank = &mut state.ranks[self.members[self.rank]];
+        rank.calls += 1;
+        rank.last = Some(call.clone());
         self.stop_if_failed(&state, call)?;
         Ok(state)
     }
@@ -214,11 +224,9 @@ impl Threads {
         for (r, rank) in state.ranks.iter().enumerate() {
             let doing = match (rank.doing, &rank.last) {
                 (Doing::Ended, None) => "ended without any communication call".to_string(),
-                (Doing::Ended, Some((call, number))) => format!("ended after {call}, its call {number}"),
-                (Doing::Waiting, Some((call, number))) => format!("waits in {call}, its call {number}"),
-                (Doing::Running, Some((call, number))) => {
-                    format!("computes, after {call}, its call {number}")
-                }
+                (Doing::Ended, Some(call)) => format!("ended after {call}, its call {}", rank.calls),
+                (Doing::Waiting, Some(call)) => format!("waits in {call}, its call {}", rank.calls),
+                (Doing::Running, Some(call)) => format!("computes, after {call}, its call {}", rank.calls),
                 (_, None) => "has made no communication call yet".to_string(),
             };
             text += &format!("\n  rank {r}  {doing}");
@@ -240,12 +248,6 @@ impl Threads {
         let parts: Vec<&[u8]> = all.iter().map(|bytes| &bytes[part.clone()]).collect();
         let op = call.op.expect("a reducing call names its reduction");
         reduce_in_rank_order(call.dtype, op, &parts, out);
-    }
-}
-
-impl Meeting {
-    fn new(size: usize) -> Meeting {
-        Meeting { brought: vec![None; size], calls: vec![None; size], left: 0, split: HashMap::new() }
     }
 }
 
@@ -274,8 +276,7 @@ impl Transport for Threads {
     }
 
     fn send(&self, call: &Call, data: &[u8], to: usize) -> Result<()> {
-        let number = self.calls.load(Relaxed);
-        let mut state = self.come(call, number)?;
+        let mut state = self.come(call)?;
         let (from, to) = (self.members[self.rank], self.members[to]);
         state.mail.entry((self.group, from, to)).or_default().push_back((call.clone(), data.to_vec()));
         // The receiver may be waiting for exactly this; it is no longer stuck.
@@ -287,15 +288,14 @@ impl Transport for Threads {
     }
 
     fn recv(&self, call: &Call, data: &mut [u8], from: usize) -> Result<()> {
-        let number = self.calls.load(Relaxed);
-        let state = self.come(call, number)?;
+        let state = self.come(call)?;
         let key = (self.group, self.members[from], self.members[self.rank]);
         let has_mail = |state: &State| state.mail.get(&key).is_some_and(|queue| !queue.is_empty());
         let mut state = self.wait(state, call, has_mail, |_| vec![from])?;
         let message = state.mail.get_mut(&key).and_then(VecDeque::pop_front);
         let (sent, bytes) = message.expect("wait returns when there is mail");
         if (sent.dtype, sent.len) != (call.dtype, call.len) {
-            let what = format!("the message does not fit: {sent} on rank {from} met {call}");
+            let what = format!("the message does not fit: {sent} on rank {} met {call}", self.members[from]);
             return Err(self.broken(&mut state, &what, "send and receive slices of the same length and type"));
         }
         data.copy_from_slice(&bytes);
@@ -374,22 +374,20 @@ impl Transport for Threads {
 
     fn split(&self, call: &Call, color: u64, key: i64) -> Result<Arc<dyn Transport>> {
         let number = self.calls.load(Relaxed);
-        let wish = bytemuck::cast::<[u64; 2], [u8; 16]>([color, key as u64]);
-        let wishes: Vec<[u64; 2]> =
-            self.meet(call, wish.to_vec())?.iter().map(|bytes| bytemuck::pod_read_unaligned(bytes)).collect();
+        let wish = [color, key as u64];
+        let wishes: Vec<[u64; 2]> = self
+            .meet(call, bytemuck::bytes_of(&wish).to_vec())?
+            .iter()
+            .map(|bytes| bytemuck::pod_read_unaligned(bytes))
+            .collect();
         let mut chosen: Vec<usize> = (0..wishes.len()).filter(|&r| wishes[r][0] == color).collect();
         chosen.sort_by_key(|&r| (wishes[r][1] as i64, r));
 
-        // A second meeting, in which the first of each color to come opens the new group's number.
+        // The first of a color to come here gives its group a number; the world is group 0.
         let mut state = self.job.lock();
-        let State { meetings, groups, .. } = &mut *state;
-        let meeting = meetings.entry((self.group, number + 1)).or_insert_with(|| Meeting::new(wishes.len()));
-        let group = *meeting.split.entry(color).or_insert_with(|| {
-            *groups += 1;
-            *groups
-        });
+        let next = state.splits.len() as Group + 1;
+        let group = *state.splits.entry((self.group, number, color)).or_insert(next);
         drop(state);
-        self.meet(call, Vec::new())?;
 
         let rank = chosen.iter().position(|&r| r == self.rank).expect("this rank chose its own color");
         Ok(Arc::new(Threads {

@@ -129,6 +129,8 @@ mod tests {
             assert!(starts.iter().all(|s| part.contains(s) && s + 7 < part.end));
             assert_eq!(starts.len(), part.len() - 7, "every place is drawn");
         }
+        let parts: Vec<usize> = (0..3).flat_map(|rank| sampler(Sampling::Partition, rank, 3).part(1000)).collect();
+        assert_eq!(parts, (0..1000).collect::<Vec<_>>());
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub struct Corpus {
     pub train: Vec<u32>,
     /// The rest: never trained on.
     pub validation: Vec<u32>,
-    /// The text's first line that is not empty.
+    /// The text's first line that is not empty, as far as 60 characters.
     pub first_line: String,
 }
 
@@ -96,7 +96,7 @@ impl Corpus {
 
     fn read_verified(path: &Path) -> Result<Corpus, BadInput> {
         let text = read_text(path)?;
-        let sum = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let sum = sha256(text.as_bytes());
         if sum != SHA256 {
             let what = format!("{} is not the tiny Shakespeare file: its SHA-256 is {sum}", path.display());
             return Err(BadInput::new(
@@ -107,7 +107,7 @@ impl Corpus {
         Corpus::new(&path.display().to_string(), &text)
     }
 
-    /// A text under a name; at least ten characters, two of them different, so that both splits have something to learn.
+    /// A text under a name; at least twenty characters, two of them different, so that both splits have something to learn.
     pub fn new(name: &str, text: &str) -> Result<Corpus, BadInput> {
         let help =
             "name a text file with --data PATH, or leave --data out to train on the text that comes with the lab";
@@ -128,7 +128,7 @@ impl Corpus {
             vocabulary,
             train: train.to_vec(),
             validation: validation.to_vec(),
-            first_line: text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(" ").to_string(),
+            first_line: beginning(text),
         })
     }
 
@@ -141,6 +141,18 @@ impl Corpus {
     pub fn shorter_split(&self) -> usize {
         self.train.len().min(self.validation.len())
     }
+}
+
+/// The first line with something on it, or the text's first characters; not more than a line of the screen.
+fn beginning(text: &str) -> String {
+    const MOST: usize = 60;
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(text);
+    line.chars().take(MOST).collect()
+}
+
+/// The SHA-256 of some bytes, as hexadecimal digits.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn read_text(path: &Path) -> Result<String, BadInput> {
@@ -182,6 +194,18 @@ mod tests {
     fn nine_tenths_are_trained_on() {
         let corpus = Corpus::new("test", &"abcdefghij".repeat(11)).unwrap();
         assert_eq!((corpus.train.len(), corpus.validation.len()), (99, 11));
+    }
+
+    #[test]
+    fn the_beginning_is_short_and_in_the_vocabulary() {
+        for text in
+            ["\n \nSpeak: \nmore\nand more", "\n\t\n\t\n\t\n\t\n\t\n\t\n\t\n\t\n\t\n\t\n\t", &"long ".repeat(99)]
+        {
+            let corpus = Corpus::new("test", text).unwrap();
+            let tokens = corpus.vocabulary.encode(&corpus.first_line).unwrap();
+            assert!((1..=60).contains(&tokens.len()), "{text:?}");
+        }
+        assert_eq!(beginning("\n \nSpeak: \nmore"), "Speak:");
     }
 
     #[test]

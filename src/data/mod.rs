@@ -8,5 +8,5 @@ mod corpus;
 mod uniform;
 
 pub use batches::{Batch, Sampler, Sampling};
-pub use corpus::{Corpus, FETCH_COMMAND, Vocabulary};
+pub use corpus::{Corpus, FETCH_COMMAND, Vocabulary, sha256};
 pub use uniform::Uniform;

@@ -127,9 +127,24 @@ impl Screen {
         self.hang(&" ".repeat(indent), text)
     }
 
-    /// What a model wrote, in lines of at most the screen's width, whatever it takes for words.
+    /// What a model wrote, in lines of at most the screen's width, whatever it takes for words. Control characters, which a
+    /// text can contain and a model can learn, are shown as a dot: they could move the cursor.
     pub fn quote(&self, text: &str, indent: usize) -> String {
-        let lines = fold(text, self.width.saturating_sub(indent), LongWords::Cut);
+        let shown = |c: char| match c {
+            '\n' => '\n',
+            '\t' => ' ',
+            c if c.is_control() => {
+                if self.ascii {
+                    '.'
+                } else {
+                    '·'
+                }
+            }
+            c if self.ascii && !c.is_ascii() => '?',
+            c => c,
+        };
+        let text: String = text.chars().map(shown).collect();
+        let lines = fold(&text, self.width.saturating_sub(indent), LongWords::Cut);
         lines
             .iter()
             .map(|line| format!("{}{line}", " ".repeat(indent)).trim_end().to_string())
@@ -208,6 +223,12 @@ mod tests {
             lines,
             ["    Speak:", "", &format!("    {}", "x".repeat(76)), &format!("    {} end", "x".repeat(24))]
         );
+    }
+
+    #[test]
+    fn a_quote_cannot_move_the_cursor() {
+        assert_eq!(Screen::plain().quote("a\r\x1b[2Jb\tcé\n", 0), "a··[2Jb cé\n");
+        assert_eq!(Screen { ascii: true, ..Screen::plain() }.quote("a\rcé", 0), "a.c?");
     }
 
     #[test]

@@ -101,6 +101,28 @@ mod tests {
     }
 
     #[test]
+    fn the_gradient_goes_where_the_values_went() {
+        let rules = Dropout { p: 0.5, seed: 1, step: 0, sequences: [3u64, 4].as_slice().into() };
+        let x = candle_core::Var::ones((2, 50), candle_core::DType::F32, &Device::Cpu).unwrap();
+        let y = dropout(&x, &rules, "here").unwrap();
+        let gradients = y.sum_all().unwrap().backward().unwrap();
+        let dx = gradients.get(&x).unwrap().to_vec2::<f32>().unwrap();
+        // The input is 1, so the output is the mask.
+        assert_eq!(dx, y.to_vec2::<f32>().unwrap());
+    }
+
+    #[test]
+    fn places_and_seeds_have_masks_of_their_own() {
+        let mask = |seed, place| {
+            let rules = Dropout { p: 0.5, seed, step: 0, sequences: [0u64].as_slice().into() };
+            (0..64).map(|i| rules.mask(place).factor(0, i)).collect::<Vec<f32>>()
+        };
+        assert_ne!(mask(1, "blocks.0.proj"), mask(1, "blocks.0.out"));
+        assert_ne!(mask(1, "blocks.0.proj"), mask(1, "blocks.1.proj"));
+        assert_ne!(mask(1, "blocks.0.proj"), mask(2, "blocks.0.proj"));
+    }
+
+    #[test]
     fn the_share_is_p_and_the_mean_is_kept() {
         let x = &ones(&[9], 0)[0];
         let dropped = x.iter().filter(|&&x| x == 0.0).count();

@@ -10,6 +10,7 @@
 
 use super::random::Init;
 use candle_core::{Result, bail};
+use std::collections::HashSet;
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -49,6 +50,7 @@ pub type Hook = Box<dyn Fn(&Params, &Spec) -> Result<()> + Send + Sync>;
 #[derive(Default)]
 pub struct Params {
     specs: RwLock<Vec<Arc<Spec>>>,
+    names: Mutex<HashSet<String>>,
     values: RwLock<Vec<f32>>,
     gradients: Mutex<Vec<f32>>,
     hook: RwLock<Option<Hook>>,
@@ -64,7 +66,7 @@ impl Params {
     pub fn declare(self: &Arc<Params>, name: impl Into<String>, shape: &[usize], init: Init) -> Result<Param> {
         let name = name.into();
         let mut specs = self.specs.write().unwrap_or_else(PoisonError::into_inner);
-        if specs.iter().any(|spec| spec.name == name) {
+        if !self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
             bail!("two parameters are named {name}; names must be unique");
         }
         let spec = Arc::new(Spec {

@@ -35,12 +35,14 @@ impl<'a> Checks<'a> {
         self.hold(one_model, "all ranks hold the same model", &result, "the ranks hold different models");
     }
 
-    /// Whether no two ranks drew the same data, by what each rank's [`Symptoms`](super::Symptoms) say was drawn; `what`
-    /// data consists of.
-    pub fn own_data(&mut self, drawn: &[u64], what: &str) {
+    /// Whether no two ranks drew the same data, by what each rank's [`Symptoms`](super::Symptoms) say was drawn: `count`
+    /// pieces of what data consists of. Two or three pieces can be the same by chance, eight are not.
+    pub fn own_data(&mut self, drawn: &[u64], count: usize, what: &str) {
         let own = (1..drawn.len()).all(|rank| !drawn[..rank].contains(&drawn[rank]));
+        let chance = !own && count < 8;
         let check = format!("every rank drew {what} of its own");
-        self.hold(own, &check, "", &format!("ranks trained on the same {what}"));
+        let result = if chance { format!("too few {what} to tell") } else { String::new() };
+        self.hold(own || chance, &check, &result, &format!("ranks trained on the same {what}"));
     }
 
     /// Takes in whether the comparison before training ([`parity::compare`](super::parity::compare)) held; it has printed
@@ -54,5 +56,37 @@ impl<'a> Checks<'a> {
     /// What was found wrong, an error message each.
     pub fn failed(self) -> Vec<String> {
         self.failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failures(check: impl FnOnce(&mut Checks)) -> usize {
+        let screen = Screen::plain();
+        let mut checks = Checks::new(&screen);
+        check(&mut checks);
+        checks.failed().len()
+    }
+
+    #[test]
+    fn any_two_ranks_with_the_same_data_are_noticed() {
+        assert_eq!(failures(|checks| checks.own_data(&[1, 2, 3], 8, "samples")), 0);
+        assert_eq!(failures(|checks| checks.own_data(&[1, 2, 2], 8, "samples")), 1);
+        assert_eq!(failures(|checks| checks.own_data(&[1, 2, 2], 7, "samples")), 0);
+    }
+
+    #[test]
+    fn one_other_model_is_noticed() {
+        let hashes = |last: &str| ["abcdef", "abcdef", last].map(String::from);
+        assert_eq!(failures(|checks| checks.one_model(&hashes("abcdef"))), 0);
+        assert_eq!(failures(|checks| checks.one_model(&hashes("abcdee"))), 1);
+    }
+
+    #[test]
+    fn a_comparison_that_did_not_hold_counts() {
+        assert_eq!(failures(|checks| checks.parity(true, 2)), 0);
+        assert_eq!(failures(|checks| checks.parity(false, 2)), 1);
     }
 }

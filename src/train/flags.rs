@@ -197,6 +197,7 @@ pub struct Config {
     pub seed: u64,
     pub sampling: Sampling,
     pub prompt: String,
+    pub prompt_tokens: Vec<u32>,
     pub out: PathBuf,
 }
 
@@ -208,6 +209,12 @@ impl TrainFlags {
         let shape = self.shape(&defaults, corpus)?;
         let steps = self.steps.unwrap_or(defaults.steps);
         let lr = self.lr.unwrap_or(defaults.lr);
+        let (prompt, prompt_tokens) = self.prompt(corpus)?;
+        if self.eval_only && self.metrics.is_some() {
+            let help =
+                "leave one of the two out: --metrics has a line for each training step, and --eval-only trains none";
+            return Err(BadInput::new("--metrics has nothing to write with --eval-only", help));
+        }
         let config = Config {
             ranks,
             preset: self.preset,
@@ -235,7 +242,8 @@ impl TrainFlags {
             dropout: self.dropout,
             seed: self.seed,
             sampling: self.sampler,
-            prompt: self.prompt(corpus)?,
+            prompt,
+            prompt_tokens,
             out: self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(lab)),
         };
         config.check(corpus)?;
@@ -269,18 +277,20 @@ impl TrainFlags {
         Ok(saved.shape)
     }
 
-    /// The prompt in characters that the model knows.
-    fn prompt(&self, corpus: &Corpus) -> Result<String, BadInput> {
-        let prompt = self.prompt.as_deref().unwrap_or(PROMPT);
-        match (corpus.vocabulary.encode(prompt), &self.prompt) {
-            (Ok(tokens), _) if !tokens.is_empty() => Ok(prompt.to_string()),
-            (Ok(_), _) => Err(BadInput::new("--prompt is empty", "give at least one character")),
-            (Err(_), None) => Ok(corpus.first_line.clone()),
-            (Err(unknown), Some(_)) => Err(BadInput::new(
-                format!("--prompt has the character {unknown:?}, which {} has not", corpus.name),
-                format!("the model knows only these: {:?}", corpus.vocabulary.characters()),
-            )),
+    /// The prompt, and its tokens: what was given, else the lab's own, else the text's beginning.
+    fn prompt(&self, corpus: &Corpus) -> Result<(String, Vec<u32>), BadInput> {
+        let encode = |text: &str| corpus.vocabulary.encode(text).map(|tokens| (text.to_string(), tokens));
+        let Some(given) = &self.prompt else {
+            let own = encode(PROMPT).or_else(|_| encode(&corpus.first_line));
+            return own.map_err(|c| BadInput::new(format!("{}: lost {c:?}", corpus.name), "give --prompt"));
+        };
+        if given.is_empty() {
+            return Err(BadInput::new("--prompt is empty", "give at least one character"));
         }
+        encode(given).map_err(|unknown| {
+            let what = format!("--prompt has the character {unknown:?}, which {} has not", corpus.name);
+            BadInput::new(what, format!("the model knows only these: {:?}", corpus.vocabulary.characters()))
+        })
     }
 }
 
@@ -290,12 +300,19 @@ impl Config {
         self.batch * self.grad_accum * self.ranks * self.shape.block
     }
 
-    /// The run that the check before training compares in two ways: the baby preset's shape, or this one if it is smaller.
+    /// The run that the check before training compares in two ways: the baby preset's model on blocks and batches no larger
+    /// than this run's, or this run's own model if that is smaller.
     pub fn parity_check(&self) -> Config {
         let baby = Preset::Baby.defaults(false);
         let block = baby.block.min(self.shape.block);
         let shape = GptShape { block, layers: baby.layers, heads: baby.heads, embd: baby.embd, ..self.shape };
+        let shape = if shape.parameters() < self.shape.parameters() { shape } else { GptShape { block, ..self.shape } };
         Config { shape, batch: baby.batch.min(self.batch), grad_accum: 1, ..self.clone() }
+    }
+
+    /// The seed of a rank's own initial weights, before rank 0's replace them.
+    pub fn seed_of(&self, rank: usize) -> u64 {
+        self.seed.wrapping_add(rank as u64)
     }
 
     /// Whether the model is evaluated after this step, counted from 1.
@@ -303,10 +320,14 @@ impl Config {
         step.is_multiple_of(self.eval_interval) || step == self.steps
     }
 
-    /// Bytes that the ranks on this machine take together while they train.
+    /// Bytes that the ranks on this machine take together: in training, or in the check before it, in which rank 0 holds a
+    /// second model.
     pub fn memory(&self, batch: usize) -> u64 {
         let ranks = launch::ranks_here(self.ranks) as u64;
-        self.shape.memory(batch, self.dropout > 0.0).total().saturating_mul(ranks)
+        let of = |shape: &GptShape, batch| shape.memory(batch, self.dropout > 0.0).total();
+        let check = self.parity_check();
+        let training = of(&self.shape, batch).saturating_mul(ranks);
+        training.max(of(&check.shape, check.batch.min(batch)).saturating_mul(ranks + 1))
     }
 
     /// Refuses a run that `free` bytes do not hold.
@@ -362,7 +383,8 @@ impl Config {
         const SIZES: usize = 1 << 16;
         const COUNTS: usize = 1 << 20;
         for (flag, value, most) in [
-            ("layers", shape.layers, SIZES),
+            // candle walks the graph by recursion, and the stack of a rank has an end.
+            ("layers", shape.layers, 1 << 12),
             ("heads", shape.heads, SIZES),
             ("embd", shape.embd, SIZES),
             ("block", shape.block, SIZES),
@@ -372,6 +394,7 @@ impl Config {
             ("eval-interval", self.eval_interval, usize::MAX),
             ("eval-iters", self.eval_iters, COUNTS),
             ("log-interval", self.log_interval, usize::MAX),
+            ("lr-decay-steps", self.schedule.decay_steps, usize::MAX),
         ] {
             if !(1..=most).contains(&value) {
                 let upto = if most == usize::MAX { " on".to_string() } else { format!(" to {most}") };

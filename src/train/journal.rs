@@ -118,10 +118,9 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// Whether the last evaluation has the lowest validation loss since training began.
+    /// Whether the last evaluation has a lower validation loss than all before it, the one before training included.
     pub fn improved(&self) -> bool {
-        let earlier = self.evaluations.iter().rev().skip(1).filter(|e| e.step > 0);
-        self.evaluations.last().is_some_and(|last| earlier.map(|e| e.val).fold(f64::INFINITY, f64::min) > last.val)
+        is_best(&self.evaluations)
     }
 
     fn log(&self, record: &StepRecord, own_loss: f64) {
@@ -160,5 +159,26 @@ impl<'a> Journal<'a> {
     fn expected_bytes(&self) -> Option<f64> {
         let n = self.comm.size() as f64;
         (n > 1.0).then(|| 2.0 * (n - 1.0) / n * 4.0 * self.config.shape.parameters() as f64)
+    }
+}
+
+fn is_best(evaluations: &[Evaluation]) -> bool {
+    let Some((last, earlier)) = evaluations.split_last() else { return false };
+    !earlier.is_empty() && earlier.iter().all(|e| last.val < e.val)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_better_than_everything_before_is_saved() {
+        let all: Vec<Evaluation> = [(3.0, 1.0), (2.0, 5.0), (2.5, 0.5), (2.2, 0.4), (1.9, 9.0)]
+            .into_iter()
+            .enumerate()
+            .map(|(step, (val, train))| Evaluation { step, train, val })
+            .collect();
+        let best: Vec<bool> = (0..=all.len()).map(|n| is_best(&all[..n])).collect();
+        assert_eq!(best, [false, false, true, false, false, true]);
     }
 }

@@ -36,7 +36,7 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// The log line: 80 columns hold it up to six-digit steps and speeds.
+    /// The log line: it fits 80 columns in all runs of minutes.
     pub fn line(&self) -> String {
         let StepRecord { step, loss, dt, dtf, dtb, sps, tps, mfu, .. } = self;
         let tps = crate::show::thousands(*tps as u64);

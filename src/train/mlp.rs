@@ -121,6 +121,11 @@ impl MlpConfig {
         WIDTHS.windows(2).map(|sizes| sizes[1] * (sizes[0] + 1)).sum()
     }
 
+    /// The seed of a rank's own initial weights, before rank 0's replace them.
+    pub fn seed_of(&self, rank: usize) -> u64 {
+        self.seed.wrapping_add(rank as u64)
+    }
+
     /// The samples of one rank.
     pub fn inputs(&self, rank: usize) -> Uniform {
         Uniform { seed: self.seed, rank, batch: self.batch, width: WIDTHS[0] }

@@ -107,7 +107,7 @@ pub fn compare(comm: &Comm, screen: &Screen, ours: &Trace, in_turns: impl FnOnce
 
 /// [`ddp`] with a GPT; only rank 0's initial weights count.
 pub fn train_ddp(comm: &Comm, config: &Config, text: &[u32], steps: usize) -> Result<Trace> {
-    ddp(comm, GptReplica::new(config, text, config.seed + comm.rank() as u64)?, steps)
+    ddp(comm, GptReplica::new(config, text, config.seed_of(comm.rank()))?, steps)
 }
 
 /// [`in_turns`] with a GPT.
@@ -163,5 +163,19 @@ impl Replica for GptReplica<'_> {
     fn update(&mut self, step: usize) {
         let norm = global_norm(&self.gpt.params.gradients());
         self.adamw.step(&self.gpt.params, self.config.schedule.at(step), clip_scale(norm, self.config.clip));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_difference_is_found_and_nan_is_one() {
+        let trace = |values: &[f32]| Trace { losses: Vec::new(), values: values.to_vec() };
+        let zero = trace(&[0.0; 3]);
+        assert_eq!(trace(&[0.5, -2.0, 1.0]).largest_difference(&zero), 2.0);
+        assert_eq!(zero.largest_difference(&zero), 0.0);
+        assert!(trace(&[0.5, f32::NAN, 1.0]).largest_difference(&zero).is_nan());
     }
 }

@@ -1,14 +1,13 @@
 //! Are the ranks' models one model? Hashes when the answer must be certain, a distance when one wants to see.
 
 use crate::comm::{Comm, Reduce};
+use crate::data::sha256;
 use crate::tensor::Params;
 use anyhow::Result;
-use sha2::{Digest, Sha256};
 
 /// SHA-256 of all parameters' bits, in the model's order, as hexadecimal digits.
 fn parameter_hash(params: &Params) -> String {
-    let digest = Sha256::digest(bytemuck::cast_slice::<f32, u8>(&params.values()));
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    sha256(bytemuck::cast_slice(&params.values()))
 }
 
 /// The parameters' hash on every rank, in rank order.
