@@ -4,7 +4,7 @@ mod suite;
 
 use shardlab::data::{Corpus, Sampling};
 use shardlab::launch;
-use shardlab::train::{self, Config, MlpConfig, MlpReplica, Preset, TrainFlags, parity};
+use shardlab::train::{self, Config, MlpReplica, Preset, TrainFlags, parity};
 use suite::parity::config;
 
 fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<parity::Trace> {
@@ -124,42 +124,17 @@ fn presets_and_flags() {
     }
 }
 
-fn mlp(ranks: usize) -> MlpConfig {
-    MlpConfig {
-        ranks,
-        steps: 4,
-        warmup_iters: 0,
-        log_interval: 1,
-        batch: 5,
-        lr: 1e-3,
-        seed: 3,
-        out: std::path::PathBuf::new(),
-    }
-}
-
 #[test]
 fn n_ranks_are_bitwise_one_rank_in_turns_with_linear_layers_too() {
     for ranks in 1..=4 {
-        let config = mlp(ranks);
-        let replica = |rank| MlpReplica::new(&config, config.seed + rank as u64);
-        let traces = launch::run(ranks, |comm| parity::ddp(&comm, replica(comm.rank())?, 4)).unwrap();
-        let serial = parity::in_turns(replica(0).unwrap(), ranks, 4).unwrap();
-        for trace in &traces {
-            assert_eq!(trace.largest_difference(&serial), 0.0, "{ranks} ranks");
-            assert!(trace.values == serial.values, "{ranks} ranks");
-        }
-        for (step, loss) in serial.losses.iter().enumerate() {
-            let mean = traces.iter().map(|t| t.losses[step]).sum::<f64>() / ranks as f64;
-            assert!((mean - loss).abs() < 1e-9, "{ranks} ranks, step {step}: {mean} against {loss}");
-        }
-        assert!(serial.losses[3] < serial.losses[0]);
+        launch::run(ranks, |comm| suite::parity::linear_layers(&comm, true)).unwrap();
     }
 }
 
 /// What profiles are made of: a pair of moments for each bucket, in the order of the backward pass, of this step only.
 #[test]
 fn all_reduces_are_timed() {
-    let config = mlp(2);
+    let config = suite::parity::mlp(2);
     launch::run(2, |comm| {
         let mut replica = MlpReplica::new(&config, 0)?;
         let ddp = shardlab::parallel::Ddp::new(parity::Replica::params(&replica), &comm)?;

@@ -69,6 +69,7 @@ fn suite(comm: Comm) -> Result<()> {
 
     // With one or two ranks there is only one order to add in.
     suite::parity::ranks_train_what_one_rank_trains(&comm, ranks <= 2)?;
+    suite::parity::linear_layers(&comm, ranks <= 2)?;
     suite::parity::only_the_last_micro_step_synchronises(&comm)?;
     comm.barrier()?;
     if comm.rank() == 0 {

@@ -70,7 +70,7 @@ impl Sizes {
 
 impl Attention {
     /// Multiplies the lower triangle of one head's [length, length] matrix by its dropout mask.
-    fn drop(&self, matrix: &mut [f32], sizes: Sizes, s: usize, h: usize) {
+    fn apply_mask(&self, matrix: &mut [f32], sizes: Sizes, s: usize, h: usize) {
         let Some(mask) = &self.mask else { return };
         let t = sizes.length;
         for (i, row) in matrix.chunks_exact_mut(t).enumerate() {
@@ -108,7 +108,7 @@ impl CustomOp1 for Attention {
                         log_sums.push(top + sum.ln());
                     }
                 });
-                self.drop(&mut p, sizes, s, h);
+                self.apply_mask(&mut p, sizes, s, h);
                 let out = &mut y[sizes.sequence(s, width) + h * head..];
                 matmul(out, width, Write::Replace, Matrix::new(&p, t, t), v);
             }
@@ -117,45 +117,61 @@ impl CustomOp1 for Attention {
         Ok((CpuStorage::F32(y), (sequences, t, width).into()))
     }
 
-    /// With P the probabilities and D their dropout: `dV = (PD)ᵀ dY`, `dP = (dY Vᵀ) D`,
-    /// `dS = P (dP - rowsum(P dP)) · scale`, `dQ = dS K`, `dK = dSᵀ Q`.
     fn bwd(&self, qkv: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
         let sizes = Sizes::of(qkv.dims(), self.heads)?;
-        let Sizes { sequences, length: t, width, head } = sizes;
-        let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
         let mut dqkv = vec![0.0; qkv.elem_count()];
-        let (mut p, mut dp) = (vec![0.0; t * t], vec![0.0; t * t]);
-        let mut backward = |qkv: &[f32], dy: &[f32]| {
-            for s in 0..sequences {
-                for h in 0..self.heads {
-                    let [q, k, v] = [0, 1, 2].map(|part| sizes.part(qkv, s, part, h));
-                    let dy = Matrix::strided(&dy[sizes.sequence(s, width) + h * head..], t, head, width);
-                    let log_sums = &log_sums[(s * self.heads + h) * t..][..t];
-                    let start = sizes.sequence(s, 3 * width) + h * head;
-                    matmul(&mut p, t, Write::Replace, q, k.t());
-                    matmul(&mut dp, t, Write::Replace, dy, v.t());
-                    self.drop(&mut dp, sizes, s, h);
-                    vectorized(|| {
-                        let rows = p.chunks_exact_mut(t).zip(dp.chunks_exact_mut(t)).zip(log_sums);
-                        for (i, ((p, dp), log_sum)) in rows.enumerate() {
-                            p[i + 1..].fill(0.0);
-                            dp[i + 1..].fill(0.0);
-                            let (p, dp) = (&mut p[..=i], &mut dp[..=i]);
-                            p.iter_mut().for_each(|p| *p = exp(*p * sizes.scale() - log_sum));
-                            let mean = dot(p, dp);
-                            dp.iter_mut().zip(&*p).for_each(|(dp, p)| *dp = p * (*dp - mean) * sizes.scale());
-                        }
-                    });
-                    self.drop(&mut p, sizes, s, h);
-                    let (p, ds) = (Matrix::new(&p, t, t), Matrix::new(&dp, t, t));
-                    for (part, a, b) in [(0, ds, k), (1, ds.t(), q), (2, p.t(), dy)] {
-                        matmul(&mut dqkv[start + part * width..], 3 * width, Write::Replace, a, b);
-                    }
+        let mut scratch = [vec![0.0; sizes.length * sizes.length], vec![0.0; sizes.length * sizes.length]];
+        read(qkv, |qkv| {
+            read(dy, |dy| {
+                for s in 0..sizes.sequences {
+                    (0..self.heads).for_each(|h| self.head_backward(sizes, (s, h), qkv, dy, &mut dqkv, &mut scratch));
                 }
-            }
-            Ok(())
-        };
-        read(qkv, |qkv| read(dy, |dy| backward(qkv, dy)))?;
+                Ok(())
+            })
+        })?;
         Ok(Some(tensor_like(qkv, dqkv)?))
+    }
+}
+
+impl Attention {
+    /// One head of one sequence. With P the probabilities and D their dropout: `dV = (PD)ᵀ dY`, `dP = (dY Vᵀ) D`,
+    /// `dS = P (dP - rowsum(P dP)) · scale`, `dQ = dS K`, `dK = dSᵀ Q`.
+    fn head_backward(
+        &self,
+        sizes: Sizes,
+        (s, h): (usize, usize),
+        qkv: &[f32],
+        dy: &[f32],
+        dqkv: &mut [f32],
+        [p, ds]: &mut [Vec<f32>; 2],
+    ) {
+        let Sizes { length: t, width, head, .. } = sizes;
+        let [q, k, v] = [0, 1, 2].map(|part| sizes.part(qkv, s, part, h));
+        let dy = Matrix::strided(&dy[sizes.sequence(s, width) + h * head..], t, head, width);
+        let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
+        let log_sums = &log_sums[(s * self.heads + h) * t..][..t];
+
+        matmul(p, t, Write::Replace, q, k.t());
+        // dP first; each row becomes dS in its place.
+        matmul(ds, t, Write::Replace, dy, v.t());
+        self.apply_mask(ds, sizes, s, h);
+        vectorized(|| {
+            let rows = p.chunks_exact_mut(t).zip(ds.chunks_exact_mut(t)).zip(log_sums);
+            for (i, ((p, dp), log_sum)) in rows.enumerate() {
+                p[i + 1..].fill(0.0);
+                dp[i + 1..].fill(0.0);
+                let (p, dp) = (&mut p[..=i], &mut dp[..=i]);
+                p.iter_mut().for_each(|p| *p = exp(*p * sizes.scale() - log_sum));
+                let mean = dot(p, dp);
+                dp.iter_mut().zip(&*p).for_each(|(dp, p)| *dp = p * (*dp - mean) * sizes.scale());
+            }
+        });
+        self.apply_mask(p, sizes, s, h);
+
+        let start = sizes.sequence(s, 3 * width) + h * head;
+        let (p, ds) = (Matrix::new(p, t, t), Matrix::new(ds, t, t));
+        for (part, a, b) in [(0, ds, k), (1, ds.t(), q), (2, p.t(), dy)] {
+            matmul(&mut dqkv[start + part * width..], 3 * width, Write::Replace, a, b);
+        }
     }
 }

@@ -6,6 +6,7 @@
 
 mod adamw;
 mod checks;
+mod config;
 mod evaluate;
 mod flags;
 mod iterations;
@@ -13,6 +14,7 @@ mod journal;
 mod metrics;
 mod mlp;
 pub mod parity;
+mod preset;
 mod profile;
 mod replicas;
 pub mod report;
@@ -21,12 +23,14 @@ mod symptoms;
 
 pub use adamw::{AdamW, AdamWConfig, clip_scale, global_norm};
 pub use checks::Checks;
+pub use config::Config;
 pub use evaluate::evaluate;
-pub use flags::{Config, Preset, TrainFlags};
+pub use flags::TrainFlags;
 pub use iterations::{IterRecord, Iterations};
 pub use journal::{Evaluation, Journal};
 pub use metrics::{Clock, LEGEND, MetricsFile, StepRecord, StepTimes};
 pub use mlp::{MlpConfig, MlpFlags, MlpReplica};
+pub use preset::Preset;
 pub use profile::{Profile, Stamps};
 pub use replicas::{all_hashes, distance};
 pub use schedule::Schedule;

@@ -4,7 +4,7 @@ use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Corpus, Sampling};
 use shardlab::model::Gpt;
 use shardlab::parallel::Ddp;
-use shardlab::train::{Config, TrainFlags, parity};
+use shardlab::train::{Config, MlpConfig, MlpReplica, TrainFlags, parity};
 
 /// A small model on the embedded text: `edit` changes the flags.
 pub fn config(ranks: usize, edit: impl Fn(&mut TrainFlags)) -> (Config, Corpus) {
@@ -73,5 +73,34 @@ pub fn only_the_last_micro_step_synchronises(comm: &Comm) -> anyhow::Result<()> 
     let apart = averaged.iter().zip(&*gpt.params.gradients()).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
     // An MPI library may cut a bucket and the whole in different places, and so add in different orders.
     assert!(apart < 1e-7, "{apart:e}");
+    Ok(())
+}
+
+pub fn mlp(ranks: usize) -> MlpConfig {
+    MlpConfig {
+        ranks,
+        steps: 4,
+        warmup_iters: 0,
+        log_interval: 1,
+        batch: 5,
+        lr: 1e-3,
+        seed: 3,
+        out: std::path::PathBuf::new(),
+    }
+}
+
+/// The same comparison with lab02's stack of linear layers with biases. `same_order`: as above.
+pub fn linear_layers(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
+    let config = mlp(comm.size());
+    let replica = |rank: usize| MlpReplica::new(&config, config.seed + rank as u64);
+    let ours = parity::ddp(comm, replica(comm.rank())?, 4)?;
+    let serial = parity::in_turns(replica(0)?, comm.size(), 4)?;
+    assert!(!same_order || ours.values == serial.values, "off by {:e}", ours.largest_difference(&serial));
+    let mut losses = ours.losses.clone();
+    comm.all_reduce(&mut losses, Reduce::Mean)?;
+    for (step, (loss, expected)) in losses.iter().zip(&serial.losses).enumerate() {
+        assert!((loss / expected - 1.0).abs() < 1e-5, "step {step}: {loss} against {expected}");
+    }
+    assert!(serial.losses[3] < serial.losses[0]);
     Ok(())
 }
