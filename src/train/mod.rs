@@ -1,8 +1,8 @@
 //! Training: the optimizer, the learning rate, the loop's parts.
 //!
 //! Reading order: `schedule.rs`, `adamw.rs`, `evaluate.rs`; `replicas.rs`, `symptoms.rs`, `checks.rs` and `parity.rs` (is it
-//! still one model?); `flags.rs` (what a run is), `journal.rs`, `metrics.rs`, `report.rs` (what it tells). For the smallest
-//! job: `mlp.rs` (what a run is), `iterations.rs` and `profile.rs` (what it tells).
+//! still one model?); `config.rs`, `preset.rs` and `flags.rs` (what a run is), `journal.rs`, `metrics.rs` and `report.rs`
+//! (what it tells). For the smallest job: `mlp.rs` (what a run is), `iterations.rs` and `profile.rs` (what it tells).
 
 mod adamw;
 mod checks;
