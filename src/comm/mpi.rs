@@ -68,6 +68,9 @@ impl MpiWorld {
 
     /// Ends every process of the job.
     pub fn abort(&self, code: i32) -> ! {
+        // The launcher reads what this process prints through a pipe, and stops reading when it hears of the end: MPICH's
+        // has been seen to lose the message that says why.
+        std::thread::sleep(std::time::Duration::from_millis(200));
         self.thread.install(|| with_universe(|universe| universe.world().abort(code)))
     }
 
