@@ -91,23 +91,14 @@ impl CustomOp1 for Attention {
         let Sizes { sequences, length: t, width, head } = sizes;
         let qkv = elements(qkv, layout)?;
         let mut y = vec![0.0; sequences * t * width];
-        let mut log_sums = Vec::with_capacity(sequences * self.heads * t);
+        let mut log_sums = vec![0.0; sequences * self.heads * t];
         let mut p = vec![0.0; t * t];
         for s in 0..sequences {
             for h in 0..self.heads {
                 let [q, k, v] = [0, 1, 2].map(|part| sizes.part(qkv, s, part, h));
                 matmul(&mut p, t, Write::Replace, q, k.t());
-                vectorized(|| {
-                    for (i, row) in p.chunks_exact_mut(t).enumerate() {
-                        let (seen, future) = row.split_at_mut(i + 1);
-                        seen.iter_mut().for_each(|x| *x *= sizes.scale());
-                        let top = max(seen);
-                        let sum = exp_sum(seen, top);
-                        seen.iter_mut().for_each(|p| *p *= 1.0 / sum);
-                        future.fill(0.0);
-                        log_sums.push(top + sum.ln());
-                    }
-                });
+                let first = (s * self.heads + h) * t;
+                vectorized((&mut p[..], &mut log_sums[first..first + t], sizes.scale()), causal_softmax);
                 self.apply_mask(&mut p, sizes, s, h);
                 let out = &mut y[sizes.sequence(s, width) + h * head..];
                 matmul(out, width, Write::Replace, Matrix::new(&p, t, t), v);
@@ -155,17 +146,7 @@ impl Attention {
         // dP first; each row becomes dS in its place.
         matmul(ds, t, Write::Replace, dy, v.t());
         self.apply_mask(ds, sizes, s, h);
-        vectorized(|| {
-            let rows = p.chunks_exact_mut(t).zip(ds.chunks_exact_mut(t)).zip(log_sums);
-            for (i, ((p, dp), log_sum)) in rows.enumerate() {
-                p[i + 1..].fill(0.0);
-                dp[i + 1..].fill(0.0);
-                let (p, dp) = (&mut p[..=i], &mut dp[..=i]);
-                p.iter_mut().for_each(|p| *p = exp(*p * sizes.scale() - log_sum));
-                let mean = dot(p, dp);
-                dp.iter_mut().zip(&*p).for_each(|(dp, p)| *dp = p * (*dp - mean) * sizes.scale());
-            }
-        });
+        vectorized((&mut p[..], &mut ds[..], log_sums, sizes.scale()), causal_softmax_gradient);
         self.apply_mask(p, sizes, s, h);
 
         let start = sizes.sequence(s, 3 * width) + h * head;
@@ -173,5 +154,36 @@ impl Attention {
         for (part, a, b) in [(0, ds, k), (1, ds.t(), q), (2, p.t(), dy)] {
             matmul(&mut dqkv[start + part * width..], 3 * width, Write::Replace, a, b);
         }
+    }
+}
+
+/// Turns one head's scores into probabilities, row by row: softmax over the positions up to the row's own.
+#[inline(always)]
+fn causal_softmax((scores, log_sums, scale): (&mut [f32], &mut [f32], f32)) {
+    let t = log_sums.len();
+    for (i, (row, log_sum)) in scores.chunks_exact_mut(t).zip(log_sums).enumerate() {
+        let (seen, future) = row.split_at_mut(i + 1);
+        seen.iter_mut().for_each(|x| *x *= scale);
+        let top = max(seen);
+        let sum = exp_sum(seen, top);
+        let share = 1.0 / sum;
+        seen.iter_mut().for_each(|p| *p *= share);
+        future.fill(0.0);
+        *log_sum = top + sum.ln();
+    }
+}
+
+/// Turns one head's scores into probabilities again, and the probabilities' gradient into the scores'.
+#[inline(always)]
+fn causal_softmax_gradient((scores, dp, log_sums, scale): (&mut [f32], &mut [f32], &[f32], f32)) {
+    let t = log_sums.len();
+    let rows = scores.chunks_exact_mut(t).zip(dp.chunks_exact_mut(t)).zip(log_sums);
+    for (i, ((p, dp), log_sum)) in rows.enumerate() {
+        p[i + 1..].fill(0.0);
+        dp[i + 1..].fill(0.0);
+        let (p, dp) = (&mut p[..=i], &mut dp[..=i]);
+        p.iter_mut().for_each(|p| *p = exp(*p * scale - log_sum));
+        let mean = dot(p, dp);
+        dp.iter_mut().zip(&*p).for_each(|(dp, p)| *dp = p * (*dp - mean) * scale);
     }
 }

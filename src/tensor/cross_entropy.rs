@@ -27,15 +27,8 @@ impl CustomOp1 for CrossEntropy {
         if self.targets.len() != n || self.targets.iter().any(|&t| t as usize >= vocabulary) {
             bail!("{n} rows of {vocabulary} logits need {n} targets below {vocabulary}, got {}", self.targets.len());
         }
-        let mut log_sums = Vec::with_capacity(n);
-        let mut row = vec![0.0; vocabulary];
-        vectorized(|| {
-            for logits in logits.chunks_exact(vocabulary) {
-                row.copy_from_slice(logits);
-                let top = max(&row);
-                log_sums.push(top + exp_sum(&mut row, top).ln());
-            }
-        });
+        let mut log_sums = vec![0.0; n];
+        vectorized((logits, vocabulary, &mut log_sums[..]), log_sum_exp);
         let losses = log_sums.iter().zip(logits.chunks_exact(vocabulary)).zip(&self.targets);
         // Added up in f64: the mean must not depend on how many rows a batch has.
         let sum: f64 = losses.map(|((log_sum, logits), &target)| f64::from(log_sum - logits[target as usize])).sum();
@@ -50,15 +43,32 @@ impl CustomOp1 for CrossEntropy {
         let vocabulary = logits.elem_count() / self.targets.len();
         let mut dlogits = vec![0.0; logits.elem_count()];
         read(logits, |logits| {
-            vectorized(|| {
-                let rows = dlogits.chunks_exact_mut(vocabulary).zip(logits.chunks_exact(vocabulary));
-                for ((d, logits), (log_sum, &target)) in rows.zip(log_sums.iter().zip(&self.targets)) {
-                    d.iter_mut().zip(logits).for_each(|(d, logit)| *d = scale * exp(logit - log_sum));
-                    d[target as usize] -= scale;
-                }
-            });
+            vectorized((logits, vocabulary, log_sums, scale, &mut dlogits[..]), softmax);
             Ok(())
         })?;
+        for (row, &target) in dlogits.chunks_exact_mut(vocabulary).zip(&self.targets) {
+            row[target as usize] -= scale;
+        }
         Ok(Some(tensor_like(logits, dlogits)?))
+    }
+}
+
+/// The logarithm of each row's sum of e^logit.
+#[inline(always)]
+fn log_sum_exp((logits, vocabulary, log_sums): (&[f32], usize, &mut [f32])) {
+    let mut row = vec![0.0; vocabulary];
+    for (logits, log_sum) in logits.chunks_exact(vocabulary).zip(log_sums) {
+        row.copy_from_slice(logits);
+        let top = max(&row);
+        *log_sum = top + exp_sum(&mut row, top).ln();
+    }
+}
+
+/// Each row's softmax, times `scale`.
+#[inline(always)]
+fn softmax((logits, vocabulary, log_sums, scale, out): (&[f32], usize, &[f32], f32, &mut [f32])) {
+    let rows = out.chunks_exact_mut(vocabulary).zip(logits.chunks_exact(vocabulary));
+    for ((out, logits), log_sum) in rows.zip(log_sums) {
+        out.iter_mut().zip(logits).for_each(|(p, logit)| *p = scale * exp(logit - log_sum));
     }
 }

@@ -19,12 +19,7 @@ impl CustomOp1 for Gelu {
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let x = elements(x, layout)?;
         let mut y = vec![0.0; x.len()];
-        vectorized(|| {
-            for (y, &x) in y.iter_mut().zip(x) {
-                let (tail, _) = normal_tail(x.abs());
-                *y = x.max(0.0) - x.abs() * tail;
-            }
-        });
+        vectorized((x, &mut y[..]), gelu_of);
         Ok((CpuStorage::F32(y), layout.shape().clone()))
     }
 
@@ -33,17 +28,28 @@ impl CustomOp1 for Gelu {
         let mut dx = vec![0.0; x.elem_count()];
         read(x, |x| {
             read(dy, |dy| {
-                vectorized(|| {
-                    for ((dx, &x), dy) in dx.iter_mut().zip(x).zip(dy) {
-                        let (tail, density) = normal_tail(x.abs());
-                        let below = if x >= 0.0 { 1.0 - tail } else { tail };
-                        *dx = dy * (below + x * density);
-                    }
-                });
+                vectorized((x, dy, &mut dx[..]), gradient);
                 Ok(())
             })
         })?;
         Ok(Some(tensor_like(x, dx)?))
+    }
+}
+
+#[inline(always)]
+fn gelu_of((x, y): (&[f32], &mut [f32])) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        let (tail, _) = normal_tail(x.abs());
+        *y = x.max(0.0) - x.abs() * tail;
+    }
+}
+
+#[inline(always)]
+fn gradient((x, dy, dx): (&[f32], &[f32], &mut [f32])) {
+    for ((dx, &x), dy) in dx.iter_mut().zip(x).zip(dy) {
+        let (tail, density) = normal_tail(x.abs());
+        let below = if x >= 0.0 { 1.0 - tail } else { tail };
+        *dx = dy * (below + x * density);
     }
 }
 

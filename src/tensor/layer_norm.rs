@@ -16,8 +16,8 @@ pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
 
 struct LayerNorm {
     gain: Param,
-    /// Mean and 1 / standard deviation of every row, from the forward pass for the backward pass.
-    statistics: OnceLock<Vec<(f32, f32)>>,
+    /// Of every row, from the forward pass for the backward pass.
+    statistics: OnceLock<Vec<Statistics>>,
 }
 
 impl CustomOp1 for LayerNorm {
@@ -32,16 +32,8 @@ impl CustomOp1 for LayerNorm {
             bail!("{} normalises rows of {} numbers, not {:?}", self.gain.spec().name, gain.len(), layout.shape());
         }
         let mut y = vec![0.0; x.len()];
-        let mut statistics = Vec::with_capacity(n);
-        vectorized(|| {
-            for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
-                let mean = sum(x) / width as f32;
-                y.iter_mut().zip(x).for_each(|(y, x)| *y = x - mean);
-                let scale = 1.0 / (dot(y, y) / width as f32 + EPSILON).sqrt();
-                y.iter_mut().zip(&*gain).for_each(|(y, gain)| *y = *y * scale * gain);
-                statistics.push((mean, scale));
-            }
-        });
+        let mut statistics = vec![(0.0, 0.0); n];
+        vectorized((x, &*gain, &mut y[..], &mut statistics[..]), normalise);
         self.statistics.set(statistics).ok();
         Ok((CpuStorage::F32(y), layout.shape().clone()))
     }
@@ -53,24 +45,45 @@ impl CustomOp1 for LayerNorm {
         let width = gain.len();
         let mut dx = vec![0.0; x.elem_count()];
         let mut dgain = vec![0.0; width];
-        let mut normal = vec![0.0; width];
         read(x, |x| {
             read(dy, |dy| {
-                vectorized(|| {
-                    let rows = x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
-                    for (((x, dy), dx), &(mean, scale)) in rows.zip(statistics) {
-                        normal.iter_mut().zip(x).for_each(|(normal, x)| *normal = (x - mean) * scale);
-                        dgain.iter_mut().zip(dy).zip(&normal).for_each(|((dgain, dy), n)| *dgain += dy * n);
-                        dx.iter_mut().zip(dy).zip(&*gain).for_each(|((g, dy), gain)| *g = dy * gain);
-                        let (a, b) = (sum(dx) / width as f32, dot(dx, &normal) / width as f32);
-                        dx.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - a - n * b));
-                    }
-                });
+                vectorized((x, dy, &*gain, statistics, &mut dx[..], &mut dgain[..]), gradient);
                 Ok(())
             })
         })?;
         drop(gain);
         self.gain.add_gradient(|sum| sum.iter_mut().zip(&dgain).for_each(|(sum, dgain)| *sum += dgain))?;
         Ok(Some(tensor_like(x, dx)?))
+    }
+}
+
+/// Mean and 1 / standard deviation of a row.
+type Statistics = (f32, f32);
+
+#[inline(always)]
+fn normalise((x, gain, y, statistics): (&[f32], &[f32], &mut [f32], &mut [Statistics])) {
+    let width = gain.len();
+    for ((x, y), statistics) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(statistics) {
+        let mean = sum(x) / width as f32;
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = x - mean);
+        let scale = 1.0 / (dot(y, y) / width as f32 + EPSILON).sqrt();
+        y.iter_mut().zip(gain).for_each(|(y, gain)| *y = *y * scale * gain);
+        *statistics = (mean, scale);
+    }
+}
+
+type Backward<'a> = (&'a [f32], &'a [f32], &'a [f32], &'a [Statistics], &'a mut [f32], &'a mut [f32]);
+
+#[inline(always)]
+fn gradient((x, dy, gain, statistics, dx, dgain): Backward) {
+    let width = gain.len();
+    let mut normal = vec![0.0; width];
+    let rows = x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
+    for (((x, dy), dx), &(mean, scale)) in rows.zip(statistics) {
+        normal.iter_mut().zip(x).for_each(|(normal, x)| *normal = (x - mean) * scale);
+        dgain.iter_mut().zip(dy).zip(&normal).for_each(|((dgain, dy), n)| *dgain += dy * n);
+        dx.iter_mut().zip(dy).zip(gain).for_each(|((g, dy), gain)| *g = dy * gain);
+        let (a, b) = (sum(dx) / width as f32, dot(dx, &normal) / width as f32);
+        dx.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - a - n * b));
     }
 }

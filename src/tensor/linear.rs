@@ -68,7 +68,7 @@ impl CustomOp1 for Linear {
             drop(weight);
             // The bias first: gradients are completed from the model's end to its start, and it is declared last.
             if let Some(bias) = &self.bias {
-                bias.add_gradient(|db| add_rows(db, all_dy))?;
+                bias.add_gradient(|db| vectorized((db, all_dy), add_rows))?;
             }
             read(x, |x| self.weight.add_gradient(|dw| matmul(dw, ins, Write::Add, dy.t(), Matrix::new(x, n, ins))))
         })?;
@@ -77,10 +77,9 @@ impl CustomOp1 for Linear {
 }
 
 /// Adds every row of `rows` to `sum`, the first row first.
-fn add_rows(sum: &mut [f32], rows: &[f32]) {
-    vectorized(|| {
-        for row in rows.chunks_exact(sum.len()) {
-            sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
-        }
-    });
+#[inline(always)]
+fn add_rows((sum, rows): (&mut [f32], &[f32])) {
+    for row in rows.chunks_exact(sum.len()) {
+        sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+    }
 }

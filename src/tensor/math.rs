@@ -1,6 +1,6 @@
 //! Loops over numbers that the compiler can turn into vector instructions.
 //!
-//! [`vectorized`] compiles a loop for several instruction sets and picks the machine's best when it runs (login and
+//! [`vectorized`] compiles a function for several instruction sets and picks the machine's best when it runs (login and
 //! compute nodes differ). Only plain loops go in: sums keep 16 partial sums, in an order that is written down here
 //! and so the same on every machine.
 
@@ -8,11 +8,28 @@ use std::sync::OnceLock;
 
 const LANES: usize = 16;
 
-/// Runs `loops` with the machine's widest vector instructions.
+/// Calls `loops(arguments)` with the machine's widest vector instructions.
+///
+/// `loops` must be a function that is `#[inline(always)]`: only what is inlined here is compiled for those instructions, and
+/// the compiler does not inline a closure of some size on its own.
 #[inline(always)]
-pub fn vectorized<R>(loops: impl FnOnce() -> R) -> R {
+pub fn vectorized<A, R>(arguments: A, loops: impl FnOnce(A) -> R) -> R {
     static ARCH: OnceLock<pulp::Arch> = OnceLock::new();
-    ARCH.get_or_init(pulp::Arch::new).dispatch(loops)
+    ARCH.get_or_init(pulp::Arch::new).dispatch(Call { arguments, loops })
+}
+
+struct Call<A, F> {
+    arguments: A,
+    loops: F,
+}
+
+impl<A, R, F: FnOnce(A) -> R> pulp::WithSimd for Call<A, F> {
+    type Output = R;
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _simd: S) -> R {
+        (self.loops)(self.arguments)
+    }
 }
 
 /// e^x for finite x, within 2 units in the last place; below -87 the smallest normal numbers, never 0.

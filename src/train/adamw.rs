@@ -38,45 +38,71 @@ impl AdamW {
         let correction1 = 1.0 - beta1.powi(self.steps);
         let correction2 = 1.0 - beta2.powi(self.steps);
         // In f64 until here, so that 1 - beta^t loses nothing; what runs over the buffers is f32.
-        let (b1, b2, eps) = (beta1 as f32, beta2 as f32, epsilon as f32);
-        let (a1, a2) = ((1.0 - beta1) as f32, (1.0 - beta2) as f32);
-        let step_size = (lr / correction1) as f32;
-        let inverse_root = (1.0 / correction2.sqrt()) as f32;
+        let rule = Rule {
+            betas: (beta1 as f32, beta2 as f32),
+            rests: ((1.0 - beta1) as f32, (1.0 - beta2) as f32),
+            epsilon: epsilon as f32,
+            step_size: (lr / correction1) as f32,
+            inverse_root: (1.0 / correction2.sqrt()) as f32,
+            scale,
+        };
 
         let (mut values, gradients) = (params.values_mut(), params.gradients());
         for spec in params.specs() {
             let shrink = if spec.shape.len() == 2 { (1.0 - lr * weight_decay) as f32 } else { 1.0 };
             let range = spec.range();
-            let moments = self.m[range.clone()].iter_mut().zip(&mut self.v[range.clone()]);
-            let elements = values[range.clone()].iter_mut().zip(&gradients[range]).zip(moments);
-            vectorized(|| {
-                for ((p, g), (m, v)) in elements {
-                    let g = g * scale;
-                    *m = b1 * *m + a1 * g;
-                    *v = b2 * *v + a2 * g * g;
-                    *p = *p * shrink - step_size * *m / (v.sqrt() * inverse_root + eps);
-                }
-            });
+            let moments = (&mut self.m[range.clone()], &mut self.v[range.clone()]);
+            vectorized((&mut values[range.clone()], &gradients[range], moments, &rule, shrink), update);
         }
+    }
+}
+
+/// One step's numbers, the same for all parameters.
+struct Rule {
+    betas: (f32, f32),
+    /// 1 - beta.
+    rests: (f32, f32),
+    epsilon: f32,
+    /// The learning rate over the first moment's correction.
+    step_size: f32,
+    /// 1 over the root of the second moment's correction.
+    inverse_root: f32,
+    /// Of the gradients.
+    scale: f32,
+}
+
+type Update<'a> = (&'a mut [f32], &'a [f32], (&'a mut [f32], &'a mut [f32]), &'a Rule, f32);
+
+/// The update of one parameter, whose weights first shrink by a factor.
+#[inline(always)]
+fn update((values, gradients, (m, v), rule, shrink): Update) {
+    for ((p, g), (m, v)) in values.iter_mut().zip(gradients).zip(m.iter_mut().zip(v)) {
+        let g = g * rule.scale;
+        *m = rule.betas.0 * *m + rule.rests.0 * g;
+        *v = rule.betas.1 * *v + rule.rests.1 * g * g;
+        *p = *p * shrink - rule.step_size * *m / (v.sqrt() * rule.inverse_root + rule.epsilon);
     }
 }
 
 /// The Euclidean norm of all gradients together, added up in f64.
 pub fn global_norm(gradients: &[f32]) -> f64 {
+    vectorized(gradients, sum_of_squares).sqrt()
+}
+
+#[inline(always)]
+fn sum_of_squares(gradients: &[f32]) -> f64 {
     const LANES: usize = 8;
     let mut sums = [0f64; LANES];
-    vectorized(|| {
-        let chunks = gradients.chunks_exact(LANES);
-        for (sum, g) in sums.iter_mut().zip(chunks.remainder()) {
-            *sum += f64::from(*g) * f64::from(*g);
+    let chunks = gradients.chunks_exact(LANES);
+    for (sum, g) in sums.iter_mut().zip(chunks.remainder()) {
+        *sum += f64::from(*g) * f64::from(*g);
+    }
+    for chunk in chunks {
+        for l in 0..LANES {
+            sums[l] += f64::from(chunk[l]) * f64::from(chunk[l]);
         }
-        for chunk in chunks {
-            for l in 0..LANES {
-                sums[l] += f64::from(chunk[l]) * f64::from(chunk[l]);
-            }
-        }
-    });
-    sums.iter().sum::<f64>().sqrt()
+    }
+    sums.iter().sum()
 }
 
 /// What to multiply gradients of this norm by, so that their norm is at most `clip`; 0 turns clipping off.
