@@ -52,9 +52,9 @@ fn run(args: Args) -> Result<()> {
     if args.broken.is_some() && config.ranks < 2 {
         return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
     }
-    let lab = Lab { config, screen: Screen::detect(args.train.ascii), args };
+    let lab = Lab { config, screen: Screen::detect(args.train.run.ascii), args };
     let free = launch::free_memory();
-    if lab.args.train.dry_run {
+    if lab.args.train.run.dry_run {
         if launch::is_first_process() {
             introduce(&lab);
             dry_run(&lab, free);

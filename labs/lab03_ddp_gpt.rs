@@ -71,9 +71,9 @@ fn run(args: Args) -> Result<()> {
         )
         .into());
     }
-    let lab = Lab { config, corpus, screen: Screen::detect(args.train.ascii), peak: matmul::measured_peak(), args };
+    let lab = Lab { config, corpus, screen: Screen::detect(args.train.run.ascii), peak: matmul::measured_peak(), args };
     let free = launch::free_memory();
-    if lab.args.train.dry_run {
+    if lab.args.train.run.dry_run {
         if launch::is_first_process() {
             introduce(&lab);
             report::dry_run(&lab.screen, &lab.config, free, lab.peak);

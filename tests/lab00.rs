@@ -1,5 +1,10 @@
 //! lab00 as its users start it: on a laptop, in recorded jobs, broken.
 
+#[path = "suite/program.rs"]
+#[allow(dead_code, reason = "each test program uses its part")]
+mod program;
+
+use program::{failed, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -12,29 +17,14 @@ fn lab00(dir: &Path, flags: &str, env: &[(&str, &str)]) -> Output {
     command.args(flags.split_whitespace()).output().expect("lab00 starts")
 }
 
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 #[track_caller]
 fn succeeds(dir: &Path, flags: &str, env: &[(&str, &str)]) -> String {
-    let output = lab00(dir, flags, env);
-    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
-    stdout(&output)
+    succeeded(&lab00(dir, flags, env))
 }
 
-/// A run that must end with `code` and say `what` first on stderr.
 #[track_caller]
 fn fails(dir: &Path, flags: &str, env: &[(&str, &str)], code: i32, what: &str) -> String {
-    let output = lab00(dir, flags, env);
-    let error = stderr(&output);
-    assert_eq!(output.status.code(), Some(code), "{}\n{error}", stdout(&output));
-    assert!(error.starts_with(&format!("error: {what}")), "{error}");
-    stdout(&output)
+    failed(&lab00(dir, flags, env), code, what)
 }
 
 /// A file in `dir` that names the two nodes.

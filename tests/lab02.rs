@@ -1,5 +1,10 @@
 //! lab02 as its users start it: flags, files, exit codes, what is on the screen.
 
+#[path = "suite/program.rs"]
+#[allow(dead_code, reason = "each test program uses its part")]
+mod program;
+
+use program::{failed, stderr, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -11,30 +16,14 @@ fn lab02(dir: &Path, flags: &str) -> Output {
     command.current_dir(dir).env("NO_COLOR", "").args(flags.split_whitespace()).output().expect("lab02 starts")
 }
 
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 #[track_caller]
 fn succeeds(dir: &Path, flags: &str) -> String {
-    let output = lab02(dir, flags);
-    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
-    stdout(&output)
+    succeeded(&lab02(dir, flags))
 }
 
-/// A run that must end with `code` and say `what` first on stderr.
 #[track_caller]
 fn fails(dir: &Path, flags: &str, code: i32, what: &str) -> String {
-    let output = lab02(dir, flags);
-    let error = stderr(&output);
-    assert_eq!(output.status.code(), Some(code), "{}\n{error}", stdout(&output));
-    assert!(error.starts_with(&format!("error: {what}")), "{error}");
-    assert!(!error.contains("panicked"), "{error}");
-    stdout(&output)
+    failed(&lab02(dir, flags), code, what)
 }
 
 /// The log lines, each as its names and values in order.

@@ -13,6 +13,33 @@ use std::path::PathBuf;
 /// The prompt, unless another one is given.
 const PROMPT: &str = "What is an LLM?";
 
+/// What a run prints and leaves behind: the same in every lab.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RunFlags {
+    /// Write one JSON line a step to this file
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+    /// Folder for the run's files [default: runs/LAB]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print what the run would be, and end
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Every rank prints its log lines, not only rank 0
+    #[arg(long)]
+    pub log_all_ranks: bool,
+    /// Draw with ASCII characters
+    #[arg(long)]
+    pub ascii: bool,
+}
+
+impl RunFlags {
+    /// The folder for the run's files; `lab` names the default.
+    pub fn folder(&self, lab: &str) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(lab))
+    }
+}
+
 /// Flags of a training lab. A flag that is given beats the preset, wherever it stands.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TrainFlags {
@@ -91,27 +118,14 @@ pub struct TrainFlags {
     /// Text that samples continue
     #[arg(long)]
     pub prompt: Option<String>,
-    /// Write one JSON line a step to this file
-    #[arg(long, value_name = "FILE")]
-    pub metrics: Option<PathBuf>,
-    /// Folder for the run's files [default: runs/LAB]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
     /// Start from the weights in another run's folder
     #[arg(long, value_name = "DIR")]
     pub init_from: Option<PathBuf>,
     /// Evaluate and sample, but do not train
     #[arg(long)]
     pub eval_only: bool,
-    /// Print what the run would be, and end
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Every rank prints its log lines, not only rank 0
-    #[arg(long)]
-    pub log_all_ranks: bool,
-    /// Draw with ASCII characters
-    #[arg(long)]
-    pub ascii: bool,
+    #[command(flatten)]
+    pub run: RunFlags,
 }
 
 impl TrainFlags {
@@ -123,7 +137,7 @@ impl TrainFlags {
         let steps = self.steps.unwrap_or(defaults.steps);
         let lr = self.lr.unwrap_or(defaults.lr);
         let (prompt, prompt_tokens) = self.prompt(corpus)?;
-        if self.eval_only && self.metrics.is_some() {
+        if self.eval_only && self.run.metrics.is_some() {
             let help =
                 "leave one of the two out: --metrics has a line for each training step, and --eval-only trains none";
             return Err(BadInput::new("--metrics has nothing to write with --eval-only", help));
@@ -157,7 +171,7 @@ impl TrainFlags {
             sampling: self.sampler,
             prompt,
             prompt_tokens,
-            out: self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(lab)),
+            out: self.run.folder(lab),
         };
         config.check(corpus)?;
         Ok(config)

@@ -40,13 +40,13 @@ impl<'a> Journal<'a> {
         screen: &'a Screen,
         peak: f64,
     ) -> Result<Journal<'a>> {
-        let metrics = flags.metrics.as_deref().filter(|_| comm.rank() == 0);
+        let metrics = flags.run.metrics.as_deref().filter(|_| comm.rank() == 0);
         Ok(Journal {
             config,
             screen,
             comm: comm.clone(),
             peak,
-            log_all_ranks: flags.log_all_ranks,
+            log_all_ranks: flags.run.log_all_ranks,
             metrics: MetricsFile::create(metrics)?,
             records: Vec::new(),
             evaluations: Vec::new(),

@@ -4,6 +4,7 @@
 //! It is the seed's `test_dist`: the same shape, optimizer, batch and loss.
 
 use super::adamw::{AdamW, AdamWConfig};
+use super::flags::RunFlags;
 use super::parity::Replica;
 use crate::data::Uniform;
 use crate::error::BadInput;
@@ -45,21 +46,8 @@ pub struct MlpFlags {
     /// What all random numbers depend on
     #[arg(long, default_value_t = 1337)]
     pub seed: u64,
-    /// Write one JSON line an iteration to this file
-    #[arg(long, value_name = "FILE")]
-    pub metrics: Option<PathBuf>,
-    /// Folder for the plots, the profile and the timeline as text [default: runs/LAB]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Print what the run would be, and end
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Every rank prints its log lines, not only rank 0
-    #[arg(long)]
-    pub log_all_ranks: bool,
-    /// Draw with ASCII characters
-    #[arg(long)]
-    pub ascii: bool,
+    #[command(flatten)]
+    pub run: RunFlags,
 }
 
 /// What a run of the smallest job is, checked.
@@ -100,7 +88,7 @@ impl MlpFlags {
         if !(lr > 0.0 && lr.is_finite()) {
             return Err(BadInput::new(format!("--lr {lr} is out of range"), "give a finite number above 0"));
         }
-        let out = self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(lab));
+        let out = self.run.folder(lab);
         Ok(MlpConfig { ranks, steps, warmup_iters, log_interval, batch, lr, seed, out })
     }
 }

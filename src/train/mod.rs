@@ -25,7 +25,7 @@ pub use adamw::{AdamW, AdamWConfig, clip_scale, global_norm};
 pub use checks::Checks;
 pub use config::Config;
 pub use evaluate::evaluate;
-pub use flags::TrainFlags;
+pub use flags::{RunFlags, TrainFlags};
 pub use iterations::{IterRecord, Iterations};
 pub use journal::{Evaluation, Journal};
 pub use metrics::{Clock, LEGEND, MetricsFile, StepRecord, StepTimes};

@@ -1,0 +1,28 @@
+//! A program that has run: what it must have ended with, and what it printed.
+
+use std::process::Output;
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What a run that must have succeeded printed.
+#[track_caller]
+pub fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{}\n{}", stdout(output), stderr(output));
+    stdout(output)
+}
+
+/// What a run printed that must have ended with `code` and said `what` first on stderr.
+#[track_caller]
+pub fn failed(output: &Output, code: i32, what: &str) -> String {
+    let error = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{}\n{error}", stdout(output));
+    assert!(error.starts_with(&format!("error: {what}")), "{error}");
+    assert!(!error.contains("panicked"), "{error}");
+    stdout(output)
+}
