@@ -304,6 +304,9 @@ impl Transport for Threads {
 
     /// Reduce-scatter, then all-gather: each rank adds up its part of the vector, so 2(n-1)/n of it travels.
     fn all_reduce(&self, call: &Call, data: &mut [u8]) -> Result<()> {
+        if self.members.len() == 1 {
+            return self.come(call).map(drop);
+        }
         let mine = self.part(call, self.rank, call.len);
         let all = self.meet(call, data.to_vec())?;
         let mut sum = vec![0; mine.len()];

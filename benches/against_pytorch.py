@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""lab03 against PyTorch DDP (gloo) on this machine: the same model, optimizer, schedule and text, one compute thread a rank.
+
+Set-up:  python3 -m venv venv && venv/bin/pip install torch numpy
+Run:     venv/bin/python benches/against_pytorch.py --data data/tinyshakespeare.txt
+
+The two programs run in turn, several rounds of each configuration; a figure is the median over rounds of the median over the
+steps after warm-up. Prints a Markdown table. Let nothing else run meanwhile.
+"""
+import argparse, json, os, pathlib, platform, statistics, subprocess, sys, tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+# name, lab03's preset, ranks, steps, and the same shape for the peer.
+BABY = dict(layers=4, heads=4, embd=128, block=64, batch=12)
+CHAR = dict(layers=6, heads=6, embd=384, block=256, batch=4)
+CONFIGURATIONS = [("baby", BABY, 1, 100), ("baby", BABY, 2, 100), ("char", CHAR, 1, 16), ("char", CHAR, 2, 16)]
+
+
+def run(command, **environment):
+    """Runs to the end; returns standard output and the peak resident memory of the largest process, in MB."""
+    # In a process of its own, so that its children's memory is not mixed with earlier ones'.
+    code = "import resource,subprocess,sys; r=subprocess.run(sys.argv[1:]); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(r.returncode)"
+    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, env={**os.environ, **environment})
+    if done.returncode != 0:
+        sys.exit(f"error: {' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout, int(done.stderr.split()[-1]) / 1024
+
+
+def lab03(binary, data, preset, ranks, steps):
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = pathlib.Path(folder) / "metrics.jsonl"
+        _, memory = run([binary, "--data", data, "--preset", preset, "--ranks", str(ranks), "--steps", str(steps),
+                         "--eval-iters", "1", "--out", folder, "--metrics", str(metrics)])
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    measured = lines[len(lines) // 5:]
+    return statistics.median(l["tps"] for l in measured), memory, statistics.median(l["mfu"] for l in measured)
+
+
+def pytorch(data, shape, ranks, steps):
+    flags = [word for name, value in shape.items() for word in (f"--{name}", str(value))]
+    text, memory = run([sys.executable, str(HERE / "peers/gpt_torch.py"), "--data", data, "--ranks", str(ranks), "--steps", str(steps),
+                        "--warmup", str(steps // 5), "--eval_iters", "0", *flags], OMP_NUM_THREADS="1")
+    # One process a rank; each about as large as the largest.
+    return json.loads(text.splitlines()[-1])["tokens_per_s"], memory * ranks
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--data", required=True, help="the tiny Shakespeare text, for both sides")
+    p.add_argument("--rounds", type=int, default=3)
+    a = p.parse_args()
+    import torch
+    subprocess.run(["cargo", "build", "--release", "--bin", "lab03"], cwd=HERE.parent, check=True)
+    target = json.loads(subprocess.run(["cargo", "metadata", "--format-version", "1", "--no-deps"], cwd=HERE.parent, check=True,
+                                       capture_output=True, text=True).stdout)["target_directory"]
+    binary = str(pathlib.Path(target) / "release" / "lab03")
+    cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), platform.processor())
+    print(f"{cpu}, {os.cpu_count()} CPUs; PyTorch {torch.__version__}; {a.rounds} rounds in turn\n")
+    print("| configuration | lab03 tokens/s | PyTorch tokens/s | ratio | MFU | lab03 MB | PyTorch MB |")
+    print("|---|---|---|---|---|---|---|")
+    for preset, shape, ranks, steps in CONFIGURATIONS:
+        ours, theirs = [], []
+        for _ in range(a.rounds):
+            ours.append(lab03(binary, a.data, preset, ranks, steps))
+            theirs.append(pytorch(a.data, shape, ranks, steps))
+        mid = lambda rows, i: statistics.median(row[i] for row in rows)
+        ratio = statistics.median(o[0] / t[0] for o, t in zip(ours, theirs))
+        print(f"| {preset}, {ranks} rank{'s' if ranks > 1 else ''} | {mid(ours, 0):,.0f} | {mid(theirs, 0):,.0f} | {ratio:.2f} | "
+              f"{mid(ours, 2):.0f}% | {mid(ours, 1):.0f} | {mid(theirs, 1):.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
