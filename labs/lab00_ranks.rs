@@ -19,7 +19,6 @@ use shardlab::launch::job::{Job, Scheduler, Wishes};
 use shardlab::launch::line::{Launcher, quote};
 use shardlab::launch::place::{Place, Seat, seats};
 use shardlab::show::Screen;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Ranks: who am I, where am I, and how was this job started?
@@ -29,15 +28,8 @@ struct Args {
     /// Ranks that introduce themselves: threads of this process [default: 4], or the launcher's processes
     #[arg(long)]
     ranks: Option<usize>,
-    /// Ranks that fit on each node [default: the scheduler's number, the machine's, or one a core]
-    #[arg(long, value_name = "P")]
-    per_node: Option<usize>,
-    /// CPUs for each rank [default: the scheduler's number, or the node's cores / ranks]
-    #[arg(long, value_name = "D")]
-    depth: Option<usize>,
-    /// The nodes, one a line [default: the scheduler's]
-    #[arg(long, value_name = "FILE")]
-    hostfile: Option<PathBuf>,
+    #[command(flatten)]
+    wishes: Wishes,
     /// Draw with ASCII characters only
     #[arg(long)]
     ascii: bool,
@@ -177,8 +169,7 @@ fn block(screen: &Screen, title: &str, lines: &[(&str, String)]) {
 /// Everything that is known before a rank does anything.
 fn introduce(args: &Args, screen: &Screen, comm: &Comm, places: &[Place], seat: Seat) -> Result<()> {
     // Only rank 0 looks: a host file may lie on the job's first node alone.
-    let wishes = Wishes { per_node: args.per_node, depth: args.depth, host_file: args.hostfile.clone() };
-    let job = Job::here(&wishes)?;
+    let job = Job::here(&args.wishes)?;
     let launcher = Launcher::here(&job);
     let lab = std::env::args().next().unwrap_or_else(|| "lab00".into());
     let line = launcher.line(&job, job.room())?;

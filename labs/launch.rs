@@ -9,7 +9,6 @@ use clap::Parser;
 use shardlab::error::BadInput;
 use shardlab::launch::job::{Job, Wishes};
 use shardlab::launch::line::{Launcher, quote};
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 /// Starts a program's ranks the way this machine or cluster does it.
@@ -19,15 +18,8 @@ struct Args {
     /// Ranks in all [default: as many as the job has room for]
     #[arg(short = 'n', value_name = "N")]
     ranks: Option<usize>,
-    /// Ranks on each node [default: the scheduler's number, or the machine's]
-    #[arg(long = "ppn", visible_alias = "per-node", value_name = "P")]
-    per_node: Option<usize>,
-    /// CPUs for each rank [default: the scheduler's number, or the node's cores / ranks]
-    #[arg(long, value_name = "D")]
-    depth: Option<usize>,
-    /// The nodes, one a line [default: the scheduler's]
-    #[arg(long, value_name = "FILE")]
-    hostfile: Option<PathBuf>,
+    #[command(flatten)]
+    wishes: Wishes,
     /// Only print the launch line
     #[arg(long)]
     print: bool,
@@ -44,8 +36,7 @@ fn main() -> ExitCode {
 }
 
 fn launch(args: Args) -> Result<ExitCode> {
-    let wishes = Wishes { per_node: args.per_node, depth: args.depth, host_file: args.hostfile };
-    let job = Job::here(&wishes)?;
+    let job = Job::here(&args.wishes)?;
     let launcher = Launcher::here(&job);
     // Threads are all on this node, however many nodes there are.
     let room = if launcher == Launcher::Threads { job.per_node } else { job.room() };

@@ -51,14 +51,17 @@ impl Cpus {
     }
 }
 
-/// What the user asks of the job, before anything is looked up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What the user asks of the job, before anything is looked up: flags of every program that looks for one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Wishes {
-    /// `--per-node`: ranks on each node.
+    /// Ranks on each node [default: the scheduler's number, the machine's, or one a core]
+    #[arg(long, visible_alias = "ppn", value_name = "P")]
     pub per_node: Option<usize>,
-    /// `--depth`: CPUs for each rank.
+    /// CPUs for each rank [default: the scheduler's number, or the node's cores / ranks]
+    #[arg(long, value_name = "D")]
     pub depth: Option<usize>,
-    /// `--hostfile`: the nodes.
+    /// The nodes, one a line [default: the scheduler's]
+    #[arg(long = "hostfile", value_name = "FILE")]
     pub host_file: Option<PathBuf>,
 }
 

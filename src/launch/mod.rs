@@ -52,10 +52,8 @@ pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
         Err(error) if error.is::<BadInput>() => 2,
         Err(_) => 1,
     };
-    if let Err(error) = &result
-        && is_first_process()
-    {
-        eprintln!("error: {error:#}");
+    if let Err(error) = &result {
+        tell(error);
     }
     #[cfg(feature = "mpi")]
     if let Ok(World::Mpi(world)) = world() {
@@ -63,6 +61,17 @@ pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
         if code == 0 { world.finalize() } else { world.abort(code) }
     }
     ExitCode::from(code as u8)
+}
+
+/// Prints an error once, whether one process of a job has it or all have the same.
+fn tell(error: &anyhow::Error) {
+    if is_first_process() {
+        eprintln!("error: {error:#}");
+    } else if is_mpi() {
+        // If the first process has it too, it ends the job meanwhile.
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        eprintln!("error: on {}: {error:#}", host_name());
+    }
 }
 
 /// Runs `body` once for each of `ranks` ranks, each with a [`Comm`] of its own. May be called any number of times.

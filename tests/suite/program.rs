@@ -1,6 +1,6 @@
 //! A program that has run: what it must have ended with, and what it printed.
 
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -25,4 +25,15 @@ pub fn failed(output: &Output, code: i32, what: &str) -> String {
     assert!(error.starts_with(&format!("error: {what}")), "{error}");
     assert!(!error.contains("panicked"), "{error}");
     stdout(output)
+}
+
+/// A program whose reader goes away must end without a word, as the signal for it would end it.
+#[cfg(unix)]
+#[track_caller]
+pub fn ends_quietly_on_a_closed_pipe(command: &mut Command) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(141));
+    assert_eq!(stderr(&output), "");
 }
