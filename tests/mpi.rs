@@ -212,6 +212,8 @@ fn lab03_like_threads(mpirun: &Mpirun) -> Result<()> {
     // Rank 0 alone speaks.
     ensure!(text(&output).matches("One model, many ranks").count() == 1, "{}", text(&output));
     ensure!(text(&output).contains("2 MPI processes"), "{}", text(&output));
+    // Its output goes to a file here, so there is no colour in it.
+    ensure!(!text(&output).contains('\x1b'), "{}", text(&output));
     let (ours, theirs) = (losses(processes.path())?, losses(threads.path())?);
     ensure!(ours.len() == 50 && theirs.len() == 50);
     let apart = ours.iter().zip(&theirs).fold(0f64, |most, (a, b)| most.max((a - b).abs()));

@@ -31,7 +31,8 @@ impl Screen {
         let variable = |name| std::env::var(name).unwrap_or_default();
         let measured = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
         Screen::decide(
-            io::stdout().is_terminal(),
+            // Open MPI gives each rank a terminal of its own, whatever stands at mpirun's end: a file or a pipe as well.
+            io::stdout().is_terminal() && variable("OMPI_COMM_WORLD_SIZE").is_empty(),
             &variable("NO_COLOR"),
             &variable("TERM"),
             variable("COLUMNS").parse().ok().or_else(measured),
