@@ -16,18 +16,22 @@
 //! - `line.rs`: the line that starts it, in each launcher's own flags
 //! - `place.rs`: where each rank came to be
 //! - `machine.rs`: what this node has
+//!
+//! `memory.rs` is a setting of the allocator that every run wants.
 
 pub mod hosts;
 pub mod job;
 mod launcher;
 pub mod line;
 mod machine;
+mod memory;
 pub mod place;
 mod threads;
 mod world;
 
 pub use launcher::{Launched, launched};
 pub use machine::{cores, free_memory, host_name};
+pub use memory::keep_freed_memory;
 pub use world::{in_words, is_first_process, is_mpi, ranks, ranks_here};
 
 use crate::comm::Comm;
@@ -86,6 +90,7 @@ fn tell(error: &anyhow::Error) {
 pub fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
     ensure!((1..=MAX_RANKS).contains(&ranks), "cannot start {ranks} ranks: give a number from 1 to {MAX_RANKS}");
     one_compute_thread_a_rank();
+    keep_freed_memory();
     match world()? {
         World::Threads => threads::run(ranks, body),
         #[cfg(feature = "mpi")]

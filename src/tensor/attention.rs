@@ -1,10 +1,10 @@
 //! Causal self-attention: every position looks at itself and the positions before it.
 
 use super::dropout::{Dropout, Mask};
-use super::graph::{elements, read, tensor_like};
+use super::graph::{Op, apply};
 use super::math::{dot, exp, exp_sum, max, vectorized};
 use super::matmul::{Matrix, Write, matmul};
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::OnceLock;
 
 /// Attention over `qkv` [sequences, length, 3 · width], which holds queries, keys and values side by side, each with
@@ -20,7 +20,7 @@ pub fn causal_attention(
     dropout: Option<(&Dropout, &str)>,
 ) -> Result<Tensor> {
     let mask = dropout.map(|(dropout, place)| dropout.mask(place));
-    qkv.apply_op1(Attention { heads, first_head, mask, log_sums: OnceLock::new() })
+    apply(qkv, Attention { heads, first_head, mask, log_sums: OnceLock::new() })
 }
 
 struct Attention {
@@ -81,15 +81,12 @@ impl Attention {
     }
 }
 
-impl CustomOp1 for Attention {
-    fn name(&self) -> &'static str {
-        "causal_attention"
-    }
+impl Op for Attention {
+    const NAME: &'static str = "attention";
 
-    fn cpu_fwd(&self, qkv: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let sizes = Sizes::of(layout.dims(), self.heads)?;
+    fn forward(&self, qkv: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let sizes = Sizes::of(dims, self.heads)?;
         let Sizes { sequences, length: t, width, head } = sizes;
-        let qkv = elements(qkv, layout)?;
         let mut y = vec![0.0; sequences * t * width];
         let mut log_sums = vec![0.0; sequences * self.heads * t];
         let mut p = vec![0.0; t * t];
@@ -105,22 +102,17 @@ impl CustomOp1 for Attention {
             }
         }
         self.log_sums.set(log_sums).ok();
-        Ok((CpuStorage::F32(y), (sequences, t, width).into()))
+        Ok((y, (sequences, t, width).into()))
     }
 
-    fn bwd(&self, qkv: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
-        let sizes = Sizes::of(qkv.dims(), self.heads)?;
-        let mut dqkv = vec![0.0; qkv.elem_count()];
+    fn backward(&self, qkv: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        let sizes = Sizes::of(dims, self.heads)?;
+        let mut dqkv = vec![0.0; qkv.len()];
         let mut scratch = [vec![0.0; sizes.length * sizes.length], vec![0.0; sizes.length * sizes.length]];
-        read(qkv, |qkv| {
-            read(dy, |dy| {
-                for s in 0..sizes.sequences {
-                    (0..self.heads).for_each(|h| self.head_backward(sizes, (s, h), qkv, dy, &mut dqkv, &mut scratch));
-                }
-                Ok(())
-            })
-        })?;
-        Ok(Some(tensor_like(qkv, dqkv)?))
+        for s in 0..sizes.sequences {
+            (0..self.heads).for_each(|h| self.head_backward(sizes, (s, h), qkv, dy, &mut dqkv, &mut scratch));
+        }
+        Ok(dqkv)
     }
 }
 

@@ -1,56 +1,48 @@
 //! GELU, the exact one: x times the probability that a standard normal number is below x.
 
-use super::graph::{elements, read, tensor_like};
+use super::graph::{Op, apply};
 use super::math::{exp, vectorized};
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 
 /// `gelu(x) = x · Φ(x)`, element by element (Hendrycks and Gimpel, arXiv 1606.08415).
 pub fn gelu(x: &Tensor) -> Result<Tensor> {
-    x.apply_op1(Gelu)
+    apply(x, Gelu)
 }
 
 struct Gelu;
 
-impl CustomOp1 for Gelu {
-    fn name(&self) -> &'static str {
-        "gelu"
-    }
+impl Op for Gelu {
+    const NAME: &'static str = "gelu";
 
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let x = elements(x, layout)?;
-        let mut y = vec![0.0; x.len()];
-        vectorized((x, &mut y[..]), gelu_of);
-        Ok((CpuStorage::F32(y), layout.shape().clone()))
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let mut y = Vec::with_capacity(x.len());
+        vectorized((x, &mut y), gelu_of);
+        Ok((y, dims.into()))
     }
 
     /// `gelu'(x) = Φ(x) + x φ(x)`
-    fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
-        let mut dx = vec![0.0; x.elem_count()];
-        read(x, |x| {
-            read(dy, |dy| {
-                vectorized((x, dy, &mut dx[..]), gradient);
-                Ok(())
-            })
-        })?;
-        Ok(Some(tensor_like(x, dx)?))
+    fn backward(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        let mut dx = Vec::with_capacity(x.len());
+        vectorized((x, dy, &mut dx), gradient);
+        Ok(dx)
     }
 }
 
 #[inline(always)]
-fn gelu_of((x, y): (&[f32], &mut [f32])) {
-    for (y, &x) in y.iter_mut().zip(x) {
+fn gelu_of((x, y): (&[f32], &mut Vec<f32>)) {
+    y.extend(x.iter().map(|x| {
         let (tail, _) = normal_tail(x.abs());
-        *y = x.max(0.0) - x.abs() * tail;
-    }
+        x.max(0.0) - x.abs() * tail
+    }));
 }
 
 #[inline(always)]
-fn gradient((x, dy, dx): (&[f32], &[f32], &mut [f32])) {
-    for ((dx, &x), dy) in dx.iter_mut().zip(x).zip(dy) {
+fn gradient((x, dy, dx): (&[f32], &[f32], &mut Vec<f32>)) {
+    dx.extend(x.iter().zip(dy).map(|(&x, dy)| {
         let (tail, density) = normal_tail(x.abs());
         let below = if x >= 0.0 { 1.0 - tail } else { tail };
-        *dx = dy * (below + x * density);
-    }
+        dy * (below + x * density)
+    }));
 }
 
 /// For z >= 0: the probability that a standard normal number is above z, and its density at z.

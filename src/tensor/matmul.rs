@@ -1,5 +1,7 @@
 //! Matrix products over slices, on the calling thread, through the `gemm` crate.
 
+use super::profile;
+
 /// A matrix that looks into a slice: element (r, c) lies at `r * row_stride + c * col_stride`.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
@@ -45,7 +47,7 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
     assert!(stride >= cols && (rows - 1) * stride + cols <= c.len(), "the product ends outside its slice");
     // SAFETY: the constructors and the assertions above keep every element that the strides reach inside the slices, and
     // `c` is borrowed mutably, so it overlaps neither factor.
-    unsafe {
+    profile::matmul(|| unsafe {
         gemm::gemm(
             rows,
             cols,
@@ -67,7 +69,7 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
             false,
             gemm::Parallelism::None,
         );
-    }
+    });
 }
 
 /// The matmul peak of one thread on this machine, FLOP/s: the best of several products of square matrices.
