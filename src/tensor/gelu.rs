@@ -15,34 +15,34 @@ impl Op for Gelu {
     const NAME: &'static str = "gelu";
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
-        let mut y = Vec::with_capacity(x.len());
-        vectorized((x, &mut y), gelu_of);
+        let mut y = vec![0.0; x.len()];
+        vectorized((x, &mut y[..]), gelu_of);
         Ok((y, dims.into()))
     }
 
     /// `gelu'(x) = Φ(x) + x φ(x)`
     fn backward(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
-        let mut dx = Vec::with_capacity(x.len());
-        vectorized((x, dy, &mut dx), gradient);
+        let mut dx = vec![0.0; x.len()];
+        vectorized((x, dy, &mut dx[..]), gradient);
         Ok(dx)
     }
 }
 
 #[inline(always)]
-fn gelu_of((x, y): (&[f32], &mut Vec<f32>)) {
-    y.extend(x.iter().map(|x| {
+fn gelu_of((x, y): (&[f32], &mut [f32])) {
+    for (y, &x) in y.iter_mut().zip(x) {
         let (tail, _) = normal_tail(x.abs());
-        x.max(0.0) - x.abs() * tail
-    }));
+        *y = x.max(0.0) - x.abs() * tail;
+    }
 }
 
 #[inline(always)]
-fn gradient((x, dy, dx): (&[f32], &[f32], &mut Vec<f32>)) {
-    dx.extend(x.iter().zip(dy).map(|(&x, dy)| {
+fn gradient((x, dy, dx): (&[f32], &[f32], &mut [f32])) {
+    for ((dx, &x), dy) in dx.iter_mut().zip(x).zip(dy) {
         let (tail, density) = normal_tail(x.abs());
         let below = if x >= 0.0 { 1.0 - tail } else { tail };
-        dy * (below + x * density)
-    }));
+        *dx = dy * (below + x * density);
+    }
 }
 
 /// For z >= 0: the probability that a standard normal number is above z, and its density at z.

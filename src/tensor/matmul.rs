@@ -1,6 +1,7 @@
 //! Matrix products over slices, on the calling thread, through the `gemm` crate.
 
 use super::profile;
+use std::ops::Range;
 
 /// A matrix that looks into a slice: element (r, c) lies at `r * row_stride + c * col_stride`.
 #[derive(Clone, Copy)]
@@ -22,6 +23,17 @@ impl<'a> Matrix<'a> {
     pub fn strided(data: &'a [f32], rows: usize, cols: usize, stride: usize) -> Matrix<'a> {
         assert!(rows * cols == 0 || (rows - 1) * stride + cols <= data.len(), "the matrix ends outside its slice");
         Matrix { data, rows, cols, row_stride: stride, col_stride: 1 }
+    }
+
+    /// Some of the rows; nothing is moved.
+    pub fn rows(self, rows: Range<usize>) -> Matrix<'a> {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "the matrix has {} rows, not {rows:?}", self.rows);
+        Matrix { data: &self.data[rows.start * self.row_stride..], rows: rows.len(), ..self }
+    }
+
+    /// Some of the columns; nothing is moved.
+    pub fn cols(self, cols: Range<usize>) -> Matrix<'a> {
+        self.t().rows(cols).t()
     }
 
     /// The transposed matrix; nothing is moved.
