@@ -12,7 +12,7 @@ use shardlab::parallel::Ddp;
 use shardlab::plan::GptShape;
 use shardlab::show::{Branch, Screen, tree};
 use shardlab::tensor::{matmul, profile};
-use shardlab::train::{self, AdamW, AdamWConfig, Clock};
+use shardlab::train::{self, AdamW, AdamWConfig, Clock, Part};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -114,15 +114,15 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
         let mut clock = Clock::start();
         gpt.params.zero_gradients();
         let batch = sampler.batch(&corpus.train, step, 0);
-        clock.lap(|parts| &mut parts.data);
+        clock.lap(Part::Data);
         let loss = gpt.loss(&batch, &Pass { train: true, dropout: None })?;
-        clock.lap(|parts| &mut parts.forward);
+        clock.lap(Part::Forward);
         loss.backward()?;
         let averaged = ddp.finish()?;
-        clock.lap(|parts| &mut parts.backward);
+        clock.lap(Part::Backward);
         let norm = train::global_norm(&gpt.params.gradients());
         adamw.step(&gpt.params, 1e-3, train::clip_scale(norm, 1.0));
-        clock.lap(|parts| &mut parts.optimizer);
+        clock.lap(Part::Optimizer);
         clocks.push(clock.parts);
         reduces.push(averaged.iter().map(|a| (a.end - a.start).as_secs_f64()).sum::<f64>());
     }

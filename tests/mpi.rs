@@ -77,6 +77,7 @@ fn suite(comm: Comm) -> Result<()> {
     suite::parity::ranks_train_what_one_rank_trains(&comm, ranks <= 2)?;
     suite::parity::linear_layers(&comm, ranks <= 2)?;
     suite::parity::only_the_last_micro_step_synchronises(&comm)?;
+    suite::parity::overlap_changes_no_gradient(&comm, ranks <= 2)?;
     comm.barrier()?;
     if comm.rank() == 0 {
         println!("the suite holds on {ranks} ranks");

@@ -10,6 +10,7 @@
 //! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
 //!   is) and `frame.rs` (title, legend and the values at the sides)
 //! - `timeline.rs`: who did what when, one row a rank
+//! - `trace.rs`: the same for a trace viewer, as a file
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
@@ -26,6 +27,7 @@ mod screen;
 mod table;
 mod text;
 mod timeline;
+pub mod trace;
 mod tree;
 mod units;
 

@@ -20,6 +20,9 @@ pub struct RunFlags {
     /// Write one JSON line a step to this file
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
+    /// Write every rank's steps to this file, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Folder for the run's files [default: runs/LAB]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -106,6 +109,9 @@ pub struct TrainFlags {
     /// Largest global norm of a step's gradient; 0 = off
     #[arg(long, default_value_t = 1.0)]
     pub clip: f64,
+    /// Stop the backward pass while a bucket of gradients is averaged
+    #[arg(long)]
+    pub no_overlap: bool,
     /// Share of activations that is dropped in training
     #[arg(long, default_value_t = 0.0)]
     pub dropout: f64,
