@@ -4,7 +4,7 @@
 //! numbers, never tensors. Underneath lies a transport: threads of one process, or MPI processes; a lab cannot tell which.
 //!
 //! Reading order: `mod.rs` (the handle), `threads.rs` (how threads meet), `mpi.rs` (how processes do), `element.rs` (what is added, and in which order),
-//! `call.rs` and `error.rs` (how a failure is told), `meter.rs` (what it cost).
+//! `call.rs` and `error.rs` (how a failure is told), `meter.rs` (what it cost); then `algorithms` (what a collective consists of).
 //!
 //! ```
 //! use shardlab::{comm::Reduce, launch};
@@ -18,6 +18,7 @@
 //! # anyhow::Ok(())
 //! ```
 
+pub mod algorithms;
 mod call;
 mod element;
 mod error;
