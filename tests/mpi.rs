@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// How a rank of the suite is to fail, for the tests of failures.
 const FAIL: &str = "SHARDLAB_TEST_FAIL";
 
+/// Set where only the algorithms are to be tested.
+const ALGORITHMS: &str = "SHARDLAB_TEST_ALGORITHMS";
+
 fn main() -> ExitCode {
     if launch::launched(|name| std::env::var(name).ok()).is_some() {
         return launch::main(one_rank_of_the_suite);
@@ -35,6 +38,13 @@ fn one_rank_of_the_suite() -> Result<()> {
     let last = launch::launched(|name| std::env::var(name).ok()).is_some_and(|launched| launched.rank == ranks - 1);
     if last && std::env::var(FAIL).is_ok_and(|how| how == "file") {
         bail!("the text is missing here");
+    }
+    if std::env::var_os(ALGORITHMS).is_some() {
+        launch::run(ranks, |comm| algorithms(&comm))?;
+        if last {
+            println!("the algorithms hold on {ranks} ranks");
+        }
+        return Ok(());
     }
     match std::env::var(FAIL).as_deref() {
         Err(_) => launch::run(ranks, suite).map(drop),
@@ -62,6 +72,7 @@ fn suite(comm: Comm) -> Result<()> {
         suite::collectives::started_mean(&comm, len)?;
     }
     (1..=3).try_for_each(|colors| suite::collectives::split(&comm, colors, 7))?;
+    algorithms(&comm)?;
     // Large enough for the library's rendezvous, which waits for the other side: sends must not.
     let (to, from) = ((comm.rank() + 1) % ranks, (comm.rank() + ranks - 1) % ranks);
     comm.send(&vec![comm.rank() as u64; 1 << 18], to)?;
@@ -83,6 +94,23 @@ fn suite(comm: Comm) -> Result<()> {
         println!("the suite holds on {ranks} ranks");
     }
     Ok(())
+}
+
+/// The collectives that are made of sends and receives.
+fn algorithms(comm: &Comm) -> Result<()> {
+    let ranks = comm.size();
+    for (len, op) in [
+        (0, Reduce::Sum),
+        (1, Reduce::Min),
+        (ranks - 1, Reduce::Prod),
+        (33, Reduce::Max),
+        (ranks + 1, Reduce::Mean),
+        (1031, Reduce::Sum),
+    ] {
+        suite::algorithms::all_types(comm, len, op, len % ranks)?;
+    }
+    suite::algorithms::same_bits(comm, 1031)?;
+    suite::algorithms::costs(comm, 1008, ranks / 2)
 }
 
 /// The launcher on this machine, and its flags.
@@ -152,9 +180,13 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         }
     };
     for ranks in [1, 2, 3, 5] {
-        test(format!("suite_on_{ranks}_ranks"), run_suite(mpirun, ranks, &[]));
+        test(format!("suite_on_{ranks}_ranks"), run_suite(mpirun, ranks, &[], "suite holds"));
     }
-    test("suite_in_small_chunks".into(), run_suite(mpirun, 3, &[("SHARDLAB_MPI_CHUNK", "1001")]));
+    for ranks in [4, 6, 7, 8, 9] {
+        let result = run_suite(mpirun, ranks, &[(ALGORITHMS, "1")], "algorithms hold");
+        test(format!("algorithms_on_{ranks}_ranks"), result);
+    }
+    test("suite_in_small_chunks".into(), run_suite(mpirun, 3, &[("SHARDLAB_MPI_CHUNK", "1001")], "suite holds"));
     for (how, message) in [
         ("error", "error: rank 2 failed: the disk is full"),
         ("file", "the text is missing here"),
@@ -176,10 +208,10 @@ fn here() -> Result<std::path::PathBuf> {
     Ok(std::env::current_exe()?)
 }
 
-fn run_suite(mpirun: &Mpirun, ranks: usize, variables: &[(&str, &str)]) -> Result<()> {
+fn run_suite(mpirun: &Mpirun, ranks: usize, variables: &[(&str, &str)], says: &str) -> Result<()> {
     let output = mpirun.start(ranks, &here()?, &[], Path::new("."), variables)?;
     ensure!(output.status.success(), "{}", text(&output));
-    ensure!(text(&output).contains(&format!("the suite holds on {ranks} ranks")), "{}", text(&output));
+    ensure!(text(&output).contains(&format!("the {says} on {ranks} ranks")), "{}", text(&output));
     Ok(())
 }
 
