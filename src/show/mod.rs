@@ -11,6 +11,8 @@
 //!   is) and `frame.rs` (title, legend and the values at the sides)
 //! - `timeline.rs`: who did what when, one row a rank
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
+//! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
+//! - `svg.rs`: the same pictures for pages
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
 //! Two promises hold everywhere: nothing moves the cursor, so a redirected run reads like the
@@ -21,8 +23,10 @@ mod axis;
 mod bars;
 mod canvas;
 mod frame;
+mod holdings;
 mod plot;
 mod screen;
+mod svg;
 mod table;
 mod text;
 mod timeline;
@@ -30,6 +34,7 @@ mod tree;
 mod units;
 
 pub use bars::{bar, shares, shares_legend};
+pub use holdings::{Held, Holding, Holdings};
 pub use plot::{Plot, Series, Style};
 pub use screen::Screen;
 pub use table::table;

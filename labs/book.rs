@@ -1,0 +1,60 @@
+//! book: the commands that keep the book true.
+//!
+//! `cargo run --bin book -- outputs` runs what the book shows and compares; with `--write` it takes over what is printed.
+//! `figure NAME` prints a picture as SVG, or with `--terminal` as text. `preprocess` is for mdBook.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use shardlab::book;
+use shardlab::show::Screen;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The commands that keep the book true.
+#[derive(Parser)]
+#[command(name = "book", version)]
+struct Args {
+    #[command(subcommand)]
+    command: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Run the commands whose output the book shows, and compare
+    Outputs {
+        /// Only outputs whose name contains this
+        #[arg(default_value = "")]
+        name: String,
+        /// Write what is printed to book/outputs instead
+        #[arg(long)]
+        write: bool,
+    },
+    /// Print a figure as SVG
+    Figure {
+        name: String,
+        /// As the terminal shows it
+        #[arg(long)]
+        terminal: bool,
+    },
+    /// Turn formulas into MathML: called by mdBook
+    Preprocess { args: Vec<String> },
+}
+
+fn main() -> ExitCode {
+    shardlab::launch::main(run)
+}
+
+fn run() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    match Args::parse().command {
+        What::Outputs { name, write: false } => book::compare(root, &name),
+        What::Outputs { name, write: true } => book::write(root, &name),
+        What::Figure { name, terminal } => {
+            let (holdings, title) = book::figure(&name)?;
+            let screen = Screen::detect(false);
+            screen.say(if terminal { holdings.render(&screen) } else { holdings.svg(title) });
+            Ok(())
+        }
+        What::Preprocess { args } => book::preprocess(&args),
+    }
+}
