@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use shardlab::book;
 use shardlab::show::Screen;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The commands that keep the book true.
@@ -36,6 +36,8 @@ enum What {
         #[arg(long)]
         terminal: bool,
     },
+    /// Print the losses of a run's --metrics as SVG
+    Plot { metrics: PathBuf },
     /// Turn formulas into MathML: called by mdBook
     Preprocess { args: Vec<String> },
 }
@@ -50,9 +52,12 @@ fn run() -> Result<()> {
         What::Outputs { name, write: false } => book::compare(root, &name),
         What::Outputs { name, write: true } => book::write(root, &name),
         What::Figure { name, terminal } => {
-            let (holdings, title) = book::figure(&name)?;
             let screen = Screen::detect(false);
-            screen.say(if terminal { holdings.render(&screen) } else { holdings.svg(title) });
+            screen.say(book::figure(&name, terminal.then_some(&screen))?);
+            Ok(())
+        }
+        What::Plot { metrics } => {
+            Screen::detect(false).say(book::losses(&metrics)?);
             Ok(())
         }
         What::Preprocess { args } => book::preprocess(&args),

@@ -25,7 +25,7 @@ pub struct Rule {
     /// All numbers may be any numbers.
     #[serde(default)]
     pub shape: bool,
-    /// The line may say anything: names of hosts, hashes, what depends on the cores.
+    /// The line or the block may say anything: names of hosts, hashes, what depends on the cores.
     #[serde(default)]
     pub any: bool,
     /// The block is a drawing of measured figures: only its number of lines counts.
@@ -83,21 +83,23 @@ fn parts<'a>(text: &'a str, rules: &'a [Rule]) -> Vec<Part<'a>> {
 
 fn same(expected: &Part, got: &Part) -> bool {
     let Some(rule) = expected.rule else { return expected.text == got.text };
+    if rule.any {
+        return true;
+    }
     if rule.picture {
         return expected.text.len() == got.text.len();
     }
     if let Some(alphabet) = &rule.sample {
-        // Its first line says what it is.
+        // Its first line says what it is, and the mark of an excerpt may be its last.
         let written = |part: &Part| -> String { part.text.iter().skip(1).map(|line| line.trim_start()).collect() };
         let (was, is) = (written(expected), written(got));
         let (was_long, is_long) = (was.chars().count() as f64, is.chars().count() as f64);
-        let known: BTreeSet<char> = alphabet.chars().chain(['\n', ' ']).collect();
-        return expected.text[0] == got.text[0]
+        let known: BTreeSet<char> = alphabet.chars().chain([' ', '…']).collect();
+        return same_line(expected.text[0], got.text[0], rule)
             && (was_long - is_long).abs() <= 0.1 * was_long
             && is.chars().all(|c| known.contains(&c));
     }
-    expected.text.len() == got.text.len()
-        && expected.text.iter().zip(&got.text).all(|(a, b)| rule.any || same_line(a, b, rule))
+    expected.text.len() == got.text.len() && expected.text.iter().zip(&got.text).all(|(a, b)| same_line(a, b, rule))
 }
 
 fn same_line(expected: &str, got: &str, rule: &Rule) -> bool {
@@ -206,6 +208,14 @@ mod tests {
         assert!(!same(was, "It writes:\n    cc\n\nend", &rules), "short");
         assert!(!same(was, "It writes:\n    xxxxxxxxxxxxxxxxxxxx\n\nend", &rules), "other characters");
         assert!(!same(was, "It says:\n    cccccccccccccccccccc\n\nend", &rules), "another beginning");
+    }
+
+    #[test]
+    fn what_may_say_anything_is_still_there() {
+        let rules = [rule("from = 'LAUNCH='\nuntil = 'DEPTH'\nany = true")];
+        let was = "LAUNCH=mpirun\n-n 2\nDEPTH=1";
+        assert!(same(was, "LAUNCH=none\nDEPTH=1", &rules));
+        assert!(!same(was, "DEPTH=1", &rules) && !same(was, "LAUNCH=none\nDEPTH=2", &rules));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! - `outputs.rs`: runs the commands of `book/outputs.toml`, and writes or compares what they print
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
-//! - `figures.rs`: pictures that no lab's run draws
+//! - `figures.rs`: pictures for pages
 
 mod compare;
 mod figures;
@@ -14,6 +14,6 @@ mod math;
 mod outputs;
 
 pub use compare::{Rule, differences};
-pub use figures::{FIGURES, figure};
+pub use figures::{FIGURES, figure, losses};
 pub use math::{mathml_of_page, preprocess};
 pub use outputs::{Output, compare, outputs, write};

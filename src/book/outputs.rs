@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A run that the book shows is over within this time where the book is made.
+/// A run that the book shows is over within this time, on a machine that does nothing else.
 const SHORT: Duration = Duration::from_secs(10);
 
 /// Only a hang takes this long.
@@ -36,7 +36,7 @@ pub struct Output {
     pub leaves: Option<String>,
     /// What is shown begins with the first line that contains this...
     pub from: Option<String>,
-    /// ...and ends before the next one that contains this.
+    /// ...and ends before the next one that contains this; the empty string stands for an empty line.
     pub until: Option<String>,
     /// What may differ from run to run.
     #[serde(default)]
@@ -53,10 +53,14 @@ pub fn outputs(root: &Path) -> Result<Vec<Output>> {
 /// Runs the commands of all outputs whose file name contains `name`, and writes what they print.
 pub fn write(root: &Path, name: &str) -> Result<()> {
     let runs = Runs::new()?;
-    each(root, name, runs, |output, path, text, took| {
-        ensure!(took <= SHORT, "`{}` took {took:.1?}: what the book shows takes at most {SHORT:?}", output.command);
+    each(root, name, runs, |_, path, text, took| {
+        let long = if took > SHORT {
+            format!("; longer than the {SHORT:?} that it may take on a quiet machine")
+        } else {
+            String::new()
+        };
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        println!("wrote {} ({took:.1?})", path.display());
+        println!("wrote {} ({took:.1?}{long})", path.display());
         Ok(0)
     })
     .map(|_| ())
@@ -130,8 +134,11 @@ impl Runs {
         };
         let text = excerpt(&text, output).with_context(context)?;
         // A picture is what it is; a text begins with what the reader types.
-        let shown = if output.file.ends_with(".svg") { text } else { format!("$ {}\n{text}", output.command) };
-        Ok((shown, *took))
+        if output.file.ends_with(".svg") {
+            return Ok((text, *took));
+        }
+        let (before, after) = (output.from.as_ref().map_or("", |_| "…\n"), output.until.as_ref().map_or("", |_| "…\n"));
+        Ok((format!("$ {}\n{before}{text}{after}", output.command), *took))
     }
 
     fn run(&self, output: &Output) -> Result<(String, Duration)> {
@@ -140,6 +147,8 @@ impl Runs {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("{{ {command}\n}} 2>&1")]).current_dir(self.folder.path());
         shell.env("PATH", format!("{}:{path}", self.programs.display())).env("NO_COLOR", "1");
+        // As someone who is not root sees launch lines.
+        shell.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
         for (name, _) in std::env::vars() {
             let ours = ["SHARDLAB_", "PBS_", "SLURM_", "COLUMNS"].iter().any(|start| name.starts_with(start));
             if ours || name.ends_with("_NUM_THREADS") {
@@ -187,7 +196,8 @@ fn excerpt(text: &str, output: &Output) -> Result<String> {
         lines.drain(..at.with_context(|| format!("no line contains {mark:?}"))?);
     }
     if let Some(mark) = &output.until {
-        let at = lines.iter().skip(1).position(|line| line.contains(mark.as_str()));
+        let is_end = |line: &&str| if mark.is_empty() { line.is_empty() } else { line.contains(mark.as_str()) };
+        let at = lines.iter().skip(1).position(is_end);
         lines.truncate(1 + at.with_context(|| format!("no line after the first contains {mark:?}"))?);
     }
     while lines.last().is_some_and(|line| line.is_empty()) {
@@ -223,6 +233,7 @@ mod tests {
         };
         let text = "one\ntwo  \n\nthree\nfour";
         assert_eq!(excerpt(text, &output("two", "three")).unwrap(), "two\n");
+        assert_eq!(excerpt(text, &output("one", "")).unwrap(), "one\ntwo\n");
         assert!(excerpt(text, &output("five", "three")).is_err());
         assert!(excerpt(text, &output("three", "two")).is_err());
     }

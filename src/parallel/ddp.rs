@@ -96,6 +96,7 @@ impl Drop for Ddp {
 }
 
 impl Buckets {
+    // ANCHOR: bucket
     fn gradient_complete(&self, params: &Params, spec: &Spec) -> crate::comm::Result<()> {
         if !self.synchronise.load(Relaxed) {
             return Ok(());
@@ -109,6 +110,7 @@ impl Buckets {
         }
         Ok(())
     }
+    // ANCHOR_END: bucket
 
     fn averaged(&self) -> std::sync::MutexGuard<'_, Vec<Averaged>> {
         self.averaged.lock().unwrap_or_else(PoisonError::into_inner)

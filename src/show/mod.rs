@@ -12,6 +12,7 @@
 //! - `timeline.rs`: who did what when, one row a rank
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
+//! - `nodes.rs`: where ranks sit
 //! - `svg.rs`: the same pictures for pages
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
@@ -24,6 +25,7 @@ mod bars;
 mod canvas;
 mod frame;
 mod holdings;
+mod nodes;
 mod plot;
 mod screen;
 mod svg;
@@ -35,6 +37,7 @@ mod units;
 
 pub use bars::{bar, shares, shares_legend};
 pub use holdings::{Held, Holding, Holdings};
+pub use nodes::Nodes;
 pub use plot::{Plot, Series, Style};
 pub use screen::Screen;
 pub use table::table;
