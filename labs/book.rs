@@ -3,7 +3,7 @@
 //! `cargo run --bin book -- outputs` runs what the book shows and compares; with `--write` it takes over what is printed.
 //! `figure NAME` prints a picture as SVG, or with `--terminal` as text. `preprocess` is for mdBook.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
 use shardlab::book;
 use shardlab::show::Screen;
@@ -38,6 +38,15 @@ enum What {
     },
     /// Print the losses of a run's --metrics as SVG
     Plot { metrics: PathBuf },
+    /// Open every page of the built book in Chromium, and say what is wrong
+    Browse {
+        /// Where `mdbook build book` put it
+        #[arg(default_value = "target/book")]
+        built: PathBuf,
+        /// Leave a picture of each page in this folder
+        #[arg(long, value_name = "DIR")]
+        pictures: Option<PathBuf>,
+    },
     /// Turn formulas into MathML: called by mdBook
     Preprocess { args: Vec<String> },
 }
@@ -58,6 +67,13 @@ fn run() -> Result<()> {
         }
         What::Plot { metrics } => {
             Screen::detect(false).say(book::losses(&metrics)?);
+            Ok(())
+        }
+        What::Browse { built, pictures } => {
+            let wrong = book::browse(&built, &root.join("book/src"), pictures.as_deref())?;
+            wrong.iter().for_each(|wrong| println!("{wrong}"));
+            ensure!(wrong.is_empty(), "{} things are wrong with the book's pages", wrong.len());
+            println!("every page is as it should be");
             Ok(())
         }
         What::Preprocess { args } => book::preprocess(&args),

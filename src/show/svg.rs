@@ -44,7 +44,7 @@ pub(super) fn text(x: f64, y: f64, anchor: &str, words: &str) -> String {
 impl Plot<'_> {
     /// The plot as an inline SVG.
     pub fn svg(&self) -> String {
-        const HEAD: f64 = 44.0;
+        const KEY: f64 = 20.0;
         const LEFT: f64 = 52.0;
         const RIGHT: f64 = 18.0;
         const FOOT: f64 = 40.0;
@@ -60,11 +60,13 @@ impl Plot<'_> {
         let (Some(x_axis), Some(y_axis)) = axes else {
             return picture(&caption, 30.0, &text(0.0, 20.0, "start", &format!("{caption}: nothing to plot")));
         };
+        let (key, rows) = self.key(36.0, KEY);
+        let head = 24.0 + KEY * rows as f64;
         let room = (WIDTH - LEFT - RIGHT, 18.0 * self.height.clamp(4, 50) as f64);
-        let (x_of, y_of) = (|place: f64| LEFT + place * room.0, |place: f64| HEAD + (1.0 - place) * room.1);
+        let (x_of, y_of) = (|place: f64| LEFT + place * room.0, |place: f64| head + (1.0 - place) * room.1);
 
         let mut body = text(0.0, 16.0, "start", &caption);
-        body += &self.key(36.0);
+        body += &key;
         for Tick { place, label } in y_axis.round_ticks() {
             let y = y_of(place);
             let _ = writeln!(
@@ -75,29 +77,34 @@ impl Plot<'_> {
             body += &text(LEFT - 6.0, y + 4.5, "end", &label);
         }
         for Tick { place, label } in x_axis.end_ticks() {
-            body += &text(x_of(place), HEAD + room.1 + 17.0, "middle", &label);
+            body += &text(x_of(place), head + room.1 + 17.0, "middle", &label);
         }
-        body += &text(WIDTH - RIGHT, HEAD + room.1 + 34.0, "end", self.x_label);
+        body += &text(WIDTH - RIGHT, head + room.1 + 34.0, "end", self.x_label);
         let place = |&(x, y): &(f64, f64)| is_shown(x, y).then(|| (x_of(x_axis.place(x)), y_of(y_axis.place(y))));
         for (i, series) in self.series.iter().enumerate() {
             body += &draw(i, series, place);
         }
-        picture(&caption, HEAD + room.1 + FOOT, &body)
+        picture(&caption, head + room.1 + FOOT, &body)
     }
 
-    /// The names of the series in one line, each after its mark.
-    fn key(&self, y: f64) -> String {
+    /// The names of the series, each after its mark, in as many rows as they need; and how many these are.
+    fn key(&self, first: f64, row: f64) -> (String, usize) {
         let mut body = String::new();
-        let mut x = 0.0;
+        let (mut x, mut rows) = (0.0, 1);
         for (i, series) in self.series.iter().enumerate() {
+            let width = 48.0 + 7.0 * series.name.chars().count() as f64;
+            if x > 0.0 && x + width > WIDTH {
+                (x, rows) = (0.0, rows + 1);
+            }
+            let y = first + row * (rows - 1) as f64;
             body += &match series.style {
                 Style::Line => stroke(i, &format!("M{x:.1} {:.1}h24", y - 4.5)),
                 Style::Dots => dot(i, x + 12.0, y - 4.5),
             };
             body += &text(x + 30.0, y, "start", series.name);
-            x += 48.0 + 7.0 * series.name.chars().count() as f64;
+            x += width;
         }
-        body
+        (body, rows)
     }
 }
 
@@ -143,6 +150,20 @@ mod tests {
             svg.lines().filter(|line| line.starts_with("<path") && line.contains("stroke-width")).nth(1).unwrap();
         let numbers: Vec<f64> = line.split(['"', 'M', 'L', ' ']).filter_map(|word| word.parse().ok()).collect();
         assert!(numbers.len() >= 100 && numbers.iter().all(|n| (0.0..=WIDTH).contains(n)), "{line}");
+    }
+
+    #[test]
+    fn many_names_take_several_rows() {
+        let names: Vec<String> = (0..6).map(|i| format!("a name of some length {i}")).collect();
+        let line = |name| Series::line(name, [(0.0, 0.0), (1.0, 1.0)]);
+        let svg = names.iter().fold(Plot::new("t", "x"), |plot, name| plot.series(line(name))).svg();
+        let at = |name: &String| {
+            let line = svg.lines().find(|line| line.contains(&format!(">{name}<"))).unwrap();
+            let numbers: Vec<f64> = line.split('"').filter_map(|word| word.parse().ok()).collect();
+            (numbers[0] + 7.0 * name.len() as f64, numbers[1])
+        };
+        assert!(names.iter().all(|name| at(name).0 <= WIDTH), "{svg}");
+        assert!(at(&names[5]).1 > at(&names[0]).1, "{svg}");
     }
 
     #[test]
