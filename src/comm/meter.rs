@@ -41,6 +41,11 @@ impl Meter {
         let (messages, bytes) = sent(call, rank, size);
         self.messages.fetch_add(messages as u64, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
+        self.waited(time);
+    }
+
+    /// Notes more time in a call that was counted before.
+    pub fn waited(&self, time: Duration) {
         self.nanoseconds.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
@@ -62,7 +67,7 @@ fn sent(call: &Call, rank: usize, size: usize) -> (usize, usize) {
     let is_peer = call.peer == Some(rank);
     match call.kind {
         Kind::Barrier | Kind::Split => (others, 0),
-        Kind::AllReduce => {
+        Kind::AllReduce | Kind::StartAllReduce => {
             let mine = even_part(call.len, rank, size).len() * call.dtype.size();
             (2 * others, bytes - mine + others * mine)
         }

@@ -10,6 +10,7 @@
 //! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
 //!   is) and `frame.rs` (title, legend and the values at the sides)
 //! - `timeline.rs`: who did what when, one row a rank
+//! - `trace.rs`: the same for a trace viewer, as a file
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
 //! - `nodes.rs`: where ranks sit
@@ -32,6 +33,7 @@ mod svg;
 mod table;
 mod text;
 mod timeline;
+pub mod trace;
 mod tree;
 mod units;
 

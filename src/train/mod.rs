@@ -20,6 +20,7 @@ mod replicas;
 pub mod report;
 mod schedule;
 mod symptoms;
+mod trace;
 
 pub use adamw::{AdamW, AdamWConfig, clip_scale, global_norm};
 pub use checks::Checks;
@@ -27,8 +28,8 @@ pub use config::Config;
 pub use evaluate::evaluate;
 pub use flags::{RunFlags, TrainFlags};
 pub use iterations::{IterRecord, Iterations};
-pub use journal::{Evaluation, Journal};
-pub use metrics::{Clock, LEGEND, MetricsFile, StepRecord, StepTimes};
+pub use journal::{Evaluation, Journal, StepOutcome};
+pub use metrics::{Clock, LEGEND, Lap, MetricsFile, Part, StepRecord, StepTimes};
 pub use mlp::{MlpConfig, MlpFlags, MlpReplica};
 pub use preset::Preset;
 pub use profile::{Profile, Stamps};
