@@ -42,6 +42,7 @@ pub use holdings::{Held, Holding, Holdings};
 pub use nodes::Nodes;
 pub use plot::{Plot, Series, Style};
 pub use screen::Screen;
+pub use svg::Picture;
 pub use table::table;
 pub use timeline::{Activity, Stretch, Timeline};
 pub use tree::{Branch, tree};

@@ -17,6 +17,16 @@ const DASHES: [&str; 4] = ["none", "7 3", "2 3", "8 3 2 3"];
 /// Units of a picture's width; a letter is about 7 wide and 13 high.
 pub(super) const WIDTH: f64 = 480.0;
 
+/// An SVG that a notebook shows: as the last value of a cell, the kernel (evcxr) calls [`Picture::evcxr_display`].
+pub struct Picture(pub String);
+
+impl Picture {
+    /// Hands the picture to the notebook, as HTML: its lines and letters then have the page's colour.
+    pub fn evcxr_display(&self) {
+        println!("EVCXR_BEGIN_CONTENT text/html\n{}\nEVCXR_END_CONTENT", self.0);
+    }
+}
+
 /// The colour of rank `rank`.
 pub(super) fn rank_colour(rank: usize) -> &'static str {
     PALETTE[rank % PALETTE.len()]
