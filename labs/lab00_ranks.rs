@@ -61,6 +61,7 @@ fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
+// ANCHOR: one_rank
 /// What one rank does. Returns what the checks found wrong.
 fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
     let mut number = comm.rank();
@@ -83,7 +84,9 @@ fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
     }
     check(screen, comm, number as u64, &numbers)
 }
+// ANCHOR_END: one_rank
 
+// ANCHOR: ring
 /// A number goes around: each rank passes on what comes from its left, so that in N-1 steps all ranks see all numbers.
 fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
     let (rank, size) = (comm.rank(), comm.size());
@@ -97,6 +100,7 @@ fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
     }
     Ok(seen)
 }
+// ANCHOR_END: ring
 
 /// The checks, for the reader and for the exit code. `numbers` are all ranks' own, gathered at rank 0.
 fn check(screen: &Screen, comm: &Comm, number: u64, numbers: &[u64]) -> Result<Vec<String>> {

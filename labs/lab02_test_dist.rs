@@ -86,6 +86,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     check(lab, comm, &model, &journal, same, &symptoms)
 }
 
+// ANCHOR: train
 /// The lesson: data-parallel training, as every rank does it. All else in this file prints and checks.
 fn train(lab: &Lab, comm: &Comm, model: &LinearStack, journal: &mut Iterations) -> Result<Symptoms> {
     let (config, broken) = (&lab.config, lab.args.broken);
@@ -127,6 +128,7 @@ fn train(lab: &Lab, comm: &Comm, model: &LinearStack, journal: &mut Iterations) 
     }
     Ok(symptoms)
 }
+// ANCHOR_END: train
 
 /// Three iterations in two ways: by all ranks, and by one rank that takes their batches in turns.
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {

@@ -122,6 +122,7 @@ fn one_rank(lab: &Lab, comm: Comm) -> Result<Vec<String>> {
     check(lab, &comm, &gpt, &journal, same, &symptoms)
 }
 
+// ANCHOR: train
 /// The lesson: data-parallel training, as every rank does it. All else in this file prints and checks.
 fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Symptoms> {
     let (config, broken) = (&lab.config, lab.args.broken);
@@ -179,6 +180,7 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
     }
     Ok(symptoms)
 }
+// ANCHOR_END: train
 
 /// Three steps of the small model in two ways: by all ranks, and by one rank that takes their batches in turns.
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {

@@ -16,7 +16,9 @@
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism |
 //! | [`checkpoint`] | weights on disk |
 //! | [`train`] | optimizer, schedule, evaluation, flags, and what a run tells |
+//! | [`book`] | what keeps the book's pages true: outputs, figures, formulas |
 
+pub mod book;
 pub mod checkpoint;
 pub mod comm;
 pub mod data;

@@ -129,6 +129,7 @@ impl Drop for Ddp {
 }
 
 impl Buckets {
+    // ANCHOR: bucket
     fn gradient_complete(&self, params: &Params, spec: &Spec) -> crate::comm::Result<()> {
         if !self.synchronise.load(Relaxed) {
             return Ok(());
@@ -159,6 +160,7 @@ impl Buckets {
         }
         Ok(())
     }
+    // ANCHOR_END: bucket
 
     fn step(&self) -> MutexGuard<'_, Step> {
         self.step.lock().unwrap_or_else(PoisonError::into_inner)
