@@ -8,8 +8,10 @@ public signatures that they use is not the one noted when it was last written. N
 """
 
 import hashlib
+import os
 import pathlib
 import re
+import subprocess
 import sys
 import time
 
@@ -70,6 +72,10 @@ def main():
     paths = [path for path in sorted(HERE.glob("*.ipynb")) if not names or path.stem in names]
     if not paths:
         sys.exit("no notebook of that name")
+    # evcxr 0.22 loads a cell's library from another folder than the one its run path was made for, which fails where
+    # EVCXR_TMPDIR and the toolchain lie below one folder, such as a home.
+    libraries = subprocess.run(["rustc", "--print", "target-libdir"], check=True, capture_output=True, text=True)
+    os.environ["LD_LIBRARY_PATH"] = f"{libraries.stdout.strip()}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     wrong = [found for path in paths if (found := run(path, "--write" in sys.argv))]
     sys.exit("\n".join(wrong) if wrong else 0)
 
