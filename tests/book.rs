@@ -31,6 +31,13 @@ struct Lab {
     question: String,
     minutes: usize,
     ranks: usize,
+    #[serde(default)]
+    exercise: Vec<Exercise>,
+}
+
+#[derive(Deserialize)]
+struct Exercise {
+    name: String,
 }
 
 fn root() -> &'static Path {
@@ -106,13 +113,16 @@ fn the_summary_has_the_labs_in_order_with_their_titles() {
 
 #[test]
 fn chapters_say_what_labs_toml_says_and_have_all_their_sections() {
-    for Lab { name, title, question, minutes, ranks } in labs() {
+    for Lab { name, title, question, minutes, ranks, exercise } in labs() {
         let page = text(format!("book/src/{name}.md"));
         assert!(page.starts_with(&format!("# {name} · {title}\n\n*{question}*\n")), "{name}: its beginning");
         let plural = if minutes == 1 { "minute" } else { "minutes" };
         assert!(page.contains(&format!("\n{minutes} {plural} to run")) && page.contains(&format!("· {ranks} ranks\n")));
         let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         assert_eq!(sections, SECTIONS, "{name}: its sections");
+        for exercise in exercise {
+            assert!(page.contains(&exercise.name), "{name}: its exercise {}", exercise.name);
+        }
         assert!(page.contains("<summary>For teachers</summary>"), "{name}: notes for teachers");
     }
 }
