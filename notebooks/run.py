@@ -23,12 +23,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def signatures(words):
-    """The public functions, methods, types and fields of the library with these names, as they are declared."""
-    declared = re.compile(r"^\s*pub (?:const )?(?:fn|struct|enum|type|const) (\w+)[^{;]*", re.MULTILINE)
+    """What is public in the library and has one of these names, as it is declared: types, what stands in a file beside a
+    type of these names (its methods and fields), and functions of a room of these names."""
+    declared = re.compile(r"^( *)pub (?:const )?(fn|struct|enum|type|const)? ?(\w+)[^{;]*", re.MULTILINE)
     found = []
     for source in sorted((HERE.parent / "src").rglob("*.rs")):
-        for match in declared.finditer(source.read_text()):
-            if match.group(1) in words:
+        items = [match for match in declared.finditer(source.read_text()) if match.group(3) in words]
+        has_type = any(match.group(2) in ("struct", "enum") for match in items)
+        in_room = source.parent.name in words
+        for match in items:
+            if has_type or (in_room and not match.group(1)):
                 found.append(" ".join(match.group(0).split()))
     return sorted(found)
 
