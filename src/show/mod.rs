@@ -9,6 +9,7 @@
 //! - `bars.rs`: what part of a whole each piece takes
 //! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
 //!   is) and `frame.rs` (title, legend and the values at the sides)
+//! - `grid.rs`: what each rank holds, before and after
 //! - `timeline.rs`: who did what when, one row a rank
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
 //! - `text.rs`: visible width and line folding, for all of the above
@@ -21,6 +22,7 @@ mod axis;
 mod bars;
 mod canvas;
 mod frame;
+mod grid;
 mod plot;
 mod screen;
 mod table;
@@ -30,7 +32,8 @@ mod tree;
 mod units;
 
 pub use bars::{bar, shares, shares_legend};
-pub use plot::{Plot, Series, Style};
+pub use grid::{Cell, before_and_after};
+pub use plot::{Labels, Plot, Series, Style};
 pub use screen::Screen;
 pub use table::table;
 pub use timeline::{Activity, Stretch, Timeline};
