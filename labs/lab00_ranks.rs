@@ -14,10 +14,10 @@ use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::error::BadInput;
-use shardlab::launch;
 use shardlab::launch::job::{Job, Scheduler, Wishes};
 use shardlab::launch::line::{Launcher, quote};
 use shardlab::launch::place::{Place, Seat, seats};
+use shardlab::launch::{self, CommFlags};
 use shardlab::show::Screen;
 use std::process::ExitCode;
 
@@ -30,6 +30,8 @@ struct Args {
     ranks: Option<usize>,
     #[command(flatten)]
     wishes: Wishes,
+    #[command(flatten)]
+    comm: CommFlags,
     /// Draw with ASCII characters only
     #[arg(long)]
     ascii: bool,
@@ -54,7 +56,7 @@ fn run(args: Args) -> Result<()> {
         return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
     }
     let screen = Screen::detect(args.ascii);
-    let failed = launch::run(ranks, |comm| one_rank(&args, &screen, &comm))?;
+    let failed = launch::run_with(ranks, &args.comm.options(), |comm| one_rank(&args, &screen, &comm))?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
     Ok(())
 }

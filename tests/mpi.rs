@@ -67,7 +67,9 @@ fn suite(comm: Comm) -> Result<()> {
     for len in [0, 1, 2, 5, 33, 1031] {
         for op in [Reduce::Sum, Reduce::Min, Reduce::Max, Reduce::Prod] {
             suite::collectives::all_types(&comm, len, op, (len + op as usize) % ranks)?;
+            suite::collectives::started_all_types(&comm, len, op)?;
         }
+        suite::collectives::started_mean(&comm, len)?;
     }
     (1..=3).try_for_each(|colors| suite::collectives::split(&comm, colors, 7))?;
     algorithms(&comm)?;
@@ -194,6 +196,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
     test("lab03_trains_what_threads_train".into(), lab03_like_threads(mpirun));
     test("every_lab_runs_on_processes".into(), every_lab(mpirun));
     test("ranks_must_be_the_jobs".into(), ranks_flag(mpirun));
+    test("a_simulated_link_is_refused".into(), no_link(mpirun));
     test("a_launcher_without_its_mpi_is_an_error".into(), unconnected());
     test("started_plainly_ranks_are_threads".into(), plain());
     println!("{passed} passed, {failed} failed");
@@ -284,6 +287,16 @@ fn ranks_flag(mpirun: &Mpirun) -> Result<()> {
     ensure!(output.status.code() == Some(2) && text(&output).contains(message), "{}", text(&output));
     let output = mpirun.start(2, Path::new(LAB03), &["--ranks", "2", "--dry-run"], Path::new("."), &[])?;
     ensure!(output.status.success(), "{}", text(&output));
+    Ok(())
+}
+
+fn no_link(mpirun: &Mpirun) -> Result<()> {
+    for lab in [env!("CARGO_BIN_EXE_lab00"), env!("CARGO_BIN_EXE_lab02")] {
+        let output = mpirun.start(2, Path::new(lab), &["--link", "1ms,1GB/s"], Path::new("."), &[])?;
+        let message = "error: ranks are MPI processes, and no link of 1.00 GB/s, 1.00 ms is between them";
+        ensure!(output.status.code() == Some(2) && text(&output).contains(message), "{}", text(&output));
+        ensure!(text(&output).matches("error: ").count() == 1, "{}", text(&output));
+    }
     Ok(())
 }
 

@@ -51,6 +51,11 @@ impl Meter {
         let sending = self.sending.swap(call.kind == Kind::Send, Relaxed);
         let step = call.kind == Kind::Send || (call.kind == Kind::Recv && !sending);
         self.steps.fetch_add(u64::from(step), Relaxed);
+        self.waited(time);
+    }
+
+    /// Notes more time in a call that was counted before.
+    pub fn waited(&self, time: Duration) {
         self.nanoseconds.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
@@ -73,7 +78,7 @@ fn sent(call: &Call, rank: usize, size: usize) -> (usize, usize) {
     let is_peer = call.peer == Some(rank);
     match call.kind {
         Kind::Barrier | Kind::Split => (others, 0),
-        Kind::AllReduce => {
+        Kind::AllReduce | Kind::StartAllReduce => {
             let mine = even_part(call.len, rank, size).len() * call.dtype.size();
             (2 * others, bytes - mine + others * mine)
         }

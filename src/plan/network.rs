@@ -6,14 +6,7 @@
 //! adding up, the time to start a call, congestion between nodes. Predictions are for comparing algorithms; a real run is
 //! slower.
 
-/// What a message costs on one kind of way.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
-    /// Seconds from the last byte's departure to its arrival.
-    pub latency: f64,
-    /// Bytes a second, in one direction.
-    pub bandwidth: f64,
-}
+use crate::comm::Link;
 
 /// Nodes of ranks, and the links between them.
 #[derive(Clone, Debug, PartialEq)]

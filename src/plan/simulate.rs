@@ -116,8 +116,8 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::Link;
     use crate::comm::algorithms::Collective;
-    use crate::plan::Link;
 
     const LINK: Link = Link { latency: 3.0, bandwidth: 8.0 };
 

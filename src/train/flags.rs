@@ -7,6 +7,7 @@ use super::schedule::Schedule;
 use crate::checkpoint;
 use crate::data::{Corpus, Sampling};
 use crate::error::BadInput;
+use crate::launch::CommFlags;
 use crate::plan::GptShape;
 use std::path::PathBuf;
 
@@ -31,6 +32,8 @@ pub struct RunFlags {
     /// Draw with ASCII characters
     #[arg(long)]
     pub ascii: bool,
+    #[command(flatten)]
+    pub comm: CommFlags,
 }
 
 impl RunFlags {
