@@ -15,6 +15,7 @@
 //! | [`model`] | the GPT, a composition of layers that are handed in, and a stack of linear layers |
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism |
 //! | [`checkpoint`] | weights on disk |
+//! | [`study`] | what lab01 shows of collectives: pictures, counts, times here and elsewhere |
 //! | [`train`] | optimizer, schedule, evaluation, flags, and what a run tells |
 //! | [`book`] | what keeps the book's pages true: outputs, figures, formulas |
 
@@ -28,5 +29,6 @@ pub mod model;
 pub mod parallel;
 pub mod plan;
 pub mod show;
+pub mod study;
 pub mod tensor;
 pub mod train;

@@ -128,6 +128,21 @@ fn chapters_say_what_labs_toml_says_and_have_all_their_sections() {
 }
 
 #[test]
+fn the_path_of_two_hours_takes_two_hours() {
+    let page = text("book/src/how-to-use.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    let rows: Vec<(usize, &str)> = rows.filter_map(|(minutes, what)| Some((minutes.parse().ok()?, what))).collect();
+    assert_eq!(rows.iter().map(|row| row.0).sum::<usize>(), 120);
+    for Lab { name, .. } in labs() {
+        let minutes = rows.iter().find(|row| row.1.starts_with(&format!("[{name}]"))).map(|row| row.0);
+        let chapter = text(format!("book/src/{name}.md"));
+        let minutes = minutes.unwrap_or_else(|| panic!("{name} is not on the path"));
+        assert!(chapter.contains(&format!("to run, {minutes} with the exercise")), "{name}: minutes on its page");
+        assert!(chapter.contains(&format!("\n{minutes} minutes: ")), "{name}: minutes for teachers");
+    }
+}
+
+#[test]
 fn every_page_is_in_the_summary() {
     let known: BTreeSet<String> = pages().into_iter().map(|page| page.1).chain(["SUMMARY.md".into()]).collect();
     let there: BTreeSet<String> = std::fs::read_dir(root().join("book/src"))
@@ -270,7 +285,7 @@ fn uses<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
     let stands_in = |line: &&str| {
         let line = line.to_lowercase();
         line.match_indices(&word).any(|(at, _)| {
-            let before = line[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric());
+            let before = line[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && c != '-');
             let after =
                 line[at + word.len()..].trim_start_matches('s').chars().next().is_none_or(|c| !c.is_alphanumeric());
             before && after
