@@ -64,9 +64,7 @@ fn sums_of_rounded((gradients, [coarse, fine]): (&[f32], [f64; 2])) -> [f64; 2] 
         add(lane, g);
     }
     for chunk in chunks {
-        for lane in 0..LANES {
-            add(lane, chunk[lane]);
-        }
+        chunk.iter().enumerate().for_each(|(lane, &g)| add(lane, g));
     }
     sums.map(|lanes| lanes.iter().sum())
 }
@@ -85,9 +83,7 @@ fn largest(gradients: &[f32]) -> f32 {
         look(lane, g);
     }
     for chunk in chunks {
-        for lane in 0..LANES {
-            look(lane, chunk[lane]);
-        }
+        chunk.iter().enumerate().for_each(|(lane, &g)| look(lane, g));
     }
     lanes.iter().fold(0.0, |most, &size| if size <= most { most } else { size })
 }
