@@ -408,7 +408,8 @@ fn a_trace_shows_what_is_hidden() {
             }
             assert!(!waiting.iter().any(|&wait| overlaps(wait, &compute)), "a rank waits and computes");
             assert_eq!(link.iter().any(|&flight| overlaps(flight, &compute)), hides);
-            assert!(link.iter().all(|(start, end)| end - start >= 5_000.0), "{link:?}");
+            // One link: the buckets of all steps are on it one after the other, 6 ms each.
+            assert!(link[link.len() - 1].1 - link[0].0 >= 6_000.0 * link.len() as f64, "{link:?}");
         }
     }
     fails(dir.path(), &format!("{TINY} --steps 1 --trace no/t.json"), 2, "cannot write --trace no/t.json: ");
