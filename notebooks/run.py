@@ -25,7 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 def signatures(words):
     """What is public in the library and has one of these names, as it is declared: types, what stands in a file beside a
     type of these names (its methods and fields), and functions of a room of these names."""
-    declared = re.compile(r"^( *)pub (?:const )?(fn|struct|enum|type|const)? ?(\w+)[^{;]*", re.MULTILINE)
+    declared = re.compile(r"^( *)pub (?!use |mod )(?:const )?(fn|struct|enum|type|const)? ?(\w+)[^{;]*", re.MULTILINE)
     found = []
     for source in sorted((HERE.parent / "src").rglob("*.rs")):
         items = [match for match in declared.finditer(source.read_text()) if match.group(3) in words]
