@@ -16,6 +16,7 @@
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism |
 //! | [`checkpoint`] | weights on disk |
 //! | [`train`] | optimizer, schedule, evaluation, flags, and what a run tells |
+//! | [`workbook`] | the exercises: what the reader has done, and how far it is right |
 
 pub mod checkpoint;
 pub mod comm;
@@ -28,3 +29,7 @@ pub mod plan;
 pub mod show;
 pub mod tensor;
 pub mod train;
+pub mod workbook;
+
+/// What labs, exercises and notebook cells return.
+pub use anyhow::Result;
