@@ -23,8 +23,11 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
     let next = book.next()?;
     let all = book.course.exercises().count();
     let solved = book.course.exercises().filter(|exercise| progress.has_solved(exercise)).count();
+    let open = book.course.exercises().filter(|exercise| !progress.has_solved(exercise));
+    let minutes: usize = open.map(|exercise| exercise.minutes).sum();
+    let left = if minutes > 0 { format!(", {minutes} min to go") } else { String::new() };
     let mut lines = vec![
-        screen.heading("shardlab: the workbook", &format!("{solved} of {all} exercises solved")),
+        screen.heading("shardlab: the workbook", &format!("{solved} of {all} exercises solved{left}")),
         "How large models are trained on many devices: run a lab, then write its heart.".into(),
     ];
     for lab in &book.course.labs {
@@ -49,36 +52,41 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
 
 /// An exercise's line on the map.
 fn line(screen: &Screen, book: &Workbook, progress: &Progress, exercise: &Exercise, is_next: bool) -> String {
-    let tries = progress.of(exercise).tries;
-    let minutes = exercise.minutes;
-    let (mark, standing) = match (progress.standing(&book.desk, exercise), screen.ascii) {
-        (Standing::Solved, false) => ("✓", "solved".into()),
-        (Standing::Solved, true) => ("x", "solved".into()),
-        (Standing::Changed, false) => ("✓", "solved, changed since".into()),
-        (Standing::Changed, true) => ("x", "solved, changed since".into()),
-        (Standing::Begun, _) => {
-            (if screen.ascii { ">" } else { "▸" }, format!("{}, {minutes} min", count(tries, "try", "tries")))
-        }
-        (Standing::Open, _) if is_next => (if screen.ascii { ">" } else { "▸" }, format!("{minutes} min")),
-        (Standing::Open, _) => (if screen.ascii { "-" } else { "·" }, format!("{minutes} min")),
+    let (standing, minutes) = (progress.standing(&book.desk, exercise), exercise.minutes);
+    let told = match (standing, progress.of(exercise).tries) {
+        (Standing::Open, _) => format!("{minutes} min"),
+        (Standing::Begun, 0) => format!("begun, {minutes} min"),
+        (Standing::Begun, tries) => format!("{}, {minutes} min", count(tries, "try", "tries")),
+        (Standing::Solved, _) => "solved".into(),
+        (Standing::Changed, _) => "solved, changed since".into(),
+    };
+    let [solved, going, open] = if screen.ascii { ["x", ">", "-"] } else { ["✓", "▸", "·"] };
+    let mark = match standing {
+        Standing::Solved | Standing::Changed => screen.good(solved),
+        Standing::Begun => going.into(),
+        Standing::Open => if is_next { going } else { open }.into(),
     };
     let kind = if exercise.broken { "repair: " } else { "" };
     let left = format!("{:<17} {kind}{}", exercise.name, exercise.title);
     let room = screen.width.saturating_sub(4 + left.chars().count());
-    let mark = if mark == "✓" || mark == "x" { screen.good(mark) } else { mark.into() };
     let left = if is_next { screen.bold(left) } else { left };
-    format!("  {mark} {left}{}", screen.dim(format!("{standing:>room$}")))
+    format!("  {mark} {left}{}", screen.dim(format!("{told:>room$}")))
 }
 
 /// What to do now, as the reader can type it.
 fn next_step(screen: &Screen, book: &Workbook, next: &Exercise) -> String {
     let lab = book.course.labs.iter().find(|lab| lab.exercises.iter().any(|exercise| exercise.name == next.name));
     let file = book.desk.shown(&book.desk.mine(next));
-    let mut lines = vec![screen.row("next", &format!("{}, about {} minutes: {}", next.name, next.minutes, next.task))];
+    let mut steps = vec![
+        format!("start this, and leave it running:  {} watch", command()),
+        format!("edit {}: saving it checks it", file.display()),
+    ];
     if let Some(lab) = lab.filter(|lab| lab.exercises[0].name == next.name) {
-        lines.push(screen.row("", &format!("first run its lab:  cargo run --bin {}", lab.name)));
+        steps.insert(0, format!("run its lab:  cargo run --bin {}", lab.name));
     }
-    lines.push(screen.row("", &format!("then edit {} while this watches it:  {} watch", file.display(), command())));
+    let mut lines = vec![screen.row("next", &format!("{}, about {} minutes: {}", next.name, next.minutes, next.task))];
+    // One line each, however long: commands are there to be copied.
+    lines.extend(steps.iter().enumerate().map(|(i, step)| format!("           {}. {step}", i + 1)));
     lines.join("\n")
 }
 
