@@ -48,6 +48,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--data", required=True, help="the tiny Shakespeare text, for both sides")
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--only", help="a preset: baby or char")
     a = p.parse_args()
     import torch
     subprocess.run(["cargo", "build", "--release", "--bin", "lab03"], cwd=HERE.parent, check=True)
@@ -59,6 +60,8 @@ def main():
     print("| configuration | lab03 tokens/s | PyTorch tokens/s | ratio | MFU | lab03 MB | PyTorch MB |")
     print("|---|---|---|---|---|---|---|")
     for preset, shape, ranks, steps in CONFIGURATIONS:
+        if a.only not in (None, preset):
+            continue
         ours, theirs = [], []
         for _ in range(a.rounds):
             ours.append(lab03(binary, a.data, preset, ranks, steps))

@@ -14,10 +14,10 @@ use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::error::BadInput;
-use shardlab::launch;
 use shardlab::launch::job::{Job, Scheduler, Wishes};
 use shardlab::launch::line::{Launcher, quote};
 use shardlab::launch::place::{Place, Seat, seats};
+use shardlab::launch::{self, CommFlags};
 use shardlab::show::Screen;
 use std::process::ExitCode;
 
@@ -30,6 +30,8 @@ struct Args {
     ranks: Option<usize>,
     #[command(flatten)]
     wishes: Wishes,
+    #[command(flatten)]
+    comm: CommFlags,
     /// Draw with ASCII characters only
     #[arg(long)]
     ascii: bool,
@@ -54,11 +56,12 @@ fn run(args: Args) -> Result<()> {
         return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
     }
     let screen = Screen::detect(args.ascii);
-    let failed = launch::run(ranks, |comm| one_rank(&args, &screen, &comm))?;
+    let failed = launch::run_with(ranks, &args.comm.options(), |comm| one_rank(&args, &screen, &comm))?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
     Ok(())
 }
 
+// ANCHOR: one_rank
 /// What one rank does. Returns what the checks found wrong.
 fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
     let mut number = comm.rank();
@@ -81,7 +84,9 @@ fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
     }
     check(screen, comm, number as u64, &numbers)
 }
+// ANCHOR_END: one_rank
 
+// ANCHOR: ring
 /// A number goes around: each rank passes on what comes from its left, so that in N-1 steps all ranks see all numbers.
 fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
     let (rank, size) = (comm.rank(), comm.size());
@@ -95,6 +100,7 @@ fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
     }
     Ok(seen)
 }
+// ANCHOR_END: ring
 
 /// The checks, for the reader and for the exit code. `numbers` are all ranks' own, gathered at rank 0.
 fn check(screen: &Screen, comm: &Comm, number: u64, numbers: &[u64]) -> Result<Vec<String>> {

@@ -21,7 +21,7 @@ use shardlab::model::LinearStack;
 use shardlab::parallel::Ddp;
 use shardlab::show::{self, Screen, thousands};
 use shardlab::train::{
-    self, Break, Checks, Clock, Iterations, MlpConfig, MlpFlags, MlpReplica, Symptoms, parity, report,
+    self, Break, Checks, Clock, Iterations, MlpConfig, MlpFlags, MlpReplica, Part, Symptoms, parity, report,
 };
 use std::process::ExitCode;
 
@@ -62,7 +62,8 @@ fn run(args: Args) -> Result<()> {
         return Ok(());
     }
     free.map_or(Ok(()), |free| lab.config.ensure_fits(free))?;
-    let failed_checks = launch::run(lab.config.ranks, |comm| one_rank(&lab, &comm))?;
+    let options = lab.args.train.run.comm.options();
+    let failed_checks = launch::run_with(lab.config.ranks, &options, |comm| one_rank(&lab, &comm))?;
     ensure!(failed_checks[0].is_empty(), "{}", failed_checks[0].join("; "));
     Ok(())
 }
@@ -85,6 +86,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     check(lab, comm, &model, &journal, same, &symptoms)
 }
 
+// ANCHOR: train
 /// The lesson: data-parallel training, as every rank does it. All else in this file prints and checks.
 fn train(lab: &Lab, comm: &Comm, model: &LinearStack, journal: &mut Iterations) -> Result<Symptoms> {
     let (config, broken) = (&lab.config, lab.args.broken);
@@ -92,6 +94,7 @@ fn train(lab: &Lab, comm: &Comm, model: &LinearStack, journal: &mut Iterations) 
         Some(Break::NoBroadcast) => Ddp::without_broadcast(&model.params, comm),
         _ => Ddp::new(&model.params, comm)?, // rank 0's weights to everyone; gradients will be averaged
     };
+    ddp.overlap(false); // so that the timeline shows each wait where it happens
     let inputs = config.inputs(if broken == Some(Break::SameBatches) { 0 } else { comm.rank() });
     let mut adam = config.adam(&model.params);
     let mut symptoms = Symptoms::default();
@@ -102,21 +105,21 @@ fn train(lab: &Lab, comm: &Comm, model: &LinearStack, journal: &mut Iterations) 
         let mut clock = Clock::start();
         let x = inputs.batch(iter);
         symptoms.draw(inputs.fingerprints(&x));
-        clock.lap(|parts| &mut parts.data);
+        clock.lap(Part::Data);
 
         let loss = model.loss(&x)?;
-        clock.lap(|parts| &mut parts.forward);
+        clock.lap(Part::Forward);
 
         // While the backward pass goes on, each bucket of gradients is averaged over the ranks as soon as it is complete.
         model.params.zero_gradients();
         ddp.synchronise(broken != Some(Break::NoAverage));
         loss.backward()?;
         let averaged = if broken != Some(Break::NoAverage) { ddp.finish()? } else { Vec::new() };
-        clock.lap(|parts| &mut parts.backward);
+        clock.lap(Part::Backward);
 
         // Every rank has the same gradients now, and takes the same step.
         adam.step(&model.params, config.lr, 1.0);
-        clock.lap(|parts| &mut parts.optimizer);
+        clock.lap(Part::Optimizer);
 
         journal.note(iter, f64::from(loss.to_scalar::<f32>()?), &clock, &averaged)?;
         if broken.is_some() {
@@ -125,6 +128,7 @@ fn train(lab: &Lab, comm: &Comm, model: &LinearStack, journal: &mut Iterations) 
     }
     Ok(symptoms)
 }
+// ANCHOR_END: train
 
 /// Three iterations in two ways: by all ranks, and by one rank that takes their batches in turns.
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {

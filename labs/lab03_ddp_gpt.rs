@@ -22,7 +22,8 @@ use shardlab::parallel::Ddp;
 use shardlab::show::Screen;
 use shardlab::tensor::{matmul, random::Stream};
 use shardlab::train::{
-    self, AdamW, Break, Checks, Clock, Config, Evaluation, Journal, Preset, Symptoms, TrainFlags, parity, report,
+    self, AdamW, Break, Checks, Clock, Config, Evaluation, Journal, Part, Preset, StepOutcome, Symptoms, TrainFlags,
+    parity, report,
 };
 use std::process::ExitCode;
 
@@ -84,7 +85,8 @@ fn run(args: Args) -> Result<()> {
     if lab.saves() {
         checkpoint::ensure_writable(&lab.config.out)?;
     }
-    let failed_checks = launch::run(lab.config.ranks, |comm| one_rank(&lab, comm))?;
+    let options = lab.args.train.run.comm.options();
+    let failed_checks = launch::run_with(lab.config.ranks, &options, |comm| one_rank(&lab, comm))?;
     ensure!(failed_checks[0].is_empty(), "{}", failed_checks[0].join("; "));
     Ok(())
 }
@@ -108,8 +110,8 @@ fn one_rank(lab: &Lab, comm: Comm) -> Result<Vec<String>> {
     }
     let same = compare_with_one_rank(lab, &comm)?;
     let symptoms = train(lab, &comm, &gpt, &mut journal)?;
+    journal.show()?;
     if comm.rank() == 0 {
-        journal.show();
         let text = write_on(lab, &gpt, lab.config.steps, 400)?;
         lab.screen.say(format!(
             "\n  After {} steps the model writes:\n\n{}",
@@ -120,6 +122,7 @@ fn one_rank(lab: &Lab, comm: Comm) -> Result<Vec<String>> {
     check(lab, &comm, &gpt, &journal, same, &symptoms)
 }
 
+// ANCHOR: train
 /// The lesson: data-parallel training, as every rank does it. All else in this file prints and checks.
 fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Symptoms> {
     let (config, broken) = (&lab.config, lab.args.broken);
@@ -127,6 +130,7 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
         Some(Break::NoBroadcast) => Ddp::without_broadcast(&gpt.params, comm),
         _ => Ddp::new(&gpt.params, comm)?, // rank 0's weights to everyone; gradients will be averaged
     };
+    ddp.overlap(!lab.args.train.no_overlap);
     let sampler = config.sampler(if broken == Some(Break::SameBatches) { 0 } else { comm.rank() });
     let mut adamw = AdamW::new(config.adamw, &gpt.params);
     let mut symptoms = Symptoms::default();
@@ -137,34 +141,36 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
 
     for step in 0..config.steps {
         let (mut clock, before) = (Clock::start(), comm.traffic());
-        let mut loss = 0.0;
+        let (mut loss, mut averaged) = (0.0, Vec::new());
         gpt.params.zero_gradients();
         for micro in 0..config.grad_accum {
             let batch = sampler.batch(&lab.corpus.train, step, micro);
             symptoms.draw(batch.starts.iter().map(|&start| start as u64));
-            clock.lap(|parts| &mut parts.data);
+            clock.lap(Part::Data);
 
             // A micro-step brings its share of the step's mean; its gradients add to what is there.
             let share = (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / config.grad_accum as f64)?;
             loss += f64::from(share.to_scalar::<f32>()?);
-            clock.lap(|parts| &mut parts.forward);
+            clock.lap(Part::Forward);
 
-            // In the last backward pass, each bucket of gradients is averaged over the ranks as soon as it is complete.
-            ddp.synchronise(micro + 1 == config.grad_accum && broken != Some(Break::NoAverage));
+            // In the last backward pass, each bucket of gradients is averaged over the ranks as soon as it is complete, while
+            // the pass goes on.
+            let averages = micro + 1 == config.grad_accum && broken != Some(Break::NoAverage);
+            ddp.synchronise(averages);
             share.backward()?;
-            clock.lap(|parts| &mut parts.backward);
-        }
-        if broken != Some(Break::NoAverage) {
-            ddp.finish()?;
+            if averages {
+                averaged = ddp.finish()?;
+            }
+            clock.lap(Part::Backward);
         }
         // Every rank has the same gradients now, and takes the same step.
         let grad_norm = train::global_norm(&gpt.params.gradients());
         let lr = config.schedule.at(step);
         adamw.step(&gpt.params, lr, train::clip_scale(grad_norm, config.clip));
-        clock.lap(|parts| &mut parts.optimizer);
+        clock.lap(Part::Optimizer);
 
         let step = step + 1;
-        journal.step(step, loss, &clock, comm.traffic() - before, grad_norm, lr)?;
+        journal.step(StepOutcome { step, loss, grad_norm, lr }, &clock, comm.traffic() - before, &averaged)?;
         if config.evaluates_after(step) {
             evaluate(lab, comm, gpt, step, journal)?;
         }
@@ -174,6 +180,7 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
     }
     Ok(symptoms)
 }
+// ANCHOR_END: train
 
 /// Three steps of the small model in two ways: by all ranks, and by one rank that takes their batches in turns.
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {

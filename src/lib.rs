@@ -7,17 +7,19 @@
 //! |---|---|
 //! | [`show`] | plots, tables, the screen: the only place that draws |
 //! | [`error`] | input that a lab refuses, and exit codes |
-//! | [`comm`] | ranks talking to each other: collectives, transports, what they cost |
+//! | [`comm`] | ranks talking to each other: collectives, what they consist of and cost, transports |
 //! | [`launch`] | starting N ranks; the job around them: nodes, and the line that starts it there |
-//! | [`plan`] | parameters, memory, FLOPs of a model: arithmetic, no tensors |
+//! | [`plan`] | parameters, memory, FLOPs of a model, and what a collective takes: arithmetic, no tensors |
 //! | [`tensor`] | what candle lacks for training on a CPU: operations with a backward pass, flat parameters |
 //! | [`data`] | text as tokens (or random numbers), and each rank's batches |
 //! | [`model`] | the GPT, a composition of layers that are handed in, and a stack of linear layers |
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism |
 //! | [`checkpoint`] | weights on disk |
 //! | [`train`] | optimizer, schedule, evaluation, flags, and what a run tells |
+//! | [`book`] | what keeps the book's pages true: outputs, figures, formulas |
 //! | [`workbook`] | the exercises: what the reader has done, and how far it is right |
 
+pub mod book;
 pub mod checkpoint;
 pub mod comm;
 pub mod data;

@@ -6,7 +6,7 @@ mod suite;
 use proptest::prelude::*;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
-use suite::collectives::{all_types, split};
+use suite::collectives::{all_types, split, started_all_types, started_mean};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() })]
@@ -17,6 +17,17 @@ proptest! {
         op in prop_oneof![Just(Reduce::Sum), Just(Reduce::Min), Just(Reduce::Max), Just(Reduce::Prod)], root in 0usize..6,
     ) {
         launch::run(ranks, |comm| all_types(&comm, len, op, root % ranks)).unwrap();
+    }
+
+    #[test]
+    fn all_reduces_under_way_are_like_blocking_ones(
+        ranks in 1usize..6, len in prop_oneof![0usize..9, Just(1031usize), Just(70_001)],
+        op in prop_oneof![Just(Reduce::Sum), Just(Reduce::Min), Just(Reduce::Max), Just(Reduce::Prod)],
+    ) {
+        launch::run(ranks, |comm| {
+            started_all_types(&comm, len, op)?;
+            started_mean(&comm, len)
+        }).unwrap();
     }
 
     #[test]
@@ -58,6 +69,33 @@ fn a_result_does_not_depend_on_buckets() {
         Ok(x)
     });
     assert_eq!(whole.unwrap(), buckets.unwrap());
+}
+
+#[test]
+fn sums_under_way_are_added_in_rank_order() {
+    let bring = |rank: usize| (0..100_003).map(|i| ((rank * 31 + i) as f32).sin()).collect::<Vec<f32>>();
+    let pairs = launch::run(5, |comm| {
+        let (mut x, copy) = (bring(comm.rank()), bring(comm.rank()));
+        let memory = copy.as_ptr() as usize;
+        let started = comm.start_all_reduce(copy, Reduce::Sum)?;
+        comm.all_reduce(&mut x, Reduce::Sum)?;
+        let sum = started.wait()?;
+        // The very vector that was handed over: nothing is allocated for the result.
+        assert_eq!(sum.as_ptr() as usize, memory);
+        Ok((sum, x))
+    });
+    assert!(pairs.unwrap().iter().all(|(started, blocking)| started == blocking));
+}
+
+#[test]
+fn groups_have_all_reduces_of_their_own_under_way() {
+    let sums = launch::run(4, |comm| {
+        let group = comm.split(comm.rank() as u64 % 2, 0)?;
+        let (all, ours) =
+            (comm.start_all_reduce(vec![1u64], Reduce::Sum)?, group.start_all_reduce(vec![1u64], Reduce::Sum)?);
+        Ok((ours.wait()?[0], all.wait()?[0]))
+    });
+    assert_eq!(sums.unwrap(), [(2, 4); 4]);
 }
 
 #[test]
@@ -116,6 +154,48 @@ fn reductions_roots_and_types_must_agree_too() {
         _ => comm.recv(&mut [0i32], 0),
     });
     assert!(types.contains("the message does not fit: send (to 1, 1 f32"), "{types}");
+}
+
+#[test]
+fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
+    let start = |comm: &Comm, len| comm.start_all_reduce(vec![1f32; len], Reduce::Sum);
+    let lengths = broken(2, |comm| start(comm, 1 + comm.rank())?.wait().map(drop));
+    assert!(lengths.starts_with("the ranks are in different calls: start_all_reduce (sum, "), "{lengths}");
+    let kinds = broken(2, |comm| match comm.rank() {
+        0 => start(comm, 1)?.wait().map(drop),
+        _ => comm.all_reduce(&mut [1f32], Reduce::Sum),
+    });
+    assert!(kinds.contains("start_all_reduce (sum, 1 f32, ") && kinds.contains(" all_reduce (sum, 1 f32, "), "{kinds}");
+    let ended = broken(2, |comm| if comm.rank() == 0 { start(comm, 1)?.wait().map(drop) } else { Ok(()) });
+    assert!(ended.starts_with("rank 1 ended, and never entered start_all_reduce (sum, 1 f32, "), "{ended}");
+    // One who only asks now and then hears of it too.
+    let ended = broken(2, |comm| {
+        let mut started = if comm.rank() == 0 { start(comm, 1)? } else { return Ok(()) };
+        while !started.test()? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    assert!(ended.starts_with("rank 1 ended, and never entered start_all_reduce (sum, 1 f32, "), "{ended}");
+    let deadlock = broken(2, |comm| match comm.rank() {
+        0 => start(comm, 1)?.wait().map(drop),
+        _ => comm.recv(&mut [0u8], 0),
+    });
+    assert!(deadlock.starts_with("deadlock"), "{deadlock}");
+    assert!(deadlock.contains("rank 0  waits in start_all_reduce (sum, 1 f32, "), "{deadlock}");
+}
+
+#[test]
+fn a_rank_that_fails_with_an_all_reduce_under_way_stops_the_others() {
+    let error = launch::run(3, |comm| {
+        let started = comm.start_all_reduce(vec![1f32; 1000], Reduce::Sum)?;
+        let other =
+            if comm.rank() == 1 { panic!("out of memory") } else { comm.start_all_reduce(vec![0u8], Reduce::Sum)? };
+        started.wait()?;
+        Ok(other.wait()?)
+    });
+    let error = format!("{:#}", error.unwrap_err());
+    assert!(error.starts_with("rank 1 failed: panicked: out of memory"), "{error}");
 }
 
 #[test]

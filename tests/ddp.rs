@@ -131,25 +131,42 @@ fn n_ranks_are_bitwise_one_rank_in_turns_with_linear_layers_too() {
     }
 }
 
-/// What profiles are made of: a pair of moments for each bucket, in the order of the backward pass, of this step only.
+/// What profiles and traces are made of: each bucket's all-reduce, in the order of the backward pass, of this step only.
 #[test]
 fn all_reduces_are_timed() {
     let config = suite::parity::mlp(2);
     launch::run(2, |comm| {
         let mut replica = MlpReplica::new(&config, 0)?;
         let ddp = shardlab::parallel::Ddp::new(parity::Replica::params(&replica), &comm)?;
-        for step in 0..2 {
+        for (step, overlap) in [(0, true), (1, false), (2, true)] {
+            ddp.overlap(overlap);
             let before = std::time::Instant::now();
             parity::Replica::backward(&mut replica, comm.rank(), step)?;
+            let backward = std::time::Instant::now();
             let averaged = ddp.finish()?;
-            assert_eq!(averaged.len(), 2);
-            let moments = averaged.iter().flat_map(|bucket| [bucket.start, bucket.end]);
-            let moments: Vec<_> = [before].into_iter().chain(moments).chain([std::time::Instant::now()]).collect();
-            assert!(moments.is_sorted());
+            assert_eq!(averaged.len(), 3);
+            let starts: Vec<_> =
+                [before].into_iter().chain(averaged.iter().map(|b| b.start)).chain([backward]).collect();
+            assert!(starts.is_sorted(), "{averaged:?}");
+            let waits: Vec<_> = averaged.iter().flat_map(|bucket| [bucket.waited.0, bucket.waited.1]).collect();
+            assert!(waits.is_sorted(), "{averaged:?}");
+            for bucket in &averaged {
+                assert!(bucket.start <= bucket.end && bucket.end <= bucket.waited.1, "{averaged:?}");
+                // With overlap, the backward pass is over before anybody waits; without, it stops for each bucket.
+                assert_eq!(bucket.waited.0 >= backward, overlap, "{averaged:?}");
+                assert!(overlap || bucket.waited == (bucket.start, bucket.end), "{averaged:?}");
+            }
         }
         Ok(())
     })
     .unwrap();
+}
+
+#[test]
+fn overlap_changes_no_gradient() {
+    for ranks in 1..=4 {
+        launch::run(ranks, |comm| suite::parity::overlap_changes_no_gradient(&comm, true)).unwrap();
+    }
 }
 
 /// The three presets' every column, and each column's flag in its place.

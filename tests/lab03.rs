@@ -374,3 +374,42 @@ fn a_launcher_without_the_feature_is_an_error() {
         );
     }
 }
+
+/// A rank's spans in a trace, by track: start and end in microseconds.
+fn spans(trace: &serde_json::Value, rank: u64, track: &str) -> Vec<(f64, f64)> {
+    let events = trace["traceEvents"].as_array().unwrap().iter();
+    let mine = events.filter(|event| event["pid"] == rank && event["cat"] == track);
+    let times = mine.map(|event| (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap()));
+    times.map(|(start, duration)| (start, start + duration)).collect()
+}
+
+fn overlaps((from, to): (f64, f64), spans: &[(f64, f64)]) -> bool {
+    // Times are rounded to a tenth of a microsecond.
+    spans.iter().any(|&(start, end)| start + 0.25 < to && from + 0.25 < end)
+}
+
+/// Several buckets, and a link on which each takes 6 ms: with overlap, ranks compute while buckets are under way.
+#[test]
+fn a_trace_shows_what_is_hidden() {
+    let dir = tempfile::tempdir().unwrap();
+    let run =
+        "--layers 4 --heads 2 --embd 128 --block 16 --batch 2 --eval-iters 1 --steps 3 --link 3ms,1GB/s --trace t.json";
+    for (flags, hides) in [("", true), ("--no-overlap", false)] {
+        let text = succeeds(dir.path(), &format!("{run} {flags}"));
+        assert!(text.contains("trace    t.json: open it at ui.perfetto.dev"), "{text}");
+        let trace = std::fs::read_to_string(dir.path().join("t.json")).unwrap();
+        let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
+        for rank in [0, 1] {
+            let [compute, waiting, link] =
+                ["compute", "waiting", "communication"].map(|track| spans(&trace, rank, track));
+            assert!(link.len() > 6 && waiting.len() == link.len(), "{} buckets in 3 steps", link.len());
+            for track in [&compute, &waiting, &link] {
+                assert!(track.windows(2).all(|pair| pair[0].1 <= pair[1].0 + 0.25), "spans of a track overlap");
+            }
+            assert!(!waiting.iter().any(|&wait| overlaps(wait, &compute)), "a rank waits and computes");
+            assert_eq!(link.iter().any(|&flight| overlaps(flight, &compute)), hides);
+            assert!(link.iter().all(|(start, end)| end - start >= 5_000.0), "{link:?}");
+        }
+    }
+    fails(dir.path(), &format!("{TINY} --steps 1 --trace no/t.json"), 2, "cannot write --trace no/t.json: ");
+}

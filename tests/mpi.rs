@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// How a rank of the suite is to fail, for the tests of failures.
 const FAIL: &str = "SHARDLAB_TEST_FAIL";
 
+/// Set where only the algorithms are to be tested.
+const ALGORITHMS: &str = "SHARDLAB_TEST_ALGORITHMS";
+
 fn main() -> ExitCode {
     if launch::launched(|name| std::env::var(name).ok()).is_some() {
         return launch::main(one_rank_of_the_suite);
@@ -35,6 +38,13 @@ fn one_rank_of_the_suite() -> Result<()> {
     let last = launch::launched(|name| std::env::var(name).ok()).is_some_and(|launched| launched.rank == ranks - 1);
     if last && std::env::var(FAIL).is_ok_and(|how| how == "file") {
         bail!("the text is missing here");
+    }
+    if std::env::var_os(ALGORITHMS).is_some() {
+        launch::run(ranks, |comm| algorithms(&comm))?;
+        if last {
+            println!("the algorithms hold on {ranks} ranks");
+        }
+        return Ok(());
     }
     match std::env::var(FAIL).as_deref() {
         Err(_) => launch::run(ranks, suite).map(drop),
@@ -57,9 +67,12 @@ fn suite(comm: Comm) -> Result<()> {
     for len in [0, 1, 2, 5, 33, 1031] {
         for op in [Reduce::Sum, Reduce::Min, Reduce::Max, Reduce::Prod] {
             suite::collectives::all_types(&comm, len, op, (len + op as usize) % ranks)?;
+            suite::collectives::started_all_types(&comm, len, op)?;
         }
+        suite::collectives::started_mean(&comm, len)?;
     }
     (1..=3).try_for_each(|colors| suite::collectives::split(&comm, colors, 7))?;
+    algorithms(&comm)?;
     // Large enough for the library's rendezvous, which waits for the other side: sends must not.
     let (to, from) = ((comm.rank() + 1) % ranks, (comm.rank() + ranks - 1) % ranks);
     comm.send(&vec![comm.rank() as u64; 1 << 18], to)?;
@@ -75,11 +88,29 @@ fn suite(comm: Comm) -> Result<()> {
     suite::parity::ranks_train_what_one_rank_trains(&comm, ranks <= 2)?;
     suite::parity::linear_layers(&comm, ranks <= 2)?;
     suite::parity::only_the_last_micro_step_synchronises(&comm)?;
+    suite::parity::overlap_changes_no_gradient(&comm, ranks <= 2)?;
     comm.barrier()?;
     if comm.rank() == 0 {
         println!("the suite holds on {ranks} ranks");
     }
     Ok(())
+}
+
+/// The collectives that are made of sends and receives.
+fn algorithms(comm: &Comm) -> Result<()> {
+    let ranks = comm.size();
+    for (len, op) in [
+        (0, Reduce::Sum),
+        (1, Reduce::Min),
+        (ranks - 1, Reduce::Prod),
+        (33, Reduce::Max),
+        (ranks + 1, Reduce::Mean),
+        (1031, Reduce::Sum),
+    ] {
+        suite::algorithms::all_types(comm, len, op, len % ranks)?;
+    }
+    suite::algorithms::same_bits(comm, 1031)?;
+    suite::algorithms::costs(comm, 1008, ranks / 2)
 }
 
 /// The launcher on this machine, and its flags.
@@ -149,9 +180,13 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         }
     };
     for ranks in [1, 2, 3, 5] {
-        test(format!("suite_on_{ranks}_ranks"), run_suite(mpirun, ranks, &[]));
+        test(format!("suite_on_{ranks}_ranks"), run_suite(mpirun, ranks, &[], "suite holds"));
     }
-    test("suite_in_small_chunks".into(), run_suite(mpirun, 3, &[("SHARDLAB_MPI_CHUNK", "1001")]));
+    for ranks in [4, 6, 7, 8, 9] {
+        let result = run_suite(mpirun, ranks, &[(ALGORITHMS, "1")], "algorithms hold");
+        test(format!("algorithms_on_{ranks}_ranks"), result);
+    }
+    test("suite_in_small_chunks".into(), run_suite(mpirun, 3, &[("SHARDLAB_MPI_CHUNK", "1001")], "suite holds"));
     for (how, message) in [
         ("error", "error: rank 2 failed: the disk is full"),
         ("file", "the text is missing here"),
@@ -162,6 +197,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
     test("lab03_trains_what_threads_train".into(), lab03_like_threads(mpirun));
     test("every_lab_runs_on_processes".into(), every_lab(mpirun));
     test("ranks_must_be_the_jobs".into(), ranks_flag(mpirun));
+    test("a_simulated_link_is_refused".into(), no_link(mpirun));
     test("a_launcher_without_its_mpi_is_an_error".into(), unconnected());
     test("started_plainly_ranks_are_threads".into(), plain());
     println!("{passed} passed, {failed} failed");
@@ -172,10 +208,10 @@ fn here() -> Result<std::path::PathBuf> {
     Ok(std::env::current_exe()?)
 }
 
-fn run_suite(mpirun: &Mpirun, ranks: usize, variables: &[(&str, &str)]) -> Result<()> {
+fn run_suite(mpirun: &Mpirun, ranks: usize, variables: &[(&str, &str)], says: &str) -> Result<()> {
     let output = mpirun.start(ranks, &here()?, &[], Path::new("."), variables)?;
     ensure!(output.status.success(), "{}", text(&output));
-    ensure!(text(&output).contains(&format!("the suite holds on {ranks} ranks")), "{}", text(&output));
+    ensure!(text(&output).contains(&format!("the {says} on {ranks} ranks")), "{}", text(&output));
     Ok(())
 }
 
@@ -252,6 +288,16 @@ fn ranks_flag(mpirun: &Mpirun) -> Result<()> {
     ensure!(output.status.code() == Some(2) && text(&output).contains(message), "{}", text(&output));
     let output = mpirun.start(2, Path::new(LAB03), &["--ranks", "2", "--dry-run"], Path::new("."), &[])?;
     ensure!(output.status.success(), "{}", text(&output));
+    Ok(())
+}
+
+fn no_link(mpirun: &Mpirun) -> Result<()> {
+    for lab in [env!("CARGO_BIN_EXE_lab00"), env!("CARGO_BIN_EXE_lab02")] {
+        let output = mpirun.start(2, Path::new(lab), &["--link", "1ms,1GB/s"], Path::new("."), &[])?;
+        let message = "error: ranks are MPI processes, and no link of 1.00 GB/s, 1.00 ms is between them";
+        ensure!(output.status.code() == Some(2) && text(&output).contains(message), "{}", text(&output));
+        ensure!(text(&output).matches("error: ").count() == 1, "{}", text(&output));
+    }
     Ok(())
 }
 

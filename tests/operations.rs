@@ -124,7 +124,8 @@ fn layer_norm() {
 
 #[test]
 fn attention() {
-    for (sequences, length, heads, head) in [(2, 9, 3, 5), (1, 1, 2, 4), (1, 33, 1, 16)] {
+    for (sequences, length, heads, head) in [(2, 9, 3, 5), (1, 1, 2, 4), (1, 33, 1, 16), (1, 64, 1, 4), (2, 130, 2, 3)]
+    {
         let args = [numbers(6, &[sequences, length, 3 * heads * head], 1.5)];
         let fused = |x: &Tensor, _: &[Param]| tensor::causal_attention(x, heads, 0, None);
         hold("attention", &fused, &|a| plain::causal_attention(a[0], heads), &args);

@@ -9,6 +9,7 @@ use std::panic::Location;
 pub enum Kind {
     Barrier,
     AllReduce,
+    StartAllReduce,
     Reduce,
     Broadcast,
     AllGather,
@@ -22,10 +23,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn name(self) -> &'static str {
+    /// The method of [`Comm`](super::Comm) that makes it.
+    pub fn name(self) -> &'static str {
         match self {
             Kind::Barrier => "barrier",
             Kind::AllReduce => "all_reduce",
+            Kind::StartAllReduce => "start_all_reduce",
             Kind::Reduce => "reduce",
             Kind::Broadcast => "broadcast",
             Kind::AllGather => "all_gather",
@@ -55,6 +58,17 @@ pub struct Call {
 }
 
 impl Call {
+    /// The bytes of the whole vector, where `size` ranks meet: what a [`Link`](super::Link) has to carry.
+    pub(super) fn bytes(&self, size: usize) -> usize {
+        let one = self.len * self.dtype.size();
+        match self.kind {
+            Kind::AllGather | Kind::ReduceScatter | Kind::Scatter | Kind::Gather | Kind::AllToAll => one * size,
+            // A color and a key from each.
+            Kind::Split => 16 * size,
+            _ => one,
+        }
+    }
+
     /// Whether two ranks that meet in these calls mean the same collective.
     pub fn matches(&self, other: &Call) -> bool {
         (self.kind, self.dtype, self.len, self.op, self.peer)

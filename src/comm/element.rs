@@ -1,6 +1,6 @@
 //! What can be sent and added: eight number types, five reductions.
 
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 
 /// The number types that a [`Comm`](super::Comm) moves.
@@ -76,7 +76,7 @@ impl Reduce {
 ///
 /// `Wide` is the type that arithmetic is done in: half types are added in f32 and rounded once, at the end.
 pub trait Element: Pod + Send + Sync {
-    type Wide: Copy + Send + Sync;
+    type Wide: Pod + Send + Sync;
     const DTYPE: Dtype;
 
     fn widen(self) -> Self::Wide;
@@ -189,6 +189,42 @@ fn reduce_typed<T: Element>(op: Reduce, parts: &[&[u8]], out: &mut [u8]) {
         for (out, &x) in out.chunks_exact_mut(size).zip(&wide) {
             let x = if op == Reduce::Mean { T::divide(x, parts.len()) } else { x };
             out.copy_from_slice(bytemuck::bytes_of(&T::narrow(x)));
+        }
+    }
+}
+
+/// Combines the ranks' parts in rank order, as [`reduce_in_rank_order`] does to the bit, and leaves the result in all of
+/// them. The bytes must be aligned as their type is.
+pub fn all_reduce_in_rank_order(dtype: Dtype, op: Reduce, parts: &mut [&mut [u8]]) {
+    match dtype {
+        Dtype::I32 => all_reduce_typed::<i32>(op, parts),
+        Dtype::I64 => all_reduce_typed::<i64>(op, parts),
+        Dtype::U64 => all_reduce_typed::<u64>(op, parts),
+        Dtype::U8 => all_reduce_typed::<u8>(op, parts),
+        Dtype::F16 => all_reduce_typed::<f16>(op, parts),
+        Dtype::Bf16 => all_reduce_typed::<bf16>(op, parts),
+        Dtype::F32 => all_reduce_typed::<f32>(op, parts),
+        Dtype::F64 => all_reduce_typed::<f64>(op, parts),
+    }
+}
+
+fn all_reduce_typed<T: Element>(op: Reduce, parts: &mut [&mut [u8]]) {
+    const BLOCK: usize = 1024;
+    let ranks = parts.len();
+    let mut parts: Vec<&mut [T]> = parts.iter_mut().map(|part| bytemuck::cast_slice_mut(part)).collect();
+    let mut wide = [T::Wide::zeroed(); BLOCK];
+    for start in (0..parts[0].len()).step_by(BLOCK) {
+        let block = start..parts[0].len().min(start + BLOCK);
+        let wide = &mut wide[..block.len()];
+        wide.iter_mut().zip(&parts[0][block.clone()]).for_each(|(sum, x)| *sum = x.widen());
+        for part in &parts[1..] {
+            wide.iter_mut().zip(&part[block.clone()]).for_each(|(sum, x)| *sum = T::combine(op, *sum, x.widen()));
+        }
+        if op == Reduce::Mean {
+            wide.iter_mut().for_each(|sum| *sum = T::divide(*sum, ranks));
+        }
+        for part in &mut parts {
+            part[block.clone()].iter_mut().zip(&*wide).for_each(|(out, &sum)| *out = T::narrow(sum));
         }
     }
 }

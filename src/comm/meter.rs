@@ -2,7 +2,7 @@
 
 use super::call::{Call, Kind};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Counts of one rank since it started, over all its groups.
@@ -12,6 +12,9 @@ pub struct Traffic {
     pub messages: u64,
     /// Bytes that this rank sent to other ranks.
     pub bytes: u64,
+    /// Steps made of sends and receives. A send and the receive after it are one step, because both are under way at the
+    /// same time; any other send or receive is a step of its own. The transport's own collectives count none.
+    pub steps: u64,
     /// Seconds inside communication calls, waiting included.
     pub seconds: f64,
 }
@@ -23,6 +26,7 @@ impl std::ops::Sub for Traffic {
         Traffic {
             messages: self.messages - earlier.messages,
             bytes: self.bytes - earlier.bytes,
+            steps: self.steps - earlier.steps,
             seconds: self.seconds - earlier.seconds,
         }
     }
@@ -32,6 +36,9 @@ impl std::ops::Sub for Traffic {
 pub(super) struct Meter {
     messages: AtomicU64,
     bytes: AtomicU64,
+    steps: AtomicU64,
+    /// Whether the last call was a send, with which a receive makes one step.
+    sending: AtomicBool,
     nanoseconds: AtomicU64,
 }
 
@@ -41,6 +48,14 @@ impl Meter {
         let (messages, bytes) = sent(call, rank, size);
         self.messages.fetch_add(messages as u64, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
+        let sending = self.sending.swap(call.kind == Kind::Send, Relaxed);
+        let step = call.kind == Kind::Send || (call.kind == Kind::Recv && !sending);
+        self.steps.fetch_add(u64::from(step), Relaxed);
+        self.waited(time);
+    }
+
+    /// Notes more time in a call that was counted before.
+    pub fn waited(&self, time: Duration) {
         self.nanoseconds.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
@@ -48,6 +63,7 @@ impl Meter {
         Traffic {
             messages: self.messages.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
+            steps: self.steps.load(Relaxed),
             seconds: self.nanoseconds.load(Relaxed) as f64 * 1e-9,
         }
     }
@@ -62,7 +78,7 @@ fn sent(call: &Call, rank: usize, size: usize) -> (usize, usize) {
     let is_peer = call.peer == Some(rank);
     match call.kind {
         Kind::Barrier | Kind::Split => (others, 0),
-        Kind::AllReduce => {
+        Kind::AllReduce | Kind::StartAllReduce => {
             let mine = even_part(call.len, rank, size).len() * call.dtype.size();
             (2 * others, bytes - mine + others * mine)
         }

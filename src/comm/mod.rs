@@ -3,8 +3,10 @@
 //! A [`Comm`] is one rank's end of a group of ranks: who am I, how many are we, and the collectives. It moves slices of
 //! numbers, never tensors. Underneath lies a transport: threads of one process, or MPI processes; a lab cannot tell which.
 //!
-//! Reading order: `mod.rs` (the handle), `threads.rs` (how threads meet), `mpi.rs` (how processes do), `element.rs` (what is added, and in which order),
-//! `call.rs` and `error.rs` (how a failure is told), `meter.rs` (what it cost).
+//! Reading order: `mod.rs` (the handle), `threads.rs` (how threads meet), `mpi.rs` (how processes do), `element.rs` (what is
+//! added, and in which order), `pending.rs` and `reduction.rs` (an all-reduce that goes on meanwhile), `call.rs` and `error.rs`
+//! (how a failure is told), `meter.rs` (what it cost), `link.rs` (what it would cost on a network), `options.rs`; then
+//! `algorithms` (what a collective consists of).
 //!
 //! ```
 //! use shardlab::{comm::Reduce, launch};
@@ -18,21 +20,29 @@
 //! # anyhow::Ok(())
 //! ```
 
+pub mod algorithms;
 mod call;
 mod element;
 mod error;
+mod link;
 mod meter;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod options;
+mod pending;
+mod reduction;
 mod threads;
 mod transport;
 
 pub use call::{Call, Kind};
 pub use element::{Dtype, Element, Reduce};
 pub use error::{CommError, Result};
+pub use link::Link;
 pub use meter::Traffic;
 #[cfg(feature = "mpi")]
 pub(crate) use mpi::MpiWorld;
+pub use options::Options;
+pub use pending::{Flight, Pending};
 pub(crate) use threads::Job;
 
 use std::panic::Location;
@@ -51,7 +61,7 @@ pub struct Comm(Arc<dyn Transport>);
 impl Comm {
     /// A world of one rank: the serial program, written with the same calls.
     pub fn alone() -> Comm {
-        Job::new(1).comm(0)
+        Job::new(1, &Options::default()).comm(0)
     }
 
     /// This rank's number in the group, 0 to `size() - 1`.
@@ -105,6 +115,19 @@ impl Comm {
         let call = self.call::<T>(Kind::AllReduce, data.len(), Some(op), None);
         check_mean(&call)?;
         self.counted(&call, || self.0.all_reduce(&call, bytemuck::cast_slice_mut(data)))
+    }
+
+    /// Starts an all-reduce that goes on while this rank computes; [`Pending`] tells when it is done, and hands `data` back.
+    ///
+    /// Several may be under way in a group. As with all collectives, every rank must start them, and call the others, in the
+    /// same order; they may be waited for in any.
+    #[track_caller]
+    pub fn start_all_reduce<T: Element>(&self, data: Vec<T>, op: Reduce) -> Result<Pending<T>> {
+        let call = self.call::<T>(Kind::StartAllReduce, data.len(), Some(op), None);
+        check_mean(&call)?;
+        let start = Instant::now();
+        let under_way = self.counted(&call, || self.0.clone().start_all_reduce(&call, Box::new(data)))?;
+        Ok(Pending::new(under_way, self.0.clone(), start))
     }
 
     /// Like [`Comm::all_reduce`], but only `root` ends with the result; the others' `data` stays as it was.

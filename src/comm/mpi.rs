@@ -8,6 +8,7 @@
 use super::call::Call;
 use super::element::{Element, Reduce, elements};
 use super::meter::Meter;
+use super::pending::{Buffer, UnderWay, vector};
 use super::transport::Transport;
 use super::{Comm, CommError, Dtype, Result};
 use half::{bf16, f16};
@@ -17,11 +18,13 @@ use mpi::environment::Universe;
 use mpi::point_to_point::{Destination, Source};
 use mpi::request::{Request, StaticScope};
 use mpi::topology::{Color, Communicator, SimpleCommunicator};
+use std::any::Any;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::ThreadId;
+use std::time::Instant;
 
 thread_local! {
     /// Set on the MPI thread alone.
@@ -93,6 +96,8 @@ struct Mpi {
     most: usize,
     /// Sends that may not be complete, with their data.
     sends: Mutex<Vec<Sending>>,
+    /// Vectors that earlier non-blocking calls have left, for the next one of the same length.
+    spare: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 type Sending = (Request<'static, [u8], StaticScope>, *mut [u8]);
@@ -113,6 +118,7 @@ impl Mpi {
             meter,
             most: most.filter(|&most| most > 0).unwrap_or(1 << 30),
             sends: Mutex::default(),
+            spare: Mutex::default(),
         }
     }
 
@@ -155,12 +161,7 @@ impl Mpi {
     {
         let wide: Vec<T::Wide> = elements::<T>(input).map(T::widen).collect();
         let op = call.op.expect("a reducing call names its reduction");
-        let mpi_op = match op {
-            Reduce::Sum | Reduce::Mean => SystemOperation::sum(),
-            Reduce::Min => SystemOperation::min(),
-            Reduce::Max => SystemOperation::max(),
-            Reduce::Prod => SystemOperation::product(),
-        };
+        let mpi_op = in_mpi(op);
         let mut result = wide[..call.len].to_vec();
         for stretch in self.stretches(call.len) {
             let send = columns(&wide, call.len, &stretch);
@@ -183,6 +184,24 @@ impl Mpi {
         }
     }
 
+    /// A vector of `len` elements: one that an earlier call has left, or a new one. Its values are any.
+    fn take_spare<W: bytemuck::Pod>(&self, len: usize) -> Vec<W> {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |vector: &Box<dyn Any + Send>| vector.downcast_ref::<Vec<W>>().is_some_and(|v| v.len() == len);
+        match spare.iter().position(fits) {
+            Some(i) => *spare.swap_remove(i).downcast().expect("of the type that was looked for"),
+            None => vec![W::zeroed(); len],
+        }
+    }
+
+    fn keep_spare<W: Send + 'static>(&self, vector: Vec<W>) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        // As many as a training step has buckets; a program with other lengths every time does not fill the memory.
+        if !vector.is_empty() && spare.len() < 256 {
+            spare.push(Box::new(vector));
+        }
+    }
+
     /// Frees the data of sends that are complete; waits for all of them if `all`.
     fn clear_sends(&self, all: bool) {
         let mut sends = self.sends.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,6 +220,16 @@ impl Mpi {
         let shared: &'static [u8] = unsafe { &*data };
         let request = self.root(to).immediate_send(StaticScope, shared);
         self.sends.lock().unwrap_or_else(PoisonError::into_inner).push((request, data));
+    }
+}
+
+/// MPI's reduction; a mean is a sum there, and divided here.
+fn in_mpi(op: Reduce) -> SystemOperation {
+    match op {
+        Reduce::Sum | Reduce::Mean => SystemOperation::sum(),
+        Reduce::Min => SystemOperation::min(),
+        Reduce::Max => SystemOperation::max(),
+        Reduce::Prod => SystemOperation::product(),
     }
 }
 
@@ -273,6 +302,20 @@ impl Transport for Mpi {
         let input = data.to_vec();
         self.reduce_any(call, Reducing::All, &input, data);
         Ok(())
+    }
+
+    fn start_all_reduce(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>> {
+        self.check_thread(call)?;
+        Ok(match call.dtype {
+            Dtype::I32 => Box::new(Started::<i32>::new(self, call, data)),
+            Dtype::I64 => Box::new(Started::<i64>::new(self, call, data)),
+            Dtype::U64 => Box::new(Started::<u64>::new(self, call, data)),
+            Dtype::U8 => Box::new(Started::<u8>::new(self, call, data)),
+            Dtype::F16 => Box::new(Started::<f16>::new(self, call, data)),
+            Dtype::Bf16 => Box::new(Started::<bf16>::new(self, call, data)),
+            Dtype::F32 => Box::new(Started::<f32>::new(self, call, data)),
+            Dtype::F64 => Box::new(Started::<f64>::new(self, call, data)),
+        })
     }
 
     fn reduce(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
@@ -358,6 +401,121 @@ impl Transport for Mpi {
         let comm = self.comm.split_by_color_with_key(Color::with_value(first as i32), place as i32);
         let comm = comm.expect("MPI gives a communicator to every rank that names a color");
         Ok(Arc::new(Mpi::new(comm, self.meter.clone())))
+    }
+}
+
+/// A non-blocking all-reduce of this rank: one request for each stretch.
+struct Started<T: Element> {
+    mpi: Arc<Mpi>,
+    call: Call,
+    /// What is sent, and nobody may change meanwhile.
+    input: ManuallyDrop<Vec<T::Wide>>,
+    /// Where the library writes, and nobody may look meanwhile.
+    output: ManuallyDrop<Vec<T::Wide>>,
+    /// What was handed over, unless it is `input` itself.
+    narrow: Option<Vec<T>>,
+    requests: Vec<Request<'static, [T::Wide], StaticScope>>,
+    /// When this rank has seen the last request complete.
+    complete: Option<Instant>,
+}
+
+// SAFETY: as for `Mpi`: every method first checks that it runs on the MPI thread, and elsewhere `Drop` frees nothing.
+unsafe impl<T: Element> Send for Started<T> {}
+
+impl<T: Element> Started<T>
+where
+    T::Wide: Equivalence,
+{
+    fn new(mpi: Arc<Mpi>, call: &Call, data: Box<dyn Buffer>) -> Started<T> {
+        // Where arithmetic is done in the type itself, the vector is sent as it is.
+        let (input, narrow) = match data.into_any().downcast::<Vec<T::Wide>>() {
+            Ok(data) => (*data, None),
+            Err(data) => {
+                let data: Vec<T> = vector(data);
+                let mut wide = mpi.take_spare(data.len());
+                wide.iter_mut().zip(&data).for_each(|(wide, &x): (&mut T::Wide, _)| *wide = x.widen());
+                (wide, Some(data))
+            }
+        };
+        let (input, mut output) = (ManuallyDrop::new(input), ManuallyDrop::new(mpi.take_spare(call.len)));
+        let op = in_mpi(call.op.expect("a reducing call names its reduction"));
+        let mut requests = Vec::new();
+        for stretch in mpi.stretches(call.len) {
+            // SAFETY: both vectors' memory stays where it is, and is neither read, written nor freed, until no request is
+            // left: `finish` looks at them after the last one is complete, and `Drop` waits, or frees nothing.
+            let (from, to) = unsafe {
+                let from: *const [T::Wide] = &input[stretch.clone()];
+                let to: *mut [T::Wide] = &mut output[stretch];
+                (&*from, &mut *to)
+            };
+            requests.push(mpi.comm.immediate_all_reduce_into(StaticScope, from, to, op));
+        }
+        let mut started = Started { mpi, call: call.clone(), input, output, narrow, requests, complete: None };
+        started.progress(false);
+        started
+    }
+
+    /// Lets the library work; `to_the_end`: until it is done.
+    fn progress(&mut self, to_the_end: bool) {
+        for request in std::mem::take(&mut self.requests) {
+            if to_the_end {
+                request.wait_without_status();
+            } else if let Err(request) = request.test() {
+                self.requests.push(request);
+            }
+        }
+        if self.requests.is_empty() {
+            self.complete.get_or_insert_with(Instant::now);
+        }
+    }
+}
+
+impl<T: Element> UnderWay for Started<T>
+where
+    T::Wide: Equivalence,
+{
+    fn test(&mut self) -> Result<bool> {
+        self.mpi.check_thread(&self.call)?;
+        self.progress(false);
+        Ok(self.complete.is_some())
+    }
+
+    fn wait(&mut self) -> Result<Instant> {
+        self.mpi.check_thread(&self.call)?;
+        self.progress(true);
+        Ok(self.complete.unwrap_or_else(Instant::now))
+    }
+
+    fn take(mut self: Box<Self>) -> Box<dyn Any> {
+        assert!(self.requests.is_empty(), "taken only when complete");
+        let ranks = self.mpi.size();
+        if self.call.op == Some(Reduce::Mean) {
+            self.output.iter_mut().for_each(|x| *x = T::divide(*x, ranks));
+        }
+        match self.narrow.take() {
+            None => Box::new(std::mem::take(&mut *self.output)),
+            Some(mut data) => {
+                data.iter_mut().zip(&*self.output).for_each(|(x, &wide)| *x = T::narrow(wide));
+                Box::new(data)
+            }
+        }
+    }
+}
+
+impl<T: Element> Drop for Started<T> {
+    fn drop(&mut self) {
+        let requests = std::mem::take(&mut self.requests);
+        // On a panic the job ends, and the other ranks may never come; elsewhere than on the MPI thread nothing can be
+        // waited for. Requests then stay with the process, and their vectors too.
+        if std::thread::panicking() || self.mpi.check_thread(&self.call).is_err() {
+            std::mem::forget(requests);
+            return;
+        }
+        requests.into_iter().for_each(Request::wait_without_status);
+        // The library is done with them.
+        for vector in [std::mem::take(&mut *self.input), std::mem::take(&mut *self.output)] {
+            self.mpi.keep_spare(vector);
+        }
     }
 }
 

@@ -7,42 +7,61 @@
 
 use super::call::Call;
 use super::element::reduce_in_rank_order;
+use super::link::{self, Link};
 use super::meter::{Meter, even_part};
+use super::pending::{Buffer, UnderWay};
+use super::reduction::Reduction;
 use super::transport::Transport;
-use super::{Comm, CommError, Result};
+use super::{Comm, CommError, Options, Result};
+use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 /// What all rank threads of one run share.
 pub(crate) struct Job {
     state: Mutex<State>,
     /// One for each rank, so that only those are woken whose wait is over.
     wake: Vec<Condvar>,
+    /// What communication takes, if not only what it really takes.
+    link: Option<Link>,
 }
 
 struct State {
     ranks: Vec<Rank>,
     /// Why the run cannot go on, once it cannot.
     failure: Option<String>,
-    meetings: HashMap<(Group, u64), Meeting>,
+    meetings: HashMap<Key, Meeting>,
     /// Messages under way, by group, sender and receiver (numbers in the world).
     mail: HashMap<(Group, usize, usize), VecDeque<Message>>,
     /// The groups that splits have made: by group, number of the split there, and color.
     splits: HashMap<(Group, u64, u64), Group>,
+    /// When each group's last collective has left its link.
+    link_free: HashMap<Group, Instant>,
 }
 
 type Group = u64;
 
+/// What pairs the ranks' calls: the group, and the number of the call there.
+type Key = (Group, u64);
+
 /// What was sent, and how the sender called it.
-type Message = (Call, Vec<u8>);
+struct Message {
+    call: Call,
+    bytes: Vec<u8>,
+    /// On a link, when the receiver may have it.
+    arrives: Option<Instant>,
+}
 
 struct Rank {
     doing: Doing,
     /// Communication calls that it has come to.
     calls: u64,
     last: Option<Call>,
+    /// When its last message has left its link.
+    link_free: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -57,11 +76,24 @@ struct Meeting {
     /// How each rank called it, and what it brought.
     arrived: Vec<Option<(Call, Arc<Vec<u8>>)>>,
     departed: usize,
+    /// On a link, when it is over; known when all have come.
+    over: Option<Instant>,
+    /// What those who go on meanwhile have in common.
+    started: Option<Arc<Started>>,
+}
+
+/// An all-reduce that goes on while its ranks compute.
+struct Started {
+    reduction: Reduction,
+    /// On a link, when it is over; known when all have come.
+    over: OnceLock<Instant>,
+    /// When its last block was reduced.
+    reduced: OnceLock<Instant>,
 }
 
 impl Meeting {
     fn new(size: usize) -> Meeting {
-        Meeting { arrived: vec![None; size], departed: 0 }
+        Meeting { arrived: vec![None; size], departed: 0, over: None, started: None }
     }
 
     fn is_complete(&self) -> bool {
@@ -70,8 +102,9 @@ impl Meeting {
 }
 
 impl Job {
-    pub fn new(size: usize) -> Arc<Job> {
-        let ranks = (0..size).map(|_| Rank { doing: Doing::Running, calls: 0, last: None }).collect();
+    pub fn new(size: usize, options: &Options) -> Arc<Job> {
+        let rank = |_| Rank { doing: Doing::Running, calls: 0, last: None, link_free: None };
+        let ranks = (0..size).map(rank).collect();
         Arc::new(Job {
             state: Mutex::new(State {
                 ranks,
@@ -79,8 +112,10 @@ impl Job {
                 meetings: HashMap::new(),
                 mail: HashMap::new(),
                 splits: HashMap::new(),
+                link_free: HashMap::new(),
             }),
             wake: (0..size).map(|_| Condvar::new()).collect(),
+            link: options.link,
         })
     }
 
@@ -134,8 +169,14 @@ struct Threads {
 }
 
 impl Threads {
-    /// Brings `mine` and returns what everyone brought, in rank order, when all are there.
+    /// Brings `mine` and returns what everyone brought, in rank order, when all are there, and on a link when the call is over.
     fn meet(&self, call: &Call, mine: Vec<u8>) -> Result<Vec<Arc<Vec<u8>>>> {
+        let (key, state) = self.arrive(call, mine, true)?;
+        self.stay(call, key, state)
+    }
+
+    /// Comes to a meeting; one that is `on_link` takes the call's time there.
+    fn arrive(&self, call: &Call, mine: Vec<u8>, on_link: bool) -> Result<(Key, MutexGuard<'_, State>)> {
         let size = self.members.len();
         let key = (self.group, self.calls.fetch_add(1, Relaxed));
         let mut state = self.come(call)?;
@@ -147,13 +188,26 @@ impl Threads {
         }
         meeting.arrived[self.rank] = Some((call.clone(), Arc::new(mine)));
         if meeting.is_complete() {
+            let over = self.job.link.filter(|_| on_link).map(|link| {
+                let start = Instant::now().max(state.link_free.get(&self.group).copied().unwrap_or_else(Instant::now));
+                start + link::duration(link.collective_seconds(call.kind, size, call.bytes(size)))
+            });
+            if let Some(over) = over {
+                state.link_free.insert(self.group, over);
+            }
+            state.meetings.get_mut(&key).expect("it was just there").over = over;
             for &member in &self.members {
                 state.ranks[member].doing = Doing::Running;
                 self.job.wake[member].notify_all();
             }
         }
+        Ok((key, state))
+    }
 
-        let mut state = self.wait(
+    /// Stays at a meeting until all have come and it is over.
+    fn stay(&self, call: &Call, key: Key, state: MutexGuard<'_, State>) -> Result<Vec<Arc<Vec<u8>>>> {
+        let size = self.members.len();
+        let state = self.wait(
             state,
             call,
             |state| state.meetings[&key].is_complete(),
@@ -162,6 +216,8 @@ impl Threads {
                 (0..size).filter(|&r| arrived[r].is_none()).collect()
             },
         )?;
+        let over = state.meetings[&key].over;
+        let mut state = self.sleep_until(state, call, over)?;
         let meeting = state.meetings.get_mut(&key).expect("a meeting stays until its last member has left");
         let all = meeting.arrived.iter().flatten().map(|(_, brought)| brought.clone()).collect();
         meeting.departed += 1;
@@ -169,6 +225,24 @@ impl Threads {
             state.meetings.remove(&key);
         }
         Ok(all)
+    }
+
+    /// Sleeps until a moment on the link; an error as soon as the run has failed.
+    fn sleep_until<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        call: &Call,
+        until: Option<Instant>,
+    ) -> Result<MutexGuard<'a, State>> {
+        while let Some(left) = until.and_then(|until| until.checked_duration_since(Instant::now())) {
+            if left.is_zero() {
+                break;
+            }
+            self.stop_if_failed(&state, call)?;
+            let wake = &self.job.wake[self.members[self.rank]];
+            state = wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(state)
     }
 
     /// Enters a call: notes it for error messages, and stops here if the run has failed.
@@ -190,6 +264,18 @@ impl Threads {
         }
     }
 
+    /// An error if one of the members that a call still needs has ended.
+    fn stop_if_ended(&self, state: &mut State, call: &Call, missing: Vec<usize>) -> Result<()> {
+        let mut missing = missing.into_iter().map(|r| self.members[r]);
+        match missing.find(|&r| state.ranks[r].doing == Doing::Ended) {
+            Some(gone) => {
+                let what = format!("rank {gone} ended, and never entered {call}");
+                Err(self.broken(state, &what, SAME_CALLS))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Sleeps until `ready`; an error as soon as that can no longer happen. `missing` names the members waited for.
     fn wait<'a>(
         &'a self,
@@ -201,11 +287,8 @@ impl Threads {
         let me = self.members[self.rank];
         while !ready(&state) {
             self.stop_if_failed(&state, call)?;
-            let ended = missing(&state).into_iter().map(|r| self.members[r]);
-            if let Some(gone) = ended.into_iter().find(|&r| state.ranks[r].doing == Doing::Ended) {
-                let what = format!("rank {gone} ended, and never entered {call}");
-                return Err(self.broken(&mut state, &what, SAME_CALLS));
-            }
+            let awaited = missing(&state);
+            self.stop_if_ended(&mut state, call, awaited)?;
             state.ranks[me].doing = Doing::Waiting;
             if !state.ranks.iter().any(|r| r.doing == Doing::Running) {
                 let what = "deadlock: every rank waits for another one";
@@ -278,7 +361,15 @@ impl Transport for Threads {
     fn send(&self, call: &Call, data: &[u8], to: usize) -> Result<()> {
         let mut state = self.come(call)?;
         let (from, to) = (self.members[self.rank], self.members[to]);
-        state.mail.entry((self.group, from, to)).or_default().push_back((call.clone(), data.to_vec()));
+        let arrives = self.job.link.map(|link| {
+            let now = Instant::now();
+            let left = state.ranks[from].link_free.map_or(now, |free| free.max(now))
+                + link::duration(link.transfer_seconds(data.len()));
+            state.ranks[from].link_free = Some(left);
+            left + link::duration(link.latency)
+        });
+        let message = Message { call: call.clone(), bytes: data.to_vec(), arrives };
+        state.mail.entry((self.group, from, to)).or_default().push_back(message);
         // The receiver may be waiting for exactly this; it is no longer stuck.
         if state.ranks[to].doing == Doing::Waiting {
             state.ranks[to].doing = Doing::Running;
@@ -293,11 +384,12 @@ impl Transport for Threads {
         let has_mail = |state: &State| state.mail.get(&key).is_some_and(|queue| !queue.is_empty());
         let mut state = self.wait(state, call, has_mail, |_| vec![from])?;
         let message = state.mail.get_mut(&key).and_then(VecDeque::pop_front);
-        let (sent, bytes) = message.expect("wait returns when there is mail");
+        let Message { call: sent, bytes, arrives } = message.expect("wait returns when there is mail");
         if (sent.dtype, sent.len) != (call.dtype, call.len) {
             let what = format!("the message does not fit: {sent} on rank {} met {call}", self.members[from]);
             return Err(self.broken(&mut state, &what, "send and receive slices of the same length and type"));
         }
+        drop(self.sleep_until(state, call, arrives)?);
         data.copy_from_slice(&bytes);
         Ok(())
     }
@@ -312,10 +404,32 @@ impl Transport for Threads {
         let mut sum = vec![0; mine.len()];
         self.reduce_part(call, &all, mine, &mut sum);
         drop(all);
-        for (rank, sum) in self.meet(call, sum)?.iter().enumerate() {
+        let (key, state) = self.arrive(call, sum, false)?;
+        for (rank, sum) in self.stay(call, key, state)?.iter().enumerate() {
             data[self.part(call, rank, call.len)].copy_from_slice(sum);
         }
         Ok(())
+    }
+
+    fn start_all_reduce(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>> {
+        let (key, mut state) = self.arrive(call, Vec::new(), true)?;
+        let meeting = state.meetings.get_mut(&key).expect("a meeting stays until its last member has left");
+        let started = meeting.started.get_or_insert_with(|| {
+            let reduction = Reduction::new(call, self.members.len());
+            Arc::new(Started { reduction, over: OnceLock::new(), reduced: OnceLock::new() })
+        });
+        let started = started.clone();
+        if let Some(over) = meeting.over {
+            started.over.get_or_init(|| over);
+        }
+        if started.reduction.bring(self.rank, data) {
+            state.meetings.remove(&key);
+            if started.reduction.is_done() {
+                started.reduced.get_or_init(Instant::now);
+            }
+        }
+        drop(state);
+        Ok(Box::new(Working { threads: self, call: call.clone(), started }))
     }
 
     fn reduce(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
@@ -401,5 +515,68 @@ impl Transport for Threads {
             calls: AtomicU64::new(0),
             meter: self.meter.clone(),
         }))
+    }
+}
+
+/// One rank's side of an all-reduce that goes on while it computes.
+struct Working {
+    threads: Arc<Threads>,
+    call: Call,
+    started: Arc<Started>,
+}
+
+impl Working {
+    /// Does up to `most` blocks, and wakes those who wait for the last one.
+    fn work(&self, most: usize) {
+        if self.started.reduction.work(most) {
+            self.started.reduced.get_or_init(Instant::now);
+            // Those who wait have looked with the lock held.
+            drop(self.threads.job.lock());
+            self.threads.members.iter().for_each(|&member| self.threads.job.wake[member].notify_all());
+        }
+    }
+
+    /// The members that have not started it.
+    fn missing(&self) -> Vec<usize> {
+        (0..self.threads.members.len()).filter(|&rank| !self.started.reduction.has(rank)).collect()
+    }
+}
+
+impl UnderWay for Working {
+    fn test(&mut self) -> Result<bool> {
+        let Working { threads, call, started } = &*self;
+        let mut state = threads.job.lock();
+        threads.stop_if_failed(&state, call)?;
+        threads.stop_if_ended(&mut state, call, self.missing())?;
+        drop(state);
+        if !started.reduction.is_ready() {
+            return Ok(false);
+        }
+        self.work(self.started.reduction.share());
+        let over = self.started.over.get().is_none_or(|&over| over <= Instant::now());
+        Ok(over && self.started.reduction.is_done())
+    }
+
+    fn wait(&mut self) -> Result<Instant> {
+        let Working { threads, call, started } = &*self;
+        let me = threads.members[threads.rank];
+        let mut state = threads.job.lock();
+        threads.stop_if_failed(&state, call)?;
+        state.ranks[me].last = Some(call.clone());
+        drop(threads.wait(state, call, |_| started.reduction.is_ready(), |_| self.missing())?);
+        self.work(usize::MAX);
+        let mut state = threads.job.lock();
+        // Whoever has taken a block does not stop before it is done.
+        while !started.reduction.is_done() {
+            state = threads.job.wake[me].wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let over = started.over.get().copied();
+        drop(threads.sleep_until(state, call, over)?);
+        let reduced = *started.reduced.get_or_init(Instant::now);
+        Ok(over.map_or(reduced, |over| over.max(reduced)))
+    }
+
+    fn take(self: Box<Self>) -> Box<dyn Any> {
+        self.started.reduction.take(self.threads.rank).into_any()
     }
 }

@@ -8,29 +8,35 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! Reading order: `mod.rs`, `threads.rs` (ranks of this process), `launcher.rs` and `world.rs` (is this process one of an
-//! MPI job?). And on a cluster, where a job is started on many nodes:
+//! Reading order: `mod.rs`, `flags.rs` (how ranks communicate), `threads.rs` (ranks of this process), `launcher.rs` and
+//! `world.rs` (is this process one of an MPI job?). And on a cluster, where a job is started on many nodes:
 //!
 //! - `hosts.rs`: nodes as host files and Slurm write them down
 //! - `job.rs`: the job around this process: nodes, ranks per node, CPUs for each rank
 //! - `line.rs`: the line that starts it, in each launcher's own flags
 //! - `place.rs`: where each rank came to be
 //! - `machine.rs`: what this node has
+//!
+//! `memory.rs` is a setting of the allocator that every run wants.
 
+mod flags;
 pub mod hosts;
 pub mod job;
 mod launcher;
 pub mod line;
 mod machine;
+mod memory;
 pub mod place;
 mod threads;
 mod world;
 
+pub use flags::CommFlags;
 pub use launcher::{Launched, launched};
 pub use machine::{cores, free_memory, host_name};
+pub use memory::keep_freed_memory;
 pub use world::{in_words, is_first_process, is_mpi, ranks, ranks_here};
 
-use crate::comm::Comm;
+use crate::comm::{Comm, Options};
 use crate::error::BadInput;
 use anyhow::{Result, ensure};
 use std::process::ExitCode;
@@ -84,13 +90,27 @@ fn tell(error: &anyhow::Error) {
 /// Under an MPI launcher (and built with the feature `mpi`), this process is one of `ranks` ranks, `body` runs once, and
 /// what comes back is this rank's value alone. An error or panic then ends every process of the job, its message first.
 pub fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
+    run_with(ranks, &Options::default(), body)
+}
+
+/// [`run`], with wishes about the communication. A simulated link under an MPI launcher is [`BadInput`]: that network is real.
+pub fn run_with<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
     ensure!((1..=MAX_RANKS).contains(&ranks), "cannot start {ranks} ranks: give a number from 1 to {MAX_RANKS}");
     one_compute_thread_a_rank();
+    keep_freed_memory();
     match world()? {
-        World::Threads => threads::run(ranks, body),
+        World::Threads => threads::run(ranks, options, body),
         #[cfg(feature = "mpi")]
         World::Mpi(world) => {
             ensure!(ranks == world.size, "cannot run {ranks} ranks: the launcher started {} processes", world.size);
+            if let Some(link) = options.link {
+                let help = "leave --link out: it is for ranks that are threads of one process";
+                return Err(BadInput::new(
+                    format!("ranks are MPI processes, and no link of {link} is between them"),
+                    help,
+                )
+                .into());
+            }
             run_process(world, body).map(|value| vec![value])
         }
     }

@@ -2,19 +2,21 @@
 //! averaged, and so the models stay one model.
 //!
 //! Cost: an all-reduce of all gradients a step, 2(n-1)/n times their bytes for each of n ranks, in buckets. A bucket is a
-//! stretch of the flat gradient buffer, averaged in place as soon as the backward pass has completed it; the backward
-//! pass runs from the model's end to its start, and so do the buckets.
+//! stretch of the flat gradient buffer. The backward pass runs from the model's end to its start, and as soon as it has
+//! completed a bucket, that bucket's all-reduce starts; what the rank then waits for is only what the rest of the backward
+//! pass did not hide.
 
-use crate::comm::{Comm, Reduce};
+use crate::comm::{Comm, Pending, Reduce};
 use crate::tensor::{Params, Spec};
 use anyhow::{Result, ensure};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The size that a bucket grows to before the next one begins.
-pub const BUCKET_BYTES: usize = 1 << 20;
+/// The size that a bucket grows to before the next one begins. The smaller, the earlier the first one starts and the more
+/// the backward pass hides; the larger, the fewer latencies are paid. This suits models of a few megabytes.
+pub const BUCKET_BYTES: usize = 1 << 18;
 
 /// Keeps the replicas of a model on all ranks of a group the same.
 pub struct Ddp {
@@ -22,11 +24,14 @@ pub struct Ddp {
     buckets: Arc<Buckets>,
 }
 
-/// One bucket's all-reduce, as this rank saw it: from when it came to when it left.
+/// One bucket's all-reduce, as this rank saw it.
 #[derive(Clone, Copy, Debug)]
 pub struct Averaged {
+    /// From when this rank started it to when it was complete.
     pub start: Instant,
     pub end: Instant,
+    /// When this rank did nothing but wait for it.
+    pub waited: (Instant, Instant),
 }
 
 struct Buckets {
@@ -36,14 +41,26 @@ struct Buckets {
     of: Vec<usize>,
     /// Whether this backward pass ends a step; before, gradients only add up.
     synchronise: AtomicBool,
-    /// What was averaged since the step began, in order.
-    averaged: Mutex<Vec<Averaged>>,
+    /// Whether the backward pass goes on while buckets are averaged.
+    overlap: AtomicBool,
+    step: Mutex<Step>,
 }
 
 struct Bucket {
     range: Range<usize>,
     parameters: usize,
     complete: AtomicUsize,
+}
+
+/// What became of the buckets since the step began.
+#[derive(Default)]
+struct Step {
+    /// Those whose result is in the gradients, in the order of the backward pass.
+    averaged: Vec<Averaged>,
+    /// Those that are not there yet, by their number, in the same order.
+    under_way: Vec<(usize, Pending<f32>)>,
+    /// Vectors for the buckets to travel in, kept from step to step.
+    spare: Vec<Vec<f32>>,
 }
 
 impl Ddp {
@@ -61,7 +78,8 @@ impl Ddp {
             buckets,
             of,
             synchronise: AtomicBool::new(true),
-            averaged: Mutex::default(),
+            overlap: AtomicBool::new(true),
+            step: Mutex::default(),
         });
         let hooked = buckets.clone();
         params.set_hook(Some(Box::new(move |params, spec| {
@@ -70,16 +88,31 @@ impl Ddp {
         Ddp { params: params.clone(), buckets }
     }
 
+    /// Says whether the backward pass goes on while a bucket is averaged, as it does unless told otherwise. If not, it stops
+    /// until the bucket is there. The result is the same.
+    pub fn overlap(&self, overlap: bool) {
+        self.buckets.overlap.store(overlap, Relaxed);
+    }
+
     /// Says whether the next backward pass is a step's last one. Before that, nothing is communicated: averaging is
     /// linear, so the sum over micro-steps is averaged once.
     pub fn synchronise(&self, last_micro_step: bool) {
         self.buckets.synchronise.store(last_micro_step, Relaxed);
     }
 
-    /// To be called after the last backward pass of a step: makes sure that every gradient was averaged. Returns when each
+    /// To be called after the last backward pass of a step: waits until every gradient is averaged. Returns when each
     /// bucket was, in the order of the backward pass.
     pub fn finish(&self) -> Result<Vec<Averaged>> {
-        let averaged = std::mem::take(&mut *self.buckets.averaged());
+        let mut step = self.buckets.step();
+        for (number, mut pending) in std::mem::take(&mut step.under_way) {
+            let waiting = Instant::now();
+            let flight = pending.complete()?;
+            let mean = pending.wait()?;
+            step.averaged.push(Averaged { start: flight.start, end: flight.end, waited: (waiting, Instant::now()) });
+            self.params.gradients()[self.buckets.buckets[number].range.clone()].copy_from_slice(&mean);
+            step.spare.push(mean);
+        }
+        let averaged = std::mem::take(&mut step.averaged);
         let (done, all) = (averaged.len(), self.buckets.buckets.len());
         ensure!(
             done == all,
@@ -96,22 +129,41 @@ impl Drop for Ddp {
 }
 
 impl Buckets {
+    // ANCHOR: bucket
     fn gradient_complete(&self, params: &Params, spec: &Spec) -> crate::comm::Result<()> {
         if !self.synchronise.load(Relaxed) {
             return Ok(());
         }
-        let bucket = &self.buckets[self.of[spec.index]];
+        let number = self.of[spec.index];
+        let bucket = &self.buckets[number];
+        let mut step = self.step();
         if bucket.complete.fetch_add(1, Relaxed) + 1 == bucket.parameters {
             bucket.complete.store(0, Relaxed);
-            let start = Instant::now();
-            self.comm.all_reduce(&mut params.gradients()[bucket.range.clone()], Reduce::Mean)?;
-            self.averaged().push(Averaged { start, end: Instant::now() });
+            let gradients = &mut params.gradients()[bucket.range.clone()];
+            if self.overlap.load(Relaxed) && self.comm.size() > 1 {
+                let mut travelling = step.spare.pop().unwrap_or_default();
+                travelling.clear();
+                travelling.extend_from_slice(gradients);
+                step.under_way.push((number, self.comm.start_all_reduce(travelling, Reduce::Mean)?));
+            } else {
+                let start = Instant::now();
+                self.comm.all_reduce(gradients, Reduce::Mean)?;
+                let end = Instant::now();
+                step.averaged.push(Averaged { start, end, waited: (start, end) });
+            }
+        }
+        // An all-reduce advances only when somebody looks after it.
+        for (_, pending) in &mut step.under_way {
+            if !pending.test()? {
+                break;
+            }
         }
         Ok(())
     }
+    // ANCHOR_END: bucket
 
-    fn averaged(&self) -> std::sync::MutexGuard<'_, Vec<Averaged>> {
-        self.averaged.lock().unwrap_or_else(PoisonError::into_inner)
+    fn step(&self) -> MutexGuard<'_, Step> {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,5 +1,18 @@
-//! Arithmetic about a model before anything is allocated: parameters, memory, FLOPs. No tensors.
+//! Arithmetic before anything is allocated or sent. No tensors.
+//!
+//! - `gpt.rs`: parameters, memory and FLOPs of a model
+//! - `formula.rs`: what an algorithm costs, in symbols
+//! - `network.rs` and `simulate.rs`: what it would take on a network that is not here
+//! - `bandwidth.rs`: how fast it is, in the field's terms
 
+mod bandwidth;
+mod formula;
 mod gpt;
+mod network;
+mod simulate;
 
+pub use bandwidth::{AlphaBeta, algbw, array_bytes, busbw};
+pub use formula::{Formula, formula};
 pub use gpt::{GptShape, Memory};
+pub use network::{Link, MOST_RANKS, Network};
+pub use simulate::simulate;

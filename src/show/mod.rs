@@ -10,7 +10,11 @@
 //! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
 //!   is) and `frame.rs` (title, legend and the values at the sides)
 //! - `timeline.rs`: who did what when, one row a rank
+//! - `trace.rs`: the same for a trace viewer, as a file
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
+//! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
+//! - `nodes.rs`: where ranks sit
+//! - `svg.rs`: the same pictures for pages
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
 //! Two promises hold everywhere: nothing moves the cursor, so a redirected run reads like the
@@ -21,17 +25,24 @@ mod axis;
 mod bars;
 mod canvas;
 mod frame;
+mod holdings;
+mod nodes;
 mod plot;
 mod screen;
+mod svg;
 mod table;
 mod text;
 mod timeline;
+pub mod trace;
 mod tree;
 mod units;
 
 pub use bars::{bar, shares, shares_legend};
+pub use holdings::{Held, Holding, Holdings};
+pub use nodes::Nodes;
 pub use plot::{Plot, Series, Style};
 pub use screen::Screen;
+pub use svg::Picture;
 pub use table::table;
 pub use timeline::{Activity, Stretch, Timeline};
 pub use tree::{Branch, tree};

@@ -142,7 +142,7 @@ impl<'a> Plot<'a> {
     }
 
     /// The title and what is not in the picture: `loss · 1 point above, up to 80.0`.
-    fn caption(&self, screen: &Screen, limits: (f64, f64)) -> String {
+    pub(super) fn caption(&self, screen: &Screen, limits: (f64, f64)) -> String {
         let finite = |x, y| is_drawable(x, false) && is_drawable(y, false);
         let (mut above, mut below, mut not_finite, mut not_positive) = (0, 0, 0, 0);
         let (mut lowest, mut highest) = limits;
@@ -183,7 +183,7 @@ impl<'a> Plot<'a> {
     }
 
     /// The y below and above which points are left out.
-    fn limits(&self) -> (f64, f64) {
+    pub(super) fn limits(&self) -> (f64, f64) {
         let drawable = self.points().filter(|&(x, y)| self.is_drawable(x, y));
         let mut ys: Vec<f64> = drawable.map(|point| point.1).collect();
         ys.sort_by(f64::total_cmp);
@@ -199,11 +199,11 @@ impl<'a> Plot<'a> {
         (below, above)
     }
 
-    fn points(&self) -> impl Iterator<Item = (f64, f64)> {
+    pub(super) fn points(&self) -> impl Iterator<Item = (f64, f64)> {
         self.series.iter().flat_map(|series| series.points.iter().copied())
     }
 
-    fn is_drawable(&self, x: f64, y: f64) -> bool {
+    pub(super) fn is_drawable(&self, x: f64, y: f64) -> bool {
         is_drawable(x, false) && is_drawable(y, self.log_y)
     }
 

@@ -1,10 +1,11 @@
 //! Causal self-attention: every position looks at itself and the positions before it.
 
 use super::dropout::{Dropout, Mask};
-use super::graph::{elements, read, tensor_like};
+use super::graph::{Op, apply};
 use super::math::{dot, exp, exp_sum, max, vectorized};
 use super::matmul::{Matrix, Write, matmul};
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, Tensor, bail};
+use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Attention over `qkv` [sequences, length, 3 · width], which holds queries, keys and values side by side, each with
@@ -20,7 +21,7 @@ pub fn causal_attention(
     dropout: Option<(&Dropout, &str)>,
 ) -> Result<Tensor> {
     let mask = dropout.map(|(dropout, place)| dropout.mask(place));
-    qkv.apply_op1(Attention { heads, first_head, mask, log_sums: OnceLock::new() })
+    apply(qkv, Attention { heads, first_head, mask, log_sums: OnceLock::new() })
 }
 
 struct Attention {
@@ -68,6 +69,23 @@ impl Sizes {
     }
 }
 
+/// Positions next to each other, those that one of them sees, and those that see one of them.
+struct Stretch {
+    rows: Range<usize>,
+    seen: Range<usize>,
+    seeing: Range<usize>,
+}
+
+/// `0..length` in stretches of 64: a matrix product takes only what the stretch sees, and so skips most of the future.
+fn stretches(length: usize) -> impl Iterator<Item = Stretch> {
+    (0..length).step_by(STRETCH).map(move |start| {
+        let end = length.min(start + STRETCH);
+        Stretch { rows: start..end, seen: 0..end, seeing: start..length }
+    })
+}
+
+const STRETCH: usize = 64;
+
 impl Attention {
     /// Multiplies the lower triangle of one head's [length, length] matrix by its dropout mask.
     fn apply_mask(&self, matrix: &mut [f32], sizes: Sizes, s: usize, h: usize) {
@@ -81,46 +99,43 @@ impl Attention {
     }
 }
 
-impl CustomOp1 for Attention {
-    fn name(&self) -> &'static str {
-        "causal_attention"
-    }
+impl Op for Attention {
+    const NAME: &'static str = "attention";
 
-    fn cpu_fwd(&self, qkv: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let sizes = Sizes::of(layout.dims(), self.heads)?;
+    fn forward(&self, qkv: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let sizes = Sizes::of(dims, self.heads)?;
         let Sizes { sequences, length: t, width, head } = sizes;
-        let qkv = elements(qkv, layout)?;
         let mut y = vec![0.0; sequences * t * width];
         let mut log_sums = vec![0.0; sequences * self.heads * t];
         let mut p = vec![0.0; t * t];
         for s in 0..sequences {
             for h in 0..self.heads {
                 let [q, k, v] = [0, 1, 2].map(|part| sizes.part(qkv, s, part, h));
-                matmul(&mut p, t, Write::Replace, q, k.t());
+                for Stretch { rows, seen, .. } in stretches(t) {
+                    matmul(&mut p[rows.start * t..], t, Write::Replace, q.rows(rows), k.rows(seen).t());
+                }
                 let first = (s * self.heads + h) * t;
                 vectorized((&mut p[..], &mut log_sums[first..first + t], sizes.scale()), causal_softmax);
                 self.apply_mask(&mut p, sizes, s, h);
                 let out = &mut y[sizes.sequence(s, width) + h * head..];
-                matmul(out, width, Write::Replace, Matrix::new(&p, t, t), v);
+                for Stretch { rows, seen, .. } in stretches(t) {
+                    let p = Matrix::new(&p, t, t).rows(rows.clone()).cols(seen.clone());
+                    matmul(&mut out[rows.start * width..], width, Write::Replace, p, v.rows(seen));
+                }
             }
         }
         self.log_sums.set(log_sums).ok();
-        Ok((CpuStorage::F32(y), (sequences, t, width).into()))
+        Ok((y, (sequences, t, width).into()))
     }
 
-    fn bwd(&self, qkv: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
-        let sizes = Sizes::of(qkv.dims(), self.heads)?;
-        let mut dqkv = vec![0.0; qkv.elem_count()];
+    fn backward(&self, qkv: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        let sizes = Sizes::of(dims, self.heads)?;
+        let mut dqkv = vec![0.0; qkv.len()];
         let mut scratch = [vec![0.0; sizes.length * sizes.length], vec![0.0; sizes.length * sizes.length]];
-        read(qkv, |qkv| {
-            read(dy, |dy| {
-                for s in 0..sizes.sequences {
-                    (0..self.heads).for_each(|h| self.head_backward(sizes, (s, h), qkv, dy, &mut dqkv, &mut scratch));
-                }
-                Ok(())
-            })
-        })?;
-        Ok(Some(tensor_like(qkv, dqkv)?))
+        for s in 0..sizes.sequences {
+            (0..self.heads).for_each(|h| self.head_backward(sizes, (s, h), qkv, dy, &mut dqkv, &mut scratch));
+        }
+        Ok(dqkv)
     }
 }
 
@@ -142,17 +157,24 @@ impl Attention {
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
         let log_sums = &log_sums[(s * self.heads + h) * t..][..t];
 
-        matmul(p, t, Write::Replace, q, k.t());
-        // dP first; each row becomes dS in its place.
-        matmul(ds, t, Write::Replace, dy, v.t());
+        for Stretch { rows, seen, .. } in stretches(t) {
+            let start = rows.start * t;
+            matmul(&mut p[start..], t, Write::Replace, q.rows(rows.clone()), k.rows(seen.clone()).t());
+            // dP first; each row becomes dS in its place.
+            matmul(&mut ds[start..], t, Write::Replace, dy.rows(rows), v.rows(seen).t());
+        }
         self.apply_mask(ds, sizes, s, h);
         vectorized((&mut p[..], &mut ds[..], log_sums, sizes.scale()), causal_softmax_gradient);
         self.apply_mask(p, sizes, s, h);
 
         let start = sizes.sequence(s, 3 * width) + h * head;
         let (p, ds) = (Matrix::new(p, t, t), Matrix::new(ds, t, t));
-        for (part, a, b) in [(0, ds, k), (1, ds.t(), q), (2, p.t(), dy)] {
-            matmul(&mut dqkv[start + part * width..], 3 * width, Write::Replace, a, b);
+        for Stretch { rows, seen, seeing } in stretches(t) {
+            let [dq, dk, dv] = [0, 1, 2].map(|part| start + rows.start * 3 * width + part * width);
+            let mut put = |place: usize, a, b| matmul(&mut dqkv[place..], 3 * width, Write::Replace, a, b);
+            put(dq, ds.rows(rows.clone()).cols(seen.clone()), k.rows(seen));
+            put(dk, ds.rows(seeing.clone()).cols(rows.clone()).t(), q.rows(seeing.clone()));
+            put(dv, p.rows(seeing.clone()).cols(rows).t(), dy.rows(seeing));
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Cross-entropy: how surprised the model is by the token that really came next.
 
-use super::graph::{elements, read, rows, tensor_like};
+use super::graph::{Op, apply, rows};
 use super::math::{exp, exp_sum, max, vectorized};
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::OnceLock;
 
 /// The mean of `-ln softmax(logits)[target]` over all rows of `logits` [.., vocabulary], in nats: a scalar.
 pub fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
-    logits.apply_op1(CrossEntropy { targets: targets.to_vec(), log_sums: OnceLock::new() })
+    apply(logits, CrossEntropy { targets: targets.to_vec(), log_sums: OnceLock::new() })
 }
 
 struct CrossEntropy {
@@ -16,14 +16,11 @@ struct CrossEntropy {
     log_sums: OnceLock<Vec<f32>>,
 }
 
-impl CustomOp1 for CrossEntropy {
-    fn name(&self) -> &'static str {
-        "cross_entropy"
-    }
+impl Op for CrossEntropy {
+    const NAME: &'static str = "cross-entropy";
 
-    fn cpu_fwd(&self, logits: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (n, vocabulary) = rows(layout)?;
-        let logits = elements(logits, layout)?;
+    fn forward(&self, logits: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let (n, vocabulary) = rows(dims)?;
         if self.targets.len() != n || self.targets.iter().any(|&t| t as usize >= vocabulary) {
             bail!("{n} rows of {vocabulary} logits need {n} targets below {vocabulary}, got {}", self.targets.len());
         }
@@ -33,23 +30,20 @@ impl CustomOp1 for CrossEntropy {
         // Added up in f64: the mean must not depend on how many rows a batch has.
         let sum: f64 = losses.map(|((log_sum, logits), &target)| f64::from(log_sum - logits[target as usize])).sum();
         self.log_sums.set(log_sums).ok();
-        Ok((CpuStorage::F32(vec![(sum / n as f64) as f32]), Shape::from(())))
+        Ok((vec![(sum / n as f64) as f32], Shape::from(())))
     }
 
     /// `(softmax(logits) - one_hot(target)) / rows`
-    fn bwd(&self, logits: &Tensor, _loss: &Tensor, dloss: &Tensor) -> Result<Option<Tensor>> {
+    fn backward(&self, logits: &[f32], dims: &[usize], dloss: &[f32]) -> Result<Vec<f32>> {
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
-        let scale = dloss.to_scalar::<f32>()? / self.targets.len() as f32;
-        let vocabulary = logits.elem_count() / self.targets.len();
-        let mut dlogits = vec![0.0; logits.elem_count()];
-        read(logits, |logits| {
-            vectorized((logits, vocabulary, log_sums, scale, &mut dlogits[..]), softmax);
-            Ok(())
-        })?;
+        let scale = dloss[0] / self.targets.len() as f32;
+        let (_, vocabulary) = rows(dims)?;
+        let mut dlogits = vec![0.0; logits.len()];
+        vectorized((logits, vocabulary, log_sums, scale, &mut dlogits[..]), softmax);
         for (row, &target) in dlogits.chunks_exact_mut(vocabulary).zip(&self.targets) {
             row[target as usize] -= scale;
         }
-        Ok(Some(tensor_like(logits, dlogits)?))
+        Ok(dlogits)
     }
 }
 

@@ -3,9 +3,9 @@
 //! Sequences are numbered over all ranks, so N ranks drop what one rank with the whole batch would drop; and a mask is
 //! computed again in the backward pass instead of being kept.
 
-use super::graph::{elements, read, tensor_like};
+use super::graph::{Op, apply};
 use super::random::Stream;
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::Arc;
 
 /// What decides the masks of one forward pass.
@@ -48,7 +48,7 @@ impl Mask {
         if kept { self.keep } else { 0.0 }
     }
 
-    fn apply(&self, x: &[f32]) -> Result<Vec<f32>> {
+    fn drop(&self, x: &[f32]) -> Result<Vec<f32>> {
         let n = self.sequences.len();
         if n == 0 || !x.len().is_multiple_of(n) {
             bail!("dropout was told of {n} sequences, but the batch has {} elements", x.len());
@@ -64,20 +64,18 @@ impl Mask {
 
 /// Drops elements of `x` [sequences, ..]; `place` names the layer.
 pub fn dropout(x: &Tensor, dropout: &Dropout, place: &str) -> Result<Tensor> {
-    x.apply_op1(dropout.mask(place))
+    apply(x, dropout.mask(place))
 }
 
-impl CustomOp1 for Mask {
-    fn name(&self) -> &'static str {
-        "dropout"
+impl Op for Mask {
+    const NAME: &'static str = "dropout";
+
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        Ok((self.drop(x)?, dims.into()))
     }
 
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        Ok((CpuStorage::F32(self.apply(elements(x, layout)?)?), layout.shape().clone()))
-    }
-
-    fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
-        Ok(Some(tensor_like(x, read(dy, |dy| self.apply(dy))?)?))
+    fn backward(&self, _x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        self.drop(dy)
     }
 }
 

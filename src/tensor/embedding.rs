@@ -1,8 +1,8 @@
 //! Token and position embedding: where numbers enter the model.
 
-use super::graph::read;
+use super::graph::{Op, apply};
 use super::params::Param;
-use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Result, Shape, Tensor, Var, bail};
+use candle_core::{DType, Device, Result, Shape, Tensor, Var, bail};
 
 /// Row `ids[s][t]` of `tokens` [vocabulary, width] plus row t of `positions` [block, width], for sequences of `length`
 /// tokens: [sequences, length, width].
@@ -13,9 +13,9 @@ pub fn embed(ids: &[u32], length: usize, tokens: &Param, positions: &Param, trai
     // candle records operations, and visits them in the backward pass, only above a variable. The weights are not
     // variables here but handles, so the graph hangs on this one, which takes no part in the arithmetic.
     if train {
-        Var::zeros((), DType::F32, &Device::Cpu)?.apply_op1(op)
+        apply(Var::zeros((), DType::F32, &Device::Cpu)?.as_tensor(), op)
     } else {
-        Tensor::zeros((), DType::F32, &Device::Cpu)?.apply_op1(op)
+        apply(&Tensor::zeros((), DType::F32, &Device::Cpu)?, op)
     }
 }
 
@@ -26,12 +26,10 @@ struct Embed {
     positions: Param,
 }
 
-impl CustomOp1 for Embed {
-    fn name(&self) -> &'static str {
-        "embed"
-    }
+impl Op for Embed {
+    const NAME: &'static str = "embedding";
 
-    fn cpu_fwd(&self, _anchor: &CpuStorage, _layout: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn forward(&self, _anchor: &[f32], _dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (vocabulary, width) = (self.tokens.spec().shape[0], self.tokens.spec().shape[1]);
         let block = self.positions.spec().shape[0];
         if self.length == 0 || self.length > block || !self.ids.len().is_multiple_of(self.length) {
@@ -47,21 +45,19 @@ impl CustomOp1 for Embed {
             let position = &positions[i % self.length * width..][..width];
             y.extend(token.iter().zip(position).map(|(token, position)| token + position));
         }
-        Ok((CpuStorage::F32(y), (self.ids.len() / self.length, self.length, width).into()))
+        Ok((y, (self.ids.len() / self.length, self.length, width).into()))
     }
 
-    fn bwd(&self, _anchor: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+    fn backward(&self, anchor: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let width = self.tokens.spec().shape[1];
         let add = |sum: &mut [f32], dy: &[f32]| sum.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy);
-        read(dy, |dy| {
-            let rows = || self.ids.iter().zip(dy.chunks_exact(width)).enumerate();
-            self.positions.add_gradient(|sum| {
-                rows().for_each(|(i, (_, dy))| add(&mut sum[i % self.length * width..][..width], dy));
-            })?;
-            self.tokens.add_gradient(|sum| {
-                rows().for_each(|(_, (&id, dy))| add(&mut sum[id as usize * width..][..width], dy));
-            })
+        let rows = || self.ids.iter().zip(dy.chunks_exact(width)).enumerate();
+        self.positions.add_gradient(|sum| {
+            rows().for_each(|(i, (_, dy))| add(&mut sum[i % self.length * width..][..width], dy));
         })?;
-        Ok(None)
+        self.tokens.add_gradient(|sum| {
+            rows().for_each(|(_, (&id, dy))| add(&mut sum[id as usize * width..][..width], dy));
+        })?;
+        Ok(anchor.to_vec())
     }
 }

@@ -1,38 +1,30 @@
 //! GELU, the exact one: x times the probability that a standard normal number is below x.
 
-use super::graph::{elements, read, tensor_like};
+use super::graph::{Op, apply};
 use super::math::{exp, vectorized};
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 
 /// `gelu(x) = x · Φ(x)`, element by element (Hendrycks and Gimpel, arXiv 1606.08415).
 pub fn gelu(x: &Tensor) -> Result<Tensor> {
-    x.apply_op1(Gelu)
+    apply(x, Gelu)
 }
 
 struct Gelu;
 
-impl CustomOp1 for Gelu {
-    fn name(&self) -> &'static str {
-        "gelu"
-    }
+impl Op for Gelu {
+    const NAME: &'static str = "gelu";
 
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let x = elements(x, layout)?;
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let mut y = vec![0.0; x.len()];
         vectorized((x, &mut y[..]), gelu_of);
-        Ok((CpuStorage::F32(y), layout.shape().clone()))
+        Ok((y, dims.into()))
     }
 
     /// `gelu'(x) = Φ(x) + x φ(x)`
-    fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
-        let mut dx = vec![0.0; x.elem_count()];
-        read(x, |x| {
-            read(dy, |dy| {
-                vectorized((x, dy, &mut dx[..]), gradient);
-                Ok(())
-            })
-        })?;
-        Ok(Some(tensor_like(x, dx)?))
+    fn backward(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        let mut dx = vec![0.0; x.len()];
+        vectorized((x, dy, &mut dx[..]), gradient);
+        Ok(dx)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Layer norm without bias: each row is centred, scaled to variance 1, and multiplied by a learned gain.
 
-use super::graph::{elements, read, rows, tensor_like};
+use super::graph::{Op, apply, rows};
 use super::math::{dot, sum, vectorized};
 use super::params::Param;
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::OnceLock;
 
 /// What is added to the variance, as in PyTorch.
@@ -11,7 +11,7 @@ pub const EPSILON: f32 = 1e-5;
 
 /// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[width]` (Ba et al., arXiv 1607.06450).
 pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
-    x.apply_op1(LayerNorm { gain: gain.handle(), statistics: OnceLock::new() })
+    apply(x, LayerNorm { gain: gain.handle(), statistics: OnceLock::new() })
 }
 
 struct LayerNorm {
@@ -20,40 +20,33 @@ struct LayerNorm {
     statistics: OnceLock<Vec<Statistics>>,
 }
 
-impl CustomOp1 for LayerNorm {
-    fn name(&self) -> &'static str {
-        "layer_norm"
-    }
+impl Op for LayerNorm {
+    const NAME: &'static str = "layer norm";
 
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (n, width) = rows(layout)?;
-        let (x, gain) = (elements(x, layout)?, self.gain.value()?);
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let (n, width) = rows(dims)?;
+        let gain = self.gain.value()?;
         if gain.len() != width {
-            bail!("{} normalises rows of {} numbers, not {:?}", self.gain.spec().name, gain.len(), layout.shape());
+            bail!("{} normalises rows of {} numbers, not {dims:?}", self.gain.spec().name, gain.len());
         }
         let mut y = vec![0.0; x.len()];
         let mut statistics = vec![(0.0, 0.0); n];
         vectorized((x, &*gain, &mut y[..], &mut statistics[..]), normalise);
         self.statistics.set(statistics).ok();
-        Ok((CpuStorage::F32(y), layout.shape().clone()))
+        Ok((y, dims.into()))
     }
 
     /// With x̂ the normalised row and g = dy · gain: `dx = scale · (g - mean(g) - x̂ · mean(g · x̂))`.
-    fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+    fn backward(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let statistics = self.statistics.get().map(Vec::as_slice).unwrap_or_default();
         let gain = self.gain.value()?;
         let width = gain.len();
-        let mut dx = vec![0.0; x.elem_count()];
+        let mut dx = vec![0.0; x.len()];
         let mut dgain = vec![0.0; width];
-        read(x, |x| {
-            read(dy, |dy| {
-                vectorized((x, dy, &*gain, statistics, &mut dx[..], &mut dgain[..]), gradient);
-                Ok(())
-            })
-        })?;
+        vectorized((x, dy, &*gain, statistics, &mut dx[..], &mut dgain[..]), gradient);
         drop(gain);
         self.gain.add_gradient(|sum| sum.iter_mut().zip(&dgain).for_each(|(sum, dgain)| *sum += dgain))?;
-        Ok(Some(tensor_like(x, dx)?))
+        Ok(dx)
     }
 }
 

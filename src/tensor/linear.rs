@@ -1,23 +1,23 @@
 //! `y = x · Wᵀ`, or `y = x · Wᵀ + b`: the layer that nearly all of a model's parameters and arithmetic are in.
 
-use super::graph::{elements, read, rows, tensor_like};
+use super::graph::{Op, apply, rows};
 use super::math::vectorized;
 use super::matmul::{Matrix, Write, matmul};
 use super::params::Param;
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, Tensor, bail};
 
 /// `x` [.., in] times the transpose of `weight` [out, in]: [.., out].
 ///
 /// Backward: the input's gradient is `dy · W`; `dyᵀ · x` is added to the weight's.
 pub fn linear(x: &Tensor, weight: &Param) -> Result<Tensor> {
-    x.apply_op1(Linear { weight: weight.handle(), bias: None })
+    apply(x, Linear { weight: weight.handle(), bias: None })
 }
 
 /// [`linear`] plus `bias` (one number an output), the same for every row.
 ///
 /// Backward: as there; the sum of `dy`'s rows is added to the bias's gradient.
 pub fn linear_bias(x: &Tensor, weight: &Param, bias: &Param) -> Result<Tensor> {
-    x.apply_op1(Linear { weight: weight.handle(), bias: Some(bias.handle()) })
+    apply(x, Linear { weight: weight.handle(), bias: Some(bias.handle()) })
 }
 
 struct Linear {
@@ -31,15 +31,13 @@ impl Linear {
     }
 }
 
-impl CustomOp1 for Linear {
-    fn name(&self) -> &'static str {
-        "linear"
-    }
+impl Op for Linear {
+    const NAME: &'static str = "linear";
 
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let ((outs, ins), (n, width)) = (self.sizes(), rows(layout)?);
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let ((outs, ins), (n, width)) = (self.sizes(), rows(dims)?);
         if width != ins {
-            bail!("{} takes rows of {ins} numbers, not {:?}", self.weight.spec().name, layout.shape());
+            bail!("{} takes rows of {ins} numbers, not {dims:?}", self.weight.spec().name);
         }
         let (mut y, write) = match &self.bias {
             None => (vec![0.0; n * outs], Write::Replace),
@@ -50,29 +48,24 @@ impl CustomOp1 for Linear {
             Some(bias) => (bias.value()?.repeat(n), Write::Add),
         };
         let weight = self.weight.value()?;
-        let x = Matrix::new(elements(x, layout)?, n, ins);
+        let x = Matrix::new(x, n, ins);
         matmul(&mut y, outs, write, x, Matrix::new(&weight, outs, ins).t());
-        let mut dims = layout.dims().to_vec();
-        dims[layout.dims().len() - 1] = outs;
-        Ok((CpuStorage::F32(y), dims.into()))
+        let shape = [&dims[..dims.len() - 1], &[outs]].concat();
+        Ok((y, shape.into()))
     }
 
-    fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+    fn backward(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let (outs, ins) = self.sizes();
-        let n = x.elem_count() / ins;
+        let n = x.len() / ins;
         let mut dx = vec![0.0; n * ins];
-        read(dy, |all_dy| {
-            let dy = Matrix::new(all_dy, n, outs);
-            let weight = self.weight.value()?;
-            matmul(&mut dx, ins, Write::Replace, dy, Matrix::new(&weight, outs, ins));
-            drop(weight);
-            // The bias first: gradients are completed from the model's end to its start, and it is declared last.
-            if let Some(bias) = &self.bias {
-                bias.add_gradient(|db| vectorized((db, all_dy), add_rows))?;
-            }
-            read(x, |x| self.weight.add_gradient(|dw| matmul(dw, ins, Write::Add, dy.t(), Matrix::new(x, n, ins))))
-        })?;
-        Ok(Some(tensor_like(x, dx)?))
+        let dy_rows = Matrix::new(dy, n, outs);
+        matmul(&mut dx, ins, Write::Replace, dy_rows, Matrix::new(&self.weight.value()?, outs, ins));
+        // The bias first: gradients are completed from the model's end to its start, and it is declared last.
+        if let Some(bias) = &self.bias {
+            bias.add_gradient(|db| vectorized((db, dy), add_rows))?;
+        }
+        self.weight.add_gradient(|dw| matmul(dw, ins, Write::Add, dy_rows.t(), Matrix::new(x, n, ins)))?;
+        Ok(dx)
     }
 }
 

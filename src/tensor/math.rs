@@ -1,8 +1,8 @@
 //! Loops over numbers that the compiler can turn into vector instructions.
 //!
 //! [`vectorized`] compiles a function for several instruction sets and picks the machine's best when it runs (login and
-//! compute nodes differ). Only plain loops go in: sums keep 16 partial sums, in an order that is written down here
-//! and so the same on every machine.
+//! compute nodes differ); with `SHARDLAB_SIMD=portable` it runs what any machine can. Only plain loops go in: sums keep 16
+//! partial sums, in an order that is written down here and so the same on every machine, as are the bits.
 
 use std::sync::OnceLock;
 
@@ -14,8 +14,20 @@ const LANES: usize = 16;
 /// the compiler does not inline a closure of some size on its own.
 #[inline(always)]
 pub fn vectorized<A, R>(arguments: A, loops: impl FnOnce(A) -> R) -> R {
-    static ARCH: OnceLock<pulp::Arch> = OnceLock::new();
-    ARCH.get_or_init(pulp::Arch::new).dispatch(Call { arguments, loops })
+    static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
+    match ARCH.get_or_init(|| widest(std::env::var("SHARDLAB_SIMD").ok().as_deref())) {
+        Some(arch) => arch.dispatch(Call { arguments, loops }),
+        None => loops(arguments),
+    }
+}
+
+/// What this machine has, or nothing beyond what the program was compiled for, if `SHARDLAB_SIMD=portable` asks for that.
+fn widest(setting: Option<&str>) -> Option<pulp::Arch> {
+    match setting {
+        None | Some("") => Some(pulp::Arch::new()),
+        Some("portable") => None,
+        Some(other) => panic!("SHARDLAB_SIMD={other} is unknown: set it to portable, or leave it out"),
+    }
 }
 
 struct Call<A, F> {
@@ -142,6 +154,33 @@ mod tests {
             assert_eq!(dot(&x, &x), (n * (n + 1) * (2 * n + 1) / 6) as f32);
             assert_eq!(max(&x), if n == 0 { f32::NEG_INFINITY } else { n as f32 });
         }
+    }
+
+    #[inline(always)]
+    fn everything((x, y): (&[f32], &mut [f32])) -> [f32; 4] {
+        y.copy_from_slice(x);
+        let shift = max(x);
+        [sum(x), dot(x, x), shift, exp_sum(y, shift)]
+    }
+
+    /// This test calls the loops both ways, whatever the setting is.
+    #[test]
+    fn vector_instructions_change_no_bit() {
+        for n in [0, 1, 15, 16, 17, 1000] {
+            let x: Vec<f32> = (0..n).map(|i| ((i * 7919) % 1009) as f32 / 101.0 - 5.0).collect();
+            let (mut portable, mut wide) = (vec![0.0; n], vec![0.0; n]);
+            let results = everything((&x, &mut portable));
+            let call = Call { arguments: (&x[..], &mut wide[..]), loops: everything };
+            assert_eq!(pulp::Arch::new().dispatch(call), results);
+            assert_eq!(wide, portable);
+        }
+    }
+
+    #[test]
+    fn portable_is_a_choice_and_a_slip_is_not() {
+        assert!(widest(None).is_some() && widest(Some("portable")).is_none());
+        let message = std::panic::catch_unwind(|| widest(Some("portabel"))).unwrap_err();
+        assert!(message.downcast_ref::<String>().unwrap().contains("set it to portable"));
     }
 
     #[test]

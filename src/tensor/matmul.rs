@@ -1,5 +1,8 @@
 //! Matrix products over slices, on the calling thread, through the `gemm` crate.
 
+use super::profile;
+use std::ops::Range;
+
 /// A matrix that looks into a slice: element (r, c) lies at `r * row_stride + c * col_stride`.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
@@ -20,6 +23,17 @@ impl<'a> Matrix<'a> {
     pub fn strided(data: &'a [f32], rows: usize, cols: usize, stride: usize) -> Matrix<'a> {
         assert!(rows * cols == 0 || (rows - 1) * stride + cols <= data.len(), "the matrix ends outside its slice");
         Matrix { data, rows, cols, row_stride: stride, col_stride: 1 }
+    }
+
+    /// Some of the rows; nothing is moved.
+    pub fn rows(self, rows: Range<usize>) -> Matrix<'a> {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "the matrix has {} rows, not {rows:?}", self.rows);
+        Matrix { data: &self.data[rows.start * self.row_stride..], rows: rows.len(), ..self }
+    }
+
+    /// Some of the columns; nothing is moved.
+    pub fn cols(self, cols: Range<usize>) -> Matrix<'a> {
+        self.t().rows(cols).t()
     }
 
     /// The transposed matrix; nothing is moved.
@@ -45,7 +59,7 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
     assert!(stride >= cols && (rows - 1) * stride + cols <= c.len(), "the product ends outside its slice");
     // SAFETY: the constructors and the assertions above keep every element that the strides reach inside the slices, and
     // `c` is borrowed mutably, so it overlaps neither factor.
-    unsafe {
+    profile::matmul(|| unsafe {
         gemm::gemm(
             rows,
             cols,
@@ -67,7 +81,7 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
             false,
             gemm::Parallelism::None,
         );
-    }
+    });
 }
 
 /// The matmul peak of one thread on this machine, FLOP/s: the best of several products of square matrices.

@@ -21,6 +21,7 @@ pub mod math;
 pub mod matmul;
 mod params;
 pub mod plain;
+pub mod profile;
 pub mod random;
 mod squared_error;
 

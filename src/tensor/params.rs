@@ -8,6 +8,7 @@
 //!
 //! A model is described first and allocated later: [`Params::declare`] only notes names and shapes.
 
+use super::profile;
 use super::random::Init;
 use candle_core::{Result, bail};
 use std::collections::HashSet;
@@ -166,7 +167,7 @@ impl Param {
         if self.spec.contributions.fetch_add(1, Relaxed) + 1 == self.spec.uses.load(Relaxed) {
             self.spec.contributions.store(0, Relaxed);
             if let Some(hook) = &*self.home.hook.read().unwrap_or_else(PoisonError::into_inner) {
-                hook(&self.home, &self.spec)?;
+                profile::elsewhere(|| hook(&self.home, &self.spec))?;
             }
         }
         Ok(())

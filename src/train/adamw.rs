@@ -1,4 +1,4 @@
-//! AdamW on flat buffers, and clipping by the global norm.
+//! AdamW on flat buffers.
 
 use crate::tensor::Params;
 use crate::tensor::math::vectorized;
@@ -84,33 +84,6 @@ fn update((values, gradients, (m, v), rule, shrink): Update) {
     }
 }
 
-/// The Euclidean norm of all gradients together, added up in f64.
-pub fn global_norm(gradients: &[f32]) -> f64 {
-    vectorized(gradients, sum_of_squares).sqrt()
-}
-
-#[inline(always)]
-fn sum_of_squares(gradients: &[f32]) -> f64 {
-    const LANES: usize = 8;
-    let mut sums = [0f64; LANES];
-    let chunks = gradients.chunks_exact(LANES);
-    for (sum, g) in sums.iter_mut().zip(chunks.remainder()) {
-        *sum += f64::from(*g) * f64::from(*g);
-    }
-    for chunk in chunks {
-        for l in 0..LANES {
-            sums[l] += f64::from(chunk[l]) * f64::from(chunk[l]);
-        }
-    }
-    sums.iter().sum()
-}
-
-/// What to multiply gradients of this norm by, so that their norm is at most `clip`; 0 turns clipping off.
-pub fn clip_scale(norm: f64, clip: f64) -> f32 {
-    // The small number is PyTorch's.
-    if clip > 0.0 { (clip / (norm + 1e-6)).min(1.0) as f32 } else { 1.0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,14 +115,5 @@ mod tests {
         for (got, expected) in params.values().iter().zip(p) {
             assert!((f64::from(*got) - expected).abs() < 1e-6, "{got} but {expected}");
         }
-    }
-
-    #[test]
-    fn norms_and_clipping() {
-        let x: Vec<f32> = (0..101).map(|i| i as f32).collect();
-        assert_eq!(global_norm(&x), 338_350f64.sqrt());
-        assert_eq!(clip_scale(0.5, 1.0), 1.0);
-        assert_eq!(clip_scale(8.0, 0.0), 1.0);
-        assert!((clip_scale(4.0, 1.0) - 0.25).abs() < 1e-6);
     }
 }

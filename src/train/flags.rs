@@ -7,6 +7,7 @@ use super::schedule::Schedule;
 use crate::checkpoint;
 use crate::data::{Corpus, Sampling};
 use crate::error::BadInput;
+use crate::launch::CommFlags;
 use crate::plan::GptShape;
 use std::path::PathBuf;
 
@@ -19,6 +20,9 @@ pub struct RunFlags {
     /// Write one JSON line a step to this file
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
+    /// Write every rank's steps to this file, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Folder for the run's files [default: runs/LAB]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -31,6 +35,8 @@ pub struct RunFlags {
     /// Draw with ASCII characters
     #[arg(long)]
     pub ascii: bool,
+    #[command(flatten)]
+    pub comm: CommFlags,
 }
 
 impl RunFlags {
@@ -103,6 +109,9 @@ pub struct TrainFlags {
     /// Largest global norm of a step's gradient; 0 = off
     #[arg(long, default_value_t = 1.0)]
     pub clip: f64,
+    /// Stop the backward pass while a bucket of gradients is averaged
+    #[arg(long)]
+    pub no_overlap: bool,
     /// Share of activations that is dropped in training
     #[arg(long, default_value_t = 0.0)]
     pub dropout: f64,

@@ -4,6 +4,7 @@
 use super::metrics::{Clock, MetricsFile};
 use super::mlp::{MlpConfig, MlpFlags};
 use super::profile::{Profile, Stamps};
+use super::trace::{self, Trace};
 use crate::comm::{Comm, Reduce};
 use crate::error::BadInput;
 use crate::launch;
@@ -57,6 +58,7 @@ pub struct Iterations<'a> {
     pub records: Vec<IterRecord>,
     /// Those after the warm-up.
     stamps: Vec<Stamps>,
+    trace: Trace,
 }
 
 impl<'a> Iterations<'a> {
@@ -78,6 +80,7 @@ impl<'a> Iterations<'a> {
             metrics,
             records: Vec::new(),
             stamps: Vec::new(),
+            trace: Trace::new(comm, flags.run.trace.as_deref())?,
         })
     }
 
@@ -91,6 +94,7 @@ impl<'a> Iterations<'a> {
             "the loss is {} at iteration {iter}: training has diverged\nhelp: lower --lr",
             mean[0]
         );
+        self.trace.step(iter, clock, averaged);
         let (config, stamps) = (self.config, Stamps::new(clock, averaged));
         let dt = stamps.times.total();
         let record = IterRecord {
@@ -130,6 +134,7 @@ impl<'a> Iterations<'a> {
     /// To be called by all ranks at the end: rank 0 draws the run, and saves each picture in the run's folder.
     pub fn show(&self) -> Result<()> {
         let profile = Profile::gather(&self.comm, &self.stamps, self.config.warmup_iters)?;
+        let trace = self.trace.write(&self.comm)?;
         if self.comm.rank() != 0 {
             return Ok(());
         }
@@ -164,6 +169,9 @@ impl<'a> Iterations<'a> {
         save(&self.config.out.join("timeline.txt"), &timeline)?;
         let files = format!("dt, dtf, dtb, loss, sps, profile and timeline as .txt in {}", self.config.out.display());
         self.screen.say(self.screen.row("saved", &files));
+        if let Some(path) = trace {
+            self.screen.say(trace::row(self.screen, path));
+        }
         Ok(())
     }
 }

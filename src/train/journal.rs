@@ -1,10 +1,13 @@
 //! The journal of one rank's training: log lines while it goes on, metrics, and the pictures at the end.
 
 use super::metrics::{Clock, MetricsFile, StepRecord, StepTimes};
+use super::trace::{self, Trace};
 use super::{Config, TrainFlags, report};
 use crate::comm::{Comm, Reduce, Traffic};
-use crate::show::{Plot, Screen, Series, thousands};
+use crate::parallel::Averaged;
+use crate::show::{Plot, Screen, Series, significant, thousands};
 use anyhow::{Result, ensure};
+use std::time::Instant;
 
 /// Loss on the fixed batches of both splits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,6 +16,17 @@ pub struct Evaluation {
     pub step: usize,
     pub train: f64,
     pub val: f64,
+}
+
+/// What a step came to, on this rank.
+#[derive(Clone, Copy, Debug)]
+pub struct StepOutcome {
+    /// From 1.
+    pub step: usize,
+    /// Of this rank's batches.
+    pub loss: f64,
+    pub grad_norm: f64,
+    pub lr: f64,
 }
 
 /// What one rank writes down. Only rank 0 prints and writes files, unless `--log-all-ranks`.
@@ -27,7 +41,8 @@ pub struct Journal<'a> {
     pub records: Vec<StepRecord>,
     pub evaluations: Vec<Evaluation>,
     times: StepTimes,
-    communication: f64,
+    communication: Communication,
+    trace: Trace,
     /// Bytes and messages of the last step's gradients.
     traffic: Traffic,
 }
@@ -51,22 +66,16 @@ impl<'a> Journal<'a> {
             records: Vec::new(),
             evaluations: Vec::new(),
             times: StepTimes::default(),
-            communication: 0.0,
+            communication: Communication::default(),
+            trace: Trace::new(comm, flags.run.trace.as_deref())?,
             traffic: Traffic::default(),
         })
     }
 
-    /// Writes down a step, counted from 1. `loss` is this rank's; the mean over all ranks is what is kept, and an error on
-    /// every rank when it is not a number.
-    pub fn step(
-        &mut self,
-        step: usize,
-        loss: f64,
-        clock: &Clock,
-        traffic: Traffic,
-        grad_norm: f64,
-        lr: f64,
-    ) -> Result<()> {
+    /// Writes down a step: its times, what it sent, and its all-reduces. The loss that is kept is the mean over all ranks, and
+    /// an error on every rank when it is not a number.
+    pub fn step(&mut self, outcome: StepOutcome, clock: &Clock, traffic: Traffic, averaged: &[Averaged]) -> Result<()> {
+        let StepOutcome { step, loss, grad_norm, lr } = outcome;
         let mut mean = [loss];
         self.comm.all_reduce(&mut mean, Reduce::Mean)?;
         ensure!(
@@ -95,7 +104,8 @@ impl<'a> Journal<'a> {
             lr,
         };
         self.times.add(times);
-        self.communication += traffic.seconds;
+        self.communication.add(averaged);
+        self.trace.step(step, clock, averaged);
         self.traffic = traffic;
         if step.is_multiple_of(config.log_interval) || step == 1 {
             self.log(&record, loss);
@@ -134,7 +144,12 @@ impl<'a> Journal<'a> {
     }
 
     /// Loss and speed as plots, where the time went, and the bytes that gradients took.
-    pub fn show(&self) {
+    /// To be called by all ranks at the end; rank 0 prints and saves.
+    pub fn show(&self) -> Result<()> {
+        let trace = self.trace.write(&self.comm)?;
+        if self.comm.rank() != 0 {
+            return Ok(());
+        }
         let point = |step: usize, y: f64| (step as f64, y);
         let loss = Plot::new("loss", "step")
             .series(Series::line("train", self.records.iter().map(|r| point(r.step, r.loss))))
@@ -143,7 +158,11 @@ impl<'a> Journal<'a> {
         let speed = Plot::new("tokens per second, all ranks", "step")
             .series(Series::line("tps", self.records.iter().map(|r| point(r.step, r.tps))));
         self.screen.say(format!("{}\n", speed.height(6).render(self.screen)));
-        report::time_shares(self.screen, &self.times, self.communication);
+        report::time_shares(self.screen, &self.times, self.communication.exposed);
+        if self.comm.size() > 1 && !self.records.is_empty() {
+            let text = self.communication.in_words(self.records.len());
+            self.screen.say(self.screen.row("averaging", &text));
+        }
         if let Some(bytes) = self.expected_bytes() {
             let parameters = thousands(self.config.shape.parameters());
             let text = format!(
@@ -153,12 +172,43 @@ impl<'a> Journal<'a> {
             );
             self.screen.say(self.screen.row("sent", &text));
         }
+        if let Some(path) = trace {
+            self.screen.say(trace::row(self.screen, path));
+        }
+        Ok(())
     }
 
     /// What averaging all gradients once makes a rank send: 2(n-1)/n times their bytes.
     fn expected_bytes(&self) -> Option<f64> {
         let n = self.comm.size() as f64;
         (n > 1.0).then(|| 2.0 * (n - 1.0) / n * 4.0 * self.config.shape.parameters() as f64)
+    }
+}
+
+/// Seconds of all-reduces, over all steps.
+#[derive(Default)]
+struct Communication {
+    /// In which at least one was under way.
+    under_way: f64,
+    /// In which the rank did nothing but wait for one.
+    exposed: f64,
+}
+
+impl Communication {
+    fn add(&mut self, averaged: &[Averaged]) {
+        let mut covered: Option<Instant> = None;
+        for Averaged { start, end, waited: (from, to) } in averaged {
+            let start = covered.map_or(*start, |covered| covered.max(*start));
+            self.under_way += end.saturating_duration_since(start).as_secs_f64();
+            covered = covered.max(Some(*end));
+            self.exposed += (*to - *from).as_secs_f64();
+        }
+    }
+
+    fn in_words(&self, steps: usize) -> String {
+        let [under_way, exposed] =
+            [self.under_way, self.exposed].map(|all| format!("{} ms", significant(1e3 * all / steps as f64, 3)));
+        format!("{under_way} a step under way, {exposed} of it exposed: nothing else was done meanwhile")
     }
 }
 

@@ -82,12 +82,40 @@ impl MetricsFile {
     }
 }
 
-/// A step's clock: each call of [`Clock::lap`] gives the seconds since the one before to a part of the step.
+/// A step's clock: each call of [`Clock::lap`] gives the time since the one before to a part of the step.
 #[derive(Debug)]
 pub struct Clock {
     start: Instant,
-    last: Instant,
+    pub laps: Vec<Lap>,
     pub parts: StepTimes,
+}
+
+/// A stretch of a step that belongs to one part of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Lap {
+    pub part: Part,
+    pub start: Instant,
+    pub end: Instant,
+}
+
+/// The parts of a training step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Data,
+    Forward,
+    Backward,
+    Optimizer,
+}
+
+impl Part {
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Data => "data",
+            Part::Forward => "forward",
+            Part::Backward => "backward",
+            Part::Optimizer => "optimizer",
+        }
+    }
 }
 
 /// Seconds by part of the step.
@@ -114,8 +142,7 @@ impl StepTimes {
 
 impl Clock {
     pub fn start() -> Clock {
-        let now = Instant::now();
-        Clock { start: now, last: now, parts: StepTimes::default() }
+        Clock { start: Instant::now(), laps: Vec::new(), parts: StepTimes::default() }
     }
 
     /// Seconds from the clock's start to `moment`.
@@ -123,10 +150,16 @@ impl Clock {
         moment.saturating_duration_since(self.start).as_secs_f64()
     }
 
-    /// Adds the time since the last lap to the part that `of` picks.
-    pub fn lap(&mut self, of: impl FnOnce(&mut StepTimes) -> &mut f64) {
-        let now = Instant::now();
-        *of(&mut self.parts) += (now - self.last).as_secs_f64();
-        self.last = now;
+    /// Adds the time since the last lap to `part`.
+    pub fn lap(&mut self, part: Part) {
+        let lap = Lap { part, start: self.laps.last().map_or(self.start, |last| last.end), end: Instant::now() };
+        let sum = match part {
+            Part::Data => &mut self.parts.data,
+            Part::Forward => &mut self.parts.forward,
+            Part::Backward => &mut self.parts.backward,
+            Part::Optimizer => &mut self.parts.optimizer,
+        };
+        *sum += (lap.end - lap.start).as_secs_f64();
+        self.laps.push(lap);
     }
 }

@@ -1,6 +1,6 @@
 //! Training: the optimizer, the learning rate, the loop's parts.
 //!
-//! Reading order: `schedule.rs`, `adamw.rs`, `evaluate.rs`; `replicas.rs`, `symptoms.rs`, `checks.rs` and `parity.rs` (is it
+//! Reading order: `schedule.rs`, `norm.rs`, `adamw.rs`, `evaluate.rs`; `replicas.rs`, `symptoms.rs`, `checks.rs` and `parity.rs` (is it
 //! still one model?); `config.rs`, `preset.rs` and `flags.rs` (what a run is), `journal.rs`, `metrics.rs` and `report.rs`
 //! (what it tells). For the smallest job: `mlp.rs` (what a run is), `iterations.rs` and `profile.rs` (what it tells).
 
@@ -13,6 +13,7 @@ mod iterations;
 mod journal;
 mod metrics;
 mod mlp;
+mod norm;
 pub mod parity;
 mod preset;
 mod profile;
@@ -20,16 +21,18 @@ mod replicas;
 pub mod report;
 mod schedule;
 mod symptoms;
+mod trace;
 
-pub use adamw::{AdamW, AdamWConfig, clip_scale, global_norm};
+pub use adamw::{AdamW, AdamWConfig};
 pub use checks::Checks;
 pub use config::Config;
 pub use evaluate::evaluate;
 pub use flags::{RunFlags, TrainFlags};
 pub use iterations::{IterRecord, Iterations};
-pub use journal::{Evaluation, Journal};
-pub use metrics::{Clock, LEGEND, MetricsFile, StepRecord, StepTimes};
+pub use journal::{Evaluation, Journal, StepOutcome};
+pub use metrics::{Clock, LEGEND, Lap, MetricsFile, Part, StepRecord, StepTimes};
 pub use mlp::{MlpConfig, MlpFlags, MlpReplica};
+pub use norm::{clip_scale, global_norm, sharded_norm};
 pub use preset::Preset;
 pub use profile::{Profile, Stamps};
 pub use replicas::{all_hashes, distance};

@@ -52,6 +52,7 @@ pub fn ddp(comm: &Comm, mut replica: impl Replica, steps: usize) -> Result<Trace
     Ok(Trace { losses, values })
 }
 
+// ANCHOR: in_turns
 /// One rank that goes through the batches of `ranks` ranks one after the other, adds up their finished gradients in rank
 /// order, and divides: the same sums in the same order, so the same bits as N ranks.
 pub fn in_turns(mut replica: impl Replica, ranks: usize, steps: usize) -> Result<Trace> {
@@ -76,6 +77,7 @@ pub fn in_turns(mut replica: impl Replica, ranks: usize, steps: usize) -> Result
     let values = replica.params().values().clone();
     Ok(Trace { losses, values })
 }
+// ANCHOR_END: in_turns
 
 /// Compares what the ranks trained (`ours`) with what one rank trains in turns, which rank 0 does meanwhile. Rank 0
 /// prints the check; every rank returns whether it holds.

@@ -83,6 +83,62 @@ fn all_collectives<T: Number>(comm: &Comm, len: usize, op: Reduce, root: usize) 
     Ok(())
 }
 
+/// All-reduces under way, several at a time, between other calls, some of them dropped: as the blocking one.
+fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()> {
+    let (rank, n) = (comm.rank(), comm.size());
+    let by_definition = |len| (0..len).map(|i| reduced(op, n, i)).collect::<Vec<T>>();
+    let mut first = comm.start_all_reduce(bring::<T>(rank, len), op)?;
+    let second = comm.start_all_reduce(bring::<T>(rank, len + 1), op)?;
+    drop(comm.start_all_reduce(bring::<T>(rank, len), op)?);
+    let mut x = bring::<T>(rank, len);
+    comm.all_reduce(&mut x, op)?;
+    assert_eq!(x, by_definition(len), "all_reduce with others under way");
+    let third = comm.start_all_reduce(x, Reduce::Max)?;
+    comm.barrier()?;
+    // Ranks ask in different orders.
+    let (second, third) = if rank % 2 == 0 {
+        let second = second.wait()?;
+        (second, third.wait()?)
+    } else {
+        let third = third.wait()?;
+        (second.wait()?, third)
+    };
+    while !first.test()? {
+        std::thread::yield_now();
+    }
+    let flight = first.complete()?;
+    assert!(flight.start <= flight.end);
+    assert_eq!(first.wait()?, by_definition(len), "start_all_reduce");
+    assert_eq!(second, by_definition(len + 1), "another under way");
+    assert_eq!(third, by_definition(len), "the same everywhere, so their maximum is each");
+    Ok(())
+}
+
+/// A mean under way is the blocking one's, to the bit.
+pub fn started_mean(comm: &Comm, len: usize) -> anyhow::Result<()> {
+    let mut x: Vec<f32> = bring(comm.rank(), len);
+    let mean = comm.start_all_reduce(x.clone(), Reduce::Mean)?.wait()?;
+    comm.all_reduce(&mut x, Reduce::Mean)?;
+    assert_eq!(mean, x);
+    let mut x: Vec<bf16> = bring(comm.rank(), len);
+    let mean = comm.start_all_reduce(x.clone(), Reduce::Mean)?.wait()?;
+    comm.all_reduce(&mut x, Reduce::Mean)?;
+    assert_eq!(mean, x);
+    Ok(())
+}
+
+/// [`started`] in all eight types.
+pub fn started_all_types(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()> {
+    started::<u8>(comm, len, op)?;
+    started::<i32>(comm, len, op)?;
+    started::<i64>(comm, len, op)?;
+    started::<u64>(comm, len, op)?;
+    started::<f16>(comm, len, op)?;
+    started::<bf16>(comm, len, op)?;
+    started::<f32>(comm, len, op)?;
+    started::<f64>(comm, len, op)
+}
+
 /// [`all_collectives`] in all eight types.
 pub fn all_types(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Result<()> {
     all_collectives::<u8>(comm, len, op, root)?;

@@ -2,5 +2,6 @@
 
 #![allow(dead_code, reason = "each test program uses its part of the suite")]
 
+pub mod algorithms;
 pub mod collectives;
 pub mod parity;

@@ -76,6 +76,28 @@ pub fn only_the_last_micro_step_synchronises(comm: &Comm) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// Averages of a model with several buckets, with the backward pass going on meanwhile and without. `same_order`: as above.
+pub fn overlap_changes_no_gradient(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
+    let (config, corpus) = config(comm.size(), |flags| (flags.layers, flags.embd) = (Some(4), Some(128)));
+    let gpt = Gpt::new(&config.shape)?;
+    gpt.params.allocate(1);
+    let ddp = Ddp::new(&gpt.params, comm)?;
+    let mut averages = Vec::new();
+    for overlap in [true, false, true] {
+        ddp.overlap(overlap);
+        gpt.params.zero_gradients();
+        let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
+        gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
+        assert!(ddp.finish()?.len() > 2);
+        averages.push(gpt.params.gradients().clone());
+    }
+    for other in &averages[1..] {
+        let apart = averages[0].iter().zip(other).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+        assert!(if same_order { apart == 0.0 } else { apart < 1e-7 }, "{apart:e}");
+    }
+    Ok(())
+}
+
 pub fn mlp(ranks: usize) -> MlpConfig {
     MlpConfig {
         ranks,

@@ -1,0 +1,182 @@
+//! Where the time of lab03's training step goes, on one rank or several: `cargo bench --bench step -- [PRESET] [RANKS]`.
+//!
+//! Prints tokens per second, the share of the matmul peak (MFU), allocations per step, and the tree of the step's parts, all
+//! medians over steps after a warm-up. Let nothing else run meanwhile.
+
+use anyhow::Result;
+use shardlab::comm::Comm;
+use shardlab::data::{Corpus, Sampler, Sampling};
+use shardlab::launch;
+use shardlab::model::{Gpt, Pass};
+use shardlab::parallel::Ddp;
+use shardlab::plan::GptShape;
+use shardlab::show::{Branch, Screen, tree};
+use shardlab::tensor::{matmul, profile};
+use shardlab::train::{self, AdamW, AdamWConfig, Clock, Part};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator unchanged; the counter is atomic and allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+struct Shape {
+    gpt: GptShape,
+    batch: usize,
+    steps: usize,
+}
+
+/// One rank's medians, in seconds, and its allocations a step.
+struct Measured {
+    step: f64,
+    data: f64,
+    forward: f64,
+    backward: f64,
+    all_reduce: f64,
+    optimizer: f64,
+    allocations: u64,
+    ops: Vec<profile::OpTime>,
+}
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let preset = words.first().map_or("baby", String::as_str);
+    let ranks = words.get(1).map_or(Ok(1), |word| word.parse())?;
+    let vocabulary = Corpus::embedded()?.vocabulary.size();
+    let shape = match preset {
+        "baby" => {
+            Shape { gpt: GptShape { vocabulary, block: 64, layers: 4, heads: 4, embd: 128 }, batch: 12, steps: 150 }
+        }
+        "char" => {
+            Shape { gpt: GptShape { vocabulary, block: 256, layers: 6, heads: 6, embd: 384 }, batch: 4, steps: 20 }
+        }
+        other => anyhow::bail!("there is no preset {other}: give baby or char"),
+    };
+    let peak = matmul::measured_peak();
+    let measured = launch::run(ranks, |comm| one_rank(&shape, comm))?;
+    let m = &measured[0];
+    let tokens = (shape.batch * shape.gpt.block) as f64;
+    let mfu = 100.0 * tokens * shape.gpt.flops_per_token() as f64 / m.step / peak;
+    println!(
+        "{preset}, {ranks} ranks: {:.0} tokens/s, MFU {mfu:.1}% of {:.0} GFLOP/s a core, {} allocations a step",
+        tokens * ranks as f64 / m.step,
+        peak / 1e9,
+        m.allocations / ranks as u64
+    );
+    println!("{}", tree(&Screen::detect(false), &m.tree()));
+    Ok(())
+}
+
+fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
+    let corpus = Corpus::embedded()?;
+    let gpt = Gpt::new(&shape.gpt)?;
+    gpt.params.allocate(1);
+    let ddp = Ddp::new(&gpt.params, &comm)?;
+    let mut adamw = AdamW::new(AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 }, &gpt.params);
+    let sampler = Sampler {
+        seed: 1,
+        sampling: Sampling::Partition,
+        ranks: comm.size(),
+        rank: comm.rank(),
+        batch: shape.batch,
+        block: shape.gpt.block,
+    };
+    let warmup = shape.steps / 5;
+    let (mut clocks, mut reduces, mut allocations) = (Vec::new(), Vec::new(), 0);
+    for step in 0..shape.steps {
+        if step == warmup {
+            comm.barrier()?;
+            allocations = ALLOCATIONS.load(Relaxed);
+            profile::take();
+        }
+        let mut clock = Clock::start();
+        gpt.params.zero_gradients();
+        let batch = sampler.batch(&corpus.train, step, 0);
+        clock.lap(Part::Data);
+        let loss = gpt.loss(&batch, &Pass { train: true, dropout: None })?;
+        clock.lap(Part::Forward);
+        loss.backward()?;
+        let averaged = ddp.finish()?;
+        clock.lap(Part::Backward);
+        let norm = train::global_norm(&gpt.params.gradients());
+        adamw.step(&gpt.params, 1e-3, train::clip_scale(norm, 1.0));
+        clock.lap(Part::Optimizer);
+        clocks.push(clock.parts);
+        reduces.push(averaged.iter().map(|a| (a.end - a.start).as_secs_f64()).sum::<f64>());
+    }
+    let steps = (shape.steps - warmup) as f64;
+    let median = |of: &dyn Fn(&train::StepTimes) -> f64| median(clocks[warmup..].iter().map(of).collect());
+    let mut ops = profile::take();
+    for op in &mut ops {
+        for seconds in [&mut op.forward, &mut op.backward, &mut op.forward_matmul, &mut op.backward_matmul] {
+            *seconds /= steps;
+        }
+    }
+    Ok(Measured {
+        step: median(&|t| t.total()),
+        data: median(&|t| t.data),
+        forward: median(&|t| t.forward),
+        backward: median(&|t| t.backward),
+        all_reduce: self::median(reduces[warmup..].to_vec()),
+        optimizer: median(&|t| t.optimizer),
+        allocations: (ALLOCATIONS.load(Relaxed) - allocations) / steps as u64,
+        ops,
+    })
+}
+
+impl Measured {
+    /// Operations by mean, the whole by median: parts need not add up to the last percent.
+    fn tree(&self) -> Branch {
+        let pass = |name: &str, whole: f64, of: &dyn Fn(&profile::OpTime) -> (f64, f64), all_reduce: f64| {
+            let mut parts: Vec<Branch> = (self.ops.iter())
+                .map(|op| (op.name, of(op)))
+                .filter(|(_, (all, _))| *all > 0.0)
+                .map(|(name, (all, products))| {
+                    let products =
+                        if products > 0.0 { vec![Branch::new("matrix products", products)] } else { Vec::new() };
+                    Branch::new(name, all).with(products)
+                })
+                .collect();
+            let known: f64 = parts.iter().map(|part| part.seconds).sum::<f64>() + all_reduce;
+            if all_reduce > 0.0 {
+                parts.push(Branch::new("all-reduce", all_reduce));
+            }
+            parts.push(Branch::new("the graph: sums of gradients, residuals", whole - known));
+            parts.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+            Branch::new(name, whole).with(parts)
+        };
+        Branch::new("a step", self.step).with(vec![
+            Branch::new("data", self.data),
+            pass("forward", self.forward, &|op| (op.forward, op.forward_matmul), 0.0),
+            pass("backward", self.backward, &|op| (op.backward, op.backward_matmul), self.all_reduce),
+            Branch::new("optimizer", self.optimizer),
+        ])
+    }
+}
+
+fn median(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
+}

@@ -1,0 +1,81 @@
+//! book: the commands that keep the book true.
+//!
+//! `cargo run --bin book -- outputs` runs what the book shows and compares; with `--write` it takes over what is printed.
+//! `figure NAME` prints a picture as SVG, or with `--terminal` as text. `preprocess` is for mdBook.
+
+use anyhow::{Result, ensure};
+use clap::{Parser, Subcommand};
+use shardlab::book;
+use shardlab::show::Screen;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The commands that keep the book true.
+#[derive(Parser)]
+#[command(name = "book", version)]
+struct Args {
+    #[command(subcommand)]
+    command: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Run the commands whose output the book shows, and compare
+    Outputs {
+        /// Only outputs whose name contains this
+        #[arg(default_value = "")]
+        name: String,
+        /// Write what is printed to book/outputs instead
+        #[arg(long)]
+        write: bool,
+    },
+    /// Print a figure as SVG
+    Figure {
+        name: String,
+        /// As the terminal shows it
+        #[arg(long)]
+        terminal: bool,
+    },
+    /// Print the losses of a run's --metrics as SVG
+    Plot { metrics: PathBuf },
+    /// Open every page of the built book in Chromium, and say what is wrong
+    Browse {
+        /// Where `mdbook build book` put it
+        #[arg(default_value = "target/book")]
+        built: PathBuf,
+        /// Leave a picture of each page in this folder
+        #[arg(long, value_name = "DIR")]
+        pictures: Option<PathBuf>,
+    },
+    /// Turn formulas into MathML: called by mdBook
+    Preprocess { args: Vec<String> },
+}
+
+fn main() -> ExitCode {
+    shardlab::launch::main(run)
+}
+
+fn run() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    match Args::parse().command {
+        What::Outputs { name, write: false } => book::compare(root, &name),
+        What::Outputs { name, write: true } => book::write(root, &name),
+        What::Figure { name, terminal } => {
+            let screen = Screen::detect(false);
+            screen.say(book::figure(&name, terminal.then_some(&screen))?);
+            Ok(())
+        }
+        What::Plot { metrics } => {
+            Screen::detect(false).say(book::losses(&metrics)?);
+            Ok(())
+        }
+        What::Browse { built, pictures } => {
+            let wrong = book::browse(&built, &root.join("book/src"), pictures.as_deref())?;
+            wrong.iter().for_each(|wrong| println!("{wrong}"));
+            ensure!(wrong.is_empty(), "{} things are wrong with the book's pages", wrong.len());
+            println!("every page is as it should be");
+            Ok(())
+        }
+        What::Preprocess { args } => book::preprocess(&args),
+    }
+}

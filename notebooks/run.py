@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Runs the notebooks with the real kernel, and fails on any cell that does.
+
+    notebooks/run.py [--write] [NAME...]      NAME: lab00, ...; default: all
+
+Without --write, also fails where the committed outputs are stale: when the hash of a notebook's code cells and of the
+public signatures that they use is not the one noted when it was last written. Needs nbclient and evcxr_jupyter.
+"""
+
+import hashlib
+import pathlib
+import re
+import sys
+import time
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def signatures(words):
+    """The public functions, methods, types and fields of the library with these names, as they are declared."""
+    declared = re.compile(r"^\s*pub (?:const )?(?:fn|struct|enum|type|const) (\w+)[^{;]*", re.MULTILINE)
+    found = []
+    for source in sorted((HERE.parent / "src").rglob("*.rs")):
+        for match in declared.finditer(source.read_text()):
+            if match.group(1) in words:
+                found.append(" ".join(match.group(0).split()))
+    return sorted(found)
+
+
+def fingerprint(notebook):
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    words = set(re.findall(r"\w+", "\n".join(code)))
+    return hashlib.sha256("\n".join(code + signatures(words)).encode()).hexdigest()
+
+
+def run(path, write):
+    notebook = nbformat.read(path, as_version=4)
+    noted, now = notebook.metadata.get("shardlab", {}).get("fingerprint"), fingerprint(notebook)
+    if not write and noted != now:
+        return f"{path.name}: its outputs are stale; run notebooks/run.py --write {path.stem}"
+    resources = {"metadata": {"path": str(HERE)}}
+    client = NotebookClient(notebook, timeout=1800, startup_timeout=300, resources=resources)
+    start = time.monotonic()
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        return f"{path.name}: {error}"
+    times = []
+    for cell in notebook.cells:
+        stamps = cell.metadata.pop("execution", {})
+        if "iopub.execute_input" in stamps and "shell.execute_reply" in stamps:
+            ends = [stamps[name].rstrip("Z") for name in ("iopub.execute_input", "shell.execute_reply")]
+            first, last = (time.mktime(time.strptime(end[:19], "%Y-%m-%dT%H:%M:%S")) + float(end[19:] or 0) for end in ends)
+            times.append(last - first)
+    shown = " ".join(f"{seconds:.1f}" for seconds in times)
+    print(f"{path.name}: {time.monotonic() - start:.0f} s in all, cells: {shown}", flush=True)
+    if write:
+        notebook.metadata["shardlab"] = {"fingerprint": now}
+        notebook.metadata.pop("widgets", None)
+        nbformat.write(notebook, path)
+    return None
+
+
+def main():
+    names = [name for name in sys.argv[1:] if not name.startswith("--")]
+    paths = [path for path in sorted(HERE.glob("*.ipynb")) if not names or path.stem in names]
+    if not paths:
+        sys.exit("no notebook of that name")
+    wrong = [found for path in paths if (found := run(path, "--write" in sys.argv))]
+    sys.exit("\n".join(wrong) if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+//! Two runs of one command print the same, but for what depends on the machine and the moment. What may differ is stated
+//! for each line, by rules; a line without a rule must be the same.
+
+use serde::Deserialize;
+use std::collections::BTreeSet;
+
+/// What may differ in some lines of an output. The first rule that fits a line counts.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Fits every line that contains this (and the empty string fits all).
+    pub line: Option<String>,
+    /// Fits a block: from a line that contains this to before `until`.
+    pub from: Option<String>,
+    /// The first line that contains this is no longer of the block; the empty string stands for an empty line, and no
+    /// `until` for the output's end.
+    pub until: Option<String>,
+    /// Numbers with a decimal point may differ by this part of themselves; whole numbers may not.
+    pub floats: Option<f64>,
+    /// All numbers may differ by so much.
+    pub within: Option<f64>,
+    /// Numbers after these names and `=` may be any numbers: seconds, speeds.
+    #[serde(default)]
+    pub free: Vec<String>,
+    /// All numbers may be any numbers.
+    #[serde(default)]
+    pub shape: bool,
+    /// The line or the block may say anything: names of hosts, hashes, what depends on the cores.
+    #[serde(default)]
+    pub any: bool,
+    /// The block is a drawing of measured figures: only its number of lines counts.
+    #[serde(default)]
+    pub picture: bool,
+    /// The block is what a model wrote: its length counts, within a tenth, and that it is of these characters.
+    pub sample: Option<String>,
+}
+
+/// What is different in `got` that may not be, one finding an entry.
+pub fn differences(expected: &str, got: &str, rules: &[Rule]) -> Vec<String> {
+    let (expected, got) = (parts(expected, rules), parts(got, rules));
+    let mut found = Vec::new();
+    for (expected, got) in expected.iter().zip(&got) {
+        if !same(expected, got) {
+            found.push(format!("expected: {}\n     got: {}", shown(&expected.text), shown(&got.text)));
+        }
+    }
+    if expected.len() != got.len() {
+        let longer = if expected.len() > got.len() { &expected } else { &got };
+        let which = if expected.len() > got.len() { "no longer there" } else { "new" };
+        found.push(format!("{which}: {}", shown(&longer[expected.len().min(got.len())].text)));
+    }
+    found
+}
+
+/// A line, or a block that one rule fits, and that rule.
+struct Part<'a> {
+    text: Vec<&'a str>,
+    rule: Option<&'a Rule>,
+}
+
+fn parts<'a>(text: &'a str, rules: &'a [Rule]) -> Vec<Part<'a>> {
+    let mut parts = Vec::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let fits =
+            |rule: &&Rule| [&rule.line, &rule.from].into_iter().flatten().any(|mark| line.contains(mark.as_str()));
+        let rule = rules.iter().find(fits);
+        let mut text = vec![line];
+        if let Some(Rule { from: Some(_), until, .. }) = rule {
+            let is_end = |line: &str| match until.as_deref() {
+                Some("") => line.trim().is_empty(),
+                Some(mark) => line.contains(mark),
+                None => false,
+            };
+            while let Some(line) = lines.next_if(|line| !is_end(line)) {
+                text.push(line);
+            }
+        }
+        parts.push(Part { text, rule });
+    }
+    parts
+}
+
+fn same(expected: &Part, got: &Part) -> bool {
+    let Some(rule) = expected.rule else { return expected.text == got.text };
+    if rule.any {
+        return true;
+    }
+    if rule.picture {
+        return expected.text.len() == got.text.len();
+    }
+    if let Some(alphabet) = &rule.sample {
+        // Its first line says what it is, and the mark of an excerpt may be its last.
+        let written = |part: &Part| -> String { part.text.iter().skip(1).map(|line| line.trim_start()).collect() };
+        let (was, is) = (written(expected), written(got));
+        let (was_long, is_long) = (was.chars().count() as f64, is.chars().count() as f64);
+        let known: BTreeSet<char> = alphabet.chars().chain([' ', '…']).collect();
+        return same_line(expected.text[0], got.text[0], rule)
+            && (was_long - is_long).abs() <= 0.1 * was_long
+            && is.chars().all(|c| known.contains(&c));
+    }
+    expected.text.len() == got.text.len() && expected.text.iter().zip(&got.text).all(|(a, b)| same_line(a, b, rule))
+}
+
+fn same_line(expected: &str, got: &str, rule: &Rule) -> bool {
+    let (was, is) = (words(expected), words(got));
+    was.len() == is.len()
+        && was.iter().zip(&is).enumerate().all(|(i, (a, b))| {
+            let (Some(x), Some(y)) = (number(a), number(b)) else { return a == b };
+            let free = i > 0 && rule.free.iter().any(|name| is_named(&was[i - 1], name));
+            let near = |most: f64| (x - y).abs() <= most + 1e-12;
+            free || rule.shape
+                || x == y
+                || rule.floats.is_some_and(|part| a.contains('.') && near(part * x.abs()))
+                || rule.within.is_some_and(near)
+        })
+}
+
+/// Whether a text before a number ends with `name=`.
+fn is_named(before: &str, name: &str) -> bool {
+    let head = before.strip_suffix('=').and_then(|before| before.strip_suffix(name));
+    head.is_some_and(|head| !head.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+}
+
+/// The line as numbers and what stands between them; room that only aligns counts as one space.
+fn words(line: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut of_number = false;
+    let characters: Vec<char> = line.chars().collect();
+    for (i, &c) in characters.iter().enumerate() {
+        let next_is_digit = characters.get(i + 1).is_some_and(char::is_ascii_digit);
+        let in_number = c.is_ascii_digit() || (of_number && matches!(c, '.' | ',') && next_is_digit);
+        let filler = c == ' ' || c == '…';
+        match words.last_mut() {
+            Some(word) if of_number == in_number => {
+                if !(filler && word.ends_with(' ')) {
+                    word.push(if filler { ' ' } else { c });
+                }
+            }
+            _ => words.push(if filler { " ".into() } else { c.to_string() }),
+        }
+        of_number = in_number;
+    }
+    words
+}
+
+fn number(word: &str) -> Option<f64> {
+    word.starts_with(|c: char| c.is_ascii_digit()).then(|| word.replace(',', "").parse().ok())?
+}
+
+fn shown(lines: &[&str]) -> String {
+    match lines {
+        [line] => (*line).to_string(),
+        lines => format!("{} ({} lines)", lines[0], lines.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(toml: &str) -> Rule {
+        toml::from_str(toml).unwrap()
+    }
+
+    fn same(expected: &str, got: &str, rules: &[Rule]) -> bool {
+        differences(expected, got, rules).is_empty()
+    }
+
+    #[test]
+    fn a_line_without_a_rule_is_exact() {
+        assert!(same("a 1\nb", "a 1\nb", &[]));
+        assert!(!same("a 1\nb", "a 2\nb", &[]));
+        assert!(!same("a\nb", "a", &[]) && !same("a", "a\nb", &[]));
+    }
+
+    #[test]
+    fn floats_have_their_tolerance_and_integers_none() {
+        let rules = [rule("line = 'step='\nfloats = 0.01\nfree = ['dt', 'tps']")];
+        let line = "step=10 loss=3.769 dt=0.070 tps=21,928";
+        assert!(same(line, "step=10 loss=3.790 dt=1.5 tps=900", &rules));
+        assert!(!same(line, "step=10 loss=3.900 dt=0.070 tps=21,928", &rules), "a loss");
+        assert!(!same(line, "step=11 loss=3.769 dt=0.070 tps=21,928", &rules), "a step");
+        assert!(!same(line, "step=10 loss=3.769 dtf=0.070 tps=21,928", &rules), "a name");
+        assert!(!same(line, "step=10 loss=3.769 dt=0.070", &rules), "fewer");
+    }
+
+    #[test]
+    fn shapes_allow_any_number_and_any_alignment() {
+        let rules = [rule("line = 'iter'\nshape = true")];
+        assert!(same("   1.322  100.0%  99 iterations", "  12.5  99.0%  99 iterations", &rules));
+        assert!(!same("1.3 iterations", "1.3 s iterations", &rules));
+    }
+
+    #[test]
+    fn pixels_may_move_a_little() {
+        let rules = [rule("line = ''\nwithin = 3.0")];
+        assert!(same("<path d=\"M1.0 2L3 4\"/>", "<path d=\"M2.5 2L5.9 4\"/>", &rules));
+        assert!(!same("<path d=\"M1.0 2L3 4\"/>", "<path d=\"M1.0 2L7 4\"/>", &rules));
+        assert!(!same("<path d=\"M1.0 2L3 4\"/>", "<path d=\"M1.0 2L3 4L5 6\"/>", &rules));
+    }
+
+    #[test]
+    fn samples_have_a_length_and_an_alphabet() {
+        let rules = [rule("from = 'writes:'\nuntil = ''\nsample = 'abc'")];
+        let was = "It writes:\n    abcabcabca\n    abcabcabca\n\nend";
+        assert!(same(was, "It writes:\n    cccccccccccccccccccc\n\nend", &rules));
+        assert!(!same(was, "It writes:\n    cc\n\nend", &rules), "short");
+        assert!(!same(was, "It writes:\n    xxxxxxxxxxxxxxxxxxxx\n\nend", &rules), "other characters");
+        assert!(!same(was, "It says:\n    cccccccccccccccccccc\n\nend", &rules), "another beginning");
+    }
+
+    #[test]
+    fn what_may_say_anything_is_still_there() {
+        let rules = [rule("from = 'LAUNCH='\nuntil = 'DEPTH'\nany = true")];
+        let was = "LAUNCH=mpirun\n-n 2\nDEPTH=1";
+        assert!(same(was, "LAUNCH=none\nDEPTH=1", &rules));
+        assert!(!same(was, "DEPTH=1", &rules) && !same(was, "LAUNCH=none\nDEPTH=2", &rules));
+    }
+
+    #[test]
+    fn pictures_count_their_lines() {
+        let rules = [rule("from = 'seconds'\nuntil = 'end'\npicture = true")];
+        assert!(same("seconds\n⡇\n⢀\nend", "seconds\n⠤\n ⠤⠤\nend", &rules));
+        assert!(!same("seconds\n⡇\n⢀\nend", "seconds\n⠤\nend", &rules));
+    }
+}

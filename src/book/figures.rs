@@ -1,0 +1,91 @@
+//! Pictures for pages: who holds what, drawn from the arithmetic of `plan`, and the curves of a run's metrics.
+
+use crate::error::BadInput;
+use crate::plan::GptShape;
+use crate::show::{Held, Holding, Holdings, Nodes, Plot, Screen, Series, bytes_decimal};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::path::Path;
+
+/// The names of all figures.
+pub const FIGURES: [&str; 4] = ["nodes", "one-device", "ddp-before", "ddp-after"];
+
+/// lab03's baby model, on the play that comes with the workbook.
+const BABY: GptShape = GptShape { vocabulary: 65, block: 64, layers: 4, heads: 4, embd: 128 };
+
+/// Sequences in its batch.
+const BATCH: usize = 12;
+
+/// A figure by its name, as text for a screen or, without one, as SVG.
+pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String, BadInput> {
+    if name == "nodes" {
+        let nodes = Nodes(vec![("node1".into(), 4), ("node2".into(), 4)]);
+        return Ok(screen.map_or_else(|| nodes.svg("Eight ranks on two nodes"), |screen| nodes.render(screen)));
+    }
+    let (holdings, title) = holdings(name)?;
+    Ok(screen.map_or_else(|| holdings.svg(title), |screen| holdings.render(screen)))
+}
+
+/// Who holds what, and the drawing's title.
+fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
+    let (ranks, gradients, title, note) = match name {
+        "one-device" => (1, Held::Same, "One device holds everything", "One device: nothing is divided."),
+        "ddp-before" => (
+            3,
+            Held::Own,
+            "Data parallelism, after the backward pass: every rank has gradients of its own",
+            "Before averaging: other data, so other gradients.",
+        ),
+        "ddp-after" => (
+            3,
+            Held::Same,
+            "Data parallelism, after averaging: only the data differ",
+            "After averaging: all alike but for the data.",
+        ),
+        _ => {
+            let what = format!("there is no figure {name:?}");
+            return Err(BadInput::new(what, format!("give one of these: {}", FIGURES.join(", "))));
+        }
+    };
+    let memory = BABY.memory(BATCH, false);
+    // A token is one 4-byte number, and each has the one that follows it as its target.
+    let data = (2 * 4 * BATCH * BABY.block) as u64;
+    let row = |name, held, bytes: u64| Holding { name, ranks: vec![held; ranks], bytes: bytes_decimal(bytes as f64) };
+    let own = if ranks == 1 { Held::Same } else { Held::Own };
+    let rows = vec![
+        row("data", own, data),
+        row("parameters", Held::Same, memory.parameters),
+        row("gradients", gradients, memory.gradients),
+        row("optimizer", Held::Same, memory.optimizer),
+    ];
+    Ok((Holdings { rows, note: note.into() }, title))
+}
+
+/// The losses in the file that a lab's `--metrics` wrote, as an SVG: of every step, and on the validation split.
+pub fn losses(metrics: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(metrics).with_context(|| format!("cannot read {}", metrics.display()))?;
+    let records: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let points = |field: &'static str| {
+        records.iter().filter_map(move |record| Some((record["step"].as_f64()?, record[field].as_f64()?)))
+    };
+    let plot = Plot::new("loss, nats a token", "step").height(10);
+    let plot = plot.series(Series::line("train", points("loss"))).series(Series::dots("val", points("val_loss")));
+    Ok(plot.svg())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_is_drawn_in_both_ways() {
+        for name in FIGURES {
+            let (text, svg) = (figure(name, Some(&Screen::plain())).unwrap(), figure(name, None).unwrap());
+            assert!(text.contains("rank 0") && svg.contains(">rank 0<"), "{text}\n{svg}");
+            if name != "nodes" {
+                assert!(text.contains("3.22 MB") && svg.contains(">6.43 MB<"), "{text}\n{svg}");
+            }
+        }
+        assert!(figure("nothing", None).is_err());
+    }
+}

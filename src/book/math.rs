@@ -1,0 +1,139 @@
+//! Formulas: `$...$` in a line and `$$...$$` alone on lines are TeX in the pages and MathML in the book, which browsers
+//! draw themselves: no script, no font, no network.
+
+use anyhow::{Context, Result, bail};
+use pulldown_latex::config::DisplayMode;
+use pulldown_latex::{Parser, RenderConfig, Storage, mathml};
+use serde_json::Value;
+use std::io::{Read, Write};
+
+/// What mdBook calls: reads (context, book) as JSON from stdin and writes the book, with its formulas as MathML, to stdout.
+/// With the arguments `supports RENDERER` it only says, by its success, that HTML is supported.
+pub fn preprocess(args: &[String]) -> Result<()> {
+    if let [supports, renderer, ..] = args
+        && supports == "supports"
+    {
+        if renderer == "html" {
+            return Ok(());
+        }
+        bail!("only html is supported, not {renderer}");
+    }
+    let mut json = String::new();
+    std::io::stdin().read_to_string(&mut json).context("cannot read what mdBook hands over")?;
+    let mut both: [Value; 2] = serde_json::from_str(&json).context("mdBook hands over (context, book) as JSON")?;
+    let [_, book] = &mut both;
+    formulas(book)?;
+    std::io::stdout().write_all(serde_json::to_string(book)?.as_bytes()).context("cannot write the book")
+}
+
+/// Converts every chapter's text, however deep it lies.
+fn formulas(value: &mut Value) -> Result<()> {
+    match value {
+        Value::Array(items) => items.iter_mut().try_for_each(formulas),
+        Value::Object(fields) => {
+            let name = fields.get("name").and_then(Value::as_str).unwrap_or("a page").to_owned();
+            if let Some(Value::String(content)) = fields.get_mut("content") {
+                *content = mathml_of_page(content).with_context(|| format!("in {name:?}"))?;
+            }
+            fields.values_mut().try_for_each(formulas)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The page with its formulas as MathML. Code, in a line or fenced, stays as it is.
+pub fn mathml_of_page(page: &str) -> Result<String> {
+    let mut out = String::new();
+    let mut fence: Option<&str> = None;
+    let mut prose = String::new();
+    for line in page.split_inclusive('\n') {
+        let start = line.trim_start();
+        let marks = ["```", "~~~"].into_iter().find(|marks| start.starts_with(marks));
+        match (fence, marks) {
+            (None, Some(marks)) => {
+                out += &mathml_of_prose(&std::mem::take(&mut prose))?;
+                out += line;
+                fence = Some(marks);
+            }
+            (Some(open), marks) => {
+                out += line;
+                fence = (marks != Some(open)).then_some(open);
+            }
+            (None, None) => prose += line,
+        }
+    }
+    Ok(out + &mathml_of_prose(&prose)?)
+}
+
+fn mathml_of_prose(prose: &str) -> Result<String> {
+    let mut out = String::new();
+    let mut rest = prose;
+    while let Some(at) = rest.find(['`', '$']) {
+        out += &rest[..at];
+        rest = &rest[at..];
+        let first = if rest.starts_with('`') { '`' } else { '$' };
+        let marks = &rest[..rest.chars().take_while(|&c| c == first).count()];
+        let inside = &rest[marks.len()..];
+        let Some(end) = inside.find(marks) else {
+            let line = inside.lines().next().unwrap_or_default();
+            bail!("{marks} is opened and not closed, before {line:?}");
+        };
+        let content = &inside[..end];
+        rest = &inside[end + marks.len()..];
+        match (first, marks.len()) {
+            ('`', _) => out += &format!("{marks}{content}{marks}"),
+            (_, 1) => out += &mathml(content, DisplayMode::Inline)?,
+            (_, 2) => out += &format!("<div class=\"formula\">{}</div>", mathml(content, DisplayMode::Block)?),
+            (_, n) => bail!("a formula is opened by $ or $$, not by {n} of them"),
+        }
+    }
+    Ok(out + rest)
+}
+
+fn mathml(tex: &str, display_mode: DisplayMode) -> Result<String> {
+    let storage = Storage::new();
+    let mut out = String::new();
+    let parser = Parser::new(tex.trim(), &storage);
+    let config = RenderConfig { display_mode, ..RenderConfig::default() };
+    let events: Result<Vec<_>, _> = parser.collect();
+    let events = events.map_err(|error| anyhow::anyhow!("the formula {tex:?}: {error}"))?;
+    let events = events.into_iter().map(Ok::<_, std::convert::Infallible>);
+    mathml::push_mathml(&mut out, events, config).with_context(|| format!("the formula {tex:?}"))?;
+    // A line end or a Markdown mark inside would end the HTML, or become emphasis.
+    Ok(out.replace('\n', "").replace('*', "&#42;").replace('_', "&#95;"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formulas_become_mathml_and_code_stays() -> Result<()> {
+        let page = "Cost $\\frac{a}{b}$ and `$HOME`.\n\n```sh\n$ cargo run   # $x$\n```\n\n$$x_1 * y$$\n";
+        let html = mathml_of_page(page)?;
+        assert!(html.contains("<mfrac>") && html.contains("`$HOME`") && html.contains("$ cargo run   # $x$\n"));
+        assert!(html.contains("<div class=\"formula\"><math display=\"block\""), "{html}");
+        assert!(!html.contains("$$") && html.matches("<math").count() == 2, "{html}");
+        let formula = &html[html.find("<div").unwrap()..];
+        assert!(!formula.contains(['*', '_']), "{formula}");
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_a_formula_is_an_error_with_its_place() {
+        for (page, part) in [("a $ b", "not closed"), ("$\\frac{1}$", "frac"), ("$\\nosuchthing$", "nosuchthing")] {
+            let error = format!("{:#}", mathml_of_page(page).unwrap_err());
+            assert!(error.contains(part), "{page}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_chapter_of_mdbooks_json_is_converted() -> Result<()> {
+        let mut book = serde_json::json!({"items": [{"Chapter": {"name": "a", "content": "$x$", "sub_items": [
+            {"Chapter": {"name": "b", "content": "$y$", "sub_items": []}}]}}, "Separator"]});
+        formulas(&mut book)?;
+        let json = book.to_string();
+        assert_eq!(json.matches("<math").count(), 2, "{json}");
+        Ok(())
+    }
+}

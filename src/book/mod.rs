@@ -1,0 +1,22 @@
+//! The workbook's book: what keeps its pages true.
+//!
+//! Pages are Markdown in `book/src`. Listings are included from the labs by anchors, outputs and figures are files that a
+//! command makes, and never typed. In reading order:
+//!
+//! - `outputs.rs`: runs the commands of `book/outputs.toml`, and writes or compares what they print
+//! - `compare.rs`: what may differ between two runs of one command, and what may not
+//! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
+//! - `figures.rs`: pictures for pages
+//! - `browser.rs`: every page, opened in a real browser
+
+mod browser;
+mod compare;
+mod figures;
+mod math;
+mod outputs;
+
+pub use browser::browse;
+pub use compare::{Rule, differences};
+pub use figures::{FIGURES, figure, losses};
+pub use math::{mathml_of_page, preprocess};
+pub use outputs::{Output, compare, outputs, write};

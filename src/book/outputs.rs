@@ -1,0 +1,240 @@
+//! What the book shows of runs: `book/outputs.toml` names each output and its command, `book/outputs/` holds them. They are
+//! made by running the commands, and compared by running them again.
+
+use super::compare::{Rule, differences};
+use crate::error::BadInput;
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A run that the book shows is over within this time, on a machine that does nothing else.
+const SHORT: Duration = Duration::from_secs(10);
+
+/// Only a hang takes this long.
+const HANG: Duration = Duration::from_secs(120);
+
+#[derive(Deserialize)]
+struct File {
+    output: Vec<Output>,
+}
+
+/// A file in `book/outputs/`, and where it comes from.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Output {
+    /// Its name there: `.txt`, or `.svg`.
+    pub file: String,
+    /// As the reader types it.
+    pub command: String,
+    /// The command's exit code.
+    #[serde(default)]
+    pub exit: i32,
+    /// The file that the command leaves, when that is shown and not what it prints.
+    pub leaves: Option<String>,
+    /// What is shown begins with the first line that contains this...
+    pub from: Option<String>,
+    /// ...and ends before the next one that contains this; the empty string stands for an empty line.
+    pub until: Option<String>,
+    /// What may differ from run to run.
+    #[serde(default)]
+    pub rules: Vec<Rule>,
+}
+
+/// All outputs, in the order in which their commands run.
+pub fn outputs(root: &Path) -> Result<Vec<Output>> {
+    let path = root.join("book/outputs.toml");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(toml::from_str::<File>(&text).with_context(|| format!("{} is not what it should be", path.display()))?.output)
+}
+
+/// Runs the commands of all outputs whose file name contains `name`, and writes what they print.
+pub fn write(root: &Path, name: &str) -> Result<()> {
+    let runs = Runs::new()?;
+    each(root, name, runs, |_, path, text, took| {
+        let long = if took > SHORT {
+            format!("; longer than the {SHORT:?} that it may take on a quiet machine")
+        } else {
+            String::new()
+        };
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("wrote {} ({took:.1?}{long})", path.display());
+        Ok(0)
+    })
+    .map(|_| ())
+}
+
+/// Runs the commands again and compares; an error if one prints something else, after all were compared.
+pub fn compare(root: &Path, name: &str) -> Result<()> {
+    let runs = Runs::new()?;
+    let found = each(root, name, runs, |output, path, text, took| {
+        let expected = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let found = differences(&expected, &text, &output.rules);
+        println!("{} {} ({took:.1?})", if found.is_empty() { "same   " } else { "DIFFERS" }, output.file);
+        found.iter().for_each(|found| println!("  {}", found.replace('\n', "\n  ")));
+        Ok(found.len())
+    })?;
+    ensure!(
+        found == 0,
+        "{found} differences between the book and the labs\nhelp: see whether the lab or the page is wrong; \
+         `cargo run --bin book -- outputs --write` takes over what the labs print"
+    );
+    Ok(())
+}
+
+fn each(
+    root: &Path,
+    name: &str,
+    mut runs: Runs,
+    mut act: impl FnMut(&Output, &Path, String, Duration) -> Result<usize>,
+) -> Result<usize> {
+    let outputs = outputs(root)?;
+    let mut chosen = outputs.iter().filter(|output| output.file.contains(name)).peekable();
+    if chosen.peek().is_none() {
+        let names: Vec<&str> = outputs.iter().map(|output| output.file.as_str()).collect();
+        let what = format!("no output's name contains {name:?}");
+        return Err(BadInput::new(what, format!("give a part of one of these: {}", names.join(", "))).into());
+    }
+    let mut found = 0;
+    for output in chosen {
+        let (text, took) = runs.of(output)?;
+        found += act(output, &root.join("book/outputs").join(&output.file), text, took)?;
+    }
+    Ok(found)
+}
+
+/// Commands run in a folder of their own, each once, with the programs beside this one: no file of the checkout, and no
+/// variable of the reader's, changes what they print.
+struct Runs {
+    folder: tempfile::TempDir,
+    programs: PathBuf,
+    done: HashMap<String, (String, Duration)>,
+}
+
+impl Runs {
+    fn new() -> Result<Runs> {
+        let here = std::env::current_exe().context("where is this program?")?;
+        let programs = here.parent().context("this program is in no folder")?.to_path_buf();
+        Ok(Runs { folder: tempfile::tempdir()?, programs, done: HashMap::new() })
+    }
+
+    /// What the output's command printed, as the book shows it, and how long it took.
+    fn of(&mut self, output: &Output) -> Result<(String, Duration)> {
+        let context = || format!("`{}`, for {}", output.command, output.file);
+        if !self.done.contains_key(&output.command) {
+            let ran = self.run(output).with_context(context)?;
+            self.done.insert(output.command.clone(), ran);
+        }
+        let (printed, took) = &self.done[&output.command];
+        let text = match &output.leaves {
+            Some(file) => std::fs::read_to_string(self.folder.path().join(file)).with_context(context)?,
+            None => printed.clone(),
+        };
+        let text = excerpt(&text, output).with_context(context)?;
+        // A picture is what it is; a text begins with what the reader types.
+        if output.file.ends_with(".svg") {
+            return Ok((text, *took));
+        }
+        let (before, after) = (output.from.as_ref().map_or("", |_| "…\n"), output.until.as_ref().map_or("", |_| "…\n"));
+        Ok((format!("$ {}\n{before}{text}{after}", output.command), *took))
+    }
+
+    fn run(&self, output: &Output) -> Result<(String, Duration)> {
+        let command = programs(&output.command);
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{{ {command}\n}} 2>&1")]).current_dir(self.folder.path());
+        shell.env("PATH", format!("{}:{path}", self.programs.display())).env("NO_COLOR", "1");
+        // As someone who is not root sees launch lines.
+        shell.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+        for (name, _) in std::env::vars() {
+            let ours = ["SHARDLAB_", "PBS_", "SLURM_", "COLUMNS"].iter().any(|start| name.starts_with(start));
+            if ours || name.ends_with("_NUM_THREADS") {
+                shell.env_remove(name);
+            }
+        }
+        let start = Instant::now();
+        let log = tempfile::NamedTempFile::new()?;
+        let mut child = shell.stdin(Stdio::null()).stdout(log.reopen()?).spawn().context("cannot start sh")?;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if start.elapsed() > HANG {
+                child.kill().ok();
+                bail!("still running after {HANG:?}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let text = std::fs::read_to_string(log.path())?;
+        ensure!(status.code() == Some(output.exit), "ended with {status}, not with {}:\n{text}", output.exit);
+        Ok((text, start.elapsed()))
+    }
+}
+
+/// The command with programs in place of `cargo run`, which would look for the package here.
+fn programs(command: &str) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    let mut rest = command.split(' ').peekable();
+    while let Some(word) = rest.next() {
+        words.push(word);
+        if words.ends_with(&["cargo", "run", "--bin"]) {
+            words.truncate(words.len() - 3);
+            words.extend(rest.next());
+            rest.next_if_eq(&"--");
+        }
+    }
+    words.join(" ")
+}
+
+fn excerpt(text: &str, output: &Output) -> Result<String> {
+    let mut lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    if let Some(mark) = &output.from {
+        let at = lines.iter().position(|line| line.contains(mark.as_str()));
+        lines.drain(..at.with_context(|| format!("no line contains {mark:?}"))?);
+    }
+    if let Some(mark) = &output.until {
+        let is_end = |line: &&str| if mark.is_empty() { line.is_empty() } else { line.contains(mark.as_str()) };
+        let at = lines.iter().skip(1).position(is_end);
+        lines.truncate(1 + at.with_context(|| format!("no line after the first contains {mark:?}"))?);
+    }
+    while lines.last().is_some_and(|line| line.is_empty()) {
+        lines.pop();
+    }
+    Ok(lines.join("\n") + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_run_the_programs_beside_this_one() {
+        assert_eq!(programs("cargo run --bin lab03 -- --ranks 4"), "lab03 --ranks 4");
+        assert_eq!(
+            programs("A=b cargo run --bin lab00 && cargo run --bin book -- figure x"),
+            "A=b lab00 && book figure x"
+        );
+        assert_eq!(programs("echo cargo"), "echo cargo");
+    }
+
+    #[test]
+    fn an_excerpt_is_from_one_line_to_before_another() {
+        let output = |from: &str, until: &str| Output {
+            file: "a.txt".into(),
+            command: String::new(),
+            exit: 0,
+            leaves: None,
+            from: Some(from.into()),
+            until: Some(until.into()),
+            rules: Vec::new(),
+        };
+        let text = "one\ntwo  \n\nthree\nfour";
+        assert_eq!(excerpt(text, &output("two", "three")).unwrap(), "two\n");
+        assert_eq!(excerpt(text, &output("one", "")).unwrap(), "one\ntwo\n");
+        assert!(excerpt(text, &output("five", "three")).is_err());
+        assert!(excerpt(text, &output("three", "two")).is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! A collective that goes on while its rank computes.
+
+use super::transport::Transport;
+use super::{Element, Result};
+use std::any::Any;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// An all-reduce under way, from [`Comm::start_all_reduce`](super::Comm::start_all_reduce).
+///
+/// It goes on in [`Pending::test`] and [`Pending::wait`] of any of its ranks, as an MPI library's progress does: test now and
+/// then while computing. Threads share the work: whoever comes once all ranks have started does what is left of it, so
+/// nobody waits for a rank that computes. Dropped, it still counts for the others; over MPI that waits.
+pub struct Pending<T> {
+    under_way: Box<dyn UnderWay>,
+    transport: Arc<dyn Transport>,
+    start: Instant,
+    elements: PhantomData<Vec<T>>,
+}
+
+/// From when to when a collective was under way, as this rank saw it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Flight {
+    /// When this rank started it.
+    pub start: Instant,
+    /// When it was complete: on the simulated link if there is one, else when the last part was reduced; over MPI when this
+    /// rank noticed. May lie well before the rank asked.
+    pub end: Instant,
+}
+
+impl<T: Element> Pending<T> {
+    pub(super) fn new(under_way: Box<dyn UnderWay>, transport: Arc<dyn Transport>, start: Instant) -> Pending<T> {
+        Pending { under_way, transport, start, elements: PhantomData }
+    }
+
+    /// Whether the result is there. Does a share of the work that is left, and never waits.
+    /// Errors as [`Pending::wait`]'s, as far as they are known by now.
+    pub fn test(&mut self) -> Result<bool> {
+        let start = Instant::now();
+        let done = self.under_way.test();
+        self.transport.meter().waited(start.elapsed());
+        done
+    }
+
+    /// Waits for the result and keeps it: when was it complete? Errors are those of [`Comm::all_reduce`](super::Comm::all_reduce).
+    pub fn complete(&mut self) -> Result<Flight> {
+        let start = Instant::now();
+        let end = self.under_way.wait();
+        self.transport.meter().waited(start.elapsed());
+        Ok(Flight { start: self.start, end: end?.max(self.start) })
+    }
+
+    /// Waits for the result: the vector that was handed in, reduced. (Over MPI it may be another one of the same length, from
+    /// an earlier call.) Errors are those of [`Comm::all_reduce`](super::Comm::all_reduce).
+    pub fn wait(mut self) -> Result<Vec<T>> {
+        self.complete()?;
+        Ok(vector(self.under_way.take()))
+    }
+}
+
+/// A transport's side of a [`Pending`].
+pub(super) trait UnderWay: Send {
+    fn test(&mut self) -> Result<bool>;
+    /// Returns when it was complete.
+    fn wait(&mut self) -> Result<Instant>;
+    /// The result, once [`UnderWay::wait`] has returned.
+    fn take(self: Box<Self>) -> Box<dyn Any>;
+}
+
+/// A vector of any of the element types.
+pub(super) trait Buffer: Any + Send {
+    fn bytes_mut(&mut self) -> &mut [u8];
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+impl<T: Element> Buffer for Vec<T> {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(self)
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// The vector that was handed over; a call's type is its vector's.
+pub(super) fn vector<T: Element>(handed_over: Box<dyn Any>) -> Vec<T> {
+    *handed_over.downcast().expect("a call's type is its vector's")
+}

@@ -1,0 +1,132 @@
+//! Who holds what when a model's parameters, gradients or optimizer states are divided among ranks.
+//!
+//! Two ways, both DeepSpeed's, so that its checkpoints can be read and written:
+//!
+//! - stages 1 and 2 lay all tensors of a group end to end and cut the whole into equal parts ([`Flat`]): a part begins and ends
+//!   in the middle of tensors;
+//! - stage 3 cuts each tensor by itself ([`Sharded`]): a tensor can be gathered alone, just before it is used.
+//!
+//! Parts are equal, so what does not divide evenly is padded at the end. The padding may be longer than one part: then several
+//! last ranks hold some, and some ranks nothing else. DeepSpeed's writer once booked all of it on the last rank, and a run on
+//! 768 ranks could not be converted (the seed on universal checkpoints; DeepSpeed pull request 7426).
+
+use std::ops::Range;
+
+/// Parts begin at multiples of this many elements: `nccl_start_alignment_factor` of DeepSpeed's stages 1 and 2.
+const ALIGNMENT: usize = 2;
+
+/// A group of tensors, end to end, in equal parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flat {
+    /// Elements of all tensors together.
+    pub numel: usize,
+    pub ranks: usize,
+}
+
+impl Flat {
+    /// Elements with the padding: the next multiple of 2 x ranks.
+    pub fn padded(self) -> usize {
+        self.numel.next_multiple_of(ALIGNMENT * self.ranks)
+    }
+
+    /// Elements of each rank's part, padding included.
+    pub fn part(self) -> usize {
+        self.padded() / self.ranks
+    }
+
+    /// What `rank` holds, as places among all elements; empty where there is only padding.
+    pub fn range(self, rank: usize) -> Range<usize> {
+        let start = rank * self.part();
+        start.min(self.numel)..(start + self.part()).min(self.numel)
+    }
+
+    /// Elements of `rank`'s part that are padding.
+    pub fn padding(self, rank: usize) -> usize {
+        self.part() - self.range(rank).len()
+    }
+}
+
+/// One tensor, cut by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharded {
+    pub numel: usize,
+    pub ranks: usize,
+}
+
+impl Sharded {
+    /// Elements of each rank's part, padding included.
+    pub fn part(self) -> usize {
+        self.numel.div_ceil(self.ranks)
+    }
+
+    /// What `rank` holds, as places in the tensor; empty on the last ranks of a tensor with few elements.
+    pub fn range(self, rank: usize) -> Range<usize> {
+        let start = rank * self.part();
+        start.min(self.numel)..(start + self.part()).min(self.numel)
+    }
+}
+
+/// Whether stage 3 leaves a tensor whole on every rank: gathering it costs a message, and keeping it costs little.
+/// DeepSpeed's `stage3_param_persistence_threshold` is 100,000 elements unless set.
+pub fn is_persistent(numel: usize, threshold: usize) -> bool {
+    numel <= threshold
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Padded length, part, and the ranks that hold padding: DeepSpeed's own cases, and the run that could not be converted.
+    #[test]
+    fn groups_are_padded_as_deepspeed_pads() {
+        type Vector = (usize, usize, usize, usize, &'static [(usize, usize)]);
+        let vectors: [Vector; 6] = [
+            (10, 4, 16, 4, &[(2, 2), (3, 4)]),
+            (5, 4, 8, 2, &[(2, 1), (3, 2)]),
+            (9, 4, 16, 4, &[(2, 3), (3, 4)]),
+            (24_960, 8, 24_960, 3_120, &[]),
+            // 65 layer norms of width 4,096 on 768 ranks.
+            (266_240, 768, 267_264, 348, &[(765, 328), (766, 348), (767, 348)]),
+            (1, 2, 4, 2, &[(0, 1), (1, 2)]),
+        ];
+        for (numel, ranks, padded, part, padding) in vectors {
+            let flat = Flat { numel, ranks };
+            assert_eq!((flat.padded(), flat.part()), (padded, part), "{flat:?}");
+            let held: Vec<(usize, usize)> =
+                (0..ranks).map(|r| (r, flat.padding(r))).filter(|&(_, padding)| padding > 0).collect();
+            assert_eq!(held, padding, "{flat:?}");
+        }
+        let few = Flat { numel: 16, ranks: 1024 };
+        assert_eq!((few.padded(), few.part()), (2048, 2));
+        assert_eq!((0..1024).filter(|&r| few.padding(r) == few.part()).count(), 1016);
+    }
+
+    /// Llama-3.2-1B: what the notebook's log prints of its persistent parameters.
+    #[test]
+    fn the_persistent_parameters_are_the_logs() {
+        let (width, kv, hidden, vocabulary) = (2048, 512, 8192, 128_256);
+        let layer = [width * width, width * kv, width * kv, width * width]
+            .into_iter()
+            .chain([hidden * width; 3])
+            .chain([width; 2]);
+        let all: Vec<usize> = (0..16).flat_map(|_| layer.clone()).chain([width, vocabulary * width]).collect();
+        assert_eq!(all.iter().sum::<usize>(), 1_235_814_400);
+        let persistent: Vec<usize> = all.into_iter().filter(|&numel| is_persistent(numel, 100_000)).collect();
+        assert_eq!((persistent.iter().sum::<usize>(), persistent.len()), (67_584, 33));
+    }
+
+    proptest! {
+        /// Also more ranks than elements: end to end, the ranks' shares are the elements, and padding fills equal parts.
+        #[test]
+        fn shares_end_to_end_are_everything(numel in 0usize..5_000, ranks in 1usize..600) {
+            let (flat, sharded) = (Flat { numel, ranks }, Sharded { numel, ranks });
+            for ranges in [(0..ranks).map(|r| flat.range(r)).collect::<Vec<_>>(), (0..ranks).map(|r| sharded.range(r)).collect()] {
+                prop_assert_eq!(ranges.iter().cloned().flatten().collect::<Vec<_>>(), (0..numel).collect::<Vec<_>>());
+            }
+            prop_assert_eq!((0..ranks).map(|r| flat.range(r).len() + flat.padding(r)).sum::<usize>(), flat.padded());
+            prop_assert!(flat.padded() - numel < 2 * ranks && flat.padded() % (2 * ranks) == 0);
+            prop_assert!((0..ranks).all(|r| sharded.range(r).len() <= sharded.part()));
+        }
+    }
+}

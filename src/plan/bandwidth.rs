@@ -1,0 +1,109 @@
+//! How fast a collective is: nccl-tests' two bandwidths, and a line through times.
+
+use crate::comm::algorithms::{Collective, Task};
+
+/// algbw: bytes a second as the caller sees them, S / t.
+///
+/// S is the whole array: one rank's vector (all-reduce, reduce, broadcast), or all parts together (the others).
+/// Source: nccl-tests, `doc/PERFORMANCE.md`. (DeepSpeed's and EleutherAI's benchmarks print 2S / t for an all-reduce.)
+pub fn algbw(bytes: f64, seconds: f64) -> f64 {
+    bytes / seconds
+}
+
+/// busbw: what each rank's link must carry a second, if the algorithm sends as little as possible: algbw times a factor
+/// that depends on the number of ranks. It can be compared with the hardware, and between numbers of ranks.
+pub fn busbw(collective: Collective, ranks: usize, bytes: f64, seconds: f64) -> f64 {
+    let n = ranks as f64;
+    let factor = match collective {
+        Collective::AllReduce => 2.0 * (n - 1.0) / n,
+        Collective::Reduce | Collective::Broadcast => 1.0,
+        Collective::AllGather
+        | Collective::ReduceScatter
+        | Collective::Scatter
+        | Collective::Gather
+        | Collective::AllToAll => (n - 1.0) / n,
+    };
+    factor * algbw(bytes, seconds)
+}
+
+/// Bytes of the whole array, of elements of `element_bytes`: nccl-tests' S.
+pub fn array_bytes(task: &Task, element_bytes: usize) -> f64 {
+    // An all-to-all's buffer holds what is sent and what is received.
+    let arrays = if task.collective == Collective::AllToAll { 2 } else { 1 };
+    (task.buffer() / arrays * element_bytes) as f64
+}
+
+/// A line through times: t = alpha + S / beta.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AlphaBeta {
+    /// Seconds for no bytes at all.
+    pub alpha: f64,
+    /// Bytes a second for very many.
+    pub beta: f64,
+}
+
+impl AlphaBeta {
+    /// The line whose relative errors have the least squares, through (bytes, seconds). None for less than two sizes, or
+    /// where times do not grow.
+    pub fn fit(points: &[(f64, f64)]) -> Option<AlphaBeta> {
+        let points: Vec<(f64, f64)> = points.iter().copied().filter(|&(_, t)| t > 0.0 && t.is_finite()).collect();
+        // Each point counts by 1 / t²: an error of 10% weighs the same at 1 µs and at 1 s.
+        let sum = |of: fn(f64, f64) -> f64| points.iter().map(|&(s, t)| of(s, t) / (t * t)).sum::<f64>();
+        let (w, x, y) = (sum(|_, _| 1.0), sum(|s, _| s), sum(|_, t| t));
+        let (xx, xy) = (sum(|s, _| s * s), sum(|s, t| s * t));
+        let slope = (w * xy - x * y) / (w * xx - x * x);
+        let alpha = (y - slope * x) / w;
+        (slope.is_finite() && slope > 0.0).then(|| AlphaBeta { alpha: alpha.max(0.0), beta: 1.0 / slope })
+    }
+
+    /// The knee, in bytes: here latency and transfer take the same time, and half of the bandwidth is reached.
+    pub fn knee(&self) -> f64 {
+        self.alpha * self.beta
+    }
+
+    pub fn seconds(&self, bytes: f64) -> f64 {
+        self.alpha + bytes / self.beta
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::algorithms::Algorithm;
+
+    #[test]
+    fn bandwidths_are_nccl_tests_ones() {
+        // Its own example: 4 ranks, 1 GB in 10 ms.
+        let busbw = |collective| busbw(collective, 4, 1e9, 0.01);
+        assert_eq!(algbw(1e9, 0.01), 1e11);
+        assert_eq!(busbw(Collective::AllReduce), 1.5e11);
+        assert_eq!(busbw(Collective::AllGather), 0.75e11);
+        assert_eq!(busbw(Collective::ReduceScatter), 0.75e11);
+        assert_eq!(busbw(Collective::AllToAll), 0.75e11);
+        assert_eq!(busbw(Collective::Broadcast), 1e11);
+        let bytes = |collective| array_bytes(&Task::new(collective, Algorithm::Auto, 4, 10, 4, 0).unwrap(), 4);
+        assert_eq!(bytes(Collective::AllReduce), 40.0);
+        assert_eq!(bytes(Collective::AllGather), 160.0);
+        assert_eq!(bytes(Collective::AllToAll), 160.0);
+    }
+
+    #[test]
+    fn a_line_is_found_again() {
+        let line = AlphaBeta { alpha: 20e-6, beta: 5e9 };
+        let points: Vec<(f64, f64)> = (10..27).map(|k| f64::from(1u32 << k)).map(|s| (s, line.seconds(s))).collect();
+        let fit = AlphaBeta::fit(&points).unwrap();
+        assert!((fit.alpha / line.alpha - 1.0).abs() < 1e-9 && (fit.beta / line.beta - 1.0).abs() < 1e-9, "{fit:?}");
+        assert!((fit.knee() - 1e5).abs() < 1.0);
+        // Small times count as much as large ones: 5% more everywhere is 5% more in both.
+        let more: Vec<(f64, f64)> = points.iter().map(|&(s, t)| (s, 1.05 * t)).collect();
+        assert!((AlphaBeta::fit(&more).unwrap().alpha / line.alpha - 1.05).abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_line_where_there_is_none() {
+        assert_eq!(AlphaBeta::fit(&[]), None);
+        assert_eq!(AlphaBeta::fit(&[(1.0, 1.0)]), None);
+        assert_eq!(AlphaBeta::fit(&[(1.0, 2.0), (2.0, 1.0)]), None);
+        assert_eq!(AlphaBeta::fit(&[(1.0, 0.0), (2.0, f64::NAN), (3.0, 1.0)]), None);
+    }
+}

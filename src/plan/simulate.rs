@@ -1,0 +1,251 @@
+//! The simulator: what a collective would take on a network that nobody here has.
+//!
+//! It follows the steps that the algorithm runs with real data. Each message leaves when its sender has come to that step and
+//! its link is free; a rank goes on when what it waits for has come in. A rank is then three numbers, so that 100,000 of
+//! them are cheap where they take a few steps each. Where they take many, they all do the same:
+//!
+//! - in a ring or a pairwise exchange, what happens on one node happens on all, and only one is followed;
+//! - along a chain, each node adds the same delay, and only the first ones are followed.
+
+use super::network::Network;
+use crate::comm::algorithms::{Algorithm, Task};
+use std::collections::BTreeMap;
+
+/// Seconds from the start on all ranks until the last one is done, with elements of `element_bytes`.
+///
+/// A last node that is not full is taken for full in algorithms in which all ranks do the same.
+pub fn simulate(task: &Task, element_bytes: usize, network: &Network) -> f64 {
+    let node = network.ranks_per_node.min(task.ranks);
+    match task.algorithm {
+        Algorithm::Ring | Algorithm::Pairwise => Run::new(task, element_bytes, network, node).seconds(),
+        Algorithm::Chain if task.ranks > LONG * node => {
+            // The same rest of a last node in all three.
+            let rest = task.ranks % node;
+            let chain = |nodes: usize| {
+                let part = Task { ranks: nodes * node + rest, root: 0, ..*task };
+                Run::new(&part, element_bytes, network, part.ranks).seconds()
+            };
+            let (half, whole) = (chain(LONG / 2), chain(LONG));
+            whole + (whole - half) * ((task.ranks / node - LONG) as f64 / (LONG / 2) as f64)
+        }
+        _ => Run::new(task, element_bytes, network, task.ranks).seconds(),
+    }
+}
+
+/// Nodes of a chain after which it only goes on in the same way.
+const LONG: usize = 8;
+
+struct Run<'a> {
+    task: &'a Task,
+    element_bytes: usize,
+    network: &'a Network,
+    /// The ranks that are followed: all, or those of the first node for all nodes'.
+    followed: usize,
+    /// When each has come to its next step.
+    now: Vec<f64>,
+    /// When each one's link is free again, to send and to receive.
+    free_out: Vec<f64>,
+    free_in: Vec<f64>,
+}
+
+impl Run<'_> {
+    fn new<'a>(task: &'a Task, element_bytes: usize, network: &'a Network, followed: usize) -> Run<'a> {
+        let zero = || vec![0.0; followed];
+        Run { task, element_bytes, network, followed, now: zero(), free_out: zero(), free_in: zero() }
+    }
+
+    fn seconds(mut self) -> f64 {
+        let mut steps: Vec<_> = (0..self.followed).map(|rank| self.task.steps(rank).peekable()).collect();
+        // Who acts in which step, from the next one on.
+        let mut calendar: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (rank, steps) in steps.iter_mut().enumerate() {
+            if let Some(step) = steps.peek() {
+                calendar.entry(step.number).or_default().push(rank);
+            }
+        }
+        let mut leaving = vec![0; self.followed.div_ceil(self.network.ranks_per_node)];
+        while let Some((_, acting)) = calendar.pop_first() {
+            let acting: Vec<_> = acting.iter().map(|&rank| (rank, steps[rank].next().expect("peeked"))).collect();
+            for (rank, step) in &acting {
+                if let Some(send) = &step.send {
+                    leaving[self.node(*rank)] += usize::from(!self.way(*rank, send.to).1);
+                }
+            }
+            for (rank, step) in &acting {
+                if let Some(send) = &step.send {
+                    let (to, same_node) = self.way(*rank, send.to);
+                    let bytes = (send.range.len() * self.element_bytes) as f64;
+                    let (busy, latency) = self.network.message(same_node, bytes, leaving[self.node(*rank)]);
+                    self.free_out[*rank] = self.free_out[*rank].max(self.now[*rank]) + busy;
+                    self.free_in[to] = (self.free_in[to] + busy).max(self.free_out[*rank] + latency);
+                }
+            }
+            for (rank, step) in &acting {
+                leaving[self.node(*rank)] = 0;
+                if step.recv.is_some() {
+                    self.now[*rank] = self.now[*rank].max(self.free_in[*rank]);
+                }
+                if let Some(next) = steps[*rank].peek() {
+                    calendar.entry(next.number).or_default().push(*rank);
+                }
+            }
+        }
+        self.now.into_iter().fold(0.0, f64::max)
+    }
+
+    fn node(&self, rank: usize) -> usize {
+        rank / self.network.ranks_per_node
+    }
+
+    /// The followed rank that stands for `to`, and whether it is on `from`'s node.
+    fn way(&self, from: usize, to: usize) -> (usize, bool) {
+        if self.followed == self.task.ranks {
+            return (to, self.node(from) == self.node(to));
+        }
+        // All nodes are like the first: what counts is how far, in which direction.
+        let (ranks, node) = (self.task.ranks as isize, self.followed as isize);
+        let mut distance = (to as isize - from as isize).rem_euclid(ranks);
+        if distance > ranks / 2 {
+            distance -= ranks;
+        }
+        let there = from as isize + distance;
+        (there.rem_euclid(node) as usize, (0..node).contains(&there))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::algorithms::Collective;
+    use crate::plan::Link;
+
+    const LINK: Link = Link { latency: 3.0, bandwidth: 8.0 };
+
+    fn task(collective: Collective, algorithm: Algorithm, ranks: usize, len: usize) -> Task {
+        Task::new(collective, algorithm, ranks, len, 4, 0).unwrap()
+    }
+
+    #[track_caller]
+    fn close(is: f64, expected: f64, within: f64) {
+        assert!((is / expected - 1.0).abs() <= within, "{is} is not {expected}");
+    }
+
+    #[test]
+    fn on_equal_links_it_is_what_the_textbook_says() {
+        for n in [2usize, 8, 64] {
+            let (ranks, depth) = (n as f64, f64::from(n.ilog2()));
+            let len = 5 * n;
+            // Of the vector, and of one rank's part where all parts make the vector.
+            let (a, s, p) = (LINK.latency, (4 * len) as f64 / LINK.bandwidth, (4 * 5) as f64 / LINK.bandwidth);
+            for (collective, algorithm, len, expected) in [
+                (Collective::AllReduce, Algorithm::Naive, len, 2.0 * a + 2.0 * (ranks - 1.0) * s),
+                (Collective::AllReduce, Algorithm::Ring, len, 2.0 * (ranks - 1.0) * (a + p)),
+                (Collective::AllReduce, Algorithm::RecursiveDoubling, len, depth * (a + s)),
+                (Collective::AllReduce, Algorithm::Rabenseifner, len, 2.0 * depth * a + 2.0 * (ranks - 1.0) * p),
+                (Collective::Reduce, Algorithm::Flat, len, a + (ranks - 1.0) * s),
+                (Collective::Broadcast, Algorithm::Flat, len, a + (ranks - 1.0) * s),
+                (Collective::Reduce, Algorithm::Tree, len, depth * (a + s)),
+                (Collective::Broadcast, Algorithm::Tree, len, depth * (a + s)),
+                (Collective::AllGather, Algorithm::Ring, 5, (ranks - 1.0) * (a + p)),
+                (Collective::AllGather, Algorithm::RecursiveDoubling, 5, depth * a + (ranks - 1.0) * p),
+                (Collective::ReduceScatter, Algorithm::Ring, 5, (ranks - 1.0) * (a + p)),
+                (Collective::ReduceScatter, Algorithm::RecursiveHalving, 5, depth * a + (ranks - 1.0) * p),
+                (Collective::Scatter, Algorithm::Flat, 5, a + (ranks - 1.0) * p),
+                (Collective::Gather, Algorithm::Flat, 5, a + (ranks - 1.0) * p),
+                (Collective::Scatter, Algorithm::Tree, 5, depth * a + (ranks - 1.0) * p),
+                (Collective::Gather, Algorithm::Tree, 5, depth * a + (ranks - 1.0) * p),
+                (Collective::AllToAll, Algorithm::Pairwise, 5, (ranks - 1.0) * (a + p)),
+            ] {
+                let task = task(collective, algorithm, n, len);
+                let is = simulate(&task, 4, &Network::uniform(LINK));
+                assert!((is / expected - 1.0).abs() < 1e-12, "{task:?}: {is} is not {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_is_a_pipeline() {
+        let segments = 6;
+        let segment = (4 * crate::comm::algorithms::SEGMENT) as f64 / LINK.bandwidth;
+        for n in [2usize, 3, 9, 100] {
+            let chain = |collective| task(collective, Algorithm::Chain, n, segments * crate::comm::algorithms::SEGMENT);
+            let expected = (n - 1) as f64 * (LINK.latency + segment) + (segments - 1) as f64 * segment;
+            for collective in [Collective::Broadcast, Collective::Reduce] {
+                close(simulate(&chain(collective), 4, &Network::uniform(LINK)), expected, 1e-12);
+            }
+        }
+    }
+
+    /// The same without short cuts.
+    fn all_ranks(task: &Task, network: &Network) -> f64 {
+        Run::new(task, 4, network, task.ranks).seconds()
+    }
+
+    #[test]
+    fn what_is_followed_once_stands_for_all() {
+        let [_, polaris, aurora, ethernet] = Network::presets();
+        for network in [polaris, aurora, ethernet] {
+            for ranks in [12, 48, 144] {
+                for (collective, algorithm) in [
+                    (Collective::AllReduce, Algorithm::Ring),
+                    (Collective::AllGather, Algorithm::Ring),
+                    (Collective::ReduceScatter, Algorithm::Ring),
+                    (Collective::AllToAll, Algorithm::Pairwise),
+                    (Collective::Broadcast, Algorithm::Chain),
+                    (Collective::Reduce, Algorithm::Chain),
+                ] {
+                    for len in [ranks, 1000 * ranks, 100_000 * ranks] {
+                        let task = task(
+                            collective,
+                            algorithm,
+                            ranks,
+                            if algorithm == Algorithm::Chain { 9 * len } else { len },
+                        );
+                        let (short, full) = (simulate(&task, 4, &network), all_ranks(&task, &network));
+                        // The last of a chain's segments is shorter by an element.
+                        assert!((short / full - 1.0).abs() < 1e-4, "{task:?} on {}: {short}, {full}", network.name);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_last_node_that_is_not_full_makes_little_difference() {
+        let [_, polaris, aurora, _] = Network::presets();
+        for (network, ranks) in [(&polaris, 70), (&polaris, 71), (&aurora, 121), (&aurora, 131)] {
+            for len in [ranks, 100_000 * ranks] {
+                for task in [
+                    task(Collective::AllReduce, Algorithm::Ring, ranks, len),
+                    task(Collective::AllToAll, Algorithm::Pairwise, ranks, len / ranks),
+                ] {
+                    close(simulate(&task, 4, network), all_ranks(&task, network), 0.05);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_of_a_node_share_its_cards() {
+        let [_, polaris, ..] = Network::presets();
+        // On two nodes the first two exchanges stay there; in the third, four ranks share two cards.
+        let task = task(Collective::AllReduce, Algorithm::RecursiveDoubling, 8, 1 << 20);
+        let bytes = f64::from(4u32 << 20);
+        let expected = 2.0 * (3.4e-6 + bytes / 100e9) + 14e-6 + 2.0 * bytes / 25e9;
+        close(simulate(&task, 4, &polaris), expected, 1e-12);
+    }
+
+    #[test]
+    fn a_hundred_thousand_ranks_are_within_reach() {
+        let [_, _, aurora, _] = Network::presets();
+        let start = std::time::Instant::now();
+        for collective in Collective::ALL {
+            for &algorithm in collective.algorithms() {
+                let seconds = simulate(&task(collective, algorithm, 100_000, 1 << 10), 4, &aurora);
+                assert!(seconds > 17.0 * aurora.within.latency, "{collective:?} {algorithm:?}: {seconds}");
+            }
+        }
+        // Only a simulation of every rank's every step reaches this bound.
+        assert!(start.elapsed().as_secs() < 100);
+    }
+}

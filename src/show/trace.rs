@@ -1,0 +1,101 @@
+//! Who did what when, as a file for a trace viewer: Chrome's format, which ui.perfetto.dev and chrome://tracing read.
+//!
+//! Each rank is a process with a thread for each of its tracks, and a span is a complete event ("ph": "X") with microseconds
+//! since the trace began (Google, *Trace Event Format*).
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// What a span is about; spans of one track do not overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Track {
+    Compute,
+    Communication,
+    Waiting,
+}
+
+const TRACKS: [(Track, &str); 3] =
+    [(Track::Compute, "compute"), (Track::Communication, "communication"), (Track::Waiting, "waiting")];
+
+/// A stretch of one rank's time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    pub track: Track,
+    pub name: &'static str,
+    /// The training step, as log lines count it.
+    pub step: usize,
+    /// Seconds since the trace began.
+    pub start: f64,
+    pub end: f64,
+}
+
+#[derive(Serialize)]
+struct Event {
+    name: &'static str,
+    cat: &'static str,
+    ph: &'static str,
+    ts: f64,
+    dur: f64,
+    pid: usize,
+    tid: usize,
+    args: Value,
+}
+
+/// One rank's spans as events: JSON values with commas between them. [`document`] makes a file of all ranks'.
+pub fn events(rank: usize, spans: &[Span]) -> String {
+    let name = |what: &str, tid: usize, name: String| {
+        json!({ "name": what, "ph": "M", "pid": rank, "tid": tid, "args": { "name": name } }).to_string()
+    };
+    let mut events = vec![name("process_name", 0, format!("rank {rank}"))];
+    events.extend(TRACKS.iter().enumerate().map(|(tid, (_, track))| name("thread_name", tid, track.to_string())));
+    for span in spans {
+        let tid = TRACKS.iter().position(|(track, _)| *track == span.track).unwrap_or_default();
+        let event = Event {
+            name: span.name,
+            cat: TRACKS[tid].1,
+            ph: "X",
+            ts: microseconds(span.start),
+            dur: microseconds(span.end - span.start),
+            pid: rank,
+            tid,
+            args: json!({ "step": span.step }),
+        };
+        // Numbers and short names: nothing that JSON could not hold.
+        events.push(serde_json::to_string(&event).unwrap_or_default());
+    }
+    events.join(",\n")
+}
+
+/// The file: the [`events`] of every rank.
+pub fn document(ranks: &[String]) -> String {
+    format!("{{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n{}\n]}}\n", ranks.join(",\n"))
+}
+
+/// To a tenth of one: what a clock tells.
+fn microseconds(seconds: f64) -> f64 {
+    (seconds.max(0.0) * 1e7).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_json_with_a_thread_for_each_track() {
+        let span = |track, name, start: f64| Span { track, name, step: 3, start, end: start + 0.5 };
+        let ranks = [
+            events(0, &[span(Track::Compute, "forward", 0.0), span(Track::Waiting, "all-reduce", 0.25)]),
+            events(1, &[]),
+        ];
+        let trace: Value = serde_json::from_str(&document(&ranks)).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        assert_eq!(events.len(), 2 * 4 + 2);
+        assert_eq!(events[0]["args"]["name"], "rank 0");
+        assert_eq!(
+            events[4],
+            json!({ "name": "forward", "cat": "compute", "ph": "X", "ts": 0.0, "dur": 500000.0, "pid": 0, "tid": 0, "args": { "step": 3 } })
+        );
+        assert_eq!((&events[5]["tid"], &events[5]["ts"]), (&json!(2), &json!(250000.0)));
+        assert_eq!((&events[3]["args"]["name"], &events[3]["tid"]), (&json!("waiting"), &json!(2)));
+    }
+}

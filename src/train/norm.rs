@@ -1,0 +1,163 @@
+//! The global norm of gradients, the same to the last bit however they are divided among ranks.
+//!
+//! A sum of floating-point numbers depends on its order, so a norm summed shard by shard would differ in its last digits
+//! from the norm of the whole; so would what clipping makes of it, and two runs that should be one would drift apart. Here
+//! every square is first rounded to a multiple of a unit that depends only on the largest gradient and on their number, so
+//! coarse that the sum of all is exact: then its order does not matter. What the rounding took away is summed the same
+//! way with a finer unit. Two such sums hold some 56 bits of each square for 16 million gradients.
+//!
+//! Source: J. Demmel, H. D. Nguyen, *Fast Reproducible Floating-Point Summation* (2013), with two levels.
+
+use crate::comm::{Comm, Reduce};
+use crate::tensor::math::vectorized;
+use anyhow::Result;
+
+/// The Euclidean norm of all gradients together. NaN or infinite if a gradient is.
+pub fn global_norm(gradients: &[f32]) -> f64 {
+    let largest = vectorized(gradients, largest);
+    let [coarse, fine] = sums(gradients, largest, gradients.len());
+    (coarse + fine).sqrt()
+}
+
+/// [`global_norm`] of gradients of which each rank holds a share; `numel` is the number of all. Every rank gets the same bits
+/// that `global_norm` of the whole has.
+pub fn sharded_norm(comm: &Comm, share: &[f32], numel: usize) -> Result<f64> {
+    let mut most = [vectorized(share, largest)];
+    comm.all_reduce(&mut most, Reduce::Max)?;
+    let mut both = sums(share, most[0], numel);
+    comm.all_reduce(&mut both, Reduce::Sum)?;
+    Ok((both[0] + both[1]).sqrt())
+}
+
+/// The exact sum of squares rounded to a coarse unit, and that of the rests rounded to a fine one.
+fn sums(gradients: &[f32], largest: f32, numel: usize) -> [f64; 2] {
+    let most = f64::from(largest) * f64::from(largest);
+    if most == 0.0 || !most.is_finite() {
+        return [most, 0.0];
+    }
+    // A unit such that as many numbers up to `most` have a sum of less than 2^52 units.
+    let room = 0.5f64.powi(50 - numel.max(1).next_power_of_two().ilog2() as i32);
+    let coarse = most * room;
+    vectorized((gradients, [above(coarse), above(coarse * room)]), sums_of_rounded)
+}
+
+/// What rounds to multiples of the next power of two above `unit`, when it is added and taken away again.
+fn above(unit: f64) -> f64 {
+    // The exponent alone, one higher: f64 has 52 bits below it.
+    let power = f64::from_bits((unit.to_bits() >> 52) << 52) * 2.0;
+    1.5 * 2f64.powi(52) * power
+}
+
+const LANES: usize = 8;
+
+#[inline(always)]
+fn sums_of_rounded((gradients, [coarse, fine]): (&[f32], [f64; 2])) -> [f64; 2] {
+    let mut sums = [[0.0; LANES]; 2];
+    let mut add = |lane: usize, g: f32| {
+        let square = f64::from(g) * f64::from(g);
+        let rounded = (square + coarse) - coarse;
+        sums[0][lane] += rounded;
+        sums[1][lane] += ((square - rounded) + fine) - fine;
+    };
+    let chunks = gradients.chunks_exact(LANES);
+    for (lane, &g) in chunks.remainder().iter().enumerate() {
+        add(lane, g);
+    }
+    for chunk in chunks {
+        for lane in 0..LANES {
+            add(lane, chunk[lane]);
+        }
+    }
+    sums.map(|lanes| lanes.iter().sum())
+}
+
+/// The largest magnitude; NaN if there is one.
+#[inline(always)]
+fn largest(gradients: &[f32]) -> f32 {
+    let mut lanes = [0f32; LANES];
+    let mut look = |lane: usize, g: f32| {
+        let size = g.abs();
+        // A NaN is neither smaller nor larger: written so that it comes in and stays.
+        lanes[lane] = if size <= lanes[lane] { lanes[lane] } else { size };
+    };
+    let chunks = gradients.chunks_exact(LANES);
+    for (lane, &g) in chunks.remainder().iter().enumerate() {
+        look(lane, g);
+    }
+    for chunk in chunks {
+        for lane in 0..LANES {
+            look(lane, chunk[lane]);
+        }
+    }
+    lanes.iter().fold(0.0, |most, &size| if size <= most { most } else { size })
+}
+
+/// What to multiply gradients of this norm by, so that their norm is at most `clip`; 0 turns clipping off.
+pub fn clip_scale(norm: f64, clip: f64) -> f32 {
+    // The small number is PyTorch's.
+    if clip > 0.0 { (clip / (norm + 1e-6)).min(1.0) as f32 } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch;
+    use crate::tensor::random::Stream;
+
+    /// Numbers of very different sizes.
+    fn gradients(n: usize, seed: u64) -> Vec<f32> {
+        let stream = Stream::new(seed, "norm");
+        let number = |i: u64| (stream.uniform(2 * i) - 0.5) * 10f64.powf(12.0 * stream.uniform(2 * i + 1) - 9.0);
+        (0..n as u64).map(|i| number(i) as f32).collect()
+    }
+
+    #[test]
+    fn norms_are_what_they_should_be() {
+        let x: Vec<f32> = (0..101).map(|i| i as f32).collect();
+        assert_eq!(global_norm(&x), 338_350f64.sqrt());
+        for (n, seed) in [(1, 1), (7, 2), (1000, 3), (100_003, 4)] {
+            let g = gradients(n, seed);
+            let plain = g.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt();
+            assert!((global_norm(&g) / plain - 1.0).abs() < 1e-13, "{n}: {} but {plain}", global_norm(&g));
+        }
+        assert_eq!(global_norm(&[]), 0.0);
+        assert_eq!(global_norm(&[0.0; 9]), 0.0);
+        for tiny in [1e-30f32, f32::MIN_POSITIVE / 4.0, f32::MAX] {
+            assert!((global_norm(&[tiny, -tiny]) / (f64::from(tiny) * 2f64.sqrt()) - 1.0).abs() < 1e-15);
+        }
+    }
+
+    #[test]
+    fn no_division_among_ranks_changes_a_bit() {
+        for ranks in 1..=5usize {
+            let g = gradients(10_007, ranks as u64);
+            let whole = global_norm(&g);
+            // Odd cuts, of which one is empty.
+            let cut = |r: usize| if r == 0 { 0 } else { (r.pow(2) * 10_007) / ranks.pow(2) };
+            let shares = launch::run(ranks, |comm| {
+                let r = comm.rank();
+                sharded_norm(&comm, &g[cut(r)..cut(r + 1)], g.len())
+            });
+            assert!(shares.unwrap().iter().all(|norm| norm.to_bits() == whole.to_bits()));
+            let mut turned = g.clone();
+            turned.reverse();
+            assert_eq!(global_norm(&turned).to_bits(), whole.to_bits());
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_lost() {
+        let mut g = gradients(50, 9);
+        g[37] = f32::NAN;
+        assert!(global_norm(&g).is_nan());
+        g[37] = f32::NEG_INFINITY;
+        assert_eq!(global_norm(&g), f64::INFINITY);
+    }
+
+    #[test]
+    fn clipping_shortens_what_is_too_long() {
+        assert_eq!(clip_scale(0.5, 1.0), 1.0);
+        assert_eq!(clip_scale(8.0, 0.0), 1.0);
+        assert!((clip_scale(4.0, 1.0) - 0.25).abs() < 1e-6);
+    }
+}

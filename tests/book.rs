@@ -1,0 +1,285 @@
+//! The book's pages, as far as nothing needs to run: order, listings, outputs, words and links.
+
+use serde::Deserialize;
+use shardlab::book;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// A chapter about a lab has these sections, in this order.
+const SECTIONS: [&str; 10] = [
+    "The picture",
+    "The idea",
+    "The code",
+    "The run",
+    "What to look at",
+    "What goes wrong",
+    "Exercises",
+    "On a cluster",
+    "Take along",
+    "Further reading",
+];
+
+#[derive(Deserialize)]
+struct Labs {
+    lab: Vec<Lab>,
+}
+
+#[derive(Deserialize)]
+struct Lab {
+    name: String,
+    title: String,
+    question: String,
+    minutes: usize,
+    ranks: usize,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn labs() -> Vec<Lab> {
+    toml::from_str::<Labs>(&text("labs/labs.toml")).expect("labs.toml").lab
+}
+
+/// Title and file of every page, in the book's order.
+fn pages() -> Vec<(String, String)> {
+    let summary = text("book/src/SUMMARY.md");
+    summary.lines().filter_map(links_of_line).collect()
+}
+
+fn links_of_line(line: &str) -> Option<(String, String)> {
+    let (title, rest) = line.trim_start_matches([' ', '-']).strip_prefix('[')?.split_once("](")?;
+    Some((title.to_string(), rest.strip_suffix(')')?.to_string()))
+}
+
+/// What `{{#include …}}` asks for on a page: a file, seen from the project's folder, and an anchor.
+fn includes(page: &str) -> Vec<(PathBuf, Option<String>)> {
+    let page_text = text(Path::new("book/src").join(page));
+    let parts = page_text.split("{{#include ").skip(1).map(|rest| rest.split("}}").next().unwrap().to_string());
+    parts
+        .map(|what| {
+            let (file, anchor) = what.split_once(':').map_or((what.as_str(), None), |(f, a)| (f, Some(a.to_string())));
+            let mut path = PathBuf::from("book/src");
+            for part in file.split('/') {
+                if part == ".." { assert!(path.pop()) } else { path.push(part) }
+            }
+            (path, anchor)
+        })
+        .collect()
+}
+
+/// A page's prose: without fenced code, code in lines, pictures and link targets.
+fn prose(page: &str) -> String {
+    let mut out = String::new();
+    let mut fenced = false;
+    for line in text(Path::new("book/src").join(page)).lines() {
+        if line.starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced && !line.contains("{{#include") {
+            let without_code: String = line.split('`').step_by(2).collect::<Vec<_>>().join(" ");
+            let mut rest = without_code.as_str();
+            while let Some((before, target)) = rest.split_once("](") {
+                // The title of a page may hold what that page explains.
+                let (to, text) = (target.split(')').next().unwrap_or_default(), before.rsplit_once('['));
+                out += if to.ends_with(".md") { text.map_or(before, |text| text.0) } else { before };
+                rest = target.split_once(')').map_or("", |(_, rest)| rest);
+            }
+            out += rest;
+            out.push('\n');
+        }
+    }
+    out
+}
+
+#[test]
+fn the_summary_has_the_labs_in_order_with_their_titles() {
+    let in_book: Vec<(String, String)> = pages().into_iter().filter(|(title, _)| title.starts_with("lab")).collect();
+    let labs: Vec<(String, String)> =
+        labs().into_iter().map(|lab| (format!("{} · {}", lab.name, lab.title), format!("{}.md", lab.name))).collect();
+    assert_eq!(in_book, labs, "book/src/SUMMARY.md against labs/labs.toml");
+}
+
+#[test]
+fn chapters_say_what_labs_toml_says_and_have_all_their_sections() {
+    for Lab { name, title, question, minutes, ranks } in labs() {
+        let page = text(format!("book/src/{name}.md"));
+        assert!(page.starts_with(&format!("# {name} · {title}\n\n*{question}*\n")), "{name}: its beginning");
+        let plural = if minutes == 1 { "minute" } else { "minutes" };
+        assert!(page.contains(&format!("\n{minutes} {plural} to run")) && page.contains(&format!("· {ranks} ranks\n")));
+        let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        assert_eq!(sections, SECTIONS, "{name}: its sections");
+        assert!(page.contains("<summary>For teachers</summary>"), "{name}: notes for teachers");
+    }
+}
+
+#[test]
+fn every_page_is_in_the_summary() {
+    let known: BTreeSet<String> = pages().into_iter().map(|page| page.1).chain(["SUMMARY.md".into()]).collect();
+    let there: BTreeSet<String> = std::fs::read_dir(root().join("book/src"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(known, there);
+}
+
+/// The anchors of a file: each must end.
+fn anchors(file: &Path) -> BTreeSet<String> {
+    let source = text(file);
+    let named = |mark: &str| -> BTreeSet<String> {
+        source.lines().filter_map(|line| line.trim().strip_prefix(mark)).map(|name| name.trim().to_string()).collect()
+    };
+    let (begun, ended) = (named("// ANCHOR:"), named("// ANCHOR_END:"));
+    assert_eq!(begun, ended, "{}: anchors that begin, and those that end", file.display());
+    begun
+}
+
+#[test]
+fn listings_are_there_and_used_and_every_page_with_one_shows_a_run() {
+    let mut used: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
+    for (_, page) in pages() {
+        let includes = includes(&page);
+        let is_output = |path: &Path| path.starts_with("book/outputs");
+        for (path, anchor) in &includes {
+            assert!(root().join(path).is_file(), "{page} includes {}, which is not there", path.display());
+            if let Some(anchor) = anchor {
+                assert!(anchors(path).contains(anchor), "{page}: {} has no anchor {anchor}", path.display());
+                used.entry(path.clone()).or_default().insert(anchor.clone());
+            } else {
+                assert!(is_output(path), "{page}: a listing is included by an anchor: {}", path.display());
+            }
+        }
+        if let Some(listing) = includes.iter().position(|(path, _)| !is_output(path)) {
+            let run =
+                includes.iter().skip(listing).any(|(path, _)| is_output(path) && path.extension().unwrap() == "txt");
+            assert!(run, "{page} shows a listing, and no output after it");
+        }
+    }
+    for folder in ["labs", "src"] {
+        for file in rust_files(&root().join(folder)) {
+            let file = file.strip_prefix(root()).unwrap().to_path_buf();
+            let nobody = BTreeSet::new();
+            assert_eq!(
+                &anchors(&file),
+                used.get(&file).unwrap_or(&nobody),
+                "{}: anchors, and those used",
+                file.display()
+            );
+        }
+    }
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| match path.is_dir() {
+            true => rust_files(&path),
+            false => Vec::from_iter((path.extension().is_some_and(|ext| ext == "rs")).then_some(path)),
+        })
+        .collect()
+}
+
+#[test]
+fn every_output_has_its_file_and_its_place_and_no_file_is_typed() {
+    let outputs = book::outputs(root()).unwrap();
+    let names: BTreeSet<PathBuf> = outputs.iter().map(|output| Path::new("book/outputs").join(&output.file)).collect();
+    assert_eq!(names.len(), outputs.len(), "two outputs have one name");
+    let there: BTreeSet<PathBuf> = std::fs::read_dir(root().join("book/outputs"))
+        .unwrap()
+        .map(|entry| Path::new("book/outputs").join(entry.unwrap().file_name()))
+        .collect();
+    assert_eq!(names, there, "book/outputs.toml against book/outputs");
+    let shown = pages().into_iter().flat_map(|page| includes(&page.1)).map(|include| include.0);
+    let shown: BTreeSet<PathBuf> = shown.filter(|path| path.starts_with("book/outputs")).collect();
+    assert_eq!(names, shown, "book/outputs.toml against what pages include");
+    for output in outputs {
+        let text = text(Path::new("book/outputs").join(&output.file));
+        if output.file.ends_with(".svg") {
+            // An empty line would end the HTML block in which the page holds it.
+            assert!(
+                text.starts_with("<svg ") && text.ends_with("</svg>\n") && !text.contains("\n\n"),
+                "{}",
+                output.file
+            );
+        } else {
+            assert!(text.starts_with(&format!("$ {}\n", output.command)), "{}: its command", output.file);
+        }
+        // What an output says about itself is the same as itself.
+        assert_eq!(book::differences(&text, &text, &output.rules), [""; 0], "{}", output.file);
+    }
+}
+
+#[test]
+fn formulas_can_be_converted() {
+    for (_, page) in pages() {
+        book::mathml_of_page(&text(Path::new("book/src").join(&page))).unwrap_or_else(|e| panic!("{page}: {e:#}"));
+    }
+}
+
+#[test]
+fn no_word_is_used_before_the_page_that_says_it() {
+    let pages: Vec<String> = pages().into_iter().map(|page| page.1).collect();
+    let glossary = text("book/src/glossary.md");
+    let (mut words, mut too_early) = (Vec::new(), Vec::new());
+    for line in glossary.lines().filter(|line| line.starts_with("- **")) {
+        let word = line.split("**").nth(1).unwrap();
+        let page = line.split("](").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
+        words.push(word.to_lowercase());
+        let place = pages.iter().position(|name| name == page).unwrap_or_else(|| panic!("{word}: no page {page}"));
+        let explained = prose(page).to_lowercase();
+        let bold = ["", "s", "es"].map(|plural| format!("**{}{plural}**", word.to_lowercase()));
+        assert!(bold.iter().any(|bold| explained.contains(bold)), "{page} does not explain {word:?} in bold");
+        for earlier in &pages[..place] {
+            let earlier_text = prose(earlier);
+            let found = uses(&earlier_text, word);
+            too_early.extend(found.iter().map(|line| format!("{earlier} uses {word:?} before {page}: {line}")));
+        }
+    }
+    assert!(too_early.is_empty(), "words used before the page that explains them:\n{}", too_early.join("\n"));
+    assert!(words.is_sorted(), "the glossary is in alphabetical order");
+    // And what a page explains in bold is in the glossary.
+    for page in &pages {
+        for bold in prose(page).split("**").skip(1).step_by(2) {
+            let bold_word = bold.to_lowercase();
+            let known = ["", "s", "es"].iter().any(|plural| {
+                bold_word.strip_suffix(plural).is_some_and(|singular| words.iter().any(|word| word == singular))
+            });
+            let a_sentence = bold.ends_with(['.', '!']) || bold == "bold";
+            assert!(known || a_sentence, "{page}: {bold:?} is not in the glossary");
+        }
+    }
+}
+
+/// Lines in which a word stands, also in the plural.
+fn uses<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
+    let word = word.to_lowercase();
+    let stands_in = |line: &&str| {
+        let line = line.to_lowercase();
+        line.match_indices(&word).any(|(at, _)| {
+            let before = line[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric());
+            let after =
+                line[at + word.len()..].trim_start_matches('s').chars().next().is_none_or(|c| !c.is_alphanumeric());
+            before && after
+        })
+    };
+    text.lines().filter(stands_in).collect()
+}
+
+#[test]
+fn links_lead_to_pages_and_headings() {
+    let pages: BTreeSet<String> = pages().into_iter().map(|page| page.1).collect();
+    for page in &pages {
+        let page_text = text(Path::new("book/src").join(page));
+        for target in page_text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.starts_with("https://") {
+                continue;
+            }
+            let file = target.split('#').next().unwrap();
+            assert!(pages.contains(file), "{page} links to {target}, which is no page");
+        }
+    }
+}

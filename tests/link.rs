@@ -1,0 +1,165 @@
+//! A simulated link: it takes at least what the formula says, hides behind computing, and changes no result.
+//! There are lower bounds only: a busy machine is slower.
+
+#[path = "suite/program.rs"]
+#[allow(dead_code, reason = "each test program uses its part")]
+mod program;
+mod suite;
+
+use program::{failed, succeeded};
+use shardlab::comm::{Comm, Kind, Link, Options, Reduce};
+use shardlab::launch;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const LINK: Link = Link { latency: 2e-3, bandwidth: 10e6 };
+
+fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> anyhow::Result<T> + Sync) -> Vec<T> {
+    launch::run_with(ranks, &Options { link: Some(LINK) }, body).unwrap()
+}
+
+/// Seconds of the slowest rank.
+fn slowest(ranks: usize, body: impl Fn(&Comm) -> anyhow::Result<()> + Sync) -> f64 {
+    let seconds = run(ranks, |comm| {
+        let start = Instant::now();
+        body(&comm)?;
+        Ok(start.elapsed().as_secs_f64())
+    });
+    seconds.into_iter().fold(0.0, f64::max)
+}
+
+#[test]
+fn every_collective_takes_what_the_formula_says() {
+    let (n, len) = (3, 2000);
+    let all = |comm: &Comm, kind: Kind| -> anyhow::Result<()> {
+        let (mut x, mut long) = (vec![1f32; len], vec![1f32; n * len]);
+        match kind {
+            Kind::Barrier => comm.barrier()?,
+            Kind::AllReduce => comm.all_reduce(&mut x, Reduce::Sum)?,
+            Kind::StartAllReduce => drop(comm.start_all_reduce(x, Reduce::Sum)?.wait()?),
+            Kind::Reduce => comm.reduce(&mut x, Reduce::Sum, 0)?,
+            Kind::Broadcast => comm.broadcast(&mut x, 1)?,
+            Kind::AllGather => comm.all_gather(&x, &mut long)?,
+            Kind::ReduceScatter => comm.reduce_scatter(&long, &mut x, Reduce::Sum)?,
+            Kind::Scatter => comm.scatter(&long, &mut x, 0)?,
+            Kind::Gather => comm.gather(&x, &mut long, 0)?,
+            Kind::AllToAll => comm.all_to_all(&long.clone(), &mut long)?,
+            Kind::Split => drop(comm.split(0, 0)?),
+            Kind::Send | Kind::Recv => {
+                comm.send(&x, (comm.rank() + 1) % n)?;
+                comm.recv(&mut x, (comm.rank() + n - 1) % n)?;
+            }
+        }
+        Ok(())
+    };
+    for (kind, bytes) in [
+        (Kind::Barrier, 0),
+        (Kind::AllReduce, 4 * len),
+        (Kind::StartAllReduce, 4 * len),
+        (Kind::Reduce, 4 * len),
+        (Kind::Broadcast, 4 * len),
+        (Kind::AllGather, n * 4 * len),
+        (Kind::ReduceScatter, n * 4 * len),
+        (Kind::Scatter, n * 4 * len),
+        (Kind::Gather, n * 4 * len),
+        (Kind::AllToAll, n * 4 * len),
+        (Kind::Split, n * 16),
+        (Kind::Send, 4 * len),
+    ] {
+        let formula = LINK.collective_seconds(kind, n, bytes);
+        assert!(formula >= 2e-3);
+        let once = slowest(n, |comm| all(comm, kind));
+        assert!(once >= formula, "{kind:?}: {once} s, by the formula {formula}");
+        // One after the other.
+        let twice = slowest(n, |comm| all(comm, kind).and_then(|()| all(comm, kind)));
+        assert!(twice >= 2.0 * formula, "two of {kind:?}: {twice} s, by the formula {formula} each");
+    }
+}
+
+#[test]
+fn messages_leave_one_after_the_other_and_arrive_a_latency_later() {
+    const N: usize = 5;
+    let times = run(2, |comm| {
+        let (start, mut x) = (Instant::now(), vec![0u8; 20_000]);
+        for _ in 0..N {
+            match comm.rank() {
+                0 => comm.send(&x, 1)?,
+                _ => comm.recv(&mut x, 0)?,
+            }
+        }
+        Ok((start, Instant::now()))
+    });
+    // Each occupies the sender's link for 2 ms; their latencies overlap.
+    let seconds = (times[1].1 - times[0].0).as_secs_f64();
+    assert!(seconds >= N as f64 * 2e-3 + 2e-3, "{seconds}");
+}
+
+#[test]
+fn what_is_under_way_is_complete_a_fixed_time_after_the_last_start() {
+    let flights = run(2, |comm| {
+        // The other rank comes later.
+        std::thread::sleep(Duration::from_millis(15 * comm.rank() as u64));
+        let before = Instant::now();
+        let mut first = comm.start_all_reduce(vec![1f32; 10_000], Reduce::Sum)?;
+        let after = Instant::now();
+        let mut second = comm.start_all_reduce(vec![1f32; 10_000], Reduce::Sum)?;
+        // As if computing: asking does not wait.
+        let done = first.test()?;
+        let told = Instant::now();
+        Ok((before, after, first.complete()?, second.complete()?, done.then_some(told)))
+    });
+    let cost = Duration::from_secs_f64(LINK.collective_seconds(Kind::StartAllReduce, 2, 40_000));
+    let (last_before, last_after) =
+        (flights.iter().map(|f| f.0).max().unwrap(), flights.iter().map(|f| f.1).max().unwrap());
+    for (before, _, first, second, told) in flights {
+        assert!(first.start >= before && first.end >= last_before + cost);
+        // Its end is a moment on the link, not when the rank asked.
+        assert!(first.end <= last_after + cost);
+        assert!(second.end >= first.end + cost);
+        assert!(told.is_none_or(|told| told >= first.end));
+    }
+}
+
+#[test]
+fn a_link_changes_no_bit() {
+    let body = |comm: Comm| {
+        let x: Vec<f32> = (0..3001).map(|i| ((comm.rank() * 31 + i) as f32).sin()).collect();
+        let mut y = x.clone();
+        comm.all_reduce(&mut y, Reduce::Sum)?;
+        let mut z = vec![0.0; 3 * 3001];
+        comm.all_gather(&x, &mut z)?;
+        suite::collectives::all_types(&comm, 5, Reduce::Sum, 1)?;
+        Ok((y, z, comm.start_all_reduce(x, Reduce::Mean)?.wait()?))
+    };
+    let fast = Link { latency: 1e-6, bandwidth: 1e9 };
+    let with = launch::run_with(3, &Options { link: Some(fast) }, body).unwrap();
+    assert_eq!(with, launch::run(3, body).unwrap());
+}
+
+#[test]
+fn a_failing_rank_wakes_those_who_sleep_on_a_link() {
+    let slow = Options { link: Some(Link { latency: 3600.0, bandwidth: 1.0 }) };
+    let start = Instant::now();
+    let error = launch::run_with(3, &slow, |comm| match comm.rank() {
+        0 => anyhow::bail!("the disk is full"),
+        1 => Ok(comm.send(&[1u8], 2)?),
+        _ => Ok(comm.recv(&mut [0u8], 1)?),
+    });
+    assert!(format!("{:#}", error.unwrap_err()).starts_with("rank 0 failed: the disk is full"));
+    // Only a hang reaches this bound.
+    assert!(start.elapsed() < Duration::from_secs(100));
+}
+
+#[test]
+fn every_lab_takes_a_link() {
+    for (lab, flags) in [
+        (env!("CARGO_BIN_EXE_lab00"), vec!["--link", "1ms,1GB/s"]),
+        (env!("CARGO_BIN_EXE_lab02"), vec!["--link", "1ms,1GB/s", "--dry-run"]),
+        (env!("CARGO_BIN_EXE_lab03"), vec!["--link", "1ms,1GB/s", "--dry-run"]),
+    ] {
+        let output = Command::new(lab).args(flags).env_remove("SHARDLAB_CORPUS").output().unwrap();
+        succeeded(&output);
+        let output = Command::new(lab).args(["--link", "1ms"]).output().unwrap();
+        failed(&output, 2, "invalid value '1ms' for '--link <LATENCY,BANDWIDTH>': two values are needed");
+    }
+}

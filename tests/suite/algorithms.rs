@@ -1,0 +1,210 @@
+//! Every algorithm against the definition of its collective, in values and in messages.
+
+use half::{bf16, f16};
+use shardlab::comm::algorithms::{self, Algorithm, Collective, Task};
+use shardlab::comm::{Comm, Element, Reduce, Traffic};
+use shardlab::plan::formula;
+use std::fmt::Debug;
+
+/// A test's values: 1, 2 or 3 (in products 1 or 2), whose sums and products over nine ranks are exact in every type.
+pub trait Number: Element + PartialEq + Debug {
+    fn from_small(x: u64) -> Self;
+}
+macro_rules! number { ($($t:ty => $f:expr),*) => { $(impl Number for $t { fn from_small(x: u64) -> $t { $f(x) } })* } }
+number!(u8 => |x| x as u8, i32 => |x| x as i32, i64 => |x| x as i64, u64 => |x| x, f32 => |x| x as f32,
+        f64 => |x| x as f64, f16 => |x| f16::from_f32(x as f32), bf16 => |x| bf16::from_f32(x as f32));
+
+fn value(op: Reduce, rank: usize, i: usize) -> u64 {
+    let most = if op == Reduce::Prod { 2 } else { 3 };
+    ((rank * 7 + i * 3 + rank * i + i / 5) % most + 1) as u64
+}
+
+fn bring<T: Number>(op: Reduce, rank: usize, len: usize) -> Vec<T> {
+    (0..len).map(|i| T::from_small(value(op, rank, i))).collect()
+}
+
+/// The reduction of all ranks' element `i`, by definition.
+fn reduced<T: Number>(op: Reduce, ranks: usize, i: usize) -> T {
+    let values = (0..ranks).map(|rank| value(op, rank, i));
+    match op {
+        Reduce::Sum => T::from_small(values.sum()),
+        Reduce::Min => T::from_small(values.min().unwrap()),
+        Reduce::Max => T::from_small(values.max().unwrap()),
+        Reduce::Prod => T::from_small(values.product()),
+        // The sum is exact, so that only the division rounds.
+        Reduce::Mean => T::narrow(T::divide(T::from_small(values.sum()).widen(), ranks)),
+    }
+}
+
+/// Runs a collective by an algorithm and holds it to its definition. `algorithm` must be one for it, or `Auto`.
+pub fn as_defined<T: Number>(
+    comm: &Comm,
+    collective: Collective,
+    algorithm: Algorithm,
+    len: usize,
+    op: Reduce,
+    root: usize,
+) -> anyhow::Result<()> {
+    let (rank, n) = (comm.rank(), comm.size());
+    let (mine, long): (Vec<T>, Vec<T>) = (bring(op, rank, len), bring(op, rank, n * len));
+    let zeros = |len| vec![T::zeroed(); len];
+    let on_root = |len| zeros(if rank == root { len } else { 0 });
+    let by_definition: Vec<T> = (0..len).map(|i| reduced(op, n, i)).collect();
+    let everyone: Vec<T> = (0..n).flat_map(|r| bring(op, r, len)).collect();
+    let (got, expected) = match collective {
+        Collective::AllReduce => {
+            let mut x = mine;
+            algorithms::all_reduce(comm, &mut x, op, algorithm)?;
+            (x, by_definition)
+        }
+        Collective::Reduce => {
+            let mut x = mine.clone();
+            algorithms::reduce(comm, &mut x, op, root, algorithm)?;
+            (x, if rank == root { by_definition } else { mine })
+        }
+        Collective::Broadcast => {
+            let mut x = mine;
+            algorithms::broadcast(comm, &mut x, root, algorithm)?;
+            (x, bring(op, root, len))
+        }
+        Collective::AllGather => {
+            let mut x = zeros(n * len);
+            algorithms::all_gather(comm, &mine, &mut x, algorithm)?;
+            (x, everyone)
+        }
+        Collective::ReduceScatter => {
+            let mut x = zeros(len);
+            algorithms::reduce_scatter(comm, &long, &mut x, op, algorithm)?;
+            (x, (0..len).map(|i| reduced(op, n, rank * len + i)).collect())
+        }
+        Collective::Scatter => {
+            let mut x = zeros(len);
+            algorithms::scatter(comm, if rank == root { &long } else { &[] }, &mut x, root, algorithm)?;
+            (x, bring(op, root, n * len)[rank * len..][..len].to_vec())
+        }
+        Collective::Gather => {
+            let mut x = on_root(n * len);
+            algorithms::gather(comm, &mine, &mut x, root, algorithm)?;
+            (x, if rank == root { everyone } else { Vec::new() })
+        }
+        Collective::AllToAll => {
+            let mut x = zeros(n * len);
+            algorithms::all_to_all(comm, &long, &mut x, algorithm)?;
+            (x, (0..n).flat_map(|r| bring::<T>(op, r, n * len)[rank * len..][..len].to_vec()).collect())
+        }
+    };
+    assert_eq!(got, expected, "{} {op:?} of {len} elements on {n} ranks, root {root}", name(collective, algorithm));
+    Ok(())
+}
+
+fn name(collective: Collective, algorithm: Algorithm) -> String {
+    format!("{}, {}", collective.name(), algorithm.name())
+}
+
+/// Every algorithm of every collective, and what `auto` chooses.
+pub fn pairs() -> Vec<(Collective, Algorithm)> {
+    let of = |&collective: &Collective| {
+        collective.algorithms().iter().chain([&Algorithm::Auto]).map(move |&algorithm| (collective, algorithm))
+    };
+    Collective::ALL.iter().flat_map(of).collect()
+}
+
+/// All of them, in all eight types.
+pub fn all_types(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Result<()> {
+    for (collective, algorithm) in pairs() {
+        as_defined::<f16>(comm, collective, algorithm, len, op, root)?;
+        as_defined::<bf16>(comm, collective, algorithm, len, op, root)?;
+        as_defined::<f32>(comm, collective, algorithm, len, op, root)?;
+        as_defined::<f64>(comm, collective, algorithm, len, op, root)?;
+        if op != Reduce::Mean {
+            as_defined::<u8>(comm, collective, algorithm, len, op, root)?;
+            as_defined::<i32>(comm, collective, algorithm, len, op, root)?;
+            as_defined::<i64>(comm, collective, algorithm, len, op, root)?;
+            as_defined::<u64>(comm, collective, algorithm, len, op, root)?;
+        }
+    }
+    Ok(())
+}
+
+/// Numbers whose sums depend on the order in which they are added.
+fn rough(rank: usize, len: usize) -> Vec<f32> {
+    (0..len).map(|i| ((rank * 7919 + i * 104_729) as f32).sin() * 10f32.powi((i % 7) as i32 - 3)).collect()
+}
+
+/// All ranks end with the same bits, twice in a row, and they are a sum: no farther from the exact one than rounding goes.
+pub fn same_bits(comm: &Comm, len: usize) -> anyhow::Result<()> {
+    let n = comm.size();
+    for &algorithm in Collective::AllReduce.algorithms() {
+        let sum = || -> anyhow::Result<Vec<f32>> {
+            let mut x = rough(comm.rank(), len);
+            algorithms::all_reduce(comm, &mut x, Reduce::Sum, algorithm)?;
+            Ok(x)
+        };
+        let (first, again) = (sum()?, sum()?);
+        let bits: Vec<u64> = first.iter().map(|x| u64::from(x.to_bits())).collect();
+        let again: Vec<u64> = again.iter().map(|x| u64::from(x.to_bits())).collect();
+        assert_eq!(bits, again, "{algorithm:?} on {n} ranks differs from run to run");
+        let (mut least, mut most) = (bits.clone(), bits);
+        comm.all_reduce(&mut least, Reduce::Min)?;
+        comm.all_reduce(&mut most, Reduce::Max)?;
+        assert_eq!(least, most, "{algorithm:?} on {n} ranks: not all have the same bits");
+        let all: Vec<Vec<f32>> = (0..n).map(|rank| rough(rank, len)).collect();
+        for (i, x) in first.iter().enumerate() {
+            let exact: f64 = all.iter().map(|part| f64::from(part[i])).sum();
+            let size: f64 = all.iter().map(|part| f64::from(part[i]).abs()).sum();
+            let bound = n as f64 * f64::from(f32::EPSILON) / 2.0 * size;
+            assert!((f64::from(*x) - exact).abs() <= bound, "{algorithm:?} on {n} ranks: {x} for {exact}");
+        }
+    }
+    Ok(())
+}
+
+/// What one run of an algorithm on f32 costs this rank, by the meter.
+fn measured(
+    comm: &Comm,
+    collective: Collective,
+    algorithm: Algorithm,
+    len: usize,
+    root: usize,
+) -> anyhow::Result<Traffic> {
+    comm.barrier()?;
+    let before = comm.traffic();
+    as_defined::<f32>(comm, collective, algorithm, len, Reduce::Sum, root)?;
+    Ok(comm.traffic() - before)
+}
+
+/// The meter against the formulas, where all parts are equally long, and against the list of steps.
+pub fn costs(comm: &Comm, len: usize, root: usize) -> anyhow::Result<()> {
+    let n = comm.size();
+    for (collective, algorithm) in pairs() {
+        let traffic = measured(comm, collective, algorithm, len, root)?;
+        let task = Task::new(collective, algorithm, n, len, 4, root)?;
+        let name = format!("{} of {len} elements on {n} ranks, root {root}", name(collective, algorithm));
+
+        let steps: Vec<_> = task.steps(comm.rank()).collect();
+        let sends: Vec<usize> = steps.iter().filter_map(|step| Some(4 * step.send.as_ref()?.range.len())).collect();
+        assert_eq!(
+            (traffic.messages, traffic.bytes),
+            (sends.len() as u64, sends.iter().sum::<usize>() as u64),
+            "{name}"
+        );
+        assert!(traffic.steps <= steps.len() as u64, "{name}: {} steps of {}", traffic.steps, steps.len());
+
+        let mut most = [traffic.steps, traffic.messages, traffic.bytes];
+        comm.all_reduce(&mut most, Reduce::Max)?;
+        let equal_parts = collective != Collective::AllReduce || len.is_multiple_of(n * n.next_power_of_two());
+        match formula(&task, 4) {
+            Some(formula) if equal_parts => {
+                assert_eq!(most, [formula.steps, formula.messages, formula.bytes as u64], "{name}: {}", formula.words);
+            }
+            Some(formula) => {
+                assert_eq!(most[..2], [formula.steps, formula.messages], "{name}: {}", formula.words);
+                let off = (most[2] as f64 - formula.bytes).abs();
+                // A part is at most one element longer than another.
+                assert!(off <= 4.0 * most[1] as f64, "{name}: {} bytes, {}", most[2], formula.bytes);
+            }
+            None => assert!(!n.is_power_of_two(), "{name} has no formula"),
+        }
+    }
+    Ok(())
+}
