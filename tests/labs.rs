@@ -35,6 +35,7 @@ fn labs_are_in_order_and_say_what_they_are() {
     let labs = labs();
     assert!(labs.windows(2).all(|w| w[0].number < w[1].number));
     for (i, lab) in labs.iter().enumerate() {
+        assert!(i == 0 || !lab.needs.is_empty(), "{}: labs.toml does not say which labs it needs", lab.name);
         for needed in &lab.needs {
             assert!(
                 labs[..i].iter().any(|earlier| earlier.name == *needed),

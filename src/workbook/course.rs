@@ -28,6 +28,7 @@ pub struct Lab {
     /// What it runs with by default.
     pub ranks: usize,
     /// The labs whose ideas it builds on.
+    #[serde(default)]
     pub needs: Vec<String>,
     /// In order.
     #[serde(default, rename = "exercise")]
