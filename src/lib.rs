@@ -17,6 +17,7 @@
 //! | [`checkpoint`] | weights on disk |
 //! | [`train`] | optimizer, schedule, evaluation, flags, and what a run tells |
 //! | [`book`] | what keeps the book's pages true: outputs, figures, formulas |
+//! | [`workbook`] | the exercises: what the reader has done, and how far it is right |
 
 pub mod book;
 pub mod checkpoint;
@@ -30,3 +31,7 @@ pub mod plan;
 pub mod show;
 pub mod tensor;
 pub mod train;
+pub mod workbook;
+
+/// What labs, exercises and notebook cells return.
+pub use anyhow::Result;
