@@ -8,8 +8,10 @@ public signatures that they use is not the one noted when it was last written. N
 """
 
 import hashlib
+import os
 import pathlib
 import re
+import subprocess
 import sys
 import time
 
@@ -21,12 +23,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def signatures(words):
-    """The public functions, methods, types and fields of the library with these names, as they are declared."""
-    declared = re.compile(r"^\s*pub (?:const )?(?:fn|struct|enum|type|const) (\w+)[^{;]*", re.MULTILINE)
+    """What is public in the library and has one of these names, as it is declared: types, what stands in a file beside a
+    type of these names (its methods and fields), and functions of a room of these names."""
+    declared = re.compile(r"^( *)pub (?:const )?(fn|struct|enum|type|const)? ?(\w+)[^{;]*", re.MULTILINE)
     found = []
     for source in sorted((HERE.parent / "src").rglob("*.rs")):
-        for match in declared.finditer(source.read_text()):
-            if match.group(1) in words:
+        items = [match for match in declared.finditer(source.read_text()) if match.group(3) in words]
+        has_type = any(match.group(2) in ("struct", "enum") for match in items)
+        in_room = source.parent.name in words
+        for match in items:
+            if has_type or (in_room and not match.group(1)):
                 found.append(" ".join(match.group(0).split()))
     return sorted(found)
 
@@ -70,6 +76,10 @@ def main():
     paths = [path for path in sorted(HERE.glob("*.ipynb")) if not names or path.stem in names]
     if not paths:
         sys.exit("no notebook of that name")
+    # evcxr 0.22 loads a cell's library from another folder than the one its run path was made for, which fails where
+    # EVCXR_TMPDIR and the toolchain lie below one folder, such as a home.
+    libraries = subprocess.run(["rustc", "--print", "target-libdir"], check=True, capture_output=True, text=True)
+    os.environ["LD_LIBRARY_PATH"] = f"{libraries.stdout.strip()}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     wrong = [found for path in paths if (found := run(path, "--write" in sys.argv))]
     sys.exit("\n".join(wrong) if wrong else 0)
 

@@ -15,6 +15,7 @@
 //! | [`model`] | the GPT, a composition of layers that are handed in, and a stack of linear layers |
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism |
 //! | [`checkpoint`] | weights on disk |
+//! | [`study`] | what lab01 shows of collectives: pictures, counts, times here and elsewhere |
 //! | [`train`] | optimizer, schedule, evaluation, flags, and what a run tells |
 //! | [`book`] | what keeps the book's pages true: outputs, figures, formulas |
 //! | [`workbook`] | the exercises: what the reader has done, and how far it is right |
@@ -29,6 +30,7 @@ pub mod model;
 pub mod parallel;
 pub mod plan;
 pub mod show;
+pub mod study;
 pub mod tensor;
 pub mod train;
 pub mod workbook;

@@ -31,6 +31,13 @@ struct Lab {
     question: String,
     minutes: usize,
     ranks: usize,
+    #[serde(default)]
+    exercise: Vec<Exercise>,
+}
+
+#[derive(Deserialize)]
+struct Exercise {
+    name: String,
 }
 
 fn root() -> &'static Path {
@@ -106,14 +113,32 @@ fn the_summary_has_the_labs_in_order_with_their_titles() {
 
 #[test]
 fn chapters_say_what_labs_toml_says_and_have_all_their_sections() {
-    for Lab { name, title, question, minutes, ranks } in labs() {
+    for Lab { name, title, question, minutes, ranks, exercise } in labs() {
         let page = text(format!("book/src/{name}.md"));
         assert!(page.starts_with(&format!("# {name} · {title}\n\n*{question}*\n")), "{name}: its beginning");
         let plural = if minutes == 1 { "minute" } else { "minutes" };
         assert!(page.contains(&format!("\n{minutes} {plural} to run")) && page.contains(&format!("· {ranks} ranks\n")));
         let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         assert_eq!(sections, SECTIONS, "{name}: its sections");
+        for exercise in exercise {
+            assert!(page.contains(&exercise.name), "{name}: its exercise {}", exercise.name);
+        }
         assert!(page.contains("<summary>For teachers</summary>"), "{name}: notes for teachers");
+    }
+}
+
+#[test]
+fn the_path_of_two_hours_takes_two_hours() {
+    let page = text("book/src/how-to-use.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    let rows: Vec<(usize, &str)> = rows.filter_map(|(minutes, what)| Some((minutes.parse().ok()?, what))).collect();
+    assert_eq!(rows.iter().map(|row| row.0).sum::<usize>(), 120);
+    for Lab { name, .. } in labs() {
+        let minutes = rows.iter().find(|row| row.1.starts_with(&format!("[{name}]"))).map(|row| row.0);
+        let chapter = text(format!("book/src/{name}.md"));
+        let minutes = minutes.unwrap_or_else(|| panic!("{name} is not on the path"));
+        assert!(chapter.contains(&format!("to run, {minutes} with the exercise")), "{name}: minutes on its page");
+        assert!(chapter.contains(&format!("\n{minutes} minutes: ")), "{name}: minutes for teachers");
     }
 }
 
@@ -260,7 +285,7 @@ fn uses<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
     let stands_in = |line: &&str| {
         let line = line.to_lowercase();
         line.match_indices(&word).any(|(at, _)| {
-            let before = line[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric());
+            let before = line[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && c != '-');
             let after =
                 line[at + word.len()..].trim_start_matches('s').chars().next().is_none_or(|c| !c.is_alphanumeric());
             before && after

@@ -52,7 +52,7 @@ pub fn outputs(root: &Path) -> Result<Vec<Output>> {
 
 /// Runs the commands of all outputs whose file name contains `name`, and writes what they print.
 pub fn write(root: &Path, name: &str) -> Result<()> {
-    let runs = Runs::new()?;
+    let runs = Runs::new(false)?;
     each(root, name, runs, |_, path, text, took| {
         let long = if took > SHORT {
             format!("; longer than the {SHORT:?} that it may take on a quiet machine")
@@ -66,9 +66,9 @@ pub fn write(root: &Path, name: &str) -> Result<()> {
     .map(|_| ())
 }
 
-/// Runs the commands again and compares; an error if one prints something else, after all were compared.
+/// Runs the commands again, with the loops that every processor has, and compares; an error if one prints something else, after all were compared.
 pub fn compare(root: &Path, name: &str) -> Result<()> {
-    let runs = Runs::new()?;
+    let runs = Runs::new(true)?;
     let found = each(root, name, runs, |output, path, text, took| {
         let expected = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let found = differences(&expected, &text, &output.rules);
@@ -110,14 +110,16 @@ fn each(
 struct Runs {
     folder: tempfile::TempDir,
     programs: PathBuf,
+    /// Whether loops run without wide vectors: slower, and the same to the last bit.
+    portable: bool,
     done: HashMap<String, (String, Duration)>,
 }
 
 impl Runs {
-    fn new() -> Result<Runs> {
+    fn new(portable: bool) -> Result<Runs> {
         let here = std::env::current_exe().context("where is this program?")?;
         let programs = here.parent().context("this program is in no folder")?.to_path_buf();
-        Ok(Runs { folder: tempfile::tempdir()?, programs, done: HashMap::new() })
+        Ok(Runs { folder: tempfile::tempdir()?, programs, portable, done: HashMap::new() })
     }
 
     /// What the output's command printed, as the book shows it, and how long it took.
@@ -154,6 +156,9 @@ impl Runs {
             if ours || name.ends_with("_NUM_THREADS") {
                 shell.env_remove(name);
             }
+        }
+        if self.portable {
+            shell.env("SHARDLAB_SIMD", "portable");
         }
         let start = Instant::now();
         let log = tempfile::NamedTempFile::new()?;

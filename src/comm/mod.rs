@@ -5,8 +5,8 @@
 //!
 //! Reading order: `mod.rs` (the handle), `threads.rs` (how threads meet), `mpi.rs` (how processes do), `element.rs` (what is
 //! added, and in which order), `pending.rs` and `reduction.rs` (an all-reduce that goes on meanwhile), `call.rs` and `error.rs`
-//! (how a failure is told), `meter.rs` (what it cost), `link.rs` (what it would cost on a network), `options.rs`; then
-//! `algorithms` (what a collective consists of).
+//! (how a failure is told), `meter.rs` (what it cost), `link.rs` (what it would cost on a network), `options.rs`;
+//! then `algorithms` (what a collective consists of).
 //!
 //! ```
 //! use shardlab::{comm::Reduce, launch};

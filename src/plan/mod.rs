@@ -14,5 +14,5 @@ mod simulate;
 pub use bandwidth::{AlphaBeta, algbw, array_bytes, busbw};
 pub use formula::{Formula, formula};
 pub use gpt::{GptShape, Memory};
-pub use network::{Link, MOST_RANKS, Network};
+pub use network::{MOST_RANKS, Network};
 pub use simulate::simulate;

@@ -1,19 +1,13 @@
 //! Networks in a few numbers: what a message costs within a node and between nodes.
 //!
-//! The alpha-beta model: a message of S bytes occupies its sender's link for S / bandwidth, its receiver's as long, and arrives
-//! `latency` later. Both can send and receive at the same time. On a node, every rank has a link of its own; off it, the
-//! ranks share the node's network cards: where more ranks than cards send in the same step, each gets its share. Left out:
-//! adding up, the time to start a call, congestion between nodes. Predictions are for comparing algorithms; a real run is
-//! slower.
+//! The alpha-beta model: a message of S bytes takes latency + S / bandwidth. A rank sends one message at a time and receives one
+//! at a time, both at once if it likes. On a node, every rank has a link of its own; off it, the ranks share the node's
+//! network cards: where more ranks than cards send in the same step, each gets its share. Left out: adding up, congestion
+//! between nodes. Predictions are for comparing algorithms; a real run is slower.
+//!
+//! Source: R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of collective communication operations in MPICH*, 2005.
 
-/// What a message costs on one kind of way.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
-    /// Seconds from the last byte's departure to its arrival.
-    pub latency: f64,
-    /// Bytes a second, in one direction.
-    pub bandwidth: f64,
-}
+use crate::comm::Link;
 
 /// Nodes of ranks, and the links between them.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +25,8 @@ pub struct Network {
     pub within: Link,
     /// From node to node, through one card.
     pub between: Link,
+    /// Whether a rank can send the next message while the latency of the last one passes.
+    pub pipelined: bool,
 }
 
 /// What the simulator is asked for at most.
@@ -40,7 +36,7 @@ const MICRO: f64 = 1e-6;
 const GB: f64 = 1e9;
 
 impl Network {
-    /// One kind of link everywhere, each rank with its own.
+    /// One kind of link everywhere, each rank with its own, as [`Link`] simulates it between threads.
     pub fn uniform(link: Link) -> Network {
         Network {
             name: "link",
@@ -50,14 +46,23 @@ impl Network {
             cards: 1,
             within: link,
             between: link,
+            pipelined: true,
         }
+    }
+
+    /// The names of [`Network::presets`].
+    pub const NAMES: [&'static str; 4] = ["nvlink", "polaris", "aurora", "ethernet"];
+
+    /// The preset of that name.
+    pub fn named(name: &str) -> Option<Network> {
+        Network::presets().into_iter().find(|network| network.name == name)
     }
 
     /// The networks that have names. Latencies and bandwidths are those of messages between GPUs.
     ///
     /// Sources: latencies are what NCCL's own cost model assumes for a hop of a ring with its protocol for large messages
-    /// (`src/graph/tuning.cc`, 2026): 3.4 µs over NVLink, 5.7 µs over PCIe, 14 µs over a network. Each preset's bandwidths
-    /// are explained beside it.
+    /// (`src/graph/tuning.cc`, 2026): 3.4 µs over NVLink, 5.7 µs over PCIe, 14 µs over a network. Most of that is software,
+    /// which is busy with one message at a time. Each preset's bandwidths are explained beside it.
     pub fn presets() -> [Network; 4] {
         let nvlink = Link { latency: 3.4 * MICRO, bandwidth: 300.0 * GB };
         [
@@ -70,6 +75,7 @@ impl Network {
                 cards: 1,
                 within: nvlink,
                 between: nvlink,
+                pipelined: false,
             },
             // ALCF's Polaris guide (docs.alcf.anl.gov/polaris): 4 A100 a node, 4 NVLinks of 25 GB/s between any two ("NV4"),
             // 2 Slingshot 11 cards a node, 200 Gbit/s each.
@@ -81,6 +87,7 @@ impl Network {
                 cards: 2,
                 within: Link { latency: 3.4 * MICRO, bandwidth: 100.0 * GB },
                 between: Link { latency: 14.0 * MICRO, bandwidth: 25.0 * GB },
+                pipelined: false,
             },
             // ALCF's Aurora guide (docs.alcf.anl.gov/aurora): 6 GPUs of 2 tiles a node, a rank a tile; measured 15 GB/s from
             // GPU to GPU in one direction (185 GB/s between the two tiles of one, which a rank seldom has to itself);
@@ -93,6 +100,7 @@ impl Network {
                 cards: 8,
                 within: Link { latency: 5.7 * MICRO, bandwidth: 15.0 * GB },
                 between: Link { latency: 14.0 * MICRO, bandwidth: 25.0 * GB },
+                pipelined: false,
             },
             // 10 Gbit/s; to NCCL's network latency come 10 µs of TCP, its best on such a card (S. Larsen et al.,
             // Architectural Breakdown of End-to-End Latency in a TCP/IP Network, 2007).
@@ -104,17 +112,29 @@ impl Network {
                 cards: 1,
                 within: Link { latency: 24.0 * MICRO, bandwidth: 1.25 * GB },
                 between: Link { latency: 24.0 * MICRO, bandwidth: 1.25 * GB },
+                pipelined: false,
             },
         ]
     }
 
-    /// Seconds that `bytes` occupy the sender's link, and seconds until they arrive after that; `leaving` ranks of the node
-    /// send off it at the same time.
+    /// Seconds that a message of `bytes` keeps its sender and its receiver busy, and seconds until it arrives after that;
+    /// `leaving` ranks of the node send off it at the same time.
     pub fn message(&self, same_node: bool, bytes: f64, leaving: usize) -> (f64, f64) {
-        if same_node {
-            return (bytes / self.within.bandwidth, self.within.latency);
-        }
-        let sharing = (leaving as f64 / self.cards as f64).max(1.0);
-        (bytes * sharing / self.between.bandwidth, self.between.latency)
+        let link = if same_node { self.within } else { self.between };
+        let sharing = if same_node { 1.0 } else { (leaving as f64 / self.cards as f64).max(1.0) };
+        let moving = bytes * sharing / link.bandwidth;
+        if self.pipelined { (moving, link.latency) } else { (moving + link.latency, 0.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_have_the_names_that_are_offered() {
+        assert_eq!(Network::presets().map(|network| network.name), Network::NAMES);
+        assert_eq!(Network::named("polaris").map(|network| network.ranks_per_node), Some(4));
+        assert_eq!(Network::named("token-ring"), None);
     }
 }

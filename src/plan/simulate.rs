@@ -64,30 +64,34 @@ impl Run<'_> {
             }
         }
         let mut leaving = vec![0; self.followed.div_ceil(self.network.ranks_per_node)];
+        let (mut messages, mut receivers) = (Vec::new(), Vec::new());
         while let Some((_, acting)) = calendar.pop_first() {
-            let acting: Vec<_> = acting.iter().map(|&rank| (rank, steps[rank].next().expect("peeked"))).collect();
-            for (rank, step) in &acting {
-                if let Some(send) = &step.send {
-                    leaving[self.node(*rank)] += usize::from(!self.way(*rank, send.to).1);
+            messages.clear();
+            receivers.clear();
+            for rank in acting {
+                let step = steps[rank].next().expect("it was seen by peek");
+                if let Some(send) = step.send {
+                    let (to, same_node) = self.way(rank, send.to);
+                    leaving[self.node(rank)] += usize::from(!same_node);
+                    messages.push((rank, to, same_node, (send.range.len() * self.element_bytes) as f64));
                 }
-            }
-            for (rank, step) in &acting {
-                if let Some(send) = &step.send {
-                    let (to, same_node) = self.way(*rank, send.to);
-                    let bytes = (send.range.len() * self.element_bytes) as f64;
-                    let (busy, latency) = self.network.message(same_node, bytes, leaving[self.node(*rank)]);
-                    self.free_out[*rank] = self.free_out[*rank].max(self.now[*rank]) + busy;
-                    self.free_in[to] = (self.free_in[to] + busy).max(self.free_out[*rank] + latency);
-                }
-            }
-            for (rank, step) in &acting {
-                leaving[self.node(*rank)] = 0;
                 if step.recv.is_some() {
-                    self.now[*rank] = self.now[*rank].max(self.free_in[*rank]);
+                    receivers.push(rank);
                 }
-                if let Some(next) = steps[*rank].peek() {
-                    calendar.entry(next.number).or_default().push(*rank);
+                if let Some(next) = steps[rank].peek() {
+                    calendar.entry(next.number).or_default().push(rank);
                 }
+            }
+            for &(from, to, same_node, bytes) in &messages {
+                let (busy, after) = self.network.message(same_node, bytes, leaving[self.node(from)]);
+                self.free_out[from] = self.free_out[from].max(self.now[from]) + busy;
+                self.free_in[to] = (self.free_in[to] + busy).max(self.free_out[from] + after);
+            }
+            for &(from, ..) in &messages {
+                leaving[self.node(from)] = 0;
+            }
+            for &rank in &receivers {
+                self.now[rank] = self.now[rank].max(self.free_in[rank]);
             }
         }
         self.now.into_iter().fold(0.0, f64::max)
@@ -116,8 +120,8 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::Link;
     use crate::comm::algorithms::Collective;
-    use crate::plan::Link;
 
     const LINK: Link = Link { latency: 3.0, bandwidth: 8.0 };
 
@@ -223,6 +227,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_busy_root_pays_for_every_message() {
+        let [.., ethernet] = Network::presets();
+        let task = |algorithm| task(Collective::Broadcast, algorithm, 100, 1250);
+        let one = 24e-6 + 5000.0 / 1.25e9;
+        close(simulate(&task(Algorithm::Flat), 4, &ethernet), 99.0 * one, 1e-12);
+        close(simulate(&task(Algorithm::Tree), 4, &ethernet), 7.0 * one, 1e-12);
     }
 
     #[test]

@@ -16,6 +16,7 @@ const STEPS: [f64; 10] = [1.0, 2.0, 5.0, 2.5, 4.0, 3.0, 1.5, 6.0, 8.0, 1.2];
 #[derive(Debug, PartialEq)]
 pub(super) struct Tick {
     pub(super) place: f64,
+    pub(super) value: f64,
     pub(super) label: String,
 }
 
@@ -85,6 +86,15 @@ impl Axis {
     /// Ticks at the first value, the last one and one in the middle (whole if those two are).
     pub(super) fn end_ticks(&self) -> Vec<Tick> {
         let (first, last) = self.data;
+        if self.log {
+            // Each on its own, as above; the middle is where the eye expects it.
+            let values = if self.place(last) - self.place(first) < 0.5 {
+                vec![first]
+            } else {
+                vec![first, (first * last).sqrt(), last]
+            };
+            return values.iter().flat_map(|&value| self.ticks(&[value])).collect();
+        }
         let middle = first / 2.0 + last / 2.0;
         let whole = first.fract() == 0.0 && last.fract() == 0.0;
         let middle = if whole { middle.floor() } else { middle };
@@ -99,7 +109,7 @@ impl Axis {
 
     fn ticks(&self, values: &[f64]) -> Vec<Tick> {
         let labels = labels(values);
-        values.iter().zip(labels).map(|(&value, label)| Tick { place: self.place(value), label }).collect()
+        values.iter().zip(labels).map(|(&value, label)| Tick { place: self.place(value), value, label }).collect()
     }
 }
 

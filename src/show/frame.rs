@@ -128,7 +128,7 @@ mod tests {
         let screen = Screen { width: 40, ascii: true, ..Screen::plain() };
         let frame = Frame::new(&screen, Vec::new());
         let canvas = Canvas::new(frame.room(), 4, true);
-        let tick = |place, label: &str| Tick { place, label: label.to_owned() };
+        let tick = |place, label: &str| Tick { place, value: place, label: label.to_owned() };
         let ticks = [tick(0.0, "1.000"), tick(0.1, "1.100"), tick(1.0, "2.000")];
         assert_eq!(
             frame.foot(&canvas, "step", &ticks),

@@ -9,6 +9,7 @@
 //! - `bars.rs`: what part of a whole each piece takes
 //! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
 //!   is) and `frame.rs` (title, legend and the values at the sides)
+//! - `grid.rs`: what each rank holds, before and after
 //! - `timeline.rs`: who did what when, one row a rank
 //! - `trace.rs`: the same for a trace viewer, as a file
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
@@ -25,6 +26,7 @@ mod axis;
 mod bars;
 mod canvas;
 mod frame;
+mod grid;
 mod holdings;
 mod nodes;
 mod plot;
@@ -38,9 +40,10 @@ mod tree;
 mod units;
 
 pub use bars::{bar, shares, shares_legend};
+pub use grid::{Cell, before_and_after};
 pub use holdings::{Held, Holding, Holdings};
 pub use nodes::Nodes;
-pub use plot::{Plot, Series, Style};
+pub use plot::{Labels, Plot, Series, Style};
 pub use screen::Screen;
 pub use svg::Picture;
 pub use table::table;

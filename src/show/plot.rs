@@ -3,7 +3,7 @@
 //! Two series can always be told apart without colour: the first line is plain, every other one
 //! carries its own marks.
 
-use super::axis::{Axis, is_drawable};
+use super::axis::{Axis, Tick, is_drawable};
 use super::canvas::{Canvas, Place};
 use super::frame::{Frame, Item};
 use super::screen::Screen;
@@ -49,6 +49,13 @@ impl<'a> Series<'a> {
     }
 }
 
+/// How values at the x and the y axis are written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Labels {
+    pub x: Option<fn(f64) -> String>,
+    pub y: Option<fn(f64) -> String>,
+}
+
 /// A plot to be: what to draw and how. [`Plot::render`] turns it into text.
 #[derive(Clone, Debug)]
 pub struct Plot<'a> {
@@ -60,8 +67,12 @@ pub struct Plot<'a> {
     pub series: Vec<Series<'a>>,
     /// Rows of the picture, without title and axis.
     pub height: usize,
+    /// Whether equal factors in x are to look equally wide.
+    pub log_x: bool,
     /// Whether equal factors in y are to look equally high.
     pub log_y: bool,
+    /// How values at the axes are written, if not as plain numbers.
+    pub labels: Labels,
     /// Whether a few points far above or below all others are left out; the title then says so.
     pub clip_outliers: bool,
 }
@@ -69,7 +80,16 @@ pub struct Plot<'a> {
 impl<'a> Plot<'a> {
     /// An empty plot of ten rows with linear axes.
     pub fn new(title: &'a str, x_label: &'a str) -> Plot<'a> {
-        Plot { title, x_label, series: Vec::new(), height: 10, log_y: false, clip_outliers: false }
+        Plot {
+            title,
+            x_label,
+            series: Vec::new(),
+            height: 10,
+            log_x: false,
+            log_y: false,
+            labels: Labels::default(),
+            clip_outliers: false,
+        }
     }
 
     /// Adds a series.
@@ -84,9 +104,21 @@ impl<'a> Plot<'a> {
         self
     }
 
+    /// Makes the x axis logarithmic. Points at or below 0 are left out, and the title says so.
+    pub fn log_x(mut self) -> Plot<'a> {
+        self.log_x = true;
+        self
+    }
+
     /// Makes the y axis logarithmic. Points at or below 0 are left out, and the title says so.
     pub fn log_y(mut self) -> Plot<'a> {
         self.log_y = true;
+        self
+    }
+
+    /// Writes values at the axes with their units: `show::bytes_binary`, `show::seconds`.
+    pub fn labels(mut self, x: fn(f64) -> String, y: fn(f64) -> String) -> Plot<'a> {
+        self.labels = Labels { x: Some(x), y: Some(y) };
         self
     }
 
@@ -107,19 +139,19 @@ impl<'a> Plot<'a> {
         let is_shown = |x: f64, y: f64| self.is_drawable(x, y) && (lowest..=highest).contains(&y);
 
         let shown = || self.points().filter(|&(x, y)| is_shown(x, y));
-        let x_axis = Axis::covering(shown().map(|point| point.0), false);
+        let x_axis = Axis::covering(shown().map(|point| point.0), self.log_x);
         let y_axis = Axis::covering(shown().map(|point| point.1), self.log_y);
         let (Some(x_axis), Some(y_axis)) = (x_axis, y_axis) else {
             return screen.wrap(&format!("{caption}: nothing to plot, not a single point"), 2);
         };
 
-        let frame = Frame::new(screen, y_axis.round_ticks());
+        let frame = Frame::new(screen, labelled(screen, y_axis.round_ticks(), self.labels.y));
         let mut canvas = Canvas::new(frame.room(), self.height.clamp(4, 50), screen.ascii);
         self.draw(&mut canvas, |x, y| is_shown(x, y).then(|| (x_axis.place(x), y_axis.place(y))));
 
         let mut lines = frame.head(&caption, &self.legend());
         lines.extend(frame.picture(&canvas));
-        lines.extend(frame.foot(&canvas, self.x_label, &x_axis.end_ticks()));
+        lines.extend(frame.foot(&canvas, self.x_label, &labelled(screen, x_axis.end_ticks(), self.labels.x)));
         lines.join("\n")
     }
 
@@ -204,7 +236,7 @@ impl<'a> Plot<'a> {
     }
 
     pub(super) fn is_drawable(&self, x: f64, y: f64) -> bool {
-        is_drawable(x, false) && is_drawable(y, self.log_y)
+        is_drawable(x, self.log_x) && is_drawable(y, self.log_y)
     }
 
     fn in_style(&self, style: Style) -> impl Iterator<Item = (usize, &Series<'a>)> {
@@ -215,6 +247,13 @@ impl<'a> Plot<'a> {
     fn plain_line(&self) -> Option<usize> {
         self.in_style(Style::Line).next().map(|(i, _)| i)
     }
+}
+
+/// Ticks with labels of another kind.
+fn labelled(screen: &Screen, ticks: Vec<Tick>, label: Option<fn(f64) -> String>) -> Vec<Tick> {
+    let Some(label) = label else { return ticks };
+    let text = |value| if screen.ascii { label(value).replace('µ', "u") } else { label(value) };
+    ticks.into_iter().map(|tick| Tick { label: text(tick.value), ..tick }).collect()
 }
 
 fn present(places: &[Option<Place>]) -> Vec<Place> {
@@ -335,6 +374,24 @@ mod tests {
     }
 
     #[test]
+    fn on_two_logarithmic_axes_a_power_is_a_straight_line() {
+        let points = (0..=6).map(|k| 10f64.powi(k)).map(|x| (x, 1e-6 * x));
+        let plot = Plot::new("t", "bytes").series(Series::dots("", points)).height(7).log_x().log_y();
+        let text = plot.render(&ascii(40));
+        let columns: Vec<usize> = text.lines().skip(1).filter_map(|line| line.find('o').or(line.find('*'))).collect();
+        assert_eq!(columns.len(), 7, "{text}");
+        let gaps: Vec<usize> = columns.windows(2).map(|pair| pair[0] - pair[1]).collect();
+        assert!(gaps.iter().all(|gap| gap.abs_diff(gaps[0]) <= 1), "{text}");
+        assert!(text.ends_with("         1            1000    1,000,000"), "{text}");
+        let units = plot.labels(crate::show::bytes_binary, crate::show::seconds).render(&ascii(60));
+        for label in [" 1.00 us +", " 10.0 ms +", "  1 B  ", " 1,000 B ", " 977 KiB"] {
+            assert!(units.contains(label), "{label} is missing in\n{units}");
+        }
+        let none = Plot::new("t", "").series(Series::dots("", [(0.0, 1.0), (1.0, 1.0)])).log_x();
+        assert!(none.render(&ascii(40)).starts_with("  t | 1 point not above 0"), "{}", none.render(&ascii(40)));
+    }
+
+    #[test]
     fn a_gap_stays_a_gap() {
         let floor = |middle| {
             let points = [0.0, 0.0, middle, 0.0, 0.0, 1.0].into_iter().enumerate().map(|(x, y)| (x as f64, y));
@@ -380,6 +437,7 @@ mod tests {
                 random.pick(&["", "loss", "the loss of every rank, averaged over the last ten steps of the run"]);
             let mut plot = Plot::new(title, random.pick(&["", "step", "tokens seen by all ranks together"]));
             plot.height = random.up_to(20);
+            plot.log_x = random.next() < 0.3;
             plot.log_y = random.next() < 0.3;
             plot.clip_outliers = random.next() < 0.3;
             for _ in 0..random.up_to(9) {

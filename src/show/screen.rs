@@ -108,6 +108,12 @@ impl Screen {
         if self.ascii { " | " } else { " · " }
     }
 
+    /// A duration, as [`seconds`](super::seconds) writes it: `12.3 µs`, or `12.3 us`.
+    pub fn seconds(&self, seconds: f64) -> String {
+        let text = super::units::seconds(seconds);
+        if self.ascii { text.replace('µ', "u") } else { text }
+    }
+
     /// The first line of a lab: its name on the left, a remark at the right end of the line.
     pub fn heading(&self, left: &str, right: &str) -> String {
         let left_lines = fold(left, self.width, LongWords::Keep);

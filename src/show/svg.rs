@@ -64,7 +64,7 @@ impl Plot<'_> {
         let is_shown = |x: f64, y: f64| self.is_drawable(x, y) && (lowest..=highest).contains(&y);
         let shown = || self.points().filter(|&(x, y)| is_shown(x, y));
         let axes = (
-            Axis::covering(shown().map(|point| point.0), false),
+            Axis::covering(shown().map(|point| point.0), self.log_x),
             Axis::covering(shown().map(|point| point.1), self.log_y),
         );
         let (Some(x_axis), Some(y_axis)) = axes else {
@@ -77,7 +77,7 @@ impl Plot<'_> {
 
         let mut body = text(0.0, 16.0, "start", &caption);
         body += &key;
-        for Tick { place, label } in y_axis.round_ticks() {
+        for Tick { place, label, .. } in y_axis.round_ticks() {
             let y = y_of(place);
             let _ = writeln!(
                 body,
@@ -86,7 +86,7 @@ impl Plot<'_> {
             );
             body += &text(LEFT - 6.0, y + 4.5, "end", &label);
         }
-        for Tick { place, label } in x_axis.end_ticks() {
+        for Tick { place, label, .. } in x_axis.end_ticks() {
             body += &text(x_of(place), head + room.1 + 17.0, "middle", &label);
         }
         body += &text(WIDTH - RIGHT, head + room.1 + 34.0, "end", self.x_label);

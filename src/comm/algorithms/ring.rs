@@ -7,6 +7,7 @@
 
 use super::step::{Member, Step};
 
+// ANCHOR: ring
 /// A part sets out from the rank after its owner, and each rank on its way adds its own: it is complete at its owner.
 pub fn reduce_scatter(me: Member) -> impl Iterator<Item = Step> {
     (0..me.ranks - 1).map(move |k| {
@@ -27,3 +28,4 @@ pub fn all_gather(me: Member) -> impl Iterator<Item = Step> {
 pub fn all_reduce(me: Member) -> impl Iterator<Item = Step> {
     reduce_scatter(me).chain(all_gather(me).map(move |step| step.later(me.ranks - 1)))
 }
+// ANCHOR_END: ring

@@ -1,0 +1,265 @@
+//! Feeding ranks from files: who reads what, and when.
+//!
+//! At each step every rank needs its own batch. Each can read a file of its own, or its slice of one file that all share; or
+//! a few ranks read for the others and scatter, so that the file system sees few large requests instead of many small
+//! ones. And whoever reads can read the next batch while the device computes on this one.
+
+use super::uniform::Uniform;
+use crate::comm::{Comm, Link};
+use crate::error::BadInput;
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Who reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feed {
+    /// Every rank a file of its own.
+    EachFile,
+    /// Every rank its slice of one file.
+    SharedFile,
+    /// So many ranks read from one file, and scatter to the ranks after them.
+    Readers(usize),
+}
+
+impl Feed {
+    /// `each-file`, `shared-file`, or `readers` and how many; they must be of `ranks` ranks.
+    pub fn parse(words: &[String], ranks: usize) -> Result<Feed, BadInput> {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let help = "give each-file, shared-file, or readers and a number, as in --feed readers 2";
+        match words[..] {
+            ["each-file"] => Ok(Feed::EachFile),
+            ["shared-file"] => Ok(Feed::SharedFile),
+            ["readers", count] => match count.parse() {
+                Ok(count) if (1..=ranks).contains(&count) => Ok(Feed::Readers(count)),
+                _ => {
+                    let help = format!("give --feed readers and a number from 1 to {ranks}, the number of ranks");
+                    Err(BadInput::new(format!("--feed readers {count} is not possible"), help))
+                }
+            },
+            _ => Err(BadInput::new(format!("--feed {} is unknown", words.join(" ")), help)),
+        }
+    }
+
+    /// Ranks that read, of `ranks`.
+    pub fn readers(self, ranks: usize) -> usize {
+        match self {
+            Feed::EachFile | Feed::SharedFile => ranks,
+            Feed::Readers(count) => count,
+        }
+    }
+}
+
+/// The batches of all ranks and steps, in files, and what reading them costs.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub folder: PathBuf,
+    /// Numbers in a batch.
+    pub batch: usize,
+    pub steps: usize,
+    /// One file server for all ranks: it answers requests one after the other, each after `latency`, and sends `bandwidth`
+    /// bytes a second in all. Without it reading takes what it takes on this machine.
+    pub disk: Option<Link>,
+}
+
+/// What feeding a rank came to.
+pub struct Fed {
+    /// Seconds from when the rank wanted its batch until it was there, each step.
+    pub waits: Vec<f64>,
+    /// Whether every batch was the one of this rank and step.
+    pub right: bool,
+}
+
+impl Store {
+    /// The batch of one rank and step.
+    fn numbers(&self, rank: usize, step: usize) -> Vec<f32> {
+        Uniform { seed: 1337, rank, batch: 1, width: self.batch }.batch(step)
+    }
+
+    fn path(&self, feed: Feed, rank: usize) -> PathBuf {
+        match feed {
+            Feed::EachFile => self.folder.join(format!("rank-{rank}.f32")),
+            Feed::SharedFile | Feed::Readers(_) => self.folder.join("all-ranks.f32"),
+        }
+    }
+
+    fn batch_bytes(&self) -> usize {
+        self.batch * size_of::<f32>()
+    }
+
+    /// Writes the files that `feed` reads.
+    pub fn write(&self, comm: &Comm, feed: Feed) -> Result<()> {
+        let (path, ranks) = (self.path(feed, comm.rank()), comm.size());
+        if feed == Feed::EachFile {
+            self.write_one(&path, (0..self.steps).map(|step| (comm.rank(), step)))?;
+        } else if comm.rank() == 0 {
+            // A step's batches of all ranks side by side.
+            self.write_one(&path, (0..self.steps).flat_map(|step| (0..ranks).map(move |rank| (rank, step))))?;
+        }
+        Ok(comm.barrier()?)
+    }
+
+    fn write_one(&self, path: &Path, batches: impl Iterator<Item = (usize, usize)>) -> Result<()> {
+        let write = || -> std::io::Result<()> {
+            std::fs::create_dir_all(&self.folder)?;
+            let mut file = File::create(path)?;
+            for (rank, step) in batches {
+                file.write_all(bytemuck::cast_slice(&self.numbers(rank, step)))?;
+            }
+            Ok(())
+        };
+        let help = "give --out a folder that can be written";
+        Ok(write().map_err(|error| BadInput::new(format!("cannot write {}: {error}", path.display()), help))?)
+    }
+
+    /// Seconds that the file server takes for one step of all ranks.
+    pub fn disk_seconds(&self, feed: Feed, ranks: usize) -> f64 {
+        let bytes = (ranks * self.batch_bytes()) as f64;
+        self.disk.map_or(0.0, |disk| feed.readers(ranks) as f64 * disk.latency + bytes / disk.bandwidth)
+    }
+
+    /// Feeds this rank for all steps; the device computes `compute` in each. With `preload`, the next batch is read meanwhile.
+    pub fn feed(&self, comm: &Comm, feed: Feed, compute: Duration, preload: bool) -> Result<Fed> {
+        let (rank, ranks) = (comm.rank(), comm.size());
+        // The ranks that one rank reads for: itself alone, or those up to the next reader.
+        let group = comm.split((rank * feed.readers(ranks) / ranks) as u64, rank as i64)?;
+        let reader = Reader {
+            path: self.path(feed, rank),
+            // Where in the file a step's batches begin, and how many this rank reads.
+            first: if feed == Feed::EachFile { 0 } else { rank },
+            stride: if feed == Feed::EachFile { 1 } else { ranks },
+            count: group.size(),
+            batch_bytes: self.batch_bytes(),
+            disk: Duration::from_secs_f64(self.disk_seconds(feed, ranks)),
+        };
+        let reads = group.rank() == 0;
+        let mut next: Option<JoinHandle<Result<Vec<u8>>>> = None;
+        let mut fed = Fed { waits: Vec::new(), right: true };
+        let mut mine = vec![0u8; self.batch_bytes()];
+        for step in 0..self.steps {
+            comm.barrier()?;
+            let start = Instant::now();
+            let read = match next.take() {
+                _ if !reads => Vec::new(),
+                Some(under_way) => under_way.join().ok().context("the thread that reads ahead has panicked")??,
+                None => reader.read(step)?,
+            };
+            group.scatter(&read, &mut mine, 0)?;
+            fed.waits.push(start.elapsed().as_secs_f64());
+
+            if preload && reads && step + 1 < self.steps {
+                let reader = reader.clone();
+                next = Some(thread::spawn(move || reader.read(step + 1)));
+            }
+            // An accelerator would compute now; the CPU is free for other things.
+            thread::sleep(compute);
+            fed.right &= mine == bytemuck::cast_slice::<f32, u8>(&self.numbers(rank, step));
+        }
+        Ok(fed)
+    }
+}
+
+/// One rank's way to its bytes.
+#[derive(Clone)]
+struct Reader {
+    path: PathBuf,
+    first: usize,
+    stride: usize,
+    count: usize,
+    batch_bytes: usize,
+    disk: Duration,
+}
+
+impl Reader {
+    /// The batches of one step, for all ranks that this one reads for.
+    fn read(&self, step: usize) -> Result<Vec<u8>> {
+        let start = Instant::now();
+        let mut bytes = vec![0; self.count * self.batch_bytes];
+        let mut read = || -> std::io::Result<()> {
+            let mut file = File::open(&self.path)?;
+            file.seek(SeekFrom::Start(((step * self.stride + self.first) * self.batch_bytes) as u64))?;
+            file.read_exact(&mut bytes)
+        };
+        read().with_context(|| format!("cannot read {}", self.path.display()))?;
+        thread::sleep(self.disk.saturating_sub(start.elapsed()));
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch;
+
+    fn feed(words: &str, ranks: usize) -> Result<Feed, BadInput> {
+        Feed::parse(&words.split(' ').map(String::from).collect::<Vec<_>>(), ranks)
+    }
+
+    #[test]
+    fn every_rank_gets_its_own_batches_in_every_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store { folder: folder.path().join("a"), batch: 33, steps: 3, disk: None };
+        for ranks in [1, 2, 5] {
+            let ways =
+                [Feed::EachFile, Feed::SharedFile, Feed::Readers(1), Feed::Readers(ranks.min(2)), Feed::Readers(ranks)];
+            for (feed, preload) in ways.into_iter().flat_map(|feed| [(feed, false), (feed, true)]) {
+                let fed = launch::run(ranks, |comm| {
+                    store.write(&comm, feed)?;
+                    store.feed(&comm, feed, Duration::ZERO, preload)
+                });
+                for fed in fed.unwrap() {
+                    assert!(fed.right && fed.waits.len() == 3, "{feed:?} on {ranks} ranks, preload: {preload}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_of_another_rank_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store { folder: folder.path().into(), batch: 33, steps: 2, disk: None };
+        let fed = launch::run(2, |comm| {
+            store.write(&comm, Feed::EachFile)?;
+            if comm.rank() == 1 {
+                std::fs::copy(store.path(Feed::EachFile, 0), store.path(Feed::EachFile, 1))?;
+            }
+            store.feed(&comm, Feed::EachFile, Duration::ZERO, true)
+        });
+        assert_eq!(fed.unwrap().iter().map(|fed| fed.right).collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn the_disk_takes_its_time_and_reading_ahead_hides_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Link { latency: 0.5, bandwidth: 1e6 };
+        let store = Store { folder: folder.path().into(), batch: 2500, steps: 2, disk: Some(disk) };
+        assert!((store.disk_seconds(Feed::EachFile, 2) - 1.02).abs() < 1e-12);
+        assert!((store.disk_seconds(Feed::Readers(1), 2) - 0.52).abs() < 1e-12);
+        let fed = launch::run(2, |comm| {
+            store.write(&comm, Feed::Readers(1))?;
+            store.feed(&comm, Feed::Readers(1), Duration::from_millis(600), true)
+        });
+        let waits = &fed.unwrap()[0].waits;
+        // Nothing was read ahead of the first batch. Of the second, which had been read, only a stall takes so long.
+        assert!(waits[0] >= 0.52 && waits[1] < 0.5, "{waits:?}");
+    }
+
+    #[test]
+    fn feeds_are_read_as_people_write_them() {
+        assert_eq!(feed("each-file", 4), Ok(Feed::EachFile));
+        assert_eq!(feed("readers 2", 4), Ok(Feed::Readers(2)));
+        for (words, what) in [
+            ("readers 0", "--feed readers 0 is not possible"),
+            ("readers 5", "--feed readers 5 is not possible"),
+            ("readers x", "--feed readers x is not possible"),
+            ("readers", "--feed readers is unknown"),
+            ("each-file 2", "--feed each-file 2 is unknown"),
+            ("tape", "--feed tape is unknown"),
+        ] {
+            assert_eq!(feed(words, 4).unwrap_err().what, what);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Each algorithm run once: is its result the collective's, and what did it send?
+
+use super::call::Way;
+use crate::comm::{Comm, Reduce, Result};
+use crate::plan::{Formula, formula};
+use crate::show::{Screen, bytes_decimal, table, thousands};
+
+/// What an algorithm did with an array of 64-bit numbers.
+pub struct Count {
+    pub way: Way,
+    /// Whether all ranks ended with what the transport's own collective gives.
+    pub right: bool,
+    /// The most of any rank: steps, messages, bytes.
+    pub most: [u64; 3],
+    /// What the formula says, where there is one.
+    pub formula: Option<Formula>,
+}
+
+impl Count {
+    /// Whether the counts are the formula's. Where parts are not equally long, bytes may differ by an element a message.
+    pub fn is_as_said(&self) -> bool {
+        self.formula.is_none_or(|formula| {
+            let off = (self.most[2] as f64 - formula.bytes).abs();
+            self.most[..2] == [formula.steps, formula.messages] && off <= 8.0 * self.most[1] as f64
+        })
+    }
+}
+
+/// Elements of the array: every rank's part is equally long for up to eight ranks.
+pub const ELEMENTS: usize = 1680;
+
+/// Runs `way`, which is an algorithm, and the transport's own collective on the same whole numbers.
+pub fn count(comm: &Comm, way: Way) -> Result<Count> {
+    let array = way.array(comm.size(), ELEMENTS);
+    let bring = |len: usize| -> Vec<u64> { (0..len).map(|i| ((comm.rank() + 1) * 1009 + i * i) as u64).collect() };
+    let (given, got) = way.lengths(comm, array);
+    let (give, mut expected) = (bring(given), bring(got));
+    let mut is = expected.clone();
+    Way { algorithm: None, ..way }.run(comm, &give, &mut expected)?;
+    let before = comm.traffic();
+    way.run(comm, &give, &mut is)?;
+    let traffic = comm.traffic() - before;
+
+    let mut most = [traffic.steps, traffic.messages, traffic.bytes, u64::from(is != expected)];
+    comm.all_reduce(&mut most, Reduce::Max)?;
+    let [steps, messages, bytes, wrong] = most;
+    let formula = way.task(comm.size(), array, size_of::<u64>())?.and_then(|task| formula(&task, size_of::<u64>()));
+    Ok(Count { way, right: wrong == 0, most: [steps, messages, bytes], formula })
+}
+
+/// Counts beside formulas, one line an algorithm: the most that any rank does.
+pub fn show(screen: &Screen, counts: &[&Count]) -> String {
+    let row = |count: &&Count| {
+        let [steps, messages, bytes] = count.most;
+        let mark = match &count.formula {
+            Some(_) if count.is_as_said() => screen.tick(),
+            Some(_) => screen.cross(),
+            None => String::new(),
+        };
+        let words = count.formula.map_or("no short formula for this n", |formula| formula.words);
+        let bytes = bytes_decimal(bytes as f64);
+        vec![count.way.name().to_owned(), thousands(steps), thousands(messages), bytes, format!("{words} {mark}")]
+    };
+    let rows: Vec<Vec<String>> = counts.iter().map(row).collect();
+    table(screen, &["algorithm", "steps", "messages", "sent", "formula"], &rows)
+}

@@ -1,0 +1,100 @@
+//! How long ranks wait for their batches, read in several ways.
+
+use crate::comm::{Comm, Link, Reduce};
+use crate::data::{Fed, Feed, Store};
+use crate::error::BadInput;
+use crate::show::{Plot, Screen, Series, bytes_decimal, thousands};
+use anyhow::Result;
+use std::path::Path;
+use std::time::Duration;
+
+/// The flags about it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FeedFlags {
+    /// Feed batches from files: each-file, shared-file, or readers K
+    #[arg(long, num_args = 1..=2, value_names = ["HOW", "K"])]
+    feed: Option<Vec<String>>,
+    /// The simulated file server that --feed reads from, or none for this machine's own disk
+    #[arg(long, default_value = "2ms,200MB/s", value_name = "LATENCY,BANDWIDTH")]
+    disk: String,
+}
+
+impl FeedFlags {
+    /// What is asked for, on `ranks` ranks, with files in `folder`; none without --feed.
+    pub fn resolve(&self, ranks: usize, folder: &Path) -> Result<Option<(Feed, Store)>, BadInput> {
+        let Some(words) = &self.feed else { return Ok(None) };
+        let help = "give a latency and a bandwidth, as in 2ms,200MB/s, or none";
+        let disk = (self.disk != "none").then(|| self.disk.parse::<Link>()).transpose();
+        let disk = disk.map_err(|error| BadInput::new(format!("--disk {}: {error}", self.disk), help))?;
+        let store = Store { folder: folder.join("feed"), batch: 1 << 16, steps: 24, disk };
+        Ok(Some((Feed::parse(words, ranks)?, store)))
+    }
+}
+
+/// Seconds until the batch is there on the rank that waits longest, each step: read when it is wanted, and read ahead.
+pub struct Waits {
+    pub when_wanted: Vec<f64>,
+    pub ahead: Vec<f64>,
+    /// Whether every rank got its own batches.
+    pub right: bool,
+}
+
+/// Feeds all ranks twice.
+pub fn measure(comm: &Comm, store: &Store, feed: Feed, compute: Duration) -> Result<Waits> {
+    store.write(comm, feed)?;
+    let longest = |fed: &Fed| -> Result<Vec<f64>> {
+        let mut waits = fed.waits.clone();
+        comm.all_reduce(&mut waits, Reduce::Max)?;
+        Ok(waits)
+    };
+    let without = store.feed(comm, feed, compute, false)?;
+    let with = store.feed(comm, feed, compute, true)?;
+    let mut wrong = [u64::from(!without.right || !with.right)];
+    comm.all_reduce(&mut wrong, Reduce::Max)?;
+    Ok(Waits { when_wanted: longest(&without)?, ahead: longest(&with)?, right: wrong[0] == 0 })
+}
+
+/// What was read how, the plot, and the means beside what the file server alone takes.
+pub fn show(screen: &Screen, store: &Store, feed: Feed, ranks: usize, compute: Duration, waits: &Waits) -> String {
+    let batch = (store.batch * size_of::<f32>()) as f64;
+    let who = match feed {
+        Feed::EachFile => "every rank reads a file of its own".to_owned(),
+        Feed::SharedFile => "every rank reads its slice of one file".to_owned(),
+        Feed::Readers(count) => format!("{count} of {ranks} ranks read one file, and scatter"),
+    };
+    let mut lines = vec![screen.row("feed", &who)];
+    let batches = format!("{} a rank and step, {} steps", bytes_decimal(batch), store.steps);
+    lines.push(
+        screen.row("batch", &format!("{batches}; the device computes {} on it", screen.seconds(compute.as_secs_f64()))),
+    );
+    if let Some(disk) = store.disk {
+        let requests = match feed.readers(ranks) {
+            1 => "1 request".to_owned(),
+            readers => format!("{} requests", thousands(readers as u64)),
+        };
+        let server = format!(
+            "simulated, one for all ranks: {requests} x {} + {} / {}/s = {} a step",
+            screen.seconds(disk.latency),
+            bytes_decimal(batch * ranks as f64),
+            bytes_decimal(disk.bandwidth),
+            screen.seconds(store.disk_seconds(feed, ranks)),
+        );
+        lines.push(screen.row("disk", &server.replace(" / ", "\u{a0}/\u{a0}").replace(" MB", "\u{a0}MB")));
+    }
+    let points =
+        |waits: &[f64]| waits.iter().enumerate().map(|(step, &wait)| (step as f64, 1e3 * wait)).collect::<Vec<_>>();
+    let plot = Plot::new("ms until the batch is there", "step")
+        .series(Series::line("read when wanted", points(&waits.when_wanted)))
+        .series(Series::line("read ahead", points(&waits.ahead)))
+        .height(8);
+    // The first batch has nothing to be read ahead of.
+    let mean = |waits: &[f64]| screen.seconds(waits[1..].iter().sum::<f64>() / (waits.len() - 1) as f64);
+    lines.push(format!("\n{}\n", plot.render(screen)));
+    let means = format!(
+        "{} when read as wanted, {} when read ahead (mean after the first step)",
+        mean(&waits.when_wanted),
+        mean(&waits.ahead)
+    );
+    lines.push(screen.row("waiting", &means));
+    lines.join("\n")
+}

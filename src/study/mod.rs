@@ -1,0 +1,20 @@
+//! Collectives looked at: what they do, what they cost, how long they take here, and how long they would elsewhere.
+//!
+//! - `flags.rs`: what is to be looked at
+//! - `call.rs`: any collective by any algorithm, in one form
+//! - `picture.rs`: before and after, and step by step
+//! - `counts.rs`: messages and bytes, measured beside the formulas
+//! - `benchmark.rs`: times here, and the line through them
+//! - `predict.rs`: times on a network that is not here
+//! - `feeding.rs`: how long ranks wait for their batches
+
+pub mod benchmark;
+mod call;
+pub mod counts;
+pub mod feeding;
+mod flags;
+pub mod picture;
+pub mod predict;
+
+pub use call::Way;
+pub use flags::{Study, StudyFlags};

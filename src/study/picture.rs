@@ -1,0 +1,158 @@
+//! Collectives as pictures: what each rank holds before and after, and between the steps of an algorithm.
+//!
+//! Every picture is of real data: ranks bring numbers in which each digit belongs to one rank, ones to rank 0, tens to
+//! rank 1, and so on. A sum then shows who is in it.
+
+use super::call::Way;
+use crate::comm::algorithms::{self, Algorithm, Collective, Step, Task};
+use crate::comm::{Comm, CommError, Reduce, Result};
+use crate::show::{Cell, Screen, before_and_after};
+
+/// The first ranks, as many as a picture of `collective` has room for; the others form a group that is not shown.
+pub fn few(comm: &Comm, collective: Collective) -> Result<Comm> {
+    // An all-to-all's steps work on twice as many places.
+    let most = if collective == Collective::AllToAll { 3 } else { 5 };
+    comm.split(u64::from(comm.rank() >= most), comm.rank() as i64)
+}
+
+/// What rank `rank` brings: (i+1)·10^rank in place i.
+fn brings(rank: usize, parts: usize) -> Vec<u64> {
+    (1..=parts as u64).map(|i| i * 10u64.pow(rank as u32)).collect()
+}
+
+/// What a collective does, in words.
+pub fn in_words(collective: Collective) -> &'static str {
+    match collective {
+        Collective::AllReduce => "everyone gets the sum of what all brought",
+        Collective::Reduce => "one rank gets the sum; the others keep what they have",
+        Collective::Broadcast => "what one rank has, everyone gets",
+        Collective::AllGather => "everyone gets everyone's part",
+        Collective::Scatter => "one rank deals its parts out",
+        Collective::Gather => "one rank gets everyone's part",
+        Collective::ReduceScatter => "the sum is dealt out: each rank gets one part of it",
+        Collective::AllToAll => "each rank deals its parts out: rows become columns",
+    }
+}
+
+/// What the buffer of an algorithm for `collective` holds at the start, with one element for each rank's part. 0: nothing yet.
+fn start(comm: &Comm, collective: Collective) -> Vec<u64> {
+    let (rank, n) = (comm.rank(), comm.size());
+    let whole = brings(rank, n);
+    let only = |keep: bool| whole.iter().map(|&x| if keep { x } else { 0 }).collect();
+    let own_part = (0..n).map(|i| if i == rank { whole[i] } else { 0 }).collect();
+    match collective {
+        Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => whole,
+        Collective::Broadcast | Collective::Scatter => only(rank == 0),
+        Collective::AllGather | Collective::Gather => own_part,
+        // What is sent, then what has come: at first the part that stays.
+        Collective::AllToAll => [whole, own_part].concat(),
+    }
+}
+
+/// What this rank holds before and after the transport's own collective on one element for each part.
+fn run(comm: &Comm, collective: Collective) -> Result<(Vec<u64>, Vec<u64>)> {
+    let (rank, n) = (comm.rank(), comm.size());
+    let way = Way { collective, algorithm: None };
+    let mut before = start(comm, collective);
+    before.truncate(n);
+    let (given, got) = way.lengths(comm, n);
+    let give = if given == n { before.clone() } else { vec![before[rank]; given] };
+    let mut get = if way.in_place() { before.clone() } else { vec![0; got] };
+    way.run(comm, &give, &mut get)?;
+    let after = match get.len() {
+        1 => (0..n).map(|i| if i == rank { get[0] } else { 0 }).collect(),
+        0 => vec![0; n],
+        _ => get,
+    };
+    Ok((before, after))
+}
+
+/// The picture of a collective on rank 0; nothing on the others.
+pub fn collective(comm: &Comm, screen: &Screen, collective: Collective) -> Result<Option<String>> {
+    let (before, after) = run(comm, collective)?;
+    let (before, after) = (everyone(comm, &before)?, everyone(comm, &after)?);
+    Ok((comm.rank() == 0).then(|| {
+        let cells = |rows: &[Vec<u64>]| draw(screen, rows, |_, _| false);
+        let title = format!("  {}: {}", screen.bold(collective.name()), in_words(collective));
+        format!("{title}\n{}", before_and_after(screen, &cells(&before), &cells(&after)))
+    }))
+}
+
+/// The algorithm of `ways` that is the easiest to follow.
+pub fn simplest(ways: &[Way]) -> Option<Way> {
+    let easy = [Algorithm::Ring, Algorithm::Tree];
+    let is_easy = |way: &&Way| way.algorithm.is_some_and(|algorithm| easy.contains(&algorithm));
+    ways.iter().find(is_easy).or(ways.first()).copied()
+}
+
+/// An algorithm, step by step.
+pub struct Film {
+    pub task: Task,
+    /// One picture for each step: what is about to be sent, and what has come. On rank 0.
+    pub frames: Vec<String>,
+    /// What this rank sent.
+    pub messages: u64,
+    pub bytes: u64,
+}
+
+/// Runs `way`, an algorithm, on one element for each part, and takes a picture after every step.
+pub fn film(comm: &Comm, screen: &Screen, way: Way) -> Result<Film> {
+    let missing = || CommError::Invalid("only an algorithm has steps".into());
+    let task = way.task(comm.size(), comm.size(), size_of::<u64>())?.ok_or_else(missing)?;
+    let mut film = Film { task, frames: Vec::new(), messages: 0, bytes: 0 };
+    let mut data = start(comm, task.collective);
+    let mut before = everyone(comm, &data)?;
+    let total = task.total_steps();
+    for number in 0..total {
+        let traffic = comm.traffic();
+        algorithms::run(comm, task.steps(comm.rank()).filter(|step| step.number == number), &mut data, Reduce::Sum)?;
+        let traffic = comm.traffic() - traffic;
+        film.messages += traffic.messages;
+        film.bytes += traffic.bytes;
+        let after = everyone(comm, &data)?;
+        if comm.rank() == 0 {
+            film.frames.push(frame(screen, &task, number, &before, &after));
+        }
+        before = after;
+    }
+    Ok(film)
+}
+
+fn frame(screen: &Screen, task: &Task, number: usize, before: &[Vec<u64>], after: &[Vec<u64>]) -> String {
+    let steps: Vec<Option<Step>> =
+        (0..task.ranks).map(|rank| task.steps(rank).find(|step| step.number == number)).collect();
+    let sent = |rank: usize, i: usize| {
+        steps[rank].as_ref().and_then(|step| step.send.as_ref()).is_some_and(|send| send.range.contains(&i))
+    };
+    let came = |rank: usize, i: usize| {
+        steps[rank].as_ref().and_then(|step| step.recv.as_ref()).is_some_and(|recv| recv.range.contains(&i))
+    };
+    before_and_after(screen, &draw(screen, before, sent), &draw(screen, after, came))
+}
+
+/// All ranks' rows, on rank 0.
+fn everyone(comm: &Comm, row: &[u64]) -> Result<Vec<Vec<u64>>> {
+    let mut all = vec![0; if comm.rank() == 0 { row.len() * comm.size() } else { 0 }];
+    comm.gather(row, &mut all, 0)?;
+    Ok(all.chunks(row.len()).map(<[u64]>::to_vec).collect())
+}
+
+fn draw(screen: &Screen, rows: &[Vec<u64>], marked: impl Fn(usize, usize) -> bool) -> Vec<Vec<Cell>> {
+    let cell = |rank: usize, i: usize, value: u64| Cell { text: number(screen, value), marked: marked(rank, i) };
+    let row =
+        |(rank, row): (usize, &Vec<u64>)| row.iter().enumerate().map(|(i, &value)| cell(rank, i, value)).collect();
+    rows.iter().enumerate().map(row).collect()
+}
+
+/// A number with each digit in the colour of the rank that brought it.
+fn number(screen: &Screen, value: u64) -> String {
+    if value == 0 {
+        return screen.dim(if screen.ascii { "." } else { "·" });
+    }
+    let digits = value.to_string();
+    let paint = |(i, digit): (usize, char)| match digit {
+        '0' => screen.dim(digit),
+        _ => screen.rank(digits.len() - 1 - i, digit),
+    };
+    digits.char_indices().map(paint).collect()
+}
