@@ -18,6 +18,7 @@
 //! | [`study`] | what lab01 shows of collectives: pictures, counts, times here and elsewhere |
 //! | [`train`] | optimizer, schedule, evaluation, flags, and what a run tells |
 //! | [`book`] | what keeps the book's pages true: outputs, figures, formulas |
+//! | [`workbook`] | the exercises: what the reader has done, and how far it is right |
 
 pub mod book;
 pub mod checkpoint;
@@ -32,3 +33,7 @@ pub mod show;
 pub mod study;
 pub mod tensor;
 pub mod train;
+pub mod workbook;
+
+/// What labs, exercises and notebook cells return.
+pub use anyhow::Result;

@@ -1,29 +1,20 @@
 //! The labs' list, `labs/labs.toml`, against everything that repeats it.
 
+use shardlab::workbook::{Course, Exercise, Lab};
 use std::path::Path;
 
-#[derive(serde::Deserialize)]
-struct Labs {
-    lab: Vec<Lab>,
-}
-
-#[derive(serde::Deserialize)]
-struct Lab {
-    number: usize,
-    name: String,
-    file: String,
-    title: String,
-    question: String,
-    minutes: usize,
-    ranks: usize,
-}
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 fn text(path: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+    std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
 fn labs() -> Vec<Lab> {
-    toml::from_str::<Labs>(&text("labs/labs.toml")).expect("labs.toml").lab
+    Course::read(Path::new(ROOT)).expect("labs.toml").labs
+}
+
+fn exercises() -> Vec<Exercise> {
+    labs().into_iter().flat_map(|lab| lab.exercises).collect()
 }
 
 #[test]
@@ -43,6 +34,16 @@ fn labs_are_binaries_of_the_package() {
 fn labs_are_in_order_and_say_what_they_are() {
     let labs = labs();
     assert!(labs.windows(2).all(|w| w[0].number < w[1].number));
+    for (i, lab) in labs.iter().enumerate() {
+        assert!(i == 0 || !lab.needs.is_empty(), "{}: labs.toml does not say which labs it needs", lab.name);
+        for needed in &lab.needs {
+            assert!(
+                labs[..i].iter().any(|earlier| earlier.name == *needed),
+                "{} needs {needed}, no lab before it",
+                lab.name
+            );
+        }
+    }
     for lab in labs {
         assert_eq!(lab.name, format!("lab{:02}", lab.number));
         let source = text(&lab.file);
@@ -59,5 +60,64 @@ fn the_readme_lists_the_labs() {
     for Lab { name, title, question, minutes, ranks, .. } in labs() {
         let row = format!("| `{name}` | {title} | {question} | {minutes} | {ranks} |");
         assert!(readme.contains(&row), "README.md lacks this row:\n{row}");
+    }
+}
+
+#[test]
+fn the_readme_lists_the_exercises() {
+    let readme = text("README.md");
+    for Exercise { name, title, task, minutes, .. } in exercises() {
+        let row = format!("| `{name}` | {title} | {task} | {minutes} |");
+        assert!(readme.contains(&row), "README.md lacks this row:\n{row}");
+    }
+}
+
+#[test]
+fn exercises_have_names_texts_and_hints() {
+    let mut names: Vec<String> = Vec::new();
+    for lab in labs() {
+        for Exercise { name, title, task, hints, .. } in lab.exercises {
+            assert!(name.starts_with(&format!("{}-", lab.name)), "{name} belongs to {}", lab.name);
+            assert!(name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'), "{name}");
+            assert!(name.len() <= 17 && title.len() <= 42, "{name}: the map has no room for it");
+            assert!(!task.contains('\n') && !task.ends_with('.'), "{name}: {task}");
+            assert!(hints.len() >= 3 && hints.iter().all(|hint| !hint.is_empty()), "{name}: too few hints");
+            assert!(hints[hints.len() - 1].starts_with("The idea: "), "{name}: its last hint names the idea");
+            assert!(
+                [&title, &task].into_iter().chain(&hints).all(|text| text.is_ascii()),
+                "{name}: --ascii means ASCII"
+            );
+            assert!(!names.contains(&name), "{name} is there twice");
+            names.push(name);
+        }
+    }
+}
+
+#[test]
+fn every_exercise_has_its_files_and_every_file_its_exercise() {
+    let mut expected: Vec<String> = exercises().iter().map(Exercise::file).collect();
+    expected.sort();
+    for folder in ["labs/exercises", "labs/solutions", "labs/checks"] {
+        let files = std::fs::read_dir(Path::new(ROOT).join(folder)).unwrap();
+        let mut files: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        files.sort();
+        assert_eq!(files, expected, "{folder}");
+    }
+    for exercise in exercises() {
+        let blank = text(&format!("labs/exercises/{}", exercise.file()));
+        let first = format!("//! {} · {}\n", exercise.name, exercise.title);
+        assert!(blank.starts_with(&first), "{}: its first line", exercise.file());
+        assert!(
+            text(&format!("labs/solutions/{}", exercise.file())).starts_with(&first),
+            "{}: its solution's first line",
+            exercise.file()
+        );
+        assert_eq!(
+            blank.matches("todo!(").count(),
+            usize::from(!exercise.broken),
+            "{}: one place to write",
+            exercise.file()
+        );
+        assert!(blank.lines().count() <= 100, "{}: an exercise is small", exercise.file());
     }
 }

@@ -45,4 +45,9 @@ CARGO_TARGET_DIR=$target cargo build --release --locked --offline --bins ${featu
 mkdir -p "$bin"
 install -m 755 "$target"/release/launch "$target"/release/lab[0-9][0-9] "$bin"
 chmod a+rx "$root" "$bin"
+# The workbook compiles exercises against the library that lies beside it, so it stays where it is.
+if [ ${#features[@]} -eq 0 ]; then
+    chmod -R a+rX "$target"
+    ln -sf "$target/release/workbook" "$bin/workbook"
+fi
 echo "built; everyone sets:  export SHARDLAB_BIN=$bin"

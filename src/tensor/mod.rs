@@ -26,6 +26,7 @@ pub mod random;
 mod squared_error;
 
 pub use attention::causal_attention;
+pub use candle_core::Tensor;
 pub use cross_entropy::cross_entropy;
 pub use dropout::{Dropout, dropout};
 pub use embedding::embed;

@@ -1,0 +1,126 @@
+//! The check of lab03-batches: sequences within the text, the same again, and never another's.
+
+use exercise::{Run, starts};
+use shardlab::Result;
+use shardlab::workbook::check::{Evidence, run};
+use std::collections::{BTreeSet, HashMap};
+use std::process::ExitCode;
+
+/// So large that two draws of three places are the same only if they are the same draw.
+const RUN: Run = Run { seed: 1337, ranks: 4, batch: 3, block: 64, tokens: 1_000_000 };
+
+fn main() -> ExitCode {
+    run(&[
+        ("a batch has as many sequences as it should", count),
+        ("sequences and their targets lie within the text", within),
+        ("drawn again, a batch is the same", again),
+        ("every step draws sequences of its own", steps),
+        ("every rank draws sequences of its own", ranks),
+        ("no batch comes back at another rank, step or seed", addresses),
+        ("every place of the text is drawn", places),
+    ])
+}
+
+fn count(evidence: &mut Evidence) -> Result<()> {
+    for batch in [1, 3, 12] {
+        evidence.same(format!("batch: {batch}"), batch, starts(&Run { batch, ..RUN }, 0, 0).len());
+    }
+    evidence.means("`batch` is the number of sequences of one rank at one step.");
+    Ok(())
+}
+
+fn within(evidence: &mut Evidence) -> Result<()> {
+    let run = Run { block: 7, tokens: 40, batch: 1000, ..RUN };
+    for rank in 0..run.ranks {
+        let last = starts(&run, rank, 0).into_iter().max().unwrap_or(0);
+        evidence.row(last <= 32, format!("rank {rank}: largest start"), "at most 32", last);
+    }
+    evidence.means(
+        "The text has 40 tokens, a sequence 7. One that starts at token 32 ends at token 38, and what it should predict \
+         there is token 39, the last one.",
+    );
+    Ok(())
+}
+
+fn again(evidence: &mut Evidence) -> Result<()> {
+    for (rank, step) in [(0, 0), (3, 7)] {
+        let first = starts(&RUN, rank, step);
+        evidence.same(format!("rank {rank}, step {step}: the second time"), first, starts(&RUN, rank, step));
+    }
+    evidence.means("A run that is resumed at this step would train on other sequences than the run that went on.");
+    Ok(())
+}
+
+fn steps(evidence: &mut Evidence) -> Result<()> {
+    let first = starts(&RUN, 0, 0);
+    for step in 1..4 {
+        let got = starts(&RUN, 0, step);
+        evidence.row(
+            got != first,
+            format!("rank 0, step {step}"),
+            format!("not {first:?}, as at step 0"),
+            format!("{got:?}"),
+        );
+    }
+    evidence.means("The model would see the same few sequences at every step, and learn them by heart.");
+    Ok(())
+}
+
+fn ranks(evidence: &mut Evidence) -> Result<()> {
+    let first = starts(&RUN, 0, 0);
+    for rank in 1..RUN.ranks {
+        let got = starts(&RUN, rank, 0);
+        let expected = format!("not {first:?}, as on rank 0");
+        evidence.row(got != first, format!("rank {rank}, step 0"), expected, format!("{got:?}"));
+    }
+    evidence.means(
+        "One seed everywhere: all ranks draw the same sequences and compute the same gradients. Their mean is what one \
+         rank alone has, so 4 ranks cost 4 times as much and learn what 1 learns. The loss falls, the models stay the \
+         same, and no error says so.",
+    );
+    Ok(())
+}
+
+fn addresses(evidence: &mut Evidence) -> Result<()> {
+    let mut seen: HashMap<Vec<usize>, String> = HashMap::new();
+    let mut twice = None;
+    for (seed, rank, step) in
+        (0..3).flat_map(|seed| (0..4).flat_map(move |rank| (0..30).map(move |step| (seed, rank, step))))
+    {
+        let batch = starts(&Run { seed: RUN.seed + seed, ..RUN }, rank, step);
+        let at = format!("rank {rank}, step {step}, seed {}", RUN.seed + seed);
+        if let Some(earlier) = seen.insert(batch, at.clone()) {
+            twice = twice.or(Some((earlier, at, seed)));
+        }
+    }
+    match twice {
+        None => evidence.same("different batches of 4 ranks, 30 steps, 3 seeds", 360, seen.len()),
+        Some((earlier, at, seed)) => {
+            evidence.row(false, &at, "a batch of its own", format!("that of {earlier}"));
+            evidence.means_if(
+                seed == 0,
+                "A rank trains on what another has trained on a few steps before. A sum such as rank + step has the same \
+                 value for many pairs; a branch for each of them has not.",
+            );
+            evidence.row(false, at, "", "")
+        }
+    };
+    evidence.means(
+        "A run with another seed repeats this one's batches, on another rank or at another step: adding numbers to a seed \
+         makes seeds collide. A branch for each of them does not.",
+    );
+    Ok(())
+}
+
+fn places(evidence: &mut Evidence) -> Result<()> {
+    let run = Run { block: 7, tokens: 80, ..RUN };
+    let steps = (0..500).flat_map(|step| (0..run.ranks).flat_map(move |rank| starts(&run, rank, step)));
+    let drawn: BTreeSet<usize> = steps.collect();
+    evidence.same("first place that is drawn", Some(0), drawn.first().copied());
+    evidence.same("last place that is drawn", Some(72), drawn.last().copied());
+    // Ranks that cut the text into parts never start where a sequence would run into the next part.
+    let least = 73 - 7 * (run.ranks - 1);
+    evidence.row(drawn.len() >= least, "places drawn in 500 steps", format!("at least {least} of 73"), drawn.len());
+    evidence.means("Part of the text is never learned from.");
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! The check of lab03-eval: against a loop in which nothing has a mode.
+
+use exercise::{History, train};
+use shardlab::Result;
+use shardlab::comm::{Comm, Reduce};
+use shardlab::data::Corpus;
+use shardlab::launch;
+use shardlab::model::{Gpt, Pass};
+use shardlab::train::{AdamW, Config, clip_scale, global_norm};
+use shardlab::workbook::check::{Evidence, is_near, run, small_run};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    run(&[
+        ("1 rank: trains and evaluates as it should", |evidence| whole(evidence, 1)),
+        ("3 ranks: they hold the same model at the end", same_model),
+        ("3 ranks: evaluations come when they should, without dropout", evaluations),
+        ("3 ranks: every rank trains with dropout", dropout),
+        ("3 ranks: 12 steps and 4 evaluations, as it should", |evidence| whole(evidence, 3)),
+    ])
+}
+
+/// What one rank has of a training: its history, and the weights.
+struct Trained {
+    history: History,
+    weights: Vec<f32>,
+}
+
+/// All ranks' trainings by the reader's code and by a loop as it should be, with dropout and without.
+struct Trainings {
+    yours: Vec<Trained>,
+    right: Vec<Trained>,
+    without: Vec<Trained>,
+}
+
+fn trainings(ranks: usize) -> Result<Trainings> {
+    let (config, corpus) = small_run(ranks, "--dropout 0.2 --eval-interval 3")?;
+    let all = |config: &Config, train: fn(&Comm, &Gpt, &Config, &Corpus) -> Result<History>| {
+        launch::run(ranks, |comm| {
+            let gpt = Gpt::new(&config.shape)?;
+            gpt.params.allocate(config.seed);
+            let history = train(&comm, &gpt, config, &corpus)?;
+            let weights = gpt.params.values().clone();
+            Ok(Trained { history, weights })
+        })
+    };
+    Ok(Trainings {
+        yours: all(&config, train)?,
+        right: all(&config, reference)?,
+        without: all(&Config { dropout: 0.0, ..config.clone() }, reference)?,
+    })
+}
+
+fn reference(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result<History> {
+    let (mut adamw, sampler) = (AdamW::new(config.adamw, &gpt.params), config.sampler(comm.rank()));
+    let mut history = History::default();
+    for step in 0..config.steps {
+        if step.is_multiple_of(config.eval_interval) {
+            let loss = |i| -> Result<f64> {
+                let batch = config.sampler(0).evaluation_batch(&corpus.validation, i);
+                Ok(f64::from(gpt.loss(&batch, &Pass::evaluate())?.to_scalar::<f32>()?))
+            };
+            let sum: f64 = (0..config.eval_iters).map(loss).sum::<Result<f64>>()?;
+            history.evaluations.push(sum / config.eval_iters as f64);
+        }
+        let batch = sampler.batch(&corpus.train, step, 0);
+        gpt.params.zero_gradients();
+        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
+        loss.backward()?;
+        comm.all_reduce(&mut gpt.params.gradients(), Reduce::Mean)?;
+        let norm = global_norm(&gpt.params.gradients());
+        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip));
+        history.losses.push(f64::from(loss.to_scalar::<f32>()?));
+    }
+    Ok(history)
+}
+
+fn same_model(evidence: &mut Evidence) -> Result<()> {
+    let Trainings { yours, .. } = trainings(3)?;
+    for (rank, trained) in yours.iter().enumerate() {
+        let got = largest_difference(&trained.weights, &yours[0].weights);
+        evidence.row(got == 0.0, format!("rank {rank}: largest difference from rank 0"), 0, got);
+    }
+    evidence.means("Gradients are no longer averaged over all ranks, or the ranks do not start from rank 0's weights.");
+    Ok(())
+}
+
+fn evaluations(evidence: &mut Evidence) -> Result<()> {
+    let Trainings { yours, right, .. } = trainings(3)?;
+    let (got, expected) = (&yours[0].history.evaluations, &right[0].history.evaluations);
+    evidence.same("evaluations of rank 0 in 12 steps, one every 3", expected.len(), got.len());
+    // Later ones depend on the steps before them.
+    evidence.near("step 0: loss on the validation text", expected[0], got.first().copied().unwrap_or(f64::NAN));
+    evidence.means_if(got.is_empty(), "Without evaluations nobody sees the model learn the text by heart.");
+    evidence.means(
+        "Evaluated with dropout, a model looks worse than it is, and its losses cannot be compared with any others.",
+    );
+    Ok(())
+}
+
+fn dropout(evidence: &mut Evidence) -> Result<()> {
+    let Trainings { yours, right, without } = trainings(3)?;
+    let first = |trained: &Trained| trained.history.losses.first().copied().unwrap_or(f64::NAN);
+    for rank in 0..3 {
+        evidence.near(format!("rank {rank}, step 0: loss of its batch"), first(&right[rank]), first(&yours[rank]));
+    }
+    let plain: Vec<String> = (0..3)
+        .filter(|&rank| is_near(first(&without[rank]), first(&yours[rank])))
+        .map(|rank| rank.to_string())
+        .collect();
+    evidence.means_if(
+        !plain.is_empty(),
+        format!(
+            "Without dropout on rank {}: this is the loss of a model that drops nothing. All ranks hold the same model all \
+             the same, because gradients are averaged, so no comparison of weights finds it; but only rank 0's part of \
+             the batch is learned from with dropout.",
+            plain.join(" and ")
+        ),
+    );
+    evidence.means("With one rank this loss is right: what is different about the others?");
+    Ok(())
+}
+
+fn whole(evidence: &mut Evidence, ranks: usize) -> Result<()> {
+    let Trainings { yours, right, without } = trainings(ranks)?;
+    let (got, expected) = (&yours[0].history, &right[0].history);
+    let at = |numbers: &[f64], i: usize| numbers.get(i).copied().unwrap_or(f64::NAN);
+    for i in 0..expected.evaluations.len() {
+        let (expected, got) = (expected.evaluations[i], at(&got.evaluations, i));
+        evidence.near(format!("step {}: loss on the validation text", 3 * i), expected, got);
+    }
+    for (rank, (got, expected)) in yours.iter().zip(&right).enumerate() {
+        let wrong = (0..12).find(|&step| !is_near(expected.history.losses[step], at(&got.history.losses, step)));
+        let step = wrong.unwrap_or(11);
+        let (expected, got) = (expected.history.losses[step], at(&got.history.losses, step));
+        evidence.near(format!("rank {rank}, step {step}: loss of its batch"), expected, got);
+    }
+    let largest = largest_difference(&yours[0].weights, &right[0].weights);
+    evidence.row(largest == 0.0, "weights after 12 steps: largest difference", 0, largest);
+
+    let dropped = at(&got.evaluations, 0) != at(&expected.evaluations, 0) && !got.evaluations.is_empty();
+    evidence.means_if(dropped, "It is evaluated with dropout: the model looks worse than it is.");
+    let never = is_near(without[0].history.losses[0], at(&got.losses, 0));
+    evidence.means_if(
+        never,
+        "It trains without dropout. Then no rank differs from another, but the model learns the text by heart.",
+    );
+    evidence.means_if(
+        ranks > 1,
+        "The first step is right, a later one is not. An evaluation comes back every 3 steps: what does it leave behind on \
+         the ranks that do not evaluate?",
+    );
+    evidence.means("One rank alone was right before; something else has changed.");
+    Ok(())
+}
+
+fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most })
+}

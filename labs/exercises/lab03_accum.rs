@@ -1,0 +1,78 @@
+//! lab03-accum · The clipping that clips no more
+//!
+//! Broken on purpose: it runs, its loss falls, all ranks hold the same model.
+//!
+//! A team's batch did not fit into memory any longer. They cut it into micro-batches, and put what every loop needs around
+//! its backward passes into an `Engine`. The losses in the log stayed as they were. But the log's `grad_norm` is a fraction
+//! of what it was, so gradients are never clipped any more, and last night a spike went through and ruined a run.
+//!
+//! Repair it: whatever the number of micro-steps, a step must do what one with the whole batch at once does.
+
+use shardlab::Result;
+use shardlab::comm::Comm;
+use shardlab::data::Corpus;
+use shardlab::model::Gpt;
+use shardlab::parallel::Ddp;
+use shardlab::tensor::Tensor;
+use shardlab::train::{AdamW, Config, clip_scale, global_norm};
+
+/// What a step writes into the log.
+pub struct Logged {
+    /// Mean over this rank's sequences of the step.
+    pub loss: f64,
+    /// The averaged gradient's, before clipping.
+    pub grad_norm: f64,
+}
+
+/// What every loop needs around its backward passes.
+struct Engine<'a> {
+    gpt: &'a Gpt,
+    config: &'a Config,
+    ddp: Ddp,
+    adamw: AdamW,
+    /// Backward passes since the last step.
+    micro: usize,
+}
+
+impl Engine<'_> {
+    /// The backward pass of a micro-batch. In a step's last one, gradients are averaged over the ranks.
+    fn backward(&mut self, loss: &Tensor) -> Result<()> {
+        let loss = (loss / self.config.grad_accum as f64)?;
+        self.micro += 1;
+        self.ddp.synchronise(self.micro == self.config.grad_accum);
+        loss.backward()?;
+        Ok(())
+    }
+
+    /// The optimizer's step. Returns the gradient's norm.
+    fn step(&mut self, step: usize) -> Result<f64> {
+        self.ddp.finish()?;
+        let norm = global_norm(&self.gpt.params.gradients());
+        let scale = clip_scale(norm, self.config.clip);
+        self.adamw.step(&self.gpt.params, self.config.schedule.at(step), scale);
+        self.gpt.params.zero_gradients();
+        self.micro = 0;
+        Ok(norm)
+    }
+}
+
+/// Trains `gpt` for the steps that `config` says; every rank calls it.
+pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result<Vec<Logged>> {
+    let (ddp, adamw) = (Ddp::new(&gpt.params, comm)?, AdamW::new(config.adamw, &gpt.params));
+    let mut engine = Engine { gpt, config, ddp, adamw, micro: 0 };
+    let sampler = config.sampler(comm.rank());
+    let mut log = Vec::new();
+    for step in 0..config.steps {
+        let mut mean = 0.0;
+        for micro in 0..config.grad_accum {
+            let batch = sampler.batch(&corpus.train, step, micro);
+            let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
+            // A micro-batch brings its share of the step's mean.
+            let loss = (loss / config.grad_accum as f64)?;
+            mean += f64::from(loss.to_scalar::<f32>()?);
+            engine.backward(&loss)?;
+        }
+        log.push(Logged { loss: mean, grad_norm: engine.step(step)? });
+    }
+    Ok(log)
+}

@@ -1,0 +1,90 @@
+//! lab03-eval · Well on one rank, worse on three
+//!
+//! Broken on purpose: it runs, its loss falls, all ranks hold the same model.
+//!
+//! The model drops activations while it trains (`--dropout 0.2`), against learning the text by heart; when it is evaluated
+//! it drops nothing. With one rank this works. On three ranks the same settings learn the text by heart sooner than they
+//! should. Without the evaluations they do not, so somebody proposed to leave the evaluations out.
+//!
+//! Repair it, and keep the evaluations: every `eval_interval` steps, on rank 0 at least, without dropout.
+
+use shardlab::Result;
+use shardlab::comm::Comm;
+use shardlab::data::{Batch, Corpus};
+use shardlab::model::Gpt;
+use shardlab::parallel::Ddp;
+use shardlab::tensor::Tensor;
+use shardlab::train::{AdamW, Config, clip_scale, global_norm};
+
+/// What a rank has seen.
+#[derive(Default)]
+pub struct History {
+    /// Of its own batches, one a step.
+    pub losses: Vec<f64>,
+    /// On the validation text, one an evaluation; rank 0's count.
+    pub evaluations: Vec<f64>,
+}
+
+/// A model with two modes, as PyTorch's have: it drops activations in training mode only.
+struct Model<'a> {
+    gpt: &'a Gpt,
+    config: &'a Config,
+    training: bool,
+}
+
+impl Model<'_> {
+    fn train(&mut self) {
+        self.training = true;
+    }
+
+    fn eval(&mut self) {
+        self.training = false;
+    }
+
+    fn loss(&self, batch: &Batch, step: usize) -> Result<Tensor> {
+        let mut pass = self.config.pass(step, &batch.sequences);
+        if !self.training {
+            pass.dropout = None;
+        }
+        Ok(self.gpt.loss(batch, &pass)?)
+    }
+}
+
+/// The mean loss on the validation text.
+fn evaluate(comm: &Comm, model: &mut Model, corpus: &Corpus, step: usize) -> Result<Option<f64>> {
+    model.eval();
+    // All ranks hold the same model: one of them is enough.
+    if comm.rank() != 0 {
+        return Ok(None);
+    }
+    let config = model.config;
+    let mut sum = 0.0;
+    for i in 0..config.eval_iters {
+        let batch = config.sampler(0).evaluation_batch(&corpus.validation, i);
+        sum += f64::from(model.loss(&batch, step)?.to_scalar::<f32>()?);
+    }
+    model.train();
+    Ok(Some(sum / config.eval_iters as f64))
+}
+
+/// Trains `gpt` for the steps that `config` says; every rank calls it.
+pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result<History> {
+    let ddp = Ddp::new(&gpt.params, comm)?;
+    let mut adamw = AdamW::new(config.adamw, &gpt.params);
+    let mut model = Model { gpt, config, training: true };
+    let mut history = History::default();
+    for step in 0..config.steps {
+        if step.is_multiple_of(config.eval_interval) {
+            history.evaluations.extend(evaluate(comm, &mut model, corpus, step)?);
+        }
+        let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
+        gpt.params.zero_gradients();
+        let loss = model.loss(&batch, step)?;
+        loss.backward()?;
+        ddp.finish()?;
+        let norm = global_norm(&gpt.params.gradients());
+        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip));
+        history.losses.push(f64::from(loss.to_scalar::<f32>()?));
+    }
+    Ok(history)
+}

@@ -1,0 +1,232 @@
+//! workbook: the exercises, from the map of the labs to the check of what you wrote.
+//!
+//! `cargo run --bin workbook` (or `cargo workbook`) shows the labs, what you have solved and the next step. `check` tells
+//! how far an exercise is right, `hint` helps on, `watch` checks whenever you save. You write in a folder of your own,
+//! `my/`, which nothing else reads.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::show::Screen;
+use shardlab::workbook::{self as book, Attempt, Document, Exercise, Outcome, Progress, Readers, Workbook};
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+/// The exercises: a map, checks, hints. Without a command: the map of the labs and the next step.
+#[derive(Parser)]
+#[command(name = "workbook", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Option<Action>,
+    /// Print one JSON document and nothing else
+    #[arg(long, global = true)]
+    json: bool,
+    /// Draw with ASCII characters only
+    #[arg(long, global = true)]
+    ascii: bool,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Check an exercise: its name or the beginning of it, a lab's next (`lab03`), `next`, or `all` that you have begun
+    Check {
+        #[arg(default_value = "next")]
+        name: String,
+    },
+    /// Read one hint more
+    Hint {
+        #[arg(default_value = "next")]
+        name: String,
+    },
+    /// Begin an exercise again; what you had is kept beside it
+    Reset { name: String },
+    /// Check whenever you save
+    Watch {
+        #[arg(default_value = "next")]
+        name: String,
+    },
+    /// One table from the `--json` documents of many people, for the host of a workshop
+    Report { dir: PathBuf },
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(code) => code,
+        Err(error) => launch::main(|| Err(error)),
+    }
+}
+
+fn run(args: &Args) -> Result<ExitCode> {
+    let screen = Screen::detect(args.ascii);
+    if let Some(Action::Report { dir }) = &args.command {
+        let readers = Readers::read(dir)?;
+        screen.say(if args.json { serde_json::to_string_pretty(&readers)? } else { readers.render(&screen) });
+        return Ok(ExitCode::SUCCESS);
+    }
+    let workbook = Workbook::open()?;
+    match &args.command {
+        None if args.json => tell(&screen, &workbook, &[])?,
+        None => screen.say(book::map(&screen, &workbook)?),
+        Some(Action::Check { name }) => return check(args, &screen, &workbook, name),
+        Some(Action::Hint { name }) => hint(args, &screen, &workbook, name)?,
+        Some(Action::Reset { name }) => reset(args, &screen, &workbook, workbook.course.find(name)?)?,
+        Some(Action::Watch { .. }) if args.json => {
+            let help = "leave one of the two out; `check --json` prints one document";
+            return Err(BadInput::new("--json prints one document, and watch goes on", help).into());
+        }
+        Some(Action::Watch { name }) => watch(&screen, &workbook, named(&workbook, name)?)?,
+        Some(Action::Report { .. }) => unreachable!("it needs no workbook"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The exercise that is meant: by its name, by a lab's (the next one there), or `next`; None if that has all been solved.
+fn named<'a>(workbook: &'a Workbook, name: &str) -> Result<Option<&'a Exercise>, BadInput> {
+    match workbook.course.labs.iter().find(|lab| lab.name == name && !lab.exercises.is_empty()) {
+        Some(lab) => Ok(workbook.next_of(&lab.exercises)?.or(lab.exercises.first())),
+        None if name == "next" => workbook.next(),
+        None => workbook.course.find(name).map(Some),
+    }
+}
+
+/// Checks one exercise or all; success only if all of them are solved.
+fn check(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result<ExitCode> {
+    let all = name == "all";
+    let exercises: Vec<&Exercise> = match all {
+        true => workbook.course.exercises().collect(),
+        false => named(workbook, name)?.into_iter().collect(),
+    };
+    // For a document, rustc's words are text as well.
+    let screen = if args.json { Screen { ascii: args.ascii, ..Screen::plain() } } else { screen.clone() };
+    let mut checks: Vec<(String, Attempt)> = Vec::new();
+    for exercise in exercises {
+        let new = !all && workbook.desk.begin(exercise)?;
+        let attempt = workbook.check(&screen, exercise)?;
+        if !args.json && attempt.outcome != Outcome::NotBegun {
+            if !checks.is_empty() {
+                screen.say("");
+            }
+            show(&screen, workbook, exercise, &attempt, new)?;
+        }
+        checks.push((exercise.name.clone(), attempt));
+    }
+    if args.json {
+        tell(&screen, workbook, &checks)?;
+    } else if checks.is_empty() {
+        screen.say(book::map(&screen, workbook)?);
+    } else if all {
+        let solved = checks.iter().filter(|(_, attempt)| attempt.outcome == Outcome::Solved).count();
+        screen.say(format!("\n{} of {} exercises are solved as they stand", solved, checks.len()));
+    }
+    let solved = checks.iter().all(|(_, attempt)| attempt.outcome == Outcome::Solved);
+    Ok(if solved { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn show(screen: &Screen, workbook: &Workbook, exercise: &Exercise, attempt: &Attempt, new: bool) -> Result<()> {
+    screen.say(book::show_attempt(screen, workbook, exercise, attempt)?);
+    if new {
+        let file = workbook.desk.shown(&workbook.desk.mine(exercise));
+        screen.say(screen.row("new", &format!("{} is yours to edit: a copy of the blank", file.display())));
+    }
+    Ok(())
+}
+
+/// Prints the reader's document.
+fn tell(screen: &Screen, workbook: &Workbook, checks: &[(String, Attempt)]) -> Result<()> {
+    let progress = Progress::read(&workbook.desk)?;
+    let document = Document::new(&workbook.course, &workbook.desk, &progress, checks);
+    screen.say(serde_json::to_string_pretty(&document)?);
+    Ok(())
+}
+
+fn hint(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result<()> {
+    let Some(exercise) = named(workbook, name)? else {
+        screen.say(book::map(screen, workbook)?);
+        return Ok(());
+    };
+    let all = exercise.hints.len();
+    let record = Progress::change(&workbook.desk, exercise, |record| record.hints = (record.hints + 1).min(all))?;
+    if args.json {
+        return tell(screen, workbook, &[]);
+    }
+    screen.say(book::hints(screen, exercise, record.hints));
+    Ok(())
+}
+
+fn reset(args: &Args, screen: &Screen, workbook: &Workbook, exercise: &Exercise) -> Result<()> {
+    let kept = workbook.desk.reset(exercise)?;
+    Progress::change(&workbook.desk, exercise, |record| *record = Default::default())?;
+    if args.json {
+        return tell(screen, workbook, &[]);
+    }
+    let shown = |path: &std::path::Path| workbook.desk.shown(path).display().to_string();
+    screen.say(format!("{} is a copy of the blank", shown(&workbook.desk.mine(exercise))));
+    if let Some(old) = kept {
+        screen.say(format!("what you had is in {}", shown(&old)));
+    }
+    Ok(())
+}
+
+/// Checks an exercise, then whichever is saved, until all are solved or the reader ends it.
+fn watch(screen: &Screen, workbook: &Workbook, first: Option<&Exercise>) -> Result<()> {
+    let mut known: BTreeMap<&str, Option<Version>> =
+        workbook.course.exercises().map(|exercise| (exercise.name.as_str(), version(workbook, exercise))).collect();
+    let mut current = first;
+    while let Some(exercise) = current {
+        let new = workbook.desk.begin(exercise)?;
+        // Before the check: what is saved while it runs is checked next.
+        known.insert(&exercise.name, version(workbook, exercise));
+        clear(screen);
+        let attempt = workbook.check(screen, exercise)?;
+        show(screen, workbook, exercise, &attempt, new)?;
+        if attempt.outcome == Outcome::Solved {
+            let Some(next) = workbook.next()? else { return Ok(()) };
+            if workbook.desk.begin(next)? {
+                known.insert(&next.name, version(workbook, next));
+            }
+            let file = workbook.desk.shown(&workbook.desk.mine(next));
+            screen.say(screen.row("", &format!("now edit {}", file.display())));
+        }
+        screen.say(screen.dim("\n  watching: save a file to check it; Ctrl-C ends"));
+        current = Some(saved(workbook, &known));
+    }
+    screen.say(book::map(screen, workbook)?);
+    Ok(())
+}
+
+/// When a file was written, and how long it is.
+type Version = (SystemTime, u64);
+
+/// That of what the reader has made of an exercise.
+fn version(workbook: &Workbook, exercise: &Exercise) -> Option<Version> {
+    let data = workbook.desk.mine(exercise).metadata().ok()?;
+    Some((data.modified().ok()?, data.len()))
+}
+
+/// Waits until an exercise has another version than the one known, and keeps it for a moment: editors write in several
+/// steps, and the file may be gone for a while, or half there.
+fn saved<'a>(workbook: &'a Workbook, known: &BTreeMap<&str, Option<Version>>) -> &'a Exercise {
+    let mut last = known.clone();
+    loop {
+        std::thread::sleep(Duration::from_millis(150));
+        for exercise in workbook.course.exercises() {
+            let (name, now) = (exercise.name.as_str(), version(workbook, exercise));
+            if now.is_some() && now != known[name] && now == last[name] {
+                return exercise;
+            }
+            last.insert(name, now);
+        }
+    }
+}
+
+/// Begins a new page, or in a file a new paragraph.
+fn clear(screen: &Screen) {
+    let terminal = std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    screen.say(if terminal { "\x1b[2J\x1b[H" } else { "" });
+    // What cannot be written now is told by the next line.
+    std::io::stdout().flush().ok();
+}

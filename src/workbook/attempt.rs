@@ -1,0 +1,201 @@
+//! One check of one exercise, from the reader's file to what there is to say about it.
+
+use super::check::{EVENTS, Event, Figure, Row};
+use super::child::{self, End, Limits};
+use super::compile::{Compiled, Library};
+use super::course::Exercise;
+use super::desk::Desk;
+use crate::error::BadInput;
+use crate::show::Screen;
+use serde::{Deserialize, Serialize};
+use std::process::Command;
+use std::time::Duration;
+
+/// What a check may take: the seconds of computing that SHARDLAB_CHECK_SECONDS says, else 6, where a fraction of one is
+/// enough; as long without computing, and ten times as long from start to end.
+fn limits() -> Result<Limits, BadInput> {
+    let given = std::env::var("SHARDLAB_CHECK_SECONDS").unwrap_or("6".into());
+    let seconds = given.parse().ok().filter(|seconds| (1..=3600).contains(seconds)).ok_or_else(|| {
+        let what = format!("SHARDLAB_CHECK_SECONDS={given} is no number of seconds");
+        BadInput::new(what, "give a whole number from 1 to 3600, or unset it")
+    })?;
+    let computing = Duration::from_secs(seconds);
+    Ok(Limits { computing, idle: computing, running: 10 * computing, memory: 2 << 30 })
+}
+
+/// How a check went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// All claims hold.
+    Solved,
+    /// There is no file of the reader's yet.
+    NotBegun,
+    /// A `todo!()` was reached.
+    Unfinished,
+    DoesNotCompile,
+    /// The check cannot call the reader's code.
+    DoesNotFit,
+    /// A claim does not hold.
+    Wrong,
+    /// An error came out of the reader's code, or out of a call that it made.
+    Failed,
+    Panicked,
+    /// Neither finished nor failed: an endless loop, or a wait.
+    Endless,
+    /// It took all memory that it may.
+    TooLarge,
+    /// The process ended in the midst of the check.
+    Ended,
+}
+
+/// A claim of a check, and whether it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub claim: String,
+    /// None: not looked at, because an earlier one does not hold.
+    pub holds: Option<bool>,
+    pub rows: Vec<Row>,
+}
+
+/// One check, told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    pub outcome: Outcome,
+    pub findings: Vec<Finding>,
+    /// What it means that the exercise is not solved.
+    pub means: String,
+    pub figures: Vec<Figure>,
+    /// rustc's errors or warnings.
+    pub compiler: String,
+    /// What the reader's code printed.
+    pub printed: String,
+}
+
+impl Attempt {
+    /// Nothing is known yet but this.
+    pub(super) fn new(outcome: Outcome, means: &str) -> Attempt {
+        Attempt {
+            outcome,
+            findings: Vec::new(),
+            means: means.into(),
+            figures: Vec::new(),
+            compiler: String::new(),
+            printed: String::new(),
+        }
+    }
+
+    /// The claim that is in the way; empty where none is.
+    pub fn stuck_at(&self) -> &str {
+        self.findings.iter().find(|finding| finding.holds == Some(false)).map_or("", |finding| &finding.claim)
+    }
+
+    /// Compiles and runs what the reader has made of the exercise.
+    pub(super) fn make(
+        library: &Library,
+        screen: &Screen,
+        desk: &Desk,
+        exercise: &Exercise,
+    ) -> Result<Attempt, BadInput> {
+        let refuse = |what: &str, error: std::io::Error| {
+            let help = "checks are built in the folder for temporary files; name another:  export TMPDIR=…";
+            BadInput::new(format!("cannot {what}: {error}"), help)
+        };
+        let limits = limits()?;
+        let out = tempfile::tempdir().map_err(|error| refuse("make a folder for the check", error))?;
+        let (mine, check) = (desk.mine(exercise), desk.check(exercise));
+        let (program, warnings) = match library.compile(screen, desk, &mine, &check, out.path())? {
+            Compiled::Program(program, warnings) => (program, warnings),
+            Compiled::NotYours(errors) => {
+                let means = "The compiler cannot read it yet; its first message is the one to begin with.";
+                return Ok(Attempt { compiler: errors, ..Attempt::new(Outcome::DoesNotCompile, means) });
+            }
+            Compiled::NotTheCheck(errors) => {
+                let means = "Your file compiles, but the check, which calls it, does not: the names, arguments and \
+                             fields that the exercise came with must stay as they were. `workbook reset` brings the \
+                             original back and keeps yours beside it.";
+                return Ok(Attempt { compiler: errors, ..Attempt::new(Outcome::DoesNotFit, means) });
+            }
+        };
+        let events = out.path().join("events");
+        std::fs::write(&events, "").map_err(|error| refuse("write the check's file", error))?;
+        let mut command = Command::new(program);
+        command.env(EVENTS, &events).env_remove("RUST_BACKTRACE");
+        let (end, printed) = child::run(&mut command, limits).map_err(|error| refuse("start the check", error))?;
+        let events = std::fs::read_to_string(&events).map_err(|error| refuse("read the check's file", error))?;
+        // A line may be half written when the program is ended.
+        let events = events.lines().filter_map(|line| serde_json::from_str(line).ok());
+        Ok(Attempt { compiler: warnings, printed, ..told(events, &end, limits) })
+    }
+}
+
+/// What a check's events come to.
+fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attempt {
+    let mut attempt = Attempt::new(Outcome::Solved, "");
+    // Claims that were looked at; whether another one was begun; what went wrong in the last.
+    let (mut looked_at, mut open, mut panic, mut failure) = (0, false, None, String::new());
+    for event in events {
+        match event {
+            Event::Claims(claims) => {
+                let finding = |claim| Finding { claim, holds: None, rows: Vec::new() };
+                attempt.findings = claims.into_iter().map(finding).collect();
+            }
+            Event::Begun => (open, panic) = (true, None),
+            Event::Ended { rows, means, error } => {
+                let holds = error.is_empty() && rows.iter().all(|row| row.agrees);
+                if let Some(finding) = attempt.findings.get_mut(looked_at) {
+                    (finding.holds, finding.rows) = (Some(holds), rows);
+                }
+                (attempt.means, failure, open) = (means, error, false);
+                looked_at += 1;
+            }
+            Event::Figure(figure) => attempt.figures.push(figure),
+            // Other ranks' panics follow from the first, or repeat it.
+            Event::Panicked { message, at } => panic = panic.or(Some((message, at))),
+        }
+    }
+    if !attempt.findings.is_empty() && attempt.findings.iter().all(|finding| finding.holds == Some(true)) {
+        attempt.means = String::new();
+        return attempt;
+    }
+    if let Some(finding) = attempt.findings.get_mut(looked_at).filter(|_| open) {
+        finding.holds = Some(false);
+    }
+    let (outcome, what) = match (open, end, panic) {
+        (true, End::TooLong, _) => {
+            let seconds = limits.computing.as_secs();
+            (
+                Outcome::Endless,
+                format!(
+                    "It was still computing after {seconds} s, where a fraction of one is enough: \
+                a loop without an end? (Ranks that wait for each other for ever are noticed at once.)"
+                ),
+            )
+        }
+        (true, End::Stuck, _) => {
+            let what = "It was not done, and has long not been computing either: what does your code wait for?";
+            (Outcome::Endless, what.into())
+        }
+        (true, End::TooLarge, _) => {
+            let limit = crate::show::bytes_binary(limits.memory as f64);
+            (Outcome::TooLarge, format!("It took more than {limit} of memory: does something grow without end?"))
+        }
+        (_, _, Some((message, at))) => match message.strip_prefix("not yet implemented") {
+            Some(todo) => {
+                (Outcome::Unfinished, format!("This is the place to write, {at}:\n{}", todo.trim_start_matches(": ")))
+            }
+            None => (Outcome::Panicked, format!("It panicked at {at}:\n{message}")),
+        },
+        (false, _, None) if looked_at > 0 && failure.is_empty() => (Outcome::Wrong, String::new()),
+        (false, _, None) if looked_at > 0 => (Outcome::Failed, format!("It ended with an error:\n{failure}")),
+        (_, End::Exit(status), None) => {
+            (Outcome::Ended, format!("The process ended in the midst of the check ({status}): did your code end it?"))
+        }
+        (false, _, None) => (Outcome::Ended, "The check did not begin.".into()),
+    };
+    attempt.outcome = outcome;
+    if outcome != Outcome::Wrong {
+        attempt.means = what;
+    }
+    attempt
+}

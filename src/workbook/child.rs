@@ -1,0 +1,172 @@
+//! A program that may do anything: run with nothing to read, its words collected, and ended when it takes too long or too
+//! much.
+
+use std::io::{PipeReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
+
+/// What a program may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Of its threads together: what an endless loop uses up, however many others share the machine.
+    pub computing: Duration,
+    /// Without computing: what a program uses up that waits for ever.
+    pub idle: Duration,
+    /// From start to end, whatever it does.
+    pub running: Duration,
+    /// Bytes.
+    pub memory: u64,
+}
+
+/// How a program came to its end.
+#[derive(Debug)]
+pub(super) enum End {
+    /// By itself.
+    Exit(ExitStatus),
+    /// It used up its time computing.
+    TooLong,
+    /// It used up its time without computing much.
+    Stuck,
+    TooLarge,
+}
+
+/// The most of a program's words that are kept.
+const WORDS: u64 = 8 << 10;
+
+/// Runs a program to its end, by itself or by force. Returns what it printed, too.
+pub(super) fn run(command: &mut Command, limits: Limits) -> std::io::Result<(End, String)> {
+    let (words, out) = std::io::pipe()?;
+    let start = Instant::now();
+    let mut child = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()?;
+    // The command holds the pipe's other end open otherwise.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let words = collect(words);
+    let end = wait(&mut child, start, limits);
+    if !matches!(end, Ok(End::Exit(_))) {
+        // It may have ended meanwhile, which is as good.
+        child.kill().ok();
+        child.wait()?;
+    }
+    // Something that it has started itself may hold the pipe for longer.
+    Ok((end?, words.recv_timeout(Duration::from_secs(1)).unwrap_or_default()))
+}
+
+fn wait(child: &mut Child, start: Instant, limits: Limits) -> std::io::Result<End> {
+    let pid = Pid::from_u32(child.id());
+    // Where the system does not tell, the clock alone decides.
+    let mut system = System::new().ok();
+    let (mut computed, mut last_seen_computing) = (None, start);
+    let mut pause = Duration::from_millis(2);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(End::Exit(status));
+        }
+        if let Some(system) = &mut system {
+            let what = ProcessRefreshKind::nothing().with_memory().with_cpu();
+            system.refresh_processes_specifics(ProcessesToUpdate::Some(&[pid]), true, what);
+            let process = system.process(pid);
+            if process.is_some_and(|process| process.memory() > limits.memory) {
+                return Ok(End::TooLarge);
+            }
+            let now = process.map(|process| Duration::from_millis(process.accumulated_cpu_time()));
+            if now > Some(limits.computing) {
+                return Ok(End::TooLong);
+            }
+            if now.is_none() || now != computed {
+                (computed, last_seen_computing) = (now, Instant::now());
+            }
+            if last_seen_computing.elapsed() > limits.idle {
+                return Ok(End::Stuck);
+            }
+        }
+        if start.elapsed() > limits.running {
+            return Ok(End::Stuck);
+        }
+        thread::sleep(pause);
+        // Most are over at once; a long one need not be asked a hundred times a second.
+        pause = (2 * pause).min(Duration::from_millis(50));
+    }
+}
+
+/// Reads a pipe to its end and keeps the beginning, so that a program that prints for ever neither blocks nor fills the
+/// memory.
+fn collect(mut pipe: PipeReader) -> Receiver<String> {
+    let (send, receive) = channel();
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        // What cannot be read is as if it had not been printed.
+        pipe.by_ref().take(WORDS).read_to_end(&mut kept).ok();
+        let more = std::io::copy(&mut pipe, &mut std::io::sink()).is_ok_and(|more| more > 0);
+        let mut text = String::from_utf8_lossy(&kept).into_owned();
+        if more {
+            text += "\n(and so on)";
+        }
+        // Nobody waits for it any longer if the program's end was long ago.
+        send.send(text).ok();
+    });
+    receive
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        computing: Duration::from_millis(300),
+        idle: Duration::from_secs(60),
+        running: Duration::from_secs(60),
+        memory: 200 << 20,
+    };
+
+    fn shell(script: &str, limits: Limits) -> (End, String) {
+        run(Command::new("sh").args(["-c", script]), limits).unwrap()
+    }
+
+    #[test]
+    fn what_ends_by_itself_is_told_with_its_words_in_order() {
+        let (end, words) = shell("echo one; echo two >&2; echo three; exit 3", LIMITS);
+        assert!(matches!(end, End::Exit(status) if status.code() == Some(3)));
+        assert_eq!(words, "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn there_is_nothing_to_read() {
+        let (end, words) = shell("read line || echo nothing", LIMITS);
+        assert!(matches!(end, End::Exit(_)), "{end:?}");
+        assert_eq!(words, "nothing\n");
+    }
+
+    #[test]
+    fn endless_loops_end_by_the_time_they_compute() {
+        let (end, words) = shell("echo begun; while :; do :; done", LIMITS);
+        assert!(matches!(end, End::TooLong), "{end:?}");
+        assert_eq!(words, "begun\n");
+    }
+
+    #[test]
+    fn endless_words_are_cut() {
+        let (end, words) = shell("while :; do echo word; done", LIMITS);
+        assert!(matches!(end, End::TooLong), "{end:?}");
+        assert!(words.starts_with("word\nword\n") && words.ends_with("(and so on)"));
+        assert!(words.len() < WORDS as usize + 20);
+    }
+
+    #[test]
+    fn waiting_for_ever_ends_by_the_clock() {
+        let short = Duration::from_millis(200);
+        for limits in [Limits { idle: short, ..LIMITS }, Limits { running: short, ..LIMITS }] {
+            let (end, _) = shell("exec sleep 1000", limits);
+            assert!(matches!(end, End::Stuck), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn what_grows_without_end_is_ended() {
+        let limits = Limits { computing: Duration::from_secs(60), memory: 20 << 20, ..LIMITS };
+        let (end, _) = shell("x=0123456789; while :; do x=$x$x; done", limits);
+        assert!(matches!(end, End::TooLarge), "{end:?}");
+    }
+}

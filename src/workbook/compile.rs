@@ -1,0 +1,130 @@
+//! From the reader's file to a program: two calls of rustc, a second in all.
+//!
+//! The reader's file becomes a crate named `exercise`, the check a program linked with it and with this library, of which
+//! the compiled form lies near the workbook's own program. So nothing of the package is built again, Cargo is not asked
+//! (an editor that holds its lock does not matter), and what stands in the reader's file is of no concern to any build.
+
+use super::desk::Desk;
+use crate::error::BadInput;
+use crate::show::Screen;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+/// The library in its compiled form.
+#[derive(Clone, Debug)]
+pub(super) struct Library {
+    file: PathBuf,
+    /// All folders with compiled crates.
+    folders: Vec<PathBuf>,
+}
+
+/// What became of the reader's file.
+pub(super) enum Compiled {
+    /// The program that checks it, and the compiler's warnings.
+    Program(PathBuf, String),
+    /// rustc's errors in the reader's file.
+    NotYours(String),
+    /// rustc's errors where the check calls the reader's code: the exercise's functions or types have changed.
+    NotTheCheck(String),
+}
+
+impl Library {
+    /// The library that this program was built with.
+    pub fn find() -> Result<Library, BadInput> {
+        if cfg!(feature = "mpi") {
+            // Its programs are linked with libraries that only Cargo knows the places of.
+            let help = "exercises run on threads: build the workbook without --features mpi, in another target folder";
+            return Err(BadInput::new("this workbook was built with MPI", help));
+        }
+        let program = std::env::current_exe().unwrap_or_default();
+        let built = program.metadata().and_then(|data| data.modified()).unwrap_or_else(|_| SystemTime::now());
+        let folder = program.parent().unwrap_or(Path::new("."));
+        let mut crates = Vec::new();
+        // As deep as any of Cargo's layouts puts a compiled crate: deps/ or build/PACKAGE/HASH/out/.
+        compiled_crates(folder, 5, &mut crates);
+        let is_ours =
+            |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libshardlab-"));
+        // Of several, the one that was there when the program was linked, right before.
+        let ours = crates.iter().filter(|(path, time)| is_ours(path) && *time <= built).max_by_key(|(_, time)| *time);
+        let Some((file, _)) = ours else {
+            return Err(BadInput::new(
+                format!("the compiled library is not near {}", program.display()),
+                "start the workbook where Cargo has built it:  cargo run --bin workbook",
+            ));
+        };
+        let mut folders: Vec<PathBuf> = crates.iter().filter_map(|(path, _)| path.parent()).map(Into::into).collect();
+        folders.sort();
+        folders.dedup();
+        Ok(Library { file: file.clone(), folders })
+    }
+
+    /// Compiles the reader's file and the check into `out`. Paths in messages are as the reader would type them.
+    pub fn compile(
+        &self,
+        screen: &Screen,
+        desk: &Desk,
+        mine: &Path,
+        check: &Path,
+        out: &Path,
+    ) -> Result<Compiled, BadInput> {
+        let exercise = out.join("libexercise.rlib");
+        let mut yours = self.rustc(screen, out);
+        yours.args(["--crate-name", "exercise", "--crate-type", "rlib"]).arg(desk.shown(mine));
+        let (compiled, warnings) = said(yours)?;
+        if !compiled {
+            return Ok(Compiled::NotYours(warnings));
+        }
+        let mut ours = self.rustc(screen, out);
+        ours.args(["--crate-name", "check", "--crate-type", "bin", "--extern"]);
+        ours.arg(format!("exercise={}", exercise.display())).arg(desk.shown(check));
+        match said(ours)? {
+            (true, _) => {
+                Ok(Compiled::Program(out.join("check").with_extension(std::env::consts::EXE_EXTENSION), warnings))
+            }
+            (false, errors) => Ok(Compiled::NotTheCheck(errors)),
+        }
+    }
+
+    fn rustc(&self, screen: &Screen, out: &Path) -> Command {
+        let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
+        // Without optimization, which would take longer than it saves: what is slow lies in the library.
+        rustc.args(["--edition", "2024", "-C", "codegen-units=1", "-C", "strip=debuginfo", "--color"]);
+        rustc.arg(if screen.colour { "always" } else { "never" });
+        rustc.arg(format!("--diagnostic-width={}", screen.width));
+        rustc.arg("--extern").arg(format!("shardlab={}", self.file.display()));
+        for folder in &self.folders {
+            rustc.arg("-L").arg(format!("dependency={}", folder.display()));
+        }
+        rustc.arg("--out-dir").arg(out).stdin(Stdio::null()).stdout(Stdio::null());
+        rustc
+    }
+}
+
+/// Runs rustc: whether it compiled, and what it said.
+fn said(mut rustc: Command) -> Result<(bool, String), BadInput> {
+    let output = rustc.output().map_err(|error| {
+        let what = format!("cannot start {}: {error}", rustc.get_program().display());
+        BadInput::new(what, "exercises are compiled by rustc: put it on PATH, as rustup does")
+    })?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    // The library was compiled by another rustc, or not all of it is there: the reader's code is not the reason.
+    if !output.status.success() && ["E0514", "E0460", "E0462"].iter().any(|code| text.contains(&format!("[{code}]"))) {
+        let what = format!("rustc cannot use the compiled library:\n{}", text.trim_end());
+        return Err(BadInput::new(what, "build it anew with this rustc:  cargo run --bin workbook"));
+    }
+    Ok((output.status.success(), text))
+}
+
+/// Compiled crates below a folder, and when they were written.
+fn compiled_crates(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, SystemTime)>) {
+    // What cannot be read is not used.
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, Ok(data)) = (entry.path(), entry.metadata()) else { continue };
+        if data.is_dir() && depth > 1 && entry.file_name() != "incremental" {
+            compiled_crates(&path, depth - 1, found);
+        } else if path.extension().is_some_and(|ending| ending == "rlib") {
+            found.push((path, data.modified().unwrap_or(SystemTime::UNIX_EPOCH)));
+        }
+    }
+}

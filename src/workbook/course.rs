@@ -1,0 +1,122 @@
+//! The labs and their exercises, in order: what `labs/labs.toml` says.
+
+use crate::error::BadInput;
+use serde::Deserialize;
+use std::path::Path;
+
+/// The whole workbook.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Course {
+    /// In order.
+    #[serde(rename = "lab")]
+    pub labs: Vec<Lab>,
+}
+
+/// One lab.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Lab {
+    pub number: usize,
+    /// `lab03`, also the program's name.
+    pub name: String,
+    /// The program's source, from the package's root.
+    pub file: String,
+    pub title: String,
+    /// One line.
+    pub question: String,
+    /// Of the lab's run.
+    pub minutes: usize,
+    /// What it runs with by default.
+    pub ranks: usize,
+    /// The labs whose ideas it builds on.
+    #[serde(default)]
+    pub needs: Vec<String>,
+    /// In order.
+    #[serde(default, rename = "exercise")]
+    pub exercises: Vec<Exercise>,
+}
+
+/// Something to write or to repair.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Exercise {
+    /// `lab03-batches`.
+    pub name: String,
+    pub title: String,
+    /// One line: what is asked.
+    pub task: String,
+    pub minutes: usize,
+    /// Whether it is code that runs and is wrong, rather than a blank to fill.
+    #[serde(default)]
+    pub broken: bool,
+    /// From a first push to the idea itself, never the code.
+    pub hints: Vec<String>,
+}
+
+impl Exercise {
+    /// The name of its files, without folder: `lab03_batches.rs`.
+    pub fn file(&self) -> String {
+        format!("{}.rs", self.name.replace('-', "_"))
+    }
+}
+
+impl Course {
+    /// Reads `labs/labs.toml` below `root`.
+    pub fn read(root: &Path) -> Result<Course, BadInput> {
+        let path = root.join("labs/labs.toml");
+        let refuse = |error: String| {
+            let help = "this file comes with the workbook: restore it with git";
+            BadInput::new(format!("cannot read {}: {error}", path.display()), help)
+        };
+        let text = std::fs::read_to_string(&path).map_err(|error| refuse(error.to_string()))?;
+        toml::from_str(&text).map_err(|error| refuse(error.to_string()))
+    }
+
+    /// All exercises, in order.
+    pub fn exercises(&self) -> impl Iterator<Item = &Exercise> {
+        self.labs.iter().flat_map(|lab| &lab.exercises)
+    }
+
+    /// The exercise of this name, or the only one whose name begins so. A file's name does as well.
+    pub fn find(&self, given: &str) -> Result<&Exercise, BadInput> {
+        let file = given.rsplit(['/', '\\']).next().unwrap_or(given);
+        let wanted = file.strip_suffix(".rs").unwrap_or(file).replace('_', "-");
+        if let Some(exercise) = self.exercises().find(|exercise| exercise.name == wanted) {
+            return Ok(exercise);
+        }
+        let fitting: Vec<&Exercise> = self.exercises().filter(|e| e.name.starts_with(&wanted)).collect();
+        let list = |of: &[&Exercise]| of.iter().map(|e| e.name.as_str()).collect::<Vec<_>>().join(", ");
+        match fitting[..] {
+            [exercise] => Ok(exercise),
+            [] => {
+                let all: Vec<&Exercise> = self.exercises().collect();
+                let help = format!("the exercises are {}; the beginning of a name is enough", list(&all));
+                Err(BadInput::new(format!("no exercise is named {given:?}"), help))
+            }
+            _ => {
+                let help = format!("say which: {}", list(&fitting));
+                Err(BadInput::new(format!("{} exercises begin with {given:?}", fitting.len()), help))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exercise_is_found_by_name_prefix_and_file() {
+        let exercise =
+            |name: &str| format!("[[lab.exercise]]\nname='{name}'\ntitle='t'\ntask='t'\nminutes=1\nhints=['a']\n");
+        let lab = "[[lab]]\nnumber=3\nname='lab03'\nfile='f'\ntitle='t'\nquestion='q'\nminutes=1\nranks=2\nneeds=[]\n";
+        let text = [lab.into(), exercise("lab03-batches"), exercise("lab03-b"), exercise("lab03-schedule")].concat();
+        let course: Course = toml::from_str(&text).unwrap();
+        let found = |given: &str| course.find(given).map(|e| e.name.clone());
+        assert_eq!(found("lab03-s").unwrap(), "lab03-schedule");
+        assert_eq!(found("lab03-b").unwrap(), "lab03-b", "a whole name is no prefix");
+        assert_eq!(found("my/lab03_batches.rs").unwrap(), "lab03-batches");
+        let two = found("lab03-").unwrap_err();
+        assert_eq!(two.what, "3 exercises begin with \"lab03-\"");
+        assert_eq!(two.help, "say which: lab03-batches, lab03-b, lab03-schedule");
+        assert_eq!(found("lab04").unwrap_err().what, "no exercise is named \"lab04\"");
+    }
+}

@@ -1,0 +1,133 @@
+//! What the reader has done so far: `progress.json` in the reader's folder.
+
+use super::attempt::{Attempt, Outcome};
+use super::check::Figure;
+use super::course::Exercise;
+use super::desk::{Desk, refusal};
+use crate::data::sha256;
+use crate::error::BadInput;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// All exercises that the reader has touched, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Progress(BTreeMap<String, Record>);
+
+/// One exercise's story.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// Different versions that were checked, the untouched blank not counted.
+    pub tries: usize,
+    /// Hints that were read.
+    pub hints: usize,
+    /// The hash of the version that solved it last.
+    pub solution: Option<String>,
+    /// The hash of the version that was checked last.
+    pub checked: Option<String>,
+    /// How that went.
+    pub outcome: Option<Outcome>,
+    /// The claim that was in its way; empty where none was.
+    pub stuck_at: String,
+    /// The best figures of all versions that solved it.
+    pub figures: Vec<Figure>,
+    /// When it was checked last, in seconds since 1970.
+    pub when: u64,
+}
+
+/// Where the reader is with an exercise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing but the blank.
+    Open,
+    /// Something was written.
+    Begun,
+    Solved,
+    /// It was solved; what stands there now is another version.
+    Changed,
+}
+
+impl Progress {
+    /// Reads the reader's file; an empty story without one.
+    pub fn read(desk: &Desk) -> Result<Progress, BadInput> {
+        let path = desk.my.join(FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Progress::default()),
+            text => text.map_err(|error| refusal("read", &path, &error))?,
+        };
+        serde_json::from_str(&text).map_err(|error| {
+            let what = format!("{} is not what the workbook wrote: {error}", path.display());
+            BadInput::new(what, "delete it to begin a new count; your exercises stay as they are")
+        })
+    }
+
+    /// Reads the reader's file, changes one exercise's record, and writes the file.
+    pub fn change(desk: &Desk, exercise: &Exercise, change: impl FnOnce(&mut Record)) -> Result<Record, BadInput> {
+        let mut progress = Progress::read(desk)?;
+        let record = progress.0.entry(exercise.name.clone()).or_default();
+        change(record);
+        let record = record.clone();
+        let text = serde_json::to_string_pretty(&progress).expect("a map of plain records");
+        desk.write(&desk.my.join(FILE), text.as_bytes())?;
+        Ok(record)
+    }
+
+    /// The exercise's record so far.
+    pub fn of(&self, exercise: &Exercise) -> Record {
+        self.0.get(&exercise.name).cloned().unwrap_or_default()
+    }
+
+    /// Where the reader is with it.
+    pub fn standing(&self, desk: &Desk, exercise: &Exercise) -> Standing {
+        let (mine, solution) = (hash(desk, exercise), self.of(exercise).solution);
+        let blank = std::fs::read(desk.blank(exercise)).ok().map(|text| sha256(&text));
+        match (solution, mine) {
+            (Some(solution), Some(mine)) if solution != mine => Standing::Changed,
+            (Some(_), _) => Standing::Solved,
+            (None, mine) if mine.is_none() || mine == blank => Standing::Open,
+            (None, _) => Standing::Begun,
+        }
+    }
+
+    /// Whether the reader has solved it once.
+    pub fn has_solved(&self, exercise: &Exercise) -> bool {
+        self.of(exercise).solution.is_some()
+    }
+}
+
+impl Record {
+    /// Takes in a check of the version with hash `checked`; `blank` is that of the blank.
+    pub fn take(&mut self, attempt: &Attempt, checked: String, blank: Option<&String>) {
+        if Some(&checked) != self.checked.as_ref() && Some(&checked) != blank {
+            self.tries += 1;
+        }
+        if attempt.outcome == Outcome::Solved {
+            self.solution = Some(checked.clone());
+            for figure in &attempt.figures {
+                match self.figures.iter_mut().find(|best| best.what == figure.what) {
+                    // The target may have changed with the exercise.
+                    Some(best) => *best = Figure { got: best.got.min(figure.got), ..figure.clone() },
+                    None => self.figures.push(figure.clone()),
+                }
+            }
+        }
+        self.checked = Some(checked);
+        self.outcome = Some(attempt.outcome);
+        self.stuck_at = attempt.stuck_at().into();
+        self.when = now();
+    }
+}
+
+const FILE: &str = "progress.json";
+
+/// The hash of the reader's version, if there is one.
+pub(super) fn hash(desk: &Desk, exercise: &Exercise) -> Option<String> {
+    std::fs::read(desk.mine(exercise)).ok().map(|text| sha256(&text))
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}

@@ -1,0 +1,735 @@
+//! The workbook as its readers use it: every blank, every answer, the mistakes that checks must tell apart, the commands.
+
+#[path = "suite/program.rs"]
+#[allow(dead_code, reason = "each test program uses its part")]
+mod program;
+
+use program::{failed, stderr, stdout, succeeded};
+use shardlab::workbook::{Attempt, Course, Document, Outcome};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn root(path: &str) -> PathBuf {
+    Path::new(ROOT).join(path)
+}
+
+fn course() -> Course {
+    Course::read(Path::new(ROOT)).unwrap()
+}
+
+/// The workbook of a reader whose folder is `my`, from the checkout's root.
+fn command(my: &Path, flags: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_workbook"));
+    command.current_dir(ROOT).env("SHARDLAB_MY", my).env("NO_COLOR", "1").env("USER", "reader");
+    command.args(flags.split_whitespace());
+    command
+}
+
+fn workbook(my: &Path, flags: &str) -> Output {
+    command(my, flags).output().expect("the workbook starts")
+}
+
+/// The document of a `--json` run, and whether it succeeded.
+#[track_caller]
+fn document(my: &Path, flags: &str) -> (Document, bool) {
+    let output = workbook(my, &format!("{flags} --json"));
+    let document = serde_json::from_str(&stdout(&output)).unwrap_or_else(|e| panic!("{e}\n{}", stderr(&output)));
+    assert_eq!(stderr(&output), "");
+    (document, output.status.success())
+}
+
+/// The text of one of an exercise's files.
+fn text(folder: &str, exercise: &str) -> String {
+    let path = root(folder).join(format!("{}.rs", exercise.replace('-', "_")));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// How the check of an exercise goes, if this is what the reader wrote.
+#[track_caller]
+fn check(exercise: &str, code: &str) -> Attempt {
+    let my = tempfile::tempdir().unwrap();
+    std::fs::write(my.path().join(format!("{}.rs", exercise.replace('-', "_"))), code).unwrap();
+    let (document, success) = document(my.path(), &format!("check {exercise}"));
+    let attempt = document.exercises.into_iter().find_map(|entry| entry.check).expect("a check");
+    assert_eq!(success, attempt.outcome == Outcome::Solved);
+    attempt
+}
+
+/// A reader's folder that holds all files of one of the course's folders.
+fn folder_of(files: &str) -> tempfile::TempDir {
+    let my = tempfile::tempdir().unwrap();
+    for exercise in course().exercises() {
+        std::fs::copy(root(files).join(exercise.file()), my.path().join(exercise.file())).unwrap();
+    }
+    my
+}
+
+#[test]
+fn every_solution_passes_without_warnings() {
+    let my = folder_of("labs/solutions");
+    let (document, success) = document(my.path(), "check all");
+    for entry in &document.exercises {
+        let attempt = entry.check.as_ref().unwrap();
+        assert_eq!((attempt.outcome, attempt.compiler.as_str()), (Outcome::Solved, ""), "{}: {attempt:#?}", entry.name);
+        for figure in &attempt.figures {
+            assert!(figure.got <= figure.target, "{}: {figure:?}", entry.name);
+        }
+    }
+    assert!(success);
+}
+
+#[test]
+fn every_blank_fails_without_warnings() {
+    let my = folder_of("labs/exercises");
+    let (document, success) = document(my.path(), "check all");
+    for (entry, exercise) in document.exercises.iter().zip(course().exercises()) {
+        let attempt = entry.check.as_ref().unwrap();
+        // What is broken on purpose runs, and is wrong.
+        let expected = if exercise.broken { Outcome::Wrong } else { Outcome::Unfinished };
+        assert_eq!((attempt.outcome, attempt.compiler.as_str()), (expected, ""), "{}: {attempt:#?}", entry.name);
+        assert!(!entry.solved && !entry.begun && entry.record.tries == 0, "{}: only the blank is there", entry.name);
+    }
+    assert!(!success);
+}
+
+/// One mistake: in the solution, `from` becomes `to`; then this claim does not hold, and the check says this about it.
+struct Mistake {
+    from: &'static str,
+    to: &'static str,
+    claim: &'static str,
+    means: &'static str,
+}
+
+const fn mistake(from: &'static str, to: &'static str, claim: &'static str, means: &'static str) -> Mistake {
+    Mistake { from, to, claim, means }
+}
+
+#[track_caller]
+fn are_told_apart(exercise: &str, mistakes: &[Mistake]) {
+    let solution = text("labs/solutions", exercise);
+    for Mistake { from, to, claim, means } in mistakes {
+        assert_eq!(solution.matches(from).count(), 1, "{from:?} in the solution of {exercise}");
+        let attempt = check(exercise, &solution.replace(from, to));
+        let at = attempt.stuck_at();
+        assert!(at == *claim && attempt.means.contains(means), "{to:?} is told as {at:?}: {}", attempt.means);
+        assert_eq!(attempt.outcome, Outcome::Wrong, "{to:?}: {}", attempt.means);
+        let wrong = attempt.findings.iter().find(|finding| finding.holds == Some(false)).unwrap();
+        assert!(wrong.rows.iter().any(|row| !row.agrees), "{to:?}: no row says where");
+    }
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab00_hostfile_are_told_apart() {
+    let own = "before.iter().filter(|host| **host == mine).count()";
+    let node = "nodes.iter().position(|host| *host == mine).unwrap_or(0)";
+    are_told_apart(
+        "lab00-hostfile",
+        &[
+            mistake(
+                "size: 1, node: 0",
+                "size: 0, node: 0",
+                "a process that nobody launched is rank 0 of 1",
+                "whole job",
+            ),
+            mistake(
+                r#""OMPI_COMM_WORLD_RANK", "PMI_RANK""#,
+                r#""PMI_RANK", "PMI_RANK""#,
+                "Open MPI's variables give rank and size",
+                "trains on the other's data",
+            ),
+            mistake(r#"RANK", "PMI_RANK""#, r#"RANK", "RANK""#, "so do MPICH's", "trains on the other's data"),
+            mistake(own, "before.len()", "nodes are numbered as the file names them", "begins at 0 on every node"),
+            mistake(own, "before.len() % 2", "each node counts its own ranks", "equally many ranks"),
+            mistake(node, "rank / 2", "each node counts its own ranks", "only the file knows"),
+            mistake(node, "nodes.len() - 1", "also where hosts take turns", "where the file names it first"),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab02_average_are_told_apart() {
+    let divide = "gradients.iter_mut().for_each(|g| *g /= micro_steps as f32);";
+    let reduce = "comm.all_reduce(gradients, Reduce::Mean)?;";
+    // Another place for it, and none after the loop.
+    let after = "    }\n    // All micro-batches are in: once around, for the whole step.\n    comm.all_reduce(gradients, Reduce::Mean)?;";
+    let early = "        if micro == 0 { comm.all_reduce(gradients, Reduce::Mean)?; }\n    }";
+    let sums = "        comm.all_reduce(gradients, Reduce::Sum)?;\n    }\n    gradients.iter_mut().for_each(|g| *g /= comm.size() as f32);";
+    let kept = "let _ = (comm, Reduce::Mean);";
+    let (micros, ranks) = ("1 rank, 4 micro-batches: their mean", "4 ranks, 1 micro-batch: the mean over ranks");
+    let both = "4 ranks, 4 micro-batches: the mean over both";
+    are_told_apart(
+        "lab02-average",
+        &[
+            mistake("gradients.fill(0.0);", "", "1 rank, 1 micro-batch: its own gradients", "nothing to average"),
+            mistake(divide, "", micros, "micro-batches' sum"),
+            mistake("Reduce::Mean", "Reduce::Sum", ranks, "a sum over the ranks"),
+            mistake(reduce, kept, ranks, "kept its own"),
+            mistake("micro_steps as f32", "(micro_steps * comm.size()) as f32", ranks, "divided twice"),
+            // The trap: averaged before the last micro-batch is in.
+            mistake(after, early, both, "after the ranks had been averaged"),
+            mistake(after, sums, both, "go in again"),
+        ],
+    );
+    // Averaging at every micro-step is right, and costs as many times as much.
+    let every = "        comm.all_reduce(gradients, Reduce::Mean)?;\n    }";
+    let attempt = check("lab02-average", &text("labs/solutions", "lab02-average").replace(after, every));
+    assert_eq!((attempt.outcome, attempt.figures.len()), (Outcome::Solved, 1));
+    assert_eq!((attempt.figures[0].got, attempt.figures[0].target), (4 * 6144, 6144));
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab03_batches_are_told_apart() {
+    let own = "every rank draws sequences of its own";
+    let address = "no batch comes back at another rank, step or seed";
+    let branches = ".branch(rank as u64).branch(step as u64)";
+    are_told_apart(
+        "lab03-batches",
+        &[
+            mistake(
+                "0..run.batch",
+                "0..run.ranks",
+                "a batch has as many sequences as it should",
+                "one rank at one step",
+            ),
+            mistake(
+                "(run.tokens - run.block)",
+                "run.tokens",
+                "sequences and their targets lie within the text",
+                "token 32",
+            ),
+            mistake(
+                "run.tokens - run.block",
+                "run.tokens - run.block + 1",
+                "sequences and their targets lie within the text",
+                "token 32",
+            ),
+            mistake(
+                "run.seed",
+                "std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64",
+                "drawn again, a batch is the same",
+                "resumed",
+            ),
+            mistake(".branch(step as u64)", "", "every step draws sequences of its own", "by heart"),
+            // The trap.
+            mistake(".branch(rank as u64)", "", own, "One seed everywhere"),
+            mistake(branches, ".branch((rank + step) as u64)", address, "rank + step"),
+            mistake(
+                branches,
+                ".branch((rank * step + step) as u64)",
+                "every rank draws sequences of its own",
+                "One seed",
+            ),
+            mistake(
+                r#"run.seed, "batches").branch(rank as u64)"#,
+                r#"run.seed + rank as u64, "batches")"#,
+                address,
+                "adding numbers to a seed",
+            ),
+            mistake(
+                "stream.below(places",
+                "stream.below(places - 1",
+                "every place of the text is drawn",
+                "never learned",
+            ),
+            mistake(
+                "places, i) as usize)",
+                "places, i) as usize).map(|start| start / 2 * 2)",
+                "every place of the text is drawn",
+                "never learned",
+            ),
+        ],
+    );
+    // The other way to keep ranks apart: each draws from a part of its own.
+    let parts = "let part = run.tokens / run.ranks;
+    let places = (part - run.block) as u64;
+    let stream = Stream::new(run.seed, \"batches\").branch(step as u64);
+    (0..run.batch as u64).map(|i| rank * part + stream.below(places, i) as usize).collect()
+}";
+    let solution = text("labs/solutions", "lab03-batches");
+    let body = solution.find("    // The last place").unwrap();
+    let attempt = check("lab03-batches", &format!("{}{parts}", &solution[..body]));
+    assert_eq!(attempt.outcome, Outcome::Solved, "{attempt:#?}");
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab03_schedule_are_told_apart() {
+    let rises = "the warm-up rises evenly, and its last step has lr";
+    let ends = "the decay begins at lr and ends at min_lr";
+    let cosine = "between them it is half a cosine";
+    let whole = "(1.0 + (std::f64::consts::PI * progress).cos())";
+    let over = "(step - warmup) as f64 / (decay_steps - warmup) as f64";
+    let stop = "    if step >= decay_steps {\n        return min_lr;\n    }\n";
+    are_told_apart(
+        "lab03-schedule",
+        &[
+            mistake("(step + 1) as f64", "step as f64", rises, "nothing is learned"),
+            mistake("/ warmup as f64", "/ (warmup + 1) as f64", rises, "step 99 is the hundredth"),
+            mistake("return min_lr;", "return 0.0;", ends, "goes down to 0"),
+            mistake("    min_lr + 0.5 * (lr - min_lr)", "    0.5 * lr", cosine, "in the middle of lr and min_lr"),
+            mistake(whole, "(1.0 + (2.0 * std::f64::consts::PI * progress).cos())", cosine, "half a cosine"),
+            mistake(whole, "2.0 * (1.0 - progress)", cosine, "straight line"),
+            mistake(over, "step as f64 / decay_steps as f64", ends, "begun before the warm-up was over"),
+            mistake(stop, "", "after decay_steps it stays at min_lr", "comes back up"),
+            mistake("step >= decay_steps", "step > decay_steps && warmup > 0", "without warm-up, step 0 has lr", ""),
+            mistake(
+                "lr * (step + 1) as f64 / warmup",
+                "1e-3 * (step + 1) as f64 / warmup",
+                "all of it, for other numbers",
+                "should be a name",
+            ),
+        ],
+    );
+}
+
+/// Repairs that are none: some hide what is wrong, some are right for one number, some give up what was sound.
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn lucky_repairs_of_lab03_accum_are_told_apart() {
+    let mean = "4 micro-steps: the log has the mean loss";
+    let gradient = "4 micro-steps: the gradient of the whole batch";
+    let one = "1 micro-step: trains what the whole batch trains";
+    let share = "(loss / config.grad_accum as f64)?";
+    let backward = "        loss.backward()?;";
+    are_told_apart(
+        "lab03-accum",
+        &[
+            // What it came with.
+            mistake(backward, "(loss / self.config.grad_accum as f64)?.backward()?;", gradient, "4 times too small"),
+            mistake(share, "(loss * 1.0)?", mean, "The log has 4 times the loss"),
+            mistake(
+                "mean +=",
+                "let loss = (loss * config.grad_accum as f64)?;\n            mean += 1.0 / config.grad_accum as f64 *",
+                gradient,
+                "4 times too large",
+            ),
+            mistake(
+                share,
+                "(loss / if config.grad_accum > 1 { 4.0 } else { 1.0 })?",
+                "other numbers: 2 micro-steps on 3 ranks",
+                "0.500 times what it should be",
+            ),
+            mistake(share, "(loss / 4.0)?", one, "a number stand"),
+            mistake(
+                "schedule.at(step), scale",
+                "schedule.at(step) * self.config.grad_accum as f64, scale",
+                "12 steps of 4 micro-steps: the weights",
+                "learning rate",
+            ),
+            mistake("(norm, self.config.clip)", "(norm, 0.0)", one, "the clipping"),
+        ],
+    );
+    // Dividing in the engine instead is as right, if the log keeps its mean.
+    let moved = text("labs/solutions", "lab03-accum")
+        .replace(backward, "        (loss / self.config.grad_accum as f64)?.backward()?;")
+        .replace(share, "(loss * 1.0)?")
+        .replace(
+            "mean += f64::from(loss.to_scalar::<f32>()?)",
+            "mean += f64::from(loss.to_scalar::<f32>()?) / config.grad_accum as f64",
+        );
+    let attempt = check("lab03-accum", &moved);
+    assert_eq!(attempt.outcome, Outcome::Solved, "{attempt:#?}");
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn lucky_repairs_of_lab03_eval_are_told_apart() {
+    let one = "1 rank: trains and evaluates as it should";
+    let (evaluations, dropout) =
+        ("3 ranks: evaluations come when they should, without dropout", "3 ranks: every rank trains with dropout");
+    let whole = "3 ranks: 12 steps and 4 evaluations, as it should";
+    let early = "    if comm.rank() != 0 {\n        return Ok(None);\n    }\n    model.eval();\n";
+    let as_it_came = "    model.eval();\n    if comm.rank() != 0 {\n        return Ok(None);\n    }\n";
+    are_told_apart(
+        "lab03-eval",
+        &[
+            mistake(early, as_it_came, dropout, "Without dropout on rank 1 and 2"),
+            mistake("    model.eval();\n", "", one, "evaluated with dropout"),
+            mistake("if !self.training {", "if true {", one, "trains without dropout"),
+            mistake("if comm.rank() != 0 {", "if comm.size() > 1 {", evaluations, "nobody sees"),
+            mistake(
+                "if step.is_multiple_of(config.eval_interval) {",
+                "if comm.size() == 1 && step.is_multiple_of(config.eval_interval) {",
+                evaluations,
+                "nobody sees",
+            ),
+            mistake(
+                "ddp.finish()?;",
+                "ddp.finish()?; if comm.rank() == 1 { gpt.params.zero_gradients(); }",
+                "3 ranks: they hold the same model at the end",
+                "no longer averaged",
+            ),
+        ],
+    );
+    let repaired = |edits: &[(&str, &str)]| {
+        let code = edits.iter().fold(text("labs/solutions", "lab03-eval"), |code, (from, to)| {
+            assert_eq!(code.matches(from).count(), 1, "{from}");
+            code.replace(from, to)
+        });
+        check("lab03-eval", &code)
+    };
+    // Only the first step is right.
+    let first = "if step == 0 { model.train(); }\n        let loss = model.loss(&batch, step)?;";
+    let attempt = repaired(&[(early, as_it_came), ("let loss = model.loss(&batch, step)?;", first)]);
+    assert_eq!((attempt.outcome, attempt.stuck_at()), (Outcome::Wrong, whole));
+    assert!(attempt.means.contains("leave behind on the ranks that do not evaluate"), "{}", attempt.means);
+    // Other repairs that are as right: back before every step; every rank evaluates.
+    let always = "model.train();\n        let loss = model.loss(&batch, step)?;";
+    for edits in [
+        [(early, as_it_came), ("let loss = model.loss(&batch, step)?;", always)],
+        [
+            (early, "    let _ = comm;\n    model.eval();\n"),
+            ("history.evaluations.extend(evaluate", "history.evaluations.extend(evaluate"),
+        ],
+    ] {
+        let attempt = repaired(&edits);
+        assert_eq!(attempt.outcome, Outcome::Solved, "{attempt:#?}");
+    }
+}
+
+/// The solution of lab03-schedule with another first line in its function.
+fn schedule_with(line: &str) -> String {
+    let names = "let Schedule { lr, min_lr, warmup, decay_steps } = *schedule;";
+    text("labs/solutions", "lab03-schedule").replace(names, &format!("{names}\n    {line}"))
+}
+
+#[test]
+fn whatever_the_code_does_is_told() {
+    let told = |line: &str, outcome: Outcome, means: &str| {
+        let attempt = check("lab03-schedule", &schedule_with(line));
+        assert!(attempt.outcome == outcome && attempt.means.contains(means), "{line}: {attempt:#?}");
+        attempt
+    };
+    let attempt = told("let x: usize = \"no\";", Outcome::DoesNotCompile, "first message");
+    assert!(
+        attempt.compiler.contains("lab03_schedule.rs:17:20\n") && attempt.compiler.contains("E0308"),
+        "{attempt:#?}"
+    );
+    assert!(attempt.findings.is_empty());
+    let attempt = told("fn half_typed(", Outcome::DoesNotCompile, "");
+    assert!(attempt.compiler.starts_with("error: "), "{}", attempt.compiler);
+    let attempt = told("let unused = 1;", Outcome::Solved, "");
+    assert!(attempt.compiler.contains("unused variable: `unused`"), "{}", attempt.compiler);
+
+    let at = "lab03_schedule.rs:17:5:\n";
+    told("todo!();", Outcome::Unfinished, at);
+    told("panic!(\"at the disco\");", Outcome::Panicked, &format!("{at}at the disco"));
+    told("let none: [f64; 0] = []; let _ = none[warmup];", Outcome::Panicked, "index out of bounds");
+    let attempt = told("println!(\"step {step}\"); std::process::exit(0);", Outcome::Ended, "exit status: 0");
+    assert_eq!((attempt.printed.as_str(), attempt.stuck_at()), ("step 0\n", attempt.findings[0].claim.as_str()));
+    // In the second claim.
+    let attempt = told("if step > 99 { std::process::abort() }", Outcome::Ended, "in the midst");
+    assert_eq!(attempt.findings.iter().map(|f| f.holds).collect::<Vec<_>>()[..3], [Some(true), Some(false), None]);
+
+    let renamed = text("labs/solutions", "lab03-schedule").replace("pub fn learning_rate", "pub fn rate");
+    let attempt = check("lab03-schedule", &renamed);
+    assert_eq!(attempt.outcome, Outcome::DoesNotFit);
+    assert!(attempt.compiler.contains("labs/checks/lab03_schedule.rs"), "{}", attempt.compiler);
+}
+
+#[test]
+fn what_never_ends_is_ended() {
+    for (line, means) in
+        [("loop {}", "still computing"), ("loop { std::thread::park() }", "what does your code wait for")]
+    {
+        let my = tempfile::tempdir().unwrap();
+        std::fs::write(my.path().join("lab03_schedule.rs"), schedule_with(line)).unwrap();
+        let start = Instant::now();
+        let mut command = command(my.path(), "check lab03-schedule --json");
+        let output = command.env("SHARDLAB_CHECK_SECONDS", "1").output().unwrap();
+        // Only a hang reaches this bound.
+        assert!(start.elapsed() < Duration::from_secs(60));
+        assert_eq!(output.status.code(), Some(1));
+        let document: Document = serde_json::from_str(&stdout(&output)).unwrap();
+        let attempt = document.exercises.into_iter().find_map(|entry| entry.check).unwrap();
+        assert_eq!(attempt.outcome, Outcome::Endless);
+        assert!(attempt.means.contains(means), "{}", attempt.means);
+    }
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_are_told_at_once() {
+    let solution = text("labs/solutions", "lab02-average");
+    let reduce = "    comm.all_reduce(gradients, Reduce::Mean)?;";
+    let attempt = check("lab02-average", &solution.replace(reduce, &format!("if comm.rank() == 0 {{\n{reduce}\n}}")));
+    assert_eq!((attempt.outcome, attempt.stuck_at()), (Outcome::Failed, "4 ranks, 1 micro-batch: the mean over ranks"));
+    for part in ["never entered all_reduce", "lab02_average.rs:", "rank 0  waits in", "help: "] {
+        assert!(attempt.means.contains(part), "{part:?} is missing in\n{}", attempt.means);
+    }
+}
+
+/// What a reader sees from the first command to the last.
+#[test]
+fn a_reader_goes_through_an_exercise() {
+    let my = tempfile::tempdir().unwrap();
+    let my = &my.path().join("made/when/needed");
+    let all = course().exercises().count();
+    let map = succeeded(&workbook(my, ""));
+    assert!(map.contains(&format!("0 of {all} exercises solved")) && map.contains("next     lab00-hostfile"), "{map}");
+    assert!(!my.exists(), "looking changes nothing");
+
+    let first = workbook(my, "check");
+    assert_eq!(first.status.code(), Some(1));
+    let file = my.join("lab00_hostfile.rs");
+    let blank = std::fs::read_to_string(&file).expect("a copy of the blank");
+    assert_eq!(blank, text("labs/exercises", "lab00-hostfile"));
+    for part in ["✗", "This is the place to write", "lab00_hostfile.rs:28:5", "then     so do MPICH's", "there are 4"]
+    {
+        assert!(stdout(&first).contains(part), "{part:?} is missing in\n{}", stdout(&first));
+    }
+
+    let hint = succeeded(&workbook(my, "hint"));
+    assert!(hint.contains("hint 1 of 4") && !hint.contains("The idea"), "{hint}");
+    succeeded(&workbook(my, "hint lab00"));
+
+    let wrong = text("labs/solutions", "lab00-hostfile").replace("let local_rank =", "let local_rank = 1 +");
+    std::fs::write(&file, wrong).unwrap();
+    let text_of_check = stdout(&workbook(my, "check lab00"));
+    let row = "  rank 1, on nid7  node 0, local rank 1  node 0, local rank 2 ✗\n";
+    assert!(text_of_check.contains(row), "{text_of_check}");
+    // The same version again is not another try.
+    workbook(my, "check lab00");
+    std::fs::write(&file, text("labs/solutions", "lab00-hostfile")).unwrap();
+    let solved = succeeded(&workbook(my, "check lab00_hostfile.rs"));
+    assert!(solved.contains("solved   after 2 tries, with 2 hints"), "{solved}");
+    let second = course().exercises().nth(1).unwrap().name.clone();
+    assert!(solved.contains(&format!("next     {second}")), "{solved}");
+    let map = succeeded(&workbook(my, ""));
+    assert!(
+        map.contains(&format!("1 of {all} exercises solved")) && map.contains(&format!("next     {second}")),
+        "{map}"
+    );
+
+    let reset = succeeded(&workbook(my, "reset lab00"));
+    assert!(reset.contains("old/lab00_hostfile.rs"), "{reset}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), blank);
+    assert_eq!(
+        std::fs::read_to_string(my.join("old/lab00_hostfile.rs")).unwrap(),
+        text("labs/solutions", "lab00-hostfile")
+    );
+    assert!(succeeded(&workbook(my, "")).contains(&format!("0 of {all} exercises solved")));
+}
+
+#[test]
+fn the_map_keeps_the_best_figures() {
+    let my = folder_of("labs/solutions");
+    let solution = text("labs/solutions", "lab02-average");
+    let file = my.path().join("lab02_average.rs");
+    let twice = "comm.all_reduce(gradients, Reduce::Mean)?;";
+    std::fs::write(&file, solution.replace(twice, &twice.repeat(2))).unwrap();
+    let told = succeeded(&workbook(my.path(), "check lab02-average"));
+    assert!(told.contains("yours 12,288, target 6,144\n") && told.contains("can be had for less"), "{told}");
+    assert!(stdout(&workbook(my.path(), "")).contains("best 12,288, target 6,144\n"));
+    for version in [solution.clone(), solution.replace(twice, &twice.repeat(3))] {
+        std::fs::write(&file, version).unwrap();
+        succeeded(&workbook(my.path(), "check lab02-average"));
+    }
+    let map = stdout(&workbook(my.path(), ""));
+    assert!(map.contains("best 6,144, target 6,144 ✓\n"), "{map}");
+    std::fs::write(&file, "half typed").unwrap();
+    let map = stdout(&workbook(my.path(), ""));
+    assert!(map.contains("solved, changed since") && map.contains("1 of"), "{map}");
+}
+
+/// `lab02` alone is what comes next there.
+#[test]
+fn a_labs_name_is_its_next_exercise() {
+    let my = tempfile::tempdir().unwrap();
+    let first = course().labs.iter().find(|lab| lab.name == "lab03").unwrap().exercises[0].clone();
+    let begun = stdout(&workbook(my.path(), "check lab03"));
+    assert!(begun.starts_with(&format!("{} ", first.name)), "{begun}");
+    std::fs::copy(root("labs/solutions").join(first.file()), my.path().join(first.file())).unwrap();
+    succeeded(&workbook(my.path(), "check lab03"));
+    let next = succeeded(&workbook(my.path(), "hint lab03"));
+    assert!(next.starts_with("lab03-") && !next.starts_with(&first.name), "{next}");
+}
+
+#[test]
+fn bad_input_is_refused() {
+    let my = tempfile::tempdir().unwrap();
+    let my = my.path();
+    failed(&workbook(my, "check lab99"), 2, "no exercise is named \"lab99\"\nhelp: the exercises are lab00-hostfile");
+    failed(&workbook(my, "reset lab03"), 2, &format!("{} exercises begin with \"lab03\"", count_of("lab03")));
+    failed(&workbook(my, "watch --json"), 2, "--json prints one document, and watch goes on");
+    failed(&workbook(my, "report no/such/folder"), 2, "no reports in no/such/folder");
+    failed(&workbook(my, &format!("report {}", my.display())), 2, "no reports in");
+    let seconds = command(my, "check lab00").env("SHARDLAB_CHECK_SECONDS", "0").output().unwrap();
+    failed(&seconds, 2, "SHARDLAB_CHECK_SECONDS=0 is no number of seconds");
+    let rustc = command(my, "check lab00").env("RUSTC", "no-such-compiler").output().unwrap();
+    failed(&rustc, 2, "cannot start no-such-compiler");
+    // A folder that cannot be written, whoever asks.
+    std::fs::write(my.join("file"), "").unwrap();
+    for (flags, what) in [("check lab00-h", "cannot write"), ("", "cannot read")] {
+        let output = workbook(&my.join("file"), flags);
+        failed(&output, 2, what);
+        assert!(stderr(&output).contains("help: name a folder of your own for your exercises:  export SHARDLAB_MY="));
+    }
+    std::fs::write(my.join("progress.json"), "{").unwrap();
+    failed(&workbook(my, ""), 2, &format!("{} is not what the workbook wrote", my.join("progress.json").display()));
+}
+
+fn count_of(lab: &str) -> usize {
+    course().exercises().filter(|exercise| exercise.name.starts_with(lab)).count()
+}
+
+/// Another checkout with the same exercises, without anything compiled: `folder` in it.
+#[test]
+fn the_checkout_around_the_reader_is_the_one_that_counts() {
+    let checkout = tempfile::tempdir().unwrap();
+    for folder in ["labs/exercises", "labs/checks", "src/comm"] {
+        std::fs::create_dir_all(checkout.path().join(folder)).unwrap();
+    }
+    let copy = |file: &str| std::fs::copy(root(file), checkout.path().join(file)).unwrap();
+    copy("labs/labs.toml");
+    for exercise in course().exercises() {
+        copy(&format!("labs/exercises/{}", exercise.file()));
+        copy(&format!("labs/checks/{}", exercise.file()));
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_workbook"));
+    command.args(["check", "lab03-schedule"]).current_dir(checkout.path().join("src/comm")).env_remove("SHARDLAB_MY");
+    let output = command.output().unwrap();
+    let text = stdout(&output);
+    assert!(text.contains("../../my/lab03_schedule.rs:24:5:"), "{text}\n{}", stderr(&output));
+    assert!(checkout.path().join("my/lab03_schedule.rs").is_file());
+    // A program far from what it was compiled with cannot check.
+    let far = checkout.path().join("workbook");
+    std::fs::copy(env!("CARGO_BIN_EXE_workbook"), &far).unwrap();
+    let output = Command::new(far).args(["check", "lab03-schedule"]).current_dir(checkout.path()).output().unwrap();
+    failed(&output, 2, "the compiled library is not near");
+}
+
+#[test]
+fn screens_stay_within_80_columns_and_ascii_means_ascii() {
+    let (blanks, solutions) = (folder_of("labs/exercises"), folder_of("labs/solutions"));
+    for (my, flags) in [
+        (&blanks, "check all --ascii"),
+        (&blanks, "--ascii"),
+        (&blanks, "hint lab02-average --ascii"),
+        (&blanks, "hint lab02-average"),
+        (&solutions, "check all"),
+        (&solutions, ""),
+    ] {
+        // Paths are as long as the reader's own.
+        let text = stdout(&workbook(my.path(), flags)).replace(&my.path().display().to_string(), "my");
+        assert!(!text.contains('\x1b') && text.lines().count() > 3);
+        for line in text.lines().filter(|line| !line.contains("workbook ")) {
+            assert!(line.chars().count() <= 80, "wider than 80: {line}");
+        }
+        if flags.contains("--ascii") {
+            assert!(text.is_ascii(), "{:?}", text.lines().find(|line| !line.is_ascii()));
+        }
+    }
+}
+
+#[test]
+fn a_host_sees_who_is_stuck_where() {
+    let reports = tempfile::tempdir().unwrap();
+    let report = |name: &str, user: &str, my: &Path| {
+        let output = command(my, "--json").env("USER", user).output().unwrap();
+        std::fs::write(reports.path().join(format!("{name}.json")), output.stdout).unwrap();
+    };
+    let (ada, grace, nobody) = (folder_of("labs/solutions"), folder_of("labs/solutions"), tempfile::tempdir().unwrap());
+    for (my, exercise) in [(&ada, "lab00-h"), (&ada, "lab03-s"), (&grace, "lab00-h")] {
+        succeeded(&workbook(my.path(), &format!("check {exercise}")));
+    }
+    let one_seed = text("labs/solutions", "lab03-batches").replace(".branch(rank as u64)", "");
+    std::fs::write(grace.path().join("lab03_batches.rs"), one_seed).unwrap();
+    workbook(grace.path(), "check lab03-batches");
+    workbook(grace.path(), "hint lab03-batches");
+    report("1", "ada", ada.path());
+    report("2", "grace", grace.path());
+    // Two people who are the same user to the system are told apart by their files.
+    report("seat-3", "root", nobody.path());
+    report("seat-4", "root", nobody.path());
+    std::fs::write(reports.path().join("broken.json"), "{").unwrap();
+    std::fs::write(reports.path().join("notes.txt"), "no report").unwrap();
+
+    let all = course().exercises().count();
+    let text = succeeded(&workbook(reports.path(), &format!("report {}", reports.path().display())));
+    let line = |who: &str| text.lines().find(|line| line.trim_start().starts_with(who)).unwrap_or_default().to_string();
+    let second = course().exercises().nth(1).unwrap().name.clone();
+    assert!(line("ada ").contains(&format!("2 of {all}  {second:<14}  not checked yet")), "{text}");
+    let grace = line("grace ");
+    assert!(grace.contains(&format!("1 of {all}  lab03-batches")) && grace.ends_with("1      1  0 min"), "{text}");
+    assert!(text.contains("every rank draws") && line("lab03-batches").contains("1: every rank draws"), "{text}");
+    assert!(line("lab00-hostfile").trim_start().starts_with("lab00-hostfile       2"), "{text}");
+    assert!(line("seat-3").contains("not checked yet") && !line("seat-4").is_empty(), "{text}");
+    let order = ["seat-3", "grace", "ada"].map(|who| text.find(who).unwrap());
+    assert!(order.is_sorted(), "those who need help first:\n{text}");
+    assert!(text.contains("not read") && text.contains("broken.json"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80 || line.contains(".json")), "{text}");
+    let json = succeeded(&workbook(reports.path(), &format!("report {} --json", reports.path().display())));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["documents"]["grace"]["exercises"].as_array().unwrap().len(), all);
+}
+
+#[test]
+fn watching_checks_what_is_saved() {
+    use std::io::{BufRead, BufReader};
+    let my = tempfile::tempdir().unwrap();
+    /// Ends with the test, whatever its end.
+    struct Running(std::process::Child);
+    impl Drop for Running {
+        fn drop(&mut self) {
+            self.0.kill().and_then(|()| self.0.wait()).expect("it was running");
+        }
+    }
+    let mut command = command(my.path(), "watch lab03-schedule");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = Running(command.spawn().unwrap());
+    let (send, lines) = std::sync::mpsc::channel();
+    let out = BufReader::new(child.0.stdout.take().unwrap());
+    std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
+    // Only a hang reaches this bound.
+    let wait_for = |what: &str| {
+        while !lines.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("no {what:?}")).contains(what) {}
+    };
+    wait_for("This is the place to write");
+    wait_for("watching: save a file");
+    let write = |name: &str, text: &str| std::fs::write(my.path().join(name), text).unwrap();
+    write("lab03_schedule.rs", &schedule_with("half typed"));
+    wait_for("error: ");
+    wait_for("watching: save a file");
+    // Editors that write another file and rename it.
+    write("lab03_schedule.rs~", &schedule_with(""));
+    std::fs::rename(my.path().join("lab03_schedule.rs~"), my.path().join("lab03_schedule.rs")).unwrap();
+    wait_for("solved   after 2 tries");
+    wait_for("now edit");
+    wait_for("watching: save a file");
+    assert!(my.path().join("lab00_hostfile.rs").is_file(), "the next one lies ready");
+    write("lab02_average.rs", &text("labs/solutions", "lab02-average"));
+    wait_for("lab02-average · ");
+    wait_for("solved   after 1 try");
+}
+
+/// Whatever stands in the reader's folder: git does not see it, and no target of the package is made from it.
+#[test]
+fn the_readers_folder_is_the_readers_own() {
+    let my = root("my");
+    let cargo = std::env::var_os("CARGO").unwrap();
+    let words = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
+    let output = Command::new(cargo).args(words).current_dir(ROOT).output().unwrap();
+    let metadata: serde_json::Value = serde_json::from_str(&succeeded(&output)).unwrap();
+    let targets = metadata["packages"][0]["targets"].as_array().unwrap();
+    assert!(targets.len() > 10);
+    for target in targets {
+        let source = Path::new(target["src_path"].as_str().unwrap());
+        assert!(!source.starts_with(&my), "{}", source.display());
+    }
+    // Every file that the programs were built from.
+    for program in [env!("CARGO_BIN_EXE_lab03"), env!("CARGO_BIN_EXE_workbook")] {
+        let files = std::fs::read_to_string(format!("{program}.d")).unwrap();
+        assert!(files.contains("labs") && !files.contains(&my.display().to_string()), "{files}");
+    }
+    if root(".git").exists() {
+        let ignored =
+            Command::new("git").args(["check-ignore", "my/lab03_batches.rs"]).current_dir(ROOT).output().unwrap();
+        assert_eq!(stdout(&ignored), "my/lab03_batches.rs\n");
+    }
+}
