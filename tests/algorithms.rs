@@ -7,7 +7,7 @@ use shardlab::comm::algorithms::{self, Algorithm, Collective, Step, Task};
 use shardlab::comm::{CommError, Reduce};
 use shardlab::launch;
 use std::collections::HashMap;
-use suite::algorithms::{all_types, as_defined, costs, pairs, same_bits};
+use suite::algorithms::{all_types, as_defined, costs, exercise, pairs, same_bits};
 
 const OPS: [Reduce; 5] = [Reduce::Sum, Reduce::Min, Reduce::Max, Reduce::Prod, Reduce::Mean];
 
@@ -63,6 +63,11 @@ fn all_ranks_end_with_the_same_bits_in_every_run() {
         let len = 1031;
         launch::run(ranks, |comm| same_bits(&comm, len)).unwrap();
     }
+}
+
+#[test]
+fn the_exercises_ring_adds_up() {
+    (1..=9).for_each(|ranks| drop(launch::run(ranks, |comm| exercise(&comm)).unwrap()));
 }
 
 #[test]

@@ -110,6 +110,7 @@ fn algorithms(comm: &Comm) -> Result<()> {
         suite::algorithms::all_types(comm, len, op, len % ranks)?;
     }
     suite::algorithms::same_bits(comm, 1031)?;
+    suite::algorithms::exercise(comm)?;
     suite::algorithms::costs(comm, 1008, ranks / 2)
 }
 
@@ -261,10 +262,12 @@ fn lab03_like_threads(mpirun: &Mpirun) -> Result<()> {
 /// On three ranks, where the library adds in its own order.
 fn every_lab(mpirun: &Mpirun) -> Result<()> {
     let tiny = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --warmup 2 --steps 6 --eval-iters 2 --out o";
-    for (lab, flags, says) in [
-        (env!("CARGO_BIN_EXE_lab00"), "", "DISTRIBUTED_BACKEND=mpi"),
-        (env!("CARGO_BIN_EXE_lab02"), "--steps 12 --out o", "the loss fell"),
-        (LAB03, tiny, "all ranks hold the same model"),
+    for (lab, flags, says, broken) in [
+        (env!("CARGO_BIN_EXE_lab00"), "", "DISTRIBUTED_BACKEND=mpi", Some("duplicate-rank")),
+        (env!("CARGO_BIN_EXE_lab01"), "--up-to 1", "19 of 19", None),
+        (env!("CARGO_BIN_EXE_lab01"), "--feed readers 2 --out o", "every rank got its own batch", None),
+        (env!("CARGO_BIN_EXE_lab02"), "--steps 12 --out o", "the loss fell", Some("same-batches")),
+        (LAB03, tiny, "all ranks hold the same model", Some("same-batches")),
     ] {
         let dir = tempfile::tempdir()?;
         let flags: Vec<&str> = flags.split_whitespace().collect();
@@ -275,8 +278,8 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             "{lab}: more than one rank speaks\n{}",
             text(&output)
         );
-        let broken = ["--break", if flags.is_empty() { "duplicate-rank" } else { "same-batches" }];
-        let output = mpirun.start(3, Path::new(lab), &[&flags[..], &broken].concat(), dir.path(), &[])?;
+        let Some(broken) = broken else { continue };
+        let output = mpirun.start(3, Path::new(lab), &[&flags[..], &["--break", broken]].concat(), dir.path(), &[])?;
         ensure!(output.status.code() == Some(1) && text(&output).contains("error: "), "{lab}:\n{}", text(&output));
     }
     Ok(())

@@ -118,7 +118,7 @@ fn why(screen: &Screen, predictions: &[Prediction], reign: &Reign) -> Vec<String
 
 /// Measured times by those that the simulator gives for ranks that all have `link`, in ascending order.
 ///
-/// Left out are times below [`SHORT`], which are the machine's more than the link's, and algorithms in which one rank receives
+/// Left out are times below 5 ms, which are the machine's more than the link's, and algorithms in which one rank receives
 /// from many at once: a simulated link is busy on its sender's side alone.
 pub fn beside(timings: &[Timing], link: Link) -> Result<Vec<f64>> {
     let network = Network::uniform(link);
