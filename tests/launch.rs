@@ -20,7 +20,7 @@ impl Cluster {
     fn new(programs: &[(&str, &str)]) -> Cluster {
         let cluster = Cluster { dir: tempfile::tempdir().unwrap() };
         std::fs::create_dir(cluster.path("bin")).unwrap();
-        for tool in ["sh", "bash", "cat", "mkdir", "chmod", "install", "dirname", "rm", "sleep"] {
+        for tool in ["sh", "bash", "cat", "mkdir", "chmod", "install", "dirname", "ln", "rm", "sleep"] {
             let find = |folder: &&str| Path::new(folder).join(tool).exists();
             let folder = ["/bin", "/usr/bin"].into_iter().find(find).unwrap_or_else(|| panic!("{tool} is missing"));
             symlink(Path::new(folder).join(tool), cluster.path("bin").join(tool)).unwrap();
@@ -321,6 +321,12 @@ for name in launch lab00 lab03; do echo "$CARGO_TARGET_DIR" > "$CARGO_TARGET_DIR
             assert_eq!(std::fs::read_to_string(path).unwrap(), format!("{root}/{target}\n"));
         }
     }
+    // The workbook stays where it was built, for everyone to read, and is linked.
+    let workbook = cluster.path("shardlab/bin/workbook").read_link().unwrap();
+    assert_eq!(workbook.display().to_string(), format!("{root}/target/release/workbook"));
+    let release = std::fs::metadata(cluster.path("shardlab/target/release")).unwrap();
+    assert_eq!(release.permissions().mode() & 0o055, 0o055);
+    assert!(!cluster.path("shardlab/bin-mpi/workbook").exists());
     for (words, env, what) in
         [(&[][..], &[("SCRATCH", "")][..], "SCRATCH is not set"), (&["all"], &[], "unknown word all")]
     {
