@@ -53,6 +53,14 @@ struct Lab {
     screen: Screen,
 }
 
+impl Lab {
+    /// Whether nothing was asked for in particular.
+    fn tells_the_story(&self) -> bool {
+        let flags = &self.study.flags;
+        !(flags.step_by_step || flags.bench || flags.simulate.is_some() || self.feed.is_some())
+    }
+}
+
 fn main() -> ExitCode {
     launch::main(|| run(Args::parse()))
 }
@@ -81,7 +89,7 @@ struct Found {
 /// What one rank does: the parts that were asked for, or all in short; then the checks. Returns what they found wrong.
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let flags = &lab.study.flags;
-    let story = !(flags.step_by_step || flags.bench || flags.simulate.is_some() || lab.feed.is_some());
+    let story = lab.tells_the_story();
     let mut found = Found::default();
     if comm.rank() == 0 {
         introduce(lab);
@@ -93,7 +101,8 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         film(lab, comm)?;
     }
     // Every algorithm of every collective, run once: what it gives, and what it costs.
-    for way in Collective::ALL.into_iter().flat_map(Way::algorithms) {
+    let auto = lab.study.ways.iter().copied().filter(|way| way.algorithm == Some(Algorithm::Auto));
+    for way in Collective::ALL.into_iter().flat_map(Way::algorithms).chain(auto) {
         found.counts.push(counts::count(comm, way)?);
     }
     if (story || flags.bench) && comm.size() > 1 {
@@ -161,7 +170,8 @@ fn film(lab: &Lab, comm: &Comm) -> Result<()> {
     if comm.rank() != 0 {
         return Ok(());
     }
-    section(lab, &format!("How: {} by {}, {}", study.collective.name(), way.name(), in_words(&few, lab)));
+    let name = film.task.algorithm.name();
+    section(lab, &format!("How: {} by {name}, {}", study.collective.name(), in_words(&few, lab)));
     screen.say(screen.wrap("Left, in brackets: what is about to be sent. Right: what has come.", 2));
     if study.collective == Collective::AllToAll {
         screen.say(screen.wrap("The first half of a row is what a rank sends, the second half what it receives.", 2));
@@ -205,6 +215,9 @@ fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<Vec<f64>> {
         }
         screen.say(format!("\n{}", benchmark::fits(screen, &timings)));
         screen.say(screen.wrap(&format!("Fastest here: {}.", benchmark::fastest(&timings)), 2));
+        if lab.args.comm.link.is_none() && !launch::is_mpi() {
+            screen.say(screen.wrap("Threads share one memory. As over a network: --link 100us,1GB/s", 2));
+        }
         if let Some(path) = &study.flags.json {
             let text = serde_json::to_string_pretty(&benchmark::json(&timings, counts))? + "\n";
             let help = "give --json a file that can be written";
@@ -266,6 +279,9 @@ fn check(lab: &Lab, comm: &Comm, found: &Found) -> Result<Vec<String>> {
         let fed = "read ahead, and in few large requests.";
         let lesson = if lab.feed.is_some() { fed } else { "few steps win for few bytes, few bytes win for many." };
         lab.screen.say(format!("\n  Take along: {lesson}"));
+        if lab.tells_the_story() {
+            lab.screen.say("  Closer: --step-by-step, --bench, --simulate 768, --feed readers 2");
+        }
         lab.screen.say("  Next: lab02, ranks that train together.   cargo run --bin lab02");
     }
     Ok(failed)

@@ -85,6 +85,7 @@ fn step_by_step_shows_every_step_of_any_algorithm() {
     has(&folded, &["step 6 of 6", "  rank 1 │    10    20    30    40    50      │[11111 22222 33333 44444 55555]\n"]);
     let tree = succeeds("--step-by-step --collective broadcast");
     has(&tree, &["broadcast by tree", "step 2 of 2", "rank 1 │[1  2  3  4]  →  rank 1 │ 1  2  3  4\n"]);
+    has(&succeeds("--step-by-step --algorithm auto"), &["all-reduce by recursive-doubling", "20 of 20"]);
     let pairs = succeeds("--step-by-step --collective all-to-all");
     has(&pairs, &["the first 3 of 4 ranks", "│ 100[200]300   ·  30 300"]);
 }

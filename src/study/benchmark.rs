@@ -145,18 +145,20 @@ pub fn sizes_table(screen: &Screen, timings: &[Timing], busbw: bool) -> String {
     table(screen, &header, &sizes.iter().enumerate().map(row).collect::<Vec<_>>())
 }
 
-/// Who is the fastest from which size on.
+/// Who is the fastest from which size on. Only who is a tenth faster takes over: less is within what measuring is off.
 pub fn fastest(timings: &[Timing]) -> String {
-    let mut winners: Vec<(&str, f64)> = Vec::new();
+    let mut reigns: Vec<(&Timing, f64)> = Vec::new();
     for i in 0..timings.first().map_or(0, |timing| timing.points.len()) {
-        let best = timings.iter().min_by(|a, b| a.points[i].seconds.total_cmp(&b.points[i].seconds));
-        if let Some(best) = best.filter(|best| winners.last().is_none_or(|last| last.0 != best.way.name())) {
-            winners.push((best.way.name(), best.points[i].bytes));
+        let Some(best) = timings.iter().min_by(|a, b| a.points[i].seconds.total_cmp(&b.points[i].seconds)) else {
+            break;
+        };
+        if reigns.last().is_none_or(|(last, _)| best.points[i].seconds < 0.9 * last.points[i].seconds) {
+            reigns.push((best, best.points[i].bytes));
         }
     }
-    let words = winners.iter().enumerate().map(|(i, &(name, bytes))| match i {
-        0 => name.to_owned(),
-        _ => format!("from {} on {name}", bytes_binary(bytes)),
+    let words = reigns.iter().enumerate().map(|(i, (timing, bytes))| match i {
+        0 => timing.way.name().to_owned(),
+        _ => format!("from {} on {}", bytes_binary(*bytes), timing.way.name()),
     });
     words.collect::<Vec<_>>().join(", ")
 }
@@ -188,4 +190,31 @@ pub fn json(timings: &[Timing], counts: &[Count]) -> serde_json::Value {
         "transport": if crate::launch::is_mpi() { "mpi" } else { "threads" },
         "ways": timings.iter().map(way).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::algorithms::Algorithm;
+
+    fn timing(algorithm: Algorithm, seconds: [f64; 3]) -> Timing {
+        let way = Way { collective: Collective::AllReduce, algorithm: Some(algorithm) };
+        let points = [1024.0, 2048.0, 4096.0].into_iter().zip(seconds);
+        Timing { way, ranks: 4, points: points.map(|(bytes, seconds)| Point { bytes, seconds }).collect() }
+    }
+
+    #[test]
+    fn a_winner_must_win_by_more_than_noise() {
+        let naive = timing(Algorithm::Naive, [1.0, 2.0, 4.0]);
+        assert_eq!(fastest(&[]), "");
+        assert_eq!(fastest(&[timing(Algorithm::Ring, [2.0, 1.9, 3.7]), naive]), "naive");
+        let naive = timing(Algorithm::Naive, [1.0, 2.0, 4.0]);
+        assert_eq!(fastest(&[naive, timing(Algorithm::Ring, [2.0, 1.9, 3.0])]), "naive, from 4.00 KiB on ring");
+    }
+
+    #[test]
+    fn sizes_grow_by_a_factor() {
+        assert_eq!(sizes(4, 70_000), [1024, 4096, 16_384, 65_536]);
+        assert_eq!(sizes(16, 1000), [0; 0]);
+    }
 }

@@ -59,9 +59,10 @@ impl StudyFlags {
     pub fn resolve(&self) -> Result<Study, BadInput> {
         let ranks = launch::ranks(self.ranks, 4)?;
         let (collective, flags) = (self.collective, self.clone());
-        let ways: Vec<Way> = Way::algorithms(collective)
-            .filter(|way| self.algorithm.is_none_or(|algorithm| way.algorithm == Some(algorithm)))
-            .collect();
+        let auto = Way { collective, algorithm: Some(Algorithm::Auto) };
+        let all = Way::algorithms(collective).chain(Some(auto).filter(|_| self.algorithm.is_some()));
+        let chosen = |way: &Way| self.algorithm.is_none_or(|algorithm| way.algorithm == Some(algorithm));
+        let ways: Vec<Way> = all.filter(chosen).collect();
         if let Some(algorithm) = self.algorithm.filter(|_| ways.is_empty()) {
             let names: Vec<&str> = collective.algorithms().iter().map(|algorithm| algorithm.name()).collect();
             let what = format!("{} has no algorithm {}", collective.name(), algorithm.name());

@@ -175,3 +175,38 @@ pub fn in_sync(screen: &Screen, network: &Network) -> Result<String> {
     let header = ["ranks", "all-reduce", "by", "a batch\na rank", "one\nbatch", "one batch, divided"];
     Ok(format!("{}\n\n{}\n  {legend}", screen.wrap(&job, 2), table(screen, &header, &rows)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reigns_follow_the_sizes_and_say_why() {
+        let network = Network::named("ethernet").expect("a preset");
+        let sizes = [1 << 10, 1 << 14, 1 << 20, 1 << 26];
+        let predictions = predict(Collective::AllReduce, 1024, &sizes, &network).unwrap();
+        let reigns = reigns(&predictions);
+        let name = |reign: &Reign| (reign.way.name(), reign.first, reign.last);
+        assert_eq!(reigns.iter().map(name).collect::<Vec<_>>(), [("recursive-doubling", 0, 1), ("rabenseifner", 2, 3)]);
+        let why = |i: usize| why(&Screen::plain(), &predictions, &reigns[i]).pop().unwrap();
+        // 10 steps of 24 µs against 20, and 2·1023/1024 MiB at 1.25 GB/s against 10 MiB.
+        assert_eq!(why(0), "its steps' latency is 240 µs, rabenseifner's 480 µs");
+        assert_eq!(why(1), "it moves 1.00 MiB in 1.68 ms, recursive-doubling in 8.39 ms");
+    }
+
+    #[test]
+    fn measured_times_are_held_to_the_link() {
+        let link = Link { latency: 0.01, bandwidth: 1e6 };
+        let way = |algorithm| Way { collective: Collective::AllReduce, algorithm };
+        let timing = |algorithm, points: &[(f64, f64)]| Timing {
+            way: way(algorithm),
+            ranks: 2,
+            points: points.iter().map(|&(bytes, seconds)| super::super::benchmark::Point { bytes, seconds }).collect(),
+        };
+        // On two ranks, doubling is one message: 10 ms and a millisecond for every 1,000 bytes.
+        let doubling = timing(Some(Algorithm::RecursiveDoubling), &[(1000.0, 0.022), (10_000.0, 0.02)]);
+        let naive = timing(Some(Algorithm::Naive), &[(1000.0, 1.0)]);
+        let ratios = beside(&[doubling, naive, timing(None, &[(1000.0, 1.0)])], link).unwrap();
+        assert!(ratios.len() == 2 && (ratios[0] - 1.0).abs() < 1e-9 && (ratios[1] - 2.0).abs() < 1e-9, "{ratios:?}");
+    }
+}
