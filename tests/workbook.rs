@@ -152,6 +152,45 @@ fn mistakes_in_lab00_hostfile_are_told_apart() {
 
 #[test]
 #[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab01_ring_are_told_apart() {
+    let begin = "    // Each part sets out from the rank of its own number; what comes is one part behind.";
+    let again = "        comm.recv(&mut data[part(rank + n - step)], left)?;";
+    let adds = "        let mut more = vec![0.0; data[part(rank + n - step)].len()];
+        comm.recv(&mut more, left)?;
+        data[part(rank + n - step)].iter_mut().zip(&more).for_each(|(x, y)| *x += y);";
+    let second = "for step in 0..n - 1 {\n        comm.send(&data[part(rank + 1";
+    let whole = "    if n > 1 {
+        let mine = data.to_vec();
+        for k in 1..n { comm.send(&mine, (rank + k) % n)?; }
+        for k in 1..n {
+            let mut more = vec![0.0; len];
+            comm.recv(&mut more, (rank + k) % n)?;
+            data.iter_mut().zip(&more).for_each(|(x, y)| *x += y);
+        }
+        return Ok(());
+    }";
+    let own = "    return comm.all_reduce(data, shardlab::comm::Reduce::Sum);";
+    let (two, cost) = ("2 ranks, 2 numbers: one part each", "4 ranks, 4,096 numbers: the steps and bytes of a ring");
+    are_told_apart(
+        "lab01-ring",
+        &[
+            mistake(begin, "    if n > 0 { return Ok(()); }", two, "nothing that came was added"),
+            mistake("*x += y", "*x = *y", two, "lacks the numbers of ranks"),
+            mistake(
+                second,
+                "for step in 0..0 {\n        comm.send(&data[part(rank + 1",
+                two,
+                "after the first n-1 steps",
+            ),
+            mistake(again, adds, two, "more than once"),
+            mistake(begin, whole, cost, "more travels than has to"),
+            mistake(begin, own, cost, "the library's own all-reduce"),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
 fn mistakes_in_lab02_average_are_told_apart() {
     let divide = "gradients.iter_mut().for_each(|g| *g /= micro_steps as f32);";
     let reduce = "comm.all_reduce(gradients, Reduce::Mean)?;";
