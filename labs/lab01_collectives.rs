@@ -16,7 +16,6 @@ use clap::Parser;
 use shardlab::comm::Comm;
 use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::data::{Feed, Store};
-use shardlab::error::BadInput;
 use shardlab::launch::{self, CommFlags};
 use shardlab::show::{Screen, bytes_decimal, thousands};
 use shardlab::study::counts::{self, Count, ELEMENTS};
@@ -59,6 +58,10 @@ impl Lab {
         let flags = &self.study.flags;
         !(flags.step_by_step || flags.bench || flags.simulate.is_some() || self.feed.is_some())
     }
+
+    fn times(&self) -> bool {
+        (self.tells_the_story() || self.study.flags.bench) && self.study.ranks > 1
+    }
 }
 
 fn main() -> ExitCode {
@@ -70,6 +73,9 @@ fn run(args: Args) -> Result<()> {
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("runs/lab01"));
     let feed = args.feed.resolve(study.ranks, &folder)?;
     let lab = Lab { study, feed, screen: Screen::detect(args.ascii), args };
+    if let Some(path) = &lab.study.flags.json {
+        benchmark::ensure_writable(path, lab.times())?;
+    }
     let failed = launch::run_with(lab.study.ranks, &lab.args.comm.options(), |comm| one_rank(&lab, &comm))?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
     Ok(())
@@ -105,7 +111,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     for way in Collective::ALL.into_iter().flat_map(Way::algorithms).chain(auto) {
         found.counts.push(counts::count(comm, way)?);
     }
-    if (story || flags.bench) && comm.size() > 1 {
+    if lab.times() {
         found.ratios = time(lab, comm, &found.counts)?;
     }
     if (story || flags.simulate.is_some()) && comm.rank() == 0 {
@@ -219,9 +225,7 @@ fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<Vec<f64>> {
             screen.say(screen.wrap("Threads share one memory. As over a network: --link 100us,1GB/s", 2));
         }
         if let Some(path) = &study.flags.json {
-            let text = serde_json::to_string_pretty(&benchmark::json(&timings, counts))? + "\n";
-            let help = "give --json a file that can be written";
-            std::fs::write(path, text).map_err(|error| BadInput::new(format!("{}: {error}", path.display()), help))?;
+            std::fs::write(path, format!("{:#}\n", benchmark::json(&timings, counts)))?;
         }
     }
     Ok(lab.args.comm.link.map_or(Ok(Vec::new()), |link| predict::beside(&timings, link))?)

@@ -182,7 +182,9 @@ fn bad_input_is_refused() {
         ("--feed readers 5", "--feed readers 5 is not possible\nhelp: give --feed readers and a number from 1 to 4"),
         ("--feed each-file --disk fast", "--disk fast: two values are needed"),
         ("--feed each-file --out /dev/null/x", "cannot write /dev/null/x/feed"),
-        ("--bench --up-to 1 --json missing/b.json", "missing/b.json: "),
+        ("--bench --json missing/b.json", "missing/b.json: "),
+        ("--simulate 8 --json b.json", "--json has nothing to write"),
+        ("--ranks 1 --json b.json", "--json has nothing to write"),
     ] {
         failed(&lab01(dir.path(), flags), 2, what);
     }

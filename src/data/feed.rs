@@ -115,6 +115,15 @@ impl Store {
         Ok(write().map_err(|error| BadInput::new(format!("cannot write {}: {error}", path.display()), help))?)
     }
 
+    /// Removes the files.
+    pub fn remove(&self, comm: &Comm, feed: Feed) -> Result<()> {
+        comm.barrier()?;
+        if feed == Feed::EachFile || comm.rank() == 0 {
+            std::fs::remove_file(self.path(feed, comm.rank())).context("removing the batches")?;
+        }
+        Ok(())
+    }
+
     /// Seconds that the file server takes for one step of all ranks.
     pub fn disk_seconds(&self, feed: Feed, ranks: usize) -> f64 {
         let bytes = (ranks * self.batch_bytes()) as f64;
@@ -208,11 +217,14 @@ mod tests {
             for (feed, preload) in ways.into_iter().flat_map(|feed| [(feed, false), (feed, true)]) {
                 let fed = launch::run(ranks, |comm| {
                     store.write(&comm, feed)?;
-                    store.feed(&comm, feed, Duration::ZERO, preload)
+                    let fed = store.feed(&comm, feed, Duration::ZERO, preload)?;
+                    store.remove(&comm, feed)?;
+                    Ok(fed)
                 });
                 for fed in fed.unwrap() {
                     assert!(fed.right && fed.waits.len() == 3, "{feed:?} on {ranks} ranks, preload: {preload}");
                 }
+                assert_eq!(std::fs::read_dir(&store.folder).unwrap().count(), 0);
             }
         }
     }

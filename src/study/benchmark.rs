@@ -4,8 +4,12 @@ use super::call::Way;
 use super::counts::Count;
 use crate::comm::algorithms::Collective;
 use crate::comm::{Comm, Reduce, Result};
+use crate::error::BadInput;
+use crate::launch;
 use crate::plan::{AlphaBeta, algbw, busbw};
 use crate::show::{Plot, Screen, Series, bytes_binary, seconds, significant, table};
+use std::fs::File;
+use std::path::Path;
 use std::time::Instant;
 
 /// One size of one way.
@@ -163,6 +167,20 @@ pub fn fastest(timings: &[Timing]) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
+/// An error if nothing will be timed, or what is cannot be written to `path`.
+pub fn ensure_writable(path: &Path, times: bool) -> std::result::Result<(), BadInput> {
+    if !times {
+        let help = "give --bench too, and 2 ranks or more; or leave --json out";
+        return Err(BadInput::new("--json has nothing to write: nothing is timed", help));
+    }
+    let open = || File::options().create(true).append(true).open(path);
+    if launch::is_first_process() {
+        let help = "give --json a file that can be written";
+        open().map_err(|error| BadInput::new(format!("{}: {error}", path.display()), help))?;
+    }
+    Ok(())
+}
+
 /// Everything as JSON: times and bandwidths of each way, its line, and what it sent where that was counted.
 pub fn json(timings: &[Timing], counts: &[Count]) -> serde_json::Value {
     let way = |timing: &Timing| {
@@ -187,7 +205,7 @@ pub fn json(timings: &[Timing], counts: &[Count]) -> serde_json::Value {
     };
     serde_json::json!({
         "ranks": timings.first().map(|timing| timing.ranks),
-        "transport": if crate::launch::is_mpi() { "mpi" } else { "threads" },
+        "transport": if launch::is_mpi() { "mpi" } else { "threads" },
         "ways": timings.iter().map(way).collect::<Vec<_>>(),
     })
 }
