@@ -1,7 +1,7 @@
 //! book: the commands that keep the book true.
 //!
 //! `cargo run --bin book -- outputs` runs what the book shows and compares; with `--write` it takes over what is printed.
-//! `figure NAME` prints a picture as SVG, or with `--terminal` as text. `preprocess` is for mdBook.
+//! `figure NAME` prints a picture as SVG, or with `--terminal` as text. (What mdBook calls is `workbook preprocess`.)
 
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
@@ -47,8 +47,6 @@ enum What {
         #[arg(long, value_name = "DIR")]
         pictures: Option<PathBuf>,
     },
-    /// Turn formulas into MathML: called by mdBook
-    Preprocess { args: Vec<String> },
 }
 
 fn main() -> ExitCode {
@@ -76,6 +74,5 @@ fn run() -> Result<()> {
             println!("every page is as it should be");
             Ok(())
         }
-        What::Preprocess { args } => book::preprocess(&args),
     }
 }

@@ -51,6 +51,9 @@ enum Action {
     },
     /// One table from the `--json` documents of many people, for the host of a workshop
     Report { dir: PathBuf },
+    /// Turn the formulas of the book's pages into MathML: called by mdBook
+    #[command(hide = true)]
+    Preprocess { args: Vec<String> },
 }
 
 fn main() -> ExitCode {
@@ -67,6 +70,10 @@ fn run(args: &Args) -> Result<ExitCode> {
         screen.say(if args.json { serde_json::to_string_pretty(&readers)? } else { readers.render(&screen) });
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(Action::Preprocess { args }) = &args.command {
+        shardlab::book::preprocess(args)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let workbook = Workbook::open()?;
     match &args.command {
         None if args.json => tell(&screen, &workbook, &[])?,
@@ -79,7 +86,7 @@ fn run(args: &Args) -> Result<ExitCode> {
             return Err(BadInput::new("--json prints one document, and watch goes on", help).into());
         }
         Some(Action::Watch { name }) => watch(&screen, &workbook, named(&workbook, name)?)?,
-        Some(Action::Report { .. }) => unreachable!("it needs no workbook"),
+        Some(Action::Report { .. } | Action::Preprocess { .. }) => unreachable!("they need no workbook"),
     }
     Ok(ExitCode::SUCCESS)
 }
