@@ -48,6 +48,9 @@ fn one_rank_of_the_suite() -> Result<()> {
     }
     match std::env::var(FAIL).as_deref() {
         Err(_) => launch::run(ranks, suite).map(drop),
+        Ok(how @ ("missing" | "length" | "reduction" | "early" | "message" | "started")) => {
+            launch::run(ranks, |comm| disagree(&comm, how, comm.rank() == ranks - 1)).map(drop)
+        }
         Ok(how) => launch::run(ranks, |comm| {
             if comm.rank() == ranks - 1 {
                 match how {
@@ -59,6 +62,31 @@ fn one_rank_of_the_suite() -> Result<()> {
         })
         .map(drop),
     }
+}
+
+/// Ranks that do not make the same calls; `odd` is the one that is to blame.
+fn disagree(comm: &Comm, how: &str, odd: bool) -> Result<()> {
+    // A group of its own, which has made other numbers of calls than the world.
+    let part = comm.split(7, -(comm.rank() as i64))?;
+    part.barrier()?;
+    let mut x = [1f32; 8];
+    match how {
+        "missing" if odd => comm.barrier()?,
+        "length" if odd => comm.all_reduce(&mut x[..4], Reduce::Sum)?,
+        "reduction" if odd => comm.all_reduce(&mut x, Reduce::Max)?,
+        "early" if odd => {}
+        "early" => part.all_reduce(&mut x, Reduce::Sum)?,
+        "message" if odd => comm.send(&x, 0)?,
+        "message" if comm.rank() == 0 => {
+            comm.recv(&mut x, comm.size() - 1)?;
+            comm.recv(&mut x, comm.size() - 1)?;
+        }
+        "message" => {}
+        "started" if odd => comm.barrier()?,
+        "started" => drop(comm.start_all_reduce(x.to_vec(), Reduce::Sum)?.wait()?),
+        _ => comm.all_reduce(&mut x, Reduce::Sum)?,
+    }
+    Ok(())
 }
 
 /// Everything that must hold on a transport, on all ranks of the job.
@@ -195,6 +223,16 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
     ] {
         test(format!("{how}_ends_the_job"), failing_rank(mpirun, how, message));
     }
+    for (how, messages) in [
+        ("missing", &["in different calls: all_reduce (sum, 8 f32", "\n  rank 2  waits in barrier ("][..]),
+        ("length", &["in different calls: all_reduce (sum, 8 f32", "\n  rank 2  waits in all_reduce (sum, 4 f32"]),
+        ("reduction", &["in different calls: all_reduce (sum, 8 f32", "\n  rank 2  waits in all_reduce (max, 8 f32"]),
+        ("early", &["rank 2 ended, and never entered all_reduce (sum, 8 f32"]),
+        ("message", &["rank 2 ended, and never entered recv (from 2, 8 f32"]),
+        ("started", &["in different calls: start_all_reduce (sum, 8 f32", "\n  rank 2  waits in barrier ("]),
+    ] {
+        test(format!("ranks_that_disagree_are_told_{how}"), disagreeing(mpirun, how, messages));
+    }
     test("lab03_trains_what_threads_train".into(), lab03_like_threads(mpirun));
     test("every_lab_runs_on_processes".into(), every_lab(mpirun));
     test("ranks_must_be_the_jobs".into(), ranks_flag(mpirun));
@@ -222,6 +260,16 @@ fn failing_rank(mpirun: &Mpirun, how: &str, message: &str) -> Result<()> {
     // The rank's own message stands before anything that the launcher says about it.
     let (ours, launchers) = (text(&output).find(message), text(&output).find("MPI_ABORT"));
     ensure!(launchers.is_none_or(|launchers| ours < Some(launchers)), "{}", text(&output));
+    Ok(())
+}
+
+fn disagreeing(mpirun: &Mpirun, how: &str, messages: &[&str]) -> Result<()> {
+    let output = mpirun.start(3, &here()?, &[], Path::new("."), &[(FAIL, how)])?;
+    let text = text(&output);
+    ensure!(!output.status.success(), "{text}");
+    for message in messages.iter().chain(&["\nhelp: every rank of a group must make the same calls"]) {
+        ensure!(text.contains(message), "{message:?} is missing in\n{text}");
+    }
     Ok(())
 }
 

@@ -5,12 +5,15 @@
 //! Sums are added in the order that the library chooses: with two ranks the bits are those of the in-process transport,
 //! with more they may differ in the last place, and a NaN in a minimum or maximum may be lost.
 
+mod agreement;
+
 use super::call::Call;
 use super::element::{Element, Reduce, elements};
 use super::meter::Meter;
 use super::pending::{Buffer, UnderWay, vector};
 use super::transport::Transport;
-use super::{Comm, CommError, Dtype, Result};
+use super::{Comm, CommError, Dtype, Options, Result};
+use agreement::{Group, Question};
 use half::{bf16, f16};
 use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
 use mpi::datatype::Equivalence;
@@ -52,6 +55,7 @@ impl MpiWorld {
                 let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Funneled)?;
                 let world = universe.world();
                 let place = (world.rank() as usize, world.size() as usize, world.split_shared(0).size() as usize);
+                agreement::start(&world);
                 UNIVERSE.set(Some(universe));
                 Some(place)
             });
@@ -62,11 +66,17 @@ impl MpiWorld {
     }
 
     /// Runs `body` on the MPI thread with the handle on all ranks.
-    pub fn run<R: Send>(&self, body: impl FnOnce(Comm) -> R + Send) -> R {
+    pub fn run<R: Send>(&self, options: &Options, body: impl FnOnce(Comm) -> R + Send) -> R {
         self.thread.install(|| {
             let world = with_universe(|universe| universe.world());
-            body(Comm(Arc::new(Mpi::new(world, Arc::default()))))
+            let group = (!options.no_check).then(|| Group::new(&world, 0, (0..self.size).collect()));
+            body(Comm(Arc::new(Mpi::new(world, group, Arc::default()))))
         })
+    }
+
+    /// To be called when this process's part of a run is over and has succeeded: waits for the others'.
+    pub fn leave(&self) {
+        self.thread.install(agreement::leave);
     }
 
     /// Ends every process of the job.
@@ -79,7 +89,10 @@ impl MpiWorld {
 
     /// Says goodbye to the other processes, which must do so too; nothing can be sent afterwards.
     pub fn finalize(&self) {
-        self.thread.install(|| drop(UNIVERSE.take()));
+        self.thread.install(|| {
+            agreement::stop();
+            drop(UNIVERSE.take())
+        });
     }
 }
 
@@ -90,6 +103,8 @@ fn with_universe<R>(f: impl FnOnce(&Universe) -> R) -> R {
 /// One rank's place in one MPI communicator.
 struct Mpi {
     comm: ManuallyDrop<SimpleCommunicator>,
+    /// None: nobody asks whether all mean the same call.
+    group: Option<Group>,
     thread: ThreadId,
     meter: Arc<Meter>,
     /// The most elements, or bytes, of one MPI call, whose counts are C integers.
@@ -109,11 +124,12 @@ unsafe impl Send for Mpi {}
 unsafe impl Sync for Mpi {}
 
 impl Mpi {
-    fn new(comm: SimpleCommunicator, meter: Arc<Meter>) -> Mpi {
+    fn new(comm: SimpleCommunicator, group: Option<Group>, meter: Arc<Meter>) -> Mpi {
         // Tests make it small; a C integer is what it must fit into.
         let most = std::env::var("SHARDLAB_MPI_CHUNK").ok().and_then(|text| text.parse().ok());
         Mpi {
             comm: ManuallyDrop::new(comm),
+            group,
             thread: std::thread::current().id(),
             meter,
             most: most.filter(|&most| most > 0).unwrap_or(1 << 30),
@@ -129,6 +145,12 @@ impl Mpi {
         Err(CommError::Invalid(format!(
             "{call}: a Comm over MPI works only on the thread that it was handed to; move the call there"
         )))
+    }
+
+    /// To be called first in every collective.
+    fn enter(&self, call: &Call) -> Result<()> {
+        self.check_thread(call)?;
+        self.group.as_ref().map_or(Ok(()), |group| group.agree(call))
     }
 
     fn root(&self, root: usize) -> mpi::topology::Process<'_> {
@@ -266,7 +288,7 @@ impl Transport for Mpi {
     }
 
     fn barrier(&self, call: &Call) -> Result<()> {
-        self.check_thread(call)?;
+        self.enter(call)?;
         self.comm.barrier();
         Ok(())
     }
@@ -282,6 +304,9 @@ impl Transport for Mpi {
 
     fn recv(&self, call: &Call, data: &mut [u8], from: usize) -> Result<()> {
         self.check_thread(call)?;
+        if let Some(group) = &self.group {
+            group.await_message(call, from, || self.root(from).immediate_probe().is_some())?;
+        }
         let mut heading = [0u64; 2];
         self.root(from).receive_into(bytemuck::bytes_of_mut(&mut heading));
         if heading != [call.len as u64, call.dtype as u64] {
@@ -298,7 +323,7 @@ impl Transport for Mpi {
     }
 
     fn all_reduce(&self, call: &Call, data: &mut [u8]) -> Result<()> {
-        self.check_thread(call)?;
+        self.enter(call)?;
         let input = data.to_vec();
         self.reduce_any(call, Reducing::All, &input, data);
         Ok(())
@@ -319,14 +344,14 @@ impl Transport for Mpi {
     }
 
     fn reduce(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
-        self.check_thread(call)?;
+        self.enter(call)?;
         let input = data.to_vec();
         self.reduce_any(call, Reducing::Root(root), &input, data);
         Ok(())
     }
 
     fn broadcast(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
-        self.check_thread(call)?;
+        self.enter(call)?;
         for stretch in self.stretches(data.len()) {
             self.root(root).broadcast_into(&mut data[stretch]);
         }
@@ -334,7 +359,7 @@ impl Transport for Mpi {
     }
 
     fn all_gather(&self, call: &Call, mine: &[u8], all: &mut [u8]) -> Result<()> {
-        self.check_thread(call)?;
+        self.enter(call)?;
         for stretch in self.stretches(mine.len()) {
             let mut part = vec![0; stretch.len() * self.size()];
             self.comm.all_gather_into(&mine[stretch.clone()], &mut part[..]);
@@ -344,13 +369,13 @@ impl Transport for Mpi {
     }
 
     fn reduce_scatter(&self, call: &Call, all: &[u8], mine: &mut [u8]) -> Result<()> {
-        self.check_thread(call)?;
+        self.enter(call)?;
         self.reduce_any(call, Reducing::Scatter, all, mine);
         Ok(())
     }
 
     fn scatter(&self, call: &Call, all: &[u8], mine: &mut [u8], root: usize) -> Result<()> {
-        self.check_thread(call)?;
+        self.enter(call)?;
         for stretch in self.stretches(mine.len()) {
             if self.rank() == root {
                 let part = columns(all, mine.len(), &stretch);
@@ -363,7 +388,7 @@ impl Transport for Mpi {
     }
 
     fn gather(&self, call: &Call, mine: &[u8], all: &mut [u8], root: usize) -> Result<()> {
-        self.check_thread(call)?;
+        self.enter(call)?;
         for stretch in self.stretches(mine.len()) {
             if self.rank() == root {
                 let mut part = vec![0; stretch.len() * self.size()];
@@ -377,7 +402,7 @@ impl Transport for Mpi {
     }
 
     fn all_to_all(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()> {
-        self.check_thread(call)?;
+        self.enter(call)?;
         let len = send.len() / self.size();
         for stretch in self.stretches(len) {
             let part = columns(send, len, &stretch);
@@ -389,7 +414,6 @@ impl Transport for Mpi {
     }
 
     fn split(&self, call: &Call, color: u64, key: i64) -> Result<Arc<dyn Transport>> {
-        self.check_thread(call)?;
         // MPI's colors and keys are C integers: colors are replaced by the first rank that gave them, keys by their order.
         let mut wishes = vec![[0u64; 2]; self.size()];
         let wish = [color, key as u64];
@@ -400,7 +424,11 @@ impl Transport for Mpi {
         let place = chosen.iter().position(|&r| r == self.rank()).unwrap_or_default();
         let comm = self.comm.split_by_color_with_key(Color::with_value(first as i32), place as i32);
         let comm = comm.expect("MPI gives a communicator to every rank that names a color");
-        Ok(Arc::new(Mpi::new(comm, self.meter.clone())))
+        let group = self.group.as_ref().map(|group| {
+            let members = chosen.iter().map(|&r| group.members[r]).collect();
+            Group::new(&comm, group.id_of_part(first), members)
+        });
+        Ok(Arc::new(Mpi::new(comm, group, self.meter.clone())))
     }
 }
 
@@ -415,12 +443,24 @@ struct Started<T: Element> {
     /// What was handed over, unless it is `input` itself.
     narrow: Option<Vec<T>>,
     requests: Vec<Request<'static, [T::Wide], StaticScope>>,
+    /// Whether all ranks mean this call.
+    question: Option<Question>,
     /// When this rank has seen the last request complete.
     complete: Option<Instant>,
 }
 
 // SAFETY: as for `Mpi`: every method first checks that it runs on the MPI thread, and elsewhere `Drop` frees nothing.
 unsafe impl<T: Element> Send for Started<T> {}
+
+impl<T: Element> Started<T> {
+    /// Whether all ranks are known to mean this call; an error if they do not.
+    fn is_agreed(&mut self) -> Result<bool> {
+        match (&self.mpi.group, &mut self.question) {
+            (Some(group), Some(question)) => group.poll(question),
+            _ => Ok(true),
+        }
+    }
+}
 
 impl<T: Element> Started<T>
 where
@@ -450,9 +490,8 @@ where
             };
             requests.push(mpi.comm.immediate_all_reduce_into(StaticScope, from, to, op));
         }
-        let mut started = Started { mpi, call: call.clone(), input, output, narrow, requests, complete: None };
-        started.progress(false);
-        started
+        let question = mpi.group.as_ref().map(|group| group.ask(call));
+        Started { mpi, call: call.clone(), input, output, narrow, requests, question, complete: None }
     }
 
     /// Lets the library work; `to_the_end`: until it is done.
@@ -476,12 +515,17 @@ where
 {
     fn test(&mut self) -> Result<bool> {
         self.mpi.check_thread(&self.call)?;
-        self.progress(false);
+        if self.is_agreed()? {
+            self.progress(false);
+        }
         Ok(self.complete.is_some())
     }
 
     fn wait(&mut self) -> Result<Instant> {
         self.mpi.check_thread(&self.call)?;
+        while !self.is_agreed()? {
+            std::thread::yield_now();
+        }
         self.progress(true);
         Ok(self.complete.unwrap_or_else(Instant::now))
     }
@@ -511,6 +555,14 @@ impl<T: Element> Drop for Started<T> {
             std::mem::forget(requests);
             return;
         }
+        loop {
+            match self.is_agreed() {
+                Ok(true) => break,
+                Ok(false) => std::thread::yield_now(),
+                // The run has failed, and who fails it says why.
+                Err(_) => return std::mem::forget(requests),
+            }
+        }
         requests.into_iter().for_each(Request::wait_without_status);
         // The library is done with them.
         for vector in [std::mem::take(&mut *self.input), std::mem::take(&mut *self.output)] {
@@ -524,6 +576,7 @@ impl Drop for Mpi {
         // Off its thread the communicator must not be freed: it stays with the process, which is all that this costs.
         if std::thread::current().id() == self.thread {
             self.clear_sends(true);
+            self.group.iter_mut().for_each(Group::free);
             // SAFETY: dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.comm) };
         }

@@ -7,4 +7,6 @@ use super::Link;
 pub struct Options {
     /// Ranks that are threads take as long to communicate as over this link. None: as long as it takes.
     pub link: Option<Link>,
+    /// Ranks that are processes do not ask before each collective whether all mean the same one.
+    pub no_check: bool,
 }

@@ -334,9 +334,9 @@ impl Threads {
     }
 }
 
-const SAME_CALLS: &str = "every rank of a group must make the same calls in the same order; \
+pub(super) const SAME_CALLS: &str = "every rank of a group must make the same calls in the same order; \
      did one return early, or is a call inside an `if rank == …`?";
-const DIFFERENT_CALLS: &str = "every rank of a group must make the same calls in the same order, \
+pub(super) const DIFFERENT_CALLS: &str = "every rank of a group must make the same calls in the same order, \
      with the same length, type, reduction and root";
 const DEADLOCK: &str =
     "look for a receive without a matching send, or collectives that ranks enter in different orders";

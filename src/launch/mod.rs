@@ -111,15 +111,23 @@ pub fn run_with<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) ->
                 )
                 .into());
             }
-            run_process(world, body).map(|value| vec![value])
+            run_process(world, options, body).map(|value| vec![value])
         }
     }
 }
 
 /// This process's part of an MPI job.
 #[cfg(feature = "mpi")]
-fn run_process<T: Send>(world: &crate::comm::MpiWorld, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<T> {
-    world.run(|comm| threads::catch_panic(|| body(comm))).map_err(|error| {
+fn run_process<T: Send>(
+    world: &crate::comm::MpiWorld,
+    options: &Options,
+    body: impl Fn(Comm) -> Result<T> + Sync,
+) -> Result<T> {
+    let result = world.run(options, |comm| threads::catch_panic(|| body(comm)));
+    if result.is_ok() && !options.no_check {
+        world.leave();
+    }
+    result.map_err(|error| {
         if error.is::<BadInput>() {
             eprintln!("error: {error:#}");
             world.abort(2);
