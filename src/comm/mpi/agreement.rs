@@ -59,7 +59,9 @@ struct Run {
 impl Drop for Question {
     /// Without an answer the run has failed: MPI keeps the request, and what it writes to.
     fn drop(&mut self) {
-        self.request.take().map(std::mem::forget);
+        if let Some(request) = self.request.take() {
+            std::mem::forget(request);
+        }
     }
 }
 
