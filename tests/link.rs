@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const LINK: Link = Link { latency: 2e-3, bandwidth: 10e6 };
 
 fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> anyhow::Result<T> + Sync) -> Vec<T> {
-    launch::run_with(ranks, &Options { link: Some(LINK) }, body).unwrap()
+    launch::run_with(ranks, &Options { link: Some(LINK), ..Options::default() }, body).unwrap()
 }
 
 /// Seconds of the slowest rank.
@@ -132,13 +132,13 @@ fn a_link_changes_no_bit() {
         Ok((y, z, comm.start_all_reduce(x, Reduce::Mean)?.wait()?))
     };
     let fast = Link { latency: 1e-6, bandwidth: 1e9 };
-    let with = launch::run_with(3, &Options { link: Some(fast) }, body).unwrap();
+    let with = launch::run_with(3, &Options { link: Some(fast), ..Options::default() }, body).unwrap();
     assert_eq!(with, launch::run(3, body).unwrap());
 }
 
 #[test]
 fn a_failing_rank_wakes_those_who_sleep_on_a_link() {
-    let slow = Options { link: Some(Link { latency: 3600.0, bandwidth: 1.0 }) };
+    let slow = Options { link: Some(Link { latency: 3600.0, bandwidth: 1.0 }), ..Options::default() };
     let start = Instant::now();
     let error = launch::run_with(3, &slow, |comm| match comm.rank() {
         0 => anyhow::bail!("the disk is full"),
