@@ -250,7 +250,7 @@ impl<'a> Plot<'a> {
 }
 
 /// Ticks with labels of another kind.
-fn labelled(screen: &Screen, ticks: Vec<Tick>, label: Option<fn(f64) -> String>) -> Vec<Tick> {
+pub(super) fn labelled(screen: &Screen, ticks: Vec<Tick>, label: Option<fn(f64) -> String>) -> Vec<Tick> {
     let Some(label) = label else { return ticks };
     let text = |value| if screen.ascii { label(value).replace('µ', "u") } else { label(value) };
     ticks.into_iter().map(|tick| Tick { label: text(tick.value), ..tick }).collect()

@@ -4,7 +4,7 @@
 //! light and on dark pages, and nothing is fetched. A picture is as wide as its place, so it needs no scroll bar.
 
 use super::axis::{Axis, Tick};
-use super::plot::{Plot, Series, Style};
+use super::plot::{Plot, Series, Style, labelled};
 use super::screen::Screen;
 use std::fmt::Write;
 
@@ -59,7 +59,8 @@ impl Plot<'_> {
         const RIGHT: f64 = 18.0;
         const FOOT: f64 = 40.0;
         let limits = self.limits();
-        let caption = self.caption(&Screen::plain(), limits);
+        let screen = Screen::plain();
+        let caption = self.caption(&screen, limits);
         let (lowest, highest) = limits;
         let is_shown = |x: f64, y: f64| self.is_drawable(x, y) && (lowest..=highest).contains(&y);
         let shown = || self.points().filter(|&(x, y)| is_shown(x, y));
@@ -77,7 +78,7 @@ impl Plot<'_> {
 
         let mut body = text(0.0, 16.0, "start", &caption);
         body += &key;
-        for Tick { place, label, .. } in y_axis.round_ticks() {
+        for Tick { place, label, .. } in labelled(&screen, y_axis.round_ticks(), self.labels.y) {
             let y = y_of(place);
             let _ = writeln!(
                 body,
@@ -86,7 +87,7 @@ impl Plot<'_> {
             );
             body += &text(LEFT - 6.0, y + 4.5, "end", &label);
         }
-        for Tick { place, label, .. } in x_axis.end_ticks() {
+        for Tick { place, label, .. } in labelled(&screen, x_axis.end_ticks(), self.labels.x) {
             body += &text(x_of(place), head + room.1 + 17.0, "middle", &label);
         }
         body += &text(WIDTH - RIGHT, head + room.1 + 34.0, "end", self.x_label);
@@ -160,6 +161,15 @@ mod tests {
             svg.lines().filter(|line| line.starts_with("<path") && line.contains("stroke-width")).nth(1).unwrap();
         let numbers: Vec<f64> = line.split(['"', 'M', 'L', ' ']).filter_map(|word| word.parse().ok()).collect();
         assert!(numbers.len() >= 100 && numbers.iter().all(|n| (0.0..=WIDTH).contains(n)), "{line}");
+    }
+
+    #[test]
+    fn axes_have_the_units_that_were_asked_for() {
+        let plot = Plot::new("time", "bytes").log_x().log_y().labels(|x| format!("{x} B"), |y| format!("{y} s"));
+        let svg = plot.series(Series::line("ring", [(1.0, 1.0), (4096.0, 100.0)])).svg();
+        for label in [">1 B<", ">64 B<", ">4096 B<", ">10 s<", ">100 s<"] {
+            assert!(svg.contains(label), "{label} is missing in\n{svg}");
+        }
     }
 
     #[test]
