@@ -6,6 +6,7 @@
 //! | room | what it is for |
 //! |---|---|
 //! | [`show`] | plots, tables, the screen: the only place that draws |
+//! | [`simd`] | loops in the machine's own vector instructions |
 //! | [`error`] | input that a lab refuses, and exit codes |
 //! | [`comm`] | ranks talking to each other: collectives, what they consist of and cost, transports |
 //! | [`launch`] | starting N ranks; the job around them: nodes, and the line that starts it there |
@@ -30,6 +31,7 @@ pub mod model;
 pub mod parallel;
 pub mod plan;
 pub mod show;
+pub mod simd;
 pub mod study;
 pub mod tensor;
 pub mod train;

@@ -6,6 +6,7 @@ mod suite;
 use proptest::prelude::*;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
+use std::time::{Duration, Instant};
 use suite::collectives::{all_types, split, started_all_types, started_mean};
 
 proptest! {
@@ -171,7 +172,10 @@ fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
     // One who only asks now and then hears of it too.
     let ended = broken(2, |comm| {
         let mut started = if comm.rank() == 0 { start(comm, 1)? } else { return Ok(()) };
+        let start = Instant::now();
         while !started.test()? {
+            // Only a hang reaches this bound.
+            assert!(start.elapsed() < Duration::from_secs(60));
             std::thread::yield_now();
         }
         Ok(())

@@ -44,7 +44,7 @@ impl Kind {
 }
 
 /// One communication call of one rank.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Call {
     pub kind: Kind,
     pub dtype: Dtype,

@@ -1,7 +1,9 @@
 //! What can be sent and added: eight number types, five reductions.
 
+use crate::simd::vectorized;
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
+use std::ops::Range;
 
 /// The number types that a [`Comm`](super::Comm) moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,9 +95,11 @@ macro_rules! float {
             type Wide = $wide;
             const DTYPE: Dtype = $dtype;
 
+            #[inline(always)]
             fn widen(self) -> $wide {
                 $widen(self)
             }
+            #[inline(always)]
             fn narrow(wide: $wide) -> $type {
                 $narrow(wide)
             }
@@ -110,6 +114,7 @@ macro_rules! float {
                     Reduce::Min | Reduce::Max => a,
                 }
             }
+            #[inline(always)]
             fn divide(sum: $wide, ranks: usize) -> $wide {
                 sum / ranks as $wide
             }
@@ -155,81 +160,152 @@ integer!(i64, Dtype::I64);
 integer!(u64, Dtype::U64);
 integer!(u8, Dtype::U8);
 
-/// Combines the ranks' parts in rank order: `out[i] = parts[0][i] op parts[1][i] op …`.
+/// What is to be done with the ranks' parts of a vector.
+pub struct Reduction {
+    pub dtype: Dtype,
+    pub op: Reduce,
+    /// The ranks whose parts the result replaces.
+    pub into: Range<usize>,
+}
+
+/// All ranks' parts of a vector: as many elements of each, as bytes that are aligned as their type is.
+pub trait Parts {
+    fn ranks(&self) -> usize;
+    /// The bytes of one part.
+    fn bytes(&self) -> usize;
+    fn of(&mut self, rank: usize) -> &mut [u8];
+    /// Two different ranks' parts.
+    fn two(&mut self, ranks: [usize; 2]) -> [&mut [u8]; 2];
+}
+
+/// Runs a function that is generic over the element type.
+macro_rules! by_type {
+    ($dtype:expr, $function:ident($($argument:expr),*)) => {
+        match $dtype {
+            Dtype::I32 => $function::<i32>($($argument),*),
+            Dtype::I64 => $function::<i64>($($argument),*),
+            Dtype::U64 => $function::<u64>($($argument),*),
+            Dtype::U8 => $function::<u8>($($argument),*),
+            Dtype::F16 => $function::<f16>($($argument),*),
+            Dtype::Bf16 => $function::<bf16>($($argument),*),
+            Dtype::F32 => $function::<f32>($($argument),*),
+            Dtype::F64 => $function::<f64>($($argument),*),
+        }
+    };
+}
+
+/// Combines the ranks' parts in rank order, and puts the result in their place.
 ///
-/// All slices hold the same number of elements of `dtype`, as bytes. Because every element is combined in rank order
-/// whatever the length, a result does not depend on how a vector is cut into buckets or shards.
-pub fn reduce_in_rank_order(dtype: Dtype, op: Reduce, parts: &[&[u8]], out: &mut [u8]) {
-    match dtype {
-        Dtype::I32 => reduce_typed::<i32>(op, parts, out),
-        Dtype::I64 => reduce_typed::<i64>(op, parts, out),
-        Dtype::U64 => reduce_typed::<u64>(op, parts, out),
-        Dtype::U8 => reduce_typed::<u8>(op, parts, out),
-        Dtype::F16 => reduce_typed::<f16>(op, parts, out),
-        Dtype::Bf16 => reduce_typed::<bf16>(op, parts, out),
-        Dtype::F32 => reduce_typed::<f32>(op, parts, out),
-        Dtype::F64 => reduce_typed::<f64>(op, parts, out),
+/// Because every element is combined in rank order whatever the length, a result does not depend on how a vector is cut
+/// into blocks, buckets or shards.
+pub fn all_reduce_in_rank_order(how: &Reduction, parts: &mut dyn Parts) {
+    by_type!(how.dtype, all_reduce_typed(how, parts))
+}
+
+/// Combines the ranks' parts in rank order: `out[i] = of(0)[i] op of(1)[i] op …`; parts as in [`Parts`].
+pub fn reduce_in_rank_order<'a>(
+    dtype: Dtype,
+    op: Reduce,
+    ranks: usize,
+    of: &dyn Fn(usize) -> &'a [u8],
+    out: &mut [u8],
+) {
+    by_type!(dtype, reduce_typed(op, ranks, of, out))
+}
+
+/// Elements whose sums stay in the first-level cache while all ranks' parts are added.
+const BLOCK: usize = 1024;
+
+fn all_reduce_typed<T: Element>(how: &Reduction, parts: &mut dyn Parts) {
+    let (ranks, bytes, block) = (parts.ranks(), parts.bytes(), BLOCK * size_of::<T>());
+    if ranks == 2 && how.into == (0..2) {
+        let [a, b] = parts.two([0, 1]).map(bytemuck::cast_slice_mut::<u8, T>);
+        return vectorized((how.op, a, b), both_typed);
+    }
+    let mut sum = [T::Wide::zeroed(); BLOCK];
+    for start in (0..bytes).step_by(block) {
+        let range = start..bytes.min(start + block);
+        let sum = &mut sum[..range.len() / size_of::<T>()];
+        for rank in 0..ranks {
+            let part: &[T] = bytemuck::cast_slice(&parts.of(rank)[range.clone()]);
+            vectorized((how.op, rank, &mut *sum, part), add);
+        }
+        for rank in how.into.clone() {
+            let out: &mut [T] = bytemuck::cast_slice_mut(&mut parts.of(rank)[range.clone()]);
+            vectorized((how.op, ranks, &*sum, out), finish);
+        }
     }
 }
 
-fn reduce_typed<T: Element>(op: Reduce, parts: &[&[u8]], out: &mut [u8]) {
-    // A block that stays in the first-level cache while all ranks' parts are added into it.
-    const BLOCK: usize = 1024;
-    let size = size_of::<T>();
-    let mut wide: Vec<T::Wide> = Vec::with_capacity(BLOCK);
-    for (block, out) in out.chunks_mut(BLOCK * size).enumerate() {
-        let bytes = block * BLOCK * size..block * BLOCK * size + out.len();
-        wide.clear();
-        wide.extend(elements::<T>(&parts[0][bytes.clone()]).map(T::widen));
-        for part in &parts[1..] {
-            for (sum, x) in wide.iter_mut().zip(elements::<T>(&part[bytes.clone()])) {
-                *sum = T::combine(op, *sum, x.widen());
-            }
+fn reduce_typed<'a, T: Element>(op: Reduce, ranks: usize, of: &dyn Fn(usize) -> &'a [u8], out: &mut [u8]) {
+    let mut sum = [T::Wide::zeroed(); BLOCK];
+    for (block, out) in bytemuck::cast_slice_mut::<u8, T>(out).chunks_mut(BLOCK).enumerate() {
+        let (sum, start) = (&mut sum[..out.len()], block * BLOCK);
+        for rank in 0..ranks {
+            let part: &[T] = bytemuck::cast_slice(of(rank));
+            vectorized((op, rank, &mut *sum, &part[start..start + out.len()]), add);
         }
-        for (out, &x) in out.chunks_exact_mut(size).zip(&wide) {
-            let x = if op == Reduce::Mean { T::divide(x, parts.len()) } else { x };
-            out.copy_from_slice(bytemuck::bytes_of(&T::narrow(x)));
-        }
+        vectorized((op, ranks, &*sum, out), finish);
     }
 }
 
-/// Combines the ranks' parts in rank order, as [`reduce_in_rank_order`] does to the bit, and leaves the result in all of
-/// them. The bytes must be aligned as their type is.
-pub fn all_reduce_in_rank_order(dtype: Dtype, op: Reduce, parts: &mut [&mut [u8]]) {
-    match dtype {
-        Dtype::I32 => all_reduce_typed::<i32>(op, parts),
-        Dtype::I64 => all_reduce_typed::<i64>(op, parts),
-        Dtype::U64 => all_reduce_typed::<u64>(op, parts),
-        Dtype::U8 => all_reduce_typed::<u8>(op, parts),
-        Dtype::F16 => all_reduce_typed::<f16>(op, parts),
-        Dtype::Bf16 => all_reduce_typed::<bf16>(op, parts),
-        Dtype::F32 => all_reduce_typed::<f32>(op, parts),
-        Dtype::F64 => all_reduce_typed::<f64>(op, parts),
+/// Calls a loop with the reduction as a constant: the compiler vectorises what does not choose.
+macro_rules! by_op {
+    ($op:expr, $loop:ident($($argument:expr),*)) => {
+        match $op {
+            Reduce::Sum => $loop(Reduce::Sum, $($argument),*),
+            Reduce::Mean => $loop(Reduce::Mean, $($argument),*),
+            Reduce::Min => $loop(Reduce::Min, $($argument),*),
+            Reduce::Max => $loop(Reduce::Max, $($argument),*),
+            Reduce::Prod => $loop(Reduce::Prod, $($argument),*),
+        }
+    };
+}
+
+/// `sum[i] op= part[i]`; the first rank's part is where it begins.
+#[inline(always)]
+fn add<T: Element>((op, rank, sum, part): (Reduce, usize, &mut [T::Wide], &[T])) {
+    #[inline(always)]
+    fn each<T: Element>(op: Reduce, sum: &mut [T::Wide], part: &[T]) {
+        sum.iter_mut().zip(part).for_each(|(sum, x)| *sum = T::combine(op, *sum, x.widen()));
+    }
+    if rank == 0 {
+        sum.iter_mut().zip(part).for_each(|(sum, x)| *sum = x.widen());
+    } else {
+        by_op!(op, each(sum, part))
     }
 }
 
-fn all_reduce_typed<T: Element>(op: Reduce, parts: &mut [&mut [u8]]) {
-    const BLOCK: usize = 1024;
-    let ranks = parts.len();
-    let mut parts: Vec<&mut [T]> = parts.iter_mut().map(|part| bytemuck::cast_slice_mut(part)).collect();
-    let mut wide = [T::Wide::zeroed(); BLOCK];
-    for start in (0..parts[0].len()).step_by(BLOCK) {
-        let block = start..parts[0].len().min(start + BLOCK);
-        let wide = &mut wide[..block.len()];
-        wide.iter_mut().zip(&parts[0][block.clone()]).for_each(|(sum, x)| *sum = x.widen());
-        for part in &parts[1..] {
-            wide.iter_mut().zip(&part[block.clone()]).for_each(|(sum, x)| *sum = T::combine(op, *sum, x.widen()));
-        }
-        if op == Reduce::Mean {
-            wide.iter_mut().for_each(|sum| *sum = T::divide(*sum, ranks));
-        }
-        for part in &mut parts {
-            part[block.clone()].iter_mut().zip(&*wide).for_each(|(out, &sum)| *out = T::narrow(sum));
+/// `out[i] = sum[i]`, or for a mean that divided by the number of ranks.
+#[inline(always)]
+fn finish<T: Element>((op, ranks, sum, out): (Reduce, usize, &[T::Wide], &mut [T])) {
+    #[inline(always)]
+    fn each<T: Element>(op: Reduce, ranks: usize, sum: &[T::Wide], out: &mut [T]) {
+        out.iter_mut().zip(sum).for_each(|(out, &sum)| *out = result(op, ranks, sum));
+    }
+    by_op!(op, each(ranks, sum, out))
+}
+
+#[inline(always)]
+fn result<T: Element>(op: Reduce, ranks: usize, sum: T::Wide) -> T {
+    T::narrow(if op == Reduce::Mean { T::divide(sum, ranks) } else { sum })
+}
+
+/// The same with two ranks, without a detour: `a[i] = b[i] = a[i] op b[i]`.
+#[inline(always)]
+fn both_typed<T: Element>((op, a, b): (Reduce, &mut [T], &mut [T])) {
+    #[inline(always)]
+    fn each<T: Element>(op: Reduce, a: &mut [T], b: &mut [T]) {
+        for (a, b) in a.iter_mut().zip(b) {
+            *a = result(op, 2, T::combine(op, a.widen(), b.widen()));
+            *b = *a;
         }
     }
+    by_op!(op, each(a, b))
 }
 
 /// The elements in a slice of bytes, which need not be aligned: they may have travelled as bytes.
+#[cfg(feature = "mpi")]
 pub(super) fn elements<T: Element>(bytes: &[u8]) -> impl Iterator<Item = T> + '_ {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned)
 }
@@ -239,9 +315,9 @@ mod tests {
     use super::*;
 
     fn reduce<T: Element>(op: Reduce, parts: &[&[T]]) -> Vec<T> {
-        let bytes: Vec<&[u8]> = parts.iter().map(|p| bytemuck::cast_slice(p)).collect();
         let mut out = vec![T::zeroed(); parts[0].len()];
-        reduce_in_rank_order(T::DTYPE, op, &bytes, bytemuck::cast_slice_mut(&mut out));
+        let of = |rank: usize| bytemuck::cast_slice(parts[rank]);
+        reduce_in_rank_order(T::DTYPE, op, parts.len(), &of, bytemuck::cast_slice_mut(&mut out));
         out
     }
 

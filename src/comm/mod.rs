@@ -24,26 +24,30 @@ pub mod algorithms;
 mod call;
 mod element;
 mod error;
+mod exchange;
+#[cfg(all(test, feature = "shuttle"))]
+mod explored;
+mod job;
 mod link;
 mod meter;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod options;
 mod pending;
-mod reduction;
+pub(crate) mod sync;
 mod threads;
 mod transport;
 
 pub use call::{Call, Kind};
 pub use element::{Dtype, Element, Reduce};
 pub use error::{CommError, Result};
+pub(crate) use job::Job;
 pub use link::Link;
 pub use meter::Traffic;
 #[cfg(feature = "mpi")]
 pub(crate) use mpi::MpiWorld;
 pub use options::Options;
 pub use pending::{Flight, Pending};
-pub(crate) use threads::Job;
 
 use std::panic::Location;
 use std::sync::Arc;

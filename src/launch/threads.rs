@@ -1,13 +1,13 @@
 //! Ranks as threads of this process.
 
 use super::STACK_BYTES;
+use crate::comm::sync::{spawn, thread};
 use crate::comm::{Comm, Job, Options};
 use crate::error::BadInput;
 use anyhow::{Result, bail};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread;
 
 /// See [`run_with`](super::run_with).
 pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
@@ -15,7 +15,7 @@ pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) 
     let outcomes = thread::scope(|scope| {
         let start = |rank| {
             let (job, body) = (job.clone(), &body);
-            thread::Builder::new().name(format!("rank {rank}")).stack_size(STACK_BYTES).spawn_scoped(scope, move || {
+            spawn(scope, format!("rank {rank}"), STACK_BYTES, move || {
                 if options.link.is_some() {
                     exact_timer();
                 }

@@ -4,45 +4,9 @@
 //! compute nodes differ); with `SHARDLAB_SIMD=portable` it runs what any machine can. Only plain loops go in: sums keep 16
 //! partial sums, in an order that is written down here and so the same on every machine, as are the bits.
 
-use std::sync::OnceLock;
+pub use crate::simd::vectorized;
 
 const LANES: usize = 16;
-
-/// Calls `loops(arguments)` with the machine's widest vector instructions.
-///
-/// `loops` must be a function that is `#[inline(always)]`: only what is inlined here is compiled for those instructions, and
-/// the compiler does not inline a closure of some size on its own.
-#[inline(always)]
-pub fn vectorized<A, R>(arguments: A, loops: impl FnOnce(A) -> R) -> R {
-    static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
-    match ARCH.get_or_init(|| widest(std::env::var("SHARDLAB_SIMD").ok().as_deref())) {
-        Some(arch) => arch.dispatch(Call { arguments, loops }),
-        None => loops(arguments),
-    }
-}
-
-/// What this machine has, or nothing beyond what the program was compiled for, if `SHARDLAB_SIMD=portable` asks for that.
-fn widest(setting: Option<&str>) -> Option<pulp::Arch> {
-    match setting {
-        None | Some("") => Some(pulp::Arch::new()),
-        Some("portable") => None,
-        Some(other) => panic!("SHARDLAB_SIMD={other} is unknown: set it to portable, or leave it out"),
-    }
-}
-
-struct Call<A, F> {
-    arguments: A,
-    loops: F,
-}
-
-impl<A, R, F: FnOnce(A) -> R> pulp::WithSimd for Call<A, F> {
-    type Output = R;
-
-    #[inline(always)]
-    fn with_simd<S: pulp::Simd>(self, _simd: S) -> R {
-        (self.loops)(self.arguments)
-    }
-}
 
 /// e^x for finite x, within 2 units in the last place; below -87 the smallest normal numbers, never 0.
 #[inline(always)]
@@ -170,17 +134,9 @@ mod tests {
             let x: Vec<f32> = (0..n).map(|i| ((i * 7919) % 1009) as f32 / 101.0 - 5.0).collect();
             let (mut portable, mut wide) = (vec![0.0; n], vec![0.0; n]);
             let results = everything((&x, &mut portable));
-            let call = Call { arguments: (&x[..], &mut wide[..]), loops: everything };
-            assert_eq!(pulp::Arch::new().dispatch(call), results);
+            assert_eq!(crate::simd::in_widest_vectors((&x[..], &mut wide[..]), everything), results);
             assert_eq!(wide, portable);
         }
-    }
-
-    #[test]
-    fn portable_is_a_choice_and_a_slip_is_not() {
-        assert!(widest(None).is_some() && widest(Some("portable")).is_none());
-        let message = std::panic::catch_unwind(|| widest(Some("portabel"))).unwrap_err();
-        assert!(message.downcast_ref::<String>().unwrap().contains("set it to portable"));
     }
 
     #[test]

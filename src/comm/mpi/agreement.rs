@@ -10,7 +10,7 @@
 //! for it in a later one, or for a message, knows then that it will not come. And it stays until all others are
 //! done, so that an MPI job ends as one.
 
-use crate::comm::threads::{DIFFERENT_CALLS, SAME_CALLS};
+use crate::comm::job::{DIFFERENT_CALLS, SAME_CALLS};
 use crate::comm::{Call, CommError, Result};
 use mpi::collective::CommunicatorCollectives;
 use mpi::point_to_point::{Destination, MatchedReceiveVec, Source};

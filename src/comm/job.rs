@@ -1,0 +1,349 @@
+//! What all rank threads of one run share, and how they wait for each other.
+//!
+//! All ranks share one lock, under which it is always known what every rank is doing; so a wait that can never end is an
+//! error at once, not a hang: because a rank has ended, because two ranks came with different calls, or because all ranks
+//! wait. Work on data goes on without the lock.
+
+use super::call::Call;
+use super::link::Link;
+use super::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use super::sync::{Condvar, Mutex, MutexGuard, may_spin, thread};
+use super::threads::{Group, Meetings, Message};
+use super::{CommError, Options, Result};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a rank looks again and again whether its wait is over, before it goes to sleep: what waking up costs, at most.
+const PATIENCE: Duration = Duration::from_micros(50);
+
+/// How often it looks before it lets others have its core: one or two microseconds.
+const SPINS: usize = 32;
+
+/// What all rank threads of one run share.
+pub(crate) struct Job {
+    state: Mutex<State>,
+    /// One for each rank.
+    bells: Box<[Bell]>,
+    /// What communication takes, if not only what it really takes.
+    pub(super) link: Option<Link>,
+    /// Whether a waiting rank takes no other rank's core.
+    may_spin: bool,
+    /// Memory of messages that have been received, for the next ones.
+    spare: Mutex<Vec<Vec<u8>>>,
+}
+
+/// What wakes a rank. In memory of its own, so that spinning ranks do not slow each other down.
+#[repr(align(128))]
+#[derive(Default)]
+struct Bell {
+    wake: Condvar,
+    /// Threads of the rank that sleep: one, or none.
+    asleep: AtomicUsize,
+    /// Messages that were ever sent to it.
+    messages: AtomicU64,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub ranks: Vec<Rank>,
+    /// Ranks that wait, and ranks that have ended.
+    waiting: usize,
+    ended: usize,
+    /// Why the run cannot go on, once it cannot.
+    failure: Option<String>,
+    pub meetings: Meetings,
+    /// Messages under way, by group, sender and receiver (numbers in the world).
+    pub mail: HashMap<(Group, usize, usize), VecDeque<Message>>,
+    /// The groups that splits have made: by group, number of the split there, and color.
+    pub splits: HashMap<(Group, u64, u64), Group>,
+    /// When each group's last collective has left its link.
+    pub link_free: HashMap<Group, Instant>,
+}
+
+/// What is known of a rank; in memory of its own, as [`Bell`].
+#[repr(align(128))]
+pub(super) struct Rank {
+    doing: Doing,
+    /// Communication calls that it has come to.
+    calls: u64,
+    last: Option<Call>,
+    /// When its last message has left its link.
+    pub link_free: Option<Instant>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Doing {
+    Running,
+    Waiting,
+    Ended,
+}
+
+pub(super) const SAME_CALLS: &str = "every rank of a group must make the same calls in the same order; \
+     did one return early, or is a call inside an `if rank == …`?";
+pub(super) const DIFFERENT_CALLS: &str = "every rank of a group must make the same calls in the same order, \
+     with the same length, type, reduction and root";
+const DEADLOCK: &str =
+    "look for a receive without a matching send, or collectives that ranks enter in different orders";
+
+impl Job {
+    pub fn new(size: usize, options: &Options) -> Arc<Job> {
+        let rank = |_| Rank { doing: Doing::Running, calls: 0, last: None, link_free: None };
+        let state = State { ranks: (0..size).map(rank).collect(), ..State::default() };
+        Arc::new(Job {
+            state: Mutex::new(state),
+            bells: (0..size).map(|_| Bell::default()).collect(),
+            link: options.link,
+            // Whoever waits for a slow link sleeps.
+            may_spin: options.link.is_none() && may_spin(size),
+            spare: Mutex::new(Vec::new()),
+        })
+    }
+
+    pub fn size(&self) -> usize {
+        self.bells.len()
+    }
+
+    /// To be called when a rank's closure is over; `error` is why it failed, if it did.
+    /// Returns whether that error is what ended the run, rather than a consequence of an earlier one.
+    pub fn ended(&self, rank: usize, error: Option<String>) -> bool {
+        let mut state = self.lock();
+        state.now(rank, Doing::Ended);
+        let first = error.is_some() && state.failure.is_none();
+        if let Some(error) = error {
+            state.failure.get_or_insert(format!("rank {rank} failed: {error}"));
+        }
+        drop(state);
+        (0..self.size()).for_each(|rank| self.ring(rank));
+        first
+    }
+
+    /// Why the run broke, if it did.
+    pub fn failure(&self) -> Option<String> {
+        self.lock().failure.clone()
+    }
+
+    /// A panic while the lock is held leaves no half-made change behind that matters: the run is failing anyway.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `rank` enters a call: notes it for error messages, and stops it here if the run has failed.
+    pub(super) fn enter(&self, rank: usize, call: &Call) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        let entered = &mut state.ranks[rank];
+        entered.calls += 1;
+        entered.last = Some(*call);
+        state.stop_if_failed(rank, call)?;
+        Ok(state)
+    }
+
+    /// `rank` waits until `ready`; an error as soon as that can no longer happen. `missing` names the ranks waited for.
+    pub(super) fn wait<'a>(
+        &'a self,
+        rank: usize,
+        mut state: MutexGuard<'a, State>,
+        call: &Call,
+        ready: impl Fn(&State) -> bool,
+        missing: impl Fn(&State) -> Vec<usize>,
+    ) -> Result<MutexGuard<'a, State>> {
+        while !ready(&state) {
+            state.stop_if_failed(rank, call)?;
+            self.stop_if_ended(rank, &mut state, call, &missing)?;
+            state.now(rank, Doing::Waiting);
+            if state.waiting + state.ended == state.ranks.len() {
+                return Err(self.broken(rank, &mut state, "deadlock: every rank waits for another one", DEADLOCK));
+            }
+            state = self.sleep(rank, state, None);
+        }
+        state.now(rank, Doing::Running);
+        Ok(state)
+    }
+
+    /// An error if one of the ranks that a call still needs has ended.
+    pub(super) fn stop_if_ended(
+        &self,
+        rank: usize,
+        state: &mut State,
+        call: &Call,
+        missing: impl Fn(&State) -> Vec<usize>,
+    ) -> Result<()> {
+        if state.ended == 0 {
+            return Ok(());
+        }
+        match missing(state).into_iter().find(|&r| state.ranks[r].doing == Doing::Ended) {
+            Some(gone) => {
+                let what = format!("rank {gone} ended, and never entered {call}");
+                Err(self.broken(rank, state, &what, SAME_CALLS))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Sleeps until a moment on the link; an error as soon as the run has failed.
+    pub(super) fn sleep_until<'a>(
+        &'a self,
+        rank: usize,
+        mut state: MutexGuard<'a, State>,
+        call: &Call,
+        until: Option<Instant>,
+    ) -> Result<MutexGuard<'a, State>> {
+        while let Some(left) = until.map(|until| until.saturating_duration_since(Instant::now())) {
+            if left.is_zero() {
+                break;
+            }
+            state.stop_if_failed(rank, call)?;
+            state = self.sleep(rank, state, Some(left));
+        }
+        Ok(state)
+    }
+
+    /// Gives its core away until its bell rings, or `most` has passed. May also return for no reason.
+    pub(super) fn sleep<'a>(
+        &'a self,
+        rank: usize,
+        state: MutexGuard<'a, State>,
+        most: Option<Duration>,
+    ) -> MutexGuard<'a, State> {
+        let Bell { wake, asleep, .. } = &self.bells[rank];
+        asleep.fetch_add(1, Relaxed);
+        let state = match most {
+            Some(most) => wake.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
+            None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+        };
+        asleep.fetch_sub(1, Relaxed);
+        state
+    }
+
+    /// Waits for a moment without going to sleep, where there is a core for each rank.
+    pub(super) fn spin(&self, until: impl Fn() -> bool) {
+        if !self.may_spin || until() {
+            return;
+        }
+        let start = Instant::now();
+        loop {
+            for _ in 0..SPINS {
+                if until() {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            if start.elapsed() > PATIENCE {
+                return;
+            }
+            // Whoever is waited for may have been put on the same core.
+            thread::yield_now();
+        }
+    }
+
+    /// Wakes `rank`, which then looks whether what it waits for has happened. What has happened was written with the
+    /// lock held, which may have been let go of since: who was about to sleep has seen it, or sleeps and hears the bell.
+    pub(super) fn ring(&self, rank: usize) {
+        let Bell { wake, asleep, .. } = &self.bells[rank];
+        if asleep.load(Relaxed) > 0 {
+            wake.notify_all();
+        }
+    }
+
+    /// Wakes `rank`, to which a message was sent.
+    pub(super) fn ring_for_mail(&self, rank: usize) {
+        self.bells[rank].messages.fetch_add(1, Release);
+        self.ring(rank);
+    }
+
+    /// Lets go of the lock until a message comes, for as long as [`Job::spin`] waits.
+    pub(super) fn spin_for_mail<'a>(&'a self, rank: usize, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if !self.may_spin {
+            return state;
+        }
+        let messages = &self.bells[rank].messages;
+        let seen = messages.load(Relaxed);
+        drop(state);
+        self.spin(|| messages.load(Acquire) != seen);
+        self.lock()
+    }
+
+    /// Ends the run: records why, with a line for every rank, and wakes everyone.
+    pub(super) fn broken(&self, rank: usize, state: &mut State, what: &str, help: &str) -> CommError {
+        state.now(rank, Doing::Waiting);
+        let mut text = what.to_string();
+        for (r, rank) in state.ranks.iter().enumerate() {
+            text += &format!("\n  rank {r}  {}", rank.in_words());
+        }
+        text += &format!("\nhelp: {help}");
+        state.failure = Some(text.clone());
+        (0..self.size()).for_each(|rank| self.ring(rank));
+        CommError::Broken(text)
+    }
+
+    /// A copy of a message, in memory that an earlier one may have left.
+    pub(super) fn copy(&self, data: &[u8]) -> Vec<u8> {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |vector: &Vec<u8>| vector.capacity() >= data.len() && vector.capacity() / 2 <= data.len();
+        let mut copy = spare.iter().position(fits).map(|i| spare.swap_remove(i)).unwrap_or_default();
+        drop(spare);
+        copy.clear();
+        copy.extend_from_slice(data);
+        copy
+    }
+
+    /// Keeps a message's memory for the next one: two a rank, so that what is kept does not grow.
+    pub(super) fn recycle(&self, message: Vec<u8>) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.push(message);
+        if spare.len() > 2 * self.size() {
+            spare.swap_remove(0);
+        }
+    }
+}
+
+impl State {
+    fn now(&mut self, rank: usize, doing: Doing) {
+        let before = std::mem::replace(&mut self.ranks[rank].doing, doing);
+        for (doing, change) in [(before, -1), (doing, 1)] {
+            let count = match doing {
+                Doing::Running => continue,
+                Doing::Waiting => &mut self.waiting,
+                Doing::Ended => &mut self.ended,
+            };
+            *count = count.saturating_add_signed(change);
+        }
+    }
+
+    /// What these ranks may be waiting for has happened: they will look.
+    pub fn may_go_on(&mut self, ranks: &[usize]) {
+        // Mostly there is none, and what others write need not be fetched.
+        if self.waiting == 0 {
+            return;
+        }
+        for &rank in ranks {
+            if self.ranks[rank].doing == Doing::Waiting {
+                self.now(rank, Doing::Running);
+            }
+        }
+    }
+
+    pub fn stop_if_failed(&self, rank: usize, call: &Call) -> Result<()> {
+        match &self.failure {
+            Some(cause) => Err(CommError::Stopped { rank, call: call.to_string(), cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Rank {
+    /// Comes back to a call that it has entered before.
+    pub fn resume(&mut self, call: &Call) {
+        self.last = Some(*call);
+    }
+
+    fn in_words(&self) -> String {
+        match (self.doing, &self.last) {
+            (Doing::Ended, None) => "ended without any communication call".to_string(),
+            (Doing::Ended, Some(call)) => format!("ended after {call}, its call {}", self.calls),
+            (Doing::Waiting, Some(call)) => format!("waits in {call}, its call {}", self.calls),
+            (Doing::Running, Some(call)) => format!("computes, after {call}, its call {}", self.calls),
+            (_, None) => "has made no communication call yet".to_string(),
+        }
+    }
+}
