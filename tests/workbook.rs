@@ -518,7 +518,7 @@ fn a_reader_goes_through_an_exercise() {
     let file = my.join("lab00_hostfile.rs");
     let blank = std::fs::read_to_string(&file).expect("a copy of the blank");
     assert_eq!(blank, text("labs/exercises", "lab00-hostfile"));
-    for part in ["✗", "This is the place to write", "lab00_hostfile.rs:28:5", "then     so do MPICH's", "there are 4"]
+    for part in ["✗", "This is the place to write", "lab00_hostfile.rs:30:5", "then     so do MPICH's", "there are 4"]
     {
         assert!(stdout(&first).contains(part), "{part:?} is missing in\n{}", stdout(&first));
     }

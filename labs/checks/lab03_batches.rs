@@ -94,17 +94,18 @@ fn addresses(evidence: &mut Evidence) -> Result<()> {
         }
     }
     match twice {
-        None => evidence.same("different batches of 4 ranks, 30 steps, 3 seeds", 360, seen.len()),
+        None => {
+            evidence.same("different batches of 4 ranks, 30 steps, 3 seeds", 360, seen.len());
+        }
         Some((earlier, at, seed)) => {
-            evidence.row(false, &at, "a batch of its own", format!("that of {earlier}"));
+            evidence.row(false, at, "a batch of its own", format!("that of {earlier}"));
             evidence.means_if(
                 seed == 0,
                 "A rank trains on what another has trained on a few steps before. A sum such as rank + step has the same \
                  value for many pairs; a branch for each of them has not.",
             );
-            evidence.row(false, at, "", "")
         }
-    };
+    }
     evidence.means(
         "A run with another seed repeats this one's batches, on another rank or at another step: adding numbers to a seed \
          makes seeds collide. A branch for each of them does not.",

@@ -4,10 +4,12 @@
 //! of them rank 2 is that its environment says so. Where rank 2 sits, the job's host file tells.
 //!
 //! The environment: Open MPI's mpirun sets OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE for each process, MPICH's sets
-//! PMI_RANK and PMI_SIZE. A process that nobody launched has none of these: it is rank 0 of 1, on its only node.
+//! PMI_RANK and PMI_SIZE. A process that nobody launched has none of these: it is rank 0 of 1, on its only node,
+//! and its host file may be empty.
 //!
-//! The host file: one line for each rank, in rank order, with the name of the host it runs on. Nodes are numbered in the
-//! order in which the file first names them; the ranks of a node are numbered from 0 again, in rank order.
+//! The host file, as PBS writes it: one line for each rank, in rank order, with the name of the host it runs on. (Others name
+//! each node once, as the one does that you gave lab00.) Nodes are numbered in the order in which the file first names them;
+//! the ranks of a node are numbered from 0 again, in rank order.
 
 /// One process's place in a job.
 #[derive(Clone, Copy, Debug, PartialEq)]

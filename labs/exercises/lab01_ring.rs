@@ -7,8 +7,9 @@
 //! the parts go round and grow: whoever receives one adds its own numbers to it, and after n-1 steps every part is complete,
 //! on one rank. Then the complete parts go round once more, and take the place of what the others have.
 //!
-//! `cargo run --bin lab01 -- --step-by-step` shows all steps. A send does not wait for the other side. The check counts your
-//! steps (a send and the receive after it are one) and the bytes that each rank sends.
+//! `comm.send(&data[range], to)` sends these numbers, and does not wait for the other side; `comm.recv(&mut numbers, from)`
+//! waits until `numbers` are filled. `cargo run --bin lab01 -- --step-by-step` shows all steps. The check counts yours (a send
+//! and the receive after it are one) and the bytes that each rank sends.
 
 use shardlab::comm::{Comm, Result};
 use std::ops::Range;

@@ -99,7 +99,8 @@ pub fn compare(comm: &Comm, screen: &Screen, ours: &Trace, in_turns: impl FnOnce
             (false, true) => format!("losses within {apart:.0e} (MPI adds in its own order)"),
             (false, false) => format!("off by {difference:e}"),
         };
-        let what = format!("{} steps, {} ranks against 1 rank in turns", losses.len(), comm.size());
+        let ranks = if comm.size() == 1 { "rank" } else { "ranks" };
+        let what = format!("{} steps, {} {ranks} against 1 rank in turns", losses.len(), comm.size());
         screen.say(format!("\n{}\n", screen.check(sound, &what, &result)));
         holds = [sound.into()];
     }

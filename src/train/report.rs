@@ -54,9 +54,10 @@ pub fn run(screen: &Screen, config: &Config) {
     screen.say(screen.row("", &decay));
     let accum = if config.grad_accum > 1 { format!(" x {} micro-steps", config.grad_accum) } else { String::new() };
     let batch = format!(
-        "{} sequences x {} ranks{accum} x {} tokens = {} tokens per iteration",
+        "{} sequences x {} {}{accum} x {} tokens = {} tokens per iteration",
         config.batch,
         config.ranks,
+        if config.ranks == 1 { "rank" } else { "ranks" },
         shape.block,
         count(config.tokens_per_step())
     );
