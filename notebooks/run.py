@@ -25,10 +25,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 def signatures(words):
     """What is public in the library and has one of these names, as it is declared: types, what stands in a file beside a
     type of these names (its methods and fields), and functions of a room of these names."""
-    declared = re.compile(r"^( *)pub (?!use |mod )(?:const )?(fn|struct|enum|type|const)? ?(\w+)[^{;]*", re.MULTILINE)
+    # A field ends with its line; all else goes on to its body, its value or its end.
+    item, field = r"(?:const (?=fn))?(fn|struct|enum|type|const) (\w+)[^{;]*", r"(\w+):.*"
+    declared = re.compile(rf"^( *)pub (?:{item}|{field})", re.MULTILINE)
     found = []
     for source in sorted((HERE.parent / "src").rglob("*.rs")):
-        items = [match for match in declared.finditer(source.read_text()) if match.group(3) in words]
+        items = [match for match in declared.finditer(source.read_text()) if (match.group(3) or match.group(4)) in words]
         has_type = any(match.group(2) in ("struct", "enum") for match in items)
         in_room = source.parent.name in words
         for match in items:

@@ -1,4 +1,4 @@
-//! The book's pages, as far as nothing needs to run: order, listings, outputs, words and links.
+//! The book's pages and the notebooks, as far as nothing needs to run: order, listings, outputs, words and links.
 
 use serde::Deserialize;
 use shardlab::book;
@@ -307,5 +307,50 @@ fn links_lead_to_pages_and_headings() {
             let file = target.split('#').next().unwrap();
             assert!(pages.contains(file), "{page} links to {target}, which is no page");
         }
+    }
+}
+
+/// The version in Cargo.lock.
+fn locked(package: &str) -> String {
+    let lock = text("Cargo.lock");
+    let rest = lock.split_once(&format!("\nname = \"{package}\"\nversion = \"")).expect(package).1;
+    rest.split('"').next().unwrap().to_string()
+}
+
+#[test]
+fn every_lab_has_a_notebook_that_was_run() {
+    let names: BTreeSet<String> = std::fs::read_dir(root().join("notebooks"))
+        .unwrap()
+        .filter_map(|entry| Some(entry.unwrap().file_name().to_str()?.strip_suffix(".ipynb")?.to_string()))
+        .collect();
+    assert_eq!(names, labs().into_iter().map(|lab| lab.name).collect(), "notebooks, and the labs of labs.toml");
+    for Lab { name, title, .. } in labs() {
+        let notebook: serde_json::Value = serde_json::from_str(&text(format!("notebooks/{name}.ipynb"))).expect(&name);
+        let hash = notebook["metadata"]["shardlab"]["fingerprint"].as_str().unwrap_or_default();
+        assert_eq!(hash.len(), 64, "{name}: written by notebooks/run.py --write");
+        let cells = notebook["cells"].as_array().expect(&name);
+        let source = |cell: &serde_json::Value| -> String {
+            cell["source"].as_array().unwrap().iter().filter_map(|line| line.as_str()).collect()
+        };
+        assert!(source(&cells[0]).starts_with(&format!("# {name} · {title}\n")), "{name}: its title");
+        assert!(cells.iter().any(|cell| source(cell).starts_with("## Your turn\n")), "{name}: a cell for the reader");
+        let code: Vec<_> = cells.iter().filter(|cell| cell["cell_type"] == "code").collect();
+        let first = source(code[0]);
+        assert!(first.contains(":dep shardlab = { path = \"..\" }\n"), "{name}: the library, by its path");
+        for package in ["candle-core", "candle-nn"] {
+            let pin = format!(":dep {package} = \"={}\"\n", locked(package));
+            assert!(first.contains(&pin), "{name}: its first cell names Cargo.lock's {package}: {pin}");
+        }
+        for (number, cell) in (1..).zip(&code) {
+            assert_eq!(
+                cell["execution_count"],
+                number,
+                "{name}: cells are run in order, from the first: {}",
+                source(cell)
+            );
+            let outputs = cell["outputs"].as_array().unwrap();
+            assert!(outputs.iter().all(|output| output["output_type"] != "error"), "{name}: {}", source(cell));
+        }
+        assert!(code.iter().skip(1).any(|cell| cell["outputs"][0].is_object()), "{name}: carries its outputs");
     }
 }

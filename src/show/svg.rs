@@ -58,6 +58,7 @@ impl Plot<'_> {
         const LEFT: f64 = 52.0;
         const RIGHT: f64 = 18.0;
         const FOOT: f64 = 40.0;
+        const LETTER: f64 = 7.2;
         let limits = self.limits();
         let screen = Screen::plain();
         let caption = self.caption(&screen, limits);
@@ -88,7 +89,8 @@ impl Plot<'_> {
             body += &text(LEFT - 6.0, y + 4.5, "end", &label);
         }
         for Tick { place, label, .. } in labelled(&screen, x_axis.end_ticks(), self.labels.x) {
-            body += &text(x_of(place), head + room.1 + 17.0, "middle", &label);
+            let half = LETTER / 2.0 * label.chars().count() as f64;
+            body += &text(x_of(place).min(WIDTH - half), head + room.1 + 17.0, "middle", &label);
         }
         body += &text(WIDTH - RIGHT, head + room.1 + 34.0, "end", self.x_label);
         let place = |&(x, y): &(f64, f64)| is_shown(x, y).then(|| (x_of(x_axis.place(x)), y_of(y_axis.place(y))));
@@ -170,6 +172,10 @@ mod tests {
         for label in [">1 B<", ">64 B<", ">4096 B<", ">10 s<", ">100 s<"] {
             assert!(svg.contains(label), "{label} is missing in\n{svg}");
         }
+        // Also a long one at the right end stays within the picture.
+        let last = svg.lines().find(|line| line.contains(">4096 B<")).unwrap();
+        let x: f64 = last.split('"').nth(1).unwrap().parse().unwrap();
+        assert!(x + 3.5 * "4096 B".len() as f64 <= WIDTH, "{last}");
     }
 
     #[test]
