@@ -491,7 +491,7 @@ where
             requests.push(mpi.comm.immediate_all_reduce_into(StaticScope, from, to, op));
         }
         let question = mpi.group.as_ref().map(|group| group.ask(call));
-        Started { mpi, call: call.clone(), input, output, narrow, requests, question, complete: None }
+        Started { mpi, call: *call, input, output, narrow, requests, question, complete: None }
     }
 
     /// Lets the library work; `to_the_end`: until it is done.

@@ -106,7 +106,7 @@ impl Group {
         // if it never is, they stay.
         let (from, to): (&'static Header, &'static mut [u8]) = unsafe { (&*mine, &mut *all) };
         let request = self.comm.immediate_all_gather_into(StaticScope, &from[..], to);
-        Question { call: call.clone(), number, mine, all, request: Some(request) }
+        Question { call: *call, number, mine, all, request: Some(request) }
     }
 
     /// Waits until all members are in `call`; an error on all of them if they are not, or cannot come.
