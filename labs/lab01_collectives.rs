@@ -9,18 +9,18 @@
 //! Run `cargo run --bin lab01`. You will see numbers in which each digit is a rank's, so that a sum shows who is in it; the
 //! ring, on which each rank talks to its neighbours alone; four algorithms with the same result and different bills; and
 //! where one of them overtakes another. Then look closer: `--step-by-step`, `--bench`, `--simulate 768 --network polaris`,
-//! `--feed readers 2`; and at other collectives, for example `--collective broadcast`.
+//! `--feed readers 2`; at other collectives, for example `--collective broadcast`; and break it: `--break missing-rank`.
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use shardlab::comm::Comm;
 use shardlab::comm::algorithms::{Algorithm, Collective};
+use shardlab::comm::{Comm, Options};
 use shardlab::data::{Feed, Store};
 use shardlab::launch::{self, CommFlags};
 use shardlab::show::{Screen, bytes_decimal, thousands};
 use shardlab::study::counts::{self, Count, ELEMENTS};
 use shardlab::study::feeding::{self, FeedFlags};
-use shardlab::study::{Study, StudyFlags, Way, benchmark, picture, predict};
+use shardlab::study::{Study, StudyFlags, Way, benchmark, breaking, picture, predict};
 use shardlab::train::{Checks, report};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,6 +49,7 @@ struct Lab {
     args: Args,
     study: Study,
     feed: Option<(Feed, Store)>,
+    options: Options,
     screen: Screen,
 }
 
@@ -72,11 +73,13 @@ fn run(args: Args) -> Result<()> {
     let study = args.study.resolve()?;
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("runs/lab01"));
     let feed = args.feed.resolve(study.ranks, &folder)?;
-    let lab = Lab { study, feed, screen: Screen::detect(args.ascii), args };
+    let deadline = args.comm.deadline.unwrap_or(Duration::from_secs(10));
+    let options = Options { deadline, ..args.comm.options(&folder) };
+    let lab = Lab { study, feed, options, screen: Screen::detect(args.ascii), args };
     if let Some(path) = &lab.study.flags.json {
         benchmark::ensure_writable(path, lab.times())?;
     }
-    let failed = launch::run_with(lab.study.ranks, &lab.args.comm.options(), |comm| one_rank(&lab, &comm))?;
+    let failed = launch::run_with(lab.study.ranks, &lab.options, |comm| one_rank(&lab, &comm))?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
     Ok(())
 }
@@ -99,6 +102,9 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let mut found = Found::default();
     if comm.rank() == 0 {
         introduce(lab);
+    }
+    if let Some(broken) = flags.broken {
+        return breaking::run(comm, &lab.screen, broken, lab.options.notice() * 5 / 2);
     }
     if story {
         pictures(lab, comm)?;

@@ -62,7 +62,7 @@ fn run(args: Args) -> Result<()> {
         return Ok(());
     }
     free.map_or(Ok(()), |free| lab.config.ensure_fits(free))?;
-    let options = lab.args.train.run.comm.options();
+    let options = lab.args.train.run.comm.options(&lab.config.out);
     let failed_checks = launch::run_with(lab.config.ranks, &options, |comm| one_rank(&lab, &comm))?;
     ensure!(failed_checks[0].is_empty(), "{}", failed_checks[0].join("; "));
     Ok(())

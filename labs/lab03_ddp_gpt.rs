@@ -85,7 +85,7 @@ fn run(args: Args) -> Result<()> {
     if lab.saves() {
         checkpoint::ensure_writable(&lab.config.out)?;
     }
-    let options = lab.args.train.run.comm.options();
+    let options = lab.args.train.run.comm.options(&lab.config.out);
     let failed_checks = launch::run_with(lab.config.ranks, &options, |comm| one_rank(&lab, comm))?;
     ensure!(failed_checks[0].is_empty(), "{}", failed_checks[0].join("; "));
     Ok(())

@@ -55,6 +55,8 @@ pub struct Call {
     pub peer: Option<usize>,
     /// Where in the caller's source the call stands.
     pub at: &'static Location<'static>,
+    /// What the caller calls it, if not by its place.
+    pub label: Option<&'static str>,
 }
 
 impl Call {
@@ -71,15 +73,37 @@ impl Call {
 
     /// Whether two ranks that meet in these calls mean the same collective.
     pub fn matches(&self, other: &Call) -> bool {
+        self.is_like(other) && self.has_label_of(other)
+    }
+
+    /// Whether two calls do the same to the same amount of data.
+    pub(super) fn is_like(&self, other: &Call) -> bool {
         (self.kind, self.dtype, self.len, self.op, self.peer)
             == (other.kind, other.dtype, other.len, other.op, other.peer)
     }
+
+    /// Whether two calls have the same label: by default their place in the source.
+    fn has_label_of(&self, other: &Call) -> bool {
+        match (self.label, other.label) {
+            (None, None) => std::ptr::eq(self.at, other.at) || self.at == other.at,
+            (label, others) => label == others,
+        }
+    }
+
+    /// `labs/lab03_ddp_gpt.rs:141`
+    pub(super) fn place(&self) -> String {
+        format!("{}:{}", self.at.file(), self.at.line())
+    }
 }
 
-/// `all_reduce (sum, 804,096 f32, labs/lab03_ddp_gpt.rs:141)`
+/// `all_reduce (sum, 804,096 f32, labs/lab03_ddp_gpt.rs:141)`, `broadcast "weights" (root 0, 804,096 f32, …)`
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{} (", self.kind.name())?;
+        f.write_str(self.kind.name())?;
+        if let Some(label) = self.label {
+            write!(f, " {label:?}")?;
+        }
+        f.write_str(" (")?;
         if let Some(op) = self.op {
             write!(f, "{}, ", op.name())?;
         }
@@ -92,6 +116,6 @@ impl fmt::Display for Call {
         if !matches!(self.kind, Kind::Barrier | Kind::Split) {
             write!(f, "{} {}, ", crate::show::thousands(self.len as u64), self.dtype.name())?;
         }
-        write!(f, "{}:{})", self.at.file(), self.at.line())
+        write!(f, "{})", self.place())
     }
 }

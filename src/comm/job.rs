@@ -5,12 +5,15 @@
 //! wait. Work on data goes on without the lock.
 
 use super::call::Call;
+use super::lateness::{self, Late, Told, lasting};
 use super::link::Link;
+use super::recorder::{self, Entry, Recorder};
 use super::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
-use super::sync::{Condvar, Mutex, MutexGuard, may_spin, thread};
+use super::sync::{Condvar, Mutex, MutexGuard, has_clock, may_spin, thread};
 use super::threads::{Group, Meetings, Message};
 use super::{CommError, Options, Result};
 use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,10 +28,18 @@ pub(crate) struct Job {
     state: Mutex<State>,
     /// One for each rank.
     bells: Box<[Bell]>,
+    /// Wakes who waits for the end of all ranks.
+    over: Condvar,
     /// What communication takes, if not only what it really takes.
     pub(super) link: Option<Link>,
     /// Whether a waiting rank takes no other rank's core.
     may_spin: bool,
+    /// How long one may be waited for.
+    pub(super) late: Late,
+    /// The last calls of each rank.
+    pub(super) recorders: Box<[Recorder]>,
+    /// Where these are written if the run breaks.
+    flight_file: Option<PathBuf>,
     /// Memory of messages that have been received, for the next ones.
     spare: Mutex<Vec<Vec<u8>>>,
 }
@@ -65,9 +76,8 @@ pub(super) struct State {
 #[repr(align(128))]
 pub(super) struct Rank {
     doing: Doing,
-    /// Communication calls that it has come to.
-    calls: u64,
-    last: Option<Call>,
+    /// What has been said about its being late.
+    told: Told,
     /// When its last message has left its link.
     pub link_free: Option<Instant>,
 }
@@ -81,21 +91,32 @@ enum Doing {
 
 pub(super) const SAME_CALLS: &str = "every rank of a group must make the same calls in the same order; \
      did one return early, or is a call inside an `if rank == …`?";
-pub(super) const DIFFERENT_CALLS: &str = "every rank of a group must make the same calls in the same order, \
+const DIFFERENT_CALLS: &str = "every rank of a group must make the same calls in the same order, \
      with the same length, type, reduction and root";
+const DIFFERENT_PLACES: &str = "calls that differ in nothing else are compared by their place in the source: has a rank \
+     skipped one, or changed their order? If these are to meet, give both a label: comm.labelled(\"…\")";
+
+/// What to do about ranks that meet in these calls.
+pub(super) fn different(call: &Call, other: &Call) -> &'static str {
+    if call.is_like(other) { DIFFERENT_PLACES } else { DIFFERENT_CALLS }
+}
 const DEADLOCK: &str =
     "look for a receive without a matching send, or collectives that ranks enter in different orders";
 
 impl Job {
     pub fn new(size: usize, options: &Options) -> Arc<Job> {
-        let rank = |_| Rank { doing: Doing::Running, calls: 0, last: None, link_free: None };
+        let rank = |_| Rank { doing: Doing::Running, told: Told::Nothing, link_free: None };
         let state = State { ranks: (0..size).map(rank).collect(), ..State::default() };
         Arc::new(Job {
             state: Mutex::new(state),
             bells: (0..size).map(|_| Bell::default()).collect(),
+            over: Condvar::new(),
             link: options.link,
             // Whoever waits for a slow link sleeps.
             may_spin: options.link.is_none() && may_spin(size),
+            late: Late::new(options),
+            recorders: (0..size).map(|_| Recorder::new()).collect(),
+            flight_file: options.flight_file.clone(),
             spare: Mutex::new(Vec::new()),
         })
     }
@@ -115,7 +136,25 @@ impl Job {
         }
         drop(state);
         (0..self.size()).for_each(|rank| self.ring(rank));
+        self.over.notify_all();
         first
+    }
+
+    /// Waits until all ranks have ended. False if one has not, although the run failed as long ago as one may be late, or 5 s.
+    pub fn wait_for_end(&self) -> bool {
+        let mut state = self.lock();
+        let mut failed = None;
+        while has_clock() && state.ended < state.ranks.len() {
+            let mut left = self.late.deadline.max(Duration::from_secs(5));
+            if state.failure.is_some() {
+                left = left.saturating_sub(failed.get_or_insert_with(Instant::now).elapsed());
+            }
+            if left.is_zero() {
+                return false;
+            }
+            state = self.over.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// Why the run broke, if it did.
@@ -128,13 +167,13 @@ impl Job {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `rank` enters a call: notes it for error messages, and stops it here if the run has failed.
+    /// `rank` enters a call; it stops here if the run has failed.
     pub(super) fn enter(&self, rank: usize, call: &Call) -> Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
-        let entered = &mut state.ranks[rank];
-        entered.calls += 1;
-        entered.last = Some(*call);
         state.stop_if_failed(rank, call)?;
+        if std::mem::take(&mut state.ranks[rank].told) != Told::Nothing {
+            lateness::say_it_came(rank, call, self.recorders[rank].computed());
+        }
         Ok(state)
     }
 
@@ -154,10 +193,48 @@ impl Job {
             if state.waiting + state.ended == state.ranks.len() {
                 return Err(self.broken(rank, &mut state, "deadlock: every rank waits for another one", DEADLOCK));
             }
-            state = self.sleep(rank, state, None);
+            let most = self.watch(rank, &mut state, call, &missing)?;
+            state = self.sleep(rank, state, most);
         }
         state.now(rank, Doing::Running);
         Ok(state)
+    }
+
+    /// Says who is late, at the time to say so; an error once that has lasted too long. Returns when to look again.
+    fn watch(
+        &self,
+        rank: usize,
+        state: &mut State,
+        call: &Call,
+        missing: impl Fn(&State) -> Vec<usize>,
+    ) -> Result<Option<Duration>> {
+        if !has_clock() {
+            return Ok(None);
+        }
+        let waited = self.recorders[rank].in_call();
+        if waited < self.late.notice {
+            return Ok(Some(self.late.notice - waited));
+        }
+        let missing = missing(state);
+        if waited >= self.late.deadline {
+            let what = lateness::too_late(&missing, call, waited);
+            return Err(self.broken(rank, state, &what, lateness::TOO_LATE));
+        }
+        let mut again = self.late.deadline - waited;
+        for late in missing {
+            let before = state.ranks[late].told;
+            if state.ranks[late].doing != Doing::Running {
+                continue;
+            }
+            let (told, rest) = self.late.due(self.recorders[late].computed());
+            again = again.min(rest);
+            if told != before {
+                let doing = state.ranks[late].in_words(self.recorders[late].last());
+                lateness::say(told, late, rank, call, waited, &doing);
+                state.ranks[late].told = told;
+            }
+        }
+        Ok(Some(again))
     }
 
     /// An error if one of the ranks that a call still needs has ended.
@@ -268,10 +345,14 @@ impl Job {
         state.now(rank, Doing::Waiting);
         let mut text = what.to_string();
         for (r, rank) in state.ranks.iter().enumerate() {
-            text += &format!("\n  rank {r}  {}", rank.in_words());
+            text += &format!("\n  rank {r}  {}", rank.in_words(self.recorders[r].last()));
         }
         text += &format!("\nhelp: {help}");
+        if let Some(file) = &self.flight_file {
+            text += &format!("\n      {}", recorder::save(file, self.recorders.iter().enumerate()));
+        }
         state.failure = Some(text.clone());
+        self.over.notify_all();
         (0..self.size()).for_each(|rank| self.ring(rank));
         CommError::Broken(text)
     }
@@ -332,18 +413,17 @@ impl State {
 }
 
 impl Rank {
-    /// Comes back to a call that it has entered before.
-    pub fn resume(&mut self, call: &Call) {
-        self.last = Some(*call);
-    }
-
-    fn in_words(&self) -> String {
-        match (self.doing, &self.last) {
-            (Doing::Ended, None) => "ended without any communication call".to_string(),
-            (Doing::Ended, Some(call)) => format!("ended after {call}, its call {}", self.calls),
-            (Doing::Waiting, Some(call)) => format!("waits in {call}, its call {}", self.calls),
-            (Doing::Running, Some(call)) => format!("computes, after {call}, its call {}", self.calls),
-            (_, None) => "has made no communication call yet".to_string(),
+    fn in_words(&self, last: Option<Entry>) -> String {
+        let Some(last) = last else {
+            let ended = "ended without any communication call";
+            return if self.doing == Doing::Ended { ended } else { "has made no communication call yet" }.to_string();
+        };
+        let call = format!("{}, its call {}", last.call, last.number);
+        match (self.doing, last.end) {
+            (Doing::Ended, _) => format!("ended after {call}"),
+            (Doing::Running, Some((end, _))) => format!("computes{}, after {call}", lasting(end)),
+            (Doing::Running, None) => format!("is in {call}"),
+            (Doing::Waiting, _) => format!("waits in {call}{}", lasting(last.start)),
         }
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Reading order: `mod.rs` (the handle), `threads.rs` (how threads meet), `mpi.rs` (how processes do), `element.rs` (what is
 //! added, and in which order), `pending.rs` and `reduction.rs` (an all-reduce that goes on meanwhile), `call.rs` and `error.rs`
-//! (how a failure is told), `meter.rs` (what it cost), `link.rs` (what it would cost on a network), `options.rs`;
+//! (how a failure is told), `lateness.rs` (who is late), `recorder.rs` (what happened before), `meter.rs` (what it cost), `link.rs` (what it would cost on a network), `options.rs`;
 //! then `algorithms` (what a collective consists of).
 //!
 //! ```
@@ -28,12 +28,14 @@ mod exchange;
 #[cfg(all(test, feature = "shuttle"))]
 mod explored;
 mod job;
+mod lateness;
 mod link;
 mod meter;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod options;
 mod pending;
+mod recorder;
 pub(crate) mod sync;
 mod threads;
 mod transport;
@@ -59,10 +61,25 @@ use transport::Transport;
 /// Every method but `rank`, `size`, `send`, `recv` and `traffic` is a collective: all ranks of the group must call it, in
 /// the same order, with the same length, reduction and root. When they do not, every rank gets an error that says who
 /// did what. Lengths are in elements.
+///
+/// Two calls are the same if they stand in the same place of the source; those that meet from different ones, as in the
+/// two arms of an `if`, need a label: `comm.labelled("weights").broadcast(…)`.
 #[derive(Clone)]
-pub struct Comm(Arc<dyn Transport>);
+pub struct Comm {
+    transport: Arc<dyn Transport>,
+    label: Option<&'static str>,
+}
 
 impl Comm {
+    fn new(transport: Arc<dyn Transport>) -> Comm {
+        Comm { transport, label: None }
+    }
+
+    /// The same handle, whose calls are compared by `label` instead of by their place in the source.
+    pub fn labelled(&self, label: &'static str) -> Comm {
+        Comm { transport: self.transport.clone(), label: Some(label) }
+    }
+
     /// A world of one rank: the serial program, written with the same calls.
     pub fn alone() -> Comm {
         Job::new(1, &Options::default()).comm(0)
@@ -70,31 +87,31 @@ impl Comm {
 
     /// This rank's number in the group, 0 to `size() - 1`.
     pub fn rank(&self) -> usize {
-        self.0.rank()
+        self.transport.rank()
     }
 
     /// The number of ranks in the group (MPI's and PyTorch's world size, when the group is everyone).
     pub fn size(&self) -> usize {
-        self.0.size()
+        self.transport.size()
     }
 
     /// What this rank has sent and how long it communicated so far, over all groups.
     pub fn traffic(&self) -> Traffic {
-        self.0.meter().read()
+        self.transport.meter().read()
     }
 
     /// Divides the group: ranks that give the same `color` form a new group, ordered by `key`, then by rank here.
     #[track_caller]
     pub fn split(&self, color: u64, key: i64) -> Result<Comm> {
         let call = self.call::<u8>(Kind::Split, 0, None, None);
-        self.counted(&call, || self.0.split(&call, color, key)).map(Comm)
+        self.counted(&call, || self.transport.split(&call, color, key)).map(Comm::new)
     }
 
     /// Returns when every rank has called it.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         let call = self.call::<u8>(Kind::Barrier, 0, None, None);
-        self.counted(&call, || self.0.barrier(&call))
+        self.counted(&call, || self.transport.barrier(&call))
     }
 
     /// Sends `data` to rank `to`, without waiting for the other side; messages between two ranks arrive in order.
@@ -102,7 +119,7 @@ impl Comm {
     pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<()> {
         let call = self.call::<T>(Kind::Send, data.len(), None, Some(to));
         self.check_peer(&call, to)?;
-        self.counted(&call, || self.0.send(&call, bytemuck::cast_slice(data), to))
+        self.counted(&call, || self.transport.send(&call, bytemuck::cast_slice(data), to))
     }
 
     /// Waits for the next message from rank `from`, which must be as long as `data`.
@@ -110,7 +127,7 @@ impl Comm {
     pub fn recv<T: Element>(&self, data: &mut [T], from: usize) -> Result<()> {
         let call = self.call::<T>(Kind::Recv, data.len(), None, Some(from));
         self.check_peer(&call, from)?;
-        self.counted(&call, || self.0.recv(&call, bytemuck::cast_slice_mut(data), from))
+        self.counted(&call, || self.transport.recv(&call, bytemuck::cast_slice_mut(data), from))
     }
 
     /// Combines all ranks' `data` element by element; every rank ends with the result.
@@ -118,7 +135,7 @@ impl Comm {
     pub fn all_reduce<T: Element>(&self, data: &mut [T], op: Reduce) -> Result<()> {
         let call = self.call::<T>(Kind::AllReduce, data.len(), Some(op), None);
         check_mean(&call)?;
-        self.counted(&call, || self.0.all_reduce(&call, bytemuck::cast_slice_mut(data)))
+        self.counted(&call, || self.transport.all_reduce(&call, bytemuck::cast_slice_mut(data)))
     }
 
     /// Starts an all-reduce that goes on while this rank computes; [`Pending`] tells when it is done, and hands `data` back.
@@ -130,8 +147,8 @@ impl Comm {
         let call = self.call::<T>(Kind::StartAllReduce, data.len(), Some(op), None);
         check_mean(&call)?;
         let start = Instant::now();
-        let under_way = self.counted(&call, || self.0.clone().start_all_reduce(&call, Box::new(data)))?;
-        Ok(Pending::new(under_way, self.0.clone(), start))
+        let under_way = self.counted(&call, || self.transport.clone().start_all_reduce(&call, Box::new(data)))?;
+        Ok(Pending::new(under_way, self.transport.clone(), call, start))
     }
 
     /// Like [`Comm::all_reduce`], but only `root` ends with the result; the others' `data` stays as it was.
@@ -140,7 +157,7 @@ impl Comm {
         let call = self.call::<T>(Kind::Reduce, data.len(), Some(op), Some(root));
         check_mean(&call)?;
         self.check_peer(&call, root)?;
-        self.counted(&call, || self.0.reduce(&call, bytemuck::cast_slice_mut(data), root))
+        self.counted(&call, || self.transport.reduce(&call, bytemuck::cast_slice_mut(data), root))
     }
 
     /// `root`'s `data` replaces everyone's.
@@ -148,7 +165,7 @@ impl Comm {
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
         let call = self.call::<T>(Kind::Broadcast, data.len(), None, Some(root));
         self.check_peer(&call, root)?;
-        self.counted(&call, || self.0.broadcast(&call, bytemuck::cast_slice_mut(data), root))
+        self.counted(&call, || self.transport.broadcast(&call, bytemuck::cast_slice_mut(data), root))
     }
 
     /// Every rank ends with all ranks' `mine`, in rank order; `all` has `size()` times its length.
@@ -156,7 +173,9 @@ impl Comm {
     pub fn all_gather<T: Element>(&self, mine: &[T], all: &mut [T]) -> Result<()> {
         let call = self.call::<T>(Kind::AllGather, mine.len(), None, None);
         self.check_parts(&call, all.len())?;
-        self.counted(&call, || self.0.all_gather(&call, bytemuck::cast_slice(mine), bytemuck::cast_slice_mut(all)))
+        self.counted(&call, || {
+            self.transport.all_gather(&call, bytemuck::cast_slice(mine), bytemuck::cast_slice_mut(all))
+        })
     }
 
     /// Combines all ranks' `all` and leaves rank r with the r-th of `size()` equal parts, in `mine`.
@@ -165,7 +184,9 @@ impl Comm {
         let call = self.call::<T>(Kind::ReduceScatter, mine.len(), Some(op), None);
         check_mean(&call)?;
         self.check_parts(&call, all.len())?;
-        self.counted(&call, || self.0.reduce_scatter(&call, bytemuck::cast_slice(all), bytemuck::cast_slice_mut(mine)))
+        self.counted(&call, || {
+            self.transport.reduce_scatter(&call, bytemuck::cast_slice(all), bytemuck::cast_slice_mut(mine))
+        })
     }
 
     /// `root` hands the r-th of `size()` equal parts of `all` to rank r; the other ranks' `all` is not read.
@@ -177,7 +198,9 @@ impl Comm {
         if self.rank() == root {
             self.check_parts(&call, all.len())?;
         }
-        self.counted(&call, || self.0.scatter(&call, bytemuck::cast_slice(all), bytemuck::cast_slice_mut(mine), root))
+        self.counted(&call, || {
+            self.transport.scatter(&call, bytemuck::cast_slice(all), bytemuck::cast_slice_mut(mine), root)
+        })
     }
 
     /// `root` ends with all ranks' `mine`, in rank order; the other ranks' `all` is not touched.
@@ -189,7 +212,9 @@ impl Comm {
         if self.rank() == root {
             self.check_parts(&call, all.len())?;
         }
-        self.counted(&call, || self.0.gather(&call, bytemuck::cast_slice(mine), bytemuck::cast_slice_mut(all), root))
+        self.counted(&call, || {
+            self.transport.gather(&call, bytemuck::cast_slice(mine), bytemuck::cast_slice_mut(all), root)
+        })
     }
 
     /// Rank r's q-th part goes to rank q's r-th part; both slices consist of `size()` equal parts.
@@ -198,18 +223,24 @@ impl Comm {
         let call = self.call::<T>(Kind::AllToAll, send.len() / self.size(), None, None);
         self.check_parts(&call, send.len())?;
         self.check_parts(&call, recv.len())?;
-        self.counted(&call, || self.0.all_to_all(&call, bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv)))
+        self.counted(&call, || {
+            self.transport.all_to_all(&call, bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv))
+        })
     }
 
     #[track_caller]
     fn call<T: Element>(&self, kind: Kind, len: usize, op: Option<Reduce>, peer: Option<usize>) -> Call {
-        Call { kind, dtype: T::DTYPE, len, op, peer, at: Location::caller() }
+        Call { kind, dtype: T::DTYPE, len, op, peer, at: Location::caller(), label: self.label }
     }
 
-    fn counted<R>(&self, call: &Call, communicate: impl FnOnce() -> R) -> R {
+    fn counted<R>(&self, call: &Call, communicate: impl FnOnce() -> Result<R>) -> Result<R> {
+        let recorder = self.transport.recorder();
         let start = Instant::now();
+        recorder.begin(call, start);
         let result = communicate();
-        self.0.meter().count(call, self.rank(), self.size(), start.elapsed());
+        let time = start.elapsed();
+        recorder.end(start + time, result.is_ok());
+        self.transport.meter().count(call, self.rank(), self.size(), time);
         result
     }
 

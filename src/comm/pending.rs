@@ -1,7 +1,7 @@
 //! A collective that goes on while its rank computes.
 
 use super::transport::Transport;
-use super::{Element, Result};
+use super::{Call, Element, Result};
 use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use std::time::Instant;
 pub struct Pending<T> {
     under_way: Box<dyn UnderWay>,
     transport: Arc<dyn Transport>,
+    call: Call,
     start: Instant,
     elements: PhantomData<Vec<T>>,
 }
@@ -30,8 +31,13 @@ pub struct Flight {
 }
 
 impl<T: Element> Pending<T> {
-    pub(super) fn new(under_way: Box<dyn UnderWay>, transport: Arc<dyn Transport>, start: Instant) -> Pending<T> {
-        Pending { under_way, transport, start, elements: PhantomData }
+    pub(super) fn new(
+        under_way: Box<dyn UnderWay>,
+        transport: Arc<dyn Transport>,
+        call: Call,
+        start: Instant,
+    ) -> Pending<T> {
+        Pending { under_way, transport, call, start, elements: PhantomData }
     }
 
     /// Whether the result is there. Does a share of the work that is left, and never waits.
@@ -46,8 +52,11 @@ impl<T: Element> Pending<T> {
     /// Waits for the result and keeps it: when was it complete? Errors are those of [`Comm::all_reduce`](super::Comm::all_reduce).
     pub fn complete(&mut self) -> Result<Flight> {
         let start = Instant::now();
+        self.transport.recorder().resume(&self.call, start);
         let end = self.under_way.wait();
-        self.transport.meter().waited(start.elapsed());
+        let time = start.elapsed();
+        self.transport.recorder().end(start + time, end.is_ok());
+        self.transport.meter().waited(time);
         Ok(Flight { start: self.start, end: end?.max(self.start) })
     }
 

@@ -58,3 +58,8 @@ pub(super) fn last_barrier() -> bool {
 pub(super) fn may_spin(threads: usize) -> bool {
     !cfg!(feature = "shuttle") && threads <= std::thread::available_parallelism().map_or(1, usize::from)
 }
+
+/// Whether time passes: shuttle tries orders, and has no clock.
+pub(super) fn has_clock() -> bool {
+    !cfg!(feature = "shuttle")
+}

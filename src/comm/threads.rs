@@ -7,10 +7,11 @@
 use super::call::Call;
 use super::element::{Reduction, reduce_in_rank_order};
 use super::exchange::{Exchange, Shared};
-use super::job::{DIFFERENT_CALLS, Job, State};
+use super::job::{Job, State, different};
 use super::link;
 use super::meter::{Meter, even_part};
 use super::pending::{Buffer, UnderWay};
+use super::recorder::Recorder;
 use super::sync::MutexGuard;
 use super::sync::atomic::{AtomicU64, Ordering::*};
 use super::transport::Transport;
@@ -87,7 +88,7 @@ impl Meetings {
 impl Job {
     /// The world's handle for `rank`.
     pub fn comm(self: &Arc<Job>, rank: usize) -> Comm {
-        Comm(Arc::new(Threads {
+        Comm::new(Arc::new(Threads {
             job: self.clone(),
             group: 0,
             members: (0..self.size()).collect(),
@@ -123,7 +124,7 @@ impl Threads {
         let (first, meeting) = state.meetings.open(key, call, self.members.len());
         if !first.matches(call) {
             let what = format!("the ranks are in different calls: {call} and {first}");
-            return Err(self.job.broken(self.me(), &mut state, &what, DIFFERENT_CALLS));
+            return Err(self.job.broken(self.me(), &mut state, &what, different(call, &first)));
         }
         Ok((key, state, meeting))
     }
@@ -262,6 +263,10 @@ impl Transport for Threads {
 
     fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    fn recorder(&self) -> &Recorder {
+        &self.job.recorders[self.me()]
     }
 
     fn barrier(&self, call: &Call) -> Result<()> {
@@ -457,9 +462,8 @@ impl UnderWay for Working {
     fn wait(&mut self) -> Result<Instant> {
         let Working { threads, call, meeting } = &*self;
         let (job, me, exchange) = (&threads.job, threads.me(), &meeting.exchange);
-        let mut state = job.lock();
+        let state = job.lock();
         state.stop_if_failed(me, call)?;
-        state.ranks[me].resume(call);
         drop(job.wait(me, state, call, |_| exchange.is_complete(), |_| threads.missing(exchange))?);
         self.work(usize::MAX);
         // Whoever has taken a block does not stop before it is done.

@@ -2,6 +2,7 @@
 
 use super::meter::Meter;
 use super::pending::{Buffer, UnderWay};
+use super::recorder::Recorder;
 use super::{Call, Result};
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ pub(super) trait Transport: Send + Sync {
     fn rank(&self) -> usize;
     fn size(&self) -> usize;
     fn meter(&self) -> &Meter;
+    fn recorder(&self) -> &Recorder;
 
     fn barrier(&self, call: &Call) -> Result<()>;
     /// Buffered: returns before the other side receives.

@@ -1,6 +1,8 @@
 //! The flags about communication that every lab has.
 
 use crate::comm::{Link, Options};
+use std::path::Path;
+use std::time::Duration;
 
 /// How ranks communicate.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -8,14 +10,32 @@ pub struct CommFlags {
     /// Let threads communicate as over a network link, for example 50us,1GB/s
     #[arg(long, value_name = "LATENCY,BANDWIDTH")]
     pub link: Option<Link>,
+    /// How long to wait for a rank that is late
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub deadline: Option<Duration>,
     /// Over MPI: do not ask before each collective whether all ranks mean the same one
     #[arg(long)]
     pub no_check: bool,
 }
 
 impl CommFlags {
-    /// For [`run_with`](super::run_with).
-    pub fn options(&self) -> Options {
-        Options { link: self.link, no_check: self.no_check }
+    /// For [`run_with`](super::run_with). If the ranks cannot go on together, their last calls will be in `folder`.
+    pub fn options(&self, folder: &Path) -> Options {
+        let Options { deadline, .. } = Options::default();
+        Options {
+            link: self.link,
+            no_check: self.no_check,
+            deadline: self.deadline.unwrap_or(deadline),
+            flight_file: Some(folder.join("flight.jsonl")),
+        }
+    }
+}
+
+/// A time that passes and ends.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    match seconds {
+        Some(time) if time >= Duration::from_millis(10) => Ok(time),
+        _ => Err("give seconds, 0.01 or more".to_string()),
     }
 }

@@ -27,10 +27,19 @@ pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) 
             match start(rank) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    job.ended(rank, Some(format!("its thread did not start: {error}")));
+                    let error = format!("its thread did not start: {error}");
+                    for rank in rank..ranks {
+                        job.ended(rank, Some(error.clone()));
+                    }
                     break;
                 }
             }
+        }
+        if !job.wait_for_end() {
+            // A thread cannot be ended from outside, and joining it would take for ever.
+            eprintln!("error: {}", job.failure().unwrap_or_default());
+            eprintln!("error: a rank does not come to its next communication call; the process ends without it");
+            std::process::exit(1);
         }
         threads.into_iter().map(|thread| thread.join().ok()).collect::<Vec<_>>()
     });

@@ -1,6 +1,7 @@
 //! What of collectives is to be looked at: lab01's flags.
 
 use super::benchmark;
+use super::breaking::Break;
 use super::call::Way;
 use crate::comm::algorithms::{Algorithm, Collective};
 use crate::error::BadInput;
@@ -40,6 +41,9 @@ pub struct StudyFlags {
     /// The network that they are predicted for
     #[arg(long, default_value = "aurora", value_parser = PossibleValuesParser::new(Network::NAMES))]
     pub network: String,
+    /// Let the last rank do something else than the others
+    #[arg(long = "break", value_enum)]
+    pub broken: Option<Break>,
 }
 
 /// The flags, checked.
@@ -58,6 +62,9 @@ impl StudyFlags {
     /// Checks the flags before any rank starts.
     pub fn resolve(&self) -> Result<Study, BadInput> {
         let ranks = launch::ranks(self.ranks, 4)?;
+        if self.broken.is_some() && ranks < 2 {
+            return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more"));
+        }
         let (collective, flags) = (self.collective, self.clone());
         let auto = Way { collective, algorithm: Some(Algorithm::Auto) };
         let all = Way::algorithms(collective).chain(Some(auto).filter(|_| self.algorithm.is_some()));

@@ -7,8 +7,10 @@
 //! - `benchmark.rs`: times here, and the line through them
 //! - `predict.rs`: times on a network that is not here
 //! - `feeding.rs`: how long ranks wait for their batches
+//! - `breaking.rs`: what happens when ranks do not do the same
 
 pub mod benchmark;
+pub mod breaking;
 mod call;
 pub mod counts;
 pub mod feeding;

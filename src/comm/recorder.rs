@@ -1,0 +1,144 @@
+//! The flight recorder: the last calls of a rank, for the moment when something has gone wrong.
+//!
+//! It is always on. What it takes of a 1 KiB all-reduce between two threads is in the README's table.
+
+use super::Call;
+use serde_json::json;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How many calls of a rank are kept.
+const KEPT: usize = 64;
+
+/// One rank's last calls. In memory of its own, so that ranks do not slow each other down.
+#[repr(align(128))]
+pub(crate) struct Recorder(Mutex<Log>);
+
+struct Log {
+    began: Instant,
+    /// Calls so far, over all groups.
+    calls: u64,
+    /// Entry i is at i modulo [`KEPT`].
+    entries: Vec<Entry>,
+    written: usize,
+}
+
+/// One stay of a rank in a call.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub call: Call,
+    /// The how many-th call of the rank it is.
+    pub number: u64,
+    pub start: Instant,
+    /// When it was over, and whether it went well.
+    pub end: Option<(Instant, bool)>,
+}
+
+impl Recorder {
+    pub fn new() -> Recorder {
+        Recorder(Mutex::new(Log { began: Instant::now(), calls: 0, entries: Vec::with_capacity(KEPT), written: 0 }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The rank enters a call.
+    pub fn begin(&self, call: &Call, start: Instant) {
+        let mut log = self.lock();
+        log.calls += 1;
+        let number = log.calls;
+        log.write(Entry { call: *call, number, start, end: None });
+    }
+
+    /// The rank comes back to a call that it has entered before, to wait for its end.
+    pub fn resume(&self, call: &Call, start: Instant) {
+        let mut log = self.lock();
+        let same = |entry: &&Entry| entry.call.matches(call);
+        let number = log.entries.iter().filter(same).map(|entry| entry.number).max().unwrap_or(log.calls);
+        log.write(Entry { call: *call, number, start, end: None });
+    }
+
+    /// The call that the rank is in is over.
+    pub fn end(&self, end: Instant, well: bool) {
+        let mut log = self.lock();
+        let last = log.written.wrapping_sub(1) % KEPT;
+        if let Some(entry) = log.entries.get_mut(last) {
+            entry.end = Some((end, well));
+        }
+    }
+
+    /// The latest call, if there was one.
+    pub fn last(&self) -> Option<Entry> {
+        self.lock().get(1).copied()
+    }
+
+    /// How long the rank has been in the call that it is in.
+    pub fn in_call(&self) -> Duration {
+        self.last().map(|entry| entry.start.elapsed()).unwrap_or_default()
+    }
+
+    /// How long the rank computed, or has computed, since its latest call but the one that it is in.
+    pub fn computed(&self) -> Duration {
+        let log = self.lock();
+        let end = |entry: &Entry| entry.end.map(|(end, _)| end);
+        match log.get(1) {
+            Some(Entry { end: None, start, .. }) => *start - log.get(2).and_then(end).unwrap_or(log.began),
+            last => last.and_then(end).unwrap_or(log.began).elapsed(),
+        }
+    }
+
+    /// Adds the calls to a file, one in a line, the oldest first.
+    fn write(&self, rank: usize, file: &mut impl Write) -> std::io::Result<()> {
+        let log = self.lock();
+        let (now, clock) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let unix = |at: Instant| clock.as_secs_f64() - (now - at).as_secs_f64();
+        for i in log.written.saturating_sub(KEPT)..log.written {
+            let Entry { call, number, start, end } = log.entries[i % KEPT];
+            let state = match end {
+                None => "in it",
+                Some((_, true)) => "done",
+                Some((_, false)) => "failed",
+            };
+            let line = json!({
+                "rank": rank, "number": number, "call": call.kind.name(), "dtype": call.dtype.name(), "len": call.len,
+                "op": call.op.map(|op| op.name()), "peer": call.peer, "label": call.label, "at": call.place(),
+                "start_unix_s": unix(start), "end_unix_s": end.map(|(end, _)| unix(end)), "state": state,
+            });
+            writeln!(file, "{line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the last calls of these ranks to a file, and says where they are, or why not.
+pub(super) fn save<'a>(file: &Path, ranks: impl IntoIterator<Item = (usize, &'a Recorder)>) -> String {
+    let save = || {
+        file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        let mut out = BufWriter::new(std::fs::File::create(file)?);
+        ranks.into_iter().try_for_each(|(rank, recorder)| recorder.write(rank, &mut out))?;
+        out.flush()
+    };
+    match save() {
+        Ok(()) => format!("the last {KEPT} calls of every rank are in {}", file.display()),
+        Err(error) => format!("the ranks' last calls could not be written to {}: {error}", file.display()),
+    }
+}
+
+impl Log {
+    fn write(&mut self, entry: Entry) {
+        if self.entries.len() < KEPT {
+            self.entries.push(entry);
+        } else {
+            self.entries[self.written % KEPT] = entry;
+        }
+        self.written += 1;
+    }
+
+    /// The latest entry but so many, counted from 1.
+    fn get(&self, back: usize) -> Option<&Entry> {
+        self.written.checked_sub(back).and_then(|i| self.entries.get(i % KEPT))
+    }
+}

@@ -1,0 +1,115 @@
+//! Collectives that go wrong: one rank, the last, does not do what the others do.
+
+use crate::comm::{Comm, Reduce};
+use crate::show::{Screen, seconds, table};
+use crate::train::Checks;
+use anyhow::Result;
+use clap::ValueEnum;
+use std::time::Duration;
+
+/// What the last rank does instead.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub enum Break {
+    /// It leaves out an all-reduce, and goes on to what comes next
+    MissingRank,
+    /// It brings fewer numbers to an all-reduce
+    WrongLength,
+    /// It asks for the maximum where the others ask for the sum
+    WrongOp,
+    /// It makes two all-reduces, of the same kind, type and length, in the other order
+    WrongOrder,
+    /// It returns before the last all-reduce
+    EarlyExit,
+    /// It computes for a long time before it comes
+    SlowRank,
+}
+
+impl Break {
+    /// As the flag has it.
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+    }
+
+    /// What the last rank, `rank`, will do.
+    fn in_words(self, rank: usize) -> String {
+        let does = match self {
+            Break::MissingRank => "leaves out the losses' all-reduce and goes on to the barrier",
+            Break::WrongLength => "brings 3 losses where the others bring 4",
+            Break::WrongOp => "asks for the largest loss where the others ask for the sum",
+            Break::WrongOrder => "sums up the losses before the gradients; both are 4 numbers of the same type",
+            Break::EarlyExit => "returns before the losses are summed up",
+            Break::SlowRank => "computes for a long time before it comes to the barrier",
+        };
+        format!("Rank {rank} {does}.")
+    }
+}
+
+/// Breaks a step, whose slow rank takes `slow` longer. All but that one end in an error here. Returns what the checks found
+/// wrong.
+pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Result<Vec<String>> {
+    let odd = comm.size() - 1;
+    if comm.rank() == 0 {
+        let title = screen.bold(&format!("What goes wrong: {}", broken.name()));
+        screen.say(format!("\n{title}\n\n{}\n", screen.wrap(&broken.in_words(odd), 2)));
+    }
+    let waited = step(comm, broken, slow)?;
+    if comm.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    screen.say(format!("{}\n", show(screen, &waited)));
+    let mut checks = Checks::new(screen);
+    let named = slowest(&waited) == odd;
+    checks.hold(named, "the slow rank is the one that all waited for", "", "another rank was waited for");
+    Ok(checks.failed())
+}
+
+// ANCHOR: step
+/// The end of a training step, as all ranks should make it: sum up gradients, sum up losses, meet. `broken` says what one of
+/// them does instead. Returns the seconds that each rank waited in the barrier, which is where a slow one is waited for.
+fn step(comm: &Comm, broken: Break, slow: Duration) -> Result<Vec<f64>> {
+    let odd = comm.rank() + 1 == comm.size();
+    let (mut gradients, mut losses) = ([1f32; 4], [2f32; 4]);
+    let reduce_gradients = |gradients: &mut [f32]| comm.all_reduce(gradients, Reduce::Sum);
+    let reduce_losses = |losses: &mut [f32], op| comm.all_reduce(losses, op);
+
+    match broken {
+        Break::WrongOrder if odd => {
+            reduce_losses(&mut losses, Reduce::Sum)?;
+            reduce_gradients(&mut gradients)?;
+        }
+        _ => {
+            reduce_gradients(&mut gradients)?;
+            match broken {
+                Break::MissingRank if odd => {}
+                Break::WrongLength if odd => reduce_losses(&mut losses[..3], Reduce::Sum)?,
+                Break::WrongOp if odd => reduce_losses(&mut losses, Reduce::Max)?,
+                Break::EarlyExit if odd => return Ok(Vec::new()),
+                _ => reduce_losses(&mut losses, Reduce::Sum)?,
+            }
+        }
+    }
+    if broken == Break::SlowRank && odd {
+        std::thread::sleep(slow);
+    }
+    let before = comm.traffic().seconds;
+    comm.barrier()?;
+    let mut waited = vec![0.0; comm.size()];
+    comm.all_gather(&[comm.traffic().seconds - before], &mut waited)?;
+    Ok(waited)
+}
+// ANCHOR_END: step
+
+/// Who waited for whom: the rank that waited least is the one that all others waited for.
+fn show(screen: &Screen, waited: &[f64]) -> String {
+    let row = |(rank, &time): (usize, &f64)| vec![rank.to_string(), seconds(time)];
+    let rows: Vec<Vec<String>> = waited.iter().enumerate().map(row).collect();
+    let most = waited.iter().fold(0f64, |most, &time| most.max(time));
+    let words = format!("Rank {} waited least: the others waited {} for it.", slowest(waited), seconds(most));
+    format!("{}\n{}", table(screen, &["rank", "waited in the barrier"], &rows), screen.wrap(&words, 2))
+}
+
+/// The rank that waited least.
+fn slowest(waited: &[f64]) -> usize {
+    let least = waited.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1));
+    least.map_or(0, |(rank, _)| rank)
+}
