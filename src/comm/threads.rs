@@ -4,8 +4,8 @@
 //! [`Threads::share`] and [`Threads::reduce`] are the two primitives, and every collective is one of them plus a loop over
 //! ranks in rank order. How ranks lend each other slices is in `exchange.rs`, how they wait in `job.rs`.
 
-use super::call::Call;
-use super::element::{Reduction, reduce_in_rank_order};
+use super::call::{Call, Kind};
+use super::element::{Reduction, Work, reduce_in_rank_order};
 use super::exchange::{Exchange, Shared};
 use super::job::{DIFFERENT_CALLS, Job, State};
 use super::link;
@@ -236,7 +236,7 @@ impl Threads {
             Ok(())
         };
         let stay = || self.stay(exchange, last.get() && alone, || exchange.is_reduced(bytes));
-        exchange.reduce(self.rank, data, &reduction(call, into), come, stay)?;
+        exchange.reduce(self.rank, data, reduction(call, into), come, stay)?;
         self.leave(call, meeting)
     }
 
@@ -313,7 +313,7 @@ impl Transport for Threads {
         self.reduce_in_place(call, data, 0..self.members.len())
     }
 
-    fn start_all_reduce(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>> {
+    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>> {
         let (key, mut state, meeting) = self.enter(call)?;
         meeting.exchange.hand_over(self.rank, data);
         let last = self.complete(&mut state, call, key, &meeting);
@@ -404,7 +404,7 @@ impl Transport for Threads {
     }
 }
 
-/// One rank's side of an all-reduce that goes on while it computes.
+/// One rank's side of a collective that goes on while it computes.
 struct Working {
     threads: Arc<Threads>,
     call: Call,
@@ -417,13 +417,21 @@ impl Working {
     }
 
     fn bytes(&self) -> usize {
-        self.call.len * self.call.dtype.size()
+        self.call.bytes(self.threads.members.len())
     }
 
     /// Does up to `most` blocks, and wakes those who wait for the last one.
     fn work(&self, most: usize) {
-        let how = reduction(&self.call, 0..self.threads.members.len());
-        self.meeting.exchange.work(self.threads.rank, &how, self.bytes(), most);
+        let reduction = |into| reduction(&self.call, into);
+        let what = match self.call.kind {
+            Kind::StartAllGather => Work::AllGather,
+            Kind::StartReduceScatter => {
+                let Reduction { dtype, op, .. } = reduction(0..0);
+                Work::ReduceScatter(dtype, op)
+            }
+            _ => Work::Reduce(reduction(0..self.threads.members.len())),
+        };
+        self.meeting.exchange.work(self.threads.rank, &what, self.bytes(), most);
         self.note_end();
     }
 
@@ -472,6 +480,11 @@ impl UnderWay for Working {
     }
 
     fn take(self: Box<Self>) -> Box<dyn Any> {
-        self.meeting.exchange.take_back(self.threads.rank).into_any()
+        let rank = self.threads.rank;
+        let mut vector = self.meeting.exchange.take_back(rank);
+        if self.call.kind == Kind::StartReduceScatter {
+            vector.keep(rank * self.call.len..(rank + 1) * self.call.len);
+        }
+        vector.into_any()
     }
 }
