@@ -62,7 +62,7 @@ impl Link {
             Kind::AllReduce | Kind::StartAllReduce => 2.0 * others * self.latency + 2.0 * share,
             Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll | Kind::Split => others * self.latency + share,
             Kind::StartAllGather | Kind::StartReduceScatter => others * self.latency + share,
-            Kind::Broadcast | Kind::Reduce => depth * (self.latency + transfer),
+            Kind::Broadcast | Kind::Reduce | Kind::StartReduce => depth * (self.latency + transfer),
             Kind::Scatter | Kind::Gather => depth * self.latency + share,
             Kind::Barrier => depth * self.latency,
             Kind::Send | Kind::Recv => self.latency + transfer,

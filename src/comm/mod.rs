@@ -132,6 +132,16 @@ impl Comm {
         self.start(&call, data)
     }
 
+    /// Starts a reduction that goes on while this rank computes: `root`'s vector comes back with the result, the others' as
+    /// they were.
+    #[track_caller]
+    pub fn start_reduce<T: Element>(&self, data: Vec<T>, op: Reduce, root: usize) -> Result<Pending<T>> {
+        let call = self.call::<T>(Kind::StartReduce, data.len(), Some(op), Some(root));
+        check_mean(&call)?;
+        self.check_peer(&call, root)?;
+        self.start(&call, data)
+    }
+
     /// Starts an all-gather that goes on while this rank computes. `all` consists of `size()` equal parts, of which rank r
     /// fills in the r-th; [`Pending`] hands it back with all of them.
     #[track_caller]

@@ -501,9 +501,13 @@ where
                 let to: *mut [T::Wide] = &mut output[stretch];
                 (&*from, &mut *to)
             };
-            requests.push(match scatters {
-                true => mpi.comm.immediate_reduce_scatter_block_into(StaticScope, from, to, op),
-                false => mpi.comm.immediate_all_reduce_into(StaticScope, from, to, op),
+            requests.push(match call.peer {
+                Some(root) if root == mpi.rank() => {
+                    mpi.root(root).immediate_reduce_into_root(StaticScope, from, to, op)
+                }
+                Some(root) => mpi.root(root).immediate_reduce_into(StaticScope, from, op),
+                None if scatters => mpi.comm.immediate_reduce_scatter_block_into(StaticScope, from, to, op),
+                None => mpi.comm.immediate_all_reduce_into(StaticScope, from, to, op),
             });
         }
         let question = mpi.group.as_ref().map(|group| group.ask(call));
@@ -578,6 +582,13 @@ where
                 put_columns(data.bytes_mut(), part, &stretch, columns);
             }
             return data.into_any();
+        }
+        if self.call.peer.is_some_and(|root| root != self.mpi.rank()) {
+            // This rank has no result.
+            return match self.narrow.take() {
+                None => Box::new(std::mem::take(&mut *self.input)),
+                Some(data) => Box::new(data),
+            };
         }
         if self.call.op == Some(Reduce::Mean) {
             self.output.iter_mut().for_each(|x| *x = T::divide(*x, ranks));

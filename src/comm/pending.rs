@@ -8,9 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A collective under way, from [`Comm::start_all_reduce`](super::Comm::start_all_reduce),
-/// [`Comm::start_all_gather`](super::Comm::start_all_gather) or
-/// [`Comm::start_reduce_scatter`](super::Comm::start_reduce_scatter).
+/// A collective under way, from one of the methods of [`Comm`](super::Comm) that start one.
 ///
 /// It goes on in [`Pending::test`] and [`Pending::wait`] of any of its ranks, as an MPI library's progress does: test now and
 /// then while computing. Threads share the work: whoever comes once all ranks have started does what is left of it, so

@@ -429,7 +429,10 @@ impl Working {
                 let Reduction { dtype, op, .. } = reduction(0..0);
                 Work::ReduceScatter(dtype, op)
             }
-            _ => Work::Reduce(reduction(0..self.threads.members.len())),
+            _ => {
+                let all = 0..self.threads.members.len();
+                Work::Reduce(reduction(self.call.peer.map_or(all, |root| root..root + 1)))
+            }
         };
         self.meeting.exchange.work(self.threads.rank, &what, self.bytes(), most);
         self.note_end();

@@ -99,8 +99,12 @@ fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()>
     let mut gathered = bring::<T>(rank + 1, n * len);
     gathered[rank * len..][..len].copy_from_slice(&bring::<T>(rank, len));
     let gathered = comm.start_all_gather(gathered)?;
+    let root = len % n;
+    let at_root = comm.start_reduce(bring::<T>(rank, len), op, root)?;
     drop(comm.start_all_gather(vec![T::zeroed(); n])?);
     comm.barrier()?;
+    let at_root = at_root.wait()?;
+    assert_eq!(at_root, if rank == root { by_definition(len) } else { bring(rank, len) }, "start_reduce");
     if rank % 2 == 0 {
         scattered.test()?;
     }
@@ -135,6 +139,10 @@ pub fn started_mean(comm: &Comm, len: usize) -> anyhow::Result<()> {
     let mut x: Vec<bf16> = bring(comm.rank(), len);
     let mean = comm.start_all_reduce(x.clone(), Reduce::Mean)?.wait()?;
     comm.all_reduce(&mut x, Reduce::Mean)?;
+    assert_eq!(mean, x);
+    let mut x: Vec<bf16> = bring(comm.rank(), len);
+    let mean = comm.start_reduce(x.clone(), Reduce::Mean, 0)?.wait()?;
+    comm.reduce(&mut x, Reduce::Mean, 0)?;
     assert_eq!(mean, x);
     let long: Vec<bf16> = bring(comm.rank(), comm.size() * len);
     let mut part = vec![bf16::ZERO; len];
