@@ -135,6 +135,23 @@ fn reductions_under_way() {
     });
 }
 
+#[test]
+fn gathers_and_scatters_under_way() {
+    explore(|| {
+        run(3, |comm| {
+            let rank = comm.rank();
+            let mut all = vec![9; 3 * LEN];
+            all[rank * LEN..][..LEN].fill(rank as u64);
+            let gathered = comm.start_all_gather(all)?;
+            let mut scattered = comm.start_reduce_scatter(vec![rank as u64; 3 * LEN], Reduce::Sum)?;
+            scattered.test()?;
+            assert!(gathered.wait()?.iter().enumerate().all(|(i, &x)| x == (i / LEN) as u64));
+            assert_eq!(scattered.wait()?, [3; LEN]);
+            Ok(())
+        });
+    });
+}
+
 /// One sleeps until the last block is done, by another who only tests now and then.
 #[test]
 fn who_tests_wakes_who_waits() {

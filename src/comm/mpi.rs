@@ -7,7 +7,7 @@
 
 mod agreement;
 
-use super::call::Call;
+use super::call::{Call, Kind};
 use super::element::{Element, Reduce, elements};
 use super::meter::Meter;
 use super::pending::{Buffer, UnderWay, vector};
@@ -329,8 +329,11 @@ impl Transport for Mpi {
         Ok(())
     }
 
-    fn start_all_reduce(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>> {
+    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>> {
         self.check_thread(call)?;
+        if call.kind == Kind::StartAllGather {
+            return Ok(Box::new(Started::gather(self, call, data)));
+        }
         Ok(match call.dtype {
             Dtype::I32 => Box::new(Started::<i32>::new(self, call, data)),
             Dtype::I64 => Box::new(Started::<i64>::new(self, call, data)),
@@ -432,7 +435,7 @@ impl Transport for Mpi {
     }
 }
 
-/// A non-blocking all-reduce of this rank: one request for each stretch.
+/// A non-blocking collective of this rank: one request for each stretch. An all-gather moves bytes.
 struct Started<T: Element> {
     mpi: Arc<Mpi>,
     call: Call,
@@ -442,6 +445,8 @@ struct Started<T: Element> {
     output: ManuallyDrop<Vec<T::Wide>>,
     /// What was handed over, unless it is `input` itself.
     narrow: Option<Vec<T>>,
+    /// What was handed over to an all-gather.
+    gathered: Option<Box<dyn Buffer>>,
     requests: Vec<Request<'static, [T::Wide], StaticScope>>,
     /// Whether all ranks mean this call.
     question: Option<Question>,
@@ -477,21 +482,36 @@ where
                 (wide, Some(data))
             }
         };
-        let (input, mut output) = (ManuallyDrop::new(input), ManuallyDrop::new(mpi.take_spare(call.len)));
+        let (mut input, mut output) = (ManuallyDrop::new(input), ManuallyDrop::new(mpi.take_spare(call.len)));
         let op = in_mpi(call.op.expect("a reducing call names its reduction"));
+        let scatters = call.kind == Kind::StartReduceScatter;
+        let parts = if scatters { mpi.size() } else { 1 };
+        if scatters && call.len > mpi.most {
+            // What a request takes must lie in one piece.
+            let in_order: Vec<T::Wide> =
+                mpi.stretches(call.len).flat_map(|stretch| columns(&input, call.len, &stretch)).collect();
+            input.copy_from_slice(&in_order);
+        }
         let mut requests = Vec::new();
         for stretch in mpi.stretches(call.len) {
             // SAFETY: both vectors' memory stays where it is, and is neither read, written nor freed, until no request is
             // left: `finish` looks at them after the last one is complete, and `Drop` waits, or frees nothing.
             let (from, to) = unsafe {
-                let from: *const [T::Wide] = &input[stretch.clone()];
+                let from: *const [T::Wide] = &input[parts * stretch.start..parts * stretch.end];
                 let to: *mut [T::Wide] = &mut output[stretch];
                 (&*from, &mut *to)
             };
-            requests.push(mpi.comm.immediate_all_reduce_into(StaticScope, from, to, op));
+            requests.push(match call.peer {
+                Some(root) if root == mpi.rank() => {
+                    mpi.root(root).immediate_reduce_into_root(StaticScope, from, to, op)
+                }
+                Some(root) => mpi.root(root).immediate_reduce_into(StaticScope, from, op),
+                None if scatters => mpi.comm.immediate_reduce_scatter_block_into(StaticScope, from, to, op),
+                None => mpi.comm.immediate_all_reduce_into(StaticScope, from, to, op),
+            });
         }
         let question = mpi.group.as_ref().map(|group| group.ask(call));
-        Started { mpi, call: *call, input, output, narrow, requests, question, complete: None }
+        Started { mpi, call: *call, input, output, narrow, gathered: None, requests, question, complete: None }
     }
 
     /// Lets the library work; `to_the_end`: until it is done.
@@ -506,6 +526,28 @@ where
         if self.requests.is_empty() {
             self.complete.get_or_insert_with(Instant::now);
         }
+    }
+}
+
+impl Started<u8> {
+    fn gather(mpi: Arc<Mpi>, call: &Call, mut data: Box<dyn Buffer>) -> Started<u8> {
+        let (ranks, part) = (mpi.size(), call.len * call.dtype.size());
+        let mut input = ManuallyDrop::new(mpi.take_spare(part));
+        input.copy_from_slice(&data.bytes_mut()[mpi.rank() * part..][..part]);
+        let mut output = ManuallyDrop::new(mpi.take_spare(ranks * part));
+        let mut requests = Vec::new();
+        for stretch in mpi.stretches(part) {
+            // SAFETY: as in `Started::new`.
+            let (from, to) = unsafe {
+                let from: *const [u8] = &input[stretch.clone()];
+                let to: *mut [u8] = &mut output[ranks * stretch.start..ranks * stretch.end];
+                (&*from, &mut *to)
+            };
+            requests.push(mpi.comm.immediate_all_gather_into(StaticScope, from, to));
+        }
+        let question = mpi.group.as_ref().map(|group| group.ask(call));
+        let (call, narrow, gathered) = (*call, None, Some(data));
+        Started { mpi, call, input, output, narrow, gathered, requests, question, complete: None }
     }
 }
 
@@ -533,12 +575,28 @@ where
     fn take(mut self: Box<Self>) -> Box<dyn Any> {
         assert!(self.requests.is_empty(), "taken only when complete");
         let ranks = self.mpi.size();
+        if let Some(mut data) = self.gathered.take() {
+            let (part, brought) = (self.call.len * self.call.dtype.size(), bytemuck::cast_slice(&self.output));
+            for stretch in self.mpi.stretches(part) {
+                let columns = &brought[ranks * stretch.start..ranks * stretch.end];
+                put_columns(data.bytes_mut(), part, &stretch, columns);
+            }
+            return data.into_any();
+        }
+        if self.call.peer.is_some_and(|root| root != self.mpi.rank()) {
+            // This rank has no result.
+            return match self.narrow.take() {
+                None => Box::new(std::mem::take(&mut *self.input)),
+                Some(data) => Box::new(data),
+            };
+        }
         if self.call.op == Some(Reduce::Mean) {
             self.output.iter_mut().for_each(|x| *x = T::divide(*x, ranks));
         }
         match self.narrow.take() {
             None => Box::new(std::mem::take(&mut *self.output)),
             Some(mut data) => {
+                data.truncate(self.call.len);
                 data.iter_mut().zip(&*self.output).for_each(|(x, &wide)| *x = T::narrow(wide));
                 Box::new(data)
             }
