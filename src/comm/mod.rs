@@ -22,6 +22,8 @@
 //! ```
 
 pub mod algorithms;
+#[cfg(any(feature = "mpi", test))]
+mod board;
 mod call;
 mod element;
 mod error;

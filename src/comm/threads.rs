@@ -124,7 +124,7 @@ impl Threads {
         let (first, meeting) = state.meetings.open(key, call, self.members.len());
         if !first.matches(call) {
             let what = format!("the ranks are in different calls: {call} and {first}");
-            return Err(self.job.broken(self.me(), &mut state, &what, different(call, &first)));
+            return Err(self.job.broken(self.me(), &mut state, &what, different(call.is_like(&first))));
         }
         Ok((key, state, meeting))
     }
