@@ -18,9 +18,13 @@ use shardlab::launch;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const SIZES: [usize; 6] = [1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24, 1 << 26];
+
+/// How long calls are made before they are timed. Threads begin on the core of the one that starts them, and only after
+/// some milliseconds does the system give each a core of its own; processes have one from the beginning.
+const WARM_UP: Duration = Duration::from_millis(100);
 
 #[derive(Parser)]
 struct Args {
@@ -69,14 +73,18 @@ fn tell(what: &str, bytes: usize, us: f64) {
 
 /// The median time of a call, in microseconds, of the slowest rank.
 fn time(comm: &Comm, bytes: usize, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
+    let (begin, mut warm) = (Instant::now(), [0u8]);
+    while warm == [0] {
+        call()?;
+        warm = [u8::from(begin.elapsed() > WARM_UP)];
+        comm.all_reduce(&mut warm, Reduce::Min)?;
+    }
     let mut times = Vec::new();
-    for i in 0..calls(bytes) + 3 {
+    for _ in 0..calls(bytes) {
         comm.barrier()?;
         let start = Instant::now();
         call()?;
-        if i >= 3 {
-            times.push(start.elapsed().as_secs_f64() * 1e6);
-        }
+        times.push(start.elapsed().as_secs_f64() * 1e6);
     }
     let mut slowest = [median(times)];
     comm.all_reduce(&mut slowest, Reduce::Max)?;

@@ -139,7 +139,7 @@ fn other_networks_are_predicted() {
             "its steps' latency is ",
             "it moves ",
             "Keeping things in sync",
-            "gradients of 42.6 MB",
+            "10,745,088 gradients, which are 43.0 MB,",
             "  65,536  ",
         ],
     );

@@ -101,6 +101,24 @@ fn messages_leave_one_after_the_other_and_arrive_a_latency_later() {
 }
 
 #[test]
+fn messages_to_one_rank_come_in_one_after_the_other() {
+    let n = 5;
+    let times = run(n, |comm| {
+        comm.barrier()?;
+        let (start, mut x) = (Instant::now(), vec![0u8; 20_000]);
+        match comm.rank() {
+            0 => (1..n).try_for_each(|from| comm.recv(&mut x, from))?,
+            _ => comm.send(&x, 0)?,
+        }
+        Ok((start, Instant::now()))
+    });
+    // They leave at the same time, each on its own link, and each occupies the receiver's for 2 ms.
+    let first = times[1..].iter().map(|&(start, _)| start).min().unwrap();
+    let seconds = (times[0].1 - first).as_secs_f64();
+    assert!(seconds >= (n - 1) as f64 * 2e-3 + 2e-3, "{seconds}");
+}
+
+#[test]
 fn what_is_under_way_is_complete_a_fixed_time_after_the_last_start() {
     let flights = run(2, |comm| {
         // The other rank comes later.

@@ -78,8 +78,9 @@ pub(super) struct Rank {
     doing: Doing,
     /// What has been said about its being late.
     told: Told,
-    /// When its last message has left its link.
-    pub link_free: Option<Instant>,
+    /// When the last message that it sends has left its link, and when the last one that is sent to it has come in.
+    pub free_out: Option<Instant>,
+    pub free_in: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -105,7 +106,7 @@ pub(in crate::comm) const DEADLOCK: &str =
 
 impl Job {
     pub fn new(size: usize, options: &Options) -> Arc<Job> {
-        let rank = |_| Rank { doing: Doing::Running, told: Told::Nothing, link_free: None };
+        let rank = |_| Rank { doing: Doing::Running, told: Told::Nothing, free_out: None, free_in: None };
         let state = State { ranks: (0..size).map(rank).collect(), ..State::default() };
         Arc::new(Job {
             state: Mutex::new(state),

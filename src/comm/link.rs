@@ -3,11 +3,14 @@
 //! Ranks that are threads pass data on as fast as memory. With a link, their transport takes as long as a network would: a
 //! rank whose data is still under way sleeps until it would have arrived. Sums stay the same to the bit.
 //!
-//! The model (alpha-beta): a message of S bytes takes `latency + S / bandwidth`. Every rank has a link of its own, so all
-//! can send at once, each one message after the other. A message that is sent at t occupies the sender's link from t, or
-//! from when its earlier messages have left it, for S / bandwidth seconds, and arrives `latency` later. The collectives of
-//! a group occupy a link of the group's, one after the other: each begins when its last rank has come and the one before is
-//! over, and is complete [`Link::collective_seconds`] later, on all ranks.
+//! The model (alpha-beta): a message of S bytes takes `latency + S / bandwidth`. Every rank has a link of its own, which
+//! carries one message out and one in at a time: all can send at once, but not all to the same rank. A message that is
+//! sent at t occupies the sender's link from t, or from when its earlier messages have left it, for S / bandwidth seconds.
+//! `latency` later it has arrived, if the receiver's link was free for its S / bandwidth seconds; else it follows the
+//! messages that were sent there before it. The simulator ([`plan::simulate`](crate::plan::simulate())) counts the same way.
+//!
+//! The collectives of a group occupy a link of the group's, one after the other: each begins when its last rank has come
+//! and the one before is over, and is complete [`Link::collective_seconds`] later, on all ranks.
 //!
 //! A sleep ends late, by about 20 µs where timers are exact and 70 µs where they are not: a simulated network is never faster
 //! than it says.
@@ -28,7 +31,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Seconds that a message of `bytes` keeps its sender's link busy.
+    /// Seconds that a message of `bytes` keeps its sender's and its receiver's link busy.
     pub fn transfer_seconds(&self, bytes: usize) -> f64 {
         bytes as f64 / self.bandwidth
     }

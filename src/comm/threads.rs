@@ -277,11 +277,12 @@ impl Transport for Threads {
         let (from, to, bytes) = (self.me(), self.members[to], self.job.copy(data));
         let mut state = self.job.enter(from, call)?;
         let arrives = self.job.link.map(|link| {
-            let now = Instant::now();
-            let start = state.ranks[from].link_free.map_or(now, |free| free.max(now));
-            let left = start + link::duration(link.transfer_seconds(data.len()));
-            state.ranks[from].link_free = Some(left);
-            left + link::duration(link.latency)
+            let (now, transfer) = (Instant::now(), link::duration(link.transfer_seconds(data.len())));
+            let left = state.ranks[from].free_out.map_or(now, |free| free.max(now)) + transfer;
+            state.ranks[from].free_out = Some(left);
+            let arrival = left + link::duration(link.latency);
+            let arrival = state.ranks[to].free_in.map_or(arrival, |free| arrival.max(free + transfer));
+            *state.ranks[to].free_in.insert(arrival)
         });
         let message = Message { call: *call, bytes, arrives };
         state.mail.entry((self.group, from, to)).or_default().push_back(message);
