@@ -23,7 +23,7 @@ mod schedule;
 mod symptoms;
 mod trace;
 
-pub use adamw::{AdamW, AdamWConfig};
+pub use adamw::{AdamW, AdamWConfig, Piece};
 pub use checks::Checks;
 pub use config::Config;
 pub use evaluate::evaluate;
@@ -32,7 +32,7 @@ pub use iterations::{IterRecord, Iterations};
 pub use journal::{Evaluation, Journal, StepOutcome};
 pub use metrics::{Clock, LEGEND, Lap, MetricsFile, Part, StepRecord, StepTimes};
 pub use mlp::{MlpConfig, MlpFlags, MlpReplica};
-pub use norm::{clip_scale, global_norm, sharded_norm};
+pub use norm::{clip_scale, global_norm, sharded_norm, stored_norm};
 pub use preset::Preset;
 pub use profile::{Profile, Stamps};
 pub use replicas::{all_hashes, distance};
