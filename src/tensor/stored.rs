@@ -26,6 +26,14 @@ impl Precision {
         }
     }
 
+    /// How far losses may be apart when gradients are added in another order.
+    pub fn loss_bound(self) -> f64 {
+        match self {
+            Precision::F32 => 1e-5,
+            Precision::Bf16 => 1e-3,
+        }
+    }
+
     /// Bytes of one number.
     pub fn bytes(self) -> usize {
         match self {

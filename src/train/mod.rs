@@ -1,7 +1,7 @@
 //! Training: the optimizer, the learning rate, the loop's parts.
 //!
 //! Reading order: `schedule.rs`, `norm.rs`, `adamw.rs`, `evaluate.rs`; `replicas.rs`, `symptoms.rs`, `checks.rs` and `parity.rs` (is it
-//! still one model?); `config.rs`, `preset.rs` and `flags.rs` (what a run is), `journal.rs`, `metrics.rs` and `report.rs`
+//! still one model?); `config.rs`, `preset.rs`, `flags.rs` and `zero_flags.rs` (what a run is), `journal.rs`, `metrics.rs` and `report.rs`
 //! (what it tells). For the smallest job: `mlp.rs` (what a run is), `iterations.rs` and `profile.rs` (what it tells).
 
 mod adamw;
@@ -22,6 +22,7 @@ pub mod report;
 mod schedule;
 mod symptoms;
 mod trace;
+mod zero_flags;
 
 pub use adamw::{AdamW, AdamWConfig, Piece};
 pub use checks::Checks;
@@ -38,3 +39,4 @@ pub use profile::{Profile, Stamps};
 pub use replicas::{all_hashes, distance};
 pub use schedule::Schedule;
 pub use symptoms::{Break, Symptoms};
+pub use zero_flags::ZeroFlags;

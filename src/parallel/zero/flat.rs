@@ -5,7 +5,7 @@
 //! all-reduce, carrying parameters where DDP's carries gradients. So it costs the network nothing to divide the optimizer.
 
 use super::reduce::Reducer;
-use super::{Averaged, Engine, Held, Stage, ZeroConfig};
+use super::{Averaged, Engine, Held, Stage, Volumes, ZeroConfig};
 use crate::comm::Comm;
 use crate::parallel::partition;
 use crate::tensor::stored::{Precision, Stored, narrow, widen};
@@ -124,6 +124,11 @@ impl<T: Stored> Engine for Flat<T> {
         if T::PRECISION != Precision::F32 {
             *self.params.values_mut() = Vec::new();
         }
+    }
+
+    fn volumes(&self) -> Volumes {
+        let gathered = if self.stage == Stage::Zero { 0 } else { self.part.numel };
+        Volumes { gathered, reduced: self.part.numel * self.reducer.passes(), bytes_each: size_of::<T>() }
     }
 
     fn held(&self) -> Held {

@@ -181,6 +181,13 @@ impl<T: Stored> Gathered<T> {
         Ok(())
     }
 
+    /// Elements of all parameters that the last step gathered, each as often as it was.
+    pub fn numel_a_step(&self) -> usize {
+        let units = &self.units.units;
+        let persistent: usize = units.iter().filter(|unit| unit.persistent).map(|unit| unit.numel).sum();
+        self.state().order.units.iter().map(|&number| units[number].numel).sum::<usize>() + persistent
+    }
+
     /// Lets `update` change this rank's share.
     pub fn update<R>(&self, update: impl FnOnce(&mut [T]) -> R) -> R {
         update(&mut self.state().values)

@@ -95,7 +95,7 @@ impl ZeroConfig {
             precision,
             adamw,
             reduce_bucket: super::ddp::BUCKET,
-            prefetch_bucket: 1 << 19,
+            prefetch_bucket: 1 << 18,
             persistence_threshold: 1000,
             wrap: Wrap::Blocks,
             overlap: true,
@@ -145,6 +145,14 @@ pub enum What {
     ReduceScatter,
 }
 
+/// Elements that travel in a step, as [`Zero::bytes_a_step`] counts them.
+struct Volumes {
+    /// Of whole parameters, gathered; of whole gradients, reduced.
+    gathered: usize,
+    reduced: usize,
+    bytes_each: usize,
+}
+
 /// What a stage does; [`Zero`] says what it means.
 trait Engine {
     fn begin(&mut self) -> Result<()>;
@@ -156,6 +164,8 @@ trait Engine {
     /// And takes them away again.
     fn drop_all(&mut self);
     fn held(&self) -> Held;
+    /// Elements that a step has each rank's share of reduced or gathered, in all.
+    fn volumes(&self) -> Volumes;
     fn events(&mut self) -> Vec<Event> {
         Vec::new()
     }
@@ -170,7 +180,12 @@ trait Engine {
 /// [`Zero::finish`] and [`Zero::step`]. All ranks make the same calls.
 pub struct Zero {
     engine: Box<dyn Engine>,
+    stage: Stage,
+    ranks: usize,
 }
+
+/// What rank 0 sends of a global norm: it has no part of the four bytes of the maximum, and one of the two sums.
+const NORM_BYTES: usize = 20;
 
 impl Zero {
     /// Takes over parameters that are allocated: rank 0's, on all ranks.
@@ -185,7 +200,7 @@ impl Zero {
             (_, Precision::F32) => Box::new(flat::Flat::<f32>::new(params, comm, &config)),
             (_, Precision::Bf16) => Box::new(flat::Flat::<bf16>::new(params, comm, &config)),
         };
-        Ok(Zero { engine })
+        Ok(Zero { engine, stage: config.stage, ranks: comm.size() })
     }
 
     /// Begins a step: gradients are zero, and from here to [`Zero::finish`] layers find their parameters.
@@ -227,6 +242,27 @@ impl Zero {
     /// What this rank holds now.
     pub fn held(&self) -> Held {
         self.engine.held()
+    }
+
+    /// What each rank sends in a step by the formula, in words and in bytes. A gather sends each rank's n-th part to the n-1
+    /// others, and so does a reduction. Padding is not counted.
+    pub fn bytes_a_step(&self) -> (String, f64) {
+        let Volumes { gathered, reduced, bytes_each } = self.engine.volumes();
+        let n = self.ranks as f64;
+        let share = (n - 1.0) / n * bytes_each as f64;
+        let thousands = |n: usize| crate::show::thousands(n as u64);
+        match self.stage {
+            Stage::Zero => (format!("2(n-1)/n x {bytes_each} x {}", thousands(reduced)), 2.0 * share * reduced as f64),
+            // The norm is a maximum of 4 bytes and two sums of 8, on all ranks.
+            _ => (
+                format!(
+                    "(n-1)/n x {bytes_each} x ({} gathered + {} reduced) + {NORM_BYTES} for the norm",
+                    thousands(gathered),
+                    thousands(reduced)
+                ),
+                share * (gathered + reduced) as f64 + NORM_BYTES as f64,
+            ),
+        }
     }
 
     /// What happened to units since this was asked last; only stage 3 has any.

@@ -45,6 +45,8 @@ struct Step<T> {
     averaged: Vec<Averaged>,
     /// Buckets that this backward pass has completed.
     completed: usize,
+    /// Backward passes of this step that have completed all.
+    passes: usize,
     peak_bytes: usize,
 }
 
@@ -59,6 +61,7 @@ impl<T: Stored> Reducer<T> {
             under_way: Queue::default(),
             averaged: Vec::new(),
             completed: 0,
+            passes: 0,
             peak_bytes: 0,
         };
         let (stage, overlap) = (config.stage, config.overlap);
@@ -77,7 +80,7 @@ impl<T: Stored> Reducer<T> {
     pub fn begin(&self) {
         let mut step = self.step();
         step.share.fill(T::zeroed());
-        step.completed = 0;
+        (step.completed, step.passes) = (0, 0);
     }
 
     pub fn synchronise(&self, last_micro_step: bool) {
@@ -94,6 +97,7 @@ impl<T: Stored> Reducer<T> {
         if bucket.complete.fetch_add(1, Relaxed) + 1 == bucket.parameters {
             bucket.complete.store(0, Relaxed);
             step.completed += 1;
+            step.passes += usize::from(step.completed == self.buckets.len());
             let gradients = match step.filling[number].take() {
                 Some(gradients) => gradients,
                 None => params.stored_gradients::<T>()[bucket.range.clone()].to_vec(),
@@ -166,6 +170,11 @@ impl<T: Stored> Reducer<T> {
             "{done} of {all} gradient buckets were averaged: a parameter got no gradient in this step"
         );
         Ok(averaged)
+    }
+
+    /// Backward passes of the last step whose gradients were reduced.
+    pub fn passes(&self) -> usize {
+        self.step().passes
     }
 
     /// Calls `read` with this rank's share of the averaged gradients.

@@ -1,6 +1,6 @@
 //! Stage 0: nothing is divided.
 
-use super::{Averaged, Engine, Held, ZeroConfig};
+use super::{Averaged, Engine, Held, Volumes, ZeroConfig};
 use crate::comm::Comm;
 use crate::parallel::Ddp;
 use crate::tensor::Params;
@@ -51,6 +51,10 @@ impl Engine for Replicated {
     }
 
     fn drop_all(&mut self) {}
+
+    fn volumes(&self) -> Volumes {
+        Volumes { gathered: 0, reduced: self.params.numel(), bytes_each: size_of::<f32>() }
+    }
 
     fn held(&self) -> Held {
         let bytes = |numbers: &Vec<f32>| size_of::<f32>() * numbers.capacity();

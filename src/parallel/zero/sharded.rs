@@ -6,7 +6,7 @@
 use super::gather::Gathered;
 use super::queue::Queue;
 use super::units::Units;
-use super::{Averaged, Engine, Event, Held, What, ZeroConfig};
+use super::{Averaged, Engine, Event, Held, Volumes, What, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
 use crate::tensor::stored::{Precision, Stored, add, narrow};
 use crate::tensor::{Elsewhere, Params, Spec};
@@ -45,6 +45,8 @@ struct Step<T> {
     averaged: Vec<Averaged>,
     /// Units that this backward pass has completed.
     completed: usize,
+    /// Backward passes of this step that have completed all.
+    passes: usize,
     peak_bytes: usize,
 }
 
@@ -67,6 +69,7 @@ impl<T: Stored> Sharded<T> {
             under_way: Queue::default(),
             averaged: Vec::new(),
             completed: 0,
+            passes: 0,
             peak_bytes: 0,
         };
         let (overlap, step) = (config.overlap, Mutex::new(step));
@@ -108,6 +111,7 @@ impl<T: Stored> Model<T> {
         if step.complete[number] == unit.specs.len() {
             step.complete[number] = 0;
             step.completed += 1;
+            step.passes += usize::from(step.completed == units.units.len());
             let whole = step.filling[number].take().unwrap_or_default();
             let bytes = self.bytes(&step) + size_of::<T>() * (whole.len() + unit.part * units.ranks);
             step.peak_bytes = step.peak_bytes.max(bytes);
@@ -144,7 +148,7 @@ impl<T: Stored> Engine for Sharded<T> {
     fn begin(&mut self) -> Result<()> {
         let mut step = self.model.step();
         step.share.fill(T::zeroed());
-        step.completed = 0;
+        (step.completed, step.passes) = (0, 0);
         Ok(self.model.gathered.open()?)
     }
 
@@ -199,6 +203,11 @@ impl<T: Stored> Engine for Sharded<T> {
 
     fn drop_all(&mut self) {
         *self.params.values_mut() = Vec::new();
+    }
+
+    fn volumes(&self) -> Volumes {
+        let reduced = self.params.numel() * self.model.step().passes;
+        Volumes { gathered: self.model.gathered.numel_a_step(), reduced, bytes_each: size_of::<T>() }
     }
 
     fn held(&self) -> Held {
