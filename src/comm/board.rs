@@ -68,6 +68,7 @@ impl Board {
     }
 
     /// Whether a rank will make no more calls.
+    #[cfg(feature = "mpi")]
     pub fn is_over(&self, rank: usize) -> bool {
         matches!(self.notices.get(&rank), Some(Notice::Ended(_) | Notice::Failed(_)))
     }

@@ -117,16 +117,17 @@ fn messages_and_groups() {
 fn reductions_under_way() {
     explore(|| {
         run(3, |comm| {
+            let meet = || comm.barrier();
             let start = |x| comm.start_all_reduce(vec![x; LEN], Reduce::Sum);
             let (mut first, second) = (start(comm.rank() as u64)?, start(1)?);
             drop(start(7)?);
             let tested = first.test()?;
             if comm.rank() == 1 {
-                comm.barrier()?;
+                meet()?;
                 assert_eq!(second.wait()?, [3; LEN]);
             } else {
                 assert_eq!(second.wait()?, [3; LEN]);
-                comm.barrier()?;
+                meet()?;
             }
             assert!(!tested || first.test()?);
             assert_eq!(first.wait()?, [3; LEN]);
