@@ -85,6 +85,8 @@ pub struct ZeroConfig {
     pub overlap: bool,
     /// Whether all ranks begin with rank 0's parameters, as they must.
     pub broadcast: bool,
+    /// Whether a rank clips by the norm of its own share alone, as it must not.
+    pub local_norm: bool,
 }
 
 impl ZeroConfig {
@@ -100,6 +102,7 @@ impl ZeroConfig {
             wrap: Wrap::Blocks,
             overlap: true,
             broadcast: true,
+            local_norm: false,
         }
     }
 }
