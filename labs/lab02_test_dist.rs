@@ -20,6 +20,7 @@ use shardlab::launch;
 use shardlab::model::LinearStack;
 use shardlab::parallel::Ddp;
 use shardlab::show::{self, Screen, thousands};
+use shardlab::tensor::Precision;
 use shardlab::train::{
     self, Break, Checks, Clock, Iterations, MlpConfig, MlpFlags, MlpReplica, Part, Symptoms, parity, report,
 };
@@ -136,7 +137,7 @@ fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     let replica = |seed| MlpReplica::new(&lab.config, seed);
     let ours = parity::ddp(comm, replica(lab.config.seed_of(comm.rank()))?, STEPS)?;
     let in_turns = || parity::in_turns(replica(lab.config.seed)?, comm.size(), STEPS);
-    parity::compare(comm, &lab.screen, &ours, in_turns)
+    parity::compare(comm, &lab.screen, Precision::F32.loss_bound(), &ours, in_turns)
 }
 
 /// The checks, for the reader and for the exit code.

@@ -18,12 +18,12 @@ use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::model::{Gpt, generate};
-use shardlab::parallel::Ddp;
+use shardlab::parallel::{Zero, ZeroConfig};
 use shardlab::show::Screen;
 use shardlab::tensor::{matmul, random::Stream};
 use shardlab::train::{
-    self, AdamW, Break, Checks, Clock, Config, Evaluation, Journal, Part, Preset, StepOutcome, Symptoms, TrainFlags,
-    parity, report,
+    self, Break, Checks, Clock, Config, Evaluation, Journal, Part, Preset, StepOutcome, Symptoms, TrainFlags, parity,
+    report,
 };
 use std::process::ExitCode;
 
@@ -64,6 +64,10 @@ fn run(args: Args) -> Result<()> {
     let config = args.train.resolve(launch::ranks(args.train.ranks, 2)?, &corpus, "lab03")?;
     if args.broken.is_some() && config.ranks < 2 {
         return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
+    }
+    if args.broken.is_some() && args.train.zero.are_given() {
+        let help = "leave --zero and --dtype out, or --break";
+        return Err(BadInput::new("--break breaks plain DDP, which holds the whole model", help).into());
     }
     if args.broken.is_some() && args.train.eval_only {
         return Err(BadInput::new(
@@ -126,15 +130,12 @@ fn one_rank(lab: &Lab, comm: Comm) -> Result<Vec<String>> {
 /// The lesson: data-parallel training, as every rank does it. All else in this file prints and checks.
 fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Symptoms> {
     let (config, broken) = (&lab.config, lab.args.broken);
-    let ddp = match broken {
-        Some(Break::NoBroadcast) => Ddp::without_broadcast(&gpt.params, comm),
-        _ => Ddp::new(&gpt.params, comm)?, // rank 0's weights to everyone; gradients will be averaged
-    };
-    ddp.overlap(!lab.args.train.no_overlap);
+    // Rank 0's weights to everyone, and hooks that will average gradients. Unless told to divide the model, this is DDP.
+    let broadcast = broken != Some(Break::NoBroadcast);
+    let mut ddp = Zero::new(&gpt.params, comm, ZeroConfig { broadcast, ..config.zero })?;
     let sampler = config.sampler(if broken == Some(Break::SameBatches) { 0 } else { comm.rank() });
-    let mut adamw = AdamW::new(config.adamw, &gpt.params);
     let mut symptoms = Symptoms::default();
-    evaluate(lab, comm, gpt, 0, journal)?;
+    ddp.whole(|| evaluate(lab, comm, gpt, 0, journal))?;
     if broken.is_some() {
         symptoms.look(comm, &gpt.params, 0)?;
     }
@@ -142,7 +143,7 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
     for step in 0..config.steps {
         let (mut clock, before) = (Clock::start(), comm.traffic());
         let (mut loss, mut averaged) = (0.0, Vec::new());
-        gpt.params.zero_gradients();
+        ddp.begin()?;
         for micro in 0..config.grad_accum {
             let batch = sampler.batch(&lab.corpus.train, step, micro);
             symptoms.draw(batch.starts.iter().map(|&start| start as u64));
@@ -163,21 +164,25 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
             }
             clock.lap(Part::Backward);
         }
-        // Every rank has the same gradients now, and takes the same step.
-        let grad_norm = train::global_norm(&gpt.params.gradients());
+        // Every rank has the same gradients now. It clips them alike, and AdamW takes the same step.
         let lr = config.schedule.at(step);
-        adamw.step(&gpt.params, lr, train::clip_scale(grad_norm, config.clip));
+        let grad_norm = ddp.step(lr, config.clip)?;
         clock.lap(Part::Optimizer);
 
         let step = step + 1;
         journal.step(StepOutcome { step, loss, grad_norm, lr }, &clock, comm.traffic() - before, &averaged)?;
         if config.evaluates_after(step) {
-            evaluate(lab, comm, gpt, step, journal)?;
+            ddp.whole(|| evaluate(lab, comm, gpt, step, journal))?;
         }
         if broken.is_some() {
             symptoms.look(comm, &gpt.params, step)?;
         }
     }
+    journal.expect(ddp.bytes_a_step());
+    if comm.rank() == 0 && lab.args.train.zero.are_given() {
+        report::held(&lab.screen, config, &ddp.held());
+    }
+    ddp.leave()?; // every rank has the whole model again
     Ok(symptoms)
 }
 // ANCHOR_END: train
@@ -186,9 +191,10 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     const STEPS: usize = 3;
     let config = lab.config.parity_check();
-    let ours = parity::train_ddp(comm, &config, &lab.corpus.train, STEPS)?;
+    let ours = parity::train_zero(comm, &config, &lab.corpus.train, config.zero, STEPS)?;
     let in_turns = || parity::train_in_turns(&config, &lab.corpus.train, STEPS);
-    let difference = parity::compare(comm, &lab.screen, &ours, in_turns)?;
+    let bound = config.zero.precision.loss_bound();
+    let difference = parity::compare(comm, &lab.screen, bound, &ours, in_turns)?;
     if comm.rank() == 0 {
         report::legend(&lab.screen);
         lab.screen.say("");
@@ -269,4 +275,7 @@ fn introduce(lab: &Lab) {
     lab.screen.say("How do N ranks train one model, and why is it the same model as with one rank?\n");
     report::data(&lab.screen, &lab.corpus);
     report::run(&lab.screen, &lab.config);
+    if lab.args.train.zero.are_given() {
+        report::zero(&lab.screen, &lab.config);
+    }
 }

@@ -21,7 +21,7 @@ proptest! {
     }
 
     #[test]
-    fn all_reduces_under_way_are_like_blocking_ones(
+    fn collectives_under_way_are_like_blocking_ones(
         ranks in 1usize..6, len in prop_oneof![0usize..9, Just(1031usize), Just(70_001)],
         op in prop_oneof![Just(Reduce::Sum), Just(Reduce::Min), Just(Reduce::Max), Just(Reduce::Prod)],
     ) {
@@ -88,6 +88,28 @@ fn sums_under_way_are_added_in_rank_order() {
     assert!(pairs.unwrap().iter().all(|(started, blocking)| started == blocking));
 }
 
+/// Parts that end in the middle of a block, and sums whose bits depend on their order.
+#[test]
+fn a_part_under_way_is_the_part_of_the_sum() {
+    for len in [1, 17, 1000, 40_001] {
+        let bring = |rank: usize| (0..5 * len).map(|i| ((rank * 31 + i) as f32).sin()).collect::<Vec<f32>>();
+        launch::run(5, |comm| {
+            let (mut sum, copy) = (bring(comm.rank()), bring(comm.rank()));
+            let memory = copy.as_ptr() as usize;
+            let started = comm.start_reduce_scatter(copy, Reduce::Sum)?;
+            comm.all_reduce(&mut sum, Reduce::Sum)?;
+            let part = started.wait()?;
+            assert_eq!((part.as_ptr() as usize, part.len()), (memory, len));
+            assert_eq!(part, sum[comm.rank() * len..][..len]);
+            let mut all = vec![0.0; 5 * len];
+            all[comm.rank() * len..][..len].copy_from_slice(&part);
+            assert_eq!(comm.start_all_gather(all)?.wait()?, sum);
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
 #[test]
 fn groups_have_all_reduces_of_their_own_under_way() {
     let sums = launch::run(4, |comm| {
@@ -103,6 +125,15 @@ fn groups_have_all_reduces_of_their_own_under_way() {
 fn the_meter_counts_what_a_ring_all_reduce_sends() {
     let traffic = launch::run(4, |comm| {
         comm.all_reduce(&mut [0f32; 1000], Reduce::Sum)?;
+        Ok(comm.traffic())
+    });
+    for traffic in traffic.unwrap() {
+        assert_eq!((traffic.messages, traffic.bytes), (6, 2 * 3 * 4 * 1000 / 4));
+    }
+    // And its two halves, each for itself.
+    let traffic = launch::run(4, |comm| {
+        drop(comm.start_reduce_scatter(vec![0f32; 1000], Reduce::Sum)?.wait()?);
+        drop(comm.start_all_gather(vec![0f32; 1000])?.wait()?);
         Ok(comm.traffic())
     });
     for traffic in traffic.unwrap() {
@@ -167,6 +198,14 @@ fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
         _ => comm.all_reduce(&mut [1f32], Reduce::Sum),
     });
     assert!(kinds.contains("start_all_reduce (sum, 1 f32, ") && kinds.contains(" all_reduce (sum, 1 f32, "), "{kinds}");
+    let starts = broken(2, |comm| match comm.rank() {
+        0 => comm.start_all_gather(vec![1f32; 2])?.wait().map(drop),
+        _ => comm.start_reduce_scatter(vec![1f32; 2], Reduce::Sum)?.wait().map(drop),
+    });
+    assert!(
+        starts.contains("start_all_gather (1 f32, ") && starts.contains(" start_reduce_scatter (sum, "),
+        "{starts}"
+    );
     let ended = broken(2, |comm| if comm.rank() == 0 { start(comm, 1)?.wait().map(drop) } else { Ok(()) });
     assert!(ended.starts_with("rank 1 ended, and never entered start_all_reduce (sum, 1 f32, "), "{ended}");
     // One who only asks now and then hears of it too.
@@ -212,4 +251,9 @@ fn senseless_arguments_are_refused_before_anyone_waits() {
     assert!(no_mean.contains("integers have no mean"), "{no_mean}");
     let no_fit = broken(2, |comm| comm.all_gather(&[0u8; 2], &mut [0u8; 5]));
     assert!(no_fit.contains("must hold 2 ranks x 2 elements, but holds 5"), "{no_fit}");
+    let no_fit = broken(2, |comm| comm.start_all_gather(vec![0u8; 5]).map(drop));
+    assert!(no_fit.starts_with("rank 0 failed: start_all_gather (2 u8, "), "{no_fit}");
+    assert!(no_fit.contains("must hold 2 ranks x 2 elements, but holds 5"), "{no_fit}");
+    let no_mean = broken(2, |comm| comm.start_reduce_scatter(vec![0i32; 2], Reduce::Mean).map(drop));
+    assert!(no_mean.contains("integers have no mean"), "{no_mean}");
 }

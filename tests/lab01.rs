@@ -77,6 +77,47 @@ fn any_number_of_ranks_is_shown() {
 }
 
 #[test]
+fn what_is_broken_ends_in_an_error_that_names_every_rank() {
+    for (how, says, ranks) in [
+        ("missing-rank", "the ranks are in different calls: ", "\n  rank 3  waits in barrier (src/study/breaking.rs:"),
+        ("wrong-length", "the ranks are in different calls: ", "\n  rank 3  waits in all_reduce (sum, 3 f32, "),
+        ("wrong-op", "the ranks are in different calls: ", "\n  rank 3  waits in all_reduce (max, 4 f32, "),
+        (
+            "wrong-order",
+            "the ranks are in different calls: ",
+            "\nhelp: calls that differ in nothing else are compared by",
+        ),
+        (
+            "early-exit",
+            "rank 3 ended, and never entered all_reduce (",
+            "\n  rank 3  ended after all_reduce (sum, 4 f32, ",
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let output = lab01(dir.path(), &format!("--break {how} --out o"));
+        assert!(failed(&output, 1, says).contains(&format!("What goes wrong: {how}\n\n  Rank 3 ")));
+        let error = program::stderr(&output);
+        has(&error, &[ranks, "\n  rank 0  ", "\n  rank 1  ", "\n  rank 2  "]);
+        assert!(error.ends_with("the last 64 calls of every rank are in o/flight.jsonl\n"), "{error}");
+        assert!(dir.path().join("o/flight.jsonl").is_file());
+    }
+}
+
+#[test]
+fn a_slow_rank_is_named_and_not_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = lab01(dir.path(), "--break slow-rank --deadline 4");
+    has(
+        &succeeded(&output),
+        &["Rank 3 waited least: the others waited ", "the slow rank is the one that all waited for"],
+    );
+    let said = program::stderr(&output);
+    assert_eq!(said.matches("notice: rank 3 is a straggler: ").count(), 1, "{said}");
+    failed(&lab01(dir.path(), "--break slow-rank --deadline 0"), 2, "invalid value");
+    failed(&lab01(dir.path(), "--break slow-rank --ranks 1"), 2, "--break needs ranks that can differ");
+}
+
+#[test]
 fn step_by_step_shows_every_step_of_any_algorithm() {
     let ring = succeeds("--step-by-step");
     assert_eq!((ring.matches("\n  step ").count(), ring.matches(" of 6").count()), (6, 6), "{ring}");

@@ -86,6 +86,7 @@ fn calls_that_differ_by_their_place_alone_are_told_apart() {
 
 #[test]
 fn labels_let_different_places_meet() {
+    #[expect(clippy::if_same_then_else, reason = "the places differ")]
     let broadcast = |comm: Comm| {
         let mut x = [comm.rank() as f32];
         let comm = comm.labelled("weights");

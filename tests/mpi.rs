@@ -6,7 +6,7 @@
 mod suite;
 
 use anyhow::{Context, Result, bail, ensure};
-use shardlab::comm::{Comm, Reduce};
+use shardlab::comm::{Comm, Options, Reduce};
 use shardlab::launch;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
@@ -48,8 +48,12 @@ fn one_rank_of_the_suite() -> Result<()> {
     }
     match std::env::var(FAIL).as_deref() {
         Err(_) => launch::run(ranks, suite).map(drop),
-        Ok(how @ ("missing" | "length" | "reduction" | "early" | "message" | "started")) => {
-            launch::run(ranks, |comm| disagree(&comm, how, comm.rank() == ranks - 1)).map(drop)
+        Ok(
+            how @ ("missing" | "length" | "reduction" | "order" | "early" | "message" | "started" | "deadlock" | "late"
+            | "slow"),
+        ) => {
+            let options = Options { deadline: Duration::from_secs(1), ..Options::default() };
+            launch::run_with(ranks, &options, |comm| disagree(&comm, how, comm.rank() == ranks - 1)).map(drop)
         }
         Ok(how) => launch::run(ranks, |comm| {
             if comm.rank() == ranks - 1 {
@@ -65,18 +69,30 @@ fn one_rank_of_the_suite() -> Result<()> {
 }
 
 /// Ranks that do not make the same calls; `odd` is the one that is to blame.
+#[expect(clippy::if_same_then_else, reason = "the places differ")]
 fn disagree(comm: &Comm, how: &str, odd: bool) -> Result<()> {
     // A group of its own, which has made other numbers of calls than the world.
     let part = comm.split(7, -(comm.rank() as i64))?;
     part.barrier()?;
-    let mut x = [1f32; 8];
+    let (mut x, next) = ([1f32; 8], (comm.rank() + 1) % comm.size());
+    let reduce_elsewhere = |x: &mut [f32]| comm.all_reduce(x, Reduce::Sum);
     match how {
+        "order" if odd => reduce_elsewhere(&mut x)?,
+        "deadlock" if odd => part.barrier()?,
+        "deadlock" => comm.recv(&mut x, next)?,
+        "late" | "slow" => {
+            let (slow, late) = (Duration::from_millis(450), Duration::from_secs(3));
+            if odd {
+                std::thread::sleep(if how == "slow" { slow } else { late });
+            }
+            comm.labelled("meeting").barrier()?;
+        }
         "missing" if odd => comm.barrier()?,
         "length" if odd => comm.all_reduce(&mut x[..4], Reduce::Sum)?,
         "reduction" if odd => comm.all_reduce(&mut x, Reduce::Max)?,
-        "early" if odd => {}
+        "early" if odd => return Ok(()),
         "early" => part.all_reduce(&mut x, Reduce::Sum)?,
-        "message" if odd => comm.send(&x, 0)?,
+        "message" if odd => return Ok(comm.send(&x, 0)?),
         "message" if comm.rank() == 0 => {
             comm.recv(&mut x, comm.size() - 1)?;
             comm.recv(&mut x, comm.size() - 1)?;
@@ -85,6 +101,13 @@ fn disagree(comm: &Comm, how: &str, odd: bool) -> Result<()> {
         "started" if odd => comm.barrier()?,
         "started" => drop(comm.start_all_reduce(x.to_vec(), Reduce::Sum)?.wait()?),
         _ => comm.all_reduce(&mut x, Reduce::Sum)?,
+    }
+    // Different places, but one label.
+    let labelled = comm.labelled("weights");
+    if odd {
+        labelled.broadcast(&mut x, 0)?
+    } else {
+        labelled.broadcast(&mut x, 0)?
     }
     Ok(())
 }
@@ -117,6 +140,9 @@ fn suite(comm: Comm) -> Result<()> {
     suite::parity::linear_layers(&comm, ranks <= 2)?;
     suite::parity::only_the_last_micro_step_synchronises(&comm)?;
     suite::parity::overlap_changes_no_gradient(&comm, ranks <= 2)?;
+    suite::zero::stages_take_the_same_steps(&comm, ranks <= 2)?;
+    suite::zero::micro_steps_add_up(&comm, ranks <= 2)?;
+    suite::zero::ranks_may_hold_nothing(&comm, ranks <= 2)?;
     comm.barrier()?;
     if comm.rank() == 0 {
         println!("the suite holds on {ranks} ranks");
@@ -223,16 +249,48 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
     ] {
         test(format!("{how}_ends_the_job"), failing_rank(mpirun, how, message));
     }
+    const SAME: &str = "\nhelp: every rank of a group must make the same calls";
     for (how, messages) in [
-        ("missing", &["in different calls: all_reduce (sum, 8 f32", "\n  rank 2  waits in barrier ("][..]),
-        ("length", &["in different calls: all_reduce (sum, 8 f32", "\n  rank 2  waits in all_reduce (sum, 4 f32"]),
-        ("reduction", &["in different calls: all_reduce (sum, 8 f32", "\n  rank 2  waits in all_reduce (max, 8 f32"]),
-        ("early", &["rank 2 ended, and never entered all_reduce (sum, 8 f32"]),
-        ("message", &["rank 2 ended, and never entered recv (from 2, 8 f32"]),
-        ("started", &["in different calls: start_all_reduce (sum, 8 f32", "\n  rank 2  waits in barrier ("]),
+        ("missing", &["in different calls: all_reduce (sum, 8 f32", "\n  rank 2  waits in barrier (", SAME][..]),
+        (
+            "length",
+            &["in different calls: all_reduce (sum, 8 f32", "\n  rank 2  waits in all_reduce (sum, 4 f32", SAME],
+        ),
+        (
+            "reduction",
+            &["in different calls: all_reduce (sum, 8 f32", "\n  rank 2  waits in all_reduce (max, 8 f32", SAME],
+        ),
+        (
+            "order",
+            &[
+                "in different calls: all_reduce (sum, 8 f32",
+                "\nhelp: calls that differ in nothing else are compared by",
+            ],
+        ),
+        (
+            "deadlock",
+            &[
+                "deadlock: ranks wait for each other\n",
+                "\n  rank 0  waits in recv (from 1, 8 f32",
+                "\nhelp: look for a receive",
+            ],
+        ),
+        (
+            "late",
+            &[
+                "rank 2 did not come to barrier \"meeting\" (",
+                "\n  rank 2  was last seen in barrier (",
+                "\nhelp: is it still computing?",
+            ],
+        ),
+        ("early", &["rank 2 ended, and never entered all_reduce (sum, 8 f32", SAME]),
+        ("message", &["rank 2 ended, and never entered recv (from 2, 8 f32", SAME]),
+        ("started", &["in different calls: start_all_reduce (sum, 8 f32", "\n  rank 2  waits in barrier (", SAME]),
     ] {
         test(format!("ranks_that_disagree_are_told_{how}"), disagreeing(mpirun, how, messages));
     }
+    test("a_slow_rank_is_named".into(), slow_rank(mpirun));
+    test("lab01_breaks".into(), lab01_breaks(mpirun));
     test("lab03_trains_what_threads_train".into(), lab03_like_threads(mpirun));
     test("every_lab_runs_on_processes".into(), every_lab(mpirun));
     test("ranks_must_be_the_jobs".into(), ranks_flag(mpirun));
@@ -267,9 +325,53 @@ fn disagreeing(mpirun: &Mpirun, how: &str, messages: &[&str]) -> Result<()> {
     let output = mpirun.start(3, &here()?, &[], Path::new("."), &[(FAIL, how)])?;
     let text = text(&output);
     ensure!(!output.status.success(), "{text}");
-    for message in messages.iter().chain(&["\nhelp: every rank of a group must make the same calls"]) {
+    for message in messages {
         ensure!(text.contains(message), "{message:?} is missing in\n{text}");
     }
+    // Each rank that can says what it was doing; who has ended, or computes, cannot. What all say is said in full once.
+    let silent = ["early", "message", "late"].contains(&how);
+    let reports = text.lines().filter(|line| line.starts_with("error: rank ")).count();
+    ensure!(reports >= if silent { 1 } else { 3 }, "{reports} reports in\n{text}");
+    ensure!(how == "message" || text.matches("\nhelp: ").count() == 1, "{text}");
+    Ok(())
+}
+
+fn slow_rank(mpirun: &Mpirun) -> Result<()> {
+    let output = mpirun.start(3, &here()?, &[], Path::new("."), &[(FAIL, "slow")])?;
+    let text = text(&output);
+    ensure!(output.status.success(), "{text}");
+    for says in [
+        "rank 2 is late: rank 0 has waited for it",
+        "rank 2 is a straggler: rank 0",
+        "rank 2 came to barrier \"meeting\"",
+    ] {
+        ensure!(text.matches(&format!("notice: {says}")).count() == 1, "{says:?} is not said once in\n{text}");
+    }
+    Ok(())
+}
+
+/// Every way to break a collective: an error on all ranks, or a slow rank that is named.
+fn lab01_breaks(mpirun: &Mpirun) -> Result<()> {
+    for (how, says) in [
+        ("missing-rank", "waits in barrier ("),
+        ("wrong-length", "waits in all_reduce (sum, 3 f32"),
+        ("wrong-op", "waits in all_reduce (max, 4 f32"),
+        ("wrong-order", "help: calls that differ in nothing else are compared by"),
+        ("early-exit", "rank 2 ended, and never entered all_reduce (sum, 4 f32"),
+    ] {
+        let dir = tempfile::tempdir()?;
+        let lab01 = Path::new(env!("CARGO_BIN_EXE_lab01"));
+        let output = mpirun.start(3, lab01, &["--break", how, "--out", "o"], dir.path(), &[])?;
+        let text = text(&output);
+        ensure!(output.status.code() == Some(1) && text.contains(says), "{how}:\n{text}");
+        ensure!(text.contains("the last 64 calls of every rank are in o/flight-rank*.jsonl"), "{how}:\n{text}");
+        ensure!(dir.path().join("o/flight-rank0.jsonl").is_file(), "{how}: rank 0 has written nothing");
+    }
+    let flags = ["--break", "slow-rank", "--deadline", "5", "--out", "o"];
+    let output = mpirun.start(3, Path::new(env!("CARGO_BIN_EXE_lab01")), &flags, Path::new("."), &[])?;
+    let text = text(&output);
+    ensure!(output.status.success() && text.contains("Rank 2 waited least"), "{text}");
+    ensure!(text.contains("notice: rank 2 is a straggler: "), "{text}");
     Ok(())
 }
 
@@ -312,7 +414,7 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
     let tiny = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --warmup 2 --steps 6 --eval-iters 2 --out o";
     for (lab, flags, says, broken) in [
         (env!("CARGO_BIN_EXE_lab00"), "", "DISTRIBUTED_BACKEND=mpi", Some("duplicate-rank")),
-        (env!("CARGO_BIN_EXE_lab01"), "--up-to 1", "19 of 19", None),
+        (env!("CARGO_BIN_EXE_lab01"), "--up-to 1 --out o", "19 of 19", Some("wrong-order")),
         (env!("CARGO_BIN_EXE_lab01"), "--feed readers 2 --out o", "every rank got its own batch", None),
         (env!("CARGO_BIN_EXE_lab02"), "--steps 12 --out o", "the loss fell", Some("same-batches")),
         (LAB03, tiny, "all ranks hold the same model", Some("same-batches")),

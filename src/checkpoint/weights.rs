@@ -21,7 +21,7 @@ pub struct Description {
 
 /// Writes the weights to `dir`, replacing earlier ones only when the new file is whole.
 pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<PathBuf> {
-    let values = params.values();
+    let values = params.whole()?;
     let specs = params.specs();
     let views = specs
         .iter()

@@ -10,6 +10,9 @@ pub enum Kind {
     Barrier,
     AllReduce,
     StartAllReduce,
+    StartReduce,
+    StartAllGather,
+    StartReduceScatter,
     Reduce,
     Broadcast,
     AllGather,
@@ -29,6 +32,9 @@ impl Kind {
             Kind::Barrier => "barrier",
             Kind::AllReduce => "all_reduce",
             Kind::StartAllReduce => "start_all_reduce",
+            Kind::StartReduce => "start_reduce",
+            Kind::StartAllGather => "start_all_gather",
+            Kind::StartReduceScatter => "start_reduce_scatter",
             Kind::Reduce => "reduce",
             Kind::Broadcast => "broadcast",
             Kind::AllGather => "all_gather",
@@ -65,6 +71,7 @@ impl Call {
         let one = self.len * self.dtype.size();
         match self.kind {
             Kind::AllGather | Kind::ReduceScatter | Kind::Scatter | Kind::Gather | Kind::AllToAll => one * size,
+            Kind::StartAllGather | Kind::StartReduceScatter => one * size,
             // A color and a key from each.
             Kind::Split => 16 * size,
             _ => one,

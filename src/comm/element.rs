@@ -178,6 +178,15 @@ pub trait Parts {
     fn two(&mut self, ranks: [usize; 2]) -> [&mut [u8]; 2];
 }
 
+/// What is to be done with vectors of all ranks, which are all of one length.
+pub enum Work {
+    Reduce(Reduction),
+    /// The vectors consist of one part for each rank; part r is reduced into rank r's vector.
+    ReduceScatter(Dtype, Reduce),
+    /// As there; rank r's part r is copied into all others.
+    AllGather,
+}
+
 /// Runs a function that is generic over the element type.
 macro_rules! by_type {
     ($dtype:expr, $function:ident($($argument:expr),*)) => {
@@ -200,6 +209,14 @@ macro_rules! by_type {
 /// into blocks, buckets or shards.
 pub fn all_reduce_in_rank_order(how: &Reduction, parts: &mut dyn Parts) {
     by_type!(how.dtype, all_reduce_typed(how, parts))
+}
+
+/// Copies `from`'s part over all others'.
+pub fn copy_to_all(from: usize, parts: &mut dyn Parts) {
+    for to in (0..parts.ranks()).filter(|&to| to != from) {
+        let [from, to] = parts.two([from, to]);
+        to.copy_from_slice(from);
+    }
 }
 
 /// Combines the ranks' parts in rank order: `out[i] = of(0)[i] op of(1)[i] op …`; parts as in [`Parts`].

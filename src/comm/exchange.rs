@@ -12,13 +12,13 @@
 //! 2. Until then a rank may give up ([`Exchange::close`]), after which `lent` never grows: the moment never comes. From
 //!    then on it may not: it does its part, which waits for nobody and cannot fail, and stays until all parts are done. So
 //!    what was lent is alive as long as anyone looks. A panic where one must stay ends the process.
-//! 3. In [`Exchange::share`], slices are lent for reading: all read, nobody writes. In [`Exchange::reduce`] they are lent for
-//!    writing: `taken` gives each block to one rank, which alone touches that block, in all slices, until it is done.
+//! 3. In [`Exchange::share`], slices are lent for reading: all read, nobody writes. In [`Exchange::reduce`], and when handed
+//!    over, they are lent for writing: `taken` gives each block to one rank, which alone touches that block, in all slices, until it is done.
 //! 4. A vector that is handed over ([`Exchange::hand_over`]) belongs to the exchange, until its rank takes it back when all
 //!    blocks are done, or to the end of the last one who has the exchange.
 //! 5. `done` releases what was written, and who sees the last part done acquires it.
 
-use super::element::{Parts, Reduction, all_reduce_in_rank_order};
+use super::element::{Parts, Reduction, Work, all_reduce_in_rank_order, copy_to_all};
 use super::meter::even_part;
 use super::pending::Buffer;
 use super::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
@@ -122,12 +122,13 @@ impl Exchange {
         &self,
         rank: usize,
         mine: &mut [u8],
-        how: &Reduction,
+        how: Reduction,
         come: impl FnOnce() -> Result<(), E>,
         stay: impl FnOnce(),
     ) -> Result<(), E> {
         let bytes = mine.len();
-        let (slice, work) = ((mine.as_mut_ptr(), bytes, true), || self.work(rank, how, bytes, usize::MAX));
+        let what = Work::Reduce(how);
+        let (slice, work) = ((mine.as_mut_ptr(), bytes, true), || self.work(rank, &what, bytes, usize::MAX));
         self.lend(rank, slice, come, work, stay, || self.is_reduced(bytes))
     }
 
@@ -167,7 +168,7 @@ impl Exchange {
         came
     }
 
-    /// Hands over a vector, to be reduced with the others' by [`Exchange::work`].
+    /// Hands over a vector, on which [`Exchange::work`] works together with the others'.
     pub fn hand_over(&self, rank: usize, mut vector: Box<dyn Buffer>) {
         let bytes = vector.bytes_mut();
         let (start, bytes) = (bytes.as_mut_ptr(), bytes.len());
@@ -175,7 +176,7 @@ impl Exchange {
         self.put_down(rank, start, bytes, true);
     }
 
-    /// Gives `rank` its vector back, when it is reduced.
+    /// Gives `rank` its vector back, when all work is done.
     pub fn take_back(&self, rank: usize) -> Box<dyn Buffer> {
         let place = &self.places[rank];
         assert!(self.is_complete() && self.is_reduced(place.bytes.load(Relaxed)));
@@ -206,7 +207,7 @@ impl Exchange {
 
     /// Once all are there: `rank` does up to `most` of the blocks that nobody has taken. It begins with its own part of the
     /// vector, the same every time: what it leaves in its cache it finds there again.
-    pub fn work(&self, rank: usize, how: &Reduction, bytes: usize, most: usize) {
+    pub fn work(&self, rank: usize, what: &Work, bytes: usize, most: usize) {
         let fits = |place: &Place| place.writable.load(Relaxed) && place.bytes.load(Relaxed) == bytes;
         assert!(self.is_complete() && self.places.iter().all(fits));
         let (ranks, block, blocks) = (self.ranks(), self.block(bytes), self.blocks(bytes));
@@ -219,9 +220,28 @@ impl Exchange {
                     break;
                 }
                 let range = number * block..bytes.min((number + 1) * block);
-                all_reduce_in_rank_order(how, &mut Block { exchange: self, range });
+                self.work_on(what, bytes, range);
                 self.done.fetch_add(1, SeqCst);
                 left -= 1;
+            }
+        }
+    }
+
+    /// Does what is to be done with one block, which `work` has taken: `range` of all vectors, which have `bytes` bytes.
+    fn work_on(&self, what: &Work, bytes: usize, range: Range<usize>) {
+        if let Work::Reduce(how) = what {
+            return all_reduce_in_rank_order(how, &mut Block { exchange: self, range });
+        }
+        // A block may lie across several ranks' parts.
+        let part = bytes / self.ranks();
+        for rank in range.start / part..range.end.div_ceil(part) {
+            let range = range.start.max(rank * part)..range.end.min((rank + 1) * part);
+            let mut block = Block { exchange: self, range };
+            match *what {
+                Work::ReduceScatter(dtype, op) => {
+                    all_reduce_in_rank_order(&Reduction { dtype, op, into: rank..rank + 1 }, &mut block);
+                }
+                _ => copy_to_all(rank, &mut block),
             }
         }
     }
@@ -284,8 +304,8 @@ impl Block<'_> {
     unsafe fn slice(&self, rank: usize) -> &mut [u8] {
         let place = &self.exchange.places[rank];
         // SAFETY: a `Block` exists only in `Exchange::work`, after all have put down slices for writing, each of the length
-        // that was compared there (1 and 3 above); this block is this rank's alone until it is done, and the slices are
-        // alive until all are (2 and 4).
+        // that was compared there (1 and 3 above); this block, or the block that it is a stretch of, is this rank's alone
+        // until it is done, and the slices are alive until all are (2 and 4).
         unsafe { std::slice::from_raw_parts_mut(place.start.load(Relaxed).add(self.range.start), self.range.len()) }
     }
 }

@@ -117,19 +117,37 @@ fn messages_and_groups() {
 fn reductions_under_way() {
     explore(|| {
         run(3, |comm| {
+            let meet = || comm.barrier();
             let start = |x| comm.start_all_reduce(vec![x; LEN], Reduce::Sum);
             let (mut first, second) = (start(comm.rank() as u64)?, start(1)?);
             drop(start(7)?);
             let tested = first.test()?;
             if comm.rank() == 1 {
-                comm.barrier()?;
+                meet()?;
                 assert_eq!(second.wait()?, [3; LEN]);
             } else {
                 assert_eq!(second.wait()?, [3; LEN]);
-                comm.barrier()?;
+                meet()?;
             }
             assert!(!tested || first.test()?);
             assert_eq!(first.wait()?, [3; LEN]);
+            Ok(())
+        });
+    });
+}
+
+#[test]
+fn gathers_and_scatters_under_way() {
+    explore(|| {
+        run(3, |comm| {
+            let rank = comm.rank();
+            let mut all = vec![9; 3 * LEN];
+            all[rank * LEN..][..LEN].fill(rank as u64);
+            let gathered = comm.start_all_gather(all)?;
+            let mut scattered = comm.start_reduce_scatter(vec![rank as u64; 3 * LEN], Reduce::Sum)?;
+            scattered.test()?;
+            assert!(gathered.wait()?.iter().enumerate().all(|(i, &x)| x == (i / LEN) as u64));
+            assert_eq!(scattered.wait()?, [3; LEN]);
             Ok(())
         });
     });

@@ -90,18 +90,18 @@ enum Doing {
     Ended,
 }
 
-pub(super) const SAME_CALLS: &str = "every rank of a group must make the same calls in the same order; \
+pub(in crate::comm) const SAME_CALLS: &str = "every rank of a group must make the same calls in the same order; \
      did one return early, or is a call inside an `if rank == …`?";
 const DIFFERENT_CALLS: &str = "every rank of a group must make the same calls in the same order, \
      with the same length, type, reduction and root";
 const DIFFERENT_PLACES: &str = "calls that differ in nothing else are compared by their place in the source: has a rank \
      skipped one, or changed their order? If these are to meet, give both a label: comm.labelled(\"…\")";
 
-/// What to do about ranks that meet in these calls.
-pub(super) fn different(call: &Call, other: &Call) -> &'static str {
-    if call.is_like(other) { DIFFERENT_PLACES } else { DIFFERENT_CALLS }
+/// What to do about ranks that meet in different calls, which may be alike in all but their place.
+pub(super) fn different(alike: bool) -> &'static str {
+    if alike { DIFFERENT_PLACES } else { DIFFERENT_CALLS }
 }
-const DEADLOCK: &str =
+pub(in crate::comm) const DEADLOCK: &str =
     "look for a receive without a matching send, or collectives that ranks enter in different orders";
 
 impl Job {
@@ -350,7 +350,8 @@ impl Job {
         }
         text += &format!("\nhelp: {help}");
         if let Some(file) = &self.flight_file {
-            text += &format!("\n      {}", recorder::save(file, self.recorders.iter().enumerate()));
+            let saved = recorder::save(file, self.recorders.iter().enumerate());
+            text += &recorder::in_words(saved, file);
         }
         state.failure = Some(text.clone());
         self.over.notify_all();

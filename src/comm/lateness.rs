@@ -6,6 +6,7 @@
 
 use super::{Call, Options};
 use crate::show;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// How long a rank may be waited for.
@@ -49,12 +50,18 @@ pub(super) fn say(told: Told, late: usize, rank: usize, call: &Call, waited: Dur
         Told::Straggler => "is a straggler",
     };
     let waited = show::seconds(waited.as_secs_f64());
-    eprintln!("notice: rank {late} {is}: rank {rank} has waited for it for {waited} in {call}\n  rank {late}  {doing}");
+    let waits = format!("rank {rank} has waited for it for {waited} in {call}");
+    notice(&format!("rank {late} {is}: {waits}\n  rank {late}  {doing}"));
 }
 
 /// Says that a rank that was late has come to `call`.
 pub(super) fn say_it_came(late: usize, call: &Call, computed: Duration) {
-    eprintln!("notice: rank {late} came to {call} after {}", show::seconds(computed.as_secs_f64()));
+    notice(&format!("rank {late} came to {call} after {}", show::seconds(computed.as_secs_f64())));
+}
+
+/// In one piece: other processes may write to the same terminal.
+fn notice(text: &str) {
+    std::io::stderr().write_all(format!("notice: {text}\n").as_bytes()).ok();
 }
 
 /// Why the run ends at the deadline.
@@ -66,10 +73,16 @@ pub(super) fn too_late(missing: &[usize], call: &Call, waited: Duration) -> Stri
 
 /// ` for 10.0 s`, where it is long enough to be of interest.
 pub(super) fn lasting(since: Instant) -> String {
+    long(since).map_or(String::new(), |time| format!(" for {time}"))
+}
+
+/// `, 10.0 s ago`, likewise.
+#[cfg(feature = "mpi")]
+pub(super) fn ago(at: Instant) -> String {
+    long(at).map_or(String::new(), |time| format!(", {time} ago"))
+}
+
+fn long(since: Instant) -> Option<String> {
     let time = since.elapsed();
-    if time < Duration::from_millis(500) {
-        String::new()
-    } else {
-        format!(" for {}", show::seconds(time.as_secs_f64()))
-    }
+    (time >= Duration::from_millis(500)).then(|| show::seconds(time.as_secs_f64()))
 }

@@ -64,7 +64,8 @@ impl Link {
         match kind {
             Kind::AllReduce | Kind::StartAllReduce => 2.0 * others * self.latency + 2.0 * share,
             Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll | Kind::Split => others * self.latency + share,
-            Kind::Broadcast | Kind::Reduce => depth * (self.latency + transfer),
+            Kind::StartAllGather | Kind::StartReduceScatter => others * self.latency + share,
+            Kind::Broadcast | Kind::Reduce | Kind::StartReduce => depth * (self.latency + transfer),
             Kind::Scatter | Kind::Gather => depth * self.latency + share,
             Kind::Barrier => depth * self.latency,
             Kind::Send | Kind::Recv => self.latency + transfer,

@@ -83,10 +83,11 @@ fn sent(call: &Call, rank: usize, size: usize) -> (usize, usize) {
             (2 * others, bytes - mine + others * mine)
         }
         Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll => (others, others * bytes),
+        Kind::StartAllGather | Kind::StartReduceScatter => (others, others * bytes),
         Kind::Broadcast | Kind::Scatter if is_peer => (others, others * bytes),
         Kind::Broadcast | Kind::Scatter => (0, 0),
-        Kind::Reduce | Kind::Gather | Kind::Send if !is_peer => (1, bytes),
-        Kind::Reduce | Kind::Gather | Kind::Send | Kind::Recv => (0, 0),
+        Kind::Reduce | Kind::StartReduce | Kind::Gather | Kind::Send if !is_peer => (1, bytes),
+        Kind::Reduce | Kind::StartReduce | Kind::Gather | Kind::Send | Kind::Recv => (0, 0),
     }
 }
 

@@ -4,8 +4,9 @@
 //! numbers, never tensors. Underneath lies a transport: threads of one process, or MPI processes; a lab cannot tell which.
 //!
 //! Reading order: `mod.rs` (the handle), `threads.rs` (how threads meet), `mpi.rs` (how processes do), `element.rs` (what is
-//! added, and in which order), `pending.rs` and `reduction.rs` (an all-reduce that goes on meanwhile), `call.rs` and `error.rs`
-//! (how a failure is told), `lateness.rs` (who is late), `recorder.rs` (what happened before), `meter.rs` (what it cost), `link.rs` (what it would cost on a network), `options.rs`;
+//! added, and in which order), `pending.rs` (a collective that goes on meanwhile), `call.rs` and `error.rs` (how a failure is
+//! told), `lateness.rs` (who is late), `recorder.rs` (what happened before), `meter.rs` (what it cost), `link.rs` (what it
+//! would cost on a network), `options.rs`;
 //! then `algorithms` (what a collective consists of).
 //!
 //! ```
@@ -21,6 +22,8 @@
 //! ```
 
 pub mod algorithms;
+#[cfg(any(feature = "mpi", test))]
+mod board;
 mod call;
 mod element;
 mod error;
@@ -146,9 +149,36 @@ impl Comm {
     pub fn start_all_reduce<T: Element>(&self, data: Vec<T>, op: Reduce) -> Result<Pending<T>> {
         let call = self.call::<T>(Kind::StartAllReduce, data.len(), Some(op), None);
         check_mean(&call)?;
-        let start = Instant::now();
-        let under_way = self.counted(&call, || self.transport.clone().start_all_reduce(&call, Box::new(data)))?;
-        Ok(Pending::new(under_way, self.transport.clone(), call, start))
+        self.start(&call, data)
+    }
+
+    /// Starts a reduction that goes on while this rank computes: `root`'s vector comes back with the result, the others' as
+    /// they were.
+    #[track_caller]
+    pub fn start_reduce<T: Element>(&self, data: Vec<T>, op: Reduce, root: usize) -> Result<Pending<T>> {
+        let call = self.call::<T>(Kind::StartReduce, data.len(), Some(op), Some(root));
+        check_mean(&call)?;
+        self.check_peer(&call, root)?;
+        self.start(&call, data)
+    }
+
+    /// Starts an all-gather that goes on while this rank computes. `all` consists of `size()` equal parts, of which rank r
+    /// fills in the r-th; [`Pending`] hands it back with all of them.
+    #[track_caller]
+    pub fn start_all_gather<T: Element>(&self, all: Vec<T>) -> Result<Pending<T>> {
+        let call = self.call::<T>(Kind::StartAllGather, all.len() / self.size(), None, None);
+        self.check_parts(&call, all.len())?;
+        self.start(&call, all)
+    }
+
+    /// Starts a reduce-scatter that goes on while this rank computes: [`Pending`] hands back the r-th of `size()` equal parts
+    /// of `all`, reduced, in the same vector.
+    #[track_caller]
+    pub fn start_reduce_scatter<T: Element>(&self, all: Vec<T>, op: Reduce) -> Result<Pending<T>> {
+        let call = self.call::<T>(Kind::StartReduceScatter, all.len() / self.size(), Some(op), None);
+        check_mean(&call)?;
+        self.check_parts(&call, all.len())?;
+        self.start(&call, all)
     }
 
     /// Like [`Comm::all_reduce`], but only `root` ends with the result; the others' `data` stays as it was.
@@ -231,6 +261,12 @@ impl Comm {
     #[track_caller]
     fn call<T: Element>(&self, kind: Kind, len: usize, op: Option<Reduce>, peer: Option<usize>) -> Call {
         Call { kind, dtype: T::DTYPE, len, op, peer, at: Location::caller(), label: self.label }
+    }
+
+    fn start<T: Element>(&self, call: &Call, data: Vec<T>) -> Result<Pending<T>> {
+        let start = Instant::now();
+        let under_way = self.counted(call, || self.transport.clone().start(call, Box::new(data)))?;
+        Ok(Pending::new(under_way, self.transport.clone(), *call, start))
     }
 
     fn counted<R>(&self, call: &Call, communicate: impl FnOnce() -> Result<R>) -> Result<R> {

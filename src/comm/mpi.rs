@@ -6,11 +6,17 @@
 //! with more they may differ in the last place, and a NaN in a minimum or maximum may be lost.
 
 mod agreement;
+mod notices;
+mod outbox;
+mod waiting;
 
-use super::call::Call;
+use super::board::What;
+use super::call::{Call, Kind};
 use super::element::{Element, Reduce, elements};
+use super::lateness::Late;
 use super::meter::Meter;
 use super::pending::{Buffer, UnderWay, vector};
+use super::recorder::{self, Recorder};
 use super::transport::Transport;
 use super::{Comm, CommError, Dtype, Options, Result};
 use agreement::{Group, Question};
@@ -18,16 +24,20 @@ use half::{bf16, f16};
 use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
 use mpi::datatype::Equivalence;
 use mpi::environment::Universe;
-use mpi::point_to_point::{Destination, Source};
+use mpi::point_to_point::Source;
 use mpi::request::{Request, StaticScope};
 use mpi::topology::{Color, Communicator, SimpleCommunicator};
+use outbox::Outbox;
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::Write;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use waiting::{Waiting, look_around};
 
 thread_local! {
     /// Set on the MPI thread alone.
@@ -42,6 +52,65 @@ pub(crate) struct MpiWorld {
     pub size: usize,
     /// Ranks on this process's host.
     pub ranks_here: usize,
+    /// Of the run that is under way.
+    reporter: Mutex<Option<Arc<Reporter>>>,
+}
+
+/// What a rank knows of itself, for errors.
+struct Reporter {
+    rank: usize,
+    ranks: usize,
+    late: Late,
+    recorder: Recorder,
+    /// The latest collective that each rank of the world is known to have come to, and when.
+    seen: Mutex<Vec<Option<(Call, Instant)>>>,
+    /// Messages to other ranks, and from them: by group and number in the world.
+    sent: Mutex<HashMap<(u64, usize), u64>>,
+    received: Mutex<HashMap<(u64, usize), u64>>,
+}
+
+impl Reporter {
+    fn new(world: &MpiWorld, options: &Options) -> Reporter {
+        Reporter {
+            rank: world.rank,
+            ranks: world.size,
+            late: Late::new(options),
+            recorder: Recorder::new(),
+            seen: Mutex::new(vec![None; world.size]),
+            sent: Mutex::default(),
+            received: Mutex::default(),
+        }
+    }
+
+    /// The call that the rank is in, and its number.
+    fn in_words(&self, call: &Call) -> String {
+        format!("{call}, its call {}", self.recorder.last().map_or(0, |entry| entry.number))
+    }
+
+    /// All of these ranks have come to `call`.
+    fn see(&self, ranks: &[usize], call: &Call) {
+        let (mut seen, now) = (self.seen.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        ranks.iter().for_each(|&rank| seen[rank] = Some((*call, now)));
+    }
+
+    fn seen(&self, rank: usize) -> Option<(Call, Instant)> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)[rank]
+    }
+
+    fn sent(&self) -> Vec<(u64, usize, u64)> {
+        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.iter().map(|(&(group, to), &count)| (group, to, count)).collect()
+    }
+
+    fn received(&self, group: u64, from: usize) -> u64 {
+        let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        received.get(&(group, from)).copied().unwrap_or_default()
+    }
+}
+
+/// One more.
+fn count(messages: &Mutex<HashMap<(u64, usize), u64>>, group: u64, other: usize) {
+    *messages.lock().unwrap_or_else(PoisonError::into_inner).entry((group, other)).or_default() += 1;
 }
 
 impl MpiWorld {
@@ -55,12 +124,12 @@ impl MpiWorld {
                 let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Funneled)?;
                 let world = universe.world();
                 let place = (world.rank() as usize, world.size() as usize, world.split_shared(0).size() as usize);
-                agreement::start(&world);
+                notices::start(&world);
                 UNIVERSE.set(Some(universe));
                 Some(place)
             });
             let (rank, size, ranks_here) = place.ok_or("MPI is already initialised by other code")?;
-            Ok(MpiWorld { thread, rank, size, ranks_here })
+            Ok(MpiWorld { thread, rank, size, ranks_here, reporter: Mutex::default() })
         });
         world.as_ref().map_err(String::clone)
     }
@@ -69,28 +138,77 @@ impl MpiWorld {
     pub fn run<R: Send>(&self, options: &Options, body: impl FnOnce(Comm) -> R + Send) -> R {
         self.thread.install(|| {
             let world = with_universe(|universe| universe.world());
-            let group = (!options.no_check).then(|| Group::new(&world, 0, (0..self.size).collect()));
-            body(Comm(Arc::new(Mpi::new(world, group, Arc::default()))))
+            let reporter = Arc::new(Reporter::new(self, options));
+            *self.reporter.lock().unwrap_or_else(PoisonError::into_inner) = Some(reporter.clone());
+            notices::begin_run();
+            agreement::begin_run();
+            let members = (0..self.size).collect();
+            let group = (!options.no_check).then(|| Group::new(&world, 0, members, reporter.clone()));
+            body(Comm::new(Arc::new(Mpi::new(world, group, reporter, Arc::default()))))
         })
     }
 
     /// To be called when this process's part of a run is over and has succeeded: waits for the others'.
     pub fn leave(&self) {
-        self.thread.install(agreement::leave);
+        if !self.thread.install(|| notices::leave(agreement::calls())) {
+            self.await_abort();
+        }
+    }
+
+    /// A rank that has failed ends the job: one abort is enough. On several, or while others say goodbye to MPI, Open MPI's mpirun
+    /// has been seen to crash or hang.
+    fn await_abort(&self) -> ! {
+        std::thread::sleep(Duration::from_secs(10));
+        self.abort(1)
+    }
+
+    /// To be called when this process's part of a run has failed. All ranks that can still say what they were doing do so; then
+    /// the job ends.
+    pub fn fail(&self, options: &Options, error: &anyhow::Error) -> ! {
+        let text = format!("{error:#}");
+        let first_line = text.lines().next().unwrap_or_default();
+        // Whether a lower rank has failed too, and whether one says the same.
+        let (ends_the_job, others_say_more) = self.thread.install(|| {
+            if options.no_check {
+                return (true, false);
+            }
+            notices::fail(&text);
+            notices::look(|board| {
+                let lower: Vec<_> = board.failures().into_iter().filter(|(rank, _)| *rank < self.rank).collect();
+                (lower.is_empty(), lower.iter().any(|(_, why)| why.starts_with(first_line)))
+            })
+        });
+        let cause = error.downcast_ref::<CommError>();
+        let mut report = match cause {
+            Some(CommError::Stopped { .. }) => first_line.to_string(),
+            _ if others_say_more => format!("rank {} failed: {first_line}", self.rank),
+            _ => format!("rank {} failed: {text}", self.rank),
+        };
+        let reporter = self.reporter.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(reporter), Some(file), Some(_)) = (reporter, &options.flight_file, cause) {
+            let of = |rank: &str| file.with_file_name(format!("flight-rank{rank}.jsonl"));
+            let saved = recorder::save(&of(&self.rank.to_string()), [(self.rank, &reporter.recorder)]);
+            if report.contains('\n') || saved.is_err() {
+                report += &recorder::in_words(saved, &of("*"));
+            }
+        }
+        // In one piece: other processes write to the same terminal.
+        std::io::stderr().write_all(format!("error: {report}\n").as_bytes()).ok();
+        if ends_the_job { self.abort(1) } else { self.await_abort() }
     }
 
     /// Ends every process of the job.
     pub fn abort(&self, code: i32) -> ! {
         // The launcher reads what this process prints through a pipe, and stops reading when it hears of the end: MPICH's
         // has been seen to lose the message that says why.
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(200));
         self.thread.install(|| with_universe(|universe| universe.world().abort(code)))
     }
 
     /// Says goodbye to the other processes, which must do so too; nothing can be sent afterwards.
     pub fn finalize(&self) {
         self.thread.install(|| {
-            agreement::stop();
+            notices::stop();
             drop(UNIVERSE.take())
         });
     }
@@ -109,13 +227,11 @@ struct Mpi {
     meter: Arc<Meter>,
     /// The most elements, or bytes, of one MPI call, whose counts are C integers.
     most: usize,
-    /// Sends that may not be complete, with their data.
-    sends: Mutex<Vec<Sending>>,
+    reporter: Arc<Reporter>,
+    sends: Mutex<Outbox>,
     /// Vectors that earlier non-blocking calls have left, for the next one of the same length.
     spare: Mutex<Vec<Box<dyn Any + Send>>>,
 }
-
-type Sending = (Request<'static, [u8], StaticScope>, *mut [u8]);
 
 // SAFETY: the communicator and the requests are raw handles of the MPI library, which must not be used from two threads at
 // once. Every method first checks that it runs on the MPI thread, and `Drop` frees nothing elsewhere.
@@ -124,12 +240,13 @@ unsafe impl Send for Mpi {}
 unsafe impl Sync for Mpi {}
 
 impl Mpi {
-    fn new(comm: SimpleCommunicator, group: Option<Group>, meter: Arc<Meter>) -> Mpi {
+    fn new(comm: SimpleCommunicator, group: Option<Group>, reporter: Arc<Reporter>, meter: Arc<Meter>) -> Mpi {
         // Tests make it small; a C integer is what it must fit into.
         let most = std::env::var("SHARDLAB_MPI_CHUNK").ok().and_then(|text| text.parse().ok());
         Mpi {
             comm: ManuallyDrop::new(comm),
             group,
+            reporter,
             thread: std::thread::current().id(),
             meter,
             most: most.filter(|&most| most > 0).unwrap_or(1 << 30),
@@ -150,7 +267,29 @@ impl Mpi {
     /// To be called first in every collective.
     fn enter(&self, call: &Call) -> Result<()> {
         self.check_thread(call)?;
-        self.group.as_ref().map_or(Ok(()), |group| group.agree(call))
+        self.group.as_ref().map_or(Ok(()), |group| group.agree(&mut group.ask(call)))
+    }
+
+    /// Waits until a message from member `from` is here; an error if it cannot come.
+    fn await_message(&self, group: &Group, call: &Call, from: usize) -> Result<()> {
+        let is_here = || self.root(from).immediate_probe().is_some();
+        if is_here() {
+            return Ok(());
+        }
+        let sender = group.members[from];
+        let what = What::Message { group: group.id, from: sender, received: self.reporter.received(group.id, sender) };
+        let mut waiting = Waiting::start(group, *call, what);
+        while !is_here() {
+            if let Err(error) = look_around(group, call, |board| board.has_ended(sender).then_some(sender)) {
+                // What was sent before the sender ended may still be on its way, by another communicator.
+                std::thread::sleep(Duration::from_millis(200));
+                return if is_here() { Ok(()) } else { Err(error) };
+            }
+            waiting.look()?;
+            std::thread::yield_now();
+        }
+        waiting.over();
+        Ok(())
     }
 
     fn root(&self, root: usize) -> mpi::topology::Process<'_> {
@@ -224,24 +363,8 @@ impl Mpi {
         }
     }
 
-    /// Frees the data of sends that are complete; waits for all of them if `all`.
-    fn clear_sends(&self, all: bool) {
-        let mut sends = self.sends.lock().unwrap_or_else(PoisonError::into_inner);
-        for (request, data) in std::mem::take(&mut *sends) {
-            match if all { Ok(request.wait()) } else { request.test() } {
-                // SAFETY: the pointer came from `Box::leak`, and MPI is done with it.
-                Ok(_) => drop(unsafe { Box::from_raw(data) }),
-                Err(request) => sends.push((request, data)),
-            }
-        }
-    }
-
-    fn start_send(&self, data: &[u8], to: usize) {
-        let data: *mut [u8] = Box::into_raw(data.into());
-        // SAFETY: the box lives until `clear_sends` has seen the request complete, and nobody writes to it.
-        let shared: &'static [u8] = unsafe { &*data };
-        let request = self.root(to).immediate_send(StaticScope, shared);
-        self.sends.lock().unwrap_or_else(PoisonError::into_inner).push((request, data));
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.sends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -287,6 +410,10 @@ impl Transport for Mpi {
         &self.meter
     }
 
+    fn recorder(&self) -> &Recorder {
+        &self.reporter.recorder
+    }
+
     fn barrier(&self, call: &Call) -> Result<()> {
         self.enter(call)?;
         self.comm.barrier();
@@ -295,17 +422,22 @@ impl Transport for Mpi {
 
     fn send(&self, call: &Call, data: &[u8], to: usize) -> Result<()> {
         self.check_thread(call)?;
-        self.clear_sends(false);
+        let (mut outbox, receiver) = (self.outbox(), self.root(to));
+        outbox.clear(false);
         // A heading first, so that a receiver who expects something else can say so.
-        self.start_send(bytemuck::cast_slice(&[call.len as u64, call.dtype as u64]), to);
-        self.stretches(data.len()).for_each(|stretch| self.start_send(&data[stretch], to));
+        outbox.send(&receiver, 0, bytemuck::cast_slice(&[call.len as u64, call.dtype as u64]));
+        self.stretches(data.len()).for_each(|stretch| outbox.send(&receiver, 0, &data[stretch]));
+        if let Some(group) = &self.group {
+            count(&self.reporter.sent, group.id, group.members[to]);
+        }
         Ok(())
     }
 
     fn recv(&self, call: &Call, data: &mut [u8], from: usize) -> Result<()> {
         self.check_thread(call)?;
         if let Some(group) = &self.group {
-            group.await_message(call, from, || self.root(from).immediate_probe().is_some())?;
+            self.await_message(group, call, from)?;
+            count(&self.reporter.received, group.id, group.members[from]);
         }
         let mut heading = [0u64; 2];
         self.root(from).receive_into(bytemuck::bytes_of_mut(&mut heading));
@@ -329,8 +461,11 @@ impl Transport for Mpi {
         Ok(())
     }
 
-    fn start_all_reduce(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>> {
+    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>> {
         self.check_thread(call)?;
+        if call.kind == Kind::StartAllGather {
+            return Ok(Box::new(Started::gather(self, call, data)));
+        }
         Ok(match call.dtype {
             Dtype::I32 => Box::new(Started::<i32>::new(self, call, data)),
             Dtype::I64 => Box::new(Started::<i64>::new(self, call, data)),
@@ -426,13 +561,13 @@ impl Transport for Mpi {
         let comm = comm.expect("MPI gives a communicator to every rank that names a color");
         let group = self.group.as_ref().map(|group| {
             let members = chosen.iter().map(|&r| group.members[r]).collect();
-            Group::new(&comm, group.id_of_part(first), members)
+            Group::new(&comm, group.id_of_part(first), members, self.reporter.clone())
         });
-        Ok(Arc::new(Mpi::new(comm, group, self.meter.clone())))
+        Ok(Arc::new(Mpi::new(comm, group, self.reporter.clone(), self.meter.clone())))
     }
 }
 
-/// A non-blocking all-reduce of this rank: one request for each stretch.
+/// A non-blocking collective of this rank: one request for each stretch. An all-gather moves bytes.
 struct Started<T: Element> {
     mpi: Arc<Mpi>,
     call: Call,
@@ -442,6 +577,8 @@ struct Started<T: Element> {
     output: ManuallyDrop<Vec<T::Wide>>,
     /// What was handed over, unless it is `input` itself.
     narrow: Option<Vec<T>>,
+    /// What was handed over to an all-gather.
+    gathered: Option<Box<dyn Buffer>>,
     requests: Vec<Request<'static, [T::Wide], StaticScope>>,
     /// Whether all ranks mean this call.
     question: Option<Question>,
@@ -477,21 +614,36 @@ where
                 (wide, Some(data))
             }
         };
-        let (input, mut output) = (ManuallyDrop::new(input), ManuallyDrop::new(mpi.take_spare(call.len)));
+        let (mut input, mut output) = (ManuallyDrop::new(input), ManuallyDrop::new(mpi.take_spare(call.len)));
         let op = in_mpi(call.op.expect("a reducing call names its reduction"));
+        let scatters = call.kind == Kind::StartReduceScatter;
+        let parts = if scatters { mpi.size() } else { 1 };
+        if scatters && call.len > mpi.most {
+            // What a request takes must lie in one piece.
+            let in_order: Vec<T::Wide> =
+                mpi.stretches(call.len).flat_map(|stretch| columns(&input, call.len, &stretch)).collect();
+            input.copy_from_slice(&in_order);
+        }
         let mut requests = Vec::new();
         for stretch in mpi.stretches(call.len) {
             // SAFETY: both vectors' memory stays where it is, and is neither read, written nor freed, until no request is
             // left: `finish` looks at them after the last one is complete, and `Drop` waits, or frees nothing.
             let (from, to) = unsafe {
-                let from: *const [T::Wide] = &input[stretch.clone()];
+                let from: *const [T::Wide] = &input[parts * stretch.start..parts * stretch.end];
                 let to: *mut [T::Wide] = &mut output[stretch];
                 (&*from, &mut *to)
             };
-            requests.push(mpi.comm.immediate_all_reduce_into(StaticScope, from, to, op));
+            requests.push(match call.peer {
+                Some(root) if root == mpi.rank() => {
+                    mpi.root(root).immediate_reduce_into_root(StaticScope, from, to, op)
+                }
+                Some(root) => mpi.root(root).immediate_reduce_into(StaticScope, from, op),
+                None if scatters => mpi.comm.immediate_reduce_scatter_block_into(StaticScope, from, to, op),
+                None => mpi.comm.immediate_all_reduce_into(StaticScope, from, to, op),
+            });
         }
         let question = mpi.group.as_ref().map(|group| group.ask(call));
-        Started { mpi, call: *call, input, output, narrow, requests, question, complete: None }
+        Started { mpi, call: *call, input, output, narrow, gathered: None, requests, question, complete: None }
     }
 
     /// Lets the library work; `to_the_end`: until it is done.
@@ -509,6 +661,28 @@ where
     }
 }
 
+impl Started<u8> {
+    fn gather(mpi: Arc<Mpi>, call: &Call, mut data: Box<dyn Buffer>) -> Started<u8> {
+        let (ranks, part) = (mpi.size(), call.len * call.dtype.size());
+        let mut input = ManuallyDrop::new(mpi.take_spare(part));
+        input.copy_from_slice(&data.bytes_mut()[mpi.rank() * part..][..part]);
+        let mut output = ManuallyDrop::new(mpi.take_spare(ranks * part));
+        let mut requests = Vec::new();
+        for stretch in mpi.stretches(part) {
+            // SAFETY: as in `Started::new`.
+            let (from, to) = unsafe {
+                let from: *const [u8] = &input[stretch.clone()];
+                let to: *mut [u8] = &mut output[ranks * stretch.start..ranks * stretch.end];
+                (&*from, &mut *to)
+            };
+            requests.push(mpi.comm.immediate_all_gather_into(StaticScope, from, to));
+        }
+        let question = mpi.group.as_ref().map(|group| group.ask(call));
+        let (call, narrow, gathered) = (*call, None, Some(data));
+        Started { mpi, call, input, output, narrow, gathered, requests, question, complete: None }
+    }
+}
+
 impl<T: Element> UnderWay for Started<T>
 where
     T::Wide: Equivalence,
@@ -523,8 +697,8 @@ where
 
     fn wait(&mut self) -> Result<Instant> {
         self.mpi.check_thread(&self.call)?;
-        while !self.is_agreed()? {
-            std::thread::yield_now();
+        if let (Some(group), Some(question)) = (&self.mpi.group, &mut self.question) {
+            group.agree(question)?;
         }
         self.progress(true);
         Ok(self.complete.unwrap_or_else(Instant::now))
@@ -533,12 +707,28 @@ where
     fn take(mut self: Box<Self>) -> Box<dyn Any> {
         assert!(self.requests.is_empty(), "taken only when complete");
         let ranks = self.mpi.size();
+        if let Some(mut data) = self.gathered.take() {
+            let (part, brought) = (self.call.len * self.call.dtype.size(), bytemuck::cast_slice(&self.output));
+            for stretch in self.mpi.stretches(part) {
+                let columns = &brought[ranks * stretch.start..ranks * stretch.end];
+                put_columns(data.bytes_mut(), part, &stretch, columns);
+            }
+            return data.into_any();
+        }
+        if self.call.peer.is_some_and(|root| root != self.mpi.rank()) {
+            // This rank has no result.
+            return match self.narrow.take() {
+                None => Box::new(std::mem::take(&mut *self.input)),
+                Some(data) => Box::new(data),
+            };
+        }
         if self.call.op == Some(Reduce::Mean) {
             self.output.iter_mut().for_each(|x| *x = T::divide(*x, ranks));
         }
         match self.narrow.take() {
             None => Box::new(std::mem::take(&mut *self.output)),
             Some(mut data) => {
+                data.truncate(self.call.len);
                 data.iter_mut().zip(&*self.output).for_each(|(x, &wide)| *x = T::narrow(wide));
                 Box::new(data)
             }
@@ -555,13 +745,11 @@ impl<T: Element> Drop for Started<T> {
             std::mem::forget(requests);
             return;
         }
-        loop {
-            match self.is_agreed() {
-                Ok(true) => break,
-                Ok(false) => std::thread::yield_now(),
-                // The run has failed, and who fails it says why.
-                Err(_) => return std::mem::forget(requests),
-            }
+        if let (Some(group), Some(question)) = (&self.mpi.group, &mut self.question)
+            && group.agree(question).is_err()
+        {
+            // The run has failed, and who fails it says why.
+            return std::mem::forget(requests);
         }
         requests.into_iter().for_each(Request::wait_without_status);
         // The library is done with them.
@@ -575,7 +763,7 @@ impl Drop for Mpi {
     fn drop(&mut self) {
         // Off its thread the communicator must not be freed: it stays with the process, which is all that this costs.
         if std::thread::current().id() == self.thread {
-            self.clear_sends(true);
+            self.outbox().clear(true);
             self.group.iter_mut().for_each(Group::free);
             // SAFETY: dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.comm) };

@@ -4,10 +4,11 @@ use super::transport::Transport;
 use super::{Call, Element, Result};
 use std::any::Any;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// An all-reduce under way, from [`Comm::start_all_reduce`](super::Comm::start_all_reduce).
+/// A collective under way, from one of the methods of [`Comm`](super::Comm) that start one.
 ///
 /// It goes on in [`Pending::test`] and [`Pending::wait`] of any of its ranks, as an MPI library's progress does: test now and
 /// then while computing. Threads share the work: whoever comes once all ranks have started does what is left of it, so
@@ -25,7 +26,7 @@ pub struct Pending<T> {
 pub struct Flight {
     /// When this rank started it.
     pub start: Instant,
-    /// When it was complete: on the simulated link if there is one, else when the last part was reduced; over MPI when this
+    /// When it was complete: on the simulated link if there is one, else when the last part was done; over MPI when this
     /// rank noticed. May lie well before the rank asked.
     pub end: Instant,
 }
@@ -60,8 +61,8 @@ impl<T: Element> Pending<T> {
         Ok(Flight { start: self.start, end: end?.max(self.start) })
     }
 
-    /// Waits for the result: the vector that was handed in, reduced. (Over MPI it may be another one of the same length, from
-    /// an earlier call.) Errors are those of [`Comm::all_reduce`](super::Comm::all_reduce).
+    /// Waits for the result: the vector that was handed in, with the result in it. (Over MPI it may be another one, from an
+    /// earlier call.) Errors are those of [`Comm::all_reduce`](super::Comm::all_reduce).
     pub fn wait(mut self) -> Result<Vec<T>> {
         self.complete()?;
         Ok(vector(self.under_way.take()))
@@ -80,12 +81,19 @@ pub(super) trait UnderWay: Send {
 /// A vector of any of the element types.
 pub(super) trait Buffer: Any + Send {
     fn bytes_mut(&mut self) -> &mut [u8];
+    /// Lets go of all elements but these.
+    fn keep(&mut self, elements: Range<usize>);
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
 impl<T: Element> Buffer for Vec<T> {
     fn bytes_mut(&mut self) -> &mut [u8] {
         bytemuck::cast_slice_mut(self)
+    }
+
+    fn keep(&mut self, elements: Range<usize>) {
+        self.truncate(elements.end);
+        self.drain(..elements.start);
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {

@@ -113,17 +113,20 @@ impl Recorder {
     }
 }
 
-/// Writes the last calls of these ranks to a file, and says where they are, or why not.
-pub(super) fn save<'a>(file: &Path, ranks: impl IntoIterator<Item = (usize, &'a Recorder)>) -> String {
-    let save = || {
-        file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-        let mut out = BufWriter::new(std::fs::File::create(file)?);
-        ranks.into_iter().try_for_each(|(rank, recorder)| recorder.write(rank, &mut out))?;
-        out.flush()
-    };
-    match save() {
-        Ok(()) => format!("the last {KEPT} calls of every rank are in {}", file.display()),
-        Err(error) => format!("the ranks' last calls could not be written to {}: {error}", file.display()),
+/// Writes the last calls of these ranks to a file.
+pub(super) fn save<'a>(file: &Path, ranks: impl IntoIterator<Item = (usize, &'a Recorder)>) -> std::io::Result<()> {
+    file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    let mut out = BufWriter::new(std::fs::File::create(file)?);
+    ranks.into_iter().try_for_each(|(rank, recorder)| recorder.write(rank, &mut out))?;
+    out.flush()
+}
+
+/// The last line of an error: where the calls are, or why not.
+pub(super) fn in_words(saved: std::io::Result<()>, file: &Path) -> String {
+    let file = file.display();
+    match saved {
+        Ok(()) => format!("\n      the last {KEPT} calls of every rank are in {file}"),
+        Err(error) => format!("\n      the ranks' last calls could not be written to {file}: {error}"),
     }
 }
 

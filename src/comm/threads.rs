@@ -4,8 +4,8 @@
 //! [`Threads::share`] and [`Threads::reduce`] are the two primitives, and every collective is one of them plus a loop over
 //! ranks in rank order. How ranks lend each other slices is in `exchange.rs`, how they wait in `job.rs`.
 
-use super::call::Call;
-use super::element::{Reduction, reduce_in_rank_order};
+use super::call::{Call, Kind};
+use super::element::{Reduction, Work, reduce_in_rank_order};
 use super::exchange::{Exchange, Shared};
 use super::job::{Job, State, different};
 use super::link;
@@ -124,7 +124,7 @@ impl Threads {
         let (first, meeting) = state.meetings.open(key, call, self.members.len());
         if !first.matches(call) {
             let what = format!("the ranks are in different calls: {call} and {first}");
-            return Err(self.job.broken(self.me(), &mut state, &what, different(call, &first)));
+            return Err(self.job.broken(self.me(), &mut state, &what, different(call.is_like(&first))));
         }
         Ok((key, state, meeting))
     }
@@ -237,7 +237,7 @@ impl Threads {
             Ok(())
         };
         let stay = || self.stay(exchange, last.get() && alone, || exchange.is_reduced(bytes));
-        exchange.reduce(self.rank, data, &reduction(call, into), come, stay)?;
+        exchange.reduce(self.rank, data, reduction(call, into), come, stay)?;
         self.leave(call, meeting)
     }
 
@@ -319,7 +319,7 @@ impl Transport for Threads {
         self.reduce_in_place(call, data, 0..self.members.len())
     }
 
-    fn start_all_reduce(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>> {
+    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>> {
         let (key, mut state, meeting) = self.enter(call)?;
         meeting.exchange.hand_over(self.rank, data);
         let last = self.complete(&mut state, call, key, &meeting);
@@ -410,7 +410,7 @@ impl Transport for Threads {
     }
 }
 
-/// One rank's side of an all-reduce that goes on while it computes.
+/// One rank's side of a collective that goes on while it computes.
 struct Working {
     threads: Arc<Threads>,
     call: Call,
@@ -423,13 +423,24 @@ impl Working {
     }
 
     fn bytes(&self) -> usize {
-        self.call.len * self.call.dtype.size()
+        self.call.bytes(self.threads.members.len())
     }
 
     /// Does up to `most` blocks, and wakes those who wait for the last one.
     fn work(&self, most: usize) {
-        let how = reduction(&self.call, 0..self.threads.members.len());
-        self.meeting.exchange.work(self.threads.rank, &how, self.bytes(), most);
+        let reduction = |into| reduction(&self.call, into);
+        let what = match self.call.kind {
+            Kind::StartAllGather => Work::AllGather,
+            Kind::StartReduceScatter => {
+                let Reduction { dtype, op, .. } = reduction(0..0);
+                Work::ReduceScatter(dtype, op)
+            }
+            _ => {
+                let all = 0..self.threads.members.len();
+                Work::Reduce(reduction(self.call.peer.map_or(all, |root| root..root + 1)))
+            }
+        };
+        self.meeting.exchange.work(self.threads.rank, &what, self.bytes(), most);
         self.note_end();
     }
 
@@ -477,6 +488,11 @@ impl UnderWay for Working {
     }
 
     fn take(self: Box<Self>) -> Box<dyn Any> {
-        self.meeting.exchange.take_back(self.threads.rank).into_any()
+        let rank = self.threads.rank;
+        let mut vector = self.meeting.exchange.take_back(rank);
+        if self.call.kind == Kind::StartReduceScatter {
+            vector.keep(rank * self.call.len..(rank + 1) * self.call.len);
+        }
+        vector.into_any()
     }
 }

@@ -22,8 +22,9 @@ pub(super) trait Transport: Send + Sync {
     fn send(&self, call: &Call, data: &[u8], to: usize) -> Result<()>;
     fn recv(&self, call: &Call, data: &mut [u8], from: usize) -> Result<()>;
     fn all_reduce(&self, call: &Call, data: &mut [u8]) -> Result<()>;
-    /// Starts an all-reduce of a vector that is handed over.
-    fn start_all_reduce(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>>;
+    /// Starts what the call names (all-reduce, reduce, all-gather, reduce-scatter) with a vector that is handed over. To the
+    /// last two, it brings one part for each rank.
+    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>>;
     fn reduce(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()>;
     fn broadcast(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()>;
     fn all_gather(&self, call: &Call, mine: &[u8], all: &mut [u8]) -> Result<()>;

@@ -132,8 +132,7 @@ fn run_process<T: Send>(
             eprintln!("error: {error:#}");
             world.abort(2);
         }
-        eprintln!("error: rank {} failed: {error:#}", world.rank);
-        world.abort(1)
+        world.fail(options, &error)
     })
 }
 

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The size that a bucket grows to before the next one begins. The smaller, the earlier the first one starts and the more
+/// The elements that a bucket grows to before the next one begins. The smaller, the earlier the first one starts and the more
 /// the backward pass hides; the larger, the fewer latencies are paid. This suits models of a few megabytes.
-pub const BUCKET_BYTES: usize = 1 << 18;
+pub const BUCKET: usize = 1 << 16;
 
 /// Keeps the replicas of a model on all ranks of a group the same.
 pub struct Ddp {
@@ -46,10 +46,10 @@ struct Buckets {
     step: Mutex<Step>,
 }
 
-struct Bucket {
-    range: Range<usize>,
-    parameters: usize,
-    complete: AtomicUsize,
+pub(super) struct Bucket {
+    pub range: Range<usize>,
+    pub parameters: usize,
+    pub complete: AtomicUsize,
 }
 
 /// What became of the buckets since the step began.
@@ -72,7 +72,12 @@ impl Ddp {
 
     /// For the one who wants to see what happens without: every rank keeps the parameters that it has.
     pub fn without_broadcast(params: &Arc<Params>, comm: &Comm) -> Ddp {
-        let (buckets, of) = fill_buckets(&params.specs(), BUCKET_BYTES);
+        Ddp::with_buckets(params, comm, BUCKET)
+    }
+
+    /// The same, with buckets of another size.
+    pub fn with_buckets(params: &Arc<Params>, comm: &Comm, elements: usize) -> Ddp {
+        let (buckets, of) = fill_buckets(&params.specs(), elements);
         let buckets = Arc::new(Buckets {
             comm: comm.clone(),
             buckets,
@@ -92,6 +97,11 @@ impl Ddp {
     /// until the bucket is there. The result is the same.
     pub fn overlap(&self, overlap: bool) {
         self.buckets.overlap.store(overlap, Relaxed);
+    }
+
+    /// Bytes of the vectors that buckets travel in, which are kept from step to step.
+    pub fn travelling_bytes(&self) -> usize {
+        self.buckets.step().spare.iter().map(|vector| size_of::<f32>() * vector.capacity()).sum()
     }
 
     /// Says whether the next backward pass is a step's last one. Before that, nothing is communicated: averaging is
@@ -168,12 +178,12 @@ impl Buckets {
 }
 
 /// Deals the parameters out to buckets, from the model's end to its start: the order in which gradients are completed.
-fn fill_buckets(specs: &[Arc<Spec>], bucket_bytes: usize) -> (Vec<Bucket>, Vec<usize>) {
+pub(super) fn fill_buckets(specs: &[Arc<Spec>], elements: usize) -> (Vec<Bucket>, Vec<usize>) {
     let mut buckets: Vec<Bucket> = Vec::new();
     let mut of = vec![0; specs.len()];
     for spec in specs.iter().rev() {
         match buckets.last_mut() {
-            Some(bucket) if size_of::<f32>() * bucket.range.len() < bucket_bytes => {
+            Some(bucket) if bucket.range.len() < elements => {
                 bucket.range.start = spec.start;
                 bucket.parameters += 1;
             }
@@ -195,8 +205,8 @@ mod tests {
         for (i, n) in [7, 1, 100, 3, 50, 2].into_iter().enumerate() {
             params.declare(format!("p{i}"), &[n], Init::Constant(0.0)).unwrap();
         }
-        for bytes in [1, 64, 400, 1 << 20] {
-            let (buckets, of) = fill_buckets(&params.specs(), bytes);
+        for elements in [1, 16, 100, 1 << 18] {
+            let (buckets, of) = fill_buckets(&params.specs(), elements);
             assert_eq!(buckets.iter().map(|b| b.parameters).sum::<usize>(), 6);
             assert_eq!((buckets[0].range.end, buckets[buckets.len() - 1].range.start), (params.numel(), 0));
             assert!(buckets.windows(2).all(|w| w[1].range.end == w[0].range.start));

@@ -2,5 +2,7 @@
 
 mod ddp;
 pub mod partition;
+pub mod zero;
 
 pub use ddp::{Averaged, Ddp};
+pub use zero::{Zero, ZeroConfig};

@@ -40,6 +40,15 @@ impl Flat {
         start.min(self.numel)..(start + self.part()).min(self.numel)
     }
 
+    /// Who holds which part of these elements.
+    pub fn owners(self, elements: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let common = move |rank| {
+            let held = self.range(rank);
+            (rank, held.start.max(elements.start)..held.end.min(elements.end))
+        };
+        (0..self.ranks).map(common).filter(|(_, held)| !held.is_empty())
+    }
+
     /// Elements of `rank`'s part that are padding.
     pub fn padding(self, rank: usize) -> usize {
         self.part() - self.range(rank).len()
@@ -127,6 +136,18 @@ mod tests {
             prop_assert_eq!((0..ranks).map(|r| flat.range(r).len() + flat.padding(r)).sum::<usize>(), flat.padded());
             prop_assert!(flat.padded() - numel < 2 * ranks && flat.padded() % (2 * ranks) == 0);
             prop_assert!((0..ranks).all(|r| sharded.range(r).len() <= sharded.part()));
+        }
+
+        #[test]
+        fn every_element_has_one_owner(numel in 0usize..300, ranks in 1usize..40, a in 0usize..300, b in 0usize..300) {
+            let (flat, range) = (Flat { numel, ranks }, a.min(b).min(numel)..a.max(b).min(numel));
+            let mut next = range.start;
+            for (rank, held) in flat.owners(range.clone()) {
+                prop_assert_eq!(held.start, next);
+                prop_assert!(!held.is_empty() && flat.range(rank).start <= held.start && held.end <= flat.range(rank).end);
+                next = held.end;
+            }
+            prop_assert_eq!(next, range.end);
         }
     }
 }

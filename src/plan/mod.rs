@@ -3,6 +3,7 @@
 //! - `gpt.rs`: parameters, memory and FLOPs of a model
 //! - `formula.rs`: what an algorithm costs, in symbols
 //! - `network.rs` and `simulate.rs`: what it would take on a network that is not here
+//! - `zero.rs`: what ZeRO's stages hold and send
 //! - `bandwidth.rs`: how fast it is, in the field's terms
 
 mod bandwidth;
@@ -10,9 +11,11 @@ mod formula;
 mod gpt;
 mod network;
 mod simulate;
+mod zero;
 
 pub use bandwidth::{AlphaBeta, algbw, array_bytes, busbw};
 pub use formula::{Formula, formula};
 pub use gpt::{GptShape, Memory};
 pub use network::{MOST_RANKS, Network};
 pub use simulate::simulate;
+pub use zero::{BytesEach, zero_memory, zero_traffic};

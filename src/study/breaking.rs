@@ -49,7 +49,7 @@ impl Break {
 pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Result<Vec<String>> {
     let odd = comm.size() - 1;
     if comm.rank() == 0 {
-        let title = screen.bold(&format!("What goes wrong: {}", broken.name()));
+        let title = screen.bold(format!("What goes wrong: {}", broken.name()));
         screen.say(format!("\n{title}\n\n{}\n", screen.wrap(&broken.in_words(odd), 2)));
     }
     let waited = step(comm, broken, slow)?;
@@ -73,20 +73,16 @@ fn step(comm: &Comm, broken: Break, slow: Duration) -> Result<Vec<f64>> {
     let reduce_losses = |losses: &mut [f32], op| comm.all_reduce(losses, op);
 
     match broken {
-        Break::WrongOrder if odd => {
-            reduce_losses(&mut losses, Reduce::Sum)?;
-            reduce_gradients(&mut gradients)?;
-        }
-        _ => {
-            reduce_gradients(&mut gradients)?;
-            match broken {
-                Break::MissingRank if odd => {}
-                Break::WrongLength if odd => reduce_losses(&mut losses[..3], Reduce::Sum)?,
-                Break::WrongOp if odd => reduce_losses(&mut losses, Reduce::Max)?,
-                Break::EarlyExit if odd => return Ok(Vec::new()),
-                _ => reduce_losses(&mut losses, Reduce::Sum)?,
-            }
-        }
+        Break::WrongOrder if odd => reduce_losses(&mut losses, Reduce::Sum)?,
+        _ => reduce_gradients(&mut gradients)?,
+    }
+    match broken {
+        Break::MissingRank if odd => {}
+        Break::WrongLength if odd => reduce_losses(&mut losses[..3], Reduce::Sum)?,
+        Break::WrongOp if odd => reduce_losses(&mut losses, Reduce::Max)?,
+        Break::WrongOrder if odd => reduce_gradients(&mut gradients)?,
+        Break::EarlyExit if odd => return Ok(Vec::new()),
+        _ => reduce_losses(&mut losses, Reduce::Sum)?,
     }
     if broken == Break::SlowRank && odd {
         std::thread::sleep(slow);

@@ -7,7 +7,7 @@
 //! Reading order: `params.rs` (where weights live: the idea that later labs build on), `linear.rs` (the pattern that all
 //! operations follow), `gelu.rs`, `layer_norm.rs`, `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `squared_error.rs`,
 //! `dropout.rs`;
-//! `plain.rs` says the same in candle's own operations. Below: `random.rs`, `matmul.rs`, `math.rs`, `graph.rs`.
+//! `plain.rs` says the same in candle's own operations. Below: `stored.rs` (in which types), `random.rs`, `matmul.rs`, `math.rs`, `graph.rs`.
 
 mod attention;
 mod cross_entropy;
@@ -24,6 +24,7 @@ pub mod plain;
 pub mod profile;
 pub mod random;
 mod squared_error;
+pub mod stored;
 
 pub use attention::causal_attention;
 pub use candle_core::Tensor;
@@ -34,6 +35,7 @@ pub use gelu::gelu;
 pub use graph::read;
 pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_bias};
-pub use params::{Hook, Param, Params, Spec, Value};
+pub use params::{Elsewhere, Hook, Param, Params, Spec, Value};
 pub use random::Init;
 pub use squared_error::squared_error;
+pub use stored::{Precision, Stored};

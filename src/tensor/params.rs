@@ -6,11 +6,16 @@
 //! handle then tells a hook that it is complete. Everything that parallelism does hangs on these points:
 //! data parallelism sums flat buckets when the hook says so, ZeRO can gather a weight behind the handle and drop it again.
 //!
+//! The buffers hold f32, or bf16 in half the memory: a handle then widens what it hands out, and rounds what it adds. Where
+//! a rank does not hold all, the buffers are empty, and who has divided them answers in their place ([`Elsewhere`]).
+//!
 //! A model is described first and allocated later: [`Params::declare`] only notes names and shapes.
 
 use super::profile;
 use super::random::Init;
+use super::stored::{Stored, widen};
 use candle_core::{Result, bail};
+use half::bf16;
 use std::collections::HashSet;
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -42,19 +47,37 @@ impl Spec {
     pub fn range(&self) -> Range<usize> {
         self.start..self.start + self.numel()
     }
+
+    /// Whether weight decay applies: to matrices, not to gains and biases.
+    pub fn decays(&self) -> bool {
+        self.shape.len() == 2
+    }
 }
 
 /// Called during the backward pass, when a parameter's gradient is complete.
 pub type Hook = Box<dyn Fn(&Params, &Spec) -> Result<()> + Send + Sync>;
+
+/// Who has what the flat buffers have not, because it is divided among ranks.
+pub trait Elsewhere: Send + Sync {
+    /// A parameter's value, asked for by a layer that is about to use it: its elements are these of the vector.
+    fn value(&self, spec: &Spec) -> Result<(Arc<Vec<f32>>, Range<usize>)>;
+
+    /// Lets `add` add a contribution to a parameter's gradient, and calls it once.
+    fn add_gradient(&self, spec: &Spec, add: &mut dyn FnMut(&mut [f32])) -> Result<()>;
+}
 
 /// A model's parameters and their gradients.
 #[derive(Default)]
 pub struct Params {
     specs: RwLock<Vec<Arc<Spec>>>,
     names: Mutex<HashSet<String>>,
-    values: RwLock<Vec<f32>>,
-    gradients: Mutex<Vec<f32>>,
+    pub(super) values: RwLock<Vec<f32>>,
+    pub(super) gradients: Mutex<Vec<f32>>,
+    /// The same of a model that is stored in bf16.
+    pub(super) half_values: RwLock<Vec<bf16>>,
+    pub(super) half_gradients: Mutex<Vec<bf16>>,
     hook: RwLock<Option<Hook>>,
+    elsewhere: RwLock<Option<Arc<dyn Elsewhere>>>,
 }
 
 impl Params {
@@ -103,7 +126,7 @@ impl Params {
         *self.values_mut() = values;
     }
 
-    /// All values, in the model's order.
+    /// All values, in the model's order. Empty while they are stored in bf16 or divided among ranks.
     pub fn values(&self) -> RwLockReadGuard<'_, Vec<f32>> {
         self.values.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,14 +136,49 @@ impl Params {
         self.values.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All gradients, in the model's order.
+    /// All values; an error if this rank does not hold them whole, and in f32.
+    pub fn whole(&self) -> Result<RwLockReadGuard<'_, Vec<f32>>> {
+        let values = self.values();
+        if values.len() < self.numel() {
+            bail!(
+                "the parameters are not here as one f32 vector: they were not allocated, or ZeRO has divided them\n\
+                 help: all ranks together can gather them for a moment: see Zero::whole"
+            );
+        }
+        Ok(values)
+    }
+
+    /// All gradients, in the model's order. Empty while they are stored in bf16 or divided among ranks.
     pub fn gradients(&self) -> MutexGuard<'_, Vec<f32>> {
         self.gradients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All values in the type that they are stored in, to be changed.
+    pub fn stored_values<T: Stored>(&self) -> RwLockWriteGuard<'_, Vec<T>> {
+        T::values(self).write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All gradients in the type that they are stored in.
+    pub fn stored_gradients<T: Stored>(&self) -> MutexGuard<'_, Vec<T>> {
+        T::gradients(self).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names who has what the flat buffers have not.
+    pub fn set_elsewhere(&self, elsewhere: Option<Arc<dyn Elsewhere>>) {
+        *self.elsewhere.write().unwrap_or_else(PoisonError::into_inner) = elsewhere;
+    }
+
+    fn elsewhere(&self, spec: &Spec) -> Result<Arc<dyn Elsewhere>> {
+        match &*self.elsewhere.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(elsewhere) => Ok(elsewhere.clone()),
+            None => bail!("parameter {} has no values yet: call Params::allocate first", spec.name),
+        }
     }
 
     /// To be called before the first micro-batch of a step: backward passes only ever add.
     pub fn zero_gradients(&self) {
         self.gradients().fill(0.0);
+        self.stored_gradients::<bf16>().fill(bf16::ZERO);
     }
 
     /// Sets what happens when a parameter's gradient is complete; the last hook set counts.
@@ -154,16 +212,25 @@ impl Param {
 
     /// The weight, for as long as the guard lives.
     pub fn value(&self) -> Result<Value<'_>> {
+        let range = self.spec.range();
         let all = self.home.values();
-        if all.len() < self.spec.range().end {
-            bail!("parameter {} has no values yet: call Params::allocate first", self.spec.name);
+        if all.len() >= range.end {
+            return Ok(Value { all: All::Held(all), range });
         }
-        Ok(Value { all, range: self.spec.range() })
+        let all = self.home.half_values.read().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= range.end {
+            let mut wide = vec![0.0; range.len()];
+            widen(&all[range.clone()], &mut wide);
+            return Ok(Value { all: All::Widened(wide), range: 0..range.len() });
+        }
+        drop(all);
+        let (all, range) = profile::elsewhere(|| self.home.elsewhere(&self.spec)?.value(&self.spec))?;
+        Ok(Value { all: All::Gathered(all), range })
     }
 
     /// Lets `add` add this use's contribution to the gradient, and calls the hook if it was the last one.
     pub fn add_gradient(&self, add: impl FnOnce(&mut [f32])) -> Result<()> {
-        add(&mut self.home.gradients()[self.spec.range()]);
+        self.add_where_it_is(add)?;
         if self.spec.contributions.fetch_add(1, Relaxed) + 1 == self.spec.uses.load(Relaxed) {
             self.spec.contributions.store(0, Relaxed);
             if let Some(hook) = &*self.home.hook.read().unwrap_or_else(PoisonError::into_inner) {
@@ -172,17 +239,48 @@ impl Param {
         }
         Ok(())
     }
+
+    fn add_where_it_is(&self, add: impl FnOnce(&mut [f32])) -> Result<()> {
+        let range = self.spec.range();
+        let mut all = self.home.gradients();
+        if all.len() >= range.end {
+            add(&mut all[range]);
+            return Ok(());
+        }
+        drop(all);
+        let mut all = self.home.stored_gradients::<bf16>();
+        if all.len() >= range.end {
+            bf16::change(&mut all[range], add);
+            return Ok(());
+        }
+        drop(all);
+        let mut add = Some(add);
+        self.home
+            .elsewhere(&self.spec)?
+            .add_gradient(&self.spec, &mut |sum| add.take().into_iter().for_each(|add| add(sum)))
+    }
 }
 
 /// A weight in use: a slice of the parameter's elements, row-major.
 pub struct Value<'a> {
-    all: RwLockReadGuard<'a, Vec<f32>>,
+    all: All<'a>,
     range: Range<usize>,
+}
+
+enum All<'a> {
+    Held(RwLockReadGuard<'a, Vec<f32>>),
+    Widened(Vec<f32>),
+    Gathered(Arc<Vec<f32>>),
 }
 
 impl Deref for Value<'_> {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
-        &self.all[self.range.clone()]
+        let all: &[f32] = match &self.all {
+            All::Held(all) => all,
+            All::Widened(all) => all,
+            All::Gathered(all) => all,
+        };
+        &all[self.range.clone()]
     }
 }

@@ -1,7 +1,7 @@
 //! AdamW on flat buffers.
 
-use crate::tensor::Params;
 use crate::tensor::math::vectorized;
+use crate::tensor::{Params, Stored};
 
 /// The optimizer's settings; the learning rate comes with every step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,23 +16,48 @@ pub struct AdamWConfig {
 /// AdamW (Loshchilov and Hutter, arXiv 1711.05101): Adam's step, and weights that shrink on their own.
 ///
 /// Its state, two moments for every parameter, lies in flat buffers of the parameters' layout: twice the parameters'
-/// memory, and what ZeRO-1 will cut into shards.
+/// memory, and what ZeRO-1 cuts into shards.
 pub struct AdamW {
     config: AdamWConfig,
+    pieces: Vec<Piece>,
     /// Exponential means of the gradient and of its square.
     m: Vec<f32>,
     v: Vec<f32>,
     steps: i32,
 }
 
+/// A stretch of what an optimizer works on: a parameter, or the part of one that a rank holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    pub len: usize,
+    pub decays: bool,
+}
+
 impl AdamW {
     pub fn new(config: AdamWConfig, params: &Params) -> AdamW {
-        let n = params.numel();
-        AdamW { config, m: vec![0.0; n], v: vec![0.0; n], steps: 0 }
+        let piece = |numel, decays| Piece { len: numel, decays };
+        AdamW::for_pieces(config, params.specs().iter().map(|spec| piece(spec.numel(), spec.decays())).collect())
+    }
+
+    /// For a share of the parameters: pieces that lie end to end.
+    pub fn for_pieces(config: AdamWConfig, pieces: Vec<Piece>) -> AdamW {
+        let n = pieces.iter().map(|piece| piece.len).sum();
+        AdamW { config, pieces, m: vec![0.0; n], v: vec![0.0; n], steps: 0 }
+    }
+
+    /// Bytes of the two moments.
+    pub fn bytes(&self) -> usize {
+        size_of::<f32>() * (self.m.capacity() + self.v.capacity())
     }
 
     /// One step with the gradients times `scale` (1, or what clipping asks for).
     pub fn step(&mut self, params: &Params, lr: f64, scale: f32) {
+        let (mut values, gradients) = (params.values_mut(), params.gradients());
+        self.update(&mut values, &gradients, lr, scale);
+    }
+
+    /// The same on a share, with gradients in either storage type.
+    pub fn update<T: Stored>(&mut self, values: &mut [f32], gradients: &[T], lr: f64, scale: f32) {
         self.steps += 1;
         let AdamWConfig { beta1, beta2, epsilon, weight_decay } = self.config;
         let correction1 = 1.0 - beta1.powi(self.steps);
@@ -47,12 +72,17 @@ impl AdamW {
             scale,
         };
 
-        let (mut values, gradients) = (params.values_mut(), params.gradients());
-        for spec in params.specs() {
-            let shrink = if spec.shape.len() == 2 { (1.0 - lr * weight_decay) as f32 } else { 1.0 };
-            let range = spec.range();
-            let moments = (&mut self.m[range.clone()], &mut self.v[range.clone()]);
-            vectorized((&mut values[range.clone()], &gradients[range], moments, &rule, shrink), update);
+        let mut start = 0;
+        for Piece { len, decays } in &self.pieces {
+            let shrink = if *decays { (1.0 - lr * weight_decay) as f32 } else { 1.0 };
+            let (mut at, end) = (start, start + len);
+            T::read(&gradients[start..end], |stretch| {
+                let range = at..at + stretch.len();
+                at = range.end;
+                let moments = (&mut self.m[range.clone()], &mut self.v[range.clone()]);
+                vectorized((&mut values[range], stretch, moments, &rule, shrink), update);
+            });
+            start = end;
         }
     }
 }

@@ -7,9 +7,11 @@ use crate::data::{Corpus, Sampler, Sampling};
 use crate::error::BadInput;
 use crate::launch;
 use crate::model::Pass;
-use crate::plan::GptShape;
+use crate::parallel::ZeroConfig;
+use crate::parallel::zero::Stage;
+use crate::plan::{BytesEach, GptShape, Memory, zero_memory};
 use crate::show;
-use crate::tensor::Dropout;
+use crate::tensor::{Dropout, Precision};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -27,6 +29,7 @@ pub struct Config {
     pub log_interval: usize,
     pub schedule: Schedule,
     pub adamw: AdamWConfig,
+    pub zero: ZeroConfig,
     pub clip: f64,
     pub dropout: f64,
     pub seed: u64,
@@ -66,10 +69,25 @@ impl Config {
     /// second model.
     pub fn memory(&self, batch: usize) -> u64 {
         let ranks = launch::ranks_here(self.ranks) as u64;
-        let of = |shape: &GptShape, batch| shape.memory(batch, self.dropout > 0.0).total();
         let check = self.parity_check();
-        let training = of(&self.shape, batch).saturating_mul(ranks);
-        training.max(of(&check.shape, check.batch.min(batch)).saturating_mul(ranks + 1))
+        let of = |config: &Config, batch| config.memory_of_a_rank(batch).0.total() + config.memory_of_a_rank(batch).1;
+        let training = of(self, batch).saturating_mul(ranks);
+        training.max(of(&check, check.batch.min(batch)).saturating_mul(ranks + 1))
+    }
+
+    /// Bytes of one rank; and, where it does not hold all parameters in f32, of all of them, which are there for a moment to
+    /// begin with and to evaluate.
+    pub fn memory_of_a_rank(&self, batch: usize) -> (Memory, u64) {
+        let plan = self.shape.memory(batch, self.dropout > 0.0);
+        let (numel, stage) = (self.shape.parameters(), self.zero.stage);
+        let each = match self.zero.precision {
+            Precision::F32 => BytesEach::F32,
+            Precision::Bf16 => BytesEach::MIXED,
+        };
+        let [parameters, gradients, optimizer] = zero_memory(stage.number(), numel, self.ranks as u64, each);
+        let holds_all = stage < Stage::Three && self.zero.precision == Precision::F32;
+        let for_a_moment = if holds_all { 0 } else { 4 * numel };
+        (Memory { parameters, gradients, optimizer, activations: plan.activations }, for_a_moment)
     }
 
     /// Refuses a run that `free` bytes do not hold.

@@ -4,6 +4,7 @@ use super::adamw::AdamWConfig;
 use super::config::Config;
 use super::preset::{Defaults, Preset};
 use super::schedule::Schedule;
+use super::zero_flags::ZeroFlags;
 use crate::checkpoint;
 use crate::data::{Corpus, Sampling};
 use crate::error::BadInput;
@@ -134,6 +135,8 @@ pub struct TrainFlags {
     #[arg(long)]
     pub eval_only: bool,
     #[command(flatten)]
+    pub zero: ZeroFlags,
+    #[command(flatten)]
     pub run: RunFlags,
 }
 
@@ -151,6 +154,16 @@ impl TrainFlags {
                 "leave one of the two out: --metrics has a line for each training step, and --eval-only trains none";
             return Err(BadInput::new("--metrics has nothing to write with --eval-only", help));
         }
+        if self.eval_only && self.zero.are_given() {
+            let help = "leave one of the two out: --zero and --dtype say how a model is held while it trains";
+            return Err(BadInput::new("--eval-only trains nothing that could be divided", help));
+        }
+        let adamw = AdamWConfig {
+            beta1: self.beta1,
+            beta2: self.beta2.unwrap_or(defaults.beta2),
+            epsilon: 1e-8,
+            weight_decay: self.weight_decay,
+        };
         let config = Config {
             ranks,
             preset: self.preset,
@@ -168,12 +181,8 @@ impl TrainFlags {
                 warmup: self.warmup,
                 decay_steps: self.lr_decay_steps.or(defaults.lr_decay_steps).unwrap_or(steps),
             },
-            adamw: AdamWConfig {
-                beta1: self.beta1,
-                beta2: self.beta2.unwrap_or(defaults.beta2),
-                epsilon: 1e-8,
-                weight_decay: self.weight_decay,
-            },
+            adamw,
+            zero: self.zero.resolve(adamw, self.no_overlap)?,
             clip: self.clip,
             dropout: self.dropout,
             seed: self.seed,

@@ -45,6 +45,8 @@ pub struct Journal<'a> {
     trace: Trace,
     /// Bytes and messages of the last step's gradients.
     traffic: Traffic,
+    /// What they should be, in words and in bytes.
+    formula: Option<(String, f64)>,
 }
 
 impl<'a> Journal<'a> {
@@ -69,6 +71,7 @@ impl<'a> Journal<'a> {
             communication: Communication::default(),
             trace: Trace::new(comm, flags.run.trace.as_deref())?,
             traffic: Traffic::default(),
+            formula: None,
         })
     }
 
@@ -163,13 +166,9 @@ impl<'a> Journal<'a> {
             let text = self.communication.in_words(self.records.len());
             self.screen.say(self.screen.row("averaging", &text));
         }
-        if let Some(bytes) = self.expected_bytes() {
-            let parameters = thousands(self.config.shape.parameters());
-            let text = format!(
-                "{} bytes a step and rank; formula: 2(n-1)/n x 4 x {parameters} = {}",
-                thousands(self.traffic.bytes),
-                thousands(bytes as u64)
-            );
+        if let Some((words, bytes)) = self.formula.as_ref().filter(|_| self.comm.size() > 1) {
+            let sent = thousands(self.traffic.bytes);
+            let text = format!("{sent} bytes a step and rank; formula: {words} = {}", thousands(*bytes as u64));
             self.screen.say(self.screen.row("sent", &text));
         }
         if let Some(path) = trace {
@@ -178,10 +177,9 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// What averaging all gradients once makes a rank send: 2(n-1)/n times their bytes.
-    fn expected_bytes(&self) -> Option<f64> {
-        let n = self.comm.size() as f64;
-        (n > 1.0).then(|| 2.0 * (n - 1.0) / n * 4.0 * self.config.shape.parameters() as f64)
+    /// What a step should have sent, in words and in bytes.
+    pub fn expect(&mut self, formula: (String, f64)) {
+        self.formula = Some(formula);
     }
 }
 

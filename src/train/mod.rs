@@ -1,7 +1,7 @@
 //! Training: the optimizer, the learning rate, the loop's parts.
 //!
 //! Reading order: `schedule.rs`, `norm.rs`, `adamw.rs`, `evaluate.rs`; `replicas.rs`, `symptoms.rs`, `checks.rs` and `parity.rs` (is it
-//! still one model?); `config.rs`, `preset.rs` and `flags.rs` (what a run is), `journal.rs`, `metrics.rs` and `report.rs`
+//! still one model?); `config.rs`, `preset.rs`, `flags.rs` and `zero_flags.rs` (what a run is), `journal.rs`, `metrics.rs` and `report.rs`
 //! (what it tells). For the smallest job: `mlp.rs` (what a run is), `iterations.rs` and `profile.rs` (what it tells).
 
 mod adamw;
@@ -22,8 +22,9 @@ pub mod report;
 mod schedule;
 mod symptoms;
 mod trace;
+mod zero_flags;
 
-pub use adamw::{AdamW, AdamWConfig};
+pub use adamw::{AdamW, AdamWConfig, Piece};
 pub use checks::Checks;
 pub use config::Config;
 pub use evaluate::evaluate;
@@ -32,9 +33,10 @@ pub use iterations::{IterRecord, Iterations};
 pub use journal::{Evaluation, Journal, StepOutcome};
 pub use metrics::{Clock, LEGEND, Lap, MetricsFile, Part, StepRecord, StepTimes};
 pub use mlp::{MlpConfig, MlpFlags, MlpReplica};
-pub use norm::{clip_scale, global_norm, sharded_norm};
+pub use norm::{clip_scale, global_norm, sharded_norm, stored_norm};
 pub use preset::Preset;
 pub use profile::{Profile, Stamps};
 pub use replicas::{all_hashes, distance};
 pub use schedule::Schedule;
 pub use symptoms::{Break, Symptoms};
+pub use zero_flags::ZeroFlags;

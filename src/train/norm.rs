@@ -9,20 +9,25 @@
 //! Source: J. Demmel, H. D. Nguyen, *Fast Reproducible Floating-Point Summation* (2013), with two levels.
 
 use crate::comm::{Comm, Reduce};
+use crate::tensor::Stored;
 use crate::tensor::math::vectorized;
 use anyhow::Result;
 
 /// The Euclidean norm of all gradients together. NaN or infinite if a gradient is.
 pub fn global_norm(gradients: &[f32]) -> f64 {
-    let largest = vectorized(gradients, largest);
-    let [coarse, fine] = sums(gradients, largest, gradients.len());
+    stored_norm(gradients)
+}
+
+/// [`global_norm`] of gradients in either storage type.
+pub fn stored_norm<T: Stored>(gradients: &[T]) -> f64 {
+    let [coarse, fine] = sums(gradients, largest(gradients), gradients.len());
     (coarse + fine).sqrt()
 }
 
 /// [`global_norm`] of gradients of which each rank holds a share; `numel` is the number of all. Every rank gets the same bits
 /// that `global_norm` of the whole has.
-pub fn sharded_norm(comm: &Comm, share: &[f32], numel: usize) -> Result<f64> {
-    let mut most = [vectorized(share, largest)];
+pub fn sharded_norm<T: Stored>(comm: &Comm, share: &[T], numel: usize) -> Result<f64> {
+    let mut most = [largest(share)];
     comm.all_reduce(&mut most, Reduce::Max)?;
     let mut both = sums(share, most[0], numel);
     comm.all_reduce(&mut both, Reduce::Sum)?;
@@ -30,7 +35,7 @@ pub fn sharded_norm(comm: &Comm, share: &[f32], numel: usize) -> Result<f64> {
 }
 
 /// The exact sum of squares rounded to a coarse unit, and that of the rests rounded to a fine one.
-fn sums(gradients: &[f32], largest: f32, numel: usize) -> [f64; 2] {
+fn sums<T: Stored>(gradients: &[T], largest: f32, numel: usize) -> [f64; 2] {
     let most = f64::from(largest) * f64::from(largest);
     if most == 0.0 || !most.is_finite() {
         return [most, 0.0];
@@ -38,7 +43,12 @@ fn sums(gradients: &[f32], largest: f32, numel: usize) -> [f64; 2] {
     // A unit such that as many numbers up to `most` have a sum of less than 2^52 units.
     let room = 0.5f64.powi(50 - numel.max(1).next_power_of_two().ilog2() as i32);
     let coarse = most * room;
-    vectorized((gradients, [above(coarse), above(coarse * room)]), sums_of_rounded)
+    let mut sums = [0.0; 2];
+    T::read(gradients, |stretch| {
+        let more = vectorized((stretch, [above(coarse), above(coarse * room)]), sums_of_rounded);
+        sums = [sums[0] + more[0], sums[1] + more[1]];
+    });
+    sums
 }
 
 /// What rounds to multiples of the next power of two above `unit`, when it is added and taken away again.
@@ -70,13 +80,24 @@ fn sums_of_rounded((gradients, [coarse, fine]): (&[f32], [f64; 2])) -> [f64; 2] 
 }
 
 /// The largest magnitude; NaN if there is one.
+fn largest<T: Stored>(gradients: &[T]) -> f32 {
+    let mut most = 0.0;
+    T::read(gradients, |stretch| most = larger(most, vectorized(stretch, largest_of)));
+    most
+}
+
+/// A NaN is neither smaller nor larger: written so that it comes in and stays.
 #[inline(always)]
-fn largest(gradients: &[f32]) -> f32 {
+fn larger(most: f32, size: f32) -> f32 {
+    if size <= most || most.is_nan() { most } else { size }
+}
+
+#[inline(always)]
+fn largest_of(gradients: &[f32]) -> f32 {
     let mut lanes = [0f32; LANES];
     let mut look = |lane: usize, g: f32| {
         let size = g.abs();
-        // A NaN is neither smaller nor larger: written so that it comes in and stays.
-        lanes[lane] = if size <= lanes[lane] { lanes[lane] } else { size };
+        lanes[lane] = larger(lanes[lane], size);
     };
     let chunks = gradients.chunks_exact(LANES);
     for (lane, &g) in chunks.remainder().iter().enumerate() {
@@ -85,7 +106,7 @@ fn largest(gradients: &[f32]) -> f32 {
     for chunk in chunks {
         chunk.iter().enumerate().for_each(|(lane, &g)| look(lane, g));
     }
-    lanes.iter().fold(0.0, |most, &size| if size <= most { most } else { size })
+    lanes.into_iter().fold(0.0, larger)
 }
 
 /// What to multiply gradients of this norm by, so that their norm is at most `clip`; 0 turns clipping off.
@@ -146,6 +167,8 @@ mod tests {
         let mut g = gradients(50, 9);
         g[37] = f32::NAN;
         assert!(global_norm(&g).is_nan());
+        // Also where everything after it is zero.
+        assert!(global_norm(&[f32::NAN, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]).is_nan());
         g[37] = f32::NEG_INFINITY;
         assert_eq!(global_norm(&g), f64::INFINITY);
     }

@@ -6,9 +6,12 @@ use crate::data::Batch;
 use crate::launch;
 use crate::model::Gpt;
 use crate::parallel::Ddp;
+use crate::parallel::zero::{Stage, Zero, ZeroConfig};
 use crate::show::Screen;
 use crate::tensor::Params;
+use crate::tensor::stored::{Precision, narrow, widen};
 use anyhow::Result;
+use half::bf16;
 use std::sync::Arc;
 
 /// A model with its data and its optimizer, able to take any rank's part in a step.
@@ -83,8 +86,15 @@ pub fn in_turns(mut replica: impl Replica, ranks: usize, steps: usize) -> Result
 /// prints the check; every rank returns whether it holds.
 ///
 /// In this process, and with two ranks anywhere, sums have one order and the parameters must be bitwise equal. An MPI
-/// library adds three or more numbers in an order of its own; then the losses must agree within 1e-5.
-pub fn compare(comm: &Comm, screen: &Screen, ours: &Trace, in_turns: impl FnOnce() -> Result<Trace>) -> Result<bool> {
+/// library adds three or more numbers in an order of its own; then the losses must agree within `bound`, such as
+/// [`Precision::loss_bound`].
+pub fn compare(
+    comm: &Comm,
+    screen: &Screen,
+    bound: f64,
+    ours: &Trace,
+    in_turns: impl FnOnce() -> Result<Trace>,
+) -> Result<bool> {
     let mut losses = ours.losses.clone();
     comm.all_reduce(&mut losses, Reduce::Mean)?;
     let mut holds = [0u8];
@@ -93,7 +103,7 @@ pub fn compare(comm: &Comm, screen: &Screen, ours: &Trace, in_turns: impl FnOnce
         let difference = ours.largest_difference(&serial);
         let apart = losses.iter().zip(&serial.losses).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
         let own_order = launch::is_mpi() && comm.size() > 2;
-        let sound = difference == 0.0 || (own_order && apart < 1e-5);
+        let sound = difference == 0.0 || (own_order && apart < bound);
         let result = match (difference == 0.0, own_order) {
             (true, _) => "bitwise equal".to_string(),
             (false, true) => format!("losses within {apart:.0e} (MPI adds in its own order)"),
@@ -113,9 +123,56 @@ pub fn train_ddp(comm: &Comm, config: &Config, text: &[u32], steps: usize) -> Re
     ddp(comm, GptReplica::new(config, text, config.seed_of(comm.rank()))?, steps)
 }
 
+/// The same with [`Zero`], whatever it divides.
+pub fn train_zero(comm: &Comm, config: &Config, text: &[u32], zero: ZeroConfig, steps: usize) -> Result<Trace> {
+    let mut replica = GptReplica::new(config, text, config.seed_of(comm.rank()))?;
+    let mut zero = Zero::new(replica.params(), comm, zero)?;
+    let mut losses = Vec::new();
+    for step in 0..steps {
+        zero.begin()?;
+        losses.push(replica.backward(comm.rank(), step)?);
+        zero.finish()?;
+        zero.step(config.schedule.at(step), config.clip)?;
+    }
+    zero.leave()?;
+    let values = replica.params().whole()?.clone();
+    Ok(Trace { losses, values })
+}
+
 /// [`in_turns`] with a GPT.
 pub fn train_in_turns(config: &Config, text: &[u32], steps: usize) -> Result<Trace> {
+    if config.zero.precision == Precision::Bf16 {
+        return train_in_turns_bf16(config, text, steps);
+    }
     in_turns(GptReplica::new(config, text, config.seed)?, config.ranks, steps)
+}
+
+/// [`in_turns`] with a GPT that is stored in bf16: gradients are added in f32, and their mean is rounded once.
+fn train_in_turns_bf16(config: &Config, text: &[u32], steps: usize) -> Result<Trace> {
+    let mut replica = GptReplica::new(config, text, config.seed)?;
+    let alone = ZeroConfig::new(Stage::Zero, Precision::Bf16, config.adamw);
+    let mut zero = Zero::new(replica.params(), &Comm::alone(), alone)?;
+    let mut losses = Vec::new();
+    for step in 0..steps {
+        let (mut sum, mut loss) = (vec![0f32; replica.params().numel()], 0.0);
+        for rank in 0..config.ranks {
+            zero.begin()?;
+            loss += replica.backward(rank, step)?;
+            zero.finish()?;
+            let gradients = replica.params().stored_gradients::<bf16>();
+            match rank {
+                0 => widen(&gradients, &mut sum),
+                _ => sum.iter_mut().zip(&*gradients).for_each(|(sum, g)| *sum += g.to_f32()),
+            }
+        }
+        sum.iter_mut().for_each(|sum| *sum /= config.ranks as f32);
+        narrow(&sum, &mut replica.params().stored_gradients::<bf16>());
+        losses.push(loss / config.ranks as f64);
+        zero.step(config.schedule.at(step), config.clip)?;
+    }
+    zero.leave()?;
+    let values = replica.params().whole()?.clone();
+    Ok(Trace { losses, values })
 }
 
 /// One rank that takes all ranks' sequences as one large batch: the same mathematics, sums in another order.

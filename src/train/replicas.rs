@@ -6,13 +6,13 @@ use crate::tensor::Params;
 use anyhow::Result;
 
 /// SHA-256 of all parameters' bits, in the model's order, as hexadecimal digits.
-fn parameter_hash(params: &Params) -> String {
-    sha256(bytemuck::cast_slice(&params.values()))
+fn parameter_hash(params: &Params) -> Result<String> {
+    Ok(sha256(bytemuck::cast_slice(&params.whole()?)))
 }
 
 /// The parameters' hash on every rank, in rank order.
 pub fn all_hashes(comm: &Comm, params: &Params) -> Result<Vec<String>> {
-    let mine = parameter_hash(params);
+    let mine = parameter_hash(params)?;
     let mut all = vec![0u8; mine.len() * comm.size()];
     comm.all_gather(mine.as_bytes(), &mut all)?;
     Ok(all.chunks_exact(mine.len()).map(|hash| String::from_utf8_lossy(hash).into_owned()).collect())
@@ -20,7 +20,7 @@ pub fn all_hashes(comm: &Comm, params: &Params) -> Result<Vec<String>> {
 
 /// The largest distance of a rank's parameters from rank 0's, relative to their norm: 0 if all hold the same.
 pub fn distance(comm: &Comm, params: &Params) -> Result<f64> {
-    let mine = params.values().clone();
+    let mine = params.whole()?.clone();
     let mut first = mine.clone();
     comm.broadcast(&mut first, 0)?;
     let square = |x: f32| f64::from(x) * f64::from(x);

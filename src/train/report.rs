@@ -3,7 +3,9 @@
 use super::{Config, LEGEND, StepTimes};
 use crate::data::{Corpus, FETCH_COMMAND};
 use crate::launch;
+use crate::parallel::zero::{Held, Stage};
 use crate::show::{self, Screen, thousands};
+use crate::tensor::Precision;
 
 fn count(n: impl TryInto<u64>) -> String {
     thousands(n.try_into().unwrap_or(u64::MAX))
@@ -73,16 +75,24 @@ pub fn run(screen: &Screen, config: &Config) {
 
 /// `--dry-run`: memory and time, by arithmetic. `peak` is the matmul peak of one thread, FLOP/s.
 pub fn dry_run(screen: &Screen, config: &Config, free: Option<u64>, peak: f64) {
-    let memory = config.shape.memory(config.batch, config.dropout > 0.0);
+    let (memory, for_a_moment) = config.memory_of_a_rank(config.batch);
+    let (bytes, stage) = (config.zero.precision.bytes(), config.zero.stage);
+    let divided = |from| if stage >= from { format!(", divided among {}", config.ranks) } else { String::new() };
+    let optimizer = match config.zero.precision {
+        Precision::F32 => "two moments, 8 bytes a parameter",
+        Precision::Bf16 => "two moments and the master, 12 bytes a parameter",
+    };
     let rows: Vec<Vec<String>> = [
-        ("parameters", memory.parameters, "4 bytes each"),
-        ("gradients", memory.gradients, "4 bytes each"),
-        ("optimizer", memory.optimizer, "two moments, 8 bytes a parameter"),
-        ("activations", memory.activations, "what forward keeps for backward, grows with --batch"),
-        ("one rank", memory.total(), ""),
-        ("ranks here", config.memory(config.batch), "that share this machine's memory"),
+        ("parameters", memory.parameters, format!("{bytes} bytes each{}", divided(Stage::Three))),
+        ("gradients", memory.gradients, format!("{bytes} bytes each{}", divided(Stage::Two))),
+        ("optimizer", memory.optimizer, format!("{optimizer}{}", divided(Stage::One))),
+        ("activations", memory.activations, "what forward keeps for backward, grows with --batch".to_string()),
+        ("gathered", for_a_moment, "all parameters, to begin with and to evaluate".to_string()),
+        ("one rank", memory.total() + for_a_moment, String::new()),
+        ("ranks here", config.memory(config.batch), "that share this machine's memory".to_string()),
     ]
     .into_iter()
+    .filter(|(_, bytes, _)| *bytes > 0)
     .map(|(what, bytes, why)| vec![what.to_string(), show::bytes_decimal(bytes as f64), why.to_string()])
     .collect();
     screen.say("");
@@ -108,6 +118,47 @@ pub fn dry_run(screen: &Screen, config: &Config, free: Option<u64>, peak: f64) {
         show::seconds(2.0 * step * config.steps as f64)
     );
     screen.say(screen.row("time", &text));
+}
+
+/// What ranks divide, and the type that is really used.
+pub fn zero(screen: &Screen, config: &Config) {
+    let zero = &config.zero;
+    let divided = match zero.stage {
+        Stage::Zero => "nothing is divided: DDP",
+        Stage::One => "the optimizer's state is divided",
+        Stage::Two => "optimizer's state and gradients are divided",
+        Stage::Three => "optimizer's state, gradients and parameters are divided",
+    };
+    let master = match zero.precision {
+        Precision::F32 => "",
+        Precision::Bf16 => ", with an f32 master; arithmetic is f32",
+    };
+    let text = format!(
+        "stage {}: {divided}{}stored in {}{master}",
+        zero.stage.number(),
+        screen.separator(),
+        zero.precision.name()
+    );
+    screen.say(screen.row("zero", &text));
+}
+
+/// What rank 0 holds, beside the formula.
+pub fn held(screen: &Screen, config: &Config, held: &Held) {
+    let plan = config.memory_of_a_rank(config.batch).0;
+    let rows: Vec<Vec<String>> = [
+        ("parameters", held.parameters, Some(plan.parameters)),
+        ("gradients", held.gradients, Some(plan.gradients)),
+        ("optimizer", held.optimizer, Some(plan.optimizer)),
+        ("for a moment, at most", held.peak_buffers, None),
+    ]
+    .into_iter()
+    .map(|(what, is, formula)| {
+        let formula = formula.map_or(String::new(), count);
+        vec![what.to_string(), count(is as u64), formula]
+    })
+    .collect();
+    screen.say("");
+    screen.say(show::table(screen, &["rank 0 holds", "bytes", "formula"], &rows));
 }
 
 /// The names in log lines and metrics.

@@ -83,7 +83,7 @@ fn all_collectives<T: Number>(comm: &Comm, len: usize, op: Reduce, root: usize) 
     Ok(())
 }
 
-/// All-reduces under way, several at a time, between other calls, some of them dropped: as the blocking one.
+/// Collectives under way, several at a time, between other calls, some of them dropped: as the blocking one.
 fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()> {
     let (rank, n) = (comm.rank(), comm.size());
     let by_definition = |len| (0..len).map(|i| reduced(op, n, i)).collect::<Vec<T>>();
@@ -94,7 +94,23 @@ fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()>
     comm.all_reduce(&mut x, op)?;
     assert_eq!(x, by_definition(len), "all_reduce with others under way");
     let third = comm.start_all_reduce(x, Reduce::Max)?;
+    let long = bring::<T>(rank, n * len);
+    let mut scattered = comm.start_reduce_scatter(long, op)?;
+    let mut gathered = bring::<T>(rank + 1, n * len);
+    gathered[rank * len..][..len].copy_from_slice(&bring::<T>(rank, len));
+    let gathered = comm.start_all_gather(gathered)?;
+    let root = len % n;
+    let at_root = comm.start_reduce(bring::<T>(rank, len), op, root)?;
+    drop(comm.start_all_gather(vec![T::zeroed(); n])?);
     comm.barrier()?;
+    let at_root = at_root.wait()?;
+    assert_eq!(at_root, if rank == root { by_definition(len) } else { bring(rank, len) }, "start_reduce");
+    if rank % 2 == 0 {
+        scattered.test()?;
+    }
+    assert_eq!(gathered.wait()?, (0..n).flat_map(|r| bring(r, len)).collect::<Vec<T>>(), "start_all_gather");
+    let mine: Vec<T> = (0..len).map(|i| reduced(op, n, rank * len + i)).collect();
+    assert_eq!(scattered.wait()?, mine, "start_reduce_scatter");
     // Ranks ask in different orders.
     let (second, third) = if rank % 2 == 0 {
         let second = second.wait()?;
@@ -124,6 +140,14 @@ pub fn started_mean(comm: &Comm, len: usize) -> anyhow::Result<()> {
     let mean = comm.start_all_reduce(x.clone(), Reduce::Mean)?.wait()?;
     comm.all_reduce(&mut x, Reduce::Mean)?;
     assert_eq!(mean, x);
+    let mut x: Vec<bf16> = bring(comm.rank(), len);
+    let mean = comm.start_reduce(x.clone(), Reduce::Mean, 0)?.wait()?;
+    comm.reduce(&mut x, Reduce::Mean, 0)?;
+    assert_eq!(mean, x);
+    let long: Vec<bf16> = bring(comm.rank(), comm.size() * len);
+    let mut part = vec![bf16::ZERO; len];
+    comm.reduce_scatter(&long, &mut part, Reduce::Mean)?;
+    assert_eq!(comm.start_reduce_scatter(long, Reduce::Mean)?.wait()?, part);
     Ok(())
 }
 

@@ -8,3 +8,4 @@ pub mod collectives;
 #[path = "../../labs/solutions/lab01_ring.rs"]
 pub mod lab01_ring;
 pub mod parity;
+pub mod zero;

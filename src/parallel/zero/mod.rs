@@ -1,0 +1,277 @@
+//! ZeRO: data parallelism whose ranks do not all hold the same things N times (Rajbhandari et al., arXiv 1910.02054).
+//!
+//! Under [`Ddp`] every rank holds all parameters, all gradients and all of the optimizer's state, although it
+//! needs each only for a moment. ZeRO gives each rank a share, and brings the rest when it is needed:
+//!
+//! | stage | divided | a step's communication, of Ψ elements on n ranks |
+//! |---|---|---|
+//! | 0 | nothing: [`Ddp`] | all-reduce of gradients: 2Ψ(n-1)/n sent by each rank |
+//! | 1 | the optimizer's state | gradients reduced to their owners, parameters gathered: the same |
+//! | 2 | and gradients | the same |
+//! | 3 | and parameters | parameters gathered twice (forward, backward), gradients reduce-scattered: 3Ψ(n-1)/n |
+//!
+//! All stages take the same steps, to the bit where sums are added in rank order: a share is updated by the very
+//! arithmetic that would update it as a part of the whole, and the global norm does not depend on how gradients are
+//! divided ([`sharded_norm`](crate::train::sharded_norm)).
+//!
+//! With gradient accumulation, stages 0 and 1 add up whole gradients locally and average once a step. Stages 2 and 3 cannot:
+//! a rank that would add up gradients locally would hold them all. They average in every micro-step and add up shares
+//! (DeepSpeed's do, too). That is another order of additions, so there stages 0 and 1 agree to the bit, and 2 and 3 do, and
+//! the two pairs agree within rounding.
+//!
+//! Reading order: `mod.rs` (the one interface), `reduce.rs` and `flat.rs` (stages 1 and 2), `units.rs`, `gather.rs` and
+//! `sharded.rs` (stage 3, which PyTorch calls FSDP).
+
+mod flat;
+mod gather;
+mod queue;
+mod reduce;
+mod replicated;
+mod sharded;
+mod units;
+
+pub use units::Wrap;
+
+use super::Averaged;
+use crate::comm::Comm;
+use crate::tensor::{Params, Precision};
+use crate::train::AdamWConfig;
+use anyhow::Result;
+use half::bf16;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// How much is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Stage {
+    /// Nothing: DDP.
+    #[default]
+    #[value(name = "0")]
+    Zero,
+    /// The optimizer's state.
+    #[value(name = "1")]
+    One,
+    /// And the gradients.
+    #[value(name = "2")]
+    Two,
+    /// And the parameters.
+    #[value(name = "3")]
+    Three,
+}
+
+impl Stage {
+    pub const ALL: [Stage; 4] = [Stage::Zero, Stage::One, Stage::Two, Stage::Three];
+
+    pub fn number(self) -> usize {
+        self as usize
+    }
+}
+
+/// The settings, as DeepSpeed names them; sizes are in elements.
+#[derive(Clone, Copy, Debug)]
+pub struct ZeroConfig {
+    pub stage: Stage,
+    pub precision: Precision,
+    pub adamw: AdamWConfig,
+    /// Gradients that are reduced together, in stages 0 to 2. In stage 3, those of a unit are.
+    pub reduce_bucket: usize,
+    /// Parameters that may be on their way before they are needed, in stage 3; 0: none.
+    pub prefetch_bucket: usize,
+    /// Parameters up to this size stay whole on every rank, in stage 3.
+    pub persistence_threshold: usize,
+    /// What is gathered together, in stage 3.
+    pub wrap: Wrap,
+    /// Whether the backward pass goes on while gradients are reduced.
+    pub overlap: bool,
+    /// Whether all ranks begin with rank 0's parameters, as they must.
+    pub broadcast: bool,
+}
+
+impl ZeroConfig {
+    /// A stage with settings for models of a few megabytes.
+    pub fn new(stage: Stage, precision: Precision, adamw: AdamWConfig) -> ZeroConfig {
+        ZeroConfig {
+            stage,
+            precision,
+            adamw,
+            reduce_bucket: super::ddp::BUCKET,
+            prefetch_bucket: 1 << 18,
+            persistence_threshold: 1000,
+            wrap: Wrap::Blocks,
+            overlap: true,
+            broadcast: true,
+        }
+    }
+}
+
+/// What a rank holds, in bytes, counted over the very buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub parameters: usize,
+    pub gradients: usize,
+    /// Moments, and the f32 master of parameters that are stored in bf16.
+    pub optimizer: usize,
+    /// What is here for a moment: gathered units, gradients on their way.
+    pub buffers: usize,
+    /// The most that this ever was.
+    pub peak_buffers: usize,
+}
+
+impl Held {
+    pub fn total(&self) -> usize {
+        self.parameters + self.gradients + self.optimizer + self.buffers
+    }
+}
+
+/// Something that happened to a unit of stage 3, from when to when.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    pub unit: usize,
+    pub what: What,
+    pub start: Instant,
+    pub end: Instant,
+}
+
+/// What can happen to a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// All ranks' parts of its parameters were under way.
+    Gather,
+    /// This rank could do nothing but wait for them.
+    Wait,
+    /// Its parameters were whole here, from the end of the gather on.
+    Here,
+    /// Its gradients were under way to their owners.
+    ReduceScatter,
+}
+
+/// Elements that travel in a step, as [`Zero::bytes_a_step`] counts them.
+struct Volumes {
+    /// Of whole parameters, gathered; of whole gradients, reduced.
+    gathered: usize,
+    reduced: usize,
+    bytes_each: usize,
+}
+
+/// What a stage does; [`Zero`] says what it means.
+trait Engine {
+    fn begin(&mut self) -> Result<()>;
+    fn synchronise(&self, last_micro_step: bool);
+    fn finish(&mut self) -> Result<Vec<Averaged>>;
+    fn step(&mut self, lr: f64, clip: f64) -> Result<f64>;
+    /// Puts all values as f32 into the model's flat buffer.
+    fn gather_all(&mut self) -> Result<()>;
+    /// And takes them away again.
+    fn drop_all(&mut self);
+    fn held(&self) -> Held;
+    /// Elements that a step has each rank's share of reduced or gathered, in all.
+    fn volumes(&self) -> Volumes;
+    fn events(&mut self) -> Vec<Event> {
+        Vec::new()
+    }
+    fn units(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A model in training, divided among ranks as its stage says: gradients, optimizer and what they communicate.
+///
+/// A step is: [`Zero::begin`]; for each micro-step the forward pass, [`Zero::synchronise`], the backward pass; then
+/// [`Zero::finish`] and [`Zero::step`]. All ranks make the same calls.
+pub struct Zero {
+    engine: Box<dyn Engine>,
+    stage: Stage,
+    ranks: usize,
+}
+
+/// What rank 0 sends of a global norm: it has no part of the four bytes of the maximum, and one of the two sums.
+const NORM_BYTES: usize = 20;
+
+impl Zero {
+    /// Takes over parameters that are allocated: rank 0's, on all ranks.
+    pub fn new(params: &Arc<Params>, comm: &Comm, config: ZeroConfig) -> Result<Zero> {
+        if config.broadcast {
+            comm.broadcast(&mut params.values_mut(), 0)?;
+        }
+        let engine: Box<dyn Engine> = match (config.stage, config.precision) {
+            (Stage::Zero, Precision::F32) => Box::new(replicated::Replicated::new(params, comm, &config)),
+            (Stage::Three, Precision::F32) => Box::new(sharded::Sharded::<f32>::new(params, comm, &config)?),
+            (Stage::Three, Precision::Bf16) => Box::new(sharded::Sharded::<bf16>::new(params, comm, &config)?),
+            (_, Precision::F32) => Box::new(flat::Flat::<f32>::new(params, comm, &config)),
+            (_, Precision::Bf16) => Box::new(flat::Flat::<bf16>::new(params, comm, &config)),
+        };
+        Ok(Zero { engine, stage: config.stage, ranks: comm.size() })
+    }
+
+    /// Begins a step: gradients are zero, and from here to [`Zero::finish`] layers find their parameters.
+    pub fn begin(&mut self) -> Result<()> {
+        self.engine.begin()
+    }
+
+    /// Says, before a backward pass, whether it is the step's last one. Stages 0 and 1 communicate in that alone.
+    pub fn synchronise(&self, last_micro_step: bool) {
+        self.engine.synchronise(last_micro_step);
+    }
+
+    /// To be called after the last backward pass of a step: waits until every gradient is averaged where it belongs. Returns
+    /// when each part was, in the order of the backward pass.
+    pub fn finish(&mut self) -> Result<Vec<Averaged>> {
+        self.engine.finish()
+    }
+
+    /// Clips the gradients to the global norm `clip` (0: no clipping) and takes the optimizer's step. Returns the norm before
+    /// clipping, which is the same on all ranks.
+    pub fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
+        self.engine.step(lr, clip)
+    }
+
+    /// Runs `work` while every rank holds all parameters, as f32: for evaluation, samples, a checkpoint. All ranks call it,
+    /// between steps.
+    pub fn whole<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.engine.gather_all()?;
+        let result = work();
+        self.engine.drop_all();
+        result
+    }
+
+    /// Ends the training: every rank holds all parameters again, as f32.
+    pub fn leave(mut self) -> Result<()> {
+        self.engine.gather_all()
+    }
+
+    /// What this rank holds now.
+    pub fn held(&self) -> Held {
+        self.engine.held()
+    }
+
+    /// What each rank sends in a step by the formula, in words and in bytes. A gather sends each rank's n-th part to the n-1
+    /// others, and so does a reduction. Padding is not counted.
+    pub fn bytes_a_step(&self) -> (String, f64) {
+        let Volumes { gathered, reduced, bytes_each } = self.engine.volumes();
+        let n = self.ranks as f64;
+        let share = (n - 1.0) / n * bytes_each as f64;
+        let thousands = |n: usize| crate::show::thousands(n as u64);
+        match self.stage {
+            Stage::Zero => (format!("2(n-1)/n x {bytes_each} x {}", thousands(reduced)), 2.0 * share * reduced as f64),
+            // The norm is a maximum of 4 bytes and two sums of 8, on all ranks.
+            _ => (
+                format!(
+                    "(n-1)/n x {bytes_each} x ({} gathered + {} reduced) + {NORM_BYTES} for the norm",
+                    thousands(gathered),
+                    thousands(reduced)
+                ),
+                share * (gathered + reduced) as f64 + NORM_BYTES as f64,
+            ),
+        }
+    }
+
+    /// What happened to units since this was asked last; only stage 3 has any.
+    pub fn events(&mut self) -> Vec<Event> {
+        self.engine.events()
+    }
+
+    /// The units' names, by number.
+    pub fn units(&self) -> Vec<String> {
+        self.engine.units()
+    }
+}

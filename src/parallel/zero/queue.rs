@@ -1,0 +1,53 @@
+//! Collectives under way, each with what it is for.
+
+use crate::comm::{Element, Pending, Result};
+use crate::parallel::Averaged;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// In the order in which they were started.
+pub(super) struct Queue<K, T>(VecDeque<(K, Pending<T>)>);
+
+impl<K, T> Default for Queue<K, T> {
+    fn default() -> Queue<K, T> {
+        Queue(VecDeque::new())
+    }
+}
+
+impl<K, T: Element> Queue<K, T> {
+    pub fn push(&mut self, what: K, pending: Pending<T>) {
+        self.0.push_back((what, pending));
+    }
+
+    /// What the collectives under way are for.
+    pub fn all(&self) -> impl Iterator<Item = &K> {
+        self.0.iter().map(|(what, _)| what)
+    }
+
+    /// The first, if it is done. Never waits; a collective advances only when somebody looks after it.
+    pub fn ready(&mut self) -> Result<Option<(K, Vec<T>, Averaged)>> {
+        let Some((_, pending)) = self.0.front_mut() else { return Ok(None) };
+        if pending.test()? { self.next() } else { Ok(None) }
+    }
+
+    /// The first, waited for if need be.
+    pub fn next(&mut self) -> Result<Option<(K, Vec<T>, Averaged)>> {
+        let Some((what, mut pending)) = self.0.pop_front() else { return Ok(None) };
+        let waiting = Instant::now();
+        let flight = pending.complete()?;
+        let result = pending.wait()?;
+        let seen = Averaged { start: flight.start, end: flight.end, waited: (waiting, Instant::now()) };
+        Ok(Some((what, result, seen)))
+    }
+
+    /// The first that is for something in particular, waited for.
+    pub fn take(&mut self, is_it: impl Fn(&K) -> bool) -> Result<Option<(K, Vec<T>, Averaged)>> {
+        match self.0.iter().position(|(what, _)| is_it(what)) {
+            Some(i) => {
+                self.0.swap(0, i);
+                self.next()
+            }
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The flags of ZeRO, as DeepSpeed names its settings.
+
+use super::AdamWConfig;
+use crate::error::BadInput;
+use crate::parallel::ZeroConfig;
+use crate::parallel::zero::{Stage, Wrap};
+use crate::tensor::Precision;
+
+/// What is divided among ranks, and in which type it is stored.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ZeroFlags {
+    /// What ranks divide: 0 nothing, 1 the optimizer's state, 2 also gradients, 3 also parameters [default: 0]
+    #[arg(long, value_enum, value_name = "STAGE")]
+    pub zero: Option<Stage>,
+    /// Type that parameters and gradients are stored in; arithmetic is f32 [default: f32]
+    #[arg(long, value_enum)]
+    pub dtype: Option<Precision>,
+    /// Gradients that are reduced together, in elements [default: 65536]
+    #[arg(long, value_name = "ELEMENTS")]
+    pub reduce_bucket: Option<usize>,
+    /// Parameters that may be gathered ahead, in elements; --zero 3 [default: 262144]
+    #[arg(long, value_name = "ELEMENTS")]
+    pub prefetch_bucket: Option<usize>,
+    /// Parameters up to this many elements stay whole on every rank; --zero 3 [default: 1000]
+    #[arg(long, value_name = "ELEMENTS")]
+    pub persistence_threshold: Option<usize>,
+    /// What is gathered together; --zero 3 [default: blocks]
+    #[arg(long, value_enum)]
+    pub wrap: Option<Wrap>,
+}
+
+impl ZeroFlags {
+    /// Whether one of them was given that asks for more than DDP in f32 does.
+    pub fn are_given(&self) -> bool {
+        self.zero.is_some() || self.dtype.is_some()
+    }
+
+    pub(super) fn resolve(&self, adamw: AdamWConfig, no_overlap: bool) -> Result<ZeroConfig, BadInput> {
+        let default = ZeroConfig::new(self.zero.unwrap_or_default(), self.dtype.unwrap_or_default(), adamw);
+        let of_stage_3 = [
+            ("prefetch-bucket", self.prefetch_bucket.is_some()),
+            ("persistence-threshold", self.persistence_threshold.is_some()),
+            ("wrap", self.wrap.is_some()),
+        ];
+        for (flag, given) in of_stage_3 {
+            if given && default.stage != Stage::Three {
+                let what =
+                    format!("--{flag} is for gathered parameters, and --zero {} gathers none", default.stage.number());
+                return Err(BadInput::new(what, format!("give --zero 3, or leave --{flag} out")));
+            }
+        }
+        if default.stage == Stage::Three && self.reduce_bucket.is_some() {
+            let what = "--reduce-bucket is not for --zero 3, which reduces the gradients of a unit together";
+            return Err(BadInput::new(what, "give --wrap to change what a unit is"));
+        }
+        if self.reduce_bucket == Some(0) {
+            return Err(BadInput::new("--reduce-bucket 0 is out of range", "give a whole number from 1 on"));
+        }
+        Ok(ZeroConfig {
+            reduce_bucket: self.reduce_bucket.unwrap_or(default.reduce_bucket),
+            prefetch_bucket: self.prefetch_bucket.unwrap_or(default.prefetch_bucket),
+            persistence_threshold: self.persistence_threshold.unwrap_or(default.persistence_threshold),
+            wrap: self.wrap.unwrap_or(default.wrap),
+            overlap: !no_overlap,
+            ..default
+        })
+    }
+}

@@ -1,0 +1,149 @@
+//! All stages of ZeRO take the steps that DDP takes.
+
+use super::parity::config;
+use shardlab::comm::{Comm, Reduce};
+use shardlab::model::{Gpt, LinearStack};
+use shardlab::parallel::zero::{Stage, Wrap, Zero, ZeroConfig};
+use shardlab::tensor::Precision;
+use shardlab::train::{AdamWConfig, Config, parity};
+
+pub const ADAMW: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+
+/// What a short training came to, on this rank; the losses are means over ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trained {
+    pub losses: Vec<f64>,
+    pub norms: Vec<f64>,
+    pub values: Vec<f32>,
+}
+
+/// Trains a small GPT.
+pub fn train(comm: &Comm, config: &Config, text: &[u32], zero: ZeroConfig, steps: usize) -> anyhow::Result<Trained> {
+    let gpt = Gpt::new(&config.shape)?;
+    gpt.params.allocate(config.seed_of(comm.rank()));
+    let mut zero = Zero::new(&gpt.params, comm, zero)?;
+    let sampler = config.sampler(comm.rank());
+    let (mut losses, mut norms) = (Vec::new(), Vec::new());
+    for step in 0..steps {
+        zero.begin()?;
+        let mut sum = [0.0];
+        for micro in 0..config.grad_accum {
+            let batch = sampler.batch(text, step, micro);
+            let loss = (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / config.grad_accum as f64)?;
+            sum[0] += f64::from(loss.to_scalar::<f32>()?);
+            zero.synchronise(micro + 1 == config.grad_accum);
+            loss.backward()?;
+        }
+        zero.finish()?;
+        comm.all_reduce(&mut sum, Reduce::Mean)?;
+        losses.push(sum[0]);
+        norms.push(zero.step(config.schedule.at(step), config.clip)?);
+    }
+    zero.leave()?;
+    let values = gpt.params.whole()?.clone();
+    Ok(Trained { losses, norms, values })
+}
+
+impl Trained {
+    /// Bitwise the same, or, where a transport adds in an order of its own, losses within `bound`.
+    fn ensure_like(&self, other: &Trained, same_order: bool, bound: f64, what: &str) {
+        if same_order {
+            assert_eq!(self.losses, other.losses, "{what}");
+            assert_eq!(self.norms, other.norms, "{what}");
+            assert!(self.values == other.values, "{what}: parameters differ");
+        }
+        for (loss, expected) in self.losses.iter().zip(&other.losses) {
+            assert!((loss - expected).abs() < bound, "{what}: {:?} against {:?}", self.losses, other.losses);
+        }
+        for (a, b) in self.values.iter().zip(&other.values) {
+            // A few steps move a parameter by a few times the learning rate, less than 1e-3 here; bf16 rounds to 8 bits.
+            assert!((a - b).abs() < 1e-3 + b.abs() / 256.0, "{what}: {a} against {b}");
+        }
+    }
+}
+
+/// Losses of the two storage types may differ by so much, and those of two orders of additions in bf16: it has 8 bits.
+const BF16: f64 = 2e-3;
+
+/// Every stage, with settings that cut in odd places, against stage 0; and that against DDP. `same_order`: whether this
+/// transport adds in rank order.
+pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
+    const STEPS: usize = 4;
+    let (config, corpus) = config(comm.size(), |flags| (flags.dropout, flags.clip) = (0.1, 0.5));
+    let text = &corpus.train;
+    let run = |zero: ZeroConfig| train(comm, &config, text, zero, STEPS);
+    let ddp = parity::train_ddp(comm, &config, text, STEPS)?;
+    let mut of_f32 = None;
+    for precision in [Precision::F32, Precision::Bf16] {
+        let of = |stage| ZeroConfig::new(stage, precision, config.adamw);
+        let bound = if precision == Precision::F32 { 1e-5 } else { BF16 };
+        let zero = run(of(Stage::Zero))?;
+        if precision == Precision::F32 {
+            assert!(!same_order || zero.values == ddp.values, "stage 0 is DDP");
+        }
+        let first = of_f32.get_or_insert(zero.clone());
+        zero.ensure_like(first, false, BF16, "bf16 against f32");
+        let three = of(Stage::Three);
+        for (what, zero_config) in [
+            ("stage 1", of(Stage::One)),
+            (
+                "stage 1, buckets of a parameter, no overlap",
+                ZeroConfig { reduce_bucket: 1, overlap: false, ..of(Stage::One) },
+            ),
+            ("stage 2", ZeroConfig { reduce_bucket: 5000, ..of(Stage::Two) }),
+            ("stage 2, one bucket", ZeroConfig { reduce_bucket: usize::MAX, ..of(Stage::Two) }),
+            ("stage 2, no overlap", ZeroConfig { overlap: false, ..of(Stage::Two) }),
+            ("stage 3", three),
+            ("stage 3, no prefetch, no overlap", ZeroConfig { prefetch_bucket: 0, overlap: false, ..three }),
+            ("stage 3, nothing persistent", ZeroConfig { persistence_threshold: 0, ..three }),
+            ("stage 3, all persistent", ZeroConfig { persistence_threshold: usize::MAX, ..three }),
+            ("stage 3, one unit", ZeroConfig { wrap: Wrap::Model, persistence_threshold: 0, ..three }),
+            ("stage 3, a unit a parameter", ZeroConfig { wrap: Wrap::Parameters, prefetch_bucket: 7000, ..three }),
+        ] {
+            run(zero_config)?.ensure_like(&zero, same_order, bound, &format!("{what}, {}", precision.name()));
+        }
+    }
+    Ok(())
+}
+
+/// With micro-steps: stages 0 and 1 add up before they average, 2 and 3 average before they add up.
+pub fn micro_steps_add_up(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
+    let (config, corpus) = config(comm.size(), |flags| flags.grad_accum = 3);
+    for precision in [Precision::F32, Precision::Bf16] {
+        let run = |stage| train(comm, &config, &corpus.train, ZeroConfig::new(stage, precision, config.adamw), 3);
+        let [zero, one, two, three] = Stage::ALL.map(run);
+        let (zero, two) = (zero?, two?);
+        let bound = if precision == Precision::F32 { 1e-5 } else { BF16 };
+        one?.ensure_like(&zero, same_order, bound, "stage 1 against 0");
+        three?.ensure_like(&two, same_order, bound, "stage 3 against 2");
+        two.ensure_like(&zero, false, bound, "stage 2 against 0");
+    }
+    Ok(())
+}
+
+/// Parameters of one and two elements: with more ranks, some hold nothing of them, and of the model.
+pub fn ranks_may_hold_nothing(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
+    let run = |stage, precision| -> anyhow::Result<Vec<f32>> {
+        let stack = LinearStack::new(&[1, 2, 1])?;
+        stack.params.allocate(comm.rank() as u64);
+        let config = ZeroConfig { persistence_threshold: 0, ..ZeroConfig::new(stage, precision, ADAMW) };
+        let mut zero = Zero::new(&stack.params, comm, config)?;
+        for step in 0..3 {
+            zero.begin()?;
+            stack.loss(&[0.5 + step as f32, 1.0 + comm.rank() as f32])?.backward()?;
+            zero.finish()?;
+            zero.step(1e-2, 1.0)?;
+        }
+        zero.leave()?;
+        Ok(stack.params.whole()?.clone())
+    };
+    for precision in [Precision::F32, Precision::Bf16] {
+        let zero = run(Stage::Zero, precision)?;
+        for stage in Stage::ALL {
+            let values = run(stage, precision)?;
+            let apart = values.iter().zip(&zero).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+            assert!(if same_order { apart == 0.0 } else { apart < 1e-2 }, "{stage:?}, {precision:?}: {apart:e}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! ZeRO between threads: the same steps as DDP's to the bit, what is sent, and what is said of a parameter that is not here.
+
+mod suite;
+
+use shardlab::comm::Comm;
+use shardlab::launch;
+use shardlab::model::{Gpt, Pass};
+use shardlab::parallel::zero::{Held, Stage, What, Wrap, Zero, ZeroConfig};
+use shardlab::tensor::Precision;
+use suite::parity::config;
+use suite::zero::{ADAMW, micro_steps_add_up, ranks_may_hold_nothing, stages_take_the_same_steps};
+
+#[test]
+fn stages_take_the_same_steps_on_1_to_5_ranks() {
+    for ranks in 1..=5 {
+        launch::run(ranks, |comm| stages_take_the_same_steps(&comm, true)).unwrap();
+    }
+}
+
+#[test]
+fn micro_steps() {
+    for ranks in [1, 2, 3] {
+        launch::run(ranks, |comm| micro_steps_add_up(&comm, true)).unwrap();
+    }
+}
+
+#[test]
+fn more_ranks_than_elements() {
+    for ranks in 1..=5 {
+        launch::run(ranks, |comm| ranks_may_hold_nothing(&comm, true)).unwrap();
+    }
+}
+
+/// One step of a small GPT; returns what `after` makes of it.
+fn one_step<R>(
+    comm: &Comm,
+    zero: ZeroConfig,
+    steps: usize,
+    after: impl Fn(&mut Zero, &Gpt) -> anyhow::Result<R>,
+) -> anyhow::Result<R> {
+    let (config, corpus) = config(comm.size(), |_| ());
+    let gpt = Gpt::new(&config.shape)?;
+    gpt.params.allocate(1);
+    let mut zero = Zero::new(&gpt.params, comm, zero)?;
+    for step in 0..steps {
+        zero.begin()?;
+        let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
+        gpt.loss(&batch, &config.pass(step, &batch.sequences))?.backward()?;
+        zero.finish()?;
+        zero.step(1e-3, 1.0)?;
+    }
+    after(&mut zero, &gpt)
+}
+
+/// 2Ψ(n-1)/n for stages 0 to 2 and 3Ψ(n-1)/n for stage 3, in bytes, less the position table, which the backward pass does not
+/// need; and a few for the global norm.
+#[test]
+fn what_a_step_sends_is_the_formulas() {
+    for ranks in [2, 3, 4, 5] {
+        for precision in [Precision::F32, Precision::Bf16] {
+            for stage in Stage::ALL {
+                let bytes = launch::run(ranks, |comm| {
+                    let (config, corpus) = config(ranks, |_| ());
+                    let gpt = Gpt::new(&config.shape)?;
+                    gpt.params.allocate(1);
+                    let zero = ZeroConfig { persistence_threshold: 0, ..ZeroConfig::new(stage, precision, ADAMW) };
+                    let mut zero = Zero::new(&gpt.params, &comm, zero)?;
+                    let mut sent = 0;
+                    for step in 0..2 {
+                        let before = comm.traffic();
+                        zero.begin()?;
+                        let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
+                        gpt.loss(&batch, &config.pass(step, &batch.sequences))?.backward()?;
+                        zero.finish()?;
+                        zero.step(1e-3, 1.0)?;
+                        sent = (comm.traffic() - before).bytes;
+                    }
+                    Ok((sent, gpt.params.numel()))
+                })
+                .unwrap();
+                let (n, numel) = (ranks as f64, bytes[0].1 as f64);
+                let volumes = if stage == Stage::Three { 3.0 } else { 2.0 };
+                let positions = if stage == Stage::Three { 16.0 * 32.0 } else { 0.0 };
+                let formula = (n - 1.0) / n * (volumes * numel - positions) * precision.bytes() as f64;
+                let mean = bytes.iter().map(|(sent, _)| *sent as f64).sum::<f64>() / n;
+                // A maximum of 4 bytes and two sums of 8, all-reduced; and what padding adds: less than 1 element in 100.
+                let norm = if stage == Stage::Zero { 0.0 } else { 2.0 * (n - 1.0) / n * 20.0 };
+                let apart = (mean - norm) / formula - 1.0;
+                assert!(
+                    (-1e-9..0.01).contains(&apart),
+                    "{stage:?}, {precision:?}, {ranks} ranks: {mean} bytes, {formula} by the formula"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_divided_parameter_is_told_to_be_so() {
+    let errors = launch::run(3, |comm| {
+        let zero = ZeroConfig::new(Stage::Three, Precision::F32, ADAMW);
+        one_step(&comm, zero, 1, |zero, gpt| {
+            let touch = || gpt.logits(&[1, 2, 3], 3, &Pass::evaluate());
+            // Rank 0 alone, as one who lets the model write would.
+            let error = if comm.rank() == 0 { touch().unwrap_err().to_string() } else { String::new() };
+            let whole = gpt.params.whole().map(drop).unwrap_err().to_string();
+            assert!(whole.contains("see Zero::whole"), "{whole}");
+            // And this is how.
+            zero.whole(|| {
+                if comm.rank() == 0 {
+                    touch()?;
+                }
+                Ok(())
+            })?;
+            assert!(touch().is_err());
+            Ok(error)
+        })
+    })
+    .unwrap();
+    let error = &errors[0];
+    for part in [
+        "parameter wte.weight [65, 32] is divided among 3 ranks, and not gathered now",
+        "\n  rank 0  holds 694 elements: 0 to 693",
+        "\n  rank 2  holds 692 elements: 1388 to 2079",
+        "help: use it within a step, between Zero::begin and Zero::finish",
+        "Zero::whole",
+    ] {
+        assert!(error.contains(part), "{part:?} is missing in\n{error}");
+    }
+}
+
+/// What stage 3 is for: no rank ever has more than a unit or two of the model.
+#[test]
+fn units_come_and_go() {
+    let run = |prefetch_bucket: usize| {
+        let config = |stage| ZeroConfig {
+            prefetch_bucket,
+            persistence_threshold: 0,
+            ..ZeroConfig::new(stage, Precision::F32, ADAMW)
+        };
+        launch::run(2, |comm| {
+            one_step(&comm, config(Stage::Three), 2, |zero, gpt| {
+                let (held, names, events) = (zero.held(), zero.units(), zero.events());
+                Ok((held, names, events, gpt.params.numel()))
+            })
+        })
+        .unwrap()
+        .remove(0)
+    };
+    let (held, names, events, numel) = run(0);
+    assert_eq!(names, ["wte", "wpe", "blocks.0", "blocks.1", "lnf"]);
+    let gathers = |events: &[shardlab::parallel::zero::Event]| {
+        events.iter().filter(|event| event.what == What::Gather).map(|event| event.unit).collect::<Vec<_>>()
+    };
+    // Forward; the head is the token table once more, and is still here when the backward pass begins with it.
+    let step = [0, 1, 2, 3, 4, 0, 4, 3, 2];
+    assert_eq!(gathers(&events), [step, step].concat());
+    let largest = 12 * 32 * 32 + 2 * 32;
+    let Held { buffers, peak_buffers, .. } = held;
+    assert_eq!(buffers, 0);
+    // A unit whole, and as it came; its gradients whole, and cut.
+    assert!(peak_buffers <= 4 * 4 * largest + 64, "{peak_buffers}");
+    assert!(2 * largest < numel);
+
+    let (_, _, events, _) = run(1 << 20);
+    assert_eq!(gathers(&events).len(), 2 * step.len());
+    // In the second step, which begins with the token table's third gather, a unit is on its way before the one before it
+    // is dropped.
+    let tokens = |(_, event): &(usize, &shardlab::parallel::zero::Event)| event.what == What::Gather && event.unit == 0;
+    let second = events.iter().enumerate().filter(tokens).nth(2).unwrap().0;
+    let second = &events[second..];
+    let gather = second.iter().find(|event| event.what == What::Gather && event.unit == 3).unwrap();
+    let here = second.iter().find(|event| event.what == What::Here && event.unit == 2).unwrap();
+    assert!(gather.start < here.end, "{gather:?} {here:?}");
+}
+
+/// A step that goes another way than the one before: what was fetched ahead is not what is asked for.
+#[test]
+fn the_order_may_change() {
+    launch::run(2, |comm| {
+        let zero = ZeroConfig {
+            wrap: Wrap::Parameters,
+            persistence_threshold: 0,
+            ..ZeroConfig::new(Stage::Three, Precision::F32, ADAMW)
+        };
+        one_step(&comm, zero, 2, |zero, gpt| {
+            let shape = gpt.shape;
+            let ids: Vec<u32> = (0..shape.block as u32).collect();
+            for passes in [1, 2, 1, 3] {
+                zero.begin()?;
+                for _ in 0..passes {
+                    gpt.logits(&ids, ids.len(), &Pass::evaluate())?;
+                }
+                let x = gpt.logits(&ids, ids.len(), &Pass { train: true, dropout: None })?;
+                x.sum_all()?.backward()?;
+                zero.finish()?;
+                zero.step(1e-3, 1.0)?;
+            }
+            Ok(())
+        })
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_parameter_without_a_gradient_is_an_error() {
+    use shardlab::tensor::{Init, Params};
+    for (stage, says) in [
+        (Stage::One, "0 of 1 gradient buckets were averaged"),
+        (Stage::Two, "0 of 1 gradient buckets were averaged"),
+        (Stage::Three, "the gradients of 0 of 1 units were averaged"),
+    ] {
+        let error = launch::run(2, |comm| {
+            let params = Params::new();
+            params.declare("unused", &[3], Init::Constant(1.0))?;
+            params.allocate(0);
+            let mut zero = Zero::new(&params, &comm, ZeroConfig::new(stage, Precision::F32, ADAMW))?;
+            zero.begin()?;
+            zero.finish()
+        });
+        let error = format!("{:#}", error.map(drop).unwrap_err());
+        assert!(error.contains(says), "{error}");
+    }
+}

@@ -1,0 +1,92 @@
+//! What ranks say that they hold against what the process has allocated. Alone in its file, because it counts for all of it.
+
+mod suite;
+
+use shardlab::launch;
+use shardlab::model::Gpt;
+use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
+use shardlab::tensor::Precision;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
+use suite::parity::config;
+use suite::zero::ADAMW;
+
+struct Counting;
+
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged; the counter is atomic and allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size() as isize, Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as isize, Relaxed);
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn ranks_hold_what_they_say() {
+    for ranks in [1, 2, 4] {
+        let (config, corpus) = config(ranks, |flags| (flags.embd, flags.heads) = (Some(128), Some(4)));
+        for precision in [Precision::F32, Precision::Bf16] {
+            for stage in Stage::ALL {
+                // gemm's packing buffers, the corpus and what else a first step leaves are there before.
+                let measured = launch::run(ranks, |comm| {
+                    let step = |gpt: &Gpt, zero: &mut Zero, step: usize| -> anyhow::Result<()> {
+                        let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
+                        zero.begin()?;
+                        gpt.loss(&batch, &config.pass(step, &batch.sequences))?.backward()?;
+                        zero.finish()?;
+                        zero.step(1e-3, 1.0).map(drop)
+                    };
+                    let make = || -> anyhow::Result<(Gpt, Zero)> {
+                        let gpt = Gpt::new(&config.shape)?;
+                        gpt.params.allocate(0);
+                        let zero = Zero::new(&gpt.params, &comm, ZeroConfig::new(stage, precision, ADAMW))?;
+                        Ok((gpt, zero))
+                    };
+                    let (gpt, mut zero) = make()?;
+                    step(&gpt, &mut zero, 0)?;
+                    drop((gpt, zero));
+                    comm.barrier()?;
+                    let before = LIVE.load(Relaxed);
+                    comm.barrier()?;
+                    let (gpt, mut zero) = make()?;
+                    (0..2).try_for_each(|i| step(&gpt, &mut zero, i))?;
+                    zero.events();
+                    comm.barrier()?;
+                    let live = LIVE.load(Relaxed) - before;
+                    let held = zero.held();
+                    comm.barrier()?;
+                    Ok((live, held, gpt.params.numel()))
+                })
+                .unwrap();
+                let what = format!("stage {}, {}, {ranks} ranks", stage.number(), precision.name());
+                let said: usize = measured.iter().map(|(_, held, _)| held.total()).sum();
+                let ratio = measured[0].0 as f64 / said as f64;
+                println!("{what}: {said} bytes said, {} live, {:?}", measured[0].0, measured[0].1);
+                assert!((0.99..1.01).contains(&ratio), "{what}: {said} bytes said, {} live", measured[0].0);
+
+                // And it is what the paper's formula says, without what is here for a moment.
+                let (psi, n, bytes) = (measured[0].2 as f64, ranks as f64, precision.bytes() as f64);
+                let divided = |from: Stage| if stage >= from { n } else { 1.0 };
+                let state = if precision == Precision::Bf16 { 12.0 } else { 8.0 };
+                for (_, held, _) in &measured {
+                    for (name, is, formula) in [
+                        ("parameters", held.parameters, bytes * psi / divided(Stage::Three)),
+                        ("gradients", held.gradients, bytes * psi / divided(Stage::Two)),
+                        ("optimizer", held.optimizer, state * psi / divided(Stage::One)),
+                    ] {
+                        assert!((is as f64 / formula - 1.0).abs() < 0.01, "{what}: {name} {is}, formula {formula}");
+                    }
+                }
+            }
+        }
+    }
+}
