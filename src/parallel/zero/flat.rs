@@ -46,7 +46,6 @@ impl<T: Stored> Flat<T> {
         Flat { params: params.clone(), comm: comm.clone(), stage: config.stage, part, reducer, adamw, master }
     }
 
-    // ANCHOR: gather
     /// Every rank gets all ranks' updated shares.
     fn gather_values(&self) -> Result<()> {
         let mut values = self.params.stored_values::<T>();
@@ -57,7 +56,6 @@ impl<T: Stored> Flat<T> {
         *values = all;
         Ok(())
     }
-    // ANCHOR_END: gather
 }
 
 /// The parts of parameters that lie in a share.
@@ -85,7 +83,6 @@ impl<T: Stored> Engine for Flat<T> {
         self.reducer.finish(&self.params)
     }
 
-    // ANCHOR: step
     fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
         let Flat { params, comm, part, reducer, adamw, master, .. } = self;
         let share = reducer.share();
@@ -109,7 +106,6 @@ impl<T: Stored> Engine for Flat<T> {
         }
         Ok(norm)
     }
-    // ANCHOR_END: step
 
     fn gather_all(&mut self) -> Result<()> {
         if T::PRECISION != Precision::F32 {
