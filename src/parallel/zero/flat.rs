@@ -56,7 +56,6 @@ impl<T: Stored> Flat<T> {
         }
     }
 
-    // ANCHOR: gather
     /// Every rank gets all ranks' updated shares.
     fn gather_values(&self) -> Result<()> {
         let mut values = self.params.stored_values::<T>();
@@ -67,7 +66,6 @@ impl<T: Stored> Flat<T> {
         *values = all;
         Ok(())
     }
-    // ANCHOR_END: gather
 }
 
 /// The parts of parameters that lie in a share.
@@ -95,7 +93,6 @@ impl<T: Stored> Engine for Flat<T> {
         self.reducer.finish(&self.params)
     }
 
-    // ANCHOR: step
     fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
         let Flat { params, comm, part, reducer, adamw, master, .. } = self;
         let share = reducer.share();
@@ -120,7 +117,6 @@ impl<T: Stored> Engine for Flat<T> {
         }
         Ok(norm)
     }
-    // ANCHOR_END: step
 
     fn gather_all(&mut self) -> Result<()> {
         if T::PRECISION != Precision::F32 {

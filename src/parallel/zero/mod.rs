@@ -1,11 +1,11 @@
 //! ZeRO: data parallelism whose ranks do not all hold the same things N times (Rajbhandari et al., arXiv 1910.02054).
 //!
-//! Under [`Ddp`] every rank holds all parameters, all gradients and all of the optimizer's state, although it
+//! Under [`Ddp`](super::Ddp) every rank holds all parameters, all gradients and all of the optimizer's state, although it
 //! needs each only for a moment. ZeRO gives each rank a share, and brings the rest when it is needed:
 //!
 //! | stage | divided | a step's communication, of Ψ elements on n ranks |
 //! |---|---|---|
-//! | 0 | nothing: [`Ddp`] | all-reduce of gradients: 2Ψ(n-1)/n sent by each rank |
+//! | 0 | nothing: [`Ddp`](super::Ddp) | all-reduce of gradients: 2Ψ(n-1)/n sent by each rank |
 //! | 1 | the optimizer's state | gradients reduced to their owners, parameters gathered: the same |
 //! | 2 | and gradients | the same |
 //! | 3 | and parameters | parameters gathered twice (forward, backward), gradients reduce-scattered: 3Ψ(n-1)/n |
