@@ -56,6 +56,7 @@ impl<T: Stored> Flat<T> {
         }
     }
 
+    // ANCHOR: gather
     /// Every rank gets all ranks' updated shares.
     fn gather_values(&self) -> Result<()> {
         let mut values = self.params.stored_values::<T>();
@@ -66,6 +67,7 @@ impl<T: Stored> Flat<T> {
         *values = all;
         Ok(())
     }
+    // ANCHOR_END: gather
 }
 
 /// The parts of parameters that lie in a share.

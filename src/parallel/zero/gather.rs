@@ -112,6 +112,7 @@ impl<T: Stored> Gathered<T> {
         Ok((whole.clone(), place.start..place.start + spec.numel()))
     }
 
+    // ANCHOR: enter
     /// A layer asks for the first parameter of a unit: the unit before is over.
     fn enter(&self, state: &mut State<T>, number: usize) -> comm::Result<()> {
         if let Some(before) = state.current.replace(number) {
@@ -141,6 +142,7 @@ impl<T: Stored> Gathered<T> {
         }
         Ok(())
     }
+    // ANCHOR_END: enter
 
     /// Brings this rank's part of a unit into an all-gather.
     fn start(&self, state: &mut State<T>, number: usize) -> comm::Result<()> {

@@ -103,6 +103,7 @@ impl<T: Stored> Elsewhere for Model<T> {
 }
 
 impl<T: Stored> Model<T> {
+    // ANCHOR: reduce_scatter
     /// When all gradients of a unit are complete, each rank is to have the average of its part, and nobody the rest.
     fn gradient_complete(&self, spec: &Spec) -> comm::Result<()> {
         let (units, mut step) = (&self.gathered.units, self.step());
@@ -132,6 +133,7 @@ impl<T: Stored> Model<T> {
         self.gathered.note(Event { unit: number, what: What::ReduceScatter, start: seen.start, end: seen.end });
         step.averaged.push(seen);
     }
+    // ANCHOR_END: reduce_scatter
 
     fn bytes(&self, step: &Step<T>) -> usize {
         let (units, filling) = (&self.gathered.units, step.filling.iter().flatten().map(Vec::len).sum::<usize>());
