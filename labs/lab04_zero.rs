@@ -204,7 +204,7 @@ fn show_costs(lab: &Lab, all: &[Trained]) {
     if let Some(three) = all.iter().find(|trained| trained.stage == Stage::Three) {
         screen.say(format!("\n{}", holding::timeline(screen, three)));
     }
-    section(lab, "Elsewhere: 7.5 billion parameters in mixed precision on 64 devices, by the same formulas");
+    section(lab, "Elsewhere: 7.5 billion parameters in mixed precision on 64 devices");
     screen.say(holding::papers_table(screen));
     screen
         .say(screen.wrap("GB are 10^9 bytes, as in ZeRO's paper. What DeepSpeed's estimates print as GB are GiB.", 2));

@@ -432,6 +432,136 @@ fn lucky_repairs_of_lab03_eval_are_told_apart() {
     }
 }
 
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab04_partition_are_told_apart() {
+    let (order, little) = ("8 numbers on 2 ranks: equal parts, in order", "13 numbers on 3 ranks: a little padding");
+    let several = "10 numbers on 4 ranks: padding on two of them";
+    let (padding, multiple) = ("end.saturating_sub(numel).min(part)", "numel.next_multiple_of(ALIGNMENT * ranks)");
+    let pads = "    flat.resize(numel.next_multiple_of(ALIGNMENT * ranks), 0.0);
+    let part = flat.len() / ranks;
+    let (start, end) = (rank * part, (rank + 1) * part);";
+    let ceil = "    flat.truncate(numel);
+    let part = numel.div_ceil(ranks);
+    let (start, end) = ((rank * part).min(numel), ((rank + 1) * part).min(numel));";
+    let dealt = "    flat.truncate(numel);
+    let (start, part) = (rank * (numel / ranks) + rank.min(numel % ranks), ranks);
+    let end = start + numel / ranks + usize::from(rank < numel % ranks);";
+    are_told_apart(
+        "lab04-partition",
+        &[
+            mistake(
+                "(rank * part, (rank + 1) * part)",
+                "((ranks - 1 - rank) * part, (ranks - rank) * part)",
+                order,
+                "hold others' numbers",
+            ),
+            mistake(pads, ceil, little, "so stage 3 cuts single tensors"),
+            mistake(pads, dealt, little, "dealt to the first ranks"),
+            mistake(multiple, "numel.next_multiple_of(ranks)", little, "Padded to a multiple of 3, the ranks"),
+            mistake(multiple, "numel / ranks * ranks", little, "The last 1 of 13 numbers are on no rank"),
+            mistake(multiple, "numel.next_multiple_of(4 * ranks)", little, "13 numbers become 18"),
+            mistake("flat[start..end]", "flat[start.min(numel)..end.min(numel)]", little, "without padding"),
+            mistake(padding, "0", little, "nobody has written down"),
+            mistake(padding, "flat.len() - numel", little, "the padding of all ranks"),
+            // The run that could not be converted.
+            mistake(
+                padding,
+                "if rank + 1 == ranks { flat.len() - numel } else { 0 }",
+                several,
+                "booked on the last rank: 6 of its 4",
+            ),
+            mistake(".min(part)", "", several, "more padding than numbers"),
+            mistake(padding, "part.min((flat.len() - numel).saturating_sub(rank))", little, "the padding is not"),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab04_zero_step_are_told_apart() {
+    let (one, two) = ("1 rank: it updates everything", "2 ranks, 8 numbers: half of them each");
+    let padding = "3 ranks, 10 numbers: parts that need padding";
+    let cost = "4 ranks, 4,096 numbers: bytes, and who updates what";
+    let scatter = "comm.reduce_scatter(&padded(gradients), &mut mean, Reduce::Mean)?;";
+    let mine = "[rank * part..(rank + 1) * part]";
+    let (before, update) = ("    let mut mean = vec![0.0; part];", "update(&mut mine, &mean);");
+    let (copy, gather) = ("    let mut all = padded(parameters);", "comm.all_gather(&mine, &mut all)?;");
+    are_told_apart(
+        "lab04-zero-step",
+        &[
+            mistake(update, "let _ = &update;", one, "never called"),
+            mistake(update, "update(&mut mine, &mean); update(&mut mine, &mean);", one, "more than once"),
+            mistake(update, "update(&mut mine.clone(), &mean);", one, "All parameters are as they were"),
+            mistake(gather, "comm.all_gather(&mean, &mut all)?;", one, "have become the mean gradients"),
+            mistake("Reduce::Mean)?", "Reduce::Sum)?", two, "2 times too large"),
+            mistake(
+                update,
+                "mean.iter_mut().for_each(|g| *g /= n as f32); update(&mut mine, &mean);",
+                two,
+                "divided once more",
+            ),
+            mistake(
+                scatter,
+                "mean.copy_from_slice(&padded(gradients)[rank * part..(rank + 1) * part]);",
+                two,
+                "its own gradients",
+            ),
+            mistake(mine, "[(n - 1 - rank) * part..(n - rank) * part]", two, "has updated the wrong part"),
+            mistake(mine, "[..part]", two, "Rank 1 has updated the wrong part: the parameters from number 0 on"),
+            mistake(gather, "all[rank * part..(rank + 1) * part].copy_from_slice(&mine);", two, "nobody has told"),
+            mistake(
+                gather,
+                "comm.all_gather(&mine, &mut all)?; all.rotate_left(rank);",
+                two,
+                "they are different models",
+            ),
+            mistake(
+                "let part = len.div_ceil(n);",
+                "let part = len / n; let (parameters, len) = (&mut parameters[..n * part], n * part);",
+                padding,
+                "The last 1 of 10 parameters are never updated",
+            ),
+            mistake(
+                before,
+                "    if n > 0 {
+        let mut mean = gradients.to_vec();
+        comm.all_reduce(&mut mean, Reduce::Mean)?;
+        update(parameters, &mean);
+        return Ok(());
+    }
+    let mut mean = vec![0.0; part];",
+                cost,
+                "an all-reduce and a whole update",
+            ),
+            mistake(
+                copy,
+                "    if n > 0 {
+        let mut all = padded(gradients);
+        comm.all_gather(&mean, &mut all)?;
+        update(parameters, &all[..len]);
+        return Ok(());
+    }
+    let mut all = padded(parameters);",
+                cost,
+                "what is gathered are gradients",
+            ),
+            mistake(
+                scatter,
+                "let mut all = padded(gradients);
+    comm.all_reduce(&mut all, Reduce::Mean)?;
+    mean.copy_from_slice(&all[rank * part..][..part]);",
+                cost,
+                "An all-reduce before the all-gather",
+            ),
+        ],
+    );
+    // DeepSpeed's padding is as right.
+    let twice = text("labs/solutions", "lab04-zero-step").replace("len.div_ceil(n)", "2 * len.div_ceil(2 * n)");
+    let attempt = check("lab04-zero-step", &twice);
+    assert_eq!(attempt.outcome, Outcome::Solved, "{attempt:#?}");
+}
+
 /// The solution of lab03-schedule with another first line in its function.
 fn schedule_with(line: &str) -> String {
     let names = "let Schedule { lr, min_lr, warmup, decay_steps } = *schedule;";

@@ -254,16 +254,17 @@ impl Zero {
         let n = self.ranks as f64;
         let share = (n - 1.0) / n * bytes_each as f64;
         let thousands = |n: usize| crate::show::thousands(n as u64);
+        let norm = if self.ranks > 1 { NORM_BYTES } else { 0 };
         match self.stage {
             Stage::Zero => (format!("2(n-1)/n x {bytes_each} x {}", thousands(reduced)), 2.0 * share * reduced as f64),
             // The norm is a maximum of 4 bytes and two sums of 8, on all ranks.
             _ => (
                 format!(
-                    "(n-1)/n x {bytes_each} x ({} gathered + {} reduced) + {NORM_BYTES} for the norm",
+                    "(n-1)/n x {bytes_each} x ({} gathered + {} reduced) + {norm} for the norm",
                     thousands(gathered),
                     thousands(reduced)
                 ),
-                share * (gathered + reduced) as f64 + NORM_BYTES as f64,
+                share * (gathered + reduced) as f64 + norm as f64,
             ),
         }
     }
