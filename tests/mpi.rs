@@ -412,12 +412,14 @@ fn lab03_like_threads(mpirun: &Mpirun) -> Result<()> {
 /// On three ranks, where the library adds in its own order.
 fn every_lab(mpirun: &Mpirun) -> Result<()> {
     let tiny = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --warmup 2 --steps 6 --eval-iters 2 --out o";
+    let small = "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --warmup 2 --steps 3 --lr 0.1 --out o";
     for (lab, flags, says, broken) in [
         (env!("CARGO_BIN_EXE_lab00"), "", "DISTRIBUTED_BACKEND=mpi", Some("duplicate-rank")),
         (env!("CARGO_BIN_EXE_lab01"), "--up-to 1 --out o", "19 of 19", Some("wrong-order")),
         (env!("CARGO_BIN_EXE_lab01"), "--feed readers 2 --out o", "every rank got its own batch", None),
         (env!("CARGO_BIN_EXE_lab02"), "--steps 12 --out o", "the loss fell", Some("same-batches")),
         (LAB03, tiny, "all ranks hold the same model", Some("same-batches")),
+        (env!("CARGO_BIN_EXE_lab04"), small, "4 of 4", Some("local-norm")),
     ] {
         let dir = tempfile::tempdir()?;
         let flags: Vec<&str> = flags.split_whitespace().collect();
