@@ -1,5 +1,243 @@
 //! lab04 · Who holds what
 //!
 //! What does each rank have to hold, and what does it cost to hold less?
+//!
+//! Data parallelism keeps N copies of everything: parameters, gradients, the optimizer's state. A rank needs most of it for a
+//! moment only. ZeRO divides it, stage by stage, and brings it together when it is needed; its last stage is called FSDP.
+//!
+//! Run `cargo run --bin lab04`. The same small GPT is trained by four ranks in all four stages. You will see who holds
+//! what, measured beside the formula; what each stage sends, which is the same for the first three and half as much again
+//! for the last; losses that are equal to the last bit; and a step of the last stage, unit by unit. Then give each
+//! rank less memory: `--memory-limit 6`; store in fewer bits: `--dtype bf16`; hide the gathers or not:
+//! `--zero 3 --prefetch-bucket 0 --link 100us,500MB/s`; or break it: `--break local-norm`.
 
-fn main() {}
+use anyhow::{Result, ensure};
+use clap::{Parser, ValueEnum};
+use shardlab::comm::Comm;
+use shardlab::data::Corpus;
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::model::Gpt;
+use shardlab::parallel::partition::Flat;
+use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
+use shardlab::show::{Screen, thousands};
+use shardlab::study::holding::{self, Trained};
+use shardlab::train::{Checks, Config, TrainFlags, report};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// ZeRO's stages, side by side: what each rank holds, and what it costs to hold less.
+#[derive(Parser)]
+#[command(name = "lab04", version)]
+struct Args {
+    #[command(flatten)]
+    train: TrainFlags,
+    /// Leave out stages in which a rank's parameters, gradients and optimizer take more than this
+    #[arg(long, value_name = "MB")]
+    memory_limit: Option<f64>,
+    /// Get something wrong, and see which check notices
+    #[arg(long = "break", value_enum)]
+    broken: Option<Break>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Break {
+    /// All padding is booked on the last rank
+    PaddingOnLast,
+    /// Each rank clips by the norm of its own share of the gradients
+    LocalNorm,
+    /// A parameter is used after its release
+    UsedAfterRelease,
+}
+
+/// What all ranks read and none changes.
+struct Lab {
+    args: Args,
+    config: Config,
+    corpus: Corpus,
+    /// Those that fit, and are wanted.
+    stages: Vec<Stage>,
+    screen: Screen,
+}
+
+fn main() -> ExitCode {
+    launch::main(|| run(Args::parse()))
+}
+
+fn run(mut args: Args) -> Result<()> {
+    let corpus = Corpus::find(args.train.data.as_deref())?;
+    args.train.steps.get_or_insert(6);
+    if args.train.eval_only || args.train.init_from.is_some() {
+        let help = "leave --eval-only and --init-from out; lab03 has them";
+        return Err(BadInput::new("lab04 compares trainings from the start", help).into());
+    }
+    let config = args.train.resolve(launch::ranks(args.train.ranks, 4)?, &corpus, "lab04")?;
+    if args.broken == Some(Break::PaddingOnLast) && config.ranks < 3 {
+        return Err(BadInput::new("padding spans ranks only from 3 ranks on", "give --ranks 3 or more").into());
+    }
+    let (limit, wanted) = (args.memory_limit.map(|mb| mb * 1e6), args.train.zero.zero);
+    let mut stages = holding::within(limit, wanted, config.shape.parameters(), config.ranks, config.zero.precision)?;
+    // Something to compare with comes first.
+    let first = stages[0];
+    stages.retain(|&stage| wanted.is_none_or(|wanted| stage == wanted || stage == first));
+    launch::free_memory().map_or(Ok(()), |free| config.ensure_fits(free))?;
+    let lab = Lab { screen: Screen::detect(args.train.run.ascii), stages, config, corpus, args };
+    let options = lab.args.train.run.comm.options(&lab.config.out);
+    let failed = launch::run_with(lab.config.ranks, &options, |comm| one_rank(&lab, &comm))?;
+    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
+    Ok(())
+}
+
+/// What one rank does. Returns what the checks found wrong.
+fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+    if comm.rank() == 0 {
+        introduce(lab);
+    }
+    if lab.args.broken == Some(Break::PaddingOnLast) {
+        return padding_on_last(lab, comm);
+    }
+    let mut all = Vec::new();
+    for &stage in &lab.stages {
+        let trained = train(lab, comm, stage)?;
+        if comm.rank() == 0 {
+            show_holdings(lab, &trained);
+            all.push(trained);
+        }
+    }
+    if comm.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    show_costs(lab, &all);
+    Ok(check(lab, &all))
+}
+
+// ANCHOR: train
+/// The lesson: the same loop for every stage. Where gradients go and parameters come from, `zero` knows.
+fn train(lab: &Lab, comm: &Comm, stage: Stage) -> Result<Trained> {
+    let config = &lab.config;
+    let gpt = Gpt::new(&config.shape)?;
+    gpt.params.allocate(config.seed);
+    let local_norm = lab.args.broken == Some(Break::LocalNorm);
+    let mut zero = Zero::new(&gpt.params, comm, ZeroConfig { stage, local_norm, ..config.zero })?;
+    let sampler = config.sampler(comm.rank());
+    let (mut losses, mut times, mut sent) = (Vec::new(), Vec::new(), 0);
+
+    for step in 0..config.steps {
+        let (start, before) = (Instant::now(), comm.traffic());
+        let mut mean = 0.0;
+        zero.events();
+        zero.begin()?; // from here on, a layer that asks for a parameter gets it, wherever it is
+        for micro in 0..config.grad_accum {
+            let batch = sampler.batch(&lab.corpus.train, step, micro);
+            let loss = (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / config.grad_accum as f64)?;
+            mean += f64::from(loss.to_scalar::<f32>()?);
+            zero.synchronise(micro + 1 == config.grad_accum);
+            loss.backward()?; // gradients leave for their owners while this goes on
+        }
+        zero.finish()?; // each rank has the averaged gradients of what it owns
+        zero.step(config.schedule.at(step), config.clip)?; // and updates that
+        sent = (comm.traffic() - before).bytes;
+        losses.push(mean);
+        times.push((start, start.elapsed()));
+    }
+    if stage == Stage::Three && lab.args.broken == Some(Break::UsedAfterRelease) {
+        let batch = sampler.batch(&lab.corpus.train, 0, 0);
+        gpt.loss(&batch, &config.pass(0, &batch.sequences))?;
+    }
+    let trained = Trained::look(comm, stage, &mut zero, (losses, times), sent)?;
+    zero.leave()?; // everyone has everything again
+    let values = if comm.rank() == 0 { gpt.params.values().clone() } else { Vec::new() };
+    Ok(Trained { values, ..trained })
+}
+// ANCHOR_END: train
+
+/// What a checkpoint's reader gets back if all padding is booked on the last rank.
+fn padding_on_last(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+    if comm.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    let (screen, ranks) = (&lab.screen, lab.config.ranks);
+    let flat = Flat { numel: 2 * ranks + 1, ranks };
+    section(lab, &format!("A group of {} elements in parts of {}", flat.numel, flat.part()));
+    let all_on_last = |rank: usize| if rank + 1 == ranks { flat.padded() - flat.numel } else { 0 };
+    let (table, back) = holding::restored(screen, flat, all_on_last);
+    screen.say(format!("{table}\n"));
+    let mut checks = Checks::new(screen);
+    let sound = back == (0..flat.numel).collect::<Vec<_>>();
+    let result = format!("{} of {}", back.len(), flat.numel);
+    checks.hold(sound, "parts less their padding are the parameters", &result, "padding was taken for parameters");
+    Ok(checks.failed())
+}
+
+fn section(lab: &Lab, title: &str) {
+    lab.screen.say(format!("\n{}\n", lab.screen.bold(title)));
+}
+
+fn introduce(lab: &Lab) {
+    let (screen, config) = (&lab.screen, &lab.config);
+    screen.say(screen.heading(&format!("lab04{}Who holds what", screen.separator()), "about 1 minute"));
+    screen.say("What does each rank have to hold, and what does it cost to hold less?\n");
+    report::data(screen, &lab.corpus);
+    report::run(screen, config);
+    let [dot, stored] = [screen.separator(), config.zero.precision.name()];
+    let each = match stored {
+        "f32" => "4 bytes each, gradients 4, the optimizer 8",
+        _ => "2 bytes each, gradients 2, the optimizer 12 (with an f32 master)",
+    };
+    let text = format!("{} parameters, stored in {stored}{dot}{each}", thousands(config.shape.parameters()));
+    screen.say(screen.row("holds", &text));
+    for stage in Stage::ALL.into_iter().filter(|stage| lab.args.memory_limit.is_some() && !lab.stages.contains(stage)) {
+        screen.say(screen.row("", &format!("--zero {} does not fit, or was not asked for", stage.number())));
+    }
+}
+
+fn show_holdings(lab: &Lab, trained: &Trained) {
+    let (numel, ranks) = (lab.config.shape.parameters(), lab.config.ranks);
+    section(lab, &format!("Who holds what, {}", holding::title(trained.stage)));
+    lab.screen.say(holding::drawing(&lab.screen, trained, numel, ranks, lab.config.zero.precision));
+}
+
+fn show_costs(lab: &Lab, all: &[Trained]) {
+    let (screen, config) = (&lab.screen, &lab.config);
+    section(lab, &format!("What it costs: each of {} ranks, in the last of {} steps", config.ranks, config.steps));
+    screen.say(holding::bill(screen, all, config.shape.parameters(), config.zero.precision));
+    if let Some(three) = all.iter().find(|trained| trained.stage == Stage::Three) {
+        screen.say(format!("\n{}", holding::timeline(screen, three)));
+    }
+    section(lab, "Elsewhere: 7.5 billion parameters in mixed precision on 64 devices");
+    screen.say(holding::papers_table(screen));
+    screen
+        .say(screen.wrap("GB are 10^9 bytes, as in ZeRO's paper. What DeepSpeed's estimates print as GB are GiB.", 2));
+}
+
+/// The checks, for the reader and for the exit code.
+fn check(lab: &Lab, all: &[Trained]) -> Vec<String> {
+    let (screen, config) = (&lab.screen, &lab.config);
+    let (numel, precision) = (config.shape.parameters(), config.zero.precision);
+    screen.say("");
+    let mut checks = Checks::new(screen);
+    let first = &all[0];
+    for other in &all[1..] {
+        let apart = first.losses.iter().zip(&other.losses).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
+        let same = first.values == other.values;
+        // Sums in another order: by an MPI library, or where stages 2 and 3 average in every micro-step.
+        let own_order = (launch::is_mpi() && config.ranks > 2) || config.grad_accum > 1;
+        let result = if same { "bitwise equal".into() } else { format!("losses within {apart:.0e}") };
+        let sound = same || (own_order && apart < precision.loss_bound());
+        let what = format!("stage {} trains what stage {} trains", other.stage.number(), first.stage.number());
+        checks.hold(sound, &what, &result, &format!("stage {} trained something else", other.stage.number()));
+    }
+    let said = all.iter().filter(|trained| trained.is_as_said(numel, config.ranks, precision)).count();
+    let result = format!("{said} of {}", all.len());
+    checks.hold(said == all.len(), "memory and bytes are as the formulas say, within 1%", &result, "a formula is off");
+    if let Some(limit) = lab.args.memory_limit {
+        let most = all.iter().map(|t| t.held.parameters + t.held.gradients + t.held.optimizer).max().unwrap_or(0);
+        let result = format!("{:.2} of {limit} MB", most as f64 / 1e6);
+        checks.hold(most as f64 <= limit * 1e6, "every rank stays within its memory", &result, "a rank holds too much");
+    }
+    let failed = checks.failed();
+    if failed.is_empty() {
+        screen.say("\n  Take along: hold what is yours, and bring the rest together just in time.");
+    }
+    failed
+}

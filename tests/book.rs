@@ -134,7 +134,7 @@ fn the_path_of_two_hours_takes_two_hours() {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
     let rows: Vec<(usize, &str)> = rows.filter_map(|(minutes, what)| Some((minutes.parse().ok()?, what))).collect();
     assert_eq!(rows.iter().map(|row| row.0).sum::<usize>(), 120);
-    for Lab { name, .. } in labs() {
+    for Lab { name, .. } in labs().into_iter().take(4) {
         let minutes = rows.iter().find(|row| row.1.starts_with(&format!("[{name}]"))).map(|row| row.0);
         let chapter = text(format!("book/src/{name}.md"));
         let minutes = minutes.unwrap_or_else(|| panic!("{name} is not on the path"));

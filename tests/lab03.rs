@@ -225,6 +225,38 @@ fn each_break_is_exposed_by_its_check() {
     fails(dir.path(), "--ranks 1 --break no-average", 2, "--break needs ranks that can differ");
 }
 
+/// Whatever is divided, the losses are DDP's to the bit; in bf16, all stages' are one another's.
+#[test]
+fn every_stage_of_zero_trains_the_same_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let evaluations = |flags: &str, says: &[&str]| {
+        let text = succeeds(dir.path(), &format!("{TINY} --steps 6 --ranks 3 --clip 0.1 {flags}"));
+        for part in says.iter().chain(&["bitwise equal ✓", "all ranks hold the same model"]) {
+            assert!(text.contains(part), "{flags}: {part:?} is missing in\n{text}");
+        }
+        // The last one has the hash of all parameters.
+        let lines = text.lines().filter(|line| line.contains("val_loss=") || line.contains("hold the same"));
+        let lines = lines.map(String::from).collect::<Vec<_>>();
+        assert_eq!(lines.len(), 4);
+        lines
+    };
+    let ddp = evaluations("", &["formula: 2(n-1)/n x 4 x "]);
+    let sent = [" gathered", " for the norm", "rank 0 holds"];
+    assert_eq!(evaluations("--zero 0 --dtype f32", &["stage 0: nothing divided: DDP · f32", "rank 0 holds"]), ddp);
+    for (stage, divided) in [
+        (1, "stage 1: optimizer divided · f32"),
+        (2, "stage 2: optimizer, gradients divided · f32"),
+        (3, "stage 3: optimizer, gradients, parameters divided · f32"),
+    ] {
+        assert_eq!(evaluations(&format!("--zero {stage}"), &[&sent[..], &[divided]].concat()), ddp, "stage {stage}");
+    }
+    let bf16 = evaluations("--dtype bf16", &["divided: DDP · bf16, master f32"]);
+    assert_ne!(bf16, ddp);
+    for stage in ["1 --reduce-bucket 500", "2", "3 --persistence-threshold 0 --prefetch-bucket 0 --wrap parameters"] {
+        assert_eq!(evaluations(&format!("--dtype bf16 --zero {stage}"), &sent), bf16, "stage {stage}");
+    }
+}
+
 #[test]
 fn bad_input_is_refused_before_work_starts() {
     let dir = tempfile::tempdir().unwrap();
@@ -270,6 +302,14 @@ fn bad_input_is_refused_before_work_starts() {
         ("--layers 16777216 --embd 16777216 --heads 1", "--layers 16777216 is out of range"),
         ("--eval-only --metrics m", "--metrics has nothing to write with --eval-only"),
         ("--eval-only --break no-average", "--break breaks training"),
+        ("--zero 4", "invalid value '4'"),
+        ("--dtype f16", "invalid value 'f16'"),
+        ("--zero 2 --wrap model", "--wrap is for gathered parameters, and --zero 2 gathers none"),
+        ("--prefetch-bucket 9", "--prefetch-bucket is for gathered parameters, and --zero 0 gathers none"),
+        ("--zero 3 --reduce-bucket 9", "--reduce-bucket is not for --zero 3"),
+        ("--zero 1 --reduce-bucket 0", "--reduce-bucket 0 is out of range"),
+        ("--zero 1 --break no-average", "--break breaks plain DDP"),
+        ("--zero 1 --eval-only", "--eval-only trains nothing that could be divided"),
         ("--prompt Käse", "--prompt has the character 'ä'"),
         ("--preset huge", "invalid value 'huge'"),
         ("--metrics no/such/folder", "cannot write --metrics no/such/folder"),
@@ -287,6 +327,15 @@ fn bad_input_is_refused_before_work_starts() {
 #[test]
 fn a_dry_run_is_arithmetic() {
     let dir = tempfile::tempdir().unwrap();
+    let text = succeeds(dir.path(), "--dry-run --preset wordplay --ranks 4 --zero 2 --dtype bf16");
+    for row in [
+        ["parameters", "172 MB", "2 bytes each"],
+        ["gradients", "42.9 MB", "2 bytes each, divided among 4"],
+        ["optimizer", "257 MB", "two moments and the master, 12 bytes a parameter,"],
+        ["gathered", "343 MB", "all parameters, to begin with and to evaluate"],
+    ] {
+        assert!(text.lines().any(|line| row.iter().all(|part| line.contains(part))), "{row:?} is missing in\n{text}");
+    }
     let text = succeeds(dir.path(), "--dry-run --preset wordplay --ranks 4 --batch 64 --block 1024");
     for expected in [
         "num_params=85,003,776",

@@ -590,11 +590,19 @@ fn whatever_the_code_does_is_told() {
     told("todo!();", Outcome::Unfinished, at);
     told("panic!(\"at the disco\");", Outcome::Panicked, &format!("{at}at the disco"));
     told("let none: [f64; 0] = []; let _ = none[warmup];", Outcome::Panicked, "index out of bounds");
+    // The input with which it happened.
+    let given = "\nYour code was called with step 300, warmup 100, decay_steps 500.";
+    told("assert!(step != 300);", Outcome::Panicked, given);
     let attempt = told("println!(\"step {step}\"); std::process::exit(0);", Outcome::Ended, "exit status: 0");
     assert_eq!((attempt.printed.as_str(), attempt.stuck_at()), ("step 0\n", attempt.findings[0].claim.as_str()));
     // In the second claim.
-    let attempt = told("if step > 99 { std::process::abort() }", Outcome::Ended, "in the midst");
+    let attempt = told("if step > 99 { std::process::abort() }", Outcome::Ended, "called with step 100, ");
     assert_eq!(attempt.findings.iter().map(|f| f.holds).collect::<Vec<_>>()[..3], [Some(true), Some(false), None]);
+
+    let edge = "let mut incoming";
+    let ring = text("labs/solutions", "lab01-ring").replacen(edge, &format!("assert!(rank != 2);\n{edge}"), 1);
+    let attempt = check("lab01-ring", &ring);
+    assert!(attempt.means.contains("lab01_ring.rs:16:9, on rank 2:\n"), "{}", attempt.means);
 
     let renamed = text("labs/solutions", "lab03-schedule").replace("pub fn learning_rate", "pub fn rate");
     let attempt = check("lab03-schedule", &renamed);
@@ -618,7 +626,9 @@ fn what_never_ends_is_ended() {
         let document: Document = serde_json::from_str(&stdout(&output)).unwrap();
         let attempt = document.exercises.into_iter().find_map(|entry| entry.check).unwrap();
         assert_eq!(attempt.outcome, Outcome::Endless);
-        assert!(attempt.means.contains(means), "{}", attempt.means);
+        for part in [means, "called with step 0, "] {
+            assert!(attempt.means.contains(part), "{}", attempt.means);
+        }
     }
 }
 

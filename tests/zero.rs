@@ -174,6 +174,52 @@ fn units_come_and_go() {
     assert!(gather.start < here.end, "{gather:?} {here:?}");
 }
 
+/// With prefetch, a gather has all the time in which the unit before is in use; without, it begins when that is over.
+#[test]
+fn prefetch_gathers_while_the_unit_before_is_in_use() {
+    use shardlab::tensor::Tensor;
+    use std::time::Duration;
+    // What a unit takes, at least.
+    const WORK: Duration = Duration::from_millis(3);
+    for prefetch_bucket in [1000, 0] {
+        let config = ZeroConfig {
+            prefetch_bucket,
+            persistence_threshold: 0,
+            ..ZeroConfig::new(Stage::Three, Precision::F32, ADAMW)
+        };
+        let events = launch::run(2, |comm| {
+            let stack = shardlab::model::LinearStack::new(&[8; 7])?;
+            stack.params.allocate(0);
+            let mut zero = Zero::new(&stack.params, &comm, config)?;
+            for _ in 0..2 {
+                zero.begin()?;
+                zero.events();
+                let mut x = Tensor::ones((1, 8), candle_core::DType::F32, &candle_core::Device::Cpu)?;
+                for layer in &stack.layers {
+                    x = layer.forward(&x, &Pass::evaluate())?;
+                    std::thread::sleep(WORK);
+                }
+                stack.loss(&[0.5; 8])?.backward()?;
+                zero.finish()?;
+                zero.step(1e-3, 1.0)?;
+            }
+            Ok(zero.events())
+        })
+        .unwrap()
+        .remove(0);
+        // The first of each unit in the second step: its first pass.
+        let first = |what, unit| *events.iter().find(|event| (event.what, event.unit) == (what, unit)).unwrap();
+        for unit in 1..6 {
+            let (gather, before) = (first(What::Gather, unit), first(What::Here, unit - 1));
+            if prefetch_bucket > 0 {
+                assert!(gather.start + WORK <= before.end, "{gather:?} {before:?}");
+            } else {
+                assert!(gather.start >= before.end, "{gather:?} {before:?}");
+            }
+        }
+    }
+}
+
 /// A step that goes another way than the one before: what was fetched ahead is not what is asked for.
 #[test]
 fn the_order_may_change() {

@@ -22,8 +22,10 @@ fn main() -> ExitCode {
 
 fn alone(evidence: &mut Evidence) -> Result<()> {
     let expected = Place { rank: 0, size: 1, node: 0, local_rank: 0 };
-    compare(evidence, "no variables, one host in the file".into(), expected, place(&|_| None, "laptop\n"));
-    compare(evidence, "no variables, no host file".into(), expected, place(&|_| None, ""));
+    for (at, file) in [("no variables, one host in the file", "laptop\n"), ("no variables, no host file", "")] {
+        evidence.given(at);
+        compare(evidence, at.into(), expected, place(&|_| None, file));
+    }
     evidence.means("A program that is started by hand is a whole job: lab03 on a laptop is nothing else.");
     Ok(())
 }
@@ -32,8 +34,9 @@ fn alone(evidence: &mut Evidence) -> Result<()> {
 fn variables(evidence: &mut Evidence, names: [&'static str; 2]) -> Result<()> {
     let hosts = ["a", "a", "b", "b"];
     for rank in 0..4 {
-        let Place { rank: found, size, .. } = place(&environment(names, rank, 4), &hosts.join("\n"));
         let at = format!("{}={rank}, {}=4", names[0], names[1]);
+        evidence.given(format!("{at}, and the hosts {hosts:?}"));
+        let Place { rank: found, size, .. } = place(&environment(names, rank, 4), &hosts.join("\n"));
         evidence.row((found, size) == (rank, 4), at, format!("rank {rank} of 4"), format!("rank {found} of {size}"));
     }
     evidence.means("A rank that takes itself for another one trains on the other's data, and nobody on its own.");
@@ -43,8 +46,11 @@ fn variables(evidence: &mut Evidence, names: [&'static str; 2]) -> Result<()> {
 /// All places of a job.
 fn job(evidence: &mut Evidence, hosts: &[&str]) -> Result<()> {
     let size = hosts.len();
-    let found: Vec<Place> =
-        (0..size).map(|rank| place(&environment(OPEN_MPI, rank, size), &hosts.join("\n"))).collect();
+    let found = |rank: usize| {
+        evidence.given(format!("rank {rank} of {size}, and the hosts {hosts:?}"));
+        place(&environment(OPEN_MPI, rank, size), &hosts.join("\n"))
+    };
+    let found: Vec<Place> = (0..size).map(found).collect();
     let names: Vec<String> = hosts.iter().map(|host| host.to_string()).collect();
     let seats = seats(&names);
     for (rank, seat) in seats.iter().enumerate() {

@@ -21,9 +21,19 @@ fn main() -> ExitCode {
     ])
 }
 
+/// What the reader draws.
+fn draw(evidence: &Evidence, run: &Run, rank: usize, step: usize) -> Vec<usize> {
+    let Run { seed, ranks, batch, block, tokens } = run;
+    evidence.given(format!(
+        "rank {rank}, step {step} and seed {seed}, ranks {ranks}, batch {batch}, block {block}, tokens {tokens}"
+    ));
+    starts(run, rank, step)
+}
+
 fn count(evidence: &mut Evidence) -> Result<()> {
     for batch in [1, 3, 12] {
-        evidence.same(format!("batch: {batch}"), batch, starts(&Run { batch, ..RUN }, 0, 0).len());
+        let got = draw(evidence, &Run { batch, ..RUN }, 0, 0).len();
+        evidence.same(format!("batch: {batch}"), batch, got);
     }
     evidence.means("`batch` is the number of sequences of one rank at one step.");
     Ok(())
@@ -32,7 +42,7 @@ fn count(evidence: &mut Evidence) -> Result<()> {
 fn within(evidence: &mut Evidence) -> Result<()> {
     let run = Run { block: 7, tokens: 40, batch: 1000, ..RUN };
     for rank in 0..run.ranks {
-        let last = starts(&run, rank, 0).into_iter().max().unwrap_or(0);
+        let last = draw(evidence, &run, rank, 0).into_iter().max().unwrap_or(0);
         evidence.row(last <= 32, format!("rank {rank}: largest start"), "at most 32", last);
     }
     evidence.means(
@@ -44,17 +54,17 @@ fn within(evidence: &mut Evidence) -> Result<()> {
 
 fn again(evidence: &mut Evidence) -> Result<()> {
     for (rank, step) in [(0, 0), (3, 7)] {
-        let first = starts(&RUN, rank, step);
-        evidence.same(format!("rank {rank}, step {step}: the second time"), first, starts(&RUN, rank, step));
+        let [first, second] = [0, 1].map(|_| draw(evidence, &RUN, rank, step));
+        evidence.same(format!("rank {rank}, step {step}: the second time"), first, second);
     }
     evidence.means("A run that is resumed at this step would train on other sequences than the run that went on.");
     Ok(())
 }
 
 fn steps(evidence: &mut Evidence) -> Result<()> {
-    let first = starts(&RUN, 0, 0);
+    let first = draw(evidence, &RUN, 0, 0);
     for step in 1..4 {
-        let got = starts(&RUN, 0, step);
+        let got = draw(evidence, &RUN, 0, step);
         evidence.row(
             got != first,
             format!("rank 0, step {step}"),
@@ -67,9 +77,9 @@ fn steps(evidence: &mut Evidence) -> Result<()> {
 }
 
 fn ranks(evidence: &mut Evidence) -> Result<()> {
-    let first = starts(&RUN, 0, 0);
+    let first = draw(evidence, &RUN, 0, 0);
     for rank in 1..RUN.ranks {
-        let got = starts(&RUN, rank, 0);
+        let got = draw(evidence, &RUN, rank, 0);
         let expected = format!("not {first:?}, as on rank 0");
         evidence.row(got != first, format!("rank {rank}, step 0"), expected, format!("{got:?}"));
     }
@@ -87,7 +97,7 @@ fn addresses(evidence: &mut Evidence) -> Result<()> {
     for (seed, rank, step) in
         (0..3).flat_map(|seed| (0..4).flat_map(move |rank| (0..30).map(move |step| (seed, rank, step))))
     {
-        let batch = starts(&Run { seed: RUN.seed + seed, ..RUN }, rank, step);
+        let batch = draw(evidence, &Run { seed: RUN.seed + seed, ..RUN }, rank, step);
         let at = format!("rank {rank}, step {step}, seed {}", RUN.seed + seed);
         if let Some(earlier) = seen.insert(batch, at.clone()) {
             twice = twice.or(Some((earlier, at, seed)));
@@ -115,8 +125,8 @@ fn addresses(evidence: &mut Evidence) -> Result<()> {
 
 fn places(evidence: &mut Evidence) -> Result<()> {
     let run = Run { block: 7, tokens: 80, ..RUN };
-    let steps = (0..500).flat_map(|step| (0..run.ranks).flat_map(move |rank| starts(&run, rank, step)));
-    let drawn: BTreeSet<usize> = steps.collect();
+    let each = (0..500).flat_map(|step| (0..run.ranks).map(move |rank| (rank, step)));
+    let drawn: BTreeSet<usize> = each.flat_map(|(rank, step)| draw(evidence, &run, rank, step)).collect();
     evidence.same("first place that is drawn", Some(0), drawn.first().copied());
     evidence.same("last place that is drawn", Some(72), drawn.last().copied());
     // Ranks that cut the text into parts never start where a sequence would run into the next part.

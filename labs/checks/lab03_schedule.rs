@@ -23,6 +23,7 @@ fn at(step: usize) -> f64 {
 }
 
 fn compare(evidence: &mut Evidence, step: usize, expected: f64) {
+    evidence.given(format!("step {step}, warmup {}, decay_steps {}", SCHEDULE.warmup, SCHEDULE.decay_steps));
     evidence.near(format!("step {step}"), expected, at(step));
 }
 
@@ -87,11 +88,16 @@ fn floor(evidence: &mut Evidence) -> Result<()> {
 
 fn no_warm_up(evidence: &mut Evidence) -> Result<()> {
     let schedule = Schedule { warmup: 0, ..SCHEDULE };
-    evidence.near("warmup 0, step 0", 1e-3, learning_rate(&schedule, 0));
-    evidence.near("warmup 0, step 250", 5.5e-4, learning_rate(&schedule, 250));
+    for (step, expected) in [(0, 1e-3), (250, 5.5e-4)] {
+        let at = format!("warmup 0, step {step}");
+        evidence.given(&at);
+        evidence.near(at, expected, learning_rate(&schedule, step));
+    }
     let none = Schedule { warmup: 5, decay_steps: 5, ..SCHEDULE };
+    let at = "warmup 5, decay_steps 5, step 5";
+    evidence.given(at);
     let got = learning_rate(&none, 5);
-    evidence.row((1e-4..=1e-3).contains(&got), "warmup 5, decay_steps 5, step 5", "from min_lr to lr", got);
+    evidence.row((1e-4..=1e-3).contains(&got), at, "from min_lr to lr", got);
     evidence
         .means_if(got.is_nan(), "0 / 0: the decay may be no step long, and a rate that is not a number ends the run.");
     evidence.means("A warm-up of 0 steps has no first step; the decay begins at once.");
@@ -101,6 +107,7 @@ fn no_warm_up(evidence: &mut Evidence) -> Result<()> {
 fn others(evidence: &mut Evidence) -> Result<()> {
     let schedule = Schedule { lr: 6e-4, min_lr: 0.0, warmup: 7, decay_steps: 600_007 };
     for (step, expected) in [(0, 6e-4 / 7.0), (6, 6e-4), (300_007, 3e-4), (600_007, 0.0), (1_000_000, 0.0)] {
+        evidence.given(format!("step {step}, warmup 7, decay_steps 600,007"));
         evidence.near(format!("step {step}"), expected, learning_rate(&schedule, step));
     }
     evidence.means(

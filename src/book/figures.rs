@@ -1,14 +1,14 @@
 //! Pictures for pages: who holds what, drawn from the arithmetic of `plan`, and the curves of a run's metrics.
 
 use crate::error::BadInput;
-use crate::plan::GptShape;
+use crate::plan::{BytesEach, GptShape, zero_memory};
 use crate::show::{Held, Holding, Holdings, Nodes, Plot, Screen, Series, bytes_decimal};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 4] = ["nodes", "one-device", "ddp-before", "ddp-after"];
+pub const FIGURES: [&str; 7] = ["nodes", "one-device", "ddp-before", "ddp-after", "zero-1", "zero-2", "zero-3"];
 
 /// lab03's baby model, on the play that comes with the workbook.
 const BABY: GptShape = GptShape { vocabulary: 65, block: 64, layers: 4, heads: 4, embd: 128 };
@@ -16,13 +16,19 @@ const BABY: GptShape = GptShape { vocabulary: 65, block: 64, layers: 4, heads: 4
 /// Sequences in its batch.
 const BATCH: usize = 12;
 
+/// Bytes of a batch. A token is one 4-byte number, and each has the one that follows it as its target.
+const DATA: u64 = (2 * 4 * BATCH * BABY.block) as u64;
+
 /// A figure by its name, as text for a screen or, without one, as SVG.
 pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String, BadInput> {
     if name == "nodes" {
         let nodes = Nodes(vec![("node1".into(), 4), ("node2".into(), 4)]);
         return Ok(screen.map_or_else(|| nodes.svg("Eight ranks on two nodes"), |screen| nodes.render(screen)));
     }
-    let (holdings, title) = holdings(name)?;
+    let (holdings, title) = match name.strip_prefix("zero-").and_then(|stage| stage.parse().ok()) {
+        Some(stage @ 1..=3) => zero(stage),
+        _ => holdings(name)?,
+    };
     Ok(screen.map_or_else(|| holdings.svg(title), |screen| holdings.render(screen)))
 }
 
@@ -48,17 +54,35 @@ fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
         }
     };
     let memory = BABY.memory(BATCH, false);
-    // A token is one 4-byte number, and each has the one that follows it as its target.
-    let data = (2 * 4 * BATCH * BABY.block) as u64;
     let row = |name, held, bytes: u64| Holding { name, ranks: vec![held; ranks], bytes: bytes_decimal(bytes as f64) };
     let own = if ranks == 1 { Held::Same } else { Held::Own };
     let rows = vec![
-        row("data", own, data),
+        row("data", own, DATA),
         row("parameters", Held::Same, memory.parameters),
         row("gradients", gradients, memory.gradients),
         row("optimizer", Held::Same, memory.optimizer),
     ];
     Ok((Holdings { rows, note: note.into() }, title))
+}
+
+/// Who holds what under a stage of ZeRO, on three ranks, in f32.
+fn zero(stage: usize) -> (Holdings<'static>, &'static str) {
+    const RANKS: usize = 3;
+    let bytes = zero_memory(stage, BABY.parameters(), RANKS as u64, BytesEach::F32);
+    let row = |name, bytes: u64, divided_from| {
+        let held = |index| if stage >= divided_from { Held::Part { index, of: RANKS } } else { Held::Same };
+        Holding { name, ranks: (0..RANKS).map(held).collect(), bytes: bytes_decimal(bytes as f64) }
+    };
+    let data = Holding { name: "data", ranks: vec![Held::Own; RANKS], bytes: bytes_decimal(DATA as f64) };
+    let [parameters, gradients, optimizer] = bytes;
+    let rows =
+        vec![data, row("parameters", parameters, 3), row("gradients", gradients, 2), row("optimizer", optimizer, 1)];
+    let (title, note) = [
+        ("ZeRO, stage 1: the optimizer's state is divided", "Stage 1: the optimizer's state is divided."),
+        ("ZeRO, stage 2: gradients are divided, too", "Stage 2: gradients are divided, too."),
+        ("ZeRO, stage 3: everything is divided", "Stage 3: everything is divided."),
+    ][stage - 1];
+    (Holdings { rows, note: note.into() }, title)
 }
 
 /// The losses in the file that a lab's `--metrics` wrote, as an SVG: of every step, and on the validation split.
@@ -82,7 +106,9 @@ mod tests {
         for name in FIGURES {
             let (text, svg) = (figure(name, Some(&Screen::plain())).unwrap(), figure(name, None).unwrap());
             assert!(text.contains("rank 0") && svg.contains(">rank 0<"), "{text}\n{svg}");
-            if name != "nodes" {
+            if name.starts_with("zero") {
+                assert!(text.contains("2.14 MB") && svg.contains(">2.14 MB<"), "{text}\n{svg}");
+            } else if name != "nodes" {
                 assert!(text.contains("3.22 MB") && svg.contains(">6.43 MB<"), "{text}\n{svg}");
             }
         }

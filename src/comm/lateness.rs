@@ -6,7 +6,6 @@
 
 use super::{Call, Options};
 use crate::show;
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// How long a rank may be waited for.
@@ -59,9 +58,8 @@ pub(super) fn say_it_came(late: usize, call: &Call, computed: Duration) {
     notice(&format!("rank {late} came to {call} after {}", show::seconds(computed.as_secs_f64())));
 }
 
-/// In one piece: other processes may write to the same terminal.
 fn notice(text: &str) {
-    std::io::stderr().write_all(format!("notice: {text}\n").as_bytes()).ok();
+    show::complain(&format!("notice: {text}"));
 }
 
 /// Why the run ends at the deadline.

@@ -38,6 +38,7 @@ pub use world::{in_words, is_first_process, is_mpi, ranks, ranks_here};
 
 use crate::comm::{Comm, Options};
 use crate::error::BadInput;
+use crate::show::complain;
 use anyhow::{Result, ensure};
 use std::process::ExitCode;
 use std::sync::Once;
@@ -72,11 +73,11 @@ pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
 /// Prints an error once, whether one process of a job has it or all have the same.
 fn tell(error: &anyhow::Error) {
     if is_first_process() {
-        eprintln!("error: {error:#}");
+        complain(&format!("error: {error:#}"));
     } else if is_mpi() {
         // If the first process has it too, it ends the job meanwhile.
         std::thread::sleep(std::time::Duration::from_secs(1));
-        eprintln!("error: on {}: {error:#}", host_name());
+        complain(&format!("error: on {}: {error:#}", host_name()));
     }
 }
 

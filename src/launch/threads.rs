@@ -4,6 +4,7 @@ use super::STACK_BYTES;
 use crate::comm::sync::{spawn, thread};
 use crate::comm::{Comm, Job, Options};
 use crate::error::BadInput;
+use crate::show::complain;
 use anyhow::{Result, bail};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,8 +38,8 @@ pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) 
         }
         if !job.wait_for_end() {
             // A thread cannot be ended from outside, and joining it would take for ever.
-            eprintln!("error: {}", job.failure().unwrap_or_default());
-            eprintln!("error: a rank does not come to its next communication call; the process ends without it");
+            complain(&format!("error: {}", job.failure().unwrap_or_default()));
+            complain("error: a rank does not come to its next communication call; the process ends without it");
             std::process::exit(1);
         }
         threads.into_iter().map(|thread| thread.join().ok()).collect::<Vec<_>>()

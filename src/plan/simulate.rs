@@ -1,7 +1,7 @@
 //! The simulator: what a collective would take on a network that nobody here has.
 //!
 //! It follows the steps that the algorithm runs with real data. Each message leaves when its sender has come to that step and
-//! its link is free; a rank goes on when what it waits for has come in. A rank is then three numbers, so that 100,000 of
+//! its link is free; a rank goes on when what it waits for has come in. A rank is then a few numbers, so that 100,000 of
 //! them are cheap where they take a few steps each. Where they take many, they all do the same:
 //!
 //! - in a ring or a pairwise exchange, what happens on one node happens on all, and only one is followed;
@@ -46,12 +46,15 @@ struct Run<'a> {
     /// When each one's link is free again, to send and to receive.
     free_out: Vec<f64>,
     free_in: Vec<f64>,
+    /// From when to when its link to receive was idle before that, the last time.
+    idle_in: Vec<(f64, f64)>,
 }
 
 impl Run<'_> {
     fn new<'a>(task: &'a Task, element_bytes: usize, network: &'a Network, followed: usize) -> Run<'a> {
         let zero = || vec![0.0; followed];
-        Run { task, element_bytes, network, followed, now: zero(), free_out: zero(), free_in: zero() }
+        let idle_in = vec![(0.0, 0.0); followed];
+        Run { task, element_bytes, network, followed, now: zero(), free_out: zero(), free_in: zero(), idle_in }
     }
 
     fn seconds(mut self) -> f64 {
@@ -85,7 +88,7 @@ impl Run<'_> {
             for &(from, to, same_node, bytes) in &messages {
                 let (busy, after) = self.network.message(same_node, bytes, leaving[self.node(from)]);
                 self.free_out[from] = self.free_out[from].max(self.now[from]) + busy;
-                self.free_in[to] = (self.free_in[to] + busy).max(self.free_out[from] + after);
+                self.arrive(to, busy, self.free_out[from] + after);
             }
             for &(from, ..) in &messages {
                 leaving[self.node(from)] = 0;
@@ -95,6 +98,20 @@ impl Run<'_> {
             }
         }
         self.now.into_iter().fold(0.0, f64::max)
+    }
+
+    /// A message that keeps `to`'s link busy for so long comes in, at `earliest` or when the link is free.
+    fn arrive(&mut self, to: usize, busy: f64, earliest: f64) {
+        let (free, (start, end)) = (self.free_in[to], self.idle_in[to]);
+        let arrival = earliest.max(start + busy);
+        if arrival - busy < end {
+            // It is of a later step than what came in last, but there before that, which it may keep waiting.
+            self.idle_in[to].0 = arrival.min(end);
+            self.free_in[to] += (arrival - end).max(0.0);
+        } else {
+            self.free_in[to] = earliest.max(free + busy);
+            self.idle_in[to] = (free, self.free_in[to] - busy);
+        }
     }
 
     fn node(&self, rank: usize) -> usize {
@@ -236,6 +253,19 @@ mod tests {
         let one = 24e-6 + 5000.0 / 1.25e9;
         close(simulate(&task(Algorithm::Flat), 4, &ethernet), 99.0 * one, 1e-12);
         close(simulate(&task(Algorithm::Tree), 4, &ethernet), 7.0 * one, 1e-12);
+    }
+
+    #[test]
+    fn what_is_there_early_comes_in_while_the_root_waits_for_another() {
+        let gather = task(Collective::Gather, Algorithm::Tree, 5, 5);
+        let (a, p) = (LINK.latency, 20.0 / LINK.bandwidth);
+        // Rank 3 sends to 2, which sends both parts on to 0; 1 and 4 have sent theirs to 0 meanwhile.
+        let (last, all) = ((a + p) + (a + 2.0 * p), a + 4.0 * p);
+        assert!(last > all);
+        close(simulate(&gather, 4, &Network::uniform(LINK)), last, 1e-12);
+        // A link so slow that the root's is never idle, once the first part is there.
+        let slow = Link { latency: 1.0, bandwidth: 8.0 };
+        close(simulate(&gather, 4, &Network::uniform(slow)), 1.0 + 4.0 * p, 1e-12);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!
 //! - `units.rs`: one number as people write it (`1,115,394`, `3.22 MB`, `3 min 12 s`)
 //! - `screen.rs`: how wide, with colour or not, and the few line forms every lab uses
+//! - `complaint.rs`: errors and notices
 //! - `table.rs`: a small table that stays within the width
 //! - `bars.rs`: what part of a whole each piece takes
 //! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
@@ -25,6 +26,7 @@
 mod axis;
 mod bars;
 mod canvas;
+mod complaint;
 mod frame;
 mod grid;
 mod holdings;
@@ -40,6 +42,7 @@ mod tree;
 mod units;
 
 pub use bars::{bar, shares, shares_legend};
+pub use complaint::complain;
 pub use grid::{Cell, before_and_after};
 pub use holdings::{Held, Holding, Holdings};
 pub use nodes::Nodes;

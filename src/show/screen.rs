@@ -28,11 +28,20 @@ pub struct Screen {
 impl Screen {
     /// Looks at stdout and the environment (`NO_COLOR`, `TERM`, `COLUMNS`).
     pub fn detect(ascii: bool) -> Screen {
-        let variable = |name| std::env::var(name).unwrap_or_default();
         let measured = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
+        Screen::look(io::stdout().is_terminal(), measured, ascii)
+    }
+
+    /// Looks at stderr instead; none where that is no terminal.
+    pub(super) fn of_stderr() -> Option<Screen> {
+        let measured = || terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into());
+        (io::stderr().is_terminal() && !is_open_mpi()).then(|| Screen::look(true, measured, false))
+    }
+
+    fn look(terminal: bool, measured: impl FnOnce() -> Option<usize>, ascii: bool) -> Screen {
+        let variable = |name| std::env::var(name).unwrap_or_default();
         Screen::decide(
-            // Open MPI gives each rank a terminal of its own, whatever stands at mpirun's end: a file or a pipe as well.
-            io::stdout().is_terminal() && variable("OMPI_COMM_WORLD_SIZE").is_empty(),
+            terminal && !is_open_mpi(),
             &variable("NO_COLOR"),
             &variable("TERM"),
             variable("COLUMNS").parse().ok().or_else(measured),
@@ -189,7 +198,7 @@ impl Screen {
     }
 
     /// Folds `text` behind `prefix`; the following lines begin where the text began.
-    fn hang(&self, prefix: &str, text: &str) -> String {
+    pub(super) fn hang(&self, prefix: &str, text: &str) -> String {
         let indent = columns(prefix);
         let lines = fold(text, self.width.saturating_sub(indent), LongWords::Keep);
         let hanging = format!("\n{}", " ".repeat(indent));
@@ -200,6 +209,11 @@ impl Screen {
     fn paint(&self, code: &str, text: impl Display) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
     }
+}
+
+/// Open MPI gives each rank a terminal of its own, whatever stands at mpirun's end: a file or a pipe as well.
+fn is_open_mpi() -> bool {
+    std::env::var_os("OMPI_COMM_WORLD_SIZE").is_some_and(|size| !size.is_empty())
 }
 
 /// What the process ends with when stdout cannot be written.

@@ -8,6 +8,7 @@
 //! - `predict.rs`: times on a network that is not here
 //! - `feeding.rs`: how long ranks wait for their batches
 //! - `breaking.rs`: what happens when ranks do not do the same
+//! - `holding.rs`: what ranks hold, and what it costs them, stage by stage of ZeRO
 
 pub mod benchmark;
 pub mod breaking;
@@ -15,6 +16,7 @@ mod call;
 pub mod counts;
 pub mod feeding;
 mod flags;
+pub mod holding;
 pub mod picture;
 pub mod predict;
 

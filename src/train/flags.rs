@@ -71,6 +71,9 @@ pub struct TrainFlags {
     /// Sequences a rank and micro-step
     #[arg(long)]
     pub batch: Option<usize>,
+    /// Sequences a step, over all ranks and micro-steps; in place of --batch
+    #[arg(long, conflicts_with = "batch")]
+    pub global_batch: Option<usize>,
     /// Micro-steps whose gradients add up to one step
     #[arg(long, default_value_t = 1)]
     pub grad_accum: usize,
@@ -168,7 +171,7 @@ impl TrainFlags {
             ranks,
             preset: self.preset,
             shape,
-            batch: self.batch.unwrap_or(defaults.batch),
+            batch: self.batch(ranks)?.unwrap_or(defaults.batch),
             grad_accum: self.grad_accum,
             steps,
             eval_interval: self.eval_interval,
@@ -193,6 +196,26 @@ impl TrainFlags {
         };
         config.check(corpus)?;
         Ok(config)
+    }
+
+    /// Sequences a rank and micro-step, if they were given. No rank is ever handed an empty share.
+    fn batch(&self, ranks: usize) -> Result<Option<usize>, BadInput> {
+        let Some(global) = self.global_batch else { return Ok(self.batch) };
+        let parts = ranks.saturating_mul(self.grad_accum);
+        if global > 0 && parts > 0 && global.is_multiple_of(parts) {
+            return Ok(Some(global / parts));
+        }
+        let what = format!(
+            "--global-batch {global} cannot be divided among {ranks} ranks x {} micro-steps: a share would be empty or \
+             another's size",
+            self.grad_accum
+        );
+        let less = global / parts.max(1) * parts;
+        let nearest = if less > 0 { format!("{less} or {}", less + parts) } else { parts.to_string() };
+        Err(BadInput::new(
+            what,
+            format!("give a multiple of {parts}, such as {nearest}; or fewer ranks or --grad-accum"),
+        ))
     }
 
     /// The preset's shape with what was given in its place; with `--init-from`, the shape of those weights.

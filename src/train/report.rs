@@ -124,21 +124,17 @@ pub fn dry_run(screen: &Screen, config: &Config, free: Option<u64>, peak: f64) {
 pub fn zero(screen: &Screen, config: &Config) {
     let zero = &config.zero;
     let divided = match zero.stage {
-        Stage::Zero => "nothing is divided: DDP",
-        Stage::One => "the optimizer's state is divided",
-        Stage::Two => "optimizer's state and gradients are divided",
-        Stage::Three => "optimizer's state, gradients and parameters are divided",
+        Stage::Zero => "nothing divided: DDP",
+        Stage::One => "optimizer divided",
+        Stage::Two => "optimizer, gradients divided",
+        Stage::Three => "optimizer, gradients, parameters divided",
     };
     let master = match zero.precision {
         Precision::F32 => "",
-        Precision::Bf16 => ", with an f32 master; arithmetic is f32",
+        Precision::Bf16 => ", master f32",
     };
-    let text = format!(
-        "stage {}: {divided}{}stored in {}{master}",
-        zero.stage.number(),
-        screen.separator(),
-        zero.precision.name()
-    );
+    let text =
+        format!("stage {}: {divided}{}{}{master}", zero.stage.number(), screen.separator(), zero.precision.name());
     screen.say(screen.row("zero", &text));
 }
 

@@ -132,15 +132,16 @@ impl Attempt {
 /// What a check's events come to.
 fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attempt {
     let mut attempt = Attempt::new(Outcome::Solved, "");
-    // Claims that were looked at; whether another one was begun; what went wrong in the last.
-    let (mut looked_at, mut open, mut panic, mut failure) = (0, false, None, String::new());
+    // Claims that were looked at; whether another one was begun; what went wrong in the last, and with which input.
+    let (mut looked_at, mut open, mut panic, mut failure, mut given) = (0, false, None, String::new(), String::new());
     for event in events {
         match event {
             Event::Claims(claims) => {
                 let finding = |claim| Finding { claim, holds: None, rows: Vec::new() };
                 attempt.findings = claims.into_iter().map(finding).collect();
             }
-            Event::Begun => (open, panic) = (true, None),
+            Event::Begun => (open, panic, given) = (true, None, String::new()),
+            Event::Given(input) => given = format!("\nYour code was called with {input}."),
             Event::Ended { rows, means, error } => {
                 let holds = error.is_empty() && rows.iter().all(|row| row.agrees);
                 if let Some(finding) = attempt.findings.get_mut(looked_at) {
@@ -195,7 +196,8 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
     };
     attempt.outcome = outcome;
     if outcome != Outcome::Wrong {
-        attempt.means = what;
+        // A place to write is one whatever comes in.
+        attempt.means = if open || outcome == Outcome::Panicked { what + &given } else { what };
     }
     attempt
 }

@@ -59,7 +59,9 @@ pub(super) enum Event {
         error: String,
     },
     Figure(Figure),
-    /// The first panic, and where: `my/lab03_batches.rs:12:5`.
+    /// What the reader's code is called with next: `step 5`.
+    Given(String),
+    /// The first panic, and where: `my/lab03_batches.rs:12:5`, `my/lab01_ring.rs:8:9, on rank 2`.
     Panicked {
         message: String,
         at: String,
@@ -67,14 +69,21 @@ pub(super) enum Event {
 }
 
 /// What speaks for a claim or against it.
-#[derive(Default)]
-pub struct Evidence {
+pub struct Evidence<'a> {
+    events: &'a Events,
     rows: Vec<Row>,
     means: String,
     figures: Vec<Figure>,
 }
 
-impl Evidence {
+impl Evidence<'_> {
+    /// To be called before the reader's code is, where the claim does not say what it is called with: is told if the code
+    /// never returns.
+    pub fn given(&self, input: impl Display) {
+        // If this cannot be told, neither can how it went.
+        self.events.tell(&Event::Given(input.to_string())).ok();
+    }
+
     /// Compares; returns whether the two are equal.
     pub fn same<T: PartialEq + Debug>(&mut self, at: impl Display, expected: T, got: T) -> bool {
         self.row(expected == got, at, format!("{expected:?}"), format!("{got:?}"))
@@ -147,7 +156,7 @@ fn look_at(claims: &[Claim], events: &Events) -> Result<bool> {
     events.tell(&Event::Claims(claims.iter().map(|(what, _)| what.to_string()).collect()))?;
     for (_, look) in claims {
         events.tell(&Event::Begun)?;
-        let mut evidence = Evidence::default();
+        let mut evidence = Evidence { events, rows: Vec::new(), means: String::new(), figures: Vec::new() };
         // What is left half changed by a panic is not looked at again.
         let outcome = catch_unwind(AssertUnwindSafe(|| look(&mut evidence)));
         let error = match outcome {
@@ -169,7 +178,7 @@ fn look_at(claims: &[Claim], events: &Events) -> Result<bool> {
 }
 
 /// Where events go.
-struct Events(Mutex<Box<dyn Write + Send>>);
+pub(super) struct Events(Mutex<Box<dyn Write + Send>>);
 
 impl Events {
     fn open() -> Result<Events> {
@@ -190,7 +199,10 @@ impl Events {
     /// The first panic is the cause; those of other ranks follow from it, or repeat it.
     fn panicked(&self, info: &PanicHookInfo) {
         let message = info.payload_as_str().unwrap_or("(no message)").to_string();
-        let at = info.location().map_or(String::new(), ToString::to_string);
+        let mut at = info.location().map_or(String::new(), ToString::to_string);
+        if let Some(rank) = std::thread::current().name().filter(|name| name.starts_with("rank ")) {
+            at += &format!(", on {rank}");
+        }
         // There is nobody left to tell if this fails.
         self.tell(&Event::Panicked { message, at }).ok();
     }

@@ -20,6 +20,7 @@ pub(super) struct Flat<T: Stored> {
     params: Arc<Params>,
     comm: Comm,
     stage: Stage,
+    local_norm: bool,
     part: partition::Flat,
     reducer: Arc<Reducer<T>>,
     adamw: AdamW,
@@ -43,7 +44,16 @@ impl<T: Stored> Flat<T> {
             *params.stored_gradients::<T>() = vec![T::zeroed(); part.numel];
         }
         let adamw = AdamW::for_pieces(config.adamw, pieces(&params.specs(), &share));
-        Flat { params: params.clone(), comm: comm.clone(), stage: config.stage, part, reducer, adamw, master }
+        Flat {
+            params: params.clone(),
+            comm: comm.clone(),
+            stage: config.stage,
+            local_norm: config.local_norm,
+            part,
+            reducer,
+            adamw,
+            master,
+        }
     }
 
     // ANCHOR: gather
@@ -85,12 +95,12 @@ impl<T: Stored> Engine for Flat<T> {
         self.reducer.finish(&self.params)
     }
 
-    // ANCHOR: step
     fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
         let Flat { params, comm, part, reducer, adamw, master, .. } = self;
         let share = reducer.share();
         let norm = reducer.read(params, |gradients| match self.stage {
             Stage::Zero => Ok(stored_norm(gradients)),
+            _ if self.local_norm => Ok(stored_norm(gradients)),
             _ => sharded_norm(comm, gradients, part.numel),
         })?;
         let scale = clip_scale(norm, clip);
@@ -109,7 +119,6 @@ impl<T: Stored> Engine for Flat<T> {
         }
         Ok(norm)
     }
-    // ANCHOR_END: step
 
     fn gather_all(&mut self) -> Result<()> {
         if T::PRECISION != Precision::F32 {

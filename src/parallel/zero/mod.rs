@@ -1,11 +1,11 @@
 //! ZeRO: data parallelism whose ranks do not all hold the same things N times (Rajbhandari et al., arXiv 1910.02054).
 //!
-//! Under [`Ddp`] every rank holds all parameters, all gradients and all of the optimizer's state, although it
+//! Under [`Ddp`](super::Ddp) every rank holds all parameters, all gradients and all of the optimizer's state, although it
 //! needs each only for a moment. ZeRO gives each rank a share, and brings the rest when it is needed:
 //!
 //! | stage | divided | a step's communication, of Ψ elements on n ranks |
 //! |---|---|---|
-//! | 0 | nothing: [`Ddp`] | all-reduce of gradients: 2Ψ(n-1)/n sent by each rank |
+//! | 0 | nothing: [`Ddp`](super::Ddp) | all-reduce of gradients: 2Ψ(n-1)/n sent by each rank |
 //! | 1 | the optimizer's state | gradients reduced to their owners, parameters gathered: the same |
 //! | 2 | and gradients | the same |
 //! | 3 | and parameters | parameters gathered twice (forward, backward), gradients reduce-scattered: 3Ψ(n-1)/n |
@@ -85,6 +85,8 @@ pub struct ZeroConfig {
     pub overlap: bool,
     /// Whether all ranks begin with rank 0's parameters, as they must.
     pub broadcast: bool,
+    /// Whether a rank clips by the norm of its own share alone, as it must not.
+    pub local_norm: bool,
 }
 
 impl ZeroConfig {
@@ -100,6 +102,7 @@ impl ZeroConfig {
             wrap: Wrap::Blocks,
             overlap: true,
             broadcast: true,
+            local_norm: false,
         }
     }
 }
@@ -251,16 +254,17 @@ impl Zero {
         let n = self.ranks as f64;
         let share = (n - 1.0) / n * bytes_each as f64;
         let thousands = |n: usize| crate::show::thousands(n as u64);
+        let norm = if self.ranks > 1 { NORM_BYTES } else { 0 };
         match self.stage {
             Stage::Zero => (format!("2(n-1)/n x {bytes_each} x {}", thousands(reduced)), 2.0 * share * reduced as f64),
             // The norm is a maximum of 4 bytes and two sums of 8, on all ranks.
             _ => (
                 format!(
-                    "(n-1)/n x {bytes_each} x ({} gathered + {} reduced) + {NORM_BYTES} for the norm",
+                    "(n-1)/n x {bytes_each} x ({} gathered + {} reduced) + {norm} for the norm",
                     thousands(gathered),
                     thousands(reduced)
                 ),
-                share * (gathered + reduced) as f64 + NORM_BYTES as f64,
+                share * (gathered + reduced) as f64 + norm as f64,
             ),
         }
     }

@@ -112,6 +112,7 @@ impl<T: Stored> Reducer<T> {
         Ok(())
     }
 
+    // ANCHOR: reduce
     /// Sends the gradients of one bucket, which are those of `range`, to the ranks that own them.
     fn start(&self, step: &mut Step<T>, range: Range<usize>, mut gradients: Vec<T>) -> comm::Result<()> {
         if self.stage == Stage::Zero {
@@ -146,6 +147,7 @@ impl<T: Stored> Reducer<T> {
             params.stored_gradients::<T>()[range].copy_from_slice(&mean);
         }
     }
+    // ANCHOR_END: reduce
 
     /// What this rank's optimizer works on.
     pub fn share(&self) -> Range<usize> {

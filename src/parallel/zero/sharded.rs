@@ -10,7 +10,7 @@ use super::{Averaged, Engine, Event, Held, Volumes, What, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
 use crate::tensor::stored::{Precision, Stored, add, narrow};
 use crate::tensor::{Elsewhere, Params, Spec};
-use crate::train::{AdamW, Piece, clip_scale, sharded_norm};
+use crate::train::{AdamW, Piece, clip_scale, sharded_norm, stored_norm};
 use anyhow::{Result, ensure};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +22,7 @@ pub(super) struct Sharded<T: Stored> {
     adamw: AdamW,
     /// This rank's share in f32, where it is stored with fewer bits; else empty.
     master: Vec<f32>,
+    local_norm: bool,
 }
 
 /// What layers reach through their handles.
@@ -81,7 +82,8 @@ impl<T: Stored> Sharded<T> {
         let piece = |spec: &Arc<Spec>| Piece { len: units.place(spec).sharded.part(), decays: spec.decays() };
         let pieces = units.units.iter().flat_map(|unit| &unit.specs).map(piece).collect();
         let adamw = AdamW::for_pieces(config.adamw, pieces);
-        Ok(Sharded { params: params.clone(), comm: comm.clone(), model, adamw, master })
+        let local_norm = config.local_norm;
+        Ok(Sharded { params: params.clone(), comm: comm.clone(), model, adamw, master, local_norm })
     }
 }
 
@@ -172,9 +174,9 @@ impl<T: Stored> Engine for Sharded<T> {
     }
 
     fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
-        let Sharded { params, comm, model, adamw, master } = self;
+        let Sharded { params, comm, model, adamw, master, local_norm } = self;
         let gradients = &model.step().share;
-        let norm = sharded_norm(comm, gradients, params.numel())?;
+        let norm = if *local_norm { stored_norm(gradients) } else { sharded_norm(comm, gradients, params.numel())? };
         let scale = clip_scale(norm, clip);
         model.gathered.update(|values| {
             if T::PRECISION == Precision::F32 {

@@ -1,0 +1,238 @@
+//! What ranks hold, and what it costs them: ZeRO's stages side by side.
+
+use crate::comm::{Comm, Reduce};
+use crate::error::BadInput;
+use crate::parallel::partition::Flat;
+use crate::parallel::zero::{Event, Held, Stage, What, Zero};
+use crate::plan::{BytesEach, zero_memory, zero_traffic};
+use crate::show::{self, Activity, Holding, Holdings, Screen, Stretch, Timeline, bytes_decimal, significant, table};
+use crate::tensor::Precision;
+use anyhow::Result;
+use std::time::{Duration, Instant};
+
+/// What a short training with one stage left on rank 0, with means over all ranks where it says so.
+pub struct Trained {
+    pub stage: Stage,
+    /// Each step's, mean over ranks.
+    pub losses: Vec<f64>,
+    pub values: Vec<f32>,
+    /// After the last step.
+    pub held: Held,
+    /// Bytes that a rank sent in the last step, mean over ranks.
+    pub sent: f64,
+    /// The same by the formula, in words and in bytes.
+    pub formula: (String, f64),
+    /// Of a step, the median; of the last step, from its start.
+    pub seconds: f64,
+    pub events: Vec<Event>,
+    pub units: Vec<String>,
+    pub start: Instant,
+    pub end: Instant,
+}
+
+impl Trained {
+    /// To be called by all ranks, after the last step, which sent `sent` bytes and took the last of `times`.
+    pub fn look(
+        comm: &Comm,
+        stage: Stage,
+        zero: &mut Zero,
+        (mut losses, times): (Vec<f64>, Vec<(Instant, Duration)>),
+        sent: u64,
+    ) -> Result<Trained> {
+        comm.all_reduce(&mut losses, Reduce::Mean)?;
+        let mut sent = [sent as f64];
+        comm.all_reduce(&mut sent, Reduce::Mean)?;
+        let mut seconds: Vec<f64> = times.iter().map(|(_, time)| time.as_secs_f64()).collect();
+        seconds.sort_by(f64::total_cmp);
+        let (start, time) = times.last().copied().unwrap_or((Instant::now(), Duration::ZERO));
+        Ok(Trained {
+            stage,
+            losses,
+            values: Vec::new(),
+            held: zero.held(),
+            sent: sent[0],
+            formula: zero.bytes_a_step(),
+            seconds: seconds.get(seconds.len() / 2).copied().unwrap_or_default(),
+            events: zero.events(),
+            units: zero.units(),
+            start,
+            end: start + time,
+        })
+    }
+
+    /// Parameters, gradients and optimizer's state: what is held, and what the formula says.
+    pub fn beside_formula(&self, numel: u64, ranks: usize, precision: Precision) -> [(&'static str, f64, f64); 3] {
+        let plan = zero_memory(self.stage.number(), numel, ranks as u64, each(precision)).map(|bytes| bytes as f64);
+        [
+            ("parameters", self.held.parameters as f64, plan[0]),
+            ("gradients", self.held.gradients as f64, plan[1]),
+            ("optimizer", self.held.optimizer as f64, plan[2]),
+        ]
+    }
+
+    /// Whether memory and traffic are as the formulas say, within 1%.
+    pub fn is_as_said(&self, numel: u64, ranks: usize, precision: Precision) -> bool {
+        let held =
+            self.beside_formula(numel, ranks, precision).iter().all(|(_, is, says)| (is / says - 1.0).abs() < 0.01);
+        held && (self.sent - self.formula.1).abs() <= 0.01 * self.formula.1
+    }
+}
+
+fn each(precision: Precision) -> BytesEach {
+    match precision {
+        Precision::F32 => BytesEach::F32,
+        Precision::Bf16 => BytesEach::MIXED,
+    }
+}
+
+/// `stage 2`, and what it is called.
+pub fn title(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Zero => "stage 0, DDP: everyone holds everything",
+        Stage::One => "stage 1: the optimizer's state is divided",
+        Stage::Two => "stage 2: gradients are, too",
+        Stage::Three => "stage 3, FSDP: and the parameters",
+    }
+}
+
+/// Who holds what, for one stage.
+pub fn drawing(screen: &Screen, trained: &Trained, numel: u64, ranks: usize, precision: Precision) -> String {
+    let beside = trained.beside_formula(numel, ranks, precision);
+    let rows = beside.iter().zip([Stage::Three, Stage::Two, Stage::One]).map(|(&(name, is, _), divided_from)| {
+        let held = |rank| match trained.stage >= divided_from {
+            true => show::Held::Part { index: rank, of: ranks },
+            false => show::Held::Same,
+        };
+        Holding { name, ranks: (0..ranks).map(held).collect(), bytes: bytes_decimal(is) }
+    });
+    let (is, says) = beside.iter().fold((0.0, 0.0), |(is, says), row| (is + row.1, says + row.2));
+    let mark = if (is / says - 1.0f64).abs() < 0.01 { screen.tick() } else { screen.cross() };
+    let note = format!("measured {}{}formula {} {mark}", bytes_decimal(is), screen.separator(), bytes_decimal(says));
+    Holdings { rows: rows.collect(), note }.render(screen)
+}
+
+/// What each stage costs: what is sent, beside the formula and in units of the model's size Ψ; time; and the last loss.
+pub fn bill(screen: &Screen, all: &[Trained], numel: u64, precision: Precision) -> String {
+    let psi = if screen.ascii { "model" } else { "Ψ" };
+    let row = |trained: &Trained| {
+        let (_, says) = &trained.formula;
+        let mark = if (trained.sent - says).abs() <= 0.01 * says { screen.tick() } else { screen.cross() };
+        vec![
+            trained.stage.number().to_string(),
+            bytes_decimal(trained.sent),
+            format!("{} {mark}", bytes_decimal(*says)),
+            format!("{} {psi}", significant(trained.sent / (numel as f64 * precision.bytes() as f64), 3)),
+            bytes_decimal(trained.held.peak_buffers as f64),
+            screen.seconds(trained.seconds),
+            trained.losses.last().map_or(String::new(), |loss| format!("{loss:.6}")),
+        ]
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    let text = format!(
+        "{psi} is one copy of the parameters. Stages 0 to 2 send 2(n-1)/n {psi} a rank, stage 3 half as much again: it gathers \
+         parameters twice. For a moment: what is gathered, and gradients on their way, at most."
+    );
+    let header = ["stage", "sent a step", "formula", "", "for a moment", "time a step", "last loss"];
+    format!("{}\n{}", table(screen, &header, &rows), screen.wrap(&text, 2))
+}
+
+/// Stage 3's units in the last step, on rank 0.
+pub fn timeline(screen: &Screen, trained: &Trained) -> String {
+    const ACTIVITIES: [Activity; 3] = [
+        Activity { name: "gathered", glyph: '░', letter: 'g' },
+        Activity { name: "whole here", glyph: '█', letter: 'H' },
+        Activity { name: "gradients reduce-scattered", glyph: '▒', letter: 'r' },
+    ];
+    let seconds = |at: Instant| at.saturating_duration_since(trained.start).as_secs_f64();
+    let row = |(number, name): (usize, &String)| {
+        let events = trained.events.iter().filter(|event| event.unit == number && event.start >= trained.start);
+        let stretches = events.filter_map(|event| {
+            let activity = match event.what {
+                What::Gather => 0,
+                What::Here => 1,
+                What::ReduceScatter => 2,
+                What::Wait => return None,
+            };
+            Some(Stretch { activity, start: seconds(event.start), end: seconds(event.end) })
+        });
+        (name.clone(), stretches.collect())
+    };
+    Timeline {
+        title: "a step of stage 3 on rank 0, unit by unit".to_string(),
+        activities: &ACTIVITIES,
+        rows: trained.units.iter().enumerate().map(row).collect(),
+        marks: vec![(0.0, "0".to_string()), (seconds(trained.end), screen.seconds(seconds(trained.end)))],
+        axis: "time",
+    }
+    .render(screen)
+}
+
+/// The table of ZeRO's paper: 7.5 billion parameters on 64 devices.
+pub fn papers_table(screen: &Screen) -> String {
+    const NUMEL: u64 = 7_500_000_000;
+    let row = |stage: Stage| {
+        let bytes = zero_memory(stage.number(), NUMEL, 64, BytesEach::MIXED);
+        let sent = zero_traffic(stage.number(), NUMEL, 64, 2);
+        let [parameters, gradients, optimizer] = bytes.map(|bytes| bytes_decimal(bytes as f64));
+        let sum = bytes_decimal(bytes.iter().sum::<u64>() as f64);
+        vec![stage.number().to_string(), parameters, gradients, optimizer, sum, bytes_decimal(sent)]
+    };
+    let rows: Vec<Vec<String>> = Stage::ALL.into_iter().map(row).collect();
+    table(screen, &["stage", "parameters", "gradients", "optimizer", "a device", "sent a step"], &rows)
+}
+
+/// The stages that keep parameters, gradients and optimizer's state of a rank below `limit` bytes; an error if `wanted` does
+/// not, or none does.
+pub fn within(
+    limit: Option<f64>,
+    wanted: Option<Stage>,
+    numel: u64,
+    ranks: usize,
+    precision: Precision,
+) -> Result<Vec<Stage>, BadInput> {
+    let takes = |stage: Stage, ranks: usize| {
+        zero_memory(stage.number(), numel, ranks as u64, each(precision)).iter().sum::<u64>() as f64
+    };
+    let fits = |stage: &Stage| limit.is_none_or(|limit| takes(*stage, ranks) <= limit);
+    let fitting: Vec<Stage> = Stage::ALL.into_iter().filter(fits).collect();
+    let asked = wanted.unwrap_or(Stage::Three);
+    if fits(&asked) && !fitting.is_empty() {
+        return Ok(fitting);
+    }
+    let limit = limit.unwrap_or(f64::INFINITY);
+    let what = format!(
+        "--zero {} takes {} a rank, and --memory-limit is {}",
+        asked.number(),
+        bytes_decimal(takes(asked, ranks)),
+        bytes_decimal(limit)
+    );
+    let help = match fitting.first() {
+        Some(stage) => {
+            let bytes = bytes_decimal(takes(*stage, ranks));
+            format!("--zero {} takes {bytes} and fits", stage.number())
+        }
+        None => {
+            let enough = (ranks..=1 << 20).find(|&ranks| takes(Stage::Three, ranks) <= limit);
+            let on = enough.map_or("no number of ranks".to_string(), |ranks| format!("{ranks} ranks"));
+            format!("no stage fits on {ranks} ranks; --zero 3 would on {on}")
+        }
+    };
+    Err(BadInput::new(what, help))
+}
+
+/// A group of elements in equal parts, of which ranks have booked so much as padding: a line for each rank; and what comes back
+/// when the parts, less what is booked, are laid end to end, as a checkpoint's reader does.
+pub fn restored(screen: &Screen, flat: Flat, booked: impl Fn(usize) -> usize) -> (String, Vec<usize>) {
+    let mut back = Vec::new();
+    let rows = (0..flat.ranks).map(|rank| {
+        let (held, part, booked) = (flat.range(rank), flat.part(), booked(rank));
+        let elements = held.clone().chain(std::iter::repeat_n(PADDING, flat.padding(rank)));
+        back.extend(elements.take(part.saturating_sub(booked)));
+        [rank, held.len(), flat.padding(rank), booked].map(|n| n.to_string()).to_vec()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    (table(screen, &["rank", "elements", "padding", "booked"], &rows), back)
+}
+
+/// Stands for an element that is none.
+const PADDING: usize = usize::MAX;
