@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         ("9 numbers on 4 ranks", |evidence| shares(evidence, &[2, 3, 4], 4)),
         ("24,960 numbers on 8 ranks: nothing to pad", |evidence| shares(evidence, &[24_576, 384], 8)),
         ("16 numbers on 1,024 ranks: most hold only padding", |evidence| shares(evidence, &[16], 1024)),
-        ("65 layer norms on 768 ranks: the run that was lost", |evidence| shares(evidence, &[4096; 65], 768)),
+        ("65 layer norms on 768 ranks, as in that run", |evidence| shares(evidence, &[4096; 65], 768)),
     ])
 }
 
