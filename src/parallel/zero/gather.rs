@@ -13,7 +13,7 @@ use super::units::{Unit, Units};
 use super::{Event, What};
 use crate::comm::{self, Comm};
 use crate::tensor::{Spec, Stored};
-use candle_core::{Result, bail};
+use candle_core::{Error, Result};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -103,12 +103,12 @@ impl<T: Stored> Gathered<T> {
         let place = self.units.place(spec);
         let mut state = self.state();
         if !state.open {
-            bail!("{}", self.not_here(spec));
+            return Err(self.not_here(spec));
         }
         if state.current != Some(place.unit) && !self.units.units[place.unit].persistent {
-            self.enter(&mut state, place.unit).map_err(candle_core::Error::wrap)?;
+            self.enter(&mut state, place.unit).map_err(Error::wrap)?;
         }
-        let Some((whole, _)) = &state.here[place.unit] else { bail!("{}", self.not_here(spec)) };
+        let Some((whole, _)) = &state.here[place.unit] else { return Err(self.not_here(spec)) };
         Ok((whole.clone(), place.start..place.start + spec.numel()))
     }
 
@@ -217,7 +217,8 @@ impl<T: Stored> Gathered<T> {
         state.peak_bytes = state.peak_bytes.max(self.gathered_bytes(state));
     }
 
-    fn not_here(&self, spec: &Spec) -> String {
+    /// Without candle's backtrace, which a notebook's kernel asks for: what is wrong is where the parameter is.
+    fn not_here(&self, spec: &Spec) -> Error {
         let (sharded, name, shape) = (self.units.place(spec).sharded, &spec.name, &spec.shape);
         let mut text =
             format!("parameter {name} {shape:?} is divided among {} ranks, and not gathered now", sharded.ranks);
@@ -231,8 +232,9 @@ impl<T: Stored> Gathered<T> {
         if sharded.ranks > 8 {
             text += "\n  …";
         }
-        text + "\nhelp: use it within a step, between Zero::begin and Zero::finish, where units are gathered as layers ask \
-                for them; or let all ranks gather everything for a moment with Zero::whole"
+        text += "\nhelp: use it within a step, between Zero::begin and Zero::finish, where units are gathered as layers ask \
+                 for them; or let all ranks gather everything for a moment with Zero::whole";
+        Error::Msg(text)
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
