@@ -174,6 +174,38 @@ fn a_divided_parameter_is_told_to_be_so() {
     }
 }
 
+/// Unit by unit, with fewer batches than ranks times passes, and as whole.
+#[test]
+fn divided_models_evaluate_and_write() {
+    use shardlab::model::generate;
+    use shardlab::tensor::random::Stream;
+    use shardlab::train::evaluate;
+    for precision in [Precision::F32, Precision::Bf16] {
+        let run = |stage| {
+            launch::run(3, |comm| {
+                let config = ZeroConfig { persistence_threshold: 100, ..ZeroConfig::new(stage, precision, ADAMW) };
+                one_step(&comm, config, 2, |zero, gpt| {
+                    let (config, corpus) = suite::parity::config(3, |_| ());
+                    let sampler = config.sampler(comm.rank());
+                    let both = || -> anyhow::Result<(f64, Vec<u32>)> {
+                        let loss = evaluate(gpt, &comm, &sampler, &corpus.validation, 4)?;
+                        Ok((loss, generate(gpt, &[1, 2], 20, 0.8, Stream::new(1, "test"))?))
+                    };
+                    let by_units = zero.passes(both)?;
+                    assert!(stage == Stage::Zero || zero.held().buffers == 0);
+                    assert_eq!(zero.whole(both)?, by_units);
+                    Ok(by_units)
+                })
+            })
+            .unwrap()
+        };
+        let ddp = run(Stage::Zero);
+        assert!(ddp.iter().all(|rank| rank == &ddp[0]));
+        assert_eq!(run(Stage::Two), ddp);
+        assert_eq!(run(Stage::Three), ddp);
+    }
+}
+
 /// What stage 3 is for: no rank ever has more than a unit or two of the model.
 #[test]
 fn units_come_and_go() {

@@ -175,6 +175,11 @@ trait Engine {
     fn synchronise(&self, last_micro_step: bool);
     fn finish(&mut self) -> Result<Vec<Averaged>>;
     fn step(&mut self, lr: f64, clip: f64) -> Result<f64>;
+    /// Lets layers find their parameters outside of a step, and no longer.
+    fn open(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn close(&mut self) {}
     /// Puts all values as f32 into the model's flat buffer.
     fn gather_all(&mut self) -> Result<()>;
     /// And takes them away again.
@@ -259,6 +264,16 @@ impl Zero {
         self.engine.gather_all()?;
         let result = work();
         self.engine.drop_all();
+        result
+    }
+
+    /// Runs `work`, which makes forward passes, with no more in memory than a step has: stage 3 gathers unit by unit. All ranks
+    /// call it, between steps, and make the same passes: ranks that evaluate take equally many batches
+    /// ([`evaluate`](crate::train::evaluate) sees to it), ranks that sample all write the same.
+    pub fn passes<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.engine.open()?;
+        let result = work();
+        self.engine.close();
         result
     }
 

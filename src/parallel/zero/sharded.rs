@@ -180,6 +180,14 @@ impl<T: Stored> Engine for Sharded<T> {
         Ok(norm)
     }
 
+    fn open(&mut self) -> Result<()> {
+        Ok(self.model.gathered.open_aside()?)
+    }
+
+    fn close(&mut self) {
+        self.model.gathered.close();
+    }
+
     fn gather_all(&mut self) -> Result<()> {
         let mut all = vec![0.0; self.params.numel()];
         self.model.gathered.each_whole(|unit, whole| {
