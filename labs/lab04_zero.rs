@@ -35,6 +35,9 @@ struct Args {
     /// Leave out stages in which a rank's parameters, gradients and optimizer take more than this
     #[arg(long, value_name = "MB")]
     memory_limit: Option<f64>,
+    /// Cut each matrix of the perceptrons into so many tiles in stage 3, each gathered by itself
+    #[arg(long, default_value_t = 1)]
+    tiles: usize,
     /// Get something wrong, and see which check notices
     #[arg(long = "break", value_enum)]
     broken: Option<Break>,
@@ -75,7 +78,11 @@ fn run(mut args: Args) -> Result<()> {
     if args.broken == Some(Break::PaddingOnLast) && config.ranks < 3 {
         return Err(BadInput::new("padding spans ranks only from 3 ranks on", "give --ranks 3 or more").into());
     }
-    let (limit, wanted) = (args.memory_limit.map(|mb| mb * 1e6), args.train.zero.zero);
+    if args.tiles == 0 || !config.shape.embd.is_multiple_of(args.tiles) {
+        let what = format!("--tiles {} does not divide --embd {}", args.tiles, config.shape.embd);
+        return Err(BadInput::new(what, "give 2, 4 or 8: tiles are equal parts of a matrix's rows").into());
+    }
+    let (limit, wanted) = (args.memory_limit.map(|mb| mb * 1e6), args.train.zero.stage());
     let mut stages = holding::within(limit, wanted, config.shape.parameters(), config.ranks, config.zero.precision)?;
     // Something to compare with comes first.
     let first = stages[0];
@@ -115,7 +122,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
 /// The lesson: the same loop for every stage. Where gradients go and parameters come from, `zero` knows.
 fn train(lab: &Lab, comm: &Comm, stage: Stage) -> Result<Trained> {
     let config = &lab.config;
-    let gpt = Gpt::new(&config.shape)?;
+    let gpt = Gpt::tiled(&config.shape, if stage == Stage::Three { lab.args.tiles } else { 1 })?;
     gpt.params.allocate(config.seed);
     let local_norm = lab.args.broken == Some(Break::LocalNorm);
     let mut zero = Zero::new(&gpt.params, comm, ZeroConfig { stage, local_norm, ..config.zero })?;
@@ -220,8 +227,8 @@ fn check(lab: &Lab, all: &[Trained]) -> Vec<String> {
     for other in &all[1..] {
         let apart = first.losses.iter().zip(&other.losses).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
         let same = first.values == other.values;
-        // Sums in another order: by an MPI library, or where stages 2 and 3 average in every micro-step.
-        let own_order = (launch::is_mpi() && config.ranks > 2) || config.grad_accum > 1;
+        // Sums in another order: by an MPI library; where stages 2 and 3 average in every micro-step; tile by tile.
+        let own_order = (launch::is_mpi() && config.ranks > 2) || config.grad_accum > 1 || lab.args.tiles > 1;
         let result = if same { "bitwise equal".into() } else { format!("losses within {apart:.0e}") };
         let sound = same || (own_order && apart < precision.loss_bound());
         let what = format!("stage {} trains what stage {} trains", other.stage.number(), first.stage.number());

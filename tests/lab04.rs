@@ -63,6 +63,25 @@ fn a_budget_leaves_out_what_does_not_fit() {
     has(&stderr(&none), &["help: no stage fits on 4 ranks; --zero 3 would on 9 ranks"]);
 }
 
+/// The bytes that a stage's line of the bill has for a moment.
+fn for_a_moment(text: &str, stage: usize) -> f64 {
+    let line = text.lines().find(|line| line.starts_with(&format!("      {stage}  ")) && line.contains('Ψ')).unwrap();
+    let words: Vec<&str> = line.split_once('Ψ').unwrap().1.split_whitespace().collect();
+    words[0].parse::<f64>().unwrap() * if words[1] == "MB" { 1e6 } else { 1e3 }
+}
+
+#[test]
+fn tiles_bound_what_is_gathered_at_once() {
+    let one_at_a_time = "--fsdp full-shard --steps 3 --embd 64 --wrap parameters --prefetch-bucket 0";
+    let whole = succeeded(&lab04(one_at_a_time));
+    let tiled = succeeded(&lab04(&format!("{one_at_a_time} --tiles 4")));
+    has(&tiled, &["blocks.1.fc.weight.tile3 │", "stage 3 trains what stage 0 trains", "2 of 2 ✓"]);
+    assert!(for_a_moment(&tiled, 3) < 0.7 * for_a_moment(&whole, 3), "{whole}\n{tiled}");
+    failed(&lab04("--tiles 3"), 2, "--tiles 3 does not divide --embd 32");
+    let both = lab04("--fsdp full-shard --zero 3");
+    assert!(stderr(&both).contains("cannot be used with"), "{}", stderr(&both));
+}
+
 #[test]
 fn what_is_wrong_is_found() {
     let local = failed(&lab04("--break local-norm --steps 3 --lr 0.1"), 1, "stage 1 trained something else");

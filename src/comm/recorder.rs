@@ -1,6 +1,6 @@
 //! The flight recorder: the last calls of a rank, for the moment when something has gone wrong.
 //!
-//! It is always on. What it takes of a 1 KiB all-reduce between two threads is in the README's table.
+//! It is always on. What it takes of a 1 KiB all-reduce between two threads stands in the README, under "Speed".
 
 use super::Call;
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! A GPT: nanoGPT's, with learned positions, no biases, and the token table as the head.
 
-use super::layers::{Attention, Block, Embedding, Layer, LayerNorm, Linear, Mlp, Pass};
+use super::layers::{Attention, Block, Embedding, Layer, LayerNorm, Linear, Mlp, Pass, TiledLinear};
 use crate::data::Batch;
 use crate::plan::GptShape;
 use crate::tensor::{self, Init, Param, Params};
@@ -23,6 +23,11 @@ impl Gpt {
     /// Matrices start normal with standard deviation 0.02, those that write into the residual stream 0.02 / √(2 · layers)
     /// (Radford et al. 2019); gains start at 1.
     pub fn new(shape: &GptShape) -> Result<Gpt> {
+        Gpt::tiled(shape, 1)
+    }
+
+    /// The same model, with each matrix of its perceptrons in `tiles` tiles ([`TiledLinear`]), which must divide `embd`.
+    pub fn tiled(shape: &GptShape, tiles: usize) -> Result<Gpt> {
         let params = Params::new();
         let d = shape.embd;
         let std = 0.02;
@@ -38,6 +43,16 @@ impl Gpt {
             let weight: Param = params.declare(name, &[outs, ins], Init::Normal(std))?;
             Ok(Box::new(Linear { weight, bias: None }))
         };
+        let wide = |name: String, outs: usize, ins: usize, std: f32| -> Result<Box<dyn Layer>> {
+            if tiles == 1 {
+                return linear(name, outs, ins, std);
+            }
+            let tile = |tile| {
+                let weight = params.declare_tile(&name, [outs, ins], (tile, tiles), Init::Normal(std))?;
+                Ok(Linear { weight, bias: None })
+            };
+            Ok(Box::new(TiledLinear { tiles: (0..tiles).map(tile).collect::<Result<_>>()? }))
+        };
         let block = |i: usize| -> Result<Box<dyn Layer>> {
             let name = format!("blocks.{i}");
             let norms = (norm(format!("{name}.ln1.weight"))?, norm(format!("{name}.ln2.weight"))?);
@@ -49,8 +64,8 @@ impl Gpt {
                 name: name.clone(),
             };
             let mlp = Mlp {
-                fc: linear(format!("{name}.fc.weight"), 4 * d, d, std)?,
-                out: linear(format!("{name}.out.weight"), d, 4 * d, residual_std)?,
+                fc: wide(format!("{name}.fc.weight"), 4 * d, d, std)?,
+                out: wide(format!("{name}.out.weight"), d, 4 * d, residual_std)?,
                 name,
             };
             Ok(Box::new(Block { norm1: norms.0, attention: Box::new(attention), norm2: norms.1, mlp: Box::new(mlp) }))

@@ -48,6 +48,19 @@ impl Layer for Linear {
     }
 }
 
+/// A [`Linear`] whose rows are cut into tiles, each a parameter of its own. Where parameters are gathered for a moment, no more
+/// than one tile need be here at a time: DeepSpeed's memory-centric tiling.
+pub struct TiledLinear {
+    pub tiles: Vec<Linear>,
+}
+
+impl Layer for TiledLinear {
+    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+        let parts: Vec<Tensor> = self.tiles.iter().map(|tile| tile.forward(x, pass)).collect::<Result<_>>()?;
+        Tensor::cat(&parts, x.rank() - 1)
+    }
+}
+
 /// Layer norm with a gain and no bias.
 pub struct LayerNorm {
     /// `[width]`
@@ -122,5 +135,37 @@ impl Layer for Block {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let x = (x + self.attention.forward(&self.norm1.forward(x, pass)?, pass)?)?;
         &x + self.mlp.forward(&self.norm2.forward(&x, pass)?, pass)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::{Init, Params};
+    use candle_core::Device;
+
+    /// Tiles begin as the matrix does, and do what it does.
+    #[test]
+    fn a_matrix_in_tiles_is_the_matrix() {
+        let (whole, tiled) = (Params::new(), Params::new());
+        let weight = whole.declare("w", &[6, 5], Init::Normal(1.0)).unwrap();
+        let tile = |tile| Linear {
+            weight: tiled.declare_tile("w", [6, 5], (tile, 3), Init::Normal(1.0)).unwrap(),
+            bias: None,
+        };
+        let tiles = TiledLinear { tiles: (0..3).map(tile).collect() };
+        for params in [&whole, &tiled] {
+            params.allocate(7);
+        }
+        assert_eq!(*whole.values(), *tiled.values());
+        let run = |layer: &dyn Layer| {
+            let x = candle_core::Var::from_slice(&[0.1f32, -2.0, 3.0, 0.5, 1.0], (1, 1, 5), &Device::Cpu).unwrap();
+            let y = layer.forward(x.as_tensor(), &Pass { train: true, dropout: None }).unwrap();
+            y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+            y.flatten_all().unwrap().to_vec1::<f32>().unwrap()
+        };
+        assert_eq!(run(&Linear { weight, bias: None }), run(&tiles));
+        assert_eq!(*whole.gradients(), *tiled.gradients());
+        assert!(whole.gradients().iter().any(|&g| g != 0.0));
     }
 }

@@ -32,6 +32,9 @@ pub struct Spec {
     pub index: usize,
     /// First element's place in the flat buffers.
     pub start: usize,
+    /// The parameter that the initial values are taken from, and the first of its elements: itself, or one of which this is a
+    /// tile.
+    origin: (String, usize),
     /// In how many places of the model the parameter is used; its gradient is complete after so many contributions.
     uses: AtomicUsize,
     contributions: AtomicUsize,
@@ -89,6 +92,30 @@ impl Params {
     /// Notes a parameter; nothing is allocated yet.
     pub fn declare(self: &Arc<Params>, name: impl Into<String>, shape: &[usize], init: Init) -> Result<Param> {
         let name = name.into();
+        self.declare_from((name.clone(), 0), name, shape, init)
+    }
+
+    /// Notes tile `tile` of `tiles` of a matrix [rows, columns] as a parameter of its own: its share of the rows, which begin as
+    /// those of the whole matrix would. `tiles` must divide the rows.
+    pub fn declare_tile(
+        self: &Arc<Params>,
+        matrix: &str,
+        [rows, columns]: [usize; 2],
+        (tile, tiles): (usize, usize),
+        init: Init,
+    ) -> Result<Param> {
+        let rows = rows / tiles;
+        let origin = (matrix.to_string(), tile * rows * columns);
+        self.declare_from(origin, format!("{matrix}.tile{tile}"), &[rows, columns], init)
+    }
+
+    fn declare_from(
+        self: &Arc<Params>,
+        origin: (String, usize),
+        name: String,
+        shape: &[usize],
+        init: Init,
+    ) -> Result<Param> {
         let mut specs = self.specs.write().unwrap_or_else(PoisonError::into_inner);
         if !self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
             bail!("two parameters are named {name}; names must be unique");
@@ -99,6 +126,7 @@ impl Params {
             init,
             index: specs.len(),
             start: specs.last().map_or(0, |last| last.range().end),
+            origin,
             uses: AtomicUsize::new(1),
             contributions: AtomicUsize::new(0),
         });
@@ -120,7 +148,8 @@ impl Params {
     pub fn allocate(&self, seed: u64) {
         let mut values = vec![0.0; self.numel()];
         for spec in self.specs() {
-            spec.init.fill(seed, &spec.name, 0, &mut values[spec.range()]);
+            let (name, first) = &spec.origin;
+            spec.init.fill(seed, name, *first, &mut values[spec.range()]);
         }
         *self.gradients() = vec![0.0; values.len()];
         *self.values_mut() = values;

@@ -59,36 +59,46 @@ impl AdamW {
     /// The same on a share, with gradients in either storage type.
     pub fn update<T: Stored>(&mut self, values: &mut [f32], gradients: &[T], lr: f64, scale: f32) {
         self.steps += 1;
-        let AdamWConfig { beta1, beta2, epsilon, weight_decay } = self.config;
-        let correction1 = 1.0 - beta1.powi(self.steps);
-        let correction2 = 1.0 - beta2.powi(self.steps);
-        // In f64 until here, so that 1 - beta^t loses nothing; what runs over the buffers is f32.
-        let rule = Rule {
-            betas: (beta1 as f32, beta2 as f32),
-            rests: ((1.0 - beta1) as f32, (1.0 - beta2) as f32),
-            epsilon: epsilon as f32,
-            step_size: (lr / correction1) as f32,
-            inverse_root: (1.0 / correction2.sqrt()) as f32,
-            scale,
-        };
+        let rule = Rule::new(&self.config, self.steps, lr, scale);
+        update_pieces(&rule, &self.pieces, 0, values, gradients, Moments { m: &mut self.m, v: &mut self.v });
+    }
+}
 
-        let mut start = 0;
-        for Piece { len, decays } in &self.pieces {
-            let shrink = if *decays { (1.0 - lr * weight_decay) as f32 } else { 1.0 };
-            let (mut at, end) = (start, start + len);
-            T::read(&gradients[start..end], |stretch| {
-                let range = at..at + stretch.len();
-                at = range.end;
-                let moments = (&mut self.m[range.clone()], &mut self.v[range.clone()]);
-                vectorized((&mut values[range], stretch, moments, &rule, shrink), update);
-            });
-            start = end;
+/// Exponential means of gradients and of their squares, of as many parameters.
+pub(crate) struct Moments<'a> {
+    pub m: &'a mut [f32],
+    pub v: &'a mut [f32],
+}
+
+/// Updates a stretch of a share: its elements from `from` on, which are all that the slices hold.
+pub(crate) fn update_pieces<T: Stored>(
+    rule: &Rule,
+    pieces: &[Piece],
+    from: usize,
+    values: &mut [f32],
+    gradients: &[T],
+    Moments { m, v }: Moments,
+) {
+    let (mut start, end) = (0, from + values.len());
+    for Piece { len, decays } in pieces {
+        let common = start.max(from)..(start + len).min(end);
+        start += len;
+        if common.is_empty() {
+            continue;
         }
+        let shrink = if *decays { rule.shrink } else { 1.0 };
+        let mut at = common.start - from;
+        T::read(&gradients[at..common.end - from], |stretch| {
+            let range = at..at + stretch.len();
+            at = range.end;
+            let moments = (&mut m[range.clone()], &mut v[range.clone()]);
+            vectorized((&mut values[range], stretch, moments, rule, shrink), update);
+        });
     }
 }
 
 /// One step's numbers, the same for all parameters.
-struct Rule {
+pub(crate) struct Rule {
     betas: (f32, f32),
     /// 1 - beta.
     rests: (f32, f32),
@@ -97,8 +107,29 @@ struct Rule {
     step_size: f32,
     /// 1 over the root of the second moment's correction.
     inverse_root: f32,
+    /// What weight decay leaves of a weight.
+    shrink: f32,
     /// Of the gradients.
     scale: f32,
+}
+
+impl Rule {
+    /// Those of step number `steps`, from 1.
+    pub fn new(config: &AdamWConfig, steps: i32, lr: f64, scale: f32) -> Rule {
+        let AdamWConfig { beta1, beta2, epsilon, weight_decay } = *config;
+        let correction1 = 1.0 - beta1.powi(steps);
+        let correction2 = 1.0 - beta2.powi(steps);
+        // In f64 until here, so that 1 - beta^t loses nothing; what runs over the buffers is f32.
+        Rule {
+            betas: (beta1 as f32, beta2 as f32),
+            rests: ((1.0 - beta1) as f32, (1.0 - beta2) as f32),
+            epsilon: epsilon as f32,
+            step_size: (lr / correction1) as f32,
+            inverse_root: (1.0 / correction2.sqrt()) as f32,
+            shrink: (1.0 - lr * weight_decay) as f32,
+            scale,
+        }
+    }
 }
 
 type Update<'a> = (&'a mut [f32], &'a [f32], (&'a mut [f32], &'a mut [f32]), &'a Rule, f32);

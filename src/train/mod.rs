@@ -25,6 +25,7 @@ mod trace;
 mod zero_flags;
 
 pub use adamw::{AdamW, AdamWConfig, Piece};
+pub(crate) use adamw::{Moments, Rule, update_pieces};
 pub use checks::Checks;
 pub use config::Config;
 pub use evaluate::evaluate;

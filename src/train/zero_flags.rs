@@ -12,6 +12,9 @@ pub struct ZeroFlags {
     /// What ranks divide: 0 nothing, 1 the optimizer's state, 2 also gradients, 3 also parameters [default: 0]
     #[arg(long, value_enum, value_name = "STAGE")]
     pub zero: Option<Stage>,
+    /// The same by PyTorch's names for FSDP
+    #[arg(long, value_enum, value_name = "STRATEGY", conflicts_with = "zero")]
+    pub fsdp: Option<Fsdp>,
     /// Type that parameters and gradients are stored in; arithmetic is f32 [default: f32]
     #[arg(long, value_enum)]
     pub dtype: Option<Precision>,
@@ -29,14 +32,35 @@ pub struct ZeroFlags {
     pub wrap: Option<Wrap>,
 }
 
+/// PyTorch's sharding strategies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Fsdp {
+    /// Parameters, gradients and optimizer's state: stage 3
+    FullShard,
+    /// Gradients and optimizer's state: stage 2
+    ShardGradOp,
+    /// Nothing: stage 0
+    NoShard,
+}
+
 impl ZeroFlags {
+    /// The stage that was asked for, if one was.
+    pub fn stage(&self) -> Option<Stage> {
+        let named = |fsdp| match fsdp {
+            Fsdp::FullShard => Stage::Three,
+            Fsdp::ShardGradOp => Stage::Two,
+            Fsdp::NoShard => Stage::Zero,
+        };
+        self.zero.or(self.fsdp.map(named))
+    }
+
     /// Whether one of them was given that asks for more than DDP in f32 does.
     pub fn are_given(&self) -> bool {
-        self.zero.is_some() || self.dtype.is_some()
+        self.stage().is_some() || self.dtype.is_some()
     }
 
     pub(super) fn resolve(&self, adamw: AdamWConfig, no_overlap: bool) -> Result<ZeroConfig, BadInput> {
-        let default = ZeroConfig::new(self.zero.unwrap_or_default(), self.dtype.unwrap_or_default(), adamw);
+        let default = ZeroConfig::new(self.stage().unwrap_or_default(), self.dtype.unwrap_or_default(), adamw);
         let of_stage_3 = [
             ("prefetch-bucket", self.prefetch_bucket.is_some()),
             ("persistence-threshold", self.persistence_threshold.is_some()),

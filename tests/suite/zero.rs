@@ -3,7 +3,7 @@
 use super::parity::config;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::model::{Gpt, LinearStack};
-use shardlab::parallel::zero::{Stage, Wrap, Zero, ZeroConfig};
+use shardlab::parallel::zero::{Offload, Stage, Wrap, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{AdamWConfig, Config, parity};
 
@@ -19,9 +19,21 @@ pub struct Trained {
 
 /// Trains a small GPT.
 pub fn train(comm: &Comm, config: &Config, text: &[u32], zero: ZeroConfig, steps: usize) -> anyhow::Result<Trained> {
+    train_with(comm, config, text, zero, None, steps)
+}
+
+/// The same, with the optimizer's state in a file.
+pub fn train_with(
+    comm: &Comm,
+    config: &Config,
+    text: &[u32],
+    zero: ZeroConfig,
+    offload: Option<&Offload>,
+    steps: usize,
+) -> anyhow::Result<Trained> {
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(config.seed_of(comm.rank()));
-    let mut zero = Zero::new(&gpt.params, comm, zero)?;
+    let mut zero = Zero::with_offload(&gpt.params, comm, zero, offload)?;
     let sampler = config.sampler(comm.rank());
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
     for step in 0..steps {
@@ -39,6 +51,9 @@ pub fn train(comm: &Comm, config: &Config, text: &[u32], zero: ZeroConfig, steps
         losses.push(sum[0]);
         norms.push(zero.step(config.schedule.at(step), config.clip)?);
     }
+    let (numel, held) = (gpt.params.numel(), zero.held());
+    assert_eq!((held.optimizer == 0, held.optimizer_file > 0), (offload.is_some(), offload.is_some()), "{held:?}");
+    assert!(held.optimizer + held.optimizer_file >= 8 * numel / comm.size() / 2);
     zero.leave()?;
     let values = gpt.params.whole()?.clone();
     Ok(Trained { losses, norms, values })

@@ -4,18 +4,19 @@
 //! alone, gets the averaged gradients of that part, updates it, and then all parts are gathered: the other half of the
 //! all-reduce, carrying parameters where DDP's carries gradients. So it costs the network nothing to divide the optimizer.
 
+use super::optimizer::Optimizer;
 use super::reduce::Reducer;
-use super::{Averaged, Engine, Held, Stage, Volumes, ZeroConfig};
+use super::{Averaged, Engine, Held, Offload, Stage, Volumes, ZeroConfig};
 use crate::comm::Comm;
 use crate::parallel::partition;
-use crate::tensor::stored::{Precision, Stored, narrow, widen};
+use crate::tensor::stored::{Precision, Stored, widen};
 use crate::tensor::{Params, Spec};
-use crate::train::{AdamW, Piece, clip_scale, sharded_norm, stored_norm};
+use crate::train::{Piece, clip_scale, sharded_norm, stored_norm};
 use anyhow::Result;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Stages 1 and 2; also stage 0 with parameters stored in bf16.
+/// Stages 1 and 2; also stage 0 with parameters stored in bf16, or with the optimizer's state in a file.
 pub(super) struct Flat<T: Stored> {
     params: Arc<Params>,
     comm: Comm,
@@ -23,19 +24,18 @@ pub(super) struct Flat<T: Stored> {
     local_norm: bool,
     part: partition::Flat,
     reducer: Arc<Reducer<T>>,
-    adamw: AdamW,
-    /// This rank's share in f32, where values are stored with fewer bits; else empty, and the values are the master.
-    master: Vec<f32>,
+    optimizer: Optimizer,
 }
 
 impl<T: Stored> Flat<T> {
-    pub fn new(params: &Arc<Params>, comm: &Comm, config: &ZeroConfig) -> Flat<T> {
+    pub fn new(params: &Arc<Params>, comm: &Comm, config: &ZeroConfig, offload: Option<&Offload>) -> Result<Flat<T>> {
         let part = partition::Flat { numel: params.numel(), ranks: comm.size() };
         let values = std::mem::take(&mut *params.values_mut());
         *params.gradients() = Vec::new();
         let reducer = Reducer::<T>::new(params, comm, part, config);
         let share = reducer.share();
-        let master = if T::PRECISION == Precision::F32 { Vec::new() } else { values[share.clone()].to_vec() };
+        let pieces = pieces(&params.specs(), &share);
+        let optimizer = Optimizer::new::<T>(config.adamw, pieces, &values[share], offload)?;
         let mut values = T::rounded(values);
         // Room for the padding, which the gather of equal parts brings.
         values.reserve_exact(part.padded() - part.numel);
@@ -43,17 +43,8 @@ impl<T: Stored> Flat<T> {
         if config.stage < Stage::Two {
             *params.stored_gradients::<T>() = vec![T::zeroed(); part.numel];
         }
-        let adamw = AdamW::for_pieces(config.adamw, pieces(&params.specs(), &share));
-        Flat {
-            params: params.clone(),
-            comm: comm.clone(),
-            stage: config.stage,
-            local_norm: config.local_norm,
-            part,
-            reducer,
-            adamw,
-            master,
-        }
+        let (stage, local_norm) = (config.stage, config.local_norm);
+        Ok(Flat { params: params.clone(), comm: comm.clone(), stage, local_norm, part, reducer, optimizer })
     }
 
     // ANCHOR: gather
@@ -96,7 +87,7 @@ impl<T: Stored> Engine for Flat<T> {
     }
 
     fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
-        let Flat { params, comm, part, reducer, adamw, master, .. } = self;
+        let Flat { params, comm, part, reducer, optimizer, .. } = self;
         let share = reducer.share();
         let norm = reducer.read(params, |gradients| match self.stage {
             Stage::Zero => Ok(stored_norm(gradients)),
@@ -106,14 +97,8 @@ impl<T: Stored> Engine for Flat<T> {
         let scale = clip_scale(norm, clip);
         reducer.read(params, |gradients| {
             let mut values = params.stored_values::<T>();
-            let values = &mut values[share];
-            if T::PRECISION == Precision::F32 {
-                T::change(values, |values| adamw.update(values, gradients, lr, scale));
-            } else {
-                adamw.update(master, gradients, lr, scale);
-                narrow(master, values);
-            }
-        });
+            optimizer.update(&mut values[share], gradients, lr, scale)
+        })?;
         if self.stage > Stage::Zero {
             self.gather_values()?;
         }
@@ -147,7 +132,8 @@ impl<T: Stored> Engine for Flat<T> {
         Held {
             parameters,
             gradients: size_of::<T>() * self.params.stored_gradients::<T>().capacity() + self.reducer.share_bytes(),
-            optimizer: self.adamw.bytes() + size_of::<f32>() * self.master.capacity(),
+            optimizer: self.optimizer.bytes(),
+            optimizer_file: self.optimizer.file_bytes(),
             buffers: buffers + if T::PRECISION == Precision::F32 { 0 } else { whole },
             peak_buffers,
         }

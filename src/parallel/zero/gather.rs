@@ -38,6 +38,8 @@ struct State<T> {
     /// Units on their way.
     coming: Queue<usize, T>,
     order: Order,
+    /// A training step's order, while something else goes on.
+    aside: Option<Order>,
     events: Vec<Event>,
     peak_bytes: usize,
 }
@@ -68,6 +70,7 @@ impl<T: Stored> Gathered<T> {
             current: None,
             coming: Queue::default(),
             order: Order::default(),
+            aside: None,
             events: Vec::new(),
             peak_bytes: 0,
         };
@@ -85,6 +88,14 @@ impl<T: Stored> Gathered<T> {
         Ok(())
     }
 
+    /// Lets layers ask for passes that are not a training step's: what that is known to ask for stays known.
+    pub fn open_aside(&self) -> comm::Result<()> {
+        let mut state = self.state();
+        state.aside = Some(std::mem::take(&mut state.order));
+        drop(state);
+        self.open()
+    }
+
     /// The step's passes are over: nothing is whole here any more.
     pub fn close(&self) {
         let mut state = self.state();
@@ -96,6 +107,9 @@ impl<T: Stored> Gathered<T> {
         let Order { units, known, asked, .. } = &mut state.order;
         units.truncate(*asked);
         *known = true;
+        if let Some(order) = state.aside.take() {
+            state.order = order;
+        }
     }
 
     /// A parameter's value, for a layer that is about to use it.
@@ -232,8 +246,8 @@ impl<T: Stored> Gathered<T> {
         if sharded.ranks > 8 {
             text += "\n  …";
         }
-        text += "\nhelp: use it within a step, between Zero::begin and Zero::finish, where units are gathered as layers ask \
-                 for them; or let all ranks gather everything for a moment with Zero::whole";
+        text += "\nhelp: use it within a step, between Zero::begin and Zero::finish, or within Zero::passes, where units are \
+                 gathered as layers ask for them; or let all ranks gather everything for a moment with Zero::whole";
         Error::Msg(text)
     }
 

@@ -19,17 +19,20 @@
 //! (DeepSpeed's do, too). That is another order of additions, so there stages 0 and 1 agree to the bit, and 2 and 3 do, and
 //! the two pairs agree within rounding.
 //!
-//! Reading order: `mod.rs` (the one interface), `reduce.rs` and `flat.rs` (stages 1 and 2), `units.rs`, `gather.rs` and
-//! `sharded.rs` (stage 3, which PyTorch calls FSDP).
+//! Reading order: `mod.rs` (the one interface), `optimizer.rs` (a share's AdamW) and `offload.rs` (in a file), `reduce.rs` and
+//! `flat.rs` (stages 1 and 2), `units.rs`, `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP).
 
 mod flat;
 mod gather;
+mod offload;
+mod optimizer;
 mod queue;
 mod reduce;
 mod replicated;
 mod sharded;
 mod units;
 
+pub use offload::Offload;
 pub use units::Wrap;
 
 use super::Averaged;
@@ -64,6 +67,17 @@ impl Stage {
 
     pub fn number(self) -> usize {
         self as usize
+    }
+
+    /// What PyTorch's FSDP calls it. (Its `SHARD_GRAD_OP` divides parameters between steps, too, and gathers each unit once a
+    /// step instead of all of them after it: as many bytes.)
+    pub fn in_fsdp(self) -> Option<&'static str> {
+        match self {
+            Stage::Zero => Some("NO_SHARD"),
+            Stage::One => None,
+            Stage::Two => Some("SHARD_GRAD_OP"),
+            Stage::Three => Some("FULL_SHARD"),
+        }
     }
 }
 
@@ -114,6 +128,8 @@ pub struct Held {
     pub gradients: usize,
     /// Moments, and the f32 master of parameters that are stored in bf16.
     pub optimizer: usize,
+    /// The same in a file, where it is offloaded; no memory.
+    pub optimizer_file: usize,
     /// What is here for a moment: gathered units, gradients on their way.
     pub buffers: usize,
     /// The most that this ever was.
@@ -162,6 +178,11 @@ trait Engine {
     fn synchronise(&self, last_micro_step: bool);
     fn finish(&mut self) -> Result<Vec<Averaged>>;
     fn step(&mut self, lr: f64, clip: f64) -> Result<f64>;
+    /// Lets layers find their parameters outside of a step, and no longer.
+    fn open(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn close(&mut self) {}
     /// Puts all values as f32 into the model's flat buffer.
     fn gather_all(&mut self) -> Result<()>;
     /// And takes them away again.
@@ -193,15 +214,27 @@ const NORM_BYTES: usize = 20;
 impl Zero {
     /// Takes over parameters that are allocated: rank 0's, on all ranks.
     pub fn new(params: &Arc<Params>, comm: &Comm, config: ZeroConfig) -> Result<Zero> {
+        Zero::with_offload(params, comm, config, None)
+    }
+
+    /// The same, with the optimizer's state in a file.
+    pub fn with_offload(
+        params: &Arc<Params>,
+        comm: &Comm,
+        config: ZeroConfig,
+        offload: Option<&Offload>,
+    ) -> Result<Zero> {
         if config.broadcast {
             comm.broadcast(&mut params.values_mut(), 0)?;
         }
         let engine: Box<dyn Engine> = match (config.stage, config.precision) {
-            (Stage::Zero, Precision::F32) => Box::new(replicated::Replicated::new(params, comm, &config)),
-            (Stage::Three, Precision::F32) => Box::new(sharded::Sharded::<f32>::new(params, comm, &config)?),
-            (Stage::Three, Precision::Bf16) => Box::new(sharded::Sharded::<bf16>::new(params, comm, &config)?),
-            (_, Precision::F32) => Box::new(flat::Flat::<f32>::new(params, comm, &config)),
-            (_, Precision::Bf16) => Box::new(flat::Flat::<bf16>::new(params, comm, &config)),
+            (Stage::Zero, Precision::F32) if offload.is_none() => {
+                Box::new(replicated::Replicated::new(params, comm, &config))
+            }
+            (Stage::Three, Precision::F32) => Box::new(sharded::Sharded::<f32>::new(params, comm, &config, offload)?),
+            (Stage::Three, Precision::Bf16) => Box::new(sharded::Sharded::<bf16>::new(params, comm, &config, offload)?),
+            (_, Precision::F32) => Box::new(flat::Flat::<f32>::new(params, comm, &config, offload)?),
+            (_, Precision::Bf16) => Box::new(flat::Flat::<bf16>::new(params, comm, &config, offload)?),
         };
         Ok(Zero { engine, stage: config.stage, ranks: comm.size() })
     }
@@ -234,6 +267,16 @@ impl Zero {
         self.engine.gather_all()?;
         let result = work();
         self.engine.drop_all();
+        result
+    }
+
+    /// Runs `work`, which makes forward passes, with no more in memory than a step has: stage 3 gathers unit by unit. All ranks
+    /// call it, between steps, and make the same passes: ranks that evaluate take equally many batches
+    /// ([`evaluate`](crate::train::evaluate) sees to it), ranks that sample all write the same.
+    pub fn passes<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.engine.open()?;
+        let result = work();
+        self.engine.close();
         result
     }
 

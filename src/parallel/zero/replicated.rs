@@ -62,6 +62,7 @@ impl Engine for Replicated {
             parameters: bytes(&self.params.values()),
             gradients: bytes(&self.params.gradients()),
             optimizer: self.adamw.bytes(),
+            optimizer_file: 0,
             buffers: self.ddp.travelling_bytes(),
             peak_buffers: self.peak_buffers,
         }

@@ -4,13 +4,14 @@
 //! reduce-scattered, so that each rank gets the average of the part that it will update.
 
 use super::gather::Gathered;
+use super::optimizer::Optimizer;
 use super::queue::Queue;
 use super::units::Units;
-use super::{Averaged, Engine, Event, Held, Volumes, What, ZeroConfig};
+use super::{Averaged, Engine, Event, Held, Offload, Volumes, What, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
-use crate::tensor::stored::{Precision, Stored, add, narrow};
+use crate::tensor::stored::{Stored, add};
 use crate::tensor::{Elsewhere, Params, Spec};
-use crate::train::{AdamW, Piece, clip_scale, sharded_norm, stored_norm};
+use crate::train::{Piece, clip_scale, sharded_norm, stored_norm};
 use anyhow::{Result, ensure};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,9 +20,7 @@ pub(super) struct Sharded<T: Stored> {
     params: Arc<Params>,
     comm: Comm,
     model: Arc<Model<T>>,
-    adamw: AdamW,
-    /// This rank's share in f32, where it is stored with fewer bits; else empty.
-    master: Vec<f32>,
+    optimizer: Optimizer,
     local_norm: bool,
 }
 
@@ -52,17 +51,23 @@ struct Step<T> {
 }
 
 impl<T: Stored> Sharded<T> {
-    pub fn new(params: &Arc<Params>, comm: &Comm, config: &ZeroConfig) -> Result<Sharded<T>> {
+    pub fn new(
+        params: &Arc<Params>,
+        comm: &Comm,
+        config: &ZeroConfig,
+        offload: Option<&Offload>,
+    ) -> Result<Sharded<T>> {
         let units = Arc::new(Units::new(&params.specs(), comm.size(), config.wrap, config.persistence_threshold));
         *params.gradients() = Vec::new();
         let values = std::mem::take(&mut *params.values_mut());
         let gathered = Gathered::<T>::new(comm, units.clone(), &values, config.prefetch_bucket);
-        let master = match T::PRECISION {
-            Precision::F32 => Vec::new(),
-            // Of the values before they were rounded.
-            Precision::Bf16 => Gathered::<f32>::new(comm, units.clone(), &values, 0).update(|share| share.to_vec()),
-        };
+        // A master begins with the values before they were rounded.
+        let share = Gathered::<f32>::new(comm, units.clone(), &values, 0);
         drop(values);
+        let piece = |spec: &Arc<Spec>| Piece { len: units.place(spec).sharded.part(), decays: spec.decays() };
+        let pieces = units.units.iter().flat_map(|unit| &unit.specs).map(piece).collect();
+        let optimizer = share.update(|share| Optimizer::new::<T>(config.adamw, pieces, share, offload))?;
+        drop(share);
         let step = Step {
             filling: units.units.iter().map(|_| None).collect(),
             complete: vec![0; units.units.len()],
@@ -79,11 +84,8 @@ impl<T: Stored> Sharded<T> {
         let hooked = model.clone();
         params
             .set_hook(Some(Box::new(move |_, spec| hooked.gradient_complete(spec).map_err(candle_core::Error::wrap))));
-        let piece = |spec: &Arc<Spec>| Piece { len: units.place(spec).sharded.part(), decays: spec.decays() };
-        let pieces = units.units.iter().flat_map(|unit| &unit.specs).map(piece).collect();
-        let adamw = AdamW::for_pieces(config.adamw, pieces);
         let local_norm = config.local_norm;
-        Ok(Sharded { params: params.clone(), comm: comm.clone(), model, adamw, master, local_norm })
+        Ok(Sharded { params: params.clone(), comm: comm.clone(), model, optimizer, local_norm })
     }
 }
 
@@ -174,19 +176,20 @@ impl<T: Stored> Engine for Sharded<T> {
     }
 
     fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
-        let Sharded { params, comm, model, adamw, master, local_norm } = self;
+        let Sharded { params, comm, model, optimizer, local_norm } = self;
         let gradients = &model.step().share;
         let norm = if *local_norm { stored_norm(gradients) } else { sharded_norm(comm, gradients, params.numel())? };
         let scale = clip_scale(norm, clip);
-        model.gathered.update(|values| {
-            if T::PRECISION == Precision::F32 {
-                T::change(values, |values| adamw.update(values, gradients, lr, scale));
-            } else {
-                adamw.update(master, gradients, lr, scale);
-                narrow(master, values);
-            }
-        });
+        model.gathered.update(|values| optimizer.update(values, gradients, lr, scale))?;
         Ok(norm)
+    }
+
+    fn open(&mut self) -> Result<()> {
+        Ok(self.model.gathered.open_aside()?)
+    }
+
+    fn close(&mut self) {
+        self.model.gathered.close();
     }
 
     fn gather_all(&mut self) -> Result<()> {
@@ -219,7 +222,8 @@ impl<T: Stored> Engine for Sharded<T> {
         Held {
             parameters,
             gradients: size_of::<T>() * step.share.capacity(),
-            optimizer: self.adamw.bytes() + size_of::<f32>() * self.master.capacity(),
+            optimizer: self.optimizer.bytes(),
+            optimizer_file: self.optimizer.file_bytes(),
             buffers: gathered + self.model.bytes(&step) + whole,
             // At most: the two need not be at their highest at the same time.
             peak_buffers: peak_gathered + step.peak_bytes,
