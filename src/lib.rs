@@ -14,10 +14,11 @@
 //! | [`tensor`] | what candle lacks for training on a CPU: operations with a backward pass, flat parameters |
 //! | [`data`] | text as tokens (or random numbers), and each rank's batches |
 //! | [`model`] | the GPT, a composition of layers that are handed in, and a stack of linear layers |
-//! | [`parallel`] | ways to divide one training job among ranks: data parallelism |
+//! | [`optim`] | the optimizer and the global norm, on flat buffers |
+//! | [`parallel`] | ways to divide one training job among ranks: data parallelism, ZeRO |
 //! | [`checkpoint`] | weights on disk |
 //! | [`study`] | what lab01 shows of collectives: pictures, counts, times here and elsewhere |
-//! | [`train`] | optimizer, schedule, evaluation, flags, and what a run tells |
+//! | [`train`] | schedule, evaluation, flags, and what a run tells |
 //! | [`book`] | what keeps the book's pages true: outputs, figures, formulas |
 //! | [`workbook`] | the exercises: what the reader has done, and how far it is right |
 
@@ -28,6 +29,7 @@ pub mod data;
 pub mod error;
 pub mod launch;
 pub mod model;
+pub mod optim;
 pub mod parallel;
 pub mod plan;
 pub mod show;

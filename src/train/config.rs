@@ -1,12 +1,12 @@
 //! What a training run is: the settings that all ranks have in common, known to be sound.
 
-use super::adamw::AdamWConfig;
 use super::preset::Preset;
 use super::schedule::Schedule;
 use crate::data::{Corpus, Sampler, Sampling};
 use crate::error::BadInput;
 use crate::launch;
 use crate::model::Pass;
+use crate::optim::AdamWConfig;
 use crate::parallel::ZeroConfig;
 use crate::parallel::zero::Stage;
 use crate::plan::{BytesEach, GptShape, Memory, zero_memory};

@@ -1,6 +1,5 @@
 //! The flags that training labs share, and how they become a [`Config`].
 
-use super::adamw::AdamWConfig;
 use super::config::Config;
 use super::preset::{Defaults, Preset};
 use super::schedule::Schedule;
@@ -9,6 +8,7 @@ use crate::checkpoint;
 use crate::data::{Corpus, Sampling};
 use crate::error::BadInput;
 use crate::launch::CommFlags;
+use crate::optim::AdamWConfig;
 use crate::plan::GptShape;
 use std::path::PathBuf;
 

@@ -3,13 +3,13 @@
 //!
 //! It is the seed's `test_dist`: the same shape, optimizer, batch and loss.
 
-use super::adamw::{AdamW, AdamWConfig};
 use super::flags::RunFlags;
 use super::parity::Replica;
 use crate::data::Uniform;
 use crate::error::BadInput;
 use crate::launch;
 use crate::model::LinearStack;
+use crate::optim::{AdamW, AdamWConfig};
 use crate::show;
 use crate::tensor::Params;
 use anyhow::Result;

@@ -1,10 +1,9 @@
-//! Training: the optimizer, the learning rate, the loop's parts.
+//! Training: the learning rate, the loop's parts.
 //!
-//! Reading order: `schedule.rs`, `norm.rs`, `adamw.rs`, `evaluate.rs`; `replicas.rs`, `symptoms.rs`, `checks.rs` and `parity.rs` (is it
+//! Reading order: `schedule.rs`, `evaluate.rs`; `replicas.rs`, `symptoms.rs`, `checks.rs` and `parity.rs` (is it
 //! still one model?); `config.rs`, `preset.rs`, `flags.rs` and `zero_flags.rs` (what a run is), `journal.rs`, `metrics.rs` and `report.rs`
 //! (what it tells). For the smallest job: `mlp.rs` (what a run is), `iterations.rs` and `profile.rs` (what it tells).
 
-mod adamw;
 mod checks;
 mod config;
 mod evaluate;
@@ -13,7 +12,6 @@ mod iterations;
 mod journal;
 mod metrics;
 mod mlp;
-mod norm;
 pub mod parity;
 mod preset;
 mod profile;
@@ -24,8 +22,7 @@ mod symptoms;
 mod trace;
 mod zero_flags;
 
-pub use adamw::{AdamW, AdamWConfig, Piece};
-pub(crate) use adamw::{Moments, Rule, update_pieces};
+pub use crate::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
 pub use checks::Checks;
 pub use config::Config;
 pub use evaluate::evaluate;
@@ -34,7 +31,6 @@ pub use iterations::{IterRecord, Iterations};
 pub use journal::{Evaluation, Journal, StepOutcome};
 pub use metrics::{Clock, LEGEND, Lap, MetricsFile, Part, StepRecord, StepTimes};
 pub use mlp::{MlpConfig, MlpFlags, MlpReplica};
-pub use norm::{clip_scale, global_norm, sharded_norm, stored_norm};
 pub use preset::Preset;
 pub use profile::{Profile, Stamps};
 pub use replicas::{all_hashes, distance};

@@ -12,7 +12,7 @@
 //!
 //! All stages take the same steps, to the bit where sums are added in rank order: a share is updated by the very
 //! arithmetic that would update it as a part of the whole, and the global norm does not depend on how gradients are
-//! divided ([`sharded_norm`](crate::train::sharded_norm)).
+//! divided ([`sharded_norm`](crate::optim::sharded_norm)).
 //!
 //! With gradient accumulation, stages 0 and 1 add up whole gradients locally and average once a step. Stages 2 and 3 cannot:
 //! a rank that would add up gradients locally would hold them all. They average in every micro-step and add up shares
@@ -37,8 +37,8 @@ pub use units::Wrap;
 
 use super::Averaged;
 use crate::comm::Comm;
+use crate::optim::AdamWConfig;
 use crate::tensor::{Params, Precision};
-use crate::train::AdamWConfig;
 use anyhow::Result;
 use half::bf16;
 use std::sync::Arc;

@@ -5,8 +5,8 @@
 //! next: so a rank never has more than a window of them, however large its share is. The system writes it back when it likes.
 
 use crate::error::BadInput;
+use crate::optim::{AdamWConfig, Moments, Piece, Rule, update_pieces};
 use crate::tensor::stored::{Precision, Stored, narrow};
-use crate::train::{AdamWConfig, Moments, Piece, Rule, update_pieces};
 use anyhow::{Context, Result};
 use memmap2::{MmapMut, MmapOptions};
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! What stage 1 divides: a share's optimizer state, in memory or in a file.
 
 use super::offload::{Offload, StateFile};
+use crate::optim::{AdamW, AdamWConfig, Piece};
 use crate::tensor::stored::{Precision, Stored, narrow};
-use crate::train::{AdamW, AdamWConfig, Piece};
 use anyhow::Result;
 
 /// AdamW for a share of the parameters, with the f32 master where they are stored in fewer bits.

@@ -2,9 +2,9 @@
 
 use super::{Averaged, Engine, Held, Volumes, ZeroConfig};
 use crate::comm::Comm;
+use crate::optim::{AdamW, clip_scale, global_norm};
 use crate::parallel::Ddp;
 use crate::tensor::Params;
-use crate::train::{AdamW, clip_scale, global_norm};
 use anyhow::Result;
 use std::sync::Arc;
 
