@@ -17,8 +17,8 @@
 //! | [`optim`] | the optimizer and the global norm, on flat buffers |
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism, ZeRO |
 //! | [`checkpoint`] | weights on disk |
-//! | [`study`] | what lab01 shows of collectives: pictures, counts, times here and elsewhere |
 //! | [`train`] | schedule, evaluation, flags, and what a run tells |
+//! | [`study`] | what lab01 shows of collectives and lab04 of ZeRO: pictures, counts, times here and elsewhere |
 //! | [`book`] | what keeps the book's pages true: outputs, figures, formulas |
 //! | [`workbook`] | the exercises: what the reader has done, and how far it is right |
 
