@@ -72,11 +72,13 @@ fn for_a_moment(text: &str, stage: usize) -> f64 {
 
 #[test]
 fn tiles_bound_what_is_gathered_at_once() {
-    let one_at_a_time = "--fsdp full-shard --steps 3 --embd 64 --wrap parameters --prefetch-bucket 0";
+    let one_at_a_time = "--fsdp full-shard --steps 3 --wrap parameters --prefetch-bucket 0";
     let whole = succeeded(&lab04(one_at_a_time));
     let tiled = succeeded(&lab04(&format!("{one_at_a_time} --tiles 4")));
     has(&tiled, &["blocks.1.fc.weight.tile3 │", "stage 3 trains what stage 0 trains", "2 of 2 ✓"]);
-    assert!(for_a_moment(&tiled, 3) < 0.7 * for_a_moment(&whole, 3), "{whole}\n{tiled}");
+    // What is largest now is a block's qkv, three quarters of what its fc was.
+    let ratio = for_a_moment(&tiled, 3) / for_a_moment(&whole, 3);
+    assert!((0.7..0.8).contains(&ratio), "{ratio}\n{whole}\n{tiled}");
     failed(&lab04("--tiles 3"), 2, "--tiles 3 does not divide --embd 32");
     let both = lab04("--fsdp full-shard --zero 3");
     assert!(stderr(&both).contains("cannot be used with"), "{}", stderr(&both));
