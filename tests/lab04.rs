@@ -76,9 +76,9 @@ fn tiles_bound_what_is_gathered_at_once() {
     let whole = succeeded(&lab04(one_at_a_time));
     let tiled = succeeded(&lab04(&format!("{one_at_a_time} --tiles 4")));
     has(&tiled, &["blocks.1.fc.weight.tile3 │", "stage 3 trains what stage 0 trains", "2 of 2 ✓"]);
-    // What is largest now is a block's qkv, three quarters of what its fc was.
+    // What is largest now is a block's qkv, whose size is three quarters of what that of its fc was.
     let ratio = for_a_moment(&tiled, 3) / for_a_moment(&whole, 3);
-    assert!((0.7..0.8).contains(&ratio), "{ratio}\n{whole}\n{tiled}");
+    assert!(ratio < 0.75, "{ratio}\n{whole}\n{tiled}");
     failed(&lab04("--tiles 3"), 2, "--tiles 3 does not divide --embd 32");
     let both = lab04("--fsdp full-shard --zero 3");
     assert!(stderr(&both).contains("cannot be used with"), "{}", stderr(&both));
