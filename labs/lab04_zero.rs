@@ -19,10 +19,11 @@ use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::parallel::partition::Flat;
-use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
+use shardlab::parallel::zero::{Offload, Stage, Zero, ZeroConfig};
 use shardlab::show::{Screen, thousands};
 use shardlab::study::holding::{self, Trained};
 use shardlab::train::{Checks, Config, TrainFlags, report};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -35,6 +36,9 @@ struct Args {
     /// Leave out stages in which a rank's parameters, gradients and optimizer take more than this
     #[arg(long, value_name = "MB")]
     memory_limit: Option<f64>,
+    /// Keep the optimizer's state in a file in this folder, and a window of it in memory
+    #[arg(long, value_name = "DIR")]
+    offload: Option<PathBuf>,
     /// Cut each matrix of the perceptrons into so many tiles in stage 3, each gathered by itself
     #[arg(long, default_value_t = 1)]
     tiles: usize,
@@ -83,7 +87,8 @@ fn run(mut args: Args) -> Result<()> {
         return Err(BadInput::new(what, "give 2, 4 or 8: tiles are equal parts of a matrix's rows").into());
     }
     let (limit, wanted) = (args.memory_limit.map(|mb| mb * 1e6), args.train.zero.stage());
-    let mut stages = holding::within(limit, wanted, config.shape.parameters(), config.ranks, config.zero.precision)?;
+    let (numel, precision, offloads) = (config.shape.parameters(), config.zero.precision, args.offload.is_some());
+    let mut stages = holding::within(limit, wanted, numel, config.ranks, precision, offloads)?;
     // Something to compare with comes first.
     let first = stages[0];
     stages.retain(|&stage| wanted.is_none_or(|wanted| stage == wanted || stage == first));
@@ -125,7 +130,9 @@ fn train(lab: &Lab, comm: &Comm, stage: Stage) -> Result<Trained> {
     let gpt = Gpt::tiled(&config.shape, if stage == Stage::Three { lab.args.tiles } else { 1 })?;
     gpt.params.allocate(config.seed);
     let local_norm = lab.args.broken == Some(Break::LocalNorm);
-    let mut zero = Zero::new(&gpt.params, comm, ZeroConfig { stage, local_norm, ..config.zero })?;
+    let offload = lab.args.offload.clone().map(|dir| Offload { dir, window: 1 << 16 });
+    let zero = ZeroConfig { stage, local_norm, ..config.zero };
+    let mut zero = Zero::with_offload(&gpt.params, comm, zero, offload.as_ref())?;
     let sampler = config.sampler(comm.rank());
     let (mut losses, mut times, mut sent) = (Vec::new(), Vec::new(), 0);
 

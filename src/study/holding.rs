@@ -60,13 +60,13 @@ impl Trained {
         })
     }
 
-    /// Parameters, gradients and optimizer's state: what is held, and what the formula says.
+    /// Parameters, gradients and optimizer's state, in memory or in a file: what is held, and what the formula says.
     pub fn beside_formula(&self, numel: u64, ranks: usize, precision: Precision) -> [(&'static str, f64, f64); 3] {
         let plan = zero_memory(self.stage.number(), numel, ranks as u64, each(precision)).map(|bytes| bytes as f64);
         [
             ("parameters", self.held.parameters as f64, plan[0]),
             ("gradients", self.held.gradients as f64, plan[1]),
-            ("optimizer", self.held.optimizer as f64, plan[2]),
+            ("optimizer", (self.held.optimizer + self.held.optimizer_file) as f64, plan[2]),
         ]
     }
 
@@ -107,7 +107,12 @@ pub fn drawing(screen: &Screen, trained: &Trained, numel: u64, ranks: usize, pre
     });
     let (is, says) = beside.iter().fold((0.0, 0.0), |(is, says), row| (is + row.1, says + row.2));
     let mark = if (is / says - 1.0f64).abs() < 0.01 { screen.tick() } else { screen.cross() };
-    let note = format!("measured {}{}formula {} {mark}", bytes_decimal(is), screen.separator(), bytes_decimal(says));
+    let file = match trained.held.optimizer_file {
+        0 => String::new(),
+        bytes => format!("; {} of it in a file", bytes_decimal(bytes as f64)),
+    };
+    let note =
+        format!("measured {}{}formula {} {mark}{file}", bytes_decimal(is), screen.separator(), bytes_decimal(says));
     Holdings { rows: rows.collect(), note }.render(screen)
 }
 
@@ -182,16 +187,18 @@ pub fn papers_table(screen: &Screen) -> String {
 }
 
 /// The stages that keep parameters, gradients and optimizer's state of a rank below `limit` bytes; an error if `wanted` does
-/// not, or none does.
+/// not, or none does. `offloads`: the optimizer's state is in a file.
 pub fn within(
     limit: Option<f64>,
     wanted: Option<Stage>,
     numel: u64,
     ranks: usize,
     precision: Precision,
+    offloads: bool,
 ) -> Result<Vec<Stage>, BadInput> {
     let takes = |stage: Stage, ranks: usize| {
-        zero_memory(stage.number(), numel, ranks as u64, each(precision)).iter().sum::<u64>() as f64
+        let [parameters, gradients, optimizer] = zero_memory(stage.number(), numel, ranks as u64, each(precision));
+        (parameters + gradients + if offloads { 0 } else { optimizer }) as f64
     };
     let fits = |stage: &Stage| limit.is_none_or(|limit| takes(*stage, ranks) <= limit);
     let fitting: Vec<Stage> = Stage::ALL.into_iter().filter(fits).collect();

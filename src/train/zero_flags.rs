@@ -32,7 +32,8 @@ pub struct ZeroFlags {
     pub wrap: Option<Wrap>,
 }
 
-/// PyTorch's sharding strategies.
+/// PyTorch's sharding strategies. (Its `SHARD_GRAD_OP` divides parameters between steps, too, and gathers each unit once a step
+/// instead of all of them after it: as many bytes.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fsdp {
     /// Parameters, gradients and optimizer's state: stage 3

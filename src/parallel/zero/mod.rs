@@ -68,17 +68,6 @@ impl Stage {
     pub fn number(self) -> usize {
         self as usize
     }
-
-    /// What PyTorch's FSDP calls it. (Its `SHARD_GRAD_OP` divides parameters between steps, too, and gathers each unit once a
-    /// step instead of all of them after it: as many bytes.)
-    pub fn in_fsdp(self) -> Option<&'static str> {
-        match self {
-            Stage::Zero => Some("NO_SHARD"),
-            Stage::One => None,
-            Stage::Two => Some("SHARD_GRAD_OP"),
-            Stage::Three => Some("FULL_SHARD"),
-        }
-    }
 }
 
 /// The settings, as DeepSpeed names them; sizes are in elements.
