@@ -11,5 +11,5 @@ mod mlp;
 
 pub use generate::generate;
 pub use gpt::Gpt;
-pub use layers::{Attention, Block, Embedding, Layer, LayerNorm, Linear, Mlp, Pass};
+pub use layers::{Attention, Block, Embedding, Layer, LayerNorm, Linear, Mlp, Pass, TiledLinear};
 pub use mlp::LinearStack;

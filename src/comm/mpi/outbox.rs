@@ -5,7 +5,9 @@ use mpi::request::{Request, StaticScope};
 
 /// Sends that may not be complete, with their data. If it is dropped before they are, both stay with the process.
 #[derive(Default)]
-pub(super) struct Outbox(Vec<(Request<'static, [u8], StaticScope>, *mut [u8])>);
+pub(super) struct Outbox(Vec<Sending>);
+
+type Sending = (Request<'static, [u8], StaticScope>, *mut [u8]);
 
 impl Outbox {
     /// Starts to send a copy of `data`.
