@@ -252,7 +252,7 @@ fn senseless_arguments_are_refused_before_anyone_waits() {
     let no_fit = broken(2, |comm| comm.all_gather(&[0u8; 2], &mut [0u8; 5]));
     assert!(no_fit.contains("must hold 2 ranks x 2 elements, but holds 5"), "{no_fit}");
     let no_fit = broken(2, |comm| comm.start_all_gather(vec![0u8; 5]).map(drop));
-    assert!(no_fit.starts_with("rank 0 failed: start_all_gather (2 u8, "), "{no_fit}");
+    assert!(no_fit.contains(" failed: start_all_gather (2 u8, "), "{no_fit}");
     assert!(no_fit.contains("must hold 2 ranks x 2 elements, but holds 5"), "{no_fit}");
     let no_mean = broken(2, |comm| comm.start_reduce_scatter(vec![0i32; 2], Reduce::Mean).map(drop));
     assert!(no_mean.contains("integers have no mean"), "{no_mean}");
