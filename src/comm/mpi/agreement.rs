@@ -3,7 +3,7 @@
 //! An MPI library does not ask: ranks in different calls wait for each other for ever, or take each other's bytes for what
 //! they expected. So before a collective every rank tells the others in 168 bytes what it is about to do, by a
 //! non-blocking all-gather that is polled. If they differ, all ranks know it, and end in the same
-//! error. It takes 0.5 to 2.5 µs a collective between two processes on two cores (1 KiB all-reduce, `lab01 --bench`);
+//! error. It takes 2 to 3 µs a collective between two processes on two cores (1 KiB all-reduce, `lab01 --bench`);
 //! `--no-check` leaves it out. What happens while they do not all come is in `waiting.rs`.
 
 use super::waiting::{Waiting, look_around};
