@@ -64,6 +64,8 @@ struct Lab {
     corpus: Corpus,
     /// Those that fit, and are wanted.
     stages: Vec<Stage>,
+    /// Those that do not fit.
+    left_out: Vec<Stage>,
     screen: Screen,
 }
 
@@ -89,11 +91,12 @@ fn run(mut args: Args) -> Result<()> {
     let (limit, wanted) = (args.memory_limit.map(|mb| mb * 1e6), args.train.zero.stage());
     let (numel, precision, offloads) = (config.shape.parameters(), config.zero.precision, args.offload.is_some());
     let mut stages = holding::within(limit, wanted, numel, config.ranks, precision, offloads)?;
+    let left_out = Stage::ALL.into_iter().filter(|stage| !stages.contains(stage)).collect();
     // Something to compare with comes first.
     let first = stages[0];
     stages.retain(|&stage| wanted.is_none_or(|wanted| stage == wanted || stage == first));
     launch::free_memory().map_or(Ok(()), |free| config.ensure_fits(free))?;
-    let lab = Lab { screen: Screen::detect(args.train.run.ascii), stages, config, corpus, args };
+    let lab = Lab { screen: Screen::detect(args.train.run.ascii), stages, left_out, config, corpus, args };
     let options = lab.args.train.run.comm.options(&lab.config.out);
     let failed = launch::run_with(lab.config.ranks, &options, |comm| one_rank(&lab, &comm))?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
@@ -200,8 +203,8 @@ fn introduce(lab: &Lab) {
     };
     let text = format!("{} parameters, stored in {stored}{dot}{each}", thousands(config.shape.parameters()));
     screen.say(screen.row("holds", &text));
-    for stage in Stage::ALL.into_iter().filter(|stage| lab.args.memory_limit.is_some() && !lab.stages.contains(stage)) {
-        screen.say(screen.row("", &format!("--zero {} does not fit, or was not asked for", stage.number())));
+    for stage in &lab.left_out {
+        screen.say(screen.row("", &format!("--zero {} does not fit", stage.number())));
     }
 }
 

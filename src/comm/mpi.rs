@@ -31,7 +31,6 @@ use outbox::Outbox;
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io::Write;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -192,8 +191,7 @@ impl MpiWorld {
                 report += &recorder::in_words(saved, &of("*"));
             }
         }
-        // In one piece: other processes write to the same terminal.
-        std::io::stderr().write_all(format!("error: {report}\n").as_bytes()).ok();
+        crate::show::complain(&format!("error: {report}"));
         if ends_the_job { self.abort(1) } else { self.await_abort() }
     }
 

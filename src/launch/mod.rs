@@ -130,7 +130,7 @@ fn run_process<T: Send>(
     }
     result.map_err(|error| {
         if error.is::<BadInput>() {
-            eprintln!("error: {error:#}");
+            complain(&format!("error: {error:#}"));
             world.abort(2);
         }
         world.fail(options, &error)

@@ -6,7 +6,8 @@
 //! completed a bucket, that bucket's all-reduce starts; what the rank then waits for is only what the rest of the backward
 //! pass did not hide.
 
-use crate::comm::{Comm, Pending, Reduce};
+use super::queue::Queue;
+use crate::comm::{Comm, Reduce};
 use crate::tensor::{Params, Spec};
 use anyhow::{Result, ensure};
 use std::ops::Range;
@@ -58,7 +59,7 @@ struct Step {
     /// Those whose result is in the gradients, in the order of the backward pass.
     averaged: Vec<Averaged>,
     /// Those that are not there yet, by their number, in the same order.
-    under_way: Vec<(usize, Pending<f32>)>,
+    under_way: Queue<usize, f32>,
     /// Vectors for the buckets to travel in, kept from step to step.
     spare: Vec<Vec<f32>>,
 }
@@ -114,11 +115,8 @@ impl Ddp {
     /// bucket was, in the order of the backward pass.
     pub fn finish(&self) -> Result<Vec<Averaged>> {
         let mut step = self.buckets.step();
-        for (number, mut pending) in std::mem::take(&mut step.under_way) {
-            let waiting = Instant::now();
-            let flight = pending.complete()?;
-            let mean = pending.wait()?;
-            step.averaged.push(Averaged { start: flight.start, end: flight.end, waited: (waiting, Instant::now()) });
+        while let Some((number, mean, seen)) = step.under_way.next()? {
+            step.averaged.push(seen);
             self.params.gradients()[self.buckets.buckets[number].range.clone()].copy_from_slice(&mean);
             step.spare.push(mean);
         }
@@ -154,7 +152,7 @@ impl Buckets {
                 let mut travelling = step.spare.pop().unwrap_or_default();
                 travelling.clear();
                 travelling.extend_from_slice(gradients);
-                step.under_way.push((number, self.comm.start_all_reduce(travelling, Reduce::Mean)?));
+                step.under_way.push(number, self.comm.start_all_reduce(travelling, Reduce::Mean)?);
             } else {
                 let start = Instant::now();
                 self.comm.all_reduce(gradients, Reduce::Mean)?;
@@ -163,12 +161,7 @@ impl Buckets {
             }
         }
         // An all-reduce advances only when somebody looks after it.
-        for (_, pending) in &mut step.under_way {
-            if !pending.test()? {
-                break;
-            }
-        }
-        Ok(())
+        step.under_way.advance()
     }
     // ANCHOR_END: bucket
 

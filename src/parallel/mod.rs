@@ -2,6 +2,7 @@
 
 mod ddp;
 pub mod partition;
+mod queue;
 pub mod zero;
 
 pub use ddp::{Averaged, Ddp};

@@ -62,7 +62,8 @@ impl Trained {
 
     /// Parameters, gradients and optimizer's state, in memory or in a file: what is held, and what the formula says.
     pub fn beside_formula(&self, numel: u64, ranks: usize, precision: Precision) -> [(&'static str, f64, f64); 3] {
-        let plan = zero_memory(self.stage.number(), numel, ranks as u64, each(precision)).map(|bytes| bytes as f64);
+        let plan =
+            zero_memory(self.stage.number(), numel, ranks as u64, precision.bytes_each()).map(|bytes| bytes as f64);
         [
             ("parameters", self.held.parameters as f64, plan[0]),
             ("gradients", self.held.gradients as f64, plan[1]),
@@ -75,13 +76,6 @@ impl Trained {
         let held =
             self.beside_formula(numel, ranks, precision).iter().all(|(_, is, says)| (is / says - 1.0).abs() < 0.01);
         held && (self.sent - self.formula.1).abs() <= 0.01 * self.formula.1
-    }
-}
-
-fn each(precision: Precision) -> BytesEach {
-    match precision {
-        Precision::F32 => BytesEach::F32,
-        Precision::Bf16 => BytesEach::MIXED,
     }
 }
 
@@ -197,7 +191,8 @@ pub fn within(
     offloads: bool,
 ) -> Result<Vec<Stage>, BadInput> {
     let takes = |stage: Stage, ranks: usize| {
-        let [parameters, gradients, optimizer] = zero_memory(stage.number(), numel, ranks as u64, each(precision));
+        let [parameters, gradients, optimizer] =
+            zero_memory(stage.number(), numel, ranks as u64, precision.bytes_each());
         (parameters + gradients + if offloads { 0 } else { optimizer }) as f64
     };
     let fits = |stage: &Stage| limit.is_none_or(|limit| takes(*stage, ranks) <= limit);

@@ -4,6 +4,7 @@
 use super::math::vectorized;
 use super::params::Params;
 use crate::comm::Element;
+use crate::plan::BytesEach;
 use half::bf16;
 use std::sync::{Mutex, RwLock};
 
@@ -31,6 +32,14 @@ impl Precision {
         match self {
             Precision::F32 => 1e-5,
             Precision::Bf16 => 1e-3,
+        }
+    }
+
+    /// Bytes of one parameter's numbers in training, the optimizer's included.
+    pub fn bytes_each(self) -> BytesEach {
+        match self {
+            Precision::F32 => BytesEach::F32,
+            Precision::Bf16 => BytesEach::MIXED,
         }
     }
 

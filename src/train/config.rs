@@ -9,7 +9,7 @@ use crate::model::Pass;
 use crate::optim::AdamWConfig;
 use crate::parallel::ZeroConfig;
 use crate::parallel::zero::Stage;
-use crate::plan::{BytesEach, GptShape, Memory, zero_memory};
+use crate::plan::{GptShape, Memory, zero_memory};
 use crate::show;
 use crate::tensor::{Dropout, Precision};
 use std::path::PathBuf;
@@ -80,10 +80,7 @@ impl Config {
     pub fn memory_of_a_rank(&self, batch: usize) -> (Memory, u64) {
         let plan = self.shape.memory(batch, self.dropout > 0.0);
         let (numel, stage) = (self.shape.parameters(), self.zero.stage);
-        let each = match self.zero.precision {
-            Precision::F32 => BytesEach::F32,
-            Precision::Bf16 => BytesEach::MIXED,
-        };
+        let each = self.zero.precision.bytes_each();
         let [parameters, gradients, optimizer] = zero_memory(stage.number(), numel, self.ranks as u64, each);
         let holds_all = stage < Stage::Three && self.zero.precision == Precision::F32;
         let for_a_moment = if holds_all { 0 } else { 4 * numel };

@@ -8,10 +8,10 @@
 //! A gather is a collective, so all ranks must ask in the same order. They do in a training step. Outside of one, a rank may
 //! be alone with its wish, and is told so.
 
-use super::queue::Queue;
 use super::units::{Unit, Units};
 use super::{Event, What};
 use crate::comm::{self, Comm};
+use crate::parallel::queue::Queue;
 use crate::tensor::{Spec, Stored};
 use candle_core::{Error, Result};
 use std::ops::Range;

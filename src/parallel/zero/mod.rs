@@ -26,7 +26,6 @@ mod flat;
 mod gather;
 mod offload;
 mod optimizer;
-mod queue;
 mod reduce;
 mod replicated;
 mod sharded;

@@ -9,11 +9,11 @@
 //! link to the others is busy: between two ranks, reducing all buckets takes as long as all-reducing them. Megatron-LM and
 //! FSDP cut every bucket among all ranks.
 
-use super::queue::Queue;
 use super::{Averaged, Stage, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
 use crate::parallel::ddp::{Bucket, fill_buckets};
 use crate::parallel::partition;
+use crate::parallel::queue::Queue;
 use crate::tensor::stored::add;
 use crate::tensor::{Elsewhere, Params, Spec, Stored};
 use anyhow::{Result, ensure};

@@ -5,11 +5,11 @@
 
 use super::gather::Gathered;
 use super::optimizer::Optimizer;
-use super::queue::Queue;
 use super::units::Units;
 use super::{Averaged, Engine, Event, Held, Offload, Volumes, What, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
 use crate::optim::{Piece, clip_scale, sharded_norm, stored_norm};
+use crate::parallel::queue::Queue;
 use crate::tensor::stored::{Stored, add};
 use crate::tensor::{Elsewhere, Params, Spec};
 use anyhow::{Result, ensure};

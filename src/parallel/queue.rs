@@ -1,7 +1,7 @@
 //! Collectives under way, each with what it is for.
 
+use super::Averaged;
 use crate::comm::{Element, Pending, Result};
-use crate::parallel::Averaged;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -22,6 +22,16 @@ impl<K, T: Element> Queue<K, T> {
     /// What the collectives under way are for.
     pub fn all(&self) -> impl Iterator<Item = &K> {
         self.0.iter().map(|(what, _)| what)
+    }
+
+    /// Lets the first ones go on, up to one that is not done. Never waits.
+    pub fn advance(&mut self) -> Result<()> {
+        for (_, pending) in &mut self.0 {
+            if !pending.test()? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The first, if it is done. Never waits; a collective advances only when somebody looks after it.
