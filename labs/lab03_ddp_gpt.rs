@@ -132,7 +132,7 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
     let (config, broken) = (&lab.config, lab.args.broken);
     // Rank 0's weights to everyone, and hooks that will average gradients. Unless told to divide the model, this is DDP.
     let broadcast = broken != Some(Break::NoBroadcast);
-    let mut ddp = Zero::new(&gpt.params, comm, ZeroConfig { broadcast, ..config.zero })?;
+    let mut ddp = Zero::new(&gpt.params, comm, ZeroConfig { broadcast, ..config.zero.clone() })?;
     let sampler = config.sampler(if broken == Some(Break::SameBatches) { 0 } else { comm.rank() });
     let mut symptoms = Symptoms::default();
     ddp.whole(|| evaluate(lab, comm, gpt, 0, journal))?;
@@ -191,7 +191,7 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     const STEPS: usize = 3;
     let config = lab.config.parity_check();
-    let ours = parity::train_zero(comm, &config, &lab.corpus.train, config.zero, STEPS)?;
+    let ours = parity::train_zero(comm, &config, &lab.corpus.train, config.zero.clone(), STEPS)?;
     let in_turns = || parity::train_in_turns(&config, &lab.corpus.train, STEPS);
     let bound = config.zero.precision.loss_bound();
     let difference = parity::compare(comm, &lab.screen, bound, &ours, in_turns)?;

@@ -143,6 +143,7 @@ fn suite(comm: Comm) -> Result<()> {
     suite::zero::stages_take_the_same_steps(&comm, ranks <= 2)?;
     suite::zero::micro_steps_add_up(&comm, ranks <= 2)?;
     suite::zero::ranks_may_hold_nothing(&comm, ranks <= 2)?;
+    suite::zero::a_model_begins_as_allocated(&comm)?;
     comm.barrier()?;
     if comm.rank() == 0 {
         println!("the suite holds on {ranks} ranks");

@@ -8,12 +8,21 @@ use shardlab::model::{Gpt, Pass};
 use shardlab::parallel::zero::{Held, Offload, Stage, What, Wrap, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 use suite::parity::config;
-use suite::zero::{ADAMW, micro_steps_add_up, ranks_may_hold_nothing, stages_take_the_same_steps, train_with};
+use suite::zero::{
+    ADAMW, a_model_begins_as_allocated, micro_steps_add_up, ranks_may_hold_nothing, stages_take_the_same_steps, train,
+};
 
 #[test]
 fn stages_take_the_same_steps_on_1_to_5_ranks() {
     for ranks in 1..=5 {
         launch::run(ranks, |comm| stages_take_the_same_steps(&comm, true)).unwrap();
+    }
+}
+
+#[test]
+fn models_begin_as_allocated() {
+    for ranks in 1..=5 {
+        launch::run(ranks, |comm| a_model_begins_as_allocated(&comm)).unwrap();
     }
 }
 
@@ -33,7 +42,7 @@ fn more_ranks_than_elements() {
 
 /// In windows that end in the middle of parameters, and in one that is larger than all.
 #[test]
-fn an_optimizer_in_a_file_takes_the_same_steps() {
+fn shares_in_files_take_the_same_steps() {
     let dir = tempfile::tempdir().unwrap();
     for (ranks, window) in [(1, 1000), (2, 4096), (3, 777), (2, 1 << 30)] {
         let offload = Offload { dir: dir.path().to_path_buf(), window };
@@ -42,8 +51,9 @@ fn an_optimizer_in_a_file_takes_the_same_steps() {
             for precision in [Precision::F32, Precision::Bf16] {
                 for stage in Stage::ALL {
                     let zero = ZeroConfig::new(stage, precision, config.adamw);
-                    let in_memory = train_with(&comm, &config, &corpus.train, zero, None, 3)?;
-                    let in_a_file = train_with(&comm, &config, &corpus.train, zero, Some(&offload), 3)?;
+                    let in_files = ZeroConfig { offload: Some(offload.clone()), ..zero.clone() };
+                    let in_memory = train(&comm, &config, &corpus.train, zero, 3)?;
+                    let in_a_file = train(&comm, &config, &corpus.train, in_files, 3)?;
                     assert!(in_memory == in_a_file, "{stage:?}, {precision:?}, {ranks} ranks, windows of {window}");
                 }
             }
@@ -57,10 +67,10 @@ fn an_optimizer_in_a_file_takes_the_same_steps() {
 
 #[test]
 fn a_folder_for_the_optimizer_that_is_not_there_is_bad_input() {
-    let offload = Offload { dir: "no/such/folder".into(), window: 1000 };
     let (config, corpus) = config(1, |_| ());
-    let zero = ZeroConfig::new(Stage::One, Precision::F32, ADAMW);
-    let error = launch::run(1, |comm| train_with(&comm, &config, &corpus.train, zero, Some(&offload), 1)).unwrap_err();
+    let offload = Some(Offload::to("no/such/folder".into()));
+    let zero = ZeroConfig { offload, ..ZeroConfig::new(Stage::One, Precision::F32, ADAMW) };
+    let error = launch::run(1, |comm| train(&comm, &config, &corpus.train, zero.clone(), 1)).unwrap_err();
     assert!(format!("{error:#}").contains("cannot make a file in --offload no/such/folder: "), "{error:#}");
 }
 
@@ -78,7 +88,9 @@ fn one_step<R>(
     for step in 0..steps {
         zero.begin()?;
         let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
-        gpt.loss(&batch, &config.pass(step, &batch.sequences))?.backward()?;
+        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
+        zero.synchronise(true);
+        loss.backward()?;
         zero.finish()?;
         zero.step(1e-3, 1.0)?;
     }
@@ -248,7 +260,7 @@ fn units_come_and_go() {
     let second = events.iter().enumerate().filter(tokens).nth(2).unwrap().0;
     let second = &events[second..];
     let gather = second.iter().find(|event| event.what == What::Gather && event.unit == 3).unwrap();
-    let here = second.iter().find(|event| event.what == What::Here && event.unit == 2).unwrap();
+    let here = second.iter().find(|event| event.what == What::Forward && event.unit == 2).unwrap();
     assert!(gather.start < here.end, "{gather:?} {here:?}");
 }
 
@@ -268,7 +280,7 @@ fn prefetch_gathers_while_the_unit_before_is_in_use() {
         let events = launch::run(2, |comm| {
             let stack = shardlab::model::LinearStack::new(&[8; 7])?;
             stack.params.allocate(0);
-            let mut zero = Zero::new(&stack.params, &comm, config)?;
+            let mut zero = Zero::new(&stack.params, &comm, config.clone())?;
             for _ in 0..2 {
                 zero.begin()?;
                 zero.events();
@@ -288,7 +300,7 @@ fn prefetch_gathers_while_the_unit_before_is_in_use() {
         // The first of each unit in the second step: its first pass.
         let first = |what, unit| *events.iter().find(|event| (event.what, event.unit) == (what, unit)).unwrap();
         for unit in 1..6 {
-            let (gather, before) = (first(What::Gather, unit), first(What::Here, unit - 1));
+            let (gather, before) = (first(What::Gather, unit), first(What::Forward, unit - 1));
             if prefetch_bucket > 0 {
                 assert!(gather.start + WORK <= before.end, "{gather:?} {before:?}");
             } else {

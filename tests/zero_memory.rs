@@ -4,21 +4,25 @@ mod suite;
 
 use shardlab::launch;
 use shardlab::model::Gpt;
-use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
+use shardlab::parallel::zero::{Offload, Stage, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use suite::parity::config;
 use suite::zero::ADAMW;
 
 struct Counting;
 
 static LIVE: AtomicIsize = AtomicIsize::new(0);
+/// The most that was live since this was last set.
+static PEAK: AtomicIsize = AtomicIsize::new(0);
 
 // SAFETY: every call goes to the system's allocator unchanged; the counter is atomic and allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size() as isize, Relaxed);
+        let live = LIVE.fetch_add(layout.size() as isize, Relaxed) + layout.size() as isize;
+        PEAK.fetch_max(live, Relaxed);
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -30,8 +34,85 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+/// One test at a time: all count the same allocations.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A model that begins from a seed is never whole anywhere, whatever is divided of it.
+#[test]
+fn no_rank_begins_with_more_than_it_will_hold() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let ranks = 4;
+    let (config, _) = config(ranks, |flags| (flags.embd, flags.heads) = (Some(128), Some(4)));
+    for precision in [Precision::F32, Precision::Bf16] {
+        for stage in Stage::ALL {
+            let all = launch::run(ranks, |comm| {
+                let gpt = Gpt::new(&config.shape)?;
+                comm.barrier()?;
+                let before = LIVE.load(Relaxed);
+                PEAK.store(before, Relaxed);
+                comm.barrier()?;
+                let zero = Zero::init(&gpt.params, &comm, ZeroConfig::new(stage, precision, ADAMW), 1)?;
+                comm.barrier()?;
+                let peak = PEAK.load(Relaxed) - before;
+                comm.barrier()?;
+                Ok((peak, zero.held().total() as isize, gpt.params.specs().iter().map(|spec| spec.numel()).max()))
+            })
+            .unwrap();
+            let held: isize = all.iter().map(|(_, held, _)| held).sum();
+            // A parameter that is stored in bf16 is made in f32, one at a time; a few kilobytes for names and messages.
+            let largest = all[0].2.unwrap_or_default() * if precision == Precision::Bf16 { 4 } else { 0 };
+            let bound = held + (ranks * largest) as isize + 200_000;
+            let what = format!("stage {}, {}", stage.number(), precision.name());
+            println!("{what}: {held} bytes held, {} at the peak, at most {bound}", all[0].0);
+            assert!(all[0].0 <= bound, "{what}: {} bytes at the peak, {held} held", all[0].0);
+        }
+    }
+}
+
+/// In files, a rank's share takes no memory but a window.
+#[test]
+fn what_is_offloaded_is_not_in_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().unwrap();
+    let ranks = 2;
+    let (config, corpus) = config(ranks, |flags| (flags.embd, flags.heads) = (Some(128), Some(4)));
+    let all = launch::run(ranks, |comm| {
+        let run = || -> anyhow::Result<(Gpt, Zero)> {
+            let gpt = Gpt::new(&config.shape)?;
+            let offload = Some(Offload { dir: dir.path().to_path_buf(), window: 1000 });
+            let zero = ZeroConfig { offload, ..ZeroConfig::new(Stage::Three, Precision::Bf16, ADAMW) };
+            let mut zero = Zero::init(&gpt.params, &comm, zero, 1)?;
+            zero.begin()?;
+            let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
+            gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
+            zero.finish()?;
+            zero.step(1e-3, 1.0)?;
+            zero.events();
+            Ok((gpt, zero))
+        };
+        drop(run()?);
+        comm.barrier()?;
+        let before = LIVE.load(Relaxed);
+        comm.barrier()?;
+        let (gpt, zero) = run()?;
+        comm.barrier()?;
+        let live = LIVE.load(Relaxed) - before;
+        comm.barrier()?;
+        Ok((live, zero.held(), gpt.params.numel()))
+    })
+    .unwrap();
+    let (live, held, numel) = (all[0].0, all[0].1, all[0].2);
+    println!("{live} bytes live, {held:?}, {numel} parameters");
+    assert_eq!((held.parameters, held.optimizer), (0, 0));
+    assert!(held.parameters_file >= numel && held.optimizer_file >= 6 * numel, "{held:?}");
+    // Gradients of both ranks, 2 bytes a parameter.
+    let apart = live as f64 / (2 * numel) as f64 - 1.0;
+    assert!(apart.abs() < 0.03, "{live} bytes live, {numel} parameters");
+}
+
 #[test]
 fn ranks_hold_what_they_say() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for ranks in [1, 2, 4] {
         let (config, corpus) = config(ranks, |flags| (flags.embd, flags.heads) = (Some(128), Some(4)));
         for precision in [Precision::F32, Precision::Bf16] {

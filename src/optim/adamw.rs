@@ -1,7 +1,7 @@
 //! AdamW on flat buffers.
 
 use crate::tensor::math::vectorized;
-use crate::tensor::{Params, Stored};
+use crate::tensor::{Group, Params, Stored};
 
 /// The optimizer's settings; the learning rate comes with every step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct AdamW {
     steps: i32,
 }
 
-/// A stretch of what an optimizer works on: a parameter, or the part of one that a rank holds.
+/// A stretch of what an optimizer works on: a parameter group, or what a rank holds of a parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
     pub len: usize,
@@ -35,13 +35,8 @@ pub struct Piece {
 
 impl AdamW {
     pub fn new(config: AdamWConfig, params: &Params) -> AdamW {
-        let piece = |numel, decays| Piece { len: numel, decays };
-        AdamW::for_pieces(config, params.specs().iter().map(|spec| piece(spec.numel(), spec.decays())).collect())
-    }
-
-    /// For a share of the parameters: pieces that lie end to end.
-    pub fn for_pieces(config: AdamWConfig, pieces: Vec<Piece>) -> AdamW {
-        let n = pieces.iter().map(|piece| piece.len).sum();
+        let piece = |group: Group| Piece { len: group.range.len(), decays: group.decays };
+        let (pieces, n) = (params.groups().into_iter().map(piece).collect(), params.numel());
         AdamW { config, pieces, m: vec![0.0; n], v: vec![0.0; n], steps: 0 }
     }
 
@@ -52,15 +47,10 @@ impl AdamW {
 
     /// One step with the gradients times `scale` (1, or what clipping asks for).
     pub fn step(&mut self, params: &Params, lr: f64, scale: f32) {
-        let (mut values, gradients) = (params.values_mut(), params.gradients());
-        self.update(&mut values, &gradients, lr, scale);
-    }
-
-    /// The same on a share, with gradients in either storage type.
-    pub fn update<T: Stored>(&mut self, values: &mut [f32], gradients: &[T], lr: f64, scale: f32) {
         self.steps += 1;
         let rule = Rule::new(&self.config, self.steps, lr, scale);
-        update_pieces(&rule, &self.pieces, 0, values, gradients, Moments { m: &mut self.m, v: &mut self.v });
+        let (mut values, gradients) = (params.values_mut(), params.gradients());
+        update_pieces(&rule, &self.pieces, 0, &mut values, &gradients, Moments { m: &mut self.m, v: &mut self.v });
     }
 }
 

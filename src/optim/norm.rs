@@ -15,18 +15,19 @@ use anyhow::Result;
 
 /// The Euclidean norm of all gradients together. NaN or infinite if a gradient is.
 pub fn global_norm(gradients: &[f32]) -> f64 {
-    stored_norm(gradients)
+    stored_norm(&[gradients])
 }
 
-/// [`global_norm`] of gradients in either storage type.
-pub fn stored_norm<T: Stored>(gradients: &[T]) -> f64 {
-    let [coarse, fine] = sums(gradients, largest(gradients), gradients.len());
+/// [`global_norm`] of gradients in either storage type, in several pieces.
+pub fn stored_norm<T: Stored>(gradients: &[&[T]]) -> f64 {
+    let numel = gradients.iter().map(|piece| piece.len()).sum();
+    let [coarse, fine] = sums(gradients, largest(gradients), numel);
     (coarse + fine).sqrt()
 }
 
-/// [`global_norm`] of gradients of which each rank holds a share; `numel` is the number of all. Every rank gets the same bits
-/// that `global_norm` of the whole has.
-pub fn sharded_norm<T: Stored>(comm: &Comm, share: &[T], numel: usize) -> Result<f64> {
+/// [`global_norm`] of gradients of which each rank holds a share, in several pieces; `numel` is the number of all. Every rank
+/// gets the same bits that `global_norm` of the whole has.
+pub fn sharded_norm<T: Stored>(comm: &Comm, share: &[&[T]], numel: usize) -> Result<f64> {
     let mut most = [largest(share)];
     comm.all_reduce(&mut most, Reduce::Max)?;
     let mut both = sums(share, most[0], numel);
@@ -35,7 +36,7 @@ pub fn sharded_norm<T: Stored>(comm: &Comm, share: &[T], numel: usize) -> Result
 }
 
 /// The exact sum of squares rounded to a coarse unit, and that of the rests rounded to a fine one.
-fn sums<T: Stored>(gradients: &[T], largest: f32, numel: usize) -> [f64; 2] {
+fn sums<T: Stored>(gradients: &[&[T]], largest: f32, numel: usize) -> [f64; 2] {
     let most = f64::from(largest) * f64::from(largest);
     if most == 0.0 || !most.is_finite() {
         return [most, 0.0];
@@ -44,10 +45,12 @@ fn sums<T: Stored>(gradients: &[T], largest: f32, numel: usize) -> [f64; 2] {
     let room = 0.5f64.powi(50 - numel.max(1).next_power_of_two().ilog2() as i32);
     let coarse = most * room;
     let mut sums = [0.0; 2];
-    T::read(gradients, |stretch| {
-        let more = vectorized((stretch, [above(coarse), above(coarse * room)]), sums_of_rounded);
-        sums = [sums[0] + more[0], sums[1] + more[1]];
-    });
+    for piece in gradients {
+        T::read(piece, |stretch| {
+            let more = vectorized((stretch, [above(coarse), above(coarse * room)]), sums_of_rounded);
+            sums = [sums[0] + more[0], sums[1] + more[1]];
+        });
+    }
     sums
 }
 
@@ -80,9 +83,11 @@ fn sums_of_rounded((gradients, [coarse, fine]): (&[f32], [f64; 2])) -> [f64; 2] 
 }
 
 /// The largest magnitude; NaN if there is one.
-fn largest<T: Stored>(gradients: &[T]) -> f32 {
+fn largest<T: Stored>(gradients: &[&[T]]) -> f32 {
     let mut most = 0.0;
-    T::read(gradients, |stretch| most = larger(most, vectorized(stretch, largest_of)));
+    for piece in gradients {
+        T::read(piece, |stretch| most = larger(most, vectorized(stretch, largest_of)));
+    }
     most
 }
 
@@ -153,7 +158,8 @@ mod tests {
             let cut = |r: usize| if r == 0 { 0 } else { (r.pow(2) * 10_007) / ranks.pow(2) };
             let shares = launch::run(ranks, |comm| {
                 let r = comm.rank();
-                sharded_norm(&comm, &g[cut(r)..cut(r + 1)], g.len())
+                let (a, b) = g[cut(r)..cut(r + 1)].split_at((cut(r + 1) - cut(r)) / 3);
+                sharded_norm(&comm, &[b, a], g.len())
             });
             assert!(shares.unwrap().iter().all(|norm| norm.to_bits() == whole.to_bits()));
             let mut turned = g.clone();

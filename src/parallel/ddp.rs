@@ -78,7 +78,7 @@ impl Ddp {
 
     /// The same, with buckets of another size.
     pub fn with_buckets(params: &Arc<Params>, comm: &Comm, elements: usize) -> Ddp {
-        let (buckets, of) = fill_buckets(&params.specs(), elements);
+        let (buckets, of) = fill_buckets(params, elements);
         let buckets = Arc::new(Buckets {
             comm: comm.clone(),
             buckets,
@@ -170,19 +170,25 @@ impl Buckets {
     }
 }
 
-/// Deals the parameters out to buckets, from the model's end to its start: the order in which gradients are completed.
-pub(super) fn fill_buckets(specs: &[Arc<Spec>], elements: usize) -> (Vec<Bucket>, Vec<usize>) {
+/// Deals the parameters out to buckets, from the model's end to its start: the order in which gradients are completed. A
+/// bucket has parameters of one group.
+pub(super) fn fill_buckets(params: &Params, elements: usize) -> (Vec<Bucket>, Vec<usize>) {
+    let specs = params.specs();
     let mut buckets: Vec<Bucket> = Vec::new();
     let mut of = vec![0; specs.len()];
-    for spec in specs.iter().rev() {
-        match buckets.last_mut() {
-            Some(bucket) if bucket.range.len() < elements => {
-                bucket.range.start = spec.start;
-                bucket.parameters += 1;
+    for group in params.groups() {
+        let mut open = false;
+        for spec in specs.iter().rev().filter(|spec| spec.decays() == group.decays) {
+            match buckets.last_mut().filter(|_| open) {
+                Some(bucket) if bucket.range.len() < elements => {
+                    bucket.range.start = spec.range().start;
+                    bucket.parameters += 1;
+                }
+                _ => buckets.push(Bucket { range: spec.range(), parameters: 1, complete: AtomicUsize::new(0) }),
             }
-            _ => buckets.push(Bucket { range: spec.range(), parameters: 1, complete: AtomicUsize::new(0) }),
+            open = true;
+            of[spec.index] = buckets.len() - 1;
         }
-        of[spec.index] = buckets.len() - 1;
     }
     (buckets, of)
 }
@@ -195,17 +201,22 @@ mod tests {
     #[test]
     fn buckets_cover_every_parameter_once() {
         let params = Params::new();
-        for (i, n) in [7, 1, 100, 3, 50, 2].into_iter().enumerate() {
-            params.declare(format!("p{i}"), &[n], Init::Constant(0.0)).unwrap();
+        let shapes: [&[usize]; 6] = [&[7], &[1, 1], &[100], &[3, 1], &[5, 10], &[2]];
+        for (i, shape) in shapes.into_iter().enumerate() {
+            params.declare(format!("p{i}"), shape, Init::Constant(0.0)).unwrap();
         }
         for elements in [1, 16, 100, 1 << 18] {
-            let (buckets, of) = fill_buckets(&params.specs(), elements);
+            let (buckets, of) = fill_buckets(&params, elements);
             assert_eq!(buckets.iter().map(|b| b.parameters).sum::<usize>(), 6);
-            assert_eq!((buckets[0].range.end, buckets[buckets.len() - 1].range.start), (params.numel(), 0));
-            assert!(buckets.windows(2).all(|w| w[1].range.end == w[0].range.start));
+            // End to end they are everything, and none has parameters of two groups.
+            let mut ranges: Vec<_> = buckets.iter().map(|bucket| bucket.range.clone()).collect();
+            ranges.sort_by_key(|range| range.start);
+            assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (0, params.numel()));
+            assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
+            assert!(ranges.iter().all(|range| range.end <= 54 || range.start >= 54), "{ranges:?}");
             for spec in params.specs() {
                 let range = &buckets[of[spec.index]].range;
-                assert!(range.start <= spec.start && spec.range().end <= range.end);
+                assert!(range.start <= spec.range().start && spec.range().end <= range.end);
             }
         }
     }

@@ -2,14 +2,15 @@
 //!
 //! Two ways, both DeepSpeed's, so that its checkpoints can be read and written:
 //!
-//! - stages 1 and 2 lay all tensors of a group end to end and cut the whole into equal parts ([`Flat`]): a part begins and ends
-//!   in the middle of tensors;
+//! - stages 1 and 2 lay all tensors of a parameter group end to end and cut the whole into equal parts ([`Flat`]): a part
+//!   begins and ends in the middle of tensors;
 //! - stage 3 cuts each tensor by itself ([`Sharded`]): a tensor can be gathered alone, just before it is used.
 //!
 //! Parts are equal, so what does not divide evenly is padded at the end. The padding may be longer than one part: then several
 //! last ranks hold some, and some ranks nothing else. DeepSpeed's writer once booked all of it on the last rank, and a run on
 //! 768 ranks could not be converted (the seed on universal checkpoints; DeepSpeed pull request 7426).
 
+use crate::tensor::{Group, Params};
 use std::ops::Range;
 
 /// Parts begin at multiples of this many elements: `nccl_start_alignment_factor` of DeepSpeed's stages 1 and 2.
@@ -52,6 +53,38 @@ impl Flat {
     /// Elements of `rank`'s part that are padding.
     pub fn padding(self, rank: usize) -> usize {
         self.part() - self.range(rank).len()
+    }
+}
+
+/// A parameter group, cut by itself: a stretch of a model's flat buffers, as places in which its parts are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlatGroup {
+    pub start: usize,
+    pub flat: Flat,
+}
+
+impl FlatGroup {
+    /// A model's groups.
+    pub fn all(params: &Params, ranks: usize) -> Vec<FlatGroup> {
+        let of = |group: Group| FlatGroup { start: group.range.start, flat: Flat { numel: group.range.len(), ranks } };
+        params.groups().into_iter().map(of).collect()
+    }
+
+    /// All of it.
+    pub fn whole(self) -> Range<usize> {
+        self.start..self.start + self.flat.numel
+    }
+
+    /// What `rank` holds.
+    pub fn range(self, rank: usize) -> Range<usize> {
+        let held = self.flat.range(rank);
+        self.start + held.start..self.start + held.end
+    }
+
+    /// Who holds which part of these elements, which are all of this group.
+    pub fn owners(self, elements: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let owners = self.flat.owners(elements.start - self.start..elements.end - self.start);
+        owners.map(move |(rank, held)| (rank, self.start + held.start..self.start + held.end))
     }
 }
 
@@ -123,6 +156,26 @@ mod tests {
         assert_eq!(all.iter().sum::<usize>(), 1_235_814_400);
         let persistent: Vec<usize> = all.into_iter().filter(|&numel| is_persistent(numel, 100_000)).collect();
         assert_eq!((persistent.iter().sum::<usize>(), persistent.len()), (67_584, 33));
+    }
+
+    /// Two groups on three ranks: each is padded for itself, and told in places of the whole.
+    #[test]
+    fn each_group_is_cut_by_itself() {
+        let params = Params::new();
+        for (name, shape) in [("a", &[3, 4][..]), ("gain", &[4]), ("b", &[2, 5]), ("bias", &[3])] {
+            params.declare(name, shape, crate::tensor::Init::Constant(0.0)).unwrap();
+        }
+        let groups = FlatGroup::all(&params, 3);
+        let [decays, rest] = groups[..] else { panic!("{groups:?}") };
+        assert_eq!((decays.whole(), rest.whole()), (0..22, 22..29));
+        assert_eq!([0, 1, 2].map(|rank| decays.range(rank)), [0..8, 8..16, 16..22]);
+        assert_eq!([0, 1, 2].map(|rank| rest.range(rank)), [22..26, 26..29, 29..29]);
+        assert_eq!([0, 1, 2].map(|rank| rest.flat.padding(rank)), [0, 1, 4]);
+        assert_eq!(decays.owners(5..17).collect::<Vec<_>>(), [(0, 5..8), (1, 8..16), (2, 16..17)]);
+        assert_eq!(rest.owners(22..29).collect::<Vec<_>>(), [(0, 22..26), (1, 26..29)]);
+        // What is declared in which order shows in the places.
+        let places: Vec<_> = params.specs().iter().map(|spec| spec.range()).collect();
+        assert_eq!(places, [0..12, 22..26, 12..22, 26..29]);
     }
 
     proptest! {

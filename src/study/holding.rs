@@ -8,6 +8,7 @@ use crate::plan::{BytesEach, zero_memory, zero_traffic};
 use crate::show::{self, Activity, Holding, Holdings, Screen, Stretch, Timeline, bytes_decimal, significant, table};
 use crate::tensor::Precision;
 use anyhow::Result;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 /// What a short training with one stage left on rank 0, with means over all ranks where it says so.
@@ -15,7 +16,8 @@ pub struct Trained {
     pub stage: Stage,
     /// Each step's, mean over ranks.
     pub losses: Vec<f64>,
-    pub values: Vec<f32>,
+    /// Of all parameters.
+    pub hash: u64,
     /// After the last step.
     pub held: Held,
     /// Bytes that a rank sent in the last step, mean over ranks.
@@ -48,13 +50,13 @@ impl Trained {
         Ok(Trained {
             stage,
             losses,
-            values: Vec::new(),
             held: zero.held(),
             sent: sent[0],
             formula: zero.bytes_a_step(),
             seconds: seconds.get(seconds.len() / 2).copied().unwrap_or_default(),
             events: zero.events(),
             units: zero.units(),
+            hash: hash(zero)?,
             start,
             end: start + time,
         })
@@ -65,7 +67,7 @@ impl Trained {
         let plan =
             zero_memory(self.stage.number(), numel, ranks as u64, precision.bytes_each()).map(|bytes| bytes as f64);
         [
-            ("parameters", self.held.parameters as f64, plan[0]),
+            ("parameters", (self.held.parameters + self.held.parameters_file) as f64, plan[0]),
             ("gradients", self.held.gradients as f64, plan[1]),
             ("optimizer", (self.held.optimizer + self.held.optimizer_file) as f64, plan[2]),
         ]
@@ -77,6 +79,18 @@ impl Trained {
             self.beside_formula(numel, ranks, precision).iter().all(|(_, is, says)| (is / says - 1.0).abs() < 0.01);
         held && (self.sent - self.formula.1).abs() <= 0.01 * self.formula.1
     }
+}
+
+/// A hash of all parameters' names and bits, which no rank has to hold whole for it. All ranks call it.
+fn hash(zero: &mut Zero) -> Result<u64> {
+    let mut sum = 0u64;
+    zero.each(|spec, values| {
+        let mut hasher = DefaultHasher::new();
+        (&spec.name, bytemuck::cast_slice::<f32, u8>(values)).hash(&mut hasher);
+        // Stages have orders of their own.
+        sum = sum.wrapping_add(hasher.finish());
+    })?;
+    Ok(sum)
 }
 
 /// `stage 2`, and what it is called.
@@ -101,7 +115,7 @@ pub fn drawing(screen: &Screen, trained: &Trained, numel: u64, ranks: usize, pre
     });
     let (is, says) = beside.iter().fold((0.0, 0.0), |(is, says), row| (is + row.1, says + row.2));
     let mark = if (is / says - 1.0f64).abs() < 0.01 { screen.tick() } else { screen.cross() };
-    let file = match trained.held.optimizer_file {
+    let file = match trained.held.optimizer_file + trained.held.parameters_file {
         0 => String::new(),
         bytes => format!("; {} of it in a file", bytes_decimal(bytes as f64)),
     };
@@ -137,10 +151,12 @@ pub fn bill(screen: &Screen, all: &[Trained], numel: u64, precision: Precision) 
 
 /// Stage 3's units in the last step, on rank 0.
 pub fn timeline(screen: &Screen, trained: &Trained) -> String {
-    const ACTIVITIES: [Activity; 3] = [
-        Activity { name: "gathered", glyph: '░', letter: 'g' },
-        Activity { name: "whole here", glyph: '█', letter: 'H' },
-        Activity { name: "gradients reduce-scattered", glyph: '▒', letter: 'r' },
+    const ACTIVITIES: [Activity; 5] = [
+        Activity { name: "gather", glyph: '░', letter: 'g' },
+        Activity { name: "forward, then free", glyph: '█', letter: 'F' },
+        Activity { name: "backward, then free", glyph: '▓', letter: 'B' },
+        Activity { name: "reduce-scatter", glyph: '▒', letter: 'r' },
+        Activity { name: "step", glyph: '◆', letter: 'S' },
     ];
     let seconds = |at: Instant| at.saturating_duration_since(trained.start).as_secs_f64();
     let row = |(number, name): (usize, &String)| {
@@ -148,8 +164,10 @@ pub fn timeline(screen: &Screen, trained: &Trained) -> String {
         let stretches = events.filter_map(|event| {
             let activity = match event.what {
                 What::Gather => 0,
-                What::Here => 1,
-                What::ReduceScatter => 2,
+                What::Forward => 1,
+                What::Backward => 2,
+                What::ReduceScatter => 3,
+                What::Step => 4,
                 What::Wait => return None,
             };
             Some(Stretch { activity, start: seconds(event.start), end: seconds(event.end) })
@@ -181,7 +199,7 @@ pub fn papers_table(screen: &Screen) -> String {
 }
 
 /// The stages that keep parameters, gradients and optimizer's state of a rank below `limit` bytes; an error if `wanted` does
-/// not, or none does. `offloads`: the optimizer's state is in a file.
+/// not, or none does. `offloads`: the optimizer's state is in a file, and in stage 3 parameters are.
 pub fn within(
     limit: Option<f64>,
     wanted: Option<Stage>,
@@ -193,7 +211,11 @@ pub fn within(
     let takes = |stage: Stage, ranks: usize| {
         let [parameters, gradients, optimizer] =
             zero_memory(stage.number(), numel, ranks as u64, precision.bytes_each());
-        (parameters + gradients + if offloads { 0 } else { optimizer }) as f64
+        match (offloads, stage) {
+            (false, _) => (parameters + gradients + optimizer) as f64,
+            (true, Stage::Three) => gradients as f64,
+            (true, _) => (parameters + gradients) as f64,
+        }
     };
     let fits = |stage: &Stage| limit.is_none_or(|limit| takes(*stage, ranks) <= limit);
     let fitting: Vec<Stage> = Stage::ALL.into_iter().filter(fits).collect();

@@ -35,7 +35,7 @@ pub use gelu::gelu;
 pub use graph::read;
 pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_bias};
-pub use params::{Elsewhere, Hook, Param, Params, Spec, Value};
+pub use params::{Elsewhere, Group, Hook, Param, Params, Spec, Value};
 pub use random::Init;
 pub use squared_error::squared_error;
 pub use stored::{Precision, Stored};

@@ -1,7 +1,7 @@
 //! Where a model's weights live, and how a layer reaches them.
 //!
-//! All parameters of a model lie one after the other in one flat buffer, in the order in which the model defines them, and
-//! their gradients in a second one of the same layout. A layer holds a [`Param`], a handle, and asks it for the weight
+//! All parameters of a model lie one after the other in one flat buffer, group by group ([`Params::groups`]) and within a
+//! group in the order in which the model defines them; their gradients lie in a second one of the same layout. A layer holds a [`Param`], a handle, and asks it for the weight
 //! when it runs, forward and backward; its backward pass adds the weight's gradient straight into the flat buffer and the
 //! handle then tells a hook that it is complete. Everything that parallelism does hangs on these points:
 //! data parallelism sums flat buckets when the hook says so, ZeRO can gather a weight behind the handle and drop it again.
@@ -30,8 +30,8 @@ pub struct Spec {
     pub init: Init,
     /// Position in the model's order.
     pub index: usize,
-    /// First element's place in the flat buffers.
-    pub start: usize,
+    /// First element's place in the flat buffers, while parameters are declared: what comes into the group before it moves it.
+    start: AtomicUsize,
     /// The parameter that the initial values are taken from, and the first of its elements: itself, or one of which this is a
     /// tile.
     origin: (String, usize),
@@ -48,13 +48,28 @@ impl Spec {
 
     /// The parameter's place in the flat buffers.
     pub fn range(&self) -> Range<usize> {
-        self.start..self.start + self.numel()
+        let start = self.start.load(Relaxed);
+        start..start + self.numel()
     }
 
     /// Whether weight decay applies: to matrices, not to gains and biases.
     pub fn decays(&self) -> bool {
         self.shape.len() == 2
     }
+
+    /// Writes what these of the parameter's elements begin with under `seed`: the same numbers, however it is cut.
+    pub fn begin(&self, seed: u64, elements: Range<usize>, out: &mut [f32]) {
+        let (name, first) = &self.origin;
+        self.init.fill(seed, name, first + elements.start, out);
+    }
+}
+
+/// Parameters that the optimizer treats alike, as PyTorch's parameter groups: a stretch of the flat buffers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub range: Range<usize>,
+    /// Whether weight decay applies.
+    pub decays: bool,
 }
 
 /// Called during the backward pass, when a parameter's gradient is complete.
@@ -125,11 +140,17 @@ impl Params {
             shape: shape.to_vec(),
             init,
             index: specs.len(),
-            start: specs.last().map_or(0, |last| last.range().end),
+            start: AtomicUsize::new(0),
             origin,
             uses: AtomicUsize::new(1),
             contributions: AtomicUsize::new(0),
         });
+        // At its group's end: what decays lies before what does not.
+        let (before, after): (Vec<_>, Vec<_>) = specs.iter().partition(|other| other.decays() || !spec.decays());
+        spec.start.store(before.iter().map(|other| other.numel()).sum(), Relaxed);
+        for other in after {
+            other.start.fetch_add(spec.numel(), Relaxed);
+        }
         specs.push(spec.clone());
         Ok(Param { spec, home: self.clone() })
     }
@@ -141,21 +162,29 @@ impl Params {
 
     /// The number of elements of all parameters together.
     pub fn numel(&self) -> usize {
-        self.specs().last().map_or(0, |last| last.range().end)
+        self.specs().iter().map(|spec| spec.numel()).sum()
+    }
+
+    /// The parameter groups that the model has, end to end: what weight decay applies to, then the rest.
+    pub fn groups(&self) -> Vec<Group> {
+        let (specs, numel) = (self.specs(), self.numel());
+        let decaying = specs.iter().filter(|spec| spec.decays()).map(|spec| spec.numel()).sum();
+        let both = [(0..decaying, true), (decaying..numel, false)];
+        let has_any = |decays| specs.iter().any(|spec| spec.decays() == decays);
+        both.into_iter().filter(|&(_, decays)| has_any(decays)).map(|(range, decays)| Group { range, decays }).collect()
     }
 
     /// Makes room for values and gradients, and initialises the values: functions of (seed, name, element).
     pub fn allocate(&self, seed: u64) {
         let mut values = vec![0.0; self.numel()];
         for spec in self.specs() {
-            let (name, first) = &spec.origin;
-            spec.init.fill(seed, name, *first, &mut values[spec.range()]);
+            spec.begin(seed, 0..spec.numel(), &mut values[spec.range()]);
         }
         *self.gradients() = vec![0.0; values.len()];
         *self.values_mut() = values;
     }
 
-    /// All values, in the model's order. Empty while they are stored in bf16 or divided among ranks.
+    /// All values, in the flat layout. Empty while they are stored in bf16 or divided among ranks.
     pub fn values(&self) -> RwLockReadGuard<'_, Vec<f32>> {
         self.values.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,7 +206,7 @@ impl Params {
         Ok(values)
     }
 
-    /// All gradients, in the model's order. Empty while they are stored in bf16 or divided among ranks.
+    /// All gradients, in the flat layout. Empty while they are stored in bf16 or divided among ranks.
     pub fn gradients(&self) -> MutexGuard<'_, Vec<f32>> {
         self.gradients.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,8 +3,9 @@
 use super::AdamWConfig;
 use crate::error::BadInput;
 use crate::parallel::ZeroConfig;
-use crate::parallel::zero::{Stage, Wrap};
+use crate::parallel::zero::{Offload, Stage, Wrap};
 use crate::tensor::Precision;
+use std::path::PathBuf;
 
 /// What is divided among ranks, and in which type it is stored.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,6 +31,9 @@ pub struct ZeroFlags {
     /// What is gathered together; --zero 3 [default: blocks]
     #[arg(long, value_enum)]
     pub wrap: Option<Wrap>,
+    /// Keep the optimizer's state, and with --zero 3 parameters, in files in this folder, and a window of them in memory
+    #[arg(long, value_name = "DIR")]
+    pub offload: Option<PathBuf>,
 }
 
 /// PyTorch's sharding strategies. (Its `SHARD_GRAD_OP` divides parameters between steps, too, and gathers each unit once a step
@@ -57,7 +61,7 @@ impl ZeroFlags {
 
     /// Whether one of them was given that asks for more than DDP in f32 does.
     pub fn are_given(&self) -> bool {
-        self.stage().is_some() || self.dtype.is_some()
+        self.stage().is_some() || self.dtype.is_some() || self.offload.is_some()
     }
 
     pub(super) fn resolve(&self, adamw: AdamWConfig, no_overlap: bool) -> Result<ZeroConfig, BadInput> {
@@ -81,7 +85,12 @@ impl ZeroFlags {
         if self.reduce_bucket == Some(0) {
             return Err(BadInput::new("--reduce-bucket 0 is out of range", "give a whole number from 1 on"));
         }
+        let offload = self.offload.clone().map(Offload::to);
+        if let Some(offload) = &offload {
+            offload.file()?;
+        }
         Ok(ZeroConfig {
+            offload,
             reduce_bucket: self.reduce_bucket.unwrap_or(default.reduce_bucket),
             prefetch_bucket: self.prefetch_bucket.unwrap_or(default.prefetch_bucket),
             persistence_threshold: self.persistence_threshold.unwrap_or(default.persistence_threshold),

@@ -3,7 +3,7 @@
 use super::parity::config;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::model::{Gpt, LinearStack};
-use shardlab::parallel::zero::{Offload, Stage, Wrap, Zero, ZeroConfig};
+use shardlab::parallel::zero::{Stage, Wrap, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{AdamWConfig, Config, parity};
 
@@ -17,23 +17,11 @@ pub struct Trained {
     pub values: Vec<f32>,
 }
 
-/// Trains a small GPT.
+/// Trains a small GPT. Each rank has a seed of its own; rank 0's counts.
 pub fn train(comm: &Comm, config: &Config, text: &[u32], zero: ZeroConfig, steps: usize) -> anyhow::Result<Trained> {
-    train_with(comm, config, text, zero, None, steps)
-}
-
-/// The same, with the optimizer's state in a file.
-pub fn train_with(
-    comm: &Comm,
-    config: &Config,
-    text: &[u32],
-    zero: ZeroConfig,
-    offload: Option<&Offload>,
-    steps: usize,
-) -> anyhow::Result<Trained> {
     let gpt = Gpt::new(&config.shape)?;
-    gpt.params.allocate(config.seed_of(comm.rank()));
-    let mut zero = Zero::with_offload(&gpt.params, comm, zero, offload)?;
+    let (seed, offloads, stage) = (config.seed_of(comm.rank()), zero.offload.is_some(), zero.stage);
+    let mut zero = Zero::init(&gpt.params, comm, zero, seed)?;
     let sampler = config.sampler(comm.rank());
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
     for step in 0..steps {
@@ -52,7 +40,13 @@ pub fn train_with(
         norms.push(zero.step(config.schedule.at(step), config.clip)?);
     }
     let (numel, held) = (gpt.params.numel(), zero.held());
-    assert_eq!((held.optimizer == 0, held.optimizer_file > 0), (offload.is_some(), offload.is_some()), "{held:?}");
+    assert_eq!((held.optimizer == 0, held.optimizer_file > 0), (offloads, offloads), "{held:?}");
+    let parameters_offloaded = offloads && stage == Stage::Three;
+    assert_eq!(
+        (held.parameters == 0, held.parameters_file > 0),
+        (parameters_offloaded, parameters_offloaded),
+        "{held:?}"
+    );
     assert!(held.optimizer + held.optimizer_file >= 8 * numel / comm.size() / 2);
     zero.leave()?;
     let values = gpt.params.whole()?.clone();
@@ -108,14 +102,46 @@ pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Resu
             ("stage 2", ZeroConfig { reduce_bucket: 5000, ..of(Stage::Two) }),
             ("stage 2, one bucket", ZeroConfig { reduce_bucket: usize::MAX, ..of(Stage::Two) }),
             ("stage 2, no overlap", ZeroConfig { overlap: false, ..of(Stage::Two) }),
-            ("stage 3", three),
-            ("stage 3, no prefetch, no overlap", ZeroConfig { prefetch_bucket: 0, overlap: false, ..three }),
-            ("stage 3, nothing persistent", ZeroConfig { persistence_threshold: 0, ..three }),
-            ("stage 3, all persistent", ZeroConfig { persistence_threshold: usize::MAX, ..three }),
-            ("stage 3, one unit", ZeroConfig { wrap: Wrap::Model, persistence_threshold: 0, ..three }),
+            ("stage 3", three.clone()),
+            ("stage 3, no prefetch, no overlap", ZeroConfig { prefetch_bucket: 0, overlap: false, ..three.clone() }),
+            ("stage 3, nothing persistent", ZeroConfig { persistence_threshold: 0, ..three.clone() }),
+            ("stage 3, all persistent", ZeroConfig { persistence_threshold: usize::MAX, ..three.clone() }),
+            ("stage 3, one unit", ZeroConfig { wrap: Wrap::Model, persistence_threshold: 0, ..three.clone() }),
             ("stage 3, a unit a parameter", ZeroConfig { wrap: Wrap::Parameters, prefetch_bucket: 7000, ..three }),
         ] {
             run(zero_config)?.ensure_like(&zero, same_order, bound, &format!("{what}, {}", precision.name()));
+        }
+    }
+    Ok(())
+}
+
+/// Made share by share from a seed, or allocated whole and divided: it is the same model.
+pub fn a_model_begins_as_allocated(comm: &Comm) -> anyhow::Result<()> {
+    let (config, _) = config(comm.size(), |_| ());
+    let whole = Gpt::new(&config.shape)?;
+    whole.params.allocate(config.seed);
+    for precision in [Precision::F32, Precision::Bf16] {
+        for stage in Stage::ALL {
+            let begun = |begin: fn(&Gpt, &Comm, ZeroConfig, u64) -> anyhow::Result<Zero>| {
+                let gpt = Gpt::new(&config.shape)?;
+                // Rank 0's seed is the one that counts.
+                let seed = config.seed_of(comm.rank());
+                let mut zero = begin(&gpt, comm, ZeroConfig::new(stage, precision, config.adamw), seed)?;
+                let mut values = vec![f32::NAN; gpt.params.numel()];
+                zero.each(|spec, whole| values[spec.range()].copy_from_slice(whole))?;
+                zero.leave()?;
+                assert!(values == *gpt.params.whole()?, "{stage:?}, {precision:?}: one by one, and as a whole");
+                anyhow::Ok(values)
+            };
+            let seeded = begun(|gpt, comm, zero, seed| Zero::init(&gpt.params, comm, zero, seed))?;
+            let divided = begun(|gpt, comm, zero, seed| {
+                gpt.params.allocate(seed);
+                Zero::new(&gpt.params, comm, zero)
+            })?;
+            assert!(seeded == divided, "{stage:?}, {precision:?}");
+            let rounds =
+                |(a, b): (&f32, &f32)| (a - b).abs() <= if precision == Precision::F32 { 0.0 } else { b.abs() / 256.0 };
+            assert!(seeded.iter().zip(&*whole.params.values()).all(rounds), "{stage:?}, {precision:?}");
         }
     }
     Ok(())

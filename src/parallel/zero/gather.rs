@@ -8,12 +8,14 @@
 //! A gather is a collective, so all ranks must ask in the same order. They do in a training step. Outside of one, a rank may
 //! be alone with its wish, and is told so.
 
+use super::store::{Store, Windowed};
 use super::units::{Unit, Units};
-use super::{Event, What};
-use crate::comm::{self, Comm};
+use super::{Each, Event, What};
+use crate::comm::Comm;
 use crate::parallel::queue::Queue;
 use crate::tensor::{Spec, Stored};
-use candle_core::{Error, Result};
+use anyhow::{Result, ensure};
+use candle_core::Error;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -28,11 +30,13 @@ pub(super) struct Gathered<T> {
 
 struct State<T> {
     /// This rank's parts of all units.
-    values: Vec<T>,
+    values: Store<T>,
     /// Whether layers may ask.
     open: bool,
-    /// Units that are whole here, and since when.
-    here: Vec<Option<(Arc<Vec<f32>>, Instant)>>,
+    /// What layers ask for: the forward or the backward pass.
+    pass: What,
+    /// Units that are whole here.
+    here: Vec<Option<Here>>,
     /// The one that is in use.
     current: Option<usize>,
     /// Units on their way.
@@ -42,6 +46,13 @@ struct State<T> {
     aside: Option<Order>,
     events: Vec<Event>,
     peak_bytes: usize,
+}
+
+struct Here {
+    whole: Arc<Vec<f32>>,
+    since: Instant,
+    /// The pass that it is here for.
+    pass: What,
 }
 
 /// In which order a step asks for units.
@@ -56,16 +67,12 @@ struct Order {
 }
 
 impl<T: Stored> Gathered<T> {
-    /// Cuts `values`, which are the whole model's.
-    pub fn new(comm: &Comm, units: Arc<Units>, values: &[f32], prefetch_bucket: usize) -> Gathered<T> {
-        let mut share = Vec::with_capacity(units.share());
-        for unit in &units.units {
-            let whole: Vec<f32> = unit.specs.iter().flat_map(|spec| &values[spec.range()]).copied().collect();
-            share.extend_from_slice(&T::rounded(units.cut(unit, &whole))[comm.rank() * unit.part..][..unit.part]);
-        }
+    /// `values` are this rank's parts.
+    pub fn new(comm: &Comm, units: Arc<Units>, values: Store<T>, prefetch_bucket: usize) -> Gathered<T> {
         let state = State {
-            values: share,
+            values,
             open: false,
+            pass: What::Forward,
             here: units.units.iter().map(|_| None).collect(),
             current: None,
             coming: Queue::default(),
@@ -78,9 +85,9 @@ impl<T: Stored> Gathered<T> {
     }
 
     /// Lets layers ask. Persistent parameters are gathered once a step, here: the optimizer has changed them.
-    pub fn open(&self) -> comm::Result<()> {
+    pub fn open(&self) -> Result<()> {
         let mut state = self.state();
-        (state.open, state.order.asked, state.order.started) = (true, 0, 0);
+        (state.open, state.pass, state.order.asked, state.order.started) = (true, What::Forward, 0, 0);
         for number in (0..self.units.units.len()).filter(|&number| self.units.units[number].persistent) {
             self.start(&mut state, number)?;
             self.arrive(&mut state, number)?;
@@ -89,11 +96,29 @@ impl<T: Stored> Gathered<T> {
     }
 
     /// Lets layers ask for passes that are not a training step's: what that is known to ask for stays known.
-    pub fn open_aside(&self) -> comm::Result<()> {
+    pub fn open_aside(&self) -> Result<()> {
         let mut state = self.state();
         state.aside = Some(std::mem::take(&mut state.order));
         drop(state);
         self.open()
+    }
+
+    /// A backward pass begins. What is here for the forward pass serves it, too.
+    pub fn turn_back(&self) {
+        let (mut state, now) = (self.state(), Instant::now());
+        state.pass = What::Backward;
+        let State { here, events, .. } = &mut *state;
+        for (unit, here) in
+            here.iter_mut().enumerate().filter_map(|(unit, here)| here.as_mut().map(|here| (unit, here)))
+        {
+            events.push(Event { unit, what: here.pass, start: here.since, end: now });
+            (here.since, here.pass) = (now, What::Backward);
+        }
+    }
+
+    /// It has completed all gradients: who asks next belongs to a forward pass.
+    pub fn turn_forward(&self) {
+        self.state().pass = What::Forward;
     }
 
     /// The step's passes are over: nothing is whole here any more.
@@ -113,7 +138,7 @@ impl<T: Stored> Gathered<T> {
     }
 
     /// A parameter's value, for a layer that is about to use it.
-    pub fn value(&self, spec: &Spec) -> Result<(Arc<Vec<f32>>, Range<usize>)> {
+    pub fn value(&self, spec: &Spec) -> candle_core::Result<(Arc<Vec<f32>>, Range<usize>)> {
         let place = self.units.place(spec);
         let mut state = self.state();
         if !state.open {
@@ -122,13 +147,13 @@ impl<T: Stored> Gathered<T> {
         if state.current != Some(place.unit) && !self.units.units[place.unit].persistent {
             self.enter(&mut state, place.unit).map_err(Error::wrap)?;
         }
-        let Some((whole, _)) = &state.here[place.unit] else { return Err(self.not_here(spec)) };
+        let Some(Here { whole, .. }) = &state.here[place.unit] else { return Err(self.not_here(spec)) };
         Ok((whole.clone(), place.start..place.start + spec.numel()))
     }
 
     // ANCHOR: enter
     /// A layer asks for the first parameter of a unit: the unit before is over.
-    fn enter(&self, state: &mut State<T>, number: usize) -> comm::Result<()> {
+    fn enter(&self, state: &mut State<T>, number: usize) -> Result<()> {
         if let Some(before) = state.current.replace(number) {
             state.drop_unit(before);
         }
@@ -141,7 +166,7 @@ impl<T: Stored> Gathered<T> {
     }
 
     /// Starts to gather what will be asked for next, so that it is here by then.
-    fn prefetch(&self, state: &mut State<T>) -> comm::Result<()> {
+    fn prefetch(&self, state: &mut State<T>) -> Result<()> {
         let size = |&number: &usize| self.units.units[number].numel;
         state.order.started = state.order.started.max(state.order.asked);
         while let Some(next) = state.order.known.then(|| state.order.units.get(state.order.started).copied()).flatten()
@@ -159,37 +184,39 @@ impl<T: Stored> Gathered<T> {
     // ANCHOR_END: enter
 
     /// Brings this rank's part of a unit into an all-gather.
-    fn start(&self, state: &mut State<T>, number: usize) -> comm::Result<()> {
+    fn start(&self, state: &mut State<T>, number: usize) -> Result<()> {
         let Unit { part, start, .. } = self.units.units[number];
         let mut all = vec![T::zeroed(); part * self.units.ranks];
-        all[self.comm.rank() * part..][..part].copy_from_slice(&state.values[start..start + part]);
+        all[self.comm.rank() * part..][..part].copy_from_slice(&state.values.window(start..start + part)?);
         state.coming.push(number, self.comm.start_all_gather(all)?);
         self.note_bytes(state);
         Ok(())
     }
 
     /// Waits for a unit, and puts it together.
-    fn arrive(&self, state: &mut State<T>, number: usize) -> comm::Result<()> {
+    fn arrive(&self, state: &mut State<T>, number: usize) -> Result<()> {
         let Some((_, parts, seen)) = state.coming.take(|&coming| coming == number)? else { return Ok(()) };
         let event = |what, start, end| Event { unit: number, what, start, end };
         state.events.push(event(What::Gather, seen.start, seen.end));
         state.events.push(event(What::Wait, seen.waited.0, seen.waited.1));
-        state.here[number] = Some((Arc::new(self.units.join(&self.units.units[number], &parts)), Instant::now()));
+        let whole = Arc::new(self.units.join(&self.units.units[number], &parts));
+        state.here[number] = Some(Here { whole, since: Instant::now(), pass: state.pass });
         self.note_bytes(state);
         Ok(())
     }
 
-    /// Calls `each` with every unit's whole parameters, one after the other. All ranks must, between steps.
-    pub fn each_whole(&self, mut each: impl FnMut(&Unit, &[f32])) -> anyhow::Result<()> {
+    /// Calls `each` with every parameter, gathered unit by unit. All ranks must, between steps.
+    pub fn each(&self, each: &mut Each) -> Result<()> {
         let mut state = self.state();
-        anyhow::ensure!(!state.open, "Zero::whole is for between steps: call it after Zero::finish");
-        for number in 0..self.units.units.len() {
+        ensure!(!state.open, "Zero::whole and Zero::each are for between steps: call them after Zero::finish");
+        for (number, unit) in self.units.units.iter().enumerate() {
             self.start(&mut state, number)?;
             self.arrive(&mut state, number)?;
-            if let Some((whole, _)) = &state.here[number] {
-                each(&self.units.units[number], whole);
+            if let Some(Here { whole, .. }) = state.here[number].take() {
+                for spec in &unit.specs {
+                    each(spec, &whole[self.units.place(spec).start..][..spec.numel()]);
+                }
             }
-            state.here[number] = None;
         }
         state.events.clear();
         Ok(())
@@ -203,7 +230,7 @@ impl<T: Stored> Gathered<T> {
     }
 
     /// Lets `update` change this rank's share.
-    pub fn update<R>(&self, update: impl FnOnce(&mut [T]) -> R) -> R {
+    pub fn update<R>(&self, update: impl FnOnce(&mut Store<T>) -> R) -> R {
         update(&mut self.state().values)
     }
 
@@ -215,14 +242,20 @@ impl<T: Stored> Gathered<T> {
         std::mem::take(&mut self.state().events)
     }
 
-    /// Bytes of this rank's share; of what is gathered now; and the most that this ever was.
-    pub fn bytes(&self) -> (usize, usize, usize) {
+    /// Bytes of this rank's share, in memory and in a file.
+    pub fn share_bytes(&self) -> (usize, usize) {
         let state = self.state();
-        (size_of::<T>() * state.values.capacity(), self.gathered_bytes(&state), state.peak_bytes)
+        (state.values.bytes(), state.values.file_bytes())
+    }
+
+    /// Bytes of what is gathered now, and the most that this ever was.
+    pub fn bytes(&self) -> (usize, usize) {
+        let state = self.state();
+        (self.gathered_bytes(&state), state.peak_bytes)
     }
 
     fn gathered_bytes(&self, state: &State<T>) -> usize {
-        let here: usize = state.here.iter().flatten().map(|(whole, _)| whole.capacity()).sum();
+        let here: usize = state.here.iter().flatten().map(|here| here.whole.capacity()).sum();
         let coming: usize = state.coming.all().map(|&number| self.units.units[number].part * self.units.ranks).sum();
         size_of::<f32>() * here + size_of::<T>() * coming
     }
@@ -258,8 +291,8 @@ impl<T: Stored> Gathered<T> {
 
 impl<T> State<T> {
     fn drop_unit(&mut self, number: usize) {
-        if let Some((_, since)) = self.here[number].take() {
-            self.events.push(Event { unit: number, what: What::Here, start: since, end: Instant::now() });
+        if let Some(Here { since, pass, .. }) = self.here[number].take() {
+            self.events.push(Event { unit: number, what: pass, start: since, end: Instant::now() });
         }
     }
 }

@@ -19,26 +19,29 @@
 //! (DeepSpeed's do, too). That is another order of additions, so there stages 0 and 1 agree to the bit, and 2 and 3 do, and
 //! the two pairs agree within rounding.
 //!
-//! Reading order: `mod.rs` (the one interface), `optimizer.rs` (a share's AdamW) and `offload.rs` (in a file), `reduce.rs` and
-//! `flat.rs` (stages 1 and 2), `units.rs`, `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP).
+//! Reading order: `mod.rs` (the one interface), `begin.rs` (what a share begins with), `store.rs` (where it is kept),
+//! `optimizer.rs` (its AdamW), `reduce.rs` and `flat.rs` (stages 1 and 2), `units.rs`, `gather.rs` and `sharded.rs` (stage 3,
+//! which PyTorch calls FSDP).
 
+mod begin;
 mod flat;
 mod gather;
-mod offload;
 mod optimizer;
 mod reduce;
 mod replicated;
 mod sharded;
+mod store;
 mod units;
 
-pub use offload::Offload;
+pub use store::Offload;
 pub use units::Wrap;
 
 use super::Averaged;
 use crate::comm::Comm;
 use crate::optim::AdamWConfig;
-use crate::tensor::{Params, Precision};
+use crate::tensor::{Params, Precision, Spec};
 use anyhow::Result;
+use begin::Begin;
 use half::bf16;
 use std::sync::Arc;
 use std::time::Instant;
@@ -70,7 +73,7 @@ impl Stage {
 }
 
 /// The settings, as DeepSpeed names them; sizes are in elements.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ZeroConfig {
     pub stage: Stage,
     pub precision: Precision,
@@ -83,6 +86,8 @@ pub struct ZeroConfig {
     pub persistence_threshold: usize,
     /// What is gathered together, in stage 3.
     pub wrap: Wrap,
+    /// Where the optimizer's state is, and in stage 3 parameters, if not in memory.
+    pub offload: Option<Offload>,
     /// Whether the backward pass goes on while gradients are reduced.
     pub overlap: bool,
     /// Whether all ranks begin with rank 0's parameters, as they must.
@@ -102,6 +107,7 @@ impl ZeroConfig {
             prefetch_bucket: 1 << 18,
             persistence_threshold: 1000,
             wrap: Wrap::Blocks,
+            offload: None,
             overlap: true,
             broadcast: true,
             local_norm: false,
@@ -116,7 +122,8 @@ pub struct Held {
     pub gradients: usize,
     /// Moments, and the f32 master of parameters that are stored in bf16.
     pub optimizer: usize,
-    /// The same in a file, where it is offloaded; no memory.
+    /// What is offloaded of the two, to files; no memory.
+    pub parameters_file: usize,
     pub optimizer_file: usize,
     /// What is here for a moment: gathered units, gradients on their way.
     pub buffers: usize,
@@ -146,10 +153,14 @@ pub enum What {
     Gather,
     /// This rank could do nothing but wait for them.
     Wait,
-    /// Its parameters were whole here, from the end of the gather on.
-    Here,
+    /// Its parameters were whole here, for the forward pass.
+    Forward,
+    /// And for the backward pass.
+    Backward,
     /// Its gradients were under way to their owners.
     ReduceScatter,
+    /// The optimizer updated all units' parts.
+    Step,
 }
 
 /// Elements that travel in a step, as [`Zero::bytes_a_step`] counts them.
@@ -159,6 +170,9 @@ struct Volumes {
     reduced: usize,
     bytes_each: usize,
 }
+
+/// What is done with each parameter.
+type Each<'a> = dyn FnMut(&Spec, &[f32]) + 'a;
 
 /// What a stage does; [`Zero`] says what it means.
 trait Engine {
@@ -171,10 +185,8 @@ trait Engine {
         Ok(())
     }
     fn close(&mut self) {}
-    /// Puts all values as f32 into the model's flat buffer.
-    fn gather_all(&mut self) -> Result<()>;
-    /// And takes them away again.
-    fn drop_all(&mut self);
+    /// Calls `each` with every parameter, whole and as f32.
+    fn each(&mut self, each: &mut Each) -> Result<()>;
     fn held(&self) -> Held;
     /// Elements that a step has each rank's share of reduced or gathered, in all.
     fn volumes(&self) -> Volumes;
@@ -192,6 +204,7 @@ trait Engine {
 /// [`Zero::finish`] and [`Zero::step`]. All ranks make the same calls.
 pub struct Zero {
     engine: Box<dyn Engine>,
+    params: Arc<Params>,
     stage: Stage,
     ranks: usize,
 }
@@ -202,29 +215,36 @@ const NORM_BYTES: usize = 20;
 impl Zero {
     /// Takes over parameters that are allocated: rank 0's, on all ranks.
     pub fn new(params: &Arc<Params>, comm: &Comm, config: ZeroConfig) -> Result<Zero> {
-        Zero::with_offload(params, comm, config, None)
-    }
-
-    /// The same, with the optimizer's state in a file.
-    pub fn with_offload(
-        params: &Arc<Params>,
-        comm: &Comm,
-        config: ZeroConfig,
-        offload: Option<&Offload>,
-    ) -> Result<Zero> {
+        drop(params.whole()?);
         if config.broadcast {
             comm.broadcast(&mut params.values_mut(), 0)?;
         }
+        let values = std::mem::take(&mut *params.values_mut());
+        *params.gradients() = Vec::new();
+        Zero::begin_with(params, comm, config, Begin::Values(values))
+    }
+
+    /// Begins with what [`Params::allocate`] would make of a seed, rank 0's on all ranks, without ever having more of it than
+    /// is held in training: each rank makes its own share. So a model is trained that no rank could hold whole.
+    pub fn init(params: &Arc<Params>, comm: &Comm, config: ZeroConfig, seed: u64) -> Result<Zero> {
+        let mut seed = [seed];
+        if config.broadcast {
+            comm.broadcast(&mut seed, 0)?;
+        }
+        Zero::begin_with(params, comm, config, Begin::Seed(seed[0]))
+    }
+
+    fn begin_with(params: &Arc<Params>, comm: &Comm, config: ZeroConfig, begin: Begin) -> Result<Zero> {
         let engine: Box<dyn Engine> = match (config.stage, config.precision) {
-            (Stage::Zero, Precision::F32) if offload.is_none() => {
-                Box::new(replicated::Replicated::new(params, comm, &config))
+            (Stage::Zero, Precision::F32) if config.offload.is_none() => {
+                Box::new(replicated::Replicated::new(params, comm, &config, begin))
             }
-            (Stage::Three, Precision::F32) => Box::new(sharded::Sharded::<f32>::new(params, comm, &config, offload)?),
-            (Stage::Three, Precision::Bf16) => Box::new(sharded::Sharded::<bf16>::new(params, comm, &config, offload)?),
-            (_, Precision::F32) => Box::new(flat::Flat::<f32>::new(params, comm, &config, offload)?),
-            (_, Precision::Bf16) => Box::new(flat::Flat::<bf16>::new(params, comm, &config, offload)?),
+            (Stage::Three, Precision::F32) => Box::new(sharded::Sharded::<f32>::new(params, comm, &config, begin)?),
+            (Stage::Three, Precision::Bf16) => Box::new(sharded::Sharded::<bf16>::new(params, comm, &config, begin)?),
+            (_, Precision::F32) => Box::new(flat::Flat::<f32>::new(params, comm, &config, begin)?),
+            (_, Precision::Bf16) => Box::new(flat::Flat::<bf16>::new(params, comm, &config, begin)?),
         };
-        Ok(Zero { engine, stage: config.stage, ranks: comm.size() })
+        Ok(Zero { engine, params: params.clone(), stage: config.stage, ranks: comm.size() })
     }
 
     /// Begins a step: gradients are zero, and from here to [`Zero::finish`] layers find their parameters.
@@ -249,13 +269,32 @@ impl Zero {
         self.engine.step(lr, clip)
     }
 
-    /// Runs `work` while every rank holds all parameters, as f32: for evaluation, samples, a checkpoint. All ranks call it,
-    /// between steps.
+    /// Runs `work` while every rank holds all parameters, as f32: for evaluation, samples. All ranks call it, between steps.
     pub fn whole<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        self.engine.gather_all()?;
+        let were_here = self.gather()?;
         let result = work();
-        self.engine.drop_all();
+        if !were_here {
+            *self.params.values_mut() = Vec::new();
+        }
         result
+    }
+
+    /// Puts all values as f32 into the model's flat buffer. Returns whether they were there.
+    fn gather(&mut self) -> Result<bool> {
+        let numel = self.params.numel();
+        if self.params.values().len() == numel {
+            return Ok(true);
+        }
+        let mut all = vec![0.0; numel];
+        self.engine.each(&mut |spec, values| all[spec.range()].copy_from_slice(values))?;
+        *self.params.values_mut() = all;
+        Ok(false)
+    }
+
+    /// Calls `each` with every parameter, whole and as f32, one after the other: for a checkpoint, a hash. No rank has more than
+    /// a unit of them at a time. All ranks call it, between steps; the order is the stage's own.
+    pub fn each(&mut self, mut each: impl FnMut(&Spec, &[f32])) -> Result<()> {
+        self.engine.each(&mut each)
     }
 
     /// Runs `work`, which makes forward passes, with no more in memory than a step has: stage 3 gathers unit by unit. All ranks
@@ -270,7 +309,7 @@ impl Zero {
 
     /// Ends the training: every rank holds all parameters again, as f32.
     pub fn leave(mut self) -> Result<()> {
-        self.engine.gather_all()
+        self.gather().map(drop)
     }
 
     /// What this rank holds now.

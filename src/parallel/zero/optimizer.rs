@@ -1,64 +1,81 @@
-//! What stage 1 divides: a share's optimizer state, in memory or in a file.
+//! What stage 1 divides: a share's optimizer state, in memory or in files.
 
-use super::offload::{Offload, StateFile};
-use crate::optim::{AdamW, AdamWConfig, Piece};
+use super::begin::{Begin, Stretch, pieces};
+use super::store::{Offload, Store, Windowed, windows};
+use crate::optim::{AdamWConfig, Moments, Piece, Rule, update_pieces};
 use crate::tensor::stored::{Precision, Stored, narrow};
 use anyhow::Result;
 
 /// AdamW for a share of the parameters, with the f32 master where they are stored in fewer bits.
-pub(super) enum Optimizer {
-    Memory {
-        adamw: AdamW,
-        /// Empty where the values are the master.
-        master: Vec<f32>,
-    },
-    File(StateFile),
+pub(super) struct Optimizer {
+    config: AdamWConfig,
+    pieces: Vec<Piece>,
+    offload: Option<Offload>,
+    /// First and second moment.
+    m: Store<f32>,
+    v: Store<f32>,
+    /// The values before they are rounded, if they are.
+    master: Option<Store<f32>>,
+    steps: i32,
 }
 
 impl Optimizer {
-    /// `share` is what the parameters begin with, not rounded.
+    /// For parameters stored as `T`, of which this rank updates these stretches.
     pub fn new<T: Stored>(
         config: AdamWConfig,
-        pieces: Vec<Piece>,
-        share: &[f32],
+        stretches: &[Stretch],
+        begin: &Begin,
         offload: Option<&Offload>,
     ) -> Result<Optimizer> {
-        if let Some(offload) = offload {
-            return Ok(Optimizer::File(StateFile::new::<T>(config, pieces, share, offload)?));
-        }
-        let master = if T::PRECISION == Precision::F32 { Vec::new() } else { share.to_vec() };
-        Ok(Optimizer::Memory { adamw: AdamW::for_pieces(config, pieces), master })
+        let pieces = pieces(stretches);
+        let numel = pieces.iter().map(|piece| piece.len).sum();
+        let zeros = || Store::zeros(numel, offload);
+        let master = match T::PRECISION {
+            Precision::F32 => None,
+            Precision::Bf16 => Some(begin.share(stretches, offload)?),
+        };
+        Ok(Optimizer { config, pieces, offload: offload.cloned(), m: zeros()?, v: zeros()?, master, steps: 0 })
     }
 
-    /// One step of the share's values.
-    pub fn update<T: Stored>(&mut self, values: &mut [T], gradients: &[T], lr: f64, scale: f32) -> Result<()> {
-        match self {
-            Optimizer::Memory { adamw, master } => {
-                if T::PRECISION == Precision::F32 {
-                    T::change(values, |values| adamw.update(values, gradients, lr, scale));
-                } else {
-                    adamw.update(master, gradients, lr, scale);
-                    narrow(master, values);
+    // ANCHOR: update
+    /// One step of the share's values, window by window.
+    pub fn update<T: Stored>(
+        &mut self,
+        values: &mut (impl Windowed<T> + ?Sized),
+        gradients: &[T],
+        lr: f64,
+        scale: f32,
+    ) -> Result<()> {
+        self.steps += 1;
+        let rule = Rule::new(&self.config, self.steps, lr, scale);
+        for window in windows(gradients.len(), self.offload.as_ref()) {
+            let (mut m, mut v) = (self.m.window(window.clone())?, self.v.window(window.clone())?);
+            let mut values = values.window(window.clone())?;
+            let (pieces, gradients) = (&self.pieces, &gradients[window.clone()]);
+            let mut update = |values: &mut [f32]| {
+                let moments = Moments { m: &mut m, v: &mut v };
+                update_pieces(&rule, pieces, window.start, values, gradients, moments);
+            };
+            match &mut self.master {
+                None => T::change(&mut values, update),
+                Some(master) => {
+                    let mut master = master.window(window.clone())?;
+                    update(&mut master);
+                    narrow(&master, &mut values);
                 }
-                Ok(())
             }
-            Optimizer::File(file) => file.update(values, gradients, lr, scale),
         }
+        Ok(())
     }
+    // ANCHOR_END: update
 
-    /// Bytes in memory: of a file, the window's.
+    /// Bytes in memory.
     pub fn bytes(&self) -> usize {
-        match self {
-            Optimizer::Memory { adamw, master } => adamw.bytes() + size_of::<f32>() * master.capacity(),
-            Optimizer::File(_) => 0,
-        }
+        self.m.bytes() + self.v.bytes() + self.master.as_ref().map_or(0, Store::bytes)
     }
 
-    /// Bytes in a file.
+    /// Bytes in files.
     pub fn file_bytes(&self) -> usize {
-        match self {
-            Optimizer::Memory { .. } => 0,
-            Optimizer::File(file) => file.bytes(),
-        }
+        self.m.file_bytes() + self.v.file_bytes() + self.master.as_ref().map_or(0, Store::file_bytes)
     }
 }

@@ -5,14 +5,14 @@
 //! the flat buffer, whole. In stage 2 a bucket has memory only from its first gradient until it has been reduced; what
 //! remains is the rank's own share.
 //!
-//! Owners are DeepSpeed's: each rank has one stretch of the model. So most buckets have one owner, and on a network only its
+//! Owners are DeepSpeed's: each rank has one stretch of each parameter group. So most buckets have one owner, and on a network only its
 //! link to the others is busy: between two ranks, reducing all buckets takes as long as all-reducing them. Megatron-LM and
 //! FSDP cut every bucket among all ranks.
 
 use super::{Averaged, Stage, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
 use crate::parallel::ddp::{Bucket, fill_buckets};
-use crate::parallel::partition;
+use crate::parallel::partition::FlatGroup;
 use crate::parallel::queue::Queue;
 use crate::tensor::stored::add;
 use crate::tensor::{Elsewhere, Params, Spec, Stored};
@@ -25,7 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Reducer<T> {
     comm: Comm,
     stage: Stage,
-    part: partition::Flat,
+    groups: Vec<FlatGroup>,
+    /// This rank's part of each group, as places in the flat buffers.
+    share: Vec<Range<usize>>,
     buckets: Vec<Bucket>,
     /// The bucket of each parameter, by its index.
     of: Vec<usize>,
@@ -38,7 +40,7 @@ pub(super) struct Reducer<T> {
 struct Step<T> {
     /// Stage 2: buckets between their first gradient and their last.
     filling: Vec<Option<Vec<T>>>,
-    /// Stage 2: this rank's share, averaged.
+    /// Stage 2: this rank's share, averaged, group by group.
     share: Vec<T>,
     /// Stretches of the model under way.
     under_way: Queue<Range<usize>, T>,
@@ -51,10 +53,16 @@ struct Step<T> {
 }
 
 impl<T: Stored> Reducer<T> {
-    /// Hooks into the model. In stage 2, gradients are kept here; else in the model's flat buffer.
-    pub fn new(params: &Params, comm: &Comm, part: partition::Flat, config: &ZeroConfig) -> Arc<Reducer<T>> {
-        let (buckets, of) = fill_buckets(&params.specs(), config.reduce_bucket);
-        let kept = if config.stage == Stage::Two { part.range(comm.rank()).len() } else { 0 };
+    /// Hooks into the model, whose parameter groups are divided in this way. In stage 2, gradients are kept here; else in the
+    /// model's flat buffer.
+    pub fn new(params: &Params, comm: &Comm, groups: &[FlatGroup], config: &ZeroConfig) -> Arc<Reducer<T>> {
+        let (buckets, of) = fill_buckets(params, config.reduce_bucket);
+        let held = |group: &FlatGroup| match config.stage {
+            Stage::Zero => group.whole(),
+            _ => group.range(comm.rank()),
+        };
+        let share: Vec<Range<usize>> = groups.iter().map(held).collect();
+        let kept = if config.stage == Stage::Two { share.iter().map(Range::len).sum() } else { 0 };
         let step = Step {
             filling: buckets.iter().map(|_| None).collect(),
             share: vec![T::zeroed(); kept],
@@ -64,9 +72,9 @@ impl<T: Stored> Reducer<T> {
             passes: 0,
             peak_bytes: 0,
         };
-        let (stage, overlap) = (config.stage, config.overlap);
+        let (stage, overlap, groups) = (config.stage, config.overlap, groups.to_vec());
         let (comm, last, step) = (comm.clone(), AtomicBool::new(true), Mutex::new(step));
-        let reducer = Arc::new(Reducer { comm, stage, part, buckets, of, overlap, last, step });
+        let reducer = Arc::new(Reducer { comm, stage, groups, share, buckets, of, overlap, last, step });
         let hooked = reducer.clone();
         params.set_hook(Some(Box::new(move |params, spec| {
             hooked.gradient_complete(params, spec).map_err(candle_core::Error::wrap)
@@ -120,7 +128,8 @@ impl<T: Stored> Reducer<T> {
             step.under_way.push(range, pending);
             return Ok(());
         }
-        let owners: Vec<_> = self.part.owners(range.clone()).collect();
+        let group = self.groups.iter().find(|group| group.whole().contains(&range.start));
+        let owners: Vec<_> = group.into_iter().flat_map(|group| group.owners(range.clone())).collect();
         for (owner, held) in owners.into_iter().rev() {
             // From the end on: what is left is the bucket's beginning.
             let piece = match held.start - range.start {
@@ -136,25 +145,22 @@ impl<T: Stored> Reducer<T> {
     /// A reduced stretch goes where this rank keeps it, if it is the owner; the memory that it came in is freed.
     fn arrived(&self, params: &Params, step: &mut Step<T>, (range, mean, seen): (Range<usize>, Vec<T>, Averaged)) {
         step.averaged.push(seen);
-        let share = self.share();
-        if !(share.start <= range.start && range.end <= share.end) {
-            return;
-        }
+        let is_here = |held: &Range<usize>| held.start <= range.start && range.end <= held.end;
+        let Some(group) = self.share.iter().position(is_here) else { return };
         if self.stage == Stage::Two {
             // The sum over micro-steps.
-            add(&mut step.share[range.start - share.start..range.end - share.start], &mean);
+            let before: usize = self.share[..group].iter().map(Range::len).sum();
+            let at = before + range.start - self.share[group].start;
+            add(&mut step.share[at..at + range.len()], &mean);
         } else {
             params.stored_gradients::<T>()[range].copy_from_slice(&mean);
         }
     }
     // ANCHOR_END: reduce
 
-    /// What this rank's optimizer works on.
-    pub fn share(&self) -> Range<usize> {
-        match self.stage {
-            Stage::Zero => 0..self.part.numel,
-            _ => self.part.range(self.comm.rank()),
-        }
+    /// What this rank's optimizers work on: a stretch of each group, as places in the flat buffers.
+    pub fn share(&self) -> &[Range<usize>] {
+        &self.share
     }
 
     /// Waits for everything under way.
@@ -177,12 +183,20 @@ impl<T: Stored> Reducer<T> {
         self.step().passes
     }
 
-    /// Calls `read` with this rank's share of the averaged gradients.
-    pub fn read<R>(&self, params: &Params, read: impl FnOnce(&[T]) -> R) -> R {
-        match self.stage {
-            Stage::Two => read(&self.step().share),
-            _ => read(&params.stored_gradients::<T>()[self.share()]),
+    /// Calls `read` with this rank's share of the averaged gradients, group by group.
+    pub fn read<R>(&self, params: &Params, read: impl FnOnce(&[&[T]]) -> R) -> R {
+        if self.stage < Stage::Two {
+            let all = params.stored_gradients::<T>();
+            return read(&self.share.iter().map(|held| &all[held.clone()]).collect::<Vec<_>>());
         }
+        let step = self.step();
+        let mut rest = &step.share[..];
+        let of = |held: &Range<usize>| {
+            let (group, others) = rest.split_at(held.len());
+            rest = others;
+            group
+        };
+        read(&self.share.iter().map(of).collect::<Vec<_>>())
     }
 
     /// Bytes of the share that is kept here.
@@ -216,7 +230,7 @@ impl<T: Stored> Elsewhere for Reducer<T> {
         let (number, mut step) = (self.of[spec.index], self.step());
         let range = &self.buckets[number].range;
         let bucket = step.filling[number].get_or_insert_with(|| vec![T::zeroed(); range.len()]);
-        T::change(&mut bucket[spec.start - range.start..][..spec.numel()], add);
+        T::change(&mut bucket[spec.range().start - range.start..][..spec.numel()], add);
         Ok(())
     }
 }

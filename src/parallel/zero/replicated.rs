@@ -1,6 +1,7 @@
 //! Stage 0: nothing is divided.
 
-use super::{Averaged, Engine, Held, Volumes, ZeroConfig};
+use super::begin::Begin;
+use super::{Averaged, Each, Engine, Held, Volumes, ZeroConfig};
 use crate::comm::Comm;
 use crate::optim::{AdamW, clip_scale, global_norm};
 use crate::parallel::Ddp;
@@ -17,7 +18,9 @@ pub(super) struct Replicated {
 }
 
 impl Replicated {
-    pub fn new(params: &Arc<Params>, comm: &Comm, config: &ZeroConfig) -> Replicated {
+    pub fn new(params: &Arc<Params>, comm: &Comm, config: &ZeroConfig, begin: Begin) -> Replicated {
+        *params.values_mut() = begin.all(params);
+        *params.gradients() = vec![0.0; params.numel()];
         let ddp = Ddp::with_buckets(params, comm, config.reduce_bucket);
         ddp.overlap(config.overlap);
         Replicated { params: params.clone(), ddp, adamw: AdamW::new(config.adamw, params), peak_buffers: 0 }
@@ -46,11 +49,11 @@ impl Engine for Replicated {
         Ok(norm)
     }
 
-    fn gather_all(&mut self) -> Result<()> {
+    fn each(&mut self, each: &mut Each) -> Result<()> {
+        let values = self.params.values();
+        self.params.specs().iter().for_each(|spec| each(spec, &values[spec.range()]));
         Ok(())
     }
-
-    fn drop_all(&mut self) {}
 
     fn volumes(&self) -> Volumes {
         Volumes { gathered: 0, reduced: self.params.numel(), bytes_each: size_of::<f32>() }
@@ -62,6 +65,7 @@ impl Engine for Replicated {
             parameters: bytes(&self.params.values()),
             gradients: bytes(&self.params.gradients()),
             optimizer: self.adamw.bytes(),
+            parameters_file: 0,
             optimizer_file: 0,
             buffers: self.ddp.travelling_bytes(),
             peak_buffers: self.peak_buffers,

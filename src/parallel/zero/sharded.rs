@@ -3,18 +3,20 @@
 //! A unit's life in a step: gather, forward, drop, gather, backward, drop, and its gradients, once they are complete, are
 //! reduce-scattered, so that each rank gets the average of the part that it will update.
 
+use super::begin::{Begin, Stretch};
 use super::gather::Gathered;
 use super::optimizer::Optimizer;
 use super::units::Units;
-use super::{Averaged, Engine, Event, Held, Offload, Volumes, What, ZeroConfig};
+use super::{Averaged, Each, Engine, Event, Held, Volumes, What, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
-use crate::optim::{Piece, clip_scale, sharded_norm, stored_norm};
+use crate::optim::{clip_scale, sharded_norm, stored_norm};
 use crate::parallel::queue::Queue;
 use crate::tensor::stored::{Stored, add};
 use crate::tensor::{Elsewhere, Params, Spec};
 use anyhow::{Result, ensure};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 pub(super) struct Sharded<T: Stored> {
     params: Arc<Params>,
@@ -51,23 +53,18 @@ struct Step<T> {
 }
 
 impl<T: Stored> Sharded<T> {
-    pub fn new(
-        params: &Arc<Params>,
-        comm: &Comm,
-        config: &ZeroConfig,
-        offload: Option<&Offload>,
-    ) -> Result<Sharded<T>> {
+    pub fn new(params: &Arc<Params>, comm: &Comm, config: &ZeroConfig, begin: Begin) -> Result<Sharded<T>> {
         let units = Arc::new(Units::new(&params.specs(), comm.size(), config.wrap, config.persistence_threshold));
-        *params.gradients() = Vec::new();
-        let values = std::mem::take(&mut *params.values_mut());
-        let gathered = Gathered::<T>::new(comm, units.clone(), &values, config.prefetch_bucket);
-        // A master begins with the values before they were rounded.
-        let share = Gathered::<f32>::new(comm, units.clone(), &values, 0);
-        drop(values);
-        let piece = |spec: &Arc<Spec>| Piece { len: units.place(spec).sharded.part(), decays: spec.decays() };
-        let pieces = units.units.iter().flat_map(|unit| &unit.specs).map(piece).collect();
-        let optimizer = share.update(|share| Optimizer::new::<T>(config.adamw, pieces, share, offload))?;
-        drop(share);
+        let stretch = |spec: &Arc<Spec>| {
+            let sharded = units.place(spec).sharded;
+            Stretch { spec: spec.clone(), elements: sharded.range(comm.rank()), len: sharded.part() }
+        };
+        let stretches: Vec<Stretch> = units.units.iter().flat_map(|unit| &unit.specs).map(stretch).collect();
+        let offload = config.offload.as_ref();
+        let optimizer = Optimizer::new::<T>(config.adamw, &stretches, &begin, offload)?;
+        let gathered =
+            Gathered::new(comm, units.clone(), begin.share::<T>(&stretches, offload)?, config.prefetch_bucket);
+        drop(begin);
         let step = Step {
             filling: units.units.iter().map(|_| None).collect(),
             complete: vec![0; units.units.len()],
@@ -115,7 +112,10 @@ impl<T: Stored> Model<T> {
         if step.complete[number] == unit.specs.len() {
             step.complete[number] = 0;
             step.completed += 1;
-            step.passes += usize::from(step.completed == units.units.len());
+            if step.completed == units.units.len() {
+                step.passes += 1;
+                self.gathered.turn_forward();
+            }
             let whole = step.filling[number].take().unwrap_or_default();
             let bytes = self.bytes(&step) + size_of::<T>() * (whole.len() + unit.part * units.ranks);
             step.peak_bytes = step.peak_bytes.max(bytes);
@@ -153,10 +153,12 @@ impl<T: Stored> Engine for Sharded<T> {
         let mut step = self.model.step();
         step.share.fill(T::zeroed());
         (step.completed, step.passes) = (0, 0);
-        Ok(self.model.gathered.open()?)
+        drop(step);
+        self.model.gathered.open()
     }
 
     fn synchronise(&self, _last_micro_step: bool) {
+        self.model.gathered.turn_back();
         // Every micro-step averages its gradients: nobody has room for whole ones.
         self.model.step().completed = 0;
     }
@@ -177,37 +179,28 @@ impl<T: Stored> Engine for Sharded<T> {
 
     fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
         let Sharded { params, comm, model, optimizer, local_norm } = self;
-        let gradients = &model.step().share;
-        let norm = if *local_norm { stored_norm(gradients) } else { sharded_norm(comm, gradients, params.numel())? };
+        let (start, gradients) = (Instant::now(), &model.step().share[..]);
+        let norm =
+            if *local_norm { stored_norm(&[gradients]) } else { sharded_norm(comm, &[gradients], params.numel())? };
         let scale = clip_scale(norm, clip);
         model.gathered.update(|values| optimizer.update(values, gradients, lr, scale))?;
+        let end = Instant::now();
+        for unit in 0..model.gathered.units.units.len() {
+            model.gathered.note(Event { unit, what: What::Step, start, end });
+        }
         Ok(norm)
     }
 
     fn open(&mut self) -> Result<()> {
-        Ok(self.model.gathered.open_aside()?)
+        self.model.gathered.open_aside()
     }
 
     fn close(&mut self) {
         self.model.gathered.close();
     }
 
-    fn gather_all(&mut self) -> Result<()> {
-        let mut all = vec![0.0; self.params.numel()];
-        self.model.gathered.each_whole(|unit, whole| {
-            let mut rest = whole;
-            for spec in &unit.specs {
-                let (values, others) = rest.split_at(spec.numel());
-                all[spec.range()].copy_from_slice(values);
-                rest = others;
-            }
-        })?;
-        *self.params.values_mut() = all;
-        Ok(())
-    }
-
-    fn drop_all(&mut self) {
-        *self.params.values_mut() = Vec::new();
+    fn each(&mut self, each: &mut Each) -> Result<()> {
+        self.model.gathered.each(each)
     }
 
     fn volumes(&self) -> Volumes {
@@ -217,12 +210,14 @@ impl<T: Stored> Engine for Sharded<T> {
 
     fn held(&self) -> Held {
         let step = self.model.step();
-        let (parameters, gathered, peak_gathered) = self.model.gathered.bytes();
+        let (gathered, peak_gathered) = self.model.gathered.bytes();
+        let (parameters, parameters_file) = self.model.gathered.share_bytes();
         let whole = size_of::<f32>() * self.params.values().capacity();
         Held {
             parameters,
             gradients: size_of::<T>() * step.share.capacity(),
             optimizer: self.optimizer.bytes(),
+            parameters_file,
             optimizer_file: self.optimizer.file_bytes(),
             buffers: gathered + self.model.bytes(&step) + whole,
             // At most: the two need not be at their highest at the same time.

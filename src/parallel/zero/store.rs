@@ -1,0 +1,131 @@
+//! Where a rank keeps the numbers of its share: in memory, or in a file.
+//!
+//! Offload (what ZeRO-Infinity's NVMe offload does; Rajbhandari et al., arXiv 2104.07857): the optimizer's state is touched once
+//! a step, one number after the other, and so are stage 3's parameters, but for a unit that is gathered. Nothing of training
+//! needs them so rarely, and so much memory. In a file they are mapped window by window, used, and let go of: a rank
+//! never has more than a window of each, however large its share is. The system writes them back when it likes.
+
+use crate::error::BadInput;
+use crate::tensor::Stored;
+use anyhow::{Context, Result};
+use memmap2::{MmapMut, MmapOptions};
+use std::fs::File;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+use std::path::PathBuf;
+
+/// Where to, and how much at a time.
+#[derive(Clone, Debug)]
+pub struct Offload {
+    /// The folder for the files, which have no names there and are gone with the run.
+    pub dir: PathBuf,
+    /// Parameters of which there is something in memory at the same time.
+    pub window: usize,
+}
+
+impl Offload {
+    /// Windows of 65,536 parameters in files in this folder.
+    pub fn to(dir: PathBuf) -> Offload {
+        Offload { dir, window: 1 << 16 }
+    }
+
+    /// A file without a name.
+    pub fn file(&self) -> Result<File, BadInput> {
+        tempfile::tempfile_in(&self.dir).map_err(|error| {
+            let what = format!("cannot make a file in --offload {}: {error}", self.dir.display());
+            BadInput::new(what, "name a folder that can be written, on a disk of its own if there is one")
+        })
+    }
+}
+
+/// Numbers that are looked at window by window.
+pub(super) trait Windowed<T> {
+    fn window(&mut self, range: Range<usize>) -> Result<Window<'_, T>>;
+}
+
+/// A rank's numbers of one kind.
+pub(super) enum Store<T> {
+    Memory(Vec<T>),
+    File { file: File, numel: usize },
+}
+
+/// Some of them, in memory while this lives.
+pub(super) enum Window<'a, T> {
+    Memory(&'a mut [T]),
+    Mapped(MmapMut, PhantomData<T>),
+}
+
+impl<T: Stored> Store<T> {
+    /// As many zeros.
+    pub fn zeros(numel: usize, offload: Option<&Offload>) -> Result<Store<T>> {
+        let Some(offload) = offload else { return Ok(Store::Memory(vec![T::zeroed(); numel])) };
+        let (file, bytes) = (offload.file()?, (numel * size_of::<T>()) as u64);
+        // Zeros, for which a disk needs no room yet.
+        file.set_len(bytes).with_context(|| format!("cannot make room for {bytes} bytes in --offload"))?;
+        Ok(Store::File { file, numel })
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Store::Memory(numbers) => size_of::<T>() * numbers.capacity(),
+            Store::File { .. } => 0,
+        }
+    }
+
+    /// Bytes in a file.
+    pub fn file_bytes(&self) -> usize {
+        match self {
+            Store::Memory(_) => 0,
+            Store::File { numel, .. } => size_of::<T>() * numel,
+        }
+    }
+}
+
+impl<T: Stored> Windowed<T> for Store<T> {
+    fn window(&mut self, range: Range<usize>) -> Result<Window<'_, T>> {
+        let file = match self {
+            Store::Memory(numbers) => return numbers.window(range),
+            // There is no map of nothing.
+            Store::File { .. } if range.is_empty() => return Ok(Window::Memory(&mut [])),
+            Store::File { file, .. } => file,
+        };
+        let mut options = MmapOptions::new();
+        options.offset((size_of::<T>() * range.start) as u64).len(size_of::<T>() * range.len());
+        // SAFETY: the file has no name, so that no other process can open it and change what is mapped; and this one has one
+        // window of it at a time, which borrows the store.
+        let map = unsafe { options.map_mut(&*file) };
+        Ok(Window::Mapped(map.context("cannot map a file of --offload into memory")?, PhantomData))
+    }
+}
+
+impl<T> Windowed<T> for [T] {
+    fn window(&mut self, range: Range<usize>) -> Result<Window<'_, T>> {
+        Ok(Window::Memory(&mut self[range]))
+    }
+}
+
+impl<T: Stored> Deref for Window<'_, T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        match self {
+            Window::Memory(numbers) => numbers,
+            Window::Mapped(map, _) => bytemuck::cast_slice(map),
+        }
+    }
+}
+
+impl<T: Stored> DerefMut for Window<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Window::Memory(numbers) => numbers,
+            Window::Mapped(map, _) => bytemuck::cast_slice_mut(map),
+        }
+    }
+}
+
+/// The windows of so many numbers: one where all are in memory.
+pub(super) fn windows(numel: usize, offload: Option<&Offload>) -> impl Iterator<Item = Range<usize>> + use<> {
+    let size = offload.map_or(numel, |offload| offload.window).max(1);
+    (0..numel.div_ceil(size)).map(move |i| i * size..numel.min((i + 1) * size))
+}
