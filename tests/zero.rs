@@ -245,6 +245,14 @@ fn units_come_and_go() {
     // Forward; the head is the token table once more, and is still here when the backward pass begins with it.
     let step = [0, 1, 2, 3, 4, 0, 4, 3, 2];
     assert_eq!(gathers(&events), [step, step].concat());
+    // A block's life in each of the two steps.
+    let life = |unit| {
+        let mut life: Vec<_> = events.iter().filter(|event| event.unit == unit && event.what != What::Wait).collect();
+        life.sort_by_key(|event| event.start);
+        life.iter().map(|event| event.what).collect::<Vec<_>>()
+    };
+    let once = [What::Gather, What::Forward, What::Gather, What::Backward, What::ReduceScatter, What::Step];
+    assert_eq!(life(2), [once, once].concat());
     let largest = 12 * 32 * 32 + 2 * 32;
     let Held { buffers, peak_buffers, .. } = held;
     assert_eq!(buffers, 0);
