@@ -2,10 +2,13 @@
 //!
 //! Each rank puts down where its slice lies, waits until all have come, and reads what it needs from the others' slices:
 //! [`Threads::share`] and [`Threads::reduce`] are the two primitives, and every collective is one of them plus a loop over
-//! ranks in rank order. How ranks lend each other slices is in `exchange.rs`, how they wait in `job.rs`.
+//! ranks in rank order. How ranks lend each other slices is in `exchange.rs`, how they wait in `job.rs`, and collectives that go
+//! on while ranks compute in `started.rs`.
 
-use super::call::{Call, Kind};
-use super::element::{Reduction, Work, reduce_in_rank_order};
+mod started;
+
+use super::call::Call;
+use super::element::{Reduction, reduce_in_rank_order};
 use super::exchange::{Exchange, Shared};
 use super::job::{Job, State, different};
 use super::link;
@@ -16,7 +19,7 @@ use super::sync::MutexGuard;
 use super::sync::atomic::{AtomicU64, Ordering::*};
 use super::transport::Transport;
 use super::{Comm, Result};
-use std::any::Any;
+use started::Started;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -324,12 +327,7 @@ impl Transport for Threads {
         meeting.exchange.hand_over(self.rank, data);
         let last = self.complete(&mut state, call, key, &meeting);
         drop(state);
-        let working = Working { threads: self, call: *call, meeting };
-        if last {
-            working.threads.ring_others();
-            working.note_end();
-        }
-        Ok(Box::new(working))
+        Ok(Box::new(Started::new(self, *call, meeting, last)))
     }
 
     fn reduce(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
@@ -407,92 +405,5 @@ impl Transport for Threads {
             calls: AtomicU64::new(0),
             meter: self.meter.clone(),
         }))
-    }
-}
-
-/// One rank's side of a collective that goes on while it computes.
-struct Working {
-    threads: Arc<Threads>,
-    call: Call,
-    meeting: Arc<Meeting>,
-}
-
-impl Working {
-    fn is_done(&self) -> bool {
-        self.meeting.exchange.is_complete() && self.meeting.exchange.is_reduced(self.bytes())
-    }
-
-    fn bytes(&self) -> usize {
-        self.call.bytes(self.threads.members.len())
-    }
-
-    /// Does up to `most` blocks, and wakes those who wait for the last one.
-    fn work(&self, most: usize) {
-        let reduction = |into| reduction(&self.call, into);
-        let what = match self.call.kind {
-            Kind::StartAllGather => Work::AllGather,
-            Kind::StartReduceScatter => {
-                let Reduction { dtype, op, .. } = reduction(0..0);
-                Work::ReduceScatter(dtype, op)
-            }
-            _ => {
-                let all = 0..self.threads.members.len();
-                Work::Reduce(reduction(self.call.peer.map_or(all, |root| root..root + 1)))
-            }
-        };
-        self.meeting.exchange.work(self.threads.rank, &what, self.bytes(), most);
-        self.note_end();
-    }
-
-    /// Notes when it is done, and wakes those who wait for that.
-    fn note_end(&self) {
-        if self.is_done() {
-            self.meeting.reduced.get_or_init(Instant::now);
-            if self.meeting.exchange.has_sleepers() {
-                self.threads.ring_sleepers();
-            }
-        }
-    }
-}
-
-impl UnderWay for Working {
-    fn test(&mut self) -> Result<bool> {
-        let Working { threads, call, meeting } = &*self;
-        let mut state = threads.job.lock();
-        state.stop_if_failed(threads.me(), call)?;
-        threads.job.stop_if_ended(threads.me(), &mut state, call, |_| threads.missing(&meeting.exchange))?;
-        drop(state);
-        if !meeting.exchange.is_complete() {
-            return Ok(false);
-        }
-        // A share: as much as each has to do when all come at the same time.
-        let share = meeting.exchange.blocks(self.bytes()).div_ceil(threads.members.len());
-        self.work(share);
-        Ok(self.is_done() && self.meeting.over.get().is_none_or(|&over| over <= Instant::now()))
-    }
-
-    fn wait(&mut self) -> Result<Instant> {
-        let Working { threads, call, meeting } = &*self;
-        let (job, me, exchange) = (&threads.job, threads.me(), &meeting.exchange);
-        let state = job.lock();
-        state.stop_if_failed(me, call)?;
-        drop(job.wait(me, state, call, |_| exchange.is_complete(), |_| threads.missing(exchange))?);
-        self.work(usize::MAX);
-        // Whoever has taken a block does not stop before it is done.
-        let Working { threads, call, meeting } = &*self;
-        threads.stay(&meeting.exchange, false, || self.is_done());
-        let over = meeting.over.get().copied();
-        let reduced = *meeting.reduced.get_or_init(Instant::now);
-        drop(threads.job.sleep_until(threads.me(), threads.job.lock(), call, over)?);
-        Ok(over.map_or(reduced, |over| over.max(reduced)))
-    }
-
-    fn take(self: Box<Self>) -> Box<dyn Any> {
-        let rank = self.threads.rank;
-        let mut vector = self.meeting.exchange.take_back(rank);
-        if self.call.kind == Kind::StartReduceScatter {
-            vector.keep(rank * self.call.len..(rank + 1) * self.call.len);
-        }
-        vector.into_any()
     }
 }

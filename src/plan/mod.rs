@@ -18,4 +18,4 @@ pub use formula::{Formula, formula};
 pub use gpt::{GptShape, Memory};
 pub use network::{MOST_RANKS, Network};
 pub use simulate::simulate;
-pub use zero::{BytesEach, zero_memory, zero_traffic};
+pub use zero::{BytesEach, zero_memory, zero_memory_offloaded, zero_traffic};

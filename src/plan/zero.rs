@@ -26,6 +26,12 @@ pub fn zero_memory(stage: usize, numel: u64, ranks: u64, each: BytesEach) -> [u6
     [share(each.parameter, 3), share(each.gradient, 2), share(each.optimizer, 1)]
 }
 
+/// What of that is in memory, if all that can be is in files: the optimizer's state, and in stage 3 parameters.
+pub fn zero_memory_offloaded(stage: usize, numel: u64, ranks: u64, each: BytesEach) -> [u64; 3] {
+    let [parameters, gradients, _] = zero_memory(stage, numel, ranks, each);
+    [if stage == 3 { 0 } else { parameters }, gradients, 0]
+}
+
 /// Bytes that each of `ranks` ranks sends in a step, on average: 2Ψ(n-1)/n numbers in stages 0 to 2, and 3Ψ(n-1)/n in stage 3,
 /// where parameters are gathered twice.
 pub fn zero_traffic(stage: usize, numel: u64, ranks: u64, bytes: u64) -> f64 {

@@ -4,7 +4,7 @@ use crate::comm::{Comm, Reduce};
 use crate::error::BadInput;
 use crate::parallel::partition::Flat;
 use crate::parallel::zero::{Event, Held, Stage, What, Zero};
-use crate::plan::{BytesEach, zero_memory, zero_traffic};
+use crate::plan::{BytesEach, zero_memory, zero_memory_offloaded, zero_traffic};
 use crate::show::{self, Activity, Holding, Holdings, Screen, Stretch, Timeline, bytes_decimal, significant, table};
 use crate::tensor::Precision;
 use anyhow::Result;
@@ -209,13 +209,8 @@ pub fn within(
     offloads: bool,
 ) -> Result<Vec<Stage>, BadInput> {
     let takes = |stage: Stage, ranks: usize| {
-        let [parameters, gradients, optimizer] =
-            zero_memory(stage.number(), numel, ranks as u64, precision.bytes_each());
-        match (offloads, stage) {
-            (false, _) => (parameters + gradients + optimizer) as f64,
-            (true, Stage::Three) => gradients as f64,
-            (true, _) => (parameters + gradients) as f64,
-        }
+        let plan = if offloads { zero_memory_offloaded } else { zero_memory };
+        plan(stage.number(), numel, ranks as u64, precision.bytes_each()).iter().sum::<u64>() as f64
     };
     let fits = |stage: &Stage| limit.is_none_or(|limit| takes(*stage, ranks) <= limit);
     let fitting: Vec<Stage> = Stage::ALL.into_iter().filter(fits).collect();

@@ -9,7 +9,7 @@ use crate::model::Pass;
 use crate::optim::AdamWConfig;
 use crate::parallel::ZeroConfig;
 use crate::parallel::zero::Stage;
-use crate::plan::{GptShape, Memory, zero_memory};
+use crate::plan::{GptShape, Memory, zero_memory, zero_memory_offloaded};
 use crate::show;
 use crate::tensor::{Dropout, Precision};
 use std::path::PathBuf;
@@ -81,7 +81,8 @@ impl Config {
         let plan = self.shape.memory(batch, self.dropout > 0.0);
         let (numel, stage) = (self.shape.parameters(), self.zero.stage);
         let each = self.zero.precision.bytes_each();
-        let [parameters, gradients, optimizer] = zero_memory(stage.number(), numel, self.ranks as u64, each);
+        let state = if self.zero.offload.is_some() { zero_memory_offloaded } else { zero_memory };
+        let [parameters, gradients, optimizer] = state(stage.number(), numel, self.ranks as u64, each);
         let holds_all = stage < Stage::Three && self.zero.precision == Precision::F32;
         let for_a_moment = if holds_all { 0 } else { 4 * numel };
         (Memory { parameters, gradients, optimizer, activations: plan.activations }, for_a_moment)

@@ -133,8 +133,13 @@ pub fn zero(screen: &Screen, config: &Config) {
         Precision::F32 => "",
         Precision::Bf16 => ", master f32",
     };
-    let text =
-        format!("stage {}: {divided}{}{}{master}", zero.stage.number(), screen.separator(), zero.precision.name());
+    let dot = screen.separator();
+    let files = match (&zero.offload, zero.stage) {
+        (None, _) => String::new(),
+        (Some(_), Stage::Three) => format!("{dot}optimizer, parameters in files"),
+        (Some(_), _) => format!("{dot}optimizer in files"),
+    };
+    let text = format!("stage {}: {divided}{dot}{}{master}{files}", zero.stage.number(), zero.precision.name());
     screen.say(screen.row("zero", &text));
 }
 
@@ -146,8 +151,10 @@ pub fn held(screen: &Screen, config: &Config, held: &Held) {
         ("gradients", held.gradients, Some(plan.gradients)),
         ("optimizer", held.optimizer, Some(plan.optimizer)),
         ("for a moment, at most", held.peak_buffers, None),
+        ("in files", held.parameters_file + held.optimizer_file, None),
     ]
     .into_iter()
+    .filter(|(_, is, _)| *is > 0)
     .map(|(what, is, formula)| {
         let formula = formula.map_or(String::new(), count);
         vec![what.to_string(), count(is as u64), formula]

@@ -6,8 +6,9 @@
 //! error. It takes 2 to 3 µs a collective between two processes on two cores (1 KiB all-reduce, `lab01 --bench`);
 //! `--no-check` leaves it out. What happens while they do not all come is in `waiting.rs`.
 
+use super::notices;
+use super::reporter::Reporter;
 use super::waiting::{Waiting, look_around};
-use super::{Reporter, notices};
 use crate::comm::board::{Board, Counts, What};
 use crate::comm::job::different;
 use crate::comm::{Call, CommError, Result};

@@ -1,0 +1,133 @@
+//! This process's place in the MPI job: how it begins, runs, fails and ends.
+
+use super::Mpi;
+use super::agreement::{self, Group};
+use super::notices;
+use super::reporter::Reporter;
+use crate::comm::{Comm, CommError, Options, recorder};
+use mpi::environment::Universe;
+use mpi::topology::Communicator;
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+thread_local! {
+    /// Set on the MPI thread alone.
+    static UNIVERSE: RefCell<Option<Universe>> = const { RefCell::new(None) };
+}
+
+/// This process's place in the MPI job.
+pub(crate) struct MpiWorld {
+    /// One thread: all MPI calls are made there.
+    thread: rayon::ThreadPool,
+    pub rank: usize,
+    pub size: usize,
+    /// Ranks on this process's host.
+    pub ranks_here: usize,
+    /// Of the run that is under way.
+    reporter: Mutex<Option<Arc<Reporter>>>,
+}
+
+impl MpiWorld {
+    /// Initialises MPI, the first time, and returns this process's place.
+    pub fn start(stack_bytes: usize) -> std::result::Result<&'static MpiWorld, String> {
+        static WORLD: OnceLock<std::result::Result<MpiWorld, String>> = OnceLock::new();
+        let world = WORLD.get_or_init(|| {
+            let thread = rayon::ThreadPoolBuilder::new().num_threads(1).stack_size(stack_bytes);
+            let thread = thread.thread_name(|_| "mpi".to_string()).build().map_err(|error| error.to_string())?;
+            let place = thread.install(|| {
+                let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Funneled)?;
+                let world = universe.world();
+                let place = (world.rank() as usize, world.size() as usize, world.split_shared(0).size() as usize);
+                notices::start(&world);
+                UNIVERSE.set(Some(universe));
+                Some(place)
+            });
+            let (rank, size, ranks_here) = place.ok_or("MPI is already initialised by other code")?;
+            Ok(MpiWorld { thread, rank, size, ranks_here, reporter: Mutex::default() })
+        });
+        world.as_ref().map_err(String::clone)
+    }
+
+    /// Runs `body` on the MPI thread with the handle on all ranks.
+    pub fn run<R: Send>(&self, options: &Options, body: impl FnOnce(Comm) -> R + Send) -> R {
+        self.thread.install(|| {
+            let world = with_universe(|universe| universe.world());
+            let reporter = Arc::new(Reporter::new(self, options));
+            *self.reporter.lock().unwrap_or_else(PoisonError::into_inner) = Some(reporter.clone());
+            notices::begin_run();
+            agreement::begin_run();
+            let members = (0..self.size).collect();
+            let group = (!options.no_check).then(|| Group::new(&world, 0, members, reporter.clone()));
+            body(Comm::new(Arc::new(Mpi::new(world, group, reporter, Arc::default()))))
+        })
+    }
+
+    /// To be called when this process's part of a run is over and has succeeded: waits for the others'.
+    pub fn leave(&self) {
+        if !self.thread.install(|| notices::leave(agreement::calls())) {
+            self.await_abort();
+        }
+    }
+
+    /// A rank that has failed ends the job: one abort is enough. On several, or while others say goodbye to MPI, Open MPI's mpirun
+    /// has been seen to crash or hang.
+    fn await_abort(&self) -> ! {
+        std::thread::sleep(Duration::from_secs(10));
+        self.abort(1)
+    }
+
+    /// To be called when this process's part of a run has failed. All ranks that can still say what they were doing do so; then
+    /// the job ends.
+    pub fn fail(&self, options: &Options, error: &anyhow::Error) -> ! {
+        let text = format!("{error:#}");
+        let first_line = text.lines().next().unwrap_or_default();
+        // Whether a lower rank has failed too, and whether one says the same.
+        let (ends_the_job, others_say_more) = self.thread.install(|| {
+            if options.no_check {
+                return (true, false);
+            }
+            notices::fail(&text);
+            notices::look(|board| {
+                let lower: Vec<_> = board.failures().into_iter().filter(|(rank, _)| *rank < self.rank).collect();
+                (lower.is_empty(), lower.iter().any(|(_, why)| why.starts_with(first_line)))
+            })
+        });
+        let cause = error.downcast_ref::<CommError>();
+        let mut report = match cause {
+            Some(CommError::Stopped { .. }) => first_line.to_string(),
+            _ if others_say_more => format!("rank {} failed: {first_line}", self.rank),
+            _ => format!("rank {} failed: {text}", self.rank),
+        };
+        let reporter = self.reporter.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(reporter), Some(file), Some(_)) = (reporter, &options.flight_file, cause) {
+            let of = |rank: &str| file.with_file_name(format!("flight-rank{rank}.jsonl"));
+            let saved = recorder::save(&of(&self.rank.to_string()), [(self.rank, &reporter.recorder)]);
+            if report.contains('\n') || saved.is_err() {
+                report += &recorder::in_words(saved, &of("*"));
+            }
+        }
+        crate::show::complain(&format!("error: {report}"));
+        if ends_the_job { self.abort(1) } else { self.await_abort() }
+    }
+
+    /// Ends every process of the job.
+    pub fn abort(&self, code: i32) -> ! {
+        // The launcher reads what this process prints through a pipe, and stops reading when it hears of the end: MPICH's
+        // has been seen to lose the message that says why.
+        std::thread::sleep(Duration::from_millis(200));
+        self.thread.install(|| with_universe(|universe| universe.world().abort(code)))
+    }
+
+    /// Says goodbye to the other processes, which must do so too; nothing can be sent afterwards.
+    pub fn finalize(&self) {
+        self.thread.install(|| {
+            notices::stop();
+            drop(UNIVERSE.take())
+        });
+    }
+}
+
+fn with_universe<R>(f: impl FnOnce(&Universe) -> R) -> R {
+    UNIVERSE.with_borrow(|universe| f(universe.as_ref().expect("MpiWorld exists only while MPI is initialised")))
+}
