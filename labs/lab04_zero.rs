@@ -20,7 +20,7 @@ use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::parallel::partition::Flat;
 use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
-use shardlab::show::{Screen, thousands};
+use shardlab::show::{Screen, bytes_decimal, thousands};
 use shardlab::study::holding::{self, Trained};
 use shardlab::train::{Checks, Config, TrainFlags, report};
 use std::process::ExitCode;
@@ -210,6 +210,14 @@ fn show_costs(lab: &Lab, all: &[Trained]) {
     let (screen, config) = (&lab.screen, &lab.config);
     section(lab, &format!("What it costs: each of {} ranks, in the last of {} steps", config.ranks, config.steps));
     screen.say(holding::bill(screen, all, config.shape.parameters(), config.zero.precision));
+    if let Some(bytes) = launch::resident_memory() {
+        let ranks = if launch::is_mpi() { "one rank".to_string() } else { format!("{} ranks", config.ranks) };
+        let text = format!(
+            "Resident: {}, all of this process with {ranks}: activations and the text, too, and what was freed and is kept.",
+            bytes_decimal(bytes as f64)
+        );
+        screen.say(screen.wrap(&text, 2));
+    }
     if let Some(three) = all.iter().find(|trained| trained.stage == Stage::Three) {
         screen.say(format!("\n{}", holding::timeline(screen, three)));
     }

@@ -10,6 +10,16 @@ pub fn free_memory() -> Option<u64> {
     Some(container.map_or(free, |container| container.min(free))).filter(|&bytes| bytes > 0)
 }
 
+/// Bytes that this process has of the machine's memory: its ranks' buffers, and all else, also what has been freed and is kept
+/// for later. None where the system does not say.
+pub fn resident_memory() -> Option<u64> {
+    let process = sysinfo::get_current_pid().ok()?;
+    let only_memory = sysinfo::ProcessRefreshKind::nothing().with_memory();
+    let mut system = sysinfo::System::new().ok()?;
+    system.refresh_processes_specifics(sysinfo::ProcessesToUpdate::Some(&[process]), false, only_memory);
+    system.process(process).map(|process| process.memory())
+}
+
 /// The cores that ranks of this process can run on at the same time.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
