@@ -81,20 +81,27 @@ fn one_step<R>(
     steps: usize,
     after: impl Fn(&mut Zero, &Gpt) -> anyhow::Result<R>,
 ) -> anyhow::Result<R> {
-    let (config, corpus) = config(comm.size(), |_| ());
+    let (config, _) = config(comm.size(), |_| ());
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(1);
     let mut zero = Zero::new(&gpt.params, comm, zero)?;
     for step in 0..steps {
-        zero.begin()?;
-        let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
-        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
-        zero.synchronise(true);
-        loss.backward()?;
-        zero.finish()?;
-        zero.step(1e-3, 1.0)?;
+        take_step(comm, &mut zero, &gpt, step, 1)?;
     }
     after(&mut zero, &gpt)
+}
+
+fn take_step(comm: &Comm, zero: &mut Zero, gpt: &Gpt, step: usize, micro_steps: usize) -> anyhow::Result<()> {
+    let (config, corpus) = config(comm.size(), |flags| flags.grad_accum = micro_steps);
+    zero.begin()?;
+    for micro in 0..micro_steps {
+        let batch = config.sampler(comm.rank()).batch(&corpus.train, step, micro);
+        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
+        zero.synchronise(micro + 1 == micro_steps);
+        loss.backward()?;
+    }
+    zero.finish()?;
+    zero.step(1e-3, 1.0).map(drop)
 }
 
 /// 2Ψ(n-1)/n for stages 0 to 2 and 3Ψ(n-1)/n for stage 3, in bytes, less the position table, which the backward pass does not
@@ -270,6 +277,39 @@ fn units_come_and_go() {
     let gather = second.iter().find(|event| event.what == What::Gather && event.unit == 3).unwrap();
     let here = second.iter().find(|event| event.what == What::Forward && event.unit == 2).unwrap();
     assert!(gather.start < here.end, "{gather:?} {here:?}");
+}
+
+/// Passes in between do not make stage 3 forget what a training step asks for next; and a step of two micro-steps has two
+/// forward and two backward passes.
+#[test]
+fn a_step_goes_its_way_again_after_other_passes() {
+    let config = ZeroConfig {
+        prefetch_bucket: 1 << 20,
+        persistence_threshold: 0,
+        ..ZeroConfig::new(Stage::Three, Precision::F32, ADAMW)
+    };
+    launch::run(2, |comm| {
+        one_step(&comm, config.clone(), 2, |zero, gpt| {
+            zero.passes(|| Ok(gpt.logits(&[1, 2, 3], 3, &Pass::evaluate())?))?;
+            zero.events();
+            take_step(&comm, zero, gpt, 2, 1)?;
+            let events = zero.events();
+            let first = |what, unit| *events.iter().find(|event| (event.what, event.unit) == (what, unit)).unwrap();
+            // The backward pass comes from block 1, which is unit 3, to block 0.
+            let gathers = events.iter().filter(|event| (event.what, event.unit) == (What::Gather, 2));
+            let (gather, before) = (gathers.max_by_key(|event| event.start).unwrap(), first(What::Backward, 3));
+            assert!(gather.start < before.end, "{gather:?} {before:?}");
+
+            take_step(&comm, zero, gpt, 3, 2)?;
+            let mut life: Vec<_> = zero.events().into_iter().filter(|event| event.unit == 2).collect();
+            life.sort_by_key(|event| event.start);
+            let life: Vec<_> = life.iter().map(|event| event.what).filter(|&what| what != What::Wait).collect();
+            let micro_step = [What::Gather, What::Forward, What::Gather, What::Backward, What::ReduceScatter];
+            assert_eq!(life, [&micro_step[..], &micro_step, &[What::Step]].concat());
+            Ok(())
+        })
+    })
+    .unwrap();
 }
 
 /// With prefetch, a gather has all the time in which the unit before is in use; without, it begins when that is over.
