@@ -252,7 +252,9 @@ fn every_stage_of_zero_trains_the_same_model() {
     }
     let bf16 = evaluations("--dtype bf16", &["divided: DDP · bf16, master f32"]);
     assert_ne!(bf16, ddp);
-    for stage in ["1 --reduce-bucket 500", "2", "3 --persistence-threshold 0 --prefetch-bucket 0 --wrap parameters"] {
+    for stage in
+        ["1 --reduce-bucket 500", "2", "3 --persistence-threshold 0 --prefetch-bucket 0 --wrap parameters --offload ."]
+    {
         assert_eq!(evaluations(&format!("--dtype bf16 --zero {stage}"), &sent), bf16, "stage {stage}");
     }
 }

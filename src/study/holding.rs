@@ -117,7 +117,7 @@ pub fn drawing(screen: &Screen, trained: &Trained, numel: u64, ranks: usize, pre
     let mark = if (is / says - 1.0f64).abs() < 0.01 { screen.tick() } else { screen.cross() };
     let file = match trained.held.optimizer_file + trained.held.parameters_file {
         0 => String::new(),
-        bytes => format!("; {} of it in a file", bytes_decimal(bytes as f64)),
+        bytes => format!("; {} of it in files", bytes_decimal(bytes as f64)),
     };
     let note =
         format!("measured {}{}formula {} {mark}{file}", bytes_decimal(is), screen.separator(), bytes_decimal(says));

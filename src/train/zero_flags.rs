@@ -100,3 +100,37 @@ impl ZeroFlags {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        zero: ZeroFlags,
+    }
+
+    #[test]
+    fn every_flag_arrives() {
+        let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+        let config = |flags: &str, no_overlap| {
+            let words = format!("program {flags}");
+            Program::parse_from(words.split_whitespace()).zero.resolve(adamw, no_overlap).unwrap()
+        };
+        let three = config(
+            "--zero 3 --dtype bf16 --prefetch-bucket 7 --persistence-threshold 8 --wrap model --offload .",
+            false,
+        );
+        assert_eq!((three.stage, three.precision, three.wrap), (Stage::Three, Precision::Bf16, Wrap::Model));
+        assert_eq!((three.prefetch_bucket, three.persistence_threshold, three.overlap), (7, 8, true));
+        assert_eq!(three.offload.unwrap().dir, PathBuf::from("."));
+        let one = config("--zero 1 --reduce-bucket 9", true);
+        assert_eq!((one.stage, one.reduce_bucket, one.overlap), (Stage::One, 9, false));
+        assert_eq!((one.precision, one.offload.is_none(), one.adamw), (Precision::F32, true, adamw));
+        for (name, stage) in [("full-shard", Stage::Three), ("shard-grad-op", Stage::Two), ("no-shard", Stage::Zero)] {
+            assert_eq!(config(&format!("--fsdp {name}"), false).stage, stage);
+        }
+    }
+}
