@@ -1,7 +1,8 @@
 //! book: the commands that keep the book true.
 //!
-//! `cargo run --bin book -- outputs` runs what the book shows and compares; with `--write` it takes over what is printed.
-//! `figure NAME` prints a picture as SVG, or with `--terminal` as text. (What mdBook calls is `workbook preprocess`.)
+//! `cargo build --features figures --bins`, then `cargo run --features figures --bin book -- outputs`, runs what the book
+//! shows and compares; with `--write` it takes over what is printed. `figure NAME` prints a picture as SVG, or with
+//! `--terminal` as text. (What mdBook calls is `workbook preprocess`.)
 
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
@@ -20,7 +21,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Run the commands whose output the book shows, and compare
+    /// Run the commands whose output the book shows, and compare; after cargo build --features figures --bins
     Outputs {
         /// Only outputs whose name contains this
         #[arg(default_value = "")]
@@ -36,7 +37,7 @@ enum What {
         #[arg(long)]
         terminal: bool,
     },
-    /// Print the losses of a run's --metrics as SVG
+    /// Print the losses of a run's --metrics as SVG; for a build with --features figures
     Plot { metrics: PathBuf },
     /// Open every page of the built book in Chromium, and say what is wrong
     Browse {
