@@ -7,6 +7,7 @@
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
 use shardlab::book;
+use shardlab::launch;
 use shardlab::show::Screen;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -51,12 +52,12 @@ enum What {
 }
 
 fn main() -> ExitCode {
-    shardlab::launch::main(run)
+    launch::main(run)
 }
 
 fn run() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    match Args::parse().command {
+    match launch::arguments::<Args>()?.command {
         What::Outputs { name, write: false } => book::compare(root, &name),
         What::Outputs { name, write: true } => book::write(root, &name),
         What::Figure { name, terminal } => {

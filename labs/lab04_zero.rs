@@ -70,7 +70,7 @@ struct Lab {
 }
 
 fn main() -> ExitCode {
-    launch::main(|| run(Args::parse()))
+    launch::main(|| run(launch::arguments()?))
 }
 
 fn run(mut args: Args) -> Result<()> {
