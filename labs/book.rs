@@ -1,11 +1,13 @@
 //! book: the commands that keep the book true.
 //!
-//! `cargo run --bin book -- outputs` runs what the book shows and compares; with `--write` it takes over what is printed.
-//! `figure NAME` prints a picture as SVG, or with `--terminal` as text. (What mdBook calls is `workbook preprocess`.)
+//! `cargo build --features figures --bins`, then `cargo run --features figures --bin book -- outputs`, runs what the book
+//! shows and compares; with `--write` it takes over what is printed. `figure NAME` prints a picture as SVG, or with
+//! `--terminal` as text. (What mdBook calls is `workbook preprocess`.)
 
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
 use shardlab::book;
+use shardlab::launch;
 use shardlab::show::Screen;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,7 +22,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Run the commands whose output the book shows, and compare
+    /// Run the commands whose output the book shows, and compare; after cargo build --features figures --bins
     Outputs {
         /// Only outputs whose name contains this
         #[arg(default_value = "")]
@@ -36,7 +38,7 @@ enum What {
         #[arg(long)]
         terminal: bool,
     },
-    /// Print the losses of a run's --metrics as SVG
+    /// Print the losses of a run's --metrics as SVG; for a build with --features figures
     Plot { metrics: PathBuf },
     /// Open every page of the built book in Chromium, and say what is wrong
     Browse {
@@ -50,12 +52,12 @@ enum What {
 }
 
 fn main() -> ExitCode {
-    shardlab::launch::main(run)
+    launch::main(run)
 }
 
 fn run() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    match Args::parse().command {
+    match launch::arguments::<Args>()?.command {
         What::Outputs { name, write: false } => book::compare(root, &name),
         What::Outputs { name, write: true } => book::write(root, &name),
         What::Figure { name, terminal } => {

@@ -48,7 +48,7 @@ enum Break {
 }
 
 fn main() -> ExitCode {
-    launch::main(|| run(Args::parse()))
+    launch::main(|| run(launch::arguments()?))
 }
 
 fn run(args: Args) -> Result<()> {

@@ -66,7 +66,7 @@ impl Lab {
 }
 
 fn main() -> ExitCode {
-    launch::main(|| run(Args::parse()))
+    launch::main(|| run(launch::arguments()?))
 }
 
 fn run(args: Args) -> Result<()> {

@@ -45,7 +45,7 @@ struct Lab {
 }
 
 fn main() -> ExitCode {
-    launch::main(|| run(Args::parse()))
+    launch::main(|| run(launch::arguments()?))
 }
 
 fn run(args: Args) -> Result<()> {

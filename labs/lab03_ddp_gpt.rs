@@ -56,7 +56,7 @@ impl Lab {
 }
 
 fn main() -> ExitCode {
-    launch::main(|| run(Args::parse()))
+    launch::main(|| run(launch::arguments()?))
 }
 
 fn run(args: Args) -> Result<()> {

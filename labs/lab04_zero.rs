@@ -66,7 +66,7 @@ struct Lab {
 }
 
 fn main() -> ExitCode {
-    launch::main(|| run(Args::parse()))
+    launch::main(|| run(launch::arguments()?))
 }
 
 fn run(mut args: Args) -> Result<()> {

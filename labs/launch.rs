@@ -7,6 +7,7 @@
 use anyhow::Result;
 use clap::Parser;
 use shardlab::error::BadInput;
+use shardlab::launch::arguments;
 use shardlab::launch::job::{Job, Wishes};
 use shardlab::launch::line::{Launcher, quote};
 use std::process::{Command, ExitCode};
@@ -24,18 +25,19 @@ struct Args {
     #[arg(long)]
     print: bool,
     /// The program to start, and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<String>,
 }
 
 fn main() -> ExitCode {
-    match launch(Args::parse()) {
+    match launch() {
         Ok(code) => code,
         Err(error) => shardlab::launch::main(|| Err(error)),
     }
 }
 
-fn launch(args: Args) -> Result<ExitCode> {
+fn launch() -> Result<ExitCode> {
+    let args: Args = arguments()?;
     let job = Job::here(&args.wishes)?;
     let launcher = Launcher::here(&job);
     // Threads are all on this node, however many nodes there are.

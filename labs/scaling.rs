@@ -8,6 +8,7 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use shardlab::book;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
 use shardlab::parallel::Ddp;
@@ -32,7 +33,7 @@ const DRAWS: usize = 8;
 #[derive(Parser)]
 #[command(name = "scaling", version)]
 struct Args {
-    /// Write the plots to this folder, as SVG
+    /// Write the plots to this folder, as SVG; for a build with --features figures
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
     /// Draw with ASCII characters
@@ -51,11 +52,15 @@ struct Run {
 }
 
 fn main() -> ExitCode {
-    launch::main(|| run(Args::parse()))
+    launch::main(|| run(launch::arguments()?))
 }
 
 fn run(args: Args) -> Result<()> {
     let screen = Screen::detect(args.ascii);
+    if let Some(folder) = &args.svg {
+        // Before any work: is there such a folder, and does this build draw?
+        save(&folder.join("scaling-samples.svg"), &Plot::new("", ""))?;
+    }
     noise(&screen)?;
     let scaled = |ranks: usize| LR * (ranks as f64).sqrt();
     let plan = [(1, LR), (2, LR), (2, scaled(2)), (4, LR), (4, scaled(4))];
@@ -190,5 +195,5 @@ fn speed(screen: &Screen, runs: &[Run]) {
 }
 
 fn save(path: &Path, plot: &Plot) -> Result<()> {
-    std::fs::write(path, plot.svg() + "\n").with_context(|| format!("cannot write {}", path.display()))
+    std::fs::write(path, book::curves(plot)? + "\n").with_context(|| format!("cannot write {}", path.display()))
 }

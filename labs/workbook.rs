@@ -57,13 +57,14 @@ enum Action {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    match run() {
         Ok(code) => code,
         Err(error) => launch::main(|| Err(error)),
     }
 }
 
-fn run(args: &Args) -> Result<ExitCode> {
+fn run() -> Result<ExitCode> {
+    let args = &launch::arguments::<Args>()?;
     let screen = Screen::detect(args.ascii);
     if let Some(Action::Report { dir }) = &args.command {
         let readers = Readers::read(dir)?;

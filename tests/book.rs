@@ -336,7 +336,8 @@ fn every_lab_has_a_notebook_that_was_run() {
         assert!(cells.iter().any(|cell| source(cell).starts_with("## Your turn\n")), "{name}: a cell for the reader");
         let code: Vec<_> = cells.iter().filter(|cell| cell["cell_type"] == "code").collect();
         let first = source(code[0]);
-        assert!(first.contains(":dep shardlab = { path = \"..\" }\n"), "{name}: the library, by its path");
+        let library = ":dep shardlab = { path = \"..\", features = [\"figures\"] }\n";
+        assert!(first.contains(library), "{name}: the library by its path, the same build for all notebooks");
         for package in ["candle-core", "candle-nn"] {
             let pin = format!(":dep {package} = \"={}\"\n", locked(package));
             assert!(first.contains(&pin), "{name}: its first cell names Cargo.lock's {package}: {pin}");

@@ -85,7 +85,8 @@ fn zero(stage: usize) -> (Holdings<'static>, &'static str) {
     (Holdings { rows, note: note.into() }, title)
 }
 
-/// The losses in the file that a lab's `--metrics` wrote, as an SVG: of every step, and on the validation split.
+/// The losses in the file that a lab's `--metrics` wrote, as an SVG: of every step, and on the validation split. Needs a
+/// build that draws [`curves`].
 pub fn losses(metrics: &Path) -> Result<String> {
     let text = std::fs::read_to_string(metrics).with_context(|| format!("cannot read {}", metrics.display()))?;
     let records: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
@@ -94,7 +95,20 @@ pub fn losses(metrics: &Path) -> Result<String> {
     };
     let plot = Plot::new("loss, nats a token", "step").height(10);
     let plot = plot.series(Series::line("train", points("loss"))).series(Series::dots("val", points("val_loss")));
+    Ok(curves(&plot)?)
+}
+
+/// A plot as SVG, for a page. [`BadInput`] in a build that draws none.
+#[cfg(feature = "figures")]
+pub fn curves(plot: &Plot) -> Result<String, BadInput> {
     Ok(plot.svg())
+}
+
+/// A plot as SVG, for a page. [`BadInput`] in a build that draws none.
+#[cfg(not(feature = "figures"))]
+pub fn curves(_: &Plot) -> Result<String, BadInput> {
+    let help = "build it with the feature that does:  cargo run --features figures --bin …";
+    Err(BadInput::new("this build draws no curves for pages", help))
 }
 
 #[cfg(test)]
@@ -113,5 +127,18 @@ mod tests {
             }
         }
         assert!(figure("nothing", None).is_err());
+    }
+
+    #[test]
+    fn losses_are_drawn_or_it_is_said_what_draws_them() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "{\"step\":1,\"loss\":4.2}\n{\"step\":2,\"loss\":4.1,\"val_loss\":4.0}\n").unwrap();
+        let drawn = losses(file.path());
+        if cfg!(feature = "figures") {
+            assert!(drawn.unwrap().contains("\nval\n"));
+        } else {
+            let error = drawn.unwrap_err();
+            assert!(error.is::<BadInput>() && error.to_string().contains("--features figures"), "{error}");
+        }
     }
 }

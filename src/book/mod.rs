@@ -17,6 +17,6 @@ mod outputs;
 
 pub use browser::browse;
 pub use compare::{Rule, differences};
-pub use figures::{FIGURES, figure, losses};
+pub use figures::{FIGURES, curves, figure, losses};
 pub use math::{mathml_of_page, preprocess};
 pub use outputs::{Output, compare, outputs, write};

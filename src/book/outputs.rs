@@ -32,6 +32,9 @@ pub struct Output {
     /// The command's exit code.
     #[serde(default)]
     pub exit: i32,
+    /// Flags with which it leaves files as well; what it prints is the same, and the reader need not type them.
+    #[serde(default)]
+    pub also: String,
     /// The file that the command leaves, when that is shown and not what it prints.
     pub leaves: Option<String>,
     /// What is shown begins with the first line that contains this...
@@ -79,7 +82,7 @@ pub fn compare(root: &Path, name: &str) -> Result<()> {
     ensure!(
         found == 0,
         "{found} differences between the book and the labs\nhelp: see whether the lab or the page is wrong; \
-         `cargo run --bin book -- outputs --write` takes over what the labs print"
+         `cargo run --features figures --bin book -- outputs --write` takes over what the labs print"
     );
     Ok(())
 }
@@ -124,12 +127,13 @@ impl Runs {
 
     /// What the output's command printed, as the book shows it, and how long it took.
     fn of(&mut self, output: &Output) -> Result<(String, Duration)> {
-        let context = || format!("`{}`, for {}", output.command, output.file);
-        if !self.done.contains_key(&output.command) {
-            let ran = self.run(output).with_context(context)?;
-            self.done.insert(output.command.clone(), ran);
+        let run = format!("{} {}", output.command, output.also);
+        let context = || format!("`{}`, for {}", run.trim_end(), output.file);
+        if !self.done.contains_key(&run) {
+            let ran = self.run(&run, output.exit).with_context(context)?;
+            self.done.insert(run.clone(), ran);
         }
-        let (printed, took) = &self.done[&output.command];
+        let (printed, took) = &self.done[&run];
         let text = match &output.leaves {
             Some(file) => std::fs::read_to_string(self.folder.path().join(file)).with_context(context)?,
             None => printed.clone(),
@@ -143,8 +147,8 @@ impl Runs {
         Ok((format!("$ {}\n{before}{text}{after}", output.command), *took))
     }
 
-    fn run(&self, output: &Output) -> Result<(String, Duration)> {
-        let command = programs(&output.command);
+    fn run(&self, command: &str, exit: i32) -> Result<(String, Duration)> {
+        let command = programs(command);
         let path = std::env::var("PATH").unwrap_or_default();
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("{{ {command}\n}} 2>&1")]).current_dir(self.folder.path());
@@ -174,7 +178,7 @@ impl Runs {
             std::thread::sleep(Duration::from_millis(20));
         };
         let text = std::fs::read_to_string(log.path())?;
-        ensure!(status.code() == Some(output.exit), "ended with {status}, not with {}:\n{text}", output.exit);
+        ensure!(status.code() == Some(exit), "ended with {status}, not with {exit}:\n{text}");
         Ok((text, start.elapsed()))
     }
 }
@@ -231,6 +235,7 @@ mod tests {
             file: "a.txt".into(),
             command: String::new(),
             exit: 0,
+            also: String::new(),
             leaves: None,
             from: Some(from.into()),
             until: Some(until.into()),

@@ -8,7 +8,7 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! Reading order: `mod.rs`, `flags.rs` (how ranks communicate), `threads.rs` (ranks of this process), `launcher.rs` and
+//! Reading order: `mod.rs`, `arguments.rs` (the command line), `flags.rs` (how ranks communicate), `threads.rs` (ranks of this process), `launcher.rs` and
 //! `world.rs` (is this process one of an MPI job?). And on a cluster, where a job is started on many nodes:
 //!
 //! - `hosts.rs`: nodes as host files and Slurm write them down
@@ -19,6 +19,7 @@
 //!
 //! `memory.rs` is a setting of the allocator that every run wants.
 
+mod arguments;
 mod flags;
 pub mod hosts;
 pub mod job;
@@ -30,6 +31,7 @@ pub mod place;
 mod threads;
 mod world;
 
+pub use arguments::arguments;
 pub use flags::CommFlags;
 pub use launcher::{Launched, launched};
 pub use machine::{cores, free_memory, host_name, resident_memory};

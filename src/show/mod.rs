@@ -16,7 +16,7 @@
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
 //! - `nodes.rs`: where ranks sit
-//! - `svg.rs`: the same pictures for pages
+//! - `svg.rs`: the same pictures for pages, and `curves.rs`: plots there
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
 //! Two promises hold everywhere: nothing moves the cursor, so a redirected run reads like the
@@ -27,6 +27,8 @@ mod axis;
 mod bars;
 mod canvas;
 mod complaint;
+#[cfg(feature = "figures")]
+mod curves;
 mod frame;
 mod grid;
 mod holdings;

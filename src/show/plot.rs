@@ -134,20 +134,15 @@ impl<'a> Plot<'a> {
     pub fn render(&self, screen: &Screen) -> String {
         let width = screen.width.max(NARROWEST);
         let screen = &Screen { width, ..screen.clone() };
-        let (lowest, highest) = self.limits();
-        let caption = self.caption(screen, (lowest, highest));
-        let is_shown = |x: f64, y: f64| self.is_drawable(x, y) && (lowest..=highest).contains(&y);
-
-        let shown = || self.points().filter(|&(x, y)| is_shown(x, y));
-        let x_axis = Axis::covering(shown().map(|point| point.0), self.log_x);
-        let y_axis = Axis::covering(shown().map(|point| point.1), self.log_y);
-        let (Some(x_axis), Some(y_axis)) = (x_axis, y_axis) else {
+        let limits = self.limits();
+        let caption = self.caption(screen, limits);
+        let Some((x_axis, y_axis)) = self.axes(limits) else {
             return screen.wrap(&format!("{caption}: nothing to plot, not a single point"), 2);
         };
 
         let frame = Frame::new(screen, labelled(screen, y_axis.round_ticks(), self.labels.y));
         let mut canvas = Canvas::new(frame.room(), self.height.clamp(4, 50), screen.ascii);
-        self.draw(&mut canvas, |x, y| is_shown(x, y).then(|| (x_axis.place(x), y_axis.place(y))));
+        self.draw(&mut canvas, |x, y| self.is_shown(x, y, limits).then(|| (x_axis.place(x), y_axis.place(y))));
 
         let mut lines = frame.head(&caption, &self.legend());
         lines.extend(frame.picture(&canvas));
@@ -231,15 +226,26 @@ impl<'a> Plot<'a> {
         (below, above)
     }
 
-    pub(super) fn points(&self) -> impl Iterator<Item = (f64, f64)> {
+    /// The axes that just hold all points that are shown; none if there are no such points.
+    pub(super) fn axes(&self, limits: (f64, f64)) -> Option<(Axis, Axis)> {
+        let shown = || self.points().filter(|&(x, y)| self.is_shown(x, y, limits));
+        let x_axis = Axis::covering(shown().map(|point| point.0), self.log_x);
+        x_axis.zip(Axis::covering(shown().map(|point| point.1), self.log_y))
+    }
+
+    pub(super) fn is_shown(&self, x: f64, y: f64, limits: (f64, f64)) -> bool {
+        self.is_drawable(x, y) && (limits.0..=limits.1).contains(&y)
+    }
+
+    fn points(&self) -> impl Iterator<Item = (f64, f64)> {
         self.series.iter().flat_map(|series| series.points.iter().copied())
     }
 
-    pub(super) fn is_drawable(&self, x: f64, y: f64) -> bool {
+    fn is_drawable(&self, x: f64, y: f64) -> bool {
         is_drawable(x, self.log_x) && is_drawable(y, self.log_y)
     }
 
-    fn in_style(&self, style: Style) -> impl Iterator<Item = (usize, &Series<'a>)> {
+    pub(super) fn in_style(&self, style: Style) -> impl Iterator<Item = (usize, &Series<'a>)> {
         self.series.iter().enumerate().filter(move |(_, series)| series.style == style)
     }
 
@@ -275,7 +281,7 @@ fn sparse(canvas: &Canvas, places: &[Place]) -> Vec<Place> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::canvas::mark;
     use super::super::text::columns;
     use super::*;
@@ -285,7 +291,7 @@ mod tests {
     }
 
     /// An endless, repeatable supply of numbers from 0 to 1.
-    struct Numbers(u64);
+    pub(in super::super) struct Numbers(pub u64);
 
     impl Numbers {
         fn next(&mut self) -> f64 {
@@ -429,33 +435,33 @@ mod tests {
         }
     }
 
+    /// Any plot: with few points and none, odd values, long words.
+    pub(in super::super) fn any_plot(random: &mut Numbers) -> Plot<'static> {
+        let title = random.pick(&["", "loss", "the loss of every rank, averaged over the last ten steps of the run"]);
+        let mut plot = Plot::new(title, random.pick(&["", "step", "tokens seen by all ranks together"]));
+        plot.height = random.up_to(20);
+        plot.log_x = random.next() < 0.3;
+        plot.log_y = random.next() < 0.3;
+        plot.clip_outliers = random.next() < 0.3;
+        for _ in 0..random.up_to(9) {
+            let count = random.pick(&[0, 1, 2, 5, 60]);
+            let equal = (random.next() < 0.2).then(|| random.value());
+            let mut point = |i| {
+                let x = if random.next() < 0.8 { f64::from(i) } else { random.value() };
+                (x, equal.unwrap_or_else(|| random.value()))
+            };
+            let points = (0..count).map(&mut point).collect();
+            let name = random.pick(&["train", "", "a rather long name for a series"]);
+            plot.series.push(Series { name, points, style: random.pick(&[Style::Line, Style::Dots]) });
+        }
+        plot
+    }
+
     #[test]
     fn never_wider_than_the_screen_and_always_as_high_as_asked() {
         let mut random = Numbers(1);
         for round in 0..1000 {
-            let title =
-                random.pick(&["", "loss", "the loss of every rank, averaged over the last ten steps of the run"]);
-            let mut plot = Plot::new(title, random.pick(&["", "step", "tokens seen by all ranks together"]));
-            plot.height = random.up_to(20);
-            plot.log_x = random.next() < 0.3;
-            plot.log_y = random.next() < 0.3;
-            plot.clip_outliers = random.next() < 0.3;
-            for _ in 0..random.up_to(9) {
-                let count = random.pick(&[0, 1, 2, 5, 60]);
-                let equal = (random.next() < 0.2).then(|| random.value());
-                plot.series.push(Series {
-                    name: random.pick(&["train", "", "a rather long name for a series"]),
-                    points: (0..count)
-                        .map(|i| {
-                            (
-                                if random.next() < 0.8 { f64::from(i) } else { random.value() },
-                                equal.unwrap_or_else(|| random.value()),
-                            )
-                        })
-                        .collect(),
-                    style: random.pick(&[Style::Line, Style::Dots]),
-                });
-            }
+            let plot = any_plot(&mut random);
             let screen =
                 Screen { width: 40 + random.up_to(61), colour: random.next() < 0.5, ascii: random.next() < 0.5 };
             let text = plot.render(&screen);

@@ -1,0 +1,85 @@
+//! What every program answers to a command line: help, versions, and what is wrong with it.
+
+#[path = "suite/program.rs"]
+#[allow(dead_code, reason = "each test program uses its part")]
+mod program;
+
+use program::{failed, stderr, succeeded};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// All programs of the package.
+fn programs() -> Vec<PathBuf> {
+    let built = Path::new(env!("CARGO_BIN_EXE_lab00")).parent().unwrap();
+    let toml: toml::Table = include_str!("../Cargo.toml").parse().unwrap();
+    let bins = toml["bin"].as_array().unwrap().iter();
+    bins.map(|bin| built.join(bin["name"].as_str().unwrap()).with_extension(std::env::consts::EXE_EXTENSION)).collect()
+}
+
+#[test]
+fn every_program_refuses_what_it_does_not_know_in_the_form_of_all_errors() {
+    assert!(programs().len() >= 9);
+    for program in programs() {
+        let output = Command::new(&program).arg("--raanks=x").output().unwrap();
+        assert_eq!(failed(&output, 2, "unexpected argument '--raanks' found\nhelp: "), "");
+        let error = stderr(&output);
+        assert!(error.ends_with("\n      For more information, try '--help'.\n"), "{error}");
+        assert!(!error.contains('\x1b') && !error.contains("\n\n"), "{error}");
+    }
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    for program in programs() {
+        for flag in ["--help", "--version"] {
+            let output = Command::new(&program).arg(flag).output().unwrap();
+            let text = succeeded(&output);
+            let name = program.file_stem().unwrap().to_str().unwrap();
+            assert!(text.contains(&format!("{name} ")) && stderr(&output).is_empty(), "{name} {flag}: {text}");
+        }
+    }
+}
+
+/// What a program that refuses its command line writes to a terminal of that many columns.
+#[cfg(unix)]
+fn on_a_terminal(command: &mut Command, columns: usize) -> String {
+    use std::io::Read;
+    use std::os::fd::{FromRawFd, OwnedFd};
+    use std::ptr::null_mut;
+    let (mut ours, mut theirs) = (-1, -1);
+    // SAFETY: the two descriptors are written; name, settings and size may be null.
+    let opened = unsafe { libc::openpty(&mut ours, &mut theirs, null_mut(), null_mut(), null_mut()) };
+    assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: both have just been opened, and nobody else closes them.
+    let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+    let status = command.env("COLUMNS", columns.to_string()).stderr(theirs).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+    // The command still held the terminal's other end: without it, reading ends.
+    command.stderr(Stdio::null());
+    let (mut text, mut chunk) = (Vec::new(), [0; 4096]);
+    let mut ours = std::fs::File::from(ours);
+    // On Linux a terminal that nobody holds at its other end is an error, after all that was written.
+    while let Ok(length @ 1..) = ours.read(&mut chunk) {
+        text.extend_from_slice(&chunk[..length]);
+    }
+    String::from_utf8(text).unwrap().replace("\r\n", "\n")
+}
+
+#[test]
+#[cfg(unix)]
+fn on_a_terminal_a_refusal_stays_within_the_width() {
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_lab01"));
+    lab.args(["--collective", "all-to-none"]);
+    let wide = stderr(&lab.output().unwrap());
+    let possible = "\nhelp: possible values: all-reduce, reduce, broadcast, all-gather, ";
+    assert!(wide.contains(possible) && wide.lines().any(|line| line.len() > 80), "a pipe's lines stay whole\n{wide}");
+    for columns in [60, 80] {
+        let text = on_a_terminal(&mut lab, columns);
+        assert!(text.starts_with("error: invalid value 'all-to-none' for "), "{text}");
+        assert!(text.lines().all(|line| line.len() <= columns) && !text.contains('\x1b'), "{columns}\n{text}");
+        // Folded lines go on below their text, and nothing is lost.
+        assert!(text.lines().filter(|line| line.starts_with("      ")).count() >= 2, "{text}");
+        let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+        assert_eq!(words(&text), words(&wide));
+    }
+}
