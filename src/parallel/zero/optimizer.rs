@@ -37,7 +37,6 @@ impl Optimizer {
         Ok(Optimizer { config, pieces, offload: offload.cloned(), m: zeros()?, v: zeros()?, master, steps: 0 })
     }
 
-    // ANCHOR: update
     /// One step of the share's values, window by window.
     pub fn update<T: Stored>(
         &mut self,
@@ -67,7 +66,6 @@ impl Optimizer {
         }
         Ok(())
     }
-    // ANCHOR_END: update
 
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
