@@ -56,24 +56,23 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (root, screen) = (Path::new(env!("CARGO_MANIFEST_DIR")), Screen::detect(false));
     match launch::arguments::<Args>()?.command {
-        What::Outputs { name, write: false } => book::compare(root, &name),
-        What::Outputs { name, write: true } => book::write(root, &name),
+        What::Outputs { name, write: false } => book::compare(&screen, root, &name),
+        What::Outputs { name, write: true } => book::write(&screen, root, &name),
         What::Figure { name, terminal } => {
-            let screen = Screen::detect(false);
             screen.say(book::figure(&name, terminal.then_some(&screen))?);
             Ok(())
         }
         What::Plot { metrics } => {
-            Screen::detect(false).say(book::losses(&metrics)?);
+            screen.say(book::losses(&metrics)?);
             Ok(())
         }
         What::Browse { built, pictures } => {
             let wrong = book::browse(&built, &root.join("book/src"), pictures.as_deref())?;
-            wrong.iter().for_each(|wrong| println!("{wrong}"));
+            wrong.iter().for_each(|wrong| screen.say(wrong));
             ensure!(wrong.is_empty(), "{} things are wrong with the book's pages", wrong.len());
-            println!("every page is as it should be");
+            screen.say("every page is as it should be");
             Ok(())
         }
     }

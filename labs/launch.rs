@@ -10,6 +10,7 @@ use shardlab::error::BadInput;
 use shardlab::launch::arguments;
 use shardlab::launch::job::{Job, Wishes};
 use shardlab::launch::line::{Launcher, quote};
+use shardlab::show::Screen;
 use std::process::{Command, ExitCode};
 
 /// Starts a program's ranks the way this machine or cluster does it.
@@ -50,7 +51,7 @@ fn launch() -> Result<ExitCode> {
     }
     // The line is the output of --print; before a run it goes where it does not mix with the program's own.
     if args.print {
-        println!("{}", quote(&command));
+        Screen::plain().say(quote(&command));
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("launch: {}", quote(&command));

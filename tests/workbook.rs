@@ -604,6 +604,25 @@ fn whatever_the_code_does_is_told() {
     let attempt = check("lab01-ring", &ring);
     assert!(attempt.means.contains("lab01_ring.rs:16:9, on rank 2:\n"), "{}", attempt.means);
 
+    let flat = "let mut flat = tensors.concat();";
+    let partition = text("labs/solutions", "lab04-partition").replace(flat, &format!("assert!(rank != 3);\n{flat}"));
+    let attempt = check("lab04-partition", &partition);
+    let given = "\nYour code was called with rank 3 of 4, and tensors of [6, 4] numbers.";
+    assert!(attempt.outcome == Outcome::Panicked && attempt.means.ends_with(given), "{attempt:#?}");
+    // Rank 1's second step: when it panics rank 0 is in its third already, and rank 2 comes there afterwards.
+    let done = "parameters.copy_from_slice(&all[..len]);";
+    let late = "static CALLS: std::sync::Mutex<usize> = std::sync::Mutex::new(0);
+        if n == 3 {
+            std::thread::sleep(std::time::Duration::from_millis(50 * rank as u64));
+            let mut calls = CALLS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            *calls += usize::from(rank == 1);
+            assert!(rank != 1 || *calls < 2);
+        }";
+    let step = text("labs/solutions", "lab04-zero-step").replace(done, &format!("{done}\n{late}"));
+    let attempt = check("lab04-zero-step", &step);
+    let given = "\nYour code was called with rank 1 of 3, and 10 parameters, at step 1.";
+    assert!(attempt.means.contains(", on rank 1:\n") && attempt.means.ends_with(given), "{attempt:#?}");
+
     let renamed = text("labs/solutions", "lab03-schedule").replace("pub fn learning_rate", "pub fn rate");
     let attempt = check("lab03-schedule", &renamed);
     assert_eq!(attempt.outcome, Outcome::DoesNotFit);

@@ -37,8 +37,15 @@ fn shares(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()
         .collect();
     let edge = numel / flat.part();
     let looked_at = |rank: &usize| *rank < ENDS || ranks - rank <= ENDS || rank.abs_diff(edge) <= 1;
-    let found: Vec<(usize, Share)> =
-        (0..ranks).filter(looked_at).map(|rank| (rank, share(&group, ranks, rank))).collect();
+    let input = match tensors {
+        [first, _, _, _, ..] => format!("{} tensors of {} numbers", tensors.len(), thousands(*first as u64)),
+        few => format!("tensors of {few:?} numbers"),
+    };
+    let found = |rank| {
+        evidence.given(format!("rank {rank} of {ranks}, and {input}"));
+        (rank, share(&group, ranks, rank))
+    };
+    let found: Vec<(usize, Share)> = (0..ranks).filter(looked_at).map(found).collect();
     for (rank, got) in &found {
         let held = flat.range(*rank);
         let numbers = held.map(|i| (i + 1) as f32).chain(std::iter::repeat(0.0)).take(flat.part()).collect();

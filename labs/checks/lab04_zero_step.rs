@@ -58,13 +58,14 @@ struct Step {
 }
 
 /// All ranks' steps, of each rank in order.
-fn results(ranks: usize, len: usize) -> Result<Vec<Vec<Step>>> {
+fn results(evidence: &Evidence, ranks: usize, len: usize) -> Result<Vec<Vec<Step>>> {
     launch::run(ranks, |comm| {
         let (mut parameters, mut optimizer) = (begin(len), Optimizer::default());
         let mut steps = Vec::new();
         for i in 0..STEPS {
             let before = comm.traffic();
             let mut update = |parameters: &mut [f32], gradients: &[f32]| optimizer.update(parameters, gradients);
+            evidence.given(format!("rank {} of {ranks}, and {len} parameters, at step {i}", comm.rank()));
             step(&comm, &gradients(comm.rank(), i, len), &mut parameters, &mut update)?;
             let (called, bytes) = (std::mem::take(&mut optimizer.called), (comm.traffic() - before).bytes);
             steps.push(Step { parameters: parameters.clone(), called, bytes });
@@ -90,7 +91,7 @@ fn expected(ranks: usize, len: usize) -> Result<Vec<(Vec<f32>, Vec<f32>)>> {
 }
 
 fn trains(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
-    let (expected, results) = (expected(ranks, len)?, results(ranks, len)?);
+    let (expected, results) = (expected(ranks, len)?, results(evidence, ranks, len)?);
     let at = |step: usize| results.iter().map(move |steps| &steps[step]);
     // Everything before the first step that goes wrong is right, on all ranks.
     let is_right = |&step: &usize| at(step).all(|rank| rank.parameters == expected[step].1);
@@ -187,7 +188,7 @@ fn costs(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     if !evidence.agrees() {
         return Ok(());
     }
-    let found = results(ranks, len)?;
+    let found = results(evidence, ranks, len)?;
     let most = |of: &dyn Fn(&Step) -> u64| found.iter().map(|steps| of(&steps[0])).max().unwrap_or(0);
     let updated = most(&|step| step.called.iter().map(|(parameters, _)| parameters.len() as u64).sum());
     let bytes = most(&|step| step.bytes);
@@ -196,7 +197,7 @@ fn costs(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     evidence.row(updated == part, "numbers a rank updates, 1/n of all", part, updated);
     evidence.row(bytes == best, "bytes a rank sends, 2(n-1)/n of all", best, bytes);
     // Where the ranks do not divide the numbers, a reduce-scatter and an all-gather send padding; an all-reduce does not.
-    let padded = results(3, 10)?[0][0].bytes == 2 * 2 * 4 * size_of::<f32>() as u64;
+    let padded = results(evidence, 3, 10)?[0][0].bytes == 2 * 2 * 4 * size_of::<f32>() as u64;
     evidence.means_if(
         updated > part && padded,
         "The parameters are right, but what is gathered are gradients, and every rank updates everything: it holds the \

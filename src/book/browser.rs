@@ -45,56 +45,21 @@ const LOOK: &str = "
 pub fn browse(built: &Path, sources: &Path, pictures: Option<&Path>) -> Result<Vec<String>> {
     let built =
         built.canonicalize().with_context(|| format!("no book in {}: run `mdbook build book`", built.display()))?;
-    let mut pages: Vec<PathBuf> =
-        std::fs::read_dir(sources)?.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
-    pages.retain(|page| page.file_name().is_some_and(|name| name != "SUMMARY.md"));
-    pages.sort();
-    ensure!(!pages.is_empty(), "no pages in {}", sources.display());
+    let url = |page: &str| format!("file://{}/{page}.html", built.display());
+    let pages = pages(sources)?;
     let mut browser = Browser::start(PHONE)?;
     let (mut wrong, mut ids, mut links) = (Vec::new(), BTreeMap::new(), Vec::new());
     for page in &pages {
-        let name = page.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let html = built.join(&name).with_extension("html");
-        let url = format!("file://{}", html.display());
-        browser.open(&url)?;
+        browser.open(&url(page))?;
         let look = browser.run(LOOK)?;
-        let mut find = |what: String| wrong.push(format!("{name}: {what}"));
-        for entry in browser.console()? {
-            find(format!("on the console: {entry}"));
-        }
-        let formulas = mathml_of_page(&std::fs::read_to_string(page)?)?.matches("<math").count();
-        let (seen, number) = (number(&look["formulas"]), |value: &Value| number(value));
-        if seen != formulas as f64 {
-            find(format!("{seen} formulas of {formulas}"));
-        }
-        if number(&look["over"]) > 0.0 || number(&look["window"]) != f64::from(PHONE) {
-            find(format!("{} pixels too wide for a window of {}", look["over"], look["window"]));
-        }
-        if number(&look["pictures"]) > 0.0 {
-            find(format!("{} drawings are not drawn", look["pictures"]));
-        }
-        for (kind, what) in [
-            ("images", "a missing image"),
-            ("flat", "a formula that is not drawn"),
-            ("fractions", "a fraction in one line"),
-            ("loaded", "asked of the network"),
-        ] {
-            look[kind].as_array().into_iter().flatten().for_each(|found| find(format!("{what}: {found}")));
-        }
-        let text = look["text"].as_str().unwrap_or_default();
-        for rest in ["$$", "\\frac", "{{#", "**"] {
-            if text.contains(rest) {
-                find(format!("{rest} is to be seen"));
-            }
-        }
-        let strings = |kind: &str| -> Vec<String> {
-            let all = look[kind].as_array().into_iter().flatten();
-            all.filter_map(|value| value.as_str().map(String::from)).collect()
-        };
-        ids.insert(url.clone(), strings("ids").into_iter().collect::<BTreeSet<_>>());
-        links.extend(strings("links").into_iter().map(|link| (name.clone(), link)));
+        let mut found = browser.console()?;
+        found.iter_mut().for_each(|entry| entry.insert_str(0, "on the console: "));
+        found.extend(faults(&look, &std::fs::read_to_string(sources.join(page).with_extension("md"))?)?);
+        wrong.extend(found.iter().map(|what| format!("{page}: {what}")));
+        ids.insert(url(page), strings(&look["ids"]).collect::<BTreeSet<_>>());
+        links.extend(strings(&look["links"]).map(|link| (page, link)));
         if let Some(folder) = pictures {
-            browser.picture(&folder.join(format!("{name}-phone.png")))?;
+            browser.picture(&folder.join(format!("{page}-phone.png")))?;
         }
     }
     for (page, link) in links {
@@ -111,19 +76,55 @@ pub fn browse(built: &Path, sources: &Path, pictures: Option<&Path>) -> Result<V
         drop(browser);
         let mut browser = Browser::start(1280)?;
         for page in &pages {
-            let name = page.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let url = format!("file://{}", built.join(&name).with_extension("html").display());
-            browser.open(&url)?;
+            browser.open(&url(page))?;
             browser.run("localStorage.setItem('mdbook-theme', 'navy'); return 0")?;
-            browser.open(&url)?;
-            browser.picture(&folder.join(format!("{name}-dark.png")))?;
+            browser.open(&url(page))?;
+            browser.picture(&folder.join(format!("{page}-dark.png")))?;
         }
     }
     Ok(wrong)
 }
 
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or(f64::NAN)
+/// The names of all pages, in alphabetical order.
+fn pages(sources: &Path) -> Result<Vec<String>> {
+    let files = std::fs::read_dir(sources)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
+    let names = files.iter().filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned()));
+    let mut pages: Vec<String> = names.filter(|name| name != "SUMMARY").collect();
+    pages.sort();
+    ensure!(!pages.is_empty(), "no pages in {}", sources.display());
+    Ok(pages)
+}
+
+/// What is wrong with a page, from what it says about itself ([`LOOK`]) and what it was made of.
+fn faults(look: &Value, markdown: &str) -> Result<Vec<String>> {
+    let number = |what: &str| look[what].as_f64().unwrap_or(f64::NAN);
+    let mut found = Vec::new();
+    let formulas = mathml_of_page(markdown)?.matches("<math").count();
+    if number("formulas") != formulas as f64 {
+        found.push(format!("{} formulas of {formulas}", look["formulas"]));
+    }
+    if number("over") > 0.0 || number("window") != f64::from(PHONE) {
+        found.push(format!("{} pixels too wide for a window of {}", look["over"], look["window"]));
+    }
+    if number("pictures") > 0.0 {
+        found.push(format!("{} drawings are not drawn", look["pictures"]));
+    }
+    for (kind, what) in [
+        ("images", "a missing image"),
+        ("flat", "a formula that is not drawn"),
+        ("fractions", "a fraction in one line"),
+        ("loaded", "asked of the network"),
+    ] {
+        found.extend(strings(&look[kind]).map(|which| format!("{what}: {which}")));
+    }
+    let text = look["text"].as_str().unwrap_or_default();
+    let rests = ["$$", "\\frac", "{{#", "**"].into_iter().filter(|rest| text.contains(rest));
+    found.extend(rests.map(|rest| format!("{rest} is to be seen")));
+    Ok(found)
+}
+
+fn strings(list: &Value) -> impl Iterator<Item = String> {
+    list.as_array().into_iter().flatten().filter_map(|value| value.as_str().map(String::from))
 }
 
 /// A browser with one page open; it ends when this is dropped.
@@ -271,6 +272,28 @@ fn base64(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_page_is_found() {
+        let markdown = "Half is $\\frac{1}{2}$.";
+        let look = |changes: Value| {
+            let mut look = json!({"over": 0, "window": PHONE, "formulas": 1, "pictures": 0, "text": "Half is 1/2."});
+            look.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            faults(&look, markdown).unwrap()
+        };
+        assert_eq!(look(json!({})), [""; 0]);
+        for (change, what) in [
+            (json!({"formulas": 0}), "0 formulas of 1"),
+            (json!({"over": 3}), "3 pixels too wide for a window of 400"),
+            (json!({"window": 980}), "0 pixels too wide for a window of 980"),
+            (json!({"pictures": 2}), "2 drawings are not drawn"),
+            (json!({"images": ["a.png"]}), "a missing image: a.png"),
+            (json!({"loaded": ["https://fonts"]}), "asked of the network: https://fonts"),
+            (json!({"text": "{{#include x}}"}), "{{# is to be seen"),
+        ] {
+            assert_eq!(look(change), [what]);
+        }
+    }
 
     #[test]
     fn base64_of_all_lengths() {

@@ -3,6 +3,7 @@
 
 use super::compare::{Rule, differences};
 use crate::error::BadInput;
+use crate::show::Screen;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -54,7 +55,7 @@ pub fn outputs(root: &Path) -> Result<Vec<Output>> {
 }
 
 /// Runs the commands of all outputs whose file name contains `name`, and writes what they print.
-pub fn write(root: &Path, name: &str) -> Result<()> {
+pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     let runs = Runs::new(false)?;
     each(root, name, runs, |_, path, text, took| {
         let long = if took > SHORT {
@@ -63,20 +64,22 @@ pub fn write(root: &Path, name: &str) -> Result<()> {
             String::new()
         };
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        println!("wrote {} ({took:.1?}{long})", path.display());
+        screen.say(format!("wrote {} ({took:.1?}{long})", path.display()));
         Ok(0)
     })
     .map(|_| ())
 }
 
-/// Runs the commands again, with the loops that every processor has, and compares; an error if one prints something else, after all were compared.
-pub fn compare(root: &Path, name: &str) -> Result<()> {
+/// Runs the commands again, with the loops that every processor has, and compares; an error if one prints something else,
+/// after all were compared.
+pub fn compare(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     let runs = Runs::new(true)?;
     let found = each(root, name, runs, |output, path, text, took| {
         let expected = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let found = differences(&expected, &text, &output.rules);
-        println!("{} {} ({took:.1?})", if found.is_empty() { "same   " } else { "DIFFERS" }, output.file);
-        found.iter().for_each(|found| println!("  {}", found.replace('\n', "\n  ")));
+        let how = if found.is_empty() { "same   " } else { "DIFFERS" };
+        screen.say(format!("{how} {} ({took:.1?})", output.file));
+        found.iter().for_each(|found| screen.say(format!("  {}", found.replace('\n', "\n  "))));
         Ok(found.len())
     })?;
     ensure!(

@@ -141,7 +141,9 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
                 attempt.findings = claims.into_iter().map(finding).collect();
             }
             Event::Begun => (open, panic, given) = (true, None, String::new()),
-            Event::Given(input) => given = format!("\nYour code was called with {input}."),
+            // What other ranks do after a panic is of no interest.
+            Event::Given(_) if panic.is_some() => {}
+            Event::Given(input) => given = input,
             Event::Ended { rows, means, error } => {
                 let holds = error.is_empty() && rows.iter().all(|row| row.agrees);
                 if let Some(finding) = attempt.findings.get_mut(looked_at) {
@@ -152,7 +154,11 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
             }
             Event::Figure(figure) => attempt.figures.push(figure),
             // Other ranks' panics follow from the first, or repeat it.
-            Event::Panicked { message, at } => panic = panic.or(Some((message, at))),
+            Event::Panicked { .. } if panic.is_some() => {}
+            Event::Panicked { message, at, given: input } => {
+                panic = Some((message, at));
+                given = if input.is_empty() { given } else { input };
+            }
         }
     }
     if !attempt.findings.is_empty() && attempt.findings.iter().all(|finding| finding.holds == Some(true)) {
@@ -196,8 +202,11 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
     };
     attempt.outcome = outcome;
     if outcome != Outcome::Wrong {
+        attempt.means = what;
         // A place to write is one whatever comes in.
-        attempt.means = if open || outcome == Outcome::Panicked { what + &given } else { what };
+        if !given.is_empty() && (open || outcome == Outcome::Panicked) {
+            attempt.means += &format!("\nYour code was called with {given}.");
+        }
     }
     attempt
 }

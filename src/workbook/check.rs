@@ -11,6 +11,7 @@ use crate::launch;
 use crate::train::{Config, TrainFlags};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::fmt::{Debug, Display};
 use std::fs::File;
 use std::io::Write;
@@ -61,11 +62,18 @@ pub(super) enum Event {
     Figure(Figure),
     /// What the reader's code is called with next: `step 5`.
     Given(String),
-    /// The first panic, and where: `my/lab03_batches.rs:12:5`, `my/lab01_ring.rs:8:9, on rank 2`.
+    /// A panic, and where: `my/lab03_batches.rs:12:5`, `my/lab01_ring.rs:8:9, on rank 2`; and what its thread had said that it
+    /// calls the reader's code with, if it had.
     Panicked {
         message: String,
         at: String,
+        given: String,
     },
+}
+
+thread_local! {
+    /// What this thread calls the reader's code with: ranks are not all in the same call.
+    static GIVEN: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// What speaks for a claim or against it.
@@ -77,9 +85,10 @@ pub struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// To be called before the reader's code is, where the claim does not say what it is called with: is told if the code
-    /// never returns.
+    /// To be called before the reader's code is, on the same thread, where the claim does not say what it is called with: is
+    /// told if the code never returns.
     pub fn given(&self, input: impl Display) {
+        GIVEN.set(input.to_string());
         // If this cannot be told, neither can how it went.
         self.events.tell(&Event::Given(input.to_string())).ok();
     }
@@ -156,6 +165,7 @@ fn look_at(claims: &[Claim], events: &Events) -> Result<bool> {
     events.tell(&Event::Claims(claims.iter().map(|(what, _)| what.to_string()).collect()))?;
     for (_, look) in claims {
         events.tell(&Event::Begun)?;
+        GIVEN.take();
         let mut evidence = Evidence { events, rows: Vec::new(), means: String::new(), figures: Vec::new() };
         // What is left half changed by a panic is not looked at again.
         let outcome = catch_unwind(AssertUnwindSafe(|| look(&mut evidence)));
@@ -204,7 +214,7 @@ impl Events {
             at += &format!(", on {rank}");
         }
         // There is nobody left to tell if this fails.
-        self.tell(&Event::Panicked { message, at }).ok();
+        self.tell(&Event::Panicked { message, at, given: GIVEN.with_borrow(String::clone) }).ok();
     }
 }
 

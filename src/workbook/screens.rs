@@ -109,7 +109,10 @@ pub fn attempt(screen: &Screen, book: &Workbook, exercise: &Exercise, attempt: &
             if !finding.rows.is_empty() {
                 lines.push(format!("\n{}", comparison(screen, &finding.rows)));
             }
-            lines.push(format!("\n{}\n", screen.row("means", &attempt.means)));
+            lines.push(format!("\n{}", screen.row("means", &attempt.means)));
+            if attempt.findings.last().is_some_and(|last| last.holds.is_none()) {
+                lines.push(String::new());
+            }
         }
     }
     if attempt.outcome != Outcome::Solved && attempt.stuck_at().is_empty() {
