@@ -151,12 +151,11 @@ pub fn bill(screen: &Screen, all: &[Trained], numel: u64, precision: Precision) 
 
 /// Stage 3's units in the last step, on rank 0.
 pub fn timeline(screen: &Screen, trained: &Trained) -> String {
-    const ACTIVITIES: [Activity; 5] = [
+    const ACTIVITIES: [Activity; 4] = [
         Activity { name: "gather", glyph: '░', letter: 'g' },
         Activity { name: "forward, then free", glyph: '█', letter: 'F' },
         Activity { name: "backward, then free", glyph: '▓', letter: 'B' },
         Activity { name: "reduce-scatter", glyph: '▒', letter: 'r' },
-        Activity { name: "step", glyph: '◆', letter: 'S' },
     ];
     let seconds = |at: Instant| at.saturating_duration_since(trained.start).as_secs_f64();
     let row = |(number, name): (usize, &String)| {
@@ -167,18 +166,23 @@ pub fn timeline(screen: &Screen, trained: &Trained) -> String {
                 What::Forward => 1,
                 What::Backward => 2,
                 What::ReduceScatter => 3,
-                What::Step => 4,
-                What::Wait => return None,
+                What::Step | What::Wait => return None,
             };
             Some(Stretch { activity, start: seconds(event.start), end: seconds(event.end) })
         });
         (name.clone(), stretches.collect())
     };
+    // Of all units at once, and often too short for a glyph.
+    let end = screen.seconds(seconds(trained.end));
+    let step = match trained.events.iter().rfind(|event| event.what == What::Step) {
+        Some(step) => (seconds(step.start), format!("step, until {end}")),
+        None => (seconds(trained.end), end),
+    };
     Timeline {
         title: "a step of stage 3 on rank 0, unit by unit".to_string(),
         activities: &ACTIVITIES,
         rows: trained.units.iter().enumerate().map(row).collect(),
-        marks: vec![(0.0, "0".to_string()), (seconds(trained.end), screen.seconds(seconds(trained.end)))],
+        marks: vec![(0.0, "0".to_string()), step],
         axis: "time",
     }
     .render(screen)
