@@ -84,7 +84,7 @@ pub fn dry_run(screen: &Screen, config: &Config, free: Option<u64>, peak: f64) {
     };
     let (one, all) = (memory.total() + for_a_moment, config.memory(config.batch));
     let sharing = if all > one * launch::ranks_here(config.ranks) as u64 {
-        "at most: in the check that comes first, rank 0 holds a second model"
+        "at most: the first check holds one model more"
     } else {
         "that share this machine's memory"
     };
