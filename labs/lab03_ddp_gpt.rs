@@ -66,7 +66,7 @@ fn run(args: Args) -> Result<()> {
         return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
     }
     if args.broken.is_some() && args.train.zero.are_given() {
-        let help = "leave --zero and --dtype out, or --break";
+        let help = "leave --zero, --dtype and --offload out, or --break";
         return Err(BadInput::new("--break breaks plain DDP, which holds the whole model", help).into());
     }
     if args.broken.is_some() && args.train.eval_only {

@@ -72,10 +72,7 @@ fn main() -> ExitCode {
 fn run(mut args: Args) -> Result<()> {
     let corpus = Corpus::find(args.train.data.as_deref())?;
     args.train.steps.get_or_insert(6);
-    if args.train.eval_only || args.train.init_from.is_some() {
-        let help = "leave --eval-only and --init-from out; lab03 has them";
-        return Err(BadInput::new("lab04 compares trainings from the start", help).into());
-    }
+    args.train.refuse_flags_of_lab03("lab04")?;
     let config = args.train.resolve(launch::ranks(args.train.ranks, 4)?, &corpus, "lab04")?;
     if args.broken == Some(Break::PaddingOnLast) && config.ranks < 3 {
         return Err(BadInput::new("padding spans ranks only from 3 ranks on", "give --ranks 3 or more").into());
@@ -85,6 +82,11 @@ fn run(mut args: Args) -> Result<()> {
         return Err(BadInput::new(what, "give 2, 4 or 8: tiles are equal parts of a matrix's rows").into());
     }
     let (limit, wanted) = (args.memory_limit.map(|mb| mb * 1e6), args.train.zero.stage());
+    if let Some(stage) = wanted.filter(|&stage| stage < Stage::Three && args.tiles > 1) {
+        let what = format!("--tiles is for gathered parameters, and --zero {} gathers none", stage.number());
+        return Err(BadInput::new(what, "give --zero 3, or leave --tiles out").into());
+    }
+    holding::ensure_padding_is_little(&config.shape, config.ranks)?;
     let (numel, precision, offloads) =
         (config.shape.parameters(), config.zero.precision, config.zero.offload.is_some());
     let mut stages = holding::within(limit, wanted, numel, config.ranks, precision, offloads)?;
@@ -92,12 +94,31 @@ fn run(mut args: Args) -> Result<()> {
     // Something to compare with comes first.
     let first = stages[0];
     stages.retain(|&stage| wanted.is_none_or(|wanted| stage == wanted || stage == first));
+    refuse_breaking_nothing(&args, &config, &stages)?;
     launch::free_memory().map_or(Ok(()), |free| config.ensure_fits(free))?;
     let lab = Lab { screen: Screen::detect(args.train.run.ascii), stages, left_out, config, corpus, args };
     let options = lab.args.train.run.comm.options(&lab.config.out);
     let failed = launch::run_with(lab.config.ranks, &options, |comm| one_rank(&lab, &comm))?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
     Ok(())
+}
+
+/// A --break that no check could notice.
+fn refuse_breaking_nothing(args: &Args, config: &Config, stages: &[Stage]) -> Result<(), BadInput> {
+    let (what, help) = match args.broken {
+        Some(Break::LocalNorm) if config.ranks < 2 => ("--break needs ranks that can differ", "give --ranks 2 or more"),
+        Some(Break::LocalNorm) if config.clip == 0.0 => {
+            ("--break local-norm clips, and --clip is 0", "leave --clip out")
+        }
+        Some(Break::LocalNorm) if stages.len() < 2 || stages[0] != Stage::Zero => {
+            ("--break local-norm shows beside stage 0", "leave --zero 0 and --memory-limit out")
+        }
+        Some(Break::UsedAfterRelease) if !stages.contains(&Stage::Three) => {
+            ("--break used-after-release is about stage 3", "give --zero 3, or leave --zero out")
+        }
+        _ => return Ok(()),
+    };
+    Err(BadInput::new(what, help))
 }
 
 /// What one rank does. Returns what the checks found wrong.
@@ -239,7 +260,11 @@ fn check(lab: &Lab, all: &[Trained]) -> Vec<String> {
         let same = first.hash == other.hash && first.losses == other.losses;
         // Sums in another order: by an MPI library; where stages 2 and 3 average in every micro-step; tile by tile.
         let own_order = (launch::is_mpi() && config.ranks > 2) || config.grad_accum > 1 || lab.args.tiles > 1;
-        let result = if same { "bitwise equal".into() } else { format!("losses within {apart:.0e}") };
+        let result = match apart {
+            _ if same => "bitwise equal".into(),
+            0.0 => "equal losses".into(),
+            _ => format!("losses within {apart:.0e}"),
+        };
         let sound = same || (own_order && apart < precision.loss_bound());
         let what = format!("stage {} trains what stage {} trains", other.stage.number(), first.stage.number());
         checks.hold(sound, &what, &result, &format!("stage {} trained something else", other.stage.number()));

@@ -119,5 +119,24 @@ fn a_batch_that_ranks_cannot_share_is_refused_before_work() {
     let shared =
         Command::new(env!("CARGO_BIN_EXE_lab03")).args(["--global-batch", "24", "--dry-run"]).output().unwrap();
     has(&succeeded(&shared), &["12 sequences x 2 ranks"]);
-    failed(&lab04("--eval-only"), 2, "lab04 compares trainings from the start");
+}
+
+#[test]
+fn flags_that_would_do_nothing_are_refused_before_work() {
+    for (flags, says) in [
+        ("--eval-only", "lab04 compares trainings from the start, and has no --eval-only"),
+        ("--dry-run", "lab04 compares trainings from the start, and has no --dry-run"),
+        ("--trace o.json", "lab04 compares trainings from the start, and has no --trace"),
+        ("--memory-limit 0", "--memory-limit 0 is out of range"),
+        ("--memory-limit nan", "--memory-limit NaN is out of range"),
+        ("--tiles 2 --zero 2", "--tiles is for gathered parameters, and --zero 2 gathers none"),
+        ("--break local-norm --ranks 1", "--break needs ranks that can differ"),
+        ("--break local-norm --clip 0", "--break local-norm clips, and --clip is 0"),
+        ("--break local-norm --zero 0", "--break local-norm shows beside stage 0"),
+        ("--break local-norm --memory-limit 0.2", "--break local-norm shows beside stage 0"),
+        ("--break used-after-release --zero 2", "--break used-after-release is about stage 3"),
+        ("--ranks 32", "27328 parameters in 15 tensors are too few for 32 ranks"),
+    ] {
+        failed(&lab04(flags), 2, says);
+    }
 }

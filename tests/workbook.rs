@@ -143,6 +143,12 @@ fn mistakes_in_lab00_hostfile_are_told_apart() {
             ),
             mistake(r#"RANK", "PMI_RANK""#, r#"RANK", "RANK""#, "so do MPICH's", "trains on the other's data"),
             mistake(own, "before.len()", "nodes are numbered as the file names them", "begins at 0 on every node"),
+            mistake(
+                "    let node =",
+                "    nodes.sort();\n    let node =",
+                "nodes are numbered as the file names them",
+                "where the file names it first",
+            ),
             mistake(own, "before.len() % 2", "each node counts its own ranks", "equally many ranks"),
             mistake(node, "rank / 2", "each node counts its own ranks", "only the file knows"),
             mistake(node, "nodes.len() - 1", "also where hosts take turns", "where the file names it first"),
@@ -237,6 +243,12 @@ fn mistakes_in_lab03_batches_are_told_apart() {
                 "one rank at one step",
             ),
             mistake(
+                "stream.below(places, i)",
+                "stream.below(places, i - i)",
+                "a batch has as many sequences as it should",
+                "same sequence over and over",
+            ),
+            mistake(
                 "(run.tokens - run.block)",
                 "run.tokens",
                 "sequences and their targets lie within the text",
@@ -258,6 +270,7 @@ fn mistakes_in_lab03_batches_are_told_apart() {
             // The trap.
             mistake(".branch(rank as u64)", "", own, "One seed everywhere"),
             mistake(branches, ".branch((rank + step) as u64)", address, "rank + step"),
+            mistake(branches, ".branch((rank * 1000 + step) as u64)", address, "in a long run"),
             mistake(
                 branches,
                 ".branch((rank * step + step) as u64)",

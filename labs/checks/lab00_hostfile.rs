@@ -65,8 +65,9 @@ fn job(evidence: &mut Evidence, hosts: &[&str]) -> Result<()> {
         !evidence.agrees() && all(&|rank, place| place.local_rank == rank),
         "The local rank begins at 0 on every node: it is what picks a GPU there, and no node has a GPU for every rank of the job.",
     );
+    let wrong_local = found.iter().zip(&seats).any(|(place, seat)| place.local_rank != seat.local_rank);
     evidence.means_if(
-        all(&|rank, place| place.local_rank == rank % each),
+        wrong_local && all(&|rank, place| place.local_rank == rank % each),
         "rank % (ranks per node) is the local rank only if all nodes take equally many ranks and the file fills one \
          node after the other. Two ranks of a node with the same local rank share a GPU, and another one idles.",
     );

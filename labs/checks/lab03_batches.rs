@@ -32,8 +32,14 @@ fn draw(evidence: &Evidence, run: &Run, rank: usize, step: usize) -> Vec<usize> 
 
 fn count(evidence: &mut Evidence) -> Result<()> {
     for batch in [1, 3, 12] {
-        let got = draw(evidence, &Run { batch, ..RUN }, 0, 0).len();
-        evidence.same(format!("batch: {batch}"), batch, got);
+        let drawn = draw(evidence, &Run { batch, ..RUN }, 0, 0);
+        let long_enough = evidence.same(format!("batch: {batch}"), batch, drawn.len());
+        let different = drawn.into_iter().collect::<BTreeSet<_>>().len();
+        let all_different = evidence.same(format!("batch: {batch}, different ones"), batch, different);
+        evidence.means_if(
+            long_enough && !all_different,
+            "A batch of the same sequence over and over learns from one. `below(places, i)` is another number for every i.",
+        );
     }
     evidence.means("`batch` is the number of sequences of one rank at one step.");
     Ok(())
@@ -94,9 +100,11 @@ fn ranks(evidence: &mut Evidence) -> Result<()> {
 fn addresses(evidence: &mut Evidence) -> Result<()> {
     let mut seen: HashMap<Vec<usize>, String> = HashMap::new();
     let mut twice = None;
-    for (seed, rank, step) in
-        (0..3).flat_map(|seed| (0..4).flat_map(move |rank| (0..30).map(move |step| (seed, rank, step))))
-    {
+    // Long runs, too: rank * 1000 + step is good for a thousand steps.
+    let steps: Vec<usize> = (0..30).chain((5..=20).map(|k| 1 << k)).chain((2..=6).map(|k| 10_usize.pow(k))).collect();
+    let steps = &steps;
+    let each = |seed| (0..4).flat_map(move |rank| steps.iter().map(move |&step| (seed, rank, step)));
+    for (seed, rank, step) in (0..3).flat_map(each) {
         let batch = draw(evidence, &Run { seed: RUN.seed + seed, ..RUN }, rank, step);
         let at = format!("rank {rank}, step {step}, seed {}", RUN.seed + seed);
         if let Some(earlier) = seen.insert(batch, at.clone()) {
@@ -105,14 +113,15 @@ fn addresses(evidence: &mut Evidence) -> Result<()> {
     }
     match twice {
         None => {
-            evidence.same("different batches of 4 ranks, 30 steps, 3 seeds", 360, seen.len());
+            let what = format!("different batches of 4 ranks, {} steps, 3 seeds", steps.len());
+            evidence.same(what, 4 * 3 * steps.len(), seen.len());
         }
         Some((earlier, at, seed)) => {
             evidence.row(false, at, "a batch of its own", format!("that of {earlier}"));
             evidence.means_if(
                 seed == 0,
-                "A rank trains on what another has trained on a few steps before. A sum such as rank + step has the same \
-                 value for many pairs; a branch for each of them has not.",
+                "A rank trains on what another has trained on some steps before. A sum such as rank + step, or \
+                 rank * 1000 + step in a long run, has the same value for many pairs; a branch for each of them has not.",
             );
         }
     }

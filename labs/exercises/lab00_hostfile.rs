@@ -8,8 +8,8 @@
 //! and its host file may be empty.
 //!
 //! The host file, as PBS writes it: one line for each rank, in rank order, with the name of the host it runs on. (Others name
-//! each node once, as the one does that you gave lab00.) Nodes are numbered in the order in which the file first names them;
-//! the ranks of a node are numbered from 0 again, in rank order.
+//! each node once, as the one does that the book gives to lab00.) Nodes are numbered in the order in which the file first
+//! names them; the ranks of a node are numbered from 0 again, in rank order.
 
 /// One process's place in a job.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -29,5 +29,5 @@ pub fn starts(run: &Run, rank: usize, step: usize) -> Vec<usize> {
     // The last place from which a sequence and one token more fit into the text is places - 1.
     let places = (run.tokens - run.block) as u64;
     let stream = Stream::new(run.seed, "batches");
-    todo!("rank {rank}, step {step}: {} places such as {}, but its own", run.batch, stream.below(places, 0))
+    todo!("{} places for rank {rank} at step {step}: all would get {}, ..", run.batch, stream.below(places, 0))
 }

@@ -4,7 +4,7 @@ use crate::comm::{Comm, Reduce};
 use crate::error::BadInput;
 use crate::parallel::partition::Flat;
 use crate::parallel::zero::{Event, Held, Stage, What, Zero};
-use crate::plan::{BytesEach, zero_memory, zero_memory_offloaded, zero_traffic};
+use crate::plan::{BytesEach, GptShape, zero_memory, zero_memory_offloaded, zero_traffic};
 use crate::show::{self, Activity, Holding, Holdings, Screen, Stretch, Timeline, bytes_decimal, significant, table};
 use crate::tensor::Precision;
 use anyhow::Result;
@@ -212,6 +212,10 @@ pub fn within(
     precision: Precision,
     offloads: bool,
 ) -> Result<Vec<Stage>, BadInput> {
+    if let Some(bytes) = limit.filter(|bytes| !bytes.is_finite() || *bytes <= 0.0) {
+        let what = format!("--memory-limit {} is out of range", bytes / 1e6);
+        return Err(BadInput::new(what, "give megabytes, a finite number above 0"));
+    }
     let takes = |stage: Stage, ranks: usize| {
         let plan = if offloads { zero_memory_offloaded } else { zero_memory };
         plan(stage.number(), numel, ranks as u64, precision.bytes_each()).iter().sum::<u64>() as f64
@@ -236,11 +240,25 @@ pub fn within(
         }
         None => {
             let enough = (ranks..=1 << 20).find(|&ranks| takes(Stage::Three, ranks) <= limit);
-            let on = enough.map_or("no number of ranks".to_string(), |ranks| format!("{ranks} ranks"));
-            format!("no stage fits on {ranks} ranks; --zero 3 would on {on}")
+            let would = enough.map_or(String::new(), |ranks| format!("; --zero 3 would on {ranks} ranks"));
+            format!("no stage fits on {ranks} ranks{would}")
         }
     };
     Err(BadInput::new(what, help))
+}
+
+/// Refuses a model so small that padding, which the formulas leave out, could be more than 1% of a rank's share: an element of
+/// every tensor.
+pub fn ensure_padding_is_little(shape: &GptShape, ranks: usize) -> Result<(), BadInput> {
+    let (numel, tensors) = (shape.parameters(), shape.decayed().0 + shape.not_decayed().0);
+    if (100 * tensors * ranks) as u64 <= numel {
+        return Ok(());
+    }
+    let what = format!(
+        "{numel} parameters in {tensors} tensors are too few for {ranks} ranks: padding could be more than 1%, and the formulas \
+         leave it out"
+    );
+    Err(BadInput::new(what, "give fewer --ranks or a larger model; lab03 --zero trains this one"))
 }
 
 /// A group of elements in equal parts, of which ranks have booked so much as padding: a line for each rank; and what comes back

@@ -50,7 +50,7 @@ impl RunFlags {
 /// Flags of a training lab. A flag that is given beats the preset, wherever it stands.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TrainFlags {
-    /// Ranks that train together: threads of this process [default: 2], or the launcher's processes
+    /// Ranks that train together: threads of this process [default: lab03 2, lab04 4], or the launcher's processes
     #[arg(long)]
     pub ranks: Option<usize>,
     /// Model shape and settings that belong together
@@ -77,7 +77,7 @@ pub struct TrainFlags {
     /// Micro-steps whose gradients add up to one step
     #[arg(long, default_value_t = 1)]
     pub grad_accum: usize,
-    /// Training steps
+    /// Training steps [default: lab03 the preset's, lab04 6]
     #[arg(long)]
     pub steps: Option<usize>,
     /// Steps from one evaluation to the next
@@ -144,6 +144,24 @@ pub struct TrainFlags {
 }
 
 impl TrainFlags {
+    /// For a lab that neither evaluates nor samples nor writes files, nor begins from one: refuses what only lab03 heeds.
+    pub fn refuse_flags_of_lab03(&self, lab: &str) -> Result<(), BadInput> {
+        let given = [
+            ("eval-only", self.eval_only),
+            ("eval-iters", self.eval_iters.is_some()),
+            ("init-from", self.init_from.is_some()),
+            ("prompt", self.prompt.is_some()),
+            ("metrics", self.run.metrics.is_some()),
+            ("trace", self.run.trace.is_some()),
+            ("dry-run", self.run.dry_run),
+            ("log-all-ranks", self.run.log_all_ranks),
+        ];
+        given.into_iter().find(|(_, given)| *given).map_or(Ok(()), |(flag, _)| {
+            let what = format!("{lab} compares trainings from the start, and has no --{flag}");
+            Err(BadInput::new(what, format!("leave --{flag} out; lab03 has it")))
+        })
+    }
+
     /// Checks the flags against each other and the text, before anything is allocated. `ranks` is what
     /// [`launch::ranks`](crate::launch::ranks) made of `--ranks`; `lab` names the default folder.
     pub fn resolve(&self, ranks: usize, corpus: &Corpus, lab: &str) -> Result<Config, BadInput> {

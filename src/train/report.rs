@@ -82,14 +82,20 @@ pub fn dry_run(screen: &Screen, config: &Config, free: Option<u64>, peak: f64) {
         Precision::F32 => "two moments, 8 bytes a parameter",
         Precision::Bf16 => "two moments and the master, 12 bytes a parameter",
     };
+    let (one, all) = (memory.total() + for_a_moment, config.memory(config.batch));
+    let sharing = if all > one * launch::ranks_here(config.ranks) as u64 {
+        "at most: the first check holds one model more"
+    } else {
+        "that share this machine's memory"
+    };
     let rows: Vec<Vec<String>> = [
         ("parameters", memory.parameters, format!("{bytes} bytes each{}", divided(Stage::Three))),
         ("gradients", memory.gradients, format!("{bytes} bytes each{}", divided(Stage::Two))),
         ("optimizer", memory.optimizer, format!("{optimizer}{}", divided(Stage::One))),
         ("activations", memory.activations, "what forward keeps for backward, grows with --batch".to_string()),
         ("gathered", for_a_moment, "all parameters, to begin with and to evaluate".to_string()),
-        ("one rank", memory.total() + for_a_moment, String::new()),
-        ("ranks here", config.memory(config.batch), "that share this machine's memory".to_string()),
+        ("one rank", one, String::new()),
+        ("ranks here", all, sharing.to_string()),
     ]
     .into_iter()
     .filter(|(_, bytes, _)| *bytes > 0)

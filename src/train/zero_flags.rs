@@ -25,7 +25,7 @@ pub struct ZeroFlags {
     /// Parameters that may be gathered ahead, in elements; --zero 3 [default: 262144]
     #[arg(long, value_name = "ELEMENTS")]
     pub prefetch_bucket: Option<usize>,
-    /// Parameters up to this many elements stay whole on every rank; --zero 3 [default: 1000]
+    /// Parameters up to this many elements are gathered once a step, and kept to its end; --zero 3 [default: 1000]
     #[arg(long, value_name = "ELEMENTS")]
     pub persistence_threshold: Option<usize>,
     /// What is gathered together; --zero 3 [default: blocks]

@@ -121,7 +121,9 @@ pub fn attempt(screen: &Screen, book: &Workbook, exercise: &Exercise, attempt: &
     if !attempt.printed.is_empty() {
         lines.push(printed(screen, &attempt.printed));
     }
-    lines.extend(ending(screen, book, exercise, attempt, &record)?);
+    // What comes before may have left its blank line.
+    let blank = lines.last().is_some_and(|line| line.ends_with('\n'));
+    lines.extend(ending(screen, book, exercise, attempt, &record)?.into_iter().skip(usize::from(blank)));
     Ok(lines.join("\n"))
 }
 
