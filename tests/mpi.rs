@@ -348,6 +348,9 @@ fn slow_rank(mpirun: &Mpirun) -> Result<()> {
     ] {
         ensure!(text.matches(&format!("notice: {says}")).count() == 1, "{says:?} is not said once in\n{text}");
     }
+    // After the time for which it was waited for, at least, and not after none.
+    let came = text.lines().find(|line| line.contains("came to barrier")).unwrap_or_default();
+    ensure!(!came.contains("µs"), "{came}");
     Ok(())
 }
 

@@ -142,7 +142,7 @@ pub fn bill(screen: &Screen, all: &[Trained], numel: u64, precision: Precision) 
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
     let text = format!(
-        "{psi} is one copy of the parameters. Stages 0 to 2 send 2(n-1)/n {psi} a rank, stage 3 half as much again: it gathers \
+        "{psi} is one copy of the parameters. Stages 0 to 2 send 2(n-1)/n {psi} a rank, stage 3 half as much again, where it gathers \
          parameters twice. For a moment: what is gathered, and gradients on their way, at most."
     );
     let header = ["stage", "sent a step", "formula", "", "for a moment", "time a step", "last loss"];

@@ -104,7 +104,8 @@ impl Readers {
         };
         let files = std::fs::read_dir(folder).map_err(|error| refuse(format!(": {error}")))?;
         let mut files: Vec<_> = files.flatten().map(|entry| entry.path()).collect();
-        files.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+        // Also `.json`, which is what `$USER.json` is where nobody has set USER.
+        files.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".json")));
         files.sort();
         let (mut read, mut refused): (Vec<(String, Document)>, Vec<String>) = Default::default();
         for path in files {

@@ -21,8 +21,8 @@ pub(super) struct Waiting<'a> {
     what: What,
     start: Instant,
     told_others: bool,
-    /// What has been said about whom.
-    late: Vec<(usize, Told)>,
+    /// What has been said about whom, and since when that rank has computed.
+    late: Vec<(usize, Told, Instant)>,
 }
 
 impl<'a> Waiting<'a> {
@@ -61,14 +61,14 @@ impl<'a> Waiting<'a> {
         if self.told_others {
             notices::tell(Notice::GoesOn);
         }
-        for &(late, _) in &self.late {
-            lateness::say_it_came(late, &self.call, self.computed(late));
+        for (late, _, since) in &self.late {
+            lateness::say_it_came(*late, &self.call, since.elapsed());
         }
     }
 
-    /// How long a rank that has not come has been computing, as far as can be seen from here.
-    fn computed(&self, rank: usize) -> Duration {
-        self.group.reporter.seen(rank).map_or(self.start, |(_, at)| at).elapsed()
+    /// Since when a rank that has not come has been computing, as far as can be seen from here.
+    fn computes_since(&self, rank: usize) -> Instant {
+        self.group.reporter.seen(rank).map_or(self.start, |(_, at)| at)
     }
 
     /// One rank says it for all that wait for the same: that of the lowest number.
@@ -80,11 +80,12 @@ impl<'a> Waiting<'a> {
             return;
         }
         for late in missing.into_iter().filter(|&rank| notices::look(|board| board.wait(rank).is_none())) {
-            let (told, _) = reporter.late.due(self.computed(late));
-            match self.late.iter_mut().find(|(rank, _)| *rank == late) {
-                Some((_, before)) if *before == told => continue,
-                Some((_, before)) => *before = told,
-                None => self.late.push((late, told)),
+            let since = self.computes_since(late);
+            let (told, _) = reporter.late.due(since.elapsed());
+            match self.late.iter_mut().find(|(rank, ..)| *rank == late) {
+                Some((_, before, _)) if *before == told => continue,
+                Some((_, before, _)) => *before = told,
+                None => self.late.push((late, told, since)),
             }
             lateness::say(told, late, reporter.rank, &self.call, waited, &doing(self.group, late));
         }

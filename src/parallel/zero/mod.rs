@@ -82,7 +82,7 @@ pub struct ZeroConfig {
     pub reduce_bucket: usize,
     /// Parameters that may be on their way before they are needed, in stage 3; 0: none.
     pub prefetch_bucket: usize,
-    /// Parameters up to this size stay whole on every rank, in stage 3.
+    /// Parameters up to this size are gathered once a step, and stay whole on every rank until its end, in stage 3.
     pub persistence_threshold: usize,
     /// What is gathered together, in stage 3.
     pub wrap: Wrap,
@@ -127,7 +127,7 @@ pub struct Held {
     pub optimizer_file: usize,
     /// What is here for a moment: gathered units, gradients on their way.
     pub buffers: usize,
-    /// The most that this ever was.
+    /// The most that those of a step ever were.
     pub peak_buffers: usize,
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Unit {
     pub part: usize,
     /// Where a rank's part of this unit begins in its share of the model.
     pub start: usize,
-    /// Whether it stays whole on every rank.
+    /// Whether it stays whole on every rank from the beginning of a step to its end.
     pub persistent: bool,
 }
 
