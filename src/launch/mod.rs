@@ -8,8 +8,9 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! Reading order: `mod.rs`, `arguments.rs` (the command line), `flags.rs` (how ranks communicate), `threads.rs` (ranks of this process), `launcher.rs` and
-//! `world.rs` (is this process one of an MPI job?). And on a cluster, where a job is started on many nodes:
+//! Reading order: `mod.rs`, `arguments.rs` (the command line), `flags.rs` (how ranks communicate), `threads.rs` (ranks of this
+//! process), `launcher.rs` and `world.rs` (is this process one of an MPI job?). And on a cluster, where a job is started on
+//! many nodes:
 //!
 //! - `hosts.rs`: nodes as host files and Slurm write them down
 //! - `job.rs`: the job around this process: nodes, ranks per node, CPUs for each rank

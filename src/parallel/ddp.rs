@@ -177,16 +177,15 @@ pub(super) fn fill_buckets(params: &Params, elements: usize) -> (Vec<Bucket>, Ve
     let mut buckets: Vec<Bucket> = Vec::new();
     let mut of = vec![0; specs.len()];
     for group in params.groups() {
-        let mut open = false;
+        let first = buckets.len();
         for spec in specs.iter().rev().filter(|spec| spec.decays() == group.decays) {
-            match buckets.last_mut().filter(|_| open) {
+            match buckets[first..].last_mut() {
                 Some(bucket) if bucket.range.len() < elements => {
                     bucket.range.start = spec.range().start;
                     bucket.parameters += 1;
                 }
                 _ => buckets.push(Bucket { range: spec.range(), parameters: 1, complete: AtomicUsize::new(0) }),
             }
-            open = true;
             of[spec.index] = buckets.len() - 1;
         }
     }

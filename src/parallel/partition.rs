@@ -108,8 +108,8 @@ impl Sharded {
     }
 }
 
-/// Whether stage 3 leaves a tensor whole on every rank once it is gathered: gathering it costs a message, and keeping it costs little.
-/// DeepSpeed's `stage3_param_persistence_threshold` is 100,000 elements unless set.
+/// Whether stage 3 leaves a tensor whole on every rank once it is gathered: to gather it again would cost a message, and to
+/// keep it costs little. DeepSpeed's `stage3_param_persistence_threshold` is 100,000 elements unless set.
 pub fn is_persistent(numel: usize, threshold: usize) -> bool {
     numel <= threshold
 }

@@ -1,10 +1,10 @@
 //! Where a model's weights live, and how a layer reaches them.
 //!
 //! All parameters of a model lie one after the other in one flat buffer, group by group ([`Params::groups`]) and within a
-//! group in the order in which the model defines them; their gradients lie in a second one of the same layout. A layer holds a [`Param`], a handle, and asks it for the weight
-//! when it runs, forward and backward; its backward pass adds the weight's gradient straight into the flat buffer and the
-//! handle then tells a hook that it is complete. Everything that parallelism does hangs on these points:
-//! data parallelism sums flat buckets when the hook says so, ZeRO can gather a weight behind the handle and drop it again.
+//! group in the order in which the model defines them; their gradients lie in a second one of the same layout. A layer holds
+//! a [`Param`], a handle, and asks it for the weight when it runs, forward and backward; its backward pass adds the weight's
+//! gradient straight into the flat buffer and the handle then tells a hook that it is complete. Everything that parallelism
+//! does hangs on these points: data parallelism sums flat buckets when the hook says so, ZeRO can gather a weight behind the handle and drop it again.
 //!
 //! The buffers hold f32, or bf16 in half the memory: a handle then widens what it hands out, and rounds what it adds. Where
 //! a rank does not hold all, the buffers are empty, and who has divided them answers in their place ([`Elsewhere`]).

@@ -1,7 +1,6 @@
 //! What parameters begin with, for a rank that will hold a share of them.
 
-use super::store::{Offload, Store, Windowed, windows};
-use crate::optim::Piece;
+use super::store::{Offload, Store, Windowed};
 use crate::tensor::{Params, Spec, Stored};
 use anyhow::Result;
 use std::ops::Range;
@@ -33,8 +32,8 @@ impl Begin {
     /// A share that consists of these stretches.
     pub fn share<T: Stored>(&self, stretches: &[Stretch], offload: Option<&Offload>) -> Result<Store<T>> {
         let numel = stretches.iter().map(|stretch| stretch.len).sum();
-        let mut share = Store::zeros(numel, offload)?;
-        for window in windows(numel, offload) {
+        let mut share = Store::<T>::zeros(numel, offload)?;
+        for window in share.windows() {
             let (mut numbers, mut start) = (share.window(window.clone())?, 0);
             for Stretch { spec, elements, len } in stretches {
                 let common = start.max(window.start)..(start + elements.len()).min(window.end);
@@ -61,9 +60,4 @@ impl Begin {
         }
         all
     }
-}
-
-/// The optimizer's view of the same.
-pub(super) fn pieces(stretches: &[Stretch]) -> Vec<Piece> {
-    stretches.iter().map(|Stretch { spec, len, .. }| Piece { len: *len, decays: spec.decays() }).collect()
 }

@@ -108,9 +108,8 @@ impl<T: Stored> Gathered<T> {
         let (mut state, now) = (self.state(), Instant::now());
         state.pass = What::Backward;
         let State { here, events, .. } = &mut *state;
-        for (unit, here) in
-            here.iter_mut().enumerate().filter_map(|(unit, here)| here.as_mut().map(|here| (unit, here)))
-        {
+        for (unit, here) in here.iter_mut().enumerate() {
+            let Some(here) = here else { continue };
             events.push(Event { unit, what: here.pass, start: here.since, end: now });
             (here.since, here.pass) = (now, What::Backward);
         }

@@ -1,7 +1,7 @@
 //! What stage 1 divides: a share's optimizer state, in memory or in files.
 
-use super::begin::{Begin, Stretch, pieces};
-use super::store::{Offload, Store, Windowed, windows};
+use super::begin::{Begin, Stretch};
+use super::store::{Offload, Store, Windowed};
 use crate::optim::{AdamWConfig, Moments, Piece, Rule, update_pieces};
 use crate::tensor::stored::{Precision, Stored, narrow};
 use anyhow::Result;
@@ -10,7 +10,6 @@ use anyhow::Result;
 pub(super) struct Optimizer {
     config: AdamWConfig,
     pieces: Vec<Piece>,
-    offload: Option<Offload>,
     /// First and second moment.
     m: Store<f32>,
     v: Store<f32>,
@@ -27,14 +26,15 @@ impl Optimizer {
         begin: &Begin,
         offload: Option<&Offload>,
     ) -> Result<Optimizer> {
-        let pieces = pieces(stretches);
+        let piece = |stretch: &Stretch| Piece { len: stretch.len, decays: stretch.spec.decays() };
+        let pieces: Vec<Piece> = stretches.iter().map(piece).collect();
         let numel = pieces.iter().map(|piece| piece.len).sum();
         let zeros = || Store::zeros(numel, offload);
         let master = match T::PRECISION {
             Precision::F32 => None,
             Precision::Bf16 => Some(begin.share(stretches, offload)?),
         };
-        Ok(Optimizer { config, pieces, offload: offload.cloned(), m: zeros()?, v: zeros()?, master, steps: 0 })
+        Ok(Optimizer { config, pieces, m: zeros()?, v: zeros()?, master, steps: 0 })
     }
 
     /// One step of the share's values, window by window.
@@ -47,7 +47,7 @@ impl Optimizer {
     ) -> Result<()> {
         self.steps += 1;
         let rule = Rule::new(&self.config, self.steps, lr, scale);
-        for window in windows(gradients.len(), self.offload.as_ref()) {
+        for window in self.m.windows() {
             let (mut m, mut v) = (self.m.window(window.clone())?, self.v.window(window.clone())?);
             let mut values = values.window(window.clone())?;
             let (pieces, gradients) = (&self.pieces, &gradients[window.clone()]);

@@ -5,9 +5,9 @@
 //! the flat buffer, whole. In stage 2 a bucket has memory only from its first gradient until it has been reduced; what
 //! remains is the rank's own share.
 //!
-//! Owners are DeepSpeed's: each rank has one stretch of each parameter group. So most buckets have one owner, and on a network only its
-//! link to the others is busy: between two ranks, reducing all buckets takes as long as all-reducing them. Megatron-LM and
-//! FSDP cut every bucket among all ranks.
+//! Owners are DeepSpeed's: each rank has one stretch of each parameter group. So most buckets have one owner, and on a
+//! network only its link to the others is busy: between two ranks, reducing all buckets takes as long as all-reducing them.
+//! Megatron-LM and FSDP cut every bucket among all ranks.
 
 use super::{Averaged, Stage, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};

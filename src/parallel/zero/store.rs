@@ -46,7 +46,7 @@ pub(super) trait Windowed<T> {
 /// A rank's numbers of one kind.
 pub(super) enum Store<T> {
     Memory(Vec<T>),
-    File { file: File, numel: usize },
+    File { file: File, numel: usize, window: usize },
 }
 
 /// Some of them, in memory while this lives.
@@ -62,7 +62,16 @@ impl<T: Stored> Store<T> {
         let (file, bytes) = (offload.file()?, (numel * size_of::<T>()) as u64);
         // Zeros, for which a disk needs no room yet.
         file.set_len(bytes).with_context(|| format!("cannot make room for {bytes} bytes in --offload"))?;
-        Ok(Store::File { file, numel })
+        Ok(Store::File { file, numel, window: offload.window.max(1) })
+    }
+
+    /// What to look at one after the other: all at once where all are in memory.
+    pub fn windows(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
+        let (numel, size) = match self {
+            Store::Memory(numbers) => (numbers.len(), numbers.len().max(1)),
+            Store::File { numel, window, .. } => (*numel, *window),
+        };
+        (0..numel.div_ceil(size)).map(move |i| i * size..numel.min((i + 1) * size))
     }
 
     /// Bytes in memory.
@@ -122,10 +131,4 @@ impl<T: Stored> DerefMut for Window<'_, T> {
             Window::Mapped(map, _) => bytemuck::cast_slice_mut(map),
         }
     }
-}
-
-/// The windows of so many numbers: one where all are in memory.
-pub(super) fn windows(numel: usize, offload: Option<&Offload>) -> impl Iterator<Item = Range<usize>> + use<> {
-    let size = offload.map_or(numel, |offload| offload.window).max(1);
-    (0..numel.div_ceil(size)).map(move |i| i * size..numel.min((i + 1) * size))
 }
