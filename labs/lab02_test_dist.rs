@@ -20,10 +20,9 @@ use shardlab::launch;
 use shardlab::model::LinearStack;
 use shardlab::parallel::Ddp;
 use shardlab::show::{self, Screen, thousands};
+use shardlab::study::smallest::{Iterations, MlpConfig, MlpFlags, MlpReplica};
 use shardlab::tensor::Precision;
-use shardlab::train::{
-    self, Break, Checks, Clock, Iterations, MlpConfig, MlpFlags, MlpReplica, Part, Symptoms, parity, report,
-};
+use shardlab::train::{self, Break, Checks, Clock, Part, Symptoms, parity, report};
 use std::process::ExitCode;
 
 /// The smallest training job: data parallelism on five linear layers.

@@ -21,7 +21,7 @@ use shardlab::model::Gpt;
 use shardlab::parallel::partition::Flat;
 use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
 use shardlab::show::{Screen, bytes_decimal, thousands};
-use shardlab::study::holding::{self, Trained};
+use shardlab::study::zero::{self, Trained};
 use shardlab::train::{Checks, Config, TrainFlags, report};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -86,10 +86,10 @@ fn run(mut args: Args) -> Result<()> {
         let what = format!("--tiles is for gathered parameters, and --zero {} gathers none", stage.number());
         return Err(BadInput::new(what, "give --zero 3, or leave --tiles out").into());
     }
-    holding::ensure_padding_is_little(&config.shape, config.ranks)?;
+    zero::ensure_padding_is_little(&config.shape, config.ranks)?;
     let (numel, precision, offloads) =
         (config.shape.parameters(), config.zero.precision, config.zero.offload.is_some());
-    let mut stages = holding::within(limit, wanted, numel, config.ranks, precision, offloads)?;
+    let mut stages = zero::within(limit, wanted, numel, config.ranks, precision, offloads)?;
     let left_out = Stage::ALL.into_iter().filter(|stage| !stages.contains(stage)).collect();
     // Something to compare with comes first.
     let first = stages[0];
@@ -190,7 +190,7 @@ fn padding_on_last(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let flat = Flat { numel: 2 * ranks + 1, ranks };
     section(lab, &format!("A group of {} elements in parts of {}", flat.numel, flat.part()));
     let all_on_last = |rank: usize| if rank + 1 == ranks { flat.padded() - flat.numel } else { 0 };
-    let (table, back) = holding::restored(screen, flat, all_on_last);
+    let (table, back) = zero::restored(screen, flat, all_on_last);
     screen.say(format!("{table}\n"));
     let mut checks = Checks::new(screen);
     let sound = back == (0..flat.numel).collect::<Vec<_>>();
@@ -223,14 +223,14 @@ fn introduce(lab: &Lab) {
 
 fn show_holdings(lab: &Lab, trained: &Trained) {
     let (numel, ranks) = (lab.config.shape.parameters(), lab.config.ranks);
-    section(lab, &format!("Who holds what, {}", holding::title(trained.stage)));
-    lab.screen.say(holding::drawing(&lab.screen, trained, numel, ranks, lab.config.zero.precision));
+    section(lab, &format!("Who holds what, {}", zero::title(trained.stage)));
+    lab.screen.say(zero::drawing(&lab.screen, trained, numel, ranks, lab.config.zero.precision));
 }
 
 fn show_costs(lab: &Lab, all: &[Trained]) {
     let (screen, config) = (&lab.screen, &lab.config);
     section(lab, &format!("What it costs: each of {} ranks, in the last of {} steps", config.ranks, config.steps));
-    screen.say(holding::bill(screen, all, config.shape.parameters(), config.zero.precision));
+    screen.say(zero::bill(screen, all, config.shape.parameters(), config.zero.precision));
     if let Some(bytes) = launch::resident_memory() {
         let ranks = if launch::is_mpi() { "one rank".to_string() } else { format!("{} ranks", config.ranks) };
         let text = format!(
@@ -240,10 +240,10 @@ fn show_costs(lab: &Lab, all: &[Trained]) {
         screen.say(screen.wrap(&text, 2));
     }
     if let Some(three) = all.iter().find(|trained| trained.stage == Stage::Three) {
-        screen.say(format!("\n{}", holding::timeline(screen, three)));
+        screen.say(format!("\n{}", zero::timeline(screen, three)));
     }
     section(lab, "Elsewhere: 7.5 billion parameters in mixed precision on 64 devices");
-    screen.say(holding::papers_table(screen));
+    screen.say(zero::papers_table(screen));
     screen
         .say(screen.wrap("GB are 10^9 bytes, as in ZeRO's paper. What DeepSpeed's estimates print as GB are GiB.", 2));
 }

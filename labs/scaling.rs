@@ -13,7 +13,7 @@ use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
 use shardlab::parallel::Ddp;
 use shardlab::show::{self, Plot, Screen, Series};
-use shardlab::train::MlpConfig;
+use shardlab::study::smallest::MlpConfig;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;

@@ -5,20 +5,20 @@
 //!
 //! | room | what it is for |
 //! |---|---|
-//! | [`show`] | plots, tables, the screen: the only place that draws |
+//! | [`show`] | draws plain values: plots, tables, the screen; nothing else draws |
 //! | [`simd`] | loops in the machine's own vector instructions |
 //! | [`error`] | input that a lab refuses, and exit codes |
 //! | [`comm`] | ranks talking to each other: collectives, what they consist of and cost, transports |
 //! | [`launch`] | starting N ranks; the job around them: nodes, and the line that starts it there |
-//! | [`plan`] | parameters, memory, FLOPs of a model, and what a collective takes: arithmetic, no tensors |
+//! | [`plan`] | computes: parameters, memory and FLOPs of a model, time on a network; no tensors |
 //! | [`tensor`] | what candle lacks for training on a CPU: operations with a backward pass, flat parameters |
 //! | [`data`] | text as tokens (or random numbers), and each rank's batches |
 //! | [`model`] | the GPT, a composition of layers that are handed in, and a stack of linear layers |
 //! | [`optim`] | the optimizer and the global norm, on flat buffers |
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism, ZeRO |
 //! | [`checkpoint`] | weights on disk |
-//! | [`train`] | schedule, evaluation, flags, and what a run tells |
-//! | [`study`] | what lab01 shows of collectives and lab04 of ZeRO: pictures, counts, times here and elsewhere |
+//! | [`train`] | what a step is: its schedule, evaluation, flags, journal and checks |
+//! | [`study`] | what one lab measures and shows, a folder or file for each |
 //! | [`book`] | what keeps the book's pages true: outputs, figures, formulas |
 //! | [`workbook`] | the exercises: what the reader has done, and how far it is right |
 

@@ -4,7 +4,8 @@ mod suite;
 
 use shardlab::data::{Corpus, Sampling};
 use shardlab::launch;
-use shardlab::train::{self, Config, MlpReplica, Preset, TrainFlags, parity};
+use shardlab::study::smallest::MlpReplica;
+use shardlab::train::{self, Config, Preset, TrainFlags, parity};
 use suite::parity::config;
 
 fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<parity::Trace> {

@@ -79,7 +79,11 @@ fn any_number_of_ranks_is_shown() {
 #[test]
 fn what_is_broken_ends_in_an_error_that_names_every_rank() {
     for (how, says, ranks) in [
-        ("missing-rank", "the ranks are in different calls: ", "\n  rank 3  waits in barrier (src/study/breaking.rs:"),
+        (
+            "missing-rank",
+            "the ranks are in different calls: ",
+            "\n  rank 3  waits in barrier (src/study/collectives/breaking.rs:",
+        ),
         ("wrong-length", "the ranks are in different calls: ", "\n  rank 3  waits in all_reduce (sum, 3 f32, "),
         ("wrong-op", "the ranks are in different calls: ", "\n  rank 3  waits in all_reduce (max, 4 f32, "),
         (

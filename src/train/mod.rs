@@ -2,24 +2,21 @@
 //!
 //! Reading order: `schedule.rs`, `evaluate.rs`; `replicas.rs`, `symptoms.rs`, `checks.rs` and `parity.rs` (is it
 //! still one model?); `config.rs`, `preset.rs`, `flags.rs` and `zero_flags.rs` (what a run is), `journal.rs`, `metrics.rs` and `report.rs`
-//! (what it tells). For the smallest job: `mlp.rs` (what a run is), `iterations.rs` and `profile.rs` (what it tells).
+//! (what it tells), `trace.rs` (for a viewer).
 
 mod checks;
 mod config;
 mod evaluate;
 mod flags;
-mod iterations;
 mod journal;
 mod metrics;
-mod mlp;
 pub mod parity;
 mod preset;
-mod profile;
 mod replicas;
 pub mod report;
 mod schedule;
 mod symptoms;
-mod trace;
+pub(crate) mod trace;
 mod zero_flags;
 
 pub use crate::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
@@ -27,12 +24,9 @@ pub use checks::Checks;
 pub use config::Config;
 pub use evaluate::evaluate;
 pub use flags::{RunFlags, TrainFlags};
-pub use iterations::{IterRecord, Iterations};
 pub use journal::{Evaluation, Journal, StepOutcome};
 pub use metrics::{Clock, LEGEND, Lap, MetricsFile, Part, StepRecord, StepTimes};
-pub use mlp::{MlpConfig, MlpFlags, MlpReplica};
 pub use preset::Preset;
-pub use profile::{Profile, Stamps};
 pub use replicas::{all_hashes, distance};
 pub use schedule::Schedule;
 pub use symptoms::{Break, Symptoms};

@@ -79,7 +79,7 @@ impl Trace {
 }
 
 /// Where the trace is, and how to look at it.
-pub(super) fn row(screen: &Screen, path: &Path) -> String {
+pub fn row(screen: &Screen, path: &Path) -> String {
     screen.row("trace", &format!("{}: open it at ui.perfetto.dev (it stays on your machine)", path.display()))
 }
 

@@ -4,7 +4,8 @@ use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Corpus, Sampling};
 use shardlab::model::Gpt;
 use shardlab::parallel::Ddp;
-use shardlab::train::{Config, MlpConfig, MlpReplica, TrainFlags, parity};
+use shardlab::study::smallest::{MlpConfig, MlpReplica};
+use shardlab::train::{Config, TrainFlags, parity};
 
 /// A small model on the embedded text: `edit` changes the flags.
 pub fn config(ranks: usize, edit: impl Fn(&mut TrainFlags)) -> (Config, Corpus) {

@@ -7,10 +7,10 @@
 //! it left that. Where ranks outnumber cores, what a rank spends waiting for a core after the reduction counts as waiting
 //! too, and is drawn before it.
 
-use super::metrics::{Clock, StepTimes};
 use crate::comm::Comm;
 use crate::parallel::Averaged;
 use crate::show::{Activity, Branch, Screen, Stretch, Timeline, seconds};
+use crate::train::{Clock, StepTimes};
 use anyhow::Result;
 use std::ops::Range;
 

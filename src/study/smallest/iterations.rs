@@ -1,15 +1,15 @@
 //! The journal of the smallest job: a line an iteration while it goes on, plots and profile at the end, on the screen and
 //! as files.
 
-use super::metrics::{Clock, MetricsFile};
 use super::mlp::{MlpConfig, MlpFlags};
 use super::profile::{Profile, Stamps};
-use super::trace::{self, Trace};
 use crate::comm::{Comm, Reduce};
 use crate::error::BadInput;
 use crate::launch;
 use crate::parallel::Averaged;
 use crate::show::{Plot, Screen, Series, general};
+use crate::train::trace::{self, Trace};
+use crate::train::{Clock, MetricsFile};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::Path;

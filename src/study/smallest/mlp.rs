@@ -3,8 +3,6 @@
 //!
 //! It is the seed's `test_dist`: the same shape, optimizer, batch and loss.
 
-use super::flags::RunFlags;
-use super::parity::Replica;
 use crate::data::Uniform;
 use crate::error::BadInput;
 use crate::launch;
@@ -12,6 +10,8 @@ use crate::model::LinearStack;
 use crate::optim::{AdamW, AdamWConfig};
 use crate::show;
 use crate::tensor::Params;
+use crate::train::RunFlags;
+use crate::train::parity::Replica;
 use anyhow::Result;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const WIDTHS: [usize; 6] = [128, 1024, 512, 256, 128, 128];
 /// PyTorch's Adam: AdamW that lets nothing decay.
 const ADAM: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
 
-/// Flags of the smallest job; those it shares with [`TrainFlags`](super::TrainFlags) have the same names.
+/// Flags of the smallest job; those it shares with [`TrainFlags`](crate::train::TrainFlags) have the same names.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MlpFlags {
     /// Ranks that train together: threads of this process [default: 4], or the launcher's processes
@@ -159,7 +159,7 @@ impl MlpConfig {
     }
 }
 
-/// A rank's model, data and optimizer, for [`parity`](super::parity).
+/// A rank's model, data and optimizer, for [`parity`](crate::train::parity).
 pub struct MlpReplica<'a> {
     config: &'a MlpConfig,
     model: LinearStack,
