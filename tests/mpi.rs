@@ -22,10 +22,6 @@ fn main() -> ExitCode {
     if launch::launched(|name| std::env::var(name).ok()).is_some() {
         return launch::main(one_rank_of_the_suite);
     }
-    if !cfg!(feature = "mpi") {
-        println!("skipped: built without --features mpi");
-        return ExitCode::SUCCESS;
-    }
     let Some(mpirun) = Mpirun::find() else {
         println!("skipped: there is no mpirun");
         return ExitCode::SUCCESS;

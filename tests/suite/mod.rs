@@ -1,4 +1,5 @@
-//! What must hold on every transport: functions of a `Comm`, which tests call with threads and with MPI processes.
+//! What tests share: what must hold on every transport, as functions of a `Comm`, which tests call with threads and with
+//! MPI processes; and programs that have run.
 
 #![allow(dead_code, reason = "each test program uses its part of the suite")]
 
@@ -8,4 +9,5 @@ pub mod collectives;
 #[path = "../../labs/solutions/lab01_ring.rs"]
 pub mod lab01_ring;
 pub mod parity;
+pub mod program;
 pub mod zero;

@@ -21,7 +21,8 @@ fn slow(comm: &Comm, time: Duration) -> Result<()> {
 /// This test program again, with one of its ignored tests, which ends the process or speaks to the terminal.
 fn again(test: &str) -> (String, bool) {
     let program = std::env::current_exe().unwrap();
-    let output = Command::new(program).args(["--ignored", "--exact", "--nocapture", test]).output().unwrap();
+    let test = format!("late::{test}");
+    let output = Command::new(program).args(["--ignored", "--exact", "--nocapture", &test]).output().unwrap();
     (String::from_utf8_lossy(&output.stderr).into_owned(), output.status.success())
 }
 
@@ -29,7 +30,7 @@ fn again(test: &str) -> (String, bool) {
 fn whoever_is_too_late_is_an_error() {
     let body = |comm: Comm| Ok(slow(&comm, Duration::from_secs(3))?);
     let error = format!("{:#}", launch::run_with(3, &options(), body).unwrap_err());
-    assert!(error.starts_with("rank 1 did not come to barrier (tests/late.rs:"), "{error}");
+    assert!(error.starts_with("rank 1 did not come to barrier (tests/all/late.rs:"), "{error}");
     assert!(error.contains("\n  rank 1  computes for 1.0") && error.contains(", its call 1\n"), "{error}");
     assert!(error.contains("\n  rank 2  waits in barrier (") && error.contains("\nhelp: "), "{error}");
 }
@@ -43,7 +44,7 @@ fn whoever_is_a_little_late_is_named_and_not_ended() {
     {
         assert_eq!(said.matches(part).count(), 1, "{part}\n{said}");
     }
-    assert!(said.contains("\n  rank 1  computes, after all_reduce (sum, 1 f32, tests/late.rs:"), "{said}");
+    assert!(said.contains("\n  rank 1  computes, after all_reduce (sum, 1 f32, tests/all/late.rs:"), "{said}");
 }
 
 #[test]
@@ -58,7 +59,7 @@ fn a_rank_that_never_comes_back_keeps_nobody() {
     let (said, well) = again("stuck_rank");
     // Only a hang reaches this bound.
     assert!(!well && start.elapsed() < Duration::from_secs(60));
-    assert!(said.contains("error: rank 1 did not come to barrier (tests/late.rs:"), "{said}");
+    assert!(said.contains("error: rank 1 did not come to barrier (tests/all/late.rs:"), "{said}");
     assert!(said.contains("error: a rank does not come to its next communication call"), "{said}");
 }
 
@@ -80,7 +81,10 @@ fn calls_that_differ_by_their_place_alone_are_told_apart() {
         Ok(losses()?)
     };
     let error = format!("{:#}", launch::run(2, order).unwrap_err());
-    assert!(error.starts_with("the ranks are in different calls: all_reduce (sum, 1 f32, tests/late.rs:"), "{error}");
+    assert!(
+        error.starts_with("the ranks are in different calls: all_reduce (sum, 1 f32, tests/all/late.rs:"),
+        "{error}"
+    );
     assert!(error.contains("give both a label: comm.labelled("), "{error}");
 }
 

@@ -1,10 +1,6 @@
 //! lab03 as its users start it: flags, files, exit codes, what is on the screen.
 
-#[path = "suite/program.rs"]
-#[allow(dead_code, reason = "each test program uses its part")]
-mod program;
-
-use program::{failed, stderr, stdout, succeeded};
+use crate::suite::program::{self, failed, stderr, stdout, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -1,12 +1,8 @@
 //! A simulated link: it takes at least what the formula says, hides behind computing, and changes no result.
 //! There are lower bounds only: a busy machine is slower.
 
-#[path = "suite/program.rs"]
-#[allow(dead_code, reason = "each test program uses its part")]
-mod program;
-mod suite;
-
-use program::{failed, succeeded};
+use crate::suite;
+use crate::suite::program::{failed, succeeded};
 use shardlab::comm::{Comm, Kind, Link, Options, Reduce};
 use shardlab::launch;
 use std::process::Command;

@@ -64,12 +64,12 @@ fn the_main_job_learns_shakespeare() {
     assert!(val_loss <= 2.26, "{val_loss}");
 }
 
-/// The figures in tests/golden.rs are those of the file that PyTorch wrote, digit by digit.
+/// The figures in tests/all/golden.rs are those of the file that PyTorch wrote, digit by digit.
 #[test]
 fn the_golden_figures_are_the_files() {
     let Some(extras) = variable("SHARDLAB_EXTRAS") else { return };
     let file = std::fs::read_to_string(extras.join("golden/gpt_training.json")).unwrap();
-    let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden.rs")).unwrap();
+    let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/golden.rs")).unwrap();
     let words = source.split(|c: char| !c.is_ascii_digit() && c != '.');
     let figures: Vec<&str> = words.filter(|word| word.len() > 12).collect();
     assert_eq!(figures.len(), 20 + 15);

@@ -1,8 +1,6 @@
 //! One compute thread a rank: a large matmul and a large addition start no threads of their own.
-//! Alone in its file, because candle and rayon decide once in a process.
 
-#![cfg(target_os = "linux")]
-
+use crate::alone;
 use candle_core::{Device, Tensor};
 use shardlab::launch;
 
@@ -12,6 +10,9 @@ fn threads() -> usize {
 
 #[test]
 fn ranks_compute_on_their_own_thread() {
+    if !alone("threads::ranks_compute_on_their_own_thread") {
+        return;
+    }
     let grown = launch::run(1, |_| {
         let before = threads();
         let x = Tensor::ones((1024, 1024), candle_core::DType::F32, &Device::Cpu)?;

@@ -1,16 +1,15 @@
 //! ZeRO between threads: the same steps as DDP's to the bit, what is sent, and what is said of a parameter that is not here.
 
-mod suite;
-
+use crate::suite;
+use crate::suite::parity::config;
+use crate::suite::zero::{
+    ADAMW, a_model_begins_as_allocated, micro_steps_add_up, ranks_may_hold_nothing, stages_take_the_same_steps, train,
+};
 use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::parallel::zero::{Held, Offload, Stage, What, Wrap, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
-use suite::parity::config;
-use suite::zero::{
-    ADAMW, a_model_begins_as_allocated, micro_steps_add_up, ranks_may_hold_nothing, stages_take_the_same_steps, train,
-};
 
 #[test]
 fn stages_take_the_same_steps_on_1_to_5_ranks() {

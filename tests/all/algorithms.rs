@@ -1,13 +1,11 @@
 //! Collectives made of sends and receives: values, bits, and what they cost.
 
-mod suite;
-
+use crate::suite::algorithms::{all_types, as_defined, costs, exercise, pairs, same_bits};
 use proptest::prelude::*;
 use shardlab::comm::algorithms::{self, Algorithm, Collective, Step, Task};
 use shardlab::comm::{CommError, Reduce};
 use shardlab::launch;
 use std::collections::HashMap;
-use suite::algorithms::{all_types, as_defined, costs, exercise, pairs, same_bits};
 
 const OPS: [Reduce; 5] = [Reduce::Sum, Reduce::Min, Reduce::Max, Reduce::Prod, Reduce::Mean];
 

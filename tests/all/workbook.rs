@@ -1,10 +1,6 @@
 //! The workbook as its readers use it: every blank, every answer, the mistakes that checks must tell apart, the commands.
 
-#[path = "suite/program.rs"]
-#[allow(dead_code, reason = "each test program uses its part")]
-mod program;
-
-use program::{failed, stderr, stdout, succeeded};
+use crate::suite::program::{failed, stderr, stdout, succeeded};
 use shardlab::workbook::{Attempt, Course, Document, Outcome};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,17 +1,13 @@
 //! What every program answers to a command line: help, versions, and what is wrong with it.
 
-#[path = "suite/program.rs"]
-#[allow(dead_code, reason = "each test program uses its part")]
-mod program;
-
-use program::{failed, stderr, succeeded};
+use crate::suite::program::{failed, stderr, succeeded};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// All programs of the package.
 fn programs() -> Vec<PathBuf> {
     let built = Path::new(env!("CARGO_BIN_EXE_lab00")).parent().unwrap();
-    let toml: toml::Table = include_str!("../Cargo.toml").parse().unwrap();
+    let toml: toml::Table = include_str!("../../Cargo.toml").parse().unwrap();
     let bins = toml["bin"].as_array().unwrap().iter();
     bins.map(|bin| built.join(bin["name"].as_str().unwrap()).with_extension(std::env::consts::EXE_EXTENSION)).collect()
 }

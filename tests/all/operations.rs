@@ -1,6 +1,7 @@
 //! The operations: each plain composition against numeric derivatives (f64), each fused one against that composition.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
+use shardlab::launch;
 use shardlab::tensor::{self, Init, Param, Params, plain};
 use std::sync::Arc;
 
@@ -8,6 +9,8 @@ const CPU: &Device = &Device::Cpu;
 
 /// Numbers without a pattern that an operation could be blind to, between -scale and scale.
 fn numbers(seed: u64, shape: &[usize], scale: f64) -> Tensor {
+    // As the ranks of this program's other tests do: candle and rayon decide once in a process.
+    launch::one_compute_thread_a_rank();
     let stream = tensor::random::Stream::new(seed, "operations");
     let n: usize = shape.iter().product();
     let x: Vec<f64> = (0..n as u64).map(|i| scale * (2.0 * stream.uniform(i) - 1.0)).collect();

@@ -3,6 +3,7 @@
 //! sequence i of step s: (7 i + 3 t + t² + 11 s) mod 65. Figures by PyTorch 2.15.0, 2 layers, 2 heads, 32 wide, block 32.
 
 use shardlab::data::Batch;
+use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::plan::GptShape;
 use shardlab::train::{AdamW, AdamWConfig, clip_scale, global_norm};
@@ -50,6 +51,8 @@ const FIRST_GRADIENT_NORMS: [(&str, f64); 15] = [
 ];
 
 fn batch(step: usize) -> Batch {
+    // As the ranks of this program's other tests do: candle and rayon decide once in a process.
+    launch::one_compute_thread_a_rank();
     let token = |i: usize, t: usize| ((7 * i + 3 * t + t * t + 11 * step) % 65) as u32;
     let all = |shift: usize| (0..4).flat_map(|i| (0..32).map(move |t| token(i, t + shift))).collect();
     Batch { inputs: all(0), targets: all(1), length: 32, sequences: (0..4).collect(), starts: vec![0; 4] }

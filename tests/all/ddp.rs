@@ -1,12 +1,11 @@
 //! Data parallelism is the serial program: N ranks against one rank, bitwise where sums have the same order.
 
-mod suite;
-
+use crate::suite;
+use crate::suite::parity::config;
 use shardlab::data::{Corpus, Sampling};
 use shardlab::launch;
 use shardlab::study::smallest::MlpReplica;
 use shardlab::train::{self, Config, Preset, TrainFlags, parity};
-use suite::parity::config;
 
 fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<parity::Trace> {
     launch::run(config.ranks, |comm| parity::train_ddp(&comm, config, &corpus.train, steps)).unwrap()

@@ -1,6 +1,5 @@
 //! `launch` and the cluster scripts as their users start them, with stand-ins for schedulers and launchers: small shell
 //! scripts that are found first on PATH.
-#![cfg(unix)]
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,13 +1,11 @@
 //! Every collective against its definition, for any number of ranks, length, type and reduction; and what is said when
 //! ranks do not do the same.
 
-mod suite;
-
+use crate::suite::collectives::{all_types, split, started_all_types, started_mean};
 use proptest::prelude::*;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
 use std::time::{Duration, Instant};
-use suite::collectives::{all_types, split, started_all_types, started_mean};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() })]
@@ -150,8 +148,8 @@ fn broken(ranks: usize, body: impl Fn(&Comm) -> shardlab::comm::Result<()> + Syn
 fn a_deadlock_is_an_error_that_names_every_rank() {
     let error = broken(2, |comm| comm.recv(&mut [0u8; 4], 1 - comm.rank()));
     assert!(error.starts_with("deadlock"), "{error}");
-    assert!(error.contains("rank 0  waits in recv (from 1, 4 u8, tests/collectives.rs:"), "{error}");
-    assert!(error.contains("rank 1  waits in recv (from 0, 4 u8, tests/collectives.rs:"), "{error}");
+    assert!(error.contains("rank 0  waits in recv (from 1, 4 u8, tests/all/collectives.rs:"), "{error}");
+    assert!(error.contains("rank 1  waits in recv (from 0, 4 u8, tests/all/collectives.rs:"), "{error}");
 }
 
 #[test]

@@ -1,7 +1,6 @@
-//! Memory that a step frees stays with the process. Alone in its file, because settings of the allocator count for the process.
+//! Memory that a step frees stays with the process.
 
-#![cfg(all(target_os = "linux", target_env = "gnu"))]
-
+use crate::alone;
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
@@ -19,6 +18,9 @@ fn page_faults() -> i64 {
 
 #[test]
 fn a_step_takes_the_memory_that_the_one_before_freed() {
+    if !alone("page_faults::a_step_takes_the_memory_that_the_one_before_freed") {
+        return;
+    }
     let shape = GptShape { vocabulary: 65, block: 64, layers: 4, heads: 4, embd: 128 };
     let faults = launch::run(2, |comm| {
         let corpus = Corpus::embedded()?;

@@ -1,33 +1,16 @@
-//! A collective between threads allocates nothing. Alone in its file, because it counts all of the process's allocations.
+//! A collective between threads allocates nothing.
 
+use crate::alone;
+use crate::counting::ALLOCATIONS;
 use shardlab::comm::Reduce;
 use shardlab::launch;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator does the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use std::sync::atomic::Ordering::Relaxed;
 
 #[test]
 fn collectives_allocate_nothing() {
+    if !alone("allocations::collectives_allocate_nothing") {
+        return;
+    }
     let allocations = launch::run(3, |comm| {
         let (mut long, mut x, mut part) = (vec![1f32; 1 << 20], vec![1f32; 3000], vec![1f32; 1000]);
         let mut all = || -> shardlab::comm::Result<()> {

@@ -1,10 +1,6 @@
 //! lab04 as its users start it: what is on the screen, and exit codes.
 
-#[path = "suite/program.rs"]
-#[allow(dead_code, reason = "each test program uses its part")]
-mod program;
-
-use program::{failed, stderr, succeeded};
+use crate::suite::program::{failed, stderr, succeeded};
 use std::process::{Command, Output};
 
 /// A model of 27,328 parameters.

@@ -1,47 +1,31 @@
-//! The memory plan against what a training step really allocates. Alone in its file, because it counts for the process.
+//! The memory plan against what a training step really allocates.
 
+use crate::alone;
+use crate::counting::THREAD;
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::plan::GptShape;
 use shardlab::tensor::Dropout;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
-// Of each thread its own: the test harness allocates on another one. What one thread frees for another may go below zero.
-thread_local! {
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
+/// Bytes that this thread has allocated.
+fn live() -> isize {
+    THREAD.with(|thread| thread.live.get())
 }
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged; the counters need no set-up, and allocate nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.set(LIVE.get() + layout.size() as isize);
-        PEAK.set(PEAK.get().max(LIVE.get()));
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.set(LIVE.get() - layout.size() as isize);
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// Bytes above what was live before, at the highest point of `work`.
 fn peak_of<R>(work: impl FnOnce() -> R) -> (usize, R) {
-    let before = LIVE.get();
-    PEAK.set(before);
+    let before = live();
+    THREAD.with(|thread| thread.peak.set(before));
     let result = work();
-    ((PEAK.get() - before) as usize, result)
+    (THREAD.with(|thread| thread.peak.get() - before) as usize, result)
 }
 
 #[test]
 fn the_plan_foresees_what_a_step_takes() {
+    if !alone("memory::the_plan_foresees_what_a_step_takes") {
+        return;
+    }
     launch::one_compute_thread_a_rank();
     let corpus = Corpus::embedded().unwrap();
     for (layers, heads, embd, block, batch, p) in
@@ -50,9 +34,9 @@ fn the_plan_foresees_what_a_step_takes() {
         let shape = GptShape { vocabulary: 65, block, layers, heads, embd };
         let plan = shape.memory(batch, p > 0.0);
         let gpt = Gpt::new(&shape).unwrap();
-        let before = LIVE.get();
+        let before = live();
         gpt.params.allocate(0);
-        let held = (LIVE.get() - before) as u64;
+        let held = (live() - before) as u64;
         assert_eq!(held, plan.parameters + plan.gradients);
 
         let sampler = Sampler { sampling: Sampling::Seeds, seed: 1, rank: 0, ranks: 1, batch, block };

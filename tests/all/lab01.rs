@@ -1,10 +1,6 @@
 //! lab01 as its users start it: what is on the screen, files, exit codes.
 
-#[path = "suite/program.rs"]
-#[allow(dead_code, reason = "each test program uses its part")]
-mod program;
-
-use program::{failed, succeeded};
+use crate::suite::program::{self, failed, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -1,46 +1,21 @@
-//! What ranks say that they hold against what the process has allocated. Alone in its file, because it counts for all of it.
+//! What ranks say that they hold against what the process has allocated.
 
-mod suite;
-
+use crate::alone;
+use crate::counting::PROCESS;
+use crate::suite::parity::config;
+use crate::suite::zero::ADAMW;
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::parallel::zero::{Offload, Stage, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
-use suite::parity::config;
-use suite::zero::ADAMW;
-
-struct Counting;
-
-static LIVE: AtomicIsize = AtomicIsize::new(0);
-/// The most that was live since this was last set.
-static PEAK: AtomicIsize = AtomicIsize::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged; the counter is atomic and allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let live = LIVE.fetch_add(layout.size() as isize, Relaxed) + layout.size() as isize;
-        PEAK.fetch_max(live, Relaxed);
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as isize, Relaxed);
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// One test at a time: all count the same allocations.
-static ALONE: Mutex<()> = Mutex::new(());
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A model that begins from a seed is never whole anywhere, whatever is divided of it.
 #[test]
 fn no_rank_begins_with_more_than_it_will_hold() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !alone("zero_memory::no_rank_begins_with_more_than_it_will_hold") {
+        return;
+    }
     let ranks = 4;
     let (config, _) = config(ranks, |flags| (flags.embd, flags.heads) = (Some(128), Some(4)));
     for precision in [Precision::F32, Precision::Bf16] {
@@ -48,12 +23,12 @@ fn no_rank_begins_with_more_than_it_will_hold() {
             let all = launch::run(ranks, |comm| {
                 let gpt = Gpt::new(&config.shape)?;
                 comm.barrier()?;
-                let before = LIVE.load(Relaxed);
-                PEAK.store(before, Relaxed);
+                let before = PROCESS.live.load(Relaxed);
+                PROCESS.peak.store(before, Relaxed);
                 comm.barrier()?;
                 let zero = Zero::init(&gpt.params, &comm, ZeroConfig::new(stage, precision, ADAMW), 1)?;
                 comm.barrier()?;
-                let peak = PEAK.load(Relaxed) - before;
+                let peak = PROCESS.peak.load(Relaxed) - before;
                 comm.barrier()?;
                 Ok((peak, zero.held().total() as isize, gpt.params.specs().iter().map(|spec| spec.numel()).max()))
             })
@@ -72,7 +47,9 @@ fn no_rank_begins_with_more_than_it_will_hold() {
 /// In files, a rank's share takes no memory but a window.
 #[test]
 fn what_is_offloaded_is_not_in_memory() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !alone("zero_memory::what_is_offloaded_is_not_in_memory") {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let ranks = 2;
     let (config, corpus) = config(ranks, |flags| (flags.embd, flags.heads) = (Some(128), Some(4)));
@@ -92,11 +69,11 @@ fn what_is_offloaded_is_not_in_memory() {
         };
         drop(run()?);
         comm.barrier()?;
-        let before = LIVE.load(Relaxed);
+        let before = PROCESS.live.load(Relaxed);
         comm.barrier()?;
         let (gpt, zero) = run()?;
         comm.barrier()?;
-        let live = LIVE.load(Relaxed) - before;
+        let live = PROCESS.live.load(Relaxed) - before;
         comm.barrier()?;
         Ok((live, zero.held(), gpt.params.numel()))
     })
@@ -112,7 +89,9 @@ fn what_is_offloaded_is_not_in_memory() {
 
 #[test]
 fn ranks_hold_what_they_say() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !alone("zero_memory::ranks_hold_what_they_say") {
+        return;
+    }
     for ranks in [1, 2, 4] {
         let (config, corpus) = config(ranks, |flags| (flags.embd, flags.heads) = (Some(128), Some(4)));
         for precision in [Precision::F32, Precision::Bf16] {
@@ -136,13 +115,13 @@ fn ranks_hold_what_they_say() {
                     step(&gpt, &mut zero, 0)?;
                     drop((gpt, zero));
                     comm.barrier()?;
-                    let before = LIVE.load(Relaxed);
+                    let before = PROCESS.live.load(Relaxed);
                     comm.barrier()?;
                     let (gpt, mut zero) = make()?;
                     (0..2).try_for_each(|i| step(&gpt, &mut zero, i))?;
                     zero.events();
                     comm.barrier()?;
-                    let live = LIVE.load(Relaxed) - before;
+                    let live = PROCESS.live.load(Relaxed) - before;
                     let held = zero.held();
                     comm.barrier()?;
                     Ok((live, held, gpt.params.numel()))

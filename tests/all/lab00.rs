@@ -1,10 +1,6 @@
 //! lab00 as its users start it: on a laptop, in recorded jobs, broken.
 
-#[path = "suite/program.rs"]
-#[allow(dead_code, reason = "each test program uses its part")]
-mod program;
-
-use program::{failed, succeeded};
+use crate::suite::program::{failed, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 

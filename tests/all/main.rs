@@ -1,0 +1,28 @@
+//! All tests that need no process of their own, in one program: each program would link candle once more.
+//!
+//! `cargo test --test all golden::` runs one file's.
+
+#[path = "../suite/mod.rs"]
+mod suite;
+
+mod algorithms;
+mod arguments;
+mod book;
+mod collectives;
+mod ddp;
+mod extras;
+mod golden;
+mod jobs;
+mod lab00;
+mod lab01;
+mod lab02;
+mod lab03;
+mod lab04;
+mod labs;
+mod late;
+#[cfg(unix)]
+mod launch;
+mod link;
+mod operations;
+mod workbook;
+mod zero;
