@@ -19,6 +19,7 @@ use shardlab::launch::line::{Launcher, quote};
 use shardlab::launch::place::{Place, Seat, seats};
 use shardlab::launch::{self, CommFlags};
 use shardlab::show::Screen;
+use shardlab::workbook::Lesson;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -138,7 +139,9 @@ fn check(screen: &Screen, comm: &Comm, number: u64, numbers: &[u64]) -> Result<V
     let result = format!("{} {sign} {product}", sums[0]);
     let otherwise = format!("the ranks' numbers add up to {}, not to {expected}", sums[0]);
     hold(sums[0] == expected, "the numbers' sum, by all-reduce", &result, otherwise);
-    screen.say("\n  Take along: a rank is a number, a size and a place; the rest follows.");
+    if failed.is_empty() {
+        screen.say(Lesson::of("lab00")?.ending(screen, ""));
+    }
     Ok(failed)
 }
 
@@ -185,8 +188,7 @@ fn introduce(args: &Args, screen: &Screen, comm: &Comm, places: &[Place], seat: 
     let host_file = job.host_file.as_ref().map_or("none".into(), |(path, _)| path.display().to_string());
     let names: Vec<String> = job.hosts.iter().map(|host| format!("'{}'", host.name)).collect();
 
-    screen.say(screen.heading(&format!("lab00{}Ranks", screen.separator()), "about 1 minute"));
-    screen.say("Who am I, where am I, and how was this job started?\n");
+    screen.say(Lesson::of("lab00")?.heading(screen, None));
     let hosts: Vec<(String, String)> =
         job.hosts.iter().enumerate().map(|(i, host)| (format!("[host:{i}] - "), host.name.clone())).collect();
     block(screen, "[HOSTS]", &hosts.iter().map(|(name, host)| (name.as_str(), host.clone())).collect::<Vec<_>>());

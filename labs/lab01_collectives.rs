@@ -22,6 +22,7 @@ use shardlab::study::collectives::counts::{self, Count, ELEMENTS};
 use shardlab::study::collectives::feeding::{self, FeedFlags};
 use shardlab::study::collectives::{Study, StudyFlags, Way, benchmark, breaking, picture, predict};
 use shardlab::train::{Checks, report};
+use shardlab::workbook::Lesson;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -51,6 +52,7 @@ struct Lab {
     feed: Option<(Feed, Store)>,
     options: Options,
     screen: Screen,
+    lesson: Lesson,
 }
 
 impl Lab {
@@ -75,7 +77,11 @@ fn run(args: Args) -> Result<()> {
     let feed = args.feed.resolve(study.ranks, &folder)?;
     let deadline = args.comm.deadline.unwrap_or(Duration::from_secs(10));
     let options = Options { deadline, ..args.comm.options(&folder) };
-    let lab = Lab { study, feed, options, screen: Screen::detect(args.ascii), args };
+    let mut lesson = Lesson::of("lab01")?;
+    if feed.is_some() {
+        lesson.lab.take_along = "read ahead, and in few large requests.".into();
+    }
+    let lab = Lab { study, feed, options, screen: Screen::detect(args.ascii), lesson, args };
     if let Some(path) = &lab.study.flags.json {
         benchmark::ensure_writable(path, lab.times())?;
     }
@@ -132,8 +138,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
 
 fn introduce(lab: &Lab) {
     let screen = &lab.screen;
-    screen.say(screen.heading(&format!("lab01{}Collectives, taken apart", screen.separator()), "about 1 minute"));
-    screen.say("What does a collective do, what does it cost, and what if a rank is missing?\n");
+    screen.say(lab.lesson.heading(screen, None));
     report::ranks(screen, lab.study.ranks);
     if let Some(link) = lab.args.comm.link {
         screen.say(screen.row("link", &format!("simulated, one for each rank: {link}")));
@@ -286,13 +291,8 @@ fn check(lab: &Lab, comm: &Comm, found: &Found) -> Result<Vec<String>> {
     }
     let failed = checks.failed();
     if failed.is_empty() {
-        let fed = "read ahead, and in few large requests.";
-        let lesson = if lab.feed.is_some() { fed } else { "few steps win for few bytes, few bytes win for many." };
-        lab.screen.say(format!("\n  Take along: {lesson}"));
-        if lab.tells_the_story() {
-            lab.screen.say("  Closer: --step-by-step, --bench, --simulate 768, --feed readers 2");
-        }
-        lab.screen.say("  Next: lab02, ranks that train together.   cargo run --bin lab02");
+        let closer = "Closer: --step-by-step, --bench, --simulate 768, --feed readers 2";
+        lab.screen.say(lab.lesson.ending(&lab.screen, if lab.tells_the_story() { closer } else { "" }));
     }
     Ok(failed)
 }

@@ -23,6 +23,7 @@ use shardlab::show::{self, Screen, thousands};
 use shardlab::study::smallest::{Iterations, MlpConfig, MlpFlags, MlpReplica};
 use shardlab::tensor::Precision;
 use shardlab::train::{self, Break, Checks, Clock, Part, Symptoms, parity, report};
+use shardlab::workbook::Lesson;
 use std::process::ExitCode;
 
 /// The smallest training job: data parallelism on five linear layers.
@@ -41,6 +42,7 @@ struct Lab {
     args: Args,
     config: MlpConfig,
     screen: Screen,
+    lesson: Lesson,
 }
 
 fn main() -> ExitCode {
@@ -52,7 +54,7 @@ fn run(args: Args) -> Result<()> {
     if args.broken.is_some() && config.ranks < 2 {
         return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
     }
-    let lab = Lab { config, screen: Screen::detect(args.train.run.ascii), args };
+    let lab = Lab { config, screen: Screen::detect(args.train.run.ascii), lesson: Lesson::of("lab02")?, args };
     let free = launch::free_memory();
     if lab.args.train.run.dry_run {
         if launch::is_first_process() {
@@ -174,16 +176,14 @@ fn check(
     checks.parity(same_as_one_rank, comm.size());
     let failed = checks.failed();
     if failed.is_empty() {
-        screen.say("\n  Take along: an iteration lasts as long as its slowest rank; the others wait.");
-        screen.say("  Next: lab03, the same loop around a GPT.   cargo run --bin lab03");
+        screen.say(lab.lesson.ending(screen, ""));
     }
     Ok(failed)
 }
 
 fn introduce(lab: &Lab) {
     let (screen, config) = (&lab.screen, &lab.config);
-    screen.say(screen.heading(&format!("lab02{}The smallest training job", screen.separator()), "under a minute"));
-    screen.say("What does a rank do in one iteration, and how long does it wait for the others?\n");
+    screen.say(lab.lesson.heading(screen, None));
     report::ranks(screen, config.ranks);
     let arrow = if screen.ascii { " -> " } else { " → " };
     let widths = config.widths().iter().map(|&n| thousands(n as u64)).collect::<Vec<_>>().join(arrow);

@@ -25,6 +25,7 @@ use shardlab::train::{
     self, Break, Checks, Clock, Config, Evaluation, Journal, Part, Preset, StepOutcome, Symptoms, TrainFlags, parity,
     report,
 };
+use shardlab::workbook::Lesson;
 use std::process::ExitCode;
 
 /// One model, many ranks: data-parallel training of a character-level GPT.
@@ -44,6 +45,7 @@ struct Lab {
     config: Config,
     corpus: Corpus,
     screen: Screen,
+    lesson: Lesson,
     /// One thread's matmul peak, FLOP/s.
     peak: f64,
 }
@@ -76,7 +78,8 @@ fn run(args: Args) -> Result<()> {
         )
         .into());
     }
-    let lab = Lab { config, corpus, screen: Screen::detect(args.train.run.ascii), peak: matmul::measured_peak(), args };
+    let (screen, lesson) = (Screen::detect(args.train.run.ascii), Lesson::of("lab03")?);
+    let lab = Lab { config, corpus, screen, lesson, peak: matmul::measured_peak(), args };
     let free = launch::free_memory();
     if lab.args.train.run.dry_run {
         if launch::is_first_process() {
@@ -263,16 +266,15 @@ fn check(
     checks.parity(same_as_one_rank, comm.size());
     let failed = checks.failed();
     if failed.is_empty() {
-        screen.say("\n  Take along: averaging gradients every step makes N models one model.");
+        screen.say(lab.lesson.ending(screen, ""));
     }
     Ok(failed)
 }
 
 fn introduce(lab: &Lab) {
     let small = lab.config.preset == Preset::Baby && lab.config.steps <= 500;
-    let minutes = if small { "about 1 minute" } else { "--dry-run says how long" };
-    lab.screen.say(lab.screen.heading(&format!("lab03{}One model, many ranks", lab.screen.separator()), minutes));
-    lab.screen.say("How do N ranks train one model, and why is it the same model as with one rank?\n");
+    let time = (!small).then_some("--dry-run says how long");
+    lab.screen.say(lab.lesson.heading(&lab.screen, time));
     report::data(&lab.screen, &lab.corpus);
     report::run(&lab.screen, &lab.config);
     if lab.args.train.zero.are_given() {

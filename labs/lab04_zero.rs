@@ -23,6 +23,7 @@ use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
 use shardlab::show::{Screen, bytes_decimal, thousands};
 use shardlab::study::zero::{self, Trained};
 use shardlab::train::{Checks, Config, TrainFlags, report};
+use shardlab::workbook::Lesson;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -63,6 +64,7 @@ struct Lab {
     /// Those that do not fit.
     left_out: Vec<Stage>,
     screen: Screen,
+    lesson: Lesson,
 }
 
 fn main() -> ExitCode {
@@ -96,7 +98,8 @@ fn run(mut args: Args) -> Result<()> {
     stages.retain(|&stage| wanted.is_none_or(|wanted| stage == wanted || stage == first));
     refuse_breaking_nothing(&args, &config, &stages)?;
     launch::free_memory().map_or(Ok(()), |free| config.ensure_fits(free))?;
-    let lab = Lab { screen: Screen::detect(args.train.run.ascii), stages, left_out, config, corpus, args };
+    let (screen, lesson) = (Screen::detect(args.train.run.ascii), Lesson::of("lab04")?);
+    let lab = Lab { screen, lesson, stages, left_out, config, corpus, args };
     let options = lab.args.train.run.comm.options(&lab.config.out);
     let failed = launch::run_with(lab.config.ranks, &options, |comm| one_rank(&lab, &comm))?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
@@ -205,8 +208,7 @@ fn section(lab: &Lab, title: &str) {
 
 fn introduce(lab: &Lab) {
     let (screen, config) = (&lab.screen, &lab.config);
-    screen.say(screen.heading(&format!("lab04{}Who holds what", screen.separator()), "about 1 minute"));
-    screen.say("What does each rank have to hold, and what does it cost to hold less?\n");
+    screen.say(lab.lesson.heading(screen, None));
     report::data(screen, &lab.corpus);
     report::run(screen, config);
     let [dot, stored] = [screen.separator(), config.zero.precision.name()];
@@ -279,7 +281,7 @@ fn check(lab: &Lab, all: &[Trained]) -> Vec<String> {
     }
     let failed = checks.failed();
     if failed.is_empty() {
-        screen.say("\n  Take along: hold what is yours, and bring the rest together just in time.");
+        screen.say(lab.lesson.ending(screen, ""));
     }
     failed
 }

@@ -2,7 +2,6 @@
 
 use crate::error::BadInput;
 use serde::Deserialize;
-use std::path::Path;
 
 /// The whole workbook.
 #[derive(Clone, Debug, Deserialize)]
@@ -23,6 +22,11 @@ pub struct Lab {
     pub title: String,
     /// One line.
     pub question: String,
+    /// One sentence, at the end of the lab's screen.
+    pub take_along: String,
+    /// One phrase about it, at the end of the screen of the lab before.
+    #[serde(default)]
+    pub announced: String,
     /// Of the lab's run.
     pub minutes: usize,
     /// What it runs with by default.
@@ -59,15 +63,11 @@ impl Exercise {
 }
 
 impl Course {
-    /// Reads `labs/labs.toml` below `root`.
-    pub fn read(root: &Path) -> Result<Course, BadInput> {
-        let path = root.join("labs/labs.toml");
-        let refuse = |error: String| {
-            let help = "this file comes with the workbook: restore it with git";
-            BadInput::new(format!("cannot read {}: {error}", path.display()), help)
-        };
-        let text = std::fs::read_to_string(&path).map_err(|error| refuse(error.to_string()))?;
-        toml::from_str(&text).map_err(|error| refuse(error.to_string()))
+    /// Reads `labs/labs.toml`, as it was when this was compiled.
+    pub fn read() -> Result<Course, BadInput> {
+        toml::from_str(include_str!("../../labs/labs.toml")).map_err(|error| {
+            BadInput::new(format!("labs/labs.toml is damaged: {error}"), "restore it with git, and build again")
+        })
     }
 
     /// All exercises, in order.
@@ -107,7 +107,7 @@ mod tests {
     fn an_exercise_is_found_by_name_prefix_and_file() {
         let exercise =
             |name: &str| format!("[[lab.exercise]]\nname='{name}'\ntitle='t'\ntask='t'\nminutes=1\nhints=['a']\n");
-        let lab = "[[lab]]\nnumber=3\nname='lab03'\nfile='f'\ntitle='t'\nquestion='q'\nminutes=1\nranks=2\nneeds=[]\n";
+        let lab = "[[lab]]\nnumber=3\nname='lab03'\nfile='f'\ntitle='t'\nquestion='q'\ntake_along='a'\nminutes=1\nranks=2\nneeds=[]\n";
         let text = [lab.into(), exercise("lab03-batches"), exercise("lab03-b"), exercise("lab03-schedule")].concat();
         let course: Course = toml::from_str(&text).unwrap();
         let found = |given: &str| course.find(given).map(|e| e.name.clone());

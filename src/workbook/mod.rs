@@ -4,7 +4,7 @@
 //! an entry in `labs/labs.toml` and three files of its name: what it begins with in `labs/exercises/`, an answer in
 //! `labs/solutions/`, the program that checks it in `labs/checks/`.
 //!
-//! Reading order: `course.rs` (the labs and their exercises, in order), `desk.rs` (whose files are where), `check.rs` (what
+//! Reading order: `course.rs` (the labs and their exercises, in order), `lesson.rs` (a lab's first and last lines), `desk.rs` (whose files are where), `check.rs` (what
 //! a check is made of), `attempt.rs` (one check, by `compile.rs` and `child.rs`), `progress.rs` (what the reader has done),
 //! `screens.rs` (what they see), `report.rs` (many readers at a glance).
 
@@ -14,6 +14,7 @@ mod child;
 mod compile;
 mod course;
 mod desk;
+mod lesson;
 mod progress;
 mod report;
 mod screens;
@@ -21,6 +22,7 @@ mod screens;
 pub use attempt::{Attempt, Finding, Outcome};
 pub use course::{Course, Exercise, Lab};
 pub use desk::Desk;
+pub use lesson::Lesson;
 pub use progress::{Progress, Record, Standing};
 pub use report::{Document, Entry, Readers};
 pub use screens::{attempt as show_attempt, command, hints, map};
@@ -39,7 +41,7 @@ impl Workbook {
     /// Finds all that checks need.
     pub fn open() -> Result<Workbook, BadInput> {
         let desk = Desk::find()?;
-        Ok(Workbook { course: Course::read(&desk.root)?, desk, library: compile::Library::find()? })
+        Ok(Workbook { course: Course::read()?, desk, library: compile::Library::find()? })
     }
 
     /// The first exercise that the reader has not solved.

@@ -2,6 +2,7 @@
 
 use shardlab::workbook::{Course, Exercise, Lab};
 use std::path::Path;
+use std::process::Command;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -10,7 +11,7 @@ fn text(path: &str) -> String {
 }
 
 fn labs() -> Vec<Lab> {
-    Course::read(Path::new(ROOT)).expect("labs.toml").labs
+    Course::read().expect("labs.toml").labs
 }
 
 fn exercises() -> Vec<Exercise> {
@@ -51,6 +52,41 @@ fn labs_are_in_order_and_say_what_they_are() {
         assert!(source.contains(&lab.question), "{}: its question", lab.file);
         let lines = source.lines().count();
         assert!(lines <= 300, "{} has {lines} lines; a lab is read in one sitting: 300 at most", lab.file);
+    }
+}
+
+/// A lab's program, with flags that make its run short.
+fn short_run(name: &str) -> (&'static str, &'static str) {
+    match name {
+        "lab00" => (env!("CARGO_BIN_EXE_lab00"), ""),
+        "lab01" => (env!("CARGO_BIN_EXE_lab01"), "--ranks 1"),
+        "lab02" => (env!("CARGO_BIN_EXE_lab02"), "--ranks 2 --batch 2 --steps 6"),
+        "lab03" => (env!("CARGO_BIN_EXE_lab03"), "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --steps 6"),
+        "lab04" => (env!("CARGO_BIN_EXE_lab04"), "--ranks 1 --steps 2"),
+        _ => panic!("{name}: add its program and flags that make its run short"),
+    }
+}
+
+#[test]
+fn a_labs_screen_begins_and_ends_as_labs_toml_says() {
+    let labs = labs();
+    for (i, lab) in labs.iter().enumerate() {
+        let (program, flags) = short_run(&lab.name);
+        let folder = tempfile::tempdir().unwrap();
+        let output = Command::new(program).args(flags.split_whitespace()).current_dir(folder.path()).output().unwrap();
+        let screen = String::from_utf8(output.stdout).unwrap();
+        let title = format!("{} · {}", lab.name, lab.title);
+        let minutes = format!("about {} minute{}", lab.minutes, if lab.minutes == 1 { "" } else { "s" });
+        let gap = 80 - title.chars().count() - minutes.len();
+        assert!(screen.starts_with(&format!("{title}{}{minutes}\n{}\n", " ".repeat(gap), lab.question)), "{screen}");
+        let mut end = format!("  Take along: {}\n", lab.take_along);
+        if let Some(next) = labs.get(i + 1) {
+            end += &format!("  Next: {}, {}   cargo run --bin {}\n", next.name, next.announced, next.name);
+        }
+        // lab01 has a line on its flags between the two.
+        let said: String =
+            screen.lines().filter(|line| !line.starts_with("  Closer: ")).map(|l| format!("{l}\n")).collect();
+        assert!(said.ends_with(&end), "{}: {end} is not the end of\n{screen}", lab.name);
     }
 }
 

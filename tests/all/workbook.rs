@@ -13,7 +13,7 @@ fn root(path: &str) -> PathBuf {
 }
 
 fn course() -> Course {
-    Course::read(Path::new(ROOT)).unwrap()
+    Course::read().unwrap()
 }
 
 /// The workbook of a reader whose folder is `my`, from the checkout's root.
