@@ -2,7 +2,7 @@
 //!
 //! `cargo build --features figures --bins`, then `cargo run --features figures --bin book -- outputs`, runs what the book
 //! shows and compares; with `--write` it takes over what is printed. `figure NAME` prints a picture as SVG, or with
-//! `--terminal` as text. (What mdBook calls is `workbook preprocess`.)
+//! `--terminal` as text. mdBook calls `preprocess` while it builds the book.
 
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
@@ -40,6 +40,9 @@ enum What {
     },
     /// Print the losses of a run's --metrics as SVG; for a build with --features figures
     Plot { metrics: PathBuf },
+    /// Turn the formulas of the book's pages into MathML: called by mdBook
+    #[command(hide = true)]
+    Preprocess { args: Vec<String> },
     /// Open every page of the built book in Chromium, and say what is wrong
     Browse {
         /// Where `mdbook build book` put it
@@ -68,6 +71,7 @@ fn run() -> Result<()> {
             screen.say(book::losses(&metrics)?);
             Ok(())
         }
+        What::Preprocess { args } => book::preprocess(&args),
         What::Browse { built, pictures } => {
             let wrong = book::browse(&built, &root.join("book/src"), pictures.as_deref())?;
             wrong.iter().for_each(|wrong| screen.say(wrong));

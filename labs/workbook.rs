@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::show::Screen;
-use shardlab::workbook::{self as book, Attempt, Document, Exercise, Outcome, Progress, Readers, Workbook};
+use shardlab::workbook::{self, Attempt, Document, Exercise, Outcome, Progress, Readers, Workbook};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -51,9 +51,6 @@ enum Action {
     },
     /// One table from the `--json` documents of many people, for the host of a workshop
     Report { dir: PathBuf },
-    /// Turn the formulas of the book's pages into MathML: called by mdBook
-    #[command(hide = true)]
-    Preprocess { args: Vec<String> },
 }
 
 fn main() -> ExitCode {
@@ -71,14 +68,10 @@ fn run() -> Result<ExitCode> {
         screen.say(if args.json { serde_json::to_string_pretty(&readers)? } else { readers.render(&screen) });
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(Action::Preprocess { args }) = &args.command {
-        shardlab::book::preprocess(args)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let workbook = Workbook::open()?;
     match &args.command {
         None if args.json => tell(&screen, &workbook, &[])?,
-        None => screen.say(book::map(&screen, &workbook)?),
+        None => screen.say(workbook::map(&screen, &workbook)?),
         Some(Action::Check { name }) => return check(args, &screen, &workbook, name),
         Some(Action::Hint { name }) => hint(args, &screen, &workbook, name)?,
         Some(Action::Reset { name }) => reset(args, &screen, &workbook, workbook.course.find(name)?)?,
@@ -87,7 +80,7 @@ fn run() -> Result<ExitCode> {
             return Err(BadInput::new("--json prints one document, and watch goes on", help).into());
         }
         Some(Action::Watch { name }) => watch(&screen, &workbook, named(&workbook, name)?)?,
-        Some(Action::Report { .. } | Action::Preprocess { .. }) => unreachable!("they need no workbook"),
+        Some(Action::Report { .. }) => unreachable!("it needs no workbook"),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -125,7 +118,7 @@ fn check(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Resul
     if args.json {
         tell(&screen, workbook, &checks)?;
     } else if checks.is_empty() {
-        screen.say(book::map(&screen, workbook)?);
+        screen.say(workbook::map(&screen, workbook)?);
     } else if all {
         let solved = checks.iter().filter(|(_, attempt)| attempt.outcome == Outcome::Solved).count();
         screen.say(format!("\n{} of {} exercises are solved as they stand", solved, checks.len()));
@@ -135,7 +128,7 @@ fn check(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Resul
 }
 
 fn show(screen: &Screen, workbook: &Workbook, exercise: &Exercise, attempt: &Attempt, new: bool) -> Result<()> {
-    screen.say(book::show_attempt(screen, workbook, exercise, attempt)?);
+    screen.say(workbook::show_attempt(screen, workbook, exercise, attempt)?);
     if new {
         let file = workbook.desk.shown(&workbook.desk.mine(exercise));
         screen.say(screen.row("new", &format!("{} is yours to edit: a copy of the blank", file.display())));
@@ -153,7 +146,7 @@ fn tell(screen: &Screen, workbook: &Workbook, checks: &[(String, Attempt)]) -> R
 
 fn hint(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result<()> {
     let Some(exercise) = named(workbook, name)? else {
-        screen.say(book::map(screen, workbook)?);
+        screen.say(workbook::map(screen, workbook)?);
         return Ok(());
     };
     let all = exercise.hints.len();
@@ -161,7 +154,7 @@ fn hint(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result
     if args.json {
         return tell(screen, workbook, &[]);
     }
-    screen.say(book::hints(screen, exercise, record.hints));
+    screen.say(workbook::hints(screen, exercise, record.hints));
     Ok(())
 }
 
@@ -202,7 +195,7 @@ fn watch(screen: &Screen, workbook: &Workbook, first: Option<&Exercise>) -> Resu
         screen.say(screen.dim("\n  watching: save a file to check it; Ctrl-C ends"));
         current = Some(saved(workbook, &known));
     }
-    screen.say(book::map(screen, workbook)?);
+    screen.say(workbook::map(screen, workbook)?);
     Ok(())
 }
 

@@ -8,6 +8,7 @@
 //! | [`show`] | draws plain values: plots, tables, the screen; nothing else draws |
 //! | [`simd`] | loops in the machine's own vector instructions |
 //! | [`error`] | input that a lab refuses, and exit codes |
+//! | [`sha256`] | the hash by which files and models are compared |
 //! | [`comm`] | ranks talking to each other: collectives, what they consist of and cost, transports |
 //! | [`launch`] | starting N ranks; the job around them: nodes, and the line that starts it there |
 //! | [`plan`] | computes: parameters, memory and FLOPs of a model, time on a network; no tensors |
@@ -32,6 +33,7 @@ pub mod model;
 pub mod optim;
 pub mod parallel;
 pub mod plan;
+pub mod sha256;
 pub mod show;
 pub mod simd;
 pub mod study;

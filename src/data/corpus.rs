@@ -1,7 +1,7 @@
 //! The text a model learns from: where it is found, its characters as tokens, the training and the validation split.
 
 use crate::error::BadInput;
-use sha2::{Digest, Sha256};
+use crate::sha256;
 use std::path::{Path, PathBuf};
 
 /// The original play that comes with the project: nothing to download.
@@ -96,7 +96,7 @@ impl Corpus {
 
     fn read_verified(path: &Path) -> Result<Corpus, BadInput> {
         let text = read_text(path)?;
-        let sum = sha256(text.as_bytes());
+        let sum = sha256::hex(text.as_bytes());
         if sum != SHA256 {
             let what = format!("{} is not the tiny Shakespeare file: its SHA-256 is {sum}", path.display());
             return Err(BadInput::new(
@@ -148,11 +148,6 @@ fn beginning(text: &str) -> String {
     const MOST: usize = 60;
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(text);
     line.chars().take(MOST).collect()
-}
-
-/// The SHA-256 of some bytes, as hexadecimal digits.
-pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn read_text(path: &Path) -> Result<String, BadInput> {

@@ -10,6 +10,6 @@ mod feed;
 mod uniform;
 
 pub use batches::{Batch, Sampler, Sampling};
-pub use corpus::{Corpus, FETCH_COMMAND, Vocabulary, sha256};
+pub use corpus::{Corpus, FETCH_COMMAND, Vocabulary};
 pub use feed::{Fed, Feed, Store};
 pub use uniform::Uniform;

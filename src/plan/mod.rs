@@ -1,4 +1,4 @@
-//! Arithmetic before anything is allocated or sent. No tensors.
+//! Arithmetic before anything is allocated or sent. No tensors. Reading order:
 //!
 //! - `gpt.rs`: parameters, memory and FLOPs of a model
 //! - `formula.rs`: what an algorithm costs, in symbols

@@ -1,13 +1,13 @@
 //! Are the ranks' models one model? Hashes when the answer must be certain, a distance when one wants to see.
 
 use crate::comm::{Comm, Reduce};
-use crate::data::sha256;
+use crate::sha256;
 use crate::tensor::Params;
 use anyhow::Result;
 
 /// SHA-256 of all parameters' bits, in the model's order, as hexadecimal digits.
 fn parameter_hash(params: &Params) -> Result<String> {
-    Ok(sha256(bytemuck::cast_slice(&params.whole()?)))
+    Ok(sha256::hex(bytemuck::cast_slice(&params.whole()?)))
 }
 
 /// The parameters' hash on every rank, in rank order.

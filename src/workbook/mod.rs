@@ -4,9 +4,10 @@
 //! an entry in `labs/labs.toml` and three files of its name: what it begins with in `labs/exercises/`, an answer in
 //! `labs/solutions/`, the program that checks it in `labs/checks/`.
 //!
-//! Reading order: `course.rs` (the labs and their exercises, in order), `lesson.rs` (a lab's first and last lines), `desk.rs` (whose files are where), `check.rs` (what
-//! a check is made of), `attempt.rs` (one check, by `compile.rs` and `child.rs`), `progress.rs` (what the reader has done),
-//! `screens.rs` (what they see), `report.rs` (many readers at a glance).
+//! Reading order: `course.rs` (the labs and their exercises, in order), `lesson.rs` (a lab's first and last lines),
+//! `desk.rs` (whose files are where), `check.rs` (what a check is made of), `attempt.rs` (one check, by `compile.rs` and
+//! `child.rs`), `progress.rs` (what the reader has done), `screens.rs` (what they see), `report.rs` (many readers at a
+//! glance).
 
 mod attempt;
 pub mod check;
@@ -57,11 +58,11 @@ impl Workbook {
 
     /// Checks an exercise and writes down how it went.
     pub fn check(&self, screen: &Screen, exercise: &Exercise) -> Result<Attempt, BadInput> {
-        let Some(checked) = progress::hash(&self.desk, exercise) else {
+        let Some(checked) = progress::hash(&self.desk.mine(exercise)) else {
             return Ok(Attempt::new(Outcome::NotBegun, "There is nothing to check yet."));
         };
         let attempt = Attempt::make(&self.library, screen, &self.desk, exercise)?;
-        let blank = std::fs::read(self.desk.blank(exercise)).ok().map(|text| crate::data::sha256(&text));
+        let blank = progress::hash(&self.desk.blank(exercise));
         Progress::change(&self.desk, exercise, |record| record.take(&attempt, checked, blank.as_ref()))?;
         Ok(attempt)
     }

@@ -4,10 +4,11 @@ use super::attempt::{Attempt, Outcome};
 use super::check::Figure;
 use super::course::Exercise;
 use super::desk::{Desk, refusal};
-use crate::data::sha256;
 use crate::error::BadInput;
+use crate::sha256;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// All exercises that the reader has touched, by name.
@@ -81,8 +82,8 @@ impl Progress {
 
     /// Where the reader is with it.
     pub fn standing(&self, desk: &Desk, exercise: &Exercise) -> Standing {
-        let (mine, solution) = (hash(desk, exercise), self.of(exercise).solution);
-        let blank = std::fs::read(desk.blank(exercise)).ok().map(|text| sha256(&text));
+        let (mine, solution) = (hash(&desk.mine(exercise)), self.of(exercise).solution);
+        let blank = hash(&desk.blank(exercise));
         match (solution, mine) {
             (Some(solution), Some(mine)) if solution != mine => Standing::Changed,
             (Some(_), _) => Standing::Solved,
@@ -122,9 +123,9 @@ impl Record {
 
 const FILE: &str = "progress.json";
 
-/// The hash of the reader's version, if there is one.
-pub(super) fn hash(desk: &Desk, exercise: &Exercise) -> Option<String> {
-    std::fs::read(desk.mine(exercise)).ok().map(|text| sha256(&text))
+/// A file's SHA-256 as hexadecimal digits, if it can be read.
+pub(super) fn hash(path: &Path) -> Option<String> {
+    Some(sha256::hex(&std::fs::read(path).ok()?))
 }
 
 /// Seconds since 1970.

@@ -24,5 +24,6 @@ mod late;
 mod launch;
 mod link;
 mod operations;
+mod rooms;
 mod workbook;
 mod zero;

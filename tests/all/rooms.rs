@@ -1,0 +1,167 @@
+//! The library's rooms: the table in `src/lib.rs` has them in order, and each knows only rooms above it.
+
+use std::path::{Path, PathBuf};
+
+const SRC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+
+/// A file that uses a room below its own, the room, and why it may.
+const MAY: [(&str, &str, &str); 1] = [("explored.rs", "launch", "tests alone: they run ranks in thousands of orders")];
+
+/// Rooms whose reading orders are being rewritten.
+const NOT_YET: [&str; 4] = ["checkpoint", "comm", "parallel", "tensor"];
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The rooms of the table in `src/lib.rs`, in its order.
+fn rooms() -> Vec<String> {
+    let rows = text(&Path::new(SRC).join("lib.rs"));
+    let names = rows.lines().filter_map(|line| Some(line.strip_prefix("//! | [`")?.split_once("`]")?.0.to_string()));
+    names.collect()
+}
+
+/// All Rust files in `folder`, however deep, seen from there.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found.iter().map(|path| path.strip_prefix(SRC).unwrap().to_path_buf()).collect()
+}
+
+/// The code without comments, in one line; spaces only between words.
+fn code(source: &str) -> String {
+    let lines: Vec<&str> = source.lines().map(|line| line.split("//").next().unwrap()).collect();
+    let mut code = lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    for mark in ["::", "{", "}", ","] {
+        code = code.replace(&format!(" {mark}"), mark).replace(&format!("{mark} "), mark);
+    }
+    code
+}
+
+/// The names that follow `root` in a path or a list of paths: `a` and `b` of `root::{a::c, b}`.
+fn named<'a>(code: &'a str, root: &str) -> Vec<&'a str> {
+    let name = |text: &'a str| text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
+    let starts =
+        code.match_indices(root).filter(|(at, _)| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'));
+    let mut found = Vec::new();
+    for (at, _) in starts {
+        let rest = &code[at + root.len()..];
+        let Some(list) = rest.strip_prefix('{') else {
+            found.push(name(rest));
+            continue;
+        };
+        let (mut depth, mut start) = (0, 0);
+        for (i, c) in list.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth > 0 => depth -= 1,
+                ',' | '}' if depth == 0 => {
+                    found.push(name(&list[start..i]));
+                    start = i + 1;
+                    if c == '}' {
+                        break;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// The rooms below its own that a file uses.
+fn upward<'a>(file: &Path, source: &'a str, rooms: &[String]) -> Vec<String> {
+    let mut module: Vec<&str> = file.iter().map(|part| part.to_str().unwrap()).collect();
+    let last = module.pop().unwrap();
+    module.extend(last.strip_suffix(".rs").filter(|&name| name != "mod"));
+    let Some(own) = rooms.iter().position(|room| room == module[0]) else { return Vec::new() };
+    let code = code(source);
+    let mut used = named(&code, "crate::");
+    used.extend(named(&code, &"super::".repeat(module.len())));
+    rooms[own + 1..].iter().filter(|room| used.contains(&room.as_str())).cloned().collect()
+}
+
+#[test]
+fn the_table_names_every_room_once() {
+    let mut rooms = rooms();
+    let library = text(&Path::new(SRC).join("lib.rs"));
+    let mut modules: Vec<&str> =
+        library.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    rooms.sort();
+    modules.sort();
+    assert_eq!(rooms, modules, "the table in src/lib.rs, and its modules");
+}
+
+#[test]
+fn a_room_knows_only_rooms_above_it() {
+    let rooms = rooms();
+    let mut wrong = Vec::new();
+    for file in files(Path::new(SRC)) {
+        for room in upward(&file, &text(&Path::new(SRC).join(&file)), &rooms) {
+            if !MAY.iter().any(|(may, which, _)| file.ends_with(may) && *which == room) {
+                wrong.push(format!("src/{} uses {room}, which the table in src/lib.rs has below it", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn an_arrow_to_a_room_below_is_found_in_every_form() {
+    let rooms = rooms();
+    let finds = |file: &str, source: &str| upward(Path::new(file), source, &rooms);
+    assert_eq!(finds("comm/link.rs", "use crate::train::Checks;"), ["train"]);
+    assert_eq!(finds("comm/mpi/world.rs", "fn f() { crate::{show::{a, b},\n  model}::x }"), ["model"]);
+    assert_eq!(finds("comm/mpi/world.rs", "use super::super::super::book;"), ["book"]);
+    assert_eq!(finds("simd.rs", "use super::data;"), ["data"]);
+    assert!(
+        finds("comm/link.rs", "use super::launch; // crate::train\n/// crate::book\nmod my { crate::show::a }")
+            .is_empty()
+    );
+    assert!(finds("train/flags.rs", "use crate::comm; use mycrate::book;").is_empty());
+}
+
+/// The comment at a file's beginning.
+fn opening(path: &Path) -> String {
+    text(path).lines().take_while(|line| line.starts_with("//!")).map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn a_reading_order_names_every_file_of_its_folder() {
+    let all = files(Path::new(SRC));
+    let mut folders: Vec<&Path> = all.iter().filter_map(|file| file.parent()).filter(|f| *f != Path::new("")).collect();
+    folders.dedup();
+    folders.sort();
+    folders.dedup();
+    let mut wrong = Vec::new();
+    for folder in folders.into_iter().filter(|folder| !NOT_YET.iter().any(|room| folder.starts_with(room))) {
+        let module = [folder.join("mod.rs"), folder.with_extension("rs")].into_iter().find(|file| all.contains(file));
+        let module = module.unwrap_or_else(|| panic!("src/{}: no module has these files", folder.display()));
+        let order = opening(&Path::new(SRC).join(&module));
+        if !order.contains("eading order:") {
+            wrong.push(format!("src/{}: no reading order", module.display()));
+            continue;
+        }
+        for entry in std::fs::read_dir(Path::new(SRC).join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let name = if path.is_dir() { format!("{name}/") } else { name.to_string() };
+            let beside = path.is_dir() && path.with_extension("rs").is_file();
+            if name != "mod.rs" && !beside && !order.contains(&format!("`{name}`")) {
+                wrong.push(format!("src/{}: its reading order lacks {name}", module.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
