@@ -84,8 +84,8 @@ pub struct Embedding {
 impl Embedding {
     /// `ids` are sequences of `length` tokens, one after the other: [sequences, length, width].
     pub fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
-        let x = tensor::embed(ids, length, &self.tokens, &self.positions, pass.train)?;
-        pass.drop(x, "embedding")
+        let x = tensor::embed(ids, length, &self.tokens, pass.train)?;
+        pass.drop(tensor::add_positions(x, &self.positions)?, "embedding")
     }
 }
 

@@ -128,7 +128,7 @@ impl Op for Attention {
         Ok((y, (sequences, t, width).into()))
     }
 
-    fn backward(&self, qkv: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+    fn input_gradient(&self, qkv: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let sizes = Sizes::of(dims, self.heads)?;
         let mut dqkv = vec![0.0; qkv.len()];
         let mut scratch = [vec![0.0; sizes.length * sizes.length], vec![0.0; sizes.length * sizes.length]];

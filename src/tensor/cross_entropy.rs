@@ -34,7 +34,7 @@ impl Op for CrossEntropy {
     }
 
     /// `(softmax(logits) - one_hot(target)) / rows`
-    fn backward(&self, logits: &[f32], dims: &[usize], dloss: &[f32]) -> Result<Vec<f32>> {
+    fn input_gradient(&self, logits: &[f32], dims: &[usize], dloss: &[f32]) -> Result<Vec<f32>> {
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
         let scale = dloss[0] / self.targets.len() as f32;
         let (_, vocabulary) = rows(dims)?;

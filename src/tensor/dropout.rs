@@ -17,6 +17,8 @@ pub struct Dropout {
     pub step: u64,
     /// The numbers of the batch's sequences in the step's global batch.
     pub sequences: Arc<[u64]>,
+    /// The number of the first position here within its sequence: 0 unless sequences are sharded.
+    pub first_position: usize,
 }
 
 impl Dropout {
@@ -27,6 +29,7 @@ impl Dropout {
         let place = place.bytes().fold(stream, |stream, byte| stream.branch(byte.into()));
         Mask {
             sequences: self.sequences.iter().map(|&s| place.branch(s)).collect(),
+            first_position: self.first_position,
             threshold,
             keep: 1.0 / (1.0 - self.p),
         }
@@ -36,33 +39,38 @@ impl Dropout {
 /// One place's masks, for each sequence of the batch.
 pub(crate) struct Mask {
     sequences: Vec<Stream>,
+    first_position: usize,
     threshold: u64,
     keep: f32,
 }
 
 impl Mask {
-    /// The factor for element `i` of the batch's sequence `s`: 0, or 1 / (1 - p).
+    /// The factor for element `i` of the batch's sequence `s`, counted in the whole sequence: 0, or 1 / (1 - p).
     #[inline(always)]
     pub fn factor(&self, s: usize, i: usize) -> f32 {
         let kept = self.sequences[s].bits(i as u64) >> 32 >= self.threshold;
         if kept { self.keep } else { 0.0 }
     }
 
-    fn drop(&self, x: &[f32]) -> Result<Vec<f32>> {
+    /// `x` [sequences, positions, ..] of shape `dims`, times the mask.
+    fn drop(&self, x: &[f32], dims: &[usize]) -> Result<Vec<f32>> {
         let n = self.sequences.len();
-        if n == 0 || !x.len().is_multiple_of(n) {
-            bail!("dropout was told of {n} sequences, but the batch has {} elements", x.len());
+        let [sequences, _, position @ ..] = dims else {
+            bail!("dropout takes [sequences, positions, ..], not {dims:?}")
+        };
+        if *sequences != n {
+            bail!("dropout knows the numbers of {n} sequences, but the batch has the shape {dims:?}");
         }
-        let each = x.len() / n;
+        let first = self.first_position * position.iter().product::<usize>();
         let mut y = x.to_vec();
-        for (s, y) in y.chunks_exact_mut(each.max(1)).enumerate() {
-            y.iter_mut().enumerate().for_each(|(i, y)| *y *= self.factor(s, i));
+        for (s, y) in y.chunks_exact_mut((x.len() / n.max(1)).max(1)).enumerate() {
+            y.iter_mut().enumerate().for_each(|(i, y)| *y *= self.factor(s, first + i));
         }
         Ok(y)
     }
 }
 
-/// Drops elements of `x` [sequences, ..]; `place` names the layer.
+/// Drops elements of `x` [sequences, positions, ..]; `place` names the layer.
 pub fn dropout(x: &Tensor, dropout: &Dropout, place: &str) -> Result<Tensor> {
     apply(x, dropout.mask(place))
 }
@@ -71,11 +79,11 @@ impl Op for Mask {
     const NAME: &'static str = "dropout";
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
-        Ok((self.drop(x)?, dims.into()))
+        Ok((self.drop(x, dims)?, dims.into()))
     }
 
-    fn backward(&self, _x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
-        self.drop(dy)
+    fn input_gradient(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        self.drop(dy, dims)
     }
 }
 
@@ -85,7 +93,7 @@ mod tests {
     use candle_core::Device;
 
     fn ones(sequences: &[u64], step: u64) -> Vec<Vec<f32>> {
-        let rules = Dropout { p: 0.25, seed: 1, step, sequences: sequences.into() };
+        let rules = Dropout { p: 0.25, seed: 1, step, sequences: sequences.into(), first_position: 0 };
         let x = Tensor::ones((sequences.len(), 4000), candle_core::DType::F32, &Device::Cpu).unwrap();
         dropout(&x, &rules, "blocks.0").unwrap().to_vec2().unwrap()
     }
@@ -98,9 +106,24 @@ mod tests {
         assert_ne!(ones(&[0], 6)[0], whole[0]);
     }
 
+    /// Ranks that share sequences by position drop what one rank with whole sequences drops.
+    #[test]
+    fn a_shard_of_positions_has_its_slice_of_the_mask() {
+        let (sequences, length, width) = (2, 6, 50);
+        let whole = Tensor::ones((sequences, length, width), candle_core::DType::F32, &Device::Cpu).unwrap();
+        let drop = |first_position, positions| {
+            let rules = Dropout { p: 0.5, seed: 1, step: 3, sequences: [7u64, 9].as_slice().into(), first_position };
+            let shard = whole.narrow(1, first_position, positions).unwrap().contiguous().unwrap();
+            dropout(&shard, &rules, "blocks.0.proj").unwrap()
+        };
+        let shards = [drop(0, 2), drop(2, 3), drop(5, 1)];
+        let numbers = |x: &Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        assert_eq!(numbers(&Tensor::cat(&shards, 1).unwrap()), numbers(&drop(0, length)));
+    }
+
     #[test]
     fn the_gradient_goes_where_the_values_went() {
-        let rules = Dropout { p: 0.5, seed: 1, step: 0, sequences: [3u64, 4].as_slice().into() };
+        let rules = Dropout { p: 0.5, seed: 1, step: 0, sequences: [3u64, 4].as_slice().into(), first_position: 0 };
         let x = candle_core::Var::ones((2, 50), candle_core::DType::F32, &Device::Cpu).unwrap();
         let y = dropout(&x, &rules, "here").unwrap();
         let gradients = y.sum_all().unwrap().backward().unwrap();
@@ -112,7 +135,7 @@ mod tests {
     #[test]
     fn places_and_seeds_have_masks_of_their_own() {
         let mask = |seed, place| {
-            let rules = Dropout { p: 0.5, seed, step: 0, sequences: [0u64].as_slice().into() };
+            let rules = Dropout { p: 0.5, seed, step: 0, sequences: [0u64].as_slice().into(), first_position: 0 };
             (0..64).map(|i| rules.mask(place).factor(0, i)).collect::<Vec<f32>>()
         };
         assert_ne!(mask(1, "blocks.0.proj"), mask(1, "blocks.0.out"));

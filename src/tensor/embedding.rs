@@ -1,15 +1,15 @@
-//! Token and position embedding: where numbers enter the model.
+//! Token and position embedding: where numbers enter the model. They are two operations, because ranks that share the token
+//! table add up their rows in between.
 
-use super::graph::{Op, apply};
+use super::graph::{Op, apply, consume};
 use super::params::Param;
 use candle_core::{DType, Device, Result, Shape, Tensor, Var, bail};
 
-/// Row `ids[s][t]` of `tokens` [vocabulary, width] plus row t of `positions` [block, width], for sequences of `length`
-/// tokens: [sequences, length, width].
+/// Row `ids[s][t]` of `tokens` [vocabulary, width], for sequences of `length` tokens: [sequences, length, width].
 ///
 /// With `train`, candle records the graph from here on; without, nothing is kept.
-pub fn embed(ids: &[u32], length: usize, tokens: &Param, positions: &Param, train: bool) -> Result<Tensor> {
-    let op = Embed { ids: ids.to_vec(), length, tokens: tokens.handle(), positions: positions.handle() };
+pub fn embed(ids: &[u32], length: usize, tokens: &Param, train: bool) -> Result<Tensor> {
+    let op = Embed { ids: ids.to_vec(), length, tokens: tokens.handle() };
     // candle records operations, and visits them in the backward pass, only above a variable. The weights are not
     // variables here but handles, so the graph hangs on this one, which takes no part in the arithmetic.
     if train {
@@ -23,41 +23,83 @@ struct Embed {
     ids: Vec<u32>,
     length: usize,
     tokens: Param,
-    positions: Param,
 }
 
 impl Op for Embed {
     const NAME: &'static str = "embedding";
+    const HAS_WEIGHTS: bool = true;
 
     fn forward(&self, _anchor: &[f32], _dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (vocabulary, width) = (self.tokens.spec().shape[0], self.tokens.spec().shape[1]);
-        let block = self.positions.spec().shape[0];
-        if self.length == 0 || self.length > block || !self.ids.len().is_multiple_of(self.length) {
-            bail!("{} tokens are not sequences of 1 to {block}: {} each", self.ids.len(), self.length);
+        if self.length == 0 || !self.ids.len().is_multiple_of(self.length) {
+            bail!("{} tokens are not sequences of {} each", self.ids.len(), self.length);
         }
         if let Some(id) = self.ids.iter().find(|&&id| id as usize >= vocabulary) {
             bail!("token {id} is outside the vocabulary of {vocabulary}");
         }
-        let (tokens, positions) = (self.tokens.value()?, self.positions.value()?);
+        let tokens = self.tokens.value()?;
         let mut y = Vec::with_capacity(self.ids.len() * width);
-        for (i, &id) in self.ids.iter().enumerate() {
-            let token = &tokens[id as usize * width..][..width];
-            let position = &positions[i % self.length * width..][..width];
-            y.extend(token.iter().zip(position).map(|(token, position)| token + position));
+        for &id in &self.ids {
+            y.extend_from_slice(&tokens[id as usize * width..][..width]);
         }
         Ok((y, (self.ids.len() / self.length, self.length, width).into()))
     }
 
-    fn backward(&self, anchor: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
-        let width = self.tokens.spec().shape[1];
-        let add = |sum: &mut [f32], dy: &[f32]| sum.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy);
-        let rows = || self.ids.iter().zip(dy.chunks_exact(width)).enumerate();
-        self.positions.add_gradient(|sum| {
-            rows().for_each(|(i, (_, dy))| add(&mut sum[i % self.length * width..][..width], dy));
-        })?;
-        self.tokens.add_gradient(|sum| {
-            rows().for_each(|(_, (&id, dy))| add(&mut sum[id as usize * width..][..width], dy));
-        })?;
+    fn input_gradient(&self, anchor: &[f32], _dims: &[usize], _dy: &[f32]) -> Result<Vec<f32>> {
         Ok(anchor.to_vec())
     }
+
+    /// Adds each token's gradient to its row of the table.
+    fn weight_gradients(&self, _anchor: &[f32], _dims: &[usize], dy: &[f32]) -> Result<()> {
+        let width = self.tokens.spec().shape[1];
+        self.tokens.add_gradient(|sum| {
+            for (&id, dy) in self.ids.iter().zip(dy.chunks_exact(width)) {
+                add(&mut sum[id as usize * width..][..width], dy);
+            }
+        })
+    }
+}
+
+/// `x` [sequences, length, width] plus the first `length` rows of `positions` [block, width], the same for every sequence.
+///
+/// `x` is used up: its memory is free afterwards, as no backward pass needs it.
+pub fn add_positions(x: Tensor, positions: &Param) -> Result<Tensor> {
+    consume(x, AddPositions { positions: positions.handle() })
+}
+
+struct AddPositions {
+    positions: Param,
+}
+
+impl Op for AddPositions {
+    const NAME: &'static str = "embedding";
+    const HAS_WEIGHTS: bool = true;
+
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let (block, width) = (self.positions.spec().shape[0], self.positions.spec().shape[1]);
+        let length = match *dims {
+            [_, length, w] if (1..=block).contains(&length) && w == width => length,
+            _ => bail!("{dims:?} are not sequences of 1 to {block} positions, {width} wide"),
+        };
+        let positions = self.positions.value()?;
+        let mut y = Vec::with_capacity(x.len());
+        for sequence in x.chunks_exact(length * width) {
+            y.extend(sequence.iter().zip(&*positions).map(|(token, position)| token + position));
+        }
+        Ok((y, dims.into()))
+    }
+
+    fn input_gradient(&self, _x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        Ok(dy.to_vec())
+    }
+
+    /// Adds the gradient of every sequence, the first one first.
+    fn weight_gradients(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<()> {
+        self.positions.add_gradient(|sum| dy.chunks_exact(dims[1] * dims[2]).for_each(|dy| add(sum, dy)))
+    }
+}
+
+/// Adds `x` to the first elements of `sum`.
+fn add(sum: &mut [f32], x: &[f32]) {
+    sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += x);
 }

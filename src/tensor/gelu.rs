@@ -21,7 +21,7 @@ impl Op for Gelu {
     }
 
     /// `gelu'(x) = Φ(x) + x φ(x)`
-    fn backward(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+    fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let mut dx = vec![0.0; x.len()];
         vectorized((x, dy, &mut dx[..]), gradient);
         Ok(dx)

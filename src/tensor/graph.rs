@@ -1,27 +1,48 @@
 //! The few lines between candle's graph and loops over slices.
 
+use super::defer::now_or_later;
 use super::profile;
 use candle_core::backend::BackendStorage;
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Storage, Tensor, bail};
+use candle_core::{CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, bail};
+use std::sync::Arc;
 
 /// A function of one f32 tensor with a backward pass of its own, over slices. Weights are no tensors here: an operation
 /// holds handles on them, reads them in both passes, and adds their gradients where they live.
 pub(crate) trait Op: Send + Sync + 'static {
     const NAME: &'static str;
+    /// Whether there are weights: only then is [`weight_gradients`](Op::weight_gradients) called.
+    const HAS_WEIGHTS: bool = false;
 
     /// The result and its shape, for `x` of shape `dims`, row-major.
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)>;
 
-    /// The gradient of `x`, given `dy`, the gradient of the result.
-    fn backward(&self, x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>>;
+    /// The gradient of `x`, given `dy`, the gradient of the result. The previous operation waits for it.
+    fn input_gradient(&self, x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>>;
+
+    /// Adds the weights' gradients where they live. No operation waits for them: they may be computed later, see
+    /// [`defer`](super::defer()).
+    fn weight_gradients(&self, _x: &[f32], _dims: &[usize], _dy: &[f32]) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// `op` of `x`, as a node of candle's graph if `x` hangs on a variable.
 pub(crate) fn apply(x: &Tensor, op: impl Op) -> Result<Tensor> {
-    x.apply_op1(Node(op))
+    x.apply_op1(Node { op: Arc::new(op), keeps_input: true })
 }
 
-struct Node<O>(O);
+/// [`apply`] for an operation whose backward pass does not read `x`: it gets an empty slice. candle keeps the inputs of
+/// all operations for the backward pass; the memory of this one is freed.
+pub(crate) fn consume(x: Tensor, op: impl Op) -> Result<Tensor> {
+    let y = x.apply_op1(Node { op: Arc::new(op), keeps_input: false })?;
+    x.inplace_op1(&Free)?;
+    Ok(y)
+}
+
+struct Node<O> {
+    op: Arc<O>,
+    keeps_input: bool,
+}
 
 impl<O: Op> CustomOp1 for Node<O> {
     fn name(&self) -> &'static str {
@@ -30,19 +51,55 @@ impl<O: Op> CustomOp1 for Node<O> {
 
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let x = elements(x, layout)?;
-        let (y, shape) = profile::forward(O::NAME, || self.0.forward(x, layout.dims()))?;
+        let (y, shape) = profile::forward(O::NAME, || self.op.forward(x, layout.dims()))?;
         Ok((CpuStorage::F32(y), shape))
     }
 
     fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
-        let dx = read(x, |x_| read(dy, |dy| profile::backward(O::NAME, || self.0.backward(x_, x.dims(), dy))))?;
+        let kept = self.keeps_input.then(|| x.clone());
+        let dx = backward(kept.as_ref(), dy, |x_, dy| {
+            profile::backward(O::NAME, || self.op.input_gradient(x_, x.dims(), dy))
+        })?;
+        if O::HAS_WEIGHTS {
+            let (op, shape, dy) = (self.op.clone(), x.shape().clone(), dy.clone());
+            now_or_later(move || {
+                backward(kept.as_ref(), &dy, |x, dy| {
+                    profile::backward(O::NAME, || op.weight_gradients(x, shape.dims(), dy))
+                })
+            })?;
+        }
         Tensor::from_vec(dx, x.shape(), x.device()).map(Some)
+    }
+}
+
+/// Calls `run` with the elements of an operation's input, as far as it was kept, and of its result's gradient.
+fn backward<R>(x: Option<&Tensor>, dy: &Tensor, run: impl FnOnce(&[f32], &[f32]) -> Result<R>) -> Result<R> {
+    match x {
+        Some(x) => read(x, |x| read(dy, |dy| run(x, dy))),
+        None => read(dy, |dy| run(&[], dy)),
+    }
+}
+
+/// Leaves a tensor its shape, which candle's backward pass asks for, and frees its elements.
+struct Free;
+
+impl InplaceOp1 for Free {
+    fn name(&self) -> &'static str {
+        "free"
+    }
+
+    fn cpu_fwd(&self, x: &mut CpuStorage, _layout: &Layout) -> Result<()> {
+        *x = CpuStorage::F32(Vec::new());
+        Ok(())
     }
 }
 
 /// The f32 elements of an operation's argument, which must lie next to each other in memory.
 fn elements<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
     match (storage, layout.contiguous_offsets()) {
+        (CpuStorage::F32(data), Some((_, end))) if end > data.len() => {
+            bail!("this tensor's elements are gone: the operation that took it over has freed them")
+        }
         (CpuStorage::F32(data), Some((start, end))) => Ok(&data[start..end]),
         (CpuStorage::F32(_), None) => bail!("this operation takes contiguous tensors: call .contiguous() before it"),
         (other, _) => bail!("this operation takes f32 tensors, not {:?}", other.dtype()),

@@ -11,17 +11,20 @@ pub const EPSILON: f32 = 1e-5;
 
 /// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[width]` (Ba et al., arXiv 1607.06450).
 pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
-    apply(x, LayerNorm { gain: gain.handle(), statistics: OnceLock::new() })
+    apply(x, LayerNorm { gain: gain.handle(), statistics: OnceLock::new(), dgain: OnceLock::new() })
 }
 
 struct LayerNorm {
     gain: Param,
     /// Of every row, from the forward pass for the backward pass.
     statistics: OnceLock<Vec<Statistics>>,
+    /// The gain's gradient, which comes out of the same loop as the input's.
+    dgain: OnceLock<Vec<f32>>,
 }
 
 impl Op for LayerNorm {
     const NAME: &'static str = "layer norm";
+    const HAS_WEIGHTS: bool = true;
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (n, width) = rows(dims)?;
@@ -37,16 +40,20 @@ impl Op for LayerNorm {
     }
 
     /// With x̂ the normalised row and g = dy · gain: `dx = scale · (g - mean(g) - x̂ · mean(g · x̂))`.
-    fn backward(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+    fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let statistics = self.statistics.get().map(Vec::as_slice).unwrap_or_default();
         let gain = self.gain.value()?;
         let width = gain.len();
         let mut dx = vec![0.0; x.len()];
         let mut dgain = vec![0.0; width];
         vectorized((x, dy, &*gain, statistics, &mut dx[..], &mut dgain[..]), gradient);
-        drop(gain);
-        self.gain.add_gradient(|sum| sum.iter_mut().zip(&dgain).for_each(|(sum, dgain)| *sum += dgain))?;
+        self.dgain.set(dgain).ok();
         Ok(dx)
+    }
+
+    fn weight_gradients(&self, _x: &[f32], _dims: &[usize], _dy: &[f32]) -> Result<()> {
+        let dgain = self.dgain.get().map(Vec::as_slice).unwrap_or_default();
+        self.gain.add_gradient(|sum| sum.iter_mut().zip(dgain).for_each(|(sum, dgain)| *sum += dgain))
     }
 }
 

@@ -33,6 +33,7 @@ impl Linear {
 
 impl Op for Linear {
     const NAME: &'static str = "linear";
+    const HAS_WEIGHTS: bool = true;
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let ((outs, ins), (n, width)) = (self.sizes(), rows(dims)?);
@@ -54,18 +55,23 @@ impl Op for Linear {
         Ok((y, shape.into()))
     }
 
-    fn backward(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+    fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        let (outs, ins) = self.sizes();
+        let mut dx = vec![0.0; x.len()];
+        let dy = Matrix::new(dy, x.len() / ins, outs);
+        matmul(&mut dx, ins, Write::Replace, dy, Matrix::new(&self.weight.value()?, outs, ins));
+        Ok(dx)
+    }
+
+    fn weight_gradients(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<()> {
         let (outs, ins) = self.sizes();
         let n = x.len() / ins;
-        let mut dx = vec![0.0; n * ins];
-        let dy_rows = Matrix::new(dy, n, outs);
-        matmul(&mut dx, ins, Write::Replace, dy_rows, Matrix::new(&self.weight.value()?, outs, ins));
         // The bias first: gradients are completed from the model's end to its start, and it is declared last.
         if let Some(bias) = &self.bias {
             bias.add_gradient(|db| vectorized((db, dy), add_rows))?;
         }
-        self.weight.add_gradient(|dw| matmul(dw, ins, Write::Add, dy_rows.t(), Matrix::new(x, n, ins)))?;
-        Ok(dx)
+        let dy = Matrix::new(dy, n, outs);
+        self.weight.add_gradient(|dw| matmul(dw, ins, Write::Add, dy.t(), Matrix::new(x, n, ins)))
     }
 }
 

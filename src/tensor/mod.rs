@@ -6,11 +6,14 @@
 //!
 //! Reading order: `params.rs` (where weights live: the idea that later labs build on), `linear.rs` (the pattern that all
 //! operations follow), `gelu.rs`, `layer_norm.rs`, `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `squared_error.rs`,
-//! `dropout.rs`;
-//! `plain.rs` says the same in candle's own operations. Below: `stored.rs` (in which types), `random.rs`, `matmul.rs`, `math.rs`, `graph.rs`.
+//! `dropout.rs`; `plain.rs` has the same operations composed from candle's own. Backward passes in pieces, for pipelines:
+//! `defer.rs` (in time), `boundary.rs` (in space). Below: `graph.rs` (what makes an operation), `stored.rs` (in which types),
+//! `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time that each operation took).
 
 mod attention;
+mod boundary;
 mod cross_entropy;
+mod defer;
 mod dropout;
 mod embedding;
 mod gelu;
@@ -27,10 +30,12 @@ mod squared_error;
 pub mod stored;
 
 pub use attention::causal_attention;
+pub use boundary::{backward_from, gradient};
 pub use candle_core::Tensor;
 pub use cross_entropy::cross_entropy;
+pub use defer::{Deferred, defer};
 pub use dropout::{Dropout, dropout};
-pub use embedding::embed;
+pub use embedding::{add_positions, embed};
 pub use gelu::gelu;
 pub use graph::read;
 pub use layer_norm::layer_norm;

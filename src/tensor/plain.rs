@@ -31,10 +31,14 @@ pub fn layer_norm(x: &Tensor, gain: &Tensor) -> Result<Tensor> {
 }
 
 /// See [`embed`](super::embed()); `ids` [sequences, length] of u32.
-pub fn embed(ids: &Tensor, tokens: &Tensor, positions: &Tensor) -> Result<Tensor> {
+pub fn embed(ids: &Tensor, tokens: &Tensor) -> Result<Tensor> {
     let (sequences, length) = ids.dims2()?;
-    let rows = tokens.index_select(&ids.flatten_all()?, 0)?.reshape((sequences, length, ()))?;
-    rows.broadcast_add(&positions.narrow(0, 0, length)?)
+    tokens.index_select(&ids.flatten_all()?, 0)?.reshape((sequences, length, ()))
+}
+
+/// See [`add_positions`](super::add_positions()).
+pub fn add_positions(x: &Tensor, positions: &Tensor) -> Result<Tensor> {
+    x.broadcast_add(&positions.narrow(0, 0, x.dim(1)?)?)
 }
 
 /// See [`causal_attention`](super::causal_attention()), without dropout.

@@ -20,9 +20,14 @@ pub struct OpTime {
 #[derive(Default)]
 struct Times {
     ops: Vec<OpTime>,
-    /// Seconds of matrix products since the current operation began.
+    current: Current,
+}
+
+/// The operation that runs now, in seconds since it began.
+#[derive(Default)]
+struct Current {
     matmul: f64,
-    /// Seconds since the current operation began that belong to somebody else.
+    /// What is none of it, such as communication, or an operation inside of it.
     elsewhere: f64,
 }
 
@@ -55,24 +60,26 @@ pub(super) fn backward<R>(name: &'static str, run: impl FnOnce() -> R) -> R {
 pub(super) fn matmul<R>(run: impl FnOnce() -> R) -> R {
     let start = Instant::now();
     let result = run();
-    TIMES.with_borrow_mut(|times| times.matmul += start.elapsed().as_secs_f64());
+    TIMES.with_borrow_mut(|times| times.current.matmul += start.elapsed().as_secs_f64());
     result
 }
 
 /// Keeps what happens inside an operation, but is none of it, out of its time: communication of a finished gradient.
 pub(super) fn elsewhere<R>(run: impl FnOnce() -> R) -> R {
-    let start = Instant::now();
-    let result = run();
-    TIMES.with_borrow_mut(|times| times.elsewhere += start.elapsed().as_secs_f64());
-    result
+    timed(run, |_, _, _| ())
 }
 
+/// Times what is no part of the operation around it, and hands its seconds and those of its matrix products to `note`.
 fn timed<R>(run: impl FnOnce() -> R, note: impl FnOnce(&mut Times, f64, f64)) -> R {
-    TIMES.with_borrow_mut(|times| (times.matmul, times.elsewhere) = (0.0, 0.0));
+    let around = TIMES.with_borrow_mut(|times| std::mem::take(&mut times.current));
     let start = Instant::now();
     let result = run();
-    let seconds = start.elapsed().as_secs_f64();
-    TIMES.with_borrow_mut(|times| note(times, seconds - times.elsewhere, times.matmul));
+    TIMES.with_borrow_mut(|times| {
+        let seconds = start.elapsed().as_secs_f64();
+        let Current { matmul, elsewhere } = std::mem::take(&mut times.current);
+        note(times, seconds - elsewhere, matmul);
+        times.current = Current { elsewhere: around.elsewhere + seconds, ..around };
+    });
     result
 }
 
@@ -83,4 +90,29 @@ fn op<'a>(times: &'a mut Times, name: &'static str) -> &'a mut OpTime {
         times.ops.len() - 1
     });
     &mut times.ops[place]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// An operation that runs another one, as a layer does that computes its forward pass again in the backward pass.
+    #[test]
+    fn an_operation_inside_an_operation_has_its_own_time() {
+        let product = |millis| matmul(|| std::thread::sleep(Duration::from_millis(millis)));
+        take();
+        let start = Instant::now();
+        backward("outer", || {
+            product(20);
+            forward("inner", || product(5));
+            elsewhere(|| product(5));
+        });
+        let whole = start.elapsed().as_secs_f64();
+        let [inner, outer] = take()[..] else { panic!("two operations ran") };
+        assert_eq!((inner.name, outer.name), ("inner", "outer"));
+        assert!(inner.forward_matmul >= 0.005 && inner.forward >= inner.forward_matmul);
+        assert!(outer.backward_matmul >= 0.02 && outer.backward >= outer.backward_matmul);
+        assert!(inner.forward + outer.backward + 0.005 <= whole);
+    }
 }

@@ -25,7 +25,7 @@ impl Op for SquaredError {
     }
 
     /// `2 (y - target)`
-    fn backward(&self, y: &[f32], _dims: &[usize], dloss: &[f32]) -> Result<Vec<f32>> {
+    fn input_gradient(&self, y: &[f32], _dims: &[usize], dloss: &[f32]) -> Result<Vec<f32>> {
         let scale = 2.0 * dloss[0];
         Ok(y.iter().zip(&self.target).map(|(y, target)| scale * (y - target)).collect())
     }

@@ -130,8 +130,13 @@ impl Config {
 
     /// The forward pass of one training step over these sequences.
     pub fn pass(&self, step: usize, sequences: &Arc<[u64]>) -> Pass {
-        let rules =
-            || Dropout { p: self.dropout as f32, seed: self.seed, step: step as u64, sequences: sequences.clone() };
+        let rules = || Dropout {
+            p: self.dropout as f32,
+            seed: self.seed,
+            step: step as u64,
+            sequences: sequences.clone(),
+            first_position: 0,
+        };
         Pass { train: true, dropout: (self.dropout > 0.0).then(rules) }
     }
 

@@ -6,7 +6,9 @@ use shardlab::data::Batch;
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::plan::GptShape;
+use shardlab::tensor;
 use shardlab::train::{AdamW, AdamWConfig, clip_scale, global_norm};
+use std::sync::{Arc, Mutex};
 
 const LOSSES: [f64; 20] = [
     4.322140251833508,
@@ -96,6 +98,44 @@ fn training_follows_pytorch() {
         let norm = global_norm(&gpt.params.gradients());
         adamw.step(&gpt.params, 1e-3, clip_scale(norm, 1.0));
     }
+}
+
+fn bits(numbers: &[f32]) -> Vec<u32> {
+    numbers.iter().map(|x| x.to_bits()).collect()
+}
+
+/// A zero-bubble pipeline computes the weights' gradients later: the same bits, and the hooks run when they are complete.
+#[test]
+fn weight_gradients_can_wait() {
+    let [at_once, deferred] = [false, true].map(|later| {
+        let gpt = Gpt::new(&GptShape { vocabulary: 65, block: 32, layers: 2, heads: 2, embd: 32 }).unwrap();
+        gpt.params.allocate(1);
+        let complete: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = complete.clone();
+        gpt.params.set_hook(Some(Box::new(move |_, spec| {
+            seen.lock().unwrap().push(spec.name.clone());
+            Ok(())
+        })));
+        // Twice: a second pass adds to what the first one left.
+        for step in 0..2 {
+            let loss = gpt.loss(&batch(step), &Pass { train: true, dropout: None }).unwrap();
+            if later {
+                let before = gpt.params.gradients().clone();
+                let (pass, weights) = tensor::defer(|| loss.backward());
+                pass.unwrap();
+                drop(loss);
+                assert_eq!(bits(&gpt.params.gradients()), bits(&before), "nothing is added before it is asked for");
+                assert_eq!(complete.lock().unwrap().len(), 15 * step);
+                weights.run().unwrap();
+            } else {
+                loss.backward().unwrap();
+            }
+        }
+        (bits(&gpt.params.gradients()), complete.lock().unwrap().clone())
+    });
+    assert_eq!(deferred, at_once);
+    assert_eq!(at_once.1.len(), 2 * 15);
+    assert!(at_once.0.iter().any(|&bits| bits != 0));
 }
 
 /// What candle's own norms would break without a word.

@@ -149,16 +149,59 @@ fn embed() {
     let ids = [4u32, 0, 4, 2, 1, 4];
     let plain_ids = Tensor::new(&ids, CPU).unwrap().reshape((2, 3)).unwrap();
     // The first argument of `hold` is an input, which an embedding does not have.
-    let args = [numbers(8, &[1], 1.0), numbers(9, &[5, 6], 1.0), numbers(10, &[4, 6], 1.0)];
-    let fused = |_: &Tensor, w: &[Param]| tensor::embed(&ids, 3, &w[0], &w[1], true);
-    let plain = |a: &[&Tensor]| plain::embed(&plain_ids, a[1], a[2])?.broadcast_add(&(a[0] - a[0])?);
+    let args = [numbers(8, &[1], 1.0), numbers(9, &[5, 6], 1.0)];
+    let fused = |_: &Tensor, w: &[Param]| tensor::embed(&ids, 3, &w[0], true);
+    let plain = |a: &[&Tensor]| plain::embed(&plain_ids, a[1])?.broadcast_add(&(a[0] - a[0])?);
     hold("embed", &fused, &plain, &args);
+}
+
+#[test]
+fn add_positions() {
+    let args = [numbers(8, &[2, 3, 6], 1.0), numbers(10, &[4, 6], 1.0)];
+    // The operation uses its input up: a sum with nothing has its own memory, and hands the gradient on.
+    let fused = |x: &Tensor, w: &[Param]| tensor::add_positions((x + 0.0)?, &w[0]);
+    hold("add_positions", &fused, &|a| plain::add_positions(a[0], a[1]), &args);
+}
+
+/// Two halves of a graph, on two pipeline stages: the bits of the whole one.
+#[test]
+fn a_backward_pass_goes_on_from_a_given_gradient() -> Result<()> {
+    let x = Var::from_tensor(&numbers(17, &[3, 20], 2.0).to_dtype(DType::F32)?)?;
+    // The boundary feeds two operations, as a residual stream does.
+    let first = |x: &Tensor| tensor::gelu(x);
+    let second = |x: &Tensor| scalar(&(tensor::gelu(x)? + x)?);
+    let whole = tensor::gradient(&second(&first(&x)?)?.backward()?, &x)?;
+
+    let sent = first(&x)?;
+    let received = Var::from_vec(sent.flatten_all()?.to_vec1::<f32>()?, sent.shape(), CPU)?;
+    let owed = tensor::gradient(&second(&received)?.backward()?, &received)?;
+    let gradients = tensor::backward_from(&sent, &owed)?;
+    assert_eq!(flat(&tensor::gradient(&gradients, &x)?), flat(&whole));
+
+    let text = tensor::gradient(&gradients, &received).unwrap_err().to_string();
+    assert!(text.contains("did not come by the variable of shape [3, 20]"), "{text}");
+    let text = tensor::backward_from(&sent, &owed.flatten_all()?).map(drop).unwrap_err().to_string();
+    assert!(text.contains("a result of shape [3, 20] cannot have shape [60]"), "{text}");
+    Ok(())
+}
+
+/// candle would keep the input for the backward pass.
+#[test]
+fn an_operation_that_uses_its_input_up_frees_it() -> Result<()> {
+    let params = Params::new();
+    let positions = params.declare("wpe.weight", &[4, 6], Init::Constant(1.0))?;
+    params.allocate(0);
+    let x = Tensor::ones((2, 3, 6), DType::F32, CPU)?;
+    assert_eq!(flat(&tensor::add_positions(x.clone(), &positions)?), [2.0; 36]);
+    let text = tensor::gelu(&x).unwrap_err().to_string();
+    assert!(text.contains("the operation that took it over has freed them"), "{text}");
+    Ok(())
 }
 
 /// Dropout's mask is random, so the derivative is taken numerically through the same mask.
 #[test]
 fn attention_with_dropout_differentiates_through_its_mask() -> Result<()> {
-    let rules = tensor::Dropout { p: 0.3, seed: 5, step: 2, sequences: [7u64, 8].as_slice().into() };
+    let rules = tensor::Dropout { p: 0.3, seed: 5, step: 2, sequences: [7u64, 8].as_slice().into(), first_position: 0 };
     let f = |x: &Tensor| scalar(&tensor::causal_attention(x, 2, 0, Some((&rules, "attention")))?);
     let x = Var::from_tensor(&numbers(11, &[2, 5, 24], 1.0).to_dtype(DType::F32)?)?;
     let grads = f(&x)?.backward()?;
@@ -196,7 +239,7 @@ fn squared_error() {
 /// Each head has a mask of its own, which it keeps when heads are divided among ranks.
 #[test]
 fn a_head_keeps_its_dropout_mask_in_any_division() -> Result<()> {
-    let rules = tensor::Dropout { p: 0.3, seed: 5, step: 2, sequences: [7u64].as_slice().into() };
+    let rules = tensor::Dropout { p: 0.3, seed: 5, step: 2, sequences: [7u64].as_slice().into(), first_position: 0 };
     let (length, head) = (6, 4);
     let whole = numbers(12, &[1, length, 3, 4 * head], 1.0).to_dtype(DType::F32)?;
     let attend = |first: usize, heads: usize| {

@@ -41,7 +41,7 @@ fn the_plan_foresees_what_a_step_takes() {
 
         let sampler = Sampler { sampling: Sampling::Seeds, seed: 1, rank: 0, ranks: 1, batch, block };
         let batch = sampler.batch(&corpus.train, 0, 0);
-        let rules = Dropout { p, seed: 1, step: 0, sequences: batch.sequences.clone() };
+        let rules = Dropout { p, seed: 1, step: 0, sequences: batch.sequences.clone(), first_position: 0 };
         let pass = Pass { train: true, dropout: (p > 0.0).then_some(rules) };
         let step = || gpt.loss(&batch, &pass)?.backward().map(drop);
         // gemm takes its packing buffers, one size whatever the model, at a thread's first product.

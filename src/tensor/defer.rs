@@ -1,0 +1,54 @@
+//! A backward pass that puts the weights' gradients off.
+//!
+//! A layer's backward pass has two halves. The previous layer, on the previous stage of a pipeline, waits for the gradient of
+//! the input. Only the optimizer waits for the gradients of the weights: a stage computes them when it would otherwise be
+//! idle (zero-bubble schedules: Qi et al., arXiv 2401.10241). The price is memory, because the inputs and the gradients of
+//! the results stay until then.
+
+use candle_core::Result;
+use std::cell::RefCell;
+
+type Half = Box<dyn FnOnce() -> Result<()>>;
+
+thread_local! {
+    /// What was put off on this thread; None while nothing is to be. Each rank is a thread.
+    static LATER: RefCell<Option<Vec<Half>>> = const { RefCell::new(None) };
+}
+
+/// Runs `pass` without the gradients of weights: they are what it returns second, still to be computed.
+pub fn defer<R>(pass: impl FnOnce() -> R) -> (R, Deferred) {
+    // Back in place even if the pass panics: the thread may go on without it.
+    struct Before(Option<Vec<Half>>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            LATER.replace(self.0.take());
+        }
+    }
+    let before = Before(LATER.replace(Some(Vec::new())));
+    let result = pass();
+    let halves = LATER.take().unwrap_or_default();
+    drop(before);
+    (result, Deferred { halves })
+}
+
+/// The weights' half of a backward pass. If it is dropped, the weights never get these gradients.
+#[must_use = "the weights have no gradients until `run` is called"]
+pub struct Deferred {
+    halves: Vec<Half>,
+}
+
+impl Deferred {
+    /// Computes the gradients, in the order in which the pass came by: the same sums as without deferral, to the bit.
+    pub fn run(self) -> Result<()> {
+        self.halves.into_iter().try_for_each(|half| half())
+    }
+}
+
+/// Runs `half`, unless this thread puts it off.
+pub(super) fn now_or_later(half: impl FnOnce() -> Result<()> + 'static) -> Result<()> {
+    if LATER.with_borrow(Option::is_none) {
+        return half();
+    }
+    LATER.with_borrow_mut(|later| later.get_or_insert_default().push(Box::new(half)));
+    Ok(())
+}
