@@ -4,7 +4,7 @@
 //! shows and compares; with `--write` it takes over what is printed. `figure NAME` prints a picture as SVG, or with
 //! `--terminal` as text. mdBook calls `preprocess` while it builds the book.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 use shardlab::book;
 use shardlab::launch;
@@ -43,15 +43,6 @@ enum What {
     /// Turn the formulas of the book's pages into MathML: called by mdBook
     #[command(hide = true)]
     Preprocess { args: Vec<String> },
-    /// Open every page of the built book in Chromium, and say what is wrong
-    Browse {
-        /// Where `mdbook build book` put it
-        #[arg(default_value = "target/book")]
-        built: PathBuf,
-        /// Leave a picture of each page in this folder
-        #[arg(long, value_name = "DIR")]
-        pictures: Option<PathBuf>,
-    },
 }
 
 fn main() -> ExitCode {
@@ -72,12 +63,5 @@ fn run() -> Result<()> {
             Ok(())
         }
         What::Preprocess { args } => book::preprocess(&args),
-        What::Browse { built, pictures } => {
-            let wrong = book::browse(&built, &root.join("book/src"), pictures.as_deref())?;
-            wrong.iter().for_each(|wrong| screen.say(wrong));
-            ensure!(wrong.is_empty(), "{} things are wrong with the book's pages", wrong.len());
-            screen.say("every page is as it should be");
-            Ok(())
-        }
     }
 }

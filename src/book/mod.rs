@@ -7,15 +7,14 @@
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
 //! - `figures.rs`: pictures for pages
-//! - `browser.rs`: every page, opened in a real browser
+//!
+//! `book/browse.py` opens every page in a real browser.
 
-mod browser;
 mod compare;
 mod figures;
 mod math;
 mod outputs;
 
-pub use browser::browse;
 pub use compare::{Rule, differences};
 pub use figures::{FIGURES, curves, figure, losses};
 pub use math::{mathml_of_page, preprocess};
