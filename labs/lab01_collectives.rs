@@ -94,7 +94,7 @@ fn run(args: Args) -> Result<()> {
 #[derive(Default)]
 struct Found {
     counts: Vec<Count>,
-    /// Measured times by the simulator's, on a simulated link, in ascending order.
+    /// Measured times as multiples of the simulator's, on a simulated link, in ascending order.
     ratios: Vec<f64>,
     /// Whether every rank got its own batches.
     fed: Option<bool>,
@@ -281,11 +281,7 @@ fn check(lab: &Lab, comm: &Comm, found: &Found) -> Result<Vec<String>> {
     let said = found.counts.iter().filter(|count| count.is_as_said()).count();
     let result = format!("{said} of {all}");
     checks.hold(said == all, "steps, messages, bytes are as the formulas say", &result, "a count is not its formula's");
-    if let (Some(low), Some(median)) = (found.ratios.first(), found.ratios.get(found.ratios.len() / 2)) {
-        let result = format!("{median:.2} times, median of {}", found.ratios.len());
-        let sound = *low > 0.95 && *median < 1.25;
-        checks.hold(sound, "times are the simulator's within 25%", &result, "the simulator is more than 25% off");
-    }
+    predict::check(&lab.screen, &mut checks, &found.ratios);
     if let Some(right) = found.fed {
         checks.hold(right, "every rank got its own batch in every step", "", "a rank got another one's batch");
     }

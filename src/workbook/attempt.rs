@@ -11,16 +11,21 @@ use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
 
-/// What a check may take: the seconds of computing that SHARDLAB_CHECK_SECONDS says, else 6, where a fraction of one is
-/// enough; as long without computing, and ten times as long from start to end.
-fn limits() -> Result<Limits, BadInput> {
+/// The limits of the compiler and of the check.
+///
+/// SHARDLAB_CHECK_SECONDS, or 6, are the seconds that a check may compute, where a fraction of one is enough; a check may
+/// wait as long, and take ten times as long from start to end. The compiler takes a second or two, and may compute for
+/// five times as long. While it waits for the linker it does not compute, so that its wait is bounded only loosely.
+fn limits() -> Result<(Limits, Limits), BadInput> {
     let given = std::env::var("SHARDLAB_CHECK_SECONDS").unwrap_or("6".into());
     let seconds = given.parse().ok().filter(|seconds| (1..=3600).contains(seconds)).ok_or_else(|| {
         let what = format!("SHARDLAB_CHECK_SECONDS={given} is no number of seconds");
         BadInput::new(what, "give a whole number from 1 to 3600, or unset it")
     })?;
     let computing = Duration::from_secs(seconds);
-    Ok(Limits { computing, idle: computing, running: 10 * computing, memory: 2 << 30 })
+    let check = Limits { computing, idle: computing, running: 10 * computing, memory: 2 << 30, output: 8 << 10 };
+    let loose = 60 * computing;
+    Ok((Limits { computing: 5 * computing, idle: loose, running: loose, output: 1 << 20, ..check }, check))
 }
 
 /// How a check went.
@@ -101,14 +106,18 @@ impl Attempt {
             let help = "checks are built in the folder for temporary files; name another:  export TMPDIR=…";
             BadInput::new(format!("cannot {what}: {error}"), help)
         };
-        let limits = limits()?;
+        let (compiler, limits) = limits()?;
         let out = tempfile::tempdir().map_err(|error| refuse("make a folder for the check", error))?;
         let (mine, check) = (desk.mine(exercise), desk.check(exercise));
-        let (program, warnings) = match library.compile(screen, desk, &mine, &check, out.path())? {
+        let (program, warnings) = match library.compile(screen, desk, [&mine, &check], out.path(), compiler)? {
             Compiled::Program(program, warnings) => (program, warnings),
             Compiled::NotYours(errors) => {
                 let means = "The compiler cannot read it yet; its first message is the one to begin with.";
                 return Ok(Attempt { compiler: errors, ..Attempt::new(Outcome::DoesNotCompile, means) });
+            }
+            Compiled::Ended(end) => {
+                let (outcome, means) = ended_compiler(&end, compiler);
+                return Ok(Attempt::new(outcome, &means));
             }
             Compiled::NotTheCheck(errors) => {
                 let means = "Your file compiles, but the check, which calls it, does not: the names, arguments and \
@@ -126,6 +135,22 @@ impl Attempt {
         // A line may be half written when the program is ended.
         let events = events.lines().filter_map(|line| serde_json::from_str(line).ok());
         Ok(Attempt { compiler: warnings, printed, ..told(events, &end, limits) })
+    }
+}
+
+/// The outcome where the compiler had to be ended.
+fn ended_compiler(end: &End, limits: Limits) -> (Outcome, String) {
+    let (seconds, memory) = (limits.computing.as_secs(), crate::show::bytes_binary(limits.memory as f64));
+    match end {
+        End::TooLarge => {
+            let what = format!("The compiler took more than {memory} of memory");
+            (Outcome::TooLarge, format!("{what}: does your file include a file, or build a constant, without an end?"))
+        }
+        End::TooLong => {
+            let what = format!("The compiler was still computing after {seconds} s, where one or two are enough");
+            (Outcome::Endless, format!("{what}: does a constant loop without an end?"))
+        }
+        _ => (Outcome::Endless, "The compiler waits and does not go on: for a file that your code includes?".into()),
     }
 }
 

@@ -19,6 +19,8 @@ pub(super) struct Limits {
     pub running: Duration,
     /// Bytes.
     pub memory: u64,
+    /// Bytes of its output that are kept, from the beginning.
+    pub output: u64,
 }
 
 /// How a program came to its end.
@@ -33,9 +35,6 @@ pub(super) enum End {
     TooLarge,
 }
 
-/// The most of a program's words that are kept.
-const WORDS: u64 = 8 << 10;
-
 /// Runs a program to its end, by itself or by force. Returns what it printed, too.
 pub(super) fn run(command: &mut Command, limits: Limits) -> std::io::Result<(End, String)> {
     let (words, out) = std::io::pipe()?;
@@ -43,7 +42,7 @@ pub(super) fn run(command: &mut Command, limits: Limits) -> std::io::Result<(End
     let mut child = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()?;
     // The command holds the pipe's other end open otherwise.
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let words = collect(words);
+    let words = collect(words, limits.output);
     let end = wait(&mut child, start, limits);
     if !matches!(end, Ok(End::Exit(_))) {
         // It may have ended meanwhile, which is as good.
@@ -93,12 +92,12 @@ fn wait(child: &mut Child, start: Instant, limits: Limits) -> std::io::Result<En
 
 /// Reads a pipe to its end and keeps the beginning, so that a program that prints for ever neither blocks nor fills the
 /// memory.
-fn collect(mut pipe: PipeReader) -> Receiver<String> {
+fn collect(mut pipe: PipeReader, most: u64) -> Receiver<String> {
     let (send, receive) = channel();
     thread::spawn(move || {
         let mut kept = Vec::new();
         // What cannot be read is as if it had not been printed.
-        pipe.by_ref().take(WORDS).read_to_end(&mut kept).ok();
+        pipe.by_ref().take(most).read_to_end(&mut kept).ok();
         let more = std::io::copy(&mut pipe, &mut std::io::sink()).is_ok_and(|more| more > 0);
         let mut text = String::from_utf8_lossy(&kept).into_owned();
         if more {
@@ -119,6 +118,7 @@ mod tests {
         idle: Duration::from_secs(60),
         running: Duration::from_secs(60),
         memory: 200 << 20,
+        output: 8 << 10,
     };
 
     fn shell(script: &str, limits: Limits) -> (End, String) {
@@ -151,7 +151,7 @@ mod tests {
         let (end, words) = shell("while :; do echo word; done", LIMITS);
         assert!(matches!(end, End::TooLong), "{end:?}");
         assert!(words.starts_with("word\nword\n") && words.ends_with("(and so on)"));
-        assert!(words.len() < WORDS as usize + 20);
+        assert!(words.len() < LIMITS.output as usize + 20);
     }
 
     #[test]

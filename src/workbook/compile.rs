@@ -4,11 +4,12 @@
 //! the compiled form lies near the workbook's own program. So nothing of the package is built again, Cargo is not asked
 //! (an editor that holds its lock does not matter), and what stands in the reader's file is of no concern to any build.
 
+use super::child::{self, End, Limits};
 use super::desk::Desk;
 use crate::error::BadInput;
 use crate::show::Screen;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::SystemTime;
 
 /// The library in its compiled form.
@@ -25,6 +26,8 @@ pub(super) enum Compiled {
     Program(PathBuf, String),
     /// rustc's errors in the reader's file.
     NotYours(String),
+    /// rustc took too much or too long, for the reader's file or for the check with it.
+    Ended(End),
     /// rustc's errors where the check calls the reader's code: the exercise's functions or types have changed.
     NotTheCheck(String),
 }
@@ -64,26 +67,28 @@ impl Library {
         &self,
         screen: &Screen,
         desk: &Desk,
-        mine: &Path,
-        check: &Path,
+        [mine, check]: [&Path; 2],
         out: &Path,
+        limits: Limits,
     ) -> Result<Compiled, BadInput> {
         let exercise = out.join("libexercise.rlib");
         let mut yours = self.rustc(screen, out);
         yours.args(["--crate-name", "exercise", "--crate-type", "rlib"]).arg(desk.shown(mine));
-        let (compiled, warnings) = said(yours)?;
-        if !compiled {
-            return Ok(Compiled::NotYours(warnings));
-        }
+        let warnings = match run(yours, limits)? {
+            (End::Exit(status), warnings) if status.success() => warnings,
+            (End::Exit(_), errors) => return Ok(Compiled::NotYours(errors)),
+            (end, _) => return Ok(Compiled::Ended(end)),
+        };
         let mut ours = self.rustc(screen, out);
         ours.args(["--crate-name", "check", "--crate-type", "bin", "--extern"]);
         ours.arg(format!("exercise={}", exercise.display())).arg(desk.shown(check));
-        match said(ours)? {
-            (true, _) => {
-                Ok(Compiled::Program(out.join("check").with_extension(std::env::consts::EXE_EXTENSION), warnings))
+        Ok(match run(ours, limits)? {
+            (End::Exit(status), _) if status.success() => {
+                Compiled::Program(out.join("check").with_extension(std::env::consts::EXE_EXTENSION), warnings)
             }
-            (false, errors) => Ok(Compiled::NotTheCheck(errors)),
-        }
+            (End::Exit(_), errors) => Compiled::NotTheCheck(errors),
+            (end, _) => Compiled::Ended(end),
+        })
     }
 
     fn rustc(&self, screen: &Screen, out: &Path) -> Command {
@@ -96,24 +101,24 @@ impl Library {
         for folder in &self.folders {
             rustc.arg("-L").arg(format!("dependency={}", folder.display()));
         }
-        rustc.arg("--out-dir").arg(out).stdin(Stdio::null()).stdout(Stdio::null());
+        rustc.arg("--out-dir").arg(out);
         rustc
     }
 }
 
-/// Runs rustc: whether it compiled, and what it said.
-fn said(mut rustc: Command) -> Result<(bool, String), BadInput> {
-    let output = rustc.output().map_err(|error| {
+/// Runs rustc: how it ended, and its messages.
+fn run(mut rustc: Command, limits: Limits) -> Result<(End, String), BadInput> {
+    let (end, text) = child::run(&mut rustc, limits).map_err(|error| {
         let what = format!("cannot start {}: {error}", rustc.get_program().display());
         BadInput::new(what, "exercises are compiled by rustc: put it on PATH, as rustup does")
     })?;
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
     // The library was compiled by another rustc, or not all of it is there: the reader's code is not the reason.
-    if !output.status.success() && ["E0514", "E0460", "E0462"].iter().any(|code| text.contains(&format!("[{code}]"))) {
+    let failed = matches!(end, End::Exit(status) if !status.success());
+    if failed && ["E0514", "E0460", "E0462"].iter().any(|code| text.contains(&format!("[{code}]"))) {
         let what = format!("rustc cannot use the compiled library:\n{}", text.trim_end());
         return Err(BadInput::new(what, "build it anew with this rustc:  cargo run --bin workbook"));
     }
-    Ok((output.status.success(), text))
+    Ok((end, text))
 }
 
 /// Compiled crates below a folder, and when they were written.
@@ -126,5 +131,52 @@ fn compiled_crates(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, System
         } else if path.extension().is_some_and(|ending| ending == "rlib") {
             found.push((path, data.modified().unwrap_or(SystemTime::UNIX_EPOCH)));
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const LIMITS: Limits = Limits {
+        computing: Duration::from_secs(60),
+        idle: Duration::from_secs(600),
+        running: Duration::from_secs(600),
+        memory: 4 << 30,
+        output: 1 << 20,
+    };
+
+    /// How rustc ends that compiles `code` as a library.
+    fn compiled(code: &str, limits: Limits) -> (End, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("code.rs");
+        std::fs::write(&file, code).unwrap();
+        let mut rustc = Command::new("rustc");
+        rustc.args(["--crate-type", "rlib", "--out-dir"]).arg(folder.path()).arg(file);
+        run(rustc, limits).unwrap()
+    }
+
+    #[test]
+    fn the_compiler_ends_by_itself_where_it_can() {
+        assert!(
+            matches!(compiled("pub fn f() {}", LIMITS), (End::Exit(status), text) if status.success() && text.is_empty())
+        );
+        let (end, text) = compiled("pub fn f() -> u8 { }", LIMITS);
+        assert!(matches!(end, End::Exit(status) if !status.success()) && text.contains("E0308"), "{end:?} {text}");
+    }
+
+    #[test]
+    fn a_file_that_fills_the_memory_is_not_compiled_to_the_end() {
+        let code = "pub static ALL: &[u8] = include_bytes!(\"/dev/zero\");";
+        let (end, text) = compiled(code, Limits { memory: 500 << 20, ..LIMITS });
+        assert!(matches!(end, End::TooLarge), "{end:?} {text}");
+    }
+
+    #[test]
+    fn a_constant_without_an_end_is_not_computed_for_ever() {
+        let code = "#![allow(long_running_const_eval)] pub const N: u8 = loop {};";
+        let (end, text) = compiled(code, Limits { computing: Duration::from_secs(2), ..LIMITS });
+        assert!(matches!(end, End::TooLong), "{end:?} {text}");
     }
 }

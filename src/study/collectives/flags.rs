@@ -93,13 +93,16 @@ impl StudyFlags {
         Ok(network)
     }
 
-    /// The largest array to be timed, in bytes: what was asked for, or the largest up to 64 MiB that half of the memory holds.
+    /// The largest array to be timed, in bytes: what was asked for, or the largest up to 64 MiB that half of the memory holds
+    /// and that does not take many ranks too long.
     fn most(&self, ranks: usize) -> Result<usize, BadInput> {
         const MIB: usize = 1 << 20;
         let free = launch::free_memory().unwrap_or(u64::MAX);
         let fits = |most: usize| benchmark::memory(launch::ranks_here(ranks), most) < free / 2;
         let Some(mib) = self.up_to else {
-            return Ok([64, 16, 4, 1].map(|mib| mib * MIB).into_iter().find(|&most| fits(most)).unwrap_or(MIB / 64));
+            let is_short = |most: usize| most <= 512 * MIB / launch::ranks_here(ranks);
+            let sizes = [64, 16, 4, 1].map(|mib| mib * MIB);
+            return Ok(sizes.into_iter().find(|&most| fits(most) && is_short(most)).unwrap_or(MIB / 64));
         };
         match mib.checked_mul(MIB) {
             Some(most) if mib > 0 && fits(most) => Ok(most),

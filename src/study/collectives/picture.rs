@@ -8,11 +8,11 @@ use crate::comm::algorithms::{self, Algorithm, Collective, Step, Task};
 use crate::comm::{Comm, CommError, Reduce, Result};
 use crate::show::{Cell, Screen, before_and_after};
 
-/// The first ranks, as many as a picture of `collective` has room for; the others form a group that is not shown.
+/// This rank's group of as many ranks as a picture of `collective` has room for. The first group is shown.
 pub fn few(comm: &Comm, collective: Collective) -> Result<Comm> {
     // An all-to-all's steps work on twice as many places.
     let most = if collective == Collective::AllToAll { 3 } else { 5 };
-    comm.split(u64::from(comm.rank() >= most), comm.rank() as i64)
+    comm.split((comm.rank() / most) as u64, comm.rank() as i64)
 }
 
 /// What rank `rank` brings: (i+1)·10^rank in place i.

@@ -8,6 +8,7 @@ use crate::plan::{GptShape, Network, simulate};
 use crate::show::{
     Plot, Screen, Series, bar, bytes_binary, bytes_decimal, percent, seconds, shares_legend, table, thousands,
 };
+use crate::train::Checks;
 use std::thread;
 
 /// One algorithm's predicted times.
@@ -137,6 +138,19 @@ pub fn beside(timings: &[Timing], link: Link) -> Result<Vec<f64>> {
     Ok(ratios)
 }
 
+/// Checks the ratios that [`beside`] returns; nothing is checked if there are none.
+///
+/// A link is never faster than it says, on any machine. How much slower its times are is shown and not checked: adding up
+/// numbers and waiting for a core take this machine's own time.
+pub fn check(screen: &Screen, checks: &mut Checks, ratios: &[f64]) {
+    let (Some(least), Some(median)) = (ratios.first(), ratios.get(ratios.len() / 2)) else { return };
+    let result = format!("the least is {least:.2} of it");
+    checks.hold(*least > 0.95, "no time is less than the simulator's", &result, "a link is faster than it says");
+    let times = format!("{median:.2} times the simulator's, median of {}", ratios.len());
+    let why = "Not checked: this machine also takes time for sums, and for waiting for a core";
+    screen.say(screen.row("measured", &format!("{times}. {why}")));
+}
+
 /// Seconds below which a simulated link's times are not compared.
 const SHORT: f64 = 5e-3;
 
@@ -191,6 +205,18 @@ mod tests {
         // 10 steps of 24 µs against 20, and 2·1023/1024 MiB at 1.25 GB/s against 10 MiB.
         assert_eq!(why(0), "its steps' latency is 240 µs, rabenseifner's 480 µs");
         assert_eq!(why(1), "it moves 1.00 MiB in 1.68 ms, recursive-doubling in 8.39 ms");
+    }
+
+    #[test]
+    fn a_slow_machine_fails_no_check_and_a_fast_link_does() {
+        let failed = |ratios: &[f64]| {
+            let screen = Screen::plain();
+            let mut checks = Checks::new(&screen);
+            check(&screen, &mut checks, ratios);
+            checks.failed()
+        };
+        assert!(failed(&[]).is_empty() && failed(&[1.0, 2.6, 40.0]).is_empty());
+        assert_eq!(failed(&[0.5, 1.0, 1.0]), ["a link is faster than it says"]);
     }
 
     #[test]
