@@ -121,7 +121,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
         let averaged = ddp.finish()?;
         clock.lap(Part::Backward);
         let norm = train::global_norm(&gpt.params.gradients());
-        adamw.step(&gpt.params, 1e-3, train::clip_scale(norm, 1.0));
+        adamw.step(&gpt.params, 1e-3, train::clip_scale(norm, 1.0)?)?;
         clock.lap(Part::Optimizer);
         clocks.push(clock.parts);
         reduces.push(averaged.iter().map(|a| (a.end - a.start).as_secs_f64()).sum::<f64>());

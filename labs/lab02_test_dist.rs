@@ -120,7 +120,7 @@ fn train(lab: &Lab, comm: &Comm, model: &LinearStack, journal: &mut Iterations) 
         clock.lap(Part::Backward);
 
         // Every rank has the same gradients now, and takes the same step.
-        adam.step(&model.params, config.lr, 1.0);
+        adam.step(&model.params, config.lr, 1.0)?;
         clock.lap(Part::Optimizer);
 
         journal.note(iter, f64::from(loss.to_scalar::<f32>()?), &clock, &averaged)?;

@@ -181,7 +181,7 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
             symptoms.look(comm, &gpt.params, step)?;
         }
     }
-    journal.expect(ddp.bytes_a_step());
+    journal.expect(report::bytes_of_zero(&ddp, config.zero.stage));
     if comm.rank() == 0 && lab.args.train.zero.are_given() {
         report::held(&lab.screen, config, &ddp.held());
     }

@@ -150,7 +150,7 @@ fn train(ranks: usize, lr: f64) -> Result<Run> {
             model.params.zero_gradients();
             model.loss(&config.inputs(comm.rank()).batch(step))?.backward()?;
             ddp.finish()?;
-            adam.step(&model.params, lr, 1.0);
+            adam.step(&model.params, lr, 1.0)?;
             times.push(start.elapsed().as_secs_f64());
             if (step + 1).is_multiple_of(config.steps / 32) {
                 losses.push((((step + 1) * config.samples()) as f64, evaluate()?));

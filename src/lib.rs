@@ -29,6 +29,7 @@ pub mod comm;
 pub mod data;
 pub mod error;
 pub mod launch;
+pub mod mesh;
 pub mod model;
 pub mod optim;
 pub mod parallel;

@@ -140,6 +140,11 @@ fn suite(comm: Comm) -> Result<()> {
     suite::zero::micro_steps_add_up(&comm, ranks <= 2)?;
     suite::zero::ranks_may_hold_nothing(&comm, ranks <= 2)?;
     suite::zero::a_model_begins_as_allocated(&comm)?;
+    suite::zero::state_goes_from_stage_to_stage(&comm, ranks <= 2)?;
+    suite::zero::a_bad_step_moves_nothing(&comm)?;
+    if ranks >= 4 {
+        suite::zero::two_groups_train_side_by_side(&comm, ranks == 4)?;
+    }
     comm.barrier()?;
     if comm.rank() == 0 {
         println!("the suite holds on {ranks} ranks");

@@ -57,7 +57,7 @@ fn reference(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         }
         comm.all_reduce(&mut gpt.params.gradients(), Reduce::Mean)?;
         let grad_norm = global_norm(&gpt.params.gradients());
-        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(grad_norm, config.clip));
+        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(grad_norm, config.clip)?)?;
         log.push(Logged { loss: mean, grad_norm });
     }
     Ok(log)

@@ -69,7 +69,7 @@ fn reference(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         loss.backward()?;
         comm.all_reduce(&mut gpt.params.gradients(), Reduce::Mean)?;
         let norm = global_norm(&gpt.params.gradients());
-        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip));
+        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip)?)?;
         history.losses.push(f64::from(loss.to_scalar::<f32>()?));
     }
     Ok(history)

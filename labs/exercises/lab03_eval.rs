@@ -83,7 +83,7 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         loss.backward()?;
         ddp.finish()?;
         let norm = global_norm(&gpt.params.gradients());
-        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip));
+        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip)?)?;
         history.losses.push(f64::from(loss.to_scalar::<f32>()?));
     }
     Ok(history)

@@ -40,8 +40,8 @@ impl Engine<'_> {
     fn step(&mut self, step: usize) -> Result<f64> {
         self.ddp.finish()?;
         let norm = global_norm(&self.gpt.params.gradients());
-        let scale = clip_scale(norm, self.config.clip);
-        self.adamw.step(&self.gpt.params, self.config.schedule.at(step), scale);
+        let scale = clip_scale(norm, self.config.clip)?;
+        self.adamw.step(&self.gpt.params, self.config.schedule.at(step), scale)?;
         self.gpt.params.zero_gradients();
         self.micro = 0;
         Ok(norm)

@@ -2,10 +2,11 @@
 
 use crate::error::BadInput;
 use crate::plan::GptShape;
-use crate::tensor::Params;
+use crate::tensor::{Cut, Params, Whole};
 use anyhow::{Context, Result};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// The file's name in a run's folder.
@@ -19,15 +20,26 @@ pub struct Description {
     pub vocabulary: String,
 }
 
-/// Writes the weights to `dir`, replacing earlier ones only when the new file is whole.
+/// Writes the weights to `dir`, replacing earlier ones only when the new file is complete. Shards that are here are put
+/// together: the file has the model's wholes.
 pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<PathBuf> {
     let values = params.whole()?;
-    let specs = params.specs();
-    let views = specs
+    let mut wholes = BTreeMap::new();
+    for spec in params.specs() {
+        let (here, Whole { name, shape, .. }) = (&values[spec.range()], &spec.whole);
+        if spec.cut == Cut::All {
+            wholes.insert(name, (shape, Cow::Borrowed(here)));
+            continue;
+        }
+        let zeros = || (shape, Cow::Owned(vec![0.0; shape.iter().product()]));
+        let whole = wholes.entry(name).or_insert_with(zeros).1.to_mut();
+        spec.runs(0..here.len(), |run, at| whole[at..at + run.len()].copy_from_slice(&here[run]));
+    }
+    let views = wholes
         .iter()
-        .map(|spec| {
-            let bytes = bytemuck::cast_slice(&values[spec.range()]);
-            Ok((spec.name.as_str(), TensorView::new(Dtype::F32, spec.shape.clone(), bytes)?))
+        .map(|(name, (shape, values))| {
+            let bytes = bytemuck::cast_slice(values);
+            Ok((name.as_str(), TensorView::new(Dtype::F32, shape.to_vec(), bytes)?))
         })
         .collect::<Result<Vec<_>>>()?;
     let header = HashMap::from([
@@ -70,21 +82,25 @@ pub fn describe(dir: &Path) -> Result<Description, BadInput> {
     Ok(Description { shape, vocabulary: entry("vocabulary")?.clone() })
 }
 
-/// Reads the weights in `dir` into parameters of the same names and shapes, which must be allocated.
+/// Reads the weights in `dir` into parameters that are cuts of the same wholes, which must be allocated.
 pub fn load(dir: &Path, params: &Params) -> Result<(), BadInput> {
     let bytes = read(dir)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|error| broken(dir, &error.to_string()))?;
     let mut values = params.values_mut();
     for spec in params.specs() {
-        let tensor = file.tensor(&spec.name).map_err(|_| broken(dir, &format!("it has no {}", spec.name)))?;
-        if tensor.dtype() != Dtype::F32 || tensor.shape() != spec.shape {
+        let whole = &spec.whole;
+        let tensor = file.tensor(&whole.name).map_err(|_| broken(dir, &format!("it has no {}", whole.name)))?;
+        if tensor.dtype() != Dtype::F32 || tensor.shape() != whole.shape {
             let (dtype, shape) = (tensor.dtype(), tensor.shape());
-            let why = format!("{} is {dtype:?} {shape:?}, not F32 {:?}", spec.name, spec.shape);
+            let why = format!("{} is {dtype:?} {shape:?}, not F32 {:?}", whole.name, whole.shape);
             return Err(broken(dir, &why));
         }
-        for (value, bytes) in values[spec.range()].iter_mut().zip(tensor.data().chunks_exact(4)) {
-            *value = bytemuck::pod_read_unaligned(bytes);
-        }
+        let here = &mut values[spec.range()];
+        spec.runs(0..here.len(), |run, at| {
+            for (value, bytes) in here[run].iter_mut().zip(tensor.data()[4 * at..].chunks_exact(4)) {
+                *value = bytemuck::pod_read_unaligned(bytes);
+            }
+        });
     }
     Ok(())
 }
@@ -127,6 +143,22 @@ mod tests {
         other.params.values_mut().fill(0.0);
         load(dir.path(), &other.params).unwrap();
         assert_eq!(*other.params.values(), *gpt.params.values());
+    }
+
+    /// A model that cuts its matrices into tiles reads and writes the files of one that does not.
+    #[test]
+    fn shards_are_cut_from_wholes_and_put_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let (gpt, description) = model(8);
+        save(dir.path(), &gpt.params, &description).unwrap();
+        let file = std::fs::read(dir.path().join(FILE)).unwrap();
+        let tiled = Gpt::tiled(&description.shape, 4).unwrap();
+        tiled.params.allocate(9);
+        load(dir.path(), &tiled.params).unwrap();
+        assert_eq!(tiled.params.values().len(), gpt.params.values().len());
+        std::fs::remove_file(dir.path().join(FILE)).unwrap();
+        save(dir.path(), &tiled.params, &description).unwrap();
+        assert_eq!(std::fs::read(dir.path().join(FILE)).unwrap(), file);
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl Gpt {
         };
         let blocks = (0..shape.layers).map(block).collect::<Result<_>>()?;
         let last_norm = norm("lnf.weight".to_string())?;
-        let head = Box::new(Linear { weight: embedding.tokens.tie(), bias: None });
+        let head = Box::new(Linear { weight: embedding.tokens.tie()?, bias: None });
         Ok(Gpt { shape: *shape, params: params.clone(), embedding, blocks, norm: last_norm, head })
     }
 

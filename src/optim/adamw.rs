@@ -1,7 +1,12 @@
-//! AdamW on flat buffers.
+//! AdamW on fragments of parameters.
 
+use super::fragment::{Begin, Fragment, begun};
+use super::store::{Offload, Store, Windowed};
 use crate::tensor::math::vectorized;
-use crate::tensor::{Group, Params, Stored};
+use crate::tensor::stored::narrow;
+use crate::tensor::{Params, Precision, Stored};
+use anyhow::Result;
+use std::ops::Range;
 
 /// The optimizer's settings; the learning rate comes with every step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,80 +20,142 @@ pub struct AdamWConfig {
 
 /// AdamW (Loshchilov and Hutter, arXiv 1711.05101): Adam's step, and weights that shrink on their own.
 ///
-/// Its state, two moments for every parameter, lies in flat buffers of the parameters' layout: twice the parameters'
-/// memory, and what ZeRO-1 cuts into shards.
+/// Its state, two moments for every parameter and an f32 master copy of weights that are stored in fewer bits, belongs to a
+/// list of fragments: all parameters under data parallelism, a rank's share of them under ZeRO.
 pub struct AdamW {
     config: AdamWConfig,
-    pieces: Vec<Piece>,
+    share: Vec<Fragment>,
     /// Exponential means of the gradient and of its square.
-    m: Vec<f32>,
-    v: Vec<f32>,
-    steps: i32,
+    m: Store<f32>,
+    v: Store<f32>,
+    /// The values before they are rounded, if they are.
+    master: Option<Store<f32>>,
+    steps: u64,
 }
 
-/// A stretch of what an optimizer works on: a parameter group, or what a rank holds of a parameter.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece {
-    pub len: usize,
-    pub decays: bool,
+/// The state of consecutive elements of a parameter, to be read or changed.
+pub struct State<'a> {
+    /// The weights in f32.
+    pub values: &'a mut [f32],
+    /// First moment: DeepSpeed's and PyTorch's `exp_avg`.
+    pub exp_avg: &'a mut [f32],
+    /// Second moment.
+    pub exp_avg_sq: &'a mut [f32],
 }
 
 impl AdamW {
+    /// For all parameters of a model that is stored in f32.
     pub fn new(config: AdamWConfig, params: &Params) -> AdamW {
-        let piece = |group: Group| Piece { len: group.range.len(), decays: group.decays };
-        let (pieces, n) = (params.groups().into_iter().map(piece).collect(), params.numel());
-        AdamW { config, pieces, m: vec![0.0; n], v: vec![0.0; n], steps: 0 }
+        let zeros = || Store::Memory(vec![0.0; params.numel()]);
+        AdamW { config, share: whole_model(params), m: zeros(), v: zeros(), master: None, steps: 0 }
     }
 
-    /// Bytes of the two moments.
-    pub fn bytes(&self) -> usize {
-        size_of::<f32>() * (self.m.capacity() + self.v.capacity())
+    /// For a share of the parameters, which are stored as `T` and begin with the values that `begin` writes.
+    pub fn of_share<T: Stored>(
+        config: AdamWConfig,
+        share: Vec<Fragment>,
+        begin: Begin,
+        offload: Option<&Offload>,
+    ) -> Result<AdamW> {
+        let zeros = || Store::zeros(Fragment::numel(&share), offload);
+        let (m, v) = (zeros()?, zeros()?);
+        let master = match T::PRECISION {
+            Precision::F32 => None,
+            Precision::Bf16 => Some(begun(&share, begin, offload)?),
+        };
+        Ok(AdamW { config, share, m, v, master, steps: 0 })
     }
 
-    /// One step with the gradients times `scale` (1, or what clipping asks for).
-    pub fn step(&mut self, params: &Params, lr: f64, scale: f32) {
+    /// One step of all parameters with the gradients times `scale` (1, or what [`clip_scale`](super::clip_scale) returns).
+    pub fn step(&mut self, params: &Params, lr: f64, scale: f32) -> Result<()> {
+        drop(params.whole()?);
+        self.update(&mut params.values_mut()[..], &params.gradients(), lr, scale)
+    }
+
+    /// One step of the share, whose values and gradients these are.
+    pub fn update<T: Stored>(
+        &mut self,
+        values: &mut (impl Windowed<T> + ?Sized),
+        gradients: &[T],
+        lr: f64,
+        scale: f32,
+    ) -> Result<()> {
         self.steps += 1;
         let rule = Rule::new(&self.config, self.steps, lr, scale);
-        let (mut values, gradients) = (params.values_mut(), params.gradients());
-        update_pieces(&rule, &self.pieces, 0, &mut values, &gradients, Moments { m: &mut self.m, v: &mut self.v });
+        self.visit(values, |fragment, elements, State { values, exp_avg, exp_avg_sq }| {
+            let shrink = if fragment.spec.decays() { rule.shrink } else { 1.0 };
+            let first = fragment.start + elements.start - fragment.elements.start;
+            let mut at = 0;
+            T::read(&gradients[first..first + elements.len()], |piece| {
+                let range = at..at + piece.len();
+                at = range.end;
+                let moments = (&mut exp_avg[range.clone()], &mut exp_avg_sq[range.clone()]);
+                vectorized((&mut values[range], piece, moments, &rule, shrink), update);
+            });
+        })
     }
-}
 
-/// Exponential means of gradients and of their squares, of as many parameters.
-pub(crate) struct Moments<'a> {
-    pub m: &'a mut [f32],
-    pub v: &'a mut [f32],
-}
-
-/// Updates a stretch of a share: its elements from `from` on, which are all that the slices hold.
-pub(crate) fn update_pieces<T: Stored>(
-    rule: &Rule,
-    pieces: &[Piece],
-    from: usize,
-    values: &mut [f32],
-    gradients: &[T],
-    Moments { m, v }: Moments,
-) {
-    let (mut start, end) = (0, from + values.len());
-    for Piece { len, decays } in pieces {
-        let common = start.max(from)..(start + len).min(end);
-        start += len;
-        if common.is_empty() {
-            continue;
+    /// Calls `each` with the state of every fragment, in pieces where it is in files: the fragment, which of the parameter's
+    /// elements, and their state, which may be changed. `values` are the share's.
+    pub fn visit<T: Stored>(
+        &mut self,
+        values: &mut (impl Windowed<T> + ?Sized),
+        mut each: impl FnMut(&Fragment, Range<usize>, State),
+    ) -> Result<()> {
+        let AdamW { share, m, v, master, .. } = self;
+        for window in m.windows() {
+            let (mut m, mut v) = (m.window(window.clone())?, v.window(window.clone())?);
+            let mut stored = values.window(window.clone())?;
+            let mut all = |values: &mut [f32]| {
+                Fragment::in_window(share, &window, |fragment, here, elements| {
+                    let (exp_avg, exp_avg_sq) = (&mut m[here.clone()], &mut v[here.clone()]);
+                    each(fragment, elements, State { values: &mut values[here], exp_avg, exp_avg_sq });
+                });
+            };
+            match master {
+                None => T::change(&mut stored, all),
+                Some(master) => {
+                    let mut master = master.window(window.clone())?;
+                    all(&mut master);
+                    narrow(&master, &mut stored);
+                }
+            }
         }
-        let shrink = if *decays { rule.shrink } else { 1.0 };
-        let mut at = common.start - from;
-        T::read(&gradients[at..common.end - from], |stretch| {
-            let range = at..at + stretch.len();
-            at = range.end;
-            let moments = (&mut m[range.clone()], &mut v[range.clone()]);
-            vectorized((&mut values[range], stretch, moments, rule, shrink), update);
-        });
+        Ok(())
     }
+
+    /// The fragments that the state belongs to.
+    pub fn share(&self) -> &[Fragment] {
+        &self.share
+    }
+
+    /// Steps taken so far; with the moments, what a checkpoint holds.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Continues after so many steps.
+    pub fn set_steps(&mut self, steps: u64) {
+        self.steps = steps;
+    }
+
+    /// Bytes of the state in memory, and in files.
+    pub fn bytes(&self) -> (usize, usize) {
+        let all = [Some(&self.m), Some(&self.v), self.master.as_ref()];
+        let sum = |bytes: fn(&Store<f32>) -> usize| all.iter().flatten().map(|store| bytes(store)).sum();
+        (sum(Store::bytes), sum(Store::file_bytes))
+    }
+}
+
+/// Every parameter as one fragment, in the flat buffers' order.
+fn whole_model(params: &Params) -> Vec<Fragment> {
+    let mut specs = params.specs().to_vec();
+    specs.sort_by_key(|spec| spec.range().start);
+    Fragment::end_to_end(specs.into_iter().map(|spec| (spec.clone(), 0..spec.numel(), 0)))
 }
 
 /// One step's numbers, the same for all parameters.
-pub(crate) struct Rule {
+struct Rule {
     betas: (f32, f32),
     /// 1 - beta.
     rests: (f32, f32),
@@ -105,10 +172,10 @@ pub(crate) struct Rule {
 
 impl Rule {
     /// Those of step number `steps`, from 1.
-    pub fn new(config: &AdamWConfig, steps: i32, lr: f64, scale: f32) -> Rule {
+    fn new(config: &AdamWConfig, steps: u64, lr: f64, scale: f32) -> Rule {
         let AdamWConfig { beta1, beta2, epsilon, weight_decay } = *config;
-        let correction1 = 1.0 - beta1.powi(steps);
-        let correction2 = 1.0 - beta2.powi(steps);
+        let steps = i32::try_from(steps).unwrap_or(i32::MAX);
+        let (correction1, correction2) = (1.0 - beta1.powi(steps), 1.0 - beta2.powi(steps));
         // In f64 until here, so that 1 - beta^t loses nothing; what runs over the buffers is f32.
         Rule {
             betas: (beta1 as f32, beta2 as f32),
@@ -153,7 +220,7 @@ mod tests {
         for t in 1..=3 {
             let gradients = [0.1 * t as f32, -2.0, 1e-3, 0.0];
             params.gradients().copy_from_slice(&gradients);
-            adamw.step(&params, 0.01, 0.5);
+            adamw.step(&params, 0.01, 0.5).unwrap();
             for i in 0..4 {
                 let g = f64::from(gradients[i]) * 0.5;
                 m[i] = 0.9 * m[i] + 0.1 * g;

@@ -1,10 +1,14 @@
-//! What becomes of gradients: their global norm, and the optimizer's step. On flat buffers, whole or a rank's share of them.
+//! What becomes of gradients: their global norm, and the optimizer's step. Arithmetic on a rank's own state.
 //!
-//! Reading order: `norm.rs`, `adamw.rs`.
+//! Reading order: `norm.rs`, `fragment.rs` (what a rank's state consists of), `store.rs` (where it is kept), `adamw.rs`.
 
 mod adamw;
+mod fragment;
 mod norm;
+mod store;
 
-pub use adamw::{AdamW, AdamWConfig, Piece};
-pub(crate) use adamw::{Moments, Rule, update_pieces};
-pub use norm::{clip_scale, global_norm, sharded_norm, stored_norm};
+pub use adamw::{AdamW, AdamWConfig, State};
+pub use fragment::{Begin, Fragment, begun};
+pub use norm::{NotFinite, clip_scale, global_norm, stored_norm};
+pub(crate) use norm::{largest, sums};
+pub use store::{Offload, Store, Windowed};

@@ -8,10 +8,8 @@
 //!
 //! Source: J. Demmel, H. D. Nguyen, *Fast Reproducible Floating-Point Summation* (2013), with two levels.
 
-use crate::comm::{Comm, Reduce};
 use crate::tensor::Stored;
 use crate::tensor::math::vectorized;
-use anyhow::Result;
 
 /// The Euclidean norm of all gradients together. NaN or infinite if a gradient is.
 pub fn global_norm(gradients: &[f32]) -> f64 {
@@ -25,18 +23,8 @@ pub fn stored_norm<T: Stored>(gradients: &[&[T]]) -> f64 {
     (coarse + fine).sqrt()
 }
 
-/// [`global_norm`] of gradients of which each rank holds a share, in several pieces; `numel` is the number of all. Every rank
-/// gets the same bits that `global_norm` of the whole has.
-pub fn sharded_norm<T: Stored>(comm: &Comm, share: &[&[T]], numel: usize) -> Result<f64> {
-    let mut most = [largest(share)];
-    comm.all_reduce(&mut most, Reduce::Max)?;
-    let mut both = sums(share, most[0], numel);
-    comm.all_reduce(&mut both, Reduce::Sum)?;
-    Ok((both[0] + both[1]).sqrt())
-}
-
 /// The exact sum of squares rounded to a coarse unit, and that of the rests rounded to a fine one.
-fn sums<T: Stored>(gradients: &[&[T]], largest: f32, numel: usize) -> [f64; 2] {
+pub(crate) fn sums<T: Stored>(gradients: &[&[T]], largest: f32, numel: usize) -> [f64; 2] {
     let most = f64::from(largest) * f64::from(largest);
     if most == 0.0 || !most.is_finite() {
         return [most, 0.0];
@@ -83,7 +71,7 @@ fn sums_of_rounded((gradients, [coarse, fine]): (&[f32], [f64; 2])) -> [f64; 2] 
 }
 
 /// The largest magnitude; NaN if there is one.
-fn largest<T: Stored>(gradients: &[&[T]]) -> f32 {
+pub(crate) fn largest<T: Stored>(gradients: &[&[T]]) -> f32 {
     let mut most = 0.0;
     for piece in gradients {
         T::read(piece, |stretch| most = larger(most, vectorized(stretch, largest_of)));
@@ -114,16 +102,25 @@ fn largest_of(gradients: &[f32]) -> f32 {
     lanes.into_iter().fold(0.0, larger)
 }
 
-/// What to multiply gradients of this norm by, so that their norm is at most `clip`; 0 turns clipping off.
-pub fn clip_scale(norm: f64, clip: f64) -> f32 {
-    // The small number is PyTorch's.
-    if clip > 0.0 { (clip / (norm + 1e-6)).min(1.0) as f32 } else { 1.0 }
+/// A norm that is NaN or infinite: the step must not be taken.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("the gradients' norm is {0}: this step would ruin all weights, and was not taken")]
+pub struct NotFinite(pub f64);
+
+/// The factor that makes the norm of gradients at most `clip`, given what it is now; `clip` 0 turns clipping off. A norm that
+/// is not finite is refused, because no factor makes such gradients useful.
+pub fn clip_scale(norm: f64, clip: f64) -> Result<f32, NotFinite> {
+    match norm.is_finite() {
+        false => Err(NotFinite(norm)),
+        // The small number is PyTorch's.
+        true if clip > 0.0 => Ok((clip / (norm + 1e-6)).min(1.0) as f32),
+        true => Ok(1.0),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch;
     use crate::tensor::random::Stream;
 
     /// Numbers of very different sizes.
@@ -150,25 +147,6 @@ mod tests {
     }
 
     #[test]
-    fn no_division_among_ranks_changes_a_bit() {
-        for ranks in 1..=5usize {
-            let g = gradients(10_007, ranks as u64);
-            let whole = global_norm(&g);
-            // Odd cuts, of which one is empty.
-            let cut = |r: usize| if r == 0 { 0 } else { (r.pow(2) * 10_007) / ranks.pow(2) };
-            let shares = launch::run(ranks, |comm| {
-                let r = comm.rank();
-                let (a, b) = g[cut(r)..cut(r + 1)].split_at((cut(r + 1) - cut(r)) / 3);
-                sharded_norm(&comm, &[b, a], g.len())
-            });
-            assert!(shares.unwrap().iter().all(|norm| norm.to_bits() == whole.to_bits()));
-            let mut turned = g.clone();
-            turned.reverse();
-            assert_eq!(global_norm(&turned).to_bits(), whole.to_bits());
-        }
-    }
-
-    #[test]
     fn what_is_no_number_is_not_lost() {
         let mut g = gradients(50, 9);
         g[37] = f32::NAN;
@@ -181,8 +159,17 @@ mod tests {
 
     #[test]
     fn clipping_shortens_what_is_too_long() {
-        assert_eq!(clip_scale(0.5, 1.0), 1.0);
-        assert_eq!(clip_scale(8.0, 0.0), 1.0);
-        assert!((clip_scale(4.0, 1.0) - 0.25).abs() < 1e-6);
+        assert_eq!(clip_scale(0.5, 1.0), Ok(1.0));
+        assert_eq!(clip_scale(8.0, 0.0), Ok(1.0));
+        assert!((clip_scale(4.0, 1.0).unwrap() - 0.25).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_norm_that_is_not_finite_is_refused_with_and_without_clipping() {
+        for norm in [f64::NAN, f64::INFINITY] {
+            for clip in [0.0, 1.0] {
+                assert!(clip_scale(norm, clip).is_err(), "{norm}, {clip}");
+            }
+        }
     }
 }

@@ -66,8 +66,8 @@ pub struct FlatGroup {
 impl FlatGroup {
     /// A model's groups.
     pub fn all(params: &Params, ranks: usize) -> Vec<FlatGroup> {
-        let of = |group: Group| FlatGroup { start: group.range.start, flat: Flat { numel: group.range.len(), ranks } };
-        params.groups().into_iter().map(of).collect()
+        let of = |group: &Group| FlatGroup { start: group.range.start, flat: Flat { numel: group.range.len(), ranks } };
+        params.layout().groups.iter().map(of).collect()
     }
 
     /// All of it.

@@ -1,4 +1,4 @@
-//! Collectives under way, each with what it is for.
+//! Collectives in flight, each with a note on what it is for.
 
 use super::Averaged;
 use crate::comm::{Element, Pending, Result};
@@ -19,7 +19,7 @@ impl<K, T: Element> Queue<K, T> {
         self.0.push_back((what, pending));
     }
 
-    /// What the collectives under way are for.
+    /// The notes of all collectives in flight.
     pub fn all(&self) -> impl Iterator<Item = &K> {
         self.0.iter().map(|(what, _)| what)
     }
@@ -42,7 +42,12 @@ impl<K, T: Element> Queue<K, T> {
 
     /// The first, waited for if need be.
     pub fn next(&mut self) -> Result<Option<(K, Vec<T>, Averaged)>> {
-        let Some((what, mut pending)) = self.0.pop_front() else { return Ok(None) };
+        self.take(0)
+    }
+
+    /// The one at this position, waited for if need be.
+    fn take(&mut self, position: usize) -> Result<Option<(K, Vec<T>, Averaged)>> {
+        let Some((what, mut pending)) = self.0.remove(position) else { return Ok(None) };
         let waiting = Instant::now();
         let flight = pending.complete()?;
         let result = pending.wait()?;
@@ -50,13 +55,10 @@ impl<K, T: Element> Queue<K, T> {
         Ok(Some((what, result, seen)))
     }
 
-    /// The first that is for something in particular, waited for.
-    pub fn take(&mut self, is_it: impl Fn(&K) -> bool) -> Result<Option<(K, Vec<T>, Averaged)>> {
+    /// The first whose note is as `is_it` says, waited for.
+    pub fn find(&mut self, is_it: impl Fn(&K) -> bool) -> Result<Option<(K, Vec<T>, Averaged)>> {
         match self.0.iter().position(|(what, _)| is_it(what)) {
-            Some(i) => {
-                self.0.swap(0, i);
-                self.next()
-            }
+            Some(position) => self.take(position),
             None => Ok(None),
         }
     }

@@ -22,8 +22,8 @@ pub struct Trained {
     pub held: Held,
     /// Bytes that a rank sent in the last step, mean over ranks.
     pub sent: f64,
-    /// The same by the formula, in words and in bytes.
-    pub formula: (String, f64),
+    /// The same by the formula.
+    pub formula: f64,
     /// Of a step, the median; of the last step, from its start.
     pub seconds: f64,
     pub events: Vec<Event>,
@@ -77,7 +77,7 @@ impl Trained {
     pub fn is_as_said(&self, numel: u64, ranks: usize, precision: Precision) -> bool {
         let held =
             self.beside_formula(numel, ranks, precision).iter().all(|(_, is, says)| (is / says - 1.0).abs() < 0.01);
-        held && (self.sent - self.formula.1).abs() <= 0.01 * self.formula.1
+        held && (self.sent - self.formula).abs() <= 0.01 * self.formula
     }
 }
 
@@ -128,7 +128,7 @@ pub fn drawing(screen: &Screen, trained: &Trained, numel: u64, ranks: usize, pre
 pub fn bill(screen: &Screen, all: &[Trained], numel: u64, precision: Precision) -> String {
     let psi = if screen.ascii { "model" } else { "Ψ" };
     let row = |trained: &Trained| {
-        let (_, says) = &trained.formula;
+        let says = &trained.formula;
         let mark = if (trained.sent - says).abs() <= 0.01 * says { screen.tick() } else { screen.cross() };
         vec![
             trained.stage.number().to_string(),

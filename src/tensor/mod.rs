@@ -4,7 +4,7 @@
 //! are what the models are made of. They are fused where composing them would be slow (GELU, norm, attention) or where
 //! candle cuts the graph, and never across a point where tensor parallelism has to communicate.
 //!
-//! Reading order: `params.rs` (where weights live: the idea that later labs build on), `linear.rs` (the pattern that all
+//! Reading order: `params.rs` (where weights live: the idea that later labs build on), `whole.rs` (what they are parts of), `linear.rs` (the pattern that all
 //! operations follow), `gelu.rs`, `layer_norm.rs`, `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `squared_error.rs`,
 //! `dropout.rs`; `plain.rs` has the same operations composed from candle's own. Backward passes in pieces, for pipelines:
 //! `defer.rs` (in time), `boundary.rs` (in space). Below: `graph.rs` (what makes an operation), `stored.rs` (in which types),
@@ -28,6 +28,7 @@ pub mod profile;
 pub mod random;
 mod squared_error;
 pub mod stored;
+mod whole;
 
 pub use attention::causal_attention;
 pub use boundary::{backward_from, gradient};
@@ -40,7 +41,8 @@ pub use gelu::gelu;
 pub use graph::read;
 pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_bias};
-pub use params::{Elsewhere, Group, Hook, Param, Params, Spec, Value};
+pub use params::{Collect, Gather, Group, Home, Hook, Layout, Listener, Param, Params, Spec, Value};
 pub use random::Init;
 pub use squared_error::squared_error;
-pub use stored::{Precision, Stored};
+pub use stored::{Numbers, Precision, Stored};
+pub use whole::{Copies, Cut, Whole};

@@ -2,11 +2,9 @@
 //! read, and rounded when it is written.
 
 use super::math::vectorized;
-use super::params::Params;
 use crate::comm::Element;
 use crate::plan::BytesEach;
 use half::bf16;
-use std::sync::{Mutex, RwLock};
 
 /// A storage type of values and gradients, as a flag names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -52,17 +50,25 @@ impl Precision {
     }
 }
 
+/// Numbers in either type.
+pub enum Numbers {
+    F32(Vec<f32>),
+    Bf16(Vec<bf16>),
+}
+
 /// A storage type of values and gradients.
 pub trait Stored: Element<Wide = f32> {
     const PRECISION: Precision;
 
-    /// A model's values in this type, in the model's order; empty if they are stored otherwise.
-    fn values(params: &Params) -> &RwLock<Vec<Self>>;
-    /// And its gradients.
-    fn gradients(params: &Params) -> &Mutex<Vec<Self>>;
+    /// The numbers, if they are of this type.
+    fn of(numbers: &Numbers) -> Option<&Vec<Self>>;
+    /// The numbers, to be changed, if they are of this type.
+    fn of_mut(numbers: &mut Numbers) -> Option<&mut Vec<Self>>;
+    /// Forgets the type.
+    fn numbers(numbers: Vec<Self>) -> Numbers;
     /// The nearest numbers of this type.
     fn rounded(numbers: Vec<f32>) -> Vec<Self>;
-    /// Calls `read` with all numbers as f32, in stretches.
+    /// Calls `read` with all numbers as f32, in pieces.
     fn read(numbers: &[Self], read: impl FnMut(&[f32]));
     /// Lets `change` work on the numbers as f32.
     fn change(numbers: &mut [Self], change: impl FnOnce(&mut [f32]));
@@ -71,12 +77,16 @@ pub trait Stored: Element<Wide = f32> {
 impl Stored for f32 {
     const PRECISION: Precision = Precision::F32;
 
-    fn values(params: &Params) -> &RwLock<Vec<f32>> {
-        &params.values
+    fn of(numbers: &Numbers) -> Option<&Vec<f32>> {
+        if let Numbers::F32(numbers) = numbers { Some(numbers) } else { None }
     }
 
-    fn gradients(params: &Params) -> &Mutex<Vec<f32>> {
-        &params.gradients
+    fn of_mut(numbers: &mut Numbers) -> Option<&mut Vec<f32>> {
+        if let Numbers::F32(numbers) = numbers { Some(numbers) } else { None }
+    }
+
+    fn numbers(numbers: Vec<f32>) -> Numbers {
+        Numbers::F32(numbers)
     }
 
     fn rounded(numbers: Vec<f32>) -> Vec<f32> {
@@ -93,17 +103,21 @@ impl Stored for f32 {
 }
 
 /// Numbers that are widened at a time, where they are only read: a copy that stays in the first-level cache.
-const STRETCH: usize = 2048;
+const PIECE: usize = 2048;
 
 impl Stored for bf16 {
     const PRECISION: Precision = Precision::Bf16;
 
-    fn values(params: &Params) -> &RwLock<Vec<bf16>> {
-        &params.half_values
+    fn of(numbers: &Numbers) -> Option<&Vec<bf16>> {
+        if let Numbers::Bf16(numbers) = numbers { Some(numbers) } else { None }
     }
 
-    fn gradients(params: &Params) -> &Mutex<Vec<bf16>> {
-        &params.half_gradients
+    fn of_mut(numbers: &mut Numbers) -> Option<&mut Vec<bf16>> {
+        if let Numbers::Bf16(numbers) = numbers { Some(numbers) } else { None }
+    }
+
+    fn numbers(numbers: Vec<bf16>) -> Numbers {
+        Numbers::Bf16(numbers)
     }
 
     fn rounded(numbers: Vec<f32>) -> Vec<bf16> {
@@ -113,10 +127,10 @@ impl Stored for bf16 {
     }
 
     fn read(numbers: &[bf16], mut read: impl FnMut(&[f32])) {
-        let mut wide = [0.0; STRETCH];
-        for stretch in numbers.chunks(STRETCH) {
-            let wide = &mut wide[..stretch.len()];
-            widen(stretch, wide);
+        let mut wide = [0.0; PIECE];
+        for piece in numbers.chunks(PIECE) {
+            let wide = &mut wide[..piece.len()];
+            widen(piece, wide);
             read(wide);
         }
     }

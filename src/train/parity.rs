@@ -23,7 +23,7 @@ pub trait Replica {
     fn backward(&mut self, rank: usize, step: usize) -> Result<f64>;
 
     /// The optimizer's step, with the gradients as they are now.
-    fn update(&mut self, step: usize);
+    fn update(&mut self, step: usize) -> Result<()>;
 }
 
 /// What a short training left: the loss of every step, and all parameters.
@@ -49,7 +49,7 @@ pub fn ddp(comm: &Comm, mut replica: impl Replica, steps: usize) -> Result<Trace
         replica.params().zero_gradients();
         losses.push(replica.backward(comm.rank(), step)?);
         ddp.finish()?;
-        replica.update(step);
+        replica.update(step)?;
     }
     let values = replica.params().values().clone();
     Ok(Trace { losses, values })
@@ -75,7 +75,7 @@ pub fn in_turns(mut replica: impl Replica, ranks: usize, steps: usize) -> Result
         sum.iter_mut().for_each(|sum| *sum /= ranks as f32);
         replica.params().gradients().copy_from_slice(&sum);
         losses.push(loss / ranks as f64);
-        replica.update(step);
+        replica.update(step)?;
     }
     let values = replica.params().values().clone();
     Ok(Trace { losses, values })
@@ -183,7 +183,7 @@ pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> Result<
         let all: Vec<Batch> = (0..config.ranks).map(|rank| config.sampler(rank).batch(text, step, 0)).collect();
         replica.params().zero_gradients();
         losses.push(replica.learn(step, &Batch::concat(&all))?);
-        replica.update(step);
+        replica.update(step)?;
     }
     let values = replica.params().values().clone();
     Ok(Trace { losses, values })
@@ -220,9 +220,9 @@ impl Replica for GptReplica<'_> {
         self.learn(step, &self.config.sampler(rank).batch(self.text, step, 0))
     }
 
-    fn update(&mut self, step: usize) {
+    fn update(&mut self, step: usize) -> Result<()> {
         let norm = global_norm(&self.gpt.params.gradients());
-        self.adamw.step(&self.gpt.params, self.config.schedule.at(step), clip_scale(norm, self.config.clip));
+        self.adamw.step(&self.gpt.params, self.config.schedule.at(step), clip_scale(norm, self.config.clip)?)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Config, LEGEND, StepTimes};
 use crate::data::{Corpus, FETCH_COMMAND};
 use crate::launch;
-use crate::parallel::zero::{Held, Stage};
+use crate::parallel::zero::{Held, Stage, Volumes, Zero};
 use crate::show::{self, Screen, thousands};
 use crate::tensor::Precision;
 
@@ -186,4 +186,18 @@ pub fn time_shares(screen: &Screen, times: &StepTimes, communication: f64) {
         ("data", times.data),
     ];
     screen.say(screen.row("time", &show::shares(screen, &parts)));
+}
+
+/// What each rank sends in a step of ZeRO by the formula, in words and in bytes.
+pub fn bytes_of_zero(zero: &Zero, stage: Stage) -> (String, f64) {
+    let Volumes { gathered, reduced, bytes_each } = zero.volumes();
+    let (gathered, reduced) = (thousands(gathered as u64), thousands(reduced as u64));
+    let words = match stage {
+        Stage::Zero => format!("2(n-1)/n x {bytes_each} x {reduced}"),
+        _ => format!(
+            "(n-1)/n x {bytes_each} x ({gathered} gathered + {reduced} reduced) + {} for the norm",
+            zero.norm_bytes()
+        ),
+    };
+    (words, zero.bytes_a_step())
 }

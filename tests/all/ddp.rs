@@ -4,6 +4,8 @@ use crate::suite;
 use crate::suite::parity::config;
 use shardlab::data::{Corpus, Sampling};
 use shardlab::launch;
+use shardlab::model::Gpt;
+use shardlab::parallel::Ddp;
 use shardlab::study::smallest::MlpReplica;
 use shardlab::train::{self, Config, Preset, TrainFlags, parity};
 
@@ -63,7 +65,6 @@ fn nothing_is_synchronised_before_the_last_micro_step() {
 
 #[test]
 fn a_parameter_without_a_gradient_is_an_error() {
-    use shardlab::parallel::Ddp;
     use shardlab::tensor::{Init, Params};
     let error = launch::run(2, |comm| {
         let params = Params::new();
@@ -73,6 +74,49 @@ fn a_parameter_without_a_gradient_is_an_error() {
     });
     let error = format!("{:#}", error.unwrap_err());
     assert!(error.contains("0 of 1 gradient buckets were averaged"), "{error}");
+}
+
+#[test]
+fn two_last_backward_passes_in_a_step_are_an_error() {
+    let error = launch::run(2, |comm| {
+        let (config, corpus) = suite::parity::config(2, |_| ());
+        let gpt = Gpt::new(&config.shape)?;
+        gpt.params.allocate(0);
+        let ddp = Ddp::new(&gpt.params, &comm)?;
+        for micro in 0..2 {
+            let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, micro);
+            gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
+        }
+        ddp.finish()
+    });
+    let error = format!("{:#}", error.unwrap_err());
+    assert!(error.contains("averaged more than once in this step"), "{error}");
+}
+
+/// Both hear of every parameter, and one that has gone hears nothing.
+#[test]
+fn several_hooks_can_listen() {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    static HEARD: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let (config, corpus) = suite::parity::config(1, |_| ());
+    let gpt = Gpt::new(&config.shape).unwrap();
+    gpt.params.allocate(0);
+    let listen = |i: usize| {
+        gpt.params.listen(Box::new(move |_, _| {
+            HEARD[i].fetch_add(1, Relaxed);
+            Ok(())
+        }))
+    };
+    let (first, _second) = (listen(0), listen(1));
+    let backward = || {
+        let batch = config.sampler(0).batch(&corpus.train, 0, 0);
+        gpt.loss(&batch, &config.pass(0, &batch.sequences)).unwrap().backward().unwrap();
+    };
+    backward();
+    drop(first);
+    backward();
+    let parameters = gpt.params.specs().len();
+    assert_eq!(HEARD.each_ref().map(|heard| heard.load(Relaxed)), [parameters, 2 * parameters]);
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn training_follows_pytorch() {
             }
         }
         let norm = global_norm(&gpt.params.gradients());
-        adamw.step(&gpt.params, 1e-3, clip_scale(norm, 1.0));
+        adamw.step(&gpt.params, 1e-3, clip_scale(norm, 1.0).unwrap()).unwrap();
     }
 }
 
@@ -112,10 +112,10 @@ fn weight_gradients_can_wait() {
         gpt.params.allocate(1);
         let complete: Arc<Mutex<Vec<String>>> = Arc::default();
         let seen = complete.clone();
-        gpt.params.set_hook(Some(Box::new(move |_, spec| {
+        let _listener = gpt.params.listen(Box::new(move |_, spec| {
             seen.lock().unwrap().push(spec.name.clone());
             Ok(())
-        })));
+        }));
         // Twice: a second pass adds to what the first one left.
         for step in 0..2 {
             let loss = gpt.loss(&batch(step), &Pass { train: true, dropout: None }).unwrap();
@@ -156,7 +156,8 @@ fn the_plan_counts_what_the_model_declares() {
         GptShape { vocabulary: 65, block: 64, layers: 4, heads: 4, embd: 128 },
         GptShape { vocabulary: 11, block: 7, layers: 1, heads: 2, embd: 6 },
     ] {
-        let specs = Gpt::new(&shape).unwrap().params.specs();
+        let gpt = Gpt::new(&shape).unwrap();
+        let specs = gpt.params.specs();
         let count = |matrices: bool| {
             let some = specs.iter().filter(|s| (s.shape.len() == 2) == matrices);
             (some.clone().count(), some.map(|s| s.numel() as u64).sum())

@@ -136,7 +136,7 @@ fn every_step_is_the_one_that_a_serial_program_takes() {
         let norm = train::global_norm(&gpt.params.gradients());
         near("grad_norm", norm, 1e-4 * norm);
         near("lr", config.schedule.at(step), 1e-15);
-        adamw.step(&gpt.params, config.schedule.at(step), train::clip_scale(norm, config.clip));
+        adamw.step(&gpt.params, config.schedule.at(step), train::clip_scale(norm, config.clip).unwrap()).unwrap();
         if config.evaluates_after(step + 1) {
             let evaluate =
                 |text| train::evaluate(&gpt, &Comm::alone(), &config.sampler(0), text, config.eval_iters).unwrap();

@@ -261,15 +261,19 @@ fn a_head_keeps_its_dropout_mask_in_any_division() -> Result<()> {
 fn what_does_not_fit_is_refused() {
     let params = Params::new();
     let weight = params.declare("fc.weight", &[4, 3], Init::Constant(1.0)).unwrap();
+    let bias = params.declare("fc.bias", &[3], Init::Constant(1.0)).unwrap();
+    let again = params.declare("fc.weight", &[1], Init::Constant(0.0)).map(drop);
+    assert!(again.unwrap_err().to_string().contains("must be unique"));
     let x = numbers(1, &[2, 5], 1.0).to_dtype(DType::F32).unwrap();
     let text = |r: Result<Tensor>| r.unwrap_err().to_string();
     assert!(text(tensor::linear(&x, &weight)).contains("fc.weight takes rows of 3 numbers, not [2, 5]"));
     let x = numbers(1, &[2, 3], 1.0).to_dtype(DType::F32).unwrap();
     assert!(text(tensor::linear(&x, &weight)).contains("parameter fc.weight has no values yet"));
-    let bias = params.declare("fc.bias", &[3], Init::Constant(1.0)).unwrap();
     assert!(text(tensor::linear_bias(&x, &weight, &bias)).contains("fc.bias has 3 numbers for 4 outputs"));
     assert!(text(tensor::squared_error(&x, &[0.0; 5])).contains("[2, 3] has 6 elements, and the target 5"));
     assert!(text(tensor::cross_entropy(&x, &[0, 3])).contains("need 2 targets below 3"));
     assert!(text(tensor::causal_attention(&x, 1, 0, None)).contains("[sequences, length, 3 x heads x width]"));
-    assert!(text(params.declare("fc.weight", &[1], Init::Constant(0.0)).map(|_| x)).contains("must be unique"));
+    // Offsets do not move any more.
+    let late = |r: candle_core::Result<()>| r.unwrap_err().to_string().contains("after the model's layout was built");
+    assert!(late(params.declare("late", &[1], Init::Constant(0.0)).map(drop)) && late(weight.tie().map(drop)));
 }

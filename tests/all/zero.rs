@@ -3,7 +3,9 @@
 use crate::suite;
 use crate::suite::parity::config;
 use crate::suite::zero::{
-    ADAMW, a_model_begins_as_allocated, micro_steps_add_up, ranks_may_hold_nothing, stages_take_the_same_steps, train,
+    ADAMW, a_bad_step_moves_nothing, a_model_begins_as_allocated, a_step_that_was_given_up_is_forgotten,
+    micro_steps_add_up, ranks_may_hold_nothing, stages_take_the_same_steps, state_goes_from_stage_to_stage, train,
+    two_groups_train_side_by_side,
 };
 use shardlab::comm::Comm;
 use shardlab::launch;
@@ -36,6 +38,61 @@ fn micro_steps() {
 fn more_ranks_than_elements() {
     for ranks in 1..=5 {
         launch::run(ranks, |comm| ranks_may_hold_nothing(&comm, true)).unwrap();
+    }
+}
+
+#[test]
+fn states_go_from_stage_to_stage() {
+    for ranks in 1..=4 {
+        launch::run(ranks, |comm| state_goes_from_stage_to_stage(&comm, true)).unwrap();
+    }
+}
+
+#[test]
+fn bad_steps_move_nothing() {
+    for ranks in [1, 2, 3] {
+        launch::run(ranks, |comm| a_bad_step_moves_nothing(&comm)).unwrap();
+    }
+}
+
+#[test]
+fn steps_that_were_given_up_are_forgotten() {
+    for ranks in [1, 2] {
+        launch::run(ranks, |comm| a_step_that_was_given_up_is_forgotten(&comm)).unwrap();
+    }
+}
+
+#[test]
+fn groups_train_side_by_side() {
+    for ranks in [4, 6] {
+        launch::run(ranks, |comm| two_groups_train_side_by_side(&comm, true)).unwrap();
+    }
+}
+
+/// What another rank counts does not count twice, whatever is divided.
+#[test]
+fn copies_count_once_in_the_norm() {
+    use shardlab::mesh::Axis;
+    use shardlab::tensor::{Copies, Cut, Init, Params, Whole, linear_bias};
+    for stage in Stage::ALL {
+        let norm = |first: bool| {
+            let norms = launch::run(2, |comm| {
+                let params = Params::new();
+                let weight = params.declare("weight", &[3, 2], Init::Normal(1.0))?;
+                let whole = Whole::new("bias", &[3], Init::Constant(0.0));
+                let bias = params.declare_shard("bias", whole, Cut::All, Copies::Same { axis: Axis::Tensor, first })?;
+                let mut zero = Zero::init(&params, &comm, ZeroConfig::new(stage, Precision::F32, ADAMW), 1)?;
+                zero.begin()?;
+                let x = candle_core::Var::from_slice(&[3.0f32, 4.0], (1, 2), &candle_core::Device::Cpu)?;
+                linear_bias(x.as_tensor(), &weight, &bias)?.sum_all()?.backward()?;
+                zero.finish()?;
+                zero.norm()
+            });
+            norms.unwrap()[0]
+        };
+        // Three rows of gradients 3 and 4, and three ones of the bias.
+        assert_eq!(norm(true), 78f64.sqrt(), "{stage:?}");
+        assert_eq!(norm(false), 75f64.sqrt(), "{stage:?}");
     }
 }
 
@@ -129,7 +186,7 @@ fn what_a_step_sends_is_the_formulas() {
                         zero.step(1e-3, 1.0)?;
                         sent = (comm.traffic() - before).bytes;
                     }
-                    Ok((sent, gpt.params.numel(), zero.bytes_a_step().1))
+                    Ok((sent, gpt.params.numel(), zero.bytes_a_step()))
                 })
                 .unwrap();
                 let (n, numel) = (ranks as f64, bytes[0].1 as f64);
@@ -391,7 +448,7 @@ fn a_parameter_without_a_gradient_is_an_error() {
     for (stage, says) in [
         (Stage::One, "0 of 1 gradient buckets were averaged"),
         (Stage::Two, "0 of 1 gradient buckets were averaged"),
-        (Stage::Three, "the gradients of 0 of 1 units were averaged"),
+        (Stage::Three, "0 of 1 gradient buckets were averaged"),
     ] {
         let error = launch::run(2, |comm| {
             let params = Params::new();

@@ -3,9 +3,11 @@
 use super::parity::config;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::model::{Gpt, LinearStack};
-use shardlab::parallel::zero::{Stage, Wrap, Zero, ZeroConfig};
+use shardlab::optim::{Fragment, NotFinite};
+use shardlab::parallel::zero::{Offload, Stage, Wrap, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{AdamWConfig, Config, parity};
+use std::collections::BTreeMap;
 
 pub const ADAMW: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
 
@@ -185,6 +187,170 @@ pub fn ranks_may_hold_nothing(comm: &Comm, same_order: bool) -> anyhow::Result<(
             let apart = values.iter().zip(&zero).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
             assert!(if same_order { apart == 0.0 } else { apart < 1e-2 }, "{stage:?}, {precision:?}: {apart:e}");
         }
+    }
+    Ok(())
+}
+
+/// A rank's state, whole name by whole name: values, first and second moments, NaN where another rank has them.
+type Saved = BTreeMap<String, [Vec<f32>; 3]>;
+
+fn save(zero: &mut Zero, saved: &mut Saved) -> anyhow::Result<()> {
+    zero.fragments(|Fragment { spec, .. }, elements, state| {
+        let numel = spec.whole.shape.iter().product();
+        let whole = saved.entry(spec.whole.name.clone()).or_insert_with(|| [(); 3].map(|()| vec![f32::NAN; numel]));
+        spec.runs(elements.clone(), |here, at| {
+            let here = here.start - elements.start..here.end - elements.start;
+            for (whole, part) in whole.iter_mut().zip([&state.values, &state.exp_avg, &state.exp_avg_sq]) {
+                whole[at..at + here.len()].copy_from_slice(&part[here.clone()]);
+            }
+        });
+    })
+}
+
+fn restore(zero: &mut Zero, saved: &Saved, steps: u64) -> anyhow::Result<()> {
+    zero.restore(steps, |Fragment { spec, .. }, elements, state| {
+        let mut parts = [state.values, state.exp_avg, state.exp_avg_sq];
+        spec.runs(elements.clone(), |here, at| {
+            let here = here.start - elements.start..here.end - elements.start;
+            for (whole, part) in saved[&spec.whole.name].iter().zip(&mut parts) {
+                part[here.clone()].copy_from_slice(&whole[at..at + here.len()]);
+            }
+        });
+    })
+}
+
+/// All ranks' states as one, on every rank.
+fn all_of(comm: &Comm, zero: &mut Zero) -> anyhow::Result<Saved> {
+    let mut saved = Saved::new();
+    save(zero, &mut saved)?;
+    for spec in zero.params().specs() {
+        let numel = spec.whole.shape.iter().product();
+        let whole = saved.entry(spec.whole.name.clone()).or_insert_with(|| [(); 3].map(|()| vec![f32::NAN; numel]));
+        for numbers in whole {
+            let mut all = vec![0.0; numel * comm.size()];
+            comm.all_gather(numbers, &mut all)?;
+            for (i, number) in numbers.iter_mut().enumerate() {
+                let held = (0..comm.size()).map(|rank| all[rank * numel + i]).find(|number| !number.is_nan());
+                *number = held.expect("some rank holds every element");
+            }
+        }
+    }
+    Ok(saved)
+}
+
+/// Trains `steps` steps from `first` on, on the same sequences whatever is divided.
+fn go_on(comm: &Comm, gpt: &Gpt, zero: &mut Zero, steps: std::ops::Range<usize>, poison: f64) -> anyhow::Result<f64> {
+    let (config, corpus) = config(comm.size(), |_| ());
+    let mut norm = 0.0;
+    for step in steps {
+        zero.begin()?;
+        let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
+        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
+        (loss * if comm.rank() + 1 == comm.size() { poison } else { 1.0 })?.backward()?;
+        zero.finish()?;
+        norm = zero.step(1e-3, 1.0)?;
+    }
+    Ok(norm)
+}
+
+/// What one stage has saved, fragment by fragment, another stage goes on with, as if nothing had happened.
+pub fn state_goes_from_stage_to_stage(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
+    let (config, _) = config(comm.size(), |_| ());
+    let dir = tempfile::tempdir()?;
+    for precision in [Precision::F32, Precision::Bf16] {
+        let made = |stage, seed| -> anyhow::Result<(Gpt, Zero)> {
+            let gpt = Gpt::new(&config.shape)?;
+            let offload = (stage == Stage::Three).then(|| Offload { dir: dir.path().to_path_buf(), window: 777 });
+            let zero = ZeroConfig { offload, ..ZeroConfig::new(stage, precision, ADAMW) };
+            let zero = Zero::init(&gpt.params, comm, zero, seed)?;
+            Ok((gpt, zero))
+        };
+        let (gpt, mut undisturbed) = made(Stage::Zero, 1)?;
+        go_on(comm, &gpt, &mut undisturbed, 0..2, 1.0)?;
+        let middle = all_of(comm, &mut undisturbed)?;
+        go_on(comm, &gpt, &mut undisturbed, 2..4, 1.0)?;
+        let end = all_of(comm, &mut undisturbed)?;
+        for stage in Stage::ALL {
+            let (gpt, mut zero) = made(stage, 2)?;
+            restore(&mut zero, &middle, 2)?;
+            assert!(all_of(comm, &mut zero)? == middle, "{stage:?}, {precision:?}: restored");
+            go_on(comm, &gpt, &mut zero, 2..4, 1.0)?;
+            assert_eq!(zero.steps(), 4);
+            assert!(!same_order || all_of(comm, &mut zero)? == end, "{stage:?}, {precision:?}: at the end");
+        }
+    }
+    Ok(())
+}
+
+/// A step whose gradients are not finite is refused on all ranks, although only the last one's are bad: nothing moves, and what
+/// follows is what would have followed.
+pub fn a_bad_step_moves_nothing(comm: &Comm) -> anyhow::Result<()> {
+    let (config, _) = config(comm.size(), |_| ());
+    for precision in [Precision::F32, Precision::Bf16] {
+        for stage in Stage::ALL {
+            let gpt = Gpt::new(&config.shape)?;
+            let mut zero = Zero::init(&gpt.params, comm, ZeroConfig::new(stage, precision, ADAMW), 1)?;
+            go_on(comm, &gpt, &mut zero, 0..1, 1.0)?;
+            let before = all_of(comm, &mut zero)?;
+            for poison in [f64::NAN, f64::INFINITY] {
+                let error = go_on(comm, &gpt, &mut zero, 1..2, poison).expect_err("a bad step is refused");
+                assert!(error.is::<NotFinite>(), "{error:#}");
+            }
+            assert_eq!(zero.steps(), 1);
+            assert!(all_of(comm, &mut zero)? == before, "{stage:?}, {precision:?}");
+            let norm = go_on(comm, &gpt, &mut zero, 1..2, 1.0)?;
+            assert!(norm.is_finite() && all_of(comm, &mut zero)? != before, "{stage:?}, {precision:?}: goes on");
+        }
+    }
+    Ok(())
+}
+
+/// An error between a step's begin and its end leaves nothing behind that the next step would count.
+pub fn a_step_that_was_given_up_is_forgotten(comm: &Comm) -> anyhow::Result<()> {
+    let (config, corpus) = config(comm.size(), |_| ());
+    for stage in Stage::ALL {
+        let train = |give_up: bool| -> anyhow::Result<Saved> {
+            let gpt = Gpt::new(&config.shape)?;
+            let mut zero = Zero::init(&gpt.params, comm, ZeroConfig::new(stage, Precision::F32, ADAMW), 1)?;
+            if give_up {
+                zero.begin()?;
+                let batch = config.sampler(comm.rank()).batch(&corpus.train, 9, 0);
+                gpt.loss(&batch, &config.pass(9, &batch.sequences))?.backward()?;
+                comm.barrier()?;
+            }
+            go_on(comm, &gpt, &mut zero, 0..2, 1.0)?;
+            all_of(comm, &mut zero)
+        };
+        assert!(train(true)? == train(false)?, "{stage:?}");
+    }
+    Ok(())
+}
+
+/// Two data groups side by side train what each would train alone, under all stages and under DDP: nothing of one reaches the
+/// other. `comm` has at least 4 ranks.
+pub fn two_groups_train_side_by_side(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
+    let color = comm.rank() % 2;
+    let group = comm.split(color as u64, 0)?;
+    let (config, corpus) = config(group.size(), |_| ());
+    // Each group has a text of its own.
+    let text = &corpus.train[color * 1000..];
+    for stage in Stage::ALL {
+        let zero = |comm: &Comm| train(comm, &config, text, ZeroConfig::new(stage, Precision::F32, ADAMW), 3);
+        let together = zero(&group)?;
+        let ddp = parity::train_ddp(&group, &config, text, 3)?;
+        // The same ranks again, one group after the other.
+        for turn in 0..2 {
+            if turn == color {
+                let alone = zero(&group)?;
+                together.ensure_like(&alone, same_order, 1e-5, &format!("{stage:?}, group {color}"));
+                assert!(!same_order || alone.values == ddp.values, "{stage:?}, group {color} against DDP");
+            }
+            comm.barrier()?;
+        }
+        // Both groups have learned, and not the same.
+        let mut firsts = vec![0.0; comm.size()];
+        comm.all_gather(&together.values[..1], &mut firsts)?;
+        assert!(firsts[0] != firsts[1] && firsts[0] == firsts[2], "{firsts:?}");
     }
     Ok(())
 }

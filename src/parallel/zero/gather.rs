@@ -8,10 +8,10 @@
 //! A gather is a collective, so all ranks must ask in the same order. They do in a training step. Outside of one, a rank may
 //! be alone with its wish, and is told so.
 
-use super::store::{Store, Windowed};
 use super::units::{Unit, Units};
 use super::{Each, Event, What};
 use crate::comm::Comm;
+use crate::optim::{Store, Windowed};
 use crate::parallel::queue::Queue;
 use crate::tensor::{Spec, Stored};
 use anyhow::{Result, ensure};
@@ -194,7 +194,7 @@ impl<T: Stored> Gathered<T> {
 
     /// Waits for a unit, and puts it together.
     fn arrive(&self, state: &mut State<T>, number: usize) -> Result<()> {
-        let Some((_, parts, seen)) = state.coming.take(|&coming| coming == number)? else { return Ok(()) };
+        let Some((_, parts, seen)) = state.coming.find(|&coming| coming == number)? else { return Ok(()) };
         let event = |what, start, end| Event { unit: number, what, start, end };
         state.events.push(event(What::Gather, seen.start, seen.end));
         state.events.push(event(What::Wait, seen.waited.0, seen.waited.1));

@@ -12,37 +12,34 @@
 //!
 //! All stages take the same steps, to the bit where sums are added in rank order: a share is updated by the very
 //! arithmetic that would update it as a part of the whole, and the global norm does not depend on how gradients are
-//! divided ([`sharded_norm`](crate::optim::sharded_norm)).
+//! divided ([`sharded_norm`](super::sharded_norm)).
 //!
 //! With gradient accumulation, stages 0 and 1 add up whole gradients locally and average once a step. Stages 2 and 3 cannot:
 //! a rank that would add up gradients locally would hold them all. They average in every micro-step and add up shares
 //! (DeepSpeed's do, too). That is another order of additions, so there stages 0 and 1 agree to the bit, and 2 and 3 do, and
 //! the two pairs agree within rounding.
 //!
-//! Reading order: `mod.rs` (the one interface), `begin.rs` (what a share begins with), `store.rs` (where it is kept),
-//! `optimizer.rs` (its AdamW), `reduce.rs` and `flat.rs` (stages 1 and 2), `units.rs`, `gather.rs` and `sharded.rs` (stage 3,
-//! which PyTorch calls FSDP).
+//! Reading order: `mod.rs` (the one interface), `replicated.rs` and `reduce.rs` (stages 0 to 2), `units.rs`, `gather.rs` and
+//! `sharded.rs` (stage 3, which PyTorch calls FSDP).
 
-mod begin;
-mod flat;
 mod gather;
-mod optimizer;
 mod reduce;
 mod replicated;
 mod sharded;
-mod store;
 mod units;
 
-pub use store::Offload;
+pub use crate::optim::Offload;
 pub use units::Wrap;
 
 use super::Averaged;
 use crate::comm::Comm;
-use crate::optim::AdamWConfig;
-use crate::tensor::{Params, Precision, Spec};
+use crate::optim::{AdamW, AdamWConfig, Begin, Fragment, State, clip_scale};
+use crate::tensor::{Gather, Home, Numbers, Params, Precision, Spec};
 use anyhow::Result;
-use begin::Begin;
 use half::bf16;
+use replicated::Replicated;
+use sharded::FullySharded;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -103,7 +100,7 @@ impl ZeroConfig {
             stage,
             precision,
             adamw,
-            reduce_bucket: super::ddp::BUCKET,
+            reduce_bucket: super::buckets::BUCKET,
             prefetch_bucket: 1 << 18,
             persistence_threshold: 1000,
             wrap: Wrap::Blocks,
@@ -163,23 +160,35 @@ pub enum What {
     Step,
 }
 
-/// Elements that travel in a step, as [`Zero::bytes_a_step`] counts them.
-struct Volumes {
-    /// Of whole parameters, gathered; of whole gradients, reduced.
-    gathered: usize,
-    reduced: usize,
-    bytes_each: usize,
+/// Elements that a step communicates, over all ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct Volumes {
+    /// Of whole parameters, gathered.
+    pub gathered: usize,
+    /// Of whole gradients, reduced.
+    pub reduced: usize,
+    pub bytes_each: usize,
 }
 
 /// What is done with each parameter.
 type Each<'a> = dyn FnMut(&Spec, &[f32]) + 'a;
+
+/// What is done with the state of each fragment.
+type Visit<'a> = dyn FnMut(&Fragment, Range<usize>, State) + 'a;
 
 /// What a stage does; [`Zero`] says what it means.
 trait Engine {
     fn begin(&mut self) -> Result<()>;
     fn synchronise(&self, last_micro_step: bool);
     fn finish(&mut self) -> Result<Vec<Averaged>>;
-    fn step(&mut self, lr: f64, clip: f64) -> Result<f64>;
+    fn norm(&self) -> Result<f64>;
+    fn update(&mut self, lr: f64, scale: f32) -> Result<()>;
+    fn visit(&mut self, each: &mut Visit) -> Result<()>;
+    /// Brings values that a rank has changed in its share to all ranks that hold them.
+    fn spread(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn optimizers(&mut self) -> &mut [AdamW];
     /// Lets layers find their parameters outside of a step, and no longer.
     fn open(&mut self) -> Result<()> {
         Ok(())
@@ -188,7 +197,6 @@ trait Engine {
     /// Calls `each` with every parameter, whole and as f32.
     fn each(&mut self, each: &mut Each) -> Result<()>;
     fn held(&self) -> Held;
-    /// Elements that a step has each rank's share of reduced or gathered, in all.
     fn volumes(&self) -> Volumes;
     fn events(&mut self) -> Vec<Event> {
         Vec::new()
@@ -198,19 +206,30 @@ trait Engine {
     }
 }
 
+/// The gradients of a share that count in the norm: not those of copies that another rank counts.
+fn counted<'a, T>(share: &[Fragment], gradients: &'a [T]) -> Vec<&'a [T]> {
+    if share.iter().all(|fragment| fragment.spec.copies.counts()) {
+        return vec![gradients];
+    }
+    let counted = share.iter().filter(|fragment| fragment.spec.copies.counts());
+    counted.map(|fragment| &gradients[fragment.start..fragment.start + fragment.elements.len()]).collect()
+}
+
+/// Bytes of optimizers in memory, and in files.
+fn state_bytes(optimizers: &[AdamW]) -> (usize, usize) {
+    optimizers.iter().map(AdamW::bytes).fold((0, 0), |(memory, files), (m, f)| (memory + m, files + f))
+}
+
 /// A model in training, divided among ranks as its stage says: gradients, optimizer and what they communicate.
 ///
 /// A step is: [`Zero::begin`]; for each micro-step the forward pass, [`Zero::synchronise`], the backward pass; then
-/// [`Zero::finish`] and [`Zero::step`]. All ranks make the same calls.
+/// [`Zero::finish`] and [`Zero::step`]: *finish, agree, update*. All ranks make the same calls.
 pub struct Zero {
     engine: Box<dyn Engine>,
     params: Arc<Params>,
     stage: Stage,
     ranks: usize,
 }
-
-/// What rank 0 sends of a global norm: it has no part of the four bytes of the maximum, and one of the two sums.
-const NORM_BYTES: usize = 20;
 
 impl Zero {
     /// Takes over parameters that are allocated: rank 0's, on all ranks.
@@ -219,9 +238,11 @@ impl Zero {
         if config.broadcast {
             comm.broadcast(&mut params.values_mut(), 0)?;
         }
-        let values = std::mem::take(&mut *params.values_mut());
-        *params.gradients() = Vec::new();
-        Zero::begin_with(params, comm, config, Begin::Values(values))
+        params.set_gradients(Home::Nowhere);
+        let Home::Here(Numbers::F32(values)) = params.set_values(Home::Nowhere) else { unreachable!("they are whole") };
+        Zero::begin_with(params, comm, config, &|spec, elements, out| {
+            out.copy_from_slice(&values[spec.range()][elements]);
+        })
     }
 
     /// Begins with what [`Params::allocate`] would make of a seed, rank 0's on all ranks, without ever having more of it than
@@ -231,18 +252,15 @@ impl Zero {
         if config.broadcast {
             comm.broadcast(&mut seed, 0)?;
         }
-        Zero::begin_with(params, comm, config, Begin::Seed(seed[0]))
+        Zero::begin_with(params, comm, config, &|spec, elements, out| spec.initial(seed[0], elements, out))
     }
 
     fn begin_with(params: &Arc<Params>, comm: &Comm, config: ZeroConfig, begin: Begin) -> Result<Zero> {
         let engine: Box<dyn Engine> = match (config.stage, config.precision) {
-            (Stage::Zero, Precision::F32) if config.offload.is_none() => {
-                Box::new(replicated::Replicated::new(params, comm, &config, begin))
-            }
-            (Stage::Three, Precision::F32) => Box::new(sharded::Sharded::<f32>::new(params, comm, &config, begin)?),
-            (Stage::Three, Precision::Bf16) => Box::new(sharded::Sharded::<bf16>::new(params, comm, &config, begin)?),
-            (_, Precision::F32) => Box::new(flat::Flat::<f32>::new(params, comm, &config, begin)?),
-            (_, Precision::Bf16) => Box::new(flat::Flat::<bf16>::new(params, comm, &config, begin)?),
+            (Stage::Three, Precision::F32) => Box::new(FullySharded::<f32>::new(params, comm, &config, begin)?),
+            (Stage::Three, Precision::Bf16) => Box::new(FullySharded::<bf16>::new(params, comm, &config, begin)?),
+            (_, Precision::F32) => Box::new(Replicated::<f32>::new(params, comm, &config, begin)?),
+            (_, Precision::Bf16) => Box::new(Replicated::<bf16>::new(params, comm, &config, begin)?),
         };
         Ok(Zero { engine, params: params.clone(), stage: config.stage, ranks: comm.size() })
     }
@@ -263,32 +281,67 @@ impl Zero {
         self.engine.finish()
     }
 
+    /// The global norm of the averaged gradients: the same bits on all ranks, which so agree on whether it is finite. (In
+    /// stage 0 they hold the same gradients, and need not ask.)
+    pub fn norm(&self) -> Result<f64> {
+        self.engine.norm()
+    }
+
+    /// The optimizer's step with the averaged gradients times `scale`.
+    pub fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
+        self.engine.update(lr, scale)
+    }
+
     /// Clips the gradients to the global norm `clip` (0: no clipping) and takes the optimizer's step. Returns the norm before
-    /// clipping, which is the same on all ranks.
+    /// clipping. A norm that is not finite is refused on all ranks alike: neither weights nor moments change.
     pub fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
-        self.engine.step(lr, clip)
+        let norm = self.norm()?;
+        self.update(lr, clip_scale(norm, clip)?)?;
+        Ok(norm)
+    }
+
+    /// Calls `each` with the optimizer's state of every fragment that this rank has, between steps: what a checkpoint writes.
+    /// Fragments whose state is in files come in pieces. No rank waits for another one.
+    pub fn fragments(&mut self, mut each: impl FnMut(&Fragment, Range<usize>, &State)) -> Result<()> {
+        self.engine.visit(&mut |fragment, elements, state| each(fragment, elements, &state))
+    }
+
+    /// The model's parameters.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// Steps that the optimizer has taken.
+    pub fn steps(&mut self) -> u64 {
+        self.engine.optimizers().first().map_or(0, |adamw| adamw.steps())
+    }
+
+    /// Lets `each` replace the state of every fragment that this rank has, and continues after `steps` steps. All ranks call
+    /// it, between steps.
+    pub fn restore(&mut self, steps: u64, mut each: impl FnMut(&Fragment, Range<usize>, State)) -> Result<()> {
+        self.engine.visit(&mut each)?;
+        self.engine.optimizers().iter_mut().for_each(|adamw| adamw.set_steps(steps));
+        self.engine.spread()
     }
 
     /// Runs `work` while every rank holds all parameters, as f32: for evaluation, samples. All ranks call it, between steps.
     pub fn whole<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let were_here = self.gather()?;
+        let Some(all) = self.gather()? else { return work() };
+        let stored = self.params.set_values(all);
         let result = work();
-        if !were_here {
-            *self.params.values_mut() = Vec::new();
-        }
+        self.params.set_values(stored);
         result
     }
 
-    /// Puts all values as f32 into the model's flat buffer. Returns whether they were there.
-    fn gather(&mut self) -> Result<bool> {
+    /// All values as f32 in the flat layout, unless they are held so anyway.
+    fn gather(&mut self) -> Result<Option<Home<dyn Gather>>> {
         let numel = self.params.numel();
         if self.params.values().len() == numel {
-            return Ok(true);
+            return Ok(None);
         }
         let mut all = vec![0.0; numel];
         self.engine.each(&mut |spec, values| all[spec.range()].copy_from_slice(values))?;
-        *self.params.values_mut() = all;
-        Ok(false)
+        Ok(Some(Home::Here(Numbers::F32(all))))
     }
 
     /// Calls `each` with every parameter, whole and as f32, one after the other: for a checkpoint, a hash. No rank has more than
@@ -309,7 +362,10 @@ impl Zero {
 
     /// Ends the training: every rank holds all parameters again, as f32.
     pub fn leave(mut self) -> Result<()> {
-        self.gather().map(drop)
+        if let Some(all) = self.gather()? {
+            self.params.set_values(all);
+        }
+        Ok(())
     }
 
     /// What this rank holds now.
@@ -317,26 +373,26 @@ impl Zero {
         self.engine.held()
     }
 
-    /// What each rank sends in a step by the formula, in words and in bytes. A gather sends each rank's n-th part to the n-1
-    /// others, and so does a reduction. Padding is not counted.
-    pub fn bytes_a_step(&self) -> (String, f64) {
-        let Volumes { gathered, reduced, bytes_each } = self.engine.volumes();
-        let n = self.ranks as f64;
-        let share = (n - 1.0) / n * bytes_each as f64;
-        let thousands = |n: usize| crate::show::thousands(n as u64);
-        let norm = if self.ranks > 1 { NORM_BYTES } else { 0 };
+    /// Elements that the last step communicated, over all ranks. Padding is not counted.
+    pub fn volumes(&self) -> Volumes {
+        self.engine.volumes()
+    }
+
+    /// Bytes that each rank sends in such a step by the formula. A gather sends each rank's n-th part to the n-1 others, and
+    /// so does a reduction; stage 0 does both with gradients, the other stages add what the norm takes.
+    pub fn bytes_a_step(&self) -> f64 {
+        let Volumes { gathered, reduced, bytes_each } = self.volumes();
+        let share = (self.ranks as f64 - 1.0) / self.ranks as f64 * bytes_each as f64;
         match self.stage {
-            Stage::Zero => (format!("2(n-1)/n x {bytes_each} x {}", thousands(reduced)), 2.0 * share * reduced as f64),
-            // The norm is a maximum of 4 bytes and two sums of 8, on all ranks.
-            _ => (
-                format!(
-                    "(n-1)/n x {bytes_each} x ({} gathered + {} reduced) + {norm} for the norm",
-                    thousands(gathered),
-                    thousands(reduced)
-                ),
-                share * (gathered + reduced) as f64 + norm as f64,
-            ),
+            Stage::Zero => 2.0 * share * reduced as f64,
+            _ => share * (gathered + reduced) as f64 + self.norm_bytes() as f64,
         }
+    }
+
+    /// Bytes that rank 0 sends for one global norm: an all-reduce of one f32, of which it owns no part, and one of two f64, of
+    /// which it owns one.
+    pub fn norm_bytes(&self) -> usize {
+        if self.ranks > 1 && self.stage > Stage::Zero { 20 } else { 0 }
     }
 
     /// What happened to units since this was asked last; only stage 3 has any.
@@ -347,5 +403,11 @@ impl Zero {
     /// The units' names, by number.
     pub fn units(&self) -> Vec<String> {
         self.engine.units()
+    }
+}
+
+impl Drop for Zero {
+    fn drop(&mut self) {
+        self.params.forget_shards();
     }
 }

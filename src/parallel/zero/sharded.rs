@@ -3,240 +3,229 @@
 //! A unit's life in a step: gather, forward, drop, gather, backward, drop, and its gradients, once they are complete, are
 //! reduce-scattered, so that each rank gets the average of the part that it will update.
 
-use super::begin::{Begin, Stretch};
 use super::gather::Gathered;
-use super::optimizer::Optimizer;
 use super::units::Units;
-use super::{Averaged, Each, Engine, Event, Held, Volumes, What, ZeroConfig};
+use super::{Averaged, Each, Engine, Event, Held, Visit, Volumes, What, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
-use crate::optim::{clip_scale, sharded_norm, stored_norm};
-use crate::parallel::queue::Queue;
+use crate::optim::{AdamW, Begin, Fragment, begun, stored_norm};
+use crate::parallel::buckets::{Buckets, Step};
+use crate::parallel::sharded_norm;
 use crate::tensor::stored::{Stored, add};
-use crate::tensor::{Elsewhere, Params, Spec};
-use anyhow::{Result, ensure};
+use crate::tensor::{Collect, Gather, Home, Listener, Params, Spec};
+use anyhow::Result;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-pub(super) struct Sharded<T: Stored> {
+pub(super) struct FullySharded<T: Stored> {
     params: Arc<Params>,
     comm: Comm,
-    model: Arc<Model<T>>,
-    optimizer: Optimizer,
+    shards: Arc<Shards<T>>,
+    optimizer: AdamW,
     local_norm: bool,
+    _listener: Listener,
 }
 
 /// What layers reach through their handles.
-struct Model<T> {
+struct Shards<T> {
     comm: Comm,
     gathered: Gathered<T>,
     overlap: bool,
-    step: Mutex<Step<T>>,
+    /// A unit's gradients are a bucket.
+    buckets: Buckets<usize, T>,
+    /// This rank's share of the gradients, averaged.
+    kept: Mutex<Vec<T>>,
 }
 
-/// Gradients.
-struct Step<T> {
-    /// Units between their first gradient and their last.
-    filling: Vec<Option<Vec<T>>>,
-    /// Parameters of each unit whose gradient is complete.
-    complete: Vec<usize>,
-    /// This rank's share, averaged.
-    share: Vec<T>,
-    /// Units under way.
-    under_way: Queue<usize, T>,
-    averaged: Vec<Averaged>,
-    /// Units that this backward pass has completed.
-    completed: usize,
-    /// Backward passes of this step that have completed all.
-    passes: usize,
-    peak_bytes: usize,
-}
-
-impl<T: Stored> Sharded<T> {
-    pub fn new(params: &Arc<Params>, comm: &Comm, config: &ZeroConfig, begin: Begin) -> Result<Sharded<T>> {
-        let units = Arc::new(Units::new(&params.specs(), comm.size(), config.wrap, config.persistence_threshold));
-        let stretch = |spec: &Arc<Spec>| {
+impl<T: Stored> FullySharded<T> {
+    pub fn new(params: &Arc<Params>, comm: &Comm, config: &ZeroConfig, begin: Begin) -> Result<FullySharded<T>> {
+        let units = Arc::new(Units::new(params.specs(), comm.size(), config.wrap, config.persistence_threshold));
+        let fragment = |spec: &Arc<Spec>| {
             let sharded = units.place(spec).sharded;
-            Stretch { spec: spec.clone(), elements: sharded.range(comm.rank()), len: sharded.part() }
+            let elements = sharded.range(comm.rank());
+            let padding = sharded.part() - elements.len();
+            (spec.clone(), elements, padding)
         };
-        let stretches: Vec<Stretch> = units.units.iter().flat_map(|unit| &unit.specs).map(stretch).collect();
+        let share = Fragment::end_to_end(units.units.iter().flat_map(|unit| &unit.specs).map(fragment));
         let offload = config.offload.as_ref();
-        let optimizer = Optimizer::new::<T>(config.adamw, &stretches, &begin, offload)?;
-        let gathered =
-            Gathered::new(comm, units.clone(), begin.share::<T>(&stretches, offload)?, config.prefetch_bucket);
-        drop(begin);
-        let step = Step {
-            filling: units.units.iter().map(|_| None).collect(),
-            complete: vec![0; units.units.len()],
-            share: vec![T::zeroed(); units.share()],
-            under_way: Queue::default(),
-            averaged: Vec::new(),
-            completed: 0,
-            passes: 0,
-            peak_bytes: 0,
-        };
-        let (overlap, step) = (config.overlap, Mutex::new(step));
-        let model = Arc::new(Model { comm: comm.clone(), gathered, overlap, step });
-        params.set_elsewhere(Some(model.clone()));
-        let hooked = model.clone();
-        params
-            .set_hook(Some(Box::new(move |_, spec| hooked.gradient_complete(spec).map_err(candle_core::Error::wrap))));
-        let local_norm = config.local_norm;
-        Ok(Sharded { params: params.clone(), comm: comm.clone(), model, optimizer, local_norm })
+        let values = begun::<T>(&share, begin, offload)?;
+        let optimizer = AdamW::of_share::<T>(config.adamw, share, begin, offload)?;
+        let shards = Arc::new(Shards {
+            comm: comm.clone(),
+            overlap: config.overlap,
+            buckets: Buckets::new(params.specs().iter().map(|spec| units.place(spec).unit).collect()),
+            kept: Mutex::new(vec![T::zeroed(); units.share()]),
+            gathered: Gathered::new(comm, units, values, config.prefetch_bucket),
+        });
+        params.set_values(Home::Sharded(shards.clone()));
+        params.set_gradients(Home::Sharded(shards.clone()));
+        let hooked = shards.clone();
+        let listener =
+            params.listen(Box::new(move |_, spec| hooked.gradient_complete(spec).map_err(candle_core::Error::wrap)));
+        let (params, comm, local_norm) = (params.clone(), comm.clone(), config.local_norm);
+        Ok(FullySharded { params, comm, shards, optimizer, local_norm, _listener: listener })
     }
 }
 
-impl<T: Stored> Elsewhere for Model<T> {
+impl<T: Stored> Gather for Shards<T> {
     fn value(&self, spec: &Spec) -> candle_core::Result<(Arc<Vec<f32>>, Range<usize>)> {
         self.gathered.value(spec)
     }
+}
 
+impl<T: Stored> Collect for Shards<T> {
     fn add_gradient(&self, spec: &Spec, add: &mut dyn FnMut(&mut [f32])) -> candle_core::Result<()> {
         let place = self.gathered.units.place(spec);
         let numel = self.gathered.units.units[place.unit].numel;
-        let mut step = self.step();
+        let mut step = self.buckets.step();
         let unit = step.filling[place.unit].get_or_insert_with(|| vec![T::zeroed(); numel]);
         T::change(&mut unit[place.start..][..spec.numel()], add);
         Ok(())
     }
 }
 
-impl<T: Stored> Model<T> {
+impl<T: Stored> Shards<T> {
     // ANCHOR: reduce_scatter
-    /// When all gradients of a unit are complete, each rank is to have the average of its part, and nobody the rest.
+    /// When all gradients of a unit are complete, each rank gets the average of its part, and no rank the rest.
     fn gradient_complete(&self, spec: &Spec) -> comm::Result<()> {
-        let (units, mut step) = (&self.gathered.units, self.step());
-        let number = units.place(spec).unit;
-        let unit = &units.units[number];
-        step.complete[number] += 1;
-        if step.complete[number] == unit.specs.len() {
-            step.complete[number] = 0;
-            step.completed += 1;
-            if step.completed == units.units.len() {
-                step.passes += 1;
+        let mut step = self.buckets.step();
+        if let Some(number) = self.buckets.complete(&mut step, spec) {
+            if step.set_out.iter().sum::<usize>().is_multiple_of(step.set_out.len()) {
+                // A backward pass has completed all units.
                 self.gathered.turn_forward();
             }
-            let whole = step.filling[number].take().unwrap_or_default();
-            let bytes = self.bytes(&step) + size_of::<T>() * (whole.len() + unit.part * units.ranks);
-            step.peak_bytes = step.peak_bytes.max(bytes);
-            let pending = self.comm.start_reduce_scatter(units.cut(unit, &whole), Reduce::Mean)?;
-            step.under_way.push(number, pending);
+            self.set_out(&mut step, number)?;
         }
-        while let Some(reduced) = if self.overlap { step.under_way.ready()? } else { step.under_way.next()? } {
-            self.arrived(&mut step, reduced);
-        }
+        self.arrive(&mut step, !self.overlap)
+    }
+
+    fn set_out(&self, step: &mut Step<usize, T>, number: usize) -> comm::Result<()> {
+        let units = &self.gathered.units;
+        let unit = &units.units[number];
+        let whole = step.filling[number].take().unwrap_or_default();
+        let bytes = self.bytes(step) + size_of::<T>() * (whole.len() + unit.part * units.ranks);
+        step.peak_bytes = step.peak_bytes.max(bytes);
+        let pending = self.comm.start_reduce_scatter(units.cut(unit, &whole), Reduce::Mean)?;
+        step.in_flight.push(number, pending);
         Ok(())
     }
 
     /// This rank's part of a unit's gradients adds to those of earlier micro-steps.
-    fn arrived(&self, step: &mut Step<T>, (number, mean, seen): (usize, Vec<T>, Averaged)) {
-        let unit = &self.gathered.units.units[number];
-        add(&mut step.share[unit.start..unit.start + unit.part], &mean);
-        self.gathered.note(Event { unit: number, what: What::ReduceScatter, start: seen.start, end: seen.end });
-        step.averaged.push(seen);
+    fn arrive(&self, step: &mut Step<usize, T>, wait: bool) -> comm::Result<()> {
+        Buckets::arrive(step, wait, |_, number, mean, seen| {
+            let unit = &self.gathered.units.units[number];
+            add(&mut self.kept()[unit.start..unit.start + unit.part], &mean);
+            self.gathered.note(Event { unit: number, what: What::ReduceScatter, start: seen.start, end: seen.end });
+        })
     }
     // ANCHOR_END: reduce_scatter
 
-    fn bytes(&self, step: &Step<T>) -> usize {
+    fn bytes(&self, step: &Step<usize, T>) -> usize {
         let (units, filling) = (&self.gathered.units, step.filling.iter().flatten().map(Vec::len).sum::<usize>());
-        let under_way: usize = step.under_way.all().map(|&number| units.units[number].part * units.ranks).sum();
-        size_of::<T>() * (filling + under_way)
+        let in_flight: usize = step.in_flight.all().map(|&number| units.units[number].part * units.ranks).sum();
+        size_of::<T>() * (filling + in_flight)
     }
 
-    fn step(&self) -> MutexGuard<'_, Step<T>> {
-        self.step.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> MutexGuard<'_, Vec<T>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T: Stored> Engine for Sharded<T> {
+impl<T: Stored> Engine for FullySharded<T> {
     fn begin(&mut self) -> Result<()> {
-        let mut step = self.model.step();
-        step.share.fill(T::zeroed());
-        (step.completed, step.passes) = (0, 0);
-        drop(step);
-        self.model.gathered.open()
+        self.params.zero_gradients();
+        self.shards.buckets.begin();
+        self.shards.kept().fill(T::zeroed());
+        self.shards.gathered.open()
     }
 
+    /// Every micro-step averages its gradients: no rank has room for whole ones.
     fn synchronise(&self, _last_micro_step: bool) {
-        self.model.gathered.turn_back();
-        // Every micro-step averages its gradients: nobody has room for whole ones.
-        self.model.step().completed = 0;
+        self.shards.gathered.turn_back();
     }
 
     fn finish(&mut self) -> Result<Vec<Averaged>> {
-        let mut step = self.model.step();
-        while let Some(reduced) = step.under_way.next()? {
-            self.model.arrived(&mut step, reduced);
+        let buckets = &self.shards.buckets;
+        let mut step = buckets.step();
+        for number in buckets.left_behind(&mut step) {
+            self.shards.set_out(&mut step, number)?;
         }
-        self.model.gathered.close();
-        let (done, all) = (step.completed, self.model.gathered.units.units.len());
-        ensure!(
-            done == all,
-            "the gradients of {done} of {all} units were averaged: a parameter got no gradient in this step"
-        );
+        self.shards.arrive(&mut step, true)?;
+        self.shards.gathered.close();
+        buckets.ensure_complete(&step)?;
         Ok(std::mem::take(&mut step.averaged))
     }
 
-    fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
-        let Sharded { params, comm, model, optimizer, local_norm } = self;
-        let (start, gradients) = (Instant::now(), &model.step().share[..]);
-        let norm =
-            if *local_norm { stored_norm(&[gradients]) } else { sharded_norm(comm, &[gradients], params.numel())? };
-        let scale = clip_scale(norm, clip);
-        model.gathered.update(|values| optimizer.update(values, gradients, lr, scale))?;
-        let end = Instant::now();
-        for unit in 0..model.gathered.units.units.len() {
-            model.gathered.note(Event { unit, what: What::Step, start, end });
+    fn norm(&self) -> Result<f64> {
+        let kept = self.shards.kept();
+        let counted = super::counted(self.optimizer.share(), &kept);
+        if self.local_norm {
+            return Ok(stored_norm(&counted));
         }
-        Ok(norm)
+        sharded_norm(&self.comm, &counted, self.params.numel())
+    }
+
+    fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
+        let FullySharded { shards, optimizer, .. } = self;
+        let start = Instant::now();
+        shards.gathered.update(|values| optimizer.update(values, &shards.kept(), lr, scale))?;
+        let end = Instant::now();
+        for unit in 0..shards.gathered.units.units.len() {
+            shards.gathered.note(Event { unit, what: What::Step, start, end });
+        }
+        Ok(())
+    }
+
+    fn visit(&mut self, each: &mut Visit) -> Result<()> {
+        let FullySharded { shards, optimizer, .. } = self;
+        shards.gathered.update(|values| optimizer.visit(values, each))
+    }
+
+    fn optimizers(&mut self) -> &mut [AdamW] {
+        std::slice::from_mut(&mut self.optimizer)
     }
 
     fn open(&mut self) -> Result<()> {
-        self.model.gathered.open_aside()
+        self.shards.gathered.open_aside()
     }
 
     fn close(&mut self) {
-        self.model.gathered.close();
+        self.shards.gathered.close();
     }
 
     fn each(&mut self, each: &mut Each) -> Result<()> {
-        self.model.gathered.each(each)
+        self.shards.gathered.each(each)
     }
 
     fn volumes(&self) -> Volumes {
-        let reduced = self.params.numel() * self.model.step().passes;
-        Volumes { gathered: self.model.gathered.numel_a_step(), reduced, bytes_each: size_of::<T>() }
+        let (step, units) = (self.shards.buckets.step(), &self.shards.gathered.units.units);
+        let reduced = step.set_out.iter().zip(units).map(|(times, unit)| times * unit.numel).sum();
+        Volumes { gathered: self.shards.gathered.numel_a_step(), reduced, bytes_each: size_of::<T>() }
     }
 
     fn held(&self) -> Held {
-        let step = self.model.step();
-        let (gathered, peak_gathered) = self.model.gathered.bytes();
-        let (parameters, parameters_file) = self.model.gathered.share_bytes();
+        let step = self.shards.buckets.step();
+        let (gathered, peak_gathered) = self.shards.gathered.bytes();
+        let (parameters, parameters_file) = self.shards.gathered.share_bytes();
+        let (optimizer, optimizer_file) = self.optimizer.bytes();
         let whole = size_of::<f32>() * self.params.values().capacity();
         Held {
             parameters,
-            gradients: size_of::<T>() * step.share.capacity(),
-            optimizer: self.optimizer.bytes(),
+            gradients: size_of::<T>() * self.shards.kept().capacity(),
+            optimizer,
             parameters_file,
-            optimizer_file: self.optimizer.file_bytes(),
-            buffers: gathered + self.model.bytes(&step) + whole,
+            optimizer_file,
+            buffers: gathered + self.shards.bytes(&step) + whole,
             // At most: the two need not be at their highest at the same time.
             peak_buffers: peak_gathered + step.peak_bytes,
         }
     }
 
     fn events(&mut self) -> Vec<Event> {
-        self.model.gathered.take_events()
+        self.shards.gathered.take_events()
     }
 
     fn units(&self) -> Vec<String> {
-        self.model.gathered.units.units.iter().map(|unit| unit.name.clone()).collect()
-    }
-}
-
-impl<T: Stored> Drop for Sharded<T> {
-    fn drop(&mut self) {
-        self.params.set_hook(None);
-        self.params.set_elsewhere(None);
+        self.shards.gathered.units.units.iter().map(|unit| unit.name.clone()).collect()
     }
 }

@@ -187,8 +187,8 @@ impl Replica for MlpReplica<'_> {
         Ok(f64::from(loss.to_scalar::<f32>()?))
     }
 
-    fn update(&mut self, _step: usize) {
-        self.adam.step(&self.model.params, self.config.lr, 1.0);
+    fn update(&mut self, _step: usize) -> Result<()> {
+        self.adam.step(&self.model.params, self.config.lr, 1.0)
     }
 }
 

@@ -39,18 +39,18 @@ impl Offload {
 }
 
 /// Numbers that are looked at window by window.
-pub(super) trait Windowed<T> {
+pub trait Windowed<T> {
     fn window(&mut self, range: Range<usize>) -> Result<Window<'_, T>>;
 }
 
 /// A rank's numbers of one kind.
-pub(super) enum Store<T> {
+pub enum Store<T> {
     Memory(Vec<T>),
     File { file: File, numel: usize, window: usize },
 }
 
 /// Some of them, in memory while this lives.
-pub(super) enum Window<'a, T> {
+pub enum Window<'a, T> {
     Memory(&'a mut [T]),
     Mapped(MmapMut, PhantomData<T>),
 }

@@ -1,0 +1,45 @@
+//! The global norm of gradients that are sharded among ranks, the same to the last bit as that of the whole.
+
+use crate::comm::{Comm, Reduce};
+use crate::optim::{largest, sums};
+use crate::tensor::Stored;
+use anyhow::Result;
+
+/// [`global_norm`](crate::optim::global_norm) of gradients of which each rank holds a shard, in several pieces; `numel` is the
+/// number of all. Every rank gets the same bits that `global_norm` of the whole has: they agree on it.
+pub fn sharded_norm<T: Stored>(comm: &Comm, shard: &[&[T]], numel: usize) -> Result<f64> {
+    let mut most = [largest(shard)];
+    comm.all_reduce(&mut most, Reduce::Max)?;
+    let mut both = sums(shard, most[0], numel);
+    comm.all_reduce(&mut both, Reduce::Sum)?;
+    Ok((both[0] + both[1]).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch;
+    use crate::optim::global_norm;
+    use crate::tensor::random::Stream;
+
+    #[test]
+    fn no_division_among_ranks_changes_a_bit() {
+        for ranks in 1..=5usize {
+            let stream = Stream::new(ranks as u64, "norm");
+            let number = |i: u64| (stream.uniform(2 * i) - 0.5) * 10f64.powf(12.0 * stream.uniform(2 * i + 1) - 9.0);
+            let g: Vec<f32> = (0..10_007).map(|i| number(i) as f32).collect();
+            let whole = global_norm(&g);
+            // Odd cuts, of which one is empty.
+            let cut = |r: usize| if r == 0 { 0 } else { (r.pow(2) * 10_007) / ranks.pow(2) };
+            let shares = launch::run(ranks, |comm| {
+                let r = comm.rank();
+                let (a, b) = g[cut(r)..cut(r + 1)].split_at((cut(r + 1) - cut(r)) / 3);
+                sharded_norm(&comm, &[b, a], g.len())
+            });
+            assert!(shares.unwrap().iter().all(|norm| norm.to_bits() == whole.to_bits()));
+            let mut turned = g.clone();
+            turned.reverse();
+            assert_eq!(global_norm(&turned).to_bits(), whole.to_bits());
+        }
+    }
+}

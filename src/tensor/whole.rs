@@ -1,0 +1,205 @@
+//! What a parameter is a part of: the whole tensor of the model, and which of its elements are here.
+//!
+//! Under tensor parallelism a rank's parameter is a shard of a matrix; a pipeline's last stage has a copy of the first one's
+//! table. Whoever asks what such a parameter begins with, how it is resharded, whether it counts in a norm, or which slice of
+//! a pretrained tensor it takes, asks this one description.
+//!
+//! ```text
+//! qkv.weight of 2 heads, whole [6, 4]       Cut::stacked(3, 1..2) of [2, 4] each: head 1
+//!   rows 0 1   q of heads 0, 1                row 1
+//!   rows 2 3   k                              row 3
+//!   rows 4 5   v                              row 5
+//! ```
+
+use super::random::Init;
+use crate::mesh::Axis;
+use candle_core::{Result, bail};
+use std::ops::Range;
+
+/// A tensor of the model, as one rank alone would hold it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Whole {
+    /// Unique within the model, such as `blocks.0.qkv.weight`.
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub init: Init,
+}
+
+/// Which elements of a whole a parameter consists of, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// All of them.
+    All,
+    /// These rows, one range after the other. Rows beyond the whole's last are padding, such as a vocabulary's: they begin as
+    /// zeros and belong to no checkpoint.
+    Rows(Vec<Range<usize>>),
+    /// These columns of every row.
+    Columns(Range<usize>),
+}
+
+/// Which other ranks hold the same elements, apart from data parallelism's replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// None.
+    One,
+    /// All ranks along this axis; `first` on the one that counts the elements in norms and writes them to checkpoints.
+    Same { axis: Axis, first: bool },
+    /// Another pipeline stage, where the model uses the parameter a second time; `first` as above.
+    Tied { first: bool },
+}
+
+impl Whole {
+    pub fn new(name: impl Into<String>, shape: &[usize], init: Init) -> Whole {
+        Whole { name: name.into(), shape: shape.to_vec(), init }
+    }
+
+    /// The number of rows, and of elements in each: a vector's rows have one.
+    fn rows(&self) -> (usize, usize) {
+        match &self.shape[..] {
+            [] => (1, 1),
+            [rows, inner @ ..] => (*rows, inner.iter().product()),
+        }
+    }
+}
+
+impl Cut {
+    /// The same rows of each of a whole's `parts` stacked parts of `each` rows: q|k|v by heads, gate|up.
+    pub fn stacked(parts: usize, each: usize, rows: Range<usize>) -> Cut {
+        Cut::Rows((0..parts).map(|part| part * each + rows.start..part * each + rows.end).collect())
+    }
+
+    /// The shape of what is cut from `whole`; an error where it cannot be cut so.
+    pub fn shape(&self, whole: &Whole) -> Result<Vec<usize>> {
+        let shape = &whole.shape;
+        match self {
+            Cut::All => Ok(shape.clone()),
+            Cut::Rows(ranges) if !shape.is_empty() => {
+                let rows = ranges.iter().map(Range::len).sum();
+                Ok([&[rows], &shape[1..]].concat())
+            }
+            Cut::Columns(columns) if shape.len() == 2 && columns.end <= shape[1] => Ok(vec![shape[0], columns.len()]),
+            _ => bail!("{} {shape:?} cannot be cut into {self:?}", whole.name),
+        }
+    }
+
+    /// Calls `each` with every run of a cut's `elements` that lie next to each other in `whole`: which they are of the cut, and
+    /// the first one's place in the whole. Padding is left out.
+    pub fn runs(&self, whole: &Whole, elements: Range<usize>, mut each: impl FnMut(Range<usize>, usize)) {
+        let (height, width) = whole.rows();
+        let mut run = |of_cut: Range<usize>, first: usize| {
+            let common = of_cut.start.max(elements.start)..of_cut.end.min(elements.end);
+            if !common.is_empty() {
+                let skipped = common.start - of_cut.start;
+                each(common, first + skipped);
+            }
+        };
+        match self {
+            Cut::All => run(elements.clone(), elements.start),
+            Cut::Rows(ranges) => {
+                let mut start = 0;
+                for rows in ranges {
+                    let there = rows.end.min(height).saturating_sub(rows.start);
+                    run(start..start + there * width, rows.start * width);
+                    start += rows.len() * width;
+                }
+            }
+            Cut::Columns(columns) => {
+                let wide = columns.len().max(1);
+                for row in elements.start / wide..elements.end.div_ceil(wide) {
+                    run(row * wide..(row + 1) * wide, row * width + columns.start);
+                }
+            }
+        }
+    }
+}
+
+impl Copies {
+    /// Whether this rank counts the elements in norms and writes them to checkpoints, so that exactly one does.
+    pub fn counts(self) -> bool {
+        match self {
+            Copies::One => true,
+            Copies::Same { first, .. } | Copies::Tied { first } => first,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A whole whose elements are their own places, and what `cut` takes of it: padding is None.
+    fn taken(whole: &Whole, cut: &Cut, elements: Range<usize>) -> Vec<Option<usize>> {
+        let mut taken = vec![None; elements.len()];
+        cut.runs(whole, elements.clone(), |here, at| {
+            for (i, place) in here.zip(at..) {
+                taken[i - elements.start] = Some(place);
+            }
+        });
+        taken
+    }
+
+    fn matrix(rows: usize, columns: usize) -> Whole {
+        Whole::new("w", &[rows, columns], Init::Constant(0.0))
+    }
+
+    #[test]
+    fn cuts_take_the_elements_they_name() {
+        let whole = matrix(6, 2);
+        let all = |cut: &Cut| {
+            let numel = cut.shape(&whole).unwrap().iter().product();
+            taken(&whole, cut, 0..numel)
+                .into_iter()
+                .map(|place| place.map_or(-1, |place| place as i64))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(all(&Cut::All), (0..12).collect::<Vec<_>>());
+        assert_eq!(all(&Cut::Rows(vec![2..4])), [4, 5, 6, 7]);
+        assert_eq!(all(&Cut::stacked(3, 2, 1..2)), [2, 3, 6, 7, 10, 11]);
+        assert_eq!(all(&Cut::Columns(1..2)), [1, 3, 5, 7, 9, 11]);
+        // Rows 6 and 7 are padding.
+        assert_eq!(all(&Cut::Rows(vec![5..8])), [10, 11, -1, -1, -1, -1]);
+        assert_eq!(all(&Cut::Rows(vec![7..8])), [-1, -1]);
+        assert!(Cut::Columns(1..3).shape(&whole).is_err());
+        assert!(Cut::Columns(0..1).shape(&Whole::new("gain", &[4], Init::Constant(1.0))).is_err());
+    }
+
+    /// Shards begin as the slices of the whole, and padding as zeros.
+    #[test]
+    fn a_shard_begins_as_the_slice_of_the_whole() {
+        let init = Init::Normal(1.0);
+        let begun = |cut: Cut, name: &str| {
+            let params = crate::tensor::Params::new();
+            params.declare_shard(name, Whole::new("w", &[6, 2], init), cut, Copies::One).unwrap();
+            params.allocate(5);
+            params.values().clone()
+        };
+        let whole = begun(Cut::All, "w");
+        assert_eq!(begun(Cut::Rows(vec![2..4]), "w.tile1"), whole[4..8]);
+        let of = |places: &[usize]| places.iter().map(|&place| whole[place]).collect::<Vec<_>>();
+        assert_eq!(begun(Cut::stacked(3, 2, 1..2), "w"), of(&[2, 3, 6, 7, 10, 11]));
+        assert_eq!(begun(Cut::Columns(1..2), "w"), of(&[1, 3, 5, 7, 9, 11]));
+        assert_eq!(begun(Cut::Rows(vec![5..8]), "w"), [whole[10], whole[11], 0.0, 0.0, 0.0, 0.0]);
+    }
+
+    proptest! {
+        /// Whatever part of a cut is asked for, it is that part of the whole cut.
+        #[test]
+        fn a_part_of_a_cut_is_that_part(
+            rows in 1usize..9, columns in 1usize..7, a in 0usize..9, b in 0usize..12, kind in 0usize..3,
+            from in 0usize..60, to in 0usize..60,
+        ) {
+            let whole = matrix(rows, columns);
+            let cut = match kind {
+                0 => Cut::All,
+                1 => Cut::Rows(vec![a.min(b)..a.max(b), 0..1]),
+                _ => Cut::Columns(a.min(b).min(columns)..a.max(b).min(columns)),
+            };
+            let numel = cut.shape(&whole).unwrap().iter().product::<usize>();
+            let (from, to) = (from.min(to).min(numel), from.max(to).min(numel));
+            let all = taken(&whole, &cut, 0..numel);
+            prop_assert_eq!(&taken(&whole, &cut, from..to)[..], &all[from..to]);
+            prop_assert!(all.iter().flatten().all(|&place| place < rows * columns));
+        }
+    }
+}
