@@ -151,14 +151,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (gpt, description) = model(8);
         save(dir.path(), &gpt.params, &description).unwrap();
-        let file = std::fs::read(dir.path().join(FILE)).unwrap();
         let tiled = Gpt::tiled(&description.shape, 4).unwrap();
         tiled.params.allocate(9);
         load(dir.path(), &tiled.params).unwrap();
-        assert_eq!(tiled.params.values().len(), gpt.params.values().len());
         std::fs::remove_file(dir.path().join(FILE)).unwrap();
         save(dir.path(), &tiled.params, &description).unwrap();
-        assert_eq!(std::fs::read(dir.path().join(FILE)).unwrap(), file);
+        let (again, _) = model(8);
+        again.params.values_mut().fill(0.0);
+        load(dir.path(), &again.params).unwrap();
+        assert!(*again.params.values() == *gpt.params.values());
     }
 
     #[test]
