@@ -144,7 +144,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         return Ok(Vec::new());
     }
     show_costs(lab, &all);
-    Ok(check(lab, &all))
+    Ok(check(lab, comm, &all))
 }
 
 // ANCHOR: train
@@ -251,7 +251,7 @@ fn show_costs(lab: &Lab, all: &[Trained]) {
 }
 
 /// The checks, for the reader and for the exit code.
-fn check(lab: &Lab, all: &[Trained]) -> Vec<String> {
+fn check(lab: &Lab, comm: &Comm, all: &[Trained]) -> Vec<String> {
     let (screen, config) = (&lab.screen, &lab.config);
     let (numel, precision) = (config.shape.parameters(), config.zero.precision);
     screen.say("");
@@ -261,7 +261,7 @@ fn check(lab: &Lab, all: &[Trained]) -> Vec<String> {
         let apart = first.losses.iter().zip(&other.losses).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
         let same = first.hash == other.hash && first.losses == other.losses;
         // Sums in another order: by an MPI library; where stages 2 and 3 average in every micro-step; tile by tile.
-        let own_order = (launch::is_mpi() && config.ranks > 2) || config.grad_accum > 1 || lab.args.tiles > 1;
+        let own_order = !comm.adds_in_rank_order() || config.grad_accum > 1 || lab.args.tiles > 1;
         let result = match apart {
             _ if same => "bitwise equal".into(),
             0.0 => "equal losses".into(),

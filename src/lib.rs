@@ -11,6 +11,7 @@
 //! | [`sha256`] | the hash by which files and models are compared |
 //! | [`comm`] | ranks talking to each other: collectives, what they consist of and cost, transports |
 //! | [`launch`] | starting N ranks; the job around them: nodes, and the line that starts it there |
+//! | [`mesh`] | the ranks of a job in groups: data, pipeline, tensor parallelism |
 //! | [`plan`] | computes: parameters, memory and FLOPs of a model, time on a network; no tensors |
 //! | [`tensor`] | what candle lacks for training on a CPU: operations with a backward pass, flat parameters |
 //! | [`data`] | text as tokens (or random numbers), and each rank's batches |

@@ -1,9 +1,267 @@
-//! The grid of groups.
+//! A mesh of ranks: data × pipeline × tensor parallelism, with a group of ranks along each axis.
+//!
+//! A rank has one coordinate on each axis. Ranks that differ in one coordinate alone form a group: tensor ranks share one
+//! layer, pipeline ranks hold different layers of one replica, data ranks hold the same parameters. So a rank is in three
+//! groups, and a strategy gets the group that it communicates in.
+//!
+//! Neighbouring numbers mostly share a node, where links are fast. Tensor parallelism communicates in each layer, so its ranks
+//! are always nearest. Which axis comes next differs between libraries: see [`Order`].
 
-/// A direction in the grid of ranks.
+use crate::comm::Comm;
+use crate::error::BadInput;
+use anyhow::Result;
+use std::fmt;
+
+/// A way to divide the work, and the ranks that share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     Data,
     Pipeline,
     Tensor,
+}
+
+impl Axis {
+    pub const ALL: [Axis; 3] = [Axis::Data, Axis::Pipeline, Axis::Tensor];
+
+    /// The axis, and the name of its groups in errors.
+    pub fn name(self) -> &'static str {
+        match self {
+            Axis::Data => "data",
+            Axis::Pipeline => "pipeline",
+            Axis::Tensor => "tensor",
+        }
+    }
+}
+
+/// How the numbers of ranks run through the mesh.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Tensor ranks are nearest, then data, then pipeline: Megatron-LM and DeepSpeed.
+    #[default]
+    PipelineSlowest,
+    /// Tensor ranks are nearest, then pipeline, then data: picotron, ezpz.
+    DataSlowest,
+}
+
+impl Order {
+    /// The axes, from the one along which numbers run fastest.
+    pub fn axes(self) -> [Axis; 3] {
+        match self {
+            Order::PipelineSlowest => [Axis::Tensor, Axis::Data, Axis::Pipeline],
+            Order::DataSlowest => [Axis::Tensor, Axis::Pipeline, Axis::Data],
+        }
+    }
+}
+
+/// Where a rank lies in a mesh, counted from 0; or how many ranks a mesh has along each axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coordinates {
+    pub data: usize,
+    pub pipeline: usize,
+    pub tensor: usize,
+}
+
+impl Coordinates {
+    pub fn along(&self, axis: Axis) -> usize {
+        match axis {
+            Axis::Data => self.data,
+            Axis::Pipeline => self.pipeline,
+            Axis::Tensor => self.tensor,
+        }
+    }
+
+    fn set(&mut self, axis: Axis, to: usize) {
+        *match axis {
+            Axis::Data => &mut self.data,
+            Axis::Pipeline => &mut self.pipeline,
+            Axis::Tensor => &mut self.tensor,
+        } = to;
+    }
+}
+
+/// A mesh as numbers: which rank lies where. No rank need exist for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub sizes: Coordinates,
+    pub order: Order,
+}
+
+impl Layout {
+    pub fn ranks(&self) -> usize {
+        Axis::ALL.iter().map(|&axis| self.sizes.along(axis)).product()
+    }
+
+    /// Where `rank` lies.
+    pub fn coordinates(&self, rank: usize) -> Coordinates {
+        let mut at = Coordinates { data: 0, pipeline: 0, tensor: 0 };
+        self.order.axes().iter().fold(rank, |rest, &axis| {
+            at.set(axis, rest % self.sizes.along(axis));
+            rest / self.sizes.along(axis)
+        });
+        at
+    }
+
+    /// The rank that lies there.
+    pub fn rank(&self, at: Coordinates) -> usize {
+        self.order.axes().iter().rev().fold(0, |rank, &axis| rank * self.sizes.along(axis) + at.along(axis))
+    }
+
+    /// The ranks of `rank`'s group along an axis, in the order of their coordinates.
+    pub fn group(&self, rank: usize, axis: Axis) -> Vec<usize> {
+        let mut at = self.coordinates(rank);
+        let member = |i| {
+            at.set(axis, i);
+            self.rank(at)
+        };
+        (0..self.sizes.along(axis)).map(member).collect()
+    }
+
+    /// Refuses sizes that do not make a mesh of all `ranks`.
+    pub fn check(&self, ranks: usize) -> Result<(), BadInput> {
+        let Coordinates { data, pipeline, tensor } = self.sizes;
+        let needed = [data, pipeline, tensor].into_iter().try_fold(1usize, usize::checked_mul);
+        if needed == Some(ranks) && ranks > 0 {
+            return Ok(());
+        }
+        let needs = match needed {
+            None | Some(0) => "is not possible".to_string(),
+            Some(needed) => format!("needs {needed} ranks, but there are {ranks}"),
+        };
+        let replica = pipeline.saturating_mul(tensor).max(1);
+        let help = match ranks % replica {
+            0 if ranks > 0 => {
+                format!("with these {ranks} ranks, {} replicas fit: data {}", ranks / replica, ranks / replica)
+            }
+            _ => format!("pipeline x tensor must divide the number of ranks: start a multiple of {replica} ranks"),
+        };
+        Err(BadInput::new(format!("a mesh of {data} data x {pipeline} pipeline x {tensor} tensor {needs}"), &help))
+    }
+}
+
+/// `ProcessCoord(pipe=0, data=1, model=0): 2, …`, as DeepSpeed prints it, which calls the tensor axis `model`; the slowest axis
+/// comes first.
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let name = |axis| match axis {
+            Axis::Data => "data",
+            Axis::Pipeline => "pipe",
+            Axis::Tensor => "model",
+        };
+        let shown = |axis: &&Axis| **axis != Axis::Tensor || self.sizes.tensor > 1;
+        let rank = |rank| {
+            let at = self.coordinates(rank);
+            let place = |&axis: &Axis| format!("{}={}", name(axis), at.along(axis));
+            let place: Vec<String> = self.order.axes().iter().rev().filter(shown).map(place).collect();
+            format!("ProcessCoord({}): {rank}", place.join(", "))
+        };
+        write!(f, "{{{}}}", (0..self.ranks()).map(rank).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// One rank's place in a mesh, with its three groups.
+pub struct Mesh {
+    pub layout: Layout,
+    pub at: Coordinates,
+    world: Comm,
+    data: Comm,
+    pipeline: Comm,
+    tensor: Comm,
+}
+
+impl Mesh {
+    /// Divides the world; all ranks call it together, with the same layout.
+    #[track_caller]
+    pub fn new(world: &Comm, layout: Layout) -> Result<Mesh> {
+        layout.check(world.size())?;
+        let at = layout.coordinates(world.rank());
+        let group = |axis: Axis| {
+            let first = layout.group(world.rank(), axis)[0];
+            world.split(first as u64, at.along(axis) as i64).map(|group| group.named(axis.name()))
+        };
+        let (data, pipeline, tensor) = (group(Axis::Data)?, group(Axis::Pipeline)?, group(Axis::Tensor)?);
+        Ok(Mesh { layout, at, world: world.clone(), data, pipeline, tensor })
+    }
+
+    /// All ranks.
+    pub fn world(&self) -> &Comm {
+        &self.world
+    }
+
+    /// The ranks that differ from this one along `axis` alone. A rank's number there is its coordinate.
+    pub fn group(&self, axis: Axis) -> &Comm {
+        match axis {
+            Axis::Data => &self.data,
+            Axis::Pipeline => &self.pipeline,
+            Axis::Tensor => &self.tensor,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(data: usize, pipeline: usize, tensor: usize, order: Order) -> Layout {
+        Layout { sizes: Coordinates { data, pipeline, tensor }, order }
+    }
+
+    /// The groups along an axis, by their first ranks.
+    fn groups(layout: &Layout, axis: Axis) -> Vec<Vec<usize>> {
+        let group = |rank| Some(layout.group(rank, axis)).filter(|group| group[0] == rank);
+        (0..layout.ranks()).filter_map(group).collect()
+    }
+
+    /// From the comment on `initialize_model_parallel` in Megatron-LM: 16 GPUs, tensor 2, pipeline 4.
+    #[test]
+    fn sixteen_ranks_are_divided_as_megatron_divides_them() {
+        let mesh = layout(2, 4, 2, Order::PipelineSlowest);
+        let pairs: Vec<Vec<usize>> = (0..8).map(|i| vec![2 * i, 2 * i + 1]).collect();
+        assert_eq!(groups(&mesh, Axis::Tensor), pairs);
+        let data = [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10], [9, 11], [12, 14], [13, 15]];
+        assert_eq!(groups(&mesh, Axis::Data), data);
+        let pipeline = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]];
+        assert_eq!(groups(&mesh, Axis::Pipeline), pipeline);
+    }
+
+    #[test]
+    fn with_data_slowest_a_replica_is_in_one_piece() {
+        let mesh = layout(2, 4, 2, Order::DataSlowest);
+        assert_eq!(groups(&mesh, Axis::Data), (0..8).map(|i| [i, i + 8]).collect::<Vec<_>>());
+        let pipeline = [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14], [9, 11, 13, 15]];
+        assert_eq!(groups(&mesh, Axis::Pipeline), pipeline);
+    }
+
+    #[test]
+    fn a_rank_is_where_its_coordinates_say() {
+        for order in [Order::PipelineSlowest, Order::DataSlowest] {
+            let mesh = layout(3, 2, 5, order);
+            assert!((0..30).all(|rank| mesh.rank(mesh.coordinates(rank)) == rank));
+        }
+    }
+
+    #[test]
+    fn a_topology_is_printed_as_deepspeed_prints_it() {
+        let text = "{ProcessCoord(pipe=0, data=0): 0, ProcessCoord(pipe=0, data=1): 1, \
+                    ProcessCoord(pipe=1, data=0): 2, ProcessCoord(pipe=1, data=1): 3}";
+        assert_eq!(layout(2, 2, 1, Order::PipelineSlowest).to_string(), text);
+    }
+
+    #[test]
+    fn sizes_that_make_no_mesh_are_refused() {
+        let refused = |data, pipeline, tensor| {
+            let error = layout(data, pipeline, tensor, Order::default()).check(12).unwrap_err();
+            format!("{}; {}", error.what, error.help)
+        };
+        assert_eq!(
+            refused(2, 2, 2),
+            "a mesh of 2 data x 2 pipeline x 2 tensor needs 8 ranks, but there are 12; \
+             with these 12 ranks, 3 replicas fit: data 3"
+        );
+        assert!(
+            refused(1, 5, 2)
+                .ends_with("pipeline x tensor must divide the number of ranks: start a multiple of 10 ranks")
+        );
+        assert!(refused(0, 2, 2).contains("2 tensor is not possible"));
+        assert!(refused(usize::MAX, 2, 2).contains("is not possible"));
+    }
 }

@@ -44,9 +44,13 @@ fn one_rank_of_the_suite() -> Result<()> {
     }
     match std::env::var(FAIL).as_deref() {
         Err(_) => launch::run(ranks, suite).map(drop),
+        Ok(how) if how.starts_with("start ") => {
+            let options = Options { deadline: Duration::from_secs(20), ..Options::default() };
+            launch::run_with(ranks, &options, |comm| start_differently(&comm, how, comm.rank() == ranks - 1)).map(drop)
+        }
         Ok(
-            how @ ("missing" | "length" | "reduction" | "order" | "early" | "message" | "started" | "deadlock" | "late"
-            | "slow"),
+            how @ ("missing" | "named" | "unreceived" | "exit" | "length" | "reduction" | "order" | "early" | "message"
+            | "started" | "deadlock" | "late" | "slow"),
         ) => {
             let options = Options { deadline: Duration::from_secs(1), ..Options::default() };
             launch::run_with(ranks, &options, |comm| disagree(&comm, how, comm.rank() == ranks - 1)).map(drop)
@@ -68,7 +72,7 @@ fn one_rank_of_the_suite() -> Result<()> {
 #[expect(clippy::if_same_then_else, reason = "the places differ")]
 fn disagree(comm: &Comm, how: &str, odd: bool) -> Result<()> {
     // A group of its own, which has made other numbers of calls than the world.
-    let part = comm.split(7, -(comm.rank() as i64))?;
+    let part = comm.split(7, -(comm.rank() as i64))?.named("tensor");
     part.barrier()?;
     let (mut x, next) = ([1f32; 8], (comm.rank() + 1) % comm.size());
     let reduce_elsewhere = |x: &mut [f32]| comm.all_reduce(x, Reduce::Sum);
@@ -83,6 +87,16 @@ fn disagree(comm: &Comm, how: &str, odd: bool) -> Result<()> {
             }
             comm.labelled("meeting").barrier()?;
         }
+        "named" => part.labelled("root").broadcast(&mut x, usize::from(odd))?,
+        "unreceived" => {
+            // One that the library keeps, and one beyond its limit, which needs a receiver.
+            if odd {
+                comm.send(&x, 0)?;
+                comm.tagged(7).send(&vec![1f32; 1 << 20], 0)?;
+            }
+            return Ok(());
+        }
+        "exit" if odd => std::process::exit(0),
         "missing" if odd => comm.barrier()?,
         "length" if odd => comm.all_reduce(&mut x[..4], Reduce::Sum)?,
         "reduction" if odd => comm.all_reduce(&mut x, Reduce::Max)?,
@@ -106,6 +120,29 @@ fn disagree(comm: &Comm, how: &str, odd: bool) -> Result<()> {
         labelled.broadcast(&mut x, 0)?
     }
     Ok(())
+}
+
+/// `start KIND LENGTH KIND LENGTH`: the last rank starts the second, all others the first.
+fn start_differently(comm: &Comm, how: &str, odd: bool) -> Result<()> {
+    let words: Vec<&str> = how.split(' ').collect();
+    let (kind, len) = if odd { (words[3], words[4]) } else { (words[1], words[2]) };
+    let (len, sum) = (len.parse::<usize>()?, Reduce::Sum);
+    let (one, all) = (vec![1f32; len], vec![1f32; len * comm.size()]);
+    let comm = comm.labelled("started");
+    let mut started = match kind {
+        "all_reduce" => comm.start_all_reduce(one, sum)?,
+        "reduce" => comm.start_reduce(one, sum, 0)?,
+        "all_gather" => comm.start_all_gather(all)?,
+        "reduce_scatter" => comm.start_reduce_scatter(all, sum)?,
+        _ => bail!("there is no {kind}"),
+    };
+    // As a rank that computes meanwhile.
+    for _ in 0..20 {
+        started.test()?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    started.wait()?;
+    Ok(comm.barrier()?)
 }
 
 /// Everything that must hold on a transport, on all ranks of the job.
@@ -152,9 +189,14 @@ fn suite(comm: Comm) -> Result<()> {
     Ok(())
 }
 
-/// The collectives that are made of sends and receives.
+/// Messages, groups, and the collectives that are made of sends and receives.
 fn algorithms(comm: &Comm) -> Result<()> {
     let ranks = comm.size();
+    suite::collectives::tagged(comm)?;
+    suite::collectives::started_in_two_groups(comm)?;
+    suite::collectives::traffic_by_group(comm)?;
+    suite::collectives::meshes(comm)?;
+    assert_eq!(comm.adds_in_rank_order(), ranks <= 2);
     for (len, op) in [
         (0, Reduce::Sum),
         (1, Reduce::Min),
@@ -226,30 +268,38 @@ fn text(output: &Output) -> String {
 /// Named tests, each an error or not.
 fn drive(mpirun: &Mpirun) -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
-    let mut test = |name: String, result: Result<()>| match result {
-        Ok(()) => {
-            println!("test {name} ... ok");
-            passed += 1;
+    // `cargo test … --test mpi -- NAME` runs those with such a name.
+    let wanted = std::env::args().nth(1).filter(|name| !name.starts_with('-')).unwrap_or_default();
+    let mut test = |name: String, run: &dyn Fn() -> Result<()>| {
+        if !name.contains(&wanted) {
+            return;
         }
-        Err(error) => {
-            println!("test {name} ... FAILED\n{error:#}");
-            failed += 1;
+        match run() {
+            Ok(()) => {
+                println!("test {name} ... ok");
+                passed += 1;
+            }
+            Err(error) => {
+                println!("test {name} ... FAILED\n{error:#}");
+                failed += 1;
+            }
         }
     };
     for ranks in [1, 2, 3, 5] {
-        test(format!("suite_on_{ranks}_ranks"), run_suite(mpirun, ranks, &[], "suite holds"));
+        test(format!("suite_on_{ranks}_ranks"), &|| run_suite(mpirun, ranks, &[], "suite holds"));
     }
     for ranks in [4, 6, 7, 8, 9] {
-        let result = run_suite(mpirun, ranks, &[(ALGORITHMS, "1")], "algorithms hold");
-        test(format!("algorithms_on_{ranks}_ranks"), result);
+        let run = || run_suite(mpirun, ranks, &[(ALGORITHMS, "1")], "algorithms hold");
+        test(format!("algorithms_on_{ranks}_ranks"), &run);
     }
-    test("suite_in_small_chunks".into(), run_suite(mpirun, 3, &[("SHARDLAB_MPI_CHUNK", "1001")], "suite holds"));
+    let in_chunks = || run_suite(mpirun, 3, &[("SHARDLAB_MPI_CHUNK", "1001")], "suite holds");
+    test("suite_in_small_chunks".into(), &in_chunks);
     for (how, message) in [
         ("error", "error: rank 2 failed: the disk is full"),
         ("file", "the text is missing here"),
         ("panic", "error: rank 2 failed: panicked: index 7"),
     ] {
-        test(format!("{how}_ends_the_job"), failing_rank(mpirun, how, message));
+        test(format!("{how}_ends_the_job"), &|| failing_rank(mpirun, how, message));
     }
     const SAME: &str = "\nhelp: every rank of a group must make the same calls";
     for (how, messages) in [
@@ -281,24 +331,59 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
             "late",
             &[
                 "rank 2 did not come to barrier \"meeting\" (",
-                "\n  rank 2  was last seen in barrier (",
+                "\n  rank 2  was last seen in barrier in group tensor (",
                 "\nhelp: is it still computing?",
             ],
         ),
-        ("early", &["rank 2 ended, and never entered all_reduce (sum, 8 f32", SAME]),
+        (
+            "named",
+            &[
+                "in different calls: broadcast \"root\" in group tensor (root 1, 8 f32",
+                "\n  rank 1  waits in broadcast \"root\" in group tensor (root 2 (0 in its group), 8 f32",
+                SAME,
+            ],
+        ),
+        (
+            "unreceived",
+            &[
+                "the run is over, and messages were not received\n",
+                "\n  rank 2  sent a message that rank 0 did not receive; the latest: send (to 0, 8 f32, tests/mpi.rs:",
+                "\n  rank 2  sent a message that rank 0 did not receive; the latest: send (to 0, tag 7, 1,048,576 f32",
+                "\nhelp: every send needs a receive",
+            ],
+        ),
+        (
+            "exit",
+            &[
+                "error: rank 2 failed: it ended the process instead of returning",
+                "error: rank 0 stopped in all_reduce (sum, 8 f32",
+                "\nhelp: return from the closure",
+            ],
+        ),
+        ("early", &["rank 2 ended, and never entered all_reduce in group tensor (sum, 8 f32", SAME]),
         ("message", &["rank 2 ended, and never entered recv (from 2, 8 f32", SAME]),
         ("started", &["in different calls: start_all_reduce (sum, 8 f32", "\n  rank 2  waits in barrier (", SAME]),
     ] {
-        test(format!("ranks_that_disagree_are_told_{how}"), disagreeing(mpirun, how, messages));
+        test(format!("ranks_that_disagree_are_told_{how}"), &|| disagreeing(mpirun, how, messages));
     }
-    test("a_slow_rank_is_named".into(), slow_rank(mpirun));
-    test("lab01_breaks".into(), lab01_breaks(mpirun));
-    test("lab03_trains_what_threads_train".into(), lab03_like_threads(mpirun));
-    test("every_lab_runs_on_processes".into(), every_lab(mpirun));
-    test("ranks_must_be_the_jobs".into(), ranks_flag(mpirun));
-    test("a_simulated_link_is_refused".into(), no_link(mpirun));
-    test("a_launcher_without_its_mpi_is_an_error".into(), unconnected());
-    test("started_plainly_ranks_are_threads".into(), plain());
+    for kind in ["all_reduce", "reduce", "all_gather", "reduce_scatter"] {
+        for (ranks, len, odd) in [(2, 100_000, 10), (2, 10, 100_000), (3, 100_000, 10), (3, 10, 100_000), (3, 10, 12)] {
+            let how = format!("start {kind} {len} {kind} {odd}");
+            let run = || started_differently(mpirun, ranks, &how);
+            test(format!("{}_on_{ranks}", how.replace(' ', "_")), &run);
+        }
+    }
+    for how in ["start all_reduce 100000 all_gather 100000", "start reduce_scatter 1000 reduce 100000"] {
+        test(format!("{}_on_3", how.replace(' ', "_")), &|| started_differently(mpirun, 3, how));
+    }
+    test("a_slow_rank_is_named".into(), &|| slow_rank(mpirun));
+    test("lab01_breaks".into(), &|| lab01_breaks(mpirun));
+    test("lab03_trains_what_threads_train".into(), &|| lab03_like_threads(mpirun));
+    test("every_lab_runs_on_processes".into(), &|| every_lab(mpirun));
+    test("ranks_must_be_the_jobs".into(), &|| ranks_flag(mpirun));
+    test("a_simulated_link_is_refused".into(), &|| no_link(mpirun));
+    test("a_launcher_without_its_mpi_is_an_error".into(), &unconnected);
+    test("started_plainly_ranks_are_threads".into(), &plain);
     println!("{passed} passed, {failed} failed");
     ExitCode::from((failed > 0) as u8)
 }
@@ -331,10 +416,24 @@ fn disagreeing(mpirun: &Mpirun, how: &str, messages: &[&str]) -> Result<()> {
         ensure!(text.contains(message), "{message:?} is missing in\n{text}");
     }
     // Each rank that can says what it was doing; who has ended, or computes, cannot. What all say is said in full once.
-    let silent = ["early", "message", "late"].contains(&how);
+    let silent = ["early", "message", "late", "unreceived"].contains(&how);
     let reports = text.lines().filter(|line| line.starts_with("error: rank ")).count();
     ensure!(reports >= if silent { 1 } else { 3 }, "{reports} reports in\n{text}");
     ensure!(text.matches("\nhelp: ").count() == 1, "{text}");
+    Ok(())
+}
+
+/// Ranks that start different collectives: an error on all of them, and nothing that the MPI library has to say about it.
+fn started_differently(mpirun: &Mpirun, ranks: usize, how: &str) -> Result<()> {
+    let output = mpirun.start(ranks, &here()?, &[], Path::new("."), &[(FAIL, how)])?;
+    let text = text(&output);
+    let reports = text.lines().filter(|line| line.starts_with("error: rank ")).count();
+    ensure!(output.status.code() == Some(1) && reports == ranks, "{}, {reports} reports in\n{text}", output.status);
+    let says = format!("the ranks are in different calls: start_{} \"started\" (", how.split(' ').nth(1).unwrap_or(""));
+    ensure!(text.contains(&says) && text.matches("\nhelp: ").count() == 1, "{text}");
+    for of_the_library in ["MPI_ERR", "NBC", "corrupt", "signal"] {
+        ensure!(!text.contains(of_the_library), "{of_the_library} in\n{text}");
+    }
     Ok(())
 }
 

@@ -23,6 +23,7 @@ pub enum Kind {
     Split,
     Send,
     Recv,
+    Probe,
 }
 
 impl Kind {
@@ -45,7 +46,23 @@ impl Kind {
             Kind::Split => "split",
             Kind::Send => "send",
             Kind::Recv => "recv",
+            Kind::Probe => "probe",
         }
+    }
+}
+
+/// Another rank, as a group and as the world count it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    pub rank: usize,
+    pub in_world: usize,
+}
+
+/// The rank's number in the world, and where that differs, in its group: `4`, `4 (1 in its group)`.
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}", self.in_world)?;
+        if self.rank != self.in_world { write!(f, " ({} in its group)", self.rank) } else { Ok(()) }
     }
 }
 
@@ -57,8 +74,12 @@ pub struct Call {
     /// Elements that one rank contributes (all-reduce, broadcast, send: the vector; gather, scatter: one rank's part).
     pub len: usize,
     pub op: Option<Reduce>,
-    /// The root of a rooted collective, the other side of a send or receive.
-    pub peer: Option<usize>,
+    /// The root of a rooted collective, the other side of a message.
+    pub peer: Option<Peer>,
+    /// A message's tag; 0 in a collective.
+    pub tag: u16,
+    /// The group's name, if it has one.
+    pub group: Option<&'static str>,
     /// Where in the caller's source the call stands.
     pub at: &'static Location<'static>,
     /// What the caller calls it, if not by its place.
@@ -97,18 +118,29 @@ impl Call {
         }
     }
 
+    /// Whether a message that was sent in this call fits one that is received in `other`. Labels count if both have one: the
+    /// two stand in different places.
+    pub(super) fn fits(&self, other: &Call) -> bool {
+        let labels = self.label.is_none() || other.label.is_none() || self.label == other.label;
+        (self.dtype, self.len) == (other.dtype, other.len) && labels
+    }
+
     /// `labs/lab03_ddp_gpt.rs:141`
     pub(super) fn place(&self) -> String {
         format!("{}:{}", self.at.file(), self.at.line())
     }
 }
 
-/// `all_reduce (sum, 804,096 f32, labs/lab03_ddp_gpt.rs:141)`, `broadcast "weights" (root 0, 804,096 f32, …)`
+/// `all_reduce (sum, 804,096 f32, labs/lab03_ddp_gpt.rs:141)`, `broadcast "weights" in group tensor (root 4, 96 f32, …)`.
+/// Ranks are numbers in the world.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(self.kind.name())?;
         if let Some(label) = self.label {
             write!(f, " {label:?}")?;
+        }
+        if let Some(group) = self.group {
+            write!(f, " in group {group}")?;
         }
         f.write_str(" (")?;
         if let Some(op) = self.op {
@@ -116,11 +148,14 @@ impl fmt::Display for Call {
         }
         match (self.kind, self.peer) {
             (Kind::Send, Some(to)) => write!(f, "to {to}, ")?,
-            (Kind::Recv, Some(from)) => write!(f, "from {from}, ")?,
+            (Kind::Recv | Kind::Probe, Some(from)) => write!(f, "from {from}, ")?,
             (_, Some(root)) => write!(f, "root {root}, ")?,
             (_, None) => {}
         }
-        if !matches!(self.kind, Kind::Barrier | Kind::Split) {
+        if self.tag != 0 {
+            write!(f, "tag {}, ", self.tag)?;
+        }
+        if !matches!(self.kind, Kind::Barrier | Kind::Split | Kind::Probe) {
             write!(f, "{} {}, ", crate::show::thousands(self.len as u64), self.dtype.name())?;
         }
         write!(f, "{})", self.place())

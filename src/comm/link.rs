@@ -69,6 +69,7 @@ impl Link {
             Kind::Scatter | Kind::Gather => depth * self.latency + share,
             Kind::Barrier => depth * self.latency,
             Kind::Send | Kind::Recv => self.latency + transfer,
+            Kind::Probe => 0.0,
         }
     }
 }

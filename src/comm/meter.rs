@@ -3,9 +3,10 @@
 use super::call::{Call, Kind};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Counts of one rank since it started, over all its groups.
+/// Counts of one rank since it started, in one group or in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Traffic {
     /// Messages that this rank sent to other ranks.
@@ -19,6 +20,18 @@ pub struct Traffic {
     pub seconds: f64,
 }
 
+impl std::ops::Add for Traffic {
+    type Output = Traffic;
+    fn add(self, other: Traffic) -> Traffic {
+        Traffic {
+            messages: self.messages + other.messages,
+            bytes: self.bytes + other.bytes,
+            steps: self.steps + other.steps,
+            seconds: self.seconds + other.seconds,
+        }
+    }
+}
+
 impl std::ops::Sub for Traffic {
     type Output = Traffic;
     /// What was added since an earlier reading.
@@ -29,6 +42,39 @@ impl std::ops::Sub for Traffic {
             steps: self.steps - earlier.steps,
             seconds: self.seconds - earlier.seconds,
         }
+    }
+}
+
+/// The meters of all groups of a rank. A call is counted in its group's alone: the total costs nothing until it is asked for.
+#[derive(Clone, Default)]
+pub(super) struct Meters(Arc<Mutex<Counted>>);
+
+#[derive(Default)]
+struct Counted {
+    groups: Vec<Arc<Meter>>,
+    /// In groups that are no more.
+    before: Traffic,
+}
+
+impl Meters {
+    /// The meter of one more group.
+    pub fn add(&self) -> Arc<Meter> {
+        let (meter, mut counted) = (Arc::new(Meter::default()), self.lock());
+        let (gone, groups) = std::mem::take(&mut counted.groups).into_iter().partition(|m| Arc::strong_count(m) == 1);
+        counted.groups = groups;
+        let gone: Vec<Arc<Meter>> = gone;
+        counted.before = gone.iter().fold(counted.before, |sum, meter| sum + meter.read());
+        counted.groups.push(meter.clone());
+        meter
+    }
+
+    pub fn total(&self) -> Traffic {
+        let counted = self.lock();
+        counted.groups.iter().fold(counted.before, |sum, meter| sum + meter.read())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -75,7 +121,7 @@ impl Meter {
 /// that has to the rank that wants. An MPI library may go other ways, and does not tell.
 fn sent(call: &Call, rank: usize, size: usize) -> (usize, usize) {
     let (others, bytes) = (size - 1, call.len * call.dtype.size());
-    let is_peer = call.peer == Some(rank);
+    let is_peer = call.peer.is_some_and(|peer| peer.rank == rank);
     match call.kind {
         Kind::Barrier | Kind::Split => (others, 0),
         Kind::AllReduce | Kind::StartAllReduce => {
@@ -87,7 +133,7 @@ fn sent(call: &Call, rank: usize, size: usize) -> (usize, usize) {
         Kind::Broadcast | Kind::Scatter if is_peer => (others, others * bytes),
         Kind::Broadcast | Kind::Scatter => (0, 0),
         Kind::Reduce | Kind::StartReduce | Kind::Gather | Kind::Send if !is_peer => (1, bytes),
-        Kind::Reduce | Kind::StartReduce | Kind::Gather | Kind::Send | Kind::Recv => (0, 0),
+        Kind::Reduce | Kind::StartReduce | Kind::Gather | Kind::Send | Kind::Recv | Kind::Probe => (0, 0),
     }
 }
 

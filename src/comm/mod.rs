@@ -3,11 +3,10 @@
 //! A [`Comm`] is one rank's end of a group of ranks: who am I, how many are we, and the collectives. It moves slices of
 //! numbers, never tensors. Underneath lies a transport: threads of one process, or MPI processes; a lab cannot tell which.
 //!
-//! Reading order: `mod.rs` (the handle), `threads.rs` (how threads meet), `mpi.rs` (how processes do), `element.rs` (what is
-//! added, and in which order), `pending.rs` (a collective that goes on meanwhile), `call.rs` and `error.rs` (how a failure is
-//! told), `lateness.rs` (who is late), `recorder.rs` (what happened before), `meter.rs` (what it cost), `link.rs` (what it
-//! would cost on a network), `options.rs`;
-//! then `algorithms` (what a collective consists of).
+//! Reading order: `mod.rs` (the handle), `algorithms/` (what a collective consists of), `element.rs` (what is added, and in
+//! which order), `pending.rs` (a collective that goes on while its rank computes), `call.rs` and `error.rs` (how a failure is
+//! told), `meter.rs` (what it cost), `link.rs` (what it would cost on a network), `recorder.rs` (what happened before an
+//! error), `options.rs`; and behind one door `transport/`, which moves the bytes.
 //!
 //! ```
 //! use shardlab::{comm::Reduce, launch};
@@ -22,37 +21,26 @@
 //! ```
 
 pub mod algorithms;
-#[cfg(any(feature = "mpi", test))]
-mod board;
 mod call;
 mod element;
 mod error;
-mod exchange;
-#[cfg(all(test, feature = "shuttle"))]
-mod explored;
-mod job;
-mod lateness;
 mod link;
 mod meter;
-#[cfg(feature = "mpi")]
-mod mpi;
 mod options;
 mod pending;
 mod recorder;
-pub(crate) mod sync;
-mod threads;
 mod transport;
 
-pub use call::{Call, Kind};
+pub use call::{Call, Kind, Peer};
 pub use element::{Dtype, Element, Reduce};
 pub use error::{CommError, Result};
-pub(crate) use job::Job;
 pub use link::Link;
 pub use meter::Traffic;
-#[cfg(feature = "mpi")]
-pub(crate) use mpi::MpiWorld;
 pub use options::Options;
 pub use pending::{Flight, Pending};
+#[cfg(feature = "mpi")]
+pub(crate) use transport::MpiWorld;
+pub(crate) use transport::{Job, sync};
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -61,26 +49,44 @@ use transport::Transport;
 
 /// One rank's handle on a group of ranks.
 ///
-/// Every method but `rank`, `size`, `send`, `recv` and `traffic` is a collective: all ranks of the group must call it, in
-/// the same order, with the same length, reduction and root. When they do not, every rank gets an error that says who
-/// did what. Lengths are in elements.
+/// A collective is a call that all ranks of the group must make, in the same order, with the same length, reduction and root.
+/// When they do not, every rank gets an error that says who did what. Messages concern two ranks: `send`, `recv`, `probe`.
+/// Lengths are in elements.
 ///
-/// Two calls are the same if they stand in the same place of the source; those that meet from different ones, as in the
+/// Two collective calls are the same if they stand in the same place of the source; those that meet from different ones, as in the
 /// two arms of an `if`, need a label: `comm.labelled("weights").broadcast(…)`.
 #[derive(Clone)]
 pub struct Comm {
     transport: Arc<dyn Transport>,
+    name: Option<&'static str>,
     label: Option<&'static str>,
+    tag: u16,
 }
 
 impl Comm {
+    /// The largest tag of a message: what every MPI library takes.
+    pub const MAX_TAG: u16 = 32_767;
+
     fn new(transport: Arc<dyn Transport>) -> Comm {
-        Comm { transport, label: None }
+        Comm { transport, name: None, label: None, tag: 0 }
+    }
+
+    /// The same group with a name, which errors and the flight recorder's file print: `comm.split(…)?.named("tensor")`.
+    pub fn named(self, name: &'static str) -> Comm {
+        Comm { name: Some(name), ..self }
     }
 
     /// The same handle, whose calls are compared by `label` instead of by their place in the source.
     pub fn labelled(&self, label: &'static str) -> Comm {
-        Comm { transport: self.transport.clone(), label: Some(label) }
+        Comm { label: Some(label), ..self.clone() }
+    }
+
+    /// The same handle, whose messages carry `tag`: a message is received by a call with the same tag. Without one it is 0.
+    /// Collectives have no tag.
+    ///
+    /// Two streams of messages between the same two ranks need two tags, unless both ranks agree on one order of all.
+    pub fn tagged(&self, tag: u16) -> Comm {
+        Comm { tag, ..self.clone() }
     }
 
     /// A world of one rank: the serial program, written with the same calls.
@@ -95,12 +101,28 @@ impl Comm {
 
     /// The number of ranks in the group (MPI's and PyTorch's world size, when the group is everyone).
     pub fn size(&self) -> usize {
-        self.transport.size()
+        self.members().len()
     }
 
-    /// What this rank has sent and how long it communicated so far, over all groups.
+    /// The members' numbers in the world, in the order of their numbers here.
+    pub fn members(&self) -> &[usize] {
+        self.transport.members()
+    }
+
+    /// What this rank has sent and how long it communicated so far, in this group.
     pub fn traffic(&self) -> Traffic {
         self.transport.meter().read()
+    }
+
+    /// What this rank has sent and how long it communicated so far, over all its groups.
+    pub fn total_traffic(&self) -> Traffic {
+        self.transport.meters().total()
+    }
+
+    /// Whether this group's sums are added in rank order. Then the same numbers add up to the same bits, in whatever pieces they
+    /// are sent. An MPI library chooses its own order, as soon as there is more than one.
+    pub fn adds_in_rank_order(&self) -> bool {
+        self.transport.adds_in_rank_order()
     }
 
     /// Divides the group: ranks that give the same `color` form a new group, ordered by `key`, then by rank here.
@@ -117,20 +139,27 @@ impl Comm {
         self.counted(&call, || self.transport.barrier(&call))
     }
 
-    /// Sends `data` to rank `to`, without waiting for the other side; messages between two ranks arrive in order.
+    /// Sends `data` to rank `to`, without waiting for the other side. Messages of one tag arrive in the order in which they were
+    /// sent. One that `to` has not received when the run ends is an error.
     #[track_caller]
     pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<()> {
-        let call = self.call::<T>(Kind::Send, data.len(), None, Some(to));
-        self.check_peer(&call, to)?;
+        let call = self.message::<T>(Kind::Send, data.len(), to)?;
         self.counted(&call, || self.transport.send(&call, bytemuck::cast_slice(data), to))
     }
 
-    /// Waits for the next message from rank `from`, which must be as long as `data`.
+    /// Waits for the next message with this handle's tag from rank `from`, which must be as long as `data`.
     #[track_caller]
     pub fn recv<T: Element>(&self, data: &mut [T], from: usize) -> Result<()> {
-        let call = self.call::<T>(Kind::Recv, data.len(), None, Some(from));
-        self.check_peer(&call, from)?;
+        let call = self.message::<T>(Kind::Recv, data.len(), from)?;
         self.counted(&call, || self.transport.recv(&call, bytemuck::cast_slice_mut(data), from))
+    }
+
+    /// Whether a message with this handle's tag from rank `from` is there to be received. Never waits, so the deadline does not
+    /// concern it; an error if the run has failed, or if `from` has ended and no message can come.
+    #[track_caller]
+    pub fn probe(&self, from: usize) -> Result<bool> {
+        let call = self.message::<u8>(Kind::Probe, 0, from)?;
+        self.transport.probe(&call, from)
     }
 
     /// Combines all ranks' `data` element by element; every rank ends with the result.
@@ -260,24 +289,42 @@ impl Comm {
 
     #[track_caller]
     fn call<T: Element>(&self, kind: Kind, len: usize, op: Option<Reduce>, peer: Option<usize>) -> Call {
-        Call { kind, dtype: T::DTYPE, len, op, peer, at: Location::caller(), label: self.label }
+        let in_world = |rank: usize| self.members().get(rank).copied().unwrap_or(rank);
+        let peer = peer.map(|rank| Peer { rank, in_world: in_world(rank) });
+        let (at, label, group) = (Location::caller(), self.label, self.name);
+        Call { kind, dtype: T::DTYPE, len, op, peer, tag: 0, group, at, label }
+    }
+
+    #[track_caller]
+    fn message<T: Element>(&self, kind: Kind, len: usize, peer: usize) -> Result<Call> {
+        let call = Call { tag: self.tag, ..self.call::<T>(kind, len, None, Some(peer)) };
+        self.check_peer(&call, peer)?;
+        if self.tag > Comm::MAX_TAG {
+            return Err(CommError::Invalid(format!("{call}: tags are 0 to {}", Comm::MAX_TAG)));
+        }
+        Ok(call)
     }
 
     fn start<T: Element>(&self, call: &Call, data: Vec<T>) -> Result<Pending<T>> {
         let start = Instant::now();
-        let under_way = self.counted(call, || self.transport.clone().start(call, Box::new(data)))?;
-        Ok(Pending::new(under_way, self.transport.clone(), *call, start))
+        let (under_way, number) = self.numbered(call, || self.transport.clone().start(call, Box::new(data)))?;
+        Ok(Pending::new(under_way, self.transport.clone(), *call, number, start))
     }
 
     fn counted<R>(&self, call: &Call, communicate: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.numbered(call, communicate).map(|(result, _)| result)
+    }
+
+    /// Makes a call, records and measures it. Also returns its number in the flight recorder.
+    fn numbered<R>(&self, call: &Call, communicate: impl FnOnce() -> Result<R>) -> Result<(R, u64)> {
         let recorder = self.transport.recorder();
         let start = Instant::now();
-        recorder.begin(call, start);
+        let number = recorder.begin(call, start);
         let result = communicate();
         let time = start.elapsed();
         recorder.end(start + time, result.is_ok());
         self.transport.meter().count(call, self.rank(), self.size(), time);
-        result
+        result.map(|result| (result, number))
     }
 
     fn check_peer(&self, call: &Call, peer: usize) -> Result<()> {

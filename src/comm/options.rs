@@ -9,7 +9,8 @@ use std::time::Duration;
 pub struct Options {
     /// Ranks that are threads take as long to communicate as over this link. None: as long as it takes.
     pub link: Option<Link>,
-    /// Ranks that are processes do not ask before each collective whether all mean the same one.
+    /// Ranks that are processes do not ask before each collective whether all mean the same one, nor tell each other when they
+    /// wait or end. Ranks that differ then hang, or write past the end of each other's vectors.
     pub no_check: bool,
     /// How long a rank waits for one that is late, before that is an error.
     pub deadline: Duration,

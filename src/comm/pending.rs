@@ -1,10 +1,9 @@
 //! A collective that goes on while its rank computes.
 
-use super::transport::Transport;
+use super::transport::{Transport, UnderWay};
 use super::{Call, Element, Result};
 use std::any::Any;
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +16,8 @@ pub struct Pending<T> {
     under_way: Box<dyn UnderWay>,
     transport: Arc<dyn Transport>,
     call: Call,
+    /// The call's number in the flight recorder.
+    number: u64,
     start: Instant,
     elements: PhantomData<Vec<T>>,
 }
@@ -36,9 +37,10 @@ impl<T: Element> Pending<T> {
         under_way: Box<dyn UnderWay>,
         transport: Arc<dyn Transport>,
         call: Call,
+        number: u64,
         start: Instant,
     ) -> Pending<T> {
-        Pending { under_way, transport, call, start, elements: PhantomData }
+        Pending { under_way, transport, call, number, start, elements: PhantomData }
     }
 
     /// Whether the result is there. Does a share of the work that is left, and never waits.
@@ -53,7 +55,7 @@ impl<T: Element> Pending<T> {
     /// Waits for the result and keeps it: when was it complete? Errors are those of [`Comm::all_reduce`](super::Comm::all_reduce).
     pub fn complete(&mut self) -> Result<Flight> {
         let start = Instant::now();
-        self.transport.recorder().resume(&self.call, start);
+        self.transport.recorder().resume(&self.call, self.number, start);
         let end = self.under_way.wait();
         let time = start.elapsed();
         self.transport.recorder().end(start + time, end.is_ok());
@@ -66,38 +68,6 @@ impl<T: Element> Pending<T> {
     pub fn wait(mut self) -> Result<Vec<T>> {
         self.complete()?;
         Ok(vector(self.under_way.take()))
-    }
-}
-
-/// A transport's side of a [`Pending`].
-pub(super) trait UnderWay: Send {
-    fn test(&mut self) -> Result<bool>;
-    /// Returns when it was complete.
-    fn wait(&mut self) -> Result<Instant>;
-    /// The result, once [`UnderWay::wait`] has returned.
-    fn take(self: Box<Self>) -> Box<dyn Any>;
-}
-
-/// A vector of any of the element types.
-pub(super) trait Buffer: Any + Send {
-    fn bytes_mut(&mut self) -> &mut [u8];
-    /// Lets go of all elements but these.
-    fn keep(&mut self, elements: Range<usize>);
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
-}
-
-impl<T: Element> Buffer for Vec<T> {
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(self)
-    }
-
-    fn keep(&mut self, elements: Range<usize>) {
-        self.truncate(elements.end);
-        self.drain(..elements.start);
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

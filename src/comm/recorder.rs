@@ -29,7 +29,7 @@ struct Log {
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub call: Call,
-    /// The how many-th call of the rank it is.
+    /// This rank's call number, from 1.
     pub number: u64,
     pub start: Instant,
     /// When it was over, and whether it went well.
@@ -45,20 +45,18 @@ impl Recorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The rank enters a call.
-    pub fn begin(&self, call: &Call, start: Instant) {
+    /// The rank enters a call. Returns the call's number.
+    pub fn begin(&self, call: &Call, start: Instant) -> u64 {
         let mut log = self.lock();
         log.calls += 1;
         let number = log.calls;
         log.write(Entry { call: *call, number, start, end: None });
+        number
     }
 
-    /// The rank comes back to a call that it has entered before, to wait for its end.
-    pub fn resume(&self, call: &Call, start: Instant) {
-        let mut log = self.lock();
-        let same = |entry: &&Entry| entry.call.matches(call);
-        let number = log.entries.iter().filter(same).map(|entry| entry.number).max().unwrap_or(log.calls);
-        log.write(Entry { call: *call, number, start, end: None });
+    /// The rank comes back to call `number`, which it has started before, to wait for its end.
+    pub fn resume(&self, call: &Call, number: u64, start: Instant) {
+        self.lock().write(Entry { call: *call, number, start, end: None });
     }
 
     /// The call that the rank is in is over.
@@ -104,7 +102,8 @@ impl Recorder {
             };
             let line = json!({
                 "rank": rank, "number": number, "call": call.kind.name(), "dtype": call.dtype.name(), "len": call.len,
-                "op": call.op.map(|op| op.name()), "peer": call.peer, "label": call.label, "at": call.place(),
+                "op": call.op.map(|op| op.name()), "group": call.group, "peer": call.peer.map(|peer| peer.in_world),
+                "tag": call.tag, "label": call.label, "at": call.place(),
                 "start_unix_s": unix(start), "end_unix_s": end.map(|(end, _)| unix(end)), "state": state,
             });
             writeln!(file, "{line}")?;

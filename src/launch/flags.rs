@@ -13,7 +13,8 @@ pub struct CommFlags {
     /// How long to wait for a rank that is late
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub deadline: Option<Duration>,
-    /// Over MPI: do not ask before each collective whether all ranks mean the same one
+    /// Over MPI: do not ask before each collective whether all ranks mean the same one. Ranks that differ, end early or never
+    /// come are then not noticed: they hang, or end in a crash of the MPI library
     #[arg(long)]
     pub no_check: bool,
 }

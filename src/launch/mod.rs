@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Reading order: `mod.rs`, `arguments.rs` (the command line), `flags.rs` (how ranks communicate), `threads.rs` (ranks of this
-//! process), `launcher.rs` and `world.rs` (is this process one of an MPI job?). And on a cluster, where a job is started on
+//! process), `exit.rs` (a rank that ends the process), `explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
+//! `world.rs` (is this process one of an MPI job?). And on a cluster, where a job is started on
 //! many nodes:
 //!
 //! - `hosts.rs`: nodes as host files and Slurm write them down
@@ -21,6 +22,9 @@
 //! `memory.rs` is a setting of the allocator that every run wants.
 
 mod arguments;
+mod exit;
+#[cfg(all(test, feature = "shuttle"))]
+mod explored;
 mod flags;
 pub mod hosts;
 pub mod job;
@@ -127,16 +131,16 @@ fn run_process<T: Send>(
     options: &Options,
     body: impl Fn(Comm) -> Result<T> + Sync,
 ) -> Result<T> {
-    let result = world.run(options, |comm| threads::catch_panic(|| body(comm)));
+    let mut result = world.run(options, |comm| exit::watch(comm.rank(), || threads::catch_panic(|| body(comm))));
     if result.is_ok() && !options.no_check {
-        world.leave();
+        result = world.leave().map_err(Into::into).and(result);
     }
     result.map_err(|error| {
         if error.is::<BadInput>() {
             complain(&format!("error: {error:#}"));
             world.abort(2);
         }
-        world.fail(options, &error)
+        world.fail(&error)
     })
 }
 

@@ -1,6 +1,6 @@
 //! Ranks as threads of this process.
 
-use super::STACK_BYTES;
+use super::{STACK_BYTES, exit};
 use crate::comm::sync::{spawn, thread};
 use crate::comm::{Comm, Job, Options};
 use crate::error::BadInput;
@@ -28,7 +28,11 @@ pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) 
             match start(rank) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    let error = format!("its thread did not start: {error}");
+                    let error = format!(
+                        "its thread did not start: {error}\n\
+                         help: start fewer ranks, or allow more threads and memory: ulimit -u; ulimit -v ({} MiB for each stack)",
+                        STACK_BYTES >> 20
+                    );
                     for rank in rank..ranks {
                         job.ended(rank, Some(error.clone()));
                     }
@@ -76,7 +80,7 @@ enum Outcome<T> {
 
 fn run_rank<T>(job: &Arc<Job>, rank: usize, body: impl Fn(Comm) -> Result<T>) -> Outcome<T> {
     let comm = job.comm(rank);
-    match catch_panic(|| body(comm)) {
+    match exit::watch(rank, || catch_panic(|| body(comm))) {
         Ok(value) => {
             job.ended(rank, None);
             Outcome::Value(value)

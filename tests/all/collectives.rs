@@ -1,7 +1,7 @@
 //! Every collective against its definition, for any number of ranks, length, type and reduction; and what is said when
 //! ranks do not do the same.
 
-use crate::suite::collectives::{all_types, split, started_all_types, started_mean};
+use crate::suite::collectives::{self, all_types, split, started_all_types, started_mean};
 use proptest::prelude::*;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
@@ -117,6 +117,91 @@ fn groups_have_all_reduces_of_their_own_under_way() {
         Ok((ours.wait()?[0], all.wait()?[0]))
     });
     assert_eq!(sums.unwrap(), [(2, 4); 4]);
+}
+
+#[test]
+fn messages_have_tags() {
+    (1..=4).for_each(|ranks| drop(launch::run(ranks, |comm| collectives::tagged(&comm)).unwrap()));
+    let error = broken(2, |comm| comm.tagged(Comm::MAX_TAG + 1).send(&[1u8], 1));
+    assert!(error.contains("tag 32768, 1 u8, ") && error.contains("tags are 0 to 32767"), "{error}");
+}
+
+#[test]
+fn whoever_waits_in_one_group_goes_on_in_others() {
+    (2..=4).for_each(|ranks| drop(launch::run(ranks, |comm| collectives::started_in_two_groups(&comm)).unwrap()));
+}
+
+#[test]
+fn each_group_has_a_meter() {
+    (1..=5).for_each(|ranks| drop(launch::run(ranks, |comm| collectives::traffic_by_group(&comm)).unwrap()));
+}
+
+#[test]
+fn ranks_form_meshes() {
+    for ranks in [1, 2, 6, 8, 12, 16] {
+        launch::run(ranks, |comm| collectives::meshes(&comm)).unwrap();
+    }
+}
+
+#[test]
+fn threads_add_in_rank_order() {
+    assert_eq!(launch::run(3, |comm| Ok(comm.adds_in_rank_order())).unwrap(), [true; 3]);
+}
+
+#[test]
+fn errors_name_groups_and_ranks_of_the_world() {
+    let error = broken(4, |comm| {
+        let pair = comm.split(comm.rank() as u64 / 2, 0)?.named("tensor");
+        if comm.rank() == 3 { Ok(()) } else { pair.recv(&mut [0f32], 1 - pair.rank()) }
+    });
+    assert!(
+        error.starts_with("rank 3 ended, and never entered recv in group tensor (from 3 (1 in its group), "),
+        "{error}"
+    );
+    assert!(error.contains("\n  rank 0  waits in recv in group tensor (from 1, 1 f32, "), "{error}");
+}
+
+#[test]
+fn a_message_that_nobody_receives_is_an_error() {
+    let error = broken(3, |comm| match comm.rank() {
+        0 => comm.send(&[1f32; 3], 2).and_then(|()| comm.tagged(7).send(&[1u8], 1)),
+        _ => Ok(()),
+    });
+    let says = "the run is over, and messages were not received\n  \
+                rank 0  sent a message that rank 1 did not receive; the latest: send (to 1, tag 7, 1 u8, ";
+    assert!(error.starts_with(says), "{error}");
+    assert!(
+        error.contains("\n  rank 0  sent a message that rank 2 did not receive") && error.contains("\nhelp: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn messages_with_labels_meet_their_like() {
+    let labels = |one, other| {
+        launch::run(2, |comm| {
+            Ok(if comm.rank() == 0 {
+                comm.labelled(one).send(&[1u8], 1)
+            } else {
+                comm.labelled(other).recv(&mut [0u8], 0)
+            }?)
+        })
+    };
+    labels("activations", "activations").unwrap();
+    let error = format!("{:#}", labels("activations", "gradients").unwrap_err());
+    assert!(error.starts_with("the message does not fit: send \"activations\" (to 1, "), "{error}");
+}
+
+/// A loop around `probe` ends when no message can come.
+#[test]
+fn a_probe_finds_nothing_where_the_sender_has_ended() {
+    let error = broken(2, |comm| {
+        while comm.rank() == 1 && !comm.probe(0)? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    assert!(error.starts_with("rank 0 ended, and never entered probe (from 0, "), "{error}");
 }
 
 #[test]

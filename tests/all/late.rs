@@ -109,6 +109,38 @@ fn labels_let_different_places_meet() {
 }
 
 #[test]
+fn a_wait_is_for_the_call_that_was_started() {
+    let body = |comm: Comm| {
+        // Buckets of one length: their calls differ in nothing but the number.
+        let buckets = if comm.rank() == 0 { 3 } else { 0 };
+        let start = |_| comm.start_all_reduce(vec![1f32; 7], Reduce::Sum);
+        let started: Vec<_> = (0..buckets).map(start).collect::<Result<_>>()?;
+        started.into_iter().try_for_each(|one| one.wait().map(drop))?;
+        Ok(())
+    };
+    let error = format!("{:#}", launch::run(2, body).unwrap_err());
+    let line = error.lines().find(|line| line.starts_with("  rank 0  waits in start_all_reduce"));
+    assert!(line.is_some_and(|line| line.ends_with(", its call 1")), "{error}");
+}
+
+#[test]
+fn a_rank_that_ends_the_process_is_no_success() {
+    let (said, well) = again("leaving_rank");
+    assert!(!well, "{said}");
+    assert!(
+        said.contains("error: rank 1 failed: it ended the process instead of returning") && said.contains("help: "),
+        "{said}"
+    );
+}
+
+#[test]
+#[ignore = "for a_rank_that_ends_the_process_is_no_success"]
+fn leaving_rank() {
+    let leave = |comm: Comm| if comm.rank() == 1 { std::process::exit(0) } else { Ok(comm.barrier()?) };
+    launch::run(3, leave).ok();
+}
+
+#[test]
 fn the_last_calls_are_in_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("new/flight.jsonl");

@@ -44,7 +44,7 @@ fn every_collective_takes_what_the_formula_says() {
             Kind::Gather => comm.gather(&x, &mut long, 0)?,
             Kind::AllToAll => comm.all_to_all(&long.clone(), &mut long)?,
             Kind::Split => drop(comm.split(0, 0)?),
-            Kind::Send | Kind::Recv => {
+            Kind::Send | Kind::Recv | Kind::Probe => {
                 comm.send(&x, (comm.rank() + 1) % n)?;
                 comm.recv(&mut x, (comm.rank() + n - 1) % n)?;
             }

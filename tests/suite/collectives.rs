@@ -2,7 +2,9 @@
 
 use half::{bf16, f16};
 use shardlab::comm::{Comm, Element, Reduce};
+use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
 use std::fmt::Debug;
+use std::time::Duration;
 
 /// A test's values: small integers, exact in every type, so that sums and products are exact too.
 trait Number: Element + PartialEq + Debug {
@@ -173,6 +175,95 @@ pub fn all_types(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Re
     all_collectives::<bf16>(comm, len, op, root)?;
     all_collectives::<f32>(comm, len, op, root)?;
     all_collectives::<f64>(comm, len, op, root)
+}
+
+/// Messages in both directions between neighbours, all of one shape, sent in one order and received in another: tags tell them
+/// apart, and those of one tag keep their order.
+pub fn tagged(comm: &Comm) -> anyhow::Result<()> {
+    let (rank, n) = (comm.rank(), comm.size());
+    let (left, right) = ((rank + n - 1) % n, (rank + 1) % n);
+    let (forward, backward) = (comm.tagged(7), comm.tagged(Comm::MAX_TAG));
+    for number in 0..2 {
+        forward.send(&[rank, 1, number].map(|x| x as u64), right)?;
+        backward.labelled("gradient").send(&[rank, 2, number].map(|x| x as u64), left)?;
+        comm.send(&[rank, 3, number].map(|x| x as u64), right)?;
+    }
+    for (comm, from, kind) in [(&backward, right, 2), (comm, left, 3), (&forward, left, 1)] {
+        for number in 0..2 {
+            while !comm.probe(from)? {
+                std::thread::yield_now();
+            }
+            let mut x = [9u64; 3];
+            comm.recv(&mut x, from)?;
+            assert_eq!(x, [from, kind, number].map(|x| x as u64));
+        }
+        assert!(!comm.probe(from)?, "all have been received");
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+/// A rank waits for a collective of one group, while another waits for one of another group: each must go on with both.
+pub fn started_in_two_groups(comm: &Comm) -> anyhow::Result<()> {
+    let (rank, n) = (comm.rank(), comm.size());
+    let group = comm.split(u64::from(rank > 0), rank as i64)?;
+    for round in 0..20 {
+        if rank == 0 {
+            // The others have both under way, and wait for one of them.
+            std::thread::sleep(Duration::from_micros(300 * round));
+        }
+        let all = comm.start_all_reduce(vec![1u64; 5000], Reduce::Sum)?;
+        let ours = group.start_all_reduce(vec![1u64; 5000], Reduce::Sum)?;
+        let (all, ours) = if rank % 2 == 0 {
+            let all = all.wait()?;
+            (all, ours.wait()?)
+        } else {
+            let ours = ours.wait()?;
+            (all.wait()?, ours)
+        };
+        assert_eq!((all[0], ours[0]), (n as u64, group.size() as u64));
+    }
+    Ok(())
+}
+
+/// Each group counts its own traffic, and a rank the sum of all.
+pub fn traffic_by_group(comm: &Comm) -> anyhow::Result<()> {
+    let (rank, n) = (comm.rank(), comm.size());
+    let group = comm.split((rank % 2) as u64, 0)?;
+    let (world, total) = (comm.traffic(), comm.total_traffic());
+    group.all_gather(&[rank as u64], &mut vec![0; group.size()])?;
+    let of_group = 8 * (group.size() as u64 - 1);
+    assert_eq!((group.traffic().bytes, comm.traffic().bytes), (of_group, world.bytes));
+    comm.all_gather(&[rank as u64], &mut vec![0; n])?;
+    let of_world = 8 * (n as u64 - 1);
+    assert_eq!((group.traffic().bytes, (comm.traffic() - world).bytes), (of_group, of_world));
+    drop(group);
+    // What was sent in a group that is no more counts on.
+    let more = comm.split(0, 0)?;
+    assert_eq!((comm.total_traffic() - total).bytes, of_group + of_world);
+    assert_eq!(more.total_traffic(), comm.total_traffic());
+    Ok(())
+}
+
+/// Every way to lay the ranks out: groups along each axis, with the members that the layout says.
+pub fn meshes(comm: &Comm) -> anyhow::Result<()> {
+    let n = comm.size();
+    for tensor in (1..=n).filter(|tensor| n.is_multiple_of(*tensor)) {
+        for pipeline in (1..=n / tensor).filter(|pipeline| (n / tensor).is_multiple_of(*pipeline)) {
+            for order in [Order::PipelineSlowest, Order::DataSlowest] {
+                let sizes = Coordinates { data: n / tensor / pipeline, pipeline, tensor };
+                let mesh = Mesh::new(comm, Layout { sizes, order })?;
+                for axis in Axis::ALL {
+                    let (group, expected) = (mesh.group(axis), mesh.layout.group(comm.rank(), axis));
+                    assert_eq!((group.members(), group.rank()), (&expected[..], mesh.at.along(axis)));
+                    let mut sum = [1u64];
+                    group.all_reduce(&mut sum, Reduce::Sum)?;
+                    assert_eq!(sum, [sizes.along(axis) as u64]);
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Groups of a split work on their own and at the same time; ranks are ordered by key, here backwards.

@@ -2,10 +2,29 @@
 
 use mpi::point_to_point::Destination;
 use mpi::request::{Request, StaticScope};
+use std::cell::RefCell;
 
 /// Sends that may not be complete, with their data. If it is dropped before they are, both stay with the process.
 #[derive(Default)]
 pub(super) struct Outbox(Vec<Sending>);
+
+thread_local! {
+    /// What is left of groups that are no more; of the MPI thread.
+    static LEFT: RefCell<Outbox> = RefCell::default();
+}
+
+/// A group is dropped: its messages that are not complete wait here for their receivers.
+pub(super) fn leave_behind(outbox: &mut Outbox) {
+    LEFT.with_borrow_mut(|left| {
+        left.clear(false);
+        left.0.append(&mut outbox.0);
+    });
+}
+
+/// All messages have been received: waits until the library knows it.
+pub(super) fn clear_left() {
+    LEFT.with_borrow_mut(|left| left.clear(true));
+}
 
 type Sending = (Request<'static, [u8], StaticScope>, *mut [u8]);
 

@@ -1,19 +1,24 @@
 //! This process's place in the MPI job: how it begins, runs, fails and ends.
 
 use super::Mpi;
-use super::agreement::{self, Group};
-use super::notices;
+use super::agreement::{self, Agreement};
 use super::reporter::Reporter;
+use super::{notices, outbox};
+use crate::comm::meter::Meters;
+use crate::comm::transport::board::Ending;
+use crate::comm::transport::job::unreceived;
 use crate::comm::{Comm, CommError, Options, recorder};
 use mpi::environment::Universe;
 use mpi::topology::Communicator;
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 thread_local! {
     /// Set on the MPI thread alone.
-    static UNIVERSE: RefCell<Option<Universe>> = const { RefCell::new(None) };
+    /// Without a destructor: a rank that ends the process must not say goodbye to MPI in the middle of the others' work.
+    static UNIVERSE: RefCell<Option<ManuallyDrop<Universe>>> = const { RefCell::new(None) };
 }
 
 /// This process's place in the MPI job.
@@ -40,7 +45,7 @@ impl MpiWorld {
                 let world = universe.world();
                 let place = (world.rank() as usize, world.size() as usize, world.split_shared(0).size() as usize);
                 notices::start(&world);
-                UNIVERSE.set(Some(universe));
+                UNIVERSE.set(Some(ManuallyDrop::new(universe)));
                 Some(place)
             });
             let (rank, size, ranks_here) = place.ok_or("MPI is already initialised by other code")?;
@@ -57,17 +62,28 @@ impl MpiWorld {
             *self.reporter.lock().unwrap_or_else(PoisonError::into_inner) = Some(reporter.clone());
             notices::begin_run();
             agreement::begin_run();
-            let members = (0..self.size).collect();
-            let group = (!options.no_check).then(|| Group::new(&world, 0, members, reporter.clone()));
-            body(Comm::new(Arc::new(Mpi::new(world, group, reporter, Arc::default()))))
+            let members: Arc<[usize]> = (0..self.size).collect();
+            let group = (!options.no_check).then(|| Agreement::new(&world, 0, members.clone(), reporter.clone()));
+            body(Comm::new(Arc::new(Mpi::new(world, members, group, reporter, Meters::default()))))
         })
     }
 
-    /// To be called when this process's part of a run is over and has succeeded: waits for the others'.
-    pub fn leave(&self) {
-        if !self.thread.install(|| notices::leave(agreement::calls())) {
+    /// To be called when this process's part of a run is over and has succeeded: waits for the others'. An error if a message
+    /// was not received.
+    pub fn leave(&self) -> std::result::Result<(), CommError> {
+        let reporter = self.reporter.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (failed, unreceived) = self.thread.install(|| {
+            notices::leave(reporter.map_or_else(Ending::default, |reporter| reporter.ending(agreement::calls())));
+            notices::look(|board| (!board.failures().is_empty(), unreceived(&board.unreceived())))
+        });
+        // All ranks know of the same messages: one says it.
+        if failed || (unreceived.is_some() && self.rank > 0) {
             self.await_abort();
         }
+        if unreceived.is_none() {
+            self.thread.install(outbox::clear_left);
+        }
+        unreceived.map_or(Ok(()), |text| Err(CommError::Broken(text)))
     }
 
     /// A rank that has failed ends the job: one abort is enough. On several, or while others say goodbye to MPI, Open MPI's mpirun
@@ -79,7 +95,10 @@ impl MpiWorld {
 
     /// To be called when this process's part of a run has failed. All ranks that can still say what they were doing do so; then
     /// the job ends.
-    pub fn fail(&self, options: &Options, error: &anyhow::Error) -> ! {
+    pub fn fail(&self, error: &anyhow::Error) -> ! {
+        let reporter = self.reporter.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let options = reporter.as_ref().map(|reporter| reporter.options.clone()).unwrap_or_default();
+
         let text = format!("{error:#}");
         let first_line = text.lines().next().unwrap_or_default();
         // Whether a lower rank has failed too, and whether one says the same.
@@ -99,7 +118,6 @@ impl MpiWorld {
             _ if others_say_more => format!("rank {} failed: {first_line}", self.rank),
             _ => format!("rank {} failed: {text}", self.rank),
         };
-        let reporter = self.reporter.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let (Some(reporter), Some(file), Some(_)) = (reporter, &options.flight_file, cause) {
             let of = |rank: &str| file.with_file_name(format!("flight-rank{rank}.jsonl"));
             let saved = recorder::save(&of(&self.rank.to_string()), [(self.rank, &reporter.recorder)]);
@@ -123,7 +141,7 @@ impl MpiWorld {
     pub fn finalize(&self) {
         self.thread.install(|| {
             notices::stop();
-            drop(UNIVERSE.take())
+            drop(UNIVERSE.take().map(ManuallyDrop::into_inner))
         });
     }
 }

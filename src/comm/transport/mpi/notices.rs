@@ -4,10 +4,11 @@
 //! when it does not, so that they do not pile up at one that never waits.
 
 use super::outbox::Outbox;
-use crate::comm::board::{Board, Counts, Notice};
+use crate::comm::transport::board::{Board, Ending, Notice};
 use mpi::point_to_point::{MatchedReceiveVec, Source};
 use mpi::topology::{Communicator, SimpleCommunicator};
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 const TAG: i32 = 1;
@@ -27,24 +28,25 @@ struct Notices {
 }
 
 thread_local! {
-    static NOTICES: RefCell<Option<Notices>> = const { RefCell::new(None) };
+    /// Without a destructor: it is needed while the process ends.
+    static NOTICES: RefCell<Option<ManuallyDrop<Notices>>> = const { RefCell::new(None) };
 }
 
 /// To be called once MPI is initialised, on its thread, by all processes.
 pub(super) fn start(world: &SimpleCommunicator) {
-    NOTICES.set(Some(Notices {
+    NOTICES.set(Some(ManuallyDrop::new(Notices {
         comm: world.duplicate(),
         outbox: Outbox::default(),
         run: 0,
         board: Board::default(),
         early: Vec::new(),
         read: Instant::now(),
-    }));
+    })));
 }
 
 /// To be called before MPI is left, on its thread.
 pub(super) fn stop() {
-    NOTICES.set(None);
+    drop(NOTICES.take().map(ManuallyDrop::into_inner));
 }
 
 fn with<R>(f: impl FnOnce(&mut Notices) -> R) -> R {
@@ -93,13 +95,11 @@ pub(super) fn look<R>(f: impl FnOnce(&Board) -> R) -> R {
     with(|notices| f(&notices.board))
 }
 
-/// Says to all others that this rank's part is over, and waits until theirs are: an MPI job ends as one. Returns whether all
-/// have ended well.
-pub(super) fn leave(calls: Counts) -> bool {
-    tell(Notice::Ended(calls));
+/// Says to all others that this rank's part is over, and waits until theirs are: an MPI job ends as one.
+pub(super) fn leave(ending: Ending) {
+    tell(Notice::Ended(ending));
     wait_for_all(None);
     with(|notices| notices.outbox.clear(true));
-    look(|board| board.failures().is_empty())
 }
 
 /// Says to all others that this rank has failed, and waits until they have ended or failed too, for at most 2 s: so each can
@@ -125,7 +125,7 @@ impl Notices {
         self.read = Instant::now();
         while let Some(message) = self.comm.any_process().immediate_matched_probe_with_tag(TAG) {
             let (text, status) = message.matched_receive_vec::<u8>();
-            // Other versions of the program speak otherwise; they should not be in one job.
+            // Ignore messages that cannot be parsed: they come from another version of the program.
             if let Ok((run, notice)) = serde_json::from_slice(&text) {
                 self.note(status.source_rank() as usize, run, notice);
             }

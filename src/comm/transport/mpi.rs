@@ -19,15 +19,16 @@ mod world;
 
 pub(crate) use world::MpiWorld;
 
-use super::board::What;
-use super::call::{Call, Kind};
-use super::element::{Element, Reduce, elements};
-use super::meter::Meter;
-use super::pending::{Buffer, UnderWay};
-use super::recorder::Recorder;
-use super::transport::Transport;
-use super::{CommError, Dtype, Result};
-use agreement::Group;
+use super::Transport;
+use super::board::{Awaited, Lane};
+use super::job::FITTING;
+use super::{Buffer, UnderWay};
+use crate::comm::call::{Call, Kind};
+use crate::comm::element::{Element, Reduce, elements};
+use crate::comm::meter::{Meter, Meters};
+use crate::comm::recorder::Recorder;
+use crate::comm::{CommError, Dtype, Result};
+use agreement::Agreement;
 use half::{bf16, f16};
 use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
 use mpi::datatype::Equivalence;
@@ -47,10 +48,13 @@ use waiting::{Waiting, look_around};
 /// One rank's place in one MPI communicator.
 struct Mpi {
     comm: ManuallyDrop<SimpleCommunicator>,
+    /// The members' numbers in the world.
+    members: Arc<[usize]>,
     /// None: nobody asks whether all mean the same call.
-    group: Option<Group>,
+    group: Option<Agreement>,
     thread: ThreadId,
     meter: Arc<Meter>,
+    meters: Meters,
     /// The most elements, or bytes, of one MPI call, whose counts are C integers.
     most: usize,
     reporter: Arc<Reporter>,
@@ -66,15 +70,23 @@ unsafe impl Send for Mpi {}
 unsafe impl Sync for Mpi {}
 
 impl Mpi {
-    fn new(comm: SimpleCommunicator, group: Option<Group>, reporter: Arc<Reporter>, meter: Arc<Meter>) -> Mpi {
+    fn new(
+        comm: SimpleCommunicator,
+        members: Arc<[usize]>,
+        group: Option<Agreement>,
+        reporter: Arc<Reporter>,
+        meters: Meters,
+    ) -> Mpi {
         // Tests make it small; a C integer is what it must fit into.
         let most = std::env::var("SHARDLAB_MPI_CHUNK").ok().and_then(|text| text.parse().ok());
         Mpi {
             comm: ManuallyDrop::new(comm),
+            members,
             group,
             reporter,
             thread: std::thread::current().id(),
-            meter,
+            meter: meters.add(),
+            meters,
             most: most.filter(|&most| most > 0).unwrap_or(1 << 30),
             sends: Mutex::default(),
             spare: Mutex::default(),
@@ -93,29 +105,55 @@ impl Mpi {
     /// To be called first in every collective.
     fn enter(&self, call: &Call) -> Result<()> {
         self.check_thread(call)?;
-        self.group.as_ref().map_or(Ok(()), |group| group.agree(&mut group.ask(call)))
+        let Some(group) = &self.group else { return Ok(()) };
+        let mut question = group.ask(call);
+        // The library takes a group's collectives in the order in which it gets them.
+        started::post_all(group)?;
+        group.agree(&mut question)
+    }
+
+    /// Whether a message for `call` from member `from` is here.
+    fn is_here(&self, call: &Call, from: usize) -> bool {
+        self.root(from).immediate_probe_with_tag(call.tag.into()).is_some()
+    }
+
+    /// The lane of messages between this rank and member `peer`.
+    fn lane(&self, group: &Agreement, call: &Call, peer: usize) -> Lane {
+        (group.id, self.members[peer], call.tag)
     }
 
     /// Waits until a message from member `from` is here; an error if it cannot come.
-    fn await_message(&self, group: &Group, call: &Call, from: usize) -> Result<()> {
-        let is_here = || self.root(from).immediate_probe().is_some();
-        if is_here() {
+    fn await_message(&self, group: &Agreement, call: &Call, from: usize) -> Result<()> {
+        if self.is_here(call, from) {
             return Ok(());
         }
-        let sender = group.members[from];
-        let what = What::Message { group: group.id, from: sender, received: self.reporter.received(group.id, sender) };
-        let mut waiting = Waiting::start(group, *call, what);
-        while !is_here() {
-            if let Err(error) = look_around(group, call, |board| board.has_ended(sender).then_some(sender)) {
-                // What was sent before the sender ended may still be on its way, by another communicator.
-                std::thread::sleep(Duration::from_millis(200));
-                return if is_here() { Ok(()) } else { Err(error) };
-            }
+        let lane = self.lane(group, call, from);
+        let what = Awaited::Message { lane, received: self.reporter.received(lane) };
+        let mut waiting = Waiting::start(group, *call, self.reporter.in_words(call), what);
+        while !self.is_here(call, from) {
+            self.look_for_sender(group, call, from)?;
             waiting.look()?;
+            started::post_agreed();
             std::thread::yield_now();
         }
         waiting.over();
         Ok(())
+    }
+
+    /// An error if the run has failed, or if member `from` has ended and its message is not here.
+    fn look_for_sender(&self, group: &Agreement, call: &Call, from: usize) -> Result<()> {
+        let sender = self.members[from];
+        let result = look_around(group, call, |board| board.has_ended(sender).then_some(sender));
+        if result.is_err() {
+            // What was sent before the sender ended may still be under way, by another communicator.
+            std::thread::sleep(Duration::from_millis(200));
+            return if self.is_here(call, from) { Ok(()) } else { result };
+        }
+        Ok(())
+    }
+
+    fn size(&self) -> usize {
+        self.members.len()
     }
 
     fn root(&self, root: usize) -> mpi::topology::Process<'_> {
@@ -204,6 +242,11 @@ fn in_mpi(op: Reduce) -> SystemOperation {
     }
 }
 
+/// What is sent ahead of a message: length, type, label.
+fn heading(call: &Call) -> [u64; 3] {
+    [call.len as u64, call.dtype as u64, agreement::label(call)]
+}
+
 /// Where the result of a reduction goes.
 #[derive(Clone, Copy)]
 enum Reducing {
@@ -228,16 +271,25 @@ impl Transport for Mpi {
         self.comm.rank() as usize
     }
 
-    fn size(&self) -> usize {
-        self.comm.size() as usize
+    fn members(&self) -> &[usize] {
+        &self.members
     }
 
     fn meter(&self) -> &Meter {
         &self.meter
     }
 
+    fn meters(&self) -> &Meters {
+        &self.meters
+    }
+
     fn recorder(&self) -> &Recorder {
         &self.reporter.recorder
+    }
+
+    fn adds_in_rank_order(&self) -> bool {
+        // Of two numbers the sum is the same in both orders.
+        self.size() <= 2
     }
 
     fn barrier(&self, call: &Call) -> Result<()> {
@@ -248,13 +300,13 @@ impl Transport for Mpi {
 
     fn send(&self, call: &Call, data: &[u8], to: usize) -> Result<()> {
         self.check_thread(call)?;
-        let (mut outbox, receiver) = (self.outbox(), self.root(to));
+        let (mut outbox, receiver, tag) = (self.outbox(), self.root(to), call.tag.into());
         outbox.clear(false);
         // A heading first, so that a receiver who expects something else can say so.
-        outbox.send(&receiver, 0, bytemuck::cast_slice(&[call.len as u64, call.dtype as u64]));
-        self.stretches(data.len()).for_each(|stretch| outbox.send(&receiver, 0, &data[stretch]));
+        outbox.send(&receiver, tag, bytemuck::cast_slice(&heading(call)));
+        self.stretches(data.len()).for_each(|stretch| outbox.send(&receiver, tag, &data[stretch]));
         if let Some(group) = &self.group {
-            self.reporter.note_sent(group.id, group.members[to]);
+            self.reporter.note_sent(self.lane(group, call, to), call);
         }
         Ok(())
     }
@@ -263,21 +315,31 @@ impl Transport for Mpi {
         self.check_thread(call)?;
         if let Some(group) = &self.group {
             self.await_message(group, call, from)?;
-            self.reporter.note_received(group.id, group.members[from]);
+            self.reporter.note_received(self.lane(group, call, from));
         }
-        let mut heading = [0u64; 2];
-        self.root(from).receive_into(bytemuck::bytes_of_mut(&mut heading));
-        if heading != [call.len as u64, call.dtype as u64] {
+        let (mut heading, tag) = (heading(call), call.tag.into());
+        let [len, dtype, label] = heading;
+        self.root(from).receive_into_with_tag(bytemuck::bytes_of_mut(&mut heading), tag);
+        if heading[..2] != [len, dtype] || (heading[2] != label && heading[2] != 0 && label != 0) {
             return Err(CommError::Broken(format!(
-                "the message does not fit: rank {from} sent {} elements that {call} did not expect\n\
-                 help: send and receive slices of the same length and type",
-                heading[0]
+                "the message does not fit: rank {} sent {} elements that {call} did not expect\nhelp: {FITTING}",
+                self.members[from], heading[0]
             )));
         }
         for stretch in self.stretches(data.len()) {
-            self.root(from).receive_into(&mut data[stretch]);
+            self.root(from).receive_into_with_tag(&mut data[stretch], tag);
         }
         Ok(())
+    }
+
+    fn probe(&self, call: &Call, from: usize) -> Result<bool> {
+        self.check_thread(call)?;
+        started::post_agreed();
+        if self.is_here(call, from) {
+            return Ok(true);
+        }
+        self.group.as_ref().map_or(Ok(()), |group| self.look_for_sender(group, call, from))?;
+        Ok(self.is_here(call, from))
     }
 
     fn all_reduce(&self, call: &Call, data: &mut [u8]) -> Result<()> {
@@ -289,18 +351,16 @@ impl Transport for Mpi {
 
     fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>> {
         self.check_thread(call)?;
-        if call.kind == Kind::StartAllGather {
-            return Ok(Box::new(Started::gather(self, call, data)));
-        }
         Ok(match call.dtype {
-            Dtype::I32 => Box::new(Started::<i32>::new(self, call, data)),
-            Dtype::I64 => Box::new(Started::<i64>::new(self, call, data)),
-            Dtype::U64 => Box::new(Started::<u64>::new(self, call, data)),
-            Dtype::U8 => Box::new(Started::<u8>::new(self, call, data)),
-            Dtype::F16 => Box::new(Started::<f16>::new(self, call, data)),
-            Dtype::Bf16 => Box::new(Started::<bf16>::new(self, call, data)),
-            Dtype::F32 => Box::new(Started::<f32>::new(self, call, data)),
-            Dtype::F64 => Box::new(Started::<f64>::new(self, call, data)),
+            _ if call.kind == Kind::StartAllGather => Started::gather(self, call, data),
+            Dtype::I32 => Started::<i32>::reduce(self, call, data),
+            Dtype::I64 => Started::<i64>::reduce(self, call, data),
+            Dtype::U64 => Started::<u64>::reduce(self, call, data),
+            Dtype::U8 => Started::<u8>::reduce(self, call, data),
+            Dtype::F16 => Started::<f16>::reduce(self, call, data),
+            Dtype::Bf16 => Started::<bf16>::reduce(self, call, data),
+            Dtype::F32 => Started::<f32>::reduce(self, call, data),
+            Dtype::F64 => Started::<f64>::reduce(self, call, data),
         })
     }
 
@@ -385,11 +445,12 @@ impl Transport for Mpi {
         let place = chosen.iter().position(|&r| r == self.rank()).unwrap_or_default();
         let comm = self.comm.split_by_color_with_key(Color::with_value(first as i32), place as i32);
         let comm = comm.expect("MPI gives a communicator to every rank that names a color");
-        let group = self.group.as_ref().map(|group| {
-            let members = chosen.iter().map(|&r| group.members[r]).collect();
-            Group::new(&comm, group.id_of_part(first), members, self.reporter.clone())
-        });
-        Ok(Arc::new(Mpi::new(comm, group, self.reporter.clone(), self.meter.clone())))
+        let members: Arc<[usize]> = chosen.iter().map(|&r| self.members[r]).collect();
+        let group = self
+            .group
+            .as_ref()
+            .map(|group| Agreement::new(&comm, group.id_of_part(first), members.clone(), self.reporter.clone()));
+        Ok(Arc::new(Mpi::new(comm, members, group, self.reporter.clone(), self.meters.clone())))
     }
 }
 
@@ -397,8 +458,9 @@ impl Drop for Mpi {
     fn drop(&mut self) {
         // Off its thread the communicator must not be freed: it stays with the process, which is all that this costs.
         if std::thread::current().id() == self.thread {
-            self.outbox().clear(true);
-            self.group.iter_mut().for_each(Group::free);
+            // A receiver may come for these later, or never: `MpiWorld::leave` sees to it.
+            outbox::leave_behind(&mut self.outbox());
+            self.group.iter_mut().for_each(Agreement::free);
             // SAFETY: dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.comm) };
         }

@@ -4,7 +4,7 @@ use super::{Meeting, Threads, reduction};
 use crate::comm::Result;
 use crate::comm::call::{Call, Kind};
 use crate::comm::element::{Reduction, Work};
-use crate::comm::pending::UnderWay;
+use crate::comm::transport::UnderWay;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
@@ -46,7 +46,7 @@ impl Started {
             }
             _ => {
                 let all = 0..self.threads.members.len();
-                Work::Reduce(reduction(self.call.peer.map_or(all, |root| root..root + 1)))
+                Work::Reduce(reduction(self.call.peer.map_or(all, |root| root.rank..root.rank + 1)))
             }
         };
         self.meeting.exchange.work(self.threads.rank, &what, self.bytes(), most);

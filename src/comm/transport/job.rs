@@ -4,14 +4,14 @@
 //! error at once, not a hang: because a rank has ended, because two ranks came with different calls, or because all ranks
 //! wait. Work on data goes on without the lock.
 
-use super::call::Call;
 use super::lateness::{self, Late, Told, lasting};
-use super::link::Link;
-use super::recorder::{self, Entry, Recorder};
 use super::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use super::sync::{Condvar, Mutex, MutexGuard, has_clock, may_spin, thread};
-use super::threads::{Group, Meetings, Message};
-use super::{CommError, Options, Result};
+use super::threads::{GroupId, Lane, Meetings, Message};
+use crate::comm::call::Call;
+use crate::comm::link::Link;
+use crate::comm::recorder::{self, Entry, Recorder};
+use crate::comm::{CommError, Options, Result};
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -64,12 +64,12 @@ pub(super) struct State {
     /// Why the run cannot go on, once it cannot.
     failure: Option<String>,
     pub meetings: Meetings,
-    /// Messages under way, by group, sender and receiver (numbers in the world).
-    pub mail: HashMap<(Group, usize, usize), VecDeque<Message>>,
+    /// Messages that are sent and not yet received.
+    pub mail: HashMap<Lane, VecDeque<Message>>,
     /// The groups that splits have made: by group, number of the split there, and color.
-    pub splits: HashMap<(Group, u64, u64), Group>,
+    pub splits: HashMap<(GroupId, u64, u64), GroupId>,
     /// When each group's last collective has left its link.
-    pub link_free: HashMap<Group, Instant>,
+    pub link_free: HashMap<GroupId, Instant>,
 }
 
 /// What is known of a rank; in memory of its own, as [`Bell`].
@@ -90,7 +90,7 @@ enum Doing {
     Ended,
 }
 
-pub(in crate::comm) const SAME_CALLS: &str = "every rank of a group must make the same calls in the same order; \
+pub(super) const SAME_CALLS: &str = "every rank of a group must make the same calls in the same order; \
      did one return early, or is a call inside an `if rank == …`?";
 const DIFFERENT_CALLS: &str = "every rank of a group must make the same calls in the same order, \
      with the same length, type, reduction and root";
@@ -101,8 +101,21 @@ const DIFFERENT_PLACES: &str = "calls that differ in nothing else are compared b
 pub(super) fn different(alike: bool) -> &'static str {
     if alike { DIFFERENT_PLACES } else { DIFFERENT_CALLS }
 }
-pub(in crate::comm) const DEADLOCK: &str =
+pub(super) const FITTING: &str = "send and receive slices of the same length and type; two streams of messages between the same \
+     ranks need a tag each: comm.tagged(…)";
+pub(super) const DEADLOCK: &str =
     "look for a receive without a matching send, or collectives that ranks enter in different orders";
+
+/// The error of messages that were not received by the end of a run: sender, receiver, how many, and the latest send.
+pub(super) fn unreceived(messages: &[(usize, usize, u64, impl std::fmt::Display)]) -> Option<String> {
+    let mut text = String::from("the run is over, and messages were not received");
+    for (from, to, count, latest) in messages {
+        let messages = if *count == 1 { "a message".to_string() } else { format!("{count} messages") };
+        text += &format!("\n  rank {from}  sent {messages} that rank {to} did not receive; the latest: {latest}");
+    }
+    text += "\nhelp: every send needs a receive on the other rank, with the same tag, in the same group";
+    (!messages.is_empty()).then_some(text)
+}
 
 impl Job {
     pub fn new(size: usize, options: &Options) -> Arc<Job> {
@@ -158,9 +171,11 @@ impl Job {
         true
     }
 
-    /// Why the run broke, if it did.
+    /// Why the run broke, if it did. When all ranks have ended, a message that is still there is a reason, too: the rank that it
+    /// was for has worked without it.
     pub fn failure(&self) -> Option<String> {
-        self.lock().failure.clone()
+        let state = self.lock();
+        state.failure.clone().or_else(|| unreceived(&state.unreceived()))
     }
 
     /// A panic while the lock is held leaves no half-made change behind that matters: the run is failing anyway.
@@ -404,6 +419,21 @@ impl State {
                 self.now(rank, Doing::Running);
             }
         }
+    }
+
+    /// The message that the next receive on a lane gets.
+    pub fn first_mail(&self, lane: &Lane) -> Option<&Message> {
+        self.mail.get(lane).and_then(VecDeque::front)
+    }
+
+    /// Messages that are still there: sender, receiver, how many, and the latest.
+    fn unreceived(&self) -> Vec<(usize, usize, u64, Call)> {
+        let left = |(lane, queue): (&Lane, &VecDeque<Message>)| {
+            queue.back().map(|latest| (*lane, queue.len() as u64, latest.call))
+        };
+        let mut left: Vec<_> = self.mail.iter().filter_map(left).collect();
+        left.sort_by_key(|(lane, ..)| *lane);
+        left.into_iter().map(|((_, from, to, _), count, latest)| (from, to, count, latest)).collect()
     }
 
     pub fn stop_if_failed(&self, rank: usize, call: &Call) -> Result<()> {

@@ -14,8 +14,8 @@ pub(super) enum Notice {
     Waits(Wait),
     /// It no longer waits.
     GoesOn,
-    /// Its part is over, after so many collectives in each group.
-    Ended(Counts),
+    /// Its part is over.
+    Ended(Ending),
     /// It has failed, and why.
     Failed(String),
 }
@@ -26,23 +26,35 @@ pub(super) type Counts = Vec<(u64, u64)>;
 /// A wait, as the rank that waits describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Wait {
-    pub what: What,
+    pub what: Awaited,
     /// The call, for people.
     pub words: String,
     /// The collectives that it has come to.
     pub calls: Counts,
-    /// The messages that it has sent: group, receiver, how many.
-    pub sent: Vec<(u64, usize, u64)>,
+    /// The messages that it has sent.
+    pub sent: Vec<(Lane, u64)>,
+}
+
+/// What a rank has done by the end of its part.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Ending {
+    pub calls: Counts,
+    /// How many messages it has sent on each lane, and the latest send, for people.
+    pub sent: Vec<(Lane, u64, String)>,
+    pub received: Vec<(Lane, u64)>,
 }
 
 /// What a rank waits for. Ranks are numbers in the world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum What {
+pub(super) enum Awaited {
     /// That all members come to the group's collective of this number.
     Collective { group: u64, number: u64, members: Vec<usize> },
     /// One message more than it has received.
-    Message { group: u64, from: usize, received: u64 },
+    Message { lane: Lane, received: u64 },
 }
+
+/// Where a rank's messages to another one queue up: group, the other rank, tag.
+pub(super) type Lane = (u64, usize, u16);
 
 /// The latest of each rank.
 #[derive(Default)]
@@ -94,25 +106,43 @@ impl Board {
     fn will_not_come(&self, rank: usize, group: u64, number: u64) -> bool {
         let calls = match self.notices.get(&rank) {
             Some(Notice::Waits(wait)) => &wait.calls,
-            Some(Notice::Ended(calls)) => calls,
+            Some(Notice::Ended(ending)) => &ending.calls,
             _ => return false,
         };
+        // A member that has made none has said so: its count begins at 0 when the group does (`Agreement::new`).
         calls.iter().find(|(id, _)| *id == group).map_or(0, |(_, calls)| *calls) < number
     }
 
-    /// Whether `rank` has told that it has sent no more than `received` messages to `to`, and cannot send more.
-    fn will_not_send(&self, rank: usize, group: u64, to: usize, received: u64) -> bool {
+    /// Whether `rank` has told that it has sent no more than `received` messages on its lane, and cannot send more.
+    fn will_not_send(&self, rank: usize, lane: Lane, received: u64) -> bool {
         match self.notices.get(&rank) {
             Some(Notice::Waits(wait)) => {
-                let sent = wait.sent.iter().find(|(id, receiver, _)| (*id, *receiver) == (group, to));
-                sent.map_or(0, |(.., sent)| *sent) <= received
+                wait.sent.iter().find(|(to, _)| *to == lane).map_or(0, |(_, sent)| *sent) <= received
             }
             _ => false,
         }
     }
 
-    /// Whether `rank` waits for what can no longer happen, because those it waits for wait likewise. What has been said by
-    /// all of them must hold at once for that, and does: the first of them to go on would have needed another one first.
+    /// Once all have ended: messages that were not received, as sender, receiver, how many, and the latest send of them.
+    pub fn unreceived(&self) -> Vec<(usize, usize, u64, &str)> {
+        let mut unreceived = Vec::new();
+        for (&from, notice) in &self.notices {
+            let Notice::Ended(ending) = notice else { continue };
+            for ((group, to, tag), sent, words) in &ending.sent {
+                let Some(Notice::Ended(other)) = self.notices.get(to) else { continue };
+                let received = other.received.iter().find(|(lane, _)| *lane == (*group, from, *tag));
+                let left = sent - received.map_or(0, |(_, received)| *received);
+                if left > 0 {
+                    unreceived.push((from, *to, left, words.as_str()));
+                }
+            }
+        }
+        unreceived.sort_unstable();
+        unreceived
+    }
+
+    /// Whether `rank` waits for what can no longer happen, because those it waits for wait likewise. Their notices need no common
+    /// clock: none of these ranks can continue before another of them does, so if all have waited, all still wait.
     pub fn is_stuck(&self, rank: usize) -> bool {
         let mut stuck: Vec<usize> = self.notices.keys().copied().filter(|&rank| self.wait(rank).is_some()).collect();
         loop {
@@ -120,11 +150,11 @@ impl Board {
             let still = |rank: usize| {
                 let is_over = |rank: &usize| stuck.contains(rank) || self.has_ended(*rank);
                 match self.wait(rank).map(|wait| &wait.what) {
-                    Some(What::Collective { group, number, members }) => {
+                    Some(Awaited::Collective { group, number, members }) => {
                         members.iter().any(|member| is_over(member) && self.will_not_come(*member, *group, *number))
                     }
-                    Some(What::Message { group, from, received }) => {
-                        stuck.contains(from) && self.will_not_send(*from, *group, rank, *received)
+                    Some(Awaited::Message { lane: (group, from, tag), received }) => {
+                        stuck.contains(from) && self.will_not_send(*from, (*group, rank, *tag), *received)
                     }
                     None => false,
                 }
@@ -142,16 +172,17 @@ impl Board {
 mod tests {
     use super::*;
 
-    fn wait(what: What, calls: &[(u64, u64)], sent: &[(u64, usize, u64)]) -> Notice {
-        Notice::Waits(Wait { what, words: String::new(), calls: calls.to_vec(), sent: sent.to_vec() })
+    fn wait(what: Awaited, calls: &[(u64, u64)], sent: &[(u64, usize, u64)]) -> Notice {
+        let sent = sent.iter().map(|&(group, to, count)| ((group, to, 0), count)).collect();
+        Notice::Waits(Wait { what, words: String::new(), calls: calls.to_vec(), sent })
     }
 
-    fn message(from: usize, received: u64) -> What {
-        What::Message { group: 0, from, received }
+    fn message(from: usize, received: u64) -> Awaited {
+        Awaited::Message { lane: (0, from, 0), received }
     }
 
-    fn collective(group: u64, number: u64, members: &[usize]) -> What {
-        What::Collective { group, number, members: members.to_vec() }
+    fn collective(group: u64, number: u64, members: &[usize]) -> Awaited {
+        Awaited::Collective { group, number, members: members.to_vec() }
     }
 
     fn board(notices: &[(usize, Notice)]) -> Board {
@@ -197,10 +228,32 @@ mod tests {
 
     #[test]
     fn whoever_has_ended_comes_to_no_later_collective() {
-        let ended = board(&[(1, Notice::Ended(vec![(0, 3)]))]);
+        let ended = board(&[(1, Notice::Ended(Ending { calls: vec![(0, 3)], ..Ending::default() }))]);
         assert_eq!(ended.who_will_not_come(0, 4, &[0, 1]), Some(1));
         assert_eq!(ended.who_will_not_come(0, 3, &[0, 1]), None);
         assert_eq!(ended.who_will_not_come(9, 1, &[0, 1]), Some(1));
+    }
+
+    #[test]
+    fn a_message_of_another_tag_does_not_help() {
+        let stuck = |tag| {
+            let sent = Wait { what: message(0, 0), words: String::new(), calls: vec![], sent: vec![((0, 0, tag), 1)] };
+            board(&[(0, wait(message(1, 0), &[], &[])), (1, Notice::Waits(sent))]).is_stuck(0)
+        };
+        assert!(stuck(7) && !stuck(0));
+    }
+
+    #[test]
+    fn messages_that_nobody_received_are_counted_by_lane() {
+        let ended = |sent: &[(Lane, u64)], received: &[(Lane, u64)]| {
+            let sent = sent.iter().map(|&(lane, count)| (lane, count, "send".to_string())).collect();
+            Notice::Ended(Ending { calls: Vec::new(), sent, received: received.to_vec() })
+        };
+        let board = board(&[
+            (0, ended(&[((0, 1, 0), 3), ((0, 1, 7), 2)], &[])),
+            (1, ended(&[((5, 0, 0), 1)], &[((0, 0, 0), 3), ((0, 0, 7), 1)])),
+        ]);
+        assert_eq!(board.unreceived(), [(0, 1, 1, "send"), (1, 0, 1, "send")]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the in-process transport is made of: locks, condition variables, atomics, threads.
 //!
 //! From the standard library; with the feature `shuttle` from the crate of that name, which runs the ranks one at a time
-//! and chooses at each of these who goes on, so that tests try thousands of orders (`explored.rs`). Built so, ranks work
+//! and chooses at each of these who goes on, so that tests try thousands of orders (`launch/explored.rs`). Built so, ranks work
 //! in those tests alone.
 
 #[cfg(not(feature = "shuttle"))]
@@ -43,7 +43,7 @@ pub(crate) fn spawn<'scope, T: Send + 'scope>(
 #[cfg(feature = "shuttle")]
 thread_local! {
     /// Whether ranks stay in a collective until all have done their part. A test leaves that out, to see that it is missed.
-    pub(super) static LAST_BARRIER: std::cell::Cell<bool> = const { std::cell::Cell::new(true) };
+    pub(crate) static LAST_BARRIER: std::cell::Cell<bool> = const { std::cell::Cell::new(true) };
 }
 
 /// Whether ranks stay in a collective until all have done their part.

@@ -18,11 +18,11 @@
 //!    blocks are done, or to the end of the last one who has the exchange.
 //! 5. `done` releases what was written, and who sees the last part done acquires it.
 
-use super::element::{Parts, Reduction, Work, all_reduce_in_rank_order, copy_to_all};
-use super::meter::even_part;
-use super::pending::Buffer;
+use super::Buffer;
 use super::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use super::sync::{Mutex, last_barrier};
+use crate::comm::element::{Parts, Reduction, Work, all_reduce_in_rank_order, copy_to_all};
+use crate::comm::meter::even_part;
 use std::ops::Range;
 use std::sync::PoisonError;
 

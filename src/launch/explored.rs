@@ -1,10 +1,10 @@
 //! The in-process transport under shuttle: thousands of orders in which ranks may take turns.
 //!
-//! `cargo test --lib --features shuttle comm::explored`
+//! `cargo test --lib --features shuttle launch::explored`
 //!
 //! A hang is found at once, without a clock: shuttle sees that nobody can go on.
 
-use super::{Comm, Reduce};
+use crate::comm::{Comm, Reduce};
 use crate::launch;
 use anyhow::{Result, bail};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -55,7 +55,7 @@ fn blocking_reductions() {
 /// The last barrier of a collective is left out: a rank goes on while others still read its slice.
 #[test]
 fn a_missing_barrier_is_found() {
-    super::sync::LAST_BARRIER.set(false);
+    crate::comm::sync::LAST_BARRIER.set(false);
     let gather = || {
         // The slices outlive the ranks that have them, so that reading too late is a wrong number and nothing worse.
         let slices: Vec<_> = (0..3u64).map(|rank| std::sync::Mutex::new(vec![rank; 4])).collect();
@@ -69,7 +69,7 @@ fn a_missing_barrier_is_found() {
         });
     };
     let found = catch_unwind(|| explore(gather)).is_err();
-    super::sync::LAST_BARRIER.set(true);
+    crate::comm::sync::LAST_BARRIER.set(true);
     assert!(found, "nobody noticed");
     explore(gather);
 }

@@ -2,23 +2,24 @@
 //!
 //! Each rank puts down where its slice lies, waits until all have come, and reads what it needs from the others' slices:
 //! [`Threads::share`] and [`Threads::reduce`] are the two primitives, and every collective is one of them plus a loop over
-//! ranks in rank order. How ranks lend each other slices is in `exchange.rs`, how they wait in `job.rs`, and collectives that go
-//! on while ranks compute in `started.rs`.
+//! ranks in rank order. How ranks lend each other slices is in `exchange.rs`, and how they wait in `job.rs`.
+//!
+//! Reading order: this file, then `started.rs` (collectives that go on while ranks compute).
 
 mod started;
 
-use super::call::Call;
-use super::element::{Reduction, reduce_in_rank_order};
+use super::Transport;
 use super::exchange::{Exchange, Shared};
-use super::job::{Job, State, different};
-use super::link;
-use super::meter::{Meter, even_part};
-use super::pending::{Buffer, UnderWay};
-use super::recorder::Recorder;
+use super::job::{FITTING, Job, State, different};
 use super::sync::MutexGuard;
 use super::sync::atomic::{AtomicU64, Ordering::*};
-use super::transport::Transport;
-use super::{Comm, Result};
+use super::{Buffer, UnderWay};
+use crate::comm::call::Call;
+use crate::comm::element::{Reduction, reduce_in_rank_order};
+use crate::comm::link;
+use crate::comm::meter::{Meter, Meters, even_part};
+use crate::comm::recorder::Recorder;
+use crate::comm::{Comm, Result};
 use started::Started;
 use std::cell::Cell;
 use std::ops::Range;
@@ -26,10 +27,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// A group's number: the world is 0, splits make more.
-pub(super) type Group = u64;
+pub(super) type GroupId = u64;
 
 /// What pairs the ranks' calls: the group, and the number of the call there.
-type Key = (Group, u64);
+type Key = (GroupId, u64);
+
+/// Where messages queue up: group, sender and receiver (numbers in the world), tag.
+pub(super) type Lane = (GroupId, usize, usize, u16);
 
 /// The collectives to which some have come and some have not.
 #[derive(Default)]
@@ -50,7 +54,7 @@ struct Meeting {
 
 /// What was sent, and how the sender called it.
 pub(super) struct Message {
-    call: Call,
+    pub call: Call,
     bytes: Vec<u8>,
     /// On a link, when the receiver may have it.
     arrives: Option<Instant>,
@@ -91,13 +95,15 @@ impl Meetings {
 impl Job {
     /// The world's handle for `rank`.
     pub fn comm(self: &Arc<Job>, rank: usize) -> Comm {
+        let meters = Meters::default();
         Comm::new(Arc::new(Threads {
             job: self.clone(),
             group: 0,
             members: (0..self.size()).collect(),
             rank,
             calls: AtomicU64::new(0),
-            meter: Arc::new(Meter::default()),
+            meter: meters.add(),
+            meters,
         }))
     }
 }
@@ -105,13 +111,14 @@ impl Job {
 /// One rank's place in one group.
 struct Threads {
     job: Arc<Job>,
-    group: Group,
+    group: GroupId,
     /// The members' numbers in the world, in group order.
     members: Vec<usize>,
     rank: usize,
     /// Collectives so far in this group.
     calls: AtomicU64,
     meter: Arc<Meter>,
+    meters: Meters,
 }
 
 impl Threads {
@@ -168,6 +175,11 @@ impl Threads {
     /// The members that have not come, by their numbers in the world.
     fn missing(&self, exchange: &Exchange) -> Vec<usize> {
         (0..self.members.len()).filter(|&rank| !exchange.has(rank)).map(|rank| self.members[rank]).collect()
+    }
+
+    /// Where messages from member `from` to this rank queue up.
+    fn lane_from(&self, call: &Call, from: usize) -> Lane {
+        (self.group, self.members[from], self.me(), call.tag)
     }
 
     fn ring_others(&self) {
@@ -260,16 +272,24 @@ impl Transport for Threads {
         self.rank
     }
 
-    fn size(&self) -> usize {
-        self.members.len()
+    fn members(&self) -> &[usize] {
+        &self.members
     }
 
     fn meter(&self) -> &Meter {
         &self.meter
     }
 
+    fn meters(&self) -> &Meters {
+        &self.meters
+    }
+
     fn recorder(&self) -> &Recorder {
         &self.job.recorders[self.me()]
+    }
+
+    fn adds_in_rank_order(&self) -> bool {
+        true
     }
 
     fn barrier(&self, call: &Call) -> Result<()> {
@@ -288,7 +308,7 @@ impl Transport for Threads {
             *state.ranks[to].free_in.insert(arrival)
         });
         let message = Message { call: *call, bytes, arrives };
-        state.mail.entry((self.group, from, to)).or_default().push_back(message);
+        state.mail.entry((self.group, from, to, call.tag)).or_default().push_back(message);
         // The receiver may be waiting for exactly this; it is no longer stuck.
         state.may_go_on(&[to]);
         drop(state);
@@ -297,25 +317,34 @@ impl Transport for Threads {
     }
 
     fn recv(&self, call: &Call, data: &mut [u8], from: usize) -> Result<()> {
-        let from = self.members[from];
-        let key = (self.group, from, self.me());
-        let has_mail = |state: &State| state.mail.get(&key).is_some_and(|queue| !queue.is_empty());
+        let (from, lane) = (self.members[from], self.lane_from(call, from));
+        let has_mail = |state: &State| state.first_mail(&lane).is_some();
         let mut state = self.job.enter(self.me(), call)?;
         if !has_mail(&state) {
             state = self.job.spin_for_mail(self.me(), state);
         }
         let mut state = self.job.wait(self.me(), state, call, has_mail, |_| vec![from])?;
-        let message = state.mail.get_mut(&key).and_then(|queue| queue.pop_front());
+        let message = state.mail.get_mut(&lane).and_then(|queue| queue.pop_front());
         let Message { call: sent, bytes, arrives } = message.expect("wait returns when there is mail");
-        if (sent.dtype, sent.len) != (call.dtype, call.len) {
+        if !sent.fits(call) {
             let what = format!("the message does not fit: {sent} on rank {from} met {call}");
-            let help = "send and receive slices of the same length and type";
-            return Err(self.job.broken(self.me(), &mut state, &what, help));
+            return Err(self.job.broken(self.me(), &mut state, &what, FITTING));
         }
         drop(self.job.sleep_until(self.me(), state, call, arrives)?);
         data.copy_from_slice(&bytes);
         self.job.recycle(bytes);
         Ok(())
+    }
+
+    fn probe(&self, call: &Call, from: usize) -> Result<bool> {
+        let lane = self.lane_from(call, from);
+        let mut state = self.job.lock();
+        state.stop_if_failed(self.me(), call)?;
+        if let Some(message) = state.first_mail(&lane) {
+            return Ok(message.arrives.is_none_or(|arrives| arrives <= Instant::now()));
+        }
+        self.job.stop_if_ended(self.me(), &mut state, call, |_| vec![self.members[from]])?;
+        Ok(false)
     }
 
     fn all_reduce(&self, call: &Call, data: &mut [u8]) -> Result<()> {
@@ -392,7 +421,7 @@ impl Transport for Threads {
 
         // The first of a color to come here gives its group a number; the world is group 0.
         let mut state = self.job.lock();
-        let next = state.splits.len() as Group + 1;
+        let next = state.splits.len() as GroupId + 1;
         let group = *state.splits.entry((self.group, number, color)).or_insert(next);
         drop(state);
 
@@ -403,7 +432,8 @@ impl Transport for Threads {
             members: chosen.iter().map(|&r| self.members[r]).collect(),
             rank,
             calls: AtomicU64::new(0),
-            meter: self.meter.clone(),
+            meter: self.meters.add(),
+            meters: self.meters.clone(),
         }))
     }
 }

@@ -4,7 +4,7 @@
 //! waited for, where and since when; a rank that computes for twice that time is called a straggler, and not ended;
 //! and at the deadline its wait is an error.
 
-use super::{Call, Options};
+use crate::comm::{Call, Options};
 use crate::show;
 use std::time::{Duration, Instant};
 

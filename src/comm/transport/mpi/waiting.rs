@@ -3,11 +3,11 @@
 //! That others have failed or ended, or all wait for each other, is an error as soon as they have told; for that, a rank that
 //! has waited for a moment tells the others. That one is only late is said after a while, and an error at the deadline.
 
-use super::agreement::{self, Group};
+use super::agreement::{self, Agreement};
 use super::notices;
-use crate::comm::board::{Board, Notice, Wait, What};
-use crate::comm::job::{DEADLOCK, SAME_CALLS};
-use crate::comm::lateness::{self, Told, ago, lasting};
+use crate::comm::transport::board::{Awaited, Board, Notice, Wait};
+use crate::comm::transport::job::{DEADLOCK, SAME_CALLS};
+use crate::comm::transport::lateness::{self, Told, ago, lasting};
 use crate::comm::{Call, CommError, Result};
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,10 @@ const QUIET: Duration = Duration::from_millis(100);
 
 /// A wait of this rank.
 pub(super) struct Waiting<'a> {
-    group: &'a Group,
+    group: &'a Agreement,
     call: Call,
-    what: What,
+    words: String,
+    what: Awaited,
     start: Instant,
     told_others: bool,
     /// What has been said about whom, and since when that rank has computed.
@@ -26,8 +27,8 @@ pub(super) struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    pub fn start(group: &'a Group, call: Call, what: What) -> Waiting<'a> {
-        Waiting { group, call, what, start: Instant::now(), told_others: false, late: Vec::new() }
+    pub fn start(group: &'a Agreement, call: Call, words: String, what: Awaited) -> Waiting<'a> {
+        Waiting { group, call, words, what, start: Instant::now(), told_others: false, late: Vec::new() }
     }
 
     /// To be called again and again: an error if the wait cannot end well, or has lasted too long.
@@ -40,7 +41,7 @@ impl<'a> Waiting<'a> {
         if !self.told_others {
             self.told_others = true;
             let (calls, sent) = (agreement::calls(), reporter.sent());
-            let words = reporter.in_words(&self.call);
+            let words = self.words.clone();
             notices::tell(Notice::Waits(Wait { what: self.what.clone(), words, calls, sent }));
         }
         if notices::look(|board| board.is_stuck(reporter.rank)) {
@@ -94,24 +95,23 @@ impl<'a> Waiting<'a> {
     /// The ranks that this one waits for, as far as is known.
     fn missing(&self) -> Vec<usize> {
         let (group, number, members) = match &self.what {
-            What::Message { from, .. } => return vec![*from],
-            What::Collective { group, number, members } => (group, number, members),
+            Awaited::Message { lane: (_, from, _), .. } => return vec![*from],
+            Awaited::Collective { group, number, members } => (group, number, members),
         };
         let is_there = |rank: usize| {
-            let in_it =
-                |what: &What| matches!(what, What::Collective { group: g, number: n, .. } if (g, n) == (group, number));
+            let in_it = |what: &Awaited| matches!(what, Awaited::Collective { group: g, number: n, .. } if (g, n) == (group, number));
             notices::look(|board| board.wait(rank).is_some_and(|wait| in_it(&wait.what)))
         };
         members.iter().copied().filter(|&rank| !is_there(rank)).collect()
     }
 
     fn broken(&self, what: &str, help: &str) -> CommError {
-        broken(self.group, &self.call, self.start, what, help)
+        broken(self.group, &self.words, self.start, what, help)
     }
 }
 
 /// Reads what others have told: an error if one has failed, or if, as `gone` says, one that is waited for has ended.
-pub(super) fn look_around(group: &Group, call: &Call, gone: impl FnOnce(&Board) -> Option<usize>) -> Result<()> {
+pub(super) fn look_around(group: &Agreement, call: &Call, gone: impl FnOnce(&Board) -> Option<usize>) -> Result<()> {
     notices::hear();
     let rank = group.reporter.rank;
     let failed = |board: &Board| board.failures().first().map(|(rank, why)| format!("rank {rank} failed: {why}"));
@@ -120,16 +120,16 @@ pub(super) fn look_around(group: &Group, call: &Call, gone: impl FnOnce(&Board) 
     }
     notices::look(gone).map_or(Ok(()), |gone| {
         let what = format!("rank {gone} ended, and never entered {call}");
-        Err(broken(group, call, Instant::now(), &what, SAME_CALLS))
+        Err(broken(group, &group.reporter.in_words(call), Instant::now(), &what, SAME_CALLS))
     })
 }
 
 /// An error with a line for every rank of the world.
-fn broken(group: &Group, call: &Call, start: Instant, what: &str, help: &str) -> CommError {
+fn broken(group: &Agreement, words: &str, start: Instant, what: &str, help: &str) -> CommError {
     let mut text = what.to_string();
     for rank in 0..group.reporter.ranks {
         let doing = if rank == group.reporter.rank {
-            format!("waits in {}{}", group.reporter.in_words(call), lasting(start))
+            format!("waits in {words}{}", lasting(start))
         } else {
             doing(group, rank)
         };
@@ -139,7 +139,7 @@ fn broken(group: &Group, call: &Call, start: Instant, what: &str, help: &str) ->
 }
 
 /// What another rank does, as far as is known here.
-fn doing(group: &Group, rank: usize) -> String {
+fn doing(group: &Agreement, rank: usize) -> String {
     let (waits, ended) =
         notices::look(|board| (board.wait(rank).map(|wait| wait.words.clone()), board.has_ended(rank)));
     match (waits, group.reporter.seen(rank)) {

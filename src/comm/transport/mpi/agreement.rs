@@ -8,9 +8,10 @@
 
 use super::notices;
 use super::reporter::Reporter;
+use super::started;
 use super::waiting::{Waiting, look_around};
-use crate::comm::board::{Board, Counts, What};
-use crate::comm::job::different;
+use crate::comm::transport::board::{Awaited, Counts};
+use crate::comm::transport::job::different;
 use crate::comm::{Call, CommError, Result};
 use mpi::collective::CommunicatorCollectives;
 use mpi::request::{Request, StaticScope};
@@ -30,7 +31,9 @@ const WORDS: usize = 128;
 /// What all members are asked, and when they have answered.
 pub(super) struct Question {
     pub call: Call,
-    number: u64,
+    /// The call in words, with its number in this rank's flight recorder.
+    pub words: String,
+    pub number: u64,
     mine: *mut Header,
     all: *mut [u8],
     /// None once the answers are in.
@@ -39,14 +42,14 @@ pub(super) struct Question {
     disagreement: Option<CommError>,
 }
 
-/// One group's agreement, on this rank.
-pub(super) struct Group {
+/// How one group agrees on its calls, on this rank.
+pub(super) struct Agreement {
     /// Nothing else is sent here, so that no collective can be taken for a question.
     comm: ManuallyDrop<SimpleCommunicator>,
     /// The same on all members.
     pub id: u64,
     /// The members' numbers in the world.
-    pub members: Vec<usize>,
+    pub members: Arc<[usize]>,
     pub reporter: Arc<Reporter>,
 }
 
@@ -74,11 +77,12 @@ pub(super) fn calls() -> Counts {
     CALLS.with_borrow(|calls| calls.iter().map(|(&group, &calls)| (group, calls)).collect())
 }
 
-impl Group {
+impl Agreement {
     /// All members must come.
-    pub fn new(comm: &SimpleCommunicator, id: u64, members: Vec<usize>, reporter: Arc<Reporter>) -> Group {
+    pub fn new(comm: &SimpleCommunicator, id: u64, members: Arc<[usize]>, reporter: Arc<Reporter>) -> Agreement {
+        // A group in which a rank has made no call yet is told of all the same: the others then know that it has come to none.
         CALLS.with_borrow_mut(|calls| calls.insert(id, 0));
-        Group { comm: ManuallyDrop::new(comm.duplicate()), id, members, reporter }
+        Agreement { comm: ManuallyDrop::new(comm.duplicate()), id, members, reporter }
     }
 
     /// The number that all members give to the group that begins with their rank `first`, in their latest split.
@@ -96,7 +100,8 @@ impl Group {
             *calls
         });
         let what = call.kind as u64 | (call.dtype as u64) << 8 | call.op.map_or(0, |op| op as u64 + 1) << 16;
-        let numbers = [what, call.len as u64, call.peer.map_or(0, |peer| peer as u64 + 1), number, label(call)];
+        let numbers =
+            [what, call.len as u64, call.peer.map_or(0, |peer| peer.rank as u64 + 1), number, tell_apart(call)];
         let words = self.reporter.in_words(call);
         let mut header = [b' '; COMPARED + WORDS];
         header[..COMPARED].copy_from_slice(bytemuck::cast_slice(&numbers));
@@ -109,18 +114,32 @@ impl Group {
         // if it never is, they stay.
         let (from, to): (&'static Header, &'static mut [u8]) = unsafe { (&*mine, &mut *all) };
         let request = self.comm.immediate_all_gather_into(StaticScope, &from[..], to);
-        Question { call: *call, number, mine, all, request: Some(request), disagreement: None }
+        Question { call: *call, words, number, mine, all, request: Some(request), disagreement: None }
     }
 
     /// Waits until all members are in the call that they were told of; an error on all of them if they are not, or cannot come.
     pub fn agree(&self, question: &mut Question) -> Result<()> {
-        if self.poll(question)? {
+        let (call, number, words) = (question.call, question.number, question.words.clone());
+        self.wait(&call, number, words, || self.is_agreed(question))
+    }
+
+    /// Waits until `agreed`, for the members to come to this call. Meanwhile the library gets what others may be waiting for.
+    pub fn wait(
+        &self,
+        call: &Call,
+        number: u64,
+        words: String,
+        mut agreed: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        if agreed()? {
             return Ok(());
         }
-        let (group, number, members) = (self.id, question.number, self.members.clone());
-        let mut waiting = Waiting::start(self, question.call, What::Collective { group, number, members });
-        while !self.poll(question)? {
+        let (group, members) = (self.id, self.members.to_vec());
+        let mut waiting = Waiting::start(self, *call, words, Awaited::Collective { group, number, members });
+        while !agreed()? {
+            look_around(self, call, |board| board.who_will_not_come(group, number, &self.members))?;
             waiting.look()?;
+            started::post_agreed();
             std::thread::yield_now();
         }
         waiting.over();
@@ -128,14 +147,12 @@ impl Group {
     }
 
     /// Whether all have answered, and mean the same call.
-    pub fn poll(&self, question: &mut Question) -> Result<bool> {
+    pub fn is_agreed(&self, question: &mut Question) -> Result<bool> {
         let Some(request) = question.request.take() else {
             return question.disagreement.clone().map_or(Ok(true), Err);
         };
         if let Err(request) = request.test() {
             question.request = Some(request);
-            let gone = |board: &Board| board.who_will_not_come(self.id, question.number, &self.members);
-            look_around(self, &question.call, gone)?;
             return Ok(false);
         }
         // SAFETY: both came from `Box::into_raw`, and MPI is done with them.
@@ -169,10 +186,15 @@ impl Group {
     }
 }
 
+/// A number for a message's label; 0 if it has none.
+pub(super) fn label(call: &Call) -> u64 {
+    call.label.map_or(0, |label| mix(HASH, label.as_bytes()))
+}
+
 /// A number for a call's label, or for its place in the source.
-fn label(call: &Call) -> u64 {
+fn tell_apart(call: &Call) -> u64 {
     match call.label {
-        Some(label) => mix(HASH, label.as_bytes()),
+        Some(_) => label(call),
         None => {
             let place = mix(!HASH, call.at.file().as_bytes());
             mix(mix(place, &call.at.line().to_le_bytes()), &call.at.column().to_le_bytes())
