@@ -107,7 +107,7 @@ struct Declared {
 }
 
 impl Layout {
-    fn new(declared: &[Declared]) -> Layout {
+    fn new(declared: Vec<Declared>) -> Layout {
         let mut starts = vec![0; declared.len()];
         let (mut groups, mut numel) = (Vec::new(), 0);
         for decays in [true, false] {
@@ -120,14 +120,14 @@ impl Layout {
                 groups.push(Group { range: first..numel, decays });
             }
         }
-        let spec = |(index, (one, start)): (usize, (&Declared, usize))| {
-            let Declared { name, shape, whole, cut, copies, .. } = one;
-            let (name, shape, whole, cut) = (name.clone(), shape.clone(), whole.clone(), cut.clone());
-            Arc::new(Spec { name, shape, whole, cut, copies: *copies, index, start })
-        };
-        let specs = declared.iter().zip(starts).enumerate().map(spec).collect();
         let progress = declared.iter().map(|one| Progress { uses: one.uses, contributions: AtomicUsize::new(0) });
-        Layout { specs, groups, numel, progress: progress.collect() }
+        let progress = progress.collect();
+        let spec = |(index, (one, start)): (usize, (Declared, usize))| {
+            let Declared { name, shape, whole, cut, copies, .. } = one;
+            Arc::new(Spec { name, shape, whole, cut, copies, index, start })
+        };
+        let specs = declared.into_iter().zip(starts).enumerate().map(spec).collect();
+        Layout { specs, groups, numel, progress }
     }
 }
 
@@ -219,7 +219,8 @@ impl Params {
 
     /// All parameters and their offsets, which do not change any more.
     pub fn layout(&self) -> &Layout {
-        self.layout.get_or_init(|| Layout::new(&self.declared.lock().unwrap_or_else(PoisonError::into_inner)))
+        let declared = || std::mem::take(&mut *self.declared.lock().unwrap_or_else(PoisonError::into_inner));
+        self.layout.get_or_init(|| Layout::new(declared()))
     }
 
     /// The parameters in the order of declaration.
@@ -386,11 +387,10 @@ impl Param {
     /// places have contributed.
     pub fn tie(&self) -> Result<Param> {
         let mut declared = self.home.declared.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = &mut declared[self.index];
-        if self.home.layout.get().is_some() {
-            bail!("parameter {} is tied after the model's layout was built: tie it first", one.name);
+        match (self.home.layout.get(), declared.get_mut(self.index)) {
+            (None, Some(one)) => one.uses += 1,
+            _ => bail!("parameter {} is tied after the model's layout was built: tie it first", self.spec().name),
         }
-        one.uses += 1;
         Ok(self.handle())
     }
 

@@ -34,6 +34,8 @@ fn the_plan_foresees_what_a_step_takes() {
         let shape = GptShape { vocabulary: 65, block, layers, heads, embd };
         let plan = shape.memory(batch, p > 0.0);
         let gpt = Gpt::new(&shape).unwrap();
+        // The layout is built when it is first asked for.
+        gpt.params.layout();
         let before = live();
         gpt.params.allocate(0);
         let held = (live() - before) as u64;
