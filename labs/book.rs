@@ -34,7 +34,7 @@ enum What {
     /// Print a figure as SVG
     Figure {
         name: String,
-        /// As the terminal shows it
+        /// Print it as text, for the terminal
         #[arg(long)]
         terminal: bool,
     },

@@ -65,13 +65,13 @@ fn run(args: Args) -> Result<()> {
 }
 
 // ANCHOR: one_rank
-/// What one rank does. Returns what the checks found wrong.
+/// One rank's work. Returns what the checks found wrong.
 fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
     let mut number = comm.rank();
     if args.broken == Some(Break::DuplicateRank) && comm.rank() == comm.size() - 1 {
         number -= 1;
     }
-    // Who and where: every rank tells its host's name, and counts those on the same host before itself.
+    // Every rank sends its host's name to all, and counts the ranks before itself on the same host.
     let places = Place::gather(comm)?;
     let hosts: Vec<String> = places.iter().map(|place| place.host.clone()).collect();
     let seats = seats(&hosts);

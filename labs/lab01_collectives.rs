@@ -45,7 +45,7 @@ struct Args {
     ascii: bool,
 }
 
-/// What all ranks read and none changes.
+/// Data that all ranks read and no rank changes.
 struct Lab {
     args: Args,
     study: Study,
@@ -90,7 +90,7 @@ fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// What the checks are about.
+/// The measurements that the checks are about.
 #[derive(Default)]
 struct Found {
     counts: Vec<Count>,
@@ -101,7 +101,7 @@ struct Found {
 }
 
 // ANCHOR: one_rank
-/// What one rank does: the parts that were asked for, or all in short; then the checks. Returns what they found wrong.
+/// One rank's work: the parts that were asked for, or all in short; then the checks. Returns what they found wrong.
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let flags = &lab.study.flags;
     let story = lab.tells_the_story();
@@ -158,7 +158,7 @@ fn in_words(shown: &Comm, lab: &Lab) -> String {
     if shown == all { format!("{all} ranks") } else { format!("the first {shown} of {all} ranks") }
 }
 
-/// What each collective does: those of the seed's figures, or the one that was asked for.
+/// Draws what each collective does: those of the seed's figures, or the one that was asked for.
 fn pictures(lab: &Lab, comm: &Comm) -> Result<()> {
     let chosen = lab.study.collective;
     let seed = [chosen, Collective::Reduce, Collective::Broadcast, Collective::AllGather, Collective::Scatter];
@@ -211,7 +211,7 @@ fn film(lab: &Lab, comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// What the algorithms cost, and how long they take here. On a simulated link: times by the simulator's.
+/// Shows the algorithms' cost and times. On a simulated link it returns times as multiples of the simulator's.
 fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<Vec<f64>> {
     let (study, screen) = (&lab.study, &lab.screen);
     let (collective, name) = (study.collective, study.collective.name());

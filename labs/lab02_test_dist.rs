@@ -55,7 +55,7 @@ fn run(args: Args) -> Result<()> {
         return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
     }
     let lab = Lab { config, screen: Screen::detect(args.train.run.ascii), lesson: Lesson::of("lab02")?, args };
-    let free = launch::free_memory();
+    let free = launch::free_memory(launch::ranks_here(lab.config.ranks));
     if lab.args.train.run.dry_run {
         if launch::is_first_process() {
             introduce(&lab);

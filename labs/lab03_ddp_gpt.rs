@@ -80,7 +80,7 @@ fn run(args: Args) -> Result<()> {
     }
     let (screen, lesson) = (Screen::detect(args.train.run.ascii), Lesson::of("lab03")?);
     let lab = Lab { config, corpus, screen, lesson, peak: matmul::measured_peak(), args };
-    let free = launch::free_memory();
+    let free = launch::free_memory(launch::ranks_here(lab.config.ranks));
     if lab.args.train.run.dry_run {
         if launch::is_first_process() {
             introduce(&lab);

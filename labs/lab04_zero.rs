@@ -97,7 +97,7 @@ fn run(mut args: Args) -> Result<()> {
     let first = stages[0];
     stages.retain(|&stage| wanted.is_none_or(|wanted| stage == wanted || stage == first));
     refuse_breaking_nothing(&args, &config, &stages)?;
-    launch::free_memory().map_or(Ok(()), |free| config.ensure_fits(free))?;
+    launch::free_memory(launch::ranks_here(config.ranks)).map_or(Ok(()), |free| config.ensure_fits(free))?;
     let (screen, lesson) = (Screen::detect(args.train.run.ascii), Lesson::of("lab04")?);
     let lab = Lab { screen, lesson, stages, left_out, config, corpus, args };
     let options = lab.args.train.run.comm.options(&lab.config.out);

@@ -202,7 +202,7 @@ fn watch(screen: &Screen, workbook: &Workbook, first: Option<&Exercise>) -> Resu
 /// When a file was written, and how long it is.
 type Version = (SystemTime, u64);
 
-/// That of what the reader has made of an exercise.
+/// The version of the reader's file of an exercise.
 fn version(workbook: &Workbook, exercise: &Exercise) -> Option<Version> {
     let data = workbook.desk.mine(exercise).metadata().ok()?;
     Some((data.modified().ok()?, data.len()))
@@ -228,6 +228,6 @@ fn saved<'a>(workbook: &'a Workbook, known: &BTreeMap<&str, Option<Version>>) ->
 fn clear(screen: &Screen) {
     let terminal = std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     screen.say(if terminal { "\x1b[2J\x1b[H" } else { "" });
-    // What cannot be written now is told by the next line.
+    // If stdout cannot be written, the next line reports it.
     std::io::stdout().flush().ok();
 }

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
-/// What may differ in some lines of an output. The first rule that fits a line counts.
+/// Allowed differences in some lines of an output. The first rule that fits a line counts.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -35,7 +35,7 @@ pub struct Rule {
     pub sample: Option<String>,
 }
 
-/// What is different in `got` that may not be, one finding an entry.
+/// The differences in `got` that no rule allows, one per entry.
 pub fn differences(expected: &str, got: &str, rules: &[Rule]) -> Vec<String> {
     let (expected, got) = (parts(expected, rules), parts(got, rules));
     let mut found = Vec::new();

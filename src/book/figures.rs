@@ -32,7 +32,7 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String, BadInput> {
     Ok(screen.map_or_else(|| holdings.svg(title), |screen| holdings.render(screen)))
 }
 
-/// Who holds what, and the drawing's title.
+/// A drawing of who holds what, and its title.
 fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
     let (ranks, gradients, title, note) = match name {
         "one-device" => (1, Held::Same, "One device holds everything", "One device: nothing is divided."),
@@ -65,7 +65,7 @@ fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
     Ok((Holdings { rows, note: note.into() }, title))
 }
 
-/// Who holds what under a stage of ZeRO, on three ranks, in f32.
+/// A drawing of who holds what under a stage of ZeRO, on three ranks, in f32.
 fn zero(stage: usize) -> (Holdings<'static>, &'static str) {
     const RANKS: usize = 3;
     let bytes = zero_memory(stage, BABY.parameters(), RANKS as u64, BytesEach::F32);

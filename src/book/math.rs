@@ -7,7 +7,7 @@ use pulldown_latex::{Parser, RenderConfig, Storage, mathml};
 use serde_json::Value;
 use std::io::{Read, Write};
 
-/// What mdBook calls: reads (context, book) as JSON from stdin and writes the book, with its formulas as MathML, to stdout.
+/// mdBook's preprocessor: reads (context, book) as JSON from stdin, writes the book with its formulas as MathML to stdout.
 /// With the arguments `supports RENDERER` it only says, by its success, that HTML is supported.
 pub fn preprocess(args: &[String]) -> Result<()> {
     if let [supports, renderer, ..] = args

@@ -1,5 +1,5 @@
-//! What the book shows of runs: `book/outputs.toml` names each output and its command, `book/outputs/` holds them. They are
-//! made by running the commands, and compared by running them again.
+//! The outputs that the book shows: `book/outputs.toml` names each output and its command, `book/outputs/` holds them.
+//! They are made by running the commands, and compared by running them again.
 
 use super::compare::{Rule, differences};
 use crate::error::BadInput;
@@ -28,7 +28,7 @@ struct File {
 pub struct Output {
     /// Its name there: `.txt`, or `.svg`.
     pub file: String,
-    /// As the reader types it.
+    /// The command, as the reader types it.
     pub command: String,
     /// The command's exit code.
     #[serde(default)]
@@ -38,11 +38,11 @@ pub struct Output {
     pub also: String,
     /// The file that the command leaves, when that is shown and not what it prints.
     pub leaves: Option<String>,
-    /// What is shown begins with the first line that contains this...
+    /// The shown part begins with the first line that contains this...
     pub from: Option<String>,
     /// ...and ends before the next one that contains this; the empty string stands for an empty line.
     pub until: Option<String>,
-    /// What may differ from run to run.
+    /// Differences that are allowed from run to run.
     #[serde(default)]
     pub rules: Vec<Rule>,
 }
@@ -128,7 +128,7 @@ impl Runs {
         Ok(Runs { folder: tempfile::tempdir()?, programs, portable, done: HashMap::new() })
     }
 
-    /// What the output's command printed, as the book shows it, and how long it took.
+    /// The output of the command, as the book shows it, and how long it took.
     fn of(&mut self, output: &Output) -> Result<(String, Duration)> {
         let run = format!("{} {}", output.command, output.also);
         let context = || format!("`{}`, for {}", run.trim_end(), output.file);
@@ -156,7 +156,7 @@ impl Runs {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("{{ {command}\n}} 2>&1")]).current_dir(self.folder.path());
         shell.env("PATH", format!("{}:{path}", self.programs.display())).env("NO_COLOR", "1");
-        // As someone who is not root sees launch lines.
+        // Launch lines are shown as a user sees them who is not root.
         shell.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
         for (name, _) in std::env::vars() {
             let ours = ["SHARDLAB_", "PBS_", "SLURM_", "COLUMNS"].iter().any(|start| name.starts_with(start));

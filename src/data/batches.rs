@@ -1,4 +1,4 @@
-//! Which sequences each rank trains on: every rank its own, or N ranks do the work of one.
+//! The sequences that each rank trains on: every rank has its own, or N ranks do the work of one.
 //!
 //! A batch is a function of (seed, rank, step, micro-step): nothing to save for a resume, and one rank alone can draw what
 //! N ranks drew.
@@ -26,7 +26,7 @@ pub struct Batch {
     pub length: usize,
     /// The sequences' numbers in the step's global batch, over all ranks and micro-steps: what dropout masks depend on.
     pub sequences: Arc<[u64]>,
-    /// Where in the text each sequence starts.
+    /// The offset in the text at which each sequence starts.
     pub starts: Vec<usize>,
 }
 

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 /// The original play that comes with the project: nothing to download.
 const EMBEDDED: &str = include_str!("../../data/play.txt");
 
-/// Where lab03 looks for the real corpus, in the current folder and beside Cargo.toml.
+/// The real corpus's path, below the current folder or beside Cargo.toml.
 const FILE: &str = "data/tinyshakespeare.txt";
 
 /// The file that all published figures are about.
 const SHA256: &str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed";
 
-/// What a reader types to train on the real Shakespeare.
+/// The command that fetches the real Shakespeare.
 pub const FETCH_COMMAND: &str = "curl -L -o data/tinyshakespeare.txt \
      https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt";
 
@@ -53,7 +53,7 @@ impl Vocabulary {
 
 /// A text, ready to be trained on.
 pub struct Corpus {
-    /// What to call it: the embedded play's title, or a path.
+    /// Its name: the embedded play's title, or a path.
     pub name: String,
     /// Whether it is the text that comes with the project.
     pub embedded: bool,

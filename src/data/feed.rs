@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Who reads.
+/// The choice of the ranks that read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
     /// Every rank a file of its own.
@@ -65,7 +65,7 @@ pub struct Store {
     pub disk: Option<Link>,
 }
 
-/// What feeding a rank came to.
+/// The outcome of feeding one rank.
 pub struct Fed {
     /// Seconds from when the rank wanted its batch until it was there, each step.
     pub waits: Vec<f64>,
@@ -137,7 +137,7 @@ impl Store {
         let group = comm.split((rank * feed.readers(ranks) / ranks) as u64, rank as i64)?;
         let reader = Reader {
             path: self.path(feed, rank),
-            // Where in the file a step's batches begin, and how many this rank reads.
+            // The offset of a step's batches in the file, and how many this rank reads.
             first: if feed == Feed::EachFile { 0 } else { rank },
             stride: if feed == Feed::EachFile { 1 } else { ranks },
             count: group.size(),

@@ -1,8 +1,19 @@
-//! What this machine has.
+//! This machine's memory, cores and name.
 
-/// Bytes that this process may still take: free memory, or what is left of a container's share of it. None where the
-/// system does not say.
-pub fn free_memory() -> Option<u64> {
+use super::STACK_BYTES;
+use crate::show::bytes_decimal;
+
+/// Bytes that `ranks` ranks on this machine may still take: free memory, what is left of a container's share of it, or what
+/// their processes' own limits leave. None where the system does not say.
+pub fn free_memory(ranks: usize) -> Option<u64> {
+    // MPI's ranks are processes, each with a limit of its own.
+    let [processes, threads] = if super::is_mpi() { [ranks, 1] } else { [1, ranks] };
+    let left = |limit| left_of(limit, address_space().unwrap_or_default(), threads).saturating_mul(processes as u64);
+    let left = memory_limit().map(left);
+    free_on_machine().into_iter().chain(left).min()
+}
+
+fn free_on_machine() -> Option<u64> {
     let memory = sysinfo::RefreshKind::nothing().with_memory(sysinfo::MemoryRefreshKind::nothing().with_ram());
     let system = sysinfo::System::new_with_specifics(memory).ok()?;
     let container = system.cgroup_limits().map(|limits| limits.free_memory);
@@ -10,14 +21,49 @@ pub fn free_memory() -> Option<u64> {
     Some(container.map_or(free, |container| container.min(free))).filter(|&bytes| bytes > 0)
 }
 
+/// This process's limit on its addresses (`ulimit -v`), in bytes.
+fn memory_limit() -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: getrlimit writes one rlimit, to a place that is one.
+        let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
+        return Some(limit.rlim_cur).filter(|&bytes| known && bytes != libc::RLIM_INFINITY);
+    }
+    #[cfg(not(unix))]
+    None
+}
+
+/// The part of a `limit` on addresses that `ranks` threads can fill with data, in a process that has `taken` some already.
+/// Each thread reserves a stack, and glibc's allocator as much again for each.
+fn left_of(limit: u64, taken: u64, ranks: usize) -> u64 {
+    let reserved = (ranks as u64).saturating_mul(2 * STACK_BYTES as u64);
+    limit.saturating_sub(taken).saturating_sub(reserved)
+}
+
+/// What limits this process apart from the machine, for an error about memory; empty if nothing does.
+pub fn memory_limit_in_words() -> String {
+    let words = |limit| format!(" (`ulimit -v` limits this process to {})", bytes_decimal(limit as f64));
+    memory_limit().map(words).unwrap_or_default()
+}
+
+/// Bytes of addresses that this process has reserved.
+fn address_space() -> Option<u64> {
+    of_this_process(sysinfo::Process::virtual_memory)
+}
+
 /// Bytes that this process has of the machine's memory: its ranks' buffers, and all else, also what has been freed and is kept
 /// for later. None where the system does not say.
 pub fn resident_memory() -> Option<u64> {
+    of_this_process(sysinfo::Process::memory)
+}
+
+fn of_this_process(bytes: impl Fn(&sysinfo::Process) -> u64) -> Option<u64> {
     let process = sysinfo::get_current_pid().ok()?;
     let only_memory = sysinfo::ProcessRefreshKind::nothing().with_memory();
     let mut system = sysinfo::System::new().ok()?;
     system.refresh_processes_specifics(sysinfo::ProcessesToUpdate::Some(&[process]), false, only_memory);
-    system.process(process).map(|process| process.memory())
+    system.process(process).map(bytes)
 }
 
 /// The cores that ranks of this process can run on at the same time.
@@ -28,4 +74,17 @@ pub fn cores() -> usize {
 /// This node's name.
 pub fn host_name() -> String {
     sysinfo::System::host_name().ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "localhost".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_and_what_is_taken_are_no_room_for_data() {
+        let gib = 1 << 30;
+        assert_eq!(left_of(4 * gib, gib, 2), 3 * gib - 4 * STACK_BYTES as u64);
+        assert_eq!(left_of(gib, 0, 100), 0);
+        assert_eq!(left_of(u64::MAX, 0, usize::MAX), 0);
+    }
 }

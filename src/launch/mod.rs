@@ -39,7 +39,7 @@ mod world;
 pub use arguments::arguments;
 pub use flags::CommFlags;
 pub use launcher::{Launched, launched};
-pub use machine::{cores, free_memory, host_name, resident_memory};
+pub use machine::{cores, free_memory, host_name, memory_limit_in_words, resident_memory};
 pub use memory::keep_freed_memory;
 pub use world::{in_words, is_first_process, is_mpi, ranks, ranks_here};
 

@@ -1,4 +1,4 @@
-//! What a collective's algorithm costs its busiest rank, as a formula.
+//! The cost of a collective's algorithm for its busiest rank, as a formula.
 
 use crate::comm::algorithms::{Algorithm, Collective, SEGMENT, Task};
 

@@ -1,4 +1,4 @@
-//! What a GPT's shape says about it.
+//! A GPT's shape, and what follows from it: parameters, memory, FLOPs.
 
 /// The numbers that define a GPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -20,7 +20,7 @@ pub struct Memory {
     pub gradients: u64,
     /// Adam's two moments.
     pub optimizer: u64,
-    /// What the forward pass keeps for the backward pass, plus the backward pass's own peak.
+    /// Bytes that the forward pass keeps for the backward pass, plus the backward pass's own peak.
     pub activations: u64,
 }
 

@@ -29,7 +29,7 @@ pub struct Network {
     pub pipelined: bool,
 }
 
-/// What the simulator is asked for at most.
+/// The most ranks that the simulator accepts.
 pub const MOST_RANKS: usize = 100_000;
 
 const MICRO: f64 = 1e-6;

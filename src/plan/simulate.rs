@@ -59,7 +59,7 @@ impl Run<'_> {
 
     fn seconds(mut self) -> f64 {
         let mut steps: Vec<_> = (0..self.followed).map(|rank| self.task.steps(rank).peekable()).collect();
-        // Who acts in which step, from the next one on.
+        // The ranks that act in each step, from the next one on.
         let mut calendar: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (rank, steps) in steps.iter_mut().enumerate() {
             if let Some(step) = steps.peek() {
@@ -156,7 +156,7 @@ mod tests {
         for n in [2usize, 8, 64] {
             let (ranks, depth) = (n as f64, f64::from(n.ilog2()));
             let len = 5 * n;
-            // Of the vector, and of one rank's part where all parts make the vector.
+            // Seconds of the vector, and of one rank's part if all parts make the vector.
             let (a, s, p) = (LINK.latency, (4 * len) as f64 / LINK.bandwidth, (4 * 5) as f64 / LINK.bandwidth);
             for (collective, algorithm, len, expected) in [
                 (Collective::AllReduce, Algorithm::Naive, len, 2.0 * a + 2.0 * (ranks - 1.0) * s),

@@ -1,4 +1,4 @@
-//! What ZeRO's stages hold and send, by arithmetic.
+//! Memory and traffic of ZeRO's stages, by arithmetic.
 //!
 //! Source: Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models* (arXiv 1910.02054),
 //! figure 1 and section 7.
@@ -26,7 +26,7 @@ pub fn zero_memory(stage: usize, numel: u64, ranks: u64, each: BytesEach) -> [u6
     [share(each.parameter, 3), share(each.gradient, 2), share(each.optimizer, 1)]
 }
 
-/// What of that is in memory, if all that can be is in files: the optimizer's state, and in stage 3 parameters.
+/// The part of [`zero_memory`] that stays in memory when the optimizer's state, and in stage 3 the parameters, are in files.
 pub fn zero_memory_offloaded(stage: usize, numel: u64, ranks: u64, each: BytesEach) -> [u64; 3] {
     let [parameters, gradients, _] = zero_memory(stage, numel, ranks, each);
     [if stage == 3 { 0 } else { parameters }, gradients, 0]

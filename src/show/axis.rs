@@ -1,4 +1,4 @@
-//! Where on an axis a value belongs, and which values are worth a label.
+//! An axis: it places values and chooses the values that get a label.
 
 use super::units::group;
 
@@ -24,7 +24,7 @@ pub(super) struct Tick {
 pub(super) struct Axis {
     /// The smallest and the largest value it has to show.
     data: (f64, f64),
-    /// What its two ends stand for, as powers of ten if `log`.
+    /// The values at its two ends, as powers of ten if `log`.
     ends: (f64, f64),
     log: bool,
 }

@@ -1,4 +1,4 @@
-//! What part of a whole each piece takes: as a sentence and as one bar.
+//! Shares of a whole: as a sentence and as one bar.
 
 use super::screen::Screen;
 

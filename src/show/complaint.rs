@@ -1,4 +1,4 @@
-//! What goes to stderr: errors and notices, in lines that one can read.
+//! Errors and notices on stderr, folded into readable lines.
 
 use super::screen::Screen;
 use std::io::{self, Write};

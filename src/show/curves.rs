@@ -1,6 +1,6 @@
 //! Curves for pages: the plot that the terminal shows, drawn by plotters.
 //!
-//! What is shown, where on its axis a value belongs, and which values are written there, is what the terminal has. plotters
+//! Series, axes and labels are those of the terminal's plot. plotters
 //! lays it out, with axes, grid, lines and marks. All colours that it knows are fixed, and none of its lines is dashed: so it
 //! is given names in their place, colours that nobody would choose, and [`dress`] puts in what a page needs.
 
@@ -57,7 +57,7 @@ impl Plot<'_> {
         let (above, below) = root.split_vertically(fine(head));
         let done = self.head(&above, &said, &key).and_then(|()| self.chart(&below, axes, limits));
         done.expect("plotters writes to a string");
-        // What plotters has not written yet, it writes when it is dropped.
+        // plotters writes the rest when it is dropped.
         drop((root, above, below));
         picture(&caption, height, &dress(&drawn))
     }
@@ -226,7 +226,7 @@ fn mark<'a, At: Clone + 'static>(i: usize, at: At) -> DynElement<'static, SVGBac
     }
 }
 
-/// What plotters has drawn, as a part of the page's picture: without the frame of fixed size, and with the page's colour in
+/// The drawing by plotters, as a part of the page's picture: without the frame of fixed size, and with the page's colour in
 /// place of black, and colours and dashes in place of their names.
 fn dress(drawn: &str) -> String {
     let inside = drawn.split_once('\n').and_then(|(_, rest)| rest.rsplit_once("</svg>"));
@@ -277,7 +277,7 @@ mod tests {
         svg.split("<text ").skip(1).enumerate().map(text).collect()
     }
 
-    /// Where the lines' points are, of each line in order, with the key's samples.
+    /// The coordinates of each line's points, with the legend's samples, in order.
     fn strokes(svg: &str) -> Vec<Vec<(f64, f64)>> {
         let lines = svg.lines().filter(|line| line.contains("stroke-dasharray"));
         let points = |line: &str| {
@@ -305,7 +305,7 @@ mod tests {
         let (line, near) = (&lines[1], |a: f64, b: f64| (a - b).abs() < 0.2);
         assert!(near(line[0].0, dots.0[1]) && near(line[0].1, dots.1[1]), "{svg}");
         assert!(near((line[0].0 + line[49].0) / 2.0, dots.0[2]) && near((line[0].1 + line[49].1) / 2.0, dots.1[2]));
-        // As far as the axes go: the last point is at the right end of the lines of the grid.
+        // The curve ends where the axes end: the last point is at the right end of the grid's lines.
         assert!(numbers(&svg, "<line", "x2").iter().all(|&end| near(end, line[49].0)), "{svg}");
     }
 
@@ -350,7 +350,7 @@ mod tests {
         for (i, (x, y)) in [("1 B", "1 s"), ("64 B", "10 s"), ("4096 B", "100 s")].into_iter().enumerate() {
             assert!((line[i].0 - middle(x)).abs() < 0.3 && (line[i].1 - at(y).3).abs() < 0.3, "{x} {y}: {svg}");
         }
-        // Where long values would touch, the one in the middle gives way.
+        // If long values would touch, the middle one is left out.
         let few = Plot::new("t", "x").series(Series::dots("", [(1.0, 0.0), (4.0, 0.0)])).labels(long, long).svg();
         let values = [1.0, 2.0, 4.0].map(|x| few.contains(&format!(">\n{}\n<", long(x))));
         assert_eq!(values, [true, false, true], "{few}");

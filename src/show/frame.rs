@@ -1,4 +1,4 @@
-//! What stands around the picture of a plot: title and legend above, values at the sides.
+//! The frame around a plot: title and legend above, values at the sides.
 
 use super::axis::Tick;
 use super::canvas::{Canvas, mark};

@@ -5,7 +5,7 @@ use super::text::{columns, pad_left};
 
 const INDENT: &str = "  ";
 
-/// What stands in one place of a rank's data. Neighbours that are marked stand in brackets together.
+/// One element of a rank's data. Neighbours that are marked stand in brackets together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     /// May contain colour codes.
@@ -13,9 +13,9 @@ pub struct Cell {
     pub marked: bool,
 }
 
-/// What all ranks hold, before and after: two grids side by side, of as many rows.
+/// All ranks' data before and after: two grids side by side, with one row per rank.
 ///
-/// Where there is little room, cells stand closer, and then ranks are named on the left alone.
+/// If there is little room, cells stand closer; if that is not enough, ranks are named on the left alone.
 pub fn before_and_after(screen: &Screen, before: &[Vec<Cell>], after: &[Vec<Cell>]) -> String {
     let width = before.iter().chain(after).flatten().map(|cell| columns(&cell.text)).max().unwrap_or(1);
     let arrow = if screen.ascii { "->" } else { "→" };

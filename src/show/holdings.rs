@@ -1,4 +1,4 @@
-//! Who holds what: devices as columns, and in each the data, parameters, gradients and optimizer states that it holds.
+//! A drawing of who holds what: devices are columns, and each shows its data, parameters, gradients and optimizer states.
 //!
 //! One drawing for all strategies, in the terminal and as SVG. What all ranks hold alike has one colour on every device;
 //! what only one rank holds has that rank's colour, and its number where there is no colour.
@@ -14,7 +14,7 @@ const BLOCK: usize = 12;
 /// The colour of what every rank holds alike.
 const SAME: &str = "#8a8f98";
 
-/// What one rank holds of one kind of thing.
+/// One rank's part of one kind of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// The whole, the same on every rank.

@@ -1,7 +1,7 @@
-//! show: how numbers become a screen.
+//! Draws plain values: the only room that draws.
 //!
-//! This room knows nobody else in the crate: plain values go in, text comes out. A lab computes
-//! first, then hands its figures here. In reading order:
+//! Plain values go in, text comes out, and this room uses no other. A lab computes first, then hands its figures here.
+//! Reading order:
 //!
 //! - `units.rs`: one number as people write it (`1,115,394`, `3.22 MB`, `3 min 12 s`)
 //! - `screen.rs`: how wide, with colour or not, and the few line forms every lab uses

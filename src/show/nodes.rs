@@ -1,4 +1,4 @@
-//! Where ranks sit: nodes as boxes, with the ranks on each.
+//! Nodes as boxes, with the ranks on each.
 
 use super::screen::Screen;
 use super::svg::{WIDTH, picture, rank_colour, text};

@@ -29,7 +29,7 @@ pub enum Style {
 /// Points that belong together under one name.
 #[derive(Clone, Debug)]
 pub struct Series<'a> {
-    /// What the legend calls it.
+    /// Its name in the legend.
     pub name: &'a str,
     /// Its points in drawing order. One that is not finite leaves a gap.
     pub points: Vec<(f64, f64)>,
@@ -59,9 +59,9 @@ pub struct Labels {
 /// A plot to be: what to draw and how. [`Plot::render`] turns it into text.
 #[derive(Clone, Debug)]
 pub struct Plot<'a> {
-    /// What the y axis shows; it stands above the picture.
+    /// The y axis's name, above the picture.
     pub title: &'a str,
-    /// What the x axis shows.
+    /// The x axis's name.
     pub x_label: &'a str,
     /// The curves, drawn in this order.
     pub series: Vec<Series<'a>>,

@@ -1,4 +1,4 @@
-//! Where the text goes: how wide, with colour or without, and the line forms all labs share.
+//! The screen: its width, its colours, and the line forms that all labs share.
 
 use super::text::{LongWords, columns, fold, pad_left, pad_right};
 use std::fmt::Display;
@@ -14,7 +14,7 @@ const LABEL_WIDTH: usize = 8;
 /// theme. Blue and red are the bright ones, the normal ones are hard to read on black.
 const PALETTE: [&str; 6] = ["36", "33", "35", "32", "94", "91"];
 
-/// What the terminal can show. Everything in this room takes it by reference.
+/// The terminal's abilities. Everything in this room takes it by reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Screen {
     /// Columns a line may take.
@@ -112,7 +112,7 @@ impl Screen {
         self.bad(if self.ascii { "FAILED" } else { "✗" })
     }
 
-    /// What stands between items on one line: ` · `, or ` | `.
+    /// The sign between items on one line: ` · `, or ` | `.
     pub fn separator(&self) -> &'static str {
         if self.ascii { " | " } else { " · " }
     }
@@ -143,7 +143,7 @@ impl Screen {
         self.hang(&" ".repeat(indent), text)
     }
 
-    /// What a model wrote, in lines of at most the screen's width, whatever it takes for words. Control characters, which a
+    /// A model's text, in lines of at most the screen's width, whatever it takes for words. Control characters, which a
     /// text can contain and a model can learn, are shown as a dot: they could move the cursor.
     pub fn quote(&self, text: &str, indent: usize) -> String {
         let shown = |c: char| match c {
@@ -175,7 +175,7 @@ impl Screen {
     }
 
     /// One check and how it went: `  check    what ……… result ✓`, the marks in one column.
-    /// What does not fit continues on lines of its own, the result last.
+    /// A long check continues on further lines, the result last.
     pub fn check(&self, ok: bool, what: &str, result: &str) -> String {
         let mark = if ok { self.tick() } else { self.cross() };
         let end = if result.is_empty() { mark } else { format!("{result} {mark}") };
@@ -216,7 +216,7 @@ fn is_open_mpi() -> bool {
     std::env::var_os("OMPI_COMM_WORLD_SIZE").is_some_and(|size| !size.is_empty())
 }
 
-/// What the process ends with when stdout cannot be written.
+/// The process's exit code when stdout cannot be written.
 ///
 /// Rust ignores SIGPIPE, so a closed pipe arrives as an error instead of ending the process. We
 /// end it with the code a shell shows for that signal: 128 + 13. Anything else (a full disk) loses

@@ -1,4 +1,4 @@
-//! Who did what when: one row a rank, time from left to right (a Gantt chart).
+//! A timeline (a Gantt chart): one row per rank, time from left to right.
 
 use super::frame::place_labels;
 use super::screen::Screen;
@@ -30,13 +30,13 @@ pub struct Stretch {
 pub struct Timeline<'a> {
     /// Stands above the legend.
     pub title: String,
-    /// What stretches refer to; the legend names them in this order.
+    /// The activities that spans refer to; the legend names them in this order.
     pub activities: &'a [Activity],
     /// Each row's name and what it did, in any order. Row r has rank r's colour.
     pub rows: Vec<(String, Vec<Stretch>)>,
     /// Moments, in seconds, that are marked on the axis, in order, and what is written below each.
     pub marks: Vec<(f64, String)>,
-    /// What the axis shows; it stands at its end.
+    /// The axis's name, at its end.
     pub axis: &'a str,
 }
 

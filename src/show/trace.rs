@@ -1,4 +1,4 @@
-//! Who did what when, as a file for a trace viewer: Chrome's format, which ui.perfetto.dev and chrome://tracing read.
+//! A timeline as a file for a trace viewer, in Chrome's format, which ui.perfetto.dev and chrome://tracing read.
 //!
 //! Each rank is a process with a thread for each of its tracks, and a span is a complete event ("ph": "X") with microseconds
 //! since the trace began (Google, *Trace Event Format*).
@@ -6,7 +6,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What a span is about; spans of one track do not overlap.
+/// A row of the viewer; spans of one track do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Track {
     Compute,

@@ -1,4 +1,4 @@
-//! What ranks hold, and what it costs them: ZeRO's stages side by side.
+//! ZeRO's stages side by side: memory per rank, traffic and time.
 
 use crate::comm::{Comm, Reduce};
 use crate::error::BadInput;
@@ -11,20 +11,20 @@ use anyhow::Result;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
-/// What a short training with one stage left on rank 0, with means over all ranks where it says so.
+/// A short training with one stage, as rank 0 saw it; fields that say so are means over all ranks.
 pub struct Trained {
     pub stage: Stage,
     /// Each step's, mean over ranks.
     pub losses: Vec<f64>,
-    /// Of all parameters.
+    /// A hash of all parameters.
     pub hash: u64,
-    /// After the last step.
+    /// Bytes held after the last step.
     pub held: Held,
     /// Bytes that a rank sent in the last step, mean over ranks.
     pub sent: f64,
-    /// The same by the formula.
+    /// Bytes that a rank sends per step, by the formula.
     pub formula: f64,
-    /// Of a step, the median; of the last step, from its start.
+    /// The median time of a step.
     pub seconds: f64,
     pub events: Vec<Event>,
     pub units: Vec<String>,
@@ -103,7 +103,7 @@ pub fn title(stage: Stage) -> &'static str {
     }
 }
 
-/// Who holds what, for one stage.
+/// The drawing of who holds what, for one stage.
 pub fn drawing(screen: &Screen, trained: &Trained, numel: u64, ranks: usize, precision: Precision) -> String {
     let beside = trained.beside_formula(numel, ranks, precision);
     let rows = beside.iter().zip([Stage::Three, Stage::Two, Stage::One]).map(|(&(name, is, _), divided_from)| {
@@ -124,7 +124,7 @@ pub fn drawing(screen: &Screen, trained: &Trained, numel: u64, ranks: usize, pre
     Holdings { rows: rows.collect(), note }.render(screen)
 }
 
-/// What each stage costs: what is sent, beside the formula and in units of the model's size Ψ; time; and the last loss.
+/// The cost of each stage: bytes sent, beside the formula and in units of the model's size Ψ; time; and the last loss.
 pub fn bill(screen: &Screen, all: &[Trained], numel: u64, precision: Precision) -> String {
     let psi = if screen.ascii { "model" } else { "Ψ" };
     let row = |trained: &Trained| {
@@ -172,7 +172,7 @@ pub fn timeline(screen: &Screen, trained: &Trained) -> String {
         });
         (name.clone(), stretches.collect())
     };
-    // Of all units at once, and often too short for a glyph.
+    // The releases of all units come at once, and are often too short for a glyph.
     let end = screen.seconds(seconds(trained.end));
     let step = match trained.events.iter().rfind(|event| event.what == What::Step) {
         Some(step) => (seconds(step.start), format!("step, until {end}")),
@@ -261,8 +261,8 @@ pub fn ensure_padding_is_little(shape: &GptShape, ranks: usize) -> Result<(), Ba
     Err(BadInput::new(what, "give fewer --ranks or a larger model; lab03 --zero trains this one"))
 }
 
-/// A group of elements in equal parts, of which ranks have booked so much as padding: a line for each rank; and what comes back
-/// when the parts, less what is booked, are laid end to end, as a checkpoint's reader does.
+/// Splits a padded group among ranks, then joins it again without the padding that each rank booked, as a checkpoint's
+/// reader does. Returns a table with a line per rank, and the joined elements.
 pub fn restored(screen: &Screen, flat: Flat, booked: impl Fn(usize) -> usize) -> (String, Vec<usize>) {
     let mut back = Vec::new();
     let rows = (0..flat.ranks).map(|rank| {

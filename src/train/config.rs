@@ -95,11 +95,12 @@ impl Config {
         }
         let gb = |bytes| show::bytes_decimal(bytes as f64);
         let what = format!(
-            "{} ranks with --batch {} take {}, and {} are free",
+            "{} ranks with --batch {} take {}, and {} are free{}",
             launch::ranks_here(self.ranks),
             self.batch,
             gb(self.memory(self.batch)),
-            gb(free)
+            gb(free),
+            launch::memory_limit_in_words()
         );
         let largest = (1..self.batch).rev().find(|&batch| self.memory(batch) <= free);
         Err(BadInput::new(

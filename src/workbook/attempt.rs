@@ -68,12 +68,12 @@ pub struct Finding {
 pub struct Attempt {
     pub outcome: Outcome,
     pub findings: Vec<Finding>,
-    /// What it means that the exercise is not solved.
+    /// An explanation of why the exercise is not solved.
     pub means: String,
     pub figures: Vec<Figure>,
     /// rustc's errors or warnings.
     pub compiler: String,
-    /// What the reader's code printed.
+    /// The output of the reader's code.
     pub printed: String,
 }
 
@@ -154,7 +154,7 @@ fn ended_compiler(end: &End, limits: Limits) -> (Outcome, String) {
     }
 }
 
-/// What a check's events come to.
+/// The outcome that follows from a check's events.
 fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attempt {
     let mut attempt = Attempt::new(Outcome::Solved, "");
     // Claims that were looked at; whether another one was begun; what went wrong in the last, and with which input.
@@ -166,7 +166,7 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
                 attempt.findings = claims.into_iter().map(finding).collect();
             }
             Event::Begun => (open, panic, given) = (true, None, String::new()),
-            // What other ranks do after a panic is of no interest.
+            // After a panic the other ranks' inputs do not matter.
             Event::Given(_) if panic.is_some() => {}
             Event::Given(input) => given = input,
             Event::Ended { rows, means, error } => {

@@ -8,14 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
-/// What a program may take.
+/// The limits of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Of its threads together: what an endless loop uses up, however many others share the machine.
+    /// CPU time of all its threads: an endless loop uses it up, however many programs share the machine.
     pub computing: Duration,
-    /// Without computing: what a program uses up that waits for ever.
+    /// Time without computing: a program that waits for ever uses it up.
     pub idle: Duration,
-    /// From start to end, whatever it does.
+    /// Time from start to end, whatever it does.
     pub running: Duration,
     /// Bytes.
     pub memory: u64,
@@ -55,7 +55,7 @@ pub(super) fn run(command: &mut Command, limits: Limits) -> std::io::Result<(End
 
 fn wait(child: &mut Child, start: Instant, limits: Limits) -> std::io::Result<End> {
     let pid = Pid::from_u32(child.id());
-    // Where the system does not tell, the clock alone decides.
+    // If the system reports no CPU time, the clock alone decides.
     let mut system = System::new().ok();
     let (mut computed, mut last_seen_computing) = (None, start);
     let mut pause = Duration::from_millis(2);
@@ -96,7 +96,7 @@ fn collect(mut pipe: PipeReader, most: u64) -> Receiver<String> {
     let (send, receive) = channel();
     thread::spawn(move || {
         let mut kept = Vec::new();
-        // What cannot be read is as if it had not been printed.
+        // An unreadable pipe counts as an empty one.
         pipe.by_ref().take(most).read_to_end(&mut kept).ok();
         let more = std::io::copy(&mut pipe, &mut std::io::sink()).is_ok_and(|more| more > 0);
         let mut text = String::from_utf8_lossy(&kept).into_owned();

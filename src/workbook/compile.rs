@@ -20,7 +20,7 @@ pub(super) struct Library {
     folders: Vec<PathBuf>,
 }
 
-/// What became of the reader's file.
+/// The outcome of compiling the reader's file and its check.
 pub(super) enum Compiled {
     /// The program that checks it, and the compiler's warnings.
     Program(PathBuf, String),
@@ -44,11 +44,11 @@ impl Library {
         let built = program.metadata().and_then(|data| data.modified()).unwrap_or_else(|_| SystemTime::now());
         let folder = program.parent().unwrap_or(Path::new("."));
         let mut crates = Vec::new();
-        // As deep as any of Cargo's layouts puts a compiled crate: deps/ or build/PACKAGE/HASH/out/.
+        // This is as deep as any of Cargo's layouts puts a compiled crate: deps/ or build/PACKAGE/HASH/out/.
         compiled_crates(folder, 5, &mut crates);
         let is_ours =
             |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libshardlab-"));
-        // Of several, the one that was there when the program was linked, right before.
+        // If there are several, this program was linked with the newest that is older than it.
         let ours = crates.iter().filter(|(path, time)| is_ours(path) && *time <= built).max_by_key(|(_, time)| *time);
         let Some((file, _)) = ours else {
             return Err(BadInput::new(
@@ -123,7 +123,7 @@ fn run(mut rustc: Command, limits: Limits) -> Result<(End, String), BadInput> {
 
 /// Compiled crates below a folder, and when they were written.
 fn compiled_crates(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, SystemTime)>) {
-    // What cannot be read is not used.
+    // Unreadable folders are skipped.
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let (path, Ok(data)) = (entry.path(), entry.metadata()) else { continue };
         if data.is_dir() && depth > 1 && entry.file_name() != "incremental" {

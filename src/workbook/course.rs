@@ -27,9 +27,9 @@ pub struct Lab {
     /// One phrase about it, at the end of the screen of the lab before.
     #[serde(default)]
     pub announced: String,
-    /// Of the lab's run.
+    /// Minutes of the lab's run.
     pub minutes: usize,
-    /// What it runs with by default.
+    /// The default number of ranks.
     pub ranks: usize,
     /// The labs whose ideas it builds on.
     #[serde(default)]

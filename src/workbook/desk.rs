@@ -1,4 +1,4 @@
-//! Where an exercise's files are: what comes with the workbook, and what is the reader's.
+//! The places of an exercise's files: those that come with the workbook, and the reader's own.
 //!
 //! Blanks, solutions and checks lie below `labs/` and are never changed. The reader works in a folder of their own, `my/`
 //! at the checkout's root, which git ignores and Cargo does not look into.
@@ -14,7 +14,7 @@ pub struct Desk {
     pub root: PathBuf,
     /// The reader's own.
     pub my: PathBuf,
-    /// Where the reader stands.
+    /// The reader's current folder.
     here: PathBuf,
 }
 
@@ -34,7 +34,7 @@ impl Desk {
         Ok(Desk { root: root.to_path_buf(), my, here })
     }
 
-    /// What the exercise begins with.
+    /// The file that the exercise begins with.
     pub fn blank(&self, exercise: &Exercise) -> PathBuf {
         self.root.join("labs/exercises").join(exercise.file())
     }
@@ -44,7 +44,7 @@ impl Desk {
         self.root.join("labs/checks").join(exercise.file())
     }
 
-    /// What the reader makes of it.
+    /// The reader's own file.
     pub fn mine(&self, exercise: &Exercise) -> PathBuf {
         self.my.join(exercise.file())
     }

@@ -1,4 +1,4 @@
-//! What the reader has done so far: `progress.json` in the reader's folder.
+//! The reader's progress so far: `progress.json` in the reader's folder.
 
 use super::attempt::{Attempt, Outcome};
 use super::check::Figure;
@@ -38,7 +38,7 @@ pub struct Record {
     pub when: u64,
 }
 
-/// Where the reader is with an exercise.
+/// The reader's standing in an exercise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Nothing but the blank.
@@ -80,7 +80,7 @@ impl Progress {
         self.0.get(&exercise.name).cloned().unwrap_or_default()
     }
 
-    /// Where the reader is with it.
+    /// The reader's standing in `exercise`.
     pub fn standing(&self, desk: &Desk, exercise: &Exercise) -> Standing {
         let (mine, solution) = (hash(&desk.mine(exercise)), self.of(exercise).solution);
         let blank = hash(&desk.blank(exercise));

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What `--json` prints: one reader's standing in every exercise.
+/// The document of `--json`: one reader's standing in every exercise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
-    /// Of this form of document.
+    /// The version of this form of document.
     pub version: u32,
     /// The user's name, as the system has it; may be empty.
     pub who: String,
@@ -69,7 +69,7 @@ impl Document {
 }
 
 impl Entry {
-    /// What keeps the reader from solving it.
+    /// The claim at which the reader is stuck.
     fn stuck_at(&self) -> String {
         let Record { outcome, stuck_at, .. } = &self.record;
         match outcome {
@@ -119,7 +119,7 @@ impl Readers {
         if read.is_empty() && refused.is_empty() {
             return Err(refuse(String::new()));
         }
-        // Where everyone is the same user (root in a container), the files' names tell people apart.
+        // If all readers are the same user (root in a container), the files' names tell them apart.
         let users: Vec<String> = read.iter().map(|(_, document)| document.who.clone()).collect();
         let is_own = |who: &str| !who.is_empty() && users.iter().filter(|user| *user == who).count() == 1;
         let named = read.into_iter().map(|(file, document)| {

@@ -1,4 +1,4 @@
-//! What the reader sees: the map of the workbook, a check, hints.
+//! The reader's screens: the map of the workbook, a check, hints.
 
 use super::Workbook;
 use super::attempt::{Attempt, Outcome};
@@ -73,7 +73,7 @@ fn line(screen: &Screen, book: &Workbook, progress: &Progress, exercise: &Exerci
     format!("  {mark} {left}{}", screen.dim(format!("{told:>room$}")))
 }
 
-/// What to do now, as the reader can type it.
+/// The next steps, as the reader can type them.
 fn next_step(screen: &Screen, book: &Workbook, next: &Exercise) -> String {
     let lab = book.course.labs.iter().find(|lab| lab.exercises.iter().any(|exercise| exercise.name == next.name));
     let file = book.desk.shown(&book.desk.mine(next));
@@ -97,7 +97,7 @@ pub fn attempt(screen: &Screen, book: &Workbook, exercise: &Exercise, attempt: &
     let title = format!("{}{}{}", exercise.name, screen.separator(), exercise.title);
     let mut lines = vec![screen.heading(&title, &file)];
     if !attempt.compiler.is_empty() {
-        // As rustc shows it.
+        // rustc's messages stay as they are.
         lines.push(format!("\n{}\n", attempt.compiler.trim_end()));
     }
     for finding in &attempt.findings {
@@ -121,13 +121,13 @@ pub fn attempt(screen: &Screen, book: &Workbook, exercise: &Exercise, attempt: &
     if !attempt.printed.is_empty() {
         lines.push(printed(screen, &attempt.printed));
     }
-    // What comes before may have left its blank line.
+    // The lines before may already end with a blank line.
     let blank = lines.last().is_some_and(|line| line.ends_with('\n'));
     lines.extend(ending(screen, book, exercise, attempt, &record)?.into_iter().skip(usize::from(blank)));
     Ok(lines.join("\n"))
 }
 
-/// What the reader's code printed: the end of it, which is about what went wrong.
+/// The end of the output of the reader's code, which is about what went wrong.
 fn printed(screen: &Screen, text: &str) -> String {
     const MOST: usize = 12;
     let lines: Vec<&str> = text.trim_end().lines().collect();
@@ -137,7 +137,7 @@ fn printed(screen: &Screen, text: &str) -> String {
     format!("\n{}\n{}", screen.row("printed", &format!("by your code{which}:")), screen.quote(&last.join("\n"), 11))
 }
 
-/// What is to be done after a check.
+/// The last lines after a check: what to do next.
 fn ending(
     screen: &Screen,
     book: &Workbook,

@@ -28,6 +28,22 @@ fn fails(dir: &Path, flags: &str, code: i32, what: &str) -> String {
     failed(&lab03(dir, flags), code, what)
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_of_memory_is_an_error_and_no_abort() {
+    for (program, flags) in [
+        (env!("CARGO_BIN_EXE_lab02"), ""),
+        (env!("CARGO_BIN_EXE_lab03"), ""),
+        (env!("CARGO_BIN_EXE_lab04"), "--steps 1"),
+    ] {
+        let script = format!("ulimit -v 300000; exec {program} {flags}");
+        let output = Command::new("sh").args(["-c", &script]).env_remove("SHARDLAB_CORPUS").output().unwrap();
+        let error = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{program}: {error}");
+        assert!(error.contains(" are free (`ulimit -v` limits this process to 307 MB)\nhelp: "), "{program}: {error}");
+    }
+}
+
 #[test]
 fn a_run_shows_trains_checks_and_writes_its_files() {
     let dir = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ use std::time::Instant;
 pub struct Point {
     /// The whole array: nccl-tests' S.
     pub bytes: f64,
-    /// Of one call, on the slowest rank.
+    /// The time of one call, on the slowest rank.
     pub seconds: f64,
 }
 
@@ -73,7 +73,7 @@ const BUDGET: f64 = 0.06;
 fn time_one(comm: &Comm, way: Way, array: usize) -> Result<f64> {
     let (given, got) = way.lengths(comm, array);
     let (give, mut get) = (vec![0f32; given], vec![0f32; got]);
-    // Where data goes only from the root or to it, a rank would be in the next call before the others are out of this one.
+    // If data goes only from the root or to it, a rank would begin the next call before the others have ended this one.
     let one_way =
         matches!(way.collective, Collective::Broadcast | Collective::Reduce | Collective::Scatter | Collective::Gather);
     let mut series = |calls: usize| -> Result<f64> {
@@ -149,7 +149,7 @@ pub fn sizes_table(screen: &Screen, timings: &[Timing], busbw: bool) -> String {
     table(screen, &header, &sizes.iter().enumerate().map(row).collect::<Vec<_>>())
 }
 
-/// Who is the fastest from which size on. Only who is a tenth faster takes over: less is within what measuring is off.
+/// Names the fastest algorithm, size by size. A new one takes over only if it is a tenth faster: less is noise.
 pub fn fastest(timings: &[Timing]) -> String {
     let mut reigns: Vec<(&Timing, f64)> = Vec::new();
     for i in 0..timings.first().map_or(0, |timing| timing.points.len()) {

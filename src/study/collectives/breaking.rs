@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use std::time::Duration;
 
-/// What the last rank does instead.
+/// The last rank's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub enum Break {
     /// It leaves out an all-reduce, and goes on to what comes next
@@ -25,12 +25,12 @@ pub enum Break {
 }
 
 impl Break {
-    /// As the flag has it.
+    /// The flag's value.
     fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
     }
 
-    /// What the last rank, `rank`, will do.
+    /// One sentence about the mistake of `rank`, the last rank.
     fn in_words(self, rank: usize) -> String {
         let does = match self {
             Break::MissingRank => "leaves out the losses' all-reduce and goes on to the barrier",
@@ -95,7 +95,7 @@ fn step(comm: &Comm, broken: Break, slow: Duration) -> Result<Vec<f64>> {
 }
 // ANCHOR_END: step
 
-/// Who waited for whom: the rank that waited least is the one that all others waited for.
+/// Draws how long each rank waited. The rank that waited least is the one that all others waited for.
 fn show(screen: &Screen, waited: &[f64]) -> String {
     let row = |(rank, &time): (usize, &f64)| vec![rank.to_string(), seconds(time)];
     let rows: Vec<Vec<String>> = waited.iter().enumerate().map(row).collect();

@@ -5,14 +5,14 @@ use crate::comm::{Comm, Reduce, Result};
 use crate::plan::{Formula, formula};
 use crate::show::{Screen, bytes_decimal, table, thousands};
 
-/// What an algorithm did with an array of 64-bit numbers.
+/// One run of an algorithm on an array of 64-bit numbers.
 pub struct Count {
     pub way: Way,
     /// Whether all ranks ended with what the transport's own collective gives.
     pub right: bool,
     /// The most of any rank: steps, messages, bytes.
     pub most: [u64; 3],
-    /// What the formula says, where there is one.
+    /// The formula's figures; none if there is no short formula.
     pub formula: Option<Formula>,
 }
 

@@ -20,7 +20,7 @@ pub struct FeedFlags {
 }
 
 impl FeedFlags {
-    /// What is asked for, on `ranks` ranks, with files in `folder`; none without --feed.
+    /// The feed and the files that the flags ask for, on `ranks` ranks, with files in `folder`; none without --feed.
     pub fn resolve(&self, ranks: usize, folder: &Path) -> Result<Option<(Feed, Store)>, BadInput> {
         let Some(words) = &self.feed else { return Ok(None) };
         let help = "give a latency and a bandwidth, as in 2ms,200MB/s, or none";
@@ -55,7 +55,7 @@ pub fn measure(comm: &Comm, store: &Store, feed: Feed, compute: Duration) -> Res
     Ok(Waits { when_wanted: longest(&without)?, ahead: longest(&with)?, right: wrong[0] == 0 })
 }
 
-/// What was read how, the plot, and the means beside what the file server alone takes.
+/// Describes how the files were read, plots the waits, and prints their means beside the file server's own time.
 pub fn show(screen: &Screen, store: &Store, feed: Feed, ranks: usize, compute: Duration, waits: &Waits) -> String {
     let batch = (store.batch * size_of::<f32>()) as f64;
     let who = match feed {

@@ -1,4 +1,4 @@
-//! What of collectives is to be looked at: lab01's flags.
+//! lab01's flags: they choose which collective is looked at, and how.
 
 use super::benchmark;
 use super::breaking::Break;
@@ -97,7 +97,7 @@ impl StudyFlags {
     /// and that does not take many ranks too long.
     fn most(&self, ranks: usize) -> Result<usize, BadInput> {
         const MIB: usize = 1 << 20;
-        let free = launch::free_memory().unwrap_or(u64::MAX);
+        let free = launch::free_memory(launch::ranks_here(ranks)).unwrap_or(u64::MAX);
         let fits = |most: usize| benchmark::memory(launch::ranks_here(ranks), most) < free / 2;
         let Some(mib) = self.up_to else {
             let is_short = |most: usize| most <= 512 * MIB / launch::ranks_here(ranks);

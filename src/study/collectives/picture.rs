@@ -15,12 +15,12 @@ pub fn few(comm: &Comm, collective: Collective) -> Result<Comm> {
     comm.split((comm.rank() / most) as u64, comm.rank() as i64)
 }
 
-/// What rank `rank` brings: (i+1)·10^rank in place i.
+/// The numbers of rank `rank`: (i+1)·10^rank at index i.
 fn brings(rank: usize, parts: usize) -> Vec<u64> {
     (1..=parts as u64).map(|i| i * 10u64.pow(rank as u32)).collect()
 }
 
-/// What a collective does, in words.
+/// One sentence about what a collective does.
 pub fn in_words(collective: Collective) -> &'static str {
     match collective {
         Collective::AllReduce => "everyone gets the sum of what all brought",
@@ -34,7 +34,7 @@ pub fn in_words(collective: Collective) -> &'static str {
     }
 }
 
-/// What the buffer of an algorithm for `collective` holds at the start, with one element for each rank's part. 0: nothing yet.
+/// The buffer of an algorithm for `collective` at the start, with one element for each rank's part. 0: nothing yet.
 fn start(comm: &Comm, collective: Collective) -> Vec<u64> {
     let (rank, n) = (comm.rank(), comm.size());
     let whole = brings(rank, n);
@@ -44,12 +44,12 @@ fn start(comm: &Comm, collective: Collective) -> Vec<u64> {
         Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => whole,
         Collective::Broadcast | Collective::Scatter => only(rank == 0),
         Collective::AllGather | Collective::Gather => own_part,
-        // What is sent, then what has come: at first the part that stays.
+        // The first half is sent. The second half receives; at first it holds the part that stays.
         Collective::AllToAll => [whole, own_part].concat(),
     }
 }
 
-/// What this rank holds before and after the transport's own collective on one element for each part.
+/// This rank's data before and after the transport's own collective on one element for each part.
 fn run(comm: &Comm, collective: Collective) -> Result<(Vec<u64>, Vec<u64>)> {
     let (rank, n) = (comm.rank(), comm.size());
     let way = Way { collective, algorithm: None };
@@ -90,7 +90,7 @@ pub struct Film {
     pub task: Task,
     /// One picture for each step: what is about to be sent, and what has come. On rank 0.
     pub frames: Vec<String>,
-    /// What this rank sent.
+    /// Messages and bytes that this rank sent.
     pub messages: u64,
     pub bytes: u64,
 }

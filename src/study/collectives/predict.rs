@@ -19,10 +19,10 @@ pub struct Prediction {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Predicted {
-    /// Of the whole array.
+    /// Bytes of the whole array.
     pub bytes: f64,
     pub seconds: f64,
-    /// What would be left if bandwidth were without end.
+    /// Seconds that would remain with infinite bandwidth.
     pub latency: f64,
 }
 
@@ -63,7 +63,7 @@ pub struct Reign {
     pub last: usize,
 }
 
-/// Who is the fastest from which size to which.
+/// Finds the fastest algorithm of each range of sizes.
 pub fn reigns(predictions: &[Prediction]) -> Vec<Reign> {
     let mut reigns: Vec<Reign> = Vec::new();
     for i in 0..predictions.first().map_or(0, |prediction| prediction.points.len()) {
@@ -104,7 +104,7 @@ fn why(screen: &Screen, predictions: &[Prediction], reign: &Reign) -> Vec<String
         let (mine, its, name) = (mine[at], rival.points[at], rival.way.name());
         let (moves, its_moves) = (mine.seconds - mine.latency, its.seconds - its.latency);
         let size = bytes_binary(mine.bytes);
-        // What it saves more by: waiting for fewer steps, or moving fewer bytes.
+        // It saves more by waiting for fewer steps, or by moving fewer bytes.
         if its.latency - mine.latency > its_moves - moves {
             let (waits, its_waits) = (screen.seconds(mine.latency), screen.seconds(its.latency));
             format!("its steps' latency is {waits}, {name}'s {its_waits}")

@@ -47,7 +47,7 @@ impl IterRecord {
     }
 }
 
-/// What one rank writes down. Only rank 0 prints and writes files, unless `--log-all-ranks`.
+/// One rank's journal. Only rank 0 prints and writes files, unless `--log-all-ranks`.
 pub struct Iterations<'a> {
     config: &'a MlpConfig,
     screen: &'a Screen,
@@ -56,7 +56,7 @@ pub struct Iterations<'a> {
     metrics: MetricsFile,
     /// Every iteration, the warm-up included.
     pub records: Vec<IterRecord>,
-    /// Those after the warm-up.
+    /// Stamps of the iterations after the warm-up.
     stamps: Vec<Stamps>,
     trace: Trace,
 }

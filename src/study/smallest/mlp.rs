@@ -43,14 +43,14 @@ pub struct MlpFlags {
     /// Learning rate of Adam
     #[arg(long, default_value_t = 1e-3)]
     pub lr: f64,
-    /// What all random numbers depend on
+    /// Random seed of weights and data
     #[arg(long, default_value_t = 1337)]
     pub seed: u64,
     #[command(flatten)]
     pub run: RunFlags,
 }
 
-/// What a run of the smallest job is, checked.
+/// A run of the smallest job: its flags, checked.
 #[derive(Clone, Debug)]
 pub struct MlpConfig {
     pub ranks: usize,
@@ -153,8 +153,8 @@ impl MlpConfig {
             return Ok(());
         }
         let gb = |bytes| show::bytes_decimal(bytes as f64);
-        let (takes, free) = (gb(self.total_memory()), gb(free));
-        let what = format!("{} ranks with --batch {} take {takes}, and {free} are free", self.ranks, self.batch);
+        let (takes, free, limit) = (gb(self.total_memory()), gb(free), launch::memory_limit_in_words());
+        let what = format!("{} ranks with --batch {} take {takes}, and {free} are free{limit}", self.ranks, self.batch);
         Err(BadInput::new(what, "give fewer --ranks or a smaller --batch"))
     }
 }

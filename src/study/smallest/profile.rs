@@ -1,4 +1,4 @@
-//! Where the time of all ranks went: a tree of seconds, and a timeline with one row a rank.
+//! The time of all ranks: a tree of seconds, and a timeline with one row per rank.
 //!
 //! An all-reduce takes a rank as long as it waits for the last one to come, plus what the reduction takes. The two can be
 //! told apart only by looking at all ranks: the one that came last waited for nobody, so its time, the shortest, is the
@@ -94,7 +94,7 @@ impl Profile {
         self.ranks[rank][iteration].all_reduces.iter().enumerate().map(split).collect()
     }
 
-    /// Where a rank's time went in all iterations together: the mean over the ranks, as a tree.
+    /// The time of all iterations together, as a tree: means over the ranks.
     pub fn tree(&self) -> Branch {
         let ranks = self.ranks.len() as f64;
         let mut times = StepTimes::default();
@@ -141,7 +141,7 @@ impl Profile {
         self.ranks.iter().map(|rank| rank[iteration].times.total()).fold(0.0, f64::max)
     }
 
-    /// Who did what in `count` typical iterations, for at most `most` ranks.
+    /// Draws `count` typical iterations as a timeline, for at most `most` ranks.
     pub fn timeline(&self, count: usize, most: usize) -> Timeline<'static> {
         let range = self.typical(count);
         let mut rows = vec![Vec::new(); self.ranks.len().min(most)];
@@ -174,7 +174,7 @@ impl Profile {
         }
     }
 
-    /// What `rank` did in an iteration that begins at `begin` seconds.
+    /// The activities of `rank` in an iteration that begins at `begin` seconds.
     fn stretches(&self, rank: usize, iteration: usize, begin: f64) -> Vec<Stretch> {
         let stamps = &self.ranks[rank][iteration];
         let mut row = Vec::new();
