@@ -1,4 +1,4 @@
-//! Weights on disk.
+//! Weights on disk. Reading order: `weights.rs`.
 
 mod weights;
 

@@ -4,7 +4,7 @@ use crate::error::BadInput;
 use std::path::Path;
 
 /// More hosts, or ranks on one, than any machine has: a list that asks for more is a slip of the pen.
-const MOST: usize = 1 << 20;
+pub(super) const MOST: usize = 1 << 20;
 
 /// A node of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]

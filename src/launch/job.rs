@@ -4,7 +4,7 @@
 //! on the environment of a supercomputer. It only says what there is room for: a shell inside an allocation has a job
 //! around it, and still runs threads as long as no launcher starts anything.
 
-use super::hosts::{Form, Host, HostFile, host_file, slurm_counts, slurm_hosts};
+use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_counts, slurm_hosts};
 use crate::error::BadInput;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -137,8 +137,8 @@ impl Job {
     /// The job that these surroundings describe.
     pub fn discover(wishes: &Wishes, around: &Surroundings) -> Result<Job, BadInput> {
         for (flag, value) in [("--per-node", wishes.per_node), ("--depth", wishes.depth)] {
-            if value == Some(0) {
-                return Err(BadInput::new(format!("{flag} 0 is out of range"), "give 1 or more"));
+            if let Some(value) = value.filter(|value| !(1..=MOST).contains(value)) {
+                return Err(BadInput::new(format!("{flag} {value} is out of range"), format!("give 1 to {MOST}")));
             }
         }
         let scheduler = scheduler(around);
@@ -192,10 +192,11 @@ fn variable(around: &Surroundings, name: &str) -> Option<String> {
 fn number(around: &Surroundings, name: &str) -> Result<Option<usize>, BadInput> {
     let Some(text) = variable(around, name) else { return Ok(None) };
     match text.parse() {
-        Ok(number) if number > 0 => Ok(Some(number)),
-        _ => {
-            Err(BadInput::new(format!("{name}={text} is no positive number"), format!("set it right, or unset {name}")))
-        }
+        Ok(number) if (1..=MOST).contains(&number) => Ok(Some(number)),
+        _ => Err(BadInput::new(
+            format!("{name}={text} is no number from 1 to {MOST}"),
+            format!("set it right, or unset {name}"),
+        )),
     }
 }
 

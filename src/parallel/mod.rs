@@ -1,7 +1,7 @@
 //! Ways to divide one training job among ranks.
 //!
 //! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that travel together), `queue.rs` (collectives in
-//! flight); `partition.rs` (who holds what), `norm.rs` (the norm of sharded gradients), then `zero`.
+//! flight); `partition.rs` (who holds what), `norm.rs` (the norm of sharded gradients), then `zero/`.
 
 mod buckets;
 mod ddp;

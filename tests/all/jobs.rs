@@ -215,7 +215,7 @@ fn wrong_jobs_are_refused_in_words() {
         (&[("PBS_JOBID", "7")], "this is a PBS job (PBS_JOBID is set), but PBS_NODEFILE is not set"),
         (&[("SLURM_JOB_ID", "7")], "this is a Slurm job (SLURM_JOB_ID is set), but SLURM_JOB_NODELIST is not set"),
         (&[("PBS_NODEFILE", "f"), ("PBS_NUM_NODES", "3")], "f has 2 nodes, and PBS_NUM_NODES=3 contradicts it"),
-        (&[("PBS_NODEFILE", "f"), ("PBS_NUM_PPN", "0")], "PBS_NUM_PPN=0 is no positive number"),
+        (&[("PBS_NODEFILE", "f"), ("PBS_NUM_PPN", "0")], "PBS_NUM_PPN=0 is no number from 1 to 1048576"),
         (
             &[("SLURM_JOB_NODELIST", "a"), ("SLURM_JOB_NUM_NODES", "2")],
             "SLURM_JOB_NODELIST has 1 nodes, and SLURM_JOB_NUM_NODES=2 contradicts it",

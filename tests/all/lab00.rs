@@ -170,6 +170,7 @@ fn bad_input_is_refused() {
         ("--ranks 100000", "--ranks 100000 is out of range"),
         ("--per-node 0", "--per-node 0 is out of range"),
         ("--depth 0", "--depth 0 is out of range"),
+        ("--per-node 18446744073709551615", "--per-node 18446744073709551615 is out of range"),
         ("--hostfile missing", "cannot read host file missing"),
         ("--hostfile empty", "empty names no host\nhelp: "),
         ("--break other", "invalid value 'other'"),
