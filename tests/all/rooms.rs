@@ -157,3 +157,13 @@ fn a_reading_order_names_every_file_of_its_folder() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn the_files_that_the_readme_names_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = text(&root.join("README.md"));
+    let links = readme.split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap());
+    let here: Vec<&str> = links.filter(|link| !link.is_empty() && !link.contains("://")).collect();
+    let missing: Vec<&&str> = here.iter().filter(|link| !root.join(link).exists()).collect();
+    assert!(here.len() > 20 && missing.is_empty(), "README.md names {missing:?}");
+}
