@@ -17,7 +17,7 @@ use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
-use shardlab::model::Gpt;
+use shardlab::model::{Gpt, Tiled};
 use shardlab::parallel::partition::Flat;
 use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
 use shardlab::show::{Screen, bytes_decimal, thousands};
@@ -151,7 +151,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
 /// The lesson: the same loop for every stage. Where gradients go and parameters come from, `zero` knows.
 fn train(lab: &Lab, comm: &Comm, stage: Stage) -> Result<Trained> {
     let config = &lab.config;
-    let gpt = Gpt::tiled(&config.shape, if stage == Stage::Three { lab.args.tiles } else { 1 })?;
+    let gpt = Gpt::build(&config.shape, &Tiled(if stage == Stage::Three { lab.args.tiles } else { 1 }))?;
     let local_norm = lab.args.broken == Some(Break::LocalNorm);
     let zero = ZeroConfig { stage, local_norm, ..config.zero.clone() };
     let mut zero = Zero::init(&gpt.params, comm, zero, config.seed)?; // each rank makes its share, and nobody the whole

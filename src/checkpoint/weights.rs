@@ -121,7 +121,7 @@ fn broken(dir: &Path, why: &str) -> BadInput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Gpt;
+    use crate::model::{Gpt, Tiled};
 
     fn model(embd: usize) -> (Gpt, Description) {
         let shape = GptShape { vocabulary: 5, block: 4, layers: 1, heads: 2, embd };
@@ -151,7 +151,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (gpt, description) = model(8);
         save(dir.path(), &gpt.params, &description).unwrap();
-        let tiled = Gpt::tiled(&description.shape, 4).unwrap();
+        let tiled = Gpt::build(&description.shape, &Tiled(4)).unwrap();
         tiled.params.allocate(9);
         load(dir.path(), &tiled.params).unwrap();
         std::fs::remove_file(dir.path().join(FILE)).unwrap();

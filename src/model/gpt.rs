@@ -1,92 +1,173 @@
-//! A GPT: nanoGPT's, with learned positions, no biases, and the token table as the head.
+//! A GPT: nanoGPT's, with learned positions, no biases, and the token table as the head. In one piece, or as the stages and
+//! chunks that the ranks of a pipeline hold.
 
-use super::layers::{Attention, Block, Embedding, Layer, LayerNorm, Linear, Mlp, Pass, TiledLinear};
+use super::build::{Build, Plain, Role};
+use super::layers::{Attention, Block, Entry, Exit, Layer, Mlp, Pass};
 use crate::data::Batch;
 use crate::plan::GptShape;
-use crate::tensor::{self, Init, Param, Params};
-use candle_core::{Result, Tensor};
+use crate::tensor::{Copies, Init, Param, Params, Whole};
+use candle_core::{Result, Tensor, bail};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// A decoder-only transformer over tokens.
+/// A decoder-only transformer over tokens, or a run of its layers. Layer 0 brings the embedding with it, the last layer the
+/// final norm and the head.
 pub struct Gpt {
     pub shape: GptShape,
     pub params: Arc<Params>,
-    pub embedding: Embedding,
-    pub blocks: Vec<Box<dyn Layer>>,
-    pub norm: Box<dyn Layer>,
-    pub head: Box<dyn Layer>,
+    entry: Option<Box<dyn Entry>>,
+    blocks: Vec<Box<dyn Layer>>,
+    /// The final norm, and the head with the loss.
+    exit: Option<(Box<dyn Layer>, Box<dyn Exit>)>,
+}
+
+/// The input of a run of layers.
+pub enum Input<'a> {
+    /// Sequences of `length` tokens, one after the other: where layer 0 is.
+    Tokens { ids: &'a [u32], length: usize },
+    /// The activations behind the previous layer, everywhere else: [sequences, length, width]. If it is a variable (a `Var`),
+    /// the backward pass finds its [`gradient`](crate::tensor::gradient), which the previous stage waits for.
+    Hidden(&'a Tensor),
 }
 
 impl Gpt {
-    /// Describes the model; its weights exist after [`Params::allocate`].
+    /// Describes the model in one piece; its weights exist after [`Params::allocate`].
+    pub fn new(shape: &GptShape) -> Result<Gpt> {
+        Gpt::build(shape, &Plain)
+    }
+
+    /// All layers, as `build` makes them.
+    pub fn build(shape: &GptShape, build: &dyn Build) -> Result<Gpt> {
+        Gpt::stage(shape, 0..shape.layers, build)
+    }
+
+    /// Only these layers. Parameters have the names that they have in the whole model, and so begin with the same numbers.
+    pub fn stage(shape: &GptShape, layers: Range<usize>, build: &dyn Build) -> Result<Gpt> {
+        let mut table = Table::of(shape, std::slice::from_ref(&layers));
+        Gpt::chunk(shape, &Params::new(), &mut table, layers, build)
+    }
+
+    /// Several runs of layers, which one rank holds in an interleaved pipeline. They share one set of parameters.
+    pub fn chunks(shape: &GptShape, chunks: &[Range<usize>], build: &dyn Build) -> Result<Vec<Gpt>> {
+        let (params, mut table) = (Params::new(), Table::of(shape, chunks));
+        chunks.iter().map(|layers| Gpt::chunk(shape, &params, &mut table, layers.clone(), build)).collect()
+    }
+
+    /// Declares what these layers need in `params`.
     ///
     /// Matrices start normal with standard deviation 0.02, those that write into the residual stream 0.02 / √(2 · layers)
     /// (Radford et al. 2019); gains start at 1.
-    pub fn new(shape: &GptShape) -> Result<Gpt> {
-        Gpt::tiled(shape, 1)
-    }
-
-    /// The same model, with each matrix of its perceptrons in `tiles` tiles ([`TiledLinear`]), which must divide `embd`.
-    pub fn tiled(shape: &GptShape, tiles: usize) -> Result<Gpt> {
-        let params = Params::new();
+    fn chunk(
+        shape: &GptShape,
+        params: &Arc<Params>,
+        table: &mut Table,
+        layers: Range<usize>,
+        build: &dyn Build,
+    ) -> Result<Gpt> {
+        if layers.is_empty() || layers.end > shape.layers {
+            bail!("a model of {} layers has no stage of layers {layers:?}", shape.layers);
+        }
         let d = shape.embd;
         let std = 0.02;
         let residual_std = std / (2.0 * shape.layers as f32).sqrt();
-        let embedding = Embedding {
-            tokens: params.declare("wte.weight", &[shape.vocabulary, d], Init::Normal(std))?,
-            positions: params.declare("wpe.weight", &[shape.block, d], Init::Normal(std))?,
-        };
-        let norm = |name: String| -> Result<Box<dyn Layer>> {
-            Ok(Box::new(LayerNorm { gain: params.declare(name, &[d], Init::Constant(1.0))? }))
-        };
-        let linear = |name: String, outs: usize, ins: usize, std: f32| -> Result<Box<dyn Layer>> {
-            let weight: Param = params.declare(name, &[outs, ins], Init::Normal(std))?;
-            Ok(Box::new(Linear { weight, bias: None }))
-        };
-        let wide = |name: String, outs: usize, ins: usize, std: f32| -> Result<Box<dyn Layer>> {
-            if tiles == 1 {
-                return linear(name, outs, ins, std);
-            }
-            let tile = |tile| {
-                let weight = params.declare_tile(&name, [outs, ins], (tile, tiles), Init::Normal(std))?;
-                Ok(Linear { weight, bias: None })
-            };
-            Ok(Box::new(TiledLinear { tiles: (0..tiles).map(tile).collect::<Result<_>>()? }))
-        };
+        let matrix = |name: &str, rows, columns, std| Whole::new(name, &[rows, columns], Init::Normal(std));
+        let norm = |name: &str| build.norm(params, Whole::new(name, &[d], Init::Constant(1.0)));
+        let mut tokens = || table.param(params, matrix("wte.weight", shape.vocabulary, d, std), build);
         let block = |i: usize| -> Result<Box<dyn Layer>> {
             let name = format!("blocks.{i}");
-            let norms = (norm(format!("{name}.ln1.weight"))?, norm(format!("{name}.ln2.weight"))?);
+            let linear = |part: &str, outs, ins, std, role| {
+                build.linear(params, matrix(&format!("{name}.{part}.weight"), outs, ins, std), role)
+            };
+            let (norm1, norm2) = (norm(&format!("{name}.ln1.weight"))?, norm(&format!("{name}.ln2.weight"))?);
             let attention = Attention {
-                qkv: linear(format!("{name}.qkv.weight"), 3 * d, d, std)?,
-                proj: linear(format!("{name}.proj.weight"), d, d, residual_std)?,
-                heads: shape.heads,
-                first_head: 0,
+                qkv: linear("qkv", 3 * d, d, std, Role::AttentionIn)?,
+                proj: linear("proj", d, d, residual_std, Role::AttentionOut)?,
+                heads: build.heads(shape.heads),
                 name: name.clone(),
             };
             let mlp = Mlp {
-                fc: wide(format!("{name}.fc.weight"), 4 * d, d, std)?,
-                out: wide(format!("{name}.out.weight"), d, 4 * d, residual_std)?,
-                name,
+                fc: linear("fc", 4 * d, d, std, Role::MlpIn)?,
+                out: linear("out", d, 4 * d, residual_std, Role::MlpOut)?,
+                name: name.clone(),
             };
-            Ok(Box::new(Block { norm1: norms.0, attention: Box::new(attention), norm2: norms.1, mlp: Box::new(mlp) }))
+            Ok(Box::new(Block { norm1, attention: Box::new(attention), norm2, mlp: Box::new(mlp) }))
         };
-        let blocks = (0..shape.layers).map(block).collect::<Result<_>>()?;
-        let last_norm = norm("lnf.weight".to_string())?;
-        let head = Box::new(Linear { weight: embedding.tokens.tie()?, bias: None });
-        Ok(Gpt { shape: *shape, params: params.clone(), embedding, blocks, norm: last_norm, head })
+        let entry = match layers.start {
+            0 => Some(build.entry(params, tokens()?, matrix("wpe.weight", shape.block, d, std))?),
+            _ => None,
+        };
+        let last = layers.end == shape.layers;
+        let blocks = layers.map(block).collect::<Result<_>>()?;
+        let exit = if last { Some((norm("lnf.weight")?, build.exit(tokens()?))) } else { None };
+        Ok(Gpt { shape: *shape, params: params.clone(), entry, blocks, exit })
     }
 
-    /// What the model expects next at every position, as logits: [sequences, length, vocabulary].
+    /// These layers' forward pass: the activations behind the last of them, [sequences, length, width], or at the model's end
+    /// the mean cross-entropy of `targets` in nats a token, a scalar.
+    pub fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor> {
+        let x = self.hidden(input, pass)?;
+        match &self.exit {
+            Some((norm, exit)) => exit.loss(&norm.forward(&x, pass)?, targets, pass),
+            None => Ok(x),
+        }
+    }
+
+    /// The mean cross-entropy over a batch, in nats a token: a scalar. The whole model must be here.
+    pub fn loss(&self, batch: &Batch, pass: &Pass) -> Result<Tensor> {
+        self.exit()?;
+        self.forward(Input::Tokens { ids: &batch.inputs, length: batch.length }, &batch.targets, pass)
+    }
+
+    /// Logits of the next token at every position: [sequences, length, vocabulary]. The whole model must be here.
     pub fn logits(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
-        let mut x = self.embedding.forward(ids, length, pass)?;
+        let (norm, exit) = self.exit()?;
+        let x = self.hidden(Input::Tokens { ids, length }, pass)?;
+        exit.logits(&norm.forward(&x, pass)?, pass)
+    }
+
+    fn hidden(&self, input: Input, pass: &Pass) -> Result<Tensor> {
+        let mut x = match (input, &self.entry) {
+            (Input::Tokens { ids, length }, Some(entry)) => entry.forward(ids, length, pass)?,
+            (Input::Hidden(x), None) => x.clone(),
+            (Input::Tokens { .. }, None) => {
+                bail!("these layers take activations: tokens are for layer 0, which is not here")
+            }
+            (Input::Hidden(_), Some(_)) => bail!("these layers take tokens: layer 0 is here, and nothing is before it"),
+        };
         for block in &self.blocks {
             x = block.forward(&x, pass)?;
         }
-        self.head.forward(&self.norm.forward(&x, pass)?, pass)
+        Ok(x)
     }
 
-    /// The mean cross-entropy over a batch, in nats a token: a scalar.
-    pub fn loss(&self, batch: &Batch, pass: &Pass) -> Result<Tensor> {
-        tensor::cross_entropy(&self.logits(&batch.inputs, batch.length, pass)?, &batch.targets)
+    fn exit(&self) -> Result<&(Box<dyn Layer>, Box<dyn Exit>)> {
+        match &self.exit {
+            Some(exit) => Ok(exit),
+            None => bail!("the last layer is not here, nor are logits and loss: call Gpt::forward"),
+        }
+    }
+}
+
+/// A rank's token table. Entry and exit share one if both are here; otherwise each has its own copy.
+struct Table {
+    copies: Copies,
+    declared: Option<Param>,
+}
+
+impl Table {
+    fn of(shape: &GptShape, chunks: &[Range<usize>]) -> Table {
+        let first = chunks.iter().any(|layers| layers.start == 0);
+        let last = chunks.iter().any(|layers| layers.end == shape.layers);
+        Table { copies: if first && last { Copies::One } else { Copies::Tied { first } }, declared: None }
+    }
+
+    /// The handle for one more place that uses the table.
+    fn param(&mut self, params: &Arc<Params>, whole: Whole, build: &dyn Build) -> Result<Param> {
+        if let Some(declared) = &self.declared {
+            return declared.tie();
+        }
+        let param = build.table(params, whole, self.copies)?;
+        self.declared = Some(param.handle());
+        Ok(param)
     }
 }

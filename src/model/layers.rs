@@ -2,8 +2,9 @@
 
 use crate::tensor::{self, Dropout, Param};
 use candle_core::{Result, Tensor};
+use std::ops::Range;
 
-/// What a forward pass is for.
+/// The purpose of a forward pass.
 #[derive(Clone, Debug, Default)]
 pub struct Pass {
     /// Whether a backward pass will follow: candle then records the graph.
@@ -31,7 +32,23 @@ pub trait Layer: Send + Sync {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor>;
 }
 
-/// `x · Wᵀ`, plus a bias where there is one; also the GPT's head, with the token table as its weight.
+/// The first layer, where sequences enter the model.
+pub trait Entry: Send + Sync {
+    /// `ids` are sequences of `length` tokens, one after the other: [sequences, length, width].
+    fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor>;
+}
+
+/// The last layer, where activations leave the model. Head and loss are one layer: ranks that share the vocabulary need not bring whole rows
+/// of logits together for the loss.
+pub trait Exit: Send + Sync {
+    /// `x` [sequences, length, width], normed: [sequences, length, vocabulary].
+    fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor>;
+
+    /// The mean cross-entropy of `targets`, one for each row of `x`: a scalar.
+    fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor>;
+}
+
+/// `x · Wᵀ`, plus a bias where there is one.
 pub struct Linear {
     /// `[out, in]`
     pub weight: Param,
@@ -48,8 +65,8 @@ impl Layer for Linear {
     }
 }
 
-/// A [`Linear`] whose rows are cut into tiles, each a parameter of its own. Where parameters are gathered for a moment, no more
-/// than one tile need be here at a time: DeepSpeed's memory-centric tiling.
+/// A [`Linear`] whose rows are cut into tiles, each a parameter of its own. Under ZeRO-3, no more than one tile is gathered at a
+/// time: DeepSpeed's memory-centric tiling.
 pub struct TiledLinear {
     pub tiles: Vec<Linear>,
 }
@@ -73,7 +90,7 @@ impl Layer for LayerNorm {
     }
 }
 
-/// Token plus position: where sequences enter the model.
+/// Token plus position.
 pub struct Embedding {
     /// `[vocabulary, width]`
     pub tokens: Param,
@@ -81,11 +98,26 @@ pub struct Embedding {
     pub positions: Param,
 }
 
-impl Embedding {
-    /// `ids` are sequences of `length` tokens, one after the other: [sequences, length, width].
-    pub fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
+impl Entry for Embedding {
+    fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
         let x = tensor::embed(ids, length, &self.tokens, pass.train)?;
         pass.drop(tensor::add_positions(x, &self.positions)?, "embedding")
+    }
+}
+
+/// The head, whose matrix is the table of tokens in most models, and cross-entropy.
+pub struct Head {
+    /// `[vocabulary, width]`
+    pub weight: Param,
+}
+
+impl Exit for Head {
+    fn logits(&self, x: &Tensor, _pass: &Pass) -> Result<Tensor> {
+        tensor::linear(x, &self.weight)
+    }
+
+    fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor> {
+        tensor::cross_entropy(&self.logits(x, pass)?, targets)
     }
 }
 
@@ -93,9 +125,8 @@ impl Embedding {
 pub struct Attention {
     pub qkv: Box<dyn Layer>,
     pub proj: Box<dyn Layer>,
-    /// Heads here, and the number of the first one in the whole layer.
-    pub heads: usize,
-    pub first_head: usize,
+    /// Which of the whole layer's heads are here.
+    pub heads: Range<usize>,
     /// The layer's name, which decides its dropout masks.
     pub name: String,
 }
@@ -104,7 +135,7 @@ impl Layer for Attention {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let qkv = self.qkv.forward(x, pass)?;
         let dropout = pass.dropout.as_ref().map(|rules| (rules, self.name.as_str()));
-        let y = tensor::causal_attention(&qkv, self.heads, self.first_head, dropout)?;
+        let y = tensor::causal_attention(&qkv, self.heads.len(), self.heads.start, dropout)?;
         pass.drop(self.proj.forward(&y, pass)?, &format!("{}.proj", self.name))
     }
 }
@@ -135,37 +166,5 @@ impl Layer for Block {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let x = (x + self.attention.forward(&self.norm1.forward(x, pass)?, pass)?)?;
         &x + self.mlp.forward(&self.norm2.forward(&x, pass)?, pass)?
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tensor::{Init, Params};
-    use candle_core::Device;
-
-    /// Tiles begin as the matrix does, and do what it does.
-    #[test]
-    fn a_matrix_in_tiles_is_the_matrix() {
-        let (whole, tiled) = (Params::new(), Params::new());
-        let weight = whole.declare("w", &[6, 5], Init::Normal(1.0)).unwrap();
-        let tile = |tile| Linear {
-            weight: tiled.declare_tile("w", [6, 5], (tile, 3), Init::Normal(1.0)).unwrap(),
-            bias: None,
-        };
-        let tiles = TiledLinear { tiles: (0..3).map(tile).collect() };
-        for params in [&whole, &tiled] {
-            params.allocate(7);
-        }
-        assert_eq!(*whole.values(), *tiled.values());
-        let run = |layer: &dyn Layer| {
-            let x = candle_core::Var::from_slice(&[0.1f32, -2.0, 3.0, 0.5, 1.0], (1, 1, 5), &Device::Cpu).unwrap();
-            let y = layer.forward(x.as_tensor(), &Pass { train: true, dropout: None }).unwrap();
-            y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
-            y.flatten_all().unwrap().to_vec1::<f32>().unwrap()
-        };
-        assert_eq!(run(&Linear { weight, bias: None }), run(&tiles));
-        assert_eq!(*whole.gradients(), *tiled.gradients());
-        assert!(whole.gradients().iter().any(|&g| g != 0.0));
     }
 }

@@ -56,7 +56,7 @@ impl Sizes {
         1.0 / (self.head as f32).sqrt()
     }
 
-    /// Where sequence `s` begins in a tensor with rows of `row` numbers.
+    /// The offset of sequence `s` in a tensor with rows of `row` numbers.
     fn sequence(&self, s: usize, row: usize) -> usize {
         s * self.length * row
     }
@@ -69,22 +69,24 @@ impl Sizes {
     }
 }
 
-/// Positions next to each other, those that one of them sees, and those that see one of them.
-struct Stretch {
+/// Neighbouring rows of the [length, length] matrix of scores: row i belongs to position i, which sees columns 0..=i.
+struct Tile {
     rows: Range<usize>,
+    /// Columns that one of these rows sees.
     seen: Range<usize>,
+    /// Rows that see one of these positions.
     seeing: Range<usize>,
 }
 
-/// `0..length` in stretches of 64: a matrix product takes only what the stretch sees, and so skips most of the future.
-fn stretches(length: usize) -> impl Iterator<Item = Stretch> {
-    (0..length).step_by(STRETCH).map(move |start| {
-        let end = length.min(start + STRETCH);
-        Stretch { rows: start..end, seen: 0..end, seeing: start..length }
+/// The matrix's rows in tiles of 64. A product takes only the columns that its tile sees, and so skips most of the future.
+fn tiles(length: usize) -> impl Iterator<Item = Tile> {
+    (0..length).step_by(TILE).map(move |start| {
+        let end = length.min(start + TILE);
+        Tile { rows: start..end, seen: 0..end, seeing: start..length }
     })
 }
 
-const STRETCH: usize = 64;
+const TILE: usize = 64;
 
 impl Attention {
     /// Multiplies the lower triangle of one head's [length, length] matrix by its dropout mask.
@@ -110,15 +112,17 @@ impl Op for Attention {
         let mut p = vec![0.0; t * t];
         for s in 0..sequences {
             for h in 0..self.heads {
-                let [q, k, v] = [0, 1, 2].map(|part| sizes.part(qkv, s, part, h));
-                for Stretch { rows, seen, .. } in stretches(t) {
+                let [q, k, v] = [0, 1, 2].map(|part| sizes.part(qkv, s, part, h)); // [t, head] each
+                for Tile { rows, seen, .. } in tiles(t) {
+                    // Scores [t, t] = Q [t, head] · Kᵀ [head, t].
                     matmul(&mut p[rows.start * t..], t, Write::Replace, q.rows(rows), k.rows(seen).t());
                 }
                 let first = (s * self.heads + h) * t;
                 vectorized((&mut p[..], &mut log_sums[first..first + t], sizes.scale()), causal_softmax);
                 self.apply_mask(&mut p, sizes, s, h);
-                let out = &mut y[sizes.sequence(s, width) + h * head..];
-                for Stretch { rows, seen, .. } in stretches(t) {
+                let out = &mut y[sizes.sequence(s, width) + h * head..]; // [t, head], in rows of y's width
+                for Tile { rows, seen, .. } in tiles(t) {
+                    // Y [t, head] = P [t, t] · V [t, head].
                     let p = Matrix::new(&p, t, t).rows(rows.clone()).cols(seen.clone());
                     matmul(&mut out[rows.start * width..], width, Write::Replace, p, v.rows(seen));
                 }
@@ -152,16 +156,16 @@ impl Attention {
         [p, ds]: &mut [Vec<f32>; 2],
     ) {
         let Sizes { length: t, width, head, .. } = sizes;
-        let [q, k, v] = [0, 1, 2].map(|part| sizes.part(qkv, s, part, h));
-        let dy = Matrix::strided(&dy[sizes.sequence(s, width) + h * head..], t, head, width);
+        let [q, k, v] = [0, 1, 2].map(|part| sizes.part(qkv, s, part, h)); // [t, head] each
+        let dy = Matrix::strided(&dy[sizes.sequence(s, width) + h * head..], t, head, width); // [t, head]
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
-        let log_sums = &log_sums[(s * self.heads + h) * t..][..t];
+        let log_sums = &log_sums[(s * self.heads + h) * t..][..t]; // [t]
 
-        for Stretch { rows, seen, .. } in stretches(t) {
+        // Two [t, t] matrices are written over: `p` holds the scores, then P, then PD; `ds` holds dY Vᵀ, then dP, then dS.
+        for Tile { rows, seen, .. } in tiles(t) {
             let start = rows.start * t;
-            matmul(&mut p[start..], t, Write::Replace, q.rows(rows.clone()), k.rows(seen.clone()).t());
-            // dP first; each row becomes dS in its place.
-            matmul(&mut ds[start..], t, Write::Replace, dy.rows(rows), v.rows(seen).t());
+            matmul(&mut p[start..], t, Write::Replace, q.rows(rows.clone()), k.rows(seen.clone()).t()); // Q Kᵀ
+            matmul(&mut ds[start..], t, Write::Replace, dy.rows(rows), v.rows(seen).t()); // dY Vᵀ
         }
         self.apply_mask(ds, sizes, s, h);
         vectorized((&mut p[..], &mut ds[..], log_sums, sizes.scale()), causal_softmax_gradient);
@@ -169,12 +173,13 @@ impl Attention {
 
         let start = sizes.sequence(s, 3 * width) + h * head;
         let (p, ds) = (Matrix::new(p, t, t), Matrix::new(ds, t, t));
-        for Stretch { rows, seen, seeing } in stretches(t) {
+        for Tile { rows, seen, seeing } in tiles(t) {
+            // Where these rows of dQ, dK and dV begin in dqkv: [rows, head] each, in rows of 3 · width.
             let [dq, dk, dv] = [0, 1, 2].map(|part| start + rows.start * 3 * width + part * width);
-            let mut put = |place: usize, a, b| matmul(&mut dqkv[place..], 3 * width, Write::Replace, a, b);
-            put(dq, ds.rows(rows.clone()).cols(seen.clone()), k.rows(seen));
-            put(dk, ds.rows(seeing.clone()).cols(rows.clone()).t(), q.rows(seeing.clone()));
-            put(dv, p.rows(seeing.clone()).cols(rows).t(), dy.rows(seeing));
+            let mut put = |offset: usize, a, b| matmul(&mut dqkv[offset..], 3 * width, Write::Replace, a, b);
+            put(dq, ds.rows(rows.clone()).cols(seen.clone()), k.rows(seen)); // [rows, seen] · [seen, head]
+            put(dk, ds.rows(seeing.clone()).cols(rows.clone()).t(), q.rows(seeing.clone())); // [rows, seeing] · [seeing, head]
+            put(dv, p.rows(seeing.clone()).cols(rows).t(), dy.rows(seeing)); // [rows, seeing] · [seeing, head]
         }
     }
 }

@@ -1,10 +1,10 @@
-//! A backward pass whose two ends lie on other ranks: a pipeline stage gets its result's gradient from the next stage, and
-//! owes the previous stage its input's.
+//! A backward pass whose two ends lie on different ranks. A pipeline stage receives the gradient of its result from the next
+//! stage, and sends the gradient of its input to the previous one.
 
 use candle_core::backprop::GradStore;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, Var, bail};
 
-/// The backward pass of `y`, given `dy`, its gradient: every operation sees the bits that it would see if the graph went on
+/// The backward pass of `y`, given `dy`, its gradient. Every operation gets the bits that it would get if the graph went on
 /// behind `y`.
 pub fn backward_from(y: &Tensor, dy: &Tensor) -> Result<GradStore> {
     if y.shape() != dy.shape() {
@@ -22,7 +22,7 @@ pub fn gradient(gradients: &GradStore, x: &Var) -> Result<Tensor> {
     }
 }
 
-/// All that lies behind a result.
+/// The rest of the graph, behind a result.
 struct Beyond {
     dy: Tensor,
 }

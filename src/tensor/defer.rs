@@ -1,9 +1,9 @@
 //! A backward pass that puts the weights' gradients off.
 //!
-//! A layer's backward pass has two halves. The previous layer, on the previous stage of a pipeline, waits for the gradient of
-//! the input. Only the optimizer waits for the gradients of the weights: a stage computes them when it would otherwise be
-//! idle (zero-bubble schedules: Qi et al., arXiv 2401.10241). The price is memory, because the inputs and the gradients of
-//! the results stay until then.
+//! A layer's backward pass has two halves. The previous layer, maybe on the previous stage of a pipeline, waits for the
+//! gradient of the input. Only the optimizer waits for the gradients of the weights. A stage can compute them when it would
+//! otherwise be idle (zero-bubble schedules: Qi et al., arXiv 2401.10241). The price is memory: the inputs, and the gradients
+//! of the results, stay until then.
 
 use candle_core::Result;
 use std::cell::RefCell;
@@ -11,13 +11,13 @@ use std::cell::RefCell;
 type Half = Box<dyn FnOnce() -> Result<()>>;
 
 thread_local! {
-    /// What was put off on this thread; None while nothing is to be. Each rank is a thread.
+    /// The halves put off on this thread; None while nothing is put off. Each rank is a thread.
     static LATER: RefCell<Option<Vec<Half>>> = const { RefCell::new(None) };
 }
 
-/// Runs `pass` without the gradients of weights: they are what it returns second, still to be computed.
+/// Runs `pass` without the gradients of weights, and returns them as well, still to be computed.
 pub fn defer<R>(pass: impl FnOnce() -> R) -> (R, Deferred) {
-    // Back in place even if the pass panics: the thread may go on without it.
+    // Restored even if the pass panics: the thread may go on without it.
     struct Before(Option<Vec<Half>>);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -38,7 +38,8 @@ pub struct Deferred {
 }
 
 impl Deferred {
-    /// Computes the gradients, in the order in which the pass came by: the same sums as without deferral, to the bit.
+    /// Computes the gradients in the order in which the pass met their layers. The sums are the same as without deferral, to
+    /// the bit.
     pub fn run(self) -> Result<()> {
         self.halves.into_iter().try_for_each(|half| half())
     }

@@ -8,7 +8,7 @@ use super::random::Stream;
 use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::Arc;
 
-/// What decides the masks of one forward pass.
+/// The facts that decide the masks of one forward pass.
 #[derive(Clone, Debug)]
 pub struct Dropout {
     /// The share of elements that is dropped, 0 <= p < 1.
@@ -22,7 +22,7 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// The mask at one place of the model.
+    /// The mask of the layer that `place` names.
     pub(crate) fn mask(&self, place: &str) -> Mask {
         let threshold = (f64::from(self.p) * 2f64.powi(32)).round() as u64;
         let stream = Stream::new(self.seed, "dropout").branch(self.step);
@@ -36,7 +36,7 @@ impl Dropout {
     }
 }
 
-/// One place's masks, for each sequence of the batch.
+/// One layer's masks, for each sequence of the batch.
 pub(crate) struct Mask {
     sequences: Vec<Stream>,
     first_position: usize,

@@ -56,28 +56,27 @@ impl<O: Op> CustomOp1 for Node<O> {
     }
 
     fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
-        let kept = self.keeps_input.then(|| x.clone());
-        let dx = backward(kept.as_ref(), dy, |x_, dy| {
-            profile::backward(O::NAME, || self.op.input_gradient(x_, x.dims(), dy))
-        })?;
+        let (op, keeps_input) = (self.op.clone(), self.keeps_input);
+        let dx = backward::<O, _>(keeps_input, x, dy, |x_, dy| op.input_gradient(x_, x.dims(), dy))?;
         if O::HAS_WEIGHTS {
-            let (op, shape, dy) = (self.op.clone(), x.shape().clone(), dy.clone());
+            let (x, dy) = (x.clone(), dy.clone());
             now_or_later(move || {
-                backward(kept.as_ref(), &dy, |x, dy| {
-                    profile::backward(O::NAME, || op.weight_gradients(x, shape.dims(), dy))
-                })
+                backward::<O, _>(keeps_input, &x, &dy, |x_, dy| op.weight_gradients(x_, x.dims(), dy))
             })?;
         }
         Tensor::from_vec(dx, x.shape(), x.device()).map(Some)
     }
 }
 
-/// Calls `run` with the elements of an operation's input, as far as it was kept, and of its result's gradient.
-fn backward<R>(x: Option<&Tensor>, dy: &Tensor, run: impl FnOnce(&[f32], &[f32]) -> Result<R>) -> Result<R> {
-    match x {
-        Some(x) => read(x, |x| read(dy, |dy| run(x, dy))),
-        None => read(dy, |dy| run(&[], dy)),
-    }
+/// Calls `half`, one half of a backward pass, with the elements of the input, if they were kept, and of the result's gradient.
+fn backward<O: Op, R>(
+    keeps_input: bool,
+    x: &Tensor,
+    dy: &Tensor,
+    half: impl FnOnce(&[f32], &[f32]) -> Result<R>,
+) -> Result<R> {
+    let timed = |x: &[f32]| read(dy, |dy| profile::backward(O::NAME, || half(x, dy)));
+    if keeps_input { read(x, timed) } else { timed(&[]) }
 }
 
 /// Leaves a tensor its shape, which candle's backward pass asks for, and frees its elements.

@@ -6,7 +6,7 @@ use super::params::Param;
 use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::OnceLock;
 
-/// What is added to the variance, as in PyTorch.
+/// A number added to the variance, the same as in PyTorch.
 pub const EPSILON: f32 = 1e-5;
 
 /// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[width]` (Ba et al., arXiv 1607.06450).
@@ -16,7 +16,7 @@ pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
 
 struct LayerNorm {
     gain: Param,
-    /// Of every row, from the forward pass for the backward pass.
+    /// Every row's, kept from the forward pass for the backward pass.
     statistics: OnceLock<Vec<Statistics>>,
     /// The gain's gradient, which comes out of the same loop as the input's.
     dgain: OnceLock<Vec<f32>>,

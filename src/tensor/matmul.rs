@@ -42,7 +42,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// What happens to the destination's old contents.
+/// The fate of the destination's old contents.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Write {
     Replace,
@@ -86,7 +86,7 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
 
 /// The matmul peak of one thread on this machine, FLOP/s: the best of several products of square matrices.
 ///
-/// What a training step reaches is measured against this (MFU): a figure from a data sheet would be about another machine.
+/// MFU compares a training step with this: a figure from a data sheet would describe a different machine.
 pub fn measured_peak() -> f64 {
     const N: usize = 768;
     const REPEATS: usize = 12;

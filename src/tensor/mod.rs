@@ -4,8 +4,8 @@
 //! are what the models are made of. They are fused where composing them would be slow (GELU, norm, attention) or where
 //! candle cuts the graph, and never across a point where tensor parallelism has to communicate.
 //!
-//! Reading order: `params.rs` (where weights live: the idea that later labs build on), `whole.rs` (what they are parts of), `linear.rs` (the pattern that all
-//! operations follow), `gelu.rs`, `layer_norm.rs`, `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `squared_error.rs`,
+//! Reading order: `params.rs` (where weights live: the idea that later labs build on), `whole.rs` (what they are parts of),
+//! `linear.rs` (the pattern that all operations follow), `gelu.rs`, `layer_norm.rs`, `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `squared_error.rs`,
 //! `dropout.rs`; `plain.rs` has the same operations composed from candle's own. Backward passes in pieces, for pipelines:
 //! `defer.rs` (in time), `boundary.rs` (in space). Below: `graph.rs` (what makes an operation), `stored.rs` (in which types),
 //! `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time that each operation took).

@@ -183,20 +183,6 @@ impl Params {
         self.declare_shard(whole.name.clone(), whole, Cut::All, Copies::One)
     }
 
-    /// Declares tile `tile` of `tiles` of a matrix [rows, columns] as a parameter of its own: its share of the rows. `tiles` must
-    /// divide them.
-    pub fn declare_tile(
-        self: &Arc<Params>,
-        matrix: &str,
-        shape: [usize; 2],
-        (tile, tiles): (usize, usize),
-        init: Init,
-    ) -> Result<Param> {
-        let rows = shape[0] / tiles;
-        let cut = Cut::Rows(vec![tile * rows..(tile + 1) * rows]);
-        self.declare_shard(format!("{matrix}.tile{tile}"), Whole::new(matrix, &shape, init), cut, Copies::One)
-    }
-
     /// Declares the parameter that `cut` takes of `whole`. Its `name` is the whole's, unless this model has several cuts of it.
     pub fn declare_shard(
         self: &Arc<Params>,

@@ -1,4 +1,4 @@
-//! The same operations composed from candle's own, in any float type: slow, obvious, and what the fused ones are held to.
+//! Each operation composed from candle's own, in any float type: slow, obvious, and the reference for the fused ones.
 //!
 //! Weights are plain tensors here, and candle differentiates all of it. (candle-nn's own `LayerNorm`, `RmsNorm` and
 //! `softmax_last_dim` are not used: they compute the right values but cut the graph, so that nothing before them learns.)

@@ -1,4 +1,4 @@
-//! Where a rank's computing time went, by operation.
+//! A rank's computing time, by operation.
 //!
 //! Every operation of the graph is timed, always: two looks at the clock cost some 50 ns, an operation of a small model a
 //! hundred microseconds. Each thread has its own times, because each rank is a thread.
@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
-/// What one kind of operation took on this thread, in seconds.
+/// The time of one kind of operation on this thread, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OpTime {
     pub name: &'static str,
@@ -27,7 +27,7 @@ struct Times {
 #[derive(Default)]
 struct Current {
     matmul: f64,
-    /// What is none of it, such as communication, or an operation inside of it.
+    /// Time inside the operation that is not its own: communication, or a different operation.
     elsewhere: f64,
 }
 
@@ -64,12 +64,12 @@ pub(super) fn matmul<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Keeps what happens inside an operation, but is none of it, out of its time: communication of a finished gradient.
+/// Runs something inside an operation that must not count as its time: communication of a finished gradient.
 pub(super) fn elsewhere<R>(run: impl FnOnce() -> R) -> R {
     timed(run, |_, _, _| ())
 }
 
-/// Times what is no part of the operation around it, and hands its seconds and those of its matrix products to `note`.
+/// Times `run`, which is no part of the operation around it. `note` gets its seconds, and those of its matrix products.
 fn timed<R>(run: impl FnOnce() -> R, note: impl FnOnce(&mut Times, f64, f64)) -> R {
     let around = TIMES.with_borrow_mut(|times| std::mem::take(&mut times.current));
     let start = Instant::now();

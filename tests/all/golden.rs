@@ -2,11 +2,12 @@
 //! parameter j, element k: 0.08 sin(1 + 0.1 k + 0.5 j) for matrices, 1 + 0.01 sin(0.3 k + j) for gains; token t of
 //! sequence i of step s: (7 i + 3 t + t² + 11 s) mod 65. Figures by PyTorch 2.15.0, 2 layers, 2 heads, 32 wide, block 32.
 
+use candle_core::Var;
 use shardlab::data::Batch;
 use shardlab::launch;
-use shardlab::model::{Gpt, Pass};
+use shardlab::model::{Gpt, Input, Pass, Plain};
 use shardlab::plan::GptShape;
-use shardlab::tensor;
+use shardlab::tensor::{self, Copies, Dropout, Tensor};
 use shardlab::train::{AdamW, AdamWConfig, clip_scale, global_norm};
 use std::sync::{Arc, Mutex};
 
@@ -136,6 +137,105 @@ fn weight_gradients_can_wait() {
     assert_eq!(deferred, at_once);
     assert_eq!(at_once.1.len(), 2 * 15);
     assert!(at_once.0.iter().any(|&bits| bits != 0));
+}
+
+/// Runs the parts of a model one after the other, as the stages of a pipeline would, with everything between them passed on
+/// by value; returns the loss.
+fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
+    let copy = |x: &Tensor| Var::from_vec(x.flatten_all()?.to_vec1::<f32>()?, x.shape(), x.device());
+    let mut passes: Vec<(Option<Var>, Tensor)> = Vec::new();
+    for part in parts {
+        let received = passes.last().map(|(_, sent)| copy(sent).unwrap());
+        let input = match &received {
+            None => Input::Tokens { ids: &batch.inputs, length: batch.length },
+            Some(received) => Input::Hidden(received),
+        };
+        let result = part.forward(input, &batch.targets, pass).unwrap();
+        passes.push((received, result));
+    }
+    let loss = passes[parts.len() - 1].1.to_scalar().unwrap();
+    // The table's gradient begins with what the head adds to it, wherever the head is.
+    let table = |gpt: &Gpt| gpt.params.specs().iter().find(|spec| spec.name == "wte.weight").unwrap().range();
+    let mut owed: Option<Tensor> = None;
+    for (part, (received, result)) in parts.iter().zip(passes).rev() {
+        if received.is_none() && !Arc::ptr_eq(&part.params, &parts[parts.len() - 1].params) {
+            let head = &parts[parts.len() - 1];
+            let from_head = head.params.gradients()[table(head)].to_vec();
+            part.params.gradients()[table(part)].copy_from_slice(&from_head);
+        }
+        let gradients = match &owed {
+            None => result.backward().unwrap(),
+            Some(owed) => tensor::backward_from(&result, owed).unwrap(),
+        };
+        owed = received.map(|x| copy(&tensor::gradient(&gradients, &x).unwrap()).unwrap().into_inner());
+    }
+    loss
+}
+
+/// Cut into stages, and into chunks that share a rank, with dropout: bit for bit the loss and gradients of the whole model.
+#[test]
+fn a_model_in_stages_is_the_model() {
+    let shape = GptShape { vocabulary: 65, block: 32, layers: 4, heads: 2, embd: 32 };
+    let dropout = Dropout { p: 0.2, seed: 3, step: 1, sequences: [4u64, 5, 6, 7].as_slice().into(), first_position: 0 };
+    let pass = Pass { train: true, dropout: Some(dropout) };
+    let whole = Gpt::new(&shape).unwrap();
+    whole.params.allocate(1);
+    let loss = whole.loss(&batch(0), &pass).unwrap();
+    loss.backward().unwrap();
+    let loss: f32 = loss.to_scalar().unwrap();
+    assert_ne!(loss, whole.loss(&batch(0), &Pass::evaluate()).unwrap().to_scalar::<f32>().unwrap());
+
+    // By rank, and the order in which ranks have their turns.
+    let stage = |layers: std::ops::Range<usize>| vec![layers];
+    for (ranks, turns) in [
+        (vec![stage(0..2), stage(2..4)], vec![(0, 0), (1, 0)]),
+        ((0..4).map(|i| stage(i..i + 1)).collect(), (0..4).map(|rank| (rank, 0)).collect()),
+        // Interleaved, and there and back: the token table is tied on rank 0.
+        (vec![vec![0..1, 2..3], vec![1..2, 3..4]], vec![(0, 0), (1, 0), (0, 1), (1, 1)]),
+        (vec![vec![0..1, 3..4], vec![1..3]], vec![(0, 0), (1, 0), (0, 1)]),
+    ] {
+        let ranks: Vec<Vec<Gpt>> =
+            ranks.iter().map(|chunks: &Vec<_>| Gpt::chunks(&shape, chunks, &Plain).unwrap()).collect();
+        ranks.iter().for_each(|chunks| chunks[0].params.allocate(1));
+        let parts: Vec<&Gpt> = turns.iter().map(|&(rank, chunk): &(usize, usize)| &ranks[rank][chunk]).collect();
+        assert_eq!(in_stages(&parts, &batch(0), &pass).to_bits(), loss.to_bits());
+        let mut seen = 0;
+        for params in ranks.iter().map(|chunks| &chunks[0].params) {
+            for spec in params.specs() {
+                let all = whole.params.specs();
+                let same = all.iter().find(|same| same.name == spec.name).unwrap();
+                seen += 1;
+                assert_eq!(params.values()[spec.range()], whole.params.values()[same.range()], "{}", spec.name);
+                // The head's own copy of the table has the head's part of the gradient.
+                if spec.name != "wte.weight" || Arc::ptr_eq(params, &parts[0].params) {
+                    let (part, whole) = (params.gradients(), whole.params.gradients());
+                    assert_eq!(bits(&part[spec.range()]), bits(&whole[same.range()]), "{}", spec.name);
+                }
+            }
+        }
+        let tied = Arc::ptr_eq(&parts[0].params, &parts[parts.len() - 1].params);
+        assert_eq!(seen, whole.params.specs().len() + usize::from(!tied));
+        for (part, first) in [(parts[0], true), (parts[parts.len() - 1], false)] {
+            let copies = if tied { Copies::One } else { Copies::Tied { first } };
+            assert_eq!(part.params.specs().iter().find(|spec| spec.name == "wte.weight").unwrap().copies, copies);
+        }
+    }
+}
+
+#[test]
+fn a_stage_says_what_it_takes() {
+    let shape = GptShape { vocabulary: 65, block: 32, layers: 4, heads: 2, embd: 32 };
+    let stage = |layers| Gpt::stage(&shape, layers, &Plain).unwrap();
+    let text = |result: candle_core::Result<Tensor>| result.unwrap_err().to_string();
+    let (first, last, pass) = (stage(0..2), stage(2..4), Pass::evaluate());
+    let x = Tensor::zeros((4, 32, 32), candle_core::DType::F32, &candle_core::Device::Cpu).unwrap();
+    assert!(text(first.loss(&batch(0), &pass)).contains("the last layer is not here"));
+    assert!(text(last.loss(&batch(0), &pass)).contains("these layers take activations"));
+    assert!(text(first.forward(Input::Hidden(&x), &[], &pass)).contains("these layers take tokens"));
+    for layers in [3..5, 2..2] {
+        let text = Gpt::stage(&shape, layers.clone(), &Plain).map(drop).unwrap_err().to_string();
+        assert!(text.contains(&format!("a model of 4 layers has no stage of layers {layers:?}")), "{text}");
+    }
 }
 
 /// What candle's own norms would break without a word.

@@ -1,0 +1,112 @@
+//! The makers of a model's layers. A model names its layers; a builder decides what each of them is on this rank: a plain
+//! layer, a layer in tiles, a layer that is cut among ranks.
+
+use super::layers::{Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, TiledLinear};
+use crate::tensor::{Copies, Cut, Param, Params, Whole};
+use candle_core::Result;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Which of a block's matrices this is: it decides how a strategy cuts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// From the residual stream to queries, keys and values, stacked: each of the three parts has the rows of all heads.
+    /// Tensor parallelism gives a rank the rows of its heads (column-parallel, because `x` meets the transpose).
+    AttentionIn,
+    /// From the heads back to the residual stream. Tensor parallelism gives a rank the columns of its heads (row-parallel).
+    AttentionOut,
+    /// The perceptron's first matrix: column-parallel.
+    MlpIn,
+    /// The perceptron's second matrix: row-parallel.
+    MlpOut,
+}
+
+/// A maker of layers, which declares their parameters in `params`. The methods' defaults make plain layers.
+pub trait Build {
+    /// One of a block's matrices.
+    fn linear(&self, params: &Arc<Params>, whole: Whole, _role: Role) -> Result<Box<dyn Layer>> {
+        Ok(Box::new(Linear { weight: declare(params, whole, Copies::One)?, bias: None }))
+    }
+
+    /// A layer norm, by its gain.
+    fn norm(&self, params: &Arc<Params>, whole: Whole) -> Result<Box<dyn Layer>> {
+        Ok(Box::new(LayerNorm { gain: declare(params, whole, Copies::One)? }))
+    }
+
+    /// The table of tokens, which entry and exit use; `copies` says whether another pipeline stage has one, too.
+    fn table(&self, params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
+        declare(params, whole, copies)
+    }
+
+    /// The layer that turns tokens into activations.
+    fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Whole) -> Result<Box<dyn Entry>> {
+        Ok(Box::new(Embedding { tokens, positions: declare(params, positions, Copies::One)? }))
+    }
+
+    /// The layer that turns activations into logits, and into the loss.
+    fn exit(&self, tokens: Param) -> Box<dyn Exit> {
+        Box::new(Head { weight: tokens })
+    }
+
+    /// The attention heads on this rank, of `all` in a layer.
+    fn heads(&self, all: usize) -> Range<usize> {
+        0..all
+    }
+}
+
+fn declare(params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
+    params.declare_shard(whole.name.clone(), whole, Cut::All, copies)
+}
+
+/// Every layer in one piece.
+pub struct Plain;
+
+impl Build for Plain {}
+
+/// Cuts each matrix of the perceptrons into this many tiles ([`TiledLinear`]), which must divide its rows.
+pub struct Tiled(pub usize);
+
+impl Build for Tiled {
+    fn linear(&self, params: &Arc<Params>, whole: Whole, role: Role) -> Result<Box<dyn Layer>> {
+        if self.0 == 1 || !matches!(role, Role::MlpIn | Role::MlpOut) {
+            return Plain.linear(params, whole, role);
+        }
+        let rows = whole.shape[0] / self.0;
+        let tile = |tile| {
+            let (name, cut) = (format!("{}.tile{tile}", whole.name), Cut::Rows(vec![tile * rows..(tile + 1) * rows]));
+            Ok(Linear { weight: params.declare_shard(name, whole.clone(), cut, Copies::One)?, bias: None })
+        };
+        Ok(Box::new(TiledLinear { tiles: (0..self.0).map(tile).collect::<Result<_>>()? }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Pass;
+    use crate::tensor::Init;
+    use candle_core::Device;
+
+    /// Tiles begin as the matrix does, and do what it does.
+    #[test]
+    fn a_matrix_in_tiles_is_the_matrix() {
+        let (whole, tiled) = (Params::new(), Params::new());
+        let matrix = Whole::new("w", &[6, 5], Init::Normal(1.0));
+        let plain = Plain.linear(&whole, matrix.clone(), Role::MlpIn).unwrap();
+        let tiles = Tiled(3).linear(&tiled, matrix, Role::MlpIn).unwrap();
+        for params in [&whole, &tiled] {
+            params.allocate(7);
+        }
+        assert_eq!(tiled.specs().len(), 3);
+        assert_eq!(*whole.values(), *tiled.values());
+        let run = |layer: &dyn Layer| {
+            let x = candle_core::Var::from_slice(&[0.1f32, -2.0, 3.0, 0.5, 1.0], (1, 1, 5), &Device::Cpu).unwrap();
+            let y = layer.forward(x.as_tensor(), &Pass { train: true, dropout: None }).unwrap();
+            y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+            y.flatten_all().unwrap().to_vec1::<f32>().unwrap()
+        };
+        assert_eq!(run(&*plain), run(&*tiles));
+        assert_eq!(*whole.gradients(), *tiled.gradients());
+        assert!(whole.gradients().iter().any(|&g| g != 0.0));
+    }
+}
