@@ -1,4 +1,4 @@
-//! A drawing of who holds what: devices are columns, and each shows its data, parameters, gradients and optimizer states.
+//! A drawing of who holds what: devices are columns, each with its data, parameters, gradients and optimizer states.
 //!
 //! One drawing for all strategies, in the terminal and as SVG. What all ranks hold alike has one colour on every device;
 //! what only one rank holds has that rank's colour, and its number where there is no colour.

@@ -224,7 +224,10 @@ fn wrong_jobs_are_refused_in_words() {
             &[("SLURM_JOB_NODELIST", "a,b"), ("SLURM_TASKS_PER_NODE", "4")],
             "SLURM_TASKS_PER_NODE=4 is for 1 nodes, and the job has 2",
         ),
-        (&[("SLURM_JOB_NODELIST", "a"), ("SLURM_CPUS_PER_TASK", "many")], "SLURM_CPUS_PER_TASK=many is no positive"),
+        (
+            &[("SLURM_JOB_NODELIST", "a"), ("SLURM_CPUS_PER_TASK", "many")],
+            "SLURM_CPUS_PER_TASK=many is no number from 1",
+        ),
     ] {
         let error = refused(env, &[("f", "a\nb")]);
         assert!(error.starts_with(what), "{error}");
