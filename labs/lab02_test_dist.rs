@@ -91,15 +91,13 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
 // ANCHOR: train
 /// The lesson: data-parallel training, as every rank does it. All else in this file prints and checks.
 fn train(lab: &Lab, comm: &Comm, model: &LinearStack, journal: &mut Iterations) -> Result<Symptoms> {
-    let (config, broken) = (&lab.config, lab.args.broken);
-    let ddp = match broken {
-        Some(Break::NoBroadcast) => Ddp::without_broadcast(&model.params, comm),
-        _ => Ddp::new(&model.params, comm)?, // rank 0's weights to everyone; gradients will be averaged
-    };
+    let config = &lab.config;
+    let ddp = Ddp::new(&model.params, comm)?; // rank 0's weights to every rank; gradients will be averaged
+    let (ddp, whose) = train::leave_out(lab.args.broken, comm, ddp, &model.params, config.seed_of(comm.rank()))?;
     ddp.overlap(false); // so that the timeline shows each wait where it happens
-    let inputs = config.inputs(if broken == Some(Break::SameBatches) { 0 } else { comm.rank() });
+    let inputs = config.inputs(whose); // each rank draws its own samples, unless --break says otherwise
     let mut adam = config.adam(&model.params);
-    let mut symptoms = Symptoms::default();
+    let mut symptoms = Symptoms::of(lab.args.broken);
 
     for iter in 0..config.steps {
         // Training would go on without this barrier: it is there so that all ranks' clocks start at the same moment.
@@ -114,9 +112,8 @@ fn train(lab: &Lab, comm: &Comm, model: &LinearStack, journal: &mut Iterations) 
 
         // While the backward pass goes on, each bucket of gradients is averaged over the ranks as soon as it is complete.
         model.params.zero_gradients();
-        ddp.synchronise(broken != Some(Break::NoAverage));
         loss.backward()?;
-        let averaged = if broken != Some(Break::NoAverage) { ddp.finish()? } else { Vec::new() };
+        let averaged = ddp.finish()?;
         clock.lap(Part::Backward);
 
         // Every rank has the same gradients now, and takes the same step.
@@ -124,9 +121,7 @@ fn train(lab: &Lab, comm: &Comm, model: &LinearStack, journal: &mut Iterations) 
         clock.lap(Part::Optimizer);
 
         journal.note(iter, f64::from(loss.to_scalar::<f32>()?), &clock, &averaged)?;
-        if broken.is_some() {
-            symptoms.look(comm, &model.params, iter + 1)?;
-        }
+        symptoms.look(comm, &model.params, iter + 1)?;
     }
     Ok(symptoms)
 }
@@ -136,9 +131,9 @@ fn train(lab: &Lab, comm: &Comm, model: &LinearStack, journal: &mut Iterations) 
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     const STEPS: usize = 3;
     let replica = |seed| MlpReplica::new(&lab.config, seed);
-    let ours = parity::ddp(comm, replica(lab.config.seed_of(comm.rank()))?, STEPS)?;
-    let in_turns = || parity::in_turns(replica(lab.config.seed)?, comm.size(), STEPS);
-    parity::compare(comm, &lab.screen, Precision::F32.loss_bound(), &ours, in_turns)
+    let parallel = parity::parallel(comm, replica(lab.config.seed_of(comm.rank()))?, STEPS)?;
+    let serial = || parity::serial(replica(lab.config.seed)?, comm.size(), STEPS);
+    parity::compare(comm, &lab.screen, Precision::F32.loss_bound(), &parallel, serial)
 }
 
 /// The checks, for the reader and for the exit code.
@@ -151,16 +146,13 @@ fn check(
     symptoms: &Symptoms,
 ) -> Result<Vec<String>> {
     let hashes = train::all_hashes(comm, &model.params)?;
-    let mut drawn = vec![0; comm.size()];
-    comm.all_gather(&[symptoms.drawn], &mut drawn)?;
+    let drawn = symptoms.drawn_by_all(comm)?;
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
     let (screen, config) = (&lab.screen, &lab.config);
     screen.say("");
-    if let Some(broken) = lab.args.broken {
-        screen.say(symptoms.plot(screen, broken, "samples", config.samples()));
-    }
+    symptoms.show(screen, "samples", config.samples());
     let mut checks = Checks::new(screen);
     checks.one_model(&hashes);
     checks.own_data(&drawn, config.steps * config.batch, "samples");

@@ -2,38 +2,58 @@
 //!
 //! How do N ranks train one model, and why is it the same model as with one rank?
 //!
-//! Every rank holds the whole model and draws its own part of the data. Once a step the ranks average their gradients
-//! (an all-reduce); because everyone then applies the same update, N replicas stay one model. The model is a GPT that
+//! Every rank holds the whole model and draws its own part of the data. Once per step the ranks average their gradients
+//! (an all-reduce). Every rank then applies the same update, so N replicas stay one model. The model is a GPT that
 //! learns to write plays, one character at a time.
 //!
 //! Run `cargo run --bin lab03`. You will see the loss fall from about 4.2 (65 characters and no idea: ln 65 = 4.17), what
 //! the model writes at every evaluation, and the checks: the same bits as one rank that does all the work, the same
-//! model on every rank, other data on every rank. Then break it: `cargo run --bin lab03 -- --break no-average`.
+//! model on every rank, different data on every rank. Then break it: `cargo run --bin lab03 -- --break no-average`.
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use shardlab::checkpoint::{self, Description};
+use shardlab::checkpoint;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
-use shardlab::model::{Gpt, generate};
-use shardlab::parallel::{Zero, ZeroConfig};
+use shardlab::model::Gpt;
+use shardlab::parallel::Ddp;
 use shardlab::show::Screen;
-use shardlab::tensor::{matmul, random::Stream};
+use shardlab::tensor::{Precision, matmul};
+use shardlab::train::parity::{self, GptReplica};
 use shardlab::train::{
-    self, Break, Checks, Clock, Config, Evaluation, Journal, Part, Preset, StepOutcome, Symptoms, TrainFlags, parity,
-    report,
+    self, AdamW, Break, Checks, Clock, Config, Diverged, End, EvalConfig, EvalFlags, Evaluator, Footprint, Journal,
+    LogFlags, Part, Preset, RunFlags, StepOutcome, Symptoms, TrainFlags, clip_scale, global_norm, report,
 };
 use shardlab::workbook::Lesson;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// One model, many ranks: data-parallel training of a character-level GPT.
 #[derive(Parser)]
 #[command(name = "lab03", version)]
 struct Args {
+    /// Ranks that train together: threads of this process [default: 2], or the launcher's processes
+    #[arg(long)]
+    ranks: Option<usize>,
+    /// Training steps [default: the preset's]
+    #[arg(long)]
+    steps: Option<usize>,
     #[command(flatten)]
     train: TrainFlags,
+    /// Stop the backward pass while a bucket of gradients is averaged
+    #[arg(long)]
+    no_overlap: bool,
+    #[command(flatten)]
+    eval: EvalFlags,
+    /// Evaluate and sample, but do not train
+    #[arg(long, conflicts_with_all = ["metrics", "broken"])]
+    eval_only: bool,
+    #[command(flatten)]
+    log: LogFlags,
+    #[command(flatten)]
+    run: RunFlags,
     /// Leave something out, and see which check notices
     #[arg(long = "break", value_enum)]
     broken: Option<Break>,
@@ -43,6 +63,7 @@ struct Args {
 struct Lab {
     args: Args,
     config: Config,
+    eval: EvalConfig,
     corpus: Corpus,
     screen: Screen,
     lesson: Lesson,
@@ -51,9 +72,10 @@ struct Lab {
 }
 
 impl Lab {
-    /// Whether the run leaves weights behind: not one that is broken on purpose, which must not replace good ones.
-    fn saves(&self) -> bool {
-        self.args.broken.is_none() && !self.args.train.eval_only
+    /// The folder for weights, unless the run leaves none behind: one that is broken on purpose must not replace good ones.
+    fn save_to(&self) -> Option<PathBuf> {
+        let saves = self.args.broken.is_none() && !self.args.eval_only;
+        saves.then(|| self.args.run.folder("lab03"))
     }
 }
 
@@ -62,91 +84,78 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    let corpus = Corpus::find(args.train.data.as_deref())?;
-    let config = args.train.resolve(launch::ranks(args.train.ranks, 2)?, &corpus, "lab03")?;
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let config = args.train.resolve(launch::ranks(args.ranks, 2)?, args.steps, &corpus)?;
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(&corpus), &corpus)?;
+    args.log.check()?;
     if args.broken.is_some() && config.ranks < 2 {
         return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
     }
-    if args.broken.is_some() && args.train.zero.are_given() {
-        let help = "leave --zero, --dtype and --offload out, or --break";
-        return Err(BadInput::new("--break breaks plain DDP, which holds the whole model", help).into());
-    }
-    if args.broken.is_some() && args.train.eval_only {
-        return Err(BadInput::new(
-            "--break breaks training, and --eval-only does not train",
-            "leave one of the two out",
-        )
-        .into());
-    }
-    let (screen, lesson) = (Screen::detect(args.train.run.ascii), Lesson::of("lab03")?);
-    let lab = Lab { config, corpus, screen, lesson, peak: matmul::measured_peak(), args };
-    let free = launch::free_memory(launch::ranks_here(lab.config.ranks));
-    if lab.args.train.run.dry_run {
+    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab03")?);
+    let lab = Lab { args, config, eval, corpus, screen, lesson, peak: matmul::measured_peak() };
+    let (footprint, free) = (Footprint::new(&lab.config), launch::free_memory(launch::ranks_here(lab.config.ranks)));
+    if lab.args.run.dry_run {
         if launch::is_first_process() {
             introduce(&lab);
-            report::dry_run(&lab.screen, &lab.config, free, lab.peak);
+            report::dry_run(&lab.screen, &lab.config, &footprint, free, lab.peak);
         }
         return Ok(());
     }
-    free.map_or(Ok(()), |free| lab.config.ensure_fits(free))?;
-    if lab.saves() {
-        checkpoint::ensure_writable(&lab.config.out)?;
-    }
-    let options = lab.args.train.run.comm.options(&lab.config.out);
-    let failed_checks = launch::run_with(lab.config.ranks, &options, |comm| one_rank(&lab, comm))?;
+    free.map_or(Ok(()), |free| footprint.ensure_fits(free))?;
+    lab.save_to().map_or(Ok(()), |folder| checkpoint::ensure_writable(&folder))?;
+    let options = lab.args.run.comm.options(&lab.args.run.folder("lab03"));
+    let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
+    let failed_checks = launch::run_with(lab.config.ranks, &options, rank)?;
     ensure!(failed_checks[0].is_empty(), "{}", failed_checks[0].join("; "));
     Ok(())
 }
 
 /// What one rank does, from the first check to the last. Returns what the checks found wrong.
-fn one_rank(lab: &Lab, comm: Comm) -> Result<Vec<String>> {
-    let mut journal = Journal::new(&comm, &lab.config, &lab.args.train, &lab.screen, lab.peak)?;
+fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+    let (config, screen) = (&lab.config, &lab.screen);
+    let mut journal = Journal::new(comm, screen, config.rates(lab.peak), lab.eval.due, Some(&lab.args.log))?;
     if comm.rank() == 0 {
         introduce(lab);
     }
-    let gpt = Gpt::new(&lab.config.shape)?;
-    // Ranks that start on their own have seeds of their own; it is the broadcast that makes them one model.
-    gpt.params.allocate(lab.config.seed_of(comm.rank()));
-    if let Some(dir) = lab.args.train.init_from.as_deref().filter(|_| comm.rank() == 0) {
+    let evaluator = Evaluator { config, eval: &lab.eval, corpus: &lab.corpus, screen, comm, save_to: lab.save_to() };
+    let gpt = Gpt::new(&config.shape)?;
+    // Ranks that start on their own have random seeds of their own; the broadcast makes them one model.
+    gpt.params.allocate(config.seed_of(comm.rank()));
+    if let Some(dir) = lab.args.train.model.init_from.as_deref().filter(|_| comm.rank() == 0) {
         checkpoint::load(dir, &gpt.params)?;
     }
-    if lab.args.train.eval_only {
+    if lab.args.eval_only {
         comm.broadcast(&mut gpt.params.values_mut(), 0)?;
-        evaluate(lab, &comm, &gpt, 0, &mut journal)?;
+        evaluator.run(&gpt, 0, &mut journal)?;
         return Ok(Vec::new());
     }
-    let same = compare_with_one_rank(lab, &comm)?;
-    let symptoms = train(lab, &comm, &gpt, &mut journal)?;
+    let same_as_one_rank = compare_with_one_rank(lab, comm)?;
+    let symptoms = train(lab, comm, &gpt, &evaluator, &mut journal);
+    let symptoms = symptoms.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
+    journal.expect(report::all_reduced(gpt.params.numel(), comm.size()));
     journal.show()?;
-    if comm.rank() == 0 {
-        let text = write_on(lab, &gpt, lab.config.steps, 400)?;
-        lab.screen.say(format!(
-            "\n  After {} steps the model writes:\n\n{}",
-            lab.config.steps,
-            lab.screen.quote(&text, 4)
-        ));
-    }
-    check(lab, &comm, &gpt, &journal, same, &symptoms)
+    evaluator.last_words(&gpt)?;
+    let (hashes, drawn) = (train::all_hashes(comm, &gpt.params)?, symptoms.drawn_by_all(comm)?);
+    Ok(check(lab, comm, &journal, &symptoms, &End { hashes, drawn, same_as_one_rank }))
 }
 
 // ANCHOR: train
 /// The lesson: data-parallel training, as every rank does it. All else in this file prints and checks.
-fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Symptoms> {
-    let (config, broken) = (&lab.config, lab.args.broken);
-    // Rank 0's weights to everyone, and hooks that will average gradients. Unless told to divide the model, this is DDP.
-    let broadcast = broken != Some(Break::NoBroadcast);
-    let mut ddp = Zero::new(&gpt.params, comm, ZeroConfig { broadcast, ..config.zero.clone() })?;
-    let sampler = config.sampler(if broken == Some(Break::SameBatches) { 0 } else { comm.rank() });
-    let mut symptoms = Symptoms::default();
-    ddp.whole(|| evaluate(lab, comm, gpt, 0, journal))?;
-    if broken.is_some() {
-        symptoms.look(comm, &gpt.params, 0)?;
-    }
+fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, evaluator: &Evaluator, journal: &mut Journal) -> Result<Symptoms> {
+    let config = &lab.config;
+    let ddp = Ddp::new(&gpt.params, comm)?; // rank 0's weights to every rank; gradients will be averaged
+    let (ddp, whose) = train::leave_out(lab.args.broken, comm, ddp, &gpt.params, config.seed_of(comm.rank()))?;
+    let sampler = config.sampler(whose); // each rank draws its own sequences, unless --break says otherwise
+    ddp.overlap(!lab.args.no_overlap);
+    let mut adamw = AdamW::new(config.adamw, &gpt.params);
+    let mut symptoms = Symptoms::of(lab.args.broken);
+    evaluator.run(gpt, 0, journal)?;
+    symptoms.look(comm, &gpt.params, 0)?;
 
     for step in 0..config.steps {
         let (mut clock, before) = (Clock::start(), comm.traffic());
-        let (mut loss, mut averaged) = (0.0, Vec::new());
-        ddp.begin()?;
+        let mut loss = 0.0;
+        gpt.params.zero_gradients();
         for micro in 0..config.grad_accum {
             let batch = sampler.batch(&lab.corpus.train, step, micro);
             symptoms.draw(batch.starts.iter().map(|&start| start as u64));
@@ -159,33 +168,25 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
 
             // In the last backward pass, each bucket of gradients is averaged over the ranks as soon as it is complete, while
             // the pass goes on.
-            let averages = micro + 1 == config.grad_accum && broken != Some(Break::NoAverage);
-            ddp.synchronise(averages);
+            ddp.synchronise(micro + 1 == config.grad_accum);
             share.backward()?;
-            if averages {
-                averaged = ddp.finish()?;
-            }
             clock.lap(Part::Backward);
         }
+        let averaged = ddp.finish()?;
+        clock.lap(Part::Backward);
+
         // Every rank has the same gradients now. It clips them alike, and AdamW takes the same step.
-        let lr = config.schedule.at(step);
-        let grad_norm = ddp.step(lr, config.clip)?;
+        let (lr, grad_norm) = (config.schedule.at(step), global_norm(&gpt.params.gradients()));
+        adamw.step(&gpt.params, lr, clip_scale(grad_norm, config.clip)?)?;
         clock.lap(Part::Optimizer);
 
         let step = step + 1;
         journal.step(StepOutcome { step, loss, grad_norm, lr }, &clock, comm.traffic() - before, &averaged)?;
-        if config.evaluates_after(step) {
-            ddp.whole(|| evaluate(lab, comm, gpt, step, journal))?;
+        if lab.eval.due.after(step) {
+            evaluator.run(gpt, step, journal)?;
         }
-        if broken.is_some() {
-            symptoms.look(comm, &gpt.params, step)?;
-        }
+        symptoms.look(comm, &gpt.params, step)?;
     }
-    journal.expect(report::bytes_of_zero(&ddp, config.zero.stage));
-    if comm.rank() == 0 && lab.args.train.zero.are_given() {
-        report::held(&lab.screen, config, &ddp.held());
-    }
-    ddp.leave()?; // every rank has the whole model again
     Ok(symptoms)
 }
 // ANCHOR_END: train
@@ -194,90 +195,36 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, journal: &mut Journal) -> Result<Sym
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     const STEPS: usize = 3;
     let config = lab.config.parity_check();
-    let ours = parity::train_zero(comm, &config, &lab.corpus.train, config.zero.clone(), STEPS)?;
-    let in_turns = || parity::train_in_turns(&config, &lab.corpus.train, STEPS);
-    let bound = config.zero.precision.loss_bound();
-    let difference = parity::compare(comm, &lab.screen, bound, &ours, in_turns)?;
+    let replica = |rank| GptReplica::new(&config, &lab.corpus.train, config.seed_of(rank));
+    let parallel = parity::parallel(comm, replica(comm.rank())?, STEPS)?;
+    let serial = || parity::serial(replica(0)?, comm.size(), STEPS);
+    let same = parity::compare(comm, &lab.screen, Precision::F32.loss_bound(), &parallel, serial)?;
     if comm.rank() == 0 {
         report::legend(&lab.screen);
-        lab.screen.say("");
     }
-    Ok(difference)
-}
-
-/// Evaluates on all ranks; rank 0 prints, lets the model write, and saves weights that are the best so far.
-fn evaluate(lab: &Lab, comm: &Comm, gpt: &Gpt, step: usize, journal: &mut Journal) -> Result<()> {
-    let sampler = lab.config.sampler(comm.rank());
-    let loss = |text| train::evaluate(gpt, comm, &sampler, text, lab.config.eval_iters);
-    let (train, val) = (loss(&lab.corpus.train)?, loss(&lab.corpus.validation)?);
-    journal.evaluated(Evaluation { step, train, val })?;
-    if comm.rank() != 0 {
-        return Ok(());
-    }
-    let text = write_on(lab, gpt, step, 90)?;
-    let line = format!("step={step} train_loss={train:.3} val_loss={val:.3}");
-    let mut saved = String::new();
-    if lab.saves() && journal.improved() {
-        let description = Description { shape: gpt.shape, vocabulary: lab.corpus.vocabulary.characters() };
-        saved = format!("   saved {}", checkpoint::save(&lab.config.out, &gpt.params, &description)?.display());
-    }
-    lab.screen.say(format!("{}{}\n{}", lab.screen.bold(line), lab.screen.dim(saved), lab.screen.quote(&text, 4)));
-    Ok(())
-}
-
-/// What the model writes after the prompt.
-fn write_on(lab: &Lab, gpt: &Gpt, step: usize, count: usize) -> Result<String> {
-    let vocabulary = &lab.corpus.vocabulary;
-    let stream = Stream::new(lab.config.seed, "samples").branch(step as u64);
-    let written = generate(gpt, &lab.config.prompt_tokens, count, 0.8, stream)?;
-    Ok(format!("{}{}", lab.config.prompt, vocabulary.decode(&written)))
+    Ok(same)
 }
 
 /// The checks, for the reader and for the exit code.
-fn check(
-    lab: &Lab,
-    comm: &Comm,
-    gpt: &Gpt,
-    journal: &Journal,
-    same_as_one_rank: bool,
-    symptoms: &Symptoms,
-) -> Result<Vec<String>> {
-    let hashes = train::all_hashes(comm, &gpt.params)?;
-    let mut drawn = vec![0; comm.size()];
-    comm.all_gather(&[symptoms.drawn], &mut drawn)?;
+fn check(lab: &Lab, comm: &Comm, journal: &Journal, symptoms: &Symptoms, end: &End) -> Vec<String> {
     if comm.rank() != 0 {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let screen = &lab.screen;
-    screen.say("");
-    if let Some(broken) = lab.args.broken {
-        screen.say(symptoms.plot(screen, broken, "sequences", lab.config.batch * lab.config.ranks));
-    }
-    let mut checks = Checks::new(screen);
-    checks.one_model(&hashes);
-    checks.own_data(&drawn, lab.config.steps * lab.config.grad_accum * lab.config.batch, "sequences");
-    let (first, last) = (journal.evaluations[0].val, journal.evaluations[journal.evaluations.len() - 1].val);
-    checks.hold(
-        last < first,
-        "the validation loss fell",
-        &format!("{first:.3} to {last:.3}"),
-        "the validation loss did not fall",
-    );
-    checks.parity(same_as_one_rank, comm.size());
+    lab.screen.say("");
+    symptoms.show(&lab.screen, "sequences", lab.config.batch * lab.config.ranks);
+    let mut checks = Checks::new(&lab.screen);
+    checks.training(&lab.config, journal, end);
     let failed = checks.failed();
     if failed.is_empty() {
-        screen.say(lab.lesson.ending(screen, ""));
+        lab.screen.say(lab.lesson.ending(&lab.screen, ""));
     }
-    Ok(failed)
+    failed
 }
 
 fn introduce(lab: &Lab) {
-    let small = lab.config.preset == Preset::Baby && lab.config.steps <= 500;
+    let small = lab.args.train.model.preset == Preset::Baby && lab.config.steps <= 500;
     let time = (!small).then_some("--dry-run says how long");
     lab.screen.say(lab.lesson.heading(&lab.screen, time));
     report::data(&lab.screen, &lab.corpus);
     report::run(&lab.screen, &lab.config);
-    if lab.args.train.zero.are_given() {
-        report::zero(&lab.screen, &lab.config);
-    }
 }

@@ -5,42 +5,60 @@
 //! Data parallelism keeps N copies of everything: parameters, gradients, the optimizer's state. A rank needs most of it for a
 //! moment only. ZeRO divides it, stage by stage, and brings it together when it is needed; its last stage is called FSDP.
 //!
-//! Run `cargo run --bin lab04`. The same small GPT is trained by four ranks in all four stages. You will see who holds
+//! Run `cargo run --bin lab04`. Four ranks train the same small GPT in all four stages. You will see who holds
 //! what, measured beside the formula; what each stage sends, which is the same for the first three and half as much again
 //! for the last; losses that are equal to the last bit; and a step of the last stage, unit by unit. Then give each
-//! rank less memory: `--memory-limit 6`; store in fewer bits: `--dtype bf16`; hide the gathers or not:
-//! `--zero 3 --prefetch-bucket 0 --link 100us,500MB/s`; or break it: `--break local-norm`.
+//! rank less memory: `--memory-limit 6`; store in fewer bits: `--dtype bf16`; break it: `--break local-norm`; or train
+//! with one stage, as long as you like: `--zero 3`.
 
 use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
+use shardlab::checkpoint;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::model::{Gpt, Tiled};
-use shardlab::parallel::partition::Flat;
-use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
-use shardlab::show::{Screen, bytes_decimal, thousands};
-use shardlab::study::zero::{self, Trained};
-use shardlab::train::{Checks, Config, TrainFlags, report};
+use shardlab::parallel::zero::{Event, Stage, Zero, ZeroConfig};
+use shardlab::show::Screen;
+use shardlab::study::zero::{self, Measured};
+use shardlab::tensor::matmul;
+use shardlab::train::parity::{self, ZeroReplica};
+use shardlab::train::{
+    self, Checks, Clock, Config, Diverged, Due, End, EvalConfig, EvalFlags, Evaluator, Footprint, Journal, LogFlags,
+    Part, RunFlags, StepOutcome, Symptoms, TrainFlags, ZeroFlags, clip_scale, report,
+};
 use shardlab::workbook::Lesson;
 use std::process::ExitCode;
-use std::time::Instant;
 
-/// ZeRO's stages, side by side: what each rank holds, and what it costs to hold less.
+/// ZeRO's stages, side by side: what each rank holds, and what it costs to hold less. With --zero, one of them alone.
 #[derive(Parser)]
 #[command(name = "lab04", version)]
+// Stages side by side train a few steps to be compared, and write nothing.
+#[command(mut_group("EvalFlags", |flags| flags.requires("stage")), mut_group("LogFlags", |flags| flags.requires("stage")))]
+#[command(mut_arg("dry_run", |flag| flag.requires("stage")))]
 struct Args {
+    /// Ranks that train together: threads of this process [default: 4], or the launcher's processes
+    #[arg(long)]
+    ranks: Option<usize>,
+    /// Training steps [default: 6, with --zero the preset's]
+    #[arg(long)]
+    steps: Option<usize>,
     #[command(flatten)]
-    train: TrainFlags,
+    zero: ZeroFlags,
     /// Leave out stages in which a rank's parameters, gradients and optimizer take more than this
     #[arg(long, value_name = "MB")]
     memory_limit: Option<f64>,
-    /// Cut each matrix of the perceptrons into so many tiles in stage 3, each gathered by itself
-    #[arg(long, default_value_t = 1)]
-    tiles: usize,
+    #[command(flatten)]
+    train: TrainFlags,
+    #[command(flatten)]
+    eval: EvalFlags,
+    #[command(flatten)]
+    log: LogFlags,
+    #[command(flatten)]
+    run: RunFlags,
     /// Get something wrong, and see which check notices
-    #[arg(long = "break", value_enum)]
+    #[arg(long = "break", value_enum, conflicts_with = "stage")]
     broken: Option<Break>,
 }
 
@@ -58,12 +76,17 @@ enum Break {
 struct Lab {
     args: Args,
     config: Config,
+    /// Stage 0's, or that of the one stage.
+    zero: ZeroConfig,
+    tiles: usize,
+    /// With one stage alone: it is trained in full.
+    eval: Option<EvalConfig>,
     corpus: Corpus,
     /// Those that fit, and are wanted.
     stages: Vec<Stage>,
-    /// Those that do not fit.
-    left_out: Vec<Stage>,
     screen: Screen,
+    /// One thread's matmul peak, FLOP/s; 0 where nobody asks.
+    peak: f64,
     lesson: Lesson,
 }
 
@@ -71,53 +94,53 @@ fn main() -> ExitCode {
     launch::main(|| run(launch::arguments()?))
 }
 
-fn run(mut args: Args) -> Result<()> {
-    let corpus = Corpus::find(args.train.data.as_deref())?;
-    args.train.steps.get_or_insert(6);
-    args.train.refuse_flags_of_lab03("lab04")?;
-    let config = args.train.resolve(launch::ranks(args.train.ranks, 4)?, &corpus, "lab04")?;
-    if args.broken == Some(Break::PaddingOnLast) && config.ranks < 3 {
-        return Err(BadInput::new("padding spans ranks only from 3 ranks on", "give --ranks 3 or more").into());
+fn run(args: Args) -> Result<()> {
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let alone = args.zero.stage();
+    let steps = if alone.is_some() { args.steps } else { args.steps.or(Some(6)) };
+    let config = args.train.resolve(launch::ranks(args.ranks, 4)?, steps, &corpus)?;
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(&corpus), &corpus)?;
+    args.log.check()?;
+    let zero = args.zero.resolve(config.adamw)?;
+    let tiles = args.zero.tiles(config.shape.embd)?;
+    let mut stages = zero::within(args.memory_limit.map(|mb| mb * 1e6), alone, &config, &zero)?;
+    match alone {
+        Some(stage) => stages = vec![stage],
+        None => zero::ensure_padding_is_little(&config)?,
     }
-    if args.tiles == 0 || !config.shape.embd.is_multiple_of(args.tiles) {
-        let what = format!("--tiles {} does not divide --embd {}", args.tiles, config.shape.embd);
-        return Err(BadInput::new(what, "give 2, 4 or 8: tiles are equal parts of a matrix's rows").into());
-    }
-    let (limit, wanted) = (args.memory_limit.map(|mb| mb * 1e6), args.train.zero.stage());
-    if let Some(stage) = wanted.filter(|&stage| stage < Stage::Three && args.tiles > 1) {
-        let what = format!("--tiles is for gathered parameters, and --zero {} gathers none", stage.number());
-        return Err(BadInput::new(what, "give --zero 3, or leave --tiles out").into());
-    }
-    zero::ensure_padding_is_little(&config.shape, config.ranks)?;
-    let (numel, precision, offloads) =
-        (config.shape.parameters(), config.zero.precision, config.zero.offload.is_some());
-    let mut stages = zero::within(limit, wanted, numel, config.ranks, precision, offloads)?;
-    let left_out = Stage::ALL.into_iter().filter(|stage| !stages.contains(stage)).collect();
-    // Something to compare with comes first.
-    let first = stages[0];
-    stages.retain(|&stage| wanted.is_none_or(|wanted| stage == wanted || stage == first));
     refuse_breaking_nothing(&args, &config, &stages)?;
-    launch::free_memory(launch::ranks_here(config.ranks)).map_or(Ok(()), |free| config.ensure_fits(free))?;
-    let (screen, lesson) = (Screen::detect(args.train.run.ascii), Lesson::of("lab04")?);
-    let lab = Lab { screen, lesson, stages, left_out, config, corpus, args };
-    let options = lab.args.train.run.comm.options(&lab.config.out);
-    let failed = launch::run_with(lab.config.ranks, &options, |comm| one_rank(&lab, &comm))?;
+    let (eval, peak) = (alone.map(|_| eval), alone.map_or(0.0, |_| matmul::measured_peak()));
+    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab04")?);
+    let lab = Lab { args, config, zero, tiles, eval, corpus, stages, screen, peak, lesson };
+    let first = ZeroConfig { stage: lab.stages[0], ..lab.zero.clone() };
+    let (footprint, free) =
+        (Footprint::sharded(&lab.config, &first), launch::free_memory(launch::ranks_here(lab.config.ranks)));
+    if lab.args.run.dry_run {
+        if launch::is_first_process() {
+            introduce(&lab);
+            report::dry_run(&lab.screen, &lab.config, &footprint, free, lab.peak);
+        }
+        return Ok(());
+    }
+    free.map_or(Ok(()), |free| footprint.ensure_fits(free))?;
+    let folder = lab.args.run.folder("lab04");
+    lab.eval.as_ref().map_or(Ok(()), |_| checkpoint::ensure_writable(&folder))?;
+    let options = lab.args.run.comm.options(&folder);
+    let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
+    let failed = launch::run_with(lab.config.ranks, &options, rank)?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
     Ok(())
 }
 
-/// A --break that no check could notice.
+/// Refuses a --break that no check could notice.
 fn refuse_breaking_nothing(args: &Args, config: &Config, stages: &[Stage]) -> Result<(), BadInput> {
+    use Break::{LocalNorm, PaddingOnLast};
     let (what, help) = match args.broken {
-        Some(Break::LocalNorm) if config.ranks < 2 => ("--break needs ranks that can differ", "give --ranks 2 or more"),
-        Some(Break::LocalNorm) if config.clip == 0.0 => {
-            ("--break local-norm clips, and --clip is 0", "leave --clip out")
-        }
-        Some(Break::LocalNorm) if stages.len() < 2 || stages[0] != Stage::Zero => {
-            ("--break local-norm shows beside stage 0", "leave --zero 0 and --memory-limit out")
-        }
-        Some(Break::UsedAfterRelease) if !stages.contains(&Stage::Three) => {
-            ("--break used-after-release is about stage 3", "give --zero 3, or leave --zero out")
+        Some(PaddingOnLast) if config.ranks < 3 => ("padding spans ranks only from 3 ranks on", "give --ranks 3"),
+        Some(LocalNorm) if config.ranks < 2 => ("--break needs ranks that can differ", "give --ranks 2 or more"),
+        Some(LocalNorm) if config.clip == 0.0 => ("--break local-norm clips, and --clip is 0", "leave --clip out"),
+        Some(LocalNorm) if stages[0] != Stage::Zero => {
+            ("--break local-norm shows beside stage 0", "leave --memory-limit out")
         }
         _ => return Ok(()),
     };
@@ -130,155 +153,145 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         introduce(lab);
     }
     if lab.args.broken == Some(Break::PaddingOnLast) {
-        return padding_on_last(lab, comm);
+        return Ok(zero::padding_on_last(comm, &lab.screen));
     }
-    let mut all = Vec::new();
+    let (config, corpus, screen) = (&lab.config, &lab.corpus, &lab.screen);
+    let save_to = Some(lab.args.run.folder("lab04"));
+    let evaluator = lab.eval.as_ref().map(|eval| Evaluator { config, eval, corpus, screen, comm, save_to });
+    let same_as_one_rank = evaluator.is_none() || compare_with_one_rank(lab, comm)?;
+    let (due, log) = lab.eval.as_ref().map_or((Due::NEVER, None), |eval| (eval.due, Some(&lab.args.log)));
+    let (mut all, mut end) = (Vec::new(), None);
     for &stage in &lab.stages {
-        let trained = train(lab, comm, stage)?;
+        let mut journal = Journal::new(comm, screen, config.rates(lab.peak), due, log)?;
+        let trained = train(lab, comm, stage, evaluator.as_ref(), &mut journal);
+        let (gpt, mut zero, symptoms, events) =
+            trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
+        if stage == Stage::Three && lab.args.broken == Some(Break::UsedAfterRelease) {
+            parity::backward(&gpt, config, &corpus.train, comm.rank(), 0)?;
+        }
+        let measured = Measured::look(comm, stage, &mut zero, journal.own_steps(), journal.sent(), events)?;
+        if let Some(evaluator) = &evaluator {
+            journal.expect(report::bytes_of_zero(&zero, stage));
+            journal.show()?;
+            let hashes = zero.whole(|| {
+                evaluator.last_words(&gpt)?;
+                train::all_hashes(comm, &gpt.params)
+            })?;
+            end = Some((journal, End { hashes, drawn: symptoms.drawn_by_all(comm)?, same_as_one_rank }));
+        }
         if comm.rank() == 0 {
-            show_holdings(lab, &trained);
-            all.push(trained);
+            zero::show_holdings(screen, config, &measured, lab.zero.precision);
+            all.push(measured);
         }
     }
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
-    show_costs(lab, &all);
-    Ok(check(lab, comm, &all))
+    zero::show_costs(screen, config, &all, lab.zero.precision);
+    Ok(check(lab, comm, &all, end.as_ref()))
 }
 
 // ANCHOR: train
-/// The lesson: the same loop for every stage. Where gradients go and parameters come from, `zero` knows.
-fn train(lab: &Lab, comm: &Comm, stage: Stage) -> Result<Trained> {
+/// The lesson: the same loop for every stage. `zero` decides where gradients go and where parameters come from.
+fn train(
+    lab: &Lab,
+    comm: &Comm,
+    stage: Stage,
+    evaluator: Option<&Evaluator>,
+    journal: &mut Journal,
+) -> Result<(Gpt, Zero, Symptoms, Vec<Event>)> {
     let config = &lab.config;
-    let gpt = Gpt::build(&config.shape, &Tiled(if stage == Stage::Three { lab.args.tiles } else { 1 }))?;
-    let local_norm = lab.args.broken == Some(Break::LocalNorm);
-    let zero = ZeroConfig { stage, local_norm, ..config.zero.clone() };
-    let mut zero = Zero::init(&gpt.params, comm, zero, config.seed)?; // each rank makes its share, and nobody the whole
-    let sampler = config.sampler(comm.rank());
-    let (mut losses, mut times, mut sent) = (Vec::new(), Vec::new(), 0);
+    let gpt = Gpt::build(&config.shape, &Tiled(if stage == Stage::Three { lab.tiles } else { 1 }))?;
+    let mut zero = begin(lab, comm, stage, &gpt)?; // each rank makes its own share of the model, and no rank the whole
+    let (sampler, mut symptoms, mut events) = (config.sampler(comm.rank()), Symptoms::default(), Vec::new());
+    if let Some(evaluator) = evaluator {
+        zero.whole(|| evaluator.run(&gpt, 0, journal))?;
+    }
 
     for step in 0..config.steps {
-        let (start, before) = (Instant::now(), comm.traffic());
-        let mut mean = 0.0;
-        zero.events();
+        let (mut clock, before) = (Clock::start(), comm.traffic());
+        let mut loss = 0.0;
         zero.begin()?; // from here on, a layer that asks for a parameter gets it, wherever it is
         for micro in 0..config.grad_accum {
             let batch = sampler.batch(&lab.corpus.train, step, micro);
-            let loss = (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / config.grad_accum as f64)?;
-            mean += f64::from(loss.to_scalar::<f32>()?);
+            symptoms.draw(batch.starts.iter().map(|&start| start as u64));
+            clock.lap(Part::Data);
+            let share = (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / config.grad_accum as f64)?;
+            loss += f64::from(share.to_scalar::<f32>()?);
+            clock.lap(Part::Forward);
             zero.synchronise(micro + 1 == config.grad_accum);
-            loss.backward()?; // gradients leave for their owners while this goes on
+            share.backward()?; // gradients leave for their owners while this goes on
+            clock.lap(Part::Backward);
         }
-        zero.finish()?; // each rank has the averaged gradients of what it owns
-        zero.step(config.schedule.at(step), config.clip)?; // and updates that
-        sent = (comm.traffic() - before).bytes;
-        losses.push(mean);
-        times.push((start, start.elapsed()));
+        let averaged = zero.finish()?; // each rank has the averaged gradients of what it owns
+        clock.lap(Part::Backward);
+        let (lr, grad_norm) = (config.schedule.at(step), zero.norm()?); // all ranks agree on the norm of all gradients
+        zero.update(lr, clip_scale(grad_norm, config.clip)?)?; // each rank updates what it owns
+        clock.lap(Part::Optimizer);
+        events = zero.events();
+
+        let step = step + 1;
+        journal.step(StepOutcome { step, loss, grad_norm, lr }, &clock, comm.traffic() - before, &averaged)?;
+        if let Some(evaluator) = evaluator.filter(|evaluator| evaluator.eval.due.after(step)) {
+            zero.whole(|| evaluator.run(&gpt, step, journal))?; // every rank has all parameters meanwhile
+        }
     }
-    if stage == Stage::Three && lab.args.broken == Some(Break::UsedAfterRelease) {
-        let batch = sampler.batch(&lab.corpus.train, 0, 0);
-        gpt.loss(&batch, &config.pass(0, &batch.sequences))?;
-    }
-    Trained::look(comm, stage, &mut zero, (losses, times), sent)
+    Ok((gpt, zero, symptoms, events))
 }
 // ANCHOR_END: train
 
-/// What a checkpoint's reader gets back if all padding is booked on the last rank.
-fn padding_on_last(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
-    if comm.rank() != 0 {
-        return Ok(Vec::new());
+/// The model as it begins: made from a random seed; or, with --init-from, read by rank 0 and then divided.
+fn begin(lab: &Lab, comm: &Comm, stage: Stage, gpt: &Gpt) -> Result<Zero> {
+    let local_norm = lab.args.broken == Some(Break::LocalNorm);
+    let zero = ZeroConfig { stage, local_norm, ..lab.zero.clone() };
+    let Some(dir) = &lab.args.train.model.init_from else {
+        return Zero::init(&gpt.params, comm, zero, lab.config.seed);
+    };
+    gpt.params.allocate(lab.config.seed);
+    if comm.rank() == 0 {
+        checkpoint::load(dir, &gpt.params)?;
     }
-    let (screen, ranks) = (&lab.screen, lab.config.ranks);
-    let flat = Flat { numel: 2 * ranks + 1, ranks };
-    section(lab, &format!("A group of {} elements in parts of {}", flat.numel, flat.part()));
-    let all_on_last = |rank: usize| if rank + 1 == ranks { flat.padded() - flat.numel } else { 0 };
-    let (table, back) = zero::restored(screen, flat, all_on_last);
-    screen.say(format!("{table}\n"));
-    let mut checks = Checks::new(screen);
-    let sound = back == (0..flat.numel).collect::<Vec<_>>();
-    let result = format!("{} of {}", back.len(), flat.numel);
-    checks.hold(sound, "parts less their padding are the parameters", &result, "padding was taken for parameters");
-    Ok(checks.failed())
+    Zero::new(&gpt.params, comm, zero)
 }
 
-fn section(lab: &Lab, title: &str) {
-    lab.screen.say(format!("\n{}\n", lab.screen.bold(title)));
+/// With --zero: three steps of the small model by all ranks, divided; and by one rank that takes their batches in turns.
+fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
+    const STEPS: usize = 3;
+    let (config, text, precision) = (lab.config.parity_check(), &lab.corpus.train, lab.zero.precision);
+    let replica = ZeroReplica::new(&config, text, comm, lab.zero.clone())?;
+    let parallel = parity::parallel_zero(comm, replica, STEPS)?;
+    let serial = || parity::serial(ZeroReplica::alone(&config, text, precision)?, comm.size(), STEPS);
+    let same = parity::compare(comm, &lab.screen, precision.loss_bound(), &parallel, serial)?;
+    if comm.rank() == 0 {
+        report::legend(&lab.screen);
+    }
+    Ok(same)
 }
 
 fn introduce(lab: &Lab) {
     let (screen, config) = (&lab.screen, &lab.config);
-    screen.say(lab.lesson.heading(screen, None));
+    screen.say(lab.lesson.heading(screen, lab.eval.as_ref().map(|_| "--dry-run says how long")));
     report::data(screen, &lab.corpus);
     report::run(screen, config);
-    let [dot, stored] = [screen.separator(), config.zero.precision.name()];
-    let each = match stored {
-        "f32" => "4 bytes each, gradients 4, the optimizer 8",
-        _ => "2 bytes each, gradients 2, the optimizer 12 (with an f32 master)",
-    };
-    let text = format!("{} parameters, stored in {stored}{dot}{each}", thousands(config.shape.parameters()));
-    screen.say(screen.row("holds", &text));
-    for stage in &lab.left_out {
+    screen.say(screen.row("holds", &zero::holds(screen, config.shape.parameters(), lab.zero.precision)));
+    if lab.eval.is_some() {
+        return screen.say(screen.row("divided", zero::divided(lab.stages[0])));
+    }
+    for stage in Stage::ALL.into_iter().filter(|stage| !lab.stages.contains(stage)) {
         screen.say(screen.row("", &format!("--zero {} does not fit", stage.number())));
     }
 }
 
-fn show_holdings(lab: &Lab, trained: &Trained) {
-    let (numel, ranks) = (lab.config.shape.parameters(), lab.config.ranks);
-    section(lab, &format!("Who holds what, {}", zero::title(trained.stage)));
-    lab.screen.say(zero::drawing(&lab.screen, trained, numel, ranks, lab.config.zero.precision));
-}
-
-fn show_costs(lab: &Lab, all: &[Trained]) {
-    let (screen, config) = (&lab.screen, &lab.config);
-    section(lab, &format!("What it costs: each of {} ranks, in the last of {} steps", config.ranks, config.steps));
-    screen.say(zero::bill(screen, all, config.shape.parameters(), config.zero.precision));
-    if let Some(bytes) = launch::resident_memory() {
-        let ranks = if launch::is_mpi() { "one rank".to_string() } else { format!("{} ranks", config.ranks) };
-        let text = format!(
-            "Resident: {}, all of this process with {ranks}: activations and the text, too, and what was freed and is kept.",
-            bytes_decimal(bytes as f64)
-        );
-        screen.say(screen.wrap(&text, 2));
-    }
-    if let Some(three) = all.iter().find(|trained| trained.stage == Stage::Three) {
-        screen.say(format!("\n{}", zero::timeline(screen, three)));
-    }
-    section(lab, "Elsewhere: 7.5 billion parameters in mixed precision on 64 devices");
-    screen.say(zero::papers_table(screen));
-    screen
-        .say(screen.wrap("GB are 10^9 bytes, as in ZeRO's paper. What DeepSpeed's estimates print as GB are GiB.", 2));
-}
-
 /// The checks, for the reader and for the exit code.
-fn check(lab: &Lab, comm: &Comm, all: &[Trained]) -> Vec<String> {
+fn check(lab: &Lab, comm: &Comm, all: &[Measured], end: Option<&(Journal, End)>) -> Vec<String> {
     let (screen, config) = (&lab.screen, &lab.config);
-    let (numel, precision) = (config.shape.parameters(), config.zero.precision);
     screen.say("");
     let mut checks = Checks::new(screen);
-    let first = &all[0];
-    for other in &all[1..] {
-        let apart = first.losses.iter().zip(&other.losses).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
-        let same = first.hash == other.hash && first.losses == other.losses;
-        // Sums in another order: by an MPI library; where stages 2 and 3 average in every micro-step; tile by tile.
-        let own_order = !comm.adds_in_rank_order() || config.grad_accum > 1 || lab.args.tiles > 1;
-        let result = match apart {
-            _ if same => "bitwise equal".into(),
-            0.0 => "equal losses".into(),
-            _ => format!("losses within {apart:.0e}"),
-        };
-        let sound = same || (own_order && apart < precision.loss_bound());
-        let what = format!("stage {} trains what stage {} trains", other.stage.number(), first.stage.number());
-        checks.hold(sound, &what, &result, &format!("stage {} trained something else", other.stage.number()));
+    zero::compare(&mut checks, comm, all, lab.zero.precision.loss_bound(), config.grad_accum > 1, lab.tiles > 1);
+    if let Some((journal, end)) = end {
+        checks.training(config, journal, end);
     }
-    let said = all.iter().filter(|trained| trained.is_as_said(numel, config.ranks, precision)).count();
-    let result = format!("{said} of {}", all.len());
-    checks.hold(said == all.len(), "memory and bytes are as the formulas say, within 1%", &result, "a formula is off");
-    if let Some(limit) = lab.args.memory_limit {
-        let most = all.iter().map(|t| t.held.parameters + t.held.gradients + t.held.optimizer).max().unwrap_or(0);
-        let result = format!("{:.2} of {limit} MB", most as f64 / 1e6);
-        checks.hold(most as f64 <= limit * 1e6, "every rank stays within its memory", &result, "a rank holds too much");
-    }
+    zero::check_memory(&mut checks, config, all, lab.zero.precision, lab.args.memory_limit);
     let failed = checks.failed();
     if failed.is_empty() {
         screen.say(lab.lesson.ending(screen, ""));

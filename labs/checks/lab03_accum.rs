@@ -7,7 +7,7 @@ use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
-use shardlab::workbook::check::{Evidence, is_near, run, small_run};
+use shardlab::workbook::check::{Evidence, is_near, run};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -30,7 +30,8 @@ struct Trained {
 /// A training by the reader's code and one as it should be, of every rank.
 fn both(ranks: usize, micro_steps: usize) -> Result<Vec<(Trained, Trained)>> {
     // Norms are about 1, so most gradients are clipped.
-    let (config, corpus) = small_run(ranks, &format!("--grad-accum {micro_steps} --clip 0.5"))?;
+    let corpus = Corpus::embedded()?;
+    let config = Config { grad_accum: micro_steps, clip: 0.5, ..Config::small(ranks, &corpus) };
     launch::run(ranks, |comm| {
         let with = |train: fn(&Comm, &Gpt, &Config, &Corpus) -> Result<Vec<Logged>>| -> Result<Trained> {
             let gpt = Gpt::new(&config.shape)?;

@@ -7,7 +7,7 @@ use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
-use shardlab::workbook::check::{Evidence, is_near, run, small_run};
+use shardlab::workbook::check::{Evidence, is_near, run};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -19,6 +19,10 @@ fn main() -> ExitCode {
         ("3 ranks: 12 steps and 4 evaluations, as it should", |evidence| whole(evidence, 3)),
     ])
 }
+
+/// As in the exercise: steps from one evaluation to the next, and batches in each.
+const INTERVAL: usize = 3;
+const BATCHES: usize = 4;
 
 /// What one rank has of a training: its history, and the weights.
 struct Trained {
@@ -34,7 +38,8 @@ struct Trainings {
 }
 
 fn trainings(ranks: usize) -> Result<Trainings> {
-    let (config, corpus) = small_run(ranks, "--dropout 0.2 --eval-interval 3")?;
+    let corpus = Corpus::embedded()?;
+    let config = Config { dropout: 0.2, ..Config::small(ranks, &corpus) };
     let all = |config: &Config, train: fn(&Comm, &Gpt, &Config, &Corpus) -> Result<History>| {
         launch::run(ranks, |comm| {
             let gpt = Gpt::new(&config.shape)?;
@@ -55,13 +60,13 @@ fn reference(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
     let (mut adamw, sampler) = (AdamW::new(config.adamw, &gpt.params), config.sampler(comm.rank()));
     let mut history = History::default();
     for step in 0..config.steps {
-        if step.is_multiple_of(config.eval_interval) {
+        if step.is_multiple_of(INTERVAL) {
             let loss = |i| -> Result<f64> {
                 let batch = config.sampler(0).evaluation_batch(&corpus.validation, i);
                 Ok(f64::from(gpt.loss(&batch, &Pass::evaluate())?.to_scalar::<f32>()?))
             };
-            let sum: f64 = (0..config.eval_iters).map(loss).sum::<Result<f64>>()?;
-            history.evaluations.push(sum / config.eval_iters as f64);
+            let sum: f64 = (0..BATCHES).map(loss).sum::<Result<f64>>()?;
+            history.evaluations.push(sum / BATCHES as f64);
         }
         let batch = sampler.batch(&corpus.train, step, 0);
         gpt.params.zero_gradients();

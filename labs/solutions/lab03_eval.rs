@@ -8,6 +8,12 @@ use shardlab::parallel::Ddp;
 use shardlab::tensor::Tensor;
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
 
+/// Steps from one evaluation to the next.
+const EVAL_INTERVAL: usize = 3;
+
+/// Batches of an evaluation.
+const EVAL_BATCHES: usize = 4;
+
 /// What a rank has seen.
 #[derive(Default)]
 pub struct History {
@@ -51,12 +57,12 @@ fn evaluate(comm: &Comm, model: &mut Model, corpus: &Corpus, step: usize) -> Res
     model.eval();
     let config = model.config;
     let mut sum = 0.0;
-    for i in 0..config.eval_iters {
+    for i in 0..EVAL_BATCHES {
         let batch = config.sampler(0).evaluation_batch(&corpus.validation, i);
         sum += f64::from(model.loss(&batch, step)?.to_scalar::<f32>()?);
     }
     model.train();
-    Ok(Some(sum / config.eval_iters as f64))
+    Ok(Some(sum / EVAL_BATCHES as f64))
 }
 
 /// Trains `gpt` for the steps that `config` says; every rank calls it.
@@ -66,7 +72,7 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
     let mut model = Model { gpt, config, training: true };
     let mut history = History::default();
     for step in 0..config.steps {
-        if step.is_multiple_of(config.eval_interval) {
+        if step.is_multiple_of(EVAL_INTERVAL) {
             history.evaluations.extend(evaluate(comm, &mut model, corpus, step)?);
         }
         let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);

@@ -2,17 +2,22 @@
 
 use crate::comm::{Comm, Reduce};
 use crate::error::BadInput;
+use crate::launch;
+use crate::parallel::ZeroConfig;
 use crate::parallel::partition::Flat;
 use crate::parallel::zero::{Event, Held, Stage, What, Zero};
-use crate::plan::{BytesEach, GptShape, zero_memory, zero_memory_offloaded, zero_traffic};
-use crate::show::{self, Activity, Holding, Holdings, Screen, Stretch, Timeline, bytes_decimal, significant, table};
+use crate::plan::{BytesEach, zero_memory, zero_memory_offloaded, zero_traffic};
+use crate::show::{
+    self, Activity, Holding, Holdings, Screen, Stretch, Timeline, bytes_decimal, significant, table, thousands,
+};
 use crate::tensor::Precision;
+use crate::train::{Checks, Config};
 use anyhow::Result;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 /// A short training with one stage, as rank 0 saw it; fields that say so are means over all ranks.
-pub struct Trained {
+pub struct Measured {
     pub stage: Stage,
     /// Each step's, mean over ranks.
     pub losses: Vec<f64>,
@@ -32,29 +37,32 @@ pub struct Trained {
     pub end: Instant,
 }
 
-impl Trained {
-    /// To be called by all ranks, after the last step, which sent `sent` bytes and took the last of `times`.
+impl Measured {
+    /// To be called by all ranks, after the last step, which sent `sent` bytes, took the last of `times`, and had
+    /// these `events`.
     pub fn look(
         comm: &Comm,
         stage: Stage,
         zero: &mut Zero,
-        (mut losses, times): (Vec<f64>, Vec<(Instant, Duration)>),
+        (losses, times): &(Vec<f64>, Vec<(Instant, Duration)>),
         sent: u64,
-    ) -> Result<Trained> {
+        events: Vec<Event>,
+    ) -> Result<Measured> {
+        let mut losses = losses.clone();
         comm.all_reduce(&mut losses, Reduce::Mean)?;
         let mut sent = [sent as f64];
         comm.all_reduce(&mut sent, Reduce::Mean)?;
         let mut seconds: Vec<f64> = times.iter().map(|(_, time)| time.as_secs_f64()).collect();
         seconds.sort_by(f64::total_cmp);
         let (start, time) = times.last().copied().unwrap_or((Instant::now(), Duration::ZERO));
-        Ok(Trained {
+        Ok(Measured {
             stage,
             losses,
             held: zero.held(),
             sent: sent[0],
             formula: zero.bytes_a_step(),
             seconds: seconds.get(seconds.len() / 2).copied().unwrap_or_default(),
-            events: zero.events(),
+            events,
             units: zero.units(),
             hash: hash(zero)?,
             start,
@@ -103,11 +111,21 @@ pub fn title(stage: Stage) -> &'static str {
     }
 }
 
+/// What a stage divides among ranks.
+pub fn divided(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Zero => "nothing (stage 0, DDP)",
+        Stage::One => "the optimizer's state (stage 1)",
+        Stage::Two => "the optimizer's state and gradients (stage 2)",
+        Stage::Three => "the optimizer's state, gradients and parameters (stage 3, FSDP)",
+    }
+}
+
 /// The drawing of who holds what, for one stage.
-pub fn drawing(screen: &Screen, trained: &Trained, numel: u64, ranks: usize, precision: Precision) -> String {
-    let beside = trained.beside_formula(numel, ranks, precision);
+pub fn drawing(screen: &Screen, measured: &Measured, numel: u64, ranks: usize, precision: Precision) -> String {
+    let beside = measured.beside_formula(numel, ranks, precision);
     let rows = beside.iter().zip([Stage::Three, Stage::Two, Stage::One]).map(|(&(name, is, _), divided_from)| {
-        let held = |rank| match trained.stage >= divided_from {
+        let held = |rank| match measured.stage >= divided_from {
             true => show::Held::Part { index: rank, of: ranks },
             false => show::Held::Same,
         };
@@ -115,7 +133,7 @@ pub fn drawing(screen: &Screen, trained: &Trained, numel: u64, ranks: usize, pre
     });
     let (is, says) = beside.iter().fold((0.0, 0.0), |(is, says), row| (is + row.1, says + row.2));
     let mark = if (is / says - 1.0f64).abs() < 0.01 { screen.tick() } else { screen.cross() };
-    let file = match trained.held.optimizer_file + trained.held.parameters_file {
+    let file = match measured.held.optimizer_file + measured.held.parameters_file {
         0 => String::new(),
         bytes => format!("; {} of it in files", bytes_decimal(bytes as f64)),
     };
@@ -125,19 +143,19 @@ pub fn drawing(screen: &Screen, trained: &Trained, numel: u64, ranks: usize, pre
 }
 
 /// The cost of each stage: bytes sent, beside the formula and in units of the model's size Ψ; time; and the last loss.
-pub fn bill(screen: &Screen, all: &[Trained], numel: u64, precision: Precision) -> String {
+pub fn bill(screen: &Screen, all: &[Measured], numel: u64, precision: Precision) -> String {
     let psi = if screen.ascii { "model" } else { "Ψ" };
-    let row = |trained: &Trained| {
-        let says = &trained.formula;
-        let mark = if (trained.sent - says).abs() <= 0.01 * says { screen.tick() } else { screen.cross() };
+    let row = |measured: &Measured| {
+        let says = &measured.formula;
+        let mark = if (measured.sent - says).abs() <= 0.01 * says { screen.tick() } else { screen.cross() };
         vec![
-            trained.stage.number().to_string(),
-            bytes_decimal(trained.sent),
+            measured.stage.number().to_string(),
+            bytes_decimal(measured.sent),
             format!("{} {mark}", bytes_decimal(*says)),
-            format!("{} {psi}", significant(trained.sent / (numel as f64 * precision.bytes() as f64), 3)),
-            bytes_decimal(trained.held.peak_buffers as f64),
-            screen.seconds(trained.seconds),
-            trained.losses.last().map_or(String::new(), |loss| format!("{loss:.6}")),
+            format!("{} {psi}", significant(measured.sent / (numel as f64 * precision.bytes() as f64), 3)),
+            bytes_decimal(measured.held.peak_buffers as f64),
+            screen.seconds(measured.seconds),
+            measured.losses.last().map_or(String::new(), |loss| format!("{loss:.6}")),
         ]
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
@@ -150,16 +168,19 @@ pub fn bill(screen: &Screen, all: &[Trained], numel: u64, precision: Precision) 
 }
 
 /// Stage 3's units in the last step, on rank 0.
-pub fn timeline(screen: &Screen, trained: &Trained) -> String {
+pub fn timeline(screen: &Screen, measured: &Measured) -> String {
     const ACTIVITIES: [Activity; 4] = [
         Activity { name: "gather", glyph: '░', letter: 'g' },
         Activity { name: "forward, then free", glyph: '█', letter: 'F' },
         Activity { name: "backward, then free", glyph: '▓', letter: 'B' },
         Activity { name: "reduce-scatter", glyph: '▒', letter: 'r' },
     ];
-    let seconds = |at: Instant| at.saturating_duration_since(trained.start).as_secs_f64();
+    let seconds = |at: Instant| at.saturating_duration_since(measured.start).as_secs_f64();
     let row = |(number, name): (usize, &String)| {
-        let events = trained.events.iter().filter(|event| event.unit == number && event.start >= trained.start);
+        let events = measured
+            .events
+            .iter()
+            .filter(|event| event.unit == number && (measured.start..=measured.end).contains(&event.start));
         let stretches = events.filter_map(|event| {
             let activity = match event.what {
                 What::Gather => 0,
@@ -173,15 +194,15 @@ pub fn timeline(screen: &Screen, trained: &Trained) -> String {
         (name.clone(), stretches.collect())
     };
     // The releases of all units come at once, and are often too short for a glyph.
-    let end = screen.seconds(seconds(trained.end));
-    let step = match trained.events.iter().rfind(|event| event.what == What::Step) {
+    let end = screen.seconds(seconds(measured.end));
+    let step = match measured.events.iter().rfind(|event| event.what == What::Step) {
         Some(step) => (seconds(step.start), format!("step, until {end}")),
-        None => (seconds(trained.end), end),
+        None => (seconds(measured.end), end),
     };
     Timeline {
         title: "a step of stage 3 on rank 0, unit by unit".to_string(),
         activities: &ACTIVITIES,
-        rows: trained.units.iter().enumerate().map(row).collect(),
+        rows: measured.units.iter().enumerate().map(row).collect(),
         marks: vec![(0.0, "0".to_string()), step],
         axis: "time",
     }
@@ -202,23 +223,105 @@ pub fn papers_table(screen: &Screen) -> String {
     table(screen, &["stage", "parameters", "gradients", "optimizer", "a device", "sent a step"], &rows)
 }
 
+/// Which type is stored, and what a parameter takes.
+pub fn holds(screen: &Screen, numel: u64, precision: Precision) -> String {
+    let each = match precision {
+        Precision::F32 => "4 bytes each, gradients 4, the optimizer 8",
+        Precision::Bf16 => "2 bytes each, gradients 2, the optimizer 12 (with an f32 master)",
+    };
+    format!("{} parameters, stored in {}{}{each}", thousands(numel), precision.name(), screen.separator())
+}
+
+fn section(screen: &Screen, title: &str) {
+    screen.say(format!("\n{}\n", screen.bold(title)));
+}
+
+/// Prints who holds what.
+pub fn show_holdings(screen: &Screen, config: &Config, measured: &Measured, precision: Precision) {
+    section(screen, &format!("Who holds what, {}", title(measured.stage)));
+    screen.say(drawing(screen, measured, config.shape.parameters(), config.ranks, precision));
+}
+
+/// Prints what stages cost here, and what they would cost elsewhere.
+pub fn show_costs(screen: &Screen, config: &Config, all: &[Measured], precision: Precision) {
+    section(screen, &format!("What it costs: each of {} ranks, in the last of {} steps", config.ranks, config.steps));
+    screen.say(bill(screen, all, config.shape.parameters(), precision));
+    if let Some(bytes) = launch::resident_memory() {
+        let ranks = if launch::is_mpi() { "one rank".to_string() } else { format!("{} ranks", config.ranks) };
+        let text = format!(
+            "Resident: {}, all of this process with {ranks}: activations and the text, too, and what was freed and is kept.",
+            bytes_decimal(bytes as f64)
+        );
+        screen.say(screen.wrap(&text, 2));
+    }
+    if let Some(three) = all.iter().find(|measured| measured.stage == Stage::Three) {
+        screen.say(format!("\n{}", timeline(screen, three)));
+    }
+    section(screen, "Elsewhere: 7.5 billion parameters in mixed precision on 64 devices");
+    screen.say(papers_table(screen));
+    screen
+        .say(screen.wrap("GB are 10^9 bytes, as in ZeRO's paper. What DeepSpeed's estimates print as GB are GiB.", 2));
+}
+
+/// Compares each stage with the first that it must equal to the bit; or, if there is none, with the first of all.
+pub fn compare(checks: &mut Checks, comm: &Comm, all: &[Measured], bound: f64, accumulates: bool, tiles: bool) {
+    for (i, other) in all.iter().enumerate().skip(1) {
+        // An MPI library adds in its own order, another one for each kind of collective.
+        let may_differ =
+            |first: &&Measured| !comm.adds_in_rank_order() || may_differ(first.stage, other.stage, accumulates, tiles);
+        let equal = all[..i].iter().find(|first| !may_differ(first));
+        let first = equal.unwrap_or(&all[0]);
+        let apart = first.losses.iter().zip(&other.losses).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
+        let same = first.hash == other.hash && first.losses == other.losses;
+        let result = match apart {
+            _ if same => "bitwise equal".into(),
+            0.0 => "equal losses".into(),
+            _ => format!("losses within {apart:.0e}"),
+        };
+        let sound = same || (equal.is_none() && apart < bound);
+        let what = format!("stage {} trains what stage {} trains", other.stage.number(), first.stage.number());
+        checks.hold(sound, &what, &result, &format!("stage {} trained something else", other.stage.number()));
+    }
+}
+
+/// Checks what ranks hold and send against the formulas, and against what a rank may hold, in MB.
+pub fn check_memory(checks: &mut Checks, config: &Config, all: &[Measured], precision: Precision, limit: Option<f64>) {
+    // Of a model that is too small for so many ranks, the formulas say too little: they leave padding out.
+    if ensure_padding_is_little(config).is_ok() {
+        let said = |measured: &&Measured| measured.is_as_said(config.shape.parameters(), config.ranks, precision);
+        let said = all.iter().filter(said).count();
+        let (sound, result) = (said == all.len(), format!("{said} of {}", all.len()));
+        checks.hold(sound, "memory and bytes are as the formulas say, within 1%", &result, "a formula is off");
+    }
+    if let Some(limit) = limit {
+        let most = all.iter().map(|t| t.held.parameters + t.held.gradients + t.held.optimizer).max().unwrap_or(0);
+        let result = format!("{:.2} of {limit} MB", most as f64 / 1e6);
+        checks.hold(most as f64 <= limit * 1e6, "every rank stays within its memory", &result, "a rank holds too much");
+    }
+}
+
+/// Whether two stages add up in different orders, and so may differ in the last bits.
+fn may_differ(a: Stage, b: Stage, accumulates: bool, tiles: bool) -> bool {
+    // Stages 2 and 3 average in every micro-step, and then add up. Stage 3 alone has tiles.
+    (accumulates && (a < Stage::Two) != (b < Stage::Two)) || (tiles && (a == Stage::Three) != (b == Stage::Three))
+}
+
 /// The stages that keep parameters, gradients and optimizer's state of a rank below `limit` bytes; an error if `wanted` does
-/// not, or none does. `offloads`: the optimizer's state is in a file, and in stage 3 parameters are.
+/// not, or none does. What is offloaded to files does not count.
 pub fn within(
     limit: Option<f64>,
     wanted: Option<Stage>,
-    numel: u64,
-    ranks: usize,
-    precision: Precision,
-    offloads: bool,
+    config: &Config,
+    zero: &ZeroConfig,
 ) -> Result<Vec<Stage>, BadInput> {
     if let Some(bytes) = limit.filter(|bytes| !bytes.is_finite() || *bytes <= 0.0) {
         let what = format!("--memory-limit {} is out of range", bytes / 1e6);
         return Err(BadInput::new(what, "give megabytes, a finite number above 0"));
     }
+    let (numel, ranks) = (config.shape.parameters(), config.ranks);
     let takes = |stage: Stage, ranks: usize| {
-        let plan = if offloads { zero_memory_offloaded } else { zero_memory };
-        plan(stage.number(), numel, ranks as u64, precision.bytes_each()).iter().sum::<u64>() as f64
+        let plan = if zero.offload.is_some() { zero_memory_offloaded } else { zero_memory };
+        plan(stage.number(), numel, ranks as u64, zero.precision.bytes_each()).iter().sum::<u64>() as f64
     };
     let fits = |stage: &Stage| limit.is_none_or(|limit| takes(*stage, ranks) <= limit);
     let fitting: Vec<Stage> = Stage::ALL.into_iter().filter(fits).collect();
@@ -249,7 +352,8 @@ pub fn within(
 
 /// Refuses a model so small that padding, which the formulas leave out, could be more than 1% of a rank's share: an element of
 /// every tensor.
-pub fn ensure_padding_is_little(shape: &GptShape, ranks: usize) -> Result<(), BadInput> {
+pub fn ensure_padding_is_little(config: &Config) -> Result<(), BadInput> {
+    let (shape, ranks) = (&config.shape, config.ranks);
     let (numel, tensors) = (shape.parameters(), shape.decayed().0 + shape.not_decayed().0);
     if (100 * tensors * ranks) as u64 <= numel {
         return Ok(());
@@ -258,7 +362,25 @@ pub fn ensure_padding_is_little(shape: &GptShape, ranks: usize) -> Result<(), Ba
         "{numel} parameters in {tensors} tensors are too few for {ranks} ranks: padding could be more than 1%, and the formulas \
          leave it out"
     );
-    Err(BadInput::new(what, "give fewer --ranks or a larger model; lab03 --zero trains this one"))
+    Err(BadInput::new(what, "give fewer --ranks or a larger model; --zero trains this one with one stage"))
+}
+
+/// Prints what a checkpoint's reader gets back if all padding is booked on the last rank. Returns what the check found wrong.
+pub fn padding_on_last(comm: &Comm, screen: &Screen) -> Vec<String> {
+    let ranks = comm.size();
+    if comm.rank() != 0 {
+        return Vec::new();
+    }
+    let flat = Flat { numel: 2 * ranks + 1, ranks };
+    section(screen, &format!("A group of {} elements in parts of {}", flat.numel, flat.part()));
+    let all_on_last = |rank: usize| if rank + 1 == ranks { flat.padded() - flat.numel } else { 0 };
+    let (table, back) = restored(screen, flat, all_on_last);
+    screen.say(format!("{table}\n"));
+    let mut checks = Checks::new(screen);
+    let sound = back == (0..flat.numel).collect::<Vec<_>>();
+    let result = format!("{} of {}", back.len(), flat.numel);
+    checks.hold(sound, "parts less their padding are the parameters", &result, "padding was taken for parameters");
+    checks.failed()
 }
 
 /// Splits a padded group among ranks, then joins it again without the padding that each rank booked, as a checkpoint's

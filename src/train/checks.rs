@@ -1,6 +1,17 @@
 //! The checks at a lab's end: for the reader's eyes, and for the exit code.
 
+use super::{Config, Journal};
 use crate::show::Screen;
+
+/// What is known of a training's ranks at its end.
+pub struct End {
+    /// Of each rank's parameters.
+    pub hashes: Vec<String>,
+    /// What each rank drew, as [`Symptoms`](super::Symptoms) have it.
+    pub drawn: Vec<u64>,
+    /// Whether the comparison before training held.
+    pub same_as_one_rank: bool,
+}
 
 /// Prints checks as they are made, and keeps what was found wrong.
 pub struct Checks<'a> {
@@ -43,6 +54,19 @@ impl<'a> Checks<'a> {
         let check = format!("every rank drew {what} of its own");
         let result = if chance { format!("too few {what} to tell") } else { String::new() };
         self.hold(own || chance, &check, &result, &format!("ranks trained on the same {what}"));
+    }
+
+    /// What every training of a GPT must show at its end: one model, data of its own on every rank, a validation loss that
+    /// fell, and what one rank trains.
+    pub fn training(&mut self, config: &Config, journal: &Journal, end: &End) {
+        self.one_model(&end.hashes);
+        self.own_data(&end.drawn, config.steps * config.grad_accum * config.batch, "sequences");
+        if let [first, .., last] = journal.evaluations[..] {
+            let result = format!("{:.3} to {:.3}", first.val, last.val);
+            let fell = last.val < first.val;
+            self.hold(fell, "the validation loss fell", &result, "the validation loss did not fall");
+        }
+        self.parity(end.same_as_one_rank, config.ranks);
     }
 
     /// Takes in whether the comparison before training ([`parity::compare`](super::parity::compare)) held; it has printed

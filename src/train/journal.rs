@@ -1,13 +1,15 @@
 //! The journal of one rank's training: log lines while it goes on, metrics, and the pictures at the end.
 
-use super::metrics::{Clock, MetricsFile, StepRecord, StepTimes};
+use super::evaluate::Due;
+use super::flags::LogFlags;
+use super::metrics::{Clock, MetricsFile, Rates, StepOutcome, StepRecord, StepTimes};
 use super::trace::{self, Trace};
-use super::{Config, TrainFlags, report};
+use super::{Diverged, report};
 use crate::comm::{Comm, Reduce, Traffic};
 use crate::parallel::Averaged;
 use crate::show::{Plot, Screen, Series, significant, thousands};
-use anyhow::{Result, ensure};
-use std::time::Instant;
+use anyhow::Result;
+use std::time::{Duration, Instant};
 
 /// Loss on the fixed batches of both splits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,28 +20,18 @@ pub struct Evaluation {
     pub val: f64,
 }
 
-/// What a step came to, on this rank.
-#[derive(Clone, Copy, Debug)]
-pub struct StepOutcome {
-    /// From 1.
-    pub step: usize,
-    /// Of this rank's batches.
-    pub loss: f64,
-    pub grad_norm: f64,
-    pub lr: f64,
-}
-
 /// What one rank writes down. Only rank 0 prints and writes files, unless `--log-all-ranks`.
 pub struct Journal<'a> {
-    config: &'a Config,
     screen: &'a Screen,
     comm: Comm,
-    /// One thread's matmul peak, FLOP/s.
-    peak: f64,
-    log_all_ranks: bool,
+    rates: Rates,
+    due: Due,
+    log: Option<&'a LogFlags>,
     metrics: MetricsFile,
     pub records: Vec<StepRecord>,
     pub evaluations: Vec<Evaluation>,
+    /// This rank's loss of each step, and when the step began and how long it took.
+    own: (Vec<f64>, Vec<(Instant, Duration)>),
     times: StepTimes,
     communication: Communication,
     trace: Trace,
@@ -50,70 +42,54 @@ pub struct Journal<'a> {
 }
 
 impl<'a> Journal<'a> {
+    /// Opens the run's files, so that what cannot be written is known before work starts. Without `log`, nothing is printed
+    /// or written into files. `due` says after which steps an evaluation follows.
     pub fn new(
         comm: &Comm,
-        config: &'a Config,
-        flags: &TrainFlags,
         screen: &'a Screen,
-        peak: f64,
+        rates: Rates,
+        due: Due,
+        log: Option<&'a LogFlags>,
     ) -> Result<Journal<'a>> {
-        let metrics = flags.run.metrics.as_deref().filter(|_| comm.rank() == 0);
+        let metrics = log.and_then(|log| log.metrics.as_deref()).filter(|_| comm.rank() == 0);
         Ok(Journal {
-            config,
             screen,
             comm: comm.clone(),
-            peak,
-            log_all_ranks: flags.run.log_all_ranks,
+            rates,
+            due,
+            log,
             metrics: MetricsFile::create(metrics)?,
             records: Vec::new(),
             evaluations: Vec::new(),
+            own: Default::default(),
             times: StepTimes::default(),
             communication: Communication::default(),
-            trace: Trace::new(comm, flags.run.trace.as_deref())?,
+            trace: Trace::new(comm, log.and_then(|log| log.trace.as_deref()))?,
             traffic: Traffic::default(),
             formula: None,
         })
     }
 
     /// Writes down a step: its times, what it sent, and its all-reduces. The loss that is kept is the mean over all ranks, and
-    /// an error on every rank when it is not a number.
+    /// an error on every rank when it is not finite.
     pub fn step(&mut self, outcome: StepOutcome, clock: &Clock, traffic: Traffic, averaged: &[Averaged]) -> Result<()> {
-        let StepOutcome { step, loss, grad_norm, lr } = outcome;
+        let StepOutcome { step, loss, .. } = outcome;
         let mut mean = [loss];
         self.comm.all_reduce(&mut mean, Reduce::Mean)?;
-        ensure!(
-            mean[0].is_finite(),
-            "the loss is {} at step {step}: training has diverged\nhelp: lower --lr, lengthen --warmup, or set --clip 1",
-            mean[0]
-        );
-        let (times, config) = (&clock.parts, self.config);
-        let dt = times.total();
-        let tps = config.tokens_per_step() as f64 / dt;
-        let ranks = config.ranks as f64;
-        let record = StepRecord {
-            step,
-            loss: mean[0],
-            dt,
-            dtf: times.forward,
-            dtb: times.backward,
-            sps: tps / config.shape.block as f64,
-            sps_per_rank: tps / config.shape.block as f64 / ranks,
-            tps,
-            tps_per_rank: tps / ranks,
-            mfu: 100.0 * config.shape.flops_per_token() as f64 * tps / (ranks * self.peak),
-            train_loss: None,
-            val_loss: None,
-            grad_norm,
-            lr,
-        };
-        self.times.add(times);
+        if !mean[0].is_finite() {
+            return Err(Diverged { step, what: format!("the loss is {}", mean[0]) }.into());
+        }
+        let record = self.rates.record(outcome, mean[0], &clock.parts);
+        self.own.0.push(loss);
+        self.own.1.push(clock.span());
+        self.times.add(&clock.parts);
         self.communication.add(averaged);
         self.trace.step(step, clock, averaged);
         self.traffic = traffic;
-        if step.is_multiple_of(config.log_interval) || step == 1 {
-            self.log(&record, loss);
+        if let Some(log) = self.log.filter(|log| step.is_multiple_of(log.log_interval) || step == 1) {
+            self.log(&record, loss, log.log_all_ranks);
         }
-        if !config.evaluates_after(step) {
+        if !self.due.after(step) {
             self.metrics.write(&record)?;
         }
         self.records.push(record);
@@ -136,8 +112,8 @@ impl<'a> Journal<'a> {
         is_best(&self.evaluations)
     }
 
-    fn log(&self, record: &StepRecord, own_loss: f64) {
-        if self.log_all_ranks {
+    fn log(&self, record: &StepRecord, own_loss: f64, all_ranks: bool) {
+        if all_ranks {
             let own = StepRecord { loss: own_loss, ..record.clone() };
             let name = self.screen.rank(self.comm.rank(), format!("[{}]", self.comm.rank()));
             self.screen.say(format!("{name} {}", own.line()));
@@ -175,6 +151,16 @@ impl<'a> Journal<'a> {
             self.screen.say(trace::row(self.screen, path));
         }
         Ok(())
+    }
+
+    /// This rank's loss of each step, and when the step began and how long it took.
+    pub fn own_steps(&self) -> &(Vec<f64>, Vec<(Instant, Duration)>) {
+        &self.own
+    }
+
+    /// Bytes that this rank sent in the last step.
+    pub fn sent(&self) -> u64 {
+        self.traffic.bytes
     }
 
     /// What a step should have sent, in words and in bytes.

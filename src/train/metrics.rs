@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One training step, as `--metrics` writes it. Seconds; `dt` is the step alone, from its batch to the optimizer.
 #[derive(Clone, Debug, Serialize)]
@@ -42,6 +42,54 @@ impl StepRecord {
         let tps = crate::show::thousands(*tps as u64);
         format!("step={step} loss={loss:.3} dt={dt:.3} dtf={dtf:.3} dtb={dtb:.3} sps={sps:.0} tps={tps} mfu={mfu:.1}")
     }
+}
+
+/// What makes rates of a step's seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    pub ranks: usize,
+    /// Tokens that a step learns from, over all ranks.
+    pub tokens: usize,
+    /// Tokens in a sequence.
+    pub block: usize,
+    pub flops_per_token: u64,
+    /// The matmul peak of one thread, FLOP/s.
+    pub peak: f64,
+}
+
+impl Rates {
+    /// A step of these seconds; `loss` is the mean over ranks.
+    pub fn record(&self, outcome: StepOutcome, loss: f64, times: &StepTimes) -> StepRecord {
+        let (dt, ranks, block) = (times.total(), self.ranks as f64, self.block as f64);
+        let tps = self.tokens as f64 / dt;
+        StepRecord {
+            step: outcome.step,
+            loss,
+            dt,
+            dtf: times.forward,
+            dtb: times.backward,
+            sps: tps / block,
+            sps_per_rank: tps / block / ranks,
+            tps,
+            tps_per_rank: tps / ranks,
+            mfu: 100.0 * self.flops_per_token as f64 * tps / (ranks * self.peak),
+            train_loss: None,
+            val_loss: None,
+            grad_norm: outcome.grad_norm,
+            lr: outcome.lr,
+        }
+    }
+}
+
+/// What a step came to, on this rank.
+#[derive(Clone, Copy, Debug)]
+pub struct StepOutcome {
+    /// From 1.
+    pub step: usize,
+    /// Of this rank's batches.
+    pub loss: f64,
+    pub grad_norm: f64,
+    pub lr: f64,
 }
 
 /// The meaning of the names in a log line and in `--metrics`, in the seed's order.
@@ -148,6 +196,11 @@ impl Clock {
     /// Seconds from the clock's start to `moment`.
     pub fn at(&self, moment: Instant) -> f64 {
         moment.saturating_duration_since(self.start).as_secs_f64()
+    }
+
+    /// When the clock started, and how long it was until the last lap's end.
+    pub fn span(&self) -> (Instant, Duration) {
+        (self.start, self.laps.last().map_or(Duration::ZERO, |last| last.end - self.start))
     }
 
     /// Adds the time since the last lap to `part`.

@@ -1,14 +1,16 @@
-//! Training: the learning rate, the loop's parts.
+//! Training: what a step is, what is checked of it, and what a run says about itself.
 //!
-//! Reading order: `schedule.rs`, `evaluate.rs`; `replicas.rs`, `symptoms.rs`, `checks.rs` and `parity.rs` (is it
-//! still one model?); `config.rs`, `preset.rs`, `flags.rs` and `zero_flags.rs` (what a run is), `journal.rs`, `metrics.rs` and `report.rs`
-//! (what it tells), `trace.rs` (for a viewer).
+//! Reading order: `schedule.rs`, `config.rs`, `evaluate.rs` and `diverged.rs` (a step, and how it went); `replicas.rs`,
+//! `symptoms.rs`, `parity.rs` and `checks.rs` (is it still one model?); `preset.rs`, `flags/` and `memory.rs` (what can be
+//! asked for, and what it takes); `metrics.rs`, `journal.rs`, `trace.rs` and `report.rs` (what a run prints and writes).
 
 mod checks;
 mod config;
+mod diverged;
 mod evaluate;
 mod flags;
 mod journal;
+mod memory;
 mod metrics;
 pub mod parity;
 mod preset;
@@ -17,17 +19,17 @@ pub mod report;
 mod schedule;
 mod symptoms;
 pub(crate) mod trace;
-mod zero_flags;
 
 pub use crate::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
-pub use checks::Checks;
+pub use checks::{Checks, End};
 pub use config::Config;
-pub use evaluate::evaluate;
-pub use flags::{RunFlags, TrainFlags};
-pub use journal::{Evaluation, Journal, StepOutcome};
-pub use metrics::{Clock, LEGEND, Lap, MetricsFile, Part, StepRecord, StepTimes};
-pub use preset::Preset;
+pub use diverged::Diverged;
+pub use evaluate::{Due, EvalConfig, Evaluator, evaluate};
+pub use flags::{DataFlags, EvalFlags, Fsdp, LogFlags, ModelFlags, OptimFlags, RunFlags, TrainFlags, ZeroFlags};
+pub use journal::{Evaluation, Journal};
+pub use memory::Footprint;
+pub use metrics::{Clock, LEGEND, Lap, MetricsFile, Part, Rates, StepOutcome, StepRecord, StepTimes};
+pub use preset::{Defaults, Preset};
 pub use replicas::{all_hashes, distance};
 pub use schedule::Schedule;
-pub use symptoms::{Break, Symptoms};
-pub use zero_flags::ZeroFlags;
+pub use symptoms::{Break, Symptoms, leave_out};

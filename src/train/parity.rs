@@ -1,8 +1,7 @@
-//! The same few steps trained in two ways, to be compared: by N ranks, and by one rank alone.
+//! The same few steps trained in two ways, to be compared: in parallel by N ranks, and serially by one rank alone.
 
-use super::{AdamW, Config, clip_scale, global_norm};
+use super::{AdamW, Config, Diverged, clip_scale, global_norm};
 use crate::comm::{Comm, Reduce};
-use crate::data::Batch;
 use crate::model::Gpt;
 use crate::parallel::Ddp;
 use crate::parallel::zero::{Stage, Zero, ZeroConfig};
@@ -17,71 +16,102 @@ use std::sync::Arc;
 pub trait Replica {
     fn params(&self) -> &Arc<Params>;
 
+    /// Begins a step, or one rank's part of it: gradients are zero.
+    fn begin(&mut self) -> Result<()> {
+        self.params().zero_gradients();
+        Ok(())
+    }
+
     /// Forward and backward pass over the batch that rank `rank` has at `step` (from 0). Adds to the gradients; returns the
     /// loss.
     fn backward(&mut self, rank: usize, step: usize) -> Result<f64>;
 
     /// The optimizer's step, with the gradients as they are now.
     fn update(&mut self, step: usize) -> Result<()>;
+
+    fn gradients(&self) -> Vec<f32> {
+        self.params().gradients().clone()
+    }
+
+    fn set_gradients(&mut self, gradients: &[f32]) {
+        self.params().gradients().copy_from_slice(gradients);
+    }
+
+    /// Ends the training: all parameters.
+    fn values(self) -> Result<Vec<f32>>
+    where
+        Self: Sized,
+    {
+        Ok(self.params().values().clone())
+    }
 }
 
 /// What a short training left: the loss of every step, and all parameters.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Trace {
+pub struct Trained {
     pub losses: Vec<f64>,
     pub values: Vec<f32>,
 }
 
-impl Trace {
+impl Trained {
     /// The largest difference of two parameters; NaN if there is one.
-    pub fn largest_difference(&self, other: &Trace) -> f32 {
+    pub fn largest_difference(&self, other: &Trained) -> f32 {
         let differences = self.values.iter().zip(&other.values).map(|(a, b)| (a - b).abs());
         differences.fold(0.0, |largest, d| if d > largest || d.is_nan() { d } else { largest })
     }
 }
 
-/// Trains with DDP: what each rank of `comm` does. The losses are this rank's own.
-pub fn ddp(comm: &Comm, mut replica: impl Replica, steps: usize) -> Result<Trace> {
+/// Trains in parallel with DDP: what each rank of `comm` does. The losses are this rank's own; only rank 0's initial weights
+/// count.
+pub fn parallel(comm: &Comm, mut replica: impl Replica, steps: usize) -> Result<Trained> {
     let ddp = Ddp::new(replica.params(), comm)?;
     let mut losses = Vec::new();
     for step in 0..steps {
-        replica.params().zero_gradients();
+        replica.begin()?;
         losses.push(replica.backward(comm.rank(), step)?);
         ddp.finish()?;
         replica.update(step)?;
     }
-    let values = replica.params().values().clone();
-    Ok(Trace { losses, values })
+    Ok(Trained { losses, values: replica.values()? })
 }
 
-// ANCHOR: in_turns
-/// One rank that goes through the batches of `ranks` ranks one after the other, adds up their finished gradients in rank
-/// order, and divides: the same sums in the same order, so the same bits as N ranks.
-pub fn in_turns(mut replica: impl Replica, ranks: usize, steps: usize) -> Result<Trace> {
+/// [`parallel`] with [`Zero`], which divides the model as the replica's configuration says.
+pub fn parallel_zero(comm: &Comm, mut replica: ZeroReplica, steps: usize) -> Result<Trained> {
     let mut losses = Vec::new();
     for step in 0..steps {
-        let mut sum = vec![0f32; replica.params().numel()];
-        let mut loss = 0.0;
+        replica.begin()?;
+        losses.push(replica.backward(comm.rank(), step)?);
+        replica.update(step)?;
+    }
+    Ok(Trained { losses, values: replica.values()? })
+}
+
+// ANCHOR: serial
+/// Trains serially: one rank goes through the batches of `ranks` ranks one after the other, adds up their finished gradients
+/// in rank order, and divides. These are the same sums in the same order, so the same bits as N ranks have.
+pub fn serial(mut replica: impl Replica, ranks: usize, steps: usize) -> Result<Trained> {
+    let mut losses = Vec::new();
+    for step in 0..steps {
+        let (mut sum, mut loss) = (Vec::new(), 0.0);
         for rank in 0..ranks {
-            replica.params().zero_gradients();
+            replica.begin()?;
             loss += replica.backward(rank, step)?;
-            let gradients = replica.params().gradients();
+            let gradients = replica.gradients();
             match rank {
-                0 => sum.copy_from_slice(&gradients),
-                _ => sum.iter_mut().zip(&*gradients).for_each(|(sum, g)| *sum += g),
+                0 => sum = gradients,
+                _ => sum.iter_mut().zip(&gradients).for_each(|(sum, g)| *sum += g),
             }
         }
         sum.iter_mut().for_each(|sum| *sum /= ranks as f32);
-        replica.params().gradients().copy_from_slice(&sum);
+        replica.set_gradients(&sum);
         losses.push(loss / ranks as f64);
         replica.update(step)?;
     }
-    let values = replica.params().values().clone();
-    Ok(Trace { losses, values })
+    Ok(Trained { losses, values: replica.values()? })
 }
-// ANCHOR_END: in_turns
+// ANCHOR_END: serial
 
-/// Compares what the ranks trained (`ours`) with what one rank trains in turns, which rank 0 does meanwhile. Rank 0
+/// Compares what the ranks trained in parallel with what one rank trains serially, which rank 0 does meanwhile. Rank 0
 /// prints the check; every rank returns whether it holds.
 ///
 /// In this process, and with two ranks anywhere, sums have one order and the parameters must be bitwise equal. An MPI
@@ -91,15 +121,15 @@ pub fn compare(
     comm: &Comm,
     screen: &Screen,
     bound: f64,
-    ours: &Trace,
-    in_turns: impl FnOnce() -> Result<Trace>,
+    parallel: &Trained,
+    serial: impl FnOnce() -> Result<Trained>,
 ) -> Result<bool> {
-    let mut losses = ours.losses.clone();
+    let mut losses = parallel.losses.clone();
     comm.all_reduce(&mut losses, Reduce::Mean)?;
     let mut holds = [0u8];
     if comm.rank() == 0 {
-        let serial = in_turns()?;
-        let difference = ours.largest_difference(&serial);
+        let serial = serial()?;
+        let difference = parallel.largest_difference(&serial);
         let apart = losses.iter().zip(&serial.losses).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
         let own_order = !comm.adds_in_rank_order();
         let sound = difference == 0.0 || (own_order && apart < bound);
@@ -117,78 +147,8 @@ pub fn compare(
     Ok(holds[0] == 1)
 }
 
-/// [`ddp`] with a GPT; only rank 0's initial weights count.
-pub fn train_ddp(comm: &Comm, config: &Config, text: &[u32], steps: usize) -> Result<Trace> {
-    ddp(comm, GptReplica::new(config, text, config.seed_of(comm.rank()))?, steps)
-}
-
-/// The same with [`Zero`], whatever it divides.
-pub fn train_zero(comm: &Comm, config: &Config, text: &[u32], zero: ZeroConfig, steps: usize) -> Result<Trace> {
-    let mut replica = GptReplica::new(config, text, config.seed_of(comm.rank()))?;
-    let mut zero = Zero::new(replica.params(), comm, zero)?;
-    let mut losses = Vec::new();
-    for step in 0..steps {
-        zero.begin()?;
-        losses.push(replica.backward(comm.rank(), step)?);
-        zero.finish()?;
-        zero.step(config.schedule.at(step), config.clip)?;
-    }
-    zero.leave()?;
-    let values = replica.params().whole()?.clone();
-    Ok(Trace { losses, values })
-}
-
-/// [`in_turns`] with a GPT.
-pub fn train_in_turns(config: &Config, text: &[u32], steps: usize) -> Result<Trace> {
-    if config.zero.precision == Precision::Bf16 {
-        return train_in_turns_bf16(config, text, steps);
-    }
-    in_turns(GptReplica::new(config, text, config.seed)?, config.ranks, steps)
-}
-
-/// [`in_turns`] with a GPT that is stored in bf16: gradients are added in f32, and their mean is rounded once.
-fn train_in_turns_bf16(config: &Config, text: &[u32], steps: usize) -> Result<Trace> {
-    let mut replica = GptReplica::new(config, text, config.seed)?;
-    let alone = ZeroConfig::new(Stage::Zero, Precision::Bf16, config.adamw);
-    let mut zero = Zero::new(replica.params(), &Comm::alone(), alone)?;
-    let mut losses = Vec::new();
-    for step in 0..steps {
-        let (mut sum, mut loss) = (vec![0f32; replica.params().numel()], 0.0);
-        for rank in 0..config.ranks {
-            zero.begin()?;
-            loss += replica.backward(rank, step)?;
-            zero.finish()?;
-            let gradients = replica.params().stored_gradients::<bf16>();
-            match rank {
-                0 => widen(&gradients, &mut sum),
-                _ => sum.iter_mut().zip(&*gradients).for_each(|(sum, g)| *sum += g.to_f32()),
-            }
-        }
-        sum.iter_mut().for_each(|sum| *sum /= config.ranks as f32);
-        narrow(&sum, &mut replica.params().stored_gradients::<bf16>());
-        losses.push(loss / config.ranks as f64);
-        zero.step(config.schedule.at(step), config.clip)?;
-    }
-    zero.leave()?;
-    let values = replica.params().whole()?.clone();
-    Ok(Trace { losses, values })
-}
-
-/// One rank that takes all ranks' sequences as one large batch: the same mathematics, sums in another order.
-pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> Result<Trace> {
-    let mut replica = GptReplica::new(config, text, config.seed)?;
-    let mut losses = Vec::new();
-    for step in 0..steps {
-        let all: Vec<Batch> = (0..config.ranks).map(|rank| config.sampler(rank).batch(text, step, 0)).collect();
-        replica.params().zero_gradients();
-        losses.push(replica.learn(step, &Batch::concat(&all))?);
-        replica.update(step)?;
-    }
-    let values = replica.params().values().clone();
-    Ok(Trace { losses, values })
-}
-
-struct GptReplica<'a> {
+/// A rank's GPT, data and AdamW.
+pub struct GptReplica<'a> {
     gpt: Gpt,
     adamw: AdamW,
     config: &'a Config,
@@ -196,17 +156,12 @@ struct GptReplica<'a> {
 }
 
 impl<'a> GptReplica<'a> {
-    fn new(config: &'a Config, text: &'a [u32], seed: u64) -> Result<GptReplica<'a>> {
+    /// With initial weights from `seed`.
+    pub fn new(config: &'a Config, text: &'a [u32], seed: u64) -> Result<GptReplica<'a>> {
         let gpt = Gpt::new(&config.shape)?;
         gpt.params.allocate(seed);
         let adamw = AdamW::new(config.adamw, &gpt.params);
         Ok(GptReplica { gpt, adamw, config, text })
-    }
-
-    fn learn(&self, step: usize, batch: &Batch) -> Result<f64> {
-        let loss = self.gpt.loss(batch, &self.config.pass(step, &batch.sequences))?;
-        loss.backward()?;
-        Ok(f64::from(loss.to_scalar::<f32>()?))
     }
 }
 
@@ -216,13 +171,88 @@ impl Replica for GptReplica<'_> {
     }
 
     fn backward(&mut self, rank: usize, step: usize) -> Result<f64> {
-        self.learn(step, &self.config.sampler(rank).batch(self.text, step, 0))
+        backward(&self.gpt, self.config, self.text, rank, step)
     }
 
     fn update(&mut self, step: usize) -> Result<()> {
         let norm = global_norm(&self.gpt.params.gradients());
-        self.adamw.step(&self.gpt.params, self.config.schedule.at(step), clip_scale(norm, self.config.clip)?)
+        let scale = clip_scale(norm, self.config.clip).map_err(|error| Diverged::at(step + 1, error.into()))?;
+        self.adamw.step(&self.gpt.params, self.config.schedule.at(step), scale)
     }
+}
+
+/// A rank's GPT and data, with [`Zero`] for the rest.
+pub struct ZeroReplica<'a> {
+    gpt: Gpt,
+    zero: Zero,
+    precision: Precision,
+    config: &'a Config,
+    text: &'a [u32],
+}
+
+impl<'a> ZeroReplica<'a> {
+    /// One of `comm`'s ranks.
+    pub fn new(config: &'a Config, text: &'a [u32], comm: &Comm, zero: ZeroConfig) -> Result<ZeroReplica<'a>> {
+        let (gpt, precision) = (Gpt::new(&config.shape)?, zero.precision);
+        let zero = Zero::init(&gpt.params, comm, zero, config.seed_of(comm.rank()))?;
+        Ok(ZeroReplica { gpt, zero, precision, config, text })
+    }
+
+    /// One that is alone, and holds everything.
+    pub fn alone(config: &'a Config, text: &'a [u32], precision: Precision) -> Result<ZeroReplica<'a>> {
+        ZeroReplica::new(config, text, &Comm::alone(), ZeroConfig::new(Stage::Zero, precision, config.adamw))
+    }
+}
+
+impl Replica for ZeroReplica<'_> {
+    fn params(&self) -> &Arc<Params> {
+        &self.gpt.params
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.zero.begin()
+    }
+
+    fn backward(&mut self, rank: usize, step: usize) -> Result<f64> {
+        let loss = backward(&self.gpt, self.config, self.text, rank, step)?;
+        self.zero.finish()?;
+        Ok(loss)
+    }
+
+    fn update(&mut self, step: usize) -> Result<()> {
+        let norm = self.zero.step(self.config.schedule.at(step), self.config.clip);
+        norm.map(drop).map_err(|error| Diverged::at(step + 1, error))
+    }
+
+    fn gradients(&self) -> Vec<f32> {
+        if self.precision == Precision::F32 {
+            return self.params().gradients().clone();
+        }
+        let mut gradients = vec![0.0; self.params().numel()];
+        widen(&self.params().stored_gradients::<bf16>(), &mut gradients);
+        gradients
+    }
+
+    /// Rounds them, if gradients are stored in bf16.
+    fn set_gradients(&mut self, gradients: &[f32]) {
+        match self.precision {
+            Precision::F32 => self.params().gradients().copy_from_slice(gradients),
+            Precision::Bf16 => narrow(gradients, &mut self.params().stored_gradients::<bf16>()),
+        }
+    }
+
+    fn values(self) -> Result<Vec<f32>> {
+        self.zero.leave()?;
+        Ok(self.gpt.params.whole()?.clone())
+    }
+}
+
+/// Forward and backward pass of a GPT over the batch that rank `rank` has at `step`. Returns the loss.
+pub fn backward(gpt: &Gpt, config: &Config, text: &[u32], rank: usize, step: usize) -> Result<f64> {
+    let batch = config.sampler(rank).batch(text, step, 0);
+    let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
+    loss.backward()?;
+    Ok(f64::from(loss.to_scalar::<f32>()?))
 }
 
 #[cfg(test)]
@@ -231,10 +261,10 @@ mod tests {
 
     #[test]
     fn the_largest_difference_is_found_and_nan_is_one() {
-        let trace = |values: &[f32]| Trace { losses: Vec::new(), values: values.to_vec() };
-        let zero = trace(&[0.0; 3]);
-        assert_eq!(trace(&[0.5, -2.0, 1.0]).largest_difference(&zero), 2.0);
+        let trained = |values: &[f32]| Trained { losses: Vec::new(), values: values.to_vec() };
+        let zero = trained(&[0.0; 3]);
+        assert_eq!(trained(&[0.5, -2.0, 1.0]).largest_difference(&zero), 2.0);
         assert_eq!(zero.largest_difference(&zero), 0.0);
-        assert!(trace(&[0.5, f32::NAN, 1.0]).largest_difference(&zero).is_nan());
+        assert!(trained(&[0.5, f32::NAN, 1.0]).largest_difference(&zero).is_nan());
     }
 }

@@ -12,7 +12,7 @@ pub enum Preset {
 }
 
 /// What a preset stands for.
-pub(super) struct Defaults {
+pub struct Defaults {
     pub layers: usize,
     pub heads: usize,
     pub embd: usize,
@@ -27,7 +27,7 @@ pub(super) struct Defaults {
 }
 
 impl Preset {
-    pub(super) fn defaults(self, embedded_text: bool) -> Defaults {
+    pub fn defaults(self, embedded_text: bool) -> Defaults {
         let small = Defaults {
             layers: 4,
             heads: 4,

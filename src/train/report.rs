@@ -1,11 +1,10 @@
 //! What a training lab prints about its run, before and after.
 
-use super::{Config, LEGEND, StepTimes};
+use super::{Config, Footprint, LEGEND, StepTimes};
 use crate::data::{Corpus, FETCH_COMMAND};
 use crate::launch;
-use crate::parallel::zero::{Held, Stage, Volumes, Zero};
+use crate::parallel::zero::{Stage, Volumes, Zero};
 use crate::show::{self, Screen, thousands};
-use crate::tensor::Precision;
 
 fn count(n: impl TryInto<u64>) -> String {
     thousands(n.try_into().unwrap_or(u64::MAX))
@@ -74,37 +73,14 @@ pub fn run(screen: &Screen, config: &Config) {
 }
 
 /// `--dry-run`: memory and time, by arithmetic. `peak` is the matmul peak of one thread, FLOP/s.
-pub fn dry_run(screen: &Screen, config: &Config, free: Option<u64>, peak: f64) {
-    let (memory, for_a_moment) = config.memory_of_a_rank(config.batch);
-    let (bytes, stage) = (config.zero.precision.bytes(), config.zero.stage);
-    let divided = |from| if stage >= from { format!(", divided among {}", config.ranks) } else { String::new() };
-    let optimizer = match config.zero.precision {
-        Precision::F32 => "two moments, 8 bytes a parameter",
-        Precision::Bf16 => "two moments and the master, 12 bytes a parameter",
-    };
-    let (one, all) = (memory.total() + for_a_moment, config.memory(config.batch));
-    let sharing = if all > one * launch::ranks_here(config.ranks) as u64 {
-        "at most: the first check holds one model more"
-    } else {
-        "that share this machine's memory"
-    };
-    let rows: Vec<Vec<String>> = [
-        ("parameters", memory.parameters, format!("{bytes} bytes each{}", divided(Stage::Three))),
-        ("gradients", memory.gradients, format!("{bytes} bytes each{}", divided(Stage::Two))),
-        ("optimizer", memory.optimizer, format!("{optimizer}{}", divided(Stage::One))),
-        ("activations", memory.activations, "what forward keeps for backward, grows with --batch".to_string()),
-        ("gathered", for_a_moment, "all parameters, to begin with and to evaluate".to_string()),
-        ("one rank", one, String::new()),
-        ("ranks here", all, sharing.to_string()),
-    ]
-    .into_iter()
-    .filter(|(_, bytes, _)| *bytes > 0)
-    .map(|(what, bytes, why)| vec![what.to_string(), show::bytes_decimal(bytes as f64), why.to_string()])
-    .collect();
+pub fn dry_run(screen: &Screen, config: &Config, footprint: &Footprint, free: Option<u64>, peak: f64) {
+    let rows = footprint.rows();
+    let row = |(what, bytes, why): (&str, u64, String)| [what.into(), show::bytes_decimal(bytes as f64), why].to_vec();
+    let rows: Vec<Vec<String>> = rows.into_iter().map(row).collect();
     screen.say("");
     screen.say(show::table(screen, &["memory", "bytes", ""], &rows));
     if let Some(free) = free {
-        let fits = match config.ensure_fits(free) {
+        let fits = match footprint.ensure_fits(free) {
             Ok(()) => "this run fits".to_string(),
             Err(refusal) => format!("this run does not fit: {}", refusal.help),
         };
@@ -126,54 +102,16 @@ pub fn dry_run(screen: &Screen, config: &Config, free: Option<u64>, peak: f64) {
     screen.say(screen.row("time", &text));
 }
 
-/// What ranks divide, and the type that is really used.
-pub fn zero(screen: &Screen, config: &Config) {
-    let zero = &config.zero;
-    let divided = match zero.stage {
-        Stage::Zero => "nothing divided: DDP",
-        Stage::One => "optimizer divided",
-        Stage::Two => "optimizer, gradients divided",
-        Stage::Three => "optimizer, gradients, parameters divided",
-    };
-    let master = match zero.precision {
-        Precision::F32 => "",
-        Precision::Bf16 => ", master f32",
-    };
-    let dot = screen.separator();
-    let files = match (&zero.offload, zero.stage) {
-        (None, _) => String::new(),
-        (Some(_), Stage::Three) => format!("{dot}optimizer, parameters in files"),
-        (Some(_), _) => format!("{dot}optimizer in files"),
-    };
-    let text = format!("stage {}: {divided}{dot}{}{master}{files}", zero.stage.number(), zero.precision.name());
-    screen.say(screen.row("zero", &text));
-}
-
-/// What rank 0 holds, beside the formula.
-pub fn held(screen: &Screen, config: &Config, held: &Held) {
-    let plan = config.memory_of_a_rank(config.batch).0;
-    let rows: Vec<Vec<String>> = [
-        ("parameters", held.parameters, Some(plan.parameters)),
-        ("gradients", held.gradients, Some(plan.gradients)),
-        ("optimizer", held.optimizer, Some(plan.optimizer)),
-        ("for a moment, at most", held.peak_buffers, None),
-        ("in files", held.parameters_file + held.optimizer_file, None),
-    ]
-    .into_iter()
-    .filter(|(_, is, _)| *is > 0)
-    .map(|(what, is, formula)| {
-        let formula = formula.map_or(String::new(), count);
-        vec![what.to_string(), count(is as u64), formula]
-    })
-    .collect();
-    screen.say("");
-    screen.say(show::table(screen, &["rank 0 holds", "bytes", "formula"], &rows));
-}
-
 /// The names in log lines and metrics.
 pub fn legend(screen: &Screen) {
     let rows: Vec<Vec<&str>> = LEGEND.iter().map(|(name, text)| vec![*name, *text]).collect();
-    screen.say(show::table(screen, &["abbr", "what it is"], &rows));
+    screen.say(show::table(screen, &["abbr", "what it is"], &rows) + "\n");
+}
+
+/// What each of `ranks` ranks sends in an all-reduce of `numel` numbers in f32, in words and in bytes.
+pub fn all_reduced(numel: usize, ranks: usize) -> (String, f64) {
+    let n = ranks as f64;
+    (format!("2(n-1)/n x 4 x {}", count(numel)), 2.0 * ((n - 1.0) / n * 4.0) * numel as f64)
 }
 
 /// Where the seconds of all steps went; `communication` is part of the backward pass.

@@ -5,10 +5,7 @@
 //! it finds goes line by line into a file that the workbook names, so that it is known as far as it came even when the
 //! reader's code never ends; what the reader's code prints stays apart from it.
 
-use crate::data::Corpus;
-use crate::error::BadInput;
 use crate::launch;
-use crate::train::{Config, TrainFlags};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -216,22 +213,6 @@ impl Events {
         // There is nobody left to tell if this fails.
         self.tell(&Event::Panicked { message, at, given: GIVEN.with_borrow(String::clone) }).ok();
     }
-}
-
-/// A training run that takes milliseconds: lab03's flags, on top of a small model and no evaluation to speak of.
-pub fn small_run(ranks: usize, flags: &str) -> Result<(Config, Corpus), BadInput> {
-    #[derive(clap::Parser)]
-    struct Args {
-        #[command(flatten)]
-        train: TrainFlags,
-    }
-    let small = "check --layers 2 --heads 2 --embd 32 --block 16 --batch 3 --steps 12 --warmup 4 --eval-iters 4";
-    let words = small.split(' ').chain(flags.split_whitespace());
-    let args = <Args as clap::Parser>::try_parse_from(words)
-        .map_err(|error| BadInput::new(error.to_string(), "the check's flags are wrong, not your code"))?;
-    let corpus = Corpus::embedded()?;
-    let config = args.train.resolve(ranks, &corpus, "check")?;
-    Ok((config, corpus))
 }
 
 #[cfg(test)]

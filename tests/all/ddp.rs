@@ -7,19 +7,24 @@ use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::parallel::Ddp;
 use shardlab::study::smallest::MlpReplica;
-use shardlab::train::{self, Config, Preset, TrainFlags, parity};
+use shardlab::train::parity::{self, GptReplica, Trained};
+use shardlab::train::{self, Config, EvalConfig, EvalFlags, Footprint, TrainFlags};
 
-fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<parity::Trace> {
-    launch::run(config.ranks, |comm| parity::train_ddp(&comm, config, &corpus.train, steps)).unwrap()
+fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<Trained> {
+    launch::run(config.ranks, |comm| {
+        parity::parallel(&comm, GptReplica::new(config, &corpus.train, config.seed_of(comm.rank()))?, steps)
+    })
+    .unwrap()
 }
 
 #[test]
 fn n_ranks_are_bitwise_one_rank_in_turns() {
     for ranks in 1..=4 {
         for (dropout, sampler) in [(0.0, Sampling::Partition), (0.2, Sampling::Seeds)] {
-            let (config, corpus) = config(ranks, |flags| (flags.dropout, flags.sampler) = (dropout, sampler));
+            let (config, corpus) = config(ranks, |config| (config.dropout, config.sampling) = (dropout, sampler));
             let traces = ddp(&config, &corpus, 6);
-            let serial = parity::train_in_turns(&config, &corpus.train, 6).unwrap();
+            let serial = GptReplica::new(&config, &corpus.train, config.seed).unwrap();
+            let serial = parity::serial(serial, ranks, 6).unwrap();
             for trace in &traces {
                 assert_eq!(trace.values, serial.values, "{ranks} ranks, dropout {dropout}");
             }
@@ -34,9 +39,9 @@ fn n_ranks_are_bitwise_one_rank_in_turns() {
 #[test]
 fn n_ranks_follow_one_rank_with_an_n_times_larger_batch() {
     for ranks in 1..=4 {
-        let (config, corpus) = config(ranks, |flags| flags.dropout = 0.1);
+        let (config, corpus) = config(ranks, |config| config.dropout = 0.1);
         let traces = ddp(&config, &corpus, 20);
-        let serial = parity::train_large_batch(&config, &corpus.train, 20).unwrap();
+        let serial = suite::parity::train_large_batch(&config, &corpus.train, 20).unwrap();
         for (step, loss) in serial.losses.iter().enumerate() {
             let mean = traces.iter().map(|t| t.losses[step]).sum::<f64>() / ranks as f64;
             assert!((mean - loss).abs() < 1e-5, "{ranks} ranks, step {step}: {mean} against {loss}");
@@ -48,7 +53,7 @@ fn n_ranks_follow_one_rank_with_an_n_times_larger_batch() {
 #[test]
 fn dropout_changes_training_and_depends_on_the_seed() {
     let losses = |dropout, seed| {
-        let (config, corpus) = config(2, |flags| (flags.dropout, flags.seed) = (dropout, seed));
+        let (config, corpus) = config(2, |config| (config.dropout, config.seed) = (dropout, seed));
         ddp(&config, &corpus, 3)[0].losses.clone()
     };
     assert_ne!(losses(0.1, 1), losses(0.0, 1));
@@ -138,32 +143,41 @@ fn replicas_that_differ_are_found() {
     assert_eq!(different[0], different[1]);
 }
 
+/// What training flags come to.
+pub fn resolved(flags: &str, ranks: usize, corpus: &Corpus) -> (Config, EvalConfig) {
+    #[derive(clap::Parser)]
+    struct Args {
+        #[arg(long)]
+        steps: Option<usize>,
+        #[command(flatten)]
+        train: TrainFlags,
+        #[command(flatten)]
+        eval: EvalFlags,
+    }
+    let args = <Args as clap::Parser>::parse_from(format!("program {flags}").split_whitespace());
+    let config = args.train.resolve(ranks, args.steps, corpus).unwrap();
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(corpus), corpus).unwrap();
+    (config, eval)
+}
+
 /// The figures that the issue of this lab's scripts rely on.
 #[test]
 fn presets_and_flags() {
     let corpus = Corpus::embedded().unwrap();
-    let resolve = |line: &str| {
-        #[derive(clap::Parser)]
-        struct Args {
-            #[command(flatten)]
-            train: TrainFlags,
-        }
-        let flags = <Args as clap::Parser>::parse_from(line.split(' ')).train;
-        flags.resolve(flags.ranks.unwrap_or(2), &corpus, "lab03")
-    };
-    let baby = resolve("lab03").unwrap();
-    assert_eq!((baby.ranks, baby.preset, baby.steps, baby.batch), (2, Preset::Baby, 300, 12));
+    let resolve = |line: &str| resolved(line, 2, &corpus);
+    let baby = resolve("").0;
+    assert_eq!((baby.ranks, baby.steps, baby.batch), (2, 300, 12));
     assert_eq!(baby.shape.num_params(), 795_904);
-    let char = resolve("lab03 --preset char").unwrap();
+    let char = resolve("--preset char").0;
     assert_eq!((char.shape.num_params(), char.steps, char.batch), (10_646_784, 500, 4));
-    let wordplay = resolve("lab03 --preset wordplay --ranks 4 --sampler seeds").unwrap();
+    let (wordplay, eval) = resolved("--preset wordplay --sampler seeds", 4, &corpus);
     assert_eq!(wordplay.tokens_per_step(), 262_144);
     assert_eq!((wordplay.schedule.lr, wordplay.schedule.min_lr, wordplay.schedule.decay_steps), (6e-4, 6e-5, 600_000));
-    assert_eq!((wordplay.adamw.beta2, wordplay.eval_iters, wordplay.steps), (0.95, 200, 1000));
+    assert_eq!((wordplay.adamw.beta2, eval.batches, wordplay.steps), (0.95, 200, 1000));
     // A given flag beats the preset on either side of it.
-    for line in ["lab03 --embd 64 --preset char", "lab03 --preset char --embd 64 --heads 2"] {
+    for line in ["--embd 64 --preset char", "--preset char --embd 64 --heads 2"] {
         let line = line.replace("--embd 64 --preset", "--heads 2 --embd 64 --preset");
-        let shape = resolve(&line).unwrap().shape;
+        let shape = resolve(&line).0.shape;
         assert_eq!((shape.embd, shape.heads, shape.layers), (64, 2, 6));
     }
 }
@@ -219,16 +233,10 @@ fn overlap_changes_no_gradient() {
 fn presets_are_the_published_ones_and_every_flag_beats_them() {
     let corpus = Corpus::new("long enough", &"To be, or not to be? ".repeat(2000)).unwrap();
     let figures = |flags: &str| {
-        #[derive(clap::Parser)]
-        struct Args {
-            #[command(flatten)]
-            train: TrainFlags,
-        }
-        let flags = <Args as clap::Parser>::parse_from(format!("lab03 {flags}").split_whitespace()).train;
-        let c = flags.resolve(2, &corpus, "lab03").unwrap();
+        let (c, eval) = resolved(flags, 2, &corpus);
         let (s, a) = (c.schedule, c.adamw);
         let counts = [c.shape.layers, c.shape.heads, c.shape.embd, c.shape.block, c.batch, c.steps, s.warmup];
-        let counts = counts.into_iter().chain([c.eval_interval, c.eval_iters, s.decay_steps]).map(|n| n as f64);
+        let counts = counts.into_iter().chain([eval.due.interval, eval.batches, s.decay_steps]).map(|n| n as f64);
         counts.chain([s.lr, s.min_lr, a.beta1, a.beta2, a.weight_decay, c.dropout, c.clip]).collect::<Vec<f64>>()
     };
     let baby = [4., 4., 128., 64., 12., 500., 100., 100., 50., 500., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.];
@@ -284,12 +292,12 @@ fn an_evaluation_does_not_depend_on_the_number_of_ranks() {
 
 #[test]
 fn a_refused_batch_is_answered_with_the_largest_that_fits() {
-    let (config, _) = config(3, |flags| flags.batch = Some(1000));
-    let free = config.memory(400) + 1;
-    let refusal = config.ensure_fits(free).unwrap_err();
+    let (config, _) = config(3, |config| config.batch = 1000);
+    let footprint = Footprint::new(&config);
+    let refusal = footprint.ensure_fits(footprint.total(400) + 1).unwrap_err();
     assert!(refusal.help.contains("--batch 400 "), "{}", refusal.help);
-    assert!(config.ensure_fits(config.memory(1000)).is_ok());
+    assert!(footprint.ensure_fits(footprint.total(1000)).is_ok());
     // All ranks of this machine count.
-    assert!(config.memory(400) >= 3 * config.shape.memory(400, false).total());
-    assert!(config.ensure_fits(1).unwrap_err().help.starts_with("not even --batch 1 fits"));
+    assert!(footprint.total(400) >= 3 * config.shape.memory(400, false).total());
+    assert!(footprint.ensure_fits(1).unwrap_err().help.starts_with("not even --batch 1 fits"));
 }

@@ -1,6 +1,7 @@
 //! lab04 as its users start it: what is on the screen, and exit codes.
 
 use crate::suite::program::{failed, stderr, succeeded};
+use std::path::Path;
 use std::process::{Command, Output};
 
 /// A model of 27,328 parameters.
@@ -39,7 +40,7 @@ fn all_stages_train_the_same_and_hold_what_the_formulas_say() {
 
 #[test]
 fn one_rank_and_many_ranks_train_too() {
-    for flags in ["--ranks 1 --steps 2", "--ranks 7 --steps 2 --zero 3", "--ranks 2 --grad-accum 2 --steps 2 --ascii"] {
+    for flags in ["--ranks 1 --steps 2", "--ranks 7 --steps 6 --zero 3", "--ranks 2 --grad-accum 2 --steps 2 --ascii"] {
         let text = succeeded(&lab04(flags));
         assert!(text.contains("Take along") && (!flags.contains("ascii") || text.is_ascii()), "{text}");
     }
@@ -79,14 +80,19 @@ fn for_a_moment(text: &str, stage: usize) -> f64 {
 
 #[test]
 fn tiles_bound_what_is_gathered_at_once() {
-    let one_at_a_time = "--fsdp full-shard --steps 3 --wrap parameters --prefetch-bucket 0";
+    let one_at_a_time = "--steps 3 --wrap parameters --prefetch-bucket 0";
     let whole = succeeded(&lab04(one_at_a_time));
     let tiled = succeeded(&lab04(&format!("{one_at_a_time} --tiles 4")));
-    has(&tiled, &["blocks.1.fc.weight.tile3 │", "stage 3 trains what stage 0 trains", "2 of 2 ✓"]);
+    has(&tiled, &["blocks.1.fc.weight.tile3 │", "stage 3 trains what stage 0 trains", "4 of 4 ✓"]);
     // What is largest now is a block's qkv, whose size is three quarters of what that of its fc was.
     let ratio = for_a_moment(&tiled, 3) / for_a_moment(&whole, 3);
     assert!(ratio < 0.75, "{ratio}\n{whole}\n{tiled}");
     failed(&lab04("--tiles 3"), 2, "--tiles 3 does not divide --embd 32");
+    // With stage 3 alone, too.
+    has(
+        &succeeded(&lab04("--fsdp full-shard --steps 6 --wrap parameters --tiles 2")),
+        &["blocks.1.fc.weight.tile1", "1 of 1 ✓"],
+    );
     let both = lab04("--fsdp full-shard --zero 3");
     assert!(stderr(&both).contains("cannot be used with"), "{}", stderr(&both));
 }
@@ -96,6 +102,10 @@ fn what_is_wrong_is_found() {
     let local = failed(&lab04("--break local-norm --steps 3 --lr 0.1"), 1, "stage 1 trained something else");
     assert_eq!(local.matches("trains what stage 0 trains").count(), 3, "{local}");
     assert!(!local.contains("bitwise equal"), "{local}");
+    // Micro-steps let stages 2 and 3 differ from 0 and 1 in the last bits, and no stage from its neighbour.
+    let neighbours = "--break local-norm --steps 3 --grad-accum 2";
+    let neighbours = failed(&lab04(neighbours), 1, "stage 1 trained something else; stage 3 trained something else");
+    has(&neighbours, &["stage 2 trains what stage 0 trains", "stage 3 trains what stage 2 trains"]);
     let padding = failed(&lab04("--break padding-on-last"), 1, "padding was taken for parameters");
     has(&padding, &["     2         1        3       0\n", "     3         0        4       7\n", "12 of 9 ✗"]);
     failed(&lab04("--break padding-on-last --ranks 2"), 2, "padding spans ranks only from 3 ranks on");
@@ -120,19 +130,128 @@ fn a_batch_that_ranks_cannot_share_is_refused_before_work() {
 #[test]
 fn flags_that_would_do_nothing_are_refused_before_work() {
     for (flags, says) in [
-        ("--eval-only", "lab04 compares trainings from the start, and has no --eval-only"),
-        ("--dry-run", "lab04 compares trainings from the start, and has no --dry-run"),
-        ("--trace o.json", "lab04 compares trainings from the start, and has no --trace"),
+        ("--eval-only", "unexpected argument '--eval-only'"),
+        ("--no-such-flag", "unexpected argument"),
+        ("--dry-run", "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>>"),
+        ("--trace o.json", "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>>"),
+        ("--metrics m", "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>>"),
+        ("--eval-interval 7", "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>>"),
+        ("--prompt x", "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>>"),
+        ("--zero 4", "invalid value '4'"),
+        ("--dtype f16", "invalid value 'f16'"),
+        ("--zero 2 --wrap model", "--wrap is for gathered parameters, and stage 2 gathers none"),
+        ("--zero 3 --reduce-bucket 9", "--reduce-bucket is not for stage 3"),
+        ("--zero 1 --reduce-bucket 0", "--reduce-bucket 0 is out of range"),
+        ("--zero 1 --log-interval 0", "--log-interval 0 is out of range"),
         ("--memory-limit 0", "--memory-limit 0 is out of range"),
         ("--memory-limit nan", "--memory-limit NaN is out of range"),
-        ("--tiles 2 --zero 2", "--tiles is for gathered parameters, and --zero 2 gathers none"),
+        ("--tiles 2 --zero 2", "--tiles is for gathered parameters, and stage 2 gathers none"),
         ("--break local-norm --ranks 1", "--break needs ranks that can differ"),
         ("--break local-norm --clip 0", "--break local-norm clips, and --clip is 0"),
-        ("--break local-norm --zero 0", "--break local-norm shows beside stage 0"),
+        ("--break local-norm --zero 0", "the argument '--break <BROKEN>' cannot be used with: --zero <STAGE>"),
         ("--break local-norm --memory-limit 0.2", "--break local-norm shows beside stage 0"),
-        ("--break used-after-release --zero 2", "--break used-after-release is about stage 3"),
         ("--ranks 32", "27328 parameters in 15 tensors are too few for 32 ranks"),
     ] {
         failed(&lab04(flags), 2, says);
+    }
+}
+
+/// Flags of a full run that takes a second.
+const TINY: &str = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --eval-interval 4 --eval-iters 2 --log-interval 2 \
+                    --warmup 2 --steps 6 --ranks 3 --clip 0.1 --out o";
+
+fn tiny(dir: &Path, lab: &str, flags: &str) -> Output {
+    let mut command = Command::new(lab);
+    command.current_dir(dir).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS");
+    command.args(TINY.split_whitespace()).args(flags.split_whitespace()).output().expect("the lab starts")
+}
+
+const LAB03: &str = env!("CARGO_BIN_EXE_lab03");
+const LAB04: &str = env!("CARGO_BIN_EXE_lab04");
+
+/// One stage alone trains in full. Whatever is divided, the losses are those of lab03's DDP to the bit; in bf16, all stages'
+/// are one another's.
+#[test]
+fn every_stage_alone_trains_what_lab03_trains() {
+    let dir = tempfile::tempdir().unwrap();
+    let evaluations = |lab: &str, flags: &str, says: &[&str]| {
+        let text = succeeded(&tiny(dir.path(), lab, flags));
+        has(&text, says);
+        has(
+            &text,
+            &["bitwise equal ✓", "step=6 loss=", "After 6 steps the model writes", "all ranks hold the same model"],
+        );
+        // The last one has the hash of all parameters.
+        let lines = text.lines().filter(|line| line.contains("val_loss=") || line.contains("hold the same"));
+        let lines = lines.map(String::from).collect::<Vec<_>>();
+        assert_eq!(lines.len(), 4, "{text}");
+        lines
+    };
+    let ddp = evaluations(LAB03, "", &["formula: 2(n-1)/n x 4 x "]);
+    let sent = [" gathered", " for the norm"];
+    let zero =
+        evaluations(LAB04, "--zero 0 --dtype f32", &["divided  nothing (stage 0, DDP)", "stage 0, DDP: everyone"]);
+    assert_eq!(zero, ddp);
+    for (stage, divided) in [
+        (1, "the optimizer's state (stage 1)"),
+        (2, "the optimizer's state and gradients (stage 2)"),
+        (3, "the optimizer's state, gradients and parameters (stage 3, FSDP)"),
+    ] {
+        let says = [&sent[..], &[divided, "Who holds what, stage "]].concat();
+        assert_eq!(evaluations(LAB04, &format!("--zero {stage}"), &says), ddp, "stage {stage}");
+    }
+    let bf16 = evaluations(LAB04, "--zero 0 --dtype bf16", &["stored in bf16"]);
+    assert_ne!(bf16, ddp);
+    for stage in
+        ["1 --reduce-bucket 500", "2", "3 --persistence-threshold 0 --prefetch-bucket 0 --wrap parameters --offload ."]
+    {
+        assert_eq!(evaluations(LAB04, &format!("--dtype bf16 --zero {stage}"), &sent), bf16, "stage {stage}");
+    }
+}
+
+#[test]
+fn one_stage_alone_leaves_weights_metrics_and_a_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let losses = |text: &str, step: &str| {
+        let line = text.lines().find(|l| l.starts_with(&format!("{step} train_loss"))).unwrap();
+        line.split("   saved").next().unwrap().split_once(' ').unwrap().1.to_string()
+    };
+    let trained = succeeded(&tiny(dir.path(), LAB04, "--zero 3 --metrics m.jsonl --trace t.json --log-all-ranks"));
+    has(&trained, &["saved o/model.safetensors", "[2] step=2 ", "t.json: open it"]);
+    let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
+    assert_eq!(metrics.lines().count(), 6);
+    assert!(std::fs::read_to_string(dir.path().join("t.json")).unwrap().contains("traceEvents"));
+    // DDP starts from them, and so does another stage.
+    let in_lab03 = succeeded(&tiny(dir.path(), LAB03, "--init-from o --eval-only"));
+    assert_eq!(losses(&in_lab03, "step=0"), losses(&trained, "step=6"));
+    let again = succeeded(&tiny(dir.path(), LAB04, "--zero 1 --init-from o"));
+    assert_eq!(losses(&again, "step=0"), losses(&trained, "step=6"));
+}
+
+#[test]
+fn a_dry_run_of_one_stage_is_arithmetic() {
+    let mut command = Command::new(LAB04);
+    command.env_remove("SHARDLAB_CORPUS").env("NO_COLOR", "");
+    let flags = "--dry-run --preset wordplay --ranks 4 --zero 2 --dtype bf16";
+    let text = succeeded(&command.args(flags.split_whitespace()).output().unwrap());
+    for row in [
+        ["parameters", "172 MB", "2 bytes each"],
+        ["gradients", "42.9 MB", "2 bytes each, divided among 4"],
+        ["optimizer", "257 MB", "two moments and the master, 12 bytes a parameter,"],
+        ["gathered", "343 MB", "all parameters, to begin with and to evaluate"],
+    ] {
+        assert!(text.lines().any(|line| row.iter().all(|part| line.contains(part))), "{row:?} is missing in\n{text}");
+    }
+}
+
+/// NaN is not equal to NaN, but neither is it a stage that trained something else.
+#[test]
+fn divergence_is_said_to_be_divergence() {
+    for flags in ["--lr 1e30 --steps 20", "--lr 1e30 --steps 20 --zero 3"] {
+        let diverged = lab04(flags);
+        assert_eq!(diverged.status.code(), Some(1));
+        let error = stderr(&diverged);
+        has(&error, &["training has diverged", "help: lower --lr (it is 1", "or lengthen --warmup (it is 2)"]);
+        assert!(!error.contains("--clip") && !error.contains("something else"), "{error}");
     }
 }

@@ -402,8 +402,8 @@ fn lucky_repairs_of_lab03_eval_are_told_apart() {
             mistake("if !self.training {", "if true {", one, "trains without dropout"),
             mistake("if comm.rank() != 0 {", "if comm.size() > 1 {", evaluations, "nobody sees"),
             mistake(
-                "if step.is_multiple_of(config.eval_interval) {",
-                "if comm.size() == 1 && step.is_multiple_of(config.eval_interval) {",
+                "if step.is_multiple_of(EVAL_INTERVAL) {",
+                "if comm.size() == 1 && step.is_multiple_of(EVAL_INTERVAL) {",
                 evaluations,
                 "nobody sees",
             ),

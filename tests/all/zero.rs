@@ -103,7 +103,7 @@ fn shares_in_files_take_the_same_steps() {
     for (ranks, window) in [(1, 1000), (2, 4096), (3, 777), (2, 1 << 30)] {
         let offload = Offload { dir: dir.path().to_path_buf(), window };
         launch::run(ranks, |comm| {
-            let (config, corpus) = config(ranks, |flags| flags.clip = 0.5);
+            let (config, corpus) = config(ranks, |config| config.clip = 0.5);
             for precision in [Precision::F32, Precision::Bf16] {
                 for stage in Stage::ALL {
                     let zero = ZeroConfig::new(stage, precision, config.adamw);
@@ -148,7 +148,7 @@ fn one_step<R>(
 }
 
 fn take_step(comm: &Comm, zero: &mut Zero, gpt: &Gpt, step: usize, micro_steps: usize) -> anyhow::Result<()> {
-    let (config, corpus) = config(comm.size(), |flags| flags.grad_accum = micro_steps);
+    let (config, corpus) = config(comm.size(), |config| config.grad_accum = micro_steps);
     zero.begin()?;
     for micro in 0..micro_steps {
         let batch = config.sampler(comm.rank()).batch(&corpus.train, step, micro);
@@ -168,7 +168,7 @@ fn what_a_step_sends_is_the_formulas() {
         for precision in [Precision::F32, Precision::Bf16] {
             for stage in Stage::ALL {
                 let bytes = launch::run(ranks, |comm| {
-                    let (config, corpus) = config(ranks, |flags| flags.grad_accum = micro_steps);
+                    let (config, corpus) = config(ranks, |config| config.grad_accum = micro_steps);
                     let gpt = Gpt::new(&config.shape)?;
                     gpt.params.allocate(1);
                     let zero = ZeroConfig { persistence_threshold: 0, ..ZeroConfig::new(stage, precision, ADAMW) };

@@ -17,7 +17,7 @@ fn no_rank_begins_with_more_than_it_will_hold() {
         return;
     }
     let ranks = 4;
-    let (config, _) = config(ranks, |flags| (flags.embd, flags.heads) = (Some(128), Some(4)));
+    let (config, _) = config(ranks, |config| (config.shape.embd, config.shape.heads) = (128, 4));
     for precision in [Precision::F32, Precision::Bf16] {
         for stage in Stage::ALL {
             let all = launch::run(ranks, |comm| {
@@ -52,7 +52,7 @@ fn what_is_offloaded_is_not_in_memory() {
     }
     let dir = tempfile::tempdir().unwrap();
     let ranks = 2;
-    let (config, corpus) = config(ranks, |flags| (flags.embd, flags.heads) = (Some(128), Some(4)));
+    let (config, corpus) = config(ranks, |config| (config.shape.embd, config.shape.heads) = (128, 4));
     let all = launch::run(ranks, |comm| {
         let run = || -> anyhow::Result<(Gpt, Zero)> {
             let gpt = Gpt::new(&config.shape)?;
@@ -93,7 +93,7 @@ fn ranks_hold_what_they_say() {
         return;
     }
     for ranks in [1, 2, 4] {
-        let (config, corpus) = config(ranks, |flags| (flags.embd, flags.heads) = (Some(128), Some(4)));
+        let (config, corpus) = config(ranks, |config| (config.shape.embd, config.shape.heads) = (128, 4));
         for precision in [Precision::F32, Precision::Bf16] {
             for stage in Stage::ALL {
                 // gemm's packing buffers, the corpus and what else a first step leaves are there before.

@@ -1,25 +1,20 @@
 //! Training on N ranks against training on one.
 
 use shardlab::comm::{Comm, Reduce};
-use shardlab::data::{Corpus, Sampling};
+use shardlab::data::{Batch, Corpus, Sampling};
 use shardlab::model::Gpt;
 use shardlab::parallel::Ddp;
 use shardlab::study::smallest::{MlpConfig, MlpReplica};
-use shardlab::train::{Config, TrainFlags, parity};
+use shardlab::train::parity::{self, GptReplica, Trained};
+use shardlab::train::{AdamW, Config, clip_scale, global_norm};
 
-/// A small model on the embedded text: `edit` changes the flags.
-pub fn config(ranks: usize, edit: impl Fn(&mut TrainFlags)) -> (Config, Corpus) {
-    #[derive(clap::Parser)]
-    struct Args {
-        #[command(flatten)]
-        train: TrainFlags,
-    }
-    let mut flags = <Args as clap::Parser>::parse_from(["test"]).train;
-    (flags.layers, flags.heads, flags.embd) = (Some(2), Some(2), Some(32));
-    (flags.block, flags.batch, flags.warmup) = (Some(16), Some(3), 5);
-    edit(&mut flags);
+/// A small model on the embedded text: `edit` changes the run.
+pub fn config(ranks: usize, edit: impl Fn(&mut Config)) -> (Config, Corpus) {
     let corpus = Corpus::embedded().unwrap();
-    (flags.resolve(ranks, &corpus, "test").unwrap(), corpus)
+    let mut config = Config { steps: 300, ..Config::small(ranks, &corpus) };
+    (config.schedule.warmup, config.schedule.decay_steps) = (5, 300);
+    edit(&mut config);
+    (config, corpus)
 }
 
 /// N ranks against one rank in turns (the same sums in the same order) and against one large batch, with dropout and both
@@ -27,14 +22,15 @@ pub fn config(ranks: usize, edit: impl Fn(&mut TrainFlags)) -> (Config, Corpus) 
 pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     const STEPS: usize = 20;
     for sampler in [Sampling::Partition, Sampling::Seeds] {
-        let (config, corpus) = config(comm.size(), |flags| (flags.dropout, flags.sampler) = (0.1, sampler));
-        let ours = parity::train_ddp(comm, &config, &corpus.train, STEPS)?;
-        let mut losses = ours.losses.clone();
+        let (config, corpus) = config(comm.size(), |config| (config.dropout, config.sampling) = (0.1, sampler));
+        let replica = |rank| GptReplica::new(&config, &corpus.train, config.seed_of(rank));
+        let parallel = parity::parallel(comm, replica(comm.rank())?, STEPS)?;
+        let mut losses = parallel.losses.clone();
         comm.all_reduce(&mut losses, Reduce::Mean)?;
-        let in_turns = parity::train_in_turns(&config, &corpus.train, STEPS)?;
-        let large_batch = parity::train_large_batch(&config, &corpus.train, STEPS)?;
+        let in_turns = parity::serial(replica(0)?, comm.size(), STEPS)?;
+        let large_batch = train_large_batch(&config, &corpus.train, STEPS)?;
         if same_order {
-            assert_eq!(ours.values, in_turns.values);
+            assert_eq!(parallel.values, in_turns.values);
         }
         for serial in [in_turns, large_batch] {
             for (step, (loss, expected)) in losses.iter().zip(&serial.losses).enumerate() {
@@ -45,9 +41,29 @@ pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow
     Ok(())
 }
 
+/// One rank that takes all ranks' sequences as one large batch: the same mathematics, sums in a different order.
+pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow::Result<Trained> {
+    let gpt = Gpt::new(&config.shape)?;
+    gpt.params.allocate(config.seed);
+    let mut adamw = AdamW::new(config.adamw, &gpt.params);
+    let mut losses = Vec::new();
+    for step in 0..steps {
+        let all: Vec<Batch> = (0..config.ranks).map(|rank| config.sampler(rank).batch(text, step, 0)).collect();
+        let batch = Batch::concat(&all);
+        gpt.params.zero_gradients();
+        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
+        loss.backward()?;
+        let norm = global_norm(&gpt.params.gradients());
+        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip)?)?;
+        losses.push(f64::from(loss.to_scalar::<f32>()?));
+    }
+    let values = gpt.params.values().clone();
+    Ok(Trained { losses, values })
+}
+
 /// Before the last micro-step nothing is sent, and the gradients that are averaged then are the sums.
 pub fn only_the_last_micro_step_synchronises(comm: &Comm) -> anyhow::Result<()> {
-    let (config, corpus) = config(comm.size(), |flags| flags.grad_accum = 3);
+    let (config, corpus) = config(comm.size(), |config| config.grad_accum = 3);
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(comm.rank() as u64);
     let ddp = Ddp::new(&gpt.params, comm)?;
@@ -79,7 +95,7 @@ pub fn only_the_last_micro_step_synchronises(comm: &Comm) -> anyhow::Result<()> 
 
 /// Averages of a model with several buckets, with the backward pass going on meanwhile and without. `same_order`: as above.
 pub fn overlap_changes_no_gradient(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
-    let (config, corpus) = config(comm.size(), |flags| (flags.layers, flags.embd) = (Some(4), Some(128)));
+    let (config, corpus) = config(comm.size(), |config| (config.shape.layers, config.shape.embd) = (4, 128));
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(1);
     let ddp = Ddp::new(&gpt.params, comm)?;
@@ -116,8 +132,8 @@ pub fn mlp(ranks: usize) -> MlpConfig {
 pub fn linear_layers(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let config = mlp(comm.size());
     let replica = |rank: usize| MlpReplica::new(&config, config.seed + rank as u64);
-    let ours = parity::ddp(comm, replica(comm.rank())?, 4)?;
-    let serial = parity::in_turns(replica(0)?, comm.size(), 4)?;
+    let ours = parity::parallel(comm, replica(comm.rank())?, 4)?;
+    let serial = parity::serial(replica(0)?, comm.size(), 4)?;
     assert!(!same_order || ours.values == serial.values, "off by {:e}", ours.largest_difference(&serial));
     let mut losses = ours.losses.clone();
     comm.all_reduce(&mut losses, Reduce::Mean)?;

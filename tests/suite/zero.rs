@@ -6,7 +6,8 @@ use shardlab::model::{Gpt, LinearStack};
 use shardlab::optim::{Fragment, NotFinite};
 use shardlab::parallel::zero::{Offload, Stage, Wrap, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
-use shardlab::train::{AdamWConfig, Config, parity};
+use shardlab::train::parity::{self, GptReplica};
+use shardlab::train::{AdamWConfig, Config};
 use std::collections::BTreeMap;
 
 pub const ADAMW: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
@@ -80,10 +81,10 @@ const BF16: f64 = 2e-3;
 /// transport adds in rank order.
 pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     const STEPS: usize = 4;
-    let (config, corpus) = config(comm.size(), |flags| (flags.dropout, flags.clip) = (0.1, 0.5));
+    let (config, corpus) = config(comm.size(), |config| (config.dropout, config.clip) = (0.1, 0.5));
     let text = &corpus.train;
     let run = |zero: ZeroConfig| train(comm, &config, text, zero, STEPS);
-    let ddp = parity::train_ddp(comm, &config, text, STEPS)?;
+    let ddp = parity::parallel(comm, GptReplica::new(&config, text, config.seed_of(comm.rank()))?, STEPS)?;
     let mut of_f32 = None;
     for precision in [Precision::F32, Precision::Bf16] {
         let of = |stage| ZeroConfig::new(stage, precision, config.adamw);
@@ -151,7 +152,7 @@ pub fn a_model_begins_as_allocated(comm: &Comm) -> anyhow::Result<()> {
 
 /// With micro-steps: stages 0 and 1 add up before they average, 2 and 3 average before they add up.
 pub fn micro_steps_add_up(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
-    let (config, corpus) = config(comm.size(), |flags| flags.grad_accum = 3);
+    let (config, corpus) = config(comm.size(), |config| config.grad_accum = 3);
     for precision in [Precision::F32, Precision::Bf16] {
         let run = |stage| train(comm, &config, &corpus.train, ZeroConfig::new(stage, precision, config.adamw), 3);
         let [zero, one, two, three] = Stage::ALL.map(run);
@@ -337,7 +338,7 @@ pub fn two_groups_train_side_by_side(comm: &Comm, same_order: bool) -> anyhow::R
     for stage in Stage::ALL {
         let zero = |comm: &Comm| train(comm, &config, text, ZeroConfig::new(stage, Precision::F32, ADAMW), 3);
         let together = zero(&group)?;
-        let ddp = parity::train_ddp(&group, &config, text, 3)?;
+        let ddp = parity::parallel(&group, GptReplica::new(&config, text, config.seed_of(group.rank()))?, 3)?;
         // The same ranks again, one group after the other.
         for turn in 0..2 {
             if turn == color {

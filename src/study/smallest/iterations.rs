@@ -64,7 +64,7 @@ pub struct Iterations<'a> {
 impl<'a> Iterations<'a> {
     /// Opens the run's files, so that what cannot be written is known before work starts.
     pub fn new(comm: &Comm, config: &'a MlpConfig, flags: &MlpFlags, screen: &'a Screen) -> Result<Iterations<'a>> {
-        let metrics = flags.run.metrics.as_deref().filter(|_| comm.rank() == 0);
+        let metrics = flags.log.metrics.as_deref().filter(|_| comm.rank() == 0);
         let metrics = MetricsFile::create(metrics)?;
         if comm.rank() == 0 {
             std::fs::create_dir_all(&config.out).map_err(|error| {
@@ -76,11 +76,11 @@ impl<'a> Iterations<'a> {
             config,
             screen,
             comm: comm.clone(),
-            log_all_ranks: flags.run.log_all_ranks,
+            log_all_ranks: flags.log.log_all_ranks,
             metrics,
             records: Vec::new(),
             stamps: Vec::new(),
-            trace: Trace::new(comm, flags.run.trace.as_deref())?,
+            trace: Trace::new(comm, flags.log.trace.as_deref())?,
         })
     }
 

@@ -10,8 +10,8 @@ use crate::model::LinearStack;
 use crate::optim::{AdamW, AdamWConfig};
 use crate::show;
 use crate::tensor::Params;
-use crate::train::RunFlags;
 use crate::train::parity::Replica;
+use crate::train::{LogFlags, RunFlags};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,9 +34,6 @@ pub struct MlpFlags {
     /// Iterations at the start that are trained but neither logged nor timed
     #[arg(long, default_value_t = 1)]
     pub warmup_iters: usize,
-    /// Iterations from one log line to the next
-    #[arg(long, default_value_t = 10)]
-    pub log_interval: usize,
     /// Samples a rank and iteration
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
@@ -46,6 +43,8 @@ pub struct MlpFlags {
     /// Random seed of weights and data
     #[arg(long, default_value_t = 1337)]
     pub seed: u64,
+    #[command(flatten)]
+    pub log: LogFlags,
     #[command(flatten)]
     pub run: RunFlags,
 }
@@ -68,16 +67,12 @@ impl MlpFlags {
     /// Checks the flags, before anything is allocated. `ranks` is what [`launch::ranks`] made of `--ranks`; `lab` names
     /// the default folder.
     pub fn resolve(&self, ranks: usize, lab: &str) -> Result<MlpConfig, BadInput> {
-        let MlpFlags { steps, warmup_iters, log_interval, batch, lr, seed, .. } = *self;
-        for (flag, value, least, most) in [
-            // With one iteration, nothing could be seen to fall.
-            ("steps", steps, 2, 1 << 20),
-            ("batch", batch, 1, 1 << 20),
-            ("log-interval", log_interval, 1, usize::MAX),
-        ] {
+        let MlpFlags { steps, warmup_iters, batch, lr, seed, .. } = *self;
+        self.log.check()?;
+        // With one iteration, nothing could be seen to fall.
+        for (flag, value, least, most) in [("steps", steps, 2, 1 << 20), ("batch", batch, 1, 1 << 20)] {
             if !(least..=most).contains(&value) {
-                let upto = if most == usize::MAX { " on".to_string() } else { format!(" to {most}") };
-                let help = format!("give a whole number from {least}{upto}");
+                let help = format!("give a whole number from {least} to {most}");
                 return Err(BadInput::new(format!("--{flag} {value} is out of range"), help));
             }
         }
@@ -89,7 +84,7 @@ impl MlpFlags {
             return Err(BadInput::new(format!("--lr {lr} is out of range"), "give a finite number above 0"));
         }
         let out = self.run.folder(lab);
-        Ok(MlpConfig { ranks, steps, warmup_iters, log_interval, batch, lr, seed, out })
+        Ok(MlpConfig { ranks, steps, warmup_iters, log_interval: self.log.log_interval, batch, lr, seed, out })
     }
 }
 

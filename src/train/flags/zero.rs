@@ -1,7 +1,8 @@
 //! The flags of ZeRO, as DeepSpeed names its settings.
 
-use super::AdamWConfig;
+use super::in_range;
 use crate::error::BadInput;
+use crate::optim::AdamWConfig;
 use crate::parallel::ZeroConfig;
 use crate::parallel::zero::{Offload, Stage, Wrap};
 use crate::tensor::Precision;
@@ -10,30 +11,36 @@ use std::path::PathBuf;
 /// What is divided among ranks, and in which type it is stored.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ZeroFlags {
-    /// What ranks divide: 0 nothing, 1 the optimizer's state, 2 also gradients, 3 also parameters [default: 0]
-    #[arg(long, value_enum, value_name = "STAGE")]
+    /// What ranks divide: 0 nothing, 1 the optimizer's state, 2 also gradients, 3 also parameters
+    #[arg(long, value_enum, value_name = "STAGE", group = "stage")]
     pub zero: Option<Stage>,
     /// The same by PyTorch's names for FSDP
-    #[arg(long, value_enum, value_name = "STRATEGY", conflicts_with = "zero")]
+    #[arg(long, value_enum, value_name = "STRATEGY", group = "stage")]
     pub fsdp: Option<Fsdp>,
-    /// Type that parameters and gradients are stored in; arithmetic is f32 [default: f32]
-    #[arg(long, value_enum)]
-    pub dtype: Option<Precision>,
-    /// Gradients that are reduced together, in elements [default: 65536]
+    /// Type that parameters and gradients are stored in; arithmetic is f32
+    #[arg(long, value_enum, default_value_t)]
+    pub dtype: Precision,
+    /// Gradients that are reduced together, in elements; stages 0 to 2 [default: 65536]
     #[arg(long, value_name = "ELEMENTS")]
     pub reduce_bucket: Option<usize>,
-    /// Parameters that may be gathered ahead, in elements; --zero 3 [default: 262144]
+    /// Parameters that may be gathered ahead, in elements; stage 3 [default: 262144]
     #[arg(long, value_name = "ELEMENTS")]
     pub prefetch_bucket: Option<usize>,
-    /// Parameters up to this many elements are gathered once a step, and kept to its end; --zero 3 [default: 1000]
+    /// Parameters up to this many elements are gathered once per step, and kept to its end; stage 3 [default: 1000]
     #[arg(long, value_name = "ELEMENTS")]
     pub persistence_threshold: Option<usize>,
-    /// What is gathered together; --zero 3 [default: blocks]
+    /// What is gathered together; stage 3 [default: blocks]
     #[arg(long, value_enum)]
     pub wrap: Option<Wrap>,
-    /// Keep the optimizer's state, and with --zero 3 parameters, in files in this folder, and a window of them in memory
+    /// Cut each matrix of the perceptrons into so many tiles, each gathered by itself; stage 3 [default: 1]
+    #[arg(long)]
+    pub tiles: Option<usize>,
+    /// Keep the optimizer's state, and in stage 3 parameters, in files in this folder, and a window of them in memory
     #[arg(long, value_name = "DIR")]
     pub offload: Option<PathBuf>,
+    /// Stop the backward pass while gradients are reduced
+    #[arg(long)]
+    pub no_overlap: bool,
 }
 
 /// PyTorch's sharding strategies. (Its `SHARD_GRAD_OP` divides parameters between steps, too, and gathers each unit once a step
@@ -59,32 +66,25 @@ impl ZeroFlags {
         self.zero.or(self.fsdp.map(named))
     }
 
-    /// Whether one of them was given that asks for more than DDP in f32 does.
-    pub fn are_given(&self) -> bool {
-        self.stage().is_some() || self.dtype.is_some() || self.offload.is_some()
-    }
-
-    pub(super) fn resolve(&self, adamw: AdamWConfig, no_overlap: bool) -> Result<ZeroConfig, BadInput> {
-        let default = ZeroConfig::new(self.stage().unwrap_or_default(), self.dtype.unwrap_or_default(), adamw);
+    /// Checks the flags. The stage is 0 unless one was asked for; without one, those of all stages are heeded.
+    pub fn resolve(&self, adamw: AdamWConfig) -> Result<ZeroConfig, BadInput> {
+        let default = ZeroConfig::new(self.stage().unwrap_or_default(), self.dtype, adamw);
         let of_stage_3 = [
             ("prefetch-bucket", self.prefetch_bucket.is_some()),
             ("persistence-threshold", self.persistence_threshold.is_some()),
             ("wrap", self.wrap.is_some()),
+            ("tiles", self.tiles.is_some()),
         ];
-        for (flag, given) in of_stage_3 {
-            if given && default.stage != Stage::Three {
-                let what =
-                    format!("--{flag} is for gathered parameters, and --zero {} gathers none", default.stage.number());
-                return Err(BadInput::new(what, format!("give --zero 3, or leave --{flag} out")));
-            }
+        let given = of_stage_3.into_iter().find(|(_, given)| *given);
+        if let (Some((flag, _)), Some(stage)) = (given, self.stage().filter(|&stage| stage != Stage::Three)) {
+            let what = format!("--{flag} is for gathered parameters, and stage {} gathers none", stage.number());
+            return Err(BadInput::new(what, format!("give --zero 3, or leave --{flag} out")));
         }
-        if default.stage == Stage::Three && self.reduce_bucket.is_some() {
-            let what = "--reduce-bucket is not for --zero 3, which reduces the gradients of a unit together";
+        if self.stage() == Some(Stage::Three) && self.reduce_bucket.is_some() {
+            let what = "--reduce-bucket is not for stage 3, which reduces the gradients of a unit together";
             return Err(BadInput::new(what, "give --wrap to change what a unit is"));
         }
-        if self.reduce_bucket == Some(0) {
-            return Err(BadInput::new("--reduce-bucket 0 is out of range", "give a whole number from 1 on"));
-        }
+        self.reduce_bucket.map_or(Ok(()), |elements| in_range("reduce-bucket", elements, usize::MAX))?;
         let offload = self.offload.clone().map(Offload::to);
         if let Some(offload) = &offload {
             offload.file()?;
@@ -95,9 +95,19 @@ impl ZeroFlags {
             prefetch_bucket: self.prefetch_bucket.unwrap_or(default.prefetch_bucket),
             persistence_threshold: self.persistence_threshold.unwrap_or(default.persistence_threshold),
             wrap: self.wrap.unwrap_or(default.wrap),
-            overlap: !no_overlap,
+            overlap: !self.no_overlap,
             ..default
         })
+    }
+
+    /// Into how many tiles stage 3 cuts the matrices of perceptrons that are `embd` wide.
+    pub fn tiles(&self, embd: usize) -> Result<usize, BadInput> {
+        let tiles = self.tiles.unwrap_or(1);
+        if tiles == 0 || !embd.is_multiple_of(tiles) {
+            let what = format!("--tiles {tiles} does not divide --embd {embd}");
+            return Err(BadInput::new(what, "give 2, 4 or 8: tiles are equal parts of a matrix's rows"));
+        }
+        Ok(tiles)
     }
 }
 
@@ -115,22 +125,20 @@ mod tests {
     #[test]
     fn every_flag_arrives() {
         let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
-        let config = |flags: &str, no_overlap| {
+        let config = |flags: &str| {
             let words = format!("program {flags}");
-            Program::parse_from(words.split_whitespace()).zero.resolve(adamw, no_overlap).unwrap()
+            Program::parse_from(words.split_whitespace()).zero.resolve(adamw).unwrap()
         };
-        let three = config(
-            "--zero 3 --dtype bf16 --prefetch-bucket 7 --persistence-threshold 8 --wrap model --offload .",
-            false,
-        );
+        let three =
+            config("--zero 3 --dtype bf16 --prefetch-bucket 7 --persistence-threshold 8 --wrap model --offload .");
         assert_eq!((three.stage, three.precision, three.wrap), (Stage::Three, Precision::Bf16, Wrap::Model));
         assert_eq!((three.prefetch_bucket, three.persistence_threshold, three.overlap), (7, 8, true));
         assert_eq!(three.offload.unwrap().dir, PathBuf::from("."));
-        let one = config("--zero 1 --reduce-bucket 9", true);
+        let one = config("--zero 1 --reduce-bucket 9 --no-overlap");
         assert_eq!((one.stage, one.reduce_bucket, one.overlap), (Stage::One, 9, false));
         assert_eq!((one.precision, one.offload.is_none(), one.adamw), (Precision::F32, true, adamw));
         for (name, stage) in [("full-shard", Stage::Three), ("shard-grad-op", Stage::Two), ("no-shard", Stage::Zero)] {
-            assert_eq!(config(&format!("--fsdp {name}"), false).stage, stage);
+            assert_eq!(config(&format!("--fsdp {name}")).stage, stage);
         }
     }
 }

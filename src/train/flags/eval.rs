@@ -1,0 +1,51 @@
+//! What is known of a model while it trains: its loss on text that is held still, and what it writes.
+
+use super::{COUNTS, in_range};
+use crate::data::Corpus;
+use crate::error::BadInput;
+use crate::train::evaluate::{Due, EvalConfig};
+use crate::train::preset::Defaults;
+
+/// The prompt, unless another one is given.
+const PROMPT: &str = "What is an LLM?";
+
+/// Evaluations and samples.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EvalFlags {
+    /// Steps from one evaluation to the next
+    #[arg(long, default_value_t = 100)]
+    pub eval_interval: usize,
+    /// Batches per evaluation and split
+    #[arg(long)]
+    pub eval_iters: Option<usize>,
+    /// Text that samples continue
+    #[arg(long)]
+    pub prompt: Option<String>,
+}
+
+impl EvalFlags {
+    /// Checks the flags, for a run of `steps` steps; what is not given, `defaults` have.
+    pub fn resolve(&self, steps: usize, defaults: &Defaults, corpus: &Corpus) -> Result<EvalConfig, BadInput> {
+        let batches = self.eval_iters.unwrap_or(defaults.eval_iters);
+        in_range("eval-interval", self.eval_interval, usize::MAX)?;
+        in_range("eval-iters", batches, COUNTS)?;
+        let (prompt, prompt_tokens) = self.prompt(corpus)?;
+        Ok(EvalConfig { due: Due { interval: self.eval_interval, last: steps }, batches, prompt, prompt_tokens })
+    }
+
+    /// The prompt, and its tokens: what was given, else the lab's own, else the text's beginning.
+    fn prompt(&self, corpus: &Corpus) -> Result<(String, Vec<u32>), BadInput> {
+        let encode = |text: &str| corpus.vocabulary.encode(text).map(|tokens| (text.to_string(), tokens));
+        let Some(given) = &self.prompt else {
+            let own = encode(PROMPT).or_else(|_| encode(&corpus.first_line));
+            return own.map_err(|c| BadInput::new(format!("{}: lost {c:?}", corpus.name), "give --prompt"));
+        };
+        if given.is_empty() {
+            return Err(BadInput::new("--prompt is empty", "give at least one character"));
+        }
+        encode(given).map_err(|unknown| {
+            let what = format!("--prompt has the character {unknown:?}, which {} has not", corpus.name);
+            BadInput::new(what, format!("the model knows only these: {:?}", corpus.vocabulary.characters()))
+        })
+    }
+}
