@@ -179,6 +179,12 @@ fn suite(comm: Comm) -> Result<()> {
     suite::zero::a_model_begins_as_allocated(&comm)?;
     suite::zero::state_goes_from_stage_to_stage(&comm, ranks <= 2)?;
     suite::zero::a_bad_step_moves_nothing(&comm)?;
+    suite::zero::a_step_that_was_given_up_is_forgotten(&comm)?;
+    if ranks >= 4 {
+        suite::zero::two_groups_train_side_by_side(&comm, ranks <= 2)?;
+    }
+    suite::zero::state_goes_from_stage_to_stage(&comm, ranks <= 2)?;
+    suite::zero::a_bad_step_moves_nothing(&comm)?;
     if ranks >= 4 {
         suite::zero::two_groups_train_side_by_side(&comm, ranks == 4)?;
     }

@@ -40,7 +40,7 @@ pub use options::Options;
 pub use pending::{Flight, Pending};
 #[cfg(feature = "mpi")]
 pub(crate) use transport::MpiWorld;
-pub(crate) use transport::{Job, sync};
+pub(crate) use transport::{Run, sync};
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl Comm {
 
     /// A world of one rank: the serial program, written with the same calls.
     pub fn alone() -> Comm {
-        Job::new(1, &Options::default()).comm(0)
+        Run::new(1, &Options::default()).comm(0)
     }
 
     /// This rank's number in the group, 0 to `size() - 1`.

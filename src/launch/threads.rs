@@ -2,7 +2,7 @@
 
 use super::{STACK_BYTES, exit};
 use crate::comm::sync::{spawn, thread};
-use crate::comm::{Comm, Job, Options};
+use crate::comm::{Comm, Options, Run};
 use crate::error::BadInput;
 use crate::show::complain;
 use anyhow::{Result, bail};
@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 /// See [`run_with`](super::run_with).
 pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
-    let job = Job::new(ranks, options);
+    let run = Run::new(ranks, options);
     let outcomes = thread::scope(|scope| {
         let start = |rank| {
-            let (job, body) = (job.clone(), &body);
+            let (run, body) = (run.clone(), &body);
             spawn(scope, format!("rank {rank}"), STACK_BYTES, move || {
                 if options.link.is_some() {
                     exact_timer();
                 }
-                run_rank(&job, rank, body)
+                run_rank(&run, rank, body)
             })
         };
         let mut threads = Vec::with_capacity(ranks);
@@ -34,15 +34,15 @@ pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) 
                         STACK_BYTES >> 20
                     );
                     for rank in rank..ranks {
-                        job.ended(rank, Some(error.clone()));
+                        run.ended(rank, Some(error.clone()));
                     }
                     break;
                 }
             }
         }
-        if !job.wait_for_end() {
+        if !run.wait_for_end() {
             // A thread cannot be ended from outside, and joining it would take for ever.
-            complain(&format!("error: {}", job.failure().unwrap_or_default()));
+            complain(&format!("error: {}", run.failure().unwrap_or_default()));
             complain("error: a rank does not come to its next communication call; the process ends without it");
             std::process::exit(1);
         }
@@ -63,7 +63,7 @@ pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) 
         let context = |error: anyhow::Error| error.context(format!("rank {rank} failed"));
         return Err(if error.is::<BadInput>() { error } else { context(error) });
     }
-    if let Some(failure) = job.failure() {
+    if let Some(failure) = run.failure() {
         bail!(failure);
     }
     Ok(values)
@@ -78,15 +78,15 @@ enum Outcome<T> {
     },
 }
 
-fn run_rank<T>(job: &Arc<Job>, rank: usize, body: impl Fn(Comm) -> Result<T>) -> Outcome<T> {
-    let comm = job.comm(rank);
+fn run_rank<T>(run: &Arc<Run>, rank: usize, body: impl Fn(Comm) -> Result<T>) -> Outcome<T> {
+    let comm = run.comm(rank);
     match exit::watch(rank, || catch_panic(|| body(comm))) {
         Ok(value) => {
-            job.ended(rank, None);
+            run.ended(rank, None);
             Outcome::Value(value)
         }
         Err(error) => {
-            let first = job.ended(rank, Some(format!("{error:#}")));
+            let first = run.ended(rank, Some(format!("{error:#}")));
             Outcome::Failed { error, first }
         }
     }

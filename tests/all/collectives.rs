@@ -158,7 +158,7 @@ fn errors_name_groups_and_ranks_of_the_world() {
         error.starts_with("rank 3 ended, and never entered recv in group tensor (from 3 (1 in its group), "),
         "{error}"
     );
-    assert!(error.contains("\n  rank 0  waits in recv in group tensor (from 1, 1 f32, "), "{error}");
+    assert!(error.contains("\n  rank 2  waits in recv in group tensor (from 3 (1 in its group), 1 f32, "), "{error}");
 }
 
 #[test]

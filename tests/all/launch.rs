@@ -343,3 +343,18 @@ fn the_readme_names_the_cluster_scripts() {
         assert!(readme.contains(&format!("labs/cluster/{name}")), "README.md does not name {name}");
     }
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn where_threads_do_not_start_the_error_says_what_to_do() {
+    // The stacks of 512 ranks do not fit into 3 GB of addresses.
+    let script = format!("ulimit -v 3000000; exec {LAB00} --ranks 512");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains(" failed: its thread did not start: "), "{error}");
+    assert!(
+        error.contains("\nhelp: start fewer ranks, or allow more threads and memory: ulimit -u; ulimit -v ("),
+        "{error}"
+    );
+}

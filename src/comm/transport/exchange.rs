@@ -8,7 +8,7 @@
 //! Why that is sound:
 //!
 //! 1. Nobody looks at a slice before all ranks have put theirs down ([`Exchange::is_complete`]). That moment is the last of
-//!    n additions to `lent`, which acquires what the others released: all places are filled, and seen.
+//!    n additions to `lent`, which acquires what the others released: all slots are filled, and seen.
 //! 2. Until then a rank may give up ([`Exchange::close`]), after which `lent` never grows: the moment never comes. From
 //!    then on it may not: it does its part, which waits for nobody and cannot fail, and stays until all parts are done. So
 //!    what was lent is alive as long as anyone looks. A panic where one must stay ends the process.
@@ -33,7 +33,7 @@ const BLOCK_BYTES: Range<usize> = 1 << 12..1 << 16;
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
 pub(super) struct Exchange {
-    places: Box<[Place]>,
+    slots: Box<[Slot]>,
     /// Ranks that have put something down.
     lent: AtomicUsize,
     /// Parts that are done: blocks of a reduction, else ranks.
@@ -46,7 +46,7 @@ pub(super) struct Exchange {
 
 /// What one rank has put down.
 #[derive(Default)]
-struct Place {
+struct Slot {
     /// The first byte; null until it is there.
     start: AtomicPtr<u8>,
     bytes: AtomicUsize,
@@ -61,7 +61,7 @@ struct Place {
 impl Exchange {
     pub fn new(ranks: usize) -> Exchange {
         Exchange {
-            places: (0..ranks).map(|_| Place::default()).collect(),
+            slots: (0..ranks).map(|_| Slot::default()).collect(),
             lent: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
             asleep: AtomicUsize::new(0),
@@ -70,12 +70,12 @@ impl Exchange {
     }
 
     pub fn ranks(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
     /// Whether `rank` has put something down.
     pub fn has(&self, rank: usize) -> bool {
-        !self.places[rank].start.load(Relaxed).is_null()
+        !self.slots[rank].start.load(Relaxed).is_null()
     }
 
     /// Whether all have.
@@ -90,11 +90,11 @@ impl Exchange {
     }
 
     fn put_down(&self, rank: usize, start: *mut u8, bytes: usize, writable: bool) {
-        let place = &self.places[rank];
-        assert!(place.start.load(Relaxed).is_null(), "a rank comes once");
-        place.bytes.store(bytes, Relaxed);
-        place.writable.store(writable, Relaxed);
-        place.start.store(start, Relaxed);
+        let slot = &self.slots[rank];
+        assert!(slot.start.load(Relaxed).is_null(), "a rank comes once");
+        slot.bytes.store(bytes, Relaxed);
+        slot.writable.store(writable, Relaxed);
+        slot.start.store(start, Relaxed);
         self.lent.fetch_add(1, AcqRel);
     }
 
@@ -109,7 +109,7 @@ impl Exchange {
         stay: impl FnOnce(),
     ) -> Result<(), E> {
         let work = || {
-            assert!(self.places.iter().all(|place| !place.writable.load(Relaxed)));
+            assert!(self.slots.iter().all(|slot| !slot.writable.load(Relaxed)));
             work(&Shared(self));
             self.done.fetch_add(1, SeqCst);
         };
@@ -132,6 +132,15 @@ impl Exchange {
         self.lend(rank, slice, come, work, stay, || self.is_reduced(bytes))
     }
 
+    /// What the two have in common. Who may touch this rank's slice, as time passes:
+    ///
+    /// ```text
+    ///  put_down        come                     work                          stay                 return
+    ///  ├─ this rank has put it down ─┼─ all have: each reads it, or ─┼─ this rank is done, ─┼─ all are done
+    ///  │  nobody touches it; this    │  writes the blocks it has     │  others may still    │  it is this rank's
+    ///  │  rank may take it back      │  taken; no way back           │  touch it            │  alone again
+    ///     (`close`) and leave
+    /// ```
     fn lend<E>(
         &self,
         rank: usize,
@@ -172,15 +181,15 @@ impl Exchange {
     pub fn hand_over(&self, rank: usize, mut vector: Box<dyn Buffer>) {
         let bytes = vector.bytes_mut();
         let (start, bytes) = (bytes.as_mut_ptr(), bytes.len());
-        *self.places[rank].owner.lock().unwrap_or_else(PoisonError::into_inner) = Some(vector);
+        *self.slots[rank].owner.lock().unwrap_or_else(PoisonError::into_inner) = Some(vector);
         self.put_down(rank, start, bytes, true);
     }
 
     /// Gives `rank` its vector back, when all work is done.
     pub fn take_back(&self, rank: usize) -> Box<dyn Buffer> {
-        let place = &self.places[rank];
-        assert!(self.is_complete() && self.is_reduced(place.bytes.load(Relaxed)));
-        let vector = place.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let slot = &self.slots[rank];
+        assert!(self.is_complete() && self.is_reduced(slot.bytes.load(Relaxed)));
+        let vector = slot.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
         vector.expect("a rank takes back once what it has handed over")
     }
 
@@ -208,14 +217,14 @@ impl Exchange {
     /// Once all are there: `rank` does up to `most` of the blocks that nobody has taken. It begins with its own part of the
     /// vector, the same every time: what it leaves in its cache it finds there again.
     pub fn work(&self, rank: usize, what: &Work, bytes: usize, most: usize) {
-        let fits = |place: &Place| place.writable.load(Relaxed) && place.bytes.load(Relaxed) == bytes;
-        assert!(self.is_complete() && self.places.iter().all(fits));
+        let fits = |slot: &Slot| slot.writable.load(Relaxed) && slot.bytes.load(Relaxed) == bytes;
+        assert!(self.is_complete() && self.slots.iter().all(fits));
         let (ranks, block, blocks) = (self.ranks(), self.block(bytes), self.blocks(bytes));
         let mut left = most;
         for part in (rank..rank + ranks).map(|part| part % ranks) {
             let numbers = even_part(blocks, part, ranks);
             while left > 0 {
-                let number = numbers.start + self.places[part].taken.fetch_add(1, Relaxed);
+                let number = numbers.start + self.slots[part].taken.fetch_add(1, Relaxed);
                 if number >= numbers.end {
                     break;
                 }
@@ -267,9 +276,9 @@ impl Exchange {
         if self.left.fetch_add(1, AcqRel) + 1 < self.ranks() {
             return false;
         }
-        for place in &self.places {
-            place.start.store(std::ptr::null_mut(), Relaxed);
-            place.taken.store(0, Relaxed);
+        for slot in &self.slots {
+            slot.start.store(std::ptr::null_mut(), Relaxed);
+            slot.taken.store(0, Relaxed);
         }
         for counter in [&self.lent, &self.done, &self.left] {
             counter.store(0, Relaxed);
@@ -284,10 +293,10 @@ pub(super) struct Shared<'a>(&'a Exchange);
 impl Shared<'_> {
     /// What `rank` has lent.
     pub fn of(&self, rank: usize) -> &[u8] {
-        let place = &self.0.places[rank];
+        let slot = &self.0.slots[rank];
         // SAFETY: a `Shared` exists only in `Exchange::share`, after all have put down slices for reading (1 and 3 above); they
         // are alive until all ranks have dropped theirs (2).
-        unsafe { std::slice::from_raw_parts(place.start.load(Relaxed), place.bytes.load(Relaxed)) }
+        unsafe { std::slice::from_raw_parts(slot.start.load(Relaxed), slot.bytes.load(Relaxed)) }
     }
 }
 
@@ -302,11 +311,11 @@ impl Block<'_> {
     /// Nobody may have the same rank's slice.
     #[allow(clippy::mut_from_ref, reason = "the caller sees to it")]
     unsafe fn slice(&self, rank: usize) -> &mut [u8] {
-        let place = &self.exchange.places[rank];
+        let slot = &self.exchange.slots[rank];
         // SAFETY: a `Block` exists only in `Exchange::work`, after all have put down slices for writing, each of the length
-        // that was compared there (1 and 3 above); this block, or the block that it is a stretch of, is this rank's alone
+        // that was compared there (1 and 3 above); this block, or the block that it is a part of, is this rank's alone
         // until it is done, and the slices are alive until all are (2 and 4).
-        unsafe { std::slice::from_raw_parts_mut(place.start.load(Relaxed).add(self.range.start), self.range.len()) }
+        unsafe { std::slice::from_raw_parts_mut(slot.start.load(Relaxed).add(self.range.start), self.range.len()) }
     }
 }
 

@@ -3,22 +3,22 @@
 //! [`Transport`] is the door. Behind it lie two: threads of one process, and processes of an MPI job.
 //!
 //! Reading order: for threads, `threads.rs` (a collective is a meeting), `threads/started.rs` (one that goes on while ranks
-//! compute), `exchange.rs` (slices that ranks lend each other), `job.rs` (how ranks wait), `lateness.rs` (who is late),
+//! compute), `exchange.rs` (slices that ranks lend each other), `run.rs` (how ranks wait), `lateness.rs` (who is late),
 //! `sync.rs` (locks). For MPI: `mpi.rs` lists its own folder, and `board.rs` is what processes have told each other.
 
 #[cfg(any(feature = "mpi", test))]
 mod board;
 mod exchange;
-mod job;
 mod lateness;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod run;
 pub(crate) mod sync;
 mod threads;
 
-pub(crate) use job::Job;
 #[cfg(feature = "mpi")]
 pub(crate) use mpi::MpiWorld;
+pub(crate) use run::Run;
 
 use super::meter::{Meter, Meters};
 use super::recorder::Recorder;

@@ -21,7 +21,7 @@ pub(crate) use world::MpiWorld;
 
 use super::Transport;
 use super::board::{Awaited, Lane};
-use super::job::FITTING;
+use super::run::FITTING;
 use super::{Buffer, UnderWay};
 use crate::comm::call::{Call, Kind};
 use crate::comm::element::{Element, Reduce, elements};
@@ -160,8 +160,8 @@ impl Mpi {
         self.comm.process_at_rank(root as i32)
     }
 
-    /// `0..len` in stretches that one MPI call can take.
-    fn stretches(&self, len: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+    /// `0..len` in chunks that one MPI call can take.
+    fn chunks(&self, len: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let most = self.most;
         (0..len.div_ceil(most)).map(move |i| i * most..len.min((i + 1) * most))
     }
@@ -188,9 +188,9 @@ impl Mpi {
         let op = call.op.expect("a reducing call names its reduction");
         let mpi_op = in_mpi(op);
         let mut result = wide[..call.len].to_vec();
-        for stretch in self.stretches(call.len) {
-            let send = columns(&wide, call.len, &stretch);
-            let result = &mut result[stretch];
+        for chunk in self.chunks(call.len) {
+            let send = columns(&wide, call.len, &chunk);
+            let result = &mut result[chunk];
             match how {
                 Reducing::All => self.comm.all_reduce_into(&send[..], result, mpi_op),
                 Reducing::Scatter => self.comm.reduce_scatter_block_into(&send[..], result, mpi_op),
@@ -255,15 +255,15 @@ enum Reducing {
     Scatter,
 }
 
-/// The same stretch of each of the equal parts of `all`, side by side; parts have `len` elements.
-fn columns<T: Copy>(all: &[T], len: usize, stretch: &Range<usize>) -> Vec<T> {
-    all.chunks_exact(len.max(1)).flat_map(|part| &part[stretch.clone()]).copied().collect()
+/// The same chunk of each of the equal parts of `all`, side by side; parts have `len` elements.
+fn columns<T: Copy>(all: &[T], len: usize, chunk: &Range<usize>) -> Vec<T> {
+    all.chunks_exact(len.max(1)).flat_map(|part| &part[chunk.clone()]).copied().collect()
 }
 
 /// Puts back what [`columns`] took.
-fn put_columns(all: &mut [u8], len: usize, stretch: &Range<usize>, columns: &[u8]) {
-    let parts = all.chunks_exact_mut(len.max(1)).zip(columns.chunks_exact(stretch.len()));
-    parts.for_each(|(part, column)| part[stretch.clone()].copy_from_slice(column));
+fn put_columns(all: &mut [u8], len: usize, chunk: &Range<usize>, columns: &[u8]) {
+    let parts = all.chunks_exact_mut(len.max(1)).zip(columns.chunks_exact(chunk.len()));
+    parts.for_each(|(part, column)| part[chunk.clone()].copy_from_slice(column));
 }
 
 impl Transport for Mpi {
@@ -304,7 +304,7 @@ impl Transport for Mpi {
         outbox.clear(false);
         // A heading first, so that a receiver who expects something else can say so.
         outbox.send(&receiver, tag, bytemuck::cast_slice(&heading(call)));
-        self.stretches(data.len()).for_each(|stretch| outbox.send(&receiver, tag, &data[stretch]));
+        self.chunks(data.len()).for_each(|chunk| outbox.send(&receiver, tag, &data[chunk]));
         if let Some(group) = &self.group {
             self.reporter.note_sent(self.lane(group, call, to), call);
         }
@@ -326,8 +326,8 @@ impl Transport for Mpi {
                 self.members[from], heading[0]
             )));
         }
-        for stretch in self.stretches(data.len()) {
-            self.root(from).receive_into_with_tag(&mut data[stretch], tag);
+        for chunk in self.chunks(data.len()) {
+            self.root(from).receive_into_with_tag(&mut data[chunk], tag);
         }
         Ok(())
     }
@@ -373,18 +373,18 @@ impl Transport for Mpi {
 
     fn broadcast(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
         self.enter(call)?;
-        for stretch in self.stretches(data.len()) {
-            self.root(root).broadcast_into(&mut data[stretch]);
+        for chunk in self.chunks(data.len()) {
+            self.root(root).broadcast_into(&mut data[chunk]);
         }
         Ok(())
     }
 
     fn all_gather(&self, call: &Call, mine: &[u8], all: &mut [u8]) -> Result<()> {
         self.enter(call)?;
-        for stretch in self.stretches(mine.len()) {
-            let mut part = vec![0; stretch.len() * self.size()];
-            self.comm.all_gather_into(&mine[stretch.clone()], &mut part[..]);
-            put_columns(all, mine.len(), &stretch, &part);
+        for chunk in self.chunks(mine.len()) {
+            let mut part = vec![0; chunk.len() * self.size()];
+            self.comm.all_gather_into(&mine[chunk.clone()], &mut part[..]);
+            put_columns(all, mine.len(), &chunk, &part);
         }
         Ok(())
     }
@@ -397,12 +397,12 @@ impl Transport for Mpi {
 
     fn scatter(&self, call: &Call, all: &[u8], mine: &mut [u8], root: usize) -> Result<()> {
         self.enter(call)?;
-        for stretch in self.stretches(mine.len()) {
+        for chunk in self.chunks(mine.len()) {
             if self.rank() == root {
-                let part = columns(all, mine.len(), &stretch);
-                self.root(root).scatter_into_root(&part[..], &mut mine[stretch]);
+                let part = columns(all, mine.len(), &chunk);
+                self.root(root).scatter_into_root(&part[..], &mut mine[chunk]);
             } else {
-                self.root(root).scatter_into(&mut mine[stretch]);
+                self.root(root).scatter_into(&mut mine[chunk]);
             }
         }
         Ok(())
@@ -410,13 +410,13 @@ impl Transport for Mpi {
 
     fn gather(&self, call: &Call, mine: &[u8], all: &mut [u8], root: usize) -> Result<()> {
         self.enter(call)?;
-        for stretch in self.stretches(mine.len()) {
+        for chunk in self.chunks(mine.len()) {
             if self.rank() == root {
-                let mut part = vec![0; stretch.len() * self.size()];
-                self.root(root).gather_into_root(&mine[stretch.clone()], &mut part[..]);
-                put_columns(all, mine.len(), &stretch, &part);
+                let mut part = vec![0; chunk.len() * self.size()];
+                self.root(root).gather_into_root(&mine[chunk.clone()], &mut part[..]);
+                put_columns(all, mine.len(), &chunk, &part);
             } else {
-                self.root(root).gather_into(&mine[stretch]);
+                self.root(root).gather_into(&mine[chunk]);
             }
         }
         Ok(())
@@ -425,11 +425,11 @@ impl Transport for Mpi {
     fn all_to_all(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()> {
         self.enter(call)?;
         let len = send.len() / self.size();
-        for stretch in self.stretches(len) {
-            let part = columns(send, len, &stretch);
+        for chunk in self.chunks(len) {
+            let part = columns(send, len, &chunk);
             let mut received = vec![0; part.len()];
             self.comm.all_to_all_into(&part[..], &mut received[..]);
-            put_columns(recv, len, &stretch, &received);
+            put_columns(recv, len, &chunk, &received);
         }
         Ok(())
     }

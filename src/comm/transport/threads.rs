@@ -2,7 +2,7 @@
 //!
 //! Each rank puts down where its slice lies, waits until all have come, and reads what it needs from the others' slices:
 //! [`Threads::share`] and [`Threads::reduce`] are the two primitives, and every collective is one of them plus a loop over
-//! ranks in rank order. How ranks lend each other slices is in `exchange.rs`, and how they wait in `job.rs`.
+//! ranks in rank order. How ranks lend each other slices is in `exchange.rs`, and how they wait in `run.rs`.
 //!
 //! Reading order: this file, then `started.rs` (collectives that go on while ranks compute).
 
@@ -10,7 +10,7 @@ mod started;
 
 use super::Transport;
 use super::exchange::{Exchange, Shared};
-use super::job::{FITTING, Job, State, different};
+use super::run::{FITTING, Run, State, different};
 use super::sync::MutexGuard;
 use super::sync::atomic::{AtomicU64, Ordering::*};
 use super::{Buffer, UnderWay};
@@ -92,12 +92,12 @@ impl Meetings {
     }
 }
 
-impl Job {
+impl Run {
     /// The world's handle for `rank`.
-    pub fn comm(self: &Arc<Job>, rank: usize) -> Comm {
+    pub fn comm(self: &Arc<Run>, rank: usize) -> Comm {
         let meters = Meters::default();
         Comm::new(Arc::new(Threads {
-            job: self.clone(),
+            run: self.clone(),
             group: 0,
             members: (0..self.size()).collect(),
             rank,
@@ -110,7 +110,7 @@ impl Job {
 
 /// One rank's place in one group.
 struct Threads {
-    job: Arc<Job>,
+    run: Arc<Run>,
     group: GroupId,
     /// The members' numbers in the world, in group order.
     members: Vec<usize>,
@@ -130,11 +130,11 @@ impl Threads {
     /// Comes to the next meeting of the group.
     fn enter(&self, call: &Call) -> Result<(Key, MutexGuard<'_, State>, Arc<Meeting>)> {
         let key = (self.group, self.calls.fetch_add(1, Relaxed));
-        let mut state = self.job.enter(self.me(), call)?;
+        let mut state = self.run.enter(self.me(), call)?;
         let (first, meeting) = state.meetings.open(key, call, self.members.len());
         if !first.matches(call) {
             let what = format!("the ranks are in different calls: {call} and {first}");
-            return Err(self.job.broken(self.me(), &mut state, &what, different(call.is_like(&first))));
+            return Err(self.run.broken(self.me(), &mut state, &what, different(call.is_like(&first))));
         }
         Ok((key, state, meeting))
     }
@@ -146,7 +146,7 @@ impl Threads {
         }
         state.meetings.close(key);
         state.may_go_on(&self.members);
-        if let Some(link) = self.job.link {
+        if let Some(link) = self.run.link {
             let (now, size) = (Instant::now(), self.members.len());
             let start = state.link_free.get(&self.group).map_or(now, |&free| free.max(now));
             let over = start + link::duration(link.collective_seconds(call.kind, size, call.bytes(size)));
@@ -162,13 +162,13 @@ impl Threads {
             return Ok(true);
         }
         drop(state);
-        self.job.spin(|| meeting.exchange.is_complete());
+        self.run.spin(|| meeting.exchange.is_complete());
         if meeting.exchange.is_complete() {
             return Ok(false);
         }
-        let state = self.job.lock();
+        let state = self.run.lock();
         let missing = |_: &State| self.missing(&meeting.exchange);
-        drop(self.job.wait(self.me(), state, call, |_| meeting.exchange.is_complete(), missing)?);
+        drop(self.run.wait(self.me(), state, call, |_| meeting.exchange.is_complete(), missing)?);
         Ok(false)
     }
 
@@ -183,20 +183,20 @@ impl Threads {
     }
 
     fn ring_others(&self) {
-        self.members.iter().filter(|&&member| member != self.me()).for_each(|&member| self.job.ring(member));
+        self.members.iter().filter(|&&member| member != self.me()).for_each(|&member| self.run.ring(member));
     }
 
     /// Waits until all parts of the work are done. `ring`: the others do not know yet that all have come.
     fn stay(&self, exchange: &Exchange, ring: bool, is_done: impl Fn() -> bool) {
         let at_once = is_done();
         if !at_once {
-            self.job.spin(&is_done);
+            self.run.spin(&is_done);
         }
         if !is_done() {
-            let mut state = self.job.lock();
+            let mut state = self.run.lock();
             exchange.falls_asleep();
             while !is_done() {
-                state = self.job.sleep(self.me(), state, None);
+                state = self.run.sleep(self.me(), state, None);
             }
             exchange.wakes_up();
         }
@@ -208,18 +208,18 @@ impl Threads {
 
     /// Wakes the others, and those who are about to fall asleep, and have the lock.
     fn ring_sleepers(&self) {
-        drop(self.job.lock());
+        drop(self.run.lock());
         self.ring_others();
     }
 
     /// The end of a meeting, for this rank: on a link, when the link has carried it.
     fn leave(&self, call: &Call, meeting: Arc<Meeting>) -> Result<()> {
-        if self.job.link.is_some() {
+        if self.run.link.is_some() {
             let over = meeting.over.get().copied();
-            return self.job.sleep_until(self.me(), self.job.lock(), call, over).map(drop);
+            return self.run.sleep_until(self.me(), self.run.lock(), call, over).map(drop);
         }
         if meeting.exchange.leave() {
-            self.job.lock().meetings.spare.push(meeting);
+            self.run.lock().meetings.spare.push(meeting);
         }
         Ok(())
     }
@@ -285,7 +285,7 @@ impl Transport for Threads {
     }
 
     fn recorder(&self) -> &Recorder {
-        &self.job.recorders[self.me()]
+        &self.run.recorders[self.me()]
     }
 
     fn adds_in_rank_order(&self) -> bool {
@@ -297,9 +297,9 @@ impl Transport for Threads {
     }
 
     fn send(&self, call: &Call, data: &[u8], to: usize) -> Result<()> {
-        let (from, to, bytes) = (self.me(), self.members[to], self.job.copy(data));
-        let mut state = self.job.enter(from, call)?;
-        let arrives = self.job.link.map(|link| {
+        let (from, to, bytes) = (self.me(), self.members[to], self.run.copy(data));
+        let mut state = self.run.enter(from, call)?;
+        let arrives = self.run.link.map(|link| {
             let (now, transfer) = (Instant::now(), link::duration(link.transfer_seconds(data.len())));
             let left = state.ranks[from].free_out.map_or(now, |free| free.max(now)) + transfer;
             state.ranks[from].free_out = Some(left);
@@ -312,38 +312,38 @@ impl Transport for Threads {
         // The receiver may be waiting for exactly this; it is no longer stuck.
         state.may_go_on(&[to]);
         drop(state);
-        self.job.ring_for_mail(to);
+        self.run.ring_for_mail(to);
         Ok(())
     }
 
     fn recv(&self, call: &Call, data: &mut [u8], from: usize) -> Result<()> {
         let (from, lane) = (self.members[from], self.lane_from(call, from));
         let has_mail = |state: &State| state.first_mail(&lane).is_some();
-        let mut state = self.job.enter(self.me(), call)?;
+        let mut state = self.run.enter(self.me(), call)?;
         if !has_mail(&state) {
-            state = self.job.spin_for_mail(self.me(), state);
+            state = self.run.spin_for_mail(self.me(), state);
         }
-        let mut state = self.job.wait(self.me(), state, call, has_mail, |_| vec![from])?;
+        let mut state = self.run.wait(self.me(), state, call, has_mail, |_| vec![from])?;
         let message = state.mail.get_mut(&lane).and_then(|queue| queue.pop_front());
         let Message { call: sent, bytes, arrives } = message.expect("wait returns when there is mail");
         if !sent.fits(call) {
             let what = format!("the message does not fit: {sent} on rank {from} met {call}");
-            return Err(self.job.broken(self.me(), &mut state, &what, FITTING));
+            return Err(self.run.broken(self.me(), &mut state, &what, FITTING));
         }
-        drop(self.job.sleep_until(self.me(), state, call, arrives)?);
+        drop(self.run.sleep_until(self.me(), state, call, arrives)?);
         data.copy_from_slice(&bytes);
-        self.job.recycle(bytes);
+        self.run.recycle(bytes);
         Ok(())
     }
 
     fn probe(&self, call: &Call, from: usize) -> Result<bool> {
         let lane = self.lane_from(call, from);
-        let mut state = self.job.lock();
+        let mut state = self.run.lock();
         state.stop_if_failed(self.me(), call)?;
         if let Some(message) = state.first_mail(&lane) {
             return Ok(message.arrives.is_none_or(|arrives| arrives <= Instant::now()));
         }
-        self.job.stop_if_ended(self.me(), &mut state, call, |_| vec![self.members[from]])?;
+        self.run.stop_if_ended(self.me(), &mut state, call, |_| vec![self.members[from]])?;
         Ok(false)
     }
 
@@ -420,14 +420,14 @@ impl Transport for Threads {
         chosen.sort_by_key(|&r| (wishes[r][1] as i64, r));
 
         // The first of a color to come here gives its group a number; the world is group 0.
-        let mut state = self.job.lock();
+        let mut state = self.run.lock();
         let next = state.splits.len() as GroupId + 1;
         let group = *state.splits.entry((self.group, number, color)).or_insert(next);
         drop(state);
 
         let rank = chosen.iter().position(|&r| r == self.rank).expect("this rank chose its own color");
         Ok(Arc::new(Threads {
-            job: self.job.clone(),
+            run: self.run.clone(),
             group,
             members: chosen.iter().map(|&r| self.members[r]).collect(),
             rank,

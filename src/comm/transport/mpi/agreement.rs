@@ -11,7 +11,7 @@ use super::reporter::Reporter;
 use super::started;
 use super::waiting::{Waiting, look_around};
 use crate::comm::transport::board::{Awaited, Counts};
-use crate::comm::transport::job::different;
+use crate::comm::transport::run::different;
 use crate::comm::{Call, CommError, Result};
 use mpi::collective::CommunicatorCollectives;
 use mpi::request::{Request, StaticScope};

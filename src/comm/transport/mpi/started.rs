@@ -77,7 +77,7 @@ fn await_agreement(group: &Agreement, one: &Mutex<impl Unposted + ?Sized>) -> Re
     asked.map_or(Ok(()), |(call, number, words)| group.wait(&call, number, words, || lock(one).is_agreed()))
 }
 
-/// The vectors of a collective, and what the library does with them: one request for each stretch.
+/// The vectors of a collective, and what the library does with them: one request for each chunk.
 struct Work<T: Element> {
     mpi: Arc<Mpi>,
     call: Call,
@@ -150,8 +150,8 @@ where
         let (mpi, call) = (self.mpi.clone(), self.call);
         if call.kind == Kind::StartAllGather {
             let ranks = mpi.size();
-            for stretch in mpi.stretches(self.input.len()) {
-                let (from, to) = self.slices(stretch.clone(), ranks * stretch.start..ranks * stretch.end);
+            for chunk in mpi.chunks(self.input.len()) {
+                let (from, to) = self.slices(chunk.clone(), ranks * chunk.start..ranks * chunk.end);
                 self.requests.push(mpi.comm.immediate_all_gather_into(StaticScope, from, to));
             }
             return;
@@ -159,8 +159,8 @@ where
         let op = in_mpi(call.op.expect("a reducing call names its reduction"));
         let scatters = call.kind == Kind::StartReduceScatter;
         let parts = if scatters { mpi.size() } else { 1 };
-        for stretch in mpi.stretches(call.len) {
-            let (from, to) = self.slices(parts * stretch.start..parts * stretch.end, stretch);
+        for chunk in mpi.chunks(call.len) {
+            let (from, to) = self.slices(parts * chunk.start..parts * chunk.end, chunk);
             self.requests.push(match call.peer {
                 Some(root) if root.rank == mpi.rank() => {
                     mpi.root(root.rank).immediate_reduce_into_root(StaticScope, from, to, op)
@@ -213,7 +213,7 @@ where
         if call.kind == Kind::StartReduceScatter && call.len > mpi.most {
             // What a request takes must lie in one piece.
             let in_order: Vec<T::Wide> =
-                mpi.stretches(call.len).flat_map(|stretch| columns(&input, call.len, &stretch)).collect();
+                mpi.chunks(call.len).flat_map(|chunk| columns(&input, call.len, &chunk)).collect();
             input.copy_from_slice(&in_order);
         }
         let output = mpi.take_spare(call.len);
@@ -307,9 +307,9 @@ where
         let ranks = self.mpi.size();
         if let Some(mut data) = self.gathered.take() {
             let (part, brought) = (self.call.len * self.call.dtype.size(), bytemuck::cast_slice(&work.output));
-            for stretch in self.mpi.stretches(part) {
-                let columns = &brought[ranks * stretch.start..ranks * stretch.end];
-                put_columns(data.bytes_mut(), part, &stretch, columns);
+            for chunk in self.mpi.chunks(part) {
+                let columns = &brought[ranks * chunk.start..ranks * chunk.end];
+                put_columns(data.bytes_mut(), part, &chunk, columns);
             }
             return data.into_any();
         }

@@ -6,8 +6,8 @@
 use super::agreement::{self, Agreement};
 use super::notices;
 use crate::comm::transport::board::{Awaited, Board, Notice, Wait};
-use crate::comm::transport::job::{DEADLOCK, SAME_CALLS};
 use crate::comm::transport::lateness::{self, Told, ago, lasting};
+use crate::comm::transport::run::{DEADLOCK, SAME_CALLS};
 use crate::comm::{Call, CommError, Result};
 use std::time::{Duration, Instant};
 

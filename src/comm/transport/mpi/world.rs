@@ -6,7 +6,7 @@ use super::reporter::Reporter;
 use super::{notices, outbox};
 use crate::comm::meter::Meters;
 use crate::comm::transport::board::Ending;
-use crate::comm::transport::job::unreceived;
+use crate::comm::transport::run::unreceived;
 use crate::comm::{Comm, CommError, Options, recorder};
 use mpi::environment::Universe;
 use mpi::topology::Communicator;

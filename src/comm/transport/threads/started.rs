@@ -67,9 +67,9 @@ impl Started {
 impl UnderWay for Started {
     fn test(&mut self) -> Result<bool> {
         let Started { threads, call, meeting } = &*self;
-        let mut state = threads.job.lock();
+        let mut state = threads.run.lock();
         state.stop_if_failed(threads.me(), call)?;
-        threads.job.stop_if_ended(threads.me(), &mut state, call, |_| threads.missing(&meeting.exchange))?;
+        threads.run.stop_if_ended(threads.me(), &mut state, call, |_| threads.missing(&meeting.exchange))?;
         drop(state);
         if !meeting.exchange.is_complete() {
             return Ok(false);
@@ -82,17 +82,17 @@ impl UnderWay for Started {
 
     fn wait(&mut self) -> Result<Instant> {
         let Started { threads, call, meeting } = &*self;
-        let (job, me, exchange) = (&threads.job, threads.me(), &meeting.exchange);
-        let state = job.lock();
+        let (run, me, exchange) = (&threads.run, threads.me(), &meeting.exchange);
+        let state = run.lock();
         state.stop_if_failed(me, call)?;
-        drop(job.wait(me, state, call, |_| exchange.is_complete(), |_| threads.missing(exchange))?);
+        drop(run.wait(me, state, call, |_| exchange.is_complete(), |_| threads.missing(exchange))?);
         self.work(usize::MAX);
         // Whoever has taken a block does not stop before it is done.
         let Started { threads, call, meeting } = &*self;
         threads.stay(&meeting.exchange, false, || self.is_done());
         let over = meeting.over.get().copied();
         let reduced = *meeting.reduced.get_or_init(Instant::now);
-        drop(threads.job.sleep_until(threads.me(), threads.job.lock(), call, over)?);
+        drop(threads.run.sleep_until(threads.me(), threads.run.lock(), call, over)?);
         Ok(over.map_or(reduced, |over| over.max(reduced)))
     }
 

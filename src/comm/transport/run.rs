@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_micros(50);
 const SPINS: usize = 32;
 
 /// What all rank threads of one run share.
-pub(crate) struct Job {
+pub(crate) struct Run {
     state: Mutex<State>,
     /// One for each rank.
     bells: Box<[Bell]>,
@@ -117,11 +117,11 @@ pub(super) fn unreceived(messages: &[(usize, usize, u64, impl std::fmt::Display)
     (!messages.is_empty()).then_some(text)
 }
 
-impl Job {
-    pub fn new(size: usize, options: &Options) -> Arc<Job> {
+impl Run {
+    pub fn new(size: usize, options: &Options) -> Arc<Run> {
         let rank = |_| Rank { doing: Doing::Running, told: Told::Nothing, free_out: None, free_in: None };
         let state = State { ranks: (0..size).map(rank).collect(), ..State::default() };
-        Arc::new(Job {
+        Arc::new(Run {
             state: Mutex::new(state),
             bells: (0..size).map(|_| Bell::default()).collect(),
             over: Condvar::new(),
@@ -344,7 +344,7 @@ impl Job {
         self.ring(rank);
     }
 
-    /// Lets go of the lock until a message comes, for as long as [`Job::spin`] waits.
+    /// Lets go of the lock until a message comes, for as long as [`Run::spin`] waits.
     pub(super) fn spin_for_mail<'a>(&'a self, rank: usize, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         if !self.may_spin {
             return state;
