@@ -28,7 +28,7 @@ fn memory_limit() -> Option<u64> {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: getrlimit writes one rlimit, to a place that is one.
         let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
-        return Some(limit.rlim_cur).filter(|&bytes| known && bytes != libc::RLIM_INFINITY);
+        Some(limit.rlim_cur).filter(|&bytes| known && bytes != libc::RLIM_INFINITY)
     }
     #[cfg(not(unix))]
     None

@@ -73,7 +73,7 @@ impl Build for Tiled {
         }
         let rows = whole.shape[0] / self.0;
         let tile = |tile| {
-            let (name, cut) = (format!("{}.tile{tile}", whole.name), Cut::Rows(vec![tile * rows..(tile + 1) * rows]));
+            let (name, cut) = (format!("{}.tile{tile}", whole.name), Cut::rows(tile * rows..(tile + 1) * rows));
             Ok(Linear { weight: params.declare_shard(name, whole.clone(), cut, Copies::One)?, bias: None })
         };
         Ok(Box::new(TiledLinear { tiles: (0..self.0).map(tile).collect::<Result<_>>()? }))

@@ -18,8 +18,10 @@ pub struct Gpt {
     entry: Option<Box<dyn Entry>>,
     blocks: Vec<Box<dyn Layer>>,
     /// The final norm, and the head with the loss.
-    exit: Option<(Box<dyn Layer>, Box<dyn Exit>)>,
+    exit: Option<End>,
 }
+
+type End = (Box<dyn Layer>, Box<dyn Exit>);
 
 /// The input of a run of layers.
 pub enum Input<'a> {
@@ -140,7 +142,7 @@ impl Gpt {
         Ok(x)
     }
 
-    fn exit(&self) -> Result<&(Box<dyn Layer>, Box<dyn Exit>)> {
+    fn exit(&self) -> Result<&End> {
         match &self.exit {
             Some(exit) => Ok(exit),
             None => bail!("the last layer is not here, nor are logits and loss: call Gpt::forward"),

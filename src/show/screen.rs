@@ -73,7 +73,9 @@ impl Screen {
                 // Nothing is left to be done if stderr is closed too.
                 let _ = writeln!(io::stderr(), "error: stdout cannot be written: {error}");
             }
-            std::process::exit(exit_code(&error));
+            // SAFETY: it ends the process at once. `std::process::exit` would run what is registered for a rank that ends the
+            // process by mistake, and this is no mistake.
+            unsafe { libc::_exit(exit_code(&error)) }
         }
     }
 

@@ -63,6 +63,11 @@ impl Whole {
 }
 
 impl Cut {
+    /// These rows.
+    pub fn rows(rows: Range<usize>) -> Cut {
+        Cut::stacked(1, 0, rows)
+    }
+
     /// The same rows of each of a whole's `parts` stacked parts of `each` rows: q|k|v by heads, gate|up.
     pub fn stacked(parts: usize, each: usize, rows: Range<usize>) -> Cut {
         Cut::Rows((0..parts).map(|part| part * each + rows.start..part * each + rows.end).collect())
@@ -154,12 +159,12 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(all(&Cut::All), (0..12).collect::<Vec<_>>());
-        assert_eq!(all(&Cut::Rows(vec![2..4])), [4, 5, 6, 7]);
+        assert_eq!(all(&Cut::rows(2..4)), [4, 5, 6, 7]);
         assert_eq!(all(&Cut::stacked(3, 2, 1..2)), [2, 3, 6, 7, 10, 11]);
         assert_eq!(all(&Cut::Columns(1..2)), [1, 3, 5, 7, 9, 11]);
         // Rows 6 and 7 are padding.
-        assert_eq!(all(&Cut::Rows(vec![5..8])), [10, 11, -1, -1, -1, -1]);
-        assert_eq!(all(&Cut::Rows(vec![7..8])), [-1, -1]);
+        assert_eq!(all(&Cut::rows(5..8)), [10, 11, -1, -1, -1, -1]);
+        assert_eq!(all(&Cut::rows(7..8)), [-1, -1]);
         assert!(Cut::Columns(1..3).shape(&whole).is_err());
         assert!(Cut::Columns(0..1).shape(&Whole::new("gain", &[4], Init::Constant(1.0))).is_err());
     }
@@ -175,11 +180,11 @@ mod tests {
             params.values().clone()
         };
         let whole = begun(Cut::All, "w");
-        assert_eq!(begun(Cut::Rows(vec![2..4]), "w.tile1"), whole[4..8]);
+        assert_eq!(begun(Cut::rows(2..4), "w.tile1"), whole[4..8]);
         let of = |places: &[usize]| places.iter().map(|&place| whole[place]).collect::<Vec<_>>();
         assert_eq!(begun(Cut::stacked(3, 2, 1..2), "w"), of(&[2, 3, 6, 7, 10, 11]));
         assert_eq!(begun(Cut::Columns(1..2), "w"), of(&[1, 3, 5, 7, 9, 11]));
-        assert_eq!(begun(Cut::Rows(vec![5..8]), "w"), [whole[10], whole[11], 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(begun(Cut::rows(5..8), "w"), [whole[10], whole[11], 0.0, 0.0, 0.0, 0.0]);
     }
 
     proptest! {

@@ -75,7 +75,7 @@ fn named<'a>(code: &'a str, root: &str) -> Vec<&'a str> {
 }
 
 /// The rooms below its own that a file uses.
-fn upward<'a>(file: &Path, source: &'a str, rooms: &[String]) -> Vec<String> {
+fn upward(file: &Path, source: &str, rooms: &[String]) -> Vec<String> {
     let mut module: Vec<&str> = file.iter().map(|part| part.to_str().unwrap()).collect();
     let last = module.pop().unwrap();
     module.extend(last.strip_suffix(".rs").filter(|&name| name != "mod"));

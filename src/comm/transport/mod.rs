@@ -68,7 +68,7 @@ pub(in crate::comm) trait Transport: Send + Sync {
     fn split(&self, call: &Call, color: u64, key: i64) -> Result<Arc<dyn Transport>>;
 }
 
-/// A transport's side of a [`Pending`].
+/// A transport's side of a [`Pending`](super::Pending).
 pub(in crate::comm) trait UnderWay: Send {
     fn test(&mut self) -> Result<bool>;
     /// Returns when it was complete.

@@ -161,7 +161,7 @@ mod tests {
             for (i, &numel) in sizes.iter().enumerate() {
                 params.declare(format!("blocks.{}.p{i}", i / 3), &[numel], Init::Constant(0.0)).unwrap();
             }
-            let units = Units::new(&params.specs(), ranks, wrap, threshold);
+            let units = Units::new(params.specs(), ranks, wrap, threshold);
             prop_assert_eq!(units.units.iter().map(|unit| unit.numel).sum::<usize>(), params.numel());
             prop_assert_eq!(units.share(), sizes.iter().map(|numel| numel.div_ceil(ranks)).sum::<usize>());
             for unit in &units.units {
