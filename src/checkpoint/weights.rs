@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The file's name in a run's folder.
 pub const FILE: &str = "model.safetensors";
 
-/// What a file of weights says about itself.
+/// The header of a file of weights.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Description {
     pub shape: GptShape,

@@ -164,14 +164,14 @@ struct Rule {
     step_size: f32,
     /// 1 over the root of the second moment's correction.
     inverse_root: f32,
-    /// What weight decay leaves of a weight.
+    /// The factor by which weight decay shrinks a weight.
     shrink: f32,
-    /// Of the gradients.
+    /// The factor for gradients.
     scale: f32,
 }
 
 impl Rule {
-    /// Those of step number `steps`, from 1.
+    /// The numbers of step `steps`, counted from 1.
     fn new(config: &AdamWConfig, steps: u64, lr: f64, scale: f32) -> Rule {
         let AdamWConfig { beta1, beta2, epsilon, weight_decay } = *config;
         let steps = i32::try_from(steps).unwrap_or(i32::MAX);

@@ -40,7 +40,7 @@ impl Fragment {
         share.last().map_or(0, |last| last.start + last.elements.len() + last.padding)
     }
 
-    /// What a window of the share has of the fragment: the offsets in the window, and the parameter's elements.
+    /// The fragment's part in a window of the share: the offsets in the window, and the parameter's elements.
     fn within(&self, window: &Range<usize>) -> Option<(Range<usize>, Range<usize>)> {
         let end = self.start + self.elements.len();
         let common = self.start.max(window.start)..end.min(window.end);

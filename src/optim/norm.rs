@@ -42,7 +42,7 @@ pub(crate) fn sums<T: Stored>(gradients: &[&[T]], largest: f32, numel: usize) ->
     sums
 }
 
-/// What rounds to multiples of the next power of two above `unit`, when it is added and taken away again.
+/// The number that rounds to multiples of the next power of two above `unit` when it is added and subtracted again.
 fn above(unit: f64) -> f64 {
     // The exponent alone, one higher: f64 has 52 bits below it.
     let power = f64::from_bits((unit.to_bits() >> 52) << 52) * 2.0;

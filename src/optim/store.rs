@@ -14,10 +14,10 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::path::PathBuf;
 
-/// Where to, and how much at a time.
+/// The folder for offloaded state, and how much of it is in memory at a time.
 #[derive(Clone, Debug)]
 pub struct Offload {
-    /// The folder for the files, which have no names there and are gone with the run.
+    /// Folder for unnamed temporary files; they disappear when the process ends.
     pub dir: PathBuf,
     /// Parameters of which there is something in memory at the same time.
     pub window: usize,
@@ -56,7 +56,7 @@ pub enum Window<'a, T> {
 }
 
 impl<T: Stored> Store<T> {
-    /// As many zeros.
+    /// A store of `numel` zeros.
     pub fn zeros(numel: usize, offload: Option<&Offload>) -> Result<Store<T>> {
         let Some(offload) = offload else { return Ok(Store::Memory(vec![T::zeroed(); numel])) };
         let (file, bytes) = (offload.file()?, (numel * size_of::<T>()) as u64);
@@ -65,7 +65,7 @@ impl<T: Stored> Store<T> {
         Ok(Store::File { file, numel, window: offload.window.max(1) })
     }
 
-    /// What to look at one after the other: all at once where all are in memory.
+    /// The windows that cover all numbers: a single one where all are in memory.
     pub fn windows(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
         let (numel, size) = match self {
             Store::Memory(numbers) => (numbers.len(), numbers.len().max(1)),

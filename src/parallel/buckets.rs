@@ -25,7 +25,7 @@ pub(super) struct Buckets<K, T> {
     step: Mutex<Step<K, T>>,
 }
 
-/// What has become of the buckets since the step began.
+/// The buckets' progress since the step began.
 pub(super) struct Step<K, T> {
     /// Which parameters' gradients have been complete since their bucket last set out, and how many of each bucket's.
     complete: Vec<bool>,

@@ -23,7 +23,7 @@ pub struct Ddp<T: Stored = f32> {
     _listener: Listener,
 }
 
-/// What the backward pass reaches through the hook.
+/// The part that the backward pass reaches through the hook.
 struct Reducer<T> {
     comm: Comm,
     ranges: Vec<Range<usize>>,
@@ -40,12 +40,7 @@ impl Ddp {
     /// Gives every rank rank 0's parameters, and averages gradients from now on.
     pub fn new(params: &Arc<Params>, comm: &Comm) -> Result<Ddp> {
         comm.broadcast(&mut params.values_mut(), 0)?;
-        Ok(Ddp::without_broadcast(params, comm))
-    }
-
-    /// To see what happens without: every rank keeps the parameters that it has.
-    pub fn without_broadcast(params: &Arc<Params>, comm: &Comm) -> Ddp {
-        Ddp::with_buckets(params, comm, BUCKET)
+        Ok(Ddp::with_buckets(params, comm, BUCKET))
     }
 }
 

@@ -35,13 +35,13 @@ impl Flat {
         self.padded() / self.ranks
     }
 
-    /// What `rank` holds, as places among all elements; empty where there is only padding.
+    /// `rank`'s elements, as offsets among all; empty where there is only padding.
     pub fn range(self, rank: usize) -> Range<usize> {
         let start = rank * self.part();
         start.min(self.numel)..(start + self.part()).min(self.numel)
     }
 
-    /// Who holds which part of these elements.
+    /// The ranks that hold these elements, each with its part of them.
     pub fn owners(self, elements: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
         let common = move |rank| {
             let held = self.range(rank);
@@ -75,13 +75,13 @@ impl FlatGroup {
         self.start..self.start + self.flat.numel
     }
 
-    /// What `rank` holds.
+    /// `rank`'s elements.
     pub fn range(self, rank: usize) -> Range<usize> {
         let held = self.flat.range(rank);
         self.start + held.start..self.start + held.end
     }
 
-    /// Who holds which part of these elements, which are all of this group.
+    /// The ranks that hold these elements, which are all of this group, each with its part of them.
     pub fn owners(self, elements: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
         let owners = self.flat.owners(elements.start - self.start..elements.end - self.start);
         owners.map(move |(rank, held)| (rank, self.start + held.start..self.start + held.end))
@@ -101,7 +101,7 @@ impl Sharded {
         self.numel.div_ceil(self.ranks)
     }
 
-    /// What `rank` holds, as places in the tensor; empty on the last ranks of a tensor with few elements.
+    /// `rank`'s elements, as offsets in the tensor; empty on the last ranks of a tensor with few elements.
     pub fn range(self, rank: usize) -> Range<usize> {
         let start = rank * self.part();
         start.min(self.numel)..(start + self.part()).min(self.numel)

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockRea
 pub struct Spec {
     /// Unique within the model, such as `blocks.0.qkv.weight`.
     pub name: String,
-    /// Of what is here: the whole's, unless it is cut.
+    /// The shape of the part that is here: the whole's, unless it is cut.
     pub shape: Vec<usize>,
     pub whole: Whole,
     pub cut: Cut,
@@ -131,7 +131,7 @@ impl Layout {
     }
 }
 
-/// Where values or gradients are.
+/// The place of values or gradients.
 pub enum Home<S: ?Sized> {
     /// Nowhere: the model is only declared.
     Nowhere,

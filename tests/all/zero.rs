@@ -69,6 +69,82 @@ fn groups_train_side_by_side() {
     }
 }
 
+/// Mixed precision as its inventors describe it (Micikevicius et al., arXiv 1710.03740), written down once more in f64: a master
+/// copy in f32, weights rounded from it, gradients rounded to the weights' type, the update on the master.
+#[test]
+fn bf16_is_mixed_precision_by_the_book() {
+    use half::bf16;
+    use shardlab::model::LinearStack;
+    const LR: f64 = 1e-2;
+    let x = |step: usize| [0.5 + step as f32, -1.0, 0.25, 2.0];
+    for stage in [Stage::Zero, Stage::Three] {
+        let made = || {
+            let stack = LinearStack::new(&[4, 3, 4]).unwrap();
+            stack.params.allocate(3);
+            stack
+        };
+        // The reference: plain f32 parameters that are set to rounded weights before each step.
+        let plain = made();
+        let mut master: Vec<f64> = plain.params.values().iter().map(|&w| f64::from(w)).collect();
+        let (mut m, mut v) = (vec![0.0; master.len()], vec![0.0; master.len()]);
+        let stack = made();
+        let mut zero =
+            Zero::new(&stack.params, &Comm::alone(), ZeroConfig::new(stage, Precision::Bf16, ADAMW)).unwrap();
+        for step in 0..4 {
+            zero.begin().unwrap();
+            stack.loss(&x(step)).unwrap().backward().unwrap();
+            zero.finish().unwrap();
+            zero.step(LR, 0.0).unwrap();
+
+            let rounded = |x: &f64| bf16::from_f32(*x as f32).to_f32();
+            plain.params.values_mut().iter_mut().zip(&master).for_each(|(w, exact)| *w = rounded(exact));
+            plain.params.zero_gradients();
+            plain.loss(&x(step)).unwrap().backward().unwrap();
+            let correction = |beta: f64| 1.0 - beta.powi(step as i32 + 1);
+            for spec in plain.params.specs() {
+                for i in spec.range() {
+                    let g = f64::from(bf16::from_f32(plain.params.gradients()[i]).to_f32());
+                    m[i] = ADAMW.beta1 * m[i] + (1.0 - ADAMW.beta1) * g;
+                    v[i] = ADAMW.beta2 * v[i] + (1.0 - ADAMW.beta2) * g * g;
+                    let decay = if spec.shape.len() == 2 { LR * ADAMW.weight_decay } else { 0.0 };
+                    let (m, v) = (m[i] / correction(ADAMW.beta1), v[i] / correction(ADAMW.beta2));
+                    master[i] -= master[i] * decay + LR * m / (v.sqrt() + ADAMW.epsilon);
+                }
+            }
+        }
+        let mut seen = 0;
+        zero.fragments(|fragment, elements, state| {
+            let start = fragment.spec.range().start;
+            for (value, i) in state.values.iter().zip(elements) {
+                let expected = master[start + i];
+                assert!((f64::from(*value) - expected).abs() < 1e-5, "{stage:?}: {value} but {expected}");
+                seen += 1;
+            }
+        })
+        .unwrap();
+        assert_eq!(seen, master.len());
+    }
+}
+
+/// Passes outside of a step, unit by unit, while everything is in files.
+#[test]
+fn passes_between_steps_find_parameters_that_are_in_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let losses = launch::run(2, |comm| {
+        let (config, corpus) = config(2, |_| ());
+        let offload = Some(Offload { dir: dir.path().to_path_buf(), window: 500 });
+        let zero = ZeroConfig { offload, ..ZeroConfig::new(Stage::Three, Precision::Bf16, ADAMW) };
+        one_step(&comm, zero, 2, |zero, gpt| {
+            let batch = config.sampler(0).batch(&corpus.train, 7, 0);
+            let loss = || Ok(gpt.loss(&batch, &Pass::evaluate())?.to_scalar::<f32>()?);
+            Ok((zero.passes(loss)?, zero.whole(loss)?))
+        })
+    });
+    for (unit_by_unit, at_once) in losses.unwrap() {
+        assert_eq!(unit_by_unit.to_bits(), at_once.to_bits());
+    }
+}
+
 /// What another rank counts does not count twice, whatever is divided.
 #[test]
 fn copies_count_once_in_the_norm() {

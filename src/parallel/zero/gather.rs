@@ -33,7 +33,7 @@ struct State<T> {
     values: Store<T>,
     /// Whether layers may ask.
     open: bool,
-    /// What layers ask for: the forward or the backward pass.
+    /// The pass that layers ask for: forward or backward.
     pass: What,
     /// Units that are whole here.
     here: Vec<Option<Here>>,

@@ -53,10 +53,10 @@ pub enum Stage {
     /// The optimizer's state.
     #[value(name = "1")]
     One,
-    /// And the gradients.
+    /// The optimizer's state and the gradients.
     #[value(name = "2")]
     Two,
-    /// And the parameters.
+    /// The optimizer's state, the gradients and the parameters.
     #[value(name = "3")]
     Three,
 }
@@ -81,14 +81,12 @@ pub struct ZeroConfig {
     pub prefetch_bucket: usize,
     /// Parameters up to this size are gathered once a step, and stay whole on every rank until its end, in stage 3.
     pub persistence_threshold: usize,
-    /// What is gathered together, in stage 3.
+    /// The parameters that are gathered together, in stage 3.
     pub wrap: Wrap,
-    /// Where the optimizer's state is, and in stage 3 parameters, if not in memory.
+    /// A folder for the optimizer's state, and in stage 3 for parameters, if they are not in memory.
     pub offload: Option<Offload>,
     /// Whether the backward pass goes on while gradients are reduced.
     pub overlap: bool,
-    /// Whether all ranks begin with rank 0's parameters, as they must.
-    pub broadcast: bool,
     /// Whether a rank clips by the norm of its own share alone, as it must not.
     pub local_norm: bool,
 }
@@ -106,25 +104,24 @@ impl ZeroConfig {
             wrap: Wrap::Blocks,
             offload: None,
             overlap: true,
-            broadcast: true,
             local_norm: false,
         }
     }
 }
 
-/// What a rank holds, in bytes, counted over the very buffers.
+/// Bytes that a rank holds, counted over the very buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     pub parameters: usize,
     pub gradients: usize,
     /// Moments, and the f32 master of parameters that are stored in bf16.
     pub optimizer: usize,
-    /// What is offloaded of the two, to files; no memory.
+    /// Bytes of parameters and optimizer that are offloaded to files, and take no memory.
     pub parameters_file: usize,
     pub optimizer_file: usize,
-    /// What is here for a moment: gathered units, gradients on their way.
+    /// Temporary buffers: gathered units, gradients in flight.
     pub buffers: usize,
-    /// The most that those of a step ever were.
+    /// The peak of a step's temporary buffers.
     pub peak_buffers: usize,
 }
 
@@ -143,7 +140,7 @@ pub struct Event {
     pub end: Instant,
 }
 
-/// What can happen to a unit.
+/// The things that can happen to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// All ranks' parts of its parameters were under way.
@@ -152,7 +149,7 @@ pub enum What {
     Wait,
     /// Its parameters were whole here, for the forward pass.
     Forward,
-    /// And for the backward pass.
+    /// Its parameters were whole here, for the backward pass.
     Backward,
     /// Its gradients were under way to their owners.
     ReduceScatter,
@@ -163,20 +160,20 @@ pub enum What {
 /// Elements that a step communicates, over all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Volumes {
-    /// Of whole parameters, gathered.
+    /// Elements of whole parameters that were gathered.
     pub gathered: usize,
-    /// Of whole gradients, reduced.
+    /// Elements of whole gradients that were reduced.
     pub reduced: usize,
     pub bytes_each: usize,
 }
 
-/// What is done with each parameter.
+/// A function of each parameter.
 type Each<'a> = dyn FnMut(&Spec, &[f32]) + 'a;
 
-/// What is done with the state of each fragment.
+/// A function of the state of each fragment.
 type Visit<'a> = dyn FnMut(&Fragment, Range<usize>, State) + 'a;
 
-/// What a stage does; [`Zero`] says what it means.
+/// One stage's mechanics; [`Zero`] documents each method.
 trait Engine {
     fn begin(&mut self) -> Result<()>;
     fn synchronise(&self, last_micro_step: bool);
@@ -235,9 +232,7 @@ impl Zero {
     /// Takes over parameters that are allocated: rank 0's, on all ranks.
     pub fn new(params: &Arc<Params>, comm: &Comm, config: ZeroConfig) -> Result<Zero> {
         drop(params.whole()?);
-        if config.broadcast {
-            comm.broadcast(&mut params.values_mut(), 0)?;
-        }
+        comm.broadcast(&mut params.values_mut(), 0)?;
         params.set_gradients(Home::Nowhere);
         let Home::Here(Numbers::F32(values)) = params.set_values(Home::Nowhere) else { unreachable!("they are whole") };
         Zero::begin_with(params, comm, config, &|spec, elements, out| {
@@ -249,9 +244,7 @@ impl Zero {
     /// is held in training: each rank makes its own share. So a model is trained that no rank could hold whole.
     pub fn init(params: &Arc<Params>, comm: &Comm, config: ZeroConfig, seed: u64) -> Result<Zero> {
         let mut seed = [seed];
-        if config.broadcast {
-            comm.broadcast(&mut seed, 0)?;
-        }
+        comm.broadcast(&mut seed, 0)?;
         Zero::begin_with(params, comm, config, &|spec, elements, out| spec.initial(seed[0], elements, out))
     }
 
@@ -368,7 +361,7 @@ impl Zero {
         Ok(())
     }
 
-    /// What this rank holds now.
+    /// Bytes that this rank holds now.
     pub fn held(&self) -> Held {
         self.engine.held()
     }
@@ -395,7 +388,7 @@ impl Zero {
         if self.ranks > 1 && self.stage > Stage::Zero { 20 } else { 0 }
     }
 
-    /// What happened to units since this was asked last; only stage 3 has any.
+    /// Events since the previous call; only stage 3 has any.
     pub fn events(&mut self) -> Vec<Event> {
         self.engine.events()
     }

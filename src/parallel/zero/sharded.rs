@@ -26,7 +26,7 @@ pub(super) struct FullySharded<T: Stored> {
     _listener: Listener,
 }
 
-/// What layers reach through their handles.
+/// This rank's shards; layers reach them through their handles.
 struct Shards<T> {
     comm: Comm,
     gathered: Gathered<T>,

@@ -7,7 +7,7 @@ use crate::parallel::partition::{Sharded, is_persistent};
 use crate::tensor::{Spec, Stored};
 use std::sync::Arc;
 
-/// What makes a unit: the choice that FSDP's users make when they wrap modules.
+/// The rule that makes units: the choice that FSDP's users make when they wrap modules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Wrap {
     /// Each block, and each parameter outside of blocks: the largest unit bounds the memory, and there are few messages.
@@ -41,13 +41,13 @@ pub(super) struct Unit {
     pub numel: usize,
     /// Elements of each rank's part, padding included.
     pub part: usize,
-    /// Where a rank's part of this unit begins in its share of the model.
+    /// Offset of a rank's part of this unit in its share of the model.
     pub start: usize,
     /// Whether it stays whole on every rank from the beginning of a step to its end.
     pub persistent: bool,
 }
 
-/// Where a parameter is.
+/// A parameter's offsets.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub unit: usize,
