@@ -47,7 +47,8 @@ impl AdamW {
     /// For all parameters of a model that is stored in f32.
     pub fn new(config: AdamWConfig, params: &Params) -> AdamW {
         let zeros = || Store::Memory(vec![0.0; params.numel()]);
-        AdamW { config, share: whole_model(params), m: zeros(), v: zeros(), master: None, steps: 0 }
+        let share = Fragment::of_range(params.specs(), 0..params.numel());
+        AdamW { config, share, m: zeros(), v: zeros(), master: None, steps: 0 }
     }
 
     /// For a share of the parameters, which are stored as `T` and begin with the values that `begin` writes.
@@ -145,13 +146,6 @@ impl AdamW {
         let sum = |bytes: fn(&Store<f32>) -> usize| all.iter().flatten().map(|store| bytes(store)).sum();
         (sum(Store::bytes), sum(Store::file_bytes))
     }
-}
-
-/// Every parameter as one fragment, in the flat buffers' order.
-fn whole_model(params: &Params) -> Vec<Fragment> {
-    let mut specs = params.specs().to_vec();
-    specs.sort_by_key(|spec| spec.range().start);
-    Fragment::end_to_end(specs.into_iter().map(|spec| (spec.clone(), 0..spec.numel(), 0)))
 }
 
 /// One step's numbers, the same for all parameters.

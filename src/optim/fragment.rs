@@ -35,6 +35,17 @@ impl Fragment {
         parts.into_iter().map(fragment).collect()
     }
 
+    /// The share that consists of this range of the flat buffers.
+    pub fn of_range(specs: &[Arc<Spec>], share: Range<usize>) -> Vec<Fragment> {
+        let mut specs = specs.to_vec();
+        specs.sort_by_key(|spec| spec.range().start);
+        Fragment::end_to_end(specs.into_iter().filter_map(|spec| {
+            let range = spec.range();
+            let common = range.start.max(share.start)..range.end.min(share.end);
+            (!common.is_empty()).then(|| (spec, common.start - range.start..common.end - range.start, 0))
+        }))
+    }
+
     /// The number of elements of a share, padding included.
     pub fn numel(share: &[Fragment]) -> usize {
         share.last().map_or(0, |last| last.start + last.elements.len() + last.padding)

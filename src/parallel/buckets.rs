@@ -70,8 +70,12 @@ impl<K, T: comm::Element> Buckets<K, T> {
     /// A step begins: what an earlier one left, having failed, is forgotten.
     pub fn begin(&self) {
         let mut step = self.step();
-        let peak_bytes = step.peak_bytes;
-        *step = Step { peak_bytes, ..Step::new(self.of.len(), self.members.len()) };
+        step.complete.fill(false);
+        step.ready.fill(0);
+        step.set_out.fill(0);
+        step.filling.fill_with(|| None);
+        step.in_flight = Queue::default();
+        step.averaged.clear();
     }
 
     pub fn of(&self, spec: &Spec) -> usize {

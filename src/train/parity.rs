@@ -63,24 +63,24 @@ impl Trained {
 
 /// Trains in parallel with DDP: what each rank of `comm` does. The losses are this rank's own; only rank 0's initial weights
 /// count.
-pub fn parallel(comm: &Comm, mut replica: impl Replica, steps: usize) -> Result<Trained> {
+pub fn parallel(comm: &Comm, replica: impl Replica, steps: usize) -> Result<Trained> {
     let ddp = Ddp::new(replica.params(), comm)?;
-    let mut losses = Vec::new();
-    for step in 0..steps {
-        replica.begin()?;
-        losses.push(replica.backward(comm.rank(), step)?);
-        ddp.finish()?;
-        replica.update(step)?;
-    }
-    Ok(Trained { losses, values: replica.values()? })
+    train(comm.rank(), replica, steps, || ddp.finish().map(drop))
 }
 
 /// [`parallel`] with [`Zero`], which divides the model as the replica's configuration says.
-pub fn parallel_zero(comm: &Comm, mut replica: ZeroReplica, steps: usize) -> Result<Trained> {
+pub fn parallel_zero(comm: &Comm, replica: ZeroReplica, steps: usize) -> Result<Trained> {
+    // The replica has averaged its gradients when its backward pass returns.
+    train(comm.rank(), replica, steps, || Ok(()))
+}
+
+/// One rank's part of a parallel training; `average` makes its gradients the mean of all ranks'.
+fn train(rank: usize, mut replica: impl Replica, steps: usize, average: impl Fn() -> Result<()>) -> Result<Trained> {
     let mut losses = Vec::new();
     for step in 0..steps {
         replica.begin()?;
-        losses.push(replica.backward(comm.rank(), step)?);
+        losses.push(replica.backward(rank, step)?);
+        average()?;
         replica.update(step)?;
     }
     Ok(Trained { losses, values: replica.values()? })

@@ -38,22 +38,22 @@ pub(super) struct ToOwners<T> {
 }
 
 impl<T: Stored> ToOwners<T> {
-    /// Hooks into the model, whose parameter groups are divided in this way. In stage 2, gradients are kept here; else in the
+    /// Hooks into the model, whose parameter groups are divided in this way; `share` is this rank's part of each. In stage 2, gradients are kept here; else in the
     /// model's flat buffer.
     pub fn new(
         params: &Arc<Params>,
         comm: &Comm,
         groups: &[FlatGroup],
+        share: &[Range<usize>],
         config: &ZeroConfig,
     ) -> (Arc<ToOwners<T>>, Listener) {
         let (ranges, of) = flat_ranges(params, config.reduce_bucket);
-        let share: Vec<Range<usize>> = groups.iter().map(|group| group.range(comm.rank())).collect();
         let kept = if config.stage == Stage::Two { share.iter().map(Range::len).sum() } else { 0 };
         let reducer = Arc::new(ToOwners {
             comm: comm.clone(),
             stage: config.stage,
             groups: groups.to_vec(),
-            share,
+            share: share.to_vec(),
             ranges,
             buckets: Buckets::new(of),
             overlap: config.overlap,
@@ -80,7 +80,7 @@ impl<T: Stored> ToOwners<T> {
     }
 
     fn gradient_complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
-        if self.stage < Stage::Two && !self.last.load(Relaxed) {
+        if !self.keeps_share() && !self.last.load(Relaxed) {
             return Ok(());
         }
         let mut step = self.buckets.step();
@@ -119,7 +119,7 @@ impl<T: Stored> ToOwners<T> {
         Buckets::arrive(step, wait, |_, range, mean, _| {
             let is_here = |held: &Range<usize>| held.start <= range.start && range.end <= held.end;
             let Some(group) = self.share.iter().position(is_here) else { return };
-            if self.stage == Stage::Two {
+            if self.keeps_share() {
                 // The sum over micro-steps.
                 let before: usize = self.share[..group].iter().map(Range::len).sum();
                 let at = before + range.start - self.share[group].start;
@@ -131,15 +131,10 @@ impl<T: Stored> ToOwners<T> {
     }
     // ANCHOR_END: reduce
 
-    /// This rank's part of each group, as offsets in the flat buffers.
-    pub fn share(&self) -> &[Range<usize>] {
-        &self.share
-    }
-
     /// Waits for everything in flight.
     pub fn finish(&self, params: &Params) -> Result<Vec<Averaged>> {
         let mut step = self.buckets.step();
-        if self.stage == Stage::Two {
+        if self.keeps_share() {
             for bucket in self.buckets.left_behind(&mut step) {
                 self.set_out(params, &mut step, bucket)?;
             }
@@ -154,12 +149,13 @@ impl<T: Stored> ToOwners<T> {
         self.buckets.step().set_out.iter().zip(&self.ranges).map(|(times, range)| times * range.len()).sum()
     }
 
-    /// Calls `read` with this rank's share of the averaged gradients, group by group.
-    pub fn read<R>(&self, params: &Params, read: impl FnOnce(&[&[T]]) -> R) -> R {
-        if self.stage < Stage::Two {
-            let all = params.stored_gradients::<T>();
-            return read(&self.share.iter().map(|held| &all[held.clone()]).collect::<Vec<_>>());
-        }
+    /// Whether this rank's share of the gradients is kept here, and not in the model's flat buffer.
+    pub fn keeps_share(&self) -> bool {
+        self.stage == Stage::Two
+    }
+
+    /// Calls `read` with the share that is kept here, group by group.
+    pub fn read<R>(&self, read: impl FnOnce(&[&[T]]) -> R) -> R {
         let kept = self.kept();
         let mut rest = &kept[..];
         let of = |held: &Range<usize>| {

@@ -11,7 +11,7 @@ use crate::optim::{AdamW, Begin, Fragment, stored_norm};
 use crate::parallel::partition::FlatGroup;
 use crate::parallel::{Ddp, sharded_norm};
 use crate::tensor::stored::widen;
-use crate::tensor::{Home, Listener, Params, Spec, Stored};
+use crate::tensor::{Home, Listener, Params, Stored};
 use anyhow::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,10 +22,13 @@ pub(super) struct Replicated<T: Stored> {
     stage: Stage,
     local_norm: bool,
     groups: Vec<FlatGroup>,
+    /// This rank's part of each group, as offsets in the flat buffers.
+    share: Vec<Range<usize>>,
     /// Each group's, for this rank's share of it.
     optimizers: Vec<AdamW>,
     gradients: Gradients<T>,
     peak_buffers: usize,
+    _listener: Option<Listener>,
 }
 
 /// How gradients are averaged.
@@ -33,7 +36,20 @@ enum Gradients<T: Stored> {
     /// All of them on every rank.
     Everywhere(Ddp<T>),
     /// Each rank's share on that rank.
-    OnOwners(Arc<ToOwners<T>>, #[allow(dead_code, reason = "listens until it is dropped")] Listener),
+    OnOwners(Arc<ToOwners<T>>),
+}
+
+impl<T: Stored> Gradients<T> {
+    /// Calls `read` with the averaged gradients of `share`, group by group.
+    fn read<R>(&self, params: &Params, share: &[Range<usize>], read: impl FnOnce(&[&[T]]) -> R) -> R {
+        match self {
+            Gradients::OnOwners(reducer) if reducer.keeps_share() => reducer.read(read),
+            _ => {
+                let all = params.stored_gradients::<T>();
+                read(&share.iter().map(|held| &all[held.clone()]).collect::<Vec<_>>())
+            }
+        }
+    }
 }
 
 impl<T: Stored> Replicated<T> {
@@ -51,43 +67,39 @@ impl<T: Stored> Replicated<T> {
         if config.stage < Stage::Two {
             params.set_gradients(Home::Here(T::numbers(vec![T::zeroed(); params.numel()])));
         }
-        let (gradients, share) = match config.stage {
+        let held = |group: &FlatGroup| match config.stage {
+            Stage::Zero => group.whole(),
+            _ => group.range(comm.rank()),
+        };
+        let share: Vec<Range<usize>> = groups.iter().map(held).collect();
+        let (gradients, listener) = match config.stage {
             Stage::Zero => {
                 let ddp = Ddp::with_buckets(params, comm, config.reduce_bucket);
                 ddp.overlap(config.overlap);
-                (Gradients::Everywhere(ddp), groups.iter().map(|group| group.whole()).collect())
+                (Gradients::Everywhere(ddp), None)
             }
             _ => {
-                let (reducer, listener) = ToOwners::new(params, comm, &groups, config);
-                let share = reducer.share().to_vec();
-                (Gradients::OnOwners(reducer, listener), share)
+                let (reducer, listener) = ToOwners::new(params, comm, &groups, &share, config);
+                (Gradients::OnOwners(reducer), Some(listener))
             }
         };
         let optimizer = |share: &Range<usize>| {
-            AdamW::of_share::<T>(config.adamw, fragments(params.specs(), share), begin, config.offload.as_ref())
+            let share = Fragment::of_range(params.specs(), share.clone());
+            AdamW::of_share::<T>(config.adamw, share, begin, config.offload.as_ref())
         };
         let optimizers = share.iter().map(optimizer).collect::<Result<_>>()?;
-        let (params, comm, stage, local_norm) = (params.clone(), comm.clone(), config.stage, config.local_norm);
-        Ok(Replicated { params, comm, stage, local_norm, groups, optimizers, gradients, peak_buffers: 0 })
-    }
-
-    /// This rank's part of each group, as offsets in the flat buffers.
-    fn share(&self) -> Vec<Range<usize>> {
-        match &self.gradients {
-            Gradients::Everywhere(_) => self.groups.iter().map(|group| group.whole()).collect(),
-            Gradients::OnOwners(reducer, _) => reducer.share().to_vec(),
-        }
-    }
-
-    /// Calls `read` with this rank's share of the averaged gradients, group by group.
-    fn read<R>(&self, read: impl FnOnce(&[&[T]]) -> R) -> R {
-        match &self.gradients {
-            Gradients::OnOwners(reducer, _) => reducer.read(&self.params, read),
-            Gradients::Everywhere(_) => {
-                let all = self.params.stored_gradients::<T>();
-                read(&self.groups.iter().map(|group| &all[group.whole()]).collect::<Vec<_>>())
-            }
-        }
+        Ok(Replicated {
+            params: params.clone(),
+            comm: comm.clone(),
+            stage: config.stage,
+            local_norm: config.local_norm,
+            groups,
+            share,
+            optimizers,
+            gradients,
+            peak_buffers: 0,
+            _listener: listener,
+        })
     }
 
     // ANCHOR: gather
@@ -116,23 +128,12 @@ impl<T: Stored> Replicated<T> {
     // ANCHOR_END: gather
 }
 
-/// The parts of parameters that lie in a range of the flat buffers.
-fn fragments(specs: &[Arc<Spec>], share: &Range<usize>) -> Vec<Fragment> {
-    let mut specs = specs.to_vec();
-    specs.sort_by_key(|spec| spec.range().start);
-    Fragment::end_to_end(specs.into_iter().filter_map(|spec| {
-        let range = spec.range();
-        let common = range.start.max(share.start)..range.end.min(share.end);
-        (!common.is_empty()).then(|| (spec, common.start - range.start..common.end - range.start, 0))
-    }))
-}
-
 impl<T: Stored> Engine for Replicated<T> {
     fn begin(&mut self) -> Result<()> {
         self.params.zero_gradients();
         match &self.gradients {
             Gradients::Everywhere(ddp) => ddp.begin(),
-            Gradients::OnOwners(reducer, _) => reducer.begin(),
+            Gradients::OnOwners(reducer) => reducer.begin(),
         }
         Ok(())
     }
@@ -140,13 +141,13 @@ impl<T: Stored> Engine for Replicated<T> {
     fn synchronise(&self, last_micro_step: bool) {
         match &self.gradients {
             Gradients::Everywhere(ddp) => ddp.synchronise(last_micro_step),
-            Gradients::OnOwners(reducer, _) => reducer.synchronise(last_micro_step),
+            Gradients::OnOwners(reducer) => reducer.synchronise(last_micro_step),
         }
     }
 
     fn finish(&mut self) -> Result<Vec<Averaged>> {
         match &self.gradients {
-            Gradients::OnOwners(reducer, _) => reducer.finish(&self.params),
+            Gradients::OnOwners(reducer) => reducer.finish(&self.params),
             Gradients::Everywhere(ddp) => {
                 let averaged = ddp.finish()?;
                 self.peak_buffers = self.peak_buffers.max(ddp.bucket_bytes());
@@ -156,10 +157,10 @@ impl<T: Stored> Engine for Replicated<T> {
     }
 
     fn norm(&self) -> Result<f64> {
-        let (share, sharded) = (self.share(), self.stage > Stage::Zero && !self.local_norm);
-        self.read(|gradients| {
-            let parts = share.iter().zip(gradients).zip(&self.optimizers);
-            let counted: Vec<&[T]> = parts.flat_map(|((_, part), adamw)| super::counted(adamw.share(), part)).collect();
+        let sharded = self.stage > Stage::Zero && !self.local_norm;
+        self.gradients.read(&self.params, &self.share, |gradients| {
+            let parts = self.optimizers.iter().zip(gradients);
+            let counted: Vec<&[T]> = parts.flat_map(|(adamw, part)| super::counted(adamw.share(), part)).collect();
             match sharded {
                 true => sharded_norm(&self.comm, &counted, self.params.numel()),
                 false => Ok(stored_norm(&counted)),
@@ -168,21 +169,19 @@ impl<T: Stored> Engine for Replicated<T> {
     }
 
     fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
-        let (share, mut optimizers) = (self.share(), std::mem::take(&mut self.optimizers));
-        let result = self.read(|gradients| {
-            let mut values = self.params.stored_values_mut::<T>();
-            let mut groups = optimizers.iter_mut().zip(share).zip(gradients);
-            groups.try_for_each(|((adamw, share), gradients)| adamw.update(&mut values[share], gradients, lr, scale))
-        });
-        self.optimizers = optimizers;
-        result?;
+        let Replicated { params, share, optimizers, gradients, .. } = self;
+        gradients.read(params, share, |gradients| {
+            let mut values = params.stored_values_mut::<T>();
+            let mut groups = optimizers.iter_mut().zip(&*share).zip(gradients);
+            groups.try_for_each(|((adamw, share), part)| adamw.update(&mut values[share.clone()], part, lr, scale))
+        })?;
         self.spread()
     }
 
     fn visit(&mut self, each: &mut Visit) -> Result<()> {
-        let (share, mut values) = (self.share(), self.params.stored_values_mut::<T>());
-        let mut groups = self.optimizers.iter_mut().zip(share);
-        groups.try_for_each(|(adamw, share)| adamw.visit(&mut values[share], &mut *each))
+        let mut values = self.params.stored_values_mut::<T>();
+        let mut groups = self.optimizers.iter_mut().zip(&self.share);
+        groups.try_for_each(|(adamw, share)| adamw.visit(&mut values[share.clone()], &mut *each))
     }
 
     fn spread(&mut self) -> Result<()> {
@@ -207,14 +206,14 @@ impl<T: Stored> Engine for Replicated<T> {
         let (numel, bytes_each) = (self.params.numel(), size_of::<T>());
         match &self.gradients {
             Gradients::Everywhere(_) => Volumes { gathered: 0, reduced: numel, bytes_each },
-            Gradients::OnOwners(reducer, _) => Volumes { gathered: numel, reduced: reducer.reduced(), bytes_each },
+            Gradients::OnOwners(reducer) => Volumes { gathered: numel, reduced: reducer.reduced(), bytes_each },
         }
     }
 
     fn held(&self) -> Held {
         let (kept, buffers, peak_buffers) = match &self.gradients {
             Gradients::Everywhere(ddp) => (0, ddp.bucket_bytes(), self.peak_buffers),
-            Gradients::OnOwners(reducer, _) => {
+            Gradients::OnOwners(reducer) => {
                 let (now, peak) = reducer.bucket_bytes();
                 (reducer.kept_bytes(), now, peak)
             }
