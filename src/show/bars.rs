@@ -2,45 +2,32 @@
 
 use super::screen::Screen;
 
-const GLYPHS: [char; 6] = ['█', '░', '▓', '▒', '▚', '·'];
-const ASCII_GLYPHS: [char; 6] = ['#', '-', '=', '+', 'o', '.'];
-
 /// `forward 31% · backward 52% · all-reduce 3%`, in the order given.
 ///
 /// The whole percentages sum to 100: what rounding leaves over goes to the largest fractions.
 /// A negative or non-finite part counts as 0.
 pub fn shares(screen: &Screen, parts: &[(&str, f64)]) -> String {
-    sentence(screen, parts, |_| String::new())
-}
-
-/// [`shares`] with every part's glyph of [`bar`] before its name: `█ forward 31% · ░ backward 52%`.
-pub fn shares_legend(screen: &Screen, parts: &[(&str, f64)]) -> String {
-    sentence(screen, parts, |i| format!("{} ", glyph(screen, i)))
-}
-
-/// One bar of `width` columns, each part with its own glyph: `█████░░░░░░░░▓▒▒`.
-/// With all parts 0 it is all spaces.
-pub fn bar(screen: &Screen, parts: &[(&str, f64)], width: usize) -> String {
-    let columns = apportion(parts, width);
-    if columns.iter().sum::<usize>() == 0 {
-        return " ".repeat(width);
-    }
-    columns.iter().enumerate().map(|(i, &n)| glyph(screen, i).to_string().repeat(n)).collect()
-}
-
-fn glyph(screen: &Screen, part: usize) -> char {
-    let glyphs = if screen.ascii { ASCII_GLYPHS } else { GLYPHS };
-    glyphs[part % glyphs.len()]
-}
-
-fn sentence(screen: &Screen, parts: &[(&str, f64)], before: impl Fn(usize) -> String) -> String {
     let percents = apportion(parts, 100);
-    let words = parts.iter().zip(percents).enumerate().map(|(i, ((name, value), percent))| {
+    let words = parts.iter().zip(percents).map(|((name, value), percent)| {
         // Something that took time is never called nothing.
         let amount = if percent == 0 && size(*value) > 0.0 { "<1".to_owned() } else { percent.to_string() };
-        format!("{}{name} {amount}%", before(i))
+        format!("{name} {amount}%")
     });
     words.collect::<Vec<_>>().join(screen.separator())
+}
+
+/// An amount within its whole: `share` of `width` columns are `█`, the rest of the whole is `░`. A share that is not
+/// 0 has a column at least.
+pub fn bar(screen: &Screen, share: f64, width: usize) -> String {
+    let (amount, rest) = glyphs(screen);
+    let columns = (size(share).min(1.0) * width as f64).round() as usize;
+    let columns = if size(share) > 0.0 { columns.max(1).min(width) } else { 0 };
+    [vec![amount; columns], vec![rest; width - columns]].concat().into_iter().collect()
+}
+
+/// What is there, and the rest of its whole: the same two characters in every picture of amounts.
+pub(super) fn glyphs(screen: &Screen) -> (char, char) {
+    if screen.ascii { ('#', '-') } else { ('█', '░') }
 }
 
 /// Deals `units` out in proportion to the parts (largest remainder): the result sums to `units`,
@@ -82,7 +69,6 @@ mod tests {
         assert_eq!(shares(&screen, &STEP), expected);
         let ascii = Screen { ascii: true, ..screen.clone() };
         assert_eq!(shares(&ascii, &STEP), expected.replace('·', "|"));
-        assert_eq!(shares_legend(&ascii, &STEP[..2]), "# forward 37% | - backward 63%");
         assert_eq!(shares(&screen, &[]), "");
     }
 
@@ -95,25 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_of_shares() {
+    fn a_bar_shows_an_amount_and_the_rest_of_its_whole() {
         let screen = Screen::plain();
-        assert_eq!(bar(&screen, &STEP, 20), "██████░░░░░░░░░░▓▒▒▚");
-        let ascii = Screen { ascii: true, ..screen };
-        assert_eq!(bar(&ascii, &STEP, 20), "######----------=++o");
-        assert_eq!(bar(&ascii, &[("a", 0.0)], 4), "    ");
-        assert_eq!(bar(&ascii, &[], 4), "    ");
-    }
-
-    #[test]
-    fn a_bar_is_as_wide_as_asked() {
-        let values = [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-300, 0.1, 7.0, f64::MAX];
-        for a in values {
-            for b in values {
-                for width in [1, 7, 64] {
-                    let drawn = bar(&Screen::plain(), &[("a", a), ("b", b), ("c", 0.3)], width);
-                    assert_eq!(drawn.chars().count(), width, "{a} {b}");
-                }
-            }
+        assert_eq!(bar(&screen, 0.25, 8), "██░░░░░░");
+        assert_eq!(bar(&Screen { ascii: true, ..screen }, 1.0, 8), "########");
+        for (share, drawn) in [(0.0, 0), (1e-9, 1), (0.99, 7), (1e300, 7), (-1.0, 0), (f64::NAN, 0)] {
+            let expected = format!("{}{}", "#".repeat(drawn), "-".repeat(7 - drawn));
+            assert_eq!(bar(&Screen { ascii: true, ..Screen::plain() }, share, 7), expected, "{share}");
         }
     }
 }

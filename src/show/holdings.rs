@@ -123,7 +123,7 @@ impl Holdings<'_> {
 }
 
 fn block(screen: &Screen, rank: usize, held: Held) -> String {
-    let (full, empty) = if screen.ascii { ('#', '.') } else { ('█', '░') };
+    let (full, empty) = super::bars::glyphs(screen);
     let of = |c: char, n: usize| c.to_string().repeat(n);
     let digit = char::from_digit((rank % 10) as u32, 10).unwrap_or(full);
     match held {

@@ -11,7 +11,7 @@
 //! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
 //!   is) and `frame.rs` (title, legend and the values at the sides)
 //! - `grid.rs`: what each rank holds, before and after
-//! - `timeline.rs`: who did what when, one row a rank
+//! - `timeline.rs`: who did what when, one row per rank, and the glyph of each activity
 //! - `trace.rs`: the same for a trace viewer, as a file
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
@@ -43,7 +43,7 @@ pub mod trace;
 mod tree;
 mod units;
 
-pub use bars::{bar, shares, shares_legend};
+pub use bars::{bar, shares};
 pub use complaint::complain;
 pub use grid::{Cell, before_and_after};
 pub use holdings::{Held, Holding, Holdings};
@@ -52,6 +52,6 @@ pub use plot::{Labels, Plot, Series, Style};
 pub use screen::Screen;
 pub use svg::Picture;
 pub use table::table;
-pub use timeline::{Activity, Stretch, Timeline};
+pub use timeline::{Activity, Interval, Timeline};
 pub use tree::{Branch, tree};
 pub use units::{bytes_binary, bytes_decimal, general, percent, seconds, significant, thousands};

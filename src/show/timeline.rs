@@ -9,7 +9,7 @@ const INDENT: &str = "  ";
 /// Narrower screens are drawn for as if they had this width.
 const NARROWEST: usize = 40;
 
-/// Something that a rank can be doing, and how it looks: the glyph, or with ASCII characters the letter.
+/// Something that a rank can be doing. Its glyph, and its letter on an ASCII screen, are the same in every picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
     pub name: &'static str,
@@ -17,24 +17,49 @@ pub struct Activity {
     pub letter: char,
 }
 
-/// A stretch of time, in seconds, in which a row did one thing: the number of its [`Activity`].
+impl Activity {
+    const fn new(name: &'static str, glyph: char, letter: char) -> Activity {
+        Activity { name, glyph, letter }
+    }
+
+    pub const DATA: Activity = Activity::new("data", '▚', 'd');
+    pub const FORWARD: Activity = Activity::new("forward", '▓', 'F');
+    pub const BACKWARD: Activity = Activity::new("backward", '▒', 'B');
+    pub const ALL_REDUCE: Activity = Activity::new("all-reduce", '╳', 'x');
+    pub const GATHER: Activity = Activity::new("gather", '▲', 'g');
+    pub const REDUCE_SCATTER: Activity = Activity::new("reduce-scatter", '▼', 'r');
+    pub const OPTIMIZER: Activity = Activity::new("optimizer", '≡', 'O');
+    pub const WAITING: Activity = Activity::new("waiting", '·', '.');
+
+    /// In the order of a legend.
+    const ALL: [Activity; 8] = [
+        Activity::DATA,
+        Activity::GATHER,
+        Activity::FORWARD,
+        Activity::BACKWARD,
+        Activity::ALL_REDUCE,
+        Activity::REDUCE_SCATTER,
+        Activity::OPTIMIZER,
+        Activity::WAITING,
+    ];
+}
+
+/// A time, in seconds, in which a row did one thing.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stretch {
-    pub activity: usize,
+pub struct Interval {
+    pub activity: Activity,
     pub start: f64,
     pub end: f64,
 }
 
-/// A timeline to be. Time begins at 0.
+/// The timeline before it is drawn. Time begins at 0.
 #[derive(Clone, Debug)]
 pub struct Timeline<'a> {
-    /// Stands above the legend.
+    /// Printed above the legend.
     pub title: String,
-    /// The activities that spans refer to; the legend names them in this order.
-    pub activities: &'a [Activity],
     /// Each row's name and what it did, in any order. Row r has rank r's colour.
-    pub rows: Vec<(String, Vec<Stretch>)>,
-    /// Moments, in seconds, that are marked on the axis, in order, and what is written below each.
+    pub rows: Vec<(String, Vec<Interval>)>,
+    /// Times, in seconds, that are marked on the axis, in order, and the label below each.
     pub marks: Vec<(f64, String)>,
     /// The axis's name, at its end.
     pub axis: &'a str,
@@ -48,7 +73,7 @@ impl Timeline<'_> {
         let gutter = self.rows.iter().map(|row| columns(&row.0)).max().unwrap_or(0).min(screen.width / 3);
         let margin = INDENT.len() + gutter + 1;
         let room = screen.width - margin - 1;
-        let ends = self.rows.iter().flat_map(|row| &row.1).map(|stretch| stretch.end);
+        let ends = self.rows.iter().flat_map(|row| &row.1).map(|interval| interval.end);
         let end = ends.filter(|end| end.is_finite()).fold(0.0, f64::max);
 
         let mut lines: Vec<String> = fold(&self.title, screen.width - INDENT.len(), LongWords::Cut);
@@ -59,9 +84,9 @@ impl Timeline<'_> {
             return lines.join("\n");
         }
         let bar = screen.dim(if screen.ascii { "|" } else { "│" });
-        for (rank, (name, stretches)) in self.rows.iter().enumerate() {
+        for (rank, (name, intervals)) in self.rows.iter().enumerate() {
             let name: String = name.chars().take(gutter).collect();
-            let picture = self.row(screen, stretches, room, end);
+            let picture = row(screen, intervals, room, end);
             let picture = screen.rank(rank, picture.trim_end());
             lines.push(format!("{INDENT}{} {bar}{picture}", pad_left(&screen.rank(rank, name), gutter)));
         }
@@ -71,43 +96,15 @@ impl Timeline<'_> {
 
     /// Only activities that occur, each with its glyph.
     fn legend(&self, screen: &Screen) -> Vec<String> {
-        let occurs = |i: usize| self.rows.iter().flat_map(|row| &row.1).any(|s| s.activity == i && s.end > s.start);
-        let items = self.activities.iter().enumerate().filter(|&(i, _)| occurs(i)).map(|(_, activity)| {
+        let intervals = || self.rows.iter().flat_map(|row| &row.1);
+        let occurs = |activity: &Activity| intervals().any(|i| i.activity == *activity && i.end > i.start);
+        let items = Activity::ALL.into_iter().filter(occurs).map(|activity| {
             // A line may end between two activities, not between a glyph and its name.
-            format!("{}\u{a0}{}", glyph(screen, activity), activity.name.replace(' ', "\u{a0}"))
+            format!("{}\u{a0}{}", glyph(screen, &activity), activity.name.replace(' ', "\u{a0}"))
         });
         let legend = items.collect::<Vec<_>>().join("   ");
         let lines = fold(&legend, screen.width - INDENT.len(), LongWords::Cut);
         lines.iter().map(|line| format!("{INDENT}{}", line.replace('\u{a0}', " "))).collect()
-    }
-
-    fn row(&self, screen: &Screen, stretches: &[Stretch], room: usize, end: f64) -> String {
-        // Seconds of each activity in each column; the last place is for doing nothing.
-        let mut shares = vec![vec![0.0; self.activities.len()]; room];
-        let width = end / room as f64;
-        for stretch in stretches.iter().filter(|s| s.activity < self.activities.len() && s.end > s.start) {
-            let first = (stretch.start.max(0.0) / width) as usize;
-            for (column, share) in shares.iter_mut().enumerate().skip(first) {
-                let (from, to) = (column as f64 * width, (column + 1) as f64 * width);
-                if from >= stretch.end {
-                    break;
-                }
-                share[stretch.activity] += stretch.end.min(to) - stretch.start.max(from);
-            }
-        }
-        let most = |share: &Vec<f64>| {
-            // A hair more for doing nothing: a stretch that ends at a column's edge is not drawn in the next one.
-            let idle = width - share.iter().sum::<f64>() + 1e-9 * width;
-            let largest = share.iter().enumerate().fold(None, |best: Option<(usize, f64)>, (i, &s)| match best {
-                Some((_, most)) if most >= s => best,
-                _ => Some((i, s)),
-            });
-            match largest {
-                Some((i, seconds)) if seconds >= idle => glyph(screen, &self.activities[i]),
-                _ => ' ',
-            }
-        };
-        shares.iter().map(most).collect()
     }
 
     /// The axis with its marks, and what is written below them.
@@ -131,6 +128,32 @@ impl Timeline<'_> {
     }
 }
 
+/// One row's picture, a character per column.
+fn row(screen: &Screen, intervals: &[Interval], room: usize, end: f64) -> String {
+    let width = end / room as f64;
+    // Seconds of each activity in each column.
+    let mut shares = vec![[0.0; Activity::ALL.len()]; room];
+    for interval in intervals.iter().filter(|i| i.end > i.start) {
+        let activity = Activity::ALL.iter().position(|a| *a == interval.activity);
+        let first = (interval.start.max(0.0) / width) as usize;
+        for (column, share) in shares.iter_mut().enumerate().skip(first) {
+            let (from, to) = (column as f64 * width, (column + 1) as f64 * width);
+            if from >= interval.end {
+                break;
+            }
+            share[activity.unwrap_or_default()] += interval.end.min(to) - interval.start.max(from);
+        }
+    }
+    let most = |share: &[f64; Activity::ALL.len()]| {
+        // A hair more for doing nothing: an interval that ends at a column's edge is not drawn in the next one.
+        let idle = width - share.iter().sum::<f64>() + 1e-9 * width;
+        let (longest, seconds) =
+            share.iter().enumerate().fold((0, 0.0), |best, (i, &s)| if s > best.1 { (i, s) } else { best });
+        if seconds > 0.0 && seconds >= idle { glyph(screen, &Activity::ALL[longest]) } else { ' ' }
+    };
+    shares.iter().map(most).collect()
+}
+
 fn glyph(screen: &Screen, activity: &Activity) -> char {
     if screen.ascii { activity.letter } else { activity.glyph }
 }
@@ -139,23 +162,18 @@ fn glyph(screen: &Screen, activity: &Activity) -> char {
 mod tests {
     use super::*;
 
-    const ACTIVITIES: [Activity; 3] = [
-        Activity { name: "forward", glyph: '█', letter: 'F' },
-        Activity { name: "backward", glyph: '▒', letter: 'B' },
-        Activity { name: "waiting", glyph: '·', letter: '.' },
-    ];
+    const ACTIVITIES: [Activity; 3] = [Activity::FORWARD, Activity::BACKWARD, Activity::WAITING];
 
-    fn stretch(activity: usize, start: f64, end: f64) -> Stretch {
-        Stretch { activity, start, end }
+    fn interval(activity: usize, start: f64, end: f64) -> Interval {
+        Interval { activity: ACTIVITIES[activity], start, end }
     }
 
-    /// 31 seconds on a screen of 41 columns, which leaves 31 for the picture: a second a column.
+    /// 31 seconds on a screen of 41 columns, which leaves 31 for the picture: one second per column.
     fn timeline() -> Timeline<'static> {
-        let rank0 = [stretch(0, 0.0, 10.0), stretch(1, 10.0, 25.0), stretch(0, 26.0, 31.0)];
-        let rank1 = [stretch(1, 6.0, 12.0), stretch(0, 0.0, 6.0), stretch(2, 12.0, 25.0)];
+        let rank0 = [interval(0, 0.0, 10.0), interval(1, 10.0, 25.0), interval(0, 26.0, 31.0)];
+        let rank1 = [interval(1, 6.0, 12.0), interval(0, 0.0, 6.0), interval(2, 12.0, 25.0)];
         Timeline {
             title: "iterations 7 and 8".to_owned(),
-            activities: &ACTIVITIES,
             rows: vec![("rank 0".to_owned(), rank0.to_vec()), ("rank 1".to_owned(), rank1.to_vec())],
             marks: vec![(0.0, "7".to_owned()), (26.0, "8".to_owned())],
             axis: "iter",
@@ -166,9 +184,9 @@ mod tests {
     fn two_ranks() {
         let expected = "
   iterations 7 and 8
-  █ forward   ▒ backward   · waiting
-  rank 0 │██████████▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒ █████
-  rank 1 │██████▒▒▒▒▒▒·············
+  ▓ forward   ▒ backward   · waiting
+  rank 0 │▓▓▓▓▓▓▓▓▓▓▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒ ▓▓▓▓▓
+  rank 1 │▓▓▓▓▓▓▒▒▒▒▒▒·············
          └─────────────────────────┴ iter
          7                         8
 ";
@@ -192,18 +210,26 @@ mod tests {
 
     #[test]
     fn a_column_shows_what_took_most_of_it() {
-        // Two columns a second.
+        // Two columns per second.
         let screen = Screen { width: 40, ascii: true, ..Screen::plain() };
         let timeline = Timeline {
             title: String::new(),
-            activities: &ACTIVITIES,
-            rows: vec![(String::new(), vec![stretch(0, 0.0, 0.6), stretch(1, 0.6, 0.65), stretch(2, 0.7, 18.0)])],
+            rows: vec![(String::new(), vec![interval(0, 0.0, 0.6), interval(1, 0.6, 0.65), interval(2, 0.7, 18.0)])],
             marks: Vec::new(),
             axis: "",
         };
         let text = timeline.render(&screen);
         let row = text.lines().nth(2).unwrap();
         assert_eq!(row, format!("   |F{}", ".".repeat(35)));
+    }
+
+    #[test]
+    fn no_two_activities_look_alike_and_none_like_an_amount() {
+        for (i, one) in Activity::ALL.iter().enumerate() {
+            assert!(!"█░".contains(one.glyph) && !"#".contains(one.letter), "{}", one.name);
+            let alike = |other: &&Activity| other.glyph == one.glyph || other.letter == one.letter;
+            assert_eq!(Activity::ALL[i + 1..].iter().find(alike), None, "{}", one.name);
+        }
     }
 
     #[test]
@@ -220,7 +246,7 @@ mod tests {
             for end in times {
                 for width in [10, 40, 80] {
                     let rows =
-                        vec![("a rather long name".to_owned(), vec![stretch(0, start, end), stretch(9, 0.0, end)])];
+                        vec![("a rather long name".to_owned(), vec![interval(0, start, end), interval(2, 0.0, end)])];
                     let marks = vec![(start, "first".to_owned()), (end, "last".to_owned())];
                     let text = Timeline { rows, marks, ..timeline() }.render(&Screen { width, ..Screen::plain() });
                     for line in text.lines() {

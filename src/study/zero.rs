@@ -8,7 +8,7 @@ use crate::parallel::partition::Flat;
 use crate::parallel::zero::{Event, Held, Stage, What, Zero};
 use crate::plan::{BytesEach, zero_memory, zero_memory_offloaded, zero_traffic};
 use crate::show::{
-    self, Activity, Holding, Holdings, Screen, Stretch, Timeline, bytes_decimal, significant, table, thousands,
+    self, Activity, Holding, Holdings, Interval, Screen, Timeline, bytes_decimal, significant, table, thousands,
 };
 use crate::tensor::Precision;
 use crate::train::{Checks, Config};
@@ -169,29 +169,23 @@ pub fn bill(screen: &Screen, all: &[Measured], numel: u64, precision: Precision)
 
 /// Stage 3's units in the last step, on rank 0.
 pub fn timeline(screen: &Screen, measured: &Measured) -> String {
-    const ACTIVITIES: [Activity; 4] = [
-        Activity { name: "gather", glyph: '░', letter: 'g' },
-        Activity { name: "forward, then free", glyph: '█', letter: 'F' },
-        Activity { name: "backward, then free", glyph: '▓', letter: 'B' },
-        Activity { name: "reduce-scatter", glyph: '▒', letter: 'r' },
-    ];
     let seconds = |at: Instant| at.saturating_duration_since(measured.start).as_secs_f64();
     let row = |(number, name): (usize, &String)| {
         let events = measured
             .events
             .iter()
             .filter(|event| event.unit == number && (measured.start..=measured.end).contains(&event.start));
-        let stretches = events.filter_map(|event| {
+        let intervals = events.filter_map(|event| {
             let activity = match event.what {
-                What::Gather => 0,
-                What::Forward => 1,
-                What::Backward => 2,
-                What::ReduceScatter => 3,
+                What::Gather => Activity::GATHER,
+                What::Forward => Activity::FORWARD,
+                What::Backward => Activity::BACKWARD,
+                What::ReduceScatter => Activity::REDUCE_SCATTER,
                 What::Step | What::Wait => return None,
             };
-            Some(Stretch { activity, start: seconds(event.start), end: seconds(event.end) })
+            Some(Interval { activity, start: seconds(event.start), end: seconds(event.end) })
         });
-        (name.clone(), stretches.collect())
+        (name.clone(), intervals.collect())
     };
     // The releases of all units come at once, and are often too short for a glyph.
     let end = screen.seconds(seconds(measured.end));
@@ -201,7 +195,6 @@ pub fn timeline(screen: &Screen, measured: &Measured) -> String {
     };
     Timeline {
         title: "a step of stage 3 on rank 0, unit by unit".to_string(),
-        activities: &ACTIVITIES,
         rows: measured.units.iter().enumerate().map(row).collect(),
         marks: vec![(0.0, "0".to_string()), step],
         axis: "time",

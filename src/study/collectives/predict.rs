@@ -5,9 +5,7 @@ use super::call::Way;
 use crate::comm::algorithms::{Algorithm, Collective};
 use crate::comm::{Link, Result};
 use crate::plan::{GptShape, Network, simulate};
-use crate::show::{
-    Plot, Screen, Series, bar, bytes_binary, bytes_decimal, percent, seconds, shares_legend, table, thousands,
-};
+use crate::show::{Plot, Screen, Series, bar, bytes_binary, bytes_decimal, percent, seconds, table, thousands};
 use crate::train::Checks;
 use std::thread;
 
@@ -173,7 +171,7 @@ pub fn in_sync(screen: &Screen, network: &Network) -> Result<String> {
         let communicating = best.points[0].seconds;
         let (same, divided) = (STEP_SECONDS, STEP_SECONDS * STEP_RANKS / n as f64);
         let share = |computing: f64| percent(communicating / (computing + communicating));
-        let picture = bar(screen, &[("computing", divided), ("communicating", communicating)], 18);
+        let picture = bar(screen, divided / (divided + communicating), 18);
         let (n, time) = (thousands(n as u64), screen.seconds(communicating));
         rows.push(vec![n, time, best.way.name().to_owned(), share(same), share(divided), picture]);
     }
@@ -184,7 +182,8 @@ pub fn in_sync(screen: &Screen, network: &Network) -> Result<String> {
         bytes_decimal(bytes as f64),
         screen.seconds(STEP_SECONDS),
     );
-    let legend = shares_legend(screen, &[("computing", 0.0), ("waiting", 0.0)]).replace(" 0%", "");
+    let legend =
+        if screen.ascii { "# computing | - the rest: waiting" } else { "█ computing · ░ the rest: waiting" };
     let header = ["ranks", "all-reduce", "by", "a batch\na rank", "one\nbatch", "one batch, divided"];
     Ok(format!("{}\n\n{}\n  {legend}", screen.wrap(&job, 2), table(screen, &header, &rows)))
 }

@@ -9,7 +9,7 @@
 
 use crate::comm::Comm;
 use crate::parallel::Averaged;
-use crate::show::{Activity, Branch, Screen, Stretch, Timeline, seconds};
+use crate::show::{Activity, Branch, Interval, Screen, Timeline, seconds};
 use crate::train::{Clock, StepTimes};
 use anyhow::Result;
 use std::ops::Range;
@@ -41,21 +41,6 @@ impl Stamps {
         Stamps { times, all_reduces: all_reduces.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect() }
     }
 }
-
-const ACTIVITIES: [Activity; 6] = [
-    Activity { name: "data", glyph: '▚', letter: 'D' },
-    Activity { name: "forward", glyph: '█', letter: 'F' },
-    Activity { name: "backward", glyph: '▓', letter: 'B' },
-    Activity { name: "all-reduce", glyph: '╳', letter: 'R' },
-    Activity { name: "optimizer", glyph: '░', letter: 'O' },
-    Activity { name: "waiting", glyph: '·', letter: '.' },
-];
-const DATA: usize = 0;
-const FORWARD: usize = 1;
-const BACKWARD: usize = 2;
-const ALL_REDUCE: usize = 3;
-const OPTIMIZER: usize = 4;
-const WAITING: usize = 5;
 
 /// All ranks' time stamps of a run.
 #[derive(Clone, Debug)]
@@ -149,7 +134,7 @@ impl Profile {
         let mut begin = 0.0;
         for iteration in range.clone() {
             for (rank, row) in rows.iter_mut().enumerate() {
-                row.extend(self.stretches(rank, iteration, begin));
+                row.extend(self.intervals(rank, iteration, begin));
             }
             marks.push((begin, (self.first + iteration).to_string()));
             begin += self.length(iteration);
@@ -167,7 +152,6 @@ impl Profile {
         };
         Timeline {
             title: format!("timeline: {which}, {}{some}", seconds(begin)),
-            activities: &ACTIVITIES,
             rows: rows.into_iter().enumerate().map(|(rank, row)| (format!("rank {rank}"), row)).collect(),
             marks,
             axis: "iter",
@@ -175,26 +159,26 @@ impl Profile {
     }
 
     /// The activities of `rank` in an iteration that begins at `begin` seconds.
-    fn stretches(&self, rank: usize, iteration: usize, begin: f64) -> Vec<Stretch> {
+    fn intervals(&self, rank: usize, iteration: usize, begin: f64) -> Vec<Interval> {
         let stamps = &self.ranks[rank][iteration];
         let mut row = Vec::new();
         let mut now = begin;
-        let mut until = |activity: usize, end: f64| {
-            row.push(Stretch { activity, start: now, end });
+        let mut until = |activity: Activity, end: f64| {
+            row.push(Interval { activity, start: now, end });
             now = end;
         };
         let StepTimes { data, forward, backward, optimizer } = stamps.times;
-        until(DATA, begin + data);
-        until(FORWARD, begin + data + forward);
+        until(Activity::DATA, begin + data);
+        until(Activity::FORWARD, begin + data + forward);
         for ((start, end), (waited, _)) in stamps.all_reduces.iter().zip(self.waits(rank, iteration)) {
-            until(BACKWARD, begin + start);
-            until(WAITING, begin + start + waited);
-            until(ALL_REDUCE, begin + end);
+            until(Activity::BACKWARD, begin + start);
+            until(Activity::WAITING, begin + start + waited);
+            until(Activity::ALL_REDUCE, begin + end);
         }
-        until(BACKWARD, begin + data + forward + backward);
-        until(OPTIMIZER, begin + data + forward + backward + optimizer);
+        until(Activity::BACKWARD, begin + data + forward + backward);
+        until(Activity::OPTIMIZER, begin + data + forward + backward + optimizer);
         // Without the barrier of the next iteration it would go on at once, and wait in that one's first all-reduce.
-        until(WAITING, begin + self.length(iteration));
+        until(Activity::WAITING, begin + self.length(iteration));
         row
     }
 
@@ -264,10 +248,10 @@ mod tests {
         let screen = Screen { width: 66, ascii: true, ..Screen::plain() };
         let expected = "
   timeline: iterations 1 to 2, 14.0 s
-  D data   F forward   B backward   R all-reduce   O optimizer
+  d data   F forward   B backward   x all-reduce   O optimizer
   . waiting
-  rank 0 |DDDDFFFFFFFFBB...RRB..RROOOODDFFFFBBBBBBBBBBBRRBBBRROOOO
-  rank 1 |DDDDFFFFFFFFBBBBBRRBBBRROOOODDFFFFBBBBBBBB...RRB..RROOOO
+  rank 0 |ddddFFFFFFFFBB...xxB..xxOOOOddFFFFBBBBBBBBBBBxxBBBxxOOOO
+  rank 1 |ddddFFFFFFFFBBBBBxxBBBxxOOOOddFFFFBBBBBBBB...xxB..xxOOOO
          +---------------------------+----------------------- iter
          1                           2
 ";
@@ -278,8 +262,8 @@ mod tests {
     fn whoever_is_done_first_waits_for_the_next_iteration() {
         let short = Stamps { times: StepTimes { optimizer: 0.25, ..stamps(1.0, &[]).times }, all_reduces: Vec::new() };
         let profile = Profile { ranks: vec![vec![stamps(1.0, &[])], vec![short]], first: 0 };
-        let last = profile.stretches(1, 0, 10.0).pop().unwrap();
-        assert_eq!(last, Stretch { activity: WAITING, start: 16.25, end: 17.0 });
+        let last = profile.intervals(1, 0, 10.0).pop().unwrap();
+        assert_eq!(last, Interval { activity: Activity::WAITING, start: 16.25, end: 17.0 });
         assert_eq!(profile.timeline(2, 1).title, "timeline: iteration 0, 7.00 s, 1 of 2 ranks");
     }
 
