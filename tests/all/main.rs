@@ -25,5 +25,6 @@ mod launch;
 mod link;
 mod operations;
 mod rooms;
+mod words;
 mod workbook;
 mod zero;
