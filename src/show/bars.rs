@@ -25,7 +25,7 @@ pub fn bar(screen: &Screen, share: f64, width: usize) -> String {
     [vec![amount; columns], vec![rest; width - columns]].concat().into_iter().collect()
 }
 
-/// What is there, and the rest of its whole: the same two characters in every picture of amounts.
+/// The amount that is held, and the rest of the whole: the same two glyphs in every picture of amounts.
 pub(super) fn glyphs(screen: &Screen) -> (char, char) {
     if screen.ascii { ('#', '-') } else { ('█', '░') }
 }

@@ -40,7 +40,7 @@ const WORDS: [(&str, &str); 22] = [
 const QUESTIONS: [&str; 7] = ["What", "Who", "Where", "That", "Of", "As", "And"];
 
 /// Where a phrase stays: the file's beginning, what stands there, and why.
-const JUSTIFIED: [(&str, &str, &str); 0] = [];
+const JUSTIFIED: [(&str, &str, &str); 1] = [("book/src/why.md", "Yet Another Accelerated SGD", "a paper's title")];
 
 /// Files that are yet to be gone through, one per line. A file that reads well leaves the list; a new one never gets into it.
 const NOT_YET: &str = include_str!("words_not_yet.txt");
