@@ -2,13 +2,13 @@
 //!
 //! Who am I, where am I, and how was this job started?
 //!
-//! A job is N ranks that run the same program. Each learns three things at the start: its number, how many ranks there
-//! are, and on which node it is. Everything else in distributed training is built on these. The blocks below are what a
-//! cluster's user looks at first: the nodes, how many ranks fit, and the line that starts them there.
+//! A job is N ranks that run the same program. Each rank learns three things at the start: its number, the number of ranks,
+//! and its node. Everything else in distributed training is built on these three.
 //!
-//! Run `cargo run --bin lab00`. You will see this machine as a job of one node, one line for each rank, and checks that
-//! the numbers are what a job needs them to be. Then `cargo run --bin lab00 -- --break duplicate-rank`: two ranks take
-//! the same number, as happens when copies of a program are started without knowing of each other.
+//! Run `cargo run --bin lab00`. You will see one line for each rank, a number of each rank travel around a ring, and checks
+//! that the numbers are what a job needs. Then run `cargo run --bin lab00 -- --break duplicate-rank`. Two ranks take the same
+//! number, as happens when copies of a program start without knowing of each other. `--info` prints the job as a cluster's
+//! user sees it: the nodes, how many ranks fit, and the line that starts them there.
 
 use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
@@ -18,7 +18,8 @@ use shardlab::launch::job::{Job, Scheduler, Wishes};
 use shardlab::launch::line::{Launcher, quote};
 use shardlab::launch::place::{Place, Seat, seats};
 use shardlab::launch::{self, CommFlags};
-use shardlab::show::Screen;
+use shardlab::show::{Screen, table};
+use shardlab::train::{Checks, report};
 use shardlab::workbook::Lesson;
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,6 +31,9 @@ struct Args {
     /// Ranks that introduce themselves: threads of this process [default: 4], or the launcher's processes
     #[arg(long)]
     ranks: Option<usize>,
+    /// Show the job as a cluster's user sees it: nodes, places for ranks, the line that starts them
+    #[arg(long)]
+    info: bool,
     #[command(flatten)]
     wishes: Wishes,
     #[command(flatten)]
@@ -65,32 +69,30 @@ fn run(args: Args) -> Result<()> {
 }
 
 // ANCHOR: one_rank
-/// One rank's work. Returns what the checks found wrong.
+/// One rank's work. Returns the checks that failed.
 fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
-    let mut number = comm.rank();
+    let mut number = comm.rank() as u64;
     if args.broken == Some(Break::DuplicateRank) && comm.rank() == comm.size() - 1 {
         number -= 1;
     }
-    // Every rank sends its host's name to all, and counts the ranks before itself on the same host.
-    let places = Place::gather(comm)?;
-    let hosts: Vec<String> = places.iter().map(|place| place.host.clone()).collect();
-    let seats = seats(&hosts);
-    if comm.rank() == 0 {
-        introduce(args, screen, comm, &places, seats[0])?;
-    }
+    // Every rank tells every other rank its number and its host. A seat is a node, and the rank's number on that node.
     let mut numbers = vec![0; comm.size()];
-    comm.gather(&[number as u64], if comm.rank() == 0 { &mut numbers } else { &mut [] }, 0)?;
+    comm.all_gather(&[number], &mut numbers)?;
+    let places = Place::gather(comm)?;
+    let seats = seats(&places.iter().map(|place| place.host.clone()).collect::<Vec<_>>());
+
+    let seen = around_the_ring(comm, number)?;
+
     if comm.rank() == 0 {
-        for ((&number, place), seat) in numbers.iter().zip(&places).zip(&seats) {
-            screen.say(rank_line(screen, number, comm.size(), place, seat));
-        }
+        introduce(args, screen, comm, &places, &seats, &numbers)?;
     }
-    check(screen, comm, number as u64, &numbers)
+    show_ring(args, screen, comm, &seen)?;
+    check(screen, comm, &numbers, seen)
 }
 // ANCHOR_END: one_rank
 
 // ANCHOR: ring
-/// A number goes around: each rank passes on what comes from its left, so that in N-1 steps all ranks see all numbers.
+/// Each rank passes on what its left neighbour sent. After N-1 rounds every rank has seen every number.
 fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
     let (rank, size) = (comm.rank(), comm.size());
     let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
@@ -105,42 +107,94 @@ fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
 }
 // ANCHOR_END: ring
 
-/// The checks, for the reader and for the exit code. `numbers` are all ranks' own, gathered at rank 0.
-fn check(screen: &Screen, comm: &Comm, number: u64, numbers: &[u64]) -> Result<Vec<String>> {
+/// The job, and a line for each rank: its number, its local rank, its node, host, process and thread.
+fn introduce(
+    args: &Args,
+    screen: &Screen,
+    comm: &Comm,
+    places: &[Place],
+    seats: &[Seat],
+    numbers: &[u64],
+) -> Result<()> {
+    screen.say(Lesson::of("lab00")?.heading(screen, None));
+    // Only rank 0 looks: a host file may be on the job's first node alone.
+    let job = Job::here(&args.wishes)?;
+    if args.info {
+        info(screen, comm, &job, places, seats[0])?;
+    } else {
+        report::ranks(screen, comm.size());
+        let nodes = if job.hosts.len() == 1 { "1 node".into() } else { format!("{} nodes", job.hosts.len()) };
+        let room = format!("{nodes} with room for {} ranks: {}", job.room(), job.per_node_from);
+        screen.say(format!("{}\n", screen.row("job", &room)));
+    }
+    let row = |((&number, seat), place): ((&u64, &Seat), &Place)| {
+        vec![
+            screen.rank(number as usize, format!("rank {number}")),
+            seat.local_rank.to_string(),
+            seat.node.to_string(),
+            place.host.clone(),
+            place.process.to_string(),
+            format!("'{}'", place.thread),
+        ]
+    };
+    let rows: Vec<Vec<String>> = numbers.iter().zip(seats).zip(places).map(row).collect();
+    screen.say(table(screen, &["number", "local rank", "node", "host", "process", "thread"], &rows));
+    Ok(())
+}
+
+/// The numbers that each rank has seen, round by round. Shown are the first ranks and rounds.
+fn show_ring(args: &Args, screen: &Screen, comm: &Comm, seen: &[u64]) -> Result<()> {
+    const SHOWN: usize = 8;
+    let mut all = vec![0; if comm.rank() == 0 { comm.size() * comm.size() } else { 0 }];
+    comm.gather(seen, &mut all, 0)?;
+    if comm.rank() != 0 || args.info || comm.size() == 1 {
+        return Ok(());
+    }
+    let rounds = comm.size() - 1;
+    let title = format!("A ring: in {rounds} rounds, each rank passes on what its left neighbour sent");
+    let header: Vec<String> = (1..SHOWN.min(comm.size())).map(|round| format!("round {round}")).collect();
+    let header: Vec<&str> = ["rank", "starts with"].into_iter().chain(header.iter().map(String::as_str)).collect();
+    let row = |(rank, seen): (usize, &[u64])| -> Vec<String> {
+        let numbers = seen.iter().take(SHOWN).map(|&number| screen.rank(number as usize, number));
+        [screen.rank(rank, format!("rank {rank}"))].into_iter().chain(numbers).collect()
+    };
+    let rows: Vec<Vec<String>> = all.chunks(comm.size()).enumerate().take(SHOWN).map(row).collect();
+    screen.say(format!("\n{}\n{}", screen.bold(title), table(screen, &header, &rows)));
+    Ok(())
+}
+
+/// The checks, for the reader and for the exit code. `numbers` are every rank's, `seen` what this rank saw in the ring.
+fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> Result<Vec<String>> {
     let size = comm.size() as u64;
-    let mut seen = around_the_ring(comm, number)?;
     seen.sort_unstable();
     let complete = seen.iter().copied().eq(0..size);
-    // One all-reduce adds up the numbers, the sizes that the ranks know, and the rings that came out right.
-    let mut sums = [number, size, u64::from(complete)];
+    // One all-reduce adds up three things: the numbers, the sizes that the ranks know, and the rings that came out right.
+    let mut sums = [numbers[comm.rank()], size, u64::from(complete)];
     comm.all_reduce(&mut sums, Reduce::Sum)?;
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
-    let mut failed = Vec::new();
-    let mut hold = |sound: bool, what: &str, result: &str, otherwise: String| {
-        screen.say(screen.check(sound, what, result));
-        if !sound {
-            failed.push(otherwise);
-        }
-    };
     screen.say("");
-    let twice = (0..size).find(|number| numbers.iter().filter(|&other| other == number).count() > 1);
-    let (what, result) = (format!("each number from 0 to {} is one rank's", size - 1), listed(numbers));
-    let otherwise = twice.map_or("a number is nobody's".into(), |number| format!("two ranks are rank {number}"));
+    let mut checks = Checks::new(screen);
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
-    hold(sorted.into_iter().eq(0..size), &what, &result, otherwise);
+    let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]);
+    let otherwise = twice.map_or("a number is missing".into(), |pair| format!("two ranks are rank {}", pair[0]));
+    let what = format!("the ranks are {}, each exactly once", listed(&(0..size).collect::<Vec<_>>()));
+    let found = if twice.is_some() { format!("found {}", listed(numbers)) } else { String::new() };
+    checks.hold(sorted.into_iter().eq(0..size), &what, &found, &otherwise);
     let result = format!("{} of {size} ranks", sums[2]);
-    hold(sums[2] == size, "all numbers came around the ring", &result, "a number is missing in the ring".into());
-    hold(sums[1] == size * size, "all agree on the size", &size.to_string(), "the ranks disagree on the size".into());
-    let (expected, product) = (size * (size - 1) / 2, format!("{size}*{}/2", size - 1));
-    let sign = if sums[0] == expected { "=" } else { "is not" };
-    let result = format!("{} {sign} {product}", sums[0]);
+    checks.hold(sums[2] == size, "every number came around the ring", &result, "a number is missing in the ring");
+    let what = format!("every rank knows the world size, {size}");
+    checks.hold(sums[1] == size * size, &what, "", "the ranks disagree on the world size");
+    let expected = size * (size - 1) / 2;
+    let what = format!("the numbers add up to {size}*{}/2 = {expected} (by all-reduce)", size - 1);
     let otherwise = format!("the ranks' numbers add up to {}, not to {expected}", sums[0]);
-    hold(sums[0] == expected, "the numbers' sum, by all-reduce", &result, otherwise);
+    checks.hold(sums[0] == expected, &what, &format!("found {}", sums[0]), &otherwise);
+    let failed = checks.failed();
     if failed.is_empty() {
-        screen.say(Lesson::of("lab00")?.ending(screen, ""));
+        let more = "More: --info, --ranks 7, --break duplicate-rank";
+        screen.say(Lesson::of("lab00")?.ending(screen, more));
     }
     Ok(failed)
 }
@@ -151,23 +205,7 @@ fn listed(numbers: &[u64]) -> String {
     format!("{}{}", first.join(" "), if numbers.len() > 8 { " .." } else { "" })
 }
 
-/// `[device='cpu'][rank=2/3]…`: a rank, the last rank; a local rank, the last one of the node; a node, the last node.
-fn rank_line(screen: &Screen, number: u64, size: usize, place: &Place, seat: &Seat) -> String {
-    let me = format!(
-        "[device='cpu'][rank={number}/{}][local_rank={}/{}][node={}/{}]",
-        size - 1,
-        seat.local_rank,
-        seat.local_size - 1,
-        seat.node,
-        seat.nodes - 1
-    );
-    let Place { host, process, thread } = place;
-    let dot = screen.separator();
-    let rest = format!("{host}{dot}process\u{a0}{process}{dot}thread\u{a0}'{}'", thread.replace(' ', "\u{a0}"));
-    format!("{}\n{}", screen.rank(number as usize, me), screen.wrap(&rest, 4))
-}
-
-/// A block of the seed: its title in brackets, then `NAME=value` lines.
+/// A title in brackets, then `NAME=value` lines, as ezpz prints them.
 fn block(screen: &Screen, title: &str, lines: &[(&str, String)]) {
     let bullet = if screen.ascii { "*" } else { "•" };
     screen.say(screen.bold(title));
@@ -177,23 +215,19 @@ fn block(screen: &Screen, title: &str, lines: &[(&str, String)]) {
     screen.say("");
 }
 
-/// Everything that is known before a rank does anything.
-fn introduce(args: &Args, screen: &Screen, comm: &Comm, places: &[Place], seat: Seat) -> Result<()> {
-    // Only rank 0 looks: a host file may lie on the job's first node alone.
-    let job = Job::here(&args.wishes)?;
-    let launcher = Launcher::here(&job);
+/// The job in ezpz's blocks, which a cluster's user looks at first.
+fn info(screen: &Screen, comm: &Comm, job: &Job, places: &[Place], seat: Seat) -> Result<()> {
+    let launcher = Launcher::here(job);
     let lab = std::env::args().next().unwrap_or_else(|| "lab00".into());
-    let line = launcher.line(&job, job.room())?;
+    let line = launcher.line(job, job.room())?;
     let launch = if launcher == Launcher::Threads { quote(&line.command(&[lab])) } else { line.to_string() };
     let host_file = job.host_file.as_ref().map_or("none".into(), |(path, _)| path.display().to_string());
     let names: Vec<String> = job.hosts.iter().map(|host| format!("'{}'", host.name)).collect();
-
-    screen.say(Lesson::of("lab00")?.heading(screen, None));
     let hosts: Vec<(String, String)> =
         job.hosts.iter().enumerate().map(|(i, host)| (format!("[host:{i}] - "), host.name.clone())).collect();
     block(screen, "[HOSTS]", &hosts.iter().map(|(name, host)| (name.as_str(), host.clone())).collect::<Vec<_>>());
     screen.say(screen.wrap(
-        "The names are those of a cluster with GPUs. Here a rank computes on CPUs: read GPU as \"place for a rank\".",
+        "These are the names that a cluster with GPUs uses. Here a rank computes on CPUs: read GPU as \"room for a rank\".",
         0,
     ));
     screen.say("");
@@ -211,7 +245,7 @@ fn introduce(args: &Args, screen: &Screen, comm: &Comm, places: &[Place], seat: 
     );
     let bullet = if screen.ascii { "*" } else { "•" };
     screen.say(screen.bold("[LAUNCH]:"));
-    screen.say(format!("  {bullet} To launch across all places for ranks, use: launch\n"));
+    screen.say(format!("  {bullet} To launch as many ranks as there is room for, use: launch\n"));
     // One line, however long: it is there to be copied.
     screen.say(format!("launch = {launch}\n"));
     let fields = [
@@ -236,9 +270,8 @@ fn introduce(args: &Args, screen: &Screen, comm: &Comm, places: &[Place], seat: 
     ];
     block(screen, "[dist_info]:", &fields);
     if comm.size() < job.room() {
-        screen.say(screen.wrap(&format!("Using [{} / {}] available \"cpu\" devices !!", comm.size(), job.room()), 0));
-    } else if !launch::is_mpi() && comm.size() > launch::cores() {
-        screen.say(format!("{} ranks take turns on {} cores", comm.size(), launch::cores()));
+        let text = format!("Using [{} / {}] available \"cpu\" devices !!\n", comm.size(), job.room());
+        screen.say(screen.wrap(&text, 0));
     }
     Ok(())
 }

@@ -287,8 +287,8 @@ fn check(lab: &Lab, comm: &Comm, found: &Found) -> Result<Vec<String>> {
     }
     let failed = checks.failed();
     if failed.is_empty() {
-        let closer = "Closer: --step-by-step, --bench, --simulate 768, --feed readers 2";
-        lab.screen.say(lab.lesson.ending(&lab.screen, if lab.tells_the_story() { closer } else { "" }));
+        let more = "More: --step-by-step, --bench, --simulate 768, --feed readers 2";
+        lab.screen.say(lab.lesson.ending(&lab.screen, if lab.tells_the_story() { more } else { "" }));
     }
     Ok(failed)
 }

@@ -524,7 +524,7 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
     let tiny = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --warmup 2 --steps 6 --eval-iters 2 --out o";
     let small = "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --warmup 2 --steps 3 --lr 0.1 --out o";
     for (lab, flags, says, broken) in [
-        (env!("CARGO_BIN_EXE_lab00"), "", "DISTRIBUTED_BACKEND=mpi", Some("duplicate-rank")),
+        (env!("CARGO_BIN_EXE_lab00"), "--info", "DISTRIBUTED_BACKEND=mpi", Some("duplicate-rank")),
         (env!("CARGO_BIN_EXE_lab01"), "--up-to 1 --out o", "19 of 19", Some("wrong-order")),
         (env!("CARGO_BIN_EXE_lab01"), "--feed readers 2 --out o", "every rank got its own batch", None),
         (env!("CARGO_BIN_EXE_lab02"), "--steps 12 --out o", "the loss fell", Some("same-batches")),

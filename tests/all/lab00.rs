@@ -43,7 +43,7 @@ fn field(text: &str, title: &str, name: &str) -> String {
 #[test]
 fn a_laptop_is_a_job_of_one_node() {
     let dir = tempfile::tempdir().unwrap();
-    let text = succeeds(dir.path(), "--per-node 8 --depth 2", &[]);
+    let text = succeeds(dir.path(), "--info --per-node 8 --depth 2", &[]);
     let host = shardlab::launch::host_name();
     assert!(text.contains(&format!("[HOSTS]\n  • [host:0] - {host}\n")), "{text}");
     let launch = format!("{} --ranks 8", env!("CARGO_BIN_EXE_lab00"));
@@ -76,23 +76,26 @@ fn a_laptop_is_a_job_of_one_node() {
 }
 
 #[test]
-fn each_rank_has_a_line_in_rank_order() {
+fn a_screen_shows_the_ranks_and_the_ring_and_the_rest_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeds(dir.path(), "--ranks 3 --per-node 3", &[]);
     let lines: Vec<&str> = text.lines().collect();
-    let first = lines.iter().position(|line| line.starts_with("[device=")).unwrap();
-    let mut processes = Vec::new();
+    let first = lines.iter().position(|line| line.starts_with("  rank 0 ")).unwrap();
+    let host = shardlab::launch::host_name();
+    let process = lines[first].split_whitespace().nth(5).unwrap();
     for rank in 0..3 {
-        let (me, rest) = (lines[first + 2 * rank], lines[first + 2 * rank + 1]);
-        assert_eq!(me, format!("[device='cpu'][rank={rank}/2][local_rank={rank}/2][node=0/0]"));
-        let rest = rest.trim().strip_prefix(&format!("{} · process ", shardlab::launch::host_name())).unwrap();
-        let (process, thread) = rest.split_once(" · ").unwrap();
-        assert_eq!(thread, format!("thread 'rank {rank}'"));
-        processes.push(process.parse::<u32>().unwrap());
+        let words: Vec<&str> = lines[first + rank].split_whitespace().collect();
+        let rank = rank.to_string();
+        assert_eq!(words[..5], ["rank", rank.as_str(), rank.as_str(), "0", host.as_str()], "{text}");
+        assert_eq!(words[5..], [process, "'rank", format!("{rank}'").as_str()], "{text}");
     }
-    assert!(processes[0] > 0 && processes.iter().all(|process| *process == processes[0]), "{processes:?}");
-    // As many as fit: no warning.
-    assert!(!text.contains("Using ["), "{text}");
+    assert!(process.parse::<u32>().unwrap() > 0, "{text}");
+    let ring = "  rank    starts with  round 1  round 2\n  ──────  ───────────  ───────  ───────\n  rank 0            0        2        \
+                1\n  rank 1            1        0        2\n  rank 2            2        1        0\n";
+    assert!(text.contains(&format!("\nA ring: in 2 rounds, ")) && text.contains(ring), "{text}");
+    assert!(!text.contains("[DIST INFO]") && text.contains("\n  More: --info, "), "{text}");
+    assert!(lines.len() <= 30, "{} lines:\n{text}", lines.len());
+    assert!(!succeeds(dir.path(), "--info --ranks 3", &[]).contains("round 1"));
 }
 
 #[test]
@@ -102,7 +105,7 @@ fn a_pbs_job_on_polaris_is_shown_as_the_seed_shows_it() {
     let env = [("PBS_JOBID", "3061463"), ("PBS_NODEFILE", file.as_str())];
     #[cfg(unix)]
     program(dir.path(), "mpiexec", "echo 'mpiexec (PALS) 1.2.12'");
-    let text = succeeds(dir.path(), "--depth 8", &env);
+    let text = succeeds(dir.path(), "--info --depth 8", &env);
     assert!(text.contains(&format!("  • [host:0] - {}\n  • [host:1] - {}\n", HOSTS[0], HOSTS[1])), "{text}");
     let dist = |name| field(&text, "[DIST INFO]", name);
     assert_eq!((dist("NGPUS"), dist("NHOSTS"), dist("HOSTFILE")), ("8".into(), "2".into(), file.clone()));
@@ -140,7 +143,7 @@ fn fits(text: &str, word: &str) {
 fn a_slurm_job_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     let env = [("SLURM_JOB_NODELIST", "nid[001-002]"), ("SLURM_TASKS_PER_NODE", "4,3"), ("SLURM_CLUSTER_NAME", "alps")];
-    let text = succeeds(dir.path(), "--ranks 7", &env);
+    let text = succeeds(dir.path(), "--info --ranks 7", &env);
     let info = |name| field(&text, "[dist_info]:", name);
     assert_eq!((info("SCHEDULER"), info("MACHINE"), info("NGPUS")), ("Slurm".into(), "alps".into(), "7".into()));
     assert_eq!(info("HOSTS"), "['nid001', 'nid002']");
@@ -151,12 +154,14 @@ fn a_slurm_job_is_shown() {
 #[test]
 fn the_break_is_exposed_by_the_checks() {
     let dir = tempfile::tempdir().unwrap();
-    for ranks in [2, 5] {
+    for (ranks, found) in [(2, "found 0 0 ✗"), (5, "found 0 1 2 3 3 ✗")] {
         let flags = format!("--break duplicate-rank --ranks {ranks}");
         let text = fails(dir.path(), &flags, &[], 1, &format!("two ranks are rank {}; ", ranks - 2));
         // Only the size is still right.
         assert_eq!((text.matches('✗').count(), text.matches('✓').count()), (3, 1), "{text}");
-        assert_eq!(text.matches(&format!("[rank={}/{}]", ranks - 2, ranks - 1)).count(), 2, "{text}");
+        assert!(text.contains("each exactly once") && text.contains(found), "{text}");
+        let what = format!("add up to {ranks}*{}/2 = {} (by all-reduce)", ranks - 1, ranks * (ranks - 1) / 2);
+        assert!(text.contains(&what) && text.contains(&format!("found {} ✗", ranks * (ranks - 1) / 2 - 1)), "{text}");
     }
     fails(dir.path(), "--break duplicate-rank --ranks 1", &[], 2, "--break needs ranks that can differ");
 }
@@ -189,10 +194,10 @@ fn bad_input_is_refused() {
 #[test]
 fn ascii_means_ascii_and_one_rank_is_a_job_too() {
     let dir = tempfile::tempdir().unwrap();
-    let text = succeeds(dir.path(), "--ascii --ranks 1", &[]);
-    assert!(text.is_ascii() && text.contains("  * DEVICE=cpu\n"), "{text}");
-    assert!(text.contains("[rank=0/0][local_rank=0/0][node=0/0]"), "{text}");
-    let many = succeeds(dir.path(), "--ranks 40 --per-node 1", &[]);
-    assert!(many.contains("0 1 2 3 4 5 6 7 .. ✓") && many.contains("780 = 40*39/2 ✓"), "{many}");
+    let text = succeeds(dir.path(), "--ascii --info --ranks 1", &[]);
+    assert!(text.is_ascii() && text.contains("  * DEVICE=cpu\n") && text.contains("\n  rank 0 "), "{text}");
+    let many = succeeds(dir.path(), "--ascii --ranks 40 --per-node 1", &[]);
+    assert!(many.is_ascii() && many.contains("0 1 2 3 4 5 6 7 .., each exactly once"), "{many}");
+    assert!(many.contains("40*39/2 = 780 (by all-reduce)") && many.contains("\n  rank 39 "), "{many}");
     fits(&many, "\0");
 }
