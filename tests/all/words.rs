@@ -81,7 +81,7 @@ fn markdown(text: &str, first_line: usize) -> Vec<Passage> {
             add(line, false, false);
         } else if line.starts_with('|') {
             let head = lines.get(i + 1).is_some_and(|next| next.trim_start().starts_with("|--"));
-            line.split('|').for_each(|cell| add(cell.trim(), false, !head));
+            line.split('|').map(str::trim).for_each(|cell| add(cell, false, !head && is_sentence(cell)));
         } else {
             let text = if begins { item.trim_start() } else { line };
             add(text, goes_on && !begins && !line.starts_with('<'), true);
@@ -92,6 +92,11 @@ fn markdown(text: &str, first_line: usize) -> Vec<Passage> {
         passage.text = plain(&passage.text);
     }
     passages
+}
+
+/// Titles and names may begin as they like.
+fn is_sentence(text: &str) -> bool {
+    text.ends_with(['.', '!', '?'])
 }
 
 /// A paragraph without what is no word: code and formulas become one mark, links their text, and HTML goes.
@@ -207,13 +212,12 @@ fn faults(passage: &Passage) -> Vec<(String, String)> {
         }
     }
     if passage.sentences {
-        let ends = |text: &str| text.ends_with(['.', '!', '?']);
         let mut sentence: Vec<&str> = Vec::new();
         let mut words = text.split(' ').peekable();
         while let Some(word) = words.next() {
             sentence.push(word);
             let closing = word.trim_end_matches(['"', ')', '_', '”']);
-            if ends(closing) || words.peek().is_none() {
+            if is_sentence(closing) || words.peek().is_none() {
                 let first = sentence[0].trim_matches(|c: char| !c.is_alphanumeric());
                 if QUESTIONS.contains(&first) && !closing.ends_with('?') {
                     found.push((sentence.join(" "), "begin with who or what acts".into()));
@@ -257,7 +261,7 @@ fn settings(text: &str) -> Vec<Passage> {
     lines
         .filter_map(|(line, text)| {
             let text = text.split_once('"')?.1.rsplit_once('"')?.0;
-            Some(Passage { line, text: plain(text), sentences: true })
+            Some(Passage { line, text: plain(text), sentences: is_sentence(text) })
         })
         .collect()
 }
