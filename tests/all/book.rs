@@ -1,9 +1,11 @@
 //! The book's pages and the notebooks, as far as nothing needs to run: order, listings, outputs, words and links.
 
+use super::labs::short_run;
 use serde::Deserialize;
 use shardlab::book;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A chapter about a lab has these sections, in this order.
 const SECTIONS: [&str; 10] = [
@@ -306,6 +308,36 @@ fn links_lead_to_pages_and_headings() {
             assert!(pages.contains(file), "{page} links to {target}, which is no page");
         }
     }
+}
+
+/// What a program says of its flags.
+fn help(lab: &str) -> String {
+    let output = Command::new(short_run(lab).0).arg("--help").output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn commands_on_pages_have_flags_that_exist() {
+    let helps: BTreeMap<String, String> = labs().into_iter().map(|lab| (lab.name.clone(), help(&lab.name))).collect();
+    let pages = pages().into_iter().map(|page| format!("book/src/{}", page.1));
+    let mut unknown = Vec::new();
+    for page in pages.chain(["README.md".into(), "notebooks/README.md".into()]) {
+        // A command ends with its line, its code mark or its comment.
+        let page_text = text(&page);
+        for command in page_text.lines().flat_map(|line| line.split(['`', '#', ';', '|'])) {
+            let mut words = command.split_whitespace().skip_while(|word| !helps.contains_key(*word));
+            let Some(help) = words.next().map(|lab| &helps[lab]) else { continue };
+            let words: Vec<&str> = words.collect();
+            for (i, word) in words.iter().enumerate().filter(|(_, word)| word.len() > 2 && word.starts_with("--")) {
+                let known = |name: &str| help.split(|c: char| !(c.is_alphanumeric() || c == '-')).any(|w| w == name);
+                let value = (*word == "--break").then(|| words.get(i + 1)).flatten();
+                if !known(word) || value.is_some_and(|value| !known(value)) {
+                    unknown.push(format!("{page}: {command}"));
+                }
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "flags that no lab has:\n{}", unknown.join("\n"));
 }
 
 /// The version in Cargo.lock.
