@@ -242,7 +242,9 @@ fn every_output_has_its_file_and_its_place_and_no_file_is_typed() {
 #[test]
 fn formulas_can_be_converted() {
     for (_, page) in pages() {
-        book::mathml_of_page(&text(Path::new("book/src").join(&page))).unwrap_or_else(|e| panic!("{page}: {e:#}"));
+        let converted = book::mathml_of_page(&text(Path::new("book/src").join(&page)));
+        let converted = converted.unwrap_or_else(|e| panic!("{page}: {e:#}"));
+        assert!(!converted.contains("&amp;nbsp;"), "{page}: write \\, for a space in a formula");
     }
 }
 
