@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 /// Words, and what to write instead. A slot of a phrase may be one of several words.
-const WORDS: [(&str, &str); 22] = [
+const WORDS: [(&str, &str); 23] = [
     ("another", "\"a different\", \"one more\", or the noun itself"),
     ("of its|their|your|our|my|his|her own", "\"its own\", before the noun"),
     ("everyone|everybody|nobody", "who: \"every rank\", \"no other rank\", \"you\""),
@@ -27,6 +27,7 @@ const WORDS: [(&str, &str); 22] = [
     ("a rank more", "\"one more rank\""),
     ("every rank more", "\"each additional rank\""),
     ("the other way about", "\"the opposite\""),
+    ("the|a seed's", "\"the source's\": a seed is a random seed"),
     ("helps on", "\"gives the next hint\""),
     ("step and rank", "\"per rank per step\""),
     (
