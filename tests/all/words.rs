@@ -1,6 +1,6 @@
 //! Everything that people read: words and beginnings of sentences that make them read twice.
 //!
-//! Read are the README files, the book's pages, the notebooks' text, `labs/labs.toml`, and in Rust the doc comments and the
+//! Read are the README files, the book's pages, the notebooks' text, `labs/labs.toml`, and in Rust the comments and the
 //! texts in quotes, which screens print. `data/play.txt` is a play and may say what it likes. A phrase that is right where it
 //! stands goes into `JUSTIFIED`, with the reason.
 
@@ -122,28 +122,30 @@ fn plain(paragraph: &str) -> String {
     text + rest
 }
 
-/// Doc comments and texts in quotes of Rust source, up to its tests.
+/// Comments and texts in quotes of Rust source, up to its tests.
 fn rust(source: &str) -> Vec<Passage> {
     let tests =
         source.match_indices("#[cfg(test)]").find(|(at, _)| source[*at..].lines().nth(1).unwrap().contains("mod "));
     let source = &source[..tests.map_or(source.len(), |(at, _)| at)];
-    let (mut passages, mut doc, mut doc_line) = (Vec::new(), String::new(), 0);
+    let (mut passages, mut doc, mut doc_line, mut doc_kind) = (Vec::new(), String::new(), 0, None);
     let mut rest = source;
     let line_of = |rest: &str| source[..source.len() - rest.len()].matches('\n').count() + 1;
     while let Some(at) = rest.find(['/', '"', '\'', '\n']) {
         let (before, found) = rest.split_at(at);
         let comment = found.strip_prefix("//").map(|comment| comment.split('\n').next().unwrap());
-        let words =
-            comment.and_then(|comment| comment.strip_prefix(['/', '!'])).filter(|words| !words.starts_with('/'));
-        if words.is_none() || !before.trim().is_empty() {
+        // A comment of several lines, of one kind, is one text.
+        let kind = comment.map(|comment| comment.chars().next().filter(|first| matches!(first, '/' | '!')));
+        if kind != doc_kind || !before.trim().is_empty() {
             passages.extend(markdown(&std::mem::take(&mut doc), doc_line));
         }
-        if let Some(words) = words {
+        if let Some(comment) = comment.filter(|comment| !comment.contains("ANCHOR")) {
             if doc.is_empty() {
                 doc_line = line_of(found);
             }
+            let words = comment.strip_prefix(['/', '!']).unwrap_or(comment);
             doc += &format!("{}\n", words.strip_prefix(' ').unwrap_or(words));
         }
+        doc_kind = kind;
         if let Some(comment) = comment {
             // The line's end belongs to it.
             rest = found[2 + comment.len()..].strip_prefix('\n').unwrap_or_default();
@@ -331,7 +333,8 @@ fn bad_sentences_are_found_and_good_ones_are_not() {
     let source = "//! What it is.\n\n// another\n/// And so\n/// on. Whether it is.\nfn f<'a>(c: char) -> &'a str {\n    \
         if c == '\"' { \"by heart\" } else { \"for {another} a \\\"moment\" }\n}\n/// As in `what`? Of a\n/// piece.\nconst A: \
         &str = r#\"everyone \"is\" here\"#;\n#[cfg(test)]\nmod tests { \"nobody\" }\n";
-    let in_source = [(1, "What it is."), (4, "And so on."), (7, "by heart"), (9, "Of a piece."), (11, "everyone")];
+    let in_source =
+        [(1, "What it is."), (3, "another"), (4, "And so on."), (7, "by heart"), (9, "Of a piece."), (11, "everyone")];
     assert_eq!(found(rust(source)), in_source.map(|(line, words)| (line, words.to_string())));
     assert_eq!(found(settings("# another\nhint = \"Of a `rank`: see.\"\n")), [(2, "Of a `: see.".to_string())]);
 }
