@@ -2,7 +2,7 @@
 
 use crate::error::BadInput;
 use crate::plan::{BytesEach, GptShape, zero_memory};
-use crate::show::{Held, Holding, Holdings, Nodes, Plot, Screen, Series, bytes_decimal};
+use crate::show::{Fill, Holding, Holdings, Nodes, Plot, Screen, Series, bytes_decimal};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
@@ -35,16 +35,16 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String, BadInput> {
 /// A drawing of who holds what, and its title.
 fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
     let (ranks, gradients, title, note) = match name {
-        "one-device" => (1, Held::Same, "One device holds everything", "One device: nothing is divided."),
+        "one-device" => (1, Fill::Same, "One device holds everything", "One device: nothing is divided."),
         "ddp-before" => (
             3,
-            Held::Own,
+            Fill::Own,
             "Data parallelism, after the backward pass: every rank has gradients of its own",
             "Before averaging: other data, so other gradients.",
         ),
         "ddp-after" => (
             3,
-            Held::Same,
+            Fill::Same,
             "Data parallelism, after averaging: only the data differ",
             "After averaging: all alike but for the data.",
         ),
@@ -55,12 +55,12 @@ fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
     };
     let memory = BABY.memory(BATCH, false);
     let row = |name, held, bytes: u64| Holding { name, ranks: vec![held; ranks], bytes: bytes_decimal(bytes as f64) };
-    let own = if ranks == 1 { Held::Same } else { Held::Own };
+    let own = if ranks == 1 { Fill::Same } else { Fill::Own };
     let rows = vec![
         row("data", own, DATA),
-        row("parameters", Held::Same, memory.parameters),
+        row("parameters", Fill::Same, memory.parameters),
         row("gradients", gradients, memory.gradients),
-        row("optimizer", Held::Same, memory.optimizer),
+        row("optimizer", Fill::Same, memory.optimizer),
     ];
     Ok((Holdings { rows, note: note.into() }, title))
 }
@@ -70,10 +70,10 @@ fn zero(stage: usize) -> (Holdings<'static>, &'static str) {
     const RANKS: usize = 3;
     let bytes = zero_memory(stage, BABY.parameters(), RANKS as u64, BytesEach::F32);
     let row = |name, bytes: u64, divided_from| {
-        let held = |index| if stage >= divided_from { Held::Part { index, of: RANKS } } else { Held::Same };
+        let held = |index| if stage >= divided_from { Fill::Slice { index, of: RANKS } } else { Fill::Same };
         Holding { name, ranks: (0..RANKS).map(held).collect(), bytes: bytes_decimal(bytes as f64) }
     };
-    let data = Holding { name: "data", ranks: vec![Held::Own; RANKS], bytes: bytes_decimal(DATA as f64) };
+    let data = Holding { name: "data", ranks: vec![Fill::Own; RANKS], bytes: bytes_decimal(DATA as f64) };
     let [parameters, gradients, optimizer] = bytes;
     let rows =
         vec![data, row("parameters", parameters, 3), row("gradients", gradients, 2), row("optimizer", optimizer, 1)];

@@ -3,7 +3,7 @@
 //! - `gpt.rs`: parameters, memory and FLOPs of a model
 //! - `formula.rs`: what an algorithm costs, in symbols
 //! - `network.rs` and `simulate.rs`: what it would take on a network that is not here
-//! - `zero.rs`: what ZeRO's stages hold and send
+//! - `zero.rs`: what ZeRO's stages hold, send and take
 //! - `bandwidth.rs`: how fast it is, in the field's terms
 
 mod bandwidth;
@@ -18,4 +18,4 @@ pub use formula::{Formula, formula};
 pub use gpt::{GptShape, Memory};
 pub use network::{MOST_RANKS, Network};
 pub use simulate::simulate;
-pub use zero::{BytesEach, zero_memory, zero_memory_offloaded, zero_traffic};
+pub use zero::{BytesEach, ComputedStep, zero_memory, zero_memory_offloaded, zero_step, zero_traffic, zero_volumes};

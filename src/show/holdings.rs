@@ -1,45 +1,45 @@
-//! A drawing of who holds what: devices are columns, each with its data, parameters, gradients and optimizer states.
+//! The drawing of which rank holds what: devices are columns, each with its data, parameters, gradients and optimizer state.
 //!
-//! One drawing for all strategies, in the terminal and as SVG. What all ranks hold alike has one colour on every device;
-//! what only one rank holds has that rank's colour, and its number where there is no colour.
+//! All strategies use this drawing, in the terminal and as SVG. Data that all ranks hold alike have one colour on every
+//! device. Data that only one rank holds have that rank's colour, and its number where there is no colour.
 
 use super::screen::Screen;
 use super::svg::{WIDTH, picture, rank_colour, text};
 use super::text::{columns, pad_right};
 use std::fmt::Write;
 
-/// Columns that a block takes in the terminal.
+/// Width of a block in the terminal, in columns.
 const BLOCK: usize = 12;
 
-/// The colour of what every rank holds alike.
+/// The colour of data that every rank holds alike.
 const SAME: &str = "#8a8f98";
 
-/// One rank's part of one kind of data.
+/// How much of one kind of data a rank holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum Fill {
     /// The whole, the same on every rank.
     Same,
-    /// A whole of its own, other than the other ranks'.
+    /// The whole, different on every rank.
     Own,
-    /// One of `of` equal parts, counted from 0; the rest is elsewhere.
-    Part { index: usize, of: usize },
+    /// One of `of` equal slices, counted from 0; other ranks hold the rest.
+    Slice { index: usize, of: usize },
 }
 
-/// One kind of thing, and what each rank holds of it.
+/// One kind of data, and what each rank holds of it.
 #[derive(Clone, Debug)]
 pub struct Holding<'a> {
     pub name: &'a str,
     /// By rank.
-    pub ranks: Vec<Held>,
-    /// Bytes a rank, as the reader is told them.
+    pub ranks: Vec<Fill>,
+    /// Bytes per rank, in words.
     pub bytes: String,
 }
 
-/// The drawing to be. All rows have the same number of ranks.
+/// The drawing before it is rendered. All rows have the same number of ranks.
 #[derive(Clone, Debug)]
 pub struct Holdings<'a> {
     pub rows: Vec<Holding<'a>>,
-    /// Stands below.
+    /// Printed below.
     pub note: String,
 }
 
@@ -51,12 +51,12 @@ impl Holdings<'_> {
     /// The drawing as text. Ranks that the screen has no room for are left out, and the last line says how many.
     pub fn render(&self, screen: &Screen) -> String {
         let name = self.rows.iter().map(|row| columns(row.name)).max().unwrap_or(0);
-        let bytes = self.rows.iter().map(|row| columns(&row.bytes)).max().unwrap_or(0).max(columns("a rank"));
+        let bytes = self.rows.iter().map(|row| columns(&row.bytes)).max().unwrap_or(0).max(columns("per rank"));
         let room = screen.width.saturating_sub(2 + name + 2 + bytes) / (BLOCK + 2);
         let shown = self.ranks().min(room.max(1));
         let head = |rank: usize| pad_right(&screen.rank(rank, format!("rank {rank}")), BLOCK + 2);
         let heads: String = (0..shown).map(head).collect();
-        let mut lines = vec![format!("{}{heads}{}", " ".repeat(name + 4), screen.dim("a rank"))];
+        let mut lines = vec![format!("{}{heads}{}", " ".repeat(name + 4), screen.dim("per rank"))];
         for row in &self.rows {
             let blocks = row.ranks.iter().take(shown).enumerate();
             let blocks: String = blocks.map(|(rank, &held)| format!("{}  ", block(screen, rank, held))).collect();
@@ -77,7 +77,7 @@ impl Holdings<'_> {
         let ranks = self.ranks().max(1);
         let column = ((WIDTH - NAMES - BYTES) / ranks as f64).min(160.0);
         let height = 34.0 + ROW * self.rows.len() as f64;
-        let mut body = text(NAMES + column * ranks as f64 + 8.0, 18.0, "start", "a rank");
+        let mut body = text(NAMES + column * ranks as f64 + 8.0, 18.0, "start", "per rank");
         for rank in 0..ranks {
             let x = NAMES + column * rank as f64;
             body += &text(x + column / 2.0, 18.0, "middle", &format!("rank {rank}"));
@@ -98,9 +98,9 @@ impl Holdings<'_> {
             for (rank, &held) in row.ranks.iter().enumerate() {
                 let (x, width) = (NAMES + column * rank as f64 + 11.0, column - 22.0);
                 let (from, to, colour) = match held {
-                    Held::Same => (0.0, 1.0, SAME),
-                    Held::Own => (0.0, 1.0, rank_colour(rank)),
-                    Held::Part { index, of } => {
+                    Fill::Same => (0.0, 1.0, SAME),
+                    Fill::Own => (0.0, 1.0, rank_colour(rank)),
+                    Fill::Slice { index, of } => {
                         let of = of.max(1) as f64;
                         (index as f64 / of, (index + 1) as f64 / of, rank_colour(rank))
                     }
@@ -122,14 +122,14 @@ impl Holdings<'_> {
     }
 }
 
-fn block(screen: &Screen, rank: usize, held: Held) -> String {
+fn block(screen: &Screen, rank: usize, held: Fill) -> String {
     let (full, empty) = super::bars::glyphs(screen);
     let of = |c: char, n: usize| c.to_string().repeat(n);
     let digit = char::from_digit((rank % 10) as u32, 10).unwrap_or(full);
     match held {
-        Held::Same => of(full, BLOCK),
-        Held::Own => screen.rank(rank, of(digit, BLOCK)),
-        Held::Part { index, of: parts } => {
+        Fill::Same => of(full, BLOCK),
+        Fill::Own => screen.rank(rank, of(digit, BLOCK)),
+        Fill::Slice { index, of: parts } => {
             let edge = |part: usize| (part * BLOCK / parts.max(1)).min(BLOCK);
             let (from, to) = (edge(index), edge(index + 1));
             let mine = screen.rank(rank, of(digit, to - from));
@@ -143,16 +143,16 @@ mod tests {
     use super::*;
 
     fn zero_1(ranks: usize) -> Holdings<'static> {
-        let row = |name, held: &dyn Fn(usize) -> Held, bytes: &str| Holding {
+        let row = |name, held: &dyn Fn(usize) -> Fill, bytes: &str| Holding {
             name,
             ranks: (0..ranks).map(held).collect(),
             bytes: bytes.to_string(),
         };
         Holdings {
             rows: vec![
-                row("data", &|_| Held::Own, "6 kB"),
-                row("parameters", &|_| Held::Same, "3.22 MB"),
-                row("optimizer", &|rank| Held::Part { index: rank, of: ranks }, "1.61 MB"),
+                row("data", &|_| Fill::Own, "6 kB"),
+                row("parameters", &|_| Fill::Same, "3.22 MB"),
+                row("optimizer", &|rank| Fill::Slice { index: rank, of: ranks }, "1.61 MB"),
             ],
             note: "Optimizer states are sharded.".into(),
         }
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn the_terminal_shows_columns_of_blocks() {
         let expected = "
-              rank 0        rank 1        rank 2        a rank
+              rank 0        rank 1        rank 2        per rank
   data        000000000000  111111111111  222222222222  6 kB
   parameters  ████████████  ████████████  ████████████  3.22 MB
   optimizer   0000░░░░░░░░  ░░░░1111░░░░  ░░░░░░░░2222  1.61 MB
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_svg_has_a_column_a_rank_in_the_ranks_colours() {
+    fn the_svg_has_a_column_per_rank_in_the_ranks_colours() {
         let svg = zero_1(3).svg("ZeRO-1");
         for rank in 0..3 {
             assert!(svg.contains(&format!(">rank {rank}<")) && svg.contains(rank_colour(rank)));

@@ -46,7 +46,7 @@ mod units;
 pub use bars::{bar, shares};
 pub use complaint::complain;
 pub use grid::{Cell, before_and_after};
-pub use holdings::{Held, Holding, Holdings};
+pub use holdings::{Fill, Holding, Holdings};
 pub use nodes::Nodes;
 pub use plot::{Labels, Plot, Series, Style};
 pub use screen::Screen;

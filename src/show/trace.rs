@@ -11,13 +11,19 @@ use serde_json::{Value, json};
 pub enum Track {
     Compute,
     Communication,
+    /// Parameters that are gathered: a second kind of communication, at the same time as the first.
+    Gathers,
     Waiting,
 }
 
-const TRACKS: [(Track, &str); 3] =
-    [(Track::Compute, "compute"), (Track::Communication, "communication"), (Track::Waiting, "waiting")];
+const TRACKS: [(Track, &str); 4] = [
+    (Track::Compute, "compute"),
+    (Track::Communication, "communication"),
+    (Track::Gathers, "gathers"),
+    (Track::Waiting, "waiting"),
+];
 
-/// A stretch of one rank's time.
+/// An interval of one rank's time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     pub track: Track,
@@ -89,13 +95,13 @@ mod tests {
         ];
         let trace: Value = serde_json::from_str(&document(&ranks)).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
-        assert_eq!(events.len(), 2 * 4 + 2);
+        assert_eq!(events.len(), 2 * 5 + 2);
         assert_eq!(events[0]["args"]["name"], "rank 0");
         assert_eq!(
-            events[4],
+            events[5],
             json!({ "name": "forward", "cat": "compute", "ph": "X", "ts": 0.0, "dur": 500000.0, "pid": 0, "tid": 0, "args": { "step": 3 } })
         );
-        assert_eq!((&events[5]["tid"], &events[5]["ts"]), (&json!(2), &json!(250000.0)));
-        assert_eq!((&events[3]["args"]["name"], &events[3]["tid"]), (&json!("waiting"), &json!(2)));
+        assert_eq!((&events[6]["tid"], &events[6]["ts"]), (&json!(3), &json!(250000.0)));
+        assert_eq!((&events[4]["args"]["name"], &events[4]["tid"]), (&json!("waiting"), &json!(3)));
     }
 }

@@ -1,265 +1,387 @@
-//! ZeRO's stages side by side: memory per rank, traffic and time.
+//! ZeRO's stages side by side: what each rank holds and sends, and what that costs on a real network.
 
-use crate::comm::{Comm, Reduce};
+use crate::checkpoint;
+use crate::comm::algorithms::{Algorithm, Collective, Task};
+use crate::comm::{Comm, Link, Reduce};
+use crate::data::Corpus;
 use crate::error::BadInput;
-use crate::launch;
+use crate::model::Gpt;
 use crate::parallel::ZeroConfig;
 use crate::parallel::partition::Flat;
-use crate::parallel::zero::{Event, Held, Stage, What, Zero};
-use crate::plan::{BytesEach, zero_memory, zero_memory_offloaded, zero_traffic};
-use crate::show::{
-    self, Activity, Holding, Holdings, Interval, Screen, Timeline, bytes_decimal, significant, table, thousands,
+use crate::parallel::zero::{Held, Stage, Zero};
+use crate::plan::{
+    BytesEach, ComputedStep, GptShape, Network, simulate, zero_memory, zero_memory_offloaded, zero_step, zero_traffic,
+    zero_volumes,
 };
+use crate::show::{Fill, Holding, Holdings, Screen, Timeline, bar, bytes_decimal, significant, table, thousands};
 use crate::tensor::Precision;
-use crate::train::{Checks, Config};
+use crate::train::parity::{self, ZeroReplica};
+use crate::train::{Checks, Config, ModelFlags, Preset, ZeroFlags, clip_scale, report};
 use anyhow::Result;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
-/// A short training with one stage, as rank 0 saw it; fields that say so are means over all ranks.
+/// The job that all stages do.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    /// Parameters of the model: Ψ.
+    pub numel: u64,
+    pub ranks: usize,
+    pub micro_steps: usize,
+    pub precision: Precision,
+}
+
+impl Job {
+    pub fn of(config: &Config, zero: &ZeroConfig) -> Job {
+        let (numel, precision) = (config.shape.parameters(), zero.precision);
+        Job { numel, ranks: config.ranks, micro_steps: config.grad_accum, precision }
+    }
+}
+
+/// Gives the comparison of stages a model of many thin blocks, where the flags leave the choice: a gathered block is then a
+/// small part of the model, as it is in a large one.
+pub fn thin(model: &mut ModelFlags, zero: &mut ZeroFlags) {
+    if model.preset == Preset::Baby && model.init_from.is_none() {
+        (model.layers, model.embd) = (model.layers.or(Some(12)), model.embd.or(Some(64)));
+        zero.prefetch_bucket = zero.prefetch_bucket.or(Some(1 << 16));
+    }
+}
+
+/// A short training with one stage.
 pub struct Measured {
     pub stage: Stage,
-    /// Each step's, mean over ranks.
+    /// The loss of each step, mean over ranks.
     pub losses: Vec<f64>,
     /// A hash of all parameters.
     pub hash: u64,
-    /// Bytes held after the last step.
+    /// The gradient norm by which each rank clipped in the first step.
+    pub norms: Vec<f64>,
+    /// Bytes that this rank holds after the last step.
     pub held: Held,
     /// Bytes that a rank sent in the last step, mean over ranks.
     pub sent: f64,
-    /// Bytes that a rank sends per step, by the formula.
+    /// Bytes that a rank sends per step, by what the step reduced and gathered.
     pub formula: f64,
-    /// The median time of a step.
-    pub seconds: f64,
-    pub events: Vec<Event>,
-    pub units: Vec<String>,
-    pub start: Instant,
-    pub end: Instant,
 }
 
 impl Measured {
-    /// To be called by all ranks, after the last step, which sent `sent` bytes, took the last of `times`, and had
-    /// these `events`.
+    /// Looks at a training after its last step, which sent `sent` bytes. All ranks call it. `norm` is the first step's.
     pub fn look(
         comm: &Comm,
         stage: Stage,
         zero: &mut Zero,
-        (losses, times): &(Vec<f64>, Vec<(Instant, Duration)>),
+        mut losses: Vec<f64>,
+        norm: f64,
         sent: u64,
-        events: Vec<Event>,
     ) -> Result<Measured> {
-        let mut losses = losses.clone();
+        let (mut sent, mut norms) = ([sent as f64], vec![0.0; comm.size()]);
         comm.all_reduce(&mut losses, Reduce::Mean)?;
-        let mut sent = [sent as f64];
         comm.all_reduce(&mut sent, Reduce::Mean)?;
-        let mut seconds: Vec<f64> = times.iter().map(|(_, time)| time.as_secs_f64()).collect();
-        seconds.sort_by(f64::total_cmp);
-        let (start, time) = times.last().copied().unwrap_or((Instant::now(), Duration::ZERO));
-        Ok(Measured {
-            stage,
-            losses,
-            held: zero.held(),
-            sent: sent[0],
-            formula: zero.bytes_a_step(),
-            seconds: seconds.get(seconds.len() / 2).copied().unwrap_or_default(),
-            events,
-            units: zero.units(),
-            hash: hash(zero)?,
-            start,
-            end: start + time,
-        })
+        comm.all_gather(&[norm], &mut norms)?;
+        let (hash, held, formula) = (hash(zero)?, zero.held(), zero.bytes_a_step());
+        Ok(Measured { stage, losses, hash, norms, held, sent: sent[0], formula })
     }
 
-    /// Parameters, gradients and optimizer's state, in memory or in a file: what is held, and what the formula says.
-    pub fn beside_formula(&self, numel: u64, ranks: usize, precision: Precision) -> [(&'static str, f64, f64); 3] {
-        let plan =
-            zero_memory(self.stage.number(), numel, ranks as u64, precision.bytes_each()).map(|bytes| bytes as f64);
+    /// Parameters, gradients and optimizer state, in memory or in a file: measured bytes, and bytes by the formula.
+    pub fn beside_formula(&self, job: &Job) -> [(&'static str, f64, f64); 3] {
+        let plan = zero_memory(self.stage.number(), job.numel, job.ranks as u64, job.precision.bytes_each());
         [
-            ("parameters", (self.held.parameters + self.held.parameters_file) as f64, plan[0]),
-            ("gradients", self.held.gradients as f64, plan[1]),
-            ("optimizer", (self.held.optimizer + self.held.optimizer_file) as f64, plan[2]),
+            ("parameters", (self.held.parameters + self.held.parameters_file) as f64, plan[0] as f64),
+            ("gradients", self.held.gradients as f64, plan[1] as f64),
+            ("optimizer", (self.held.optimizer + self.held.optimizer_file) as f64, plan[2] as f64),
         ]
     }
 
-    /// Whether memory and traffic are as the formulas say, within 1%.
-    pub fn is_as_said(&self, numel: u64, ranks: usize, precision: Precision) -> bool {
-        let held =
-            self.beside_formula(numel, ranks, precision).iter().all(|(_, is, says)| (is / says - 1.0).abs() < 0.01);
-        held && (self.sent - self.formula).abs() <= 0.01 * self.formula
+    /// Bytes held, measured and by the formula.
+    fn holds(&self, job: &Job) -> (f64, f64) {
+        self.beside_formula(job).iter().fold((0.0, 0.0), |(is, says), row| (is + row.1, says + row.2))
+    }
+
+    fn is_as_said(&self, job: &Job) -> bool {
+        self.beside_formula(job).iter().all(|&(_, is, says)| agree(is, says)) && agree(self.sent, self.formula)
     }
 }
 
-/// A hash of all parameters' names and bits, which no rank has to hold whole for it. All ranks call it.
+/// Whether a measured value is within 1% of the formula.
+fn agree(is: f64, says: f64) -> bool {
+    (is - says).abs() <= 0.01 * says
+}
+
+/// A hash of all parameters' names and bits. No rank has to hold the whole model for it. All ranks call it.
 fn hash(zero: &mut Zero) -> Result<u64> {
     let mut sum = 0u64;
     zero.each(|spec, values| {
         let mut hasher = DefaultHasher::new();
         (&spec.name, bytemuck::cast_slice::<f32, u8>(values)).hash(&mut hasher);
-        // Stages have orders of their own.
+        // Each stage has its own order of parameters.
         sum = sum.wrapping_add(hasher.finish());
     })?;
     Ok(sum)
 }
 
-/// `stage 2`, and what it is called.
+/// A stage's number, and its name in other programs.
 pub fn title(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Zero => "stage 0, DDP: everyone holds everything",
-        Stage::One => "stage 1: the optimizer's state is divided",
-        Stage::Two => "stage 2: gradients are, too",
-        Stage::Three => "stage 3, FSDP: and the parameters",
-    }
+    ["stage 0\nDDP", "stage 1\nZeRO-1", "stage 2\nZeRO-2", "stage 3\nZeRO-3, FSDP"][stage.number()]
 }
 
-/// What a stage divides among ranks.
-pub fn divided(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Zero => "nothing (stage 0, DDP)",
-        Stage::One => "the optimizer's state (stage 1)",
-        Stage::Two => "the optimizer's state and gradients (stage 2)",
-        Stage::Three => "the optimizer's state, gradients and parameters (stage 3, FSDP)",
-    }
+/// The state that a stage shards among the ranks.
+fn sharded(stage: Stage) -> &'static str {
+    [
+        "nothing (stage 0, DDP)",
+        "the optimizer state (stage 1)",
+        "the optimizer state and gradients (stage 2)",
+        "the optimizer state, gradients and parameters (stage 3, FSDP)",
+    ][stage.number()]
 }
 
-/// The drawing of who holds what, for one stage.
-pub fn drawing(screen: &Screen, measured: &Measured, numel: u64, ranks: usize, precision: Precision) -> String {
-    let beside = measured.beside_formula(numel, ranks, precision);
-    let rows = beside.iter().zip([Stage::Three, Stage::Two, Stage::One]).map(|(&(name, is, _), divided_from)| {
-        let held = |rank| match measured.stage >= divided_from {
-            true => show::Held::Part { index: rank, of: ranks },
-            false => show::Held::Same,
+/// Rows of cells under a head with the stages' names; `columns` has each stage's cells.
+fn by_stage(screen: &Screen, names: &[&str], stages: &[Stage], columns: &[Vec<String>]) -> String {
+    let heads: Vec<&str> = std::iter::once("one rank").chain(stages.iter().map(|&stage| title(stage))).collect();
+    let row = |(i, name): (usize, &&str)| {
+        std::iter::once(name.to_string()).chain(columns.iter().map(|column| column[i].clone())).collect()
+    };
+    let rows: Vec<Vec<String>> = names.iter().enumerate().map(row).collect();
+    table(screen, &heads, &rows)
+}
+
+/// The comparison of stages: bytes that one rank holds and sends, measured, and the formulas. The bars show the share of the whole.
+pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
+    let psi = if screen.ascii { "P" } else { "Ψ" };
+    let mark = |is, says| if agree(is, says) { screen.tick() } else { screen.cross() };
+    let BytesEach { parameter, gradient, optimizer } = job.precision.bytes_each();
+    let wholes = [parameter, gradient, optimizer].map(|bytes| (bytes * job.numel) as f64);
+    let column = |measured: &Measured| {
+        let stage = measured.stage.number();
+        let held = measured.beside_formula(job).into_iter().zip(wholes);
+        let mut cells: Vec<String> =
+            held.map(|((_, is, _), whole)| format!("{} {}", bar(screen, is / whole, 6), bytes_decimal(is))).collect();
+        let (is, says) = measured.holds(job);
+        cells.push(format!("{} {}", bytes_decimal(is), mark(is, says)));
+        let whole = [(3, parameter), (2, gradient), (1, optimizer)];
+        let whole: u64 = whole.into_iter().filter(|&(from, _)| stage < from).map(|(_, bytes)| bytes).sum();
+        let terms = [(whole, ""), (parameter + gradient + optimizer - whole, "/n")];
+        let terms = terms.into_iter().filter(|&(bytes, _)| bytes > 0);
+        cells.push(terms.map(|(bytes, per)| format!("{bytes} {psi}{per}")).collect::<Vec<_>>().join(" + "));
+        let temporary = measured.held.peak_buffers as f64;
+        cells.extend([bytes_decimal(temporary), bytes_decimal(is + temporary), String::new()]);
+        let numbers = measured.sent / (job.numel * job.precision.bytes() as u64) as f64;
+        let (reduced, gathered) = zero_volumes(stage, job.micro_steps as u64);
+        cells.push(format!("{} {}", bytes_decimal(measured.sent), mark(measured.sent, measured.formula)));
+        cells.push(format!("{} {psi}", significant(numbers, 3)));
+        cells.push(format!("{}(n-1)/n {psi}", reduced + gathered));
+        cells
+    };
+    let names = ["parameters", "gradients", "optimizer", "holds", "  formula", "peak temp", "in all"];
+    let names = [&names[..], &["", "sends", "  in numbers", "  formula"]].concat();
+    let stages: Vec<Stage> = all.iter().map(|measured| measured.stage).collect();
+    by_stage(screen, &names, &stages, &all.iter().map(column).collect::<Vec<_>>())
+}
+
+/// The words below [`compared`].
+pub fn legend(screen: &Screen, job: &Job) -> String {
+    let psi = if screen.ascii { "P" } else { "Ψ" };
+    let sends = match job.micro_steps {
+        1 => format!("sends: per step. Stage 3 gathers the parameters twice and reduces the gradients once."),
+        m => format!(
+            "sends: per step of M = {m} micro-steps. Stages 0 and 1 reduce the gradients once per step. Stages 2 and 3 reduce \
+             them in every micro-step: (M+1)(n-1)/n {psi} in stage 2. Stage 3 also gathers the parameters twice in every \
+             micro-step: 3M(n-1)/n {psi}."
+        ),
+    };
+    screen.wrap(
+        &format!(
+            "{psi}: {} parameters; n: the number of ranks, {}. peak temp: temporary buffers at their largest, for gathered parameters and \
+             gradients in flight. {sends}",
+            thousands(job.numel),
+            job.ranks
+        ),
+        2,
+    )
+}
+
+/// The picture of which rank holds what, for one stage.
+pub fn drawing(screen: &Screen, measured: &Measured, job: &Job) -> String {
+    let row = |((name, is, _), from): ((&'static str, f64, f64), usize)| {
+        let fill = |index| match measured.stage.number() >= from {
+            true => Fill::Slice { index, of: job.ranks },
+            false => Fill::Same,
         };
-        Holding { name, ranks: (0..ranks).map(held).collect(), bytes: bytes_decimal(is) }
-    });
-    let (is, says) = beside.iter().fold((0.0, 0.0), |(is, says), row| (is + row.1, says + row.2));
-    let mark = if (is / says - 1.0f64).abs() < 0.01 { screen.tick() } else { screen.cross() };
-    let file = match measured.held.optimizer_file + measured.held.parameters_file {
+        Holding { name, ranks: (0..job.ranks).map(fill).collect(), bytes: bytes_decimal(is) }
+    };
+    let rows = measured.beside_formula(job).into_iter().zip([3, 2, 1]).map(row).collect();
+    let note = match measured.held.optimizer_file + measured.held.parameters_file {
         0 => String::new(),
-        bytes => format!("; {} of it in files", bytes_decimal(bytes as f64)),
+        bytes => format!("{} of it in files", bytes_decimal(bytes as f64)),
     };
-    let note =
-        format!("measured {}{}formula {} {mark}{file}", bytes_decimal(is), screen.separator(), bytes_decimal(says));
-    Holdings { rows: rows.collect(), note }.render(screen)
+    let heading = screen.bold(title(measured.stage).replace('\n', screen.separator()));
+    format!("  {heading}\n{}", Holdings { rows, note }.render(screen))
 }
 
-/// The cost of each stage: bytes sent, beside the formula and in units of the model's size Ψ; time; and the last loss.
-pub fn bill(screen: &Screen, all: &[Measured], numel: u64, precision: Precision) -> String {
-    let psi = if screen.ascii { "model" } else { "Ψ" };
-    let row = |measured: &Measured| {
-        let says = &measured.formula;
-        let mark = if (measured.sent - says).abs() <= 0.01 * says { screen.tick() } else { screen.cross() };
-        vec![
-            measured.stage.number().to_string(),
-            bytes_decimal(measured.sent),
-            format!("{} {mark}", bytes_decimal(*says)),
-            format!("{} {psi}", significant(measured.sent / (numel as f64 * precision.bytes() as f64), 3)),
-            bytes_decimal(measured.held.peak_buffers as f64),
-            screen.seconds(measured.seconds),
-            measured.losses.last().map_or(String::new(), |loss| format!("{loss:.6}")),
-        ]
+/// A model that one of its GPUs cannot train with plain data parallelism.
+const REAL: GptShape = GptShape { vocabulary: 50_257, block: 1024, layers: 36, heads: 32, embd: 4096 };
+const GPUS: usize = 64;
+/// An A100's memory, and 40% of its bf16 peak of 312 TFLOP/s (NVIDIA's data sheet, 2020).
+const GPU_MEMORY: f64 = 40e9;
+const GPU_SPEED: f64 = 0.4 * 312e12;
+
+/// The stages on a real network, predicted: what a rank holds, and how long a step takes.
+pub fn elsewhere(screen: &Screen) -> String {
+    let Some(network) = Network::named("polaris") else { return String::new() };
+    let numel = REAL.parameters();
+    let column = |stage: Stage| {
+        let holds = zero_memory(stage.number(), numel, GPUS as u64, BytesEach::MIXED).iter().sum::<u64>() as f64;
+        let mut cells = vec![bytes_decimal(holds)];
+        cells.push(if holds > GPU_MEMORY { "no" } else { "yes" }.to_string());
+        cells.push(bytes_decimal(zero_traffic(stage.number(), numel, GPUS as u64, 2, 1)));
+        for sequences in [2, 16] {
+            let block = numel / REAL.layers as u64;
+            let seconds = |collective, numel| ring(collective, numel, GPUS, 2, &network);
+            let step = zero_step(stage.number(), &REAL, sequences * REAL.block, GPU_SPEED, block, seconds);
+            let waiting = 100.0 * step.waiting() / step.seconds();
+            cells.push(format!("{} ({waiting:.0}%)", screen.seconds(step.seconds())));
+        }
+        cells
     };
-    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    let text = format!(
-        "{psi} is one copy of the parameters. Stages 0 to 2 send 2(n-1)/n {psi} a rank, stage 3 half as much again, where it gathers \
-         parameters twice. For a moment: what is gathered, and gradients on their way, at most."
+    let names = ["holds", "fits 40 GB", "sends", "step, 2k", "step, 16k"];
+    let title =
+        format!("Predicted: {:.2} billion parameters in bf16 on {GPUS} A100 of 40 GB (Polaris)", numel as f64 / 1e9);
+    let columns: Vec<Vec<String>> = Stage::ALL.into_iter().map(column).collect();
+    let words = "step: its time, and the part of it that a GPU waits, with 2k or 16k tokens per rank. A GPU computes at 40% of \
+                 its peak.";
+    let table = by_stage(screen, &names, &Stage::ALL, &columns);
+    format!("  {}\n{table}\n{}", screen.bold(title), screen.wrap(words, 2))
+}
+
+/// Seconds of a collective over `numel` elements of `bytes` bytes, along a ring.
+fn ring(collective: Collective, numel: u64, ranks: usize, bytes: usize, network: &Network) -> f64 {
+    let len = if collective == Collective::AllReduce { numel } else { numel.div_ceil(ranks as u64) };
+    simulate(&Task { collective, algorithm: Algorithm::Ring, ranks, len: len as usize, root: 0 }, bytes, network)
+}
+
+/// FLOPs per second of a rank, and its link, where a timeline is computed and nothing else is known.
+const SPEED: f64 = 50e9;
+const LINK: Link = Link { latency: 100e-6, bandwidth: 100e6 };
+
+/// One computed step of a stage, unit by unit. Stage 3 is drawn with its prefetch and, on the same scale, without.
+pub fn timeline(screen: &Screen, config: &Config, zero: &ZeroConfig, link: Option<Link>) -> String {
+    let (link, stage, bytes) = (link.unwrap_or(LINK), zero.stage.number(), zero.precision.bytes());
+    let network = Network::uniform(link);
+    let seconds = |collective, numel| ring(collective, numel, config.ranks, bytes, &network);
+    let tokens = config.batch * config.shape.block;
+    let with = |prefetch: usize| zero_step(stage, &config.shape, tokens, SPEED, prefetch as u64, seconds);
+    let in_words = |step: &ComputedStep| {
+        format!("{}, {} of it waiting", screen.seconds(step.seconds()), screen.seconds(step.waiting()))
+    };
+    let step = with(zero.prefetch_bucket);
+    let (mut text, mut ends) = (in_words(&step), vec![step.seconds()]);
+    let mut rows = vec![("computes".to_string(), step.processor), ("link".to_string(), step.link)];
+    // The token table is too small to be seen.
+    rows.extend(step.units.into_iter().enumerate().skip(1).map(|(i, row)| (format!("blocks.{}", i - 1), row)));
+    if stage == 3 && zero.prefetch_bucket > 0 {
+        let without = with(0);
+        text = format!("with prefetch {text}; without prefetch {}", in_words(&without));
+        ends.push(without.seconds());
+        rows.extend([("no prefetch".to_string(), without.processor), ("link".to_string(), without.link)]);
+    }
+    let marks = std::iter::once(0.0).chain(ends).map(|end| (end, screen.seconds(end))).collect();
+    let title = format!(
+        "one step of stage {stage} on each of {} ranks, computed for {} GFLOP/s and a link of {}, {}/s",
+        config.ranks,
+        SPEED / 1e9,
+        screen.seconds(link.latency),
+        bytes_decimal(link.bandwidth)
     );
-    let header = ["stage", "sent a step", "formula", "", "for a moment", "time a step", "last loss"];
-    format!("{}\n{}", table(screen, &header, &rows), screen.wrap(&text, 2))
+    let tied = match stage {
+        3 => {
+            " wte is the token table. It is gathered at the start, and again in the middle, because the output head uses it."
+        }
+        _ => "",
+    };
+    let drawn = Timeline { title, rows, marks, axis: "time" }.render(screen);
+    format!("{drawn}\n\n{}", screen.wrap(&format!("A step takes {text}.{tied}"), 2))
 }
 
-/// Stage 3's units in the last step, on rank 0.
-pub fn timeline(screen: &Screen, measured: &Measured) -> String {
-    let seconds = |at: Instant| at.saturating_duration_since(measured.start).as_secs_f64();
-    let row = |(number, name): (usize, &String)| {
-        let events = measured
-            .events
-            .iter()
-            .filter(|event| event.unit == number && (measured.start..=measured.end).contains(&event.start));
-        let intervals = events.filter_map(|event| {
-            let activity = match event.what {
-                What::Gather => Activity::GATHER,
-                What::Forward => Activity::FORWARD,
-                What::Backward => Activity::BACKWARD,
-                What::ReduceScatter => Activity::REDUCE_SCATTER,
-                What::Step | What::Wait => return None,
-            };
-            Some(Interval { activity, start: seconds(event.start), end: seconds(event.end) })
-        });
-        (name.clone(), intervals.collect())
-    };
-    // The releases of all units come at once, and are often too short for a glyph.
-    let end = screen.seconds(seconds(measured.end));
-    let step = match measured.events.iter().rfind(|event| event.what == What::Step) {
-        Some(step) => (seconds(step.start), format!("step, until {end}")),
-        None => (seconds(measured.end), end),
-    };
-    Timeline {
-        title: "a step of stage 3 on rank 0, unit by unit".to_string(),
-        rows: measured.units.iter().enumerate().map(row).collect(),
-        marks: vec![(0.0, "0".to_string()), step],
-        axis: "time",
+/// The stored type, and the bytes per parameter.
+fn stores(screen: &Screen, job: &Job) -> String {
+    let BytesEach { parameter, gradient, optimizer } = job.precision.bytes_each();
+    let psi = if screen.ascii { "P" } else { "Ψ" };
+    let master = if job.precision == Precision::Bf16 { ", with an f32 master copy" } else { "" };
+    format!(
+        "{}: {parameter} bytes per parameter, {gradient} per gradient, {optimizer} for AdamW{master}: {} {psi} in all",
+        job.precision.name(),
+        parameter + gradient + optimizer
+    )
+}
+
+/// The initial model. Each rank makes its own slice of it from a random seed, and no rank the whole; or rank 0 reads it from
+/// a run's folder, and then it is sharded.
+pub fn begin(gpt: &Gpt, comm: &Comm, zero: ZeroConfig, seed: u64, init_from: Option<&Path>) -> Result<Zero> {
+    let Some(dir) = init_from else { return Zero::init(&gpt.params, comm, zero, seed) };
+    gpt.params.allocate(seed);
+    if comm.rank() == 0 {
+        checkpoint::load(dir, &gpt.params)?;
     }
-    .render(screen)
+    Zero::new(&gpt.params, comm, zero)
 }
 
-/// The table of ZeRO's paper: 7.5 billion parameters on 64 devices.
-pub fn papers_table(screen: &Screen) -> String {
-    const NUMEL: u64 = 7_500_000_000;
-    let row = |stage: Stage| {
-        let bytes = zero_memory(stage.number(), NUMEL, 64, BytesEach::MIXED);
-        let sent = zero_traffic(stage.number(), NUMEL, 64, 2);
-        let [parameters, gradients, optimizer] = bytes.map(|bytes| bytes_decimal(bytes as f64));
-        let sum = bytes_decimal(bytes.iter().sum::<u64>() as f64);
-        vec![stage.number().to_string(), parameters, gradients, optimizer, sum, bytes_decimal(sent)]
-    };
-    let rows: Vec<Vec<String>> = Stage::ALL.into_iter().map(row).collect();
-    table(screen, &["stage", "parameters", "gradients", "optimizer", "a device", "sent a step"], &rows)
-}
-
-/// Which type is stored, and what a parameter takes.
-pub fn holds(screen: &Screen, numel: u64, precision: Precision) -> String {
-    let each = match precision {
-        Precision::F32 => "4 bytes each, gradients 4, the optimizer 8",
-        Precision::Bf16 => "2 bytes each, gradients 2, the optimizer 12 (with an f32 master)",
-    };
-    format!("{} parameters, stored in {}{}{each}", thousands(numel), precision.name(), screen.separator())
-}
-
-fn section(screen: &Screen, title: &str) {
-    screen.say(format!("\n{}\n", screen.bold(title)));
-}
-
-/// Prints who holds what.
-pub fn show_holdings(screen: &Screen, config: &Config, measured: &Measured, precision: Precision) {
-    section(screen, &format!("Who holds what, {}", title(measured.stage)));
-    screen.say(drawing(screen, measured, config.shape.parameters(), config.ranks, precision));
-}
-
-/// Prints what stages cost here, and what they would cost elsewhere.
-pub fn show_costs(screen: &Screen, config: &Config, all: &[Measured], precision: Precision) {
-    section(screen, &format!("What it costs: each of {} ranks, in the last of {} steps", config.ranks, config.steps));
-    screen.say(bill(screen, all, config.shape.parameters(), precision));
-    if let Some(bytes) = launch::resident_memory() {
-        let ranks = if launch::is_mpi() { "one rank".to_string() } else { format!("{} ranks", config.ranks) };
-        let text = format!(
-            "Resident: {}, all of this process with {ranks}: activations and the text, too, and what was freed and is kept.",
-            bytes_decimal(bytes as f64)
-        );
-        screen.say(screen.wrap(&text, 2));
+/// Prints the setup of a training with one stage on a `corpus`, or without one of a comparison of `stages`.
+pub fn introduce(screen: &Screen, corpus: Option<&Corpus>, config: &Config, job: &Job, stages: &[Stage]) {
+    if let Some(corpus) = corpus {
+        report::data(screen, corpus);
+        report::run(screen, config);
+        screen.say(screen.row("stores", &stores(screen, job)));
+        return screen.say(screen.row("sharded", sharded(stages[0])));
     }
-    if let Some(three) = all.iter().find(|measured| measured.stage == Stage::Three) {
-        screen.say(format!("\n{}", timeline(screen, three)));
+    let (dot, shape) = (screen.separator(), &config.shape);
+    let numel = thousands(job.numel);
+    let model = format!("{} blocks{dot}{} wide{dot}{numel} parameters", shape.layers, shape.embd);
+    let (steps, tokens) = (thousands(config.steps as u64), thousands(config.tokens_per_step() as u64));
+    let accum = if job.micro_steps > 1 { format!(" in {} micro-steps", job.micro_steps) } else { String::new() };
+    report::ranks(screen, config.ranks);
+    screen.say(screen.row("model", &model));
+    screen.say(screen.row("steps", &format!("{steps}{dot}{tokens} tokens per step{accum}")));
+    screen.say(screen.row("stores", &stores(screen, job)));
+    for stage in Stage::ALL.into_iter().filter(|stage| !stages.contains(stage)) {
+        screen.say(screen.row("", &format!("stage {} does not fit into --memory-limit", stage.number())));
     }
-    section(screen, "Elsewhere: 7.5 billion parameters in mixed precision on 64 devices");
-    screen.say(papers_table(screen));
-    screen
-        .say(screen.wrap("GB are 10^9 bytes, as in ZeRO's paper. What DeepSpeed's estimates print as GB are GiB.", 2));
+}
+
+/// Prints the comparison of stages: pictures, if wanted, the table, and for several stages the prediction.
+pub fn show(screen: &Screen, all: &[Measured], job: &Job, pictures: bool) {
+    for measured in all.iter().filter(|_| pictures) {
+        screen.say(format!("\n{}", drawing(screen, measured, job)));
+    }
+    screen.say(format!("\n{}\n{}", compared(screen, all, job), legend(screen, job)));
+    if all.len() > 1 {
+        screen.say(format!("\n{}", elsewhere(screen)));
+    }
+}
+
+/// Trains the small model for three steps on all ranks, sharded, and on one rank that takes their batches in turn. Returns
+/// whether both trained the same model.
+pub fn same_as_one_rank(
+    comm: &Comm,
+    screen: &Screen,
+    config: &Config,
+    text: &[u32],
+    zero: &ZeroConfig,
+) -> Result<bool> {
+    const STEPS: usize = 3;
+    let (config, precision) = (config.parity_check(), zero.precision);
+    let replica = ZeroReplica::new(&config, text, comm, zero.clone())?;
+    let parallel = parity::parallel_zero(comm, replica, STEPS)?;
+    let serial = || parity::serial(ZeroReplica::alone(&config, text, precision)?, comm.size(), STEPS);
+    let same = parity::compare(comm, screen, precision.loss_bound(), &parallel, serial)?;
+    if comm.rank() == 0 {
+        report::legend(screen);
+    }
+    Ok(same)
 }
 
 /// Compares each stage with the first that it must equal to the bit; or, if there is none, with the first of all.
 pub fn compare(checks: &mut Checks, comm: &Comm, all: &[Measured], bound: f64, accumulates: bool, tiles: bool) {
     for (i, other) in all.iter().enumerate().skip(1) {
-        // An MPI library adds in its own order, another one for each kind of collective.
+        // An MPI library adds in its own order, which differs between collectives.
         let may_differ =
             |first: &&Measured| !comm.adds_in_rank_order() || may_differ(first.stage, other.stage, accumulates, tiles);
         let equal = all[..i].iter().find(|first| !may_differ(first));
@@ -268,8 +390,8 @@ pub fn compare(checks: &mut Checks, comm: &Comm, all: &[Measured], bound: f64, a
         let same = first.hash == other.hash && first.losses == other.losses;
         let result = match apart {
             _ if same => "bitwise equal".into(),
-            0.0 => "equal losses".into(),
-            _ => format!("losses within {apart:.0e}"),
+            0.0 => "equal losses, different parameters".into(),
+            _ => format!("losses differ by {apart:.0e}"),
         };
         let sound = same || (equal.is_none() && apart < bound);
         let what = format!("stage {} trains what stage {} trains", other.stage.number(), first.stage.number());
@@ -277,14 +399,46 @@ pub fn compare(checks: &mut Checks, comm: &Comm, all: &[Measured], bound: f64, a
     }
 }
 
+/// Checks that every rank clips by the norm of all gradients, which every rank of stage 0 has.
+pub fn check_norms(checks: &mut Checks, screen: &Screen, all: &[Measured], clip: f64) {
+    let expected = all[0].norms[0];
+    let norms = || all.iter().flat_map(|measured| measured.norms.iter().copied());
+    // Stages may add up in different orders.
+    let sound = norms().all(|norm| (norm / expected - 1.0).abs() < 0.01);
+    let result = match sound {
+        true => format!("{expected:.4}"),
+        false => {
+            let (least, most) = (norms().fold(f64::INFINITY, f64::min), norms().fold(0.0, f64::max));
+            format!("expected {expected:.4}, found {least:.4} to {most:.4}")
+        }
+    };
+    checks.hold(sound, "every rank clips by the same norm", &result, "ranks clipped by different norms");
+    if sound {
+        return;
+    }
+    let cell = |norm: &f64| format!("{norm:.4}, x {:.3}", clip_scale(*norm, clip).unwrap_or(f32::NAN));
+    let row = |rank: usize| {
+        std::iter::once(rank.to_string()).chain(all.iter().map(|measured| cell(&measured.norms[rank]))).collect()
+    };
+    let heads = all.iter().map(|measured| format!("stage {}", measured.stage.number()));
+    let heads: Vec<String> = std::iter::once("rank".to_string()).chain(heads).collect();
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let rows: Vec<Vec<String>> = (0..all[0].norms.len()).map(row).collect();
+    let words = format!(
+        "Norm in the first step, and the factor by which the rank scales its gradients. Expected on every rank: {}.",
+        cell(&expected)
+    );
+    screen.say(format!("\n{}\n{}\n", table(screen, &heads, &rows), screen.wrap(&words, 2)));
+}
+
 /// Checks what ranks hold and send against the formulas, and against what a rank may hold, in MB.
-pub fn check_memory(checks: &mut Checks, config: &Config, all: &[Measured], precision: Precision, limit: Option<f64>) {
-    // Of a model that is too small for so many ranks, the formulas say too little: they leave padding out.
+pub fn check_memory(checks: &mut Checks, config: &Config, all: &[Measured], job: &Job, limit: Option<f64>) {
+    // The formulas leave padding out, and padding counts if the model is too small for so many ranks.
     if ensure_padding_is_little(config).is_ok() {
-        let said = |measured: &&Measured| measured.is_as_said(config.shape.parameters(), config.ranks, precision);
-        let said = all.iter().filter(said).count();
-        let (sound, result) = (said == all.len(), format!("{said} of {}", all.len()));
-        checks.hold(sound, "memory and bytes are as the formulas say, within 1%", &result, "a formula is off");
+        let said = all.iter().filter(|measured| measured.is_as_said(job)).count();
+        let result = format!("{said} of {}", all.len());
+        let what = "memory and bytes are within 1% of the formulas";
+        checks.hold(said == all.len(), what, &result, "a formula is off");
     }
     if let Some(limit) = limit {
         let most = all.iter().map(|t| t.held.parameters + t.held.gradients + t.held.optimizer).max().unwrap_or(0);
@@ -299,8 +453,8 @@ fn may_differ(a: Stage, b: Stage, accumulates: bool, tiles: bool) -> bool {
     (accumulates && (a < Stage::Two) != (b < Stage::Two)) || (tiles && (a == Stage::Three) != (b == Stage::Three))
 }
 
-/// The stages that keep parameters, gradients and optimizer's state of a rank below `limit` bytes; an error if `wanted` does
-/// not, or none does. What is offloaded to files does not count.
+/// The stages in which one rank holds at most `limit` bytes of parameters, gradients and optimizer state; an error if
+/// `wanted` does not fit, or none does. Bytes offloaded to files do not count.
 pub fn within(
     limit: Option<f64>,
     wanted: Option<Stage>,
@@ -324,7 +478,7 @@ pub fn within(
     }
     let limit = limit.unwrap_or(f64::INFINITY);
     let what = format!(
-        "--zero {} takes {} a rank, and --memory-limit is {}",
+        "--zero {} takes {} per rank, and --memory-limit is {}",
         asked.number(),
         bytes_decimal(takes(asked, ranks)),
         bytes_decimal(limit)
@@ -343,8 +497,8 @@ pub fn within(
     Err(BadInput::new(what, help))
 }
 
-/// Refuses a model so small that padding, which the formulas leave out, could be more than 1% of a rank's share: an element of
-/// every tensor.
+/// Refuses a model so small that padding could be more than 1% of a rank's share. Padding is at most one element per
+/// tensor and rank, and the formulas leave it out.
 pub fn ensure_padding_is_little(config: &Config) -> Result<(), BadInput> {
     let (shape, ranks) = (&config.shape, config.ranks);
     let (numel, tensors) = (shape.parameters(), shape.decayed().0 + shape.not_decayed().0);
@@ -352,8 +506,8 @@ pub fn ensure_padding_is_little(config: &Config) -> Result<(), BadInput> {
         return Ok(());
     }
     let what = format!(
-        "{numel} parameters in {tensors} tensors are too few for {ranks} ranks: padding could be more than 1%, and the formulas \
-         leave it out"
+        "{numel} parameters in {tensors} tensors are too few for {ranks} ranks: padding could be more than 1%, and the \
+         formulas leave it out"
     );
     Err(BadInput::new(what, "give fewer --ranks or a larger model; --zero trains this one with one stage"))
 }
@@ -365,20 +519,22 @@ pub fn padding_on_last(comm: &Comm, screen: &Screen) -> Vec<String> {
         return Vec::new();
     }
     let flat = Flat { numel: 2 * ranks + 1, ranks };
-    section(screen, &format!("A group of {} elements in parts of {}", flat.numel, flat.part()));
+    let title = format!("A group of {} elements, {} on each rank with padding", flat.numel, flat.part());
     let all_on_last = |rank: usize| if rank + 1 == ranks { flat.padded() - flat.numel } else { 0 };
     let (table, back) = restored(screen, flat, all_on_last);
-    screen.say(format!("{table}\n"));
+    screen.say(format!("\n{}\n\n{table}\n", screen.bold(title)));
     let mut checks = Checks::new(screen);
     let sound = back == (0..flat.numel).collect::<Vec<_>>();
-    let result = format!("{} of {}", back.len(), flat.numel);
-    checks.hold(sound, "parts less their padding are the parameters", &result, "padding was taken for parameters");
+    let result = format!("expected {} elements, found {}", flat.numel, back.len());
+    checks.hold(sound, "the reader gets the parameters back", &result, "padding was taken for parameters");
     checks.failed()
 }
 
 /// Splits a padded group among ranks, then joins it again without the padding that each rank booked, as a checkpoint's
 /// reader does. Returns a table with a line per rank, and the joined elements.
 pub fn restored(screen: &Screen, flat: Flat, booked: impl Fn(usize) -> usize) -> (String, Vec<usize>) {
+    /// Stands for an element that is padding.
+    const PADDING: usize = usize::MAX;
     let mut back = Vec::new();
     let rows = (0..flat.ranks).map(|rank| {
         let (held, part, booked) = (flat.range(rank), flat.part(), booked(rank));
@@ -389,6 +545,3 @@ pub fn restored(screen: &Screen, flat: Flat, booked: impl Fn(usize) -> usize) ->
     let rows: Vec<Vec<String>> = rows.collect();
     (table(screen, &["rank", "elements", "padding", "booked"], &rows), back)
 }
-
-/// Stands for an element that is none.
-const PADDING: usize = usize::MAX;

@@ -7,9 +7,10 @@ use super::trace::{self, Trace};
 use super::{Diverged, report};
 use crate::comm::{Comm, Reduce, Traffic};
 use crate::parallel::Averaged;
+use crate::parallel::zero::Event;
 use crate::show::{Plot, Screen, Series, significant, thousands};
 use anyhow::Result;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Loss on the fixed batches of both splits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,8 +31,6 @@ pub struct Journal<'a> {
     metrics: MetricsFile,
     pub records: Vec<StepRecord>,
     pub evaluations: Vec<Evaluation>,
-    /// This rank's loss of each step, and when the step began and how long it took.
-    own: (Vec<f64>, Vec<(Instant, Duration)>),
     times: StepTimes,
     communication: Communication,
     trace: Trace,
@@ -61,7 +60,6 @@ impl<'a> Journal<'a> {
             metrics: MetricsFile::create(metrics)?,
             records: Vec::new(),
             evaluations: Vec::new(),
-            own: Default::default(),
             times: StepTimes::default(),
             communication: Communication::default(),
             trace: Trace::new(comm, log.and_then(|log| log.trace.as_deref()))?,
@@ -80,8 +78,6 @@ impl<'a> Journal<'a> {
             return Err(Diverged { step, what: format!("the loss is {}", mean[0]) }.into());
         }
         let record = self.rates.record(outcome, mean[0], &clock.parts);
-        self.own.0.push(loss);
-        self.own.1.push(clock.span());
         self.times.add(&clock.parts);
         self.communication.add(averaged);
         self.trace.step(step, clock, averaged);
@@ -94,6 +90,11 @@ impl<'a> Journal<'a> {
         }
         self.records.push(record);
         Ok(())
+    }
+
+    /// Notes when a step's parameters were gathered, for `--trace`.
+    pub fn gathered(&mut self, step: usize, events: &[Event]) {
+        self.trace.gathers(step, events);
     }
 
     /// Writes down an evaluation after the last step that was written down.
@@ -151,11 +152,6 @@ impl<'a> Journal<'a> {
             self.screen.say(trace::row(self.screen, path));
         }
         Ok(())
-    }
-
-    /// This rank's loss of each step, and when the step began and how long it took.
-    pub fn own_steps(&self) -> &(Vec<f64>, Vec<(Instant, Duration)>) {
-        &self.own
     }
 
     /// Bytes that this rank sent in the last step.

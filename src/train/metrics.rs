@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// One training step, as `--metrics` writes it. Seconds; `dt` is the step alone, from its batch to the optimizer.
 #[derive(Clone, Debug, Serialize)]
@@ -196,11 +196,6 @@ impl Clock {
     /// Seconds from the clock's start to `moment`.
     pub fn at(&self, moment: Instant) -> f64 {
         moment.saturating_duration_since(self.start).as_secs_f64()
-    }
-
-    /// When the clock started, and how long it was until the last lap's end.
-    pub fn span(&self) -> (Instant, Duration) {
-        (self.start, self.laps.last().map_or(Duration::ZERO, |last| last.end - self.start))
     }
 
     /// Adds the time since the last lap to `part`.

@@ -4,6 +4,7 @@ use super::metrics::{Clock, Part};
 use crate::comm::Comm;
 use crate::error::BadInput;
 use crate::parallel::Averaged;
+use crate::parallel::zero::{Event, What};
 use crate::show::Screen;
 use crate::show::trace::{self, Span, Track};
 use anyhow::{Context, Result};
@@ -55,6 +56,26 @@ impl Trace {
             let start = at(bucket.start).max(free);
             free = at(bucket.end).max(start);
             spans.push(span(Track::Communication, "all-reduce", step, start, free));
+        }
+    }
+
+    /// Notes when a step's parameters were gathered, and how long the rank waited for them.
+    pub fn gathers(&mut self, step: usize, events: &[Event]) {
+        let Some(Recording { origin, spans, .. }) = &mut self.0 else { return };
+        let at = |moment: Instant| moment.saturating_duration_since(*origin).as_secs_f64();
+        let mut free = 0.0;
+        for event in events {
+            let (start, end) = (at(event.start), at(event.end));
+            match event.what {
+                What::Gather => {
+                    // One link: a gather behind an earlier one is drawn from the earlier one's end.
+                    let start = start.max(free);
+                    free = end.max(start);
+                    spans.push(span(Track::Gathers, "gather", step, start, free));
+                }
+                What::Wait => spans.push(span(Track::Waiting, "waiting for a gather", step, start, end)),
+                _ => {}
+            }
         }
     }
 

@@ -83,6 +83,9 @@ fn a_labs_screen_begins_and_ends_as_labs_toml_says() {
         if let Some(next) = labs.get(i + 1) {
             end += &format!("  Next: {}, {}   cargo run --bin {}\n", next.name, next.announced, next.name);
         }
+        if i + 1 == labs.len() {
+            end += "  Next: the exercises   cargo run --bin workbook\n";
+        }
         // A line on more flags may be between the two.
         let said: String =
             screen.lines().filter(|line| !line.starts_with("  More: ")).map(|l| format!("{l}\n")).collect();
