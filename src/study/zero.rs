@@ -293,7 +293,8 @@ pub fn timeline(screen: &Screen, config: &Config, zero: &ZeroConfig, link: Optio
     );
     let tied = match stage {
         3 => {
-            " wte is the token table. It is gathered at the start, and again in the middle, because the output head uses it."
+            " Not drawn: the token table, which is small. It is gathered at the start, and again between the passes, because \
+             the output head uses it."
         }
         _ => "",
     };
