@@ -69,7 +69,7 @@ impl Network {
             // 8 A100 behind NVSwitch: 600 GB/s a GPU, both directions together (NVIDIA A100 architecture, 2020).
             Network {
                 name: "nvlink",
-                about: "one node, 8 GPUs, 300 GB/s NVLink",
+                about: "one node, 8 GPUs, NVLink 300 GB/s",
                 ranks_per_node: 8,
                 most_ranks: 8,
                 cards: 1,
@@ -81,7 +81,7 @@ impl Network {
             // 2 Slingshot 11 cards a node, 200 Gbit/s each.
             Network {
                 name: "polaris",
-                about: "4 GPUs a node, 100 GB/s NVLink, 2 cards of 25 GB/s",
+                about: "4 GPUs per node, NVLink 100 GB/s, 2 cards of 25 GB/s",
                 ranks_per_node: 4,
                 most_ranks: MOST_RANKS,
                 cards: 2,
@@ -94,7 +94,7 @@ impl Network {
             // 8 Slingshot 11 cards. For the latency on a node, NCCL's of PCIe.
             Network {
                 name: "aurora",
-                about: "12 tiles a node, 15 GB/s Xe Link, 8 cards of 25 GB/s",
+                about: "12 tiles per node, Xe Link 15 GB/s, 8 cards of 25 GB/s",
                 ranks_per_node: 12,
                 most_ranks: MOST_RANKS,
                 cards: 8,
@@ -106,7 +106,7 @@ impl Network {
             // Architectural Breakdown of End-to-End Latency in a TCP/IP Network, 2007).
             Network {
                 name: "ethernet",
-                about: "one rank a node, 10 Gbit/s Ethernet, TCP",
+                about: "one rank per node, 10 Gbit/s Ethernet",
                 ranks_per_node: 1,
                 most_ranks: MOST_RANKS,
                 cards: 1,

@@ -195,10 +195,10 @@ pub fn costs(comm: &Comm, len: usize, root: usize) -> anyhow::Result<()> {
         let equal_parts = collective != Collective::AllReduce || len.is_multiple_of(n * n.next_power_of_two());
         match formula(&task, 4) {
             Some(formula) if equal_parts => {
-                assert_eq!(most, [formula.steps, formula.messages, formula.bytes as u64], "{name}: {}", formula.words);
+                assert_eq!(most, [formula.rounds, formula.messages, formula.bytes as u64], "{name}: {}", formula.words);
             }
             Some(formula) => {
-                assert_eq!(most[..2], [formula.steps, formula.messages], "{name}: {}", formula.words);
+                assert_eq!(most[..2], [formula.rounds, formula.messages], "{name}: {}", formula.words);
                 let off = (most[2] as f64 - formula.bytes).abs();
                 // A part is at most one element longer than another.
                 assert!(off <= 4.0 * most[1] as f64, "{name}: {} bytes, {}", most[2], formula.bytes);

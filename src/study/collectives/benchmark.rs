@@ -1,8 +1,8 @@
-//! How long a collective takes here, for small and large arrays.
+//! Times of a collective's algorithms, for small and large arrays: measured here, or predicted, as tables, curves and JSON.
 
 use super::call::Way;
 use super::counts::Count;
-use crate::comm::algorithms::Collective;
+use crate::comm::algorithms::{Algorithm, Collective};
 use crate::comm::{Comm, Reduce, Result};
 use crate::error::BadInput;
 use crate::launch;
@@ -12,12 +12,12 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
 
-/// One size of one way.
+/// One time of one way.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     /// The whole array: nccl-tests' S.
     pub bytes: f64,
-    /// The time of one call, on the slowest rank.
+    /// The duration of one call, on the slowest rank.
     pub seconds: f64,
 }
 
@@ -37,7 +37,7 @@ impl Timing {
         busbw(self.way.collective, self.ranks, point.bytes, point.seconds)
     }
 
-    /// The line through its times.
+    /// The line through the times.
     pub fn line(&self) -> Option<AlphaBeta> {
         AlphaBeta::fit(&self.points.iter().map(|point| (point.bytes, point.seconds)).collect::<Vec<_>>())
     }
@@ -50,13 +50,13 @@ pub fn sizes(factor: usize, most: usize) -> Vec<usize> {
         .collect()
 }
 
-/// Bytes that all ranks together hold while they are timed at `most` bytes: an array that is given, one that is got, one that
-/// an algorithm works in, and what is on its way.
+/// Bytes that all ranks together hold while an array of `most` bytes is timed. A rank has four arrays: its input, its
+/// result, the one that the algorithm works in, and messages in flight.
 pub fn memory(ranks: usize, most: usize) -> u64 {
     (4 * ranks as u64).saturating_mul(most as u64)
 }
 
-/// Times a way at `sizes` bytes, or a little more where parts must be equally long; the same points on all ranks.
+/// Times a way at `sizes` bytes, or a little more where parts must be equally long. All ranks return the same points.
 pub fn time(comm: &Comm, way: Way, sizes: &[usize]) -> Result<Timing> {
     let points = sizes.iter().map(|&bytes| {
         let array = way.array(comm.size(), bytes / size_of::<f32>());
@@ -65,15 +65,15 @@ pub fn time(comm: &Comm, way: Way, sizes: &[usize]) -> Result<Timing> {
     Ok(Timing { way, ranks: comm.size(), points: points.collect::<Result<_>>()? })
 }
 
-/// Seconds that a size is given, more or less.
+/// Seconds for one size, more or less.
 const BUDGET: f64 = 0.06;
 
-/// The mean of a series of calls, on the slowest rank; of three such series the fastest, since what else runs on the machine
-/// can only slow them down.
+/// The mean of a series of calls, on the slowest rank. It returns the fastest of three series: other programs on this machine
+/// can only slow a series down.
 fn time_one(comm: &Comm, way: Way, array: usize) -> Result<f64> {
     let (given, got) = way.lengths(comm, array);
     let (give, mut get) = (vec![0f32; given], vec![0f32; got]);
-    // If data goes only from the root or to it, a rank would begin the next call before the others have ended this one.
+    // If data flows only from the root or to it, a rank could begin the next call before the others have ended this one.
     let one_way =
         matches!(way.collective, Collective::Broadcast | Collective::Reduce | Collective::Scatter | Collective::Gather);
     let mut series = |calls: usize| -> Result<f64> {
@@ -92,12 +92,12 @@ fn time_one(comm: &Comm, way: Way, array: usize) -> Result<f64> {
     };
     let first = series(1)?;
     let calls = ((BUDGET / 3.0 / first) as usize).clamp(1, 1000);
-    // A size that takes long is not disturbed as easily, and the first call has warmed everything up.
+    // Long calls are disturbed less, and the first call has warmed up memory and threads.
     let count = if first > BUDGET { 1 } else { 3 };
     (0..count).try_fold(f64::INFINITY, |fastest, _| Ok(fastest.min(series(calls)?)))
 }
 
-/// Times against sizes, both in equal factors.
+/// Times against sizes, on logarithmic axes.
 pub fn plot(screen: &Screen, title: &str, timings: &[Timing]) -> String {
     let series = timings
         .iter()
@@ -106,7 +106,7 @@ pub fn plot(screen: &Screen, title: &str, timings: &[Timing]) -> String {
     series.fold(plot, Plot::series).render(screen)
 }
 
-/// A line a way: the fit, and the largest size in nccl-tests' terms.
+/// The line t = a + S/b of each way, and its largest size in nccl-tests' terms.
 pub fn fits(screen: &Screen, timings: &[Timing]) -> String {
     let row = |timing: &Timing| {
         let mut row = vec![timing.way.name().to_owned()];
@@ -123,8 +123,9 @@ pub fn fits(screen: &Screen, timings: &[Timing]) -> String {
     let most = timings.iter().flat_map(|timing| timing.points.last()).map(|point| point.bytes).fold(0.0, f64::max);
     let most = bytes_binary(most);
     let table = table(screen, &["t = a + S/b", "a", "b, GB/s", "knee", &most, "algbw", "busbw"], &rows);
-    let words = "a: seconds before the first byte. Knee: a x b bytes, where waiting and moving take the same. algbw: S/t in \
-                 GB/s. busbw: what each link must carry at least, as nccl-tests define it; compare it with the hardware.";
+    let words = "a: latency, the seconds before the first byte. b: bandwidth. Knee: a x b bytes take as long as the latency. \
+                 algbw: S/t in GB/s. busbw: the least that each link carried, as nccl-tests define it. Compare busbw with \
+                 the hardware.";
     format!("{table}\n{}", screen.wrap(words, 2))
 }
 
@@ -132,46 +133,46 @@ fn gigabytes(bytes_a_second: f64) -> String {
     significant(bytes_a_second / 1e9, 3)
 }
 
-/// All times, or with `busbw` all bus bandwidths: a line a size, a column a way.
-pub fn sizes_table(screen: &Screen, timings: &[Timing], busbw: bool) -> String {
-    let names: Vec<String> =
-        timings.iter().map(|timing| timing.way.name().replace('-', "-\n").replace(' ', "\n")).collect();
-    let header: Vec<&str> =
-        [if busbw { "busbw\nGB/s" } else { "time" }].into_iter().chain(names.iter().map(String::as_str)).collect();
-    let sizes = timings.first().map_or(&[][..], |timing| &timing.points);
-    let cell = |timing: &Timing, i: usize| {
-        let point = &timing.points[i];
-        if busbw { gigabytes(timing.busbw(point)) } else { screen.seconds(point.seconds) }
-    };
+/// All times, one row per size, and the fastest algorithms.
+pub fn sizes_table(screen: &Screen, timings: &[Timing]) -> String {
+    let names = timings.iter().map(|timing| timing.way.name().replace('-', "-\n").replace(' ', "\n"));
+    let header: Vec<String> =
+        ["array".to_owned()].into_iter().chain(names).chain(["fastest,\nwithin 10%".to_owned()]).collect();
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let row = |(i, size): (usize, &Point)| -> Vec<String> {
-        [bytes_binary(size.bytes)].into_iter().chain(timings.iter().map(|timing| cell(timing, i))).collect()
+        let times = timings.iter().map(|timing| screen.seconds(timing.points[i].seconds));
+        [bytes_binary(size.bytes)].into_iter().chain(times).chain([fastest(timings, i)]).collect()
     };
+    let sizes = timings.first().map_or(&[][..], |timing| &timing.points);
     table(screen, &header, &sizes.iter().enumerate().map(row).collect::<Vec<_>>())
 }
 
-/// Names the fastest algorithm, size by size. A new one takes over only if it is a tenth faster: less is noise.
-pub fn fastest(timings: &[Timing]) -> String {
-    let mut reigns: Vec<(&Timing, f64)> = Vec::new();
-    for i in 0..timings.first().map_or(0, |timing| timing.points.len()) {
-        let Some(best) = timings.iter().min_by(|a, b| a.points[i].seconds.total_cmp(&b.points[i].seconds)) else {
-            break;
-        };
-        if reigns.last().is_none_or(|(last, _)| best.points[i].seconds < 0.9 * last.points[i].seconds) {
-            reigns.push((best, best.points[i].bytes));
-        }
-    }
-    let words = reigns.iter().enumerate().map(|(i, (timing, bytes))| match i {
-        0 => timing.way.name().to_owned(),
-        _ => format!("from {} on {}", bytes_binary(*bytes), timing.way.name()),
-    });
-    words.collect::<Vec<_>>().join(", ")
+/// The algorithms that are the fastest at size number `i`, the best first. Differences of up to a tenth are noise.
+fn fastest(timings: &[Timing], i: usize) -> String {
+    let seconds = |timing: &&Timing| timing.points[i].seconds;
+    let mut best: Vec<&Timing> = timings.iter().filter(|timing| timing.way.algorithm.is_some()).collect();
+    best.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+    let least = best.first().map_or(0.0, seconds);
+    best.retain(|timing| seconds(timing) <= 1.1 * least);
+    best.iter().map(|timing| timing.way.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// An error if nothing will be timed, or what is cannot be written to `path`.
+/// A remark on algorithms in which the root talks to every other rank, where they were measured on more than two ranks.
+pub fn overlapping(timings: &[Timing]) -> Option<String> {
+    let at_root = |way: &Way| matches!(way.algorithm, Some(Algorithm::Naive | Algorithm::Flat));
+    let timing = timings.iter().find(|timing| timing.ranks > 2 && at_root(&timing.way))?;
+    let name = timing.way.name();
+    Some(format!(
+        "Rounds are not latencies: in {name}, rank 0's messages overlap here, and few bytes can be quick. A network card \
+         that handles one message at a time makes every round wait, as --simulate assumes."
+    ))
+}
+
+/// An error if there will be no times, or if they cannot be written to `path`.
 pub fn ensure_writable(path: &Path, times: bool) -> std::result::Result<(), BadInput> {
     if !times {
-        let help = "give --bench too, and 2 ranks or more; or leave --json out";
-        return Err(BadInput::new("--json has nothing to write: nothing is timed", help));
+        let help = "add --bench and 2 ranks or more, or --simulate N; or leave --json out";
+        return Err(BadInput::new("--json has nothing to write: nothing is timed or predicted", help));
     }
     let open = || File::options().create(true).append(true).open(path);
     if launch::is_first_process() {
@@ -181,8 +182,9 @@ pub fn ensure_writable(path: &Path, times: bool) -> std::result::Result<(), BadI
     Ok(())
 }
 
-/// Everything as JSON: times and bandwidths of each way, its line, and what it sent where that was counted.
-pub fn json(timings: &[Timing], counts: &[Count]) -> serde_json::Value {
+/// All times as JSON, with the bandwidths and the line of each way, and with what it sent where that was counted. `network`
+/// says where the times come from.
+pub fn json(timings: &[Timing], counts: &[Count], network: &str) -> serde_json::Value {
     let way = |timing: &Timing| {
         let point = |point: &Point| {
             serde_json::json!({
@@ -199,13 +201,13 @@ pub fn json(timings: &[Timing], counts: &[Count]) -> serde_json::Value {
             "alpha_seconds": line.map(|line| line.alpha),
             "beta_bytes_per_second": line.map(|line| line.beta),
             "knee_bytes": line.map(|line| line.knee()),
-            "steps": count.map(|count| count.most[0]),
+            "rounds": count.map(|count| count.most[0]),
             "messages": count.map(|count| count.most[1]),
         })
     };
     serde_json::json!({
         "ranks": timings.first().map(|timing| timing.ranks),
-        "transport": if launch::is_mpi() { "mpi" } else { "threads" },
+        "network": network,
         "ways": timings.iter().map(way).collect::<Vec<_>>(),
     })
 }
@@ -223,11 +225,20 @@ mod tests {
 
     #[test]
     fn a_winner_must_win_by_more_than_noise() {
-        let naive = timing(Algorithm::Naive, [1.0, 2.0, 4.0]);
-        assert_eq!(fastest(&[]), "");
-        assert_eq!(fastest(&[timing(Algorithm::Ring, [2.0, 1.9, 3.7]), naive]), "naive");
-        let naive = timing(Algorithm::Naive, [1.0, 2.0, 4.0]);
-        assert_eq!(fastest(&[naive, timing(Algorithm::Ring, [2.0, 1.9, 3.0])]), "naive, from 4.00 KiB on ring");
+        let timings = [timing(Algorithm::Naive, [1.0, 2.0, 4.0]), timing(Algorithm::Ring, [2.0, 1.9, 3.0])];
+        assert_eq!([0, 1, 2].map(|i| fastest(&timings, i)), ["naive", "ring, naive", "ring"]);
+        assert_eq!(fastest(&[], 0), "");
+        let table = sizes_table(&Screen::plain(), &timings);
+        assert!(table.contains("\n  2.00 KiB  2.00 s  1.90 s  ring, naive\n"), "{table}");
+    }
+
+    #[test]
+    fn a_root_whose_messages_overlap_is_explained() {
+        let ranks = |ranks| Timing { ranks, ..timing(Algorithm::Naive, [1.0; 3]) };
+        assert!(
+            overlapping(&[timing(Algorithm::Ring, [1.0; 3]), ranks(3)]).is_some_and(|words| words.contains("naive"))
+        );
+        assert!(overlapping(&[timing(Algorithm::Ring, [1.0; 3]), ranks(2)]).is_none());
     }
 
     #[test]

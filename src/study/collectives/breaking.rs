@@ -1,4 +1,4 @@
-//! Collectives that go wrong: one rank, the last, does not do what the others do.
+//! Collectives that go wrong: the last rank does not do what the other ranks do.
 
 use crate::comm::{Comm, Reduce};
 use crate::show::{Screen, seconds, table};
@@ -10,17 +10,17 @@ use std::time::Duration;
 /// The last rank's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub enum Break {
-    /// It leaves out an all-reduce, and goes on to what comes next
+    /// It leaves out an all-reduce and goes on to the next call
     MissingRank,
     /// It brings fewer numbers to an all-reduce
     WrongLength,
     /// It asks for the maximum where the others ask for the sum
     WrongOp,
-    /// It makes two all-reduces, of the same kind, type and length, in the other order
+    /// It makes two all-reduces, alike in kind, type and length, in the wrong order
     WrongOrder,
     /// It returns before the last all-reduce
     EarlyExit,
-    /// It computes for a long time before it comes
+    /// It computes for a long time before the barrier
     SlowRank,
 }
 
@@ -36,16 +36,16 @@ impl Break {
             Break::MissingRank => "leaves out the losses' all-reduce and goes on to the barrier",
             Break::WrongLength => "brings 3 losses where the others bring 4",
             Break::WrongOp => "asks for the largest loss where the others ask for the sum",
-            Break::WrongOrder => "sums up the losses before the gradients; both are 4 numbers of the same type",
+            Break::WrongOrder => "sums up the losses before the gradients; both are 4 numbers of one type",
             Break::EarlyExit => "returns before the losses are summed up",
-            Break::SlowRank => "computes for a long time before it comes to the barrier",
+            Break::SlowRank => "computes for a long time before it enters the barrier",
         };
         format!("Rank {rank} {does}.")
     }
 }
 
-/// Breaks a step, whose slow rank takes `slow` longer. All but that one end in an error here. Returns what the checks found
-/// wrong.
+/// Breaks the end of a training step. A slow rank takes `slow` longer, and its checks return what they found wrong. Every
+/// other mistake ends in an error here.
 pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Result<Vec<String>> {
     let odd = comm.size() - 1;
     if comm.rank() == 0 {
@@ -59,13 +59,13 @@ pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Resul
     screen.say(format!("{}\n", show(screen, &waited)));
     let mut checks = Checks::new(screen);
     let named = slowest(&waited) == odd;
-    checks.hold(named, "the slow rank is the one that all waited for", "", "another rank was waited for");
+    checks.hold(named, "the slow rank is the one that all waited for", "", "the ranks waited for a different rank");
     Ok(checks.failed())
 }
 
 // ANCHOR: step
-/// The end of a training step, as all ranks should make it: sum up gradients, sum up losses, meet. `broken` says what one of
-/// them does instead. Returns the seconds that each rank waited in the barrier, which is where a slow one is waited for.
+/// The end of a training step: all ranks add up gradients, add up losses, and meet in a barrier. `broken` is what the last
+/// rank does instead. Returns the seconds that each rank waited in the barrier, where all wait for a slow rank.
 fn step(comm: &Comm, broken: Break, slow: Duration) -> Result<Vec<f64>> {
     let odd = comm.rank() + 1 == comm.size();
     let (mut gradients, mut losses) = ([1f32; 4], [2f32; 4]);
@@ -95,7 +95,7 @@ fn step(comm: &Comm, broken: Break, slow: Duration) -> Result<Vec<f64>> {
 }
 // ANCHOR_END: step
 
-/// Draws how long each rank waited. The rank that waited least is the one that all others waited for.
+/// A table of how long each rank waited. All others waited for the rank that waited least.
 fn show(screen: &Screen, waited: &[f64]) -> String {
     let row = |(rank, &time): (usize, &f64)| vec![rank.to_string(), seconds(time)];
     let rows: Vec<Vec<String>> = waited.iter().enumerate().map(row).collect();

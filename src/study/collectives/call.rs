@@ -1,9 +1,9 @@
-//! Any collective by any algorithm, in one form: what a rank gives, and what it gets.
+//! Any collective by any algorithm, in one form: a rank gives one array and gets one.
 
 use crate::comm::algorithms::{self, Algorithm, Collective, Task};
 use crate::comm::{Comm, Element, Reduce, Result};
 
-/// A collective and how it is done; all that the study compares.
+/// A collective and the algorithm that does it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
     pub collective: Collective,
@@ -51,7 +51,7 @@ impl Way {
         self.algorithm.map(|algorithm| Task::new(self.collective, algorithm, ranks, len, element_bytes, 0)).transpose()
     }
 
-    /// Does it, with sums where something is reduced and rank 0 as the root. Lengths are those of [`Way::lengths`].
+    /// Runs the collective, with rank 0 as the root, and with sums where it reduces. Lengths are those of [`Way::lengths`].
     #[track_caller]
     pub fn run<T: Element>(&self, comm: &Comm, give: &[T], get: &mut [T]) -> Result<()> {
         let sum = Reduce::Sum;

@@ -8,25 +8,25 @@ use crate::show::{Screen, bytes_decimal, table, thousands};
 /// One run of an algorithm on an array of 64-bit numbers.
 pub struct Count {
     pub way: Way,
-    /// Whether all ranks ended with what the transport's own collective gives.
+    /// Whether every rank ended with the result of the transport's own collective.
     pub right: bool,
-    /// The most of any rank: steps, messages, bytes.
+    /// The most of any rank: rounds, messages, bytes.
     pub most: [u64; 3],
-    /// The formula's figures; none if there is no short formula.
+    /// The formula's figures, where a short formula exists.
     pub formula: Option<Formula>,
 }
 
 impl Count {
-    /// Whether the counts are the formula's. Where parts are not equally long, bytes may differ by an element a message.
+    /// Whether the counts are the formula's. If parts differ in length, bytes may differ by one element for each message.
     pub fn is_as_said(&self) -> bool {
         self.formula.is_none_or(|formula| {
             let off = (self.most[2] as f64 - formula.bytes).abs();
-            self.most[..2] == [formula.steps, formula.messages] && off <= 8.0 * self.most[1] as f64
+            self.most[..2] == [formula.rounds, formula.messages] && off <= 8.0 * self.most[1] as f64
         })
     }
 }
 
-/// Elements of the array: every rank's part is equally long for up to eight ranks.
+/// Elements of the array. Up to eight ranks get parts of equal length.
 pub const ELEMENTS: usize = 1680;
 
 /// Runs `way`, which is an algorithm, and the transport's own collective on the same whole numbers.
@@ -43,15 +43,15 @@ pub fn count(comm: &Comm, way: Way) -> Result<Count> {
 
     let mut most = [traffic.steps, traffic.messages, traffic.bytes, u64::from(is != expected)];
     comm.all_reduce(&mut most, Reduce::Max)?;
-    let [steps, messages, bytes, wrong] = most;
+    let [rounds, messages, bytes, wrong] = most;
     let formula = way.task(comm.size(), array, size_of::<u64>())?.and_then(|task| formula(&task, size_of::<u64>()));
-    Ok(Count { way, right: wrong == 0, most: [steps, messages, bytes], formula })
+    Ok(Count { way, right: wrong == 0, most: [rounds, messages, bytes], formula })
 }
 
-/// Counts beside formulas, one line an algorithm: the most that any rank does.
+/// Counts beside formulas, one row per algorithm: the most that any rank does.
 pub fn show(screen: &Screen, counts: &[&Count]) -> String {
     let row = |count: &&Count| {
-        let [steps, messages, bytes] = count.most;
+        let [rounds, messages, bytes] = count.most;
         let mark = match &count.formula {
             Some(_) if count.is_as_said() => screen.tick(),
             Some(_) => screen.cross(),
@@ -59,8 +59,8 @@ pub fn show(screen: &Screen, counts: &[&Count]) -> String {
         };
         let words = count.formula.map_or("no short formula for this n", |formula| formula.words);
         let bytes = bytes_decimal(bytes as f64);
-        vec![count.way.name().to_owned(), thousands(steps), thousands(messages), bytes, format!("{words} {mark}")]
+        vec![count.way.name().to_owned(), thousands(rounds), thousands(messages), bytes, format!("{words} {mark}")]
     };
     let rows: Vec<Vec<String>> = counts.iter().map(row).collect();
-    table(screen, &["algorithm", "steps", "messages", "sent", "formula"], &rows)
+    table(screen, &["algorithm", "rounds", "messages", "sent", "formula"], &rows)
 }

@@ -3,12 +3,12 @@
 use crate::comm::{Comm, Link, Reduce};
 use crate::data::{Fed, Feed, Store};
 use crate::error::BadInput;
-use crate::show::{Plot, Screen, Series, bytes_decimal, thousands};
+use crate::show::{Plot, Screen, Series, bytes_decimal, seconds, thousands};
 use anyhow::Result;
 use std::path::Path;
 use std::time::Duration;
 
-/// The flags about it.
+/// The flags of `--feed`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FeedFlags {
     /// Feed batches from files: each-file, shared-file, or readers K
@@ -20,18 +20,32 @@ pub struct FeedFlags {
 }
 
 impl FeedFlags {
-    /// The feed and the files that the flags ask for, on `ranks` ranks, with files in `folder`; none without --feed.
+    pub fn is_asked_for(&self) -> bool {
+        self.feed.is_some()
+    }
+
+    /// The feed and the files that the flags ask for, on `ranks` ranks, with files in `folder`; none without `--feed`.
     pub fn resolve(&self, ranks: usize, folder: &Path) -> Result<Option<(Feed, Store)>, BadInput> {
         let Some(words) = &self.feed else { return Ok(None) };
         let help = "give a latency and a bandwidth, as in 2ms,200MB/s, or none";
         let disk = (self.disk != "none").then(|| self.disk.parse::<Link>()).transpose();
         let disk = disk.map_err(|error| BadInput::new(format!("--disk {}: {error}", self.disk), help))?;
         let store = Store { folder: folder.join("feed"), batch: 1 << 16, steps: 24, disk };
-        Ok(Some((Feed::parse(words, ranks)?, store)))
+        let feed = Feed::parse(words, ranks)?;
+        // All batches are read twice: when wanted, and ahead.
+        let takes = 2.0 * store.steps as f64 * store.disk_seconds(feed, ranks);
+        if takes > LONGEST {
+            let what = format!("--feed would read for {} from --disk {}", seconds(takes), self.disk);
+            return Err(BadInput::new(what, "give a faster one, such as 2ms,200MB/s, or none for this machine's own"));
+        }
+        Ok(Some((feed, store)))
     }
 }
 
-/// Seconds until the batch is there on the rank that waits longest, each step: read when it is wanted, and read ahead.
+/// Seconds that a simulated file server may take in all.
+const LONGEST: f64 = 120.0;
+
+/// For each step, the seconds that the slowest rank waits for its batch: read when it is wanted, and read ahead.
 pub struct Waits {
     pub when_wanted: Vec<f64>,
     pub ahead: Vec<f64>,
@@ -59,14 +73,14 @@ pub fn measure(comm: &Comm, store: &Store, feed: Feed, compute: Duration) -> Res
 pub fn show(screen: &Screen, store: &Store, feed: Feed, ranks: usize, compute: Duration, waits: &Waits) -> String {
     let batch = (store.batch * size_of::<f32>()) as f64;
     let who = match feed {
-        Feed::EachFile => "every rank reads a file of its own".to_owned(),
+        Feed::EachFile => "every rank reads its own file".to_owned(),
         Feed::SharedFile => "every rank reads its slice of one file".to_owned(),
-        Feed::Readers(count) => format!("{count} of {ranks} ranks read one file, and scatter"),
+        Feed::Readers(count) => format!("{count} of {ranks} ranks read one file and scatter it"),
     };
     let mut lines = vec![screen.row("feed", &who)];
-    let batches = format!("{} a rank and step, {} steps", bytes_decimal(batch), store.steps);
+    let batches = format!("{} per rank per step, {} steps", bytes_decimal(batch), store.steps);
     lines.push(
-        screen.row("batch", &format!("{batches}; the device computes {} on it", screen.seconds(compute.as_secs_f64()))),
+        screen.row("batch", &format!("{batches}; a rank computes for {} on it", screen.seconds(compute.as_secs_f64()))),
     );
     if let Some(disk) = store.disk {
         let requests = match feed.readers(ranks) {
@@ -74,7 +88,7 @@ pub fn show(screen: &Screen, store: &Store, feed: Feed, ranks: usize, compute: D
             readers => format!("{} requests", thousands(readers as u64)),
         };
         let server = format!(
-            "simulated, one for all ranks: {requests} x {} + {} / {}/s = {} a step",
+            "simulated, one for all ranks: {requests} x {} + {} / {}/s = {} per step",
             screen.seconds(disk.latency),
             bytes_decimal(batch * ranks as f64),
             bytes_decimal(disk.bandwidth),
@@ -84,11 +98,11 @@ pub fn show(screen: &Screen, store: &Store, feed: Feed, ranks: usize, compute: D
     }
     let points =
         |waits: &[f64]| waits.iter().enumerate().map(|(step, &wait)| (step as f64, 1e3 * wait)).collect::<Vec<_>>();
-    let plot = Plot::new("ms until the batch is there", "step")
+    let plot = Plot::new("ms until the batch has arrived", "step")
         .series(Series::line("read when wanted", points(&waits.when_wanted)))
         .series(Series::line("read ahead", points(&waits.ahead)))
         .height(8);
-    // The first batch has nothing to be read ahead of.
+    // No batch is computed on while the first one is read.
     let mean = |waits: &[f64]| screen.seconds(waits[1..].iter().sum::<f64>() / (waits.len() - 1) as f64);
     lines.push(format!("\n{}\n", plot.render(screen)));
     let means = format!(

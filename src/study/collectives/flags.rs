@@ -1,100 +1,121 @@
-//! lab01's flags: they choose which collective is looked at, and how.
+//! lab01's flags: they choose the collective and the view of it.
 
 use super::benchmark;
 use super::breaking::Break;
 use super::call::Way;
+use super::predict;
+use crate::comm::Link;
 use crate::comm::algorithms::{Algorithm, Collective};
 use crate::error::BadInput;
 use crate::launch;
 use crate::plan::Network;
-use crate::show::{bytes_binary, thousands};
+use crate::show::{bytes_binary, seconds, thousands};
+use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 use std::path::PathBuf;
 
 /// The flags.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StudyFlags {
-    /// Ranks: threads of this process [default: 4], or the launcher's processes
+    /// Ranks: threads of this process [default: 4, or to time them one per core], or the launcher's processes
     #[arg(long)]
     pub ranks: Option<usize>,
-    /// The collective to look at closely
-    #[arg(long, value_enum, default_value_t = Collective::AllReduce)]
-    pub collective: Collective,
-    /// Only this algorithm of it
+    /// The collective to look at, or all, to see each of them before and after
+    #[arg(long, default_value = "all-reduce", value_parser = PossibleValuesParser::new(COLLECTIVES))]
+    pub collective: String,
+    /// Only this algorithm of the collective
     #[arg(long, value_enum)]
     pub algorithm: Option<Algorithm>,
-    /// Show every step of an algorithm
-    #[arg(long)]
-    pub step_by_step: bool,
-    /// Time more sizes, and print them all
+    /// Show every round of an algorithm
+    #[arg(long, alias = "step-by-step")]
+    pub rounds: bool,
+    /// Time the algorithms here, for arrays of 1 KiB and more
     #[arg(long)]
     pub bench: bool,
     /// The largest array to be timed, in MiB [default: 64, or what fits]
     #[arg(long, value_name = "MIB")]
     pub up_to: Option<usize>,
-    /// Write what was timed and counted to this file
+    /// Write the measured or predicted times to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Predict the times on N ranks
+    /// Predict the times on N ranks, and a training step on 4 to 65,536
     #[arg(long, value_name = "N")]
     pub simulate: Option<usize>,
-    /// The network that they are predicted for
-    #[arg(long, default_value = "aurora", value_parser = PossibleValuesParser::new(Network::NAMES))]
+    /// The network of the prediction
+    #[arg(long, default_value = "ethernet", value_parser = PossibleValuesParser::new(Network::NAMES))]
     pub network: String,
-    /// Let the last rank do something else than the others
+    /// Let the last rank make a mistake
     #[arg(long = "break", value_enum)]
     pub broken: Option<Break>,
 }
+
+const COLLECTIVES: [&str; 9] =
+    ["all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter", "scatter", "gather", "all-to-all", "all"];
 
 /// The flags, checked.
 pub struct Study {
     pub flags: StudyFlags,
     pub ranks: usize,
     pub collective: Collective,
-    /// The algorithms of it that are looked at.
+    /// Whether all collectives are drawn, and nothing else.
+    pub all: bool,
+    /// The algorithms of the collective that are looked at.
     pub ways: Vec<Way>,
+    /// Whether the algorithms are timed here.
+    pub timed: bool,
     /// The largest array to be timed, in bytes.
     pub most: usize,
     pub network: Network,
 }
 
 impl StudyFlags {
-    /// Checks the flags before any rank starts.
-    pub fn resolve(&self) -> Result<Study, BadInput> {
-        let ranks = launch::ranks(self.ranks, 4)?;
+    /// Checks the flags before any rank starts. A `link` is there to be timed, unless a different view is asked for.
+    pub fn resolve(&self, link: Option<Link>, feeding: bool) -> Result<Study, BadInput> {
+        let all = self.collective == "all";
+        let other = all || self.rounds || self.simulate.is_some() || self.broken.is_some() || feeding;
+        let timed = self.bench || (link.is_some() && !other);
+        let ranks = launch::ranks(self.ranks, if timed { launch::cores().clamp(2, 4) } else { 4 })?;
         if self.broken.is_some() && ranks < 2 {
             return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more"));
         }
-        let (collective, flags) = (self.collective, self.clone());
+        let collective = Collective::from_str(&self.collective, false).unwrap_or(Collective::AllReduce);
         let auto = Way { collective, algorithm: Some(Algorithm::Auto) };
-        let all = Way::algorithms(collective).chain(Some(auto).filter(|_| self.algorithm.is_some()));
+        let known = Way::algorithms(collective).chain(Some(auto).filter(|_| self.algorithm.is_some()));
         let chosen = |way: &Way| self.algorithm.is_none_or(|algorithm| way.algorithm == Some(algorithm));
-        let ways: Vec<Way> = all.filter(chosen).collect();
+        let ways: Vec<Way> = known.filter(chosen).collect();
         if let Some(algorithm) = self.algorithm.filter(|_| ways.is_empty()) {
             let names: Vec<&str> = collective.algorithms().iter().map(|algorithm| algorithm.name()).collect();
             let what = format!("{} has no algorithm {}", collective.name(), algorithm.name());
             return Err(BadInput::new(what, format!("it has {}", names.join(", "))));
         }
-        Ok(Study { flags, ranks, collective, ways, most: self.most(ranks)?, network: self.network()? })
+        let (flags, most, network) = (self.clone(), self.most(ranks)?, self.network(ranks)?);
+        let study = Study { flags, ranks, collective, all, ways, timed: timed && ranks > 1, most, network };
+        match link.filter(|_| study.timed) {
+            Some(link) => study.ensure_short(link)?,
+            None => {}
+        }
+        Ok(study)
     }
 
-    fn network(&self) -> Result<Network, BadInput> {
+    fn network(&self, ranks: usize) -> Result<Network, BadInput> {
         let network = Network::named(&self.network).ok_or_else(|| {
             BadInput::new(
                 format!("--network {} is unknown", self.network),
                 format!("give {}", Network::NAMES.join(", ")),
             )
         })?;
-        if let Some(n) = self.simulate.filter(|n| !(2..=network.most_ranks).contains(n)) {
+        let (flag, n) = self.simulate.map_or(("ranks", ranks), |n| ("simulate", n));
+        let least = if self.simulate.is_some() { 2 } else { 1 };
+        if !(least..=network.most_ranks).contains(&n) {
             let most = thousands(network.most_ranks as u64);
-            let help = format!("give 2 to {most}: {} is {}", network.name, network.about);
-            return Err(BadInput::new(format!("--simulate {n} is out of range"), help));
+            let help = format!("give {least} to {most}: {} is {}", network.name, network.about);
+            return Err(BadInput::new(format!("--{flag} {n} is out of range"), help));
         }
         Ok(network)
     }
 
-    /// The largest array to be timed, in bytes: what was asked for, or the largest up to 64 MiB that half of the memory holds
-    /// and that does not take many ranks too long.
+    /// The largest array to be timed, in bytes: the one that the flag names, or up to 64 MiB as half of the memory holds and
+    /// many ranks add up quickly.
     fn most(&self, ranks: usize) -> Result<usize, BadInput> {
         const MIB: usize = 1 << 20;
         let free = launch::free_memory(launch::ranks_here(ranks)).unwrap_or(u64::MAX);
@@ -108,9 +129,25 @@ impl StudyFlags {
             Some(most) if mib > 0 && fits(most) => Ok(most),
             _ => {
                 let room = bytes_binary(free as f64 / 2.0);
-                let help = format!("give 1 or more; {ranks} ranks take 4 arrays each, and {room} are for them");
+                let help = format!("give 1 or more; {ranks} ranks take 4 arrays each, and may fill {room}");
                 Err(BadInput::new(format!("--up-to {mib} is not possible here"), help))
             }
         }
+    }
+}
+
+impl Study {
+    /// An error if the link alone makes the measurement longer than two minutes. Each size is called twice at least.
+    fn ensure_short(&self, link: Link) -> Result<(), BadInput> {
+        const LONGEST: f64 = 120.0;
+        let sizes = benchmark::sizes(4, self.most);
+        let timings = predict::predict(self.collective, self.ranks, &sizes, &Network::uniform(link));
+        let timings = timings.map_err(|error| BadInput::new(error.to_string(), "give a different --link"))?;
+        let once: f64 = timings.iter().flat_map(|timing| &timing.points).map(|point| point.seconds).sum();
+        if 2.0 * once <= LONGEST {
+            return Ok(());
+        }
+        let what = format!("timing over --link {link} would take about {}", seconds(2.0 * once));
+        Err(BadInput::new(what, "give a faster link, such as 100us,1GB/s, or smaller arrays: --up-to 1"))
     }
 }

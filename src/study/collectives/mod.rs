@@ -1,14 +1,14 @@
-//! Collectives looked at: what they do, what they cost, how long they take here, and how long they would elsewhere.
+//! lab01's study of collectives: the effect, the cost, the time here, and the time on a network that is not here.
 //!
 //! Reading order:
-//! - `flags.rs`: what is to be looked at
+//! - `flags.rs`: the flags, checked
 //! - `call.rs`: any collective by any algorithm, in one form
-//! - `picture.rs`: before and after, and step by step
+//! - `picture.rs`: before and after, and round by round
 //! - `counts.rs`: messages and bytes, measured beside the formulas
-//! - `benchmark.rs`: times here, and the line through them
+//! - `benchmark.rs`: times, measured here
 //! - `predict.rs`: times on a network that is not here
 //! - `feeding.rs`: how long ranks wait for their batches
-//! - `breaking.rs`: what happens when ranks do not do the same
+//! - `breaking.rs`: ranks that do not do the same
 
 pub mod benchmark;
 pub mod breaking;

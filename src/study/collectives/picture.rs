@@ -1,16 +1,16 @@
-//! Collectives as pictures: what each rank holds before and after, and between the steps of an algorithm.
+//! Collectives as pictures: the numbers that each rank holds before, after, and between the rounds of an algorithm.
 //!
-//! Every picture is of real data: ranks bring numbers in which each digit belongs to one rank, ones to rank 0, tens to
-//! rank 1, and so on. A sum then shows who is in it.
+//! Every picture is of real data. Rank 0 brings ones, rank 1 tens, rank 2 hundreds, so the digits of a sum show whose numbers
+//! it contains.
 
 use super::call::Way;
 use crate::comm::algorithms::{self, Algorithm, Collective, Step, Task};
 use crate::comm::{Comm, CommError, Reduce, Result};
 use crate::show::{Cell, Screen, before_and_after};
 
-/// This rank's group of as many ranks as a picture of `collective` has room for. The first group is shown.
+/// This rank's group of ranks. A group has as many ranks as a picture of `collective` has room for; the first is shown.
 pub fn few(comm: &Comm, collective: Collective) -> Result<Comm> {
-    // An all-to-all's steps work on twice as many places.
+    // An all-to-all works on twice as many numbers.
     let most = if collective == Collective::AllToAll { 3 } else { 5 };
     comm.split((comm.rank() / most) as u64, comm.rank() as i64)
 }
@@ -20,21 +20,21 @@ fn brings(rank: usize, parts: usize) -> Vec<u64> {
     (1..=parts as u64).map(|i| i * 10u64.pow(rank as u32)).collect()
 }
 
-/// One sentence about what a collective does.
+/// The effect of a collective, in a few words.
 pub fn in_words(collective: Collective) -> &'static str {
     match collective {
-        Collective::AllReduce => "everyone gets the sum of what all brought",
-        Collective::Reduce => "one rank gets the sum; the others keep what they have",
-        Collective::Broadcast => "what one rank has, everyone gets",
-        Collective::AllGather => "everyone gets everyone's part",
-        Collective::Scatter => "one rank deals its parts out",
-        Collective::Gather => "one rank gets everyone's part",
-        Collective::ReduceScatter => "the sum is dealt out: each rank gets one part of it",
-        Collective::AllToAll => "each rank deals its parts out: rows become columns",
+        Collective::AllReduce => "every rank gets the sum of all ranks' numbers",
+        Collective::Reduce => "one rank gets the sum; the other ranks keep what they have",
+        Collective::Broadcast => "every rank gets what one rank has",
+        Collective::AllGather => "every rank gets the parts of all ranks",
+        Collective::Scatter => "one rank hands out its parts, one to each rank",
+        Collective::Gather => "one rank gets the parts of all ranks",
+        Collective::ReduceScatter => "each rank gets one part of the sum",
+        Collective::AllToAll => "each rank hands out its parts: rows become columns",
     }
 }
 
-/// The buffer of an algorithm for `collective` at the start, with one element for each rank's part. 0: nothing yet.
+/// The buffer of an algorithm for `collective` at the start, with one element for each rank's part. A 0 stands for nothing.
 fn start(comm: &Comm, collective: Collective) -> Vec<u64> {
     let (rank, n) = (comm.rank(), comm.size());
     let whole = brings(rank, n);
@@ -67,7 +67,7 @@ fn run(comm: &Comm, collective: Collective) -> Result<(Vec<u64>, Vec<u64>)> {
     Ok((before, after))
 }
 
-/// The picture of a collective on rank 0; nothing on the others.
+/// The picture of a collective before and after. Only rank 0 returns it.
 pub fn collective(comm: &Comm, screen: &Screen, collective: Collective) -> Result<Option<String>> {
     let (before, after) = run(comm, collective)?;
     let (before, after) = (everyone(comm, &before)?, everyone(comm, &after)?);
@@ -85,19 +85,19 @@ pub fn simplest(ways: &[Way]) -> Option<Way> {
     ways.iter().find(is_easy).or(ways.first()).copied()
 }
 
-/// An algorithm, step by step.
+/// An algorithm, round by round.
 pub struct Film {
     pub task: Task,
-    /// One picture for each step: what is about to be sent, and what has come. On rank 0.
+    /// One picture for each round, on rank 0: before it with what is sent, after it with what was received.
     pub frames: Vec<String>,
     /// Messages and bytes that this rank sent.
     pub messages: u64,
     pub bytes: u64,
 }
 
-/// Runs `way`, an algorithm, on one element for each part, and takes a picture after every step.
+/// Runs `way`, an algorithm, on one element for each part, and takes a picture after every round.
 pub fn film(comm: &Comm, screen: &Screen, way: Way) -> Result<Film> {
-    let missing = || CommError::Invalid("only an algorithm has steps".into());
+    let missing = || CommError::Invalid("only an algorithm has rounds".into());
     let task = way.task(comm.size(), comm.size(), size_of::<u64>())?.ok_or_else(missing)?;
     let mut film = Film { task, frames: Vec::new(), messages: 0, bytes: 0 };
     let mut data = start(comm, task.collective);
@@ -144,10 +144,10 @@ fn draw(screen: &Screen, rows: &[Vec<u64>], marked: impl Fn(usize, usize) -> boo
     rows.iter().enumerate().map(row).collect()
 }
 
-/// A number with each digit in the colour of the rank that brought it.
+/// A number with each digit in the colour of the rank that brought it. Nothing is shown as nothing.
 fn number(screen: &Screen, value: u64) -> String {
     if value == 0 {
-        return screen.dim(if screen.ascii { "." } else { "·" });
+        return String::new();
     }
     let digits = value.to_string();
     let paint = |(i, digit): (usize, char)| match digit {

@@ -1,132 +1,54 @@
-//! How long a collective would take on a network that is not here, which algorithm wins where, and why.
+//! Predicted times: how long a collective takes on a network that is not here, and what it costs a training step.
 
-use super::benchmark::Timing;
+use super::benchmark::{Point, Timing};
 use super::call::Way;
-use crate::comm::algorithms::{Algorithm, Collective};
+use crate::comm::algorithms::Collective;
 use crate::comm::{Link, Result};
 use crate::plan::{GptShape, Network, simulate};
-use crate::show::{Plot, Screen, Series, bar, bytes_binary, bytes_decimal, percent, seconds, table, thousands};
-use crate::train::Checks;
+use crate::show::{Screen, bar, bytes_decimal, percent, significant, table, thousands};
 use std::thread;
 
-/// One algorithm's predicted times.
-pub struct Prediction {
-    pub way: Way,
-    pub points: Vec<Predicted>,
-}
+const F32: usize = size_of::<f32>();
 
-#[derive(Clone, Copy, Debug)]
-pub struct Predicted {
-    /// Bytes of the whole array.
-    pub bytes: f64,
-    pub seconds: f64,
-    /// Seconds that would remain with infinite bandwidth.
-    pub latency: f64,
-}
-
-/// Predicts all algorithms of `collective` on `ranks` ranks at each of `sizes` bytes of the whole array.
-pub fn predict(collective: Collective, ranks: usize, sizes: &[usize], network: &Network) -> Result<Vec<Prediction>> {
-    const F32: usize = size_of::<f32>();
-    let predicted = |way: Way| -> Result<Prediction> {
-        let mut points: Vec<Predicted> = Vec::new();
-        for bytes in sizes {
-            let array = way.array(ranks, bytes / F32);
-            let Some(task) = way.task(ranks, array, F32)? else { continue };
-            // Elements without bytes cost only latency. Only a chain's steps depend on how many elements there are.
-            let known = points.first().filter(|_| task.algorithm != Algorithm::Chain).map(|first| first.latency);
-            let latency = known.unwrap_or_else(|| simulate(&task, 0, network));
-            points.push(Predicted { bytes: (array * F32) as f64, seconds: simulate(&task, F32, network), latency });
-        }
-        Ok(Prediction { way, points })
+/// Predicts all algorithms of `collective` on `ranks` ranks, at each of `sizes` bytes of the whole array.
+pub fn predict(collective: Collective, ranks: usize, sizes: &[usize], network: &Network) -> Result<Vec<Timing>> {
+    let point = |way: Way, bytes: usize| -> Result<Option<Point>> {
+        let array = way.array(ranks, bytes / F32);
+        let task = way.task(ranks, array, F32)?;
+        Ok(task.map(|task| Point { bytes: (array * F32) as f64, seconds: simulate(&task, F32, network) }))
     };
-    // They know nothing of each other, and the largest takes a while.
+    let timing = |way: Way| -> Result<Timing> {
+        let points = sizes.iter().filter_map(|&bytes| point(way, bytes).transpose());
+        Ok(Timing { way, ranks, points: points.collect::<Result<_>>()? })
+    };
+    // The largest networks take a second.
     thread::scope(|scope| {
-        let ways: Vec<_> = Way::algorithms(collective)
-            .map(|way| {
-                scope.spawn({
-                    let predicted = &predicted;
-                    move || predicted(way)
-                })
-            })
-            .collect();
+        let timing = &timing;
+        let ways: Vec<_> = Way::algorithms(collective).map(|way| scope.spawn(move || timing(way))).collect();
         ways.into_iter().map(|way| way.join().expect("a prediction does not panic")).collect()
     })
 }
 
-/// Sizes in a row at which one algorithm is the fastest.
-pub struct Reign {
-    pub way: Way,
-    /// Numbers of the first and the last of these sizes.
-    pub first: usize,
-    pub last: usize,
+/// The network in words, and the time of a message of S bytes.
+pub fn in_words(screen: &Screen, network: &Network) -> String {
+    let time = |link: Link| format!("{} + S / {}/s", screen.seconds(link.latency), bytes_decimal(link.bandwidth));
+    let (within, between) = (time(network.within), time(network.between));
+    let message = if within == between { within } else { format!("{within} on a node, {between} between nodes") };
+    format!("{}; per message {}", network.about, message.replace(' ', "\u{a0}").replace("node,\u{a0}", "node, "))
 }
 
-/// Finds the fastest algorithm of each range of sizes.
-pub fn reigns(predictions: &[Prediction]) -> Vec<Reign> {
-    let mut reigns: Vec<Reign> = Vec::new();
-    for i in 0..predictions.first().map_or(0, |prediction| prediction.points.len()) {
-        let Some(best) = fastest(predictions, i, None) else { break };
-        match reigns.last_mut().filter(|reign| reign.way == best.way) {
-            Some(reign) => reign.last = i,
-            None => reigns.push(Reign { way: best.way, first: i, last: i }),
-        }
-    }
-    reigns
-}
-
-/// The fastest at size number `i`, apart from `but`.
-fn fastest(predictions: &[Prediction], i: usize, but: Option<Way>) -> Option<&Prediction> {
-    let others = predictions.iter().filter(|prediction| Some(prediction.way) != but);
-    others.min_by(|a, b| a.points[i].seconds.total_cmp(&b.points[i].seconds))
-}
-
-/// The plot, and who wins where and why.
-pub fn show(screen: &Screen, ranks: usize, predictions: &[Prediction]) -> String {
-    let Some(first) = predictions.first() else { return String::new() };
-    let series = predictions.iter().map(|prediction| {
-        Series::line(prediction.way.name(), prediction.points.iter().map(|point| (point.bytes, point.seconds)))
-    });
-    let title = format!("{} on {} ranks", first.way.collective.name(), thousands(ranks as u64));
-    let plot = Plot::new(&title, "bytes").log_x().log_y().labels(bytes_binary, seconds).height(12);
-    let plot = series.fold(plot, Plot::series).render(screen);
-    let rows: Vec<Vec<String>> = reigns(predictions).iter().map(|reign| why(screen, predictions, reign)).collect();
-    format!("{plot}\n\n{}", table(screen, &["fastest", "from", "to", "because"], &rows))
-}
-
-/// A reign in words: against the rival that is the next best where it ends, or where it began.
-fn why(screen: &Screen, predictions: &[Prediction], reign: &Reign) -> Vec<String> {
-    let points = |way: Way| predictions.iter().find(|prediction| prediction.way == way).map(|found| &found.points);
-    let (Some(mine), end) = (points(reign.way), reign.last) else { return Vec::new() };
-    let at = if end + 1 == mine.len() { reign.first } else { end };
-    let because = fastest(predictions, at, Some(reign.way)).map_or(String::new(), |rival| {
-        let (mine, its, name) = (mine[at], rival.points[at], rival.way.name());
-        let (moves, its_moves) = (mine.seconds - mine.latency, its.seconds - its.latency);
-        let size = bytes_binary(mine.bytes);
-        // It saves more by waiting for fewer steps, or by moving fewer bytes.
-        if its.latency - mine.latency > its_moves - moves {
-            let (waits, its_waits) = (screen.seconds(mine.latency), screen.seconds(its.latency));
-            format!("its steps' latency is {waits}, {name}'s {its_waits}")
-        } else {
-            let (moves, its_moves) = (screen.seconds(moves), screen.seconds(its_moves));
-            format!("it moves {size} in {moves}, {name} in {its_moves}")
-        }
-    });
-    let bytes = |i: usize| bytes_binary(mine[i].bytes);
-    vec![reign.way.name().to_owned(), bytes(reign.first), bytes(end), because]
-}
-
-/// Measured times by those that the simulator gives for ranks that all have `link`, in ascending order.
+/// Measured times as multiples of the simulator's, on ranks that all have `link`, in ascending order.
 ///
-/// Left out are times below 5 ms, which are the machine's more than the link's.
+/// Times below 5 ms are left out: in them, this machine's own delays count for more than the link's. The transport's own
+/// collectives are left out, too: they have no rounds to simulate.
 pub fn beside(timings: &[Timing], link: Link) -> Result<Vec<f64>> {
+    const SHORT: f64 = 5e-3;
     let network = Network::uniform(link);
     let mut ratios = Vec::new();
     for timing in timings {
         for point in &timing.points {
-            let array = point.bytes as usize / size_of::<f32>();
-            // The transport's own collectives have no steps to be followed.
-            let Some(task) = timing.way.task(timing.ranks, array, size_of::<f32>())? else { continue };
-            let predicted = simulate(&task, size_of::<f32>(), &network);
+            let Some(task) = timing.way.task(timing.ranks, point.bytes as usize / F32, F32)? else { continue };
+            let predicted = simulate(&task, F32, &network);
             if predicted >= SHORT {
                 ratios.push(point.seconds / predicted);
             }
@@ -136,96 +58,109 @@ pub fn beside(timings: &[Timing], link: Link) -> Result<Vec<f64>> {
     Ok(ratios)
 }
 
-/// Checks the ratios that [`beside`] returns; nothing is checked if there are none.
-///
-/// A link is never faster than it says, on any machine. How much slower its times are is shown and not checked: adding up
-/// numbers and waiting for a core take this machine's own time.
-pub fn check(screen: &Screen, checks: &mut Checks, ratios: &[f64]) {
-    let (Some(least), Some(median)) = (ratios.first(), ratios.get(ratios.len() / 2)) else { return };
-    let result = format!("the least is {least:.2} of it");
-    checks.hold(*least > 0.95, "no time is less than the simulator's", &result, "a link is faster than it says");
-    let times = format!("{median:.2} times the simulator's, median of {}", ratios.len());
-    let why = "Not checked: this machine also takes time for sums, and for waiting for a core";
-    screen.say(screen.row("measured", &format!("{times}. {why}")));
+/// The ratios of [`beside`] in words; or, where `ranks` threads take turns on `cores`, why a comparison says nothing. It is
+/// no check: how long sums take, and how soon a rank wakes up, depends on this machine.
+pub fn compared(ratios: &[f64], ranks: usize, cores: usize) -> String {
+    if ranks > cores {
+        return format!("not compared here: {ranks} ranks take turns on {cores} cores");
+    }
+    let (Some(least), Some(most), Some(median)) = (ratios.first(), ratios.last(), ratios.get(ratios.len() / 2)) else {
+        return "not compared here: no predicted time reaches 5 ms".to_owned();
+    };
+    format!(
+        "measured times are {least:.2} to {most:.2} times the simulator's, median {median:.2}; the rest is this \
+         machine's own time, for sums and for waking up ranks"
+    )
 }
 
-/// Seconds below which a simulated link's times are not compared.
-const SHORT: f64 = 5e-3;
-
-/// The seed's job: this GPT with gradients in f32, and a step of 0.283 s on the 4 GPUs of a Polaris node (its log of
-/// 2024-07-17), taken as computing alone. The log says `num_params=10,646,784`, which leaves out the position table; that has
-/// gradients too, and so 10,745,088 numbers are averaged.
-const SEED: GptShape = GptShape { vocabulary: 65, block: 256, layers: 6, heads: 6, embd: 384 };
+/// The source's job: this GPT with gradients in f32, and a step of 0.283 s on the 4 GPUs of a Polaris node (its log of
+/// 2024-07-17), taken as computing alone. The log says `num_params=10,646,784`, which leaves out the position table. The
+/// position table has gradients, too, and so 10,745,088 numbers are averaged.
+const JOB: GptShape = GptShape { vocabulary: 65, block: 256, layers: 6, heads: 6, embd: 384 };
 const STEP_SECONDS: f64 = 0.283;
-const STEP_RANKS: f64 = 4.0;
+const STEP_RANKS: usize = 4;
 
-/// Computation against communication as ranks grow: one line for each number of ranks.
-pub fn in_sync(screen: &Screen, network: &Network) -> Result<String> {
-    let gradients = SEED.parameters();
-    let bytes = size_of::<f32>() * gradients as usize;
-    let ranks = std::iter::successors(Some(network.ranks_per_node.max(4)), |&n| Some(4 * n));
+/// The job's step on 4 to 65,536 ranks, under weak and under strong scaling: one row per number of ranks.
+pub fn scaling(screen: &Screen, network: &Network) -> Result<String> {
+    let gradients = JOB.parameters();
+    let bytes = F32 * gradients as usize;
     let mut rows = Vec::new();
-    for n in ranks.take_while(|&n| n <= network.most_ranks) {
-        let predictions = predict(Collective::AllReduce, n, &[bytes], network)?;
-        let Some(best) = fastest(&predictions, 0, None) else { continue };
-        let communicating = best.points[0].seconds;
-        let (same, divided) = (STEP_SECONDS, STEP_SECONDS * STEP_RANKS / n as f64);
-        let share = |computing: f64| percent(communicating / (computing + communicating));
-        let picture = bar(screen, divided / (divided + communicating), 18);
-        let (n, time) = (thousands(n as u64), screen.seconds(communicating));
-        rows.push(vec![n, time, best.way.name().to_owned(), share(same), share(divided), picture]);
+    let mut first = None;
+    for n in std::iter::successors(Some(STEP_RANKS), |&n| Some(4 * n)).take_while(|&n| n <= network.most_ranks) {
+        let seconds = predict(Collective::AllReduce, n, &[bytes], network)?;
+        let seconds = seconds.iter().flat_map(|timing| &timing.points).map(|point| point.seconds);
+        let communicating = seconds.fold(f64::INFINITY, f64::min);
+        let times = n as f64 / STEP_RANKS as f64;
+        let (weak, strong) = (STEP_SECONDS + communicating, STEP_SECONDS / times + communicating);
+        let one = *first.get_or_insert(weak);
+        let speed_up = |times: f64| match times < 99.95 {
+            true => format!("{times:.1}"),
+            false => significant(times, times.log10() as usize + 1),
+        };
+        let share = STEP_SECONDS / times / strong;
+        rows.push(vec![
+            thousands(n as u64),
+            screen.seconds(communicating),
+            speed_up(times * one / weak),
+            percent(STEP_SECONDS / weak),
+            speed_up(one / strong),
+            percent(share),
+            bar(screen, share, 12),
+        ]);
     }
-    let job = format!(
-        "A job as in the seed's log: {} gradients, which are {}, and, on 4 ranks, {} of computing a step. As ranks grow, each \
-         keeps its batch, or one batch is divided among them. The share of a step in which all wait for the all-reduce:",
-        thousands(gradients),
+    let (job, step) = (thousands(gradients), screen.seconds(STEP_SECONDS));
+    let words = format!(
+        "The job has {job} gradients ({}). On {STEP_RANKS} ranks, a step computes for {step}. Weak scaling: each rank keeps \
+         its batch, and the global batch grows. Strong scaling: ranks divide one global batch. Computing stops during the \
+         all-reduce. Speed-up: samples per second, compared with {STEP_RANKS} ranks.",
         bytes_decimal(bytes as f64),
-        screen.seconds(STEP_SECONDS),
     );
-    let legend =
-        if screen.ascii { "# computing | - the rest: waiting" } else { "█ computing · ░ the rest: waiting" };
-    let header = ["ranks", "all-reduce", "by", "a batch\na rank", "one\nbatch", "one batch, divided"];
-    Ok(format!("{}\n\n{}\n  {legend}", screen.wrap(&job, 2), table(screen, &header, &rows)))
+    let (all, none) = (bar(screen, 1.0, 1), bar(screen, 0.0, 1));
+    let last = format!("strong:\n{all} computing\n{none} all-reduce");
+    let header = [
+        "ranks",
+        "all-reduce",
+        "weak:\nspeed-up",
+        "weak:\ncomputing",
+        "strong:\nspeed-up",
+        "strong:\ncomputing",
+        &last,
+    ];
+    Ok(format!("{}\n\n{}", screen.wrap(&words, 2), table(screen, &header, &rows)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::algorithms::Algorithm;
 
     #[test]
-    fn reigns_follow_the_sizes_and_say_why() {
+    fn predictions_are_the_formula_s_on_equal_links() {
         let network = Network::named("ethernet").expect("a preset");
-        let sizes = [1 << 10, 1 << 14, 1 << 20, 1 << 26];
-        let predictions = predict(Collective::AllReduce, 1024, &sizes, &network).unwrap();
-        let reigns = reigns(&predictions);
-        let name = |reign: &Reign| (reign.way.name(), reign.first, reign.last);
-        assert_eq!(reigns.iter().map(name).collect::<Vec<_>>(), [("recursive-doubling", 0, 1), ("rabenseifner", 2, 3)]);
-        let why = |i: usize| why(&Screen::plain(), &predictions, &reigns[i]).pop().unwrap();
-        // 10 steps of 24 µs against 20, and 2·1023/1024 MiB at 1.25 GB/s against 10 MiB.
-        assert_eq!(why(0), "its steps' latency is 240 µs, rabenseifner's 480 µs");
-        assert_eq!(why(1), "it moves 1.00 MiB in 1.68 ms, recursive-doubling in 8.39 ms");
-    }
-
-    #[test]
-    fn a_slow_machine_fails_no_check_and_a_fast_link_does() {
-        let failed = |ratios: &[f64]| {
-            let screen = Screen::plain();
-            let mut checks = Checks::new(&screen);
-            check(&screen, &mut checks, ratios);
-            checks.failed()
+        let timings = predict(Collective::AllReduce, 1024, &[1 << 10, 1 << 20], &network).unwrap();
+        let seconds = |name: &str| {
+            let timing = timings.iter().find(|timing| timing.way.name() == name).unwrap();
+            [0, 1].map(|i| (1e6 * timing.points[i].seconds).round())
         };
-        assert!(failed(&[]).is_empty() && failed(&[1.0, 2.6, 40.0]).is_empty());
-        assert_eq!(failed(&[0.5, 1.0, 1.0]), ["a link is faster than it says"]);
+        // 10 rounds of 24 µs and S/b, against 20 rounds and 2·1023/1024 S/b in all; S/b is 0.8 and 839 µs.
+        assert_eq!(seconds("recursive-doubling"), [248.0, 8629.0]);
+        assert_eq!(seconds("rabenseifner"), [482.0, 2156.0]);
     }
 
     #[test]
-    fn measured_times_are_held_to_the_link() {
+    fn a_slow_machine_is_told_and_is_no_error() {
+        assert_eq!(compared(&[1.0, 1.3], 4, 2), "not compared here: 4 ranks take turns on 2 cores");
+        assert!(compared(&[], 2, 2).starts_with("not compared here: "));
+        assert!(compared(&[0.5, 1.0, 40.0], 2, 2).starts_with("measured times are 0.50 to 40.00 times"));
+    }
+
+    #[test]
+    fn measured_times_are_divided_by_the_link_s() {
         let link = Link { latency: 0.01, bandwidth: 1e6 };
-        let way = |algorithm| Way { collective: Collective::AllReduce, algorithm };
         let timing = |algorithm, points: &[(f64, f64)]| Timing {
-            way: way(algorithm),
+            way: Way { collective: Collective::AllReduce, algorithm },
             ranks: 2,
-            points: points.iter().map(|&(bytes, seconds)| super::super::benchmark::Point { bytes, seconds }).collect(),
+            points: points.iter().map(|&(bytes, seconds)| Point { bytes, seconds }).collect(),
         };
         // On two ranks, doubling is one message: 10 ms and a millisecond for every 1,000 bytes.
         let doubling = timing(Some(Algorithm::RecursiveDoubling), &[(1000.0, 0.022), (10_000.0, 0.02)]);
