@@ -6,6 +6,7 @@
 use anyhow::Result;
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampler, Sampling};
+use shardlab::heap::{self, ALLOCATIONS};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::parallel::Ddp;
@@ -13,34 +14,10 @@ use shardlab::plan::GptShape;
 use shardlab::show::{Branch, Screen, tree};
 use shardlab::tensor::{matmul, profile};
 use shardlab::train::{self, AdamW, AdamWConfig, Clock, Part};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged; the counter is atomic and allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use std::sync::atomic::Ordering::Relaxed;
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: heap::Counting = heap::Counting;
 
 struct Shape {
     gpt: GptShape,
@@ -56,7 +33,7 @@ struct Measured {
     backward: f64,
     all_reduce: f64,
     optimizer: f64,
-    allocations: u64,
+    allocations: usize,
     ops: Vec<profile::OpTime>,
 }
 
@@ -83,7 +60,7 @@ fn main() -> Result<()> {
         "{preset}, {ranks} ranks: {:.0} tokens/s, MFU {mfu:.1}% of {:.0} GFLOP/s a core, {} allocations a step",
         tokens * ranks as f64 / m.step,
         peak / 1e9,
-        m.allocations / ranks as u64
+        m.allocations / ranks
     );
     println!("{}", tree(&Screen::detect(false), &m.tree()));
     Ok(())
@@ -141,7 +118,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
         backward: median(&|t| t.backward),
         all_reduce: self::median(reduces[warmup..].to_vec()),
         optimizer: median(&|t| t.optimizer),
-        allocations: (ALLOCATIONS.load(Relaxed) - allocations) / steps as u64,
+        allocations: (ALLOCATIONS.load(Relaxed) - allocations) / steps as usize,
         ops,
     })
 }

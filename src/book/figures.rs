@@ -1,14 +1,15 @@
 //! Pictures for pages: who holds what, drawn from the arithmetic of `plan`, and the curves of a run's metrics.
 
 use crate::error::BadInput;
-use crate::plan::{BytesEach, GptShape, zero_memory};
+use crate::plan::{BytesEach, GptShape, Keep, zero_memory};
 use crate::show::{Fill, Holding, Holdings, Nodes, Plot, Screen, Series, bytes_decimal};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 7] = ["nodes", "one-device", "ddp-before", "ddp-after", "zero-1", "zero-2", "zero-3"];
+pub const FIGURES: [&str; 8] =
+    ["activations", "nodes", "one-device", "ddp-before", "ddp-after", "zero-1", "zero-2", "zero-3"];
 
 /// lab03's baby model, on the play that comes with the workbook.
 const BABY: GptShape = GptShape { vocabulary: 65, block: 64, layers: 4, heads: 4, embd: 128 };
@@ -24,6 +25,10 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String, BadInput> {
     if name == "nodes" {
         let nodes = Nodes(vec![("node1".into(), 4), ("node2".into(), 4)]);
         return Ok(screen.map_or_else(|| nodes.svg("Eight ranks on two nodes"), |screen| nodes.render(screen)));
+    }
+    if name == "activations" {
+        let plot = activations(&BABY, BATCH, false);
+        return screen.map_or_else(|| curves(&plot), |screen| Ok(plot.render(screen)));
     }
     let (holdings, title) = match name.strip_prefix("zero-").and_then(|stage| stage.parse().ok()) {
         Some(stage @ 1..=3) => zero(stage),
@@ -85,6 +90,19 @@ fn zero(stage: usize) -> (Holdings<'static>, &'static str) {
     (Holdings { rows, note: note.into() }, title)
 }
 
+/// Activations over one step of a model, as the plot of a page or a screen.
+pub fn activations(shape: &GptShape, batch: usize, dropout: bool) -> Plot<'static> {
+    let series = |name, keep| {
+        let bytes = shape.activations_over_a_step(batch, dropout, keep);
+        Series::line(name, bytes.into_iter().enumerate().map(|(part, bytes)| (part as f64, bytes as f64)))
+    };
+    Plot::new("activations", "part of the step")
+        .series(series("kept to the end", Keep::ToTheEnd))
+        .series(series("freed when used", Keep::UntilUsed))
+        .series(series("recomputed", Keep::BlockInputs))
+        .labels(|part| format!("{part}"), bytes_decimal)
+}
+
 /// The losses in the file that a lab's `--metrics` wrote, as an SVG: of every step, and on the validation split. Needs a
 /// build that draws [`curves`].
 pub fn losses(metrics: &Path) -> Result<String> {
@@ -117,7 +135,9 @@ mod tests {
 
     #[test]
     fn every_figure_is_drawn_in_both_ways() {
-        for name in FIGURES {
+        assert!(figure("activations", Some(&Screen::plain())).unwrap().contains("recomputed"));
+        assert_eq!(figure("activations", None).is_ok(), cfg!(feature = "figures"));
+        for name in FIGURES.into_iter().filter(|&name| name != "activations") {
             let (text, svg) = (figure(name, Some(&Screen::plain())).unwrap(), figure(name, None).unwrap());
             assert!(text.contains("rank 0") && svg.contains(">rank 0<"), "{text}\n{svg}");
             if name.starts_with("zero") {

@@ -66,23 +66,50 @@ impl GptShape {
         Memory { parameters: n, gradients: n, optimizer: 2 * n, activations: self.activations(batch, dropout) }
     }
 
-    /// Counted over the operations in `tensor` and `model`, in f32: what each leaves in the graph.
+    /// The most bytes that a step's activations take.
     fn activations(&self, batch: usize, dropout: bool) -> u64 {
-        // In u128: what someone may ask for can be more bytes than 64 bits count.
-        let wide = |n: usize| n as u128;
-        let (tokens, d) = (wide(batch) * wide(self.block), wide(self.embd));
-        // Norm, qkv (3), attention, proj, residual; norm, fc (4), gelu (4), out, residual.
-        let block = 18 * d + if dropout { 2 * d } else { 0 };
-        // Statistics of two norms and one number a head and row of attention.
-        let block = block + 4 + wide(self.heads);
-        let ends = 2 * d + if dropout { d } else { 0 } + 2 + wide(self.vocabulary) + 1;
-        // In GELU's backward pass four gradients of fc's width are alive at once (what came in, what goes out, candle's
-        // zero-filled slot and its sum), beside the residual stream's.
-        let backward = 17 * d;
-        let scores = 2 * wide(self.block) * wide(self.block);
-        let bytes = 4 * (tokens * (block * wide(self.layers) + ends + backward) + scores);
-        bytes.try_into().unwrap_or(u64::MAX)
+        let step = self.activations_over_a_step(batch, dropout, Keep::ToTheEnd);
+        step.into_iter().max().unwrap_or(0)
     }
+
+    /// Bytes of activations after each part of a step, in f32: before it, after the embedding, each block and the head, then
+    /// while each block is at work in the backward pass, and after it. They are counted over the operations in `tensor` and
+    /// `model`: the tensors that each leaves in the graph.
+    pub fn activations_over_a_step(&self, batch: usize, dropout: bool, keep: Keep) -> Vec<u64> {
+        // In u128: a shape that someone asks for can take more bytes than 64 bits count.
+        let wide = |n: usize| n as u128;
+        let (tokens, d, layers) = (wide(batch) * wide(self.block), wide(self.embd), wide(self.layers));
+        let dropped = if dropout { d } else { 0 };
+        // Norm, qkv (3), attention, proj, residual; norm, fc (4), gelu (4), out, residual. Then the statistics of two norms, and
+        // one number per head and row of attention.
+        let block = 18 * d + 2 * dropped + 4 + wide(self.heads);
+        let (embedding, head) = (d + dropped, d + 2 + wide(self.vocabulary) + 1);
+        // In GELU's backward pass four gradients of fc's width are alive at once (the incoming one, the outgoing one, candle's
+        // zero-filled slot and its sum), beside the residual stream's. Attention recomputes one sequence's scores.
+        let (work, scores) = (17 * d, 2 * wide(self.block) * wide(self.block));
+        let kept = if keep == Keep::BlockInputs { d } else { block };
+        let backward = |left: u128| match keep {
+            Keep::ToTheEnd => embedding + layers * block + head,
+            Keep::UntilUsed => embedding + left * block + if left == layers { head } else { 0 },
+            Keep::BlockInputs => embedding + left * d + block,
+        };
+        let bytes = |per_token: u128, more: u128| (4 * (tokens * per_token + more)).try_into().unwrap_or(u64::MAX);
+        let forward = (0..=layers).map(|done| bytes(embedding + done * kept, 0));
+        let head = bytes(embedding + layers * kept + head, 0);
+        let backward = (1..=layers).rev().map(|left| bytes(backward(left) + work, scores));
+        std::iter::once(0).chain(forward).chain([head]).chain(backward).chain([0]).collect()
+    }
+}
+
+/// How long activations are kept for the backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Until the whole backward pass has ended, as in this library: candle keeps its graph.
+    ToTheEnd,
+    /// Until the backward pass has used them, as in PyTorch.
+    UntilUsed,
+    /// Only each block's input. The backward pass recomputes the rest, block by block.
+    BlockInputs,
 }
 
 #[cfg(test)]
@@ -120,5 +147,25 @@ mod tests {
         assert_eq!(memory.total() - memory.activations, 16 * 804_096);
         let twice = shape(4, 4, 128, 64).memory(24, false);
         assert!(twice.activations > memory.activations * 19 / 10);
+    }
+
+    #[test]
+    fn recomputation_keeps_less_and_freeing_early_ends_low() {
+        let shape = shape(4, 4, 128, 64);
+        let over = |keep| shape.activations_over_a_step(12, false, keep);
+        let (end, used, inputs) = (over(Keep::ToTheEnd), over(Keep::UntilUsed), over(Keep::BlockInputs));
+        // Before the step; embedding, four blocks and head; four blocks backward; after it.
+        assert!([&end, &used, &inputs].iter().all(|step| step.len() == 1 + 6 + 4 + 1));
+        assert_eq!(
+            end[..=7],
+            used[..=7],
+            "the forward pass keeps the same, and so does the backward pass at its start"
+        );
+        assert!(end[7..11].iter().all(|&bytes| bytes == end[7]) && used[7..].is_sorted_by(|a, b| a > b));
+        let peak = |step: &[u64]| step.iter().copied().max().unwrap();
+        assert!(peak(&inputs) < peak(&used) * 3 / 5, "{inputs:?}");
+        // 18 numbers of 4 bytes per token and unit of width in a block, and a few more.
+        let block = (end[3] - end[2]) as f64 / (12 * 64 * 128) as f64;
+        assert!((72.0..72.5).contains(&block), "{block}");
     }
 }

@@ -15,7 +15,7 @@ mod zero;
 
 pub use bandwidth::{AlphaBeta, algbw, array_bytes, busbw};
 pub use formula::{Formula, formula};
-pub use gpt::{GptShape, Memory};
+pub use gpt::{GptShape, Keep, Memory};
 pub use network::{MOST_RANKS, Network};
 pub use simulate::simulate;
 pub use zero::{BytesEach, ComputedStep, zero_memory, zero_memory_offloaded, zero_step, zero_traffic, zero_volumes};

@@ -1,25 +1,12 @@
 //! The memory plan against what a training step really allocates.
 
 use crate::alone;
-use crate::counting::THREAD;
 use shardlab::data::{Corpus, Sampler, Sampling};
+use shardlab::heap::{live, peak_of};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::plan::GptShape;
 use shardlab::tensor::Dropout;
-
-/// Bytes that this thread has allocated.
-fn live() -> isize {
-    THREAD.with(|thread| thread.live.get())
-}
-
-/// Bytes above what was live before, at the highest point of `work`.
-fn peak_of<R>(work: impl FnOnce() -> R) -> (usize, R) {
-    let before = live();
-    THREAD.with(|thread| thread.peak.set(before));
-    let result = work();
-    (THREAD.with(|thread| thread.peak.get() - before) as usize, result)
-}
 
 #[test]
 fn the_plan_foresees_what_a_step_takes() {
