@@ -38,8 +38,8 @@ enum What {
         #[arg(long)]
         terminal: bool,
     },
-    /// Print the losses of a run's --metrics as SVG; for a build with --features figures
-    Plot { metrics: PathBuf },
+    /// Print a run's --metrics, or lab01's --json, as SVG; for a build with --features figures
+    Plot { file: PathBuf },
     /// Turn the formulas of the book's pages into MathML: called by mdBook
     #[command(hide = true)]
     Preprocess { args: Vec<String> },
@@ -58,8 +58,8 @@ fn run() -> Result<()> {
             screen.say(book::figure(&name, terminal.then_some(&screen))?);
             Ok(())
         }
-        What::Plot { metrics } => {
-            screen.say(book::losses(&metrics)?);
+        What::Plot { file } => {
+            screen.say(book::plot(&file)?);
             Ok(())
         }
         What::Preprocess { args } => book::preprocess(&args),

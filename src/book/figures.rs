@@ -1,15 +1,31 @@
 //! Pictures for pages: who holds what, drawn from the arithmetic of `plan`, and the curves of a run's metrics.
 
+use crate::comm::Link;
+use crate::comm::algorithms::{Algorithm, Arrival, Collective, Task};
 use crate::error::BadInput;
-use crate::plan::{BytesEach, GptShape, Keep, zero_memory};
-use crate::show::{Fill, Holding, Holdings, Nodes, Plot, Screen, Series, bytes_decimal};
+use crate::plan::{BytesEach, GptShape, Keep, Network, zero_memory};
+use crate::show::{
+    Chunk, Fill, Holding, Holdings, Links, Moments, Nodes, Plot, Ring, Screen, Series, bytes_binary, bytes_decimal,
+    seconds,
+};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 8] =
-    ["activations", "nodes", "one-device", "ddp-before", "ddp-after", "zero-1", "zero-2", "zero-3"];
+pub const FIGURES: [&str; 11] = [
+    "activations",
+    "nodes",
+    "one-device",
+    "ddp-before",
+    "ddp-after",
+    "zero-1",
+    "zero-2",
+    "zero-3",
+    "ring",
+    "all-reduce",
+    "links",
+];
 
 /// lab03's baby model, on the play that comes with the workbook.
 const BABY: GptShape = GptShape { vocabulary: 65, block: 64, layers: 4, heads: 4, embd: 128 };
@@ -22,19 +38,84 @@ const DATA: u64 = (2 * 4 * BATCH * BABY.block) as u64;
 
 /// A figure by its name, as text for a screen or, without one, as SVG.
 pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String, BadInput> {
-    if name == "nodes" {
-        let nodes = Nodes(vec![("node1".into(), 4), ("node2".into(), 4)]);
-        return Ok(screen.map_or_else(|| nodes.svg("Eight ranks on two nodes"), |screen| nodes.render(screen)));
-    }
-    if name == "activations" {
-        let plot = activations(&BABY, BATCH, false);
-        return screen.map_or_else(|| curves(&plot), |screen| Ok(plot.render(screen)));
+    match name {
+        "nodes" => {
+            let nodes = Nodes(vec![("node1".into(), 4), ("node2".into(), 4)]);
+            return Ok(screen.map_or_else(|| nodes.svg("Eight ranks on two nodes"), |screen| nodes.render(screen)));
+        }
+        "ring" => {
+            let sent = (0..4).filter_map(|rank| ring().steps(rank).next()?.send.map(|send| send.range.start));
+            let round = Ring(sent.collect());
+            let title = "The first round of a ring of four ranks: each sends one chunk to the next";
+            return Ok(screen.map_or_else(|| round.svg(title), |screen| round.render(screen)));
+        }
+        "all-reduce" => {
+            let moments = moments();
+            let title = "An all-reduce of four ranks is a reduce-scatter and an all-gather";
+            return Ok(screen.map_or_else(|| moments.svg(title), |screen| moments.render(screen)));
+        }
+        "links" => {
+            let links = links()?;
+            let title = "Two nodes of Polaris: fast links within a node, slow ones between the nodes' cards";
+            return Ok(screen.map_or_else(|| links.svg(title), |screen| links.render(screen)));
+        }
+        "activations" => {
+            let plot = activations(&BABY, BATCH, false);
+            return screen.map_or_else(|| curves(&plot), |screen| Ok(plot.render(screen)));
+        }
+        _ => {}
     }
     let (holdings, title) = match name.strip_prefix("zero-").and_then(|stage| stage.parse().ok()) {
         Some(stage @ 1..=3) => zero(stage),
         _ => holdings(name)?,
     };
     Ok(screen.map_or_else(|| holdings.svg(title), |screen| holdings.render(screen)))
+}
+
+/// The ring all-reduce of four ranks, one number per chunk.
+fn ring() -> Task {
+    Task::new(Collective::AllReduce, Algorithm::Ring, 4, 4, 4, 0).expect("the ring is an all-reduce")
+}
+
+/// The chunks of the ring before it, after its reduce-scatter, and after its all-gather. Of the chunks in between, only the
+/// complete ones are shown.
+fn moments() -> Moments {
+    let task = ring();
+    let own = |rank: usize| vec![(0..task.ranks).map(|other| other == rank).collect::<Chunk>(); task.ranks];
+    let mut now: Vec<Vec<Chunk>> = (0..task.ranks).map(own).collect();
+    let mut moments = vec![("before".to_owned(), now.clone())];
+    for number in 0..task.total_steps() {
+        let before = now.clone();
+        for (rank, chunks) in now.iter_mut().enumerate() {
+            let Some(recv) = task.steps(rank).find(|step| step.number == number).and_then(|step| step.recv) else {
+                continue;
+            };
+            for i in recv.range {
+                let there = chunks[i].iter().zip(&before[recv.from][i]);
+                chunks[i] = there.map(|(&old, &new)| new || (old && recv.arrival == Arrival::Combine)).collect();
+            }
+        }
+        let complete = |chunk: &Chunk| if chunk.contains(&false) { vec![false; chunk.len()] } else { chunk.clone() };
+        let shown = now.iter().map(|chunks| chunks.iter().map(complete).collect()).collect();
+        match number + 1 {
+            3 => moments.push(("after reduce-scatter".to_owned(), shown)),
+            6 => moments.push(("after all-gather".to_owned(), shown)),
+            _ => {}
+        }
+    }
+    Moments(moments)
+}
+
+/// Two nodes of Polaris, with the simulator's numbers.
+fn links() -> Result<Links, BadInput> {
+    let network = Network::named("polaris").ok_or_else(|| BadInput::new("there is no network polaris", "add it"))?;
+    let words = |link: Link| format!("{}/s, {}", bytes_decimal(link.bandwidth), seconds(link.latency));
+    Ok(Links {
+        ranks: network.ranks_per_node,
+        cards: network.cards,
+        within: words(network.within),
+        between: format!("{} for each card", words(network.between)),
+    })
 }
 
 /// A drawing of who holds what, and its title.
@@ -103,17 +184,34 @@ pub fn activations(shape: &GptShape, batch: usize, dropout: bool) -> Plot<'stati
         .labels(|part| format!("{part}"), bytes_decimal)
 }
 
-/// The losses in the file that a lab's `--metrics` wrote, as an SVG: of every step, and on the validation split. Needs a
-/// build that draws [`curves`].
-pub fn losses(metrics: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(metrics).with_context(|| format!("cannot read {}", metrics.display()))?;
+/// What a lab wrote to a file, as an SVG: the losses of its `--metrics`, or lab01's times of its `--json`. Needs a build that
+/// draws [`curves`].
+pub fn plot(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    if let Ok(times) = serde_json::from_str::<Value>(&text)
+        && let Some(ways) = times["ways"].as_array()
+    {
+        return Ok(curves(&times_of(&times, ways))?);
+    }
     let records: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let points = |field: &'static str| {
         records.iter().filter_map(move |record| Some((record["step"].as_f64()?, record[field].as_f64()?)))
     };
-    let plot = Plot::new("loss, nats a token", "step").height(10);
+    let plot = Plot::new("loss, nats per token", "step").height(10);
     let plot = plot.series(Series::line("train", points("loss"))).series(Series::dots("val", points("val_loss")));
     Ok(curves(&plot)?)
+}
+
+/// lab01's times against the bytes of the array, a curve for each algorithm.
+fn times_of<'a>(times: &'a Value, ways: &'a [Value]) -> Plot<'a> {
+    let series = ways.iter().map(|way| {
+        let points = way["points"].as_array().map_or(&[][..], Vec::as_slice);
+        let points = points.iter().filter_map(|point| Some((point["bytes"].as_f64()?, point["seconds"].as_f64()?)));
+        Series::line(way["algorithm"].as_str().unwrap_or("?"), points)
+    });
+    let title =
+        if times["network"] == "threads" { "time of one call, measured" } else { "time of one call, predicted" };
+    series.fold(Plot::new(title, "bytes").log_x().log_y().labels(bytes_binary, seconds).height(12), Plot::series)
 }
 
 /// A plot as SVG, for a page. [`BadInput`] in a build that draws none.
@@ -142,7 +240,7 @@ mod tests {
             assert!(text.contains("rank 0") && svg.contains(">rank 0<"), "{text}\n{svg}");
             if name.starts_with("zero") {
                 assert!(text.contains("2.14 MB") && svg.contains(">2.14 MB<"), "{text}\n{svg}");
-            } else if name != "nodes" {
+            } else if name.starts_with("one") || name.starts_with("ddp") {
                 assert!(text.contains("3.22 MB") && svg.contains(">6.43 MB<"), "{text}\n{svg}");
             }
         }
@@ -150,10 +248,33 @@ mod tests {
     }
 
     #[test]
+    fn an_all_reduce_is_complete_where_it_should_be() {
+        let text = figure("all-reduce", Some(&Screen::plain())).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "  rank 0    1    2    3    4 → 1111                → 1111 2222 3333 4444");
+        assert_eq!(lines[4], "  rank 3 1000 2000 3000 4000 →                4444 → 1111 2222 3333 4444");
+        let ring = figure("ring", Some(&Screen::plain())).unwrap();
+        assert!(ring.starts_with("  rank 0 ── chunk 3 ─→ rank 1\n"), "{ring}");
+    }
+
+    #[test]
+    fn times_are_drawn() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let points = "[{\"bytes\": 1024, \"seconds\": 1e-5}, {\"bytes\": 4096, \"seconds\": 2e-5}]";
+        let times =
+            format!("{{\"network\": \"polaris\", \"ways\": [{{\"algorithm\": \"ring\", \"points\": {points}}}]}}");
+        std::fs::write(file.path(), times).unwrap();
+        if cfg!(feature = "figures") {
+            let svg = plot(file.path()).unwrap();
+            assert!(svg.contains("predicted") && svg.contains("ring") && svg.contains("4.00 KiB"), "{svg}");
+        }
+    }
+
+    #[test]
     fn losses_are_drawn_or_it_is_said_what_draws_them() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "{\"step\":1,\"loss\":4.2}\n{\"step\":2,\"loss\":4.1,\"val_loss\":4.0}\n").unwrap();
-        let drawn = losses(file.path());
+        let drawn = plot(file.path());
         if cfg!(feature = "figures") {
             assert!(drawn.unwrap().contains("\nval\n"));
         } else {

@@ -16,6 +16,6 @@ mod math;
 mod outputs;
 
 pub use compare::{Rule, differences};
-pub use figures::{FIGURES, activations, curves, figure, losses};
+pub use figures::{FIGURES, activations, curves, figure, plot};
 pub use math::{mathml_of_page, preprocess};
 pub use outputs::{Output, compare, outputs, write};

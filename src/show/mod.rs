@@ -15,7 +15,8 @@
 //! - `trace.rs`: the same for a trace viewer, as a file
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
-//! - `nodes.rs`: where ranks sit
+//! - `nodes.rs`: the ranks on each node; `links.rs`: and the links between them
+//! - `chunks.rs`: an algorithm's chunks, who holds them and who sends them
 //! - `svg.rs`: the same pictures for pages, and `curves.rs`: plots there
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
@@ -26,12 +27,14 @@
 mod axis;
 mod bars;
 mod canvas;
+mod chunks;
 mod complaint;
 #[cfg(feature = "figures")]
 mod curves;
 mod frame;
 mod grid;
 mod holdings;
+mod links;
 mod nodes;
 mod plot;
 mod screen;
@@ -44,9 +47,11 @@ mod tree;
 mod units;
 
 pub use bars::{bar, shares};
+pub use chunks::{Chunk, Moments, Ring};
 pub use complaint::complain;
 pub use grid::{Cell, before_and_after};
 pub use holdings::{Fill, Holding, Holdings};
+pub use links::Links;
 pub use nodes::Nodes;
 pub use plot::{Labels, Plot, Series, Style};
 pub use screen::Screen;

@@ -1,16 +1,15 @@
 //! Nodes as boxes, with the ranks on each.
 
 use super::screen::Screen;
-use super::svg::{WIDTH, picture, rank_colour, text};
+use super::svg::{WIDTH, frame, picture, rank_colour, text};
 use super::text::{columns, pad_right};
-use std::fmt::Write;
 
 /// Nodes by name, each with its number of ranks; ranks are numbered from the first node on.
 #[derive(Clone, Debug)]
 pub struct Nodes(pub Vec<(String, usize)>);
 
 impl Nodes {
-    /// One line a node.
+    /// One line per node.
     pub fn render(&self, screen: &Screen) -> String {
         let name = self.0.iter().map(|node| columns(&node.0)).max().unwrap_or(0);
         let lines = self.0.iter().zip(self.first_ranks()).map(|((node, ranks), first)| {
@@ -21,33 +20,18 @@ impl Nodes {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// A box a node, as an inline SVG.
+    /// One box per node, as an inline SVG.
     pub fn svg(&self, title: &str) -> String {
         const ROW: f64 = 64.0;
         let mut body = String::new();
         for (i, ((node, ranks), first)) in self.0.iter().zip(self.first_ranks()).enumerate() {
             let y = ROW * i as f64;
-            let _ = writeln!(
-                body,
-                "<rect x=\"1\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"6\" fill=\"none\" \
-                 stroke=\"currentColor\" stroke-opacity=\"0.5\"/>",
-                y + 2.0,
-                WIDTH - 2.0,
-                ROW - 8.0
-            );
+            body += &frame((1.0, y + 2.0), (WIDTH - 2.0, ROW - 8.0), "currentColor", 1.0);
             body += &text(12.0, y + 34.0, "start", node);
             let width = (WIDTH - 90.0) / (*ranks).max(1) as f64;
             for local in 0..*ranks {
                 let (rank, x) = (first + local, 80.0 + width * local as f64);
-                let _ = writeln!(
-                    body,
-                    "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"40\" rx=\"4\" fill=\"none\" \
-                     stroke=\"{}\" stroke-width=\"3\"/>",
-                    x + 3.0,
-                    y + 10.0,
-                    width - 6.0,
-                    rank_colour(rank)
-                );
+                body += &frame((x + 3.0, y + 10.0), (width - 6.0, 40.0), rank_colour(rank), 3.0);
                 body += &text(x + width / 2.0, y + 27.0, "middle", &format!("rank {rank}"));
                 body += &text(x + width / 2.0, y + 44.0, "middle", &format!("local {local}"));
             }

@@ -43,3 +43,11 @@ pub(super) fn picture(title: &str, height: f64, body: &str) -> String {
 pub(super) fn text(x: f64, y: f64, anchor: &str, words: &str) -> String {
     format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>\n", escape(words))
 }
+
+/// An empty box with rounded corners: its upper left corner, its size, and its line.
+pub(super) fn frame((x, y): (f64, f64), (width, height): (f64, f64), colour: &str, line: f64) -> String {
+    format!(
+        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"5\" fill=\"none\" stroke=\"{colour}\" \
+         stroke-width=\"{line}\"/>\n"
+    )
+}
