@@ -263,9 +263,9 @@ fn one_step(
         share.backward()?; // gradients leave for their owners meanwhile
         clock.lap(Part::Backward);
     }
-    let averaged = zero.finish()?; // each rank has the averaged gradients of the slice that it owns
+    let averaged = zero.finish()?; // each rank has the averaged gradients of its slice
     clock.lap(Part::Backward);
-    let (lr, grad_norm) = (config.schedule.at(step), zero.norm()?); // all ranks compute the norm of all gradients together
+    let (lr, grad_norm) = (config.schedule.at(step), zero.norm()?); // the norm of all gradients
     zero.update(lr, clip_scale(grad_norm, config.clip)?)?; // each rank updates its slice
     clock.lap(Part::Optimizer);
     Ok((StepOutcome { step: step + 1, loss, grad_norm, lr }, averaged))
