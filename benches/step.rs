@@ -3,10 +3,14 @@
 //! Prints tokens per second, the share of the matmul peak (MFU), allocations per step, and the tree of the step's parts, all
 //! medians over steps after a warm-up. Let nothing else run meanwhile.
 
+#[allow(dead_code)]
+#[path = "../tests/alone/counting.rs"]
+mod counting;
+
 use anyhow::Result;
+use counting::ALLOCATIONS;
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampler, Sampling};
-use shardlab::heap::{self, ALLOCATIONS};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::parallel::Ddp;
@@ -15,9 +19,6 @@ use shardlab::show::{Branch, Screen, tree};
 use shardlab::tensor::{matmul, profile};
 use shardlab::train::{self, AdamW, AdamWConfig, Clock, Part};
 use std::sync::atomic::Ordering::Relaxed;
-
-#[global_allocator]
-static COUNTING: heap::Counting = heap::Counting;
 
 struct Shape {
     gpt: GptShape,

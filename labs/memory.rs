@@ -5,21 +5,22 @@
 //!
 //! Run `cargo run --bin memory`. It is not a lab: the page "Memory, worked" shows its output.
 
+#[allow(dead_code)]
+#[path = "../tests/alone/counting.rs"]
+mod counting;
+
 use anyhow::{Result, ensure};
 use clap::Parser;
+use counting::{live, peak_of};
 use half::bf16;
 use shardlab::book::activations;
 use shardlab::data::Corpus;
-use shardlab::heap::{self, live, peak_of};
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::plan::{GptShape, Keep};
 use shardlab::show::{Screen, bytes_decimal, significant, table, thousands};
 use shardlab::train::{AdamW, Checks, Config, TrainFlags};
 use std::process::ExitCode;
-
-#[global_allocator]
-static COUNTING: heap::Counting = heap::Counting;
 
 /// The memory of one rank that trains a GPT: by formula, and measured.
 #[derive(Parser)]

@@ -9,7 +9,6 @@
 //! | [`simd`] | loops in the machine's own vector instructions |
 //! | [`error`] | input that a lab refuses, and exit codes |
 //! | [`sha256`] | the hash by which files and models are compared |
-//! | [`heap`] | bytes that the program has allocated, counted |
 //! | [`comm`] | ranks talking to each other: collectives, what they consist of and cost, transports |
 //! | [`launch`] | starting N ranks; the job around them: nodes, and the line that starts it there |
 //! | [`mesh`] | the ranks of a job in groups: data, pipeline, tensor parallelism |
@@ -30,7 +29,6 @@ pub mod checkpoint;
 pub mod comm;
 pub mod data;
 pub mod error;
-pub mod heap;
 pub mod launch;
 pub mod mesh;
 pub mod model;

@@ -1,8 +1,8 @@
 //! The memory plan against what a training step really allocates.
 
 use crate::alone;
+use crate::counting::{live, peak_of};
 use shardlab::data::{Corpus, Sampler, Sampling};
-use shardlab::heap::{live, peak_of};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::plan::GptShape;

@@ -8,55 +8,55 @@ use crate::parallel::zero::{Offload, Stage, Wrap};
 use crate::tensor::Precision;
 use std::path::PathBuf;
 
-/// What is divided among ranks, and in which type it is stored.
+/// The state that ranks shard, and the type in which they store it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ZeroFlags {
-    /// What ranks divide: 0 nothing, 1 the optimizer's state, 2 also gradients, 3 also parameters
+    /// The stage. Ranks shard: 0 nothing, 1 the optimizer state, 2 also gradients, 3 also parameters
     #[arg(long, value_enum, value_name = "STAGE", group = "stage")]
     pub zero: Option<Stage>,
-    /// The same by PyTorch's names for FSDP
+    /// The stage by PyTorch's names for FSDP
     #[arg(long, value_enum, value_name = "STRATEGY", group = "stage")]
     pub fsdp: Option<Fsdp>,
-    /// Type that parameters and gradients are stored in; arithmetic is f32
+    /// The type in which parameters and gradients are stored; arithmetic is f32
     #[arg(long, value_enum, default_value_t)]
     pub dtype: Precision,
-    /// Gradients that are reduced together, in elements; stages 0 to 2 [default: 65536]
+    /// Elements of gradients that are reduced together, in stages 0 to 2 [default: 65536]
     #[arg(long, value_name = "ELEMENTS")]
     pub reduce_bucket: Option<usize>,
-    /// Parameters that may be gathered ahead, in elements; stage 3 [default: 262144]
+    /// Elements of parameters that may be gathered ahead, in stage 3 [default: 262144; 65536 where lab04 compares stages]
     #[arg(long, value_name = "ELEMENTS")]
     pub prefetch_bucket: Option<usize>,
-    /// Parameters up to this many elements are gathered once per step, and kept to its end; stage 3 [default: 1000]
+    /// Gather parameters of up to this many elements once per step and keep them to its end, in stage 3 [default: 1000]
     #[arg(long, value_name = "ELEMENTS")]
     pub persistence_threshold: Option<usize>,
-    /// What is gathered together; stage 3 [default: blocks]
+    /// The parameters that are gathered together, in stage 3 [default: blocks]
     #[arg(long, value_enum)]
     pub wrap: Option<Wrap>,
-    /// Cut each matrix of the perceptrons into so many tiles, each gathered by itself; stage 3 [default: 1]
+    /// Cut each matrix of the MLPs into this many tiles, each gathered alone, in stage 3 [default: 1]
     #[arg(long)]
     pub tiles: Option<usize>,
-    /// Keep the optimizer's state, and in stage 3 parameters, in files in this folder, and a window of them in memory
+    /// Keep the optimizer state, and in stage 3 parameters, in files in this folder, with a small window in memory
     #[arg(long, value_name = "DIR")]
     pub offload: Option<PathBuf>,
-    /// Stop the backward pass while gradients are reduced
+    /// Stop the backward pass during each reduction of gradients
     #[arg(long)]
     pub no_overlap: bool,
 }
 
-/// PyTorch's sharding strategies. (Its `SHARD_GRAD_OP` divides parameters between steps, too, and gathers each unit once a step
-/// instead of all of them after it: as many bytes.)
+/// PyTorch's sharding strategies. Its `SHARD_GRAD_OP` also shards parameters between steps. It gathers each unit once per step,
+/// which takes as many bytes as stage 2's gather of all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fsdp {
-    /// Parameters, gradients and optimizer's state: stage 3
+    /// Parameters, gradients and optimizer state: stage 3
     FullShard,
-    /// Gradients and optimizer's state: stage 2
+    /// Gradients and optimizer state: stage 2
     ShardGradOp,
     /// Nothing: stage 0
     NoShard,
 }
 
 impl ZeroFlags {
-    /// The stage that was asked for, if one was.
+    /// The stage, if a flag names one.
     pub fn stage(&self) -> Option<Stage> {
         let named = |fsdp| match fsdp {
             Fsdp::FullShard => Stage::Three,
@@ -66,7 +66,7 @@ impl ZeroFlags {
         self.zero.or(self.fsdp.map(named))
     }
 
-    /// Checks the flags. The stage is 0 unless one was asked for; without one, those of all stages are heeded.
+    /// Checks the flags. Without a stage, the stage is 0 and the flags of all stages count.
     pub fn resolve(&self, adamw: AdamWConfig) -> Result<ZeroConfig, BadInput> {
         let default = ZeroConfig::new(self.stage().unwrap_or_default(), self.dtype, adamw);
         let of_stage_3 = [
@@ -100,7 +100,7 @@ impl ZeroFlags {
         })
     }
 
-    /// Into how many tiles stage 3 cuts the matrices of perceptrons that are `embd` wide.
+    /// The number of tiles into which stage 3 cuts the matrices of MLPs that are `embd` wide.
     pub fn tiles(&self, embd: usize) -> Result<usize, BadInput> {
         let tiles = self.tiles.unwrap_or(1);
         if tiles == 0 || !embd.is_multiple_of(tiles) {
