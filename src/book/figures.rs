@@ -77,8 +77,8 @@ fn ring() -> Task {
     Task::new(Collective::AllReduce, Algorithm::Ring, 4, 4, 4, 0).expect("the ring is an all-reduce")
 }
 
-/// The chunks of the ring before it, after its reduce-scatter, and after its all-gather. Of the chunks in between, only the
-/// complete ones are shown.
+/// The chunks of the ring before it, after its reduce-scatter, and after its all-gather. Partial sums are left out: only
+/// complete chunks are shown.
 fn moments() -> Moments {
     let task = ring();
     let own = |rank: usize| vec![(0..task.ranks).map(|other| other == rank).collect::<Chunk>(); task.ranks];
@@ -184,8 +184,8 @@ pub fn activations(shape: &GptShape, batch: usize, dropout: bool) -> Plot<'stati
         .labels(|part| format!("{part}"), bytes_decimal)
 }
 
-/// What a lab wrote to a file, as an SVG: the losses of its `--metrics`, or lab01's times of its `--json`. Needs a build that
-/// draws [`curves`].
+/// The curves of a lab's file, as an SVG: losses from `--metrics`, or lab01's times from `--json`. Needs a build that draws
+/// [`curves`].
 pub fn plot(file: &Path) -> Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     if let Ok(times) = serde_json::from_str::<Value>(&text)

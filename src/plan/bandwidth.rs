@@ -1,8 +1,8 @@
-//! How fast a collective is: nccl-tests' two bandwidths, and a line through times.
+//! The speed of a collective: nccl-tests' two bandwidths, and a line through times.
 
 use crate::comm::algorithms::{Collective, Task};
 
-/// algbw: bytes a second as the caller sees them, S / t.
+/// algbw: bytes per second as the caller sees them, S / t.
 ///
 /// S is the whole array: one rank's vector (all-reduce, reduce, broadcast), or all parts together (the others).
 /// Source: nccl-tests, `doc/PERFORMANCE.md`. (DeepSpeed's and EleutherAI's benchmarks print 2S / t for an all-reduce.)
@@ -10,8 +10,8 @@ pub fn algbw(bytes: f64, seconds: f64) -> f64 {
     bytes / seconds
 }
 
-/// busbw: what each rank's link must carry a second, if the algorithm sends as little as possible: algbw times a factor
-/// that depends on the number of ranks. It can be compared with the hardware, and between numbers of ranks.
+/// busbw: the bytes per second on each rank's link, if the algorithm sends as little as possible. It is algbw times a factor
+/// that depends on the number of ranks. Compare it with the hardware, and between numbers of ranks.
 pub fn busbw(collective: Collective, ranks: usize, bytes: f64, seconds: f64) -> f64 {
     let n = ranks as f64;
     let factor = match collective {
@@ -38,7 +38,7 @@ pub fn array_bytes(task: &Task, element_bytes: usize) -> f64 {
 pub struct AlphaBeta {
     /// Seconds for no bytes at all.
     pub alpha: f64,
-    /// Bytes a second for very many.
+    /// Bytes per second in very long messages.
     pub beta: f64,
 }
 

@@ -1,9 +1,9 @@
-//! Networks in a few numbers: what a message costs within a node and between nodes.
+//! Networks in a few numbers: the time of a message within a node and between nodes.
 //!
 //! The alpha-beta model: a message of S bytes takes latency + S / bandwidth. A rank sends one message at a time and receives one
-//! at a time, both at once if it likes. On a node, every rank has a link of its own; off it, the ranks share the node's
-//! network cards: where more ranks than cards send in the same step, each gets its share. Left out: adding up, congestion
-//! between nodes. Predictions are for comparing algorithms; a real run is slower.
+//! at a time, and can do both at once. Within a node, every rank has its own link. Between nodes, the ranks of a node share its
+//! network cards: if more ranks than cards send in the same round, they divide the bandwidth. The model leaves out additions
+//! and congestion between nodes, so a real run is slower. Predictions are for comparing algorithms.
 //!
 //! Source: R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of collective communication operations in MPICH*, 2005.
 
@@ -17,7 +17,7 @@ pub struct Network {
     pub about: &'static str,
     /// Ranks 0 to p-1 are on the first node, the next p on the second, and so on.
     pub ranks_per_node: usize,
-    /// The most ranks there can be.
+    /// The largest number of ranks.
     pub most_ranks: usize,
     /// Network cards of a node.
     pub cards: usize,
@@ -90,7 +90,7 @@ impl Network {
                 pipelined: false,
             },
             // ALCF's Aurora guide (docs.alcf.anl.gov/aurora): 6 GPUs of 2 tiles a node, a rank a tile; measured 15 GB/s from
-            // GPU to GPU in one direction (185 GB/s between the two tiles of one, which a rank seldom has to itself);
+            // GPU to GPU in one direction (185 GB/s between the two tiles of one, which a rank rarely has to itself);
             // 8 Slingshot 11 cards. For the latency on a node, NCCL's of PCIe.
             Network {
                 name: "aurora",

@@ -1,19 +1,19 @@
-//! The simulator: what a collective would take on a network that nobody here has.
+//! The simulator: the time of a collective on a network that is not here.
 //!
-//! It follows the steps that the algorithm runs with real data. Each message leaves when its sender has come to that step and
-//! its link is free; a rank goes on when what it waits for has come in. A rank is then a few numbers, so that 100,000 of
-//! them are cheap where they take a few steps each. Where they take many, they all do the same:
+//! It follows the same steps that an algorithm runs with real data. A message leaves when its sender has reached the step and
+//! its link is free. A rank goes on when the message that it waits for has arrived. So a rank is a few numbers, and 100,000
+//! ranks are cheap if each takes a few steps. In algorithms with many steps, all nodes do the same:
 //!
-//! - in a ring or a pairwise exchange, what happens on one node happens on all, and only one is followed;
-//! - along a chain, each node adds the same delay, and only the first ones are followed.
+//! - In a ring or a pairwise exchange, one node stands for all nodes.
+//! - Along a chain, each node adds the same delay, and the first nodes stand for the rest.
 
 use super::network::Network;
 use crate::comm::algorithms::{Algorithm, Task};
 use std::collections::BTreeMap;
 
-/// Seconds from the start on all ranks until the last one is done, with elements of `element_bytes`.
+/// Seconds from the start on all ranks until the last rank is done, with elements of `element_bytes`.
 ///
-/// A last node that is not full is taken for full in algorithms in which all ranks do the same.
+/// If one node stands for all, a last node that is not full counts as full.
 pub fn simulate(task: &Task, element_bytes: usize, network: &Network) -> f64 {
     let node = network.ranks_per_node.min(task.ranks);
     match task.algorithm {
@@ -32,21 +32,21 @@ pub fn simulate(task: &Task, element_bytes: usize, network: &Network) -> f64 {
     }
 }
 
-/// Nodes of a chain after which it only goes on in the same way.
+/// Nodes of a chain after which each further node adds the same delay.
 const LONG: usize = 8;
 
 struct Run<'a> {
     task: &'a Task,
     element_bytes: usize,
     network: &'a Network,
-    /// The ranks that are followed: all, or those of the first node for all nodes'.
+    /// The ranks that are followed: all ranks, or those of the first node.
     followed: usize,
-    /// When each has come to its next step.
+    /// For each rank, the time at which it has reached its next step.
     now: Vec<f64>,
-    /// When each one's link is free again, to send and to receive.
+    /// For each rank, the time at which its link is free again, to send and to receive.
     free_out: Vec<f64>,
     free_in: Vec<f64>,
-    /// From when to when its link to receive was idle before that, the last time.
+    /// For each rank, the last interval in which its link to receive was idle.
     idle_in: Vec<(f64, f64)>,
 }
 
@@ -100,7 +100,7 @@ impl Run<'_> {
         self.now.into_iter().fold(0.0, f64::max)
     }
 
-    /// A message that keeps `to`'s link busy for so long comes in, at `earliest` or when the link is free.
+    /// A message arrives that keeps `to`'s link busy for `busy` seconds, at `earliest` or when the link is free.
     fn arrive(&mut self, to: usize, busy: f64, earliest: f64) {
         let (free, (start, end)) = (self.free_in[to], self.idle_in[to]);
         let arrival = earliest.max(start + busy);

@@ -5,7 +5,7 @@ use super::units::group;
 /// The largest absolute value a plot takes; beyond it sums and differences overflow.
 const LARGEST: f64 = 1e300;
 
-/// Ranges narrower than this part of their values are rounding noise and drawn as one value.
+/// A range narrower than this part of its values is rounding noise, and is drawn as one value.
 const NARROWEST: f64 = 1e-7;
 
 /// First digits of a step between ticks, the most readable first. Neighbours are so close that
@@ -20,9 +20,9 @@ pub(super) struct Tick {
     pub(super) label: String,
 }
 
-/// A stretch of numbers to be laid out along one side of a plot.
+/// A range of numbers along one side of a plot.
 pub(super) struct Axis {
-    /// The smallest and the largest value it has to show.
+    /// The smallest and the largest value of the data.
     data: (f64, f64),
     /// The values at its two ends, as powers of ten if `log`.
     ends: (f64, f64),

@@ -1,9 +1,9 @@
-//! The cells of a plot: Braille through textplots (2 × 4 dots a cell), or plain ASCII characters.
+//! The cells of a plot: Braille through textplots (2 × 4 dots per cell), or plain ASCII characters.
 //!
-//! Places come in as fractions, (0, 0) at the lower left and (1, 1) at the upper right.
-//! textplots draws one series at a time on its own sheet, and the sheets are laid over each
-//! other here: so colours are ours (its own depend on the global state of another crate), and so
-//! are the ranges (its automatic ones break on a single NaN, and `y = 0` gets lost in some shapes).
+//! Points are fractions: (0, 0) is the lower left corner and (1, 1) the upper right one.
+//! textplots draws each series on its own sheet, and this file lays the sheets over each other.
+//! So it chooses colours itself (textplots' depend on global state) and ranges, too (the automatic
+//! ones of textplots break on a single NaN, and lose `y = 0` in some shapes).
 
 use super::screen::Screen;
 use textplots::{Chart, Plot as _, Shape};

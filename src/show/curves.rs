@@ -1,8 +1,8 @@
 //! Curves for pages: the plot that the terminal shows, drawn by plotters.
 //!
-//! Series, axes and labels are those of the terminal's plot. plotters
-//! lays it out, with axes, grid, lines and marks. All colours that it knows are fixed, and none of its lines is dashed: so it
-//! is given names in their place, colours that nobody would choose, and [`dress`] puts in what a page needs.
+//! Series, axes and labels are those of the terminal's plot. plotters draws them, with axes, grid, lines and marks. But its
+//! colours are fixed, and none of its lines is dashed. So it draws in unusual colours, each a name for one series, and
+//! [`dress`] replaces them with the page's colours and dashes.
 
 use super::axis::{Axis, Tick};
 use super::plot::{Plot, Style, labelled};
@@ -146,7 +146,7 @@ impl Plot<'_> {
     }
 }
 
-/// An axis as plotters asks for it. (A logarithmic one of its own has no values to write within a decade.)
+/// An axis as plotters asks for it. (plotters' own logarithmic axis has no labels within a decade.)
 struct Side {
     axis: Axis,
     ticks: Vec<Tick>,

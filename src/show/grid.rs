@@ -1,11 +1,11 @@
-//! Ranks and what they hold: a row for each rank, a cell for each part of its data.
+//! The data of each rank: one row per rank, one cell per part.
 
 use super::screen::Screen;
 use super::text::{columns, pad_left};
 
 const INDENT: &str = "  ";
 
-/// One element of a rank's data. Neighbours that are marked stand in brackets together.
+/// One element of a rank's data. Marked neighbours share one pair of brackets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     /// May contain colour codes.

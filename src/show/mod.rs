@@ -7,17 +7,17 @@
 //! - `screen.rs`: how wide, with colour or not, and the few line forms every lab uses
 //! - `complaint.rs`: errors and notices
 //! - `table.rs`: a small table that stays within the width
-//! - `bars.rs`: what part of a whole each piece takes
+//! - `bars.rs`: the share of each part in a whole
 //! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
 //!   is) and `frame.rs` (title, legend and the values at the sides)
-//! - `grid.rs`: what each rank holds, before and after
+//! - `grid.rs`: the numbers of each rank, before and after
 //! - `timeline.rs`: who did what when, one row per rank, and the glyph of each activity
-//! - `trace.rs`: the same for a trace viewer, as a file
+//! - `trace.rs`: a timeline as a file, for a trace viewer
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
 //! - `nodes.rs`: the ranks on each node; `links.rs`: and the links between them
 //! - `chunks.rs`: an algorithm's chunks, who holds them and who sends them
-//! - `svg.rs`: the same pictures for pages, and `curves.rs`: plots there
+//! - `svg.rs`: SVG for pages, and `curves.rs`: plots as SVG
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
 //! Two promises hold everywhere: nothing moves the cursor, so a redirected run reads like the

@@ -20,9 +20,9 @@ const NO_LIMITS: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
 /// How the points of a series are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Connected, for what is measured all the time.
+    /// Connected points, for values of every step.
     Line,
-    /// A mark each, for what is measured now and then.
+    /// One mark per point, for values of a few steps.
     Dots,
 }
 
@@ -56,7 +56,7 @@ pub struct Labels {
     pub y: Option<fn(f64) -> String>,
 }
 
-/// A plot to be: what to draw and how. [`Plot::render`] turns it into text.
+/// The data of a plot, and how to draw it. [`Plot::render`] turns it into text.
 #[derive(Clone, Debug)]
 pub struct Plot<'a> {
     /// The y axis's name, above the picture.
@@ -67,9 +67,9 @@ pub struct Plot<'a> {
     pub series: Vec<Series<'a>>,
     /// Rows of the picture, without title and axis.
     pub height: usize,
-    /// Whether equal factors in x are to look equally wide.
+    /// Whether equal factors in x look equally wide.
     pub log_x: bool,
-    /// Whether equal factors in y are to look equally high.
+    /// Whether equal factors in y look equally high.
     pub log_y: bool,
     /// How values at the axes are written, if not as plain numbers.
     pub labels: Labels,
@@ -122,8 +122,8 @@ impl<'a> Plot<'a> {
         self
     }
 
-    /// Leaves out what would flatten the rest: points more than five times as far above the lowest
-    /// one as 95% of all points are, and points as far below the highest one.
+    /// Leaves out outliers, which would flatten the rest: points more than five times as far above the
+    /// lowest point as 95% of all points are, and points as far below the highest one.
     pub fn clip_outliers(mut self) -> Plot<'a> {
         self.clip_outliers = true;
         self
@@ -255,7 +255,7 @@ impl<'a> Plot<'a> {
     }
 }
 
-/// Ticks with labels of another kind.
+/// Ticks with different labels.
 pub(super) fn labelled(screen: &Screen, ticks: Vec<Tick>, label: Option<fn(f64) -> String>) -> Vec<Tick> {
     let Some(label) = label else { return ticks };
     let text = |value| if screen.ascii { label(value).replace('µ', "u") } else { label(value) };

@@ -4,7 +4,7 @@ use super::text::{LongWords, columns, fold, pad_left, pad_right};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
-/// The width used when nobody says how wide the terminal is.
+/// The width of a terminal that does not tell its own.
 const DEFAULT_WIDTH: usize = 80;
 
 /// Text of a labelled line begins after two spaces, a label of eight and one more space.
@@ -89,7 +89,7 @@ impl Screen {
         self.paint("1", text)
     }
 
-    /// `text` in the background: units, hints, what one may skip.
+    /// `text` in the background: units, hints, details.
     pub fn dim(&self, text: impl Display) -> String {
         self.paint("2", text)
     }
@@ -145,8 +145,8 @@ impl Screen {
         self.hang(&" ".repeat(indent), text)
     }
 
-    /// A model's text, in lines of at most the screen's width, whatever it takes for words. Control characters, which a
-    /// text can contain and a model can learn, are shown as a dot: they could move the cursor.
+    /// A model's text, in lines of at most the screen's width. A model can learn control characters, which could move the
+    /// cursor: they are shown as a dot.
     pub fn quote(&self, text: &str, indent: usize) -> String {
         let shown = |c: char| match c {
             '\n' => '\n',
@@ -213,7 +213,7 @@ impl Screen {
     }
 }
 
-/// Open MPI gives each rank a terminal of its own, whatever stands at mpirun's end: a file or a pipe as well.
+/// Whether Open MPI runs this process. It gives each rank a terminal, even if mpirun itself writes to a file or a pipe.
 fn is_open_mpi() -> bool {
     std::env::var_os("OMPI_COMM_WORLD_SIZE").is_some_and(|size| !size.is_empty())
 }

@@ -1,7 +1,7 @@
-//! The same pictures for pages: SVG that stands inline in the book and in notebooks.
+//! The same pictures for pages: inline SVG for the book and for notebooks.
 //!
-//! Lines and letters have the page's own colour (`currentColor`) and its own font, fills a middle tone: both can be read on
-//! light and on dark pages, and nothing is fetched. A picture is as wide as its place, so it needs no scroll bar.
+//! Lines and letters have the page's colour (`currentColor`) and its font, and fills have a middle tone. So a picture can be
+//! read on light and on dark pages, and needs no network. It is never wider than its column, so it needs no scroll bar.
 
 /// The ranks' colours, in the order of the terminal's: cyan, yellow, magenta, green, blue, red.
 const PALETTE: [&str; 6] = ["#1b98a8", "#c98a00", "#b0509f", "#3c9a4c", "#4577d0", "#d0503f"];

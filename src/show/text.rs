@@ -1,6 +1,6 @@
 //! Text as the terminal sees it: colour codes take no room, and lines end at words.
 
-/// The choice for [`fold`] of what becomes of a word that is longer than a whole line.
+/// The treatment by [`fold`] of a word that is longer than a line.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum LongWords {
     /// Let it stick out: a broken address or path can no longer be copied.

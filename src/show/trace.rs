@@ -77,7 +77,7 @@ pub fn document(ranks: &[String]) -> String {
     format!("{{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n{}\n]}}\n", ranks.join(",\n"))
 }
 
-/// To a tenth of one: what a clock tells.
+/// To a tenth of a microsecond, as precise as a clock.
 fn microseconds(seconds: f64) -> f64 {
     (seconds.max(0.0) * 1e7).round() / 10.0
 }

@@ -4,7 +4,7 @@ use super::screen::Screen;
 use super::text::{LongWords, fold};
 use super::units::percent;
 
-/// Something that took time, and what it consisted of.
+/// Something that took time, and its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branch {
     pub name: String,

@@ -38,7 +38,7 @@ pub fn seconds(seconds: f64) -> String {
             return format!("{} {unit}", significant(seconds * factor, 3));
         }
     }
-    let whole = seconds.round() as u64; // saturates: beyond 500 billion years nobody minds
+    let whole = seconds.round() as u64; // saturates beyond 500 billion years
     let minutes = whole.saturating_add(30) / 60;
     let hours = whole.saturating_add(1800) / 3600;
     if whole < 3600 {
