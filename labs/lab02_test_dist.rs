@@ -2,27 +2,28 @@
 //!
 //! What does a rank do in one iteration, and how long does it wait for the others?
 //!
-//! Four ranks train one small network: five linear layers that learn to reconstruct random numbers. Nothing about it is
-//! useful but its smallness: `train` below is all that data parallelism asks of a training loop, and an iteration takes
-//! milliseconds, so that one can see where they go. It rebuilds the `test_dist` that supercomputer users
-//! run first, to learn whether their ranks find each other at all.
+//! Two ranks train one small model: five linear layers that learn to reconstruct random numbers. It is useless on purpose:
+//! an iteration takes milliseconds, so you can see where they go. The lab rebuilds the `test_dist` that supercomputer users
+//! run first, to learn whether their ranks find each other.
 //!
-//! Run `cargo run --bin lab02`. You will see a line an iteration in that program's form; the loss, which starts at about
-//! 2,800 (no better than answering 0), below 500 after 100 iterations; how the seconds of an iteration spread; where
-//! the time went, as a profiler shows it; and a timeline of all ranks: forward, backward, all-reduce, optimizer, waiting.
+//! Run `cargo run --bin lab02`. You will see the loss, which starts at about 2,800 (no better than answering 0) and is below
+//! 500 after 100 iterations; how the seconds of the iterations spread; where the time went, as a profiler shows it; and a
+//! timeline of all ranks: forward, backward, all-reduce, optimizer, waiting.
 //! Then break it: `cargo run --bin lab02 -- --break no-average`.
 
 use anyhow::{Result, ensure};
 use clap::Parser;
 use shardlab::comm::Comm;
+use shardlab::data::Uniform;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::model::LinearStack;
-use shardlab::parallel::Ddp;
+use shardlab::parallel::{Averaged, Ddp};
 use shardlab::show::{self, Screen, thousands};
 use shardlab::study::smallest::{Iterations, MlpConfig, MlpFlags, MlpReplica};
 use shardlab::tensor::Precision;
-use shardlab::train::{self, Break, Checks, Clock, Part, Symptoms, parity, report};
+use shardlab::train::Part::{Backward, Data, Forward, Optimizer};
+use shardlab::train::{self, AdamW, Break, Checks, Clock, Symptoms, parity, report};
 use shardlab::workbook::Lesson;
 use std::process::ExitCode;
 
@@ -37,7 +38,7 @@ struct Args {
     broken: Option<Break>,
 }
 
-/// What all ranks read and none changes.
+/// All ranks read this, and none changes it.
 struct Lab {
     args: Args,
     config: MlpConfig,
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    let config = args.train.resolve(launch::ranks(args.train.ranks, 4)?, "lab02")?;
+    let config = args.train.resolve(launch::ranks(args.train.ranks, 2)?, "lab02")?;
     if args.broken.is_some() && config.ranks < 2 {
         return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
     }
@@ -70,62 +71,71 @@ fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// What one rank does, from the first check to the last. Returns what the checks found wrong.
+/// One rank's part, from the first check to the last. Returns what the checks found wrong.
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let mut journal = Iterations::new(comm, &lab.config, &lab.args.train, &lab.screen)?;
     if comm.rank() == 0 {
         introduce(lab);
     }
     let same = compare_with_one_rank(lab, comm)?;
-    if comm.rank() == 0 {
+    if comm.rank() == 0 && lab.args.train.log.all {
         legend(lab);
     }
     let model = lab.config.model()?;
-    // Ranks that start on their own have seeds of their own; it is the broadcast that makes them one model.
+    // Each rank starts with its own random seed; the broadcast makes them one model.
     model.params.allocate(lab.config.seed_of(comm.rank()));
     let symptoms = train(lab, comm, &model, &mut journal)?;
     journal.show()?;
     check(lab, comm, &model, &journal, same, &symptoms)
 }
 
-// ANCHOR: train
-/// The lesson: data-parallel training, as every rank does it. All else in this file prints and checks.
+/// Trains, and watches it: all that is said about the run is said here, and the lesson is [`Replica::step`].
 fn train(lab: &Lab, comm: &Comm, model: &LinearStack, journal: &mut Iterations) -> Result<Symptoms> {
     let config = &lab.config;
     let ddp = Ddp::new(&model.params, comm)?; // rank 0's weights to every rank; gradients will be averaged
     let (ddp, whose) = train::leave_out(lab.args.broken, comm, ddp, &model.params, config.seed_of(comm.rank()))?;
     ddp.overlap(false); // so that the timeline shows each wait where it happens
     let inputs = config.inputs(whose); // each rank draws its own samples, unless --break says otherwise
-    let mut adam = config.adam(&model.params);
+    let mut replica = Replica { config, model, inputs, ddp, adam: config.adam(&model.params) };
     let mut symptoms = Symptoms::of(lab.args.broken);
 
     for iter in 0..config.steps {
         // Training would go on without this barrier: it is there so that all ranks' clocks start at the same moment.
         comm.barrier()?;
-        let mut clock = Clock::start();
-        let x = inputs.batch(iter);
-        symptoms.draw(inputs.fingerprints(&x));
-        clock.lap(Part::Data);
-
-        let loss = model.loss(&x)?;
-        clock.lap(Part::Forward);
-
-        // While the backward pass goes on, each bucket of gradients is averaged over the ranks as soon as it is complete.
-        model.params.zero_gradients();
-        loss.backward()?;
-        let averaged = ddp.finish()?;
-        clock.lap(Part::Backward);
-
-        // Every rank has the same gradients now, and takes the same step.
-        adam.step(&model.params, config.lr, 1.0)?;
-        clock.lap(Part::Optimizer);
-
-        journal.note(iter, f64::from(loss.to_scalar::<f32>()?), &clock, &averaged)?;
+        let (mut clock, before) = (Clock::start(), comm.traffic());
+        let (loss, averaged) = replica.step(iter, &mut clock)?;
+        journal.note(iter, loss, &clock, (comm.traffic() - before).bytes, &averaged)?;
+        symptoms.draw(inputs.fingerprints(&inputs.batch(iter)));
         symptoms.look(comm, &model.params, iter + 1)?;
     }
     Ok(symptoms)
 }
-// ANCHOR_END: train
+
+/// One rank's replica: a whole model, and its own samples.
+struct Replica<'a> {
+    config: &'a MlpConfig,
+    model: &'a LinearStack,
+    inputs: Uniform,
+    ddp: Ddp,
+    adam: AdamW,
+}
+
+impl Replica<'_> {
+    // ANCHOR: step
+    /// The lesson: one iteration of data parallelism, as every rank takes it. Returns this rank's loss, and when each bucket
+    /// of gradients was averaged.
+    fn step(&mut self, iter: usize, clock: &mut Clock) -> Result<(f64, Vec<Averaged>)> {
+        let Replica { config, model, inputs, ddp, adam } = self;
+        let x = clock.time(Data, || inputs.batch(iter)); // this rank's own samples
+        let loss = clock.time(Forward, || model.loss(&x))?;
+        model.params.zero_gradients();
+        clock.time(Backward, || loss.backward())?; // a bucket of gradients is averaged as soon as it is complete
+        let averaged = clock.time(Backward, || ddp.finish())?; // now every rank has the same gradients
+        clock.time(Optimizer, || adam.step(&model.params, config.lr, 1.0))?; // and takes the same step
+        Ok((f64::from(loss.to_scalar::<f32>()?), averaged))
+    }
+    // ANCHOR_END: step
+}
 
 /// Three iterations in two ways: by all ranks, and by one rank that takes their batches in turns.
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
@@ -159,7 +169,7 @@ fn check(
     let (first, last) = (journal.records[0].loss, journal.records[config.steps - 1].loss);
     let result = format!("{} to {}", show::general(first, 6), show::general(last, 6));
     checks.hold(last < first, "the loss fell", &result, "the loss did not fall");
-    // What the seed's run on four GPUs came to with these settings is 376; other settings end elsewhere.
+    // The source's run on four GPUs came to 376 with these settings; other settings end elsewhere.
     if (config.batch, config.lr) == (64, 1e-3) && config.steps >= 100 {
         let at_100 = journal.records[99].loss;
         let result = show::general(at_100, 6);
@@ -195,10 +205,10 @@ fn legend(lab: &Lab) {
     let rows = [
         ["iter", "Iteration, from 0"],
         ["loss", "Squared error summed over a rank's batch, mean over ranks"],
-        ["sps", "Samples a second, all ranks (of the seed's logs, test_dist counts one rank's, wordplay batches)"],
-        ["dt", "Seconds an iteration, of rank 0, from its samples to the optimizer"],
+        ["sps", "Samples per second, all ranks (of the sources' logs, test_dist counts one rank's, wordplay batches)"],
+        ["dt", "Seconds per iteration, of rank 0, from its samples to the optimizer"],
         ["dtf", "Seconds of the forward pass"],
-        ["dtb", "Seconds of the backward pass, all-reduce included (in the seed's test_dist the optimizer, too)"],
+        ["dtb", "Seconds of the backward pass, all-reduce included (in the source's test_dist the optimizer, too)"],
     ];
     let rows: Vec<Vec<&str>> = rows.iter().map(|row| row.to_vec()).collect();
     lab.screen.say(show::table(&lab.screen, &["abbr", "what it is"], &rows));
@@ -215,7 +225,7 @@ fn dry_run(lab: &Lab, free: Option<u64>) {
     let rows = [
         ["parameters", &bytes(parameters), "4 bytes each"],
         ["gradients", &bytes(gradients), "4 bytes each"],
-        ["optimizer", &bytes(optimizer), "Adam's two moments, 8 bytes a parameter"],
+        ["optimizer", &bytes(optimizer), "Adam's two moments, 8 bytes per parameter"],
         ["activations", &bytes(activations), "with their gradients; grows with --batch"],
         ["all ranks", &bytes(config.total_memory()), "in this process"],
         ["all-reduce", &bytes(sent), "sent a rank and iteration: 2(n-1)/n times the gradients"],

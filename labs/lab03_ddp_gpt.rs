@@ -14,17 +14,18 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use shardlab::checkpoint;
 use shardlab::comm::Comm;
-use shardlab::data::Corpus;
+use shardlab::data::{Corpus, Sampler};
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::model::Gpt;
-use shardlab::parallel::Ddp;
+use shardlab::parallel::{Averaged, Ddp};
 use shardlab::show::Screen;
 use shardlab::tensor::{Precision, matmul};
+use shardlab::train::Part::{Backward, Data, Forward, Optimizer};
 use shardlab::train::parity::{self, GptReplica};
 use shardlab::train::{
     self, AdamW, Break, Checks, Clock, Config, Diverged, End, EvalConfig, EvalFlags, Evaluator, Footprint, Journal,
-    LogFlags, Part, Preset, RunFlags, StepOutcome, Symptoms, TrainFlags, clip_scale, global_norm, report,
+    LogFlags, Preset, RunFlags, StepOutcome, Symptoms, TrainFlags, clip_scale, global_norm, report, speedup,
 };
 use shardlab::workbook::Lesson;
 use std::path::PathBuf;
@@ -59,7 +60,7 @@ struct Args {
     broken: Option<Break>,
 }
 
-/// What all ranks read and none changes.
+/// All ranks read this, and none changes it.
 struct Lab {
     args: Args,
     config: Config,
@@ -86,7 +87,7 @@ fn main() -> ExitCode {
 fn run(args: Args) -> Result<()> {
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let config = args.train.resolve(launch::ranks(args.ranks, 2)?, args.steps, &corpus)?;
-    let eval = args.eval.resolve(config.steps, &args.train.defaults(&corpus), &corpus)?;
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     args.log.check()?;
     if args.broken.is_some() && config.ranks < 2 {
         return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
@@ -110,7 +111,7 @@ fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// What one rank does, from the first check to the last. Returns what the checks found wrong.
+/// One rank's part, from the first check to the last. Returns what the checks found wrong.
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let (config, screen) = (&lab.config, &lab.screen);
     let mut journal = Journal::new(comm, screen, config.rates(lab.peak), lab.eval.due, Some(&lab.args.log))?;
@@ -119,7 +120,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     }
     let evaluator = Evaluator { config, eval: &lab.eval, corpus: &lab.corpus, screen, comm, save_to: lab.save_to() };
     let gpt = Gpt::new(&config.shape)?;
-    // Ranks that start on their own have random seeds of their own; the broadcast makes them one model.
+    // Each rank starts with its own random seed; the broadcast makes them one model.
     gpt.params.allocate(config.seed_of(comm.rank()));
     if let Some(dir) = lab.args.train.model.init_from.as_deref().filter(|_| comm.rank() == 0) {
         checkpoint::load(dir, &gpt.params)?;
@@ -136,52 +137,33 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     journal.show()?;
     evaluator.last_words(&gpt)?;
     let (hashes, drawn) = (train::all_hashes(comm, &gpt.params)?, symptoms.drawn_by_all(comm)?);
+    if lab.args.broken.is_none() {
+        speedup::show(comm, screen, &gpt, config, &lab.corpus.train, &journal.records)?;
+    }
     Ok(check(lab, comm, &journal, &symptoms, &End { hashes, drawn, same_as_one_rank }))
 }
 
-// ANCHOR: train
-/// The lesson: data-parallel training, as every rank does it. All else in this file prints and checks.
+/// Trains, and watches it: all that is said about the run is said here, and the lesson is [`Replica::step`].
 fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, evaluator: &Evaluator, journal: &mut Journal) -> Result<Symptoms> {
-    let config = &lab.config;
+    let (config, text) = (&lab.config, &lab.corpus.train[..]);
     let ddp = Ddp::new(&gpt.params, comm)?; // rank 0's weights to every rank; gradients will be averaged
     let (ddp, whose) = train::leave_out(lab.args.broken, comm, ddp, &gpt.params, config.seed_of(comm.rank()))?;
-    let sampler = config.sampler(whose); // each rank draws its own sequences, unless --break says otherwise
     ddp.overlap(!lab.args.no_overlap);
-    let mut adamw = AdamW::new(config.adamw, &gpt.params);
+    journal.expect_on_link(lab.args.run.comm.link, &ddp.buckets());
+    let sampler = config.sampler(whose); // each rank draws its own sequences, unless --break says otherwise
+    let mut replica = Replica { config, text, gpt, sampler, ddp, adamw: AdamW::new(config.adamw, &gpt.params) };
     let mut symptoms = Symptoms::of(lab.args.broken);
     evaluator.run(gpt, 0, journal)?;
     symptoms.look(comm, &gpt.params, 0)?;
 
     for step in 0..config.steps {
         let (mut clock, before) = (Clock::start(), comm.traffic());
-        let mut loss = 0.0;
-        gpt.params.zero_gradients();
-        for micro in 0..config.grad_accum {
-            let batch = sampler.batch(&lab.corpus.train, step, micro);
-            symptoms.draw(batch.starts.iter().map(|&start| start as u64));
-            clock.lap(Part::Data);
+        let (loss, grad_norm, averaged) = replica.step(step, &mut clock)?;
+        let sent = comm.traffic() - before;
 
-            // A micro-step brings its share of the step's mean; its gradients add to what is there.
-            let share = (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / config.grad_accum as f64)?;
-            loss += f64::from(share.to_scalar::<f32>()?);
-            clock.lap(Part::Forward);
-
-            // In the last backward pass, each bucket of gradients is averaged over the ranks as soon as it is complete, while
-            // the pass goes on.
-            ddp.synchronise(micro + 1 == config.grad_accum);
-            share.backward()?;
-            clock.lap(Part::Backward);
-        }
-        let averaged = ddp.finish()?;
-        clock.lap(Part::Backward);
-
-        // Every rank has the same gradients now. It clips them alike, and AdamW takes the same step.
-        let (lr, grad_norm) = (config.schedule.at(step), global_norm(&gpt.params.gradients()));
-        adamw.step(&gpt.params, lr, clip_scale(grad_norm, config.clip)?)?;
-        clock.lap(Part::Optimizer);
-
-        let step = step + 1;
-        journal.step(StepOutcome { step, loss, grad_norm, lr }, &clock, comm.traffic() - before, &averaged)?;
+        (0..config.grad_accum).for_each(|micro| symptoms.draw(sampler.batch(text, step, micro).numbers()));
+        let (lr, step) = (config.schedule.at(step), step + 1);
+        journal.step(StepOutcome { step, loss, grad_norm, lr }, &clock, sent, &averaged)?;
         if lab.eval.due.after(step) {
             evaluator.run(gpt, step, journal)?;
         }
@@ -189,7 +171,41 @@ fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, evaluator: &Evaluator, journal: &mut
     }
     Ok(symptoms)
 }
-// ANCHOR_END: train
+
+/// One rank's replica: a whole model, and its own part of the data.
+struct Replica<'a> {
+    config: &'a Config,
+    text: &'a [u32],
+    gpt: &'a Gpt,
+    sampler: Sampler,
+    ddp: Ddp,
+    adamw: AdamW,
+}
+
+impl Replica<'_> {
+    // ANCHOR: step
+    /// The lesson: one step of data parallelism, as every rank takes it. Returns this rank's loss, the norm of the averaged
+    /// gradients, and when each bucket of them was averaged.
+    fn step(&mut self, step: usize, clock: &mut Clock) -> Result<(f64, f64, Vec<Averaged>)> {
+        let Replica { config, text, gpt, sampler, ddp, adamw } = self;
+        let mut mean = 0.0;
+        gpt.params.zero_gradients();
+        for micro in 0..config.grad_accum {
+            let batch = clock.time(Data, || sampler.batch(text, step, micro)); // this rank's own sequences
+            let loss = clock.time(Forward, || gpt.loss(&batch, &config.pass(step, &batch.sequences)))?;
+            let share = (loss / config.grad_accum as f64)?; // gradients of micro-steps add up to the step's
+            mean += f64::from(share.to_scalar::<f32>()?);
+            ddp.synchronise(micro + 1 == config.grad_accum); // average during the last backward pass only
+            clock.time(Backward, || share.backward())?; // a bucket of gradients sets out as soon as it is complete
+        }
+        let averaged = clock.time(Backward, || ddp.finish())?; // now every rank has the same gradients
+        let norm = global_norm(&gpt.params.gradients());
+        let scale = clip_scale(norm, config.clip)?;
+        clock.time(Optimizer, || adamw.step(&gpt.params, config.schedule.at(step), scale))?; // and takes the same step
+        Ok((mean, norm, averaged))
+    }
+    // ANCHOR_END: step
+}
 
 /// Three steps of the small model in two ways: by all ranks, and by one rank that takes their batches in turns.
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
@@ -199,7 +215,7 @@ fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     let parallel = parity::parallel(comm, replica(comm.rank())?, STEPS)?;
     let serial = || parity::serial(replica(0)?, comm.size(), STEPS);
     let same = parity::compare(comm, &lab.screen, Precision::F32.loss_bound(), &parallel, serial)?;
-    if comm.rank() == 0 {
+    if comm.rank() == 0 && lab.args.log.all {
         report::legend(&lab.screen);
     }
     Ok(same)
@@ -222,9 +238,12 @@ fn check(lab: &Lab, comm: &Comm, journal: &Journal, symptoms: &Symptoms, end: &E
 }
 
 fn introduce(lab: &Lab) {
-    let small = lab.args.train.model.preset == Preset::Baby && lab.config.steps <= 500;
+    let small = lab.args.train.model.preset == Preset::Baby && lab.config.steps <= 1000;
     let time = (!small).then_some("--dry-run says how long");
     lab.screen.say(lab.lesson.heading(&lab.screen, time));
     report::data(&lab.screen, &lab.corpus);
     report::run(&lab.screen, &lab.config);
+    if lab.args.log.all {
+        report::settings(&lab.screen, &lab.config);
+    }
 }

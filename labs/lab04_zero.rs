@@ -113,7 +113,7 @@ fn run(mut args: Args) -> Result<()> {
     }
     let steps = if alone.is_some() { args.steps } else { args.steps.or(Some(6)) };
     let config = args.train.resolve(launch::ranks(args.ranks, 4)?, steps, &corpus)?;
-    let eval = args.eval.resolve(config.steps, &args.train.defaults(&corpus), &corpus)?;
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     args.log.check()?;
     let mut zero = args.zero.resolve(config.adamw)?;
     let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab04")?);
@@ -228,7 +228,7 @@ fn train(
         let (mut clock, before) = (Clock::start(), comm.traffic());
         let draw = |micro| {
             let batch = sampler.batch(&lab.corpus.train, step, micro);
-            symptoms.draw(batch.starts.iter().map(|&start| start as u64));
+            symptoms.draw(batch.numbers());
             batch
         };
         let (outcome, averaged) = one_step(&lab.config, &gpt, &mut zero, step, draw, &mut clock)?;

@@ -5,17 +5,19 @@ use crate::comm::algorithms::{Algorithm, Arrival, Collective, Task};
 use crate::error::BadInput;
 use crate::plan::{BytesEach, GptShape, Keep, Network, zero_memory};
 use crate::show::{
-    Chunk, Fill, Holding, Holdings, Links, Moments, Nodes, Plot, Ring, Screen, Series, bytes_binary, bytes_decimal,
-    seconds,
+    Activity, Chunk, Fill, Holding, Holdings, Interval, Links, Moments, Nodes, Plot, Ring, Screen, Series, Timeline,
+    block, block_svg, bytes_binary, bytes_decimal, seconds,
 };
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 11] = [
+pub const FIGURES: [&str; 13] = [
     "activations",
     "nodes",
+    "block",
+    "overlap",
     "one-device",
     "ddp-before",
     "ddp-after",
@@ -62,6 +64,11 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String, BadInput> {
         "activations" => {
             let plot = activations(&BABY, BATCH, false);
             return screen.map_or_else(|| curves(&plot), |screen| Ok(plot.render(screen)));
+        }
+        "block" => return Ok(screen.map_or_else(block_svg, block)),
+        "overlap" => {
+            let timeline = overlap();
+            return Ok(screen.map_or_else(|| timeline.svg(), |screen| timeline.render(screen)));
         }
         _ => {}
     }
@@ -118,6 +125,41 @@ fn links() -> Result<Links, BadInput> {
     })
 }
 
+/// A step without overlap and with it: four buckets, a backward pass of 8 s, and 1.6 s on the network for each bucket.
+fn overlap() -> Timeline<'static> {
+    const FORWARD: f64 = 4.0;
+    const BUCKETS: usize = 4;
+    const COMPUTE: f64 = 2.0;
+    const SEND: f64 = 1.6;
+    let mut rows = Vec::new();
+    for overlaps in [false, true] {
+        let (mut rank, mut network) = (Vec::new(), Vec::new());
+        let add = |row: &mut Vec<Interval>, activity, start: f64, seconds: f64| {
+            row.push(Interval { activity, start, end: start + seconds });
+            start + seconds
+        };
+        let mut now = add(&mut rank, Activity::FORWARD, 0.0, FORWARD);
+        let mut free: f64 = 0.0;
+        for _ in 0..BUCKETS {
+            now = add(&mut rank, Activity::BACKWARD, now, COMPUTE);
+            free = add(&mut network, Activity::ALL_REDUCE, free.max(now), SEND);
+            if !overlaps {
+                now = add(&mut rank, Activity::WAITING, now, SEND);
+            }
+        }
+        add(&mut rank, Activity::WAITING, now, (free - now).max(0.0));
+        add(&mut rank, Activity::OPTIMIZER, free, 1.0);
+        let name = if overlaps { "with overlap" } else { "without" };
+        rows.extend([(name.to_string(), rank), ("network".to_string(), network)]);
+    }
+    Timeline {
+        title: "A step with four buckets, without overlap and with it".into(),
+        rows,
+        marks: Vec::new(),
+        axis: "time",
+    }
+}
+
 /// A drawing of who holds what, and its title.
 fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
     let (ranks, gradients, title, note) = match name {
@@ -125,7 +167,7 @@ fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
         "ddp-before" => (
             3,
             Fill::Own,
-            "Data parallelism, after the backward pass: every rank has gradients of its own",
+            "Data parallelism, after the backward pass: every rank has its own gradients",
             "Before averaging: other data, so other gradients.",
         ),
         "ddp-after" => (
@@ -237,6 +279,13 @@ mod tests {
         assert_eq!(figure("activations", None).is_ok(), cfg!(feature = "figures"));
         for name in FIGURES.into_iter().filter(|&name| name != "activations") {
             let (text, svg) = (figure(name, Some(&Screen::plain())).unwrap(), figure(name, None).unwrap());
+            assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"), "{svg}");
+            if let "block" | "overlap" = name {
+                let [shown, drawn] =
+                    if name == "block" { ["attention, 4d²", ">4 d²<"] } else { ["without", ">without<"] };
+                assert!(text.contains(shown) && svg.contains(drawn), "{text}\n{svg}");
+                continue;
+            }
             assert!(text.contains("rank 0") && svg.contains(">rank 0<"), "{text}\n{svg}");
             if name.starts_with("zero") {
                 assert!(text.contains("2.14 MB") && svg.contains(">2.14 MB<"), "{text}\n{svg}");

@@ -42,6 +42,11 @@ impl Batch {
         }
     }
 
+    /// A number for each sequence, equal only for equal ones.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.starts.iter().map(|&start| start as u64)
+    }
+
     /// The number of tokens that are learned from.
     pub fn tokens(&self) -> usize {
         self.targets.len()

@@ -69,6 +69,11 @@ impl<T: Stored> Ddp<T> {
         self.reducer.overlap.store(overlap, Relaxed);
     }
 
+    /// The elements of each bucket, in the order in which a backward pass completes them.
+    pub fn buckets(&self) -> Vec<usize> {
+        self.reducer.ranges.iter().map(Range::len).collect()
+    }
+
     /// Bytes of the vectors for buckets in flight, which are kept from step to step.
     pub fn bucket_bytes(&self) -> usize {
         self.reducer.spare().iter().map(|vector| size_of::<T>() * vector.capacity()).sum()

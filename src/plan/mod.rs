@@ -3,6 +3,7 @@
 //! - `gpt.rs`: parameters, memory and FLOPs of a model
 //! - `formula.rs`: what an algorithm costs, in symbols
 //! - `network.rs` and `simulate.rs`: what it would take on a network that is not here
+//! - `overlap.rs`: how much of the communication the backward pass hides
 //! - `zero.rs`: what ZeRO's stages hold, send and take
 //! - `bandwidth.rs`: how fast it is, in the field's terms
 
@@ -10,6 +11,7 @@ mod bandwidth;
 mod formula;
 mod gpt;
 mod network;
+mod overlap;
 mod simulate;
 mod zero;
 
@@ -17,5 +19,6 @@ pub use bandwidth::{AlphaBeta, algbw, array_bytes, busbw};
 pub use formula::{Formula, formula};
 pub use gpt::{GptShape, Keep, Memory};
 pub use network::{MOST_RANKS, Network};
+pub use overlap::{exposed, tokens_that_hide};
 pub use simulate::simulate;
 pub use zero::{BytesEach, ComputedStep, zero_memory, zero_memory_offloaded, zero_step, zero_traffic, zero_volumes};

@@ -17,6 +17,7 @@
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
 //! - `nodes.rs`: the ranks on each node; `links.rs`: and the links between them
 //! - `chunks.rs`: an algorithm's chunks, who holds them and who sends them
+//! - `block.rs`: a transformer block
 //! - `svg.rs`: SVG for pages, and `curves.rs`: plots as SVG
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
@@ -26,6 +27,7 @@
 
 mod axis;
 mod bars;
+mod block;
 mod canvas;
 mod chunks;
 mod complaint;
@@ -47,6 +49,7 @@ mod tree;
 mod units;
 
 pub use bars::{bar, shares};
+pub use block::{block, block_svg};
 pub use chunks::{Chunk, Moments, Ring};
 pub use complaint::complain;
 pub use grid::{Cell, before_and_after};

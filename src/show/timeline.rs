@@ -2,6 +2,7 @@
 
 use super::frame::place_labels;
 use super::screen::Screen;
+use super::svg::{WIDTH, picture, rank_colour, text};
 use super::text::{LongWords, columns, fold, pad_left};
 
 const INDENT: &str = "  ";
@@ -94,11 +95,44 @@ impl Timeline<'_> {
         lines.join("\n")
     }
 
+    /// The timeline as an inline SVG: a bar for each interval, with the letter of its activity.
+    pub fn svg(&self) -> String {
+        const GUTTER: f64 = 120.0;
+        const ROW: f64 = 26.0;
+        let end = self.rows.iter().flat_map(|row| &row.1).fold(1e-9f64, |end, interval| end.max(interval.end));
+        let at = |moment: f64| GUTTER + moment / end * (WIDTH - GUTTER - 2.0);
+        let mut body = String::new();
+        for (i, (name, intervals)) in self.rows.iter().enumerate() {
+            let y = ROW * i as f64;
+            body += &text(GUTTER - 8.0, y + 17.0, "end", name);
+            for Interval { activity, start, end } in intervals.iter().filter(|i| i.activity != Activity::WAITING) {
+                let (from, wide) = (at(*start), at(*end) - at(*start));
+                let colour = rank_colour(Activity::ALL.iter().position(|a| a == activity).unwrap_or_default());
+                body += &format!(
+                    "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"20\" fill=\"{colour}\" \
+                     fill-opacity=\"0.35\" stroke=\"{colour}\"/>\n",
+                    y + 2.0
+                );
+                body += &text(from + wide / 2.0, y + 17.0, "middle", &activity.letter.to_string());
+            }
+        }
+        let y = ROW * self.rows.len() as f64 + 16.0;
+        let drawn = self.activities().filter(|activity| *activity != Activity::WAITING);
+        let names: Vec<String> = drawn.map(|a| format!("{} {}", a.letter, a.name)).collect();
+        body += &text(WIDTH / 2.0, y, "middle", &names.join("   "));
+        picture(&self.title, y + 8.0, &body)
+    }
+
+    /// Those that occur, in the order of a legend.
+    fn activities(&self) -> impl Iterator<Item = Activity> {
+        let intervals = || self.rows.iter().flat_map(|row| &row.1);
+        let occurs = move |activity: &Activity| intervals().any(|i| i.activity == *activity && i.end > i.start);
+        Activity::ALL.into_iter().filter(occurs)
+    }
+
     /// Only activities that occur, each with its glyph.
     fn legend(&self, screen: &Screen) -> Vec<String> {
-        let intervals = || self.rows.iter().flat_map(|row| &row.1);
-        let occurs = |activity: &Activity| intervals().any(|i| i.activity == *activity && i.end > i.start);
-        let items = Activity::ALL.into_iter().filter(occurs).map(|activity| {
+        let items = self.activities().map(|activity| {
             // A line may end between two activities, not between a glyph and its name.
             format!("{}\u{a0}{}", glyph(screen, &activity), activity.name.replace(' ', "\u{a0}"))
         });

@@ -31,7 +31,7 @@ pub struct Config {
 impl Config {
     /// A run on `corpus` that takes milliseconds, for checks and tests, which change the fields that they are about.
     pub fn small(ranks: usize, corpus: &Corpus) -> Config {
-        let baby = Preset::Baby.defaults(corpus.embedded);
+        let baby = Preset::Baby.defaults();
         let (steps, beta2) = (12, baby.beta2);
         Config {
             ranks,
@@ -62,7 +62,7 @@ impl Config {
     /// The run that the check before training compares in two ways: the baby preset's model on blocks and batches no larger
     /// than this run's, or this run's own model if that is smaller.
     pub fn parity_check(&self) -> Config {
-        let baby = Preset::Baby.defaults(false);
+        let baby = Preset::Baby.defaults();
         let block = baby.block.min(self.shape.block);
         let shape = GptShape { block, layers: baby.layers, heads: baby.heads, embd: baby.embd, ..self.shape };
         let shape = if shape.parameters() < self.shape.parameters() { shape } else { GptShape { block, ..self.shape } };

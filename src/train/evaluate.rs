@@ -6,7 +6,7 @@ use crate::checkpoint::{self, Description};
 use crate::comm::{Comm, Reduce};
 use crate::data::{Corpus, Sampler};
 use crate::model::{Gpt, Pass, generate};
-use crate::show::Screen;
+use crate::show::{Screen, thousands};
 use crate::tensor::random::Stream;
 use anyhow::Result;
 use std::path::PathBuf;
@@ -76,22 +76,24 @@ impl Evaluator<'_> {
         if self.comm.rank() != 0 {
             return Ok(());
         }
-        let text = self.written(gpt, step, 90)?;
-        let line = format!("step={step} train_loss={train:.3} val_loss={val:.3}");
         let mut saved = String::new();
         if let Some(folder) = self.save_to.as_ref().filter(|_| journal.improved()) {
             let description = Description { shape: gpt.shape, vocabulary: self.corpus.vocabulary.characters() };
             saved = format!("   saved {}", checkpoint::save(folder, &gpt.params, &description)?.display());
         }
         let screen = self.screen;
-        screen.say(format!("{}{}\n{}", screen.bold(line), screen.dim(saved), screen.quote(&text, 4)));
+        let line = format!("step={step} train_loss={train:.3} val_loss={val:.3}");
+        // One line of the screen: the end has room for more.
+        let text = self.written(gpt, step, 90)?.replace('\n', " / ");
+        let text = screen.quote(&text, 4).lines().next().unwrap_or_default().to_string();
+        screen.say(format!("{}{}\n{text}", screen.bold(line), screen.dim(saved)));
         Ok(())
     }
 
     /// Rank 0 lets the trained model write more. It holds all parameters meanwhile.
     pub fn last_words(&self, gpt: &Gpt) -> Result<()> {
         if self.comm.rank() == 0 {
-            let (steps, text) = (self.config.steps, self.written(gpt, self.config.steps, 400)?);
+            let (steps, text) = (thousands(self.config.steps as u64), self.written(gpt, self.config.steps, 240)?);
             self.screen.say(format!("\n  After {steps} steps the model writes:\n\n{}", self.screen.quote(&text, 4)));
         }
         Ok(())

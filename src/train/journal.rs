@@ -5,10 +5,11 @@ use super::flags::LogFlags;
 use super::metrics::{Clock, MetricsFile, Rates, StepOutcome, StepRecord, StepTimes};
 use super::trace::{self, Trace};
 use super::{Diverged, report};
-use crate::comm::{Comm, Reduce, Traffic};
+use crate::comm::{Comm, Kind, Link, Reduce, Traffic};
 use crate::parallel::Averaged;
 use crate::parallel::zero::Event;
-use crate::show::{Plot, Screen, Series, significant, thousands};
+use crate::plan;
+use crate::show::{Plot, Screen, Series, significant};
 use anyhow::Result;
 use std::time::Instant;
 
@@ -38,6 +39,8 @@ pub struct Journal<'a> {
     traffic: Traffic,
     /// What they should be, in words and in bytes.
     formula: Option<(String, f64)>,
+    /// Of each bucket of gradients, on a link: by when the backward pass has completed it (0 to 1), and its seconds there.
+    buckets: Vec<(f64, f64)>,
 }
 
 impl<'a> Journal<'a> {
@@ -65,6 +68,7 @@ impl<'a> Journal<'a> {
             trace: Trace::new(comm, log.and_then(|log| log.trace.as_deref()))?,
             traffic: Traffic::default(),
             formula: None,
+            buckets: Vec::new(),
         })
     }
 
@@ -82,7 +86,7 @@ impl<'a> Journal<'a> {
         self.communication.add(averaged);
         self.trace.step(step, clock, averaged);
         self.traffic = traffic;
-        if let Some(log) = self.log.filter(|log| step.is_multiple_of(log.log_interval) || step == 1) {
+        if let Some(log) = self.log.filter(|log| step.is_multiple_of(log.interval(self.due.last)) || step == 1) {
             self.log(&record, loss, log.log_all_ranks);
         }
         if !self.due.after(step) {
@@ -134,19 +138,24 @@ impl<'a> Journal<'a> {
         let loss = Plot::new("loss", "step")
             .series(Series::line("train", self.records.iter().map(|r| point(r.step, r.loss))))
             .series(Series::dots("val", self.evaluations.iter().map(|e| point(e.step, e.val))));
-        self.screen.say(format!("\n{}\n", loss.height(12).render(self.screen)));
-        let speed = Plot::new("tokens per second, all ranks", "step")
-            .series(Series::line("tps", self.records.iter().map(|r| point(r.step, r.tps))));
-        self.screen.say(format!("{}\n", speed.height(6).render(self.screen)));
+        self.screen.say(format!("\n{}\n", loss.height(7).render(self.screen)));
+        if self.log.is_some_and(|log| log.all) {
+            let speed = Plot::new("tokens per second, all ranks", "step")
+                .series(Series::line("tps", self.records.iter().map(|r| point(r.step, r.tps))));
+            self.screen.say(format!("{}\n", speed.height(6).render(self.screen)));
+        }
         report::time_shares(self.screen, &self.times, self.communication.exposed);
         if self.comm.size() > 1 && !self.records.is_empty() {
-            let text = self.communication.in_words(self.records.len());
+            let (steps, backward) = (self.records.len(), self.times.backward - self.communication.exposed);
+            let mut text = self.communication.in_words(steps);
+            if !self.buckets.is_empty() {
+                let predicted = plan::exposed(backward / steps as f64, self.buckets.iter().copied());
+                text += &format!("; predicted exposed: {}", milliseconds(predicted));
+            }
             self.screen.say(self.screen.row("averaging", &text));
         }
-        if let Some((words, bytes)) = self.formula.as_ref().filter(|_| self.comm.size() > 1) {
-            let sent = thousands(self.traffic.bytes);
-            let text = format!("{sent} bytes a step and rank; formula: {words} = {}", thousands(*bytes as u64));
-            self.screen.say(self.screen.row("sent", &text));
+        if let Some(formula) = self.formula.as_ref().filter(|_| self.comm.size() > 1) {
+            report::sent(self.screen, self.traffic.bytes, formula);
         }
         if let Some(path) = trace {
             self.screen.say(trace::row(self.screen, path));
@@ -159,6 +168,18 @@ impl<'a> Journal<'a> {
         self.traffic.bytes
     }
 
+    /// The buckets of gradients that averaging sends over `link`, by their elements, in the order of the backward pass. The pass
+    /// is taken to complete as many parameters in each second.
+    pub fn expect_on_link(&mut self, link: Option<Link>, elements: &[usize]) {
+        let Some(link) = link else { return };
+        let (all, mut done) = (elements.iter().sum::<usize>() as f64, 0);
+        let bucket = |&elements: &usize| {
+            done += elements;
+            (done as f64 / all, link.collective_seconds(Kind::AllReduce, self.comm.size(), 4 * elements))
+        };
+        self.buckets = elements.iter().map(bucket).collect();
+    }
+
     /// What a step should have sent, in words and in bytes.
     pub fn expect(&mut self, formula: (String, f64)) {
         self.formula = Some(formula);
@@ -168,8 +189,8 @@ impl<'a> Journal<'a> {
 /// Seconds of all-reduces, over all steps.
 #[derive(Default)]
 struct Communication {
-    /// In which at least one was under way.
-    under_way: f64,
+    /// In which at least one was in flight.
+    in_flight: f64,
     /// In which the rank did nothing but wait for one.
     exposed: f64,
 }
@@ -179,17 +200,26 @@ impl Communication {
         let mut covered: Option<Instant> = None;
         for Averaged { start, end, waited: (from, to) } in averaged {
             let start = covered.map_or(*start, |covered| covered.max(*start));
-            self.under_way += end.saturating_duration_since(start).as_secs_f64();
+            self.in_flight += end.saturating_duration_since(start).as_secs_f64();
             covered = covered.max(Some(*end));
             self.exposed += (*to - *from).as_secs_f64();
         }
     }
 
     fn in_words(&self, steps: usize) -> String {
-        let [under_way, exposed] =
-            [self.under_way, self.exposed].map(|all| format!("{} ms", significant(1e3 * all / steps as f64, 3)));
-        format!("{under_way} a step under way, {exposed} of it exposed: nothing else was done meanwhile")
+        let each = |all: f64| milliseconds(all / steps as f64);
+        let (hidden, exposed) = ((self.in_flight - self.exposed).max(0.0), self.exposed);
+        format!(
+            "{} in flight per step: {} hidden behind the backward pass, {} exposed",
+            each(self.in_flight),
+            each(hidden),
+            each(exposed)
+        )
     }
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{} ms", significant(1e3 * seconds, 3))
 }
 
 fn is_best(evaluations: &[Evaluation]) -> bool {

@@ -198,6 +198,13 @@ impl Clock {
         moment.saturating_duration_since(self.start).as_secs_f64()
     }
 
+    /// Does `work`, which is part of `part`, as is all since the last lap.
+    pub fn time<R>(&mut self, part: Part, work: impl FnOnce() -> R) -> R {
+        let result = work();
+        self.lap(part);
+        result
+    }
+
     /// Adds the time since the last lap to `part`.
     pub fn lap(&mut self, part: Part) {
         let lap = Lap { part, start: self.laps.last().map_or(self.start, |last| last.end), end: Instant::now() };

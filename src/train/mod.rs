@@ -2,7 +2,8 @@
 //!
 //! Reading order: `schedule.rs`, `config.rs`, `evaluate.rs` and `diverged.rs` (a step, and how it went); `replicas.rs`,
 //! `symptoms.rs`, `parity.rs` and `checks.rs` (is it still one model?); `preset.rs`, `flags/` and `memory.rs` (what can be
-//! asked for, and what it takes); `metrics.rs`, `journal.rs`, `trace.rs` and `report.rs` (what a run prints and writes).
+//! asked for, and what it takes); `metrics.rs`, `journal.rs`, `trace.rs`, `report.rs` and `speedup.rs` (what a run prints
+//! and writes).
 
 mod checks;
 mod config;
@@ -17,6 +18,7 @@ mod preset;
 mod replicas;
 pub mod report;
 mod schedule;
+pub mod speedup;
 mod symptoms;
 pub(crate) mod trace;
 

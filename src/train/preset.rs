@@ -27,7 +27,7 @@ pub struct Defaults {
 }
 
 impl Preset {
-    pub fn defaults(self, embedded_text: bool) -> Defaults {
+    pub fn defaults(self) -> Defaults {
         let small = Defaults {
             layers: 4,
             heads: 4,
@@ -37,14 +37,13 @@ impl Preset {
             lr: 1e-3,
             min_lr: 1e-4,
             beta2: 0.99,
-            steps: 500,
+            steps: 1000,
             lr_decay_steps: None,
             eval_iters: 50,
         };
         match self {
-            // The embedded text is short: after 300 steps the model begins to know it by heart.
-            Preset::Baby => Defaults { steps: if embedded_text { 300 } else { 500 }, ..small },
-            Preset::Char => Defaults { layers: 6, heads: 6, embd: 384, block: 256, batch: 4, ..small },
+            Preset::Baby => small,
+            Preset::Char => Defaults { layers: 6, heads: 6, embd: 384, block: 256, batch: 4, steps: 500, ..small },
             Preset::Wordplay => Defaults {
                 layers: 12,
                 heads: 12,
@@ -54,9 +53,9 @@ impl Preset {
                 lr: 6e-4,
                 min_lr: 6e-5,
                 beta2: 0.95,
-                steps: 1000,
                 lr_decay_steps: Some(600_000),
                 eval_iters: 200,
+                ..small
             },
         }
     }

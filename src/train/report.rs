@@ -1,7 +1,7 @@
 //! What a training lab prints about its run, before and after.
 
 use super::{Config, Footprint, LEGEND, StepTimes};
-use crate::data::{Corpus, FETCH_COMMAND};
+use crate::data::Corpus;
 use crate::launch;
 use crate::parallel::zero::{Stage, Volumes, Zero};
 use crate::show::{self, Screen, thousands};
@@ -10,20 +10,14 @@ fn count(n: impl TryInto<u64>) -> String {
     thousands(n.try_into().unwrap_or(u64::MAX))
 }
 
-/// Which text speaks: length, vocabulary, splits, and where to get the real one.
+/// The text: its length, vocabulary and splits.
 pub fn data(screen: &Screen, corpus: &Corpus) {
     let dot = screen.separator();
     let (chars, distinct) = (count(corpus.chars()), count(corpus.vocabulary.size()));
     let splits = format!("train\u{a0}{}{dot}val\u{a0}{}", count(corpus.train.len()), count(corpus.validation.len()));
-    screen.say(
-        screen
-            .row("text", &format!("{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct{dot}{splits}", corpus.name)),
-    );
-    if corpus.embedded {
-        screen.say(screen.row("", "written for this workbook; to train on the real Shakespeare instead:"));
-        // One line, however long: it is there to be copied.
-        screen.say(FETCH_COMMAND);
-    }
+    let real = if corpus.embedded { format!("{dot}the real Shakespeare: see README") } else { String::new() };
+    screen.say(screen.row("text", &format!("{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct", corpus.name)));
+    screen.say(screen.row("", &(splits + &real)));
 }
 
 /// How many ranks, and what they are.
@@ -31,31 +25,22 @@ pub fn ranks(screen: &Screen, ranks: usize) {
     screen.say(screen.row("ranks", &launch::in_words(ranks)));
 }
 
-/// The model, the batch, and what the optimizer does with which parameters.
+/// Ranks, model, batch and steps.
 pub fn run(screen: &Screen, config: &Config) {
-    let dot = screen.separator();
-    let shape = &config.shape;
+    let (dot, shape, schedule) = (screen.separator(), &config.shape, &config.schedule);
     self::ranks(screen, config.ranks);
     let model = format!(
-        "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}block\u{a0}{}{dot}num_params={} ({}\u{a0}with\u{a0}positions)",
+        "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}block\u{a0}{}{dot}{}\u{a0}parameters",
         shape.layers,
         shape.heads,
         shape.embd,
         shape.block,
-        count(shape.num_params()),
         count(shape.parameters())
     );
     screen.say(screen.row("model", &model));
-    let ((decayed, elements), (plain, plain_elements)) = (shape.decayed(), shape.not_decayed());
-    let decay = format!(
-        "decayed: {decayed} tensors, {} parameters{dot}not: {plain} tensors, {}",
-        count(elements),
-        count(plain_elements)
-    );
-    screen.say(screen.row("", &decay));
     let accum = if config.grad_accum > 1 { format!(" x {} micro-steps", config.grad_accum) } else { String::new() };
     let batch = format!(
-        "{} sequences x {} {}{accum} x {} tokens = {} tokens per iteration",
+        "{} sequences x {} {}{accum} x {} tokens = {} tokens per step",
         config.batch,
         config.ranks,
         if config.ranks == 1 { "rank" } else { "ranks" },
@@ -63,17 +48,38 @@ pub fn run(screen: &Screen, config: &Config) {
         count(config.tokens_per_step())
     );
     screen.say(screen.row("batch", &batch));
-    let schedule = &config.schedule;
+    let steps = format!(
+        "{}{dot}AdamW, lr {} to {}, warm-up {}",
+        count(config.steps),
+        schedule.lr,
+        schedule.min_lr,
+        schedule.warmup
+    );
+    screen.say(screen.row("steps", &steps));
+}
+
+/// What [`run`] leaves out: the settings that a reproduction needs.
+pub fn settings(screen: &Screen, config: &Config) {
+    let (dot, shape) = (screen.separator(), &config.shape);
+    let ((decayed, elements), (plain, plain_elements)) = (shape.decayed(), shape.not_decayed());
+    let counted = format!(
+        "num_params={} without positions{dot}decayed: {decayed} tensors, {} parameters{dot}not: {plain} tensors, {}",
+        count(shape.num_params()),
+        count(elements),
+        count(plain_elements)
+    );
     let (b1, b2) = (config.adamw.beta1, config.adamw.beta2);
     let optimizer = format!(
-        "AdamW lr {} to {}, warm-up {}, betas {b1} {b2}, decay {}, clip {}, dropout {}",
-        schedule.lr, schedule.min_lr, schedule.warmup, config.adamw.weight_decay, config.clip, config.dropout
+        "betas {b1} {b2}, weight decay {}, clip {}, dropout {}, seed {}",
+        config.adamw.weight_decay, config.clip, config.dropout, config.seed
     );
-    screen.say(screen.row("steps", &format!("{}{dot}{optimizer}", count(config.steps))));
+    screen.say(screen.row("counted", &counted));
+    screen.say(screen.row("settings", &optimizer));
 }
 
 /// `--dry-run`: memory and time, by arithmetic. `peak` is the matmul peak of one thread, FLOP/s.
 pub fn dry_run(screen: &Screen, config: &Config, footprint: &Footprint, free: Option<u64>, peak: f64) {
+    settings(screen, config);
     let rows = footprint.rows();
     let row = |(what, bytes, why): (&str, u64, String)| [what.into(), show::bytes_decimal(bytes as f64), why].to_vec();
     let rows: Vec<Vec<String>> = rows.into_iter().map(row).collect();
@@ -91,7 +97,7 @@ pub fn dry_run(screen: &Screen, config: &Config, footprint: &Footprint, free: Op
     let turns = config.ranks.div_ceil(launch::cores()) as f64;
     let step = flops * turns / peak;
     let text = format!(
-        "at least {} a step: {} GFLOP a rank at the {:.0} GFLOP/s that a matmul reaches here; at half that speed \
+        "at least {} per step: {} GFLOP per rank at the {:.0} GFLOP/s that a matmul reaches here; at half that speed \
          {}, and the run {}",
         show::seconds(step),
         show::significant(flops / 1e9, 3),
@@ -112,6 +118,16 @@ pub fn legend(screen: &Screen) {
 pub fn all_reduced(numel: usize, ranks: usize) -> (String, f64) {
     let n = ranks as f64;
     (format!("2(n-1)/n x 4 x {}", count(numel)), 2.0 * ((n - 1.0) / n * 4.0) * numel as f64)
+}
+
+/// What each rank sent in a step, beside the formula in words and in bytes. Where ranks do not divide a bucket evenly, the
+/// formula's fractions of an element are missing.
+pub fn sent(screen: &Screen, bytes: u64, (words, expected): &(String, f64)) {
+    let text = match (bytes as f64 - expected).abs() <= 1e-4 * expected {
+        true => format!("{} bytes per rank per step = {words} {}", count(bytes), screen.tick()),
+        false => format!("{} bytes per rank per step; formula: {words} = {}", count(bytes), count(*expected as u64)),
+    };
+    screen.say(screen.row("sent", &text));
 }
 
 /// Where the seconds of all steps went; `communication` is part of the backward pass.

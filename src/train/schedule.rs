@@ -13,7 +13,6 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    // ANCHOR: at
     /// The rate of step `step`, counted from 0.
     pub fn at(&self, step: usize) -> f64 {
         if step < self.warmup {
@@ -23,7 +22,6 @@ impl Schedule {
         let progress = ((step - self.warmup) as f64 / decay).min(1.0);
         self.min_lr + 0.5 * (self.lr - self.min_lr) * (1.0 + (std::f64::consts::PI * progress).cos())
     }
-    // ANCHOR_END: at
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ pub fn resolved(flags: &str, ranks: usize, corpus: &Corpus) -> (Config, EvalConf
     }
     let args = <Args as clap::Parser>::parse_from(format!("program {flags}").split_whitespace());
     let config = args.train.resolve(ranks, args.steps, corpus).unwrap();
-    let eval = args.eval.resolve(config.steps, &args.train.defaults(corpus), corpus).unwrap();
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(), corpus).unwrap();
     (config, eval)
 }
 
@@ -166,7 +166,7 @@ fn presets_and_flags() {
     let corpus = Corpus::embedded().unwrap();
     let resolve = |line: &str| resolved(line, 2, &corpus);
     let baby = resolve("").0;
-    assert_eq!((baby.ranks, baby.steps, baby.batch), (2, 300, 12));
+    assert_eq!((baby.ranks, baby.steps, baby.batch), (2, 1000, 12));
     assert_eq!(baby.shape.num_params(), 795_904);
     let char = resolve("--preset char").0;
     assert_eq!((char.shape.num_params(), char.steps, char.batch), (10_646_784, 500, 4));
@@ -239,9 +239,9 @@ fn presets_are_the_published_ones_and_every_flag_beats_them() {
         let counts = counts.into_iter().chain([eval.due.interval, eval.batches, s.decay_steps]).map(|n| n as f64);
         counts.chain([s.lr, s.min_lr, a.beta1, a.beta2, a.weight_decay, c.dropout, c.clip]).collect::<Vec<f64>>()
     };
-    let baby = [4., 4., 128., 64., 12., 500., 100., 100., 50., 500., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.];
-    let char = [6., 6., 384., 256., 4., 500., 100., 100., 50., 500., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.];
-    let wordplay = [12., 12., 768., 1024., 64., 1000., 100., 100., 200., 6e5, 6e-4, 6e-5, 0.9, 0.95, 0.1, 0., 1.];
+    let baby = [4., 4., 128., 64., 12., 1000., 100., 250., 50., 1000., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.];
+    let char = [6., 6., 384., 256., 4., 500., 100., 250., 50., 500., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.];
+    let wordplay = [12., 12., 768., 1024., 64., 1000., 100., 250., 200., 6e5, 6e-4, 6e-5, 0.9, 0.95, 0.1, 0., 1.];
     assert_eq!(figures(""), baby);
     assert_eq!(figures("--preset char"), char);
     assert_eq!(figures("--preset wordplay"), wordplay);

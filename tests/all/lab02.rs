@@ -26,7 +26,7 @@ fn fails(dir: &Path, flags: &str, code: i32, what: &str) -> String {
 fn log_lines(text: &str) -> Vec<Vec<(&str, f64)>> {
     fn field(field: &str) -> (&str, f64) {
         let (name, value) = field.split_once('=').unwrap_or_else(|| panic!("{field}"));
-        (name, value.parse().unwrap_or_else(|_| panic!("{field}")))
+        (name, value.replace(',', "").parse().unwrap_or_else(|_| panic!("{field}")))
     }
     text.lines().filter(|line| line.starts_with("iter=")).map(|line| line.split(", ").map(field).collect()).collect()
 }
@@ -35,7 +35,7 @@ fn log_lines(text: &str) -> Vec<Vec<(&str, f64)>> {
 fn a_run_shows_trains_checks_and_writes_its_files() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("m.jsonl"), "from an earlier run").unwrap();
-    let flags = "--ranks 3 --batch 4 --steps 12 --warmup-iters 2 --log-interval 5 --metrics m.jsonl --out a/b";
+    let flags = "--ranks 3 --batch 4 --steps 12 --warmup-iters 2 --log-interval 5 --metrics m.jsonl --out a/b --all";
     let text = succeeds(dir.path(), flags);
     for expected in [
         "What does a rank do in one iteration",
@@ -48,6 +48,7 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         "10 iterations",
         "waiting for other ranks",
         "  rank 2 │",
+        " bytes per rank per step = 2(n-1)/n x 4 x 837,632 ✓",
         "all ranks hold the same model",
         "every rank drew samples of its own",
         "the loss fell",
@@ -66,8 +67,9 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         let names: Vec<&str> = line.iter().map(|field| field.0).collect();
         assert_eq!(names, ["iter", "loss", "sps", "dt", "dtf", "dtb"]);
         assert!(line[1..].iter().all(|field| field.1 > 0.0), "{line:?}");
-        // Four digits are printed.
-        assert!((line[2].1 * line[3].1 / 12.0 - 1.0).abs() < 2e-3, "sps is all ranks' samples by dt: {line:?}");
+        // Four digits of a second are printed, and whole samples.
+        let rounded = 2e-3 + 1.0 / line[2].1;
+        assert!((line[2].1 * line[3].1 / 12.0 - 1.0).abs() < rounded, "sps is all ranks' samples by dt: {line:?}");
     }
 
     let mut files: Vec<String> = std::fs::read_dir(dir.path().join("a/b"))

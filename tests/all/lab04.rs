@@ -283,7 +283,7 @@ fn every_stage_alone_trains_what_lab03_trains() {
         assert_eq!(lines.len(), 4, "{text}");
         lines
     };
-    let ddp = evaluations(LAB03, "", &["formula: 2(n-1)/n x 4 x "]);
+    let ddp = evaluations(LAB03, "", &["bytes per rank per step = 2(n-1)/n x 4 x "]);
     let sent = [" gathered", " for the norm"];
     let zero = evaluations(LAB04, "--zero 0 --dtype f32", &["sharded  nothing (stage 0, DDP)", "stage 0 · DDP"]);
     assert_eq!(zero, ddp);

@@ -23,6 +23,7 @@ mod late;
 #[cfg(unix)]
 mod launch;
 mod link;
+mod loops;
 mod operations;
 mod rooms;
 mod words;

@@ -1,5 +1,4 @@
-//! The journal of the smallest job: a line an iteration while it goes on, plots and profile at the end, on the screen and
-//! as files.
+//! The journal of the smallest job: log lines while it goes on, plots and profile at the end, on the screen and as files.
 
 use super::mlp::{MlpConfig, MlpFlags};
 use super::profile::{Profile, Stamps};
@@ -7,9 +6,9 @@ use crate::comm::{Comm, Reduce};
 use crate::error::BadInput;
 use crate::launch;
 use crate::parallel::Averaged;
-use crate::show::{Plot, Screen, Series, general};
+use crate::show::{Plot, Screen, Series, general, thousands};
 use crate::train::trace::{self, Trace};
-use crate::train::{Clock, MetricsFile};
+use crate::train::{Clock, MetricsFile, report};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::Path;
@@ -23,13 +22,13 @@ pub struct IterRecord {
     pub warmup: bool,
     /// Squared error of a rank's batch, mean over ranks, before the iteration's update.
     pub loss: f64,
-    /// Samples a second, of all ranks. (The seed's `test_dist` counts one rank's, its `wordplay` counts batches.)
+    /// Samples per second, of all ranks. (The source's `test_dist` counts one rank's, its `wordplay` counts batches.)
     pub sps: f64,
     /// The iteration, from its samples to the optimizer.
     pub dt: f64,
     /// Forward pass.
     pub dtf: f64,
-    /// Backward pass, averaging of gradients included. (The seed's `test_dist` counts the optimizer in.)
+    /// Backward pass, averaging of gradients included. (The source's `test_dist` counts the optimizer in.)
     pub dtb: f64,
     /// All-reduces, a part of `dtb`.
     pub all_reduce: f64,
@@ -37,11 +36,11 @@ pub struct IterRecord {
 }
 
 impl IterRecord {
-    /// The log line, in the seed's form. Four digits of a second each: so 80 columns hold it up to iteration 99, and
-    /// beyond for all but the fastest machines.
+    /// The log line, with the names of the source's `test_dist`. Four digits of a second each: so 80 columns hold it up to
+    /// iteration 99, and beyond for all but the fastest machines.
     pub fn line(&self) -> String {
         let IterRecord { iter, loss, sps, dt, dtf, dtb, .. } = *self;
-        let (loss, sps) = (general(loss, 6), general(sps, 4));
+        let (loss, sps) = (general(loss, 6), thousands(sps.round() as u64));
         let (dt, dtf, dtb) = (general(dt, 4), general(dtf, 4), general(dtb, 4));
         format!("iter={iter}, loss={loss}, sps={sps}, dt={dt}, dtf={dtf}, dtb={dtb}")
     }
@@ -53,6 +52,10 @@ pub struct Iterations<'a> {
     screen: &'a Screen,
     comm: Comm,
     log_all_ranks: bool,
+    /// Whether all plots are printed.
+    all: bool,
+    /// Bytes that this rank sent in the last iteration.
+    sent: u64,
     metrics: MetricsFile,
     /// Every iteration, the warm-up included.
     pub records: Vec<IterRecord>,
@@ -77,6 +80,8 @@ impl<'a> Iterations<'a> {
             screen,
             comm: comm.clone(),
             log_all_ranks: flags.log.log_all_ranks,
+            all: flags.log.all,
+            sent: 0,
             metrics,
             records: Vec::new(),
             stamps: Vec::new(),
@@ -84,9 +89,10 @@ impl<'a> Iterations<'a> {
         })
     }
 
-    /// Writes down an iteration, counted from 0: this rank's loss, its times, and its all-reduces. The mean loss of all
-    /// ranks is what is kept, and an error on every rank when it is not a number.
-    pub fn note(&mut self, iter: usize, loss: f64, clock: &Clock, averaged: &[Averaged]) -> Result<()> {
+    /// Writes down an iteration, counted from 0: this rank's loss, its times, the bytes it sent, and its all-reduces. The mean
+    /// loss of all ranks is what is kept, and an error on every rank when it is not a number.
+    pub fn note(&mut self, iter: usize, loss: f64, clock: &Clock, sent: u64, averaged: &[Averaged]) -> Result<()> {
+        self.sent = sent;
         let mut mean = [loss];
         self.comm.all_reduce(&mut mean, Reduce::Mean)?;
         ensure!(
@@ -146,16 +152,18 @@ impl<'a> Iterations<'a> {
             (name, Plot::new(title, "iter").height(6).series(Series::line(name, points)))
         };
         let plots = [
-            curve("dt", "seconds of an iteration", |r| r.dt),
+            curve("loss", "squared error of a batch", |r| r.loss),
+            curve("dt", "seconds per iteration", |r| r.dt),
             curve("dtf", "seconds of the forward pass", |r| r.dtf),
             curve("dtb", "seconds of the backward pass", |r| r.dtb),
-            curve("loss", "squared error of a batch", |r| r.loss),
             curve("sps", "samples per second, all ranks", |r| r.sps),
         ];
         for (name, plot) in plots {
             // The loss is not clipped: where it comes from is its story.
             let plot = if name == "loss" { plot } else { plot.clip_outliers() };
-            self.screen.say(format!("\n{}", plot.render(self.screen)));
+            if self.all || matches!(name, "loss" | "dt") {
+                self.screen.say(format!("\n{}", plot.render(self.screen)));
+            }
             save(&self.config.out.join(format!("{name}.txt")), &plot.render(&paper))?;
         }
         let (tree, timeline) = profile.render(self.screen);
@@ -167,6 +175,9 @@ impl<'a> Iterations<'a> {
         let (tree, timeline) = profile.render(&paper);
         save(&self.config.out.join("profile.txt"), &tree)?;
         save(&self.config.out.join("timeline.txt"), &timeline)?;
+        if self.config.ranks > 1 {
+            report::sent(self.screen, self.sent, &report::all_reduced(self.config.parameters(), self.config.ranks));
+        }
         let files = format!("dt, dtf, dtb, loss, sps, profile and timeline as .txt in {}", self.config.out.display());
         self.screen.say(self.screen.row("saved", &files));
         if let Some(path) = trace {
@@ -185,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_the_seeds_form() {
+    fn a_line_has_the_sources_names() {
         let record = IterRecord {
             iter: 1,
             warmup: false,
@@ -197,7 +208,7 @@ mod tests {
             all_reduce: 0.0,
             optimizer: 0.0,
         };
-        assert_eq!(record.line(), "iter=1, loss=2152.41, sps=1.697e+04, dt=0.003771, dtf=0.001003, dtb=0.002768");
+        assert_eq!(record.line(), "iter=1, loss=2152.41, sps=16,973, dt=0.003771, dtf=0.001003, dtb=0.002768");
     }
 
     /// The widest numbers that a run of 100 iterations can have.
@@ -214,6 +225,6 @@ mod tests {
             all_reduce: 0.0,
             optimizer: 0.0,
         };
-        assert_eq!(record.line().len(), 80);
+        assert_eq!(record.line().len(), 78);
     }
 }

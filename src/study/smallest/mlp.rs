@@ -25,7 +25,7 @@ const ADAM: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8,
 /// Flags of the smallest job; those it shares with [`TrainFlags`](crate::train::TrainFlags) have the same names.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MlpFlags {
-    /// Ranks that train together: threads of this process [default: 4], or the launcher's processes
+    /// Ranks that train together: threads of this process [default: 2], or the launcher's processes
     #[arg(long)]
     pub ranks: Option<usize>,
     /// Iterations
@@ -84,7 +84,7 @@ impl MlpFlags {
             return Err(BadInput::new(format!("--lr {lr} is out of range"), "give a finite number above 0"));
         }
         let out = self.run.folder(lab);
-        Ok(MlpConfig { ranks, steps, warmup_iters, log_interval: self.log.log_interval, batch, lr, seed, out })
+        Ok(MlpConfig { ranks, steps, warmup_iters, log_interval: self.log.interval(steps), batch, lr, seed, out })
     }
 }
 

@@ -13,7 +13,7 @@ const PROMPT: &str = "What is an LLM?";
 #[derive(Clone, Debug, clap::Args)]
 pub struct EvalFlags {
     /// Steps from one evaluation to the next
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 250)]
     pub eval_interval: usize,
     /// Batches per evaluation and split
     #[arg(long)]

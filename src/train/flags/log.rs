@@ -7,9 +7,12 @@ use std::path::PathBuf;
 /// Log lines, metrics, traces.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogFlags {
-    /// Steps from one log line to the next
-    #[arg(long, default_value_t = 10)]
-    pub log_interval: usize,
+    /// Print everything: the names in log lines, every setting, speed as a plot, a log line every ten steps
+    #[arg(long)]
+    pub all: bool,
+    /// Steps from one log line to the next [default: a quarter of the run]
+    #[arg(long)]
+    pub log_interval: Option<usize>,
     /// Every rank prints its log lines, not only rank 0
     #[arg(long)]
     pub log_all_ranks: bool,
@@ -23,6 +26,11 @@ pub struct LogFlags {
 
 impl LogFlags {
     pub fn check(&self) -> Result<(), BadInput> {
-        in_range("log-interval", self.log_interval, usize::MAX)
+        in_range("log-interval", self.log_interval.unwrap_or(1), usize::MAX)
+    }
+
+    /// Steps from one log line to the next, in a run of `steps`.
+    pub fn interval(&self, steps: usize) -> usize {
+        self.log_interval.unwrap_or(if self.all { 10 } else { (steps / 4).max(1) })
     }
 }

@@ -43,7 +43,7 @@ impl TrainFlags {
     /// Checks the flags against each other and the text, before anything is allocated. `ranks` is what
     /// [`launch::ranks`](crate::launch::ranks) made of `--ranks`; `steps` are the lab's, if not the preset's.
     pub fn resolve(&self, ranks: usize, steps: Option<usize>, corpus: &Corpus) -> Result<Config, BadInput> {
-        let defaults = self.defaults(corpus);
+        let defaults = self.defaults();
         let shape = self.model.resolve(&defaults, corpus)?;
         let batch = self.data.batch(ranks)?.unwrap_or(defaults.batch);
         let steps = steps.unwrap_or(defaults.steps);
@@ -66,9 +66,9 @@ impl TrainFlags {
         Ok(config)
     }
 
-    /// What the preset says for this text.
-    pub fn defaults(&self, corpus: &Corpus) -> Defaults {
-        self.model.preset.defaults(corpus.embedded)
+    /// What the preset says.
+    pub fn defaults(&self) -> Defaults {
+        self.model.preset.defaults()
     }
 }
 
