@@ -86,7 +86,6 @@ fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-// ANCHOR: one_rank
 /// One rank's work: the sections that the flags ask for, then the checks. Returns the checks that failed.
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let flags = &lab.study.flags;
@@ -119,7 +118,6 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let fed = lab.feed.as_ref().map(|(how, store)| feed(lab, comm, *how, store)).transpose()?;
     check(lab, comm, &counts, fed)
 }
-// ANCHOR_END: one_rank
 
 fn introduce(lab: &Lab) {
     let screen = &lab.screen;

@@ -251,7 +251,7 @@ fn batches_are_fed_in_every_way() {
         ("readers 2", "2 of 4 ranks read one file and scatter it"),
     ] {
         let text = succeeds(&format!("--feed {how} --disk 1ms,1GB/s"));
-        has(&text, &[says, "ms until the batch has arrived", "when read ahead", "own batch in every step"]);
+        has(&text, &[says, "when read as wanted", "when read ahead", "own batch in every step"]);
         assert_eq!(text.contains("2 requests x 1.00 ms"), how == "readers 2", "{text}");
     }
     let text = succeeds("--feed each-file --disk none --ranks 2");

@@ -3,7 +3,7 @@
 use crate::comm::{Comm, Link, Reduce};
 use crate::data::{Fed, Feed, Store};
 use crate::error::BadInput;
-use crate::show::{Plot, Screen, Series, bytes_decimal, seconds, thousands};
+use crate::show::{Screen, bytes_decimal, seconds, thousands};
 use anyhow::Result;
 use std::path::Path;
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub fn measure(comm: &Comm, store: &Store, feed: Feed, compute: Duration) -> Res
     Ok(Waits { when_wanted: longest(&without)?, ahead: longest(&with)?, right: wrong[0] == 0 })
 }
 
-/// Describes how the files were read, plots the waits, and prints their means beside the file server's own time.
+/// Describes how the files were read, and prints the mean waits beside the file server's own time.
 pub fn show(screen: &Screen, store: &Store, feed: Feed, ranks: usize, compute: Duration, waits: &Waits) -> String {
     let batch = (store.batch * size_of::<f32>()) as f64;
     let who = match feed {
@@ -96,15 +96,8 @@ pub fn show(screen: &Screen, store: &Store, feed: Feed, ranks: usize, compute: D
         );
         lines.push(screen.row("disk", &server.replace(" / ", "\u{a0}/\u{a0}").replace(" MB", "\u{a0}MB")));
     }
-    let points =
-        |waits: &[f64]| waits.iter().enumerate().map(|(step, &wait)| (step as f64, 1e3 * wait)).collect::<Vec<_>>();
-    let plot = Plot::new("ms until the batch has arrived", "step")
-        .series(Series::line("read when wanted", points(&waits.when_wanted)))
-        .series(Series::line("read ahead", points(&waits.ahead)))
-        .height(8);
     // No batch is computed on while the first one is read.
     let mean = |waits: &[f64]| screen.seconds(waits[1..].iter().sum::<f64>() / (waits.len() - 1) as f64);
-    lines.push(format!("\n{}\n", plot.render(screen)));
     let means = format!(
         "{} when read as wanted, {} when read ahead (mean after the first step)",
         mean(&waits.when_wanted),

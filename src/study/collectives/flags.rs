@@ -21,7 +21,7 @@ pub struct StudyFlags {
     #[arg(long)]
     pub ranks: Option<usize>,
     /// The collective to look at, or all, to see each of them before and after
-    #[arg(long, default_value = "all-reduce", value_parser = PossibleValuesParser::new(COLLECTIVES))]
+    #[arg(long, default_value = "all-reduce", value_parser = PossibleValuesParser::new(Collective::ALL.map(Collective::name).into_iter().chain(["all"])))]
     pub collective: String,
     /// Only this algorithm of the collective
     #[arg(long, value_enum)]
@@ -48,9 +48,6 @@ pub struct StudyFlags {
     #[arg(long = "break", value_enum)]
     pub broken: Option<Break>,
 }
-
-const COLLECTIVES: [&str; 9] =
-    ["all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter", "scatter", "gather", "all-to-all", "all"];
 
 /// The flags, checked.
 pub struct Study {
@@ -90,10 +87,7 @@ impl StudyFlags {
         }
         let (flags, most, network) = (self.clone(), self.most(ranks)?, self.network(ranks)?);
         let study = Study { flags, ranks, collective, all, ways, timed: timed && ranks > 1, most, network };
-        match link.filter(|_| study.timed) {
-            Some(link) => study.ensure_short(link)?,
-            None => {}
-        }
+        link.filter(|_| study.timed).map_or(Ok(()), |link| study.ensure_short(link))?;
         Ok(study)
     }
 
