@@ -3,18 +3,23 @@
 use crate::comm::Link;
 use crate::comm::algorithms::{Algorithm, Arrival, Collective, Task};
 use crate::error::BadInput;
+use crate::optim::AdamWConfig;
+use crate::parallel::zero::{Stage, ZeroConfig};
 use crate::plan::{BytesEach, GptShape, Keep, Network, zero_memory};
 use crate::show::{
     Activity, Chunk, Fill, Holding, Holdings, Interval, Links, Moments, Nodes, Plot, Ring, Screen, Series, Timeline,
     block, block_svg, bytes_binary, bytes_decimal, seconds,
 };
+use crate::study::zero::computed_step;
+use crate::tensor::Precision;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 13] = [
+pub const FIGURES: [&str; 14] = [
     "activations",
+    "zero-step",
     "nodes",
     "block",
     "overlap",
@@ -66,6 +71,12 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String, BadInput> {
             return screen.map_or_else(|| curves(&plot), |screen| Ok(plot.render(screen)));
         }
         "block" => return Ok(screen.map_or_else(block_svg, block)),
+        "zero-step" => {
+            let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+            let (stage_3, plain) = (ZeroConfig::new(Stage::Three, Precision::F32, adamw), Screen::plain());
+            let (timeline, _) = computed_step(screen.unwrap_or(&plain), &BABY, BATCH, 4, &stage_3, None);
+            return Ok(screen.map_or_else(|| timeline.svg(), |screen| timeline.render(screen)));
+        }
         "overlap" => {
             let timeline = overlap();
             return Ok(screen.map_or_else(|| timeline.svg(), |screen| timeline.render(screen)));
@@ -280,9 +291,12 @@ mod tests {
         for name in FIGURES.into_iter().filter(|&name| name != "activations") {
             let (text, svg) = (figure(name, Some(&Screen::plain())).unwrap(), figure(name, None).unwrap());
             assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"), "{svg}");
-            if let "block" | "overlap" = name {
-                let [shown, drawn] =
-                    if name == "block" { ["attention, 4d²", ">4 d²<"] } else { ["without", ">without<"] };
+            if let "block" | "overlap" | "zero-step" = name {
+                let [shown, drawn] = match name {
+                    "block" => ["attention, 4d²", ">4 d²<"],
+                    "overlap" => ["without", ">without<"],
+                    _ => ["no prefetch │···", ">waiting<"],
+                };
                 assert!(text.contains(shown) && svg.contains(drawn), "{text}\n{svg}");
                 continue;
             }

@@ -134,7 +134,8 @@ pub fn zero_step(
         // First this use's gather, unless it has started, and then those that may start while it computes.
         while let Some(&next) = gathers.get(started) {
             let ahead = gathers[..=started].iter().filter(|&&gather| gather > i);
-            if ahead.map(|&gather| size(uses[gather].0)).sum::<u64>() > prefetch {
+            let in_use = next > i && uses[next].0 == unit;
+            if in_use || ahead.map(|&gather| size(uses[gather].0)).sum::<u64>() > prefetch {
                 break;
             }
             let (next_unit, ready) = (uses[next].0, step.seconds().max(arrived[i]));
@@ -210,8 +211,9 @@ mod tests {
         // Without prefetch, every block's gather is waited for, twice; the last reduction, too. Between the passes the link is
         // busy with the previous block's reduction when the next gather is asked for.
         about(step(3, 0, 0.5), 12.0 + 8.0 * 0.5 + 3.0 * 0.5 + 0.5, 6.0);
-        // With it, the first block's gather, and the last reduction.
-        about(step(3, 50_000, 0.5), 12.0 + 0.5 + 0.5, 1.0);
+        // With it, the first block's gather, the last block's second gather, because that block has just been used, and the
+        // last reduction.
+        about(step(3, 50_000, 0.5), 12.0 + 0.5 + 0.5 + 0.5, 1.5);
         // Reductions of stages 0 and 1 hide behind the backward pass but for the last. Stage 1 gathers at the end.
         about(step(0, 0, 0.5), 12.5, 0.5);
         about(step(1, 0, 0.5), 12.0 + 0.5 + 4.0 * 0.5, 2.5);

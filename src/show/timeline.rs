@@ -43,6 +43,10 @@ impl Activity {
         Activity::OPTIMIZER,
         Activity::WAITING,
     ];
+
+    fn place(self) -> usize {
+        Activity::ALL.iter().position(|activity| *activity == self).unwrap_or_default()
+    }
 }
 
 /// A time, in seconds, in which a row did one thing.
@@ -74,8 +78,7 @@ impl Timeline<'_> {
         let gutter = self.rows.iter().map(|row| columns(&row.0)).max().unwrap_or(0).min(screen.width / 3);
         let margin = INDENT.len() + gutter + 1;
         let room = screen.width - margin - 1;
-        let ends = self.rows.iter().flat_map(|row| &row.1).map(|interval| interval.end);
-        let end = ends.filter(|end| end.is_finite()).fold(0.0, f64::max);
+        let end = self.end();
 
         let mut lines: Vec<String> = fold(&self.title, screen.width - INDENT.len(), LongWords::Cut);
         lines.iter_mut().for_each(|line| *line = format!("{INDENT}{}", screen.bold(&line)));
@@ -95,44 +98,63 @@ impl Timeline<'_> {
         lines.join("\n")
     }
 
-    /// The timeline as an inline SVG: a bar for each interval, with the letter of its activity.
-    pub fn svg(&self) -> String {
-        const GUTTER: f64 = 120.0;
-        const ROW: f64 = 26.0;
-        let end = self.rows.iter().flat_map(|row| &row.1).fold(1e-9f64, |end, interval| end.max(interval.end));
-        let at = |moment: f64| GUTTER + moment / end * (WIDTH - GUTTER - 2.0);
-        let mut body = String::new();
-        for (i, (name, intervals)) in self.rows.iter().enumerate() {
-            let y = ROW * i as f64;
-            body += &text(GUTTER - 8.0, y + 17.0, "end", name);
-            for Interval { activity, start, end } in intervals.iter().filter(|i| i.activity != Activity::WAITING) {
-                let (from, wide) = (at(*start), at(*end) - at(*start));
-                let colour = rank_colour(Activity::ALL.iter().position(|a| a == activity).unwrap_or_default());
-                body += &format!(
-                    "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"20\" fill=\"{colour}\" \
-                     fill-opacity=\"0.35\" stroke=\"{colour}\"/>\n",
-                    y + 2.0
-                );
-                body += &text(from + wide / 2.0, y + 17.0, "middle", &activity.letter.to_string());
-            }
-        }
-        let y = ROW * self.rows.len() as f64 + 16.0;
-        let drawn = self.activities().filter(|activity| *activity != Activity::WAITING);
-        let names: Vec<String> = drawn.map(|a| format!("{} {}", a.letter, a.name)).collect();
-        body += &text(WIDTH / 2.0, y, "middle", &names.join("   "));
-        picture(&self.title, y + 8.0, &body)
+    /// When the last interval ends.
+    fn end(&self) -> f64 {
+        let ends = self.rows.iter().flat_map(|row| &row.1).map(|interval| interval.end);
+        ends.filter(|end| end.is_finite()).fold(0.0, f64::max)
     }
 
-    /// Those that occur, in the order of a legend.
-    fn activities(&self) -> impl Iterator<Item = Activity> {
+    /// The activities that occur.
+    fn occurring(&self) -> impl Iterator<Item = Activity> {
         let intervals = || self.rows.iter().flat_map(|row| &row.1);
         let occurs = move |activity: &Activity| intervals().any(|i| i.activity == *activity && i.end > i.start);
         Activity::ALL.into_iter().filter(occurs)
     }
 
+    /// The timeline as an inline SVG: a bar for each interval with the letter of its activity, waiting as an outline.
+    pub fn svg(&self) -> String {
+        const GUTTER: f64 = 104.0;
+        const ROW: f64 = 24.0;
+        let bar = |from: f64, y: f64, wide: f64, activity: Activity| {
+            let style = match activity {
+                Activity::WAITING => "fill=\"none\" stroke=\"currentColor\" stroke-dasharray=\"2 2\"".to_string(),
+                _ => format!("fill=\"{0}\" fill-opacity=\"0.35\" stroke=\"{0}\"", rank_colour(activity.place())),
+            };
+            let bar = format!("<rect x=\"{from:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"18\" {style}/>\n");
+            let letter = text(from + wide / 2.0, y + 14.0, "middle", &activity.letter.to_string());
+            if wide > 9.0 && activity != Activity::WAITING { bar + &letter } else { bar }
+        };
+        let at = |moment: f64| GUTTER + moment / self.end().max(1e-9) * (WIDTH - GUTTER - 2.0);
+        let (mut body, mut y) = (String::new(), 2.0);
+        for (name, intervals) in &self.rows {
+            body += &text(GUTTER - 8.0, y + 14.0, "end", name);
+            for interval in intervals.iter().filter(|interval| interval.end > interval.start) {
+                let (from, to) = (at(interval.start), at(interval.end));
+                body += &bar(from, y, to - from, interval.activity);
+            }
+            y += ROW;
+        }
+        for (moment, label) in &self.marks {
+            let anchor = if *moment > 0.0 { "end" } else { "start" };
+            body += &text(at(*moment), y + 12.0, anchor, label);
+        }
+        y += if self.marks.is_empty() { 4.0 } else { ROW };
+        let mut x = 0.0;
+        for activity in self.occurring() {
+            let wide = 26.0 + 7.5 * activity.name.len() as f64;
+            if x + wide > WIDTH {
+                (x, y) = (0.0, y + ROW);
+            }
+            body += &bar(x + 1.0, y, 16.0, activity);
+            body += &text(x + 22.0, y + 14.0, "start", activity.name);
+            x += wide + 8.0;
+        }
+        picture(&self.title, y + ROW, &body)
+    }
+
     /// Only activities that occur, each with its glyph.
     fn legend(&self, screen: &Screen) -> Vec<String> {
-        let items = self.activities().map(|activity| {
+        let items = self.occurring().map(|activity| {
             // A line may end between two activities, not between a glyph and its name.
             format!("{}\u{a0}{}", glyph(screen, &activity), activity.name.replace(' ', "\u{a0}"))
         });
@@ -168,14 +190,13 @@ fn row(screen: &Screen, intervals: &[Interval], room: usize, end: f64) -> String
     // Seconds of each activity in each column.
     let mut shares = vec![[0.0; Activity::ALL.len()]; room];
     for interval in intervals.iter().filter(|i| i.end > i.start) {
-        let activity = Activity::ALL.iter().position(|a| *a == interval.activity);
         let first = (interval.start.max(0.0) / width) as usize;
         for (column, share) in shares.iter_mut().enumerate().skip(first) {
             let (from, to) = (column as f64 * width, (column + 1) as f64 * width);
             if from >= interval.end {
                 break;
             }
-            share[activity.unwrap_or_default()] += interval.end.min(to) - interval.start.max(from);
+            share[interval.activity.place()] += interval.end.min(to) - interval.start.max(from);
         }
     }
     let most = |share: &[f64; Activity::ALL.len()]| {
@@ -264,6 +285,14 @@ mod tests {
             let alike = |other: &&Activity| other.glyph == one.glyph || other.letter == one.letter;
             assert_eq!(Activity::ALL[i + 1..].iter().find(alike), None, "{}", one.name);
         }
+    }
+
+    #[test]
+    fn a_page_has_a_rectangle_for_each_interval_and_each_activity() {
+        let svg = timeline().svg();
+        assert_eq!(svg.matches("<rect").count(), 6 + 3, "{svg}");
+        assert!(svg.contains(">rank 1<") && svg.contains(">waiting<") && svg.contains("stroke-dasharray"), "{svg}");
+        assert!(!svg.contains("\n\n") && !svg.contains("data"));
     }
 
     #[test]

@@ -262,13 +262,27 @@ fn ring(collective: Collective, numel: u64, ranks: usize, bytes: usize, network:
 const SPEED: f64 = 50e9;
 const LINK: Link = Link { latency: 100e-6, bandwidth: 100e6 };
 
-/// One computed step of a stage, unit by unit. Stage 3 is drawn with its prefetch and, on the same scale, without.
+/// One computed step of a stage, unit by unit, as text.
 pub fn timeline(screen: &Screen, config: &Config, zero: &ZeroConfig, link: Option<Link>) -> String {
+    let (timeline, words) = computed_step(screen, &config.shape, config.batch, config.ranks, zero, link);
+    format!("{}\n\n{}", timeline.render(screen), screen.wrap(&words, 2))
+}
+
+/// One computed step of a stage, unit by unit, and what to say about it. Stage 3 is drawn with its prefetch and, on the same
+/// scale, without.
+pub fn computed_step(
+    screen: &Screen,
+    shape: &GptShape,
+    batch: usize,
+    ranks: usize,
+    zero: &ZeroConfig,
+    link: Option<Link>,
+) -> (Timeline<'static>, String) {
     let (link, stage, bytes) = (link.unwrap_or(LINK), zero.stage.number(), zero.precision.bytes());
     let network = Network::uniform(link);
-    let seconds = |collective, numel| ring(collective, numel, config.ranks, bytes, &network);
-    let tokens = config.batch * config.shape.block;
-    let with = |prefetch: usize| zero_step(stage, &config.shape, tokens, SPEED, prefetch as u64, seconds);
+    let seconds = |collective, numel| ring(collective, numel, ranks, bytes, &network);
+    let tokens = batch * shape.block;
+    let with = |prefetch: usize| zero_step(stage, shape, tokens, SPEED, prefetch as u64, seconds);
     let in_words = |step: &ComputedStep| {
         format!("{}, {} of it waiting", screen.seconds(step.seconds()), screen.seconds(step.waiting()))
     };
@@ -286,7 +300,7 @@ pub fn timeline(screen: &Screen, config: &Config, zero: &ZeroConfig, link: Optio
     let marks = std::iter::once(0.0).chain(ends).map(|end| (end, screen.seconds(end))).collect();
     let title = format!(
         "one step of stage {stage} on each of {} ranks, computed for {} GFLOP/s and a link of {}, {}/s",
-        config.ranks,
+        ranks,
         SPEED / 1e9,
         screen.seconds(link.latency),
         bytes_decimal(link.bandwidth)
@@ -298,8 +312,7 @@ pub fn timeline(screen: &Screen, config: &Config, zero: &ZeroConfig, link: Optio
         }
         _ => "",
     };
-    let drawn = Timeline { title, rows, marks, axis: "time" }.render(screen);
-    format!("{drawn}\n\n{}", screen.wrap(&format!("A step takes {text}.{tied}"), 2))
+    (Timeline { title, rows, marks, axis: "time" }, format!("A step takes {text}.{tied}"))
 }
 
 /// The stored type, and the bytes per parameter.
