@@ -226,7 +226,7 @@ fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<()> {
     }
     if let Some(link) = lab.args.comm.link {
         let words = predict::compared(&predict::beside(&timings, link)?, study.ranks, launch::cores());
-        screen.say(screen.row("simulator", &words));
+        screen.say(screen.row("formula", &words));
     } else if !launch::is_mpi() {
         screen.say(screen.wrap("Threads share one memory. To time them over a network: --link 100us,1GB/s", 2));
     }
