@@ -1,8 +1,8 @@
 //! workbook: the exercises, from the map of the labs to the check of what you wrote.
 //!
 //! `cargo run --bin workbook` (or `cargo workbook`) shows the labs, what you have solved and the next step. `check` tells
-//! how far an exercise is right, `hint` helps on, `watch` checks whenever you save. You write in a folder of your own,
-//! `my/`, which nothing else reads.
+//! how far an exercise is right, `hint` prints the next hint, `watch` checks whenever you save, `solution` prints ours. You
+//! write in your own folder, `my/`, which nothing else reads.
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -37,11 +37,13 @@ enum Action {
         #[arg(default_value = "next")]
         name: String,
     },
-    /// Read one hint more
+    /// Read one more hint
     Hint {
         #[arg(default_value = "next")]
         name: String,
     },
+    /// Read our solution, once you have solved the exercise or read all its hints
+    Solution { name: String },
     /// Begin an exercise again; what you had is kept beside it
     Reset { name: String },
     /// Check whenever you save
@@ -49,7 +51,7 @@ enum Action {
         #[arg(default_value = "next")]
         name: String,
     },
-    /// One table from the `--json` documents of many people, for the host of a workshop
+    /// One table from the `--json` documents of many people, for the instructor of a workshop
     Report { dir: PathBuf },
 }
 
@@ -74,6 +76,11 @@ fn run() -> Result<ExitCode> {
         None => screen.say(workbook::map(&screen, &workbook)?),
         Some(Action::Check { name }) => return check(args, &screen, &workbook, name),
         Some(Action::Hint { name }) => hint(args, &screen, &workbook, name)?,
+        Some(Action::Solution { name }) => {
+            let solution = workbook::solution(&screen, &workbook, workbook.course.find(name)?)?;
+            let document = || serde_json::json!({ "exercise": name, "solution": solution }).to_string();
+            screen.say(if args.json { document() } else { solution.clone() });
+        }
         Some(Action::Reset { name }) => reset(args, &screen, &workbook, workbook.course.find(name)?)?,
         Some(Action::Watch { .. }) if args.json => {
             let help = "leave one of the two out; `check --json` prints one document";
@@ -208,7 +215,7 @@ fn version(workbook: &Workbook, exercise: &Exercise) -> Option<Version> {
     Some((data.modified().ok()?, data.len()))
 }
 
-/// Waits until an exercise has another version than the one known, and keeps it for a moment: editors write in several
+/// Waits until an exercise has a new version, and this version stays for two looks: editors write in several
 /// steps, and the file may be gone for a while, or half there.
 fn saved<'a>(workbook: &'a Workbook, known: &BTreeMap<&str, Option<Version>>) -> &'a Exercise {
     let mut last = known.clone();

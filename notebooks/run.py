@@ -1,23 +1,21 @@
 #!/usr/bin/env python3
 """Runs the notebooks with the real kernel, and fails on any cell that does.
 
-    notebooks/run.py [--write] [NAME...]      NAME: lab00, ...; default: all
+    notebooks/run.py [--write | --check] [NAME...]      NAME: lab00, ...; default: all
 
 Without --write, also fails where the committed outputs are stale: when the hash of a notebook's code cells and of the
-public signatures that they use is not the one noted when it was last written. Needs nbclient and evcxr_jupyter.
+public signatures that they use is not the one noted when it was last written. --check does only this, in a second.
+Running needs nbclient and evcxr_jupyter.
 """
 
 import hashlib
+import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import time
-
-import nbformat
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -39,17 +37,28 @@ def signatures(words):
     return sorted(found)
 
 
-def fingerprint(notebook):
-    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+def fingerprint(path):
+    """The hash of a notebook's code and of the signatures that it uses, and the hash noted in its file."""
+    notebook = json.loads(path.read_text())
+    code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     words = set(re.findall(r"\w+", "\n".join(code)))
-    return hashlib.sha256("\n".join(code + signatures(words)).encode()).hexdigest()
+    now = hashlib.sha256("\n".join(code + signatures(words)).encode()).hexdigest()
+    return now, notebook["metadata"].get("shardlab", {}).get("fingerprint")
+
+
+def stale(path):
+    now, noted = fingerprint(path)
+    return None if now == noted else f"{path.name}: its outputs are stale; run notebooks/run.py --write {path.stem}"
 
 
 def run(path, write):
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    if not write and (found := stale(path)):
+        return found
     notebook = nbformat.read(path, as_version=4)
-    noted, now = notebook.metadata.get("shardlab", {}).get("fingerprint"), fingerprint(notebook)
-    if not write and noted != now:
-        return f"{path.name}: its outputs are stale; run notebooks/run.py --write {path.stem}"
     resources = {"metadata": {"path": str(HERE)}}
     client = NotebookClient(notebook, timeout=1800, startup_timeout=300, resources=resources)
     start = time.monotonic()
@@ -67,7 +76,7 @@ def run(path, write):
     shown = " ".join(f"{seconds:.1f}" for seconds in times)
     print(f"{path.name}: {time.monotonic() - start:.0f} s in all, cells: {shown}", flush=True)
     if write:
-        notebook.metadata["shardlab"] = {"fingerprint": now}
+        notebook.metadata["shardlab"] = {"fingerprint": fingerprint(path)[0]}
         notebook.metadata.pop("widgets", None)
         nbformat.write(notebook, path)
     return None
@@ -78,6 +87,9 @@ def main():
     paths = [path for path in sorted(HERE.glob("*.ipynb")) if not names or path.stem in names]
     if not paths:
         sys.exit("no notebook of that name")
+    if "--check" in sys.argv:
+        wrong = [found for path in paths if (found := stale(path))]
+        sys.exit("\n".join(wrong) if wrong else 0)
     # evcxr 0.22 loads a cell's library from another folder than the one its run path was made for, which fails where
     # EVCXR_TMPDIR and the toolchain lie below one folder, such as a home.
     libraries = subprocess.run(["rustc", "--print", "target-libdir"], check=True, capture_output=True, text=True)

@@ -51,6 +51,11 @@ pub struct Exercise {
     /// Whether it is code that runs and is wrong, rather than a blank to fill.
     #[serde(default)]
     pub broken: bool,
+    /// Whether the main path leaves it out.
+    #[serde(default)]
+    pub optional: bool,
+    /// Told once it is solved: what happened in the real incident, and what PyTorch, DeepSpeed or Megatron do.
+    pub debrief: String,
     /// From a first push to the idea itself, never the code.
     pub hints: Vec<String>,
 }
@@ -105,8 +110,9 @@ mod tests {
 
     #[test]
     fn an_exercise_is_found_by_name_prefix_and_file() {
-        let exercise =
-            |name: &str| format!("[[lab.exercise]]\nname='{name}'\ntitle='t'\ntask='t'\nminutes=1\nhints=['a']\n");
+        let exercise = |name: &str| {
+            format!("[[lab.exercise]]\nname='{name}'\ntitle='t'\ntask='t'\nminutes=1\nhints=['a']\ndebrief='d'\n")
+        };
         let lab = "[[lab]]\nnumber=3\nname='lab03'\nfile='f'\ntitle='t'\nquestion='q'\ntake_along='a'\nminutes=1\nranks=2\nneeds=[]\n";
         let text = [lab.into(), exercise("lab03-batches"), exercise("lab03-b"), exercise("lab03-schedule")].concat();
         let course: Course = toml::from_str(&text).unwrap();

@@ -39,6 +39,11 @@ impl Desk {
         self.root.join("labs/exercises").join(exercise.file())
     }
 
+    /// Our solution.
+    pub fn solution(&self, exercise: &Exercise) -> PathBuf {
+        self.root.join("labs/solutions").join(exercise.file())
+    }
+
     /// The program that checks it.
     pub fn check(&self, exercise: &Exercise) -> PathBuf {
         self.root.join("labs/checks").join(exercise.file())

@@ -26,7 +26,7 @@ pub use desk::Desk;
 pub use lesson::Lesson;
 pub use progress::{Progress, Record, Standing};
 pub use report::{Document, Entry, Readers};
-pub use screens::{attempt as show_attempt, command, hints, map};
+pub use screens::{attempt as show_attempt, command, hints, map, solution};
 
 use crate::error::BadInput;
 use crate::show::Screen;
@@ -50,10 +50,11 @@ impl Workbook {
         self.next_of(self.course.exercises())
     }
 
-    /// The first of these that the reader has not solved.
+    /// The first of these that the reader has not solved; an optional one only if the reader has begun it.
     pub fn next_of<'a>(&self, of: impl IntoIterator<Item = &'a Exercise>) -> Result<Option<&'a Exercise>, BadInput> {
         let progress = Progress::read(&self.desk)?;
-        Ok(of.into_iter().find(|exercise| !progress.has_solved(exercise)))
+        let wanted = |exercise: &&Exercise| !exercise.optional || self.desk.mine(exercise).exists();
+        Ok(of.into_iter().filter(wanted).find(|exercise| !progress.has_solved(exercise)))
     }
 
     /// Checks an exercise and writes down how it went.

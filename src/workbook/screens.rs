@@ -4,7 +4,7 @@ use super::Workbook;
 use super::attempt::{Attempt, Outcome};
 use super::check::{Figure, Row};
 use super::course::Exercise;
-use super::progress::{Progress, Record, Standing};
+use super::progress::{self, Progress, Record, Standing};
 use crate::error::BadInput;
 use crate::show::{Screen, table, thousands};
 
@@ -23,7 +23,7 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
     let next = book.next()?;
     let all = book.course.exercises().count();
     let solved = book.course.exercises().filter(|exercise| progress.has_solved(exercise)).count();
-    let open = book.course.exercises().filter(|exercise| !progress.has_solved(exercise));
+    let open = book.course.exercises().filter(|exercise| !exercise.optional && !progress.has_solved(exercise));
     let minutes: usize = open.map(|exercise| exercise.minutes).sum();
     let left = if minutes > 0 { format!(", {minutes} min to go") } else { String::new() };
     let mut lines = vec![
@@ -54,6 +54,7 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
 fn line(screen: &Screen, book: &Workbook, progress: &Progress, exercise: &Exercise, is_next: bool) -> String {
     let (standing, minutes) = (progress.standing(&book.desk, exercise), exercise.minutes);
     let told = match (standing, progress.of(exercise).tries) {
+        (Standing::Open, _) if exercise.optional => format!("optional, {minutes} min"),
         (Standing::Open, _) => format!("{minutes} min"),
         (Standing::Begun, 0) => format!("begun, {minutes} min"),
         (Standing::Begun, tries) => format!("{}, {minutes} min", count(tries, "try", "tries")),
@@ -67,7 +68,13 @@ fn line(screen: &Screen, book: &Workbook, progress: &Progress, exercise: &Exerci
         Standing::Open => if is_next { going } else { open }.into(),
     };
     let kind = if exercise.broken { "repair: " } else { "" };
-    let left = format!("{:<17} {kind}{}", exercise.name, exercise.title);
+    let mut left = format!("{:<17} {kind}{}", exercise.name, exercise.title);
+    // Two columns at least stay between the title and what is told at the end of the line.
+    let most = screen.width.saturating_sub(6 + told.chars().count());
+    if left.chars().count() > most {
+        let cut = if screen.ascii { "..." } else { "…" };
+        left = left.chars().take(most.saturating_sub(cut.chars().count())).chain(cut.chars()).collect();
+    }
     let room = screen.width.saturating_sub(4 + left.chars().count());
     let left = if is_next { screen.bold(left) } else { left };
     format!("  {mark} {left}{}", screen.dim(format!("{told:>room$}")))
@@ -109,7 +116,8 @@ pub fn attempt(screen: &Screen, book: &Workbook, exercise: &Exercise, attempt: &
             if !finding.rows.is_empty() {
                 lines.push(format!("\n{}", comparison(screen, &finding.rows)));
             }
-            lines.push(format!("\n{}", screen.row("means", &attempt.means)));
+            let means = if untouched(book, exercise) { SYMPTOM } else { &attempt.means };
+            lines.push(format!("\n{}", screen.row("means", means)));
             if attempt.findings.last().is_some_and(|last| last.holds.is_none()) {
                 lines.push(String::new());
             }
@@ -125,6 +133,16 @@ pub fn attempt(screen: &Screen, book: &Workbook, exercise: &Exercise, attempt: &
     let blank = lines.last().is_some_and(|line| line.ends_with('\n'));
     lines.extend(ending(screen, book, exercise, attempt, &record)?.into_iter().skip(usize::from(blank)));
     Ok(lines.join("\n"))
+}
+
+/// Told instead of the cause, as long as nothing was tried.
+const SYMPTOM: &str = "This is the symptom: all that people saw who ran this code. The cause is yours to find. Change the file, \
+                       and the check says what your change did.";
+
+/// Whether the exercise is broken on purpose and still as it was.
+fn untouched(book: &Workbook, exercise: &Exercise) -> bool {
+    let [mine, blank] = [book.desk.mine(exercise), book.desk.blank(exercise)].map(|path| progress::hash(&path));
+    exercise.broken && mine == blank
 }
 
 /// The end of the output of the reader's code, which is about what went wrong.
@@ -164,8 +182,11 @@ fn ending(
         lines.push(screen.row("", &figure(screen, "yours", got)));
     }
     if attempt.figures.iter().any(|figure| figure.got > figure.target) {
-        lines.push(screen.row("", "It is right, and it can be had for less: the map keeps your best."));
+        lines.push(screen.row("", "Correct, but a smaller figure is possible: the map keeps your best."));
+    } else {
+        lines.push(screen.row("", &exercise.debrief));
     }
+    lines.push(screen.row("ours", &format!("{} solution {}", command(), exercise.name)));
     lines.push(match book.next()? {
         Some(next) => screen.row("next", &format!("{}: {} check next", next.name, command())),
         None => screen.row("next", "nothing: all exercises are solved"),
@@ -173,21 +194,15 @@ fn ending(
     Ok(lines)
 }
 
-/// Expected beside got: all rows, or of many those that disagree.
+/// Expected beside got, where they disagree.
 fn comparison(screen: &Screen, rows: &[Row]) -> String {
     const MOST: usize = 8;
-    let wrong = rows.iter().filter(|row| !row.agrees).count();
-    let chosen: Vec<&Row> = match rows.len() <= MOST {
-        true => rows.iter().collect(),
-        false => rows.iter().filter(|row| !row.agrees).take(MOST).collect(),
-    };
-    let cells = |row: &&Row| {
-        let mark = if row.agrees { String::new() } else { format!(" {}", screen.cross()) };
-        vec![row.at.clone(), row.expected.clone(), row.got.clone() + &mark]
-    };
-    let cells: Vec<Vec<String>> = chosen.iter().map(cells).collect();
+    let disagree = || rows.iter().filter(|row| !row.agrees);
+    let wrong = disagree().count();
+    let cells = |row: &Row| vec![row.at.clone(), row.expected.clone(), format!("{} {}", row.got, screen.cross())];
+    let cells: Vec<Vec<String>> = disagree().take(MOST).map(cells).collect();
     let mut text = table(screen, &["where", "expected", "yours"], &cells);
-    if rows.len() > MOST {
+    if rows.len() > cells.len() {
         text += &format!("\n  {wrong} of {} comparisons disagree", rows.len());
     }
     text
@@ -197,6 +212,24 @@ fn figure(screen: &Screen, whose: &str, figure: &Figure) -> String {
     let Figure { what, got, target } = figure;
     let mark = if got <= target { format!(" {}", screen.tick()) } else { String::new() };
     format!("{what}: {whose} {}, target {}{mark}", thousands(*got), thousands(*target))
+}
+
+/// Our solution, for readers who have solved the exercise or read all its hints.
+pub fn solution(screen: &Screen, book: &Workbook, exercise: &Exercise) -> Result<String, BadInput> {
+    let progress = Progress::read(&book.desk)?;
+    let left = exercise.hints.len().saturating_sub(progress.of(exercise).hints);
+    if left > 0 && !progress.has_solved(exercise) {
+        let what = format!("the solution of {} comes after its hints: {}", exercise.name, count(left, "is", "are"));
+        let help = format!("read the next one:  {} hint {}", command(), exercise.name);
+        return Err(BadInput::new(format!("{what} left"), help));
+    }
+    let path = book.desk.solution(exercise);
+    let file = book.desk.shown(&path).display().to_string();
+    let code = std::fs::read_to_string(&path).map_err(|error| {
+        BadInput::new(format!("cannot read {file}: {error}"), "restore it with git: git checkout labs/solutions")
+    })?;
+    let title = format!("{}{}{}", exercise.name, screen.separator(), exercise.title);
+    Ok(format!("{}\n\n{}", screen.heading(&title, &file), code.trim_end()))
 }
 
 /// The first `read` hints.
@@ -210,9 +243,8 @@ pub fn hints(screen: &Screen, exercise: &Exercise, read: usize) -> String {
     for (i, hint) in exercise.hints.iter().take(read).enumerate() {
         lines.push(screen.row(&format!("{}", i + 1), hint));
     }
-    if read < all {
-        lines.push(screen.row("more", &format!("{} hint {}", command(), exercise.name)));
-    }
+    let more = if read < all { "hint" } else { "solution" };
+    lines.push(screen.row("more", &format!("{} {more} {}", command(), exercise.name)));
     lines.join("\n")
 }
 
