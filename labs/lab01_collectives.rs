@@ -75,7 +75,7 @@ fn run(args: Args) -> Result<()> {
     let options = Options { deadline, ..args.comm.options(&folder) };
     let mut lesson = Lesson::of("lab01")?;
     if feed.is_some() {
-        lesson.lab.take_along = "read ahead, and in few large requests.".into();
+        lesson.lab.takeaway = "read ahead, and in few large requests.".into();
     }
     let lab = Lab { study, feed, options, screen: Screen::detect(args.ascii), lesson, args };
     if let Some(path) = &lab.study.flags.json {

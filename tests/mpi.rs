@@ -535,11 +535,7 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
         let flags: Vec<&str> = flags.split_whitespace().collect();
         let output = mpirun.start(3, Path::new(lab), &flags, dir.path(), &[])?;
         ensure!(output.status.success() && text(&output).contains(says), "{lab}:\n{}", text(&output));
-        ensure!(
-            text(&output).matches("Take along").count() == 1,
-            "{lab}: more than one rank speaks\n{}",
-            text(&output)
-        );
+        ensure!(text(&output).matches("Takeaway").count() == 1, "{lab}: more than one rank speaks\n{}", text(&output));
         let Some(broken) = broken else { continue };
         let output = mpirun.start(3, Path::new(lab), &[&flags[..], &["--break", broken]].concat(), dir.path(), &[])?;
         ensure!(output.status.code() == Some(1) && text(&output).contains("error: "), "{lab}:\n{}", text(&output));

@@ -23,12 +23,12 @@ pub struct Lab {
     /// One line.
     pub question: String,
     /// One sentence, at the end of the lab's screen.
-    pub take_along: String,
+    pub takeaway: String,
     /// One phrase about it, at the end of the screen of the lab before.
     #[serde(default)]
     pub announced: String,
-    /// Minutes of the lab's run.
-    pub minutes: usize,
+    /// How long the lab runs, once it is built: `5 seconds`.
+    pub takes: String,
     /// The default number of ranks.
     pub ranks: usize,
     /// The labs whose ideas it builds on.
@@ -113,7 +113,7 @@ mod tests {
         let exercise = |name: &str| {
             format!("[[lab.exercise]]\nname='{name}'\ntitle='t'\ntask='t'\nminutes=1\nhints=['a']\ndebrief='d'\n")
         };
-        let lab = "[[lab]]\nnumber=3\nname='lab03'\nfile='f'\ntitle='t'\nquestion='q'\ntake_along='a'\nminutes=1\nranks=2\nneeds=[]\n";
+        let lab = "[[lab]]\nnumber=3\nname='lab03'\nfile='f'\ntitle='t'\nquestion='q'\ntakeaway='a'\ntakes='t'\nranks=2\nneeds=[]\n";
         let text = [lab.into(), exercise("lab03-batches"), exercise("lab03-b"), exercise("lab03-schedule")].concat();
         let course: Course = toml::from_str(&text).unwrap();
         let found = |given: &str| course.find(given).map(|e| e.name.clone());

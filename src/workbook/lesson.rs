@@ -20,17 +20,17 @@ impl Lesson {
         Ok(Lesson { lab, next: labs.next() })
     }
 
-    /// Title, minutes and question, and an empty line. `time` replaces the minutes where a run takes a different time.
+    /// Title, time and question, and an empty line. `time` replaces the usual time where a run takes a different time.
     pub fn heading(&self, screen: &Screen, time: Option<&str>) -> String {
-        let Lab { name, title, question, minutes, .. } = &self.lab;
-        let minutes = format!("about {minutes} minute{}", if *minutes == 1 { "" } else { "s" });
-        let heading = screen.heading(&format!("{name}{}{title}", screen.separator()), time.unwrap_or(&minutes));
+        let Lab { name, title, question, takes, .. } = &self.lab;
+        let about = format!("about {takes}");
+        let heading = screen.heading(&format!("{name}{}{title}", screen.separator()), time.unwrap_or(&about));
         format!("{heading}\n{}\n", screen.wrap(question, 0))
     }
 
-    /// An empty line, the sentence to take along, `more` if there is any, and the next lab.
+    /// An empty line, the takeaway, `more` if there is any, and the next lab.
     pub fn ending(&self, screen: &Screen, more: &str) -> String {
-        let mut lines = vec![String::new(), screen.wrap(&format!("Take along: {}", self.lab.take_along), 2)];
+        let mut lines = vec![String::new(), screen.wrap(&format!("Takeaway: {}", self.lab.takeaway), 2)];
         lines.extend((!more.is_empty()).then(|| screen.wrap(more, 2)));
         if let Some(Lab { name, announced, .. }) = &self.next {
             lines.push(format!("  Next: {name}, {announced}   cargo run --bin {name}"));
@@ -56,7 +56,7 @@ mod tests {
             assert!(lines.lines().all(|line| line.is_ascii() && line.len() <= 80), "{lines}");
         }
         let last = course.labs.last().unwrap();
-        assert_eq!(ends(&last.name), format!("  Take along: {}", last.take_along));
+        assert_eq!(ends(&last.name), format!("  Takeaway: {}", last.takeaway));
         assert!(Lesson::of("lab99").is_err());
     }
 }

@@ -33,7 +33,7 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
     for lab in &book.course.labs {
         let title = format!("{}{}{}", lab.name, screen.separator(), lab.title);
         lines.push(String::new());
-        lines.push(screen.heading(&title, &format!("{} min to run", lab.minutes)));
+        lines.push(screen.heading(&title, &format!("{} to run", lab.takes)));
         for exercise in &lab.exercises {
             let is_next = next.is_some_and(|next| next.name == exercise.name);
             lines.push(line(screen, book, &progress, exercise, is_next));

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A chapter about a lab has these sections, in this order.
-const SECTIONS: [&str; 6] =
-    ["The run", "What goes wrong", "Exercises", "On a cluster", "Take along", "Further reading"];
+const SECTIONS: [&str; 6] = ["The run", "What goes wrong", "Exercises", "On a cluster", "Takeaway", "Further reading"];
 
 #[derive(Deserialize)]
 struct Labs {
@@ -21,7 +20,7 @@ struct Lab {
     name: String,
     title: String,
     question: String,
-    minutes: usize,
+    takes: String,
     ranks: usize,
     #[serde(default)]
     exercise: Vec<Exercise>,
@@ -105,11 +104,10 @@ fn the_summary_has_the_labs_in_order_with_their_titles() {
 
 #[test]
 fn chapters_say_what_labs_toml_says_and_have_all_their_sections() {
-    for Lab { name, title, question, minutes, ranks, exercise } in labs() {
+    for Lab { name, title, question, takes, ranks, exercise } in labs() {
         let page = text(format!("book/src/{name}.md"));
         assert!(page.starts_with(&format!("# {name} · {title}\n\n*{question}*\n")), "{name}: its beginning");
-        let plural = if minutes == 1 { "minute" } else { "minutes" };
-        assert!(page.contains(&format!("\n{minutes} {plural} to run")) && page.contains(&format!("· {ranks} ranks\n")));
+        assert!(page.contains(&format!("\n{takes} to run")) && page.contains(&format!("· {ranks} ranks\n")), "{name}");
         // Others, with names of their own, stand before and between them.
         let sections = page.lines().filter_map(|line| line.strip_prefix("## "));
         let sections: Vec<&str> = sections.filter(|section| SECTIONS.contains(section)).collect();

@@ -19,7 +19,7 @@ fn succeeds(flags: &str) -> String {
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "wider than 80: {line}");
     }
-    assert_eq!(text.matches("Take along").count(), 1, "{text}");
+    assert_eq!(text.matches("Takeaway").count(), 1, "{text}");
     text
 }
 

@@ -47,7 +47,7 @@ fn all_stages_train_the_same_and_hold_what_the_formulas_say() {
         assert_eq!(text.matches("bitwise equal ✓").count(), 3, "{text}");
         has(
             &text,
-            &["every rank clips by the same norm", "within 1% of the formulas ………………………………… 4 of 4 ✓", "Take along"],
+            &["every rank clips by the same norm", "within 1% of the formulas ………………………………… 4 of 4 ✓", "Takeaway"],
         );
         has(&text, &["Predicted: 7.46 billion", "  fits 40 GB  no            yes           yes           yes"]);
         assert_eq!(text.matches(sent).count(), 3, "{sent} in\n{text}");
@@ -129,7 +129,7 @@ fn a_timeline_is_computed_and_shows_the_waiting() {
 fn one_rank_and_many_ranks_train_too() {
     for flags in ["--ranks 1 --steps 2", "--ranks 7 --steps 6 --zero 3", "--ranks 2 --grad-accum 2 --steps 2 --ascii"] {
         let text = succeeded(&lab04(flags));
-        assert!(text.contains("Take along") && (!flags.contains("ascii") || text.is_ascii()), "{text}");
+        assert!(text.contains("Takeaway") && (!flags.contains("ascii") || text.is_ascii()), "{text}");
     }
 }
 

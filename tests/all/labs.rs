@@ -76,10 +76,10 @@ fn a_labs_screen_begins_and_ends_as_labs_toml_says() {
         let output = Command::new(program).args(flags.split_whitespace()).current_dir(folder.path()).output().unwrap();
         let screen = String::from_utf8(output.stdout).unwrap();
         let title = format!("{} · {}", lab.name, lab.title);
-        let minutes = format!("about {} minute{}", lab.minutes, if lab.minutes == 1 { "" } else { "s" });
-        let gap = 80 - title.chars().count() - minutes.len();
-        assert!(screen.starts_with(&format!("{title}{}{minutes}\n{}\n", " ".repeat(gap), lab.question)), "{screen}");
-        let mut end = format!("  Take along: {}\n", lab.take_along);
+        let takes = format!("about {}", lab.takes);
+        let gap = 80 - title.chars().count() - takes.len();
+        assert!(screen.starts_with(&format!("{title}{}{takes}\n{}\n", " ".repeat(gap), lab.question)), "{screen}");
+        let mut end = format!("  Takeaway: {}\n", lab.takeaway);
         if let Some(next) = labs.get(i + 1) {
             end += &format!("  Next: {}, {}   cargo run --bin {}\n", next.name, next.announced, next.name);
         }
@@ -96,8 +96,8 @@ fn a_labs_screen_begins_and_ends_as_labs_toml_says() {
 #[test]
 fn the_readme_lists_the_labs() {
     let readme = text("README.md");
-    for Lab { name, title, question, minutes, ranks, .. } in labs() {
-        let row = format!("| `{name}` | {title} | {question} | {minutes} | {ranks} |");
+    for Lab { name, title, question, takes, ranks, .. } in labs() {
+        let row = format!("| `{name}` | {title} | {question} | {takes} | {ranks} |");
         assert!(readme.contains(&row), "README.md lacks this row:\n{row}");
     }
 }
