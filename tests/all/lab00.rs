@@ -92,7 +92,7 @@ fn a_screen_shows_the_ranks_and_the_ring_and_the_rest_on_request() {
     assert!(process.parse::<u32>().unwrap() > 0, "{text}");
     let ring = "  rank    starts with  round 1  round 2\n  ──────  ───────────  ───────  ───────\n  rank 0            0        2        \
                 1\n  rank 1            1        0        2\n  rank 2            2        1        0\n";
-    assert!(text.contains(&format!("\nA ring: in 2 rounds, ")) && text.contains(ring), "{text}");
+    assert!(text.contains("\nA ring: in 2 rounds, ") && text.contains(ring), "{text}");
     assert!(!text.contains("[DIST INFO]") && text.contains("\n  More: --info, "), "{text}");
     assert!(lines.len() <= 30, "{} lines:\n{text}", lines.len());
     assert!(!succeeds(dir.path(), "--info --ranks 3", &[]).contains("round 1"));
