@@ -19,7 +19,8 @@ impl Pass {
         Pass::default()
     }
 
-    fn drop(&self, x: Tensor, place: &str) -> Result<Tensor> {
+    /// `x` with dropout, in the place that `place` names.
+    pub fn drop(&self, x: Tensor, place: &str) -> Result<Tensor> {
         match &self.dropout {
             Some(rules) => tensor::dropout(&x, rules, place),
             None => Ok(x),
@@ -101,7 +102,7 @@ pub struct Embedding {
 impl Entry for Embedding {
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
         let x = tensor::embed(ids, length, &self.tokens, pass.train)?;
-        pass.drop(tensor::add_positions(x, &self.positions)?, "embedding")
+        pass.drop(tensor::add_positions(x, &self.positions, 0)?, "embedding")
     }
 }
 

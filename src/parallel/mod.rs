@@ -1,17 +1,19 @@
 //! Ways to divide one training job among ranks.
 //!
 //! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that travel together), `queue.rs` (collectives in
-//! flight); `partition.rs` (who holds what), `norm.rs` (the norm of sharded gradients), then `zero/`.
+//! flight); `partition.rs` (who holds what), `norm.rs` (the norm of sharded gradients), `zero/`; `tensor/` (tensor and sequence parallelism).
 
 mod buckets;
 mod ddp;
 mod norm;
 pub mod partition;
 mod queue;
+pub mod tensor;
 pub mod zero;
 
 pub use ddp::Ddp;
 pub use norm::sharded_norm;
+pub use tensor::TensorParallel;
 pub use zero::{Zero, ZeroConfig};
 
 use std::time::Instant;

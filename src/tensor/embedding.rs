@@ -4,8 +4,10 @@
 use super::graph::{Op, apply, consume};
 use super::params::Param;
 use candle_core::{DType, Device, Result, Shape, Tensor, Var, bail};
+use std::ops::Range;
 
-/// Row `ids[s][t]` of `tokens` [vocabulary, width], for sequences of `length` tokens: [sequences, length, width].
+/// Row `ids[s][t]` of `tokens` [vocabulary, width], for sequences of `length` tokens: [sequences, length, width]. If the
+/// table is sharded, a rank has some of its rows and writes zeros for all other tokens: the sum over ranks is the embedding.
 ///
 /// With `train`, candle records the graph from here on; without, nothing is kept.
 pub fn embed(ids: &[u32], length: usize, tokens: &Param, train: bool) -> Result<Tensor> {
@@ -25,12 +27,21 @@ struct Embed {
     tokens: Param,
 }
 
+impl Embed {
+    /// The tokens whose rows are here.
+    fn here(&self) -> Range<usize> {
+        let spec = self.tokens.spec();
+        spec.cut.row_range(&spec.whole)
+    }
+}
+
 impl Op for Embed {
     const NAME: &'static str = "embedding";
     const HAS_WEIGHTS: bool = true;
 
     fn forward(&self, _anchor: &[f32], _dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
-        let (vocabulary, width) = (self.tokens.spec().shape[0], self.tokens.spec().shape[1]);
+        let whole = &self.tokens.spec().whole;
+        let (here, vocabulary, width) = (self.here(), whole.shape[0], whole.shape[1]);
         if self.length == 0 || !self.ids.len().is_multiple_of(self.length) {
             bail!("{} tokens are not sequences of {} each", self.ids.len(), self.length);
         }
@@ -38,9 +49,11 @@ impl Op for Embed {
             bail!("token {id} is outside the vocabulary of {vocabulary}");
         }
         let tokens = self.tokens.value()?;
-        let mut y = Vec::with_capacity(self.ids.len() * width);
-        for &id in &self.ids {
-            y.extend_from_slice(&tokens[id as usize * width..][..width]);
+        let mut y = vec![0.0; self.ids.len() * width];
+        for (&id, y) in self.ids.iter().zip(y.chunks_exact_mut(width)) {
+            if here.contains(&(id as usize)) {
+                y.copy_from_slice(&tokens[(id as usize - here.start) * width..][..width]);
+            }
         }
         Ok((y, (self.ids.len() / self.length, self.length, width).into()))
     }
@@ -51,24 +64,27 @@ impl Op for Embed {
 
     /// Adds each token's gradient to its row of the table.
     fn weight_gradients(&self, _anchor: &[f32], _dims: &[usize], dy: &[f32]) -> Result<()> {
-        let width = self.tokens.spec().shape[1];
+        let (here, width) = (self.here(), self.tokens.spec().shape[1]);
         self.tokens.add_gradient(|sum| {
-            for (&id, dy) in self.ids.iter().zip(dy.chunks_exact(width)) {
-                add(&mut sum[id as usize * width..][..width], dy);
+            let all = self.ids.iter().zip(dy.chunks_exact(width));
+            for (&id, dy) in all.filter(|(id, _)| here.contains(&(**id as usize))) {
+                add(&mut sum[(id as usize - here.start) * width..][..width], dy);
             }
         })
     }
 }
 
-/// `x` [sequences, length, width] plus the first `length` rows of `positions` [block, width], the same for every sequence.
+/// `x` [sequences, length, width] plus `length` rows of `positions` [block, width] from the `first` one on, the same for every
+/// sequence. `first` is 0 unless sequences are sharded by position.
 ///
 /// `x` is used up: its memory is free afterwards, as no backward pass needs it.
-pub fn add_positions(x: Tensor, positions: &Param) -> Result<Tensor> {
-    consume(x, AddPositions { positions: positions.handle() })
+pub fn add_positions(x: Tensor, positions: &Param, first: usize) -> Result<Tensor> {
+    consume(x, AddPositions { positions: positions.handle(), first })
 }
 
 struct AddPositions {
     positions: Param,
+    first: usize,
 }
 
 impl Op for AddPositions {
@@ -78,13 +94,13 @@ impl Op for AddPositions {
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (block, width) = (self.positions.spec().shape[0], self.positions.spec().shape[1]);
         let length = match *dims {
-            [_, length, w] if (1..=block).contains(&length) && w == width => length,
+            [_, length, w] if length > 0 && self.first + length <= block && w == width => length,
             _ => bail!("{dims:?} are not sequences of 1 to {block} positions, {width} wide"),
         };
         let positions = self.positions.value()?;
         let mut y = Vec::with_capacity(x.len());
         for sequence in x.chunks_exact(length * width) {
-            y.extend(sequence.iter().zip(&*positions).map(|(token, position)| token + position));
+            y.extend(sequence.iter().zip(&positions[self.first * width..]).map(|(token, position)| token + position));
         }
         Ok((y, dims.into()))
     }
@@ -95,7 +111,9 @@ impl Op for AddPositions {
 
     /// Adds the gradient of every sequence, the first one first.
     fn weight_gradients(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<()> {
-        self.positions.add_gradient(|sum| dy.chunks_exact(dims[1] * dims[2]).for_each(|dy| add(sum, dy)))
+        self.positions.add_gradient(|sum| {
+            dy.chunks_exact(dims[1] * dims[2]).for_each(|dy| add(&mut sum[self.first * dims[2]..], dy));
+        })
     }
 }
 

@@ -39,6 +39,7 @@ pub use dropout::{Dropout, dropout};
 pub use embedding::{add_positions, embed};
 pub use gelu::gelu;
 pub use graph::read;
+pub(crate) use graph::{Op, apply, consume, rows};
 pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_bias};
 pub use params::{Collect, Gather, Group, Home, Hook, Layout, Listener, Param, Params, Spec, Value};

@@ -87,6 +87,15 @@ impl Cut {
         }
     }
 
+    /// The rows of `whole` that are here, without padding, where they are one range: those of a sharded vocabulary.
+    pub fn row_range(&self, whole: &Whole) -> Range<usize> {
+        let (height, _) = whole.rows();
+        match self {
+            Cut::Rows(ranges) if ranges.len() == 1 => ranges[0].start.min(height)..ranges[0].end.min(height),
+            _ => 0..height,
+        }
+    }
+
     /// Calls `each` with every run of a cut's `elements` that lie next to each other in `whole`: which they are of the cut, and
     /// the first one's place in the whole. Padding is left out.
     pub fn runs(&self, whole: &Whole, elements: Range<usize>, mut each: impl FnMut(Range<usize>, usize)) {

@@ -26,6 +26,7 @@ mod link;
 mod loops;
 mod operations;
 mod rooms;
+mod tensor;
 mod words;
 mod workbook;
 mod zero;

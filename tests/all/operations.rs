@@ -159,7 +159,7 @@ fn embed() {
 fn add_positions() {
     let args = [numbers(8, &[2, 3, 6], 1.0), numbers(10, &[4, 6], 1.0)];
     // The operation uses its input up: a sum with nothing has its own memory, and hands the gradient on.
-    let fused = |x: &Tensor, w: &[Param]| tensor::add_positions((x + 0.0)?, &w[0]);
+    let fused = |x: &Tensor, w: &[Param]| tensor::add_positions((x + 0.0)?, &w[0], 0);
     hold("add_positions", &fused, &|a| plain::add_positions(a[0], a[1]), &args);
 }
 
@@ -192,7 +192,7 @@ fn an_operation_that_uses_its_input_up_frees_it() -> Result<()> {
     let positions = params.declare("wpe.weight", &[4, 6], Init::Constant(1.0))?;
     params.allocate(0);
     let x = Tensor::ones((2, 3, 6), DType::F32, CPU)?;
-    assert_eq!(flat(&tensor::add_positions(x.clone(), &positions)?), [2.0; 36]);
+    assert_eq!(flat(&tensor::add_positions(x.clone(), &positions, 0)?), [2.0; 36]);
     let text = tensor::gelu(&x).unwrap_err().to_string();
     assert!(text.contains("the operation that took it over has freed them"), "{text}");
     Ok(())

@@ -1,0 +1,205 @@
+//! Tensor parallelism: every layer's matrices are cut among the ranks of a group (Shoeybi et al., arXiv 1909.08053).
+//!
+//! Each of t ranks holds 1/t of every matrix, and all ranks compute on the same sequences. The ranks divide the heads of the
+//! attention, the inner width of the MLP, and the vocabulary of the token table. A block takes two all-reduces of its
+//! activations in the forward pass and two in the backward pass. Nothing hides them, so the group should lie inside a node.
+//! Every rank holds the norms, the positions and the residual stream. With sequence parallelism the ranks also shard the
+//! stream by position (Korthikanti et al., arXiv 2205.05198).
+//!
+//! The model is the one GPT: [`TensorParallel`] is the builder that hands it sharded layers.
+//!
+//! Reading order: `operators.rs` (what is communicated), `mod.rs` (the layers), `vocabulary.rs` (the sharded table, and the
+//! loss that never gathers logits).
+
+mod operators;
+mod vocabulary;
+
+pub use operators::Operator;
+pub use vocabulary::padded;
+
+use crate::comm::{Comm, Reduce};
+use crate::error::BadInput;
+use crate::mesh::Axis;
+use crate::model::{Build, Entry, Exit, Layer, LayerNorm, Linear, Pass, Role};
+use crate::plan::GptShape;
+use crate::tensor::{Copies, Cut, Param, Params, Whole};
+use candle_core::{Result, Tensor};
+use std::ops::Range;
+use std::sync::Arc;
+use vocabulary::{VocabularyEmbedding, VocabularyHead};
+
+/// The builder of one rank's shard of a GPT.
+#[derive(Clone)]
+pub struct TensorParallel {
+    group: Comm,
+    /// Whether the residual stream is sharded by position.
+    sequence: bool,
+    /// The table has a multiple of this many rows on each rank.
+    multiple: usize,
+}
+
+impl TensorParallel {
+    /// For the ranks of `group`. The vocabulary is padded to a multiple of `multiple` rows per rank; Megatron-LM takes 128.
+    pub fn new(group: Comm, sequence: bool, multiple: usize) -> TensorParallel {
+        TensorParallel { group, sequence, multiple: multiple.max(1) }
+    }
+
+    /// Refuses a model that `ranks` ranks cannot share.
+    pub fn check(shape: &GptShape, ranks: usize, sequence: bool) -> std::result::Result<(), BadInput> {
+        let GptShape { heads, embd, vocabulary, block, .. } = *shape;
+        let divisors = |n: usize| {
+            let all: Vec<String> = (1..=n.min(64)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string()).collect();
+            all.join(", ")
+        };
+        if ranks > heads {
+            let what = format!("{ranks} tensor ranks cannot share {heads} heads: a head is computed on one rank");
+            return Err(BadInput::new(what, format!("choose --tp at most {heads}, or more --heads")));
+        }
+        if !heads.is_multiple_of(ranks) {
+            let what = format!("{heads} heads cannot be divided evenly among {ranks} tensor ranks");
+            return Err(BadInput::new(what, format!("choose --tp among {}, or other --heads", divisors(heads))));
+        }
+        if vocabulary < ranks {
+            let what = format!("a vocabulary of {vocabulary} cannot be divided among {ranks} tensor ranks");
+            return Err(BadInput::new(what, "a rank would hold padding only: choose a smaller --tp"));
+        }
+        // Heads divide the width, so ranks do.
+        debug_assert!(embd.is_multiple_of(heads));
+        if sequence && !block.is_multiple_of(ranks) {
+            let what = format!("sequences of {block} tokens cannot be divided evenly among {ranks} tensor ranks");
+            return Err(BadInput::new(what, format!("choose a --block that {ranks} divides, or train without --sp")));
+        }
+        Ok(())
+    }
+
+    /// The number of the first position of every sequence whose residual stream is on this rank, for its dropout masks.
+    pub fn first_position(&self, length: usize) -> usize {
+        if self.sequence { self.group.rank() * (length / self.group.size()) } else { 0 }
+    }
+
+    /// Completes a step's gradients, once they are averaged over data parallelism's group.
+    ///
+    /// Parameters that every rank of the tensor group holds have the same gradient on each, bit for bit. With sequence parallelism each rank has seen
+    /// its positions only: the gradients are summands, which one all-reduce adds up.
+    pub fn finish(&self, params: &Params) -> anyhow::Result<()> {
+        if !self.sequence || self.group.size() == 1 {
+            return Ok(());
+        }
+        let specs = params.specs();
+        let same = || specs.iter().filter(|spec| matches!(spec.copies, Copies::Same { axis: Axis::Tensor, .. }));
+        let mut gradients = params.gradients();
+        let mut sums: Vec<f32> = same().flat_map(|spec| gradients[spec.range()].to_vec()).collect();
+        self.group.all_reduce(&mut sums, Reduce::Sum)?;
+        let mut rest = &sums[..];
+        for spec in same() {
+            let (sum, after) = rest.split_at(spec.numel());
+            gradients[spec.range()].copy_from_slice(sum);
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// This rank's range of `n` things, which the group's ranks divide evenly.
+    fn share(&self, n: usize) -> Range<usize> {
+        let each = n / self.group.size();
+        self.group.rank() * each..(self.group.rank() + 1) * each
+    }
+
+    /// The operator before a column-parallel matrix.
+    fn enter(&self) -> Parallel {
+        self.operator(if self.sequence { Operator::Gather } else { Operator::Copy })
+    }
+
+    /// The operator behind a row-parallel matrix.
+    fn leave(&self) -> Parallel {
+        self.operator(if self.sequence { Operator::Scatter } else { Operator::Sum })
+    }
+
+    fn operator(&self, operator: Operator) -> Parallel {
+        Parallel { operator, group: self.group.clone() }
+    }
+
+    /// Every rank of the group holds the parameter; the first one counts it.
+    fn same(&self) -> Copies {
+        Copies::Same { axis: Axis::Tensor, first: self.group.rank() == 0 }
+    }
+
+    /// A parameter that every rank of the group holds whole.
+    fn declare_same(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
+        params.declare_shard(whole.name.clone(), whole, Cut::All, self.same())
+    }
+}
+
+impl Build for TensorParallel {
+    fn linear(&self, params: &Arc<Params>, whole: Whole, role: Role) -> Result<Box<dyn Layer>> {
+        let (rows, columns) = (whole.shape[0], whole.shape[1]);
+        let cut = match role {
+            Role::AttentionIn => Cut::stacked(3, rows / 3, self.share(rows / 3)),
+            Role::MlpIn => Cut::rows(self.share(rows)),
+            Role::AttentionOut | Role::MlpOut => Cut::Columns(self.share(columns)),
+        };
+        let linear = Linear { weight: params.declare_shard(whole.name.clone(), whole, cut, Copies::One)?, bias: None };
+        Ok(match role {
+            Role::AttentionIn | Role::MlpIn => Box::new(ColumnParallel { enter: self.enter(), linear }),
+            Role::AttentionOut | Role::MlpOut => Box::new(RowParallel { linear, leave: self.leave() }),
+        })
+    }
+
+    fn norm(&self, params: &Arc<Params>, whole: Whole) -> Result<Box<dyn Layer>> {
+        Ok(Box::new(LayerNorm { gain: self.declare_same(params, whole)? }))
+    }
+
+    fn table(&self, params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
+        let rows = self.share(padded(whole.shape[0], self.group.size(), self.multiple));
+        params.declare_shard(whole.name.clone(), whole, Cut::rows(rows), copies)
+    }
+
+    fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Whole) -> Result<Box<dyn Entry>> {
+        let positions = self.declare_same(params, positions)?;
+        Ok(Box::new(VocabularyEmbedding { tokens, positions, leave: self.leave(), build: self.clone() }))
+    }
+
+    fn exit(&self, tokens: Param) -> Box<dyn Exit> {
+        Box::new(VocabularyHead { enter: self.enter(), weight: tokens })
+    }
+
+    fn heads(&self, all: usize) -> Range<usize> {
+        self.share(all)
+    }
+}
+
+/// An operator, and the group whose ranks apply it.
+struct Parallel {
+    operator: Operator,
+    group: Comm,
+}
+
+impl Parallel {
+    fn apply(&self, x: Tensor) -> Result<Tensor> {
+        self.operator.apply(x, &self.group)
+    }
+}
+
+/// Some rows of a matrix, and so some columns of the result: Y = [X·A₁ᵀ | X·A₂ᵀ].
+struct ColumnParallel {
+    enter: Parallel,
+    linear: Linear,
+}
+
+impl Layer for ColumnParallel {
+    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+        self.linear.forward(&self.enter.apply(x.clone())?, pass)
+    }
+}
+
+/// Some columns of a matrix, for as many of the input's, and so one summand of the result: Y = X₁·A₁ᵀ + X₂·A₂ᵀ.
+struct RowParallel {
+    linear: Linear,
+    leave: Parallel,
+}
+
+impl Layer for RowParallel {
+    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+        self.leave.apply(self.linear.forward(x, pass)?)
+    }
+}

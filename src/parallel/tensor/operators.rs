@@ -1,0 +1,165 @@
+//! The operators between a layer's shards and the residual stream: pairs of which each is the other's backward pass.
+//!
+//! A column-parallel matrix gives each rank some columns of the result; a row-parallel one takes those columns and gives each
+//! rank one summand of the result. Between them nothing is communicated. Before the first, every rank's gradient of `x` is
+//! one summand; behind the second, every rank's result is one. Megatron-LM calls the two operators f and g (Shoeybi et al.,
+//! arXiv 1909.08053); with sequence parallelism they are g and ḡ (Korthikanti et al., arXiv 2205.05198), which send as many
+//! bytes, and between layers each rank holds its slice of every sequence only.
+//!
+//! ```text
+//!               forward            backward
+//! f  Copy       nothing            all-reduce
+//! g  Sum        all-reduce         nothing
+//! g  Gather     all-gather         reduce-scatter     sequence parallelism
+//! ḡ  Scatter    reduce-scatter     all-gather         sequence parallelism
+//! ```
+
+use crate::comm::{Comm, Reduce};
+use crate::tensor::{Op, consume};
+use candle_core::{Error, Result, Shape, Tensor, bail};
+
+/// A function of activations that all ranks of a tensor group apply together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// Megatron's f: every rank goes on with the same `x`.
+    Copy,
+    /// Megatron's g: the sum of all ranks' summands, on every rank.
+    Sum,
+    /// Korthikanti's g: the ranks' slices of each sequence, put together on every rank.
+    Gather,
+    /// Korthikanti's ḡ: the sum of all ranks' summands, of which each rank keeps its slice of each sequence.
+    Scatter,
+}
+
+impl Operator {
+    /// The operator that the backward pass applies to the gradient.
+    pub fn conjugate(self) -> Operator {
+        match self {
+            Operator::Copy => Operator::Sum,
+            Operator::Sum => Operator::Copy,
+            Operator::Gather => Operator::Scatter,
+            Operator::Scatter => Operator::Gather,
+        }
+    }
+
+    /// Applies the operator to `x` [sequences, length, width], which is used up: no backward pass needs its elements.
+    pub fn apply(self, x: Tensor, group: &Comm) -> Result<Tensor> {
+        consume(x, Applied { operator: self, group: group.clone() })
+    }
+
+    /// The result's shape.
+    fn shape(self, ranks: usize, dims: &[usize]) -> Result<Vec<usize>> {
+        match (self, dims) {
+            (Operator::Copy | Operator::Sum, _) => Ok(dims.to_vec()),
+            (Operator::Gather, &[sequences, length, width]) => Ok(vec![sequences, length * ranks, width]),
+            (Operator::Scatter, &[sequences, length, width]) if length.is_multiple_of(ranks) => {
+                Ok(vec![sequences, length / ranks, width])
+            }
+            _ => bail!(
+                "activations of shape {dims:?} cannot be sharded by position among {ranks} ranks\n\
+                 help: sequence parallelism needs sequences whose length the tensor ranks divide"
+            ),
+        }
+    }
+
+    /// The result's elements, for `x` of shape `dims`.
+    fn communicate(self, group: &Comm, x: &[f32], dims: &[usize]) -> Result<Vec<f32>> {
+        let (ranks, shape) = (group.size(), self.shape(group.size(), dims)?);
+        let mut y = match self {
+            Operator::Copy | Operator::Sum => x.to_vec(),
+            Operator::Gather | Operator::Scatter => vec![0.0; shape.iter().product()],
+        };
+        match self {
+            Operator::Copy => {}
+            Operator::Sum => group.all_reduce(&mut y, Reduce::Sum).map_err(Error::wrap)?,
+            // A rank's part of a collective is contiguous; its slices of several sequences are not.
+            Operator::Gather => {
+                let mut parts = y.clone();
+                group.all_gather(x, &mut parts).map_err(Error::wrap)?;
+                exchange_axes(&parts, [ranks, dims[0]], &mut y);
+            }
+            Operator::Scatter => {
+                let mut parts = x.to_vec();
+                exchange_axes(x, [dims[0], ranks], &mut parts);
+                group.reduce_scatter(&parts, &mut y, Reduce::Sum).map_err(Error::wrap)?;
+            }
+        }
+        Ok(y)
+    }
+}
+
+/// Writes `from`, blocks [a][b], to `to` as blocks [b][a].
+fn exchange_axes(from: &[f32], [a, b]: [usize; 2], to: &mut [f32]) {
+    let block = (from.len() / (a * b).max(1)).max(1);
+    for (i, from) in from.chunks_exact(block).enumerate() {
+        let at = (i % b) * a + i / b;
+        to[at * block..(at + 1) * block].copy_from_slice(from);
+    }
+}
+
+struct Applied {
+    operator: Operator,
+    group: Comm,
+}
+
+impl Op for Applied {
+    const NAME: &'static str = "tensor parallel";
+
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let shape = self.operator.shape(self.group.size(), dims)?;
+        Ok((self.operator.communicate(&self.group, x, dims)?, shape.into()))
+    }
+
+    fn input_gradient(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        let shape = self.operator.shape(self.group.size(), dims)?;
+        self.operator.conjugate().communicate(&self.group, dy, &shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch;
+    use candle_core::{Device, Var};
+
+    /// Each rank's result and gradient, for x = 10^rank × (1, 2, …) and a gradient that is 1, 2, … on rank 0, and 10^r times
+    /// that on rank r.
+    fn run(operator: Operator, dims: [usize; 3]) -> Vec<(Vec<f32>, Vec<f32>)> {
+        let numbers = |rank: usize, n: usize| (1..=n).map(|i| i as f32 * 10f32.powi(rank as i32)).collect::<Vec<_>>();
+        launch::run(2, |comm| {
+            let x = Var::from_vec(numbers(comm.rank(), dims.iter().product()), &dims, &Device::Cpu)?;
+            // The operator uses its input up: a variable's elements are still needed.
+            let y = operator.apply((x.as_tensor() * 1.0)?, &comm)?;
+            let dy = Tensor::from_vec(numbers(comm.rank(), y.elem_count()), y.shape(), &Device::Cpu)?;
+            let gradients = crate::tensor::backward_from(&y, &dy)?;
+            let dx = crate::tensor::gradient(&gradients, &x)?;
+            Ok((y.flatten_all()?.to_vec1()?, dx.flatten_all()?.to_vec1()?))
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn each_operator_is_the_others_backward_pass() {
+        let (one, ten) = (vec![1.0, 2.0, 3.0, 4.0], vec![10.0, 20.0, 30.0, 40.0]);
+        let sum = vec![11.0, 22.0, 33.0, 44.0];
+        assert_eq!(run(Operator::Copy, [1, 2, 2]), [(one.clone(), sum.clone()), (ten.clone(), sum.clone())]);
+        assert_eq!(run(Operator::Sum, [1, 2, 2]), [(sum.clone(), one), (sum, ten)]);
+        // Two sequences of two positions: rank 0 holds the first position of each, rank 1 the second.
+        let gathered = vec![1.0, 10.0, 2.0, 20.0];
+        assert_eq!(
+            run(Operator::Gather, [2, 1, 1]),
+            [(gathered.clone(), vec![11.0, 33.0]), (gathered, vec![22.0, 44.0])]
+        );
+        let spread = |factor: f32| [1.0, 10.0, 2.0, 20.0].map(|x| x * factor).to_vec();
+        assert_eq!(
+            run(Operator::Scatter, [2, 2, 1]),
+            [(vec![11.0, 33.0], spread(1.0)), (vec![22.0, 44.0], spread(1.0))]
+        );
+    }
+
+    #[test]
+    fn a_length_that_the_ranks_do_not_divide_is_refused() {
+        let refused = Operator::Scatter.shape(2, &[1, 3, 4]).unwrap_err().to_string();
+        assert!(refused.contains("sharded by position among 2 ranks"), "{refused}");
+    }
+}

@@ -1,0 +1,154 @@
+//! Tensor and sequence parallelism against the model in one piece.
+
+use candle_core::Result;
+use shardlab::comm::Comm;
+use shardlab::launch;
+use shardlab::model::{Gpt, Input, Pass, Plain};
+use shardlab::optim::{AdamW, AdamWConfig};
+use shardlab::parallel::TensorParallel;
+use shardlab::plan::GptShape;
+use shardlab::tensor::{Dropout, Params};
+use std::collections::HashMap;
+
+const SHAPE: GptShape = GptShape { vocabulary: 11, block: 8, layers: 2, heads: 4, embd: 16 };
+const SEQUENCES: usize = 3;
+
+/// Which ranks there are, and how they shard.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    ranks: usize,
+    sequence: bool,
+    multiple: usize,
+}
+
+const CASES: [Case; 6] = [
+    Case { ranks: 1, sequence: false, multiple: 1 },
+    Case { ranks: 2, sequence: false, multiple: 1 },
+    Case { ranks: 2, sequence: true, multiple: 1 },
+    // Rank 1 has padding only.
+    Case { ranks: 2, sequence: false, multiple: 16 },
+    Case { ranks: 4, sequence: false, multiple: 1 },
+    Case { ranks: 4, sequence: true, multiple: 2 },
+];
+
+fn tokens(step: usize, shift: usize) -> Vec<u32> {
+    (0..SEQUENCES * SHAPE.block).map(|i| ((i * 7 + i * i + 3 * step + shift) % SHAPE.vocabulary) as u32).collect()
+}
+
+fn pass(step: usize, first_position: usize) -> Pass {
+    let sequences: Vec<u64> = (0..SEQUENCES as u64).collect();
+    let dropout = Dropout { p: 0.2, seed: 9, step: step as u64, sequences: sequences.into(), first_position };
+    Pass { train: true, dropout: Some(dropout) }
+}
+
+/// A model, and what its ranks do after a backward pass.
+struct Rank {
+    gpt: Gpt,
+    parallel: Option<TensorParallel>,
+}
+
+impl Rank {
+    fn new(case: Option<(Case, &Comm)>) -> Result<Rank> {
+        let parallel = case.map(|(case, comm)| TensorParallel::new(comm.clone(), case.sequence, case.multiple));
+        let gpt = match &parallel {
+            Some(parallel) => Gpt::build(&SHAPE, parallel)?,
+            None => Gpt::build(&SHAPE, &Plain)?,
+        };
+        gpt.params.allocate(5);
+        Ok(Rank { gpt, parallel })
+    }
+
+    /// The loss, and the gradients in the parameters.
+    fn backward(&self, step: usize) -> anyhow::Result<f32> {
+        let first_position = self.parallel.as_ref().map_or(0, |parallel| parallel.first_position(SHAPE.block));
+        self.gpt.params.zero_gradients();
+        let input = Input::Tokens { ids: &tokens(step, 0), length: SHAPE.block };
+        let loss = self.gpt.forward(input, &tokens(step, 1), &pass(step, first_position))?;
+        loss.backward()?;
+        if let Some(parallel) = &self.parallel {
+            parallel.finish(&self.gpt.params)?;
+        }
+        Ok(loss.to_scalar()?)
+    }
+
+    /// Loss and wholes' gradients of one step; then of training.
+    fn train(&self, steps: usize) -> anyhow::Result<Vec<f32>> {
+        let mut adamw =
+            AdamW::new(AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 }, &self.gpt.params);
+        let step = |step| {
+            let loss = self.backward(step)?;
+            adamw.step(&self.gpt.params, 3e-3, 1.0)?;
+            Ok(loss)
+        };
+        (1..=steps).map(step).collect()
+    }
+}
+
+/// Every whole's elements, as far as this rank has them.
+fn wholes(params: &Params, flat: &[f32]) -> HashMap<String, Vec<Option<f32>>> {
+    let mut wholes = HashMap::new();
+    for spec in params.specs() {
+        let numel = spec.whole.shape.iter().product();
+        let whole: &mut Vec<Option<f32>> = wholes.entry(spec.whole.name.clone()).or_insert_with(|| vec![None; numel]);
+        spec.runs(0..spec.numel(), |here, at| {
+            let from = &flat[spec.range()][here];
+            whole[at..at + from.len()].iter_mut().zip(from).for_each(|(to, x)| *to = Some(*x));
+        });
+    }
+    wholes
+}
+
+/// The largest difference, relative to the largest element of the parameter; an error where ranks that hold the same element
+/// differ, or no rank holds one.
+fn difference(ranks: &[HashMap<String, Vec<Option<f32>>>], serial: &HashMap<String, Vec<Option<f32>>>) -> f32 {
+    let mut worst = 0f32;
+    for (name, expected) in serial {
+        let top = expected.iter().flatten().fold(1e-12f32, |top, x| top.max(x.abs()));
+        for (i, expected) in expected.iter().enumerate() {
+            let found: Vec<f32> = ranks.iter().filter_map(|rank| rank[name][i]).collect();
+            assert!(!found.is_empty(), "no rank has element {i} of {name}");
+            assert!(
+                found.iter().all(|x| x.to_bits() == found[0].to_bits()),
+                "ranks differ: element {i} of {name}: {found:?}"
+            );
+            worst = worst.max((found[0] - expected.unwrap_or(f32::NAN)).abs() / top);
+        }
+    }
+    worst
+}
+
+#[test]
+fn shards_begin_as_slices_and_give_the_unsharded_loss_and_gradients() {
+    let serial = Rank::new(None).unwrap();
+    let begun = wholes(&serial.gpt.params, &serial.gpt.params.values());
+    let loss = serial.backward(0).unwrap();
+    let gradients = wholes(&serial.gpt.params, &serial.gpt.params.gradients());
+    for case in CASES {
+        let ranks = launch::run(case.ranks, |comm| {
+            let rank = Rank::new(Some((case, &comm)))?;
+            let begun = wholes(&rank.gpt.params, &rank.gpt.params.values());
+            let loss = rank.backward(0)?;
+            Ok((begun, loss, wholes(&rank.gpt.params, &rank.gpt.params.gradients())))
+        });
+        let ranks = ranks.unwrap();
+        let (all_begun, all_gradients): (Vec<_>, Vec<_>) = ranks.iter().map(|r| (r.0.clone(), r.2.clone())).unzip();
+        assert_eq!(difference(&all_begun, &begun), 0.0, "{case:?}");
+        let worst = difference(&all_gradients, &gradients);
+        println!("{case:?}: loss {loss} {}, gradients within {worst:e}", ranks[0].1);
+        assert!(ranks.iter().all(|rank| rank.1.to_bits() == ranks[0].1.to_bits()), "{case:?}");
+        assert!((ranks[0].1 - loss).abs() < 1e-5 * loss, "{case:?}: {} {loss}", ranks[0].1);
+        assert!(worst < 1e-5, "{case:?}: gradients differ by {worst}");
+    }
+}
+
+#[test]
+fn training_goes_as_on_one_rank() {
+    let serial = Rank::new(None).unwrap().train(20).unwrap();
+    assert!(serial[19] < 0.9 * serial[0], "{serial:?}");
+    for case in CASES {
+        let losses = launch::run(case.ranks, |comm| Rank::new(Some((case, &comm)))?.train(20)).unwrap();
+        for (a, b) in losses[0].iter().zip(&serial) {
+            assert!((a - b).abs() < 1e-4 * b, "{case:?}: {a} {b}");
+        }
+    }
+}
