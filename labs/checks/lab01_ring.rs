@@ -83,7 +83,7 @@ fn costs(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     let ranks = launch::ranks(None, ranks)?;
     let results = results(ranks, len)?;
     let most = |of: fn(&Traffic) -> u64| results.iter().map(|(_, _, traffic)| of(traffic)).max().unwrap_or(0);
-    let (steps, bytes) = (most(|traffic| traffic.steps), most(|traffic| traffic.bytes));
+    let (steps, bytes) = (most(|traffic| traffic.rounds), most(|traffic| traffic.bytes));
     let others = ranks as u64 - 1;
     let (best_steps, best_bytes) = (2 * others, 2 * others * (len * size_of::<f32>()) as u64 / ranks as u64);
     evidence.row(steps == best_steps, "steps a rank, 2(n-1)", best_steps, steps);

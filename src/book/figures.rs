@@ -51,7 +51,7 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String, BadInput> {
             return Ok(screen.map_or_else(|| nodes.svg("Eight ranks on two nodes"), |screen| nodes.render(screen)));
         }
         "ring" => {
-            let sent = (0..4).filter_map(|rank| ring().steps(rank).next()?.send.map(|send| send.range.start));
+            let sent = (0..4).filter_map(|rank| ring().rounds(rank).next()?.send.map(|send| send.range.start));
             let round = Ring(sent.collect());
             let title = "The first round of a ring of four ranks: each sends one chunk to the next";
             return Ok(screen.map_or_else(|| round.svg(title), |screen| round.render(screen)));
@@ -102,10 +102,10 @@ fn moments() -> Moments {
     let own = |rank: usize| vec![(0..task.ranks).map(|other| other == rank).collect::<Chunk>(); task.ranks];
     let mut now: Vec<Vec<Chunk>> = (0..task.ranks).map(own).collect();
     let mut moments = vec![("before".to_owned(), now.clone())];
-    for number in 0..task.total_steps() {
+    for number in 0..task.total_rounds() {
         let before = now.clone();
         for (rank, chunks) in now.iter_mut().enumerate() {
-            let Some(recv) = task.steps(rank).find(|step| step.number == number).and_then(|step| step.recv) else {
+            let Some(recv) = task.rounds(rank).find(|round| round.number == number).and_then(|round| round.recv) else {
                 continue;
             };
             for i in recv.range {

@@ -13,9 +13,9 @@ pub struct Traffic {
     pub messages: u64,
     /// Bytes that this rank sent to other ranks.
     pub bytes: u64,
-    /// Steps made of sends and receives. A send and the receive after it are one step, because both are under way at the
-    /// same time; any other send or receive is a step of its own. The transport's own collectives count none.
-    pub steps: u64,
+    /// Rounds made of sends and receives. A send and the receive after it are one round, because both are under way at the
+    /// same time; any other send or receive is a round of its own. The transport's own collectives count none.
+    pub rounds: u64,
     /// Seconds inside communication calls, waiting included.
     pub seconds: f64,
 }
@@ -26,7 +26,7 @@ impl std::ops::Add for Traffic {
         Traffic {
             messages: self.messages + other.messages,
             bytes: self.bytes + other.bytes,
-            steps: self.steps + other.steps,
+            rounds: self.rounds + other.rounds,
             seconds: self.seconds + other.seconds,
         }
     }
@@ -39,7 +39,7 @@ impl std::ops::Sub for Traffic {
         Traffic {
             messages: self.messages - earlier.messages,
             bytes: self.bytes - earlier.bytes,
-            steps: self.steps - earlier.steps,
+            rounds: self.rounds - earlier.rounds,
             seconds: self.seconds - earlier.seconds,
         }
     }
@@ -82,8 +82,8 @@ impl Meters {
 pub(super) struct Meter {
     messages: AtomicU64,
     bytes: AtomicU64,
-    steps: AtomicU64,
-    /// Whether the last call was a send, with which a receive makes one step.
+    rounds: AtomicU64,
+    /// Whether the last call was a send, with which a receive makes one round.
     sending: AtomicBool,
     nanoseconds: AtomicU64,
 }
@@ -95,8 +95,8 @@ impl Meter {
         self.messages.fetch_add(messages as u64, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
         let sending = self.sending.swap(call.kind == Kind::Send, Relaxed);
-        let step = call.kind == Kind::Send || (call.kind == Kind::Recv && !sending);
-        self.steps.fetch_add(u64::from(step), Relaxed);
+        let round = call.kind == Kind::Send || (call.kind == Kind::Recv && !sending);
+        self.rounds.fetch_add(u64::from(round), Relaxed);
         self.waited(time);
     }
 
@@ -109,7 +109,7 @@ impl Meter {
         Traffic {
             messages: self.messages.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
-            steps: self.steps.load(Relaxed),
+            rounds: self.rounds.load(Relaxed),
             seconds: self.nanoseconds.load(Relaxed) as f64 * 1e-9,
         }
     }

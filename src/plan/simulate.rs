@@ -1,8 +1,8 @@
 //! The simulator: the time of a collective on a network that is not here.
 //!
-//! It follows the same steps that an algorithm runs with real data. A message leaves when its sender has reached the step and
+//! It follows the same rounds that an algorithm runs with real data. A message leaves when its sender has reached the round and
 //! its link is free. A rank goes on when the message that it waits for has arrived. So a rank is a few numbers, and 100,000
-//! ranks are cheap if each takes a few steps. In algorithms with many steps, all nodes do the same:
+//! ranks are cheap if each takes a few rounds. In algorithms with many rounds, all nodes do the same:
 //!
 //! - In a ring or a pairwise exchange, one node stands for all nodes.
 //! - Along a chain, each node adds the same delay, and the first nodes stand for the rest.
@@ -41,7 +41,7 @@ struct Run<'a> {
     network: &'a Network,
     /// The ranks that are followed: all ranks, or those of the first node.
     followed: usize,
-    /// For each rank, the time at which it has reached its next step.
+    /// For each rank, the time at which it has reached its next round.
     now: Vec<f64>,
     /// For each rank, the time at which its link is free again, to send and to receive.
     free_out: Vec<f64>,
@@ -58,12 +58,12 @@ impl Run<'_> {
     }
 
     fn seconds(mut self) -> f64 {
-        let mut steps: Vec<_> = (0..self.followed).map(|rank| self.task.steps(rank).peekable()).collect();
-        // The ranks that act in each step, from the next one on.
+        let mut rounds: Vec<_> = (0..self.followed).map(|rank| self.task.rounds(rank).peekable()).collect();
+        // The ranks that act in each round, from the next one on.
         let mut calendar: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (rank, steps) in steps.iter_mut().enumerate() {
-            if let Some(step) = steps.peek() {
-                calendar.entry(step.number).or_default().push(rank);
+        for (rank, rounds) in rounds.iter_mut().enumerate() {
+            if let Some(round) = rounds.peek() {
+                calendar.entry(round.number).or_default().push(rank);
             }
         }
         let mut leaving = vec![0; self.followed.div_ceil(self.network.ranks_per_node)];
@@ -72,16 +72,16 @@ impl Run<'_> {
             messages.clear();
             receivers.clear();
             for rank in acting {
-                let step = steps[rank].next().expect("it was seen by peek");
-                if let Some(send) = step.send {
+                let round = rounds[rank].next().expect("it was seen by peek");
+                if let Some(send) = round.send {
                     let (to, same_node) = self.way(rank, send.to);
                     leaving[self.node(rank)] += usize::from(!same_node);
                     messages.push((rank, to, same_node, (send.range.len() * self.element_bytes) as f64));
                 }
-                if step.recv.is_some() {
+                if round.recv.is_some() {
                     receivers.push(rank);
                 }
-                if let Some(next) = steps[rank].peek() {
+                if let Some(next) = rounds[rank].peek() {
                     calendar.entry(next.number).or_default().push(rank);
                 }
             }
@@ -105,7 +105,7 @@ impl Run<'_> {
         let (free, (start, end)) = (self.free_in[to], self.idle_in[to]);
         let arrival = earliest.max(start + busy);
         if arrival - busy < end {
-            // It is of a later step than what came in last, but there before that, which it may keep waiting.
+            // It is of a later round than what came in last, but there before that, which it may keep waiting.
             self.idle_in[to].0 = arrival.min(end);
             self.free_in[to] += (arrival - end).max(0.0);
         } else {
@@ -288,7 +288,7 @@ mod tests {
                 assert!(seconds > 17.0 * aurora.within.latency, "{collective:?} {algorithm:?}: {seconds}");
             }
         }
-        // Only a simulation of every rank's every step reaches this bound.
+        // Only a simulation of every rank's every round reaches this bound.
         assert!(start.elapsed().as_secs() < 100);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::suite::algorithms::{all_types, as_defined, costs, exercise, pairs, same_bits};
 use proptest::prelude::*;
-use shardlab::comm::algorithms::{self, Algorithm, Collective, Step, Task};
+use shardlab::comm::algorithms::{self, Algorithm, Collective, Round, Task};
 use shardlab::comm::{CommError, Reduce};
 use shardlab::launch;
 use std::collections::HashMap;
@@ -99,40 +99,43 @@ fn the_naive_all_reduce_adds_in_rank_order_as_the_default_does() {
     .unwrap();
 }
 
-/// All ranks' steps by number.
-fn by_number(task: &Task) -> Vec<HashMap<usize, Step>> {
-    let mut steps = vec![HashMap::new(); task.total_steps()];
+/// All ranks' rounds by number.
+fn by_number(task: &Task) -> Vec<HashMap<usize, Round>> {
+    let mut rounds = vec![HashMap::new(); task.total_rounds()];
     for rank in 0..task.ranks {
-        for step in task.steps(rank) {
-            let number = step.number;
-            assert!(step.send.is_some() || step.recv.is_some(), "{task:?}: rank {rank} does nothing in step {number}");
-            assert!(steps[number].insert(rank, step).is_none(), "{task:?}: rank {rank} has step {number} twice");
+        for round in task.rounds(rank) {
+            let number = round.number;
+            assert!(
+                round.send.is_some() || round.recv.is_some(),
+                "{task:?}: rank {rank} does nothing in round {number}"
+            );
+            assert!(rounds[number].insert(rank, round).is_none(), "{task:?}: rank {rank} has round {number} twice");
         }
     }
-    steps
+    rounds
 }
 
 #[test]
-fn each_message_is_sent_and_received_once_in_the_same_step() {
+fn each_message_is_sent_and_received_once_in_the_same_round() {
     for (collective, algorithm) in pairs() {
         for ranks in (1..=17).chain([31, 32, 33]) {
             for len in [0, 1, 5, ranks, 3 * ranks + 1, 70_000] {
                 let task = Task::new(collective, algorithm, ranks, len, 4, ranks / 3).unwrap();
-                for (number, steps) in by_number(&task).iter().enumerate() {
-                    let name = format!("{task:?}, step {number}");
-                    assert!(!steps.is_empty(), "{name}: nobody does anything");
+                for (number, rounds) in by_number(&task).iter().enumerate() {
+                    let name = format!("{task:?}, round {number}");
+                    assert!(!rounds.is_empty(), "{name}: nobody does anything");
                     let mut sent = 0;
-                    for (&rank, step) in steps {
-                        let Some(send) = &step.send else { continue };
+                    for (&rank, round) in rounds {
+                        let Some(send) = &round.send else { continue };
                         assert!(send.to != rank && send.range.end <= task.buffer(), "{name}");
-                        let recv = steps.get(&send.to).and_then(|there| there.recv.as_ref());
+                        let recv = rounds.get(&send.to).and_then(|there| there.recv.as_ref());
                         let recv = recv.unwrap_or_else(|| panic!("{name}: nobody receives"));
                         assert_eq!((recv.from, recv.range.len()), (rank, send.range.len()), "{name}");
                         // The same elements on both sides; an all-to-all receives in the buffer's second half.
                         assert!(recv.range == send.range || collective == Collective::AllToAll, "{name}");
                         sent += 1;
                     }
-                    assert_eq!(steps.values().filter(|step| step.recv.is_some()).count(), sent, "{name}");
+                    assert_eq!(rounds.values().filter(|round| round.recv.is_some()).count(), sent, "{name}");
                 }
             }
         }

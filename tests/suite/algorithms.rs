@@ -173,7 +173,7 @@ fn measured(
     Ok(comm.traffic() - before)
 }
 
-/// The meter against the formulas, where all parts are equally long, and against the list of steps.
+/// The meter against the formulas, where all parts are equally long, and against the list of rounds.
 pub fn costs(comm: &Comm, len: usize, root: usize) -> anyhow::Result<()> {
     let n = comm.size();
     for (collective, algorithm) in pairs() {
@@ -181,16 +181,16 @@ pub fn costs(comm: &Comm, len: usize, root: usize) -> anyhow::Result<()> {
         let task = Task::new(collective, algorithm, n, len, 4, root)?;
         let name = format!("{} of {len} elements on {n} ranks, root {root}", name(collective, algorithm));
 
-        let steps: Vec<_> = task.steps(comm.rank()).collect();
-        let sends: Vec<usize> = steps.iter().filter_map(|step| Some(4 * step.send.as_ref()?.range.len())).collect();
+        let rounds: Vec<_> = task.rounds(comm.rank()).collect();
+        let sends: Vec<usize> = rounds.iter().filter_map(|round| Some(4 * round.send.as_ref()?.range.len())).collect();
         assert_eq!(
             (traffic.messages, traffic.bytes),
             (sends.len() as u64, sends.iter().sum::<usize>() as u64),
             "{name}"
         );
-        assert!(traffic.steps <= steps.len() as u64, "{name}: {} steps of {}", traffic.steps, steps.len());
+        assert!(traffic.rounds <= rounds.len() as u64, "{name}: {} rounds of {}", traffic.rounds, rounds.len());
 
-        let mut most = [traffic.steps, traffic.messages, traffic.bytes];
+        let mut most = [traffic.rounds, traffic.messages, traffic.bytes];
         comm.all_reduce(&mut most, Reduce::Max)?;
         let equal_parts = collective != Collective::AllReduce || len.is_multiple_of(n * n.next_power_of_two());
         match formula(&task, 4) {
@@ -217,7 +217,7 @@ pub fn exercise(comm: &Comm) -> anyhow::Result<()> {
         super::lab01_ring::all_reduce(comm, &mut x)?;
         let traffic = comm.traffic() - before;
         assert_eq!(x, (0..len).map(|i| reduced(Reduce::Sum, comm.size(), i)).collect::<Vec<f32>>());
-        assert_eq!(traffic.steps, 2 * (comm.size() as u64 - 1));
+        assert_eq!(traffic.rounds, 2 * (comm.size() as u64 - 1));
     }
     Ok(())
 }

@@ -2,43 +2,43 @@
 //!
 //! The simplest way, and the root's link is all that is ever busy: n-1 messages, while everyone else waits.
 
-use super::step::{Member, Step};
+use super::round::{Member, Round};
 
 /// The root sends everything to each.
-pub fn broadcast(me: Member, root: usize) -> impl Iterator<Item = Step> {
+pub fn broadcast(me: Member, root: usize) -> impl Iterator<Item = Round> {
     turns(me, root).map(move |turn| match turn.other {
-        Some(other) => turn.step().send(other, me.whole()),
-        None => turn.step().replace(root, me.whole()),
+        Some(other) => turn.round().send(other, me.whole()),
+        None => turn.round().replace(root, me.whole()),
     })
 }
 
 /// The root receives everything from each and adds it up.
-pub fn reduce(me: Member, root: usize) -> impl Iterator<Item = Step> {
+pub fn reduce(me: Member, root: usize) -> impl Iterator<Item = Round> {
     turns(me, root).map(move |turn| match turn.other {
-        Some(other) => turn.step().combine(other, me.whole()),
-        None => turn.step().send(root, me.whole()),
+        Some(other) => turn.round().combine(other, me.whole()),
+        None => turn.round().send(root, me.whole()),
     })
 }
 
 /// The root sends each its part. Parts lie in the buffer in the order of turns, the root's first.
-pub fn scatter(me: Member, root: usize) -> impl Iterator<Item = Step> {
+pub fn scatter(me: Member, root: usize) -> impl Iterator<Item = Round> {
     turns(me, root).map(move |turn| match turn.other {
-        Some(other) => turn.step().send(other, me.part(turn.number)),
-        None => turn.step().replace(root, me.part(turn.number)),
+        Some(other) => turn.round().send(other, me.part(turn.number)),
+        None => turn.round().replace(root, me.part(turn.number)),
     })
 }
 
 /// The root receives each one's part, in the same order.
-pub fn gather(me: Member, root: usize) -> impl Iterator<Item = Step> {
+pub fn gather(me: Member, root: usize) -> impl Iterator<Item = Round> {
     turns(me, root).map(move |turn| match turn.other {
-        Some(other) => turn.step().replace(other, me.part(turn.number)),
-        None => turn.step().send(root, me.part(turn.number)),
+        Some(other) => turn.round().replace(other, me.part(turn.number)),
+        None => turn.round().send(root, me.part(turn.number)),
     })
 }
 
 /// The naive all-reduce: reduce to rank 0, which adds in rank order, then broadcast.
-pub fn all_reduce(me: Member) -> impl Iterator<Item = Step> {
-    reduce(me, 0).chain(broadcast(me, 0).map(move |step| step.later(me.ranks - 1)))
+pub fn all_reduce(me: Member) -> impl Iterator<Item = Round> {
+    reduce(me, 0).chain(broadcast(me, 0).map(move |round| round.later(me.ranks - 1)))
 }
 
 /// One rank's turn with the root.
@@ -50,8 +50,8 @@ struct Turn {
 }
 
 impl Turn {
-    fn step(&self) -> Step {
-        Step::at(self.number - 1)
+    fn round(&self) -> Round {
+        Round::at(self.number - 1)
     }
 }
 

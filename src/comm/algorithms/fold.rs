@@ -1,10 +1,10 @@
 //! Making the number of ranks a power of two.
 //!
 //! Algorithms that double or halve need p = 2, 4, 8, … ranks. Of n = p + x ranks, the first 2x form pairs: in each, the odd
-//! rank hands its data to the even one, sits out, and gets the result at the end. That is two steps more, and the pairs
+//! rank hands its data to the even one, sits out, and gets the result at the end. That is two rounds more, and the pairs
 //! move the whole vector twice.
 
-use super::step::{Member, Step};
+use super::round::{Member, Round};
 use std::ops::Range;
 
 /// Where one rank stands once the pairs are formed.
@@ -42,29 +42,29 @@ impl Fold {
         self.size.ilog2() as usize
     }
 
-    /// Puts the pairs' two steps around what the p ranks do, which is numbered from 0: `rounds` steps in all.
+    /// Puts the pairs' two rounds around what the p ranks do, which is numbered from 0: `rounds` rounds in all.
     ///
-    /// `hand_in` makes the odd ranks' first step an incoming one on its partner: [`Step::combine`] or [`Step::replace`] of
+    /// `hand_in` makes the odd ranks' first round an incoming one on its partner: [`Round::combine`] or [`Round::replace`] of
     /// `given`; in the end `returned` replaces what the odd rank has.
     pub fn around(
         self,
         rounds: usize,
-        inner: impl Iterator<Item = Step>,
-        hand_in: fn(Step, usize, Range<usize>) -> Step,
+        inner: impl Iterator<Item = Round>,
+        hand_in: fn(Round, usize, Range<usize>) -> Round,
         given: Range<usize>,
         returned: Range<usize>,
-    ) -> impl Iterator<Item = Step> {
+    ) -> impl Iterator<Item = Round> {
         let rank = self.me.rank;
         let (first, last) = if rank >= 2 * self.extra {
             (None, None)
         } else if self.sits_out() {
-            let last = Step::at(rounds + 1).replace(rank - 1, returned);
-            (Some(Step::at(0).send(rank - 1, given)), Some(last))
+            let last = Round::at(rounds + 1).replace(rank - 1, returned);
+            (Some(Round::at(0).send(rank - 1, given)), Some(last))
         } else {
-            (Some(hand_in(Step::at(0), rank + 1, given)), Some(Step::at(rounds + 1).send(rank + 1, returned)))
+            (Some(hand_in(Round::at(0), rank + 1, given)), Some(Round::at(rounds + 1).send(rank + 1, returned)))
         };
         let inner = inner.take(if self.sits_out() { 0 } else { rounds });
         let shift = usize::from(self.extra > 0);
-        first.into_iter().chain(inner.map(move |step| step.later(shift))).chain(last)
+        first.into_iter().chain(inner.map(move |round| round.later(shift))).chain(last)
     }
 }

@@ -1,21 +1,21 @@
-//! The executor: an algorithm's steps on real slices, by send and receive; and each collective on top of it.
+//! The executor: an algorithm's rounds on real slices, by send and receive; and each collective on top of it.
 
-use super::step::{Arrival, Step};
+use super::round::{Arrival, Round};
 use super::task::{Algorithm, Collective, Task};
 use crate::comm::{Comm, Element, Kind, Reduce, Result, check_mean};
 
-/// Does with `data` what `steps` say.
+/// Does with `data` what `rounds` say.
 ///
-/// A send does not wait for the other side, so no order of steps makes ranks wait for each other. Sums are made in `T`, in
-/// an order that depends only on the steps: half types are rounded in each.
+/// A send does not wait for the other side, so no order of rounds makes ranks wait for each other. Sums are made in `T`, in
+/// an order that depends only on the rounds: half types are rounded in each.
 #[track_caller]
-pub fn run<T: Element>(comm: &Comm, steps: impl IntoIterator<Item = Step>, data: &mut [T], op: Reduce) -> Result<()> {
+pub fn run<T: Element>(comm: &Comm, rounds: impl IntoIterator<Item = Round>, data: &mut [T], op: Reduce) -> Result<()> {
     let mut incoming = Vec::new();
-    for step in steps {
-        if let Some(send) = step.send {
+    for round in rounds {
+        if let Some(send) = round.send {
             comm.send(&data[send.range], send.to)?;
         }
-        let Some(recv) = step.recv else { continue };
+        let Some(recv) = round.recv else { continue };
         let mine = &mut data[recv.range];
         match recv.arrival {
             Arrival::Replace => comm.recv(mine, recv.from)?,
@@ -51,7 +51,7 @@ fn divide<T: Element>(op: Reduce, sums: &mut [T], ranks: usize) {
 pub fn all_reduce<T: Element>(comm: &Comm, data: &mut [T], op: Reduce, algorithm: Algorithm) -> Result<()> {
     check_mean(&comm.call::<T>(Kind::AllReduce, data.len(), Some(op), None))?;
     let task = task::<T>(comm, Collective::AllReduce, algorithm, data.len(), 0)?;
-    run(comm, task.steps(comm.rank()), data, op)?;
+    run(comm, task.rounds(comm.rank()), data, op)?;
     divide(op, data, comm.size());
     Ok(())
 }
@@ -63,7 +63,7 @@ pub fn reduce<T: Element>(comm: &Comm, data: &mut [T], op: Reduce, root: usize, 
     let task = task::<T>(comm, Collective::Reduce, algorithm, data.len(), root)?;
     // What other ranks add up on the way is not theirs to keep.
     let mut sums = data.to_vec();
-    run(comm, task.steps(comm.rank()), &mut sums, op)?;
+    run(comm, task.rounds(comm.rank()), &mut sums, op)?;
     if comm.rank() == root {
         divide(op, &mut sums, comm.size());
         data.copy_from_slice(&sums);
@@ -75,7 +75,7 @@ pub fn reduce<T: Element>(comm: &Comm, data: &mut [T], op: Reduce, root: usize, 
 #[track_caller]
 pub fn broadcast<T: Element>(comm: &Comm, data: &mut [T], root: usize, algorithm: Algorithm) -> Result<()> {
     let task = task::<T>(comm, Collective::Broadcast, algorithm, data.len(), root)?;
-    run(comm, task.steps(comm.rank()), data, Reduce::Sum)
+    run(comm, task.rounds(comm.rank()), data, Reduce::Sum)
 }
 
 /// [`Comm::all_gather`] by an algorithm of this room.
@@ -84,7 +84,7 @@ pub fn all_gather<T: Element>(comm: &Comm, mine: &[T], all: &mut [T], algorithm:
     comm.check_parts(&comm.call::<T>(Kind::AllGather, mine.len(), None, None), all.len())?;
     let task = task::<T>(comm, Collective::AllGather, algorithm, mine.len(), 0)?;
     all[comm.rank() * mine.len()..][..mine.len()].copy_from_slice(mine);
-    run(comm, task.steps(comm.rank()), all, Reduce::Sum)
+    run(comm, task.rounds(comm.rank()), all, Reduce::Sum)
 }
 
 /// [`Comm::reduce_scatter`] by an algorithm of this room.
@@ -101,7 +101,7 @@ pub fn reduce_scatter<T: Element>(
     comm.check_parts(&call, all.len())?;
     let task = task::<T>(comm, Collective::ReduceScatter, algorithm, mine.len(), 0)?;
     let mut sums = all.to_vec();
-    run(comm, task.steps(comm.rank()), &mut sums, op)?;
+    run(comm, task.rounds(comm.rank()), &mut sums, op)?;
     mine.copy_from_slice(&sums[comm.rank() * mine.len()..][..mine.len()]);
     divide(op, mine, comm.size());
     Ok(())
@@ -118,7 +118,7 @@ pub fn scatter<T: Element>(comm: &Comm, all: &[T], mine: &mut [T], root: usize, 
         parts.copy_from_slice(all);
         parts.rotate_left(root * mine.len());
     }
-    run(comm, task.steps(comm.rank()), &mut parts, Reduce::Sum)?;
+    run(comm, task.rounds(comm.rank()), &mut parts, Reduce::Sum)?;
     mine.copy_from_slice(&parts[place * mine.len()..][..mine.len()]);
     Ok(())
 }
@@ -132,7 +132,7 @@ pub fn gather<T: Element>(comm: &Comm, mine: &[T], all: &mut [T], root: usize, a
     }
     let mut parts = vec![T::zeroed(); task.buffer()];
     parts[root_first(comm, root) * mine.len()..][..mine.len()].copy_from_slice(mine);
-    run(comm, task.steps(comm.rank()), &mut parts, Reduce::Sum)?;
+    run(comm, task.rounds(comm.rank()), &mut parts, Reduce::Sum)?;
     if comm.rank() == root {
         parts.rotate_right(root * mine.len());
         all.copy_from_slice(&parts);
@@ -148,7 +148,7 @@ pub fn all_to_all<T: Element>(comm: &Comm, send: &[T], recv: &mut [T], algorithm
     comm.check_parts(&call, recv.len())?;
     let task = task::<T>(comm, Collective::AllToAll, algorithm, call.len, 0)?;
     let mut both = [send, recv].concat();
-    run(comm, task.steps(comm.rank()), &mut both, Reduce::Sum)?;
+    run(comm, task.rounds(comm.rank()), &mut both, Reduce::Sum)?;
     recv.copy_from_slice(&both[send.len()..]);
     let own = comm.rank() * call.len;
     recv[own..][..call.len].copy_from_slice(&send[own..][..call.len]);

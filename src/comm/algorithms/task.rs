@@ -1,6 +1,6 @@
 //! What is to be done and how: a collective, an algorithm for it, ranks and elements.
 
-use super::step::{Member, Step};
+use super::round::{Member, Round};
 use super::{chain, flat, pairwise, rabenseifner, recursive, ring, tree};
 use crate::comm::{CommError, Result};
 
@@ -24,7 +24,7 @@ pub enum Algorithm {
     Auto,
     /// Everything to rank 0, and back
     Naive,
-    /// One part a step, passed to the right
+    /// One part a round, passed to the right
     Ring,
     /// Partners at distances 1, 2, 4, ... exchange what they have
     RecursiveDoubling,
@@ -38,7 +38,7 @@ pub enum Algorithm {
     Tree,
     /// From rank to rank in segments
     Chain,
-    /// In step k with the ranks k before and after
+    /// In round k with the ranks k before and after
     Pairwise,
 }
 
@@ -91,7 +91,7 @@ impl Collective {
     /// | reduce, broadcast | tree | as many segments of 64 KiB as ranks, and 3 ranks or more: chain |
     /// | scatter, gather | tree | parts of 64 KiB or more: flat |
     ///
-    /// Few bytes cost the latency of their steps, so that few steps win; many cost the bandwidth, so that few bytes win.
+    /// Few bytes cost the latency of their rounds, so that few rounds win; many cost the bandwidth, so that few bytes win.
     /// The sizes are those at which MPI libraries change over, in round numbers; the lab measures where they should be.
     pub fn auto(self, ranks: usize, bytes: usize) -> Algorithm {
         const KIB: usize = 1024;
@@ -172,7 +172,7 @@ impl Task {
         Ok(task)
     }
 
-    /// Elements of the buffer that the steps work on.
+    /// Elements of the buffer that the rounds work on.
     ///
     /// The vector (all-reduce, reduce, broadcast); a part for each rank, in rank order (all-gather, reduce-scatter) or from
     /// the root on (scatter, gather); for an all-to-all the parts to be sent, then those received.
@@ -187,7 +187,7 @@ impl Task {
     }
 
     /// What `rank` does, in the order in which it does it.
-    pub fn steps(&self, rank: usize) -> Box<dyn Iterator<Item = Step>> {
+    pub fn rounds(&self, rank: usize) -> Box<dyn Iterator<Item = Round>> {
         let (me, root) = (Member { ranks: self.ranks, rank, len: self.buffer() }, self.root);
         match (self.collective, self.algorithm) {
             (Collective::AllReduce, Algorithm::Naive) => Box::new(flat::all_reduce(me)),
@@ -215,9 +215,9 @@ impl Task {
         }
     }
 
-    /// Steps from the first to the last, over all ranks.
-    pub fn total_steps(&self) -> usize {
-        let last = |rank| self.steps(rank).last().map_or(0, |step| step.number + 1);
+    /// Rounds from the first to the last, over all ranks.
+    pub fn total_rounds(&self) -> usize {
+        let last = |rank| self.rounds(rank).last().map_or(0, |round| round.number + 1);
         (0..self.ranks).map(last).max().unwrap_or(0)
     }
 }

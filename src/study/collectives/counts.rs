@@ -42,7 +42,7 @@ pub fn count(comm: &Comm, way: Way) -> Result<Count> {
     way.run(comm, &give, &mut is)?;
     let traffic = comm.traffic() - before;
 
-    let mut most = [traffic.steps, traffic.messages, traffic.bytes, u64::from(is != expected)];
+    let mut most = [traffic.rounds, traffic.messages, traffic.bytes, u64::from(is != expected)];
     comm.all_reduce(&mut most, Reduce::Max)?;
     let [rounds, messages, bytes, wrong] = most;
     let formula = way.task(comm.size(), array, size_of::<u64>())?.and_then(|task| formula(&task, size_of::<u64>()));

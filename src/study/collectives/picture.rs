@@ -4,7 +4,7 @@
 //! it contains.
 
 use super::call::Way;
-use crate::comm::algorithms::{self, Algorithm, Collective, Step, Task};
+use crate::comm::algorithms::{self, Algorithm, Collective, Round, Task};
 use crate::comm::{Comm, CommError, Reduce, Result};
 use crate::show::{Cell, Screen, before_and_after};
 
@@ -102,10 +102,10 @@ pub fn film(comm: &Comm, screen: &Screen, way: Way) -> Result<Film> {
     let mut film = Film { task, frames: Vec::new(), messages: 0, bytes: 0 };
     let mut data = start(comm, task.collective);
     let mut before = everyone(comm, &data)?;
-    let total = task.total_steps();
+    let total = task.total_rounds();
     for number in 0..total {
         let traffic = comm.traffic();
-        algorithms::run(comm, task.steps(comm.rank()).filter(|step| step.number == number), &mut data, Reduce::Sum)?;
+        algorithms::run(comm, task.rounds(comm.rank()).filter(|round| round.number == number), &mut data, Reduce::Sum)?;
         let traffic = comm.traffic() - traffic;
         film.messages += traffic.messages;
         film.bytes += traffic.bytes;
@@ -119,13 +119,13 @@ pub fn film(comm: &Comm, screen: &Screen, way: Way) -> Result<Film> {
 }
 
 fn frame(screen: &Screen, task: &Task, number: usize, before: &[Vec<u64>], after: &[Vec<u64>]) -> String {
-    let steps: Vec<Option<Step>> =
-        (0..task.ranks).map(|rank| task.steps(rank).find(|step| step.number == number)).collect();
+    let rounds: Vec<Option<Round>> =
+        (0..task.ranks).map(|rank| task.rounds(rank).find(|round| round.number == number)).collect();
     let sent = |rank: usize, i: usize| {
-        steps[rank].as_ref().and_then(|step| step.send.as_ref()).is_some_and(|send| send.range.contains(&i))
+        rounds[rank].as_ref().and_then(|round| round.send.as_ref()).is_some_and(|send| send.range.contains(&i))
     };
     let came = |rank: usize, i: usize| {
-        steps[rank].as_ref().and_then(|step| step.recv.as_ref()).is_some_and(|recv| recv.range.contains(&i))
+        rounds[rank].as_ref().and_then(|round| round.recv.as_ref()).is_some_and(|recv| recv.range.contains(&i))
     };
     before_and_after(screen, &draw(screen, before, sent), &draw(screen, after, came))
 }

@@ -1,15 +1,15 @@
-//! A step: what one rank sends and receives before it has to wait again.
+//! A round: what one rank sends and receives before it has to wait again.
 
 use crate::comm::meter::even_part;
 use std::ops::Range;
 
-/// What one rank does in one step of an algorithm: it sends a message, receives one, or both at the same time.
+/// What one rank does in one round of an algorithm: it sends a message, receives one, or both at the same time.
 ///
 /// Ranges count elements of the buffer that the algorithm works on; it has the same layout on every rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The step's number in the whole algorithm, from 0. A message is sent and received in steps of the same number, and
-    /// a rank that has nothing to do in a step has no [`Step`] of that number.
+pub struct Round {
+    /// The round's number in the whole algorithm, from 0. A message is sent and received in rounds of the same number, and
+    /// a rank that has nothing to do in a round has no [`Round`] of that number.
     pub number: usize,
     pub send: Option<Outgoing>,
     pub recv: Option<Incoming>,
@@ -37,44 +37,44 @@ pub enum Arrival {
     Replace,
 }
 
-impl Step {
-    /// A step in which nothing happens yet.
-    pub fn at(number: usize) -> Step {
-        Step { number, send: None, recv: None }
+impl Round {
+    /// A round in which nothing happens yet.
+    pub fn at(number: usize) -> Round {
+        Round { number, send: None, recv: None }
     }
 
-    pub fn send(self, to: usize, range: Range<usize>) -> Step {
-        Step { send: Some(Outgoing { to, range }), ..self }
+    pub fn send(self, to: usize, range: Range<usize>) -> Round {
+        Round { send: Some(Outgoing { to, range }), ..self }
     }
 
     /// Receives elements and reduces them with those that are there.
-    pub fn combine(self, from: usize, range: Range<usize>) -> Step {
-        Step { recv: Some(Incoming { from, range, arrival: Arrival::Combine }), ..self }
+    pub fn combine(self, from: usize, range: Range<usize>) -> Round {
+        Round { recv: Some(Incoming { from, range, arrival: Arrival::Combine }), ..self }
     }
 
     /// Receives elements in place of those that are there.
-    pub fn replace(self, from: usize, range: Range<usize>) -> Step {
-        Step { recv: Some(Incoming { from, range, arrival: Arrival::Replace }), ..self }
+    pub fn replace(self, from: usize, range: Range<usize>) -> Round {
+        Round { recv: Some(Incoming { from, range, arrival: Arrival::Replace }), ..self }
     }
 
-    /// The same step, `steps` later.
-    pub fn later(self, steps: usize) -> Step {
-        Step { number: self.number + steps, ..self }
+    /// The same round, `rounds` later.
+    pub fn later(self, rounds: usize) -> Round {
+        Round { number: self.number + rounds, ..self }
     }
 }
 
-/// An algorithm of `total` steps with time turned round: who sent receives, and the last step comes first.
+/// An algorithm of `total` rounds with time turned round: who sent receives, and the last round comes first.
 ///
 /// A reduce is a broadcast backwards, a gather is a scatter backwards.
 pub fn backwards(
-    steps: impl DoubleEndedIterator<Item = Step>,
+    rounds: impl DoubleEndedIterator<Item = Round>,
     total: usize,
     arrival: Arrival,
-) -> impl Iterator<Item = Step> {
-    steps.rev().map(move |step| Step {
-        number: total - 1 - step.number,
-        send: step.recv.map(|recv| Outgoing { to: recv.from, range: recv.range }),
-        recv: step.send.map(|send| Incoming { from: send.to, range: send.range, arrival }),
+) -> impl Iterator<Item = Round> {
+    rounds.rev().map(move |round| Round {
+        number: total - 1 - round.number,
+        send: round.recv.map(|recv| Outgoing { to: recv.from, range: recv.range }),
+        recv: round.send.map(|send| Incoming { from: send.to, range: send.range, arrival }),
     })
 }
 
