@@ -228,9 +228,9 @@ fn other_networks_are_predicted() {
             "  1.00 KiB  ",
             "  64.0 MiB  ",
             "Weak and strong scaling: a training step on polaris, ",
-            "10,745,088 gradients (43.0 MB)",
-            "\n       4  658 µs           1.0      99.8%       1.0      99.8%  ████████████\n",
-            "\n  65,536  2.77 ms       16,263      99.0%       102       0.6%  █░░░░░░░░░░░\n",
+            "85,790,208 gradients (343 MB)",
+            "\n       4  5.16 ms          1.0      98.2%       1.0      98.2%  ████████████\n",
+            "\n  65,536  19.3 ms       15,619      93.6%      14.9       0.1%  █░░░░░░░░░░░\n",
         ],
     );
     assert!(!text.contains("What it does"), "{text}");

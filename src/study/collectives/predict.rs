@@ -74,9 +74,9 @@ pub fn compared(ratios: &[f64], ranks: usize, cores: usize) -> String {
 }
 
 /// The source's job: this GPT with gradients in f32, and a step of 0.283 s on the 4 GPUs of a Polaris node (its log of
-/// 2024-07-17), taken as computing alone. The log says `num_params=10,646,784`, which leaves out the position table. The
-/// position table has gradients, too, and so 10,745,088 numbers are averaged.
-const JOB: GptShape = GptShape { vocabulary: 65, block: 256, layers: 6, heads: 6, embd: 384 };
+/// 2024-07-17), taken as computing alone. The log says `num_params=85003776`, which leaves out the position table. The
+/// position table has gradients, too, so ranks average 85,790,208 numbers.
+const JOB: GptShape = GptShape { vocabulary: 65, block: 1024, layers: 12, heads: 12, embd: 768 };
 const STEP_SECONDS: f64 = 0.283;
 const STEP_RANKS: usize = 4;
 
