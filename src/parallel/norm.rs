@@ -6,12 +6,13 @@ use crate::tensor::Stored;
 use anyhow::Result;
 
 /// [`global_norm`](crate::optim::global_norm) of gradients of which each rank holds a shard, in several pieces; `numel` is the
-/// number of all. Every rank gets the same bits that `global_norm` of the whole has: they agree on it.
-pub fn sharded_norm<T: Stored>(comm: &Comm, shard: &[&[T]], numel: usize) -> Result<f64> {
+/// number of all. The shards lie along the axes of a mesh: `groups` are this rank's groups along them. Every rank gets the
+/// same bits that `global_norm` of the whole has, because the sums are exact.
+pub fn sharded_norm<T: Stored>(groups: &[&Comm], shard: &[&[T]], numel: usize) -> Result<f64> {
     let mut most = [largest(shard)];
-    comm.all_reduce(&mut most, Reduce::Max)?;
+    groups.iter().try_for_each(|group| group.all_reduce(&mut most, Reduce::Max))?;
     let mut both = sums(shard, most[0], numel);
-    comm.all_reduce(&mut both, Reduce::Sum)?;
+    groups.iter().try_for_each(|group| group.all_reduce(&mut both, Reduce::Sum))?;
     Ok((both[0] + both[1]).sqrt())
 }
 
@@ -34,7 +35,7 @@ mod tests {
             let shares = launch::run(ranks, |comm| {
                 let r = comm.rank();
                 let (a, b) = g[cut(r)..cut(r + 1)].split_at((cut(r + 1) - cut(r)) / 3);
-                sharded_norm(&comm, &[b, a], g.len())
+                sharded_norm(&[&comm], &[b, a], g.len())
             });
             assert!(shares.unwrap().iter().all(|norm| norm.to_bits() == whole.to_bits()));
             let mut turned = g.clone();

@@ -1,13 +1,14 @@
 //! Tensor and sequence parallelism against the model in one piece.
 
-use candle_core::Result;
+use crate::suite::tensor::a_mesh_trains_what_one_rank_trains;
 use shardlab::comm::Comm;
 use shardlab::launch;
-use shardlab::model::{Gpt, Input, Pass, Plain};
-use shardlab::optim::{AdamW, AdamWConfig};
+use shardlab::model::{Gpt, Input, Pass};
+use shardlab::optim::AdamWConfig;
 use shardlab::parallel::TensorParallel;
+use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
 use shardlab::plan::GptShape;
-use shardlab::tensor::{Dropout, Params};
+use shardlab::tensor::{Dropout, Params, Precision};
 use std::collections::HashMap;
 
 const SHAPE: GptShape = GptShape { vocabulary: 11, block: 8, layers: 2, heads: 4, embd: 16 };
@@ -35,49 +36,54 @@ fn tokens(step: usize, shift: usize) -> Vec<u32> {
     (0..SEQUENCES * SHAPE.block).map(|i| ((i * 7 + i * i + 3 * step + shift) % SHAPE.vocabulary) as u32).collect()
 }
 
-fn pass(step: usize, first_position: usize) -> Pass {
-    let sequences: Vec<u64> = (0..SEQUENCES as u64).collect();
-    let dropout = Dropout { p: 0.2, seed: 9, step: step as u64, sequences: sequences.into(), first_position };
-    Pass { train: true, dropout: Some(dropout) }
+/// The optimizer of a rank's shard, without data parallelism.
+fn begin(gpt: &Gpt) -> anyhow::Result<Zero> {
+    let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+    Zero::init(&gpt.params, &Comm::alone(), ZeroConfig::new(Stage::Zero, Precision::F32, adamw), 5)
 }
 
-/// A model, and what its ranks do after a backward pass.
+/// A rank's model, and the optimizer of its shard.
 struct Rank {
     gpt: Gpt,
-    parallel: Option<TensorParallel>,
+    parallel: TensorParallel,
+    zero: Zero,
 }
 
 impl Rank {
-    fn new(case: Option<(Case, &Comm)>) -> Result<Rank> {
-        let parallel = case.map(|(case, comm)| TensorParallel::new(comm.clone(), case.sequence, case.multiple));
-        let gpt = match &parallel {
-            Some(parallel) => Gpt::build(&SHAPE, parallel)?,
-            None => Gpt::build(&SHAPE, &Plain)?,
-        };
-        gpt.params.allocate(5);
-        Ok(Rank { gpt, parallel })
+    fn new(case: Case, group: &Comm) -> anyhow::Result<Rank> {
+        let parallel = TensorParallel::new(group.clone(), case.sequence, case.multiple);
+        let gpt = Gpt::build(&SHAPE, &parallel)?;
+        let zero = begin(&gpt)?.with_tensor(&parallel)?;
+        Ok(Rank { gpt, parallel, zero })
+    }
+
+    /// One rank alone, with the model in one piece.
+    fn alone() -> anyhow::Result<Rank> {
+        let case = Case { ranks: 1, sequence: false, multiple: 1 };
+        let whole = Gpt::new(&SHAPE)?;
+        let rank = Rank::new(case, &Comm::alone())?;
+        let zero = begin(&whole)?;
+        Ok(Rank { gpt: whole, zero, ..rank })
     }
 
     /// The loss, and the gradients in the parameters.
-    fn backward(&self, step: usize) -> anyhow::Result<f32> {
-        let first_position = self.parallel.as_ref().map_or(0, |parallel| parallel.first_position(SHAPE.block));
-        self.gpt.params.zero_gradients();
+    fn backward(&mut self, step: usize) -> anyhow::Result<f32> {
+        let sequences: Vec<u64> = (0..SEQUENCES as u64).collect();
+        let dropout = Dropout { p: 0.2, seed: 9, step: step as u64, sequences: sequences.into(), first_position: 0 };
+        let pass = self.parallel.pass(Pass { train: true, dropout: Some(dropout) }, SHAPE.block);
+        self.zero.begin()?;
         let input = Input::Tokens { ids: &tokens(step, 0), length: SHAPE.block };
-        let loss = self.gpt.forward(input, &tokens(step, 1), &pass(step, first_position))?;
+        let loss = self.gpt.forward(input, &tokens(step, 1), &pass)?;
         loss.backward()?;
-        if let Some(parallel) = &self.parallel {
-            parallel.finish(&self.gpt.params)?;
-        }
+        self.zero.finish()?;
         Ok(loss.to_scalar()?)
     }
 
-    /// Loss and wholes' gradients of one step; then of training.
-    fn train(&self, steps: usize) -> anyhow::Result<Vec<f32>> {
-        let mut adamw =
-            AdamW::new(AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 }, &self.gpt.params);
+    /// The loss of each step.
+    fn train(&mut self, steps: usize) -> anyhow::Result<Vec<f32>> {
         let step = |step| {
             let loss = self.backward(step)?;
-            adamw.step(&self.gpt.params, 3e-3, 1.0)?;
+            self.zero.update(3e-3, 1.0)?;
             Ok(loss)
         };
         (1..=steps).map(step).collect()
@@ -119,13 +125,13 @@ fn difference(ranks: &[HashMap<String, Vec<Option<f32>>>], serial: &HashMap<Stri
 
 #[test]
 fn shards_begin_as_slices_and_give_the_unsharded_loss_and_gradients() {
-    let serial = Rank::new(None).unwrap();
+    let mut serial = Rank::alone().unwrap();
     let begun = wholes(&serial.gpt.params, &serial.gpt.params.values());
     let loss = serial.backward(0).unwrap();
     let gradients = wholes(&serial.gpt.params, &serial.gpt.params.gradients());
     for case in CASES {
         let ranks = launch::run(case.ranks, |comm| {
-            let rank = Rank::new(Some((case, &comm)))?;
+            let mut rank = Rank::new(case, &comm)?;
             let begun = wholes(&rank.gpt.params, &rank.gpt.params.values());
             let loss = rank.backward(0)?;
             Ok((begun, loss, wholes(&rank.gpt.params, &rank.gpt.params.gradients())))
@@ -143,12 +149,19 @@ fn shards_begin_as_slices_and_give_the_unsharded_loss_and_gradients() {
 
 #[test]
 fn training_goes_as_on_one_rank() {
-    let serial = Rank::new(None).unwrap().train(20).unwrap();
+    let serial = Rank::alone().unwrap().train(20).unwrap();
     assert!(serial[19] < 0.9 * serial[0], "{serial:?}");
     for case in CASES {
-        let losses = launch::run(case.ranks, |comm| Rank::new(Some((case, &comm)))?.train(20)).unwrap();
+        let losses = launch::run(case.ranks, |comm| Rank::new(case, &comm)?.train(20)).unwrap();
         for (a, b) in losses[0].iter().zip(&serial) {
             assert!((a - b).abs() < 1e-4 * b, "{case:?}: {a} {b}");
         }
+    }
+}
+
+#[test]
+fn a_mesh_of_data_and_tensor_ranks_trains_what_one_rank_trains() {
+    for (ranks, tensor) in [(2, 1), (2, 2), (4, 2), (4, 4), (6, 2)] {
+        launch::run(ranks, |comm| a_mesh_trains_what_one_rank_trains(&comm, tensor, true)).unwrap();
     }
 }

@@ -10,4 +10,5 @@ pub mod collectives;
 pub mod lab01_ring;
 pub mod parity;
 pub mod program;
+pub mod tensor;
 pub mod zero;

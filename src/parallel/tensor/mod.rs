@@ -17,7 +17,7 @@ mod vocabulary;
 pub use operators::Operator;
 pub use vocabulary::padded;
 
-use crate::comm::{Comm, Reduce};
+use crate::comm::Comm;
 use crate::error::BadInput;
 use crate::mesh::Axis;
 use crate::model::{Build, Entry, Exit, Layer, LayerNorm, Linear, Pass, Role};
@@ -72,31 +72,28 @@ impl TensorParallel {
         Ok(())
     }
 
-    /// The number of the first position of every sequence whose residual stream is on this rank, for its dropout masks.
-    pub fn first_position(&self, length: usize) -> usize {
+    /// `pass` over sequences of `length` tokens as this rank takes part in it: with the dropout masks of its positions.
+    pub fn pass(&self, mut pass: Pass, length: usize) -> Pass {
+        if let Some(dropout) = &mut pass.dropout {
+            dropout.first_position = self.first_position(length);
+        }
+        pass
+    }
+
+    /// The number of the first position of every sequence whose residual stream is on this rank.
+    fn first_position(&self, length: usize) -> usize {
         if self.sequence { self.group.rank() * (length / self.group.size()) } else { 0 }
     }
 
-    /// Completes a step's gradients, once they are averaged over data parallelism's group.
-    ///
-    /// Parameters that every rank of the tensor group holds have the same gradient on each, bit for bit. With sequence parallelism each rank has seen
-    /// its positions only: the gradients are summands, which one all-reduce adds up.
-    pub fn finish(&self, params: &Params) -> anyhow::Result<()> {
-        if !self.sequence || self.group.size() == 1 {
-            return Ok(());
-        }
-        let specs = params.specs();
-        let same = || specs.iter().filter(|spec| matches!(spec.copies, Copies::Same { axis: Axis::Tensor, .. }));
-        let mut gradients = params.gradients();
-        let mut sums: Vec<f32> = same().flat_map(|spec| gradients[spec.range()].to_vec()).collect();
-        self.group.all_reduce(&mut sums, Reduce::Sum)?;
-        let mut rest = &sums[..];
-        for spec in same() {
-            let (sum, after) = rest.split_at(spec.numel());
-            gradients[spec.range()].copy_from_slice(sum);
-            rest = after;
-        }
-        Ok(())
+    /// The ranks that share the model.
+    pub fn group(&self) -> &Comm {
+        &self.group
+    }
+
+    /// Whether a rank's gradient of a parameter that all ranks hold, such as a norm's, is only one summand. It is with
+    /// sequence parallelism, because the rank has seen its positions alone. Without, every rank has the whole gradient.
+    pub fn has_partial_gradients(&self) -> bool {
+        self.sequence && self.group.size() > 1
     }
 
     /// This rank's range of `n` things, which the group's ranks divide evenly.

@@ -31,10 +31,11 @@ mod units;
 pub use crate::optim::Offload;
 pub use units::Wrap;
 
-use super::Averaged;
-use crate::comm::Comm;
+use super::{Averaged, TensorParallel};
+use crate::comm::{Comm, Reduce};
+use crate::mesh::Axis;
 use crate::optim::{AdamW, AdamWConfig, Begin, Fragment, State, clip_scale};
-use crate::tensor::{Gather, Home, Numbers, Params, Precision, Spec};
+use crate::tensor::{Copies, Gather, Home, Numbers, Params, Precision, Spec, Stored};
 use anyhow::Result;
 use half::bf16;
 use replicated::Replicated;
@@ -178,7 +179,10 @@ trait Engine {
     fn begin(&mut self) -> Result<()>;
     fn synchronise(&self, last_micro_step: bool);
     fn finish(&mut self) -> Result<Vec<Averaged>>;
-    fn norm(&self) -> Result<f64>;
+    /// Adds up, over the ranks of a tensor group, the gradients of parameters that each of them holds.
+    fn add_copies(&mut self, group: &Comm) -> Result<()>;
+    /// The norm of `numel` gradients, which are also sharded over the ranks of `groups`.
+    fn norm<'a>(&'a self, groups: Vec<&'a Comm>, numel: usize) -> Result<f64>;
     fn update(&mut self, lr: f64, scale: f32) -> Result<()>;
     fn visit(&mut self, each: &mut Visit) -> Result<()>;
     /// Brings values that a rank has changed in its share to all ranks that hold them.
@@ -212,6 +216,22 @@ fn counted<'a, T>(share: &[Fragment], gradients: &'a [T]) -> Vec<&'a [T]> {
     counted.map(|fragment| &gradients[fragment.start..fragment.start + fragment.elements.len()]).collect()
 }
 
+/// Adds up, over the ranks of a tensor group, the gradients of those parameters in a share that each of them holds.
+fn add_copies<T: Stored>(group: &Comm, share: &[Fragment], gradients: &mut [T]) -> Result<()> {
+    let is_copy = |fragment: &&Fragment| matches!(fragment.spec.copies, Copies::Same { axis: Axis::Tensor, .. });
+    let held = |fragment: &Fragment| fragment.start..fragment.start + fragment.elements.len();
+    let copies: Vec<Range<usize>> = share.iter().filter(is_copy).map(held).collect();
+    let mut sums: Vec<T> = copies.iter().flat_map(|held| &gradients[held.clone()]).copied().collect();
+    group.all_reduce(&mut sums, Reduce::Sum)?;
+    let mut rest = &sums[..];
+    for held in copies {
+        let (sum, after) = rest.split_at(held.len());
+        gradients[held].copy_from_slice(sum);
+        rest = after;
+    }
+    Ok(())
+}
+
 /// Bytes of optimizers in memory, and in files.
 fn state_bytes(optimizers: &[AdamW]) -> (usize, usize) {
     optimizers.iter().map(AdamW::bytes).fold((0, 0), |(memory, files), (m, f)| (memory + m, files + f))
@@ -226,6 +246,10 @@ pub struct Zero {
     params: Arc<Params>,
     stage: Stage,
     ranks: usize,
+    /// If the model is sharded among ranks that are no replicas.
+    tensor: Option<TensorParallel>,
+    /// Elements of all ranks that hold this replica together, each counted once.
+    numel: usize,
 }
 
 impl Zero {
@@ -255,7 +279,18 @@ impl Zero {
             (_, Precision::F32) => Box::new(Replicated::<f32>::new(params, comm, &config, begin)?),
             (_, Precision::Bf16) => Box::new(Replicated::<bf16>::new(params, comm, &config, begin)?),
         };
-        Ok(Zero { engine, params: params.clone(), stage: config.stage, ranks: comm.size() })
+        let (stage, ranks, numel) = (config.stage, comm.size(), params.numel());
+        Ok(Zero { engine, params: params.clone(), stage, ranks, tensor: None, numel })
+    }
+
+    /// For a model that `tensor` has built: each of its ranks is in a data group of its own, in which ZeRO shards that rank's
+    /// part of the model. All of them call it.
+    pub fn with_tensor(mut self, tensor: &TensorParallel) -> Result<Zero> {
+        let counted = self.params.specs().iter().filter(|spec| spec.copies.counts());
+        let mut numel = [counted.map(|spec| spec.numel() as u64).sum::<u64>()];
+        tensor.group().all_reduce(&mut numel, Reduce::Sum)?;
+        (self.numel, self.tensor) = (numel[0] as usize, Some(tensor.clone()));
+        Ok(self)
     }
 
     /// Begins a step: gradients are zero, and from here to [`Zero::finish`] layers find their parameters.
@@ -271,13 +306,17 @@ impl Zero {
     /// To be called after the last backward pass of a step: waits until every gradient is averaged where it belongs. Returns
     /// when each part was, in the order of the backward pass.
     pub fn finish(&mut self) -> Result<Vec<Averaged>> {
-        self.engine.finish()
+        let averaged = self.engine.finish()?;
+        if let Some(tensor) = self.tensor.as_ref().filter(|tensor| tensor.has_partial_gradients()) {
+            self.engine.add_copies(tensor.group())?;
+        }
+        Ok(averaged)
     }
 
     /// The global norm of the averaged gradients: the same bits on all ranks, which so agree on whether it is finite. (In
-    /// stage 0 they hold the same gradients, and need not ask.)
+    /// stage 0 replicas hold the same gradients, and need not ask.)
     pub fn norm(&self) -> Result<f64> {
-        self.engine.norm()
+        self.engine.norm(self.tensor.iter().map(TensorParallel::group).collect(), self.numel)
     }
 
     /// The optimizer's step with the averaged gradients times `scale`.

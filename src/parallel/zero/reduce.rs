@@ -154,18 +154,6 @@ impl<T: Stored> ToOwners<T> {
         self.stage == Stage::Two
     }
 
-    /// Calls `read` with the share that is kept here, group by group.
-    pub fn read<R>(&self, read: impl FnOnce(&[&[T]]) -> R) -> R {
-        let kept = self.kept();
-        let mut rest = &kept[..];
-        let of = |held: &Range<usize>| {
-            let (group, others) = rest.split_at(held.len());
-            rest = others;
-            group
-        };
-        read(&self.share.iter().map(of).collect::<Vec<_>>())
-    }
-
     /// Bytes of the share that is kept here.
     pub fn kept_bytes(&self) -> usize {
         size_of::<T>() * self.kept().capacity()
@@ -183,7 +171,7 @@ impl<T: Stored> ToOwners<T> {
         size_of::<T>() * (filling + in_flight)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Vec<T>> {
+    pub fn kept(&self) -> MutexGuard<'_, Vec<T>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,7 +7,7 @@
 use super::reduce::ToOwners;
 use super::{Averaged, Each, Engine, Held, Stage, Visit, Volumes, ZeroConfig};
 use crate::comm::Comm;
-use crate::optim::{AdamW, Begin, Fragment, stored_norm};
+use crate::optim::{AdamW, Begin, Fragment};
 use crate::parallel::partition::FlatGroup;
 use crate::parallel::{Ddp, sharded_norm};
 use crate::tensor::stored::widen;
@@ -40,16 +40,31 @@ enum Gradients<T: Stored> {
 }
 
 impl<T: Stored> Gradients<T> {
-    /// Calls `read` with the averaged gradients of `share`, group by group.
-    fn read<R>(&self, params: &Params, share: &[Range<usize>], read: impl FnOnce(&[&[T]]) -> R) -> R {
+    /// Calls `work` with the averaged gradients of `share`, group by group.
+    fn of_share<R>(&self, params: &Params, share: &[Range<usize>], work: impl FnOnce(Vec<&mut [T]>) -> R) -> R {
         match self {
-            Gradients::OnOwners(reducer) if reducer.keeps_share() => reducer.read(read),
+            // Only the share is kept, end to end.
+            Gradients::OnOwners(reducer) if reducer.keeps_share() => {
+                let lengths = share.iter().map(|held| (0, held.len()));
+                work(pieces(&mut reducer.kept(), lengths))
+            }
             _ => {
-                let all = params.stored_gradients::<T>();
-                read(&share.iter().map(|held| &all[held.clone()]).collect::<Vec<_>>())
+                let ends = std::iter::once(0).chain(share.iter().map(|held| held.end));
+                let lengths = share.iter().zip(ends).map(|(held, before)| (held.start - before, held.len()));
+                work(pieces(&mut params.stored_gradients::<T>(), lengths))
             }
         }
     }
+}
+
+/// Consecutive pieces of a buffer: for each, the elements to skip before it, and its own.
+fn pieces<T>(mut rest: &mut [T], lengths: impl Iterator<Item = (usize, usize)>) -> Vec<&mut [T]> {
+    let piece = |(skipped, length)| {
+        let (piece, after) = std::mem::take(&mut rest)[skipped..].split_at_mut(length);
+        rest = after;
+        piece
+    };
+    lengths.map(piece).collect()
 }
 
 impl<T: Stored> Replicated<T> {
@@ -156,21 +171,25 @@ impl<T: Stored> Engine for Replicated<T> {
         }
     }
 
-    fn norm(&self) -> Result<f64> {
-        let sharded = self.stage > Stage::Zero && !self.local_norm;
-        self.gradients.read(&self.params, &self.share, |gradients| {
-            let parts = self.optimizers.iter().zip(gradients);
+    fn add_copies(&mut self, group: &Comm) -> Result<()> {
+        self.gradients.of_share(&self.params, &self.share, |gradients| {
+            let mut parts = self.optimizers.iter().zip(gradients);
+            parts.try_for_each(|(adamw, part)| super::add_copies(group, adamw.share(), part))
+        })
+    }
+
+    fn norm<'a>(&'a self, mut groups: Vec<&'a Comm>, numel: usize) -> Result<f64> {
+        groups.extend((self.stage > Stage::Zero && !self.local_norm).then_some(&self.comm));
+        self.gradients.of_share(&self.params, &self.share, |gradients| {
+            let parts = self.optimizers.iter().zip(&gradients);
             let counted: Vec<&[T]> = parts.flat_map(|(adamw, part)| super::counted(adamw.share(), part)).collect();
-            match sharded {
-                true => sharded_norm(&self.comm, &counted, self.params.numel()),
-                false => Ok(stored_norm(&counted)),
-            }
+            sharded_norm(&groups, &counted, numel)
         })
     }
 
     fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
         let Replicated { params, share, optimizers, gradients, .. } = self;
-        gradients.read(params, share, |gradients| {
+        gradients.of_share(params, share, |gradients| {
             let mut values = params.stored_values_mut::<T>();
             let mut groups = optimizers.iter_mut().zip(&*share).zip(gradients);
             groups.try_for_each(|((adamw, share), part)| adamw.update(&mut values[share.clone()], part, lr, scale))

@@ -7,7 +7,7 @@ use super::gather::Gathered;
 use super::units::Units;
 use super::{Averaged, Each, Engine, Event, Held, Visit, Volumes, What, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
-use crate::optim::{AdamW, Begin, Fragment, begun, stored_norm};
+use crate::optim::{AdamW, Begin, Fragment, begun};
 use crate::parallel::buckets::{Buckets, Step};
 use crate::parallel::sharded_norm;
 use crate::tensor::stored::{Stored, add};
@@ -156,13 +156,14 @@ impl<T: Stored> Engine for FullySharded<T> {
         Ok(std::mem::take(&mut step.averaged))
     }
 
-    fn norm(&self) -> Result<f64> {
+    fn add_copies(&mut self, group: &Comm) -> Result<()> {
+        super::add_copies(group, self.optimizer.share(), &mut self.shards.kept())
+    }
+
+    fn norm<'a>(&'a self, mut groups: Vec<&'a Comm>, numel: usize) -> Result<f64> {
         let kept = self.shards.kept();
-        let counted = super::counted(self.optimizer.share(), &kept);
-        if self.local_norm {
-            return Ok(stored_norm(&counted));
-        }
-        sharded_norm(&self.comm, &counted, self.params.numel())
+        groups.extend((!self.local_norm).then_some(&self.comm));
+        sharded_norm(&groups, &super::counted(self.optimizer.share(), &kept), numel)
     }
 
     fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
