@@ -180,8 +180,10 @@ fn film(lab: &Lab, comm: &Comm) -> Result<()> {
             _ if ring && number == total => ": after n-1 more, every rank has every sum",
             _ => "",
         };
-        if study.flags.rounds || !ring || !caption.is_empty() {
+        if study.flags.rounds || !ring || !caption.is_empty() && number < total {
             screen.say(format!("  round {number} of {total}{caption}\n{frame}"));
+        } else if number == total {
+            screen.say(format!("  round {number} of {total}{caption} (--rounds shows all)"));
         }
     }
     if study.flags.rounds {

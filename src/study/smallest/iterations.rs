@@ -161,7 +161,7 @@ impl<'a> Iterations<'a> {
         for (name, plot) in plots {
             // The loss is not clipped: where it comes from is its story.
             let plot = if name == "loss" { plot } else { plot.clip_outliers() };
-            if self.all || matches!(name, "loss" | "dt") {
+            if self.all {
                 self.screen.say(format!("\n{}", plot.render(self.screen)));
             }
             save(&self.config.out.join(format!("{name}.txt")), &plot.render(&paper))?;
