@@ -54,6 +54,11 @@ impl Screen {
         Screen { width: DEFAULT_WIDTH, colour: false, ascii: false }
     }
 
+    /// 80 columns with colour: a notebook shows a cell's text in the colours of a terminal.
+    pub fn notebook() -> Screen {
+        Screen { colour: true, ..Screen::plain() }
+    }
+
     fn decide(terminal: bool, no_color: &str, term: &str, width: Option<usize>, ascii: bool) -> Screen {
         Screen {
             // Not a terminal means a file or a pipe: 80 columns everywhere, so that two runs can be compared.
