@@ -11,12 +11,12 @@ const MPICH: [&str; 2] = ["PMI_RANK", "PMI_SIZE"];
 
 fn main() -> ExitCode {
     run(&[
-        ("a process that nobody launched is rank 0 of 1", alone),
+        ("a process without a launcher is rank 0 of 1", alone),
         ("Open MPI's variables give rank and size", |evidence| variables(evidence, OPEN_MPI)),
         ("so do MPICH's", |evidence| variables(evidence, MPICH)),
-        ("nodes are numbered as the file names them", |evidence| job(evidence, &["nid7", "nid7", "nid3", "nid3"])),
+        ("nodes are numbered in the order of the file", |evidence| job(evidence, &["nid7", "nid7", "nid3", "nid3"])),
         ("each node counts its own ranks", |evidence| job(evidence, &["a", "b", "b", "b", "c", "c"])),
-        ("also where hosts take turns", |evidence| job(evidence, &["a", "b", "c", "a", "b", "c"])),
+        ("also if hosts take turns", |evidence| job(evidence, &["a", "b", "c", "a", "b", "c"])),
     ])
 }
 
@@ -26,11 +26,11 @@ fn alone(evidence: &mut Evidence) -> Result<()> {
         evidence.given(at);
         compare(evidence, at.into(), expected, place(&|_| None, file));
     }
-    evidence.means("A program that is started by hand is a whole job: lab03 on a laptop is nothing else.");
+    evidence.means("A program that you start by hand is a whole job of one rank, for instance lab03 on a laptop.");
     Ok(())
 }
 
-/// Rank and size of a job on two hosts.
+/// Compares rank and size in a job on two hosts.
 fn variables(evidence: &mut Evidence, names: [&'static str; 2]) -> Result<()> {
     let hosts = ["a", "a", "b", "b"];
     for rank in 0..4 {
@@ -39,11 +39,11 @@ fn variables(evidence: &mut Evidence, names: [&'static str; 2]) -> Result<()> {
         let Place { rank: found, size, .. } = place(&environment(names, rank, 4), &hosts.join("\n"));
         evidence.row((found, size) == (rank, 4), at, format!("rank {rank} of 4"), format!("rank {found} of {size}"));
     }
-    evidence.means("A rank that takes itself for another one trains on the other's data, and nobody on its own.");
+    evidence.means("A rank with a wrong number trains on a different rank's data, and no rank trains on its own data.");
     Ok(())
 }
 
-/// All places of a job.
+/// Compares the places of all ranks of a job.
 fn job(evidence: &mut Evidence, hosts: &[&str]) -> Result<()> {
     let size = hosts.len();
     let found = |rank: usize| {
@@ -63,24 +63,24 @@ fn job(evidence: &mut Evidence, hosts: &[&str]) -> Result<()> {
     let all = |sign: &dyn Fn(usize, Place) -> bool| found.iter().enumerate().all(|(rank, place)| sign(rank, *place));
     evidence.means_if(
         !evidence.agrees() && all(&|rank, place| place.local_rank == rank),
-        "The local rank begins at 0 on every node: it is what picks a GPU there, and no node has a GPU for every rank of the job.",
+        "The local rank begins at 0 on every node, because it picks a GPU there. No node has a GPU for every rank of the job.",
     );
     let wrong_local = found.iter().zip(&seats).any(|(place, seat)| place.local_rank != seat.local_rank);
     evidence.means_if(
         wrong_local && all(&|rank, place| place.local_rank == rank % each),
-        "rank % (ranks per node) is the local rank only if all nodes take equally many ranks and the file fills one \
-         node after the other. Two ranks of a node with the same local rank share a GPU, and another one idles.",
+        "rank % (ranks per node) is the local rank only if all nodes have equally many ranks and the file fills one \
+         node after the other. Two ranks with the same local rank share a GPU of their node, and a different GPU idles.",
     );
     evidence.means_if(
         all(&|rank, place| place.node == rank % nodes || place.node == rank / each),
-        "A node's number does not follow from the rank by arithmetic: only the file knows how many ranks a node takes.",
+        "You cannot compute a node's number from the rank alone: only the file says how many ranks each node has.",
     );
     evidence.means_if(
         found.iter().zip(&seats).any(|(place, seat)| place.node != seat.node),
-        "A node gets its number where the file names it first, whatever it is called.",
+        "Nodes are numbered in the order in which the file first names them, not by their names.",
     );
     evidence.means(
-        "Two ranks of a node with the same local rank share a GPU; a number beyond picks one that is not there.",
+        "Two ranks of a node with the same local rank share a GPU, and a local rank that is too large picks none.",
     );
     Ok(())
 }
@@ -91,7 +91,7 @@ fn environment(names: [&'static str; 2], rank: usize, size: usize) -> impl Fn(&s
 
 fn compare(evidence: &mut Evidence, at: String, expected: Place, got: Place) {
     let said = |place: Place| {
-        // Rank and size are shown where they are what is wrong.
+        // Show rank and size only if they are wrong.
         let same = (got.rank, got.size) == (expected.rank, expected.size);
         let number = if same { String::new() } else { format!("rank {} of {}, ", place.rank, place.size) };
         format!("{number}node {}, local rank {}", place.node, place.local_rank)

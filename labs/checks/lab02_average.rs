@@ -6,7 +6,7 @@ use shardlab::launch;
 use shardlab::workbook::check::{Evidence, run};
 use std::process::ExitCode;
 
-/// Numbers in the gradient: as many for each of 4 ranks.
+/// Numbers in the gradient. 4 ranks divide them evenly.
 const SIZE: usize = 1024;
 
 fn main() -> ExitCode {
@@ -15,11 +15,11 @@ fn main() -> ExitCode {
         ("1 rank, 4 micro-batches: their mean", |evidence| means(evidence, 1, 4)),
         ("4 ranks, 1 micro-batch: the mean over ranks", |evidence| means(evidence, 4, 1)),
         ("4 ranks, 4 micro-batches: the mean over both", |evidence| means(evidence, 4, 4)),
-        ("3 ranks, 2 micro-batches: no number is special", |evidence| means(evidence, 3, 2)),
+        ("3 ranks, 2 micro-batches: other numbers work, too", |evidence| means(evidence, 3, 2)),
     ])
 }
 
-/// Element `i` of a micro-batch's gradients. All sums of these are exact in f32, in any order.
+/// Element `i` of a micro-batch's gradients. All sums of such elements are exact in f32, in any order.
 fn gradient(rank: usize, micro: usize, i: usize) -> f32 {
     (12 * ((1 + rank) * 10_usize.pow(micro as u32) + i % 3)) as f32
 }
@@ -55,47 +55,47 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
     evidence.means_if(
         micro_steps > 1 && all(&|_, i| expected[i] * m),
         format!(
-            "{micro_steps} times too large: this is the micro-batches' sum. With it the learning rate would mean \
-                 another thing for every number of micro-steps."
+            "{micro_steps} times too large: this is the sum of the micro-batches. With a sum, every number of \
+                 micro-steps would need its own learning rate."
         ),
     );
     evidence.means_if(
         ranks > 1 && all(&|_, i| expected[i] * n),
         format!(
-            "{ranks} times too large: a sum over the ranks where a mean is asked for. With it every rank more \
+            "{ranks} times too large: this is a sum over the ranks, not the mean. With a sum, each additional rank \
                  makes the steps longer."
         ),
     );
     evidence.means_if(
         ranks > 1 && all(&|_, i| expected[i] * n * m),
-        "This is the sum over ranks and micro-batches; the step wants the mean over both.",
+        "This is the sum over ranks and micro-batches. The step needs the mean over both.",
     );
     evidence.means_if(
         all(&|_, i| expected[i] / m) || all(&|_, i| expected[i] / n),
-        "Too small by a whole factor: something is divided twice.",
+        "Too small by a whole factor: your code divides twice.",
     );
     evidence.means_if(
         ranks > 1 && all(&|rank, i| sum(rank, i) / m),
-        "Every rank has kept its own gradients: nothing of them was averaged over ranks (or zeros were, before `backward` \
-         had added anything). Each rank will train a model of its own, and no error will ever say so.",
+        "Every rank has kept its own gradients: the ranks averaged nothing (or zeros, before `backward` had added \
+         anything). Each rank will train its own model, and you will never see an error.",
     );
     let apart = results.iter().any(|(got, _)| got != &results[0].0);
     evidence.means_if(
         apart && micro_steps > 1,
-        "The ranks hold different gradients: some were added after the ranks had been averaged. The models drift apart \
-         from this step on, and no error will ever say so.",
+        "The ranks hold different gradients: some were added after the ranks had averaged. The models drift apart from \
+         this step on, and you will never see an error.",
     );
     evidence.means_if(apart, "The ranks hold different gradients: their models drift apart from this step on.");
     evidence.means_if(
         ranks == 1 && micro_steps == 1,
-        "With one rank and one micro-batch there is nothing to average: the gradients are what `backward` adds to zeros.",
+        "With one rank and one micro-batch there is nothing to average: the gradients are those that `backward` adds to zeros.",
     );
-    evidence.means("All ranks hold the same numbers, but not the mean. Does something that was averaged go in again?");
+    evidence.means("All ranks hold the same numbers, but not the mean. Are averaged gradients averaged again?");
 
     if (ranks, micro_steps) == (4, 4) {
         // An all-reduce sends 2(n-1)/n times the data from every rank.
         let target = 2 * (ranks - 1) * SIZE * size_of::<f32>() / ranks;
-        evidence.figure("bytes a rank and step", results[0].1, target as u64);
+        evidence.figure("bytes per rank and step", results[0].1, target as u64);
     }
     Ok(())
 }

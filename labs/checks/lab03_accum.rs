@@ -15,19 +15,19 @@ fn main() -> ExitCode {
         ("1 micro-step: trains what the whole batch trains", |evidence| weights(evidence, 2, 1)),
         ("4 micro-steps: the log has the mean loss", |evidence| losses(evidence, 2, 4)),
         ("4 micro-steps: the gradient of the whole batch", |evidence| gradients(evidence, 2, 4)),
-        ("other numbers: 2 micro-steps on 3 ranks", |evidence| gradients(evidence, 3, 2)),
-        ("and 8 on 1 rank", |evidence| gradients(evidence, 1, 8)),
+        ("2 micro-steps on 3 ranks: the gradient", |evidence| gradients(evidence, 3, 2)),
+        ("8 micro-steps on 1 rank: the gradient", |evidence| gradients(evidence, 1, 8)),
         ("12 steps of 4 micro-steps: the weights", |evidence| weights(evidence, 2, 4)),
     ])
 }
 
-/// What a training leaves: what was logged, and the weights.
+/// The log and the weights after a training.
 struct Trained {
     log: Vec<Logged>,
     weights: Vec<f32>,
 }
 
-/// A training by the reader's code and one as it should be, of every rank.
+/// Every rank's training by the reader's code, and by the reference.
 fn both(ranks: usize, micro_steps: usize) -> Result<Vec<(Trained, Trained)>> {
     // Norms are about 1, so most gradients are clipped.
     let corpus = Corpus::embedded()?;
@@ -74,9 +74,9 @@ fn losses(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<(
     let factor = factor(&trained[0], |logged| logged.loss);
     evidence.means_if(
         is_near(micro_steps as f64, factor),
-        format!("The log has {micro_steps} times the loss: it adds up the micro-batches' losses, and no share of them any more."),
+        format!("The log has {micro_steps} times the loss: it adds up whole losses of micro-batches, and no longer their shares."),
     );
-    evidence.means("What the log shows is the mean loss of the rank's sequences, whatever the gradients are.");
+    evidence.means("The log must show the mean loss of the rank's sequences, whatever the gradients are.");
     Ok(())
 }
 
@@ -91,23 +91,23 @@ fn gradients(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Resul
     evidence.means_if(
         (ranks, micro_steps) != (2, 4),
         format!(
-            "With 4 micro-steps on 2 ranks it was right, and here the gradient is {factor:.3} times what it should be: a \
-             repair for one number is none."
+            "With 4 micro-steps on 2 ranks the gradient was right. Here it is {factor:.3} times as large as it should be. A \
+             repair must hold for every number of micro-steps and ranks."
         ),
     );
     evidence.means_if(
         is_near(1.0 / m, factor),
         format!(
-            "The gradient is {micro_steps} times too small: on its way from `gpt.loss` to `backward`, the loss is divided \
-             by the number of micro-steps more than once. AdamW hides it, because it divides by the gradient's own size: \
-             the loss falls as before. What is lost is the clipping, and every figure about gradients."
+            "The gradient is {micro_steps} times too small. Between `gpt.loss` and `backward`, your code divides the loss \
+             by the number of micro-steps more than once. AdamW hides this, because it divides by the gradient's own size: \
+             the loss falls as before. But clipping no longer works, and every figure about gradients is wrong."
         ),
     );
     evidence.means_if(
         is_near(m, factor),
         format!("The gradient is {micro_steps} times too large: now nothing divides by the number of micro-steps."),
     );
-    evidence.means("The gradient of a step is the mean of its micro-batches', averaged over the ranks.");
+    evidence.means("The gradient of a step is the mean over its micro-batches, averaged over the ranks.");
     Ok(())
 }
 
@@ -122,22 +122,23 @@ fn weights(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<
     }
     let differences = yours.weights.iter().zip(&right.weights).map(|(a, b)| f64::from((a - b).abs()));
     let largest = differences.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most });
-    // A repair may divide in another place, and round there.
+    // A repair may divide on a different line, and round there.
     let steps = format!("weights after {} steps: largest difference", yours.log.len());
     evidence.row(largest < 1e-5, steps, "below 0.00001", format!("{largest:.1e}"));
     let first = |of: fn(&Logged) -> f64| is_near(1.0, factor(&trained[0], of));
     evidence.means_if(
         micro_steps == 1 && !(first(|logged| logged.loss) && first(|logged| logged.grad_norm)),
-        "With 1 micro-step nothing was wrong before, and now is: does a number stand where the number of micro-steps should?",
+        "With 1 micro-step nothing was wrong before, and now something is. Does your code divide by a constant instead of \
+         the number of micro-steps?",
     );
     evidence.means(
-        "What the log shows at first is right, but the steps are not those of the lab: has the learning rate, the \
-         clipping or the optimizer changed? They were sound; what was wrong is the gradient.",
+        "The first line of the log is right, but the steps differ from the lab's. Did you change the learning rate, the \
+         clipping or the optimizer? They were right. Only the gradient was wrong.",
     );
     Ok(())
 }
 
-/// By how much a figure of the first step is off.
+/// A figure of the first step, divided by what it should be.
 fn factor((yours, right): &(Trained, Trained), of: fn(&Logged) -> f64) -> f64 {
     yours.log.first().map_or(f64::NAN, of) / of(&right.log[0])
 }

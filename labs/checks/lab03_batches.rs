@@ -1,4 +1,4 @@
-//! The check of lab03-batches: sequences within the text, the same again, and never another's.
+//! The check of lab03-batches: sequences lie within the text, can be drawn again, and belong to one rank and step.
 
 use exercise::{Run, starts};
 use shardlab::Result;
@@ -6,7 +6,7 @@ use shardlab::workbook::check::{Evidence, run};
 use std::collections::{BTreeSet, HashMap};
 use std::process::ExitCode;
 
-/// So large that two draws of three places are the same only if they are the same draw.
+/// The text is so long that no two different draws have the same three offsets.
 const RUN: Run = Run { seed: 1337, ranks: 4, batch: 3, block: 64, tokens: 1_000_000 };
 
 fn main() -> ExitCode {
@@ -14,14 +14,14 @@ fn main() -> ExitCode {
         ("a batch has as many sequences as it should", count),
         ("sequences and their targets lie within the text", within),
         ("drawn again, a batch is the same", again),
-        ("every step draws sequences of its own", steps),
-        ("every rank draws sequences of its own", ranks),
-        ("no batch comes back at another rank, step or seed", addresses),
-        ("every place of the text is drawn", places),
+        ("every step draws its own sequences", steps),
+        ("every rank draws its own sequences", ranks),
+        ("no batch repeats at a different rank, step or seed", addresses),
+        ("every offset in the text is drawn", offsets),
     ])
 }
 
-/// What the reader draws.
+/// The offsets that the reader's code draws.
 fn draw(evidence: &Evidence, run: &Run, rank: usize, step: usize) -> Vec<usize> {
     let Run { seed, ranks, batch, block, tokens } = run;
     evidence.given(format!(
@@ -35,10 +35,10 @@ fn count(evidence: &mut Evidence) -> Result<()> {
         let drawn = draw(evidence, &Run { batch, ..RUN }, 0, 0);
         let long_enough = evidence.same(format!("batch: {batch}"), batch, drawn.len());
         let different = drawn.into_iter().collect::<BTreeSet<_>>().len();
-        let all_different = evidence.same(format!("batch: {batch}, different ones"), batch, different);
+        let all_different = evidence.same(format!("batch: {batch}, different offsets"), batch, different);
         evidence.means_if(
             long_enough && !all_different,
-            "A batch of the same sequence over and over learns from one. `below(places, i)` is another number for every i.",
+            "A batch that repeats one sequence learns from one sequence. `below(offsets, i)` is a different number for every i.",
         );
     }
     evidence.means("`batch` is the number of sequences of one rank at one step.");
@@ -52,8 +52,8 @@ fn within(evidence: &mut Evidence) -> Result<()> {
         evidence.row(last <= 32, format!("rank {rank}: largest start"), "at most 32", last);
     }
     evidence.means(
-        "The text has 40 tokens, a sequence 7. One that starts at token 32 ends at token 38, and what it should predict \
-         there is token 39, the last one.",
+        "The text has 40 tokens, and a sequence has 7. A sequence that starts at token 32 ends at token 38. It should then \
+         predict token 39, the last one.",
     );
     Ok(())
 }
@@ -63,7 +63,7 @@ fn again(evidence: &mut Evidence) -> Result<()> {
         let [first, second] = [0, 1].map(|_| draw(evidence, &RUN, rank, step));
         evidence.same(format!("rank {rank}, step {step}: the second time"), first, second);
     }
-    evidence.means("A run that is resumed at this step would train on other sequences than the run that went on.");
+    evidence.means("A run that is resumed at this step would not train on the same sequences as a run without a pause.");
     Ok(())
 }
 
@@ -78,7 +78,7 @@ fn steps(evidence: &mut Evidence) -> Result<()> {
             format!("{got:?}"),
         );
     }
-    evidence.means("The model would see the same few sequences at every step, and learn them by heart.");
+    evidence.means("The model would see the same few sequences at every step, and memorize them.");
     Ok(())
 }
 
@@ -90,9 +90,9 @@ fn ranks(evidence: &mut Evidence) -> Result<()> {
         evidence.row(got != first, format!("rank {rank}, step 0"), expected, format!("{got:?}"));
     }
     evidence.means(
-        "One seed everywhere: all ranks draw the same sequences and compute the same gradients. Their mean is what one \
-         rank alone has, so 4 ranks cost 4 times as much and learn what 1 learns. The loss falls, the models stay the \
-         same, and no error says so.",
+        "The same random numbers on every rank: all ranks draw the same sequences and compute the same gradients. Their mean is \
+         the gradient of one rank, so 4 ranks cost 4 times as much and learn what 1 rank learns. The loss falls, all \
+         ranks hold the same model, and you see no error.",
     );
     Ok(())
 }
@@ -100,7 +100,7 @@ fn ranks(evidence: &mut Evidence) -> Result<()> {
 fn addresses(evidence: &mut Evidence) -> Result<()> {
     let mut seen: HashMap<Vec<usize>, String> = HashMap::new();
     let mut twice = None;
-    // Long runs, too: rank * 1000 + step is good for a thousand steps.
+    // Long runs, too: rank * 1000 + step has no collision for a thousand steps.
     let steps: Vec<usize> = (0..30).chain((5..=20).map(|k| 1 << k)).chain((2..=6).map(|k| 10_usize.pow(k))).collect();
     let steps = &steps;
     let each = |seed| (0..4).flat_map(move |rank| steps.iter().map(move |&step| (seed, rank, step)));
@@ -117,30 +117,31 @@ fn addresses(evidence: &mut Evidence) -> Result<()> {
             evidence.same(what, 4 * 3 * steps.len(), seen.len());
         }
         Some((earlier, at, seed)) => {
-            evidence.row(false, at, "a batch of its own", format!("that of {earlier}"));
+            evidence.row(false, at, "its own batch", format!("the batch of {earlier}"));
             evidence.means_if(
                 seed == 0,
-                "A rank trains on what another has trained on some steps before. A sum such as rank + step, or \
-                 rank * 1000 + step in a long run, has the same value for many pairs; a branch for each of them has not.",
+                "A rank trains on a batch that a different rank has used some steps before. A sum such as rank + step, or \
+                 rank * 1000 + step in a long run, has the same value for many pairs. Branches for rank and step never \
+                 meet.",
             );
         }
     }
     evidence.means(
-        "A run with another seed repeats this one's batches, on another rank or at another step: adding numbers to a seed \
-         makes seeds collide. A branch for each of them does not.",
+        "A run with a different seed repeats this run's batches, on a different rank or at a different step: adding numbers to a \
+         seed makes seeds collide. Branches do not collide.",
     );
     Ok(())
 }
 
-fn places(evidence: &mut Evidence) -> Result<()> {
+fn offsets(evidence: &mut Evidence) -> Result<()> {
     let run = Run { block: 7, tokens: 80, ..RUN };
     let each = (0..500).flat_map(|step| (0..run.ranks).map(move |rank| (rank, step)));
     let drawn: BTreeSet<usize> = each.flat_map(|(rank, step)| draw(evidence, &run, rank, step)).collect();
-    evidence.same("first place that is drawn", Some(0), drawn.first().copied());
-    evidence.same("last place that is drawn", Some(72), drawn.last().copied());
-    // Ranks that cut the text into parts never start where a sequence would run into the next part.
+    evidence.same("first offset that is drawn", Some(0), drawn.first().copied());
+    evidence.same("last offset that is drawn", Some(72), drawn.last().copied());
+    // Ranks that divide the text into parts never draw an offset from which a sequence runs into the next part.
     let least = 73 - 7 * (run.ranks - 1);
-    evidence.row(drawn.len() >= least, "places drawn in 500 steps", format!("at least {least} of 73"), drawn.len());
-    evidence.means("Part of the text is never learned from.");
+    evidence.row(drawn.len() >= least, "offsets drawn in 500 steps", format!("at least {least} of 73"), drawn.len());
+    evidence.means("The model never learns from a part of the text.");
     Ok(())
 }

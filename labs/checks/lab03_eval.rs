@@ -1,4 +1,4 @@
-//! The check of lab03-eval: against a loop in which nothing has a mode.
+//! The check of lab03-eval: it compares with a loop in which nothing has a mode.
 
 use exercise::{History, train};
 use shardlab::Result;
@@ -12,25 +12,25 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: trains and evaluates as it should", |evidence| whole(evidence, 1)),
+        ("1 rank: it trains and evaluates right", |evidence| whole(evidence, 1)),
         ("3 ranks: they hold the same model at the end", same_model),
-        ("3 ranks: evaluations come when they should, without dropout", evaluations),
+        ("3 ranks: evaluations every 3 steps, without dropout", evaluations),
         ("3 ranks: every rank trains with dropout", dropout),
-        ("3 ranks: 12 steps and 4 evaluations, as it should", |evidence| whole(evidence, 3)),
+        ("3 ranks: 12 steps and 4 evaluations are right", |evidence| whole(evidence, 3)),
     ])
 }
 
-/// As in the exercise: steps from one evaluation to the next, and batches in each.
+/// Steps from one evaluation to the next, and batches in each evaluation. Both are as in the exercise.
 const INTERVAL: usize = 3;
 const BATCHES: usize = 4;
 
-/// What one rank has of a training: its history, and the weights.
+/// One rank's result of a training: its history, and the weights.
 struct Trained {
     history: History,
     weights: Vec<f32>,
 }
 
-/// All ranks' trainings by the reader's code and by a loop as it should be, with dropout and without.
+/// All ranks' trainings: by the reader's code, by the reference, and by the reference without dropout.
 struct Trainings {
     yours: Vec<Trained>,
     right: Vec<Trained>,
@@ -86,7 +86,7 @@ fn same_model(evidence: &mut Evidence) -> Result<()> {
         let got = largest_difference(&trained.weights, &yours[0].weights);
         evidence.row(got == 0.0, format!("rank {rank}: largest difference from rank 0"), 0, got);
     }
-    evidence.means("Gradients are no longer averaged over all ranks, or the ranks do not start from rank 0's weights.");
+    evidence.means("The gradients are no longer averaged over all ranks, or the ranks do not start from rank 0's weights.");
     Ok(())
 }
 
@@ -94,11 +94,11 @@ fn evaluations(evidence: &mut Evidence) -> Result<()> {
     let Trainings { yours, right, .. } = trainings(3)?;
     let (got, expected) = (&yours[0].history.evaluations, &right[0].history.evaluations);
     evidence.same("evaluations of rank 0 in 12 steps, one every 3", expected.len(), got.len());
-    // Later ones depend on the steps before them.
+    // Later evaluations depend on the steps before them.
     evidence.near("step 0: loss on the validation text", expected[0], got.first().copied().unwrap_or(f64::NAN));
-    evidence.means_if(got.is_empty(), "Without evaluations nobody sees the model learn the text by heart.");
+    evidence.means_if(got.is_empty(), "Without evaluations you cannot see that the model overfits.");
     evidence.means(
-        "Evaluated with dropout, a model looks worse than it is, and its losses cannot be compared with any others.",
+        "Evaluated with dropout, a model looks worse than it is, and you cannot compare its losses with others.",
     );
     Ok(())
 }
@@ -116,13 +116,13 @@ fn dropout(evidence: &mut Evidence) -> Result<()> {
     evidence.means_if(
         !plain.is_empty(),
         format!(
-            "Without dropout on rank {}: this is the loss of a model that drops nothing. All ranks hold the same model all \
-             the same, because gradients are averaged, so no comparison of weights finds it; but only rank 0's part of \
-             the batch is learned from with dropout.",
+            "Without dropout on rank {}: this is the loss of a model that drops nothing. The ranks average their gradients, so \
+             all of them hold the same model, and no comparison of weights finds the mistake. But only rank 0 trains \
+             with dropout.",
             plain.join(" and ")
         ),
     );
-    evidence.means("With one rank this loss is right: what is different about the others?");
+    evidence.means("With one rank this loss is right. What is different on the other ranks?");
     Ok(())
 }
 
@@ -144,18 +144,18 @@ fn whole(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     evidence.row(largest == 0.0, "weights after 12 steps: largest difference", 0, largest);
 
     let dropped = at(&got.evaluations, 0) != at(&expected.evaluations, 0) && !got.evaluations.is_empty();
-    evidence.means_if(dropped, "It is evaluated with dropout: the model looks worse than it is.");
+    evidence.means_if(dropped, "The model is evaluated with dropout, and looks worse than it is.");
     let never = is_near(without[0].history.losses[0], at(&got.losses, 0));
     evidence.means_if(
         never,
-        "It trains without dropout. Then no rank differs from another, but the model learns the text by heart.",
+        "The model trains without dropout. Then all ranks are alike, but the model overfits.",
     );
     evidence.means_if(
         ranks > 1,
-        "The first step is right, a later one is not. An evaluation comes back every 3 steps: what does it leave behind on \
-         the ranks that do not evaluate?",
+        "The first step is right, and a later step is not. There is an evaluation every 3 steps. What does it leave behind \
+         on the ranks that do not evaluate?",
     );
-    evidence.means("One rank alone was right before; something else has changed.");
+    evidence.means("With one rank the exercise was right before, so your code has changed something else.");
     Ok(())
 }
 

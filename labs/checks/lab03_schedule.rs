@@ -1,4 +1,4 @@
-//! The check of lab03-schedule: its stretches one after the other, then its ends.
+//! The check of lab03-schedule: its phases one after the other, then its limits.
 
 use exercise::{Schedule, learning_rate};
 use shardlab::Result;
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         ("between them it is half a cosine", cosine),
         ("after decay_steps it stays at min_lr", floor),
         ("without warm-up, step 0 has lr", no_warm_up),
-        ("all of it, for other numbers", others),
+        ("the whole schedule, with other numbers", others),
     ])
 }
 
@@ -33,8 +33,8 @@ fn warm_up(evidence: &mut Evidence) -> Result<()> {
     }
     evidence.means_if(
         at(0) == 0.0,
-        "At step 0 the rate is 0: a whole step is computed and nothing is learned from it. Steps are counted from 0, and \
-         the first of 100 takes a hundredth.",
+        "At step 0 the rate is 0, so the model computes a whole step and learns nothing from it. Steps are counted from 0, and \
+         the first of 100 has a hundredth of lr.",
     );
     evidence.means("lr = 0.001 and warmup = 100: every step adds 0.00001, and step 99 is the hundredth.");
     Ok(())
@@ -45,13 +45,13 @@ fn ends(evidence: &mut Evidence) -> Result<()> {
         compare(evidence, step, expected);
     }
     evidence
-        .means_if(is_near(0.0, at(500)), "It goes down to 0, not to min_lr: the run's last steps would teach nothing.");
+        .means_if(is_near(0.0, at(500)), "The rate falls to 0, not to min_lr: the run's last steps would teach nothing.");
     evidence.means_if(
         at(100) < 1e-3 && is_near(1e-4, at(500)),
-        "The decay has begun before the warm-up was over: its progress is 0 at step `warmup`, not at step 0.",
+        "The decay begins before the warm-up is over. Its progress must be 0 at step `warmup`, not at step 0.",
     );
-    evidence.means_if(is_near(1e-3, at(500)), "At the decay's end it is still, or again, at the top.");
-    evidence.means("The decay's two ends: at step `warmup` its progress is 0, at step `decay_steps` 1.");
+    evidence.means_if(is_near(1e-3, at(500)), "At the end of the decay the rate is still lr, or lr again.");
+    evidence.means("The progress of the decay is 0 at step `warmup`, and 1 at step `decay_steps`.");
     Ok(())
 }
 
@@ -63,13 +63,13 @@ fn cosine(evidence: &mut Evidence) -> Result<()> {
     }
     evidence.means_if(
         is_near(7.75e-4, at(200)),
-        "This is a straight line. The cosine stays near lr at first, falls fastest in the middle, and ends gently.",
+        "This is a straight line. A cosine stays near lr at first, falls fastest in the middle, and ends gently.",
     );
     evidence.means_if(
         is_near(1e-4, at(300)),
-        "It has come down at half the way already, as a whole wave does: half a cosine goes from 0 to pi.",
+        "The rate has reached min_lr halfway, as a whole wave does. Half a cosine goes from 0 to pi.",
     );
-    evidence.means("In the middle of the decay the rate is in the middle of lr and min_lr, and falls fastest there.");
+    evidence.means("In the middle of the decay the rate is halfway between lr and min_lr, and falls fastest there.");
     Ok(())
 }
 
@@ -79,10 +79,10 @@ fn floor(evidence: &mut Evidence) -> Result<()> {
     }
     evidence.means_if(
         at(900) > 5e-4,
-        "The cosine comes back up: a run that goes on beyond decay_steps would end with long steps, and its loss would \
-         rise again.",
+        "The cosine rises again: a run that goes on beyond decay_steps would end with long steps, and its loss would rise \
+         again.",
     );
-    evidence.means("From decay_steps on nothing changes any more.");
+    evidence.means("From decay_steps on, the rate stays the same.");
     Ok(())
 }
 
@@ -99,8 +99,8 @@ fn no_warm_up(evidence: &mut Evidence) -> Result<()> {
     let got = learning_rate(&none, 5);
     evidence.row((1e-4..=1e-3).contains(&got), at, "from min_lr to lr", got);
     evidence
-        .means_if(got.is_nan(), "0 / 0: the decay may be no step long, and a rate that is not a number ends the run.");
-    evidence.means("A warm-up of 0 steps has no first step; the decay begins at once.");
+        .means_if(got.is_nan(), "0 / 0: the decay may have no steps at all, and a rate that is not a number ruins the run.");
+    evidence.means("A warm-up of 0 steps has no first step. The decay begins at once.");
     Ok(())
 }
 
@@ -111,7 +111,7 @@ fn others(evidence: &mut Evidence) -> Result<()> {
         evidence.near(format!("step {step}"), expected, learning_rate(&schedule, step));
     }
     evidence.means(
-        "lr 0.0006, min_lr 0, warmup 7, decay_steps 600,007: does a number stand in your code that should be a name?",
+        "lr 0.0006, min_lr 0, warmup 7, decay_steps 600,007: does your code contain a number that should be a name?",
     );
     Ok(())
 }

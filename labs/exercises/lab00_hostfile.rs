@@ -1,25 +1,25 @@
 //! lab00-hostfile · Which rank sits where
 //!
-//! A launcher starts one process for each rank, on all nodes of the job. All of them run the same program; what makes one
-//! of them rank 2 is that its environment says so. Where rank 2 sits, the job's host file tells.
+//! A launcher starts one process for each rank, on all nodes of the job. All processes run the same program. A process
+//! learns from its environment which rank it is. The job's host file says on which node each rank runs.
 //!
 //! The environment: Open MPI's mpirun sets OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE for each process, MPICH's sets
-//! PMI_RANK and PMI_SIZE. A process that nobody launched has none of these: it is rank 0 of 1, on its only node,
-//! and its host file may be empty.
+//! PMI_RANK and PMI_SIZE. A process that was started without a launcher has none of these: it is rank 0 of 1, on its only
+//! node, and its host file may be empty.
 //!
-//! The host file, as PBS writes it: one line for each rank, in rank order, with the name of the host it runs on. (Others name
-//! each node once, as the one does that the book gives to lab00.) Nodes are numbered in the order in which the file first
-//! names them; the ranks of a node are numbered from 0 again, in rank order.
+//! The host file, as PBS writes it: one line per rank, in rank order, with the name of the rank's host. (The host file in
+//! lab00's chapter has one line per node instead.) Nodes are numbered in the order in which the file first names them. On
+//! each node, ranks are numbered from 0 again, in rank order.
 
 /// One process's place in a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
     pub rank: usize,
-    /// Ranks in all.
+    /// Ranks in the whole job.
     pub size: usize,
-    /// The number of its node.
+    /// The number of the rank's node.
     pub node: usize,
-    /// Its number among the ranks of its node. On a node with several GPUs, this number picks the GPU.
+    /// The rank's number on its own node. On a node with several GPUs, this number picks the GPU.
     pub local_rank: usize,
 }
 

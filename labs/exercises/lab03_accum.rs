@@ -1,12 +1,12 @@
 //! lab03-accum · The clipping that clips no more
 //!
-//! Broken on purpose: it runs, its loss falls, all ranks hold the same model.
+//! Broken on purpose: it runs, its loss falls, and all ranks hold the same model.
 //!
-//! A team's batch did not fit into memory any longer. They cut it into micro-batches, and put what every loop needs around
-//! its backward passes into an `Engine`. The losses in the log stayed as they were. But the log's `grad_norm` is a fraction
-//! of what it was, so gradients are never clipped any more, and last night a spike went through and ruined a run.
+//! A team's batch no longer fitted into memory. So they cut the batch into micro-batches, and moved what every loop needs
+//! around its backward passes into an `Engine`. The losses in the log stayed as before. But `grad_norm` in the log is now a
+//! fraction of its old value, so gradients are never clipped any more. Last night a spike went through and ruined a run.
 //!
-//! Repair it: whatever the number of micro-steps, a step must do what one with the whole batch at once does.
+//! Repair it: for any number of micro-steps, a step must do what a step with the whole batch at once does.
 
 use shardlab::Result;
 use shardlab::comm::Comm;
@@ -16,15 +16,15 @@ use shardlab::parallel::Ddp;
 use shardlab::tensor::Tensor;
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
 
-/// What a step writes into the log.
+/// A step's line in the log.
 pub struct Logged {
-    /// Mean over this rank's sequences of the step.
+    /// The mean over this rank's sequences of the step.
     pub loss: f64,
-    /// The averaged gradient's, before clipping.
+    /// The norm of the averaged gradient, before clipping.
     pub grad_norm: f64,
 }
 
-/// What every loop needs around its backward passes.
+/// The work around a loop's backward passes: averaging, clipping, the optimizer.
 struct Engine<'a> {
     gpt: &'a Gpt,
     config: &'a Config,
@@ -35,7 +35,7 @@ struct Engine<'a> {
 }
 
 impl Engine<'_> {
-    /// The backward pass of a micro-batch. In a step's last one, gradients are averaged over the ranks.
+    /// The backward pass of a micro-batch. The ranks average their gradients in the last backward pass of a step.
     fn backward(&mut self, loss: &Tensor) -> Result<()> {
         let loss = (loss / self.config.grad_accum as f64)?;
         self.micro += 1;
@@ -44,7 +44,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// The optimizer's step. Returns the gradient's norm.
+    /// The optimizer's step. Returns the norm of the averaged gradient.
     fn step(&mut self, step: usize) -> Result<f64> {
         self.ddp.finish()?;
         let norm = global_norm(&self.gpt.params.gradients());
@@ -67,7 +67,7 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         for micro in 0..config.grad_accum {
             let batch = sampler.batch(&corpus.train, step, micro);
             let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
-            // A micro-batch brings its share of the step's mean.
+            // A micro-batch contributes its share of the step's mean.
             let loss = (loss / config.grad_accum as f64)?;
             mean += f64::from(loss.to_scalar::<f32>()?);
             engine.backward(&loss)?;

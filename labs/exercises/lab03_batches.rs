@@ -1,20 +1,20 @@
 //! lab03-batches · Each rank's batches
 //!
-//! Ranks that train on the same sequences compute the same gradients: N ranks then learn what one learns, at N times the
-//! cost, and nothing on the screen looks wrong. So every rank, at every step, needs sequences of its own.
+//! Ranks that train on the same sequences compute the same gradients. N ranks then learn what one rank learns, at N times
+//! the cost, and nothing on the screen looks wrong. So every rank needs its own sequences, different ones at every step.
 //!
-//! And they must be the same again when a run is resumed, without anything saved. `Stream` is made for that: random numbers
-//! that are functions of an address. `Stream::new(seed, name)` is a stream; `stream.branch(n)` is another one for every n,
-//! and has branches too; `stream.below(n, i)` is its i-th number, from 0 to n - 1.
+//! When a run is resumed it must draw the same sequences again, although nothing was saved. `Stream` is made for this: its
+//! random numbers are functions of an address. `Stream::new(seed, name)` is a stream. `stream.branch(n)` is a different
+//! stream for every n, and has branches, too. `stream.below(n, i)` is the i-th number of the stream, from 0 to n - 1.
 
 use shardlab::tensor::random::Stream;
 
-/// What all ranks of a run know.
+/// The numbers that all ranks of a run know.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub seed: u64,
     pub ranks: usize,
-    /// Sequences a rank and step.
+    /// Sequences per rank and step.
     pub batch: usize,
     /// Tokens in a sequence.
     pub block: usize,
@@ -22,12 +22,12 @@ pub struct Run {
     pub tokens: usize,
 }
 
-/// The places in the text where the sequences of rank `rank` at step `step` start.
+/// The offsets in the text at which the sequences of rank `rank` at step `step` start.
 ///
-/// A sequence is the `block` tokens from there on; what it should predict are the `block` tokens one place further on.
+/// A sequence consists of the `block` tokens from its offset on. The tokens that it should predict begin one token later.
 pub fn starts(run: &Run, rank: usize, step: usize) -> Vec<usize> {
-    // The last place from which a sequence and one token more fit into the text is places - 1.
-    let places = (run.tokens - run.block) as u64;
+    // The last offset from which a sequence and one more token fit into the text is offsets - 1.
+    let offsets = (run.tokens - run.block) as u64;
     let stream = Stream::new(run.seed, "batches");
-    todo!("{} places for rank {rank} at step {step}: all would get {}, ..", run.batch, stream.below(places, 0))
+    todo!("{} offsets for rank {rank} at step {step}: all would get {}, ..", run.batch, stream.below(offsets, 0))
 }

@@ -1,12 +1,12 @@
 //! lab03-eval · Well on one rank, worse on three
 //!
-//! Broken on purpose: it runs, its loss falls, all ranks hold the same model.
+//! Broken on purpose: it runs, its loss falls, and all ranks hold the same model.
 //!
-//! The model drops activations while it trains (`--dropout 0.2`), against learning the text by heart; when it is evaluated
-//! it drops nothing. With one rank this works. On three ranks the same settings learn the text by heart sooner than they
-//! should. Without the evaluations they do not, so somebody proposed to leave the evaluations out.
+//! The model drops activations while it trains (`--dropout 0.2`), against overfitting. While it is evaluated it drops
+//! nothing. With one rank this works. On three ranks, the model overfits sooner than it should with these settings. It does
+//! not if it is never evaluated, so a colleague wants to leave the evaluations out.
 //!
-//! Repair it, and keep the evaluations: every 3 steps, on rank 0 at least, without dropout.
+//! Repair it, and keep the evaluations: every 3 steps, at least on rank 0, without dropout.
 
 use shardlab::Result;
 use shardlab::comm::Comm;
@@ -22,16 +22,16 @@ const EVAL_INTERVAL: usize = 3;
 /// Batches of an evaluation.
 const EVAL_BATCHES: usize = 4;
 
-/// What a rank has seen.
+/// The losses that a rank has seen.
 #[derive(Default)]
 pub struct History {
-    /// Of its own batches, one a step.
+    /// On the rank's own batches, one per step.
     pub losses: Vec<f64>,
-    /// On the validation text, one an evaluation; rank 0's count.
+    /// On the validation text, one per evaluation. Only those of rank 0 are checked.
     pub evaluations: Vec<f64>,
 }
 
-/// A model with two modes, as PyTorch's have: it drops activations in training mode only.
+/// A model with two modes, as in PyTorch: it drops activations in training mode only.
 struct Model<'a> {
     gpt: &'a Gpt,
     config: &'a Config,
@@ -59,7 +59,7 @@ impl Model<'_> {
 /// The mean loss on the validation text.
 fn evaluate(comm: &Comm, model: &mut Model, corpus: &Corpus, step: usize) -> Result<Option<f64>> {
     model.eval();
-    // All ranks hold the same model: one of them is enough.
+    // All ranks hold the same model, so it is enough that one evaluates it.
     if comm.rank() != 0 {
         return Ok(None);
     }

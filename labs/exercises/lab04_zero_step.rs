@@ -1,22 +1,22 @@
-//! lab04-zero-step · Each rank updates its own part
+//! lab04-zero-step · Each rank updates its own slice
 //!
-//! Data parallelism averages all gradients on all ranks, and then every rank takes the same optimizer step: it holds the
-//! optimizer's numbers for all parameters, as all others do. ZeRO takes the same step with a part of them on each rank.
+//! Data parallelism averages all gradients on all ranks. Then every rank takes the same optimizer step, so every rank holds
+//! the optimizer states of all parameters. ZeRO takes the same step, but each rank holds only a slice of these states.
 //!
-//! An all-reduce is two collectives in one: a reduce-scatter, after which each rank holds its own part of the mean, and an
-//! all-gather, which hands these parts to everyone. What a rank needs for its part of the step is known between the two.
+//! An all-reduce is two collectives in one. After a reduce-scatter each rank holds its own slice of the mean, and an
+//! all-gather then gives all slices to every rank. Between the two, a rank has all that its slice of the step needs.
 //!
-//! `comm.reduce_scatter(&all, &mut mine, how)` combines all ranks' `all`, and leaves part r of it in rank r's `mine`.
-//! `comm.all_gather(&mine, &mut all)` leaves all ranks' `mine` in everyone's `all`, in rank order. Both want `all` to be
-//! exactly as long as n parts: where the ranks do not divide the numbers, zeros behind the last one help. The check compares
-//! with all-reduce and a whole update, bit by bit, counts the bytes, and sees which numbers a rank updates.
+//! `comm.reduce_scatter(&all, &mut mine, how)` combines all ranks' `all`, and leaves slice r of the result in rank r's
+//! `mine`. `comm.all_gather(&mine, &mut all)` leaves all ranks' `mine` in every rank's `all`, in rank order. For both, `all`
+//! must be exactly as long as n slices. If n does not divide the length, append zeros. The check compares with all-reduce
+//! and a whole update, bit by bit. It also counts the bytes, and the numbers that a rank updates.
 
 use shardlab::comm::{Comm, Reduce, Result};
 
-/// One step of one rank: `parameters` become what an update of all of them by all ranks' mean gradients would make them.
+/// One step of one rank. It leaves `parameters` as an update of all of them with the mean gradients of all ranks would.
 ///
-/// `update(parameters, gradients)` is the optimizer: once a step it moves a rank's part of the parameters by the mean
-/// gradients of the same part.
+/// `update(parameters, gradients)` is the optimizer. Call it once per step, with a rank's slice of the parameters and the
+/// mean gradients of the same slice.
 pub fn step(
     comm: &Comm,
     gradients: &[f32],
@@ -25,9 +25,9 @@ pub fn step(
 ) -> Result<()> {
     let (n, rank, len) = (comm.size(), comm.rank(), parameters.len());
     if n == 1 {
-        // One rank alone has nobody to ask and nobody to tell.
+        // With one rank there is nothing to send.
         update(parameters, gradients);
         return Ok(());
     }
-    todo!("rank {rank} of {n}: the mean ({:?}) of its part of {len} gradients, its update, all parts", Reduce::Mean)
+    todo!("rank {rank} of {n}: the mean ({:?}) of its slice of {len} gradients, its update, all slices", Reduce::Mean)
 }

@@ -4,11 +4,11 @@
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
     pub rank: usize,
-    /// Ranks in all.
+    /// Ranks in the whole job.
     pub size: usize,
-    /// The number of its node.
+    /// The number of the rank's node.
     pub node: usize,
-    /// Its number among the ranks of its node. On a node with several GPUs, this number picks the GPU.
+    /// The rank's number on its own node. On a node with several GPUs, this number picks the GPU.
     pub local_rank: usize,
 }
 

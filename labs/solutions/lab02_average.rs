@@ -2,7 +2,7 @@
 
 use shardlab::comm::{Comm, Reduce, Result};
 
-/// One step's gradients: the mean over `micro_steps` micro-batches and all ranks of `comm`, in `gradients`.
+/// Leaves one step's gradients in `gradients`: the mean over `micro_steps` micro-batches and all ranks of `comm`.
 ///
 /// `backward(micro, gradients)` adds the gradients of this rank's micro-batch number `micro` to `gradients`.
 pub fn step(
@@ -11,12 +11,12 @@ pub fn step(
     gradients: &mut [f32],
     backward: &dyn Fn(usize, &mut [f32]),
 ) -> Result<()> {
-    // What the last step left.
+    // Clear what the last step left.
     gradients.fill(0.0);
     for micro in 0..micro_steps {
         backward(micro, gradients);
     }
-    // All micro-batches are in: once around, for the whole step.
+    // All micro-batches are in, so one all-reduce is enough for the whole step.
     comm.all_reduce(gradients, Reduce::Mean)?;
     gradients.iter_mut().for_each(|g| *g /= micro_steps as f32);
     Ok(())

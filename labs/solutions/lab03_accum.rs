@@ -8,15 +8,15 @@ use shardlab::parallel::Ddp;
 use shardlab::tensor::Tensor;
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
 
-/// What a step writes into the log.
+/// A step's line in the log.
 pub struct Logged {
-    /// Mean over this rank's sequences of the step.
+    /// The mean over this rank's sequences of the step.
     pub loss: f64,
-    /// The averaged gradient's, before clipping.
+    /// The norm of the averaged gradient, before clipping.
     pub grad_norm: f64,
 }
 
-/// What every loop needs around its backward passes.
+/// The work around a loop's backward passes: averaging, clipping, the optimizer.
 struct Engine<'a> {
     gpt: &'a Gpt,
     config: &'a Config,
@@ -27,8 +27,8 @@ struct Engine<'a> {
 }
 
 impl Engine<'_> {
-    /// The backward pass of a micro-batch, given its share of the step's mean loss. In a step's last one, gradients are
-    /// averaged over the ranks.
+    /// The backward pass of a micro-batch, given its share of the step's mean loss. The ranks average their gradients in
+    /// the last backward pass of a step.
     fn backward(&mut self, loss: &Tensor) -> Result<()> {
         self.micro += 1;
         self.ddp.synchronise(self.micro == self.config.grad_accum);
@@ -36,7 +36,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// The optimizer's step. Returns the gradient's norm.
+    /// The optimizer's step. Returns the norm of the averaged gradient.
     fn step(&mut self, step: usize) -> Result<f64> {
         self.ddp.finish()?;
         let norm = global_norm(&self.gpt.params.gradients());
@@ -59,7 +59,7 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         for micro in 0..config.grad_accum {
             let batch = sampler.batch(&corpus.train, step, micro);
             let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
-            // A micro-batch brings its share of the step's mean.
+            // A micro-batch contributes its share of the step's mean.
             let loss = (loss / config.grad_accum as f64)?;
             mean += f64::from(loss.to_scalar::<f32>()?);
             engine.backward(&loss)?;

@@ -2,12 +2,12 @@
 
 use shardlab::tensor::random::Stream;
 
-/// What all ranks of a run know.
+/// The numbers that all ranks of a run know.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub seed: u64,
     pub ranks: usize,
-    /// Sequences a rank and step.
+    /// Sequences per rank and step.
     pub batch: usize,
     /// Tokens in a sequence.
     pub block: usize,
@@ -15,12 +15,12 @@ pub struct Run {
     pub tokens: usize,
 }
 
-/// The places in the text where the sequences of rank `rank` at step `step` start.
+/// The offsets in the text at which the sequences of rank `rank` at step `step` start.
 ///
-/// A sequence is the `block` tokens from there on; what it should predict are the `block` tokens one place further on.
+/// A sequence consists of the `block` tokens from its offset on. The tokens that it should predict begin one token later.
 pub fn starts(run: &Run, rank: usize, step: usize) -> Vec<usize> {
-    // The last place from which a sequence and one token more fit into the text is places - 1.
-    let places = (run.tokens - run.block) as u64;
+    // The last offset from which a sequence and one more token fit into the text is offsets - 1.
+    let offsets = (run.tokens - run.block) as u64;
     let stream = Stream::new(run.seed, "batches").branch(rank as u64).branch(step as u64);
-    (0..run.batch as u64).map(|i| stream.below(places, i) as usize).collect()
+    (0..run.batch as u64).map(|i| stream.below(offsets, i) as usize).collect()
 }

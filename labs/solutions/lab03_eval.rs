@@ -14,16 +14,16 @@ const EVAL_INTERVAL: usize = 3;
 /// Batches of an evaluation.
 const EVAL_BATCHES: usize = 4;
 
-/// What a rank has seen.
+/// The losses that a rank has seen.
 #[derive(Default)]
 pub struct History {
-    /// Of its own batches, one a step.
+    /// On the rank's own batches, one per step.
     pub losses: Vec<f64>,
-    /// On the validation text, one an evaluation; rank 0's count.
+    /// On the validation text, one per evaluation. Only those of rank 0 are checked.
     pub evaluations: Vec<f64>,
 }
 
-/// A model with two modes, as PyTorch's have: it drops activations in training mode only.
+/// A model with two modes, as in PyTorch: it drops activations in training mode only.
 struct Model<'a> {
     gpt: &'a Gpt,
     config: &'a Config,
@@ -50,7 +50,7 @@ impl Model<'_> {
 
 /// The mean loss on the validation text.
 fn evaluate(comm: &Comm, model: &mut Model, corpus: &Corpus, step: usize) -> Result<Option<f64>> {
-    // All ranks hold the same model: one of them is enough. The others never leave training mode.
+    // All ranks hold the same model, so it is enough that one evaluates it. The others never leave training mode.
     if comm.rank() != 0 {
         return Ok(None);
     }

@@ -5,7 +5,7 @@
 pub struct Schedule {
     pub lr: f64,
     pub min_lr: f64,
-    /// Steps of warm-up; 0: none.
+    /// Steps of the warm-up. With 0 there is none.
     pub warmup: usize,
     /// The step at which the rate has come down to `min_lr`.
     pub decay_steps: usize,

@@ -1,11 +1,11 @@
-//! lab04-zero-step · Each rank updates its own part
+//! lab04-zero-step · Each rank updates its own slice
 
 use shardlab::comm::{Comm, Reduce, Result};
 
-/// One step of one rank: `parameters` become what an update of all of them by all ranks' mean gradients would make them.
+/// One step of one rank. It leaves `parameters` as an update of all of them with the mean gradients of all ranks would.
 ///
-/// `update(parameters, gradients)` is the optimizer: once a step it moves a rank's part of the parameters by the mean
-/// gradients of the same part.
+/// `update(parameters, gradients)` is the optimizer. Call it once per step, with a rank's slice of the parameters and the
+/// mean gradients of the same slice.
 pub fn step(
     comm: &Comm,
     gradients: &[f32],

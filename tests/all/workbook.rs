@@ -125,29 +125,24 @@ fn mistakes_in_lab00_hostfile_are_told_apart() {
     are_told_apart(
         "lab00-hostfile",
         &[
-            mistake(
-                "size: 1, node: 0",
-                "size: 0, node: 0",
-                "a process that nobody launched is rank 0 of 1",
-                "whole job",
-            ),
+            mistake("size: 1, node: 0", "size: 0, node: 0", "a process without a launcher is rank 0 of 1", "whole job"),
             mistake(
                 r#""OMPI_COMM_WORLD_RANK", "PMI_RANK""#,
                 r#""PMI_RANK", "PMI_RANK""#,
                 "Open MPI's variables give rank and size",
-                "trains on the other's data",
+                "trains on a different rank's data",
             ),
-            mistake(r#"RANK", "PMI_RANK""#, r#"RANK", "RANK""#, "so do MPICH's", "trains on the other's data"),
-            mistake(own, "before.len()", "nodes are numbered as the file names them", "begins at 0 on every node"),
+            mistake(r#"RANK", "PMI_RANK""#, r#"RANK", "RANK""#, "so do MPICH's", "trains on a different rank's data"),
+            mistake(own, "before.len()", "nodes are numbered in the order of the file", "begins at 0 on every node"),
             mistake(
                 "    let node =",
                 "    nodes.sort();\n    let node =",
-                "nodes are numbered as the file names them",
-                "where the file names it first",
+                "nodes are numbered in the order of the file",
+                "in which the file first names them",
             ),
             mistake(own, "before.len() % 2", "each node counts its own ranks", "equally many ranks"),
-            mistake(node, "rank / 2", "each node counts its own ranks", "only the file knows"),
-            mistake(node, "nodes.len() - 1", "also where hosts take turns", "where the file names it first"),
+            mistake(node, "rank / 2", "each node counts its own ranks", "only the file says"),
+            mistake(node, "nodes.len() - 1", "also if hosts take turns", "in which the file first names them"),
         ],
     );
 }
@@ -155,12 +150,12 @@ fn mistakes_in_lab00_hostfile_are_told_apart() {
 #[test]
 #[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
 fn mistakes_in_lab01_ring_are_told_apart() {
-    let begin = "    // Each part sets out from the rank of its own number; what comes is one part behind.";
-    let again = "        comm.recv(&mut data[part(rank + n - step)], left)?;";
-    let adds = "        let mut more = vec![0.0; data[part(rank + n - step)].len()];
+    let begin = "    // Chunk r starts on rank r. The chunk that arrives is the one before the chunk that leaves.";
+    let again = "        comm.recv(&mut data[chunk(rank + n - round)], left)?;";
+    let adds = "        let mut more = vec![0.0; data[chunk(rank + n - round)].len()];
         comm.recv(&mut more, left)?;
-        data[part(rank + n - step)].iter_mut().zip(&more).for_each(|(x, y)| *x += y);";
-    let second = "for step in 0..n - 1 {\n        comm.send(&data[part(rank + 1";
+        data[chunk(rank + n - round)].iter_mut().zip(&more).for_each(|(x, y)| *x += y);";
+    let second = "for round in 0..n - 1 {\n        comm.send(&data[chunk(rank + 1";
     let whole = "    if n > 1 {
         let mine = data.to_vec();
         for k in 1..n { comm.send(&mine, (rank + k) % n)?; }
@@ -172,20 +167,20 @@ fn mistakes_in_lab01_ring_are_told_apart() {
         return Ok(());
     }";
     let own = "    return comm.all_reduce(data, shardlab::comm::Reduce::Sum);";
-    let (two, cost) = ("2 ranks, 2 numbers: one part each", "4 ranks, 4,096 numbers: the steps and bytes of a ring");
+    let (two, cost) = ("2 ranks, 2 numbers: one chunk each", "4 ranks, 4,096 numbers: the rounds and bytes of a ring");
     are_told_apart(
         "lab01-ring",
         &[
-            mistake(begin, "    if n > 0 { return Ok(()); }", two, "nothing that came was added"),
+            mistake(begin, "    if n > 0 { return Ok(()); }", two, "added nothing that it received"),
             mistake("*x += y", "*x = *y", two, "lacks the numbers of ranks"),
             mistake(
                 second,
-                "for step in 0..0 {\n        comm.send(&data[part(rank + 1",
+                "for round in 0..0 {\n        comm.send(&data[chunk(rank + 1",
                 two,
-                "after the first n-1 steps",
+                "after the first n-1 rounds",
             ),
             mistake(again, adds, two, "more than once"),
-            mistake(begin, whole, cost, "more travels than has to"),
+            mistake(begin, whole, cost, "send more than they have to"),
             mistake(begin, own, cost, "the library's own all-reduce"),
         ],
     );
@@ -197,7 +192,7 @@ fn mistakes_in_lab02_average_are_told_apart() {
     let divide = "gradients.iter_mut().for_each(|g| *g /= micro_steps as f32);";
     let reduce = "comm.all_reduce(gradients, Reduce::Mean)?;";
     // Another place for it, and none after the loop.
-    let after = "    }\n    // All micro-batches are in: once around, for the whole step.\n    comm.all_reduce(gradients, Reduce::Mean)?;";
+    let after = "    }\n    // All micro-batches are in, so one all-reduce is enough for the whole step.\n    comm.all_reduce(gradients, Reduce::Mean)?;";
     let early = "        if micro == 0 { comm.all_reduce(gradients, Reduce::Mean)?; }\n    }";
     let sums = "        comm.all_reduce(gradients, Reduce::Sum)?;\n    }\n    gradients.iter_mut().for_each(|g| *g /= comm.size() as f32);";
     let kept = "let _ = (comm, Reduce::Mean);";
@@ -207,13 +202,13 @@ fn mistakes_in_lab02_average_are_told_apart() {
         "lab02-average",
         &[
             mistake("gradients.fill(0.0);", "", "1 rank, 1 micro-batch: its own gradients", "nothing to average"),
-            mistake(divide, "", micros, "micro-batches' sum"),
+            mistake(divide, "", micros, "sum of the micro-batches"),
             mistake("Reduce::Mean", "Reduce::Sum", ranks, "a sum over the ranks"),
             mistake(reduce, kept, ranks, "kept its own"),
-            mistake("micro_steps as f32", "(micro_steps * comm.size()) as f32", ranks, "divided twice"),
+            mistake("micro_steps as f32", "(micro_steps * comm.size()) as f32", ranks, "divides twice"),
             // The trap: averaged before the last micro-batch is in.
-            mistake(after, early, both, "after the ranks had been averaged"),
-            mistake(after, sums, both, "go in again"),
+            mistake(after, early, both, "after the ranks had averaged"),
+            mistake(after, sums, both, "averaged again"),
         ],
     );
     // Averaging at every micro-step is right, and costs as many times as much.
@@ -226,8 +221,8 @@ fn mistakes_in_lab02_average_are_told_apart() {
 #[test]
 #[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
 fn mistakes_in_lab03_batches_are_told_apart() {
-    let own = "every rank draws sequences of its own";
-    let address = "no batch comes back at another rank, step or seed";
+    let own = "every rank draws its own sequences";
+    let address = "no batch repeats at a different rank, step or seed";
     let branches = ".branch(rank as u64).branch(step as u64)";
     are_told_apart(
         "lab03-batches",
@@ -239,10 +234,10 @@ fn mistakes_in_lab03_batches_are_told_apart() {
                 "one rank at one step",
             ),
             mistake(
-                "stream.below(places, i)",
-                "stream.below(places, i - i)",
+                "stream.below(offsets, i)",
+                "stream.below(offsets, i - i)",
                 "a batch has as many sequences as it should",
-                "same sequence over and over",
+                "repeats one sequence",
             ),
             mistake(
                 "(run.tokens - run.block)",
@@ -262,16 +257,16 @@ fn mistakes_in_lab03_batches_are_told_apart() {
                 "drawn again, a batch is the same",
                 "resumed",
             ),
-            mistake(".branch(step as u64)", "", "every step draws sequences of its own", "by heart"),
+            mistake(".branch(step as u64)", "", "every step draws its own sequences", "memorize"),
             // The trap.
-            mistake(".branch(rank as u64)", "", own, "One seed everywhere"),
+            mistake(".branch(rank as u64)", "", own, "The same random numbers"),
             mistake(branches, ".branch((rank + step) as u64)", address, "rank + step"),
             mistake(branches, ".branch((rank * 1000 + step) as u64)", address, "in a long run"),
             mistake(
                 branches,
                 ".branch((rank * step + step) as u64)",
-                "every rank draws sequences of its own",
-                "One seed",
+                "every rank draws its own sequences",
+                "The same random numbers",
             ),
             mistake(
                 r#"run.seed, "batches").branch(rank as u64)"#,
@@ -280,27 +275,27 @@ fn mistakes_in_lab03_batches_are_told_apart() {
                 "adding numbers to a seed",
             ),
             mistake(
-                "stream.below(places",
-                "stream.below(places - 1",
-                "every place of the text is drawn",
-                "never learned",
+                "stream.below(offsets",
+                "stream.below(offsets - 1",
+                "every offset in the text is drawn",
+                "never learns",
             ),
             mistake(
-                "places, i) as usize)",
-                "places, i) as usize).map(|start| start / 2 * 2)",
-                "every place of the text is drawn",
-                "never learned",
+                "offsets, i) as usize)",
+                "offsets, i) as usize).map(|start| start / 2 * 2)",
+                "every offset in the text is drawn",
+                "never learns",
             ),
         ],
     );
-    // The other way to keep ranks apart: each draws from a part of its own.
+    // A different way to keep ranks apart: each draws from its own part of the text.
     let parts = "let part = run.tokens / run.ranks;
-    let places = (part - run.block) as u64;
+    let offsets = (part - run.block) as u64;
     let stream = Stream::new(run.seed, \"batches\").branch(step as u64);
-    (0..run.batch as u64).map(|i| rank * part + stream.below(places, i) as usize).collect()
+    (0..run.batch as u64).map(|i| rank * part + stream.below(offsets, i) as usize).collect()
 }";
     let solution = text("labs/solutions", "lab03-batches");
-    let body = solution.find("    // The last place").unwrap();
+    let body = solution.find("    // The last offset").unwrap();
     let attempt = check("lab03-batches", &format!("{}{parts}", &solution[..body]));
     assert_eq!(attempt.outcome, Outcome::Solved, "{attempt:#?}");
 }
@@ -317,19 +312,19 @@ fn mistakes_in_lab03_schedule_are_told_apart() {
     are_told_apart(
         "lab03-schedule",
         &[
-            mistake("(step + 1) as f64", "step as f64", rises, "nothing is learned"),
+            mistake("(step + 1) as f64", "step as f64", rises, "learns nothing"),
             mistake("/ warmup as f64", "/ (warmup + 1) as f64", rises, "step 99 is the hundredth"),
-            mistake("return min_lr;", "return 0.0;", ends, "goes down to 0"),
-            mistake("    min_lr + 0.5 * (lr - min_lr)", "    0.5 * lr", cosine, "in the middle of lr and min_lr"),
-            mistake(whole, "(1.0 + (2.0 * std::f64::consts::PI * progress).cos())", cosine, "half a cosine"),
+            mistake("return min_lr;", "return 0.0;", ends, "falls to 0"),
+            mistake("    min_lr + 0.5 * (lr - min_lr)", "    0.5 * lr", cosine, "halfway between lr and min_lr"),
+            mistake(whole, "(1.0 + (2.0 * std::f64::consts::PI * progress).cos())", cosine, "Half a cosine"),
             mistake(whole, "2.0 * (1.0 - progress)", cosine, "straight line"),
-            mistake(over, "step as f64 / decay_steps as f64", ends, "begun before the warm-up was over"),
-            mistake(stop, "", "after decay_steps it stays at min_lr", "comes back up"),
+            mistake(over, "step as f64 / decay_steps as f64", ends, "begins before the warm-up is over"),
+            mistake(stop, "", "after decay_steps it stays at min_lr", "rises again"),
             mistake("step >= decay_steps", "step > decay_steps && warmup > 0", "without warm-up, step 0 has lr", ""),
             mistake(
                 "lr * (step + 1) as f64 / warmup",
                 "1e-3 * (step + 1) as f64 / warmup",
-                "all of it, for other numbers",
+                "the whole schedule, with other numbers",
                 "should be a name",
             ),
         ],
@@ -360,10 +355,10 @@ fn lucky_repairs_of_lab03_accum_are_told_apart() {
             mistake(
                 share,
                 "(loss / if config.grad_accum > 1 { 4.0 } else { 1.0 })?",
-                "other numbers: 2 micro-steps on 3 ranks",
-                "0.500 times what it should be",
+                "2 micro-steps on 3 ranks: the gradient",
+                "0.500 times as large as it should be",
             ),
-            mistake(share, "(loss / 4.0)?", one, "a number stand"),
+            mistake(share, "(loss / 4.0)?", one, "by a constant"),
             mistake(
                 "schedule.at(step), scale",
                 "schedule.at(step) * self.config.grad_accum as f64, scale",
@@ -388,10 +383,10 @@ fn lucky_repairs_of_lab03_accum_are_told_apart() {
 #[test]
 #[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
 fn lucky_repairs_of_lab03_eval_are_told_apart() {
-    let one = "1 rank: trains and evaluates as it should";
+    let one = "1 rank: it trains and evaluates right";
     let (evaluations, dropout) =
-        ("3 ranks: evaluations come when they should, without dropout", "3 ranks: every rank trains with dropout");
-    let whole = "3 ranks: 12 steps and 4 evaluations, as it should";
+        ("3 ranks: evaluations every 3 steps, without dropout", "3 ranks: every rank trains with dropout");
+    let whole = "3 ranks: 12 steps and 4 evaluations are right";
     let early = "    if comm.rank() != 0 {\n        return Ok(None);\n    }\n    model.eval();\n";
     let as_it_came = "    model.eval();\n    if comm.rank() != 0 {\n        return Ok(None);\n    }\n";
     are_told_apart(
@@ -400,12 +395,12 @@ fn lucky_repairs_of_lab03_eval_are_told_apart() {
             mistake(early, as_it_came, dropout, "Without dropout on rank 1 and 2"),
             mistake("    model.eval();\n", "", one, "evaluated with dropout"),
             mistake("if !self.training {", "if true {", one, "trains without dropout"),
-            mistake("if comm.rank() != 0 {", "if comm.size() > 1 {", evaluations, "nobody sees"),
+            mistake("if comm.rank() != 0 {", "if comm.size() > 1 {", evaluations, "cannot see"),
             mistake(
                 "if step.is_multiple_of(EVAL_INTERVAL) {",
                 "if comm.size() == 1 && step.is_multiple_of(EVAL_INTERVAL) {",
                 evaluations,
-                "nobody sees",
+                "cannot see",
             ),
             mistake(
                 "ddp.finish()?;",
@@ -444,7 +439,7 @@ fn lucky_repairs_of_lab03_eval_are_told_apart() {
 #[test]
 #[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
 fn mistakes_in_lab04_partition_are_told_apart() {
-    let (order, little) = ("8 numbers on 2 ranks: equal parts, in order", "13 numbers on 3 ranks: a little padding");
+    let (order, little) = ("8 numbers on 2 ranks: equal slices, in order", "13 numbers on 3 ranks: a little padding");
     let several = "10 numbers on 4 ranks: padding on two of them";
     let (padding, multiple) = ("end.saturating_sub(numel).min(part)", "numel.next_multiple_of(ALIGNMENT * ranks)");
     let pads = "    flat.resize(numel.next_multiple_of(ALIGNMENT * ranks), 0.0);
@@ -463,25 +458,30 @@ fn mistakes_in_lab04_partition_are_told_apart() {
                 "(rank * part, (rank + 1) * part)",
                 "((ranks - 1 - rank) * part, (ranks - rank) * part)",
                 order,
-                "hold others' numbers",
+                "hold the wrong numbers",
             ),
-            mistake(pads, ceil, little, "so stage 3 cuts single tensors"),
-            mistake(pads, dealt, little, "dealt to the first ranks"),
-            mistake(multiple, "numel.next_multiple_of(ranks)", little, "Padded to a multiple of 3, the ranks"),
+            mistake(pads, ceil, little, "Stage 3 cuts single tensors"),
+            mistake(pads, dealt, little, "goes to the first ranks"),
+            mistake(
+                multiple,
+                "numel.next_multiple_of(ranks)",
+                little,
+                "Padded to a multiple of 3, the number of ranks",
+            ),
             mistake(multiple, "numel / ranks * ranks", little, "The last 1 of 13 numbers are on no rank"),
             mistake(multiple, "numel.next_multiple_of(4 * ranks)", little, "13 numbers become 18"),
             mistake("flat[start..end]", "flat[start.min(numel)..end.min(numel)]", little, "without padding"),
-            mistake(padding, "0", little, "nobody has written down"),
+            mistake(padding, "0", little, "no rank records"),
             mistake(padding, "flat.len() - numel", little, "the padding of all ranks"),
             // The run that could not be converted.
             mistake(
                 padding,
                 "if rank + 1 == ranks { flat.len() - numel } else { 0 }",
                 several,
-                "booked on the last rank: 6 of its 4",
+                "recorded on the last rank: 6 of its 4",
             ),
             mistake(".min(part)", "", several, "more padding than numbers"),
-            mistake(padding, "part.min((flat.len() - numel).saturating_sub(rank))", little, "the padding is not"),
+            mistake(padding, "part.min((flat.len() - numel).saturating_sub(rank))", little, "the padding is wrong"),
         ],
     );
 }
@@ -489,8 +489,8 @@ fn mistakes_in_lab04_partition_are_told_apart() {
 #[test]
 #[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
 fn mistakes_in_lab04_zero_step_are_told_apart() {
-    let (one, two) = ("1 rank: it updates everything", "2 ranks, 8 numbers: half of them each");
-    let padding = "3 ranks, 10 numbers: parts that need padding";
+    let (one, two) = ("1 rank: it updates everything", "2 ranks, 8 numbers: each rank updates half");
+    let padding = "3 ranks, 10 numbers: slices that need padding";
     let cost = "4 ranks, 4,096 numbers: bytes, and who updates what";
     let scatter = "comm.reduce_scatter(&padded(gradients), &mut mean, Reduce::Mean)?;";
     let mine = "[rank * part..(rank + 1) * part]";
@@ -499,16 +499,16 @@ fn mistakes_in_lab04_zero_step_are_told_apart() {
     are_told_apart(
         "lab04-zero-step",
         &[
-            mistake(update, "let _ = &update;", one, "never called"),
+            mistake(update, "let _ = &update;", one, "never calls"),
             mistake(update, "update(&mut mine, &mean); update(&mut mine, &mean);", one, "more than once"),
-            mistake(update, "update(&mut mine.clone(), &mean);", one, "All parameters are as they were"),
+            mistake(update, "update(&mut mine.clone(), &mean);", one, "All parameters are as before"),
             mistake(gather, "comm.all_gather(&mean, &mut all)?;", one, "have become the mean gradients"),
             mistake("Reduce::Mean)?", "Reduce::Sum)?", two, "2 times too large"),
             mistake(
                 update,
                 "mean.iter_mut().for_each(|g| *g /= n as f32); update(&mut mine, &mean);",
                 two,
-                "divided once more",
+                "divides the mean once more",
             ),
             mistake(
                 scatter,
@@ -516,14 +516,14 @@ fn mistakes_in_lab04_zero_step_are_told_apart() {
                 two,
                 "its own gradients",
             ),
-            mistake(mine, "[(n - 1 - rank) * part..(n - rank) * part]", two, "has updated the wrong part"),
-            mistake(mine, "[..part]", two, "Rank 1 has updated the wrong part: the parameters from number 0 on"),
-            mistake(gather, "all[rank * part..(rank + 1) * part].copy_from_slice(&mine);", two, "nobody has told"),
+            mistake(mine, "[(n - 1 - rank) * part..(n - rank) * part]", two, "has updated the wrong slice"),
+            mistake(mine, "[..part]", two, "Rank 1 has updated the wrong slice: the parameters from number 0 on"),
+            mistake(gather, "all[rank * part..(rank + 1) * part].copy_from_slice(&mine);", two, "have not gathered"),
             mistake(
                 gather,
                 "comm.all_gather(&mine, &mut all)?; all.rotate_left(rank);",
                 two,
-                "they are different models",
+                "they train different models",
             ),
             mistake(
                 "let part = len.div_ceil(n);",
@@ -553,7 +553,7 @@ fn mistakes_in_lab04_zero_step_are_told_apart() {
     }
     let mut all = padded(parameters);",
                 cost,
-                "what is gathered are gradients",
+                "the ranks gather gradients",
             ),
             mistake(
                 scatter,
