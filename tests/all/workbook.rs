@@ -438,6 +438,91 @@ fn lucky_repairs_of_lab03_eval_are_told_apart() {
 
 #[test]
 #[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab03_exposed_are_told_apart() {
+    let (one, two) = ("1 rank: no network, nothing exposed", "2 ranks, one bucket: all of it is exposed");
+    let (ring, quick) =
+        ("8 ranks, one bucket: the rounds of a ring", "4 buckets, a quick link: the last one is exposed");
+    let (slow, unequal) = ("4 buckets, a slow link: they queue", "buckets of different sizes");
+    let (ready, rounds) = ("backward * complete / parameters", "2.0 * (n - 1.0) * (job.link.latency + chunk");
+    let start = "let start = link_free.max(backward * complete / parameters);
+        link_free = start + seconds;
+    }
+    link_free - backward";
+    let at_once = "link_free += seconds;\n    }\n    (link_free - backward).max(0.0 * complete)";
+    are_told_apart(
+        "lab03-exposed",
+        &[
+            mistake("link_free - backward", "link_free", one, "counted from the beginning"),
+            mistake(rounds, "job.link.latency + 2.0 * (n - 1.0) * (chunk", one, "each of them pays the latency"),
+            mistake(ready, "0.0 * backward * complete / parameters", one, "One rank sends nothing"),
+            mistake(start, at_once, two, "nothing to carry"),
+            mistake("job.link.latency + chunk", "chunk", two, "The latency is missing"),
+            mistake(" as f64 / n;", " as f64;", two, "Each round carries a whole bucket"),
+            mistake("(job.gradient * bucket)", "bucket", two, "several bytes"),
+            mistake(rounds, "(n - 1.0) * (job.link.latency + chunk", two, "half of the ring"),
+            mistake(
+                rounds,
+                "(2.0 * (n - 1.0)).min(2.0) * (job.link.latency + (n - 1.0) * chunk",
+                ring,
+                "each of them pays",
+            ),
+            mistake(ready, "backward", quick, "--no-overlap"),
+            mistake(
+                "link_free.max(backward * complete / parameters)",
+                "backward * complete / parameters",
+                slow,
+                "still occupy the link",
+            ),
+            mistake("= 4.0", "= 6.0", slow, "4 operations"),
+            mistake(
+                "complete += bucket as f64;",
+                "complete += parameters / job.buckets.len() as f64;",
+                unequal,
+                "are unequal",
+            ),
+            mistake("let start =", "let start = seconds +", two, "Go through the buckets in order"),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab03_bucket_are_told_apart() {
+    let (quiet, elsewhere) = ("4 ranks on 1 GB/s: the best size", "16 ranks on 1 Gbit/s: the best is elsewhere");
+    let busy = "clusters on which other programs delay steps";
+    let smallest = ".fold(f64::INFINITY, f64::min)";
+    are_told_apart(
+        "lab03-bucket",
+        &[
+            mistake("let mut size = parameters;", "let (mut size, _) = (0, &step);", quiet, "Hardly anything"),
+            // PyTorch's default.
+            mistake("    best.1\n", "    6_250_000\n", quiet, "Too large: 4 buckets of 6,250,000"),
+            mistake("    best.1\n", "    best.1.min(200_000)\n", elsewhere, "Too small: 125 buckets"),
+            mistake("while size > 1024", "while size > parameters / 4", quiet, "no smaller size than this"),
+            mistake(
+                "let mut size = parameters;",
+                "let mut size = parameters / 1000;",
+                quiet,
+                "no larger size than this",
+            ),
+            mistake("size /= 2;", "size /= 2000;", quiet, "lies between two"),
+            mistake("if seconds < best.0", "if best.0.is_infinite() || seconds > best.0", quiet, "this is the slowest"),
+            mistake("(0..8)", "(0..1)", busy, "was measured once"),
+            mistake(smallest, ".sum::<f64>()", busy, "A mean counts every delay"),
+            mistake(smallest, ".fold(0.0, f64::max)", busy, "have hidden it"),
+        ],
+    );
+    // Also the median of enough steps is as good as undisturbed.
+    let median =
+        "{ let mut all: Vec<f64> = (0..15).map(|_| step(size)).collect(); all.sort_by(f64::total_cmp); all[7] }";
+    let fastest = format!("(0..8).map(|_| step(size)){smallest}");
+    let solution = text("labs/solutions", "lab03-bucket");
+    assert!(solution.contains(&fastest));
+    assert_eq!(check("lab03-bucket", &solution.replace(&fastest, median)).outcome, Outcome::Solved);
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
 fn mistakes_in_lab04_partition_are_told_apart() {
     let (order, little) = ("8 numbers on 2 ranks: equal slices, in order", "13 numbers on 3 ranks: a little padding");
     let several = "10 numbers on 4 ranks: padding on two of them";
@@ -569,6 +654,141 @@ fn mistakes_in_lab04_zero_step_are_told_apart() {
     let twice = text("labs/solutions", "lab04-zero-step").replace("len.div_ceil(n)", "2 * len.div_ceil(2 * n)");
     let attempt = check("lab04-zero-step", &twice);
     assert_eq!(attempt.outcome, Outcome::Solved, "{attempt:#?}");
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab04_norm_are_told_apart() {
+    let (one, four) = ("1 rank: the root of the sum of all squares", "4 ranks: the norm of all shards");
+    let (padding, replicated) = ("3 ranks: padding is no gradient", "4 ranks: replicated parameters count once");
+    let (nan, infinity) =
+        ("NaN on rank 2 of 4: every rank skips the step", "infinity on rank 2 of 4: every rank skips it, too");
+    let (sum, root) = ("comm.all_reduce(&mut sum, Reduce::Sum)?;", "(sum[0] + squares(replicated)).sqrt()");
+    let (own, answer) = ("[squares(&shard[..shard.len() - padding])]", "Ok(norm.is_finite().then_some(norm))");
+    let no_root = "sum[0] + squares(replicated)";
+    are_told_apart(
+        "lab04-norm",
+        &[
+            mistake(root, no_root, one, "its root"),
+            mistake(sum, "let _ = (comm, Reduce::Sum, &mut sum);", four, "its own shard's norm"),
+            mistake(
+                sum,
+                "sum[0] = sum[0].sqrt(); comm.all_reduce(&mut sum, Reduce::Sum)?; sum[0] *= sum[0];",
+                four,
+                "before the sum",
+            ),
+            mistake(
+                sum,
+                "sum[0] = sum[0].sqrt(); comm.all_reduce(&mut sum, Reduce::Mean)?; sum[0] *= sum[0];",
+                four,
+                "average of the ranks' norms",
+            ),
+            mistake("Reduce::Sum", "Reduce::Mean", four, "averaged over 4 ranks"),
+            mistake("Reduce::Sum", "Reduce::Max", four, "Only the longest shard"),
+            mistake(own, "[squares(shard)]; let _ = padding", padding, "The padding was counted"),
+            mistake(root, "sum[0].sqrt()", replicated, "are missing"),
+            mistake(
+                sum,
+                "let twice = squares(replicated); sum[0] += twice; comm.all_reduce(&mut sum, Reduce::Sum)?; sum[0] -= twice;",
+                replicated,
+                "more than once",
+            ),
+            mistake(
+                own,
+                "[squares(&shard[..shard.len() - padding]) + squares(replicated)]",
+                replicated,
+                "more than once",
+            ),
+            mistake(
+                "f64::from(g).powi(2)",
+                "f64::from(g * g)",
+                "gradients of 1e20: their squares are 1e40",
+                "The largest f32",
+            ),
+            mistake(answer, "Ok(Some(norm))", nan, "handed on"),
+            mistake(
+                "f64::from(g).powi(2)).sum::<f64>()",
+                "f64::from(g).powi(2)).filter(|g| !g.is_nan()).sum::<f64>()",
+                nan,
+                "got lost",
+            ),
+            mistake("norm.is_finite()", "(!norm.is_nan())", infinity, "handed on"),
+            mistake(
+                answer,
+                "Ok(shard[..shard.len() - padding].iter().all(|g| g.is_finite()).then_some(norm))",
+                nan,
+                "Some ranks skip",
+            ),
+        ],
+    );
+    let solution = text("labs/solutions", "lab04-norm");
+    // The replicated squares may also come from one rank alone.
+    let first = solution
+        .replace(
+            own,
+            "[squares(&shard[..shard.len() - padding]) + if comm.rank() == 0 { squares(replicated) } else { 0.0 }]",
+        )
+        .replace(root, "sum[0].sqrt()");
+    assert_eq!(check("lab04-norm", &first).outcome, Outcome::Solved);
+    // A rank that leaves before the all-reduce is missed there.
+    let early = format!("if shard.iter().any(|g| g.is_nan()) {{ return Ok(None); }}\n{sum}");
+    let attempt = check("lab04-norm", &solution.replace(sum, &early));
+    assert!(attempt.outcome == Outcome::Failed && attempt.means.contains("all_reduce"), "{attempt:#?}");
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab04_memory_are_told_apart() {
+    let (one, nothing) = ("1.3 billion parameters on 1 GPU", "7.5 billion on 1 GPU: nothing fits");
+    let (many, few) = ("7.5 billion on 64 GPUs", "7.5 billion on 2 GPUs: room for a sequence");
+    let (recomputation, large) = ("with recomputation", "70 billion parameters, 8,192 tokens");
+    let (state, each) = ("held(2, 3) + held(2, 2) + held(12, 1)", "2 * blocks * unit + 34 * unit");
+    are_told_apart(
+        "lab04-memory",
+        &[
+            mistake(state, "held(2, 3)", one, "enough to run the model"),
+            mistake(state, "held(2, 3) + held(2, 2) + held(8, 1)", one, "The master copy is missing"),
+            mistake(state, "held(2, 3) + held(2, 2)", one, "The optimizer is missing"),
+            mistake(state, "held(2, 3) + held(12, 1)", one, "The gradients are missing"),
+            mistake(state, "held(4, 3) + held(4, 2) + held(8, 1)", many, "training in f32"),
+            mistake(state, "held(2, 1) + held(2, 1) + held(12, 1)", many, "only the optimizer's 12 bytes"),
+            mistake(state, "held(2, 1) + held(2, 2) + held(12, 3)", many, "The order of the stages"),
+            mistake(
+                "(bytes * parameters).div_ceil(ranks)",
+                "{ let _ = ranks; bytes * parameters }",
+                many,
+                "a shard is 1/n",
+            ),
+            mistake("(0..=3)", "(0..=3).rev()", one, "the highest stage"),
+            mistake("(sequences > 0)", "(sequences < 1000)", few, "no sequence does"),
+            mistake("memory.checked_sub(state)?", "(memory * ranks).checked_sub(state)?", many, "no common pool"),
+            mistake(
+                "memory.checked_sub(state)?",
+                "80_000_000_000u64.checked_sub(state.min(state + memory))?",
+                "GPUs of 40 GB",
+                "`job.memory`",
+            ),
+            mistake("{ 34 * blocks * unit }", "{ 34 * blocks * unit / ranks }", many, "does not shard activations"),
+            mistake("{ 34 * blocks * unit }", "{ 34 * unit }", one, "of one block"),
+            mistake("{ 34 * blocks * unit }", "{ 68 * blocks * unit }", one, "bytes already"),
+            mistake("if recompute {", "if recompute && unit == 0 {", recomputation, "2 bytes per token"),
+            mistake(each, "2 * blocks * unit", recomputation, "one block again"),
+            mistake("/ each", "/ each + 1", one, "Round down"),
+            mistake(
+                "memory.checked_sub(state)? / each",
+                "(memory.saturating_sub(state) / each).max(1)",
+                nothing,
+                "no room for one sequence",
+            ),
+            mistake(
+                "memory.checked_sub(state)? / each",
+                "(memory / each).max(state / memory / state)",
+                one,
+                "Memory minus state",
+            ),
+            mistake("(0..=3)", "(0..=2)", large, "Stage 2 is not the last one"),
+        ],
+    );
 }
 
 /// The solution of lab03-schedule with another first line in its function.

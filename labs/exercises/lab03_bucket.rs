@@ -1,0 +1,17 @@
+//! lab03-bucket · The bucket size, by measuring
+//!
+//! Many small buckets pay many latencies. One large bucket sets out when the backward pass has ended, and hides nothing. The
+//! best size lies between the two: the step's time over the bucket size is a U. The model, the ranks and the network decide
+//! where its bottom is. So measure, on each cluster anew.
+//!
+//! `step(size)` takes one step with buckets of `size` parameters, and returns its seconds. The network is simulated, as by
+//! lab03's `--link`, and the clock as well: every computer measures the same. Some of the clusters are busy. There, some
+//! steps take longer, because other programs delay them. No step is ever faster than it would be alone.
+//!
+//! The check computes the step's time with your size, undisturbed. It may be 1% longer than the best.
+
+/// The bucket size, in parameters, with which a step takes the least time.
+pub fn best_bucket(parameters: usize, step: &mut dyn FnMut(usize) -> f64) -> usize {
+    let seconds = step(parameters);
+    todo!("one bucket of all {parameters} parameters takes {seconds} s: and smaller ones?")
+}

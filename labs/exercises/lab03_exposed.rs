@@ -1,0 +1,36 @@
+//! lab03-exposed · Predict the exposed time
+//!
+//! While the network averages one bucket of gradients, the backward pass computes the next ones. The time in which a rank
+//! only waits for the network is exposed. lab03 predicts it and measures it: `cargo run --bin lab03 -- --link 100us,62MB/s`.
+//! Here you write the prediction. These are its rules:
+//!
+//! - The backward pass takes 4 operations per parameter and token. It completes parameters at a steady rate.
+//! - A bucket sets out when all of its gradients are complete. The link carries one bucket at a time, in order.
+//! - Each bucket is one all-reduce by a ring: 2(n-1) rounds on n ranks. A round takes the link's latency, and the time of a
+//!   chunk, which is 1/n of the bucket's bytes.
+//! - The optimizer starts when the backward pass has ended and the last bucket has arrived.
+
+use shardlab::comm::Link;
+
+/// One step of a job, in numbers.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub ranks: usize,
+    /// Tokens that each rank computes per step.
+    pub tokens: usize,
+    /// Operations per second of each rank.
+    pub flops: f64,
+    /// Bytes per gradient.
+    pub gradient: usize,
+    /// Parameters in each bucket, in the order in which the backward pass completes them.
+    pub buckets: Vec<usize>,
+    /// `link.latency` in seconds and `link.bandwidth` in bytes per second.
+    pub link: Link,
+}
+
+/// The seconds of a step in which each rank only waits for the network.
+pub fn exposed(job: &Job) -> f64 {
+    let parameters = job.buckets.iter().sum::<usize>() as f64;
+    let backward = 4.0 * parameters * job.tokens as f64 / job.flops;
+    todo!("after {backward} s of the backward pass: when does the last of {} buckets arrive?", job.buckets.len())
+}
