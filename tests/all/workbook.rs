@@ -188,6 +188,49 @@ fn mistakes_in_lab01_ring_are_told_apart() {
 
 #[test]
 #[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab01_flight_are_told_apart() {
+    let (last, zero) = ("rank 3 leaves out an all-reduce", "rank 0 leaves it out");
+    let (fewer, maximum) = ("rank 1 brings fewer numbers", "rank 2 asks for the maximum");
+    let (order, left) = ("rank 1 swaps two all-reduces", "rank 2 has returned");
+    let long = "rank 1 has returned after 118 calls";
+    let same = "(&a.kind, a.len, &a.op, &a.at) == (&b.kind, b.len, &b.op, &b.at)";
+    let (most, of_left) = ("made.iter().max_by_key(alike)?", "odd.or(left)");
+    let answer = "Some(Suspect { rank, expected: Call::clone(most) })";
+    let leaves = "last.iter().find(|(_, last)| **last < number).map(|(rank, _)| *rank)";
+    are_told_apart(
+        "lab01-flight",
+        &[
+            mistake(same, "(a, b) == (b, a)", last, "All ranks made the same call #1"),
+            mistake(
+                answer,
+                "made.into_iter().find(|call| call.rank == rank).map(|call| Suspect { rank, expected: call.clone() })",
+                last,
+                "this is the call that it made",
+            ),
+            mistake(most, "made.iter().min_by_key(alike)?", last, "the majority is right"),
+            mistake(most, "{ let _ = alike; made.first()? }", zero, "not even rank 0"),
+            mistake(same, "(&a.kind, &a.op) == (&b.kind, &b.op)", fewer, "of 3 numbers on this rank"),
+            mistake(same, "(&a.kind, a.len) == (&b.kind, b.len)", maximum, "asks for the sum"),
+            mistake(same, "(&a.kind, a.len, &a.op) == (&b.kind, b.len, &b.op)", order, "different lines of the source"),
+            mistake(of_left, "odd.or(left.filter(|_| false))", left, "made no more calls at all"),
+            mistake(
+                leaves,
+                "last.keys().find(|rank| made.iter().all(|call| call.rank != **rank)).copied()",
+                long,
+                "begins one call earlier",
+            ),
+            mistake(
+                "    None\n",
+                "    calls.last().map(|call| Suspect { rank: call.rank, expected: call.clone() })\n",
+                "all ranks made the same calls",
+                "no rank is a suspect",
+            ),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
 fn mistakes_in_lab02_average_are_told_apart() {
     let divide = "gradients.iter_mut().for_each(|g| *g /= micro_steps as f32);";
     let reduce = "comm.all_reduce(gradients, Reduce::Mean)?;";
