@@ -1,10 +1,10 @@
-//! scaling: what more ranks are good for, tried out.
+//! scaling: the effects of more ranks, measured.
 //!
-//! N ranks with a batch each take a step on N batches. Three things follow, and this program measures them on lab02's
-//! network: the gradient is less noisy (its variance falls as 1/N), the same samples make fewer steps (so a loss that is
-//! reached later in samples, unless the learning rate grows with sqrt(N)), and they take less time.
+//! N ranks with one batch each take a step on N batches. This has three effects, and this program measures them on lab02's
+//! model. The gradient has less noise: its variance falls as 1/N. The same samples make fewer steps, so the loss falls less
+//! per sample, unless the learning rate grows with sqrt(N). The same samples also take less time.
 //!
-//! Run `cargo run --bin scaling`. It is no lab: the chapter "Why distributed training" shows what it prints.
+//! Run `cargo run --bin scaling`. It is not a lab: the chapter "Why distributed training" shows its output.
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -21,15 +21,15 @@ use std::time::Instant;
 /// Samples that every run learns from.
 const SAMPLES: usize = 8192;
 
-/// Samples a rank and step.
+/// Samples per rank and step.
 const BATCH: usize = 32;
 
 const LR: f64 = 5e-4;
 
-/// Steps whose gradients are compared.
+/// Draws of samples whose gradients are compared.
 const DRAWS: usize = 8;
 
-/// What more ranks are good for: gradients with less noise, fewer steps, less time.
+/// The effects of more ranks: gradients with less noise, fewer steps, less time.
 #[derive(Parser)]
 #[command(name = "scaling", version)]
 struct Args {
@@ -47,7 +47,7 @@ struct Run {
     lr: f64,
     /// (samples learned from, loss on samples that no rank trains on)
     losses: Vec<(f64, f64)>,
-    /// Seconds a step: the median over steps, of rank 0.
+    /// Seconds per step: the median of rank 0's steps.
     dt: f64,
 }
 
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 fn run(args: Args) -> Result<()> {
     let screen = Screen::detect(args.ascii);
     if let Some(folder) = &args.svg {
-        // Before any work: is there such a folder, and does this build draw?
+        // Before any work, find out whether the folder exists and whether this build can draw.
         save(&folder.join("scaling-samples.svg"), &Plot::new("", ""))?;
     }
     noise(&screen)?;
@@ -87,7 +87,7 @@ fn config(ranks: usize, lr: f64) -> MlpConfig {
     MlpConfig { ranks, steps, warmup_iters: 0, log_interval: 1, batch: BATCH, lr, seed: 1337, out: PathBuf::new() }
 }
 
-/// How much the averaged gradient of n ranks differs from step to step, while the weights stay as they are.
+/// Measures how much the averaged gradient of n ranks varies from draw to draw, with the same weights.
 fn noise(screen: &Screen) -> Result<()> {
     const RANKS: [usize; 4] = [1, 2, 4, 8];
     let variances = launch::run(8, |comm| {
@@ -140,7 +140,7 @@ fn train(ranks: usize, lr: f64) -> Result<Run> {
         let model = config.model()?;
         model.params.allocate(config.seed);
         let ddp = Ddp::new(&model.params, &comm)?;
-        // A rank's number that no run has: samples that none trains on.
+        // No run has a rank with this number, so no rank trains on these samples.
         let unseen = MlpConfig { batch: 128, ..config.clone() }.inputs(1 << 20).batch(0);
         let evaluate = || -> Result<f64> { Ok(f64::from(model.loss(&unseen)?.to_scalar::<f32>()?) / 128.0) };
         let mut adam = config.adam(&model.params);
@@ -162,8 +162,8 @@ fn train(ranks: usize, lr: f64) -> Result<Run> {
     runs.into_iter().next().context("no rank came back")
 }
 
-/// Seconds a step, and whether they were measured: ranks that take turns on the cores say nothing about ranks that have one
-/// each, so these get the time of the most ranks that do.
+/// Seconds per step, and whether they were measured. The times of ranks that take turns on cores say nothing about ranks with
+/// a core each. So such runs get the step time of the largest run in which every rank has its own core.
 fn seconds(runs: &[Run], run: &Run) -> (f64, bool) {
     let measured = |run: &Run| run.ranks <= launch::cores();
     let most = runs.iter().filter(|run| measured(run)).max_by_key(|run| run.ranks);
@@ -191,7 +191,7 @@ fn speed(screen: &Screen, runs: &[Run]) {
         .collect();
     let cores = launch::cores();
     screen.say(format!("\n{} samples in each run; this machine has {cores} cores\n", show::thousands(SAMPLES as u64)));
-    screen.say(show::table(screen, &["ranks", "lr", "steps", "loss at the end", "ms a step", "seconds", ""], &rows));
+    screen.say(show::table(screen, &["ranks", "lr", "steps", "loss at the end", "ms per step", "seconds", ""], &rows));
 }
 
 fn save(path: &Path, plot: &Plot) -> Result<()> {

@@ -1,8 +1,8 @@
 //! workbook: the exercises, from the map of the labs to the check of what you wrote.
 //!
-//! `cargo run --bin workbook` (or `cargo workbook`) shows the labs, what you have solved and the next step. `check` tells
-//! how far an exercise is right, `hint` prints the next hint, `watch` checks whenever you save, `solution` prints ours. You
-//! write in your own folder, `my/`, which nothing else reads.
+//! `cargo run --bin workbook` (or `cargo workbook`) shows the labs, the exercises that you have solved, and the next step.
+//! `check` shows how much of an exercise is right, `hint` prints the next hint, `watch` checks whenever you save, and
+//! `solution` prints ours. You write in your own folder, `my/`, which no other program reads.
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-/// The exercises: a map, checks, hints. Without a command: the map of the labs and the next step.
+/// The exercises. Without a command it prints a map of the labs, with what you have solved and the next step.
 #[derive(Parser)]
 #[command(name = "workbook", version)]
 struct Args {
@@ -32,26 +32,27 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Check an exercise: its name or the beginning of it, a lab's next (`lab03`), `next`, or `all` that you have begun
+    /// Check an exercise. Give its name or the beginning of it, a lab (`lab03`) for the next one there, `next`, or `all`
+    /// for all that you have begun
     Check {
         #[arg(default_value = "next")]
         name: String,
     },
-    /// Read one more hint
+    /// Print one more hint
     Hint {
         #[arg(default_value = "next")]
         name: String,
     },
-    /// Read our solution, once you have solved the exercise or read all its hints
+    /// Print our solution, once you have solved the exercise or read all its hints
     Solution { name: String },
-    /// Begin an exercise again; what you had is kept beside it
+    /// Begin an exercise again. Your old file moves to my/old/
     Reset { name: String },
-    /// Check whenever you save
+    /// Check an exercise whenever you save it
     Watch {
         #[arg(default_value = "next")]
         name: String,
     },
-    /// One table from the `--json` documents of many people, for the instructor of a workshop
+    /// Make one table from the `--json` documents of many people, for the instructor of a workshop
     Report { dir: PathBuf },
 }
 
@@ -92,7 +93,7 @@ fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The exercise that is meant: by its name, by a lab's (the next one there), or `next`; None if that has all been solved.
+/// The exercise that `name` means: an exercise, the next one of a lab, or `next`. None if all of these are solved.
 fn named<'a>(workbook: &'a Workbook, name: &str) -> Result<Option<&'a Exercise>, BadInput> {
     match workbook.course.labs.iter().find(|lab| lab.name == name && !lab.exercises.is_empty()) {
         Some(lab) => Ok(workbook.next_of(&lab.exercises)?.or(lab.exercises.first())),
@@ -101,14 +102,14 @@ fn named<'a>(workbook: &'a Workbook, name: &str) -> Result<Option<&'a Exercise>,
     }
 }
 
-/// Checks one exercise or all; success only if all of them are solved.
+/// Checks one exercise or all. The exit code is a success only if all checked exercises are solved.
 fn check(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result<ExitCode> {
     let all = name == "all";
     let exercises: Vec<&Exercise> = match all {
         true => workbook.course.exercises().collect(),
         false => named(workbook, name)?.into_iter().collect(),
     };
-    // For a document, rustc's words are text as well.
+    // In a document, rustc's messages are plain text, too.
     let screen = if args.json { Screen { ascii: args.ascii, ..Screen::plain() } } else { screen.clone() };
     let mut checks: Vec<(String, Attempt)> = Vec::new();
     for exercise in exercises {
@@ -128,7 +129,7 @@ fn check(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Resul
         screen.say(workbook::map(&screen, workbook)?);
     } else if all {
         let solved = checks.iter().filter(|(_, attempt)| attempt.outcome == Outcome::Solved).count();
-        screen.say(format!("\n{} of {} exercises are solved as they stand", solved, checks.len()));
+        screen.say(format!("\n{} of {} exercises are solved in their current version", solved, checks.len()));
     }
     let solved = checks.iter().all(|(_, attempt)| attempt.outcome == Outcome::Solved);
     Ok(if solved { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -138,7 +139,7 @@ fn show(screen: &Screen, workbook: &Workbook, exercise: &Exercise, attempt: &Att
     screen.say(workbook::show_attempt(screen, workbook, exercise, attempt)?);
     if new {
         let file = workbook.desk.shown(&workbook.desk.mine(exercise));
-        screen.say(screen.row("new", &format!("{} is yours to edit: a copy of the blank", file.display())));
+        screen.say(screen.row("new", &format!("edit {}: it is a copy of the blank", file.display())));
     }
     Ok(())
 }
@@ -174,19 +175,19 @@ fn reset(args: &Args, screen: &Screen, workbook: &Workbook, exercise: &Exercise)
     let shown = |path: &std::path::Path| workbook.desk.shown(path).display().to_string();
     screen.say(format!("{} is a copy of the blank", shown(&workbook.desk.mine(exercise))));
     if let Some(old) = kept {
-        screen.say(format!("what you had is in {}", shown(&old)));
+        screen.say(format!("your old file is {}", shown(&old)));
     }
     Ok(())
 }
 
-/// Checks an exercise, then whichever is saved, until all are solved or the reader ends it.
+/// Checks an exercise, and then each exercise that the reader saves, until all are solved or the reader stops.
 fn watch(screen: &Screen, workbook: &Workbook, first: Option<&Exercise>) -> Result<()> {
     let mut known: BTreeMap<&str, Option<Version>> =
         workbook.course.exercises().map(|exercise| (exercise.name.as_str(), version(workbook, exercise))).collect();
     let mut current = first;
     while let Some(exercise) = current {
         let new = workbook.desk.begin(exercise)?;
-        // Before the check: what is saved while it runs is checked next.
+        // Remember the version before the check, so a file that is saved during the check is checked next.
         known.insert(&exercise.name, version(workbook, exercise));
         clear(screen);
         let attempt = workbook.check(screen, exercise)?;
@@ -206,7 +207,7 @@ fn watch(screen: &Screen, workbook: &Workbook, first: Option<&Exercise>) -> Resu
     Ok(())
 }
 
-/// When a file was written, and how long it is.
+/// The time at which a file was written, and its length.
 type Version = (SystemTime, u64);
 
 /// The version of the reader's file of an exercise.
@@ -215,8 +216,8 @@ fn version(workbook: &Workbook, exercise: &Exercise) -> Option<Version> {
     Some((data.modified().ok()?, data.len()))
 }
 
-/// Waits until an exercise has a new version, and this version stays for two looks: editors write in several
-/// steps, and the file may be gone for a while, or half there.
+/// Waits until an exercise has a new version that stays the same for two looks. Editors save in several operations, and the
+/// file may be missing or incomplete for a while.
 fn saved<'a>(workbook: &'a Workbook, known: &BTreeMap<&str, Option<Version>>) -> &'a Exercise {
     let mut last = known.clone();
     loop {
@@ -231,7 +232,7 @@ fn saved<'a>(workbook: &'a Workbook, known: &BTreeMap<&str, Option<Version>>) ->
     }
 }
 
-/// Begins a new page, or in a file a new paragraph.
+/// Clears the terminal. In a file, begins a new paragraph.
 fn clear(screen: &Screen) {
     let terminal = std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     screen.say(if terminal { "\x1b[2J\x1b[H" } else { "" });

@@ -1,37 +1,37 @@
-//! Two runs of one command print the same, but for what depends on the machine and the moment. What may differ is stated
-//! for each line, by rules; a line without a rule must be the same.
+//! Compares two runs of one command. Their outputs must be equal, except for text that depends on the machine or the
+//! moment. Rules state the differences that a line may have. A line without a rule must be the same.
 
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
-/// Allowed differences in some lines of an output. The first rule that fits a line counts.
+/// Allowed differences in some lines of an output. If several rules fit a line, only the first counts.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Fits every line that contains this (and the empty string fits all).
+    /// The rule fits every line that contains this text. The empty string fits all lines.
     pub line: Option<String>,
-    /// Fits a block: from a line that contains this to before `until`.
+    /// The rule fits a block of lines: it begins with a line that contains this text, and ends before `until`.
     pub from: Option<String>,
-    /// The first line that contains this is no longer of the block; the empty string stands for an empty line, and no
-    /// `until` for the output's end.
+    /// The block ends before the first line that contains this text. The empty string means an empty line. Without `until`
+    /// the block extends to the output's end.
     pub until: Option<String>,
-    /// Numbers with a decimal point may differ by this part of themselves; whole numbers may not.
+    /// Numbers with a point may differ by this fraction of their value. Whole numbers must be equal.
     pub floats: Option<f64>,
-    /// All numbers may differ by so much.
+    /// All numbers may differ by this amount.
     pub within: Option<f64>,
-    /// Numbers after these names and `=` may be any numbers: seconds, speeds.
+    /// Numbers after one of these names and `=` may have any value, for instance seconds and speeds.
     #[serde(default)]
     pub free: Vec<String>,
-    /// All numbers may be any numbers.
+    /// All numbers may have any value.
     #[serde(default)]
     pub shape: bool,
-    /// The line or the block may say anything: names of hosts, hashes, what depends on the cores.
+    /// The line or the block may contain anything, for instance names of hosts, hashes, or the number of cores.
     #[serde(default)]
     pub any: bool,
-    /// The block is a drawing of measured figures: only its number of lines counts.
+    /// The block is a drawing of measured figures, so only its number of lines must be equal.
     #[serde(default)]
     pub picture: bool,
-    /// The block is what a model wrote: its length counts, within a tenth, and that it is of these characters.
+    /// The block is text that a model wrote. It must consist of these characters, and its length may differ by a tenth.
     pub sample: Option<String>,
 }
 
@@ -52,7 +52,7 @@ pub fn differences(expected: &str, got: &str, rules: &[Rule]) -> Vec<String> {
     found
 }
 
-/// A line, or a block that one rule fits, and that rule.
+/// A line or a block, and the rule that fits it.
 struct Part<'a> {
     text: Vec<&'a str>,
     rule: Option<&'a Rule>,
@@ -90,7 +90,7 @@ fn same(expected: &Part, got: &Part) -> bool {
         return expected.text.len() == got.text.len();
     }
     if let Some(alphabet) = &rule.sample {
-        // Its first line says what it is, and the mark of an excerpt may be its last.
+        // Its first line is a heading, and its last line may be the mark of an excerpt.
         let written = |part: &Part| -> String { part.text.iter().skip(1).map(|line| line.trim_start()).collect() };
         let (was, is) = (written(expected), written(got));
         let (was_long, is_long) = (was.chars().count() as f64, is.chars().count() as f64);
@@ -107,7 +107,7 @@ fn same_line(expected: &str, got: &str, rule: &Rule) -> bool {
     was.len() == is.len()
         && was.iter().zip(&is).enumerate().all(|(i, (a, b))| {
             let (Some(x), Some(y)) = (number(a), number(b)) else {
-                // A share of time may have become less than 1%.
+                // A share of time may be printed as <1%.
                 let any_share = |text: &str| text.strip_suffix('<').unwrap_or(text).to_owned();
                 return a == b || (rule.shape && any_share(a) == any_share(b));
             };
@@ -120,13 +120,13 @@ fn same_line(expected: &str, got: &str, rule: &Rule) -> bool {
         })
 }
 
-/// Whether a text before a number ends with `name=`.
+/// Whether the text before a number ends with `name=`.
 fn is_named(before: &str, name: &str) -> bool {
     let head = before.strip_suffix('=').and_then(|before| before.strip_suffix(name));
     head.is_some_and(|head| !head.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
-/// The line as numbers and what stands between them; room that only aligns counts as one space.
+/// The line as numbers and the texts between them. Several spaces count as one, because they only align.
 fn words(line: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut of_number = false;

@@ -1,5 +1,5 @@
-//! The outputs that the book shows: `book/outputs.toml` names each output and its command, `book/outputs/` holds them.
-//! They are made by running the commands, and compared by running them again.
+//! The outputs that the book shows. `book/outputs.toml` names each output and its command, and `book/outputs/` holds the
+//! outputs. This file runs the commands, and writes their outputs or compares them.
 
 use super::compare::{Rule, differences};
 use crate::error::BadInput;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A run that the book shows is over within this time, on a machine that does nothing else.
+/// A command of the book should take no longer than this, on a machine that does nothing else.
 const SHORT: Duration = Duration::from_secs(10);
 
-/// Only a hang takes this long.
+/// Only a command that hangs takes this long.
 const HANG: Duration = Duration::from_secs(120);
 
 #[derive(Deserialize)]
@@ -22,25 +22,25 @@ struct File {
     output: Vec<Output>,
 }
 
-/// A file in `book/outputs/`, and where it comes from.
+/// A file in `book/outputs/`, and the command that makes it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// Its name there: `.txt`, or `.svg`.
+    /// The file's name. It ends with `.txt` or `.svg`.
     pub file: String,
     /// The command, as the reader types it.
     pub command: String,
     /// The command's exit code.
     #[serde(default)]
     pub exit: i32,
-    /// Flags with which it leaves files as well; what it prints is the same, and the reader need not type them.
+    /// Flags that make the command leave files as well. They do not change what it prints, so the book leaves them out.
     #[serde(default)]
     pub also: String,
-    /// The file that the command leaves, when that is shown and not what it prints.
+    /// A file that the command leaves, if the book shows this file instead of the printed text.
     pub leaves: Option<String>,
-    /// The shown part begins with the first line that contains this...
+    /// The excerpt begins with the first line that contains this text.
     pub from: Option<String>,
-    /// ...and ends before the next one that contains this; the empty string stands for an empty line.
+    /// The excerpt ends before the next line that contains this text. The empty string means an empty line.
     pub until: Option<String>,
     /// Differences that are allowed from run to run.
     #[serde(default)]
@@ -51,18 +51,15 @@ pub struct Output {
 pub fn outputs(root: &Path) -> Result<Vec<Output>> {
     let path = root.join("book/outputs.toml");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(toml::from_str::<File>(&text).with_context(|| format!("{} is not what it should be", path.display()))?.output)
+    Ok(toml::from_str::<File>(&text).with_context(|| format!("cannot parse {}", path.display()))?.output)
 }
 
 /// Runs the commands of all outputs whose file name contains `name`, and writes what they print.
 pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     let runs = Runs::new(false)?;
     each(root, name, runs, |_, path, text, took| {
-        let long = if took > SHORT {
-            format!("; longer than the {SHORT:?} that it may take on a quiet machine")
-        } else {
-            String::new()
-        };
+        let long =
+            if took > SHORT { format!("; on a quiet machine it should take at most {SHORT:?}") } else { String::new() };
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         screen.say(format!("wrote {} ({took:.1?}{long})", path.display()));
         Ok(0)
@@ -70,8 +67,8 @@ pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     .map(|_| ())
 }
 
-/// Runs the commands again, with the loops that every processor has, and compares; an error if one prints something else,
-/// after all were compared.
+/// Runs the commands again, without wide vectors, and compares their outputs. If some differ, returns an error after all
+/// were compared.
 pub fn compare(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     let runs = Runs::new(true)?;
     let found = each(root, name, runs, |output, path, text, took| {
@@ -85,7 +82,7 @@ pub fn compare(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     ensure!(
         found == 0,
         "{found} differences between the book and the labs\nhelp: see whether the lab or the page is wrong; \
-         `cargo run --features figures --bin book -- outputs --write` takes over what the labs print"
+         `cargo run --features figures --bin book -- outputs --write` writes the labs' output into the book"
     );
     Ok(())
 }
@@ -111,12 +108,12 @@ fn each(
     Ok(found)
 }
 
-/// Commands run in a folder of their own, each once, with the programs beside this one: no file of the checkout, and no
-/// variable of the reader's, changes what they print.
+/// The runs of the commands. Each command runs once, in an empty folder, with the programs beside this one. So neither the
+/// checkout's files nor the reader's variables change its output.
 struct Runs {
     folder: tempfile::TempDir,
     programs: PathBuf,
-    /// Whether loops run without wide vectors: slower, and the same to the last bit.
+    /// Whether loops run without wide vectors. They are slower then, and their results are bitwise equal.
     portable: bool,
     done: HashMap<String, (String, Duration)>,
 }
@@ -142,7 +139,7 @@ impl Runs {
             None => printed.clone(),
         };
         let text = excerpt(&text, output).with_context(context)?;
-        // A picture is what it is; a text begins with what the reader types.
+        // A picture stays as it is. A text begins with the command that the reader types.
         if output.file.ends_with(".svg") {
             return Ok((text, *took));
         }
@@ -156,7 +153,7 @@ impl Runs {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("{{ {command}\n}} 2>&1")]).current_dir(self.folder.path());
         shell.env("PATH", format!("{}:{path}", self.programs.display())).env("NO_COLOR", "1");
-        // Launch lines are shown as a user sees them who is not root.
+        // The book shows launch lines as a user without root's rights sees them.
         shell.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
         for (name, _) in std::env::vars() {
             let ours = ["SHARDLAB_", "PBS_", "SLURM_", "COLUMNS"].iter().any(|start| name.starts_with(start));
@@ -186,7 +183,7 @@ impl Runs {
     }
 }
 
-/// The command with programs in place of `cargo run`, which would look for the package here.
+/// The command with programs in place of `cargo run`, which does not work outside the package.
 fn programs(command: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     let mut rest = command.split(' ').peekable();

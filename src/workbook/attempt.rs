@@ -1,4 +1,4 @@
-//! One check of one exercise, from the reader's file to what there is to say about it.
+//! One check of one exercise, from the reader's file to the words about it.
 
 use super::check::{EVENTS, Event, Figure, Row};
 use super::child::{self, End, Limits};
@@ -13,13 +13,13 @@ use std::time::Duration;
 
 /// The limits of the compiler and of the check.
 ///
-/// SHARDLAB_CHECK_SECONDS, or 6, are the seconds that a check may compute, where a fraction of one is enough; a check may
-/// wait as long, and take ten times as long from start to end. The compiler takes a second or two, and may compute for
-/// five times as long. While it waits for the linker it does not compute, so that its wait is bounded only loosely.
+/// A check may compute for SHARDLAB_CHECK_SECONDS, or for 6 s. A fraction of a second is usually enough. It may wait for
+/// the same time, and run ten times as long from start to end. The compiler usually takes a second or two, and may compute
+/// five times as long as a check. While it waits for the linker it does not compute, so its wait has only a loose limit.
 fn limits() -> Result<(Limits, Limits), BadInput> {
     let given = std::env::var("SHARDLAB_CHECK_SECONDS").unwrap_or("6".into());
     let seconds = given.parse().ok().filter(|seconds| (1..=3600).contains(seconds)).ok_or_else(|| {
-        let what = format!("SHARDLAB_CHECK_SECONDS={given} is no number of seconds");
+        let what = format!("SHARDLAB_CHECK_SECONDS={given} is not a number of seconds");
         BadInput::new(what, "give a whole number from 1 to 3600, or unset it")
     })?;
     let computing = Duration::from_secs(seconds);
@@ -28,13 +28,13 @@ fn limits() -> Result<(Limits, Limits), BadInput> {
     Ok((Limits { computing: 5 * computing, idle: loose, running: loose, output: 1 << 20, ..check }, check))
 }
 
-/// How a check went.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// All claims hold.
     Solved,
-    /// There is no file of the reader's yet.
+    /// The reader has no file yet.
     NotBegun,
     /// A `todo!()` was reached.
     Unfinished,
@@ -43,14 +43,14 @@ pub enum Outcome {
     DoesNotFit,
     /// A claim does not hold.
     Wrong,
-    /// An error came out of the reader's code, or out of a call that it made.
+    /// The reader's code, or a call that it made, returned an error.
     Failed,
     Panicked,
     /// Neither finished nor failed: an endless loop, or a wait.
     Endless,
-    /// It took all memory that it may.
+    /// It used more memory than its limit.
     TooLarge,
-    /// The process ended in the midst of the check.
+    /// The process ended during the check.
     Ended,
 }
 
@@ -58,12 +58,12 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub claim: String,
-    /// None: not looked at, because an earlier one does not hold.
+    /// None if it was not checked, because an earlier claim does not hold.
     pub holds: Option<bool>,
     pub rows: Vec<Row>,
 }
 
-/// One check, told.
+/// One check: its outcome, its findings, and the words about them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     pub outcome: Outcome,
@@ -78,7 +78,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Nothing is known yet but this.
+    /// An attempt of which only the outcome is known, and its meaning.
     pub(super) fn new(outcome: Outcome, means: &str) -> Attempt {
         Attempt {
             outcome,
@@ -90,12 +90,12 @@ impl Attempt {
         }
     }
 
-    /// The claim that is in the way; empty where none is.
+    /// The claim that does not hold, or the empty string.
     pub fn stuck_at(&self) -> &str {
         self.findings.iter().find(|finding| finding.holds == Some(false)).map_or("", |finding| &finding.claim)
     }
 
-    /// Compiles and runs what the reader has made of the exercise.
+    /// Compiles and runs the reader's file of the exercise.
     pub(super) fn make(
         library: &Library,
         screen: &Screen,
@@ -103,7 +103,7 @@ impl Attempt {
         exercise: &Exercise,
     ) -> Result<Attempt, BadInput> {
         let refuse = |what: &str, error: std::io::Error| {
-            let help = "checks are built in the folder for temporary files; name another:  export TMPDIR=…";
+            let help = "checks are built in the folder for temporary files; choose a different one:  export TMPDIR=…";
             BadInput::new(format!("cannot {what}: {error}"), help)
         };
         let (compiler, limits) = limits()?;
@@ -112,7 +112,7 @@ impl Attempt {
         let (program, warnings) = match library.compile(screen, desk, [&mine, &check], out.path(), compiler)? {
             Compiled::Program(program, warnings) => (program, warnings),
             Compiled::NotYours(errors) => {
-                let means = "The compiler cannot read it yet; its first message is the one to begin with.";
+                let means = "Your file does not compile yet. Begin with the compiler's first message.";
                 return Ok(Attempt { compiler: errors, ..Attempt::new(Outcome::DoesNotCompile, means) });
             }
             Compiled::Ended(end) => {
@@ -120,9 +120,9 @@ impl Attempt {
                 return Ok(Attempt::new(outcome, &means));
             }
             Compiled::NotTheCheck(errors) => {
-                let means = "Your file compiles, but the check, which calls it, does not: the names, arguments and \
-                             fields that the exercise came with must stay as they were. `workbook reset` brings the \
-                             original back and keeps yours beside it.";
+                let means = "Your file compiles, but the check that calls it does not. Keep the exercise's names, arguments \
+                             and fields as they were. `workbook reset` brings the original back, and keeps your file \
+                             beside it.";
                 return Ok(Attempt { compiler: errors, ..Attempt::new(Outcome::DoesNotFit, means) });
             }
         };
@@ -132,13 +132,13 @@ impl Attempt {
         command.env(EVENTS, &events).env_remove("RUST_BACKTRACE");
         let (end, printed) = child::run(&mut command, limits).map_err(|error| refuse("start the check", error))?;
         let events = std::fs::read_to_string(&events).map_err(|error| refuse("read the check's file", error))?;
-        // A line may be half written when the program is ended.
+        // The last line may be incomplete if the program was ended.
         let events = events.lines().filter_map(|line| serde_json::from_str(line).ok());
         Ok(Attempt { compiler: warnings, printed, ..told(events, &end, limits) })
     }
 }
 
-/// The outcome where the compiler had to be ended.
+/// The outcome if the compiler had to be ended.
 fn ended_compiler(end: &End, limits: Limits) -> (Outcome, String) {
     let (seconds, memory) = (limits.computing.as_secs(), crate::show::bytes_binary(limits.memory as f64));
     match end {
@@ -147,17 +147,20 @@ fn ended_compiler(end: &End, limits: Limits) -> (Outcome, String) {
             (Outcome::TooLarge, format!("{what}: does your file include a file, or build a constant, without an end?"))
         }
         End::TooLong => {
-            let what = format!("The compiler was still computing after {seconds} s, where one or two are enough");
+            let what = format!("The compiler was still computing after {seconds} s. One or two are usually enough");
             (Outcome::Endless, format!("{what}: does a constant loop without an end?"))
         }
-        _ => (Outcome::Endless, "The compiler waits and does not go on: for a file that your code includes?".into()),
+        _ => (
+            Outcome::Endless,
+            "The compiler waits and does not go on. Does it wait for a file that your code includes?".into(),
+        ),
     }
 }
 
 /// The outcome that follows from a check's events.
 fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attempt {
     let mut attempt = Attempt::new(Outcome::Solved, "");
-    // Claims that were looked at; whether another one was begun; what went wrong in the last, and with which input.
+    // The number of claims checked, whether one more was begun, and the last one's panic, error and input.
     let (mut looked_at, mut open, mut panic, mut failure, mut given) = (0, false, None, String::new(), String::new());
     for event in events {
         match event {
@@ -199,36 +202,36 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
             (
                 Outcome::Endless,
                 format!(
-                    "It was still computing after {seconds} s, where a fraction of one is enough: \
-                a loop without an end? (Ranks that wait for each other for ever are noticed at once.)"
+                    "It was still computing after {seconds} s. A fraction of a second is usually enough. Is there a loop \
+                     without an end? (If ranks wait for each other forever, the check notices at once.)"
                 ),
             )
         }
         (true, End::Stuck, _) => {
-            let what = "It was not done, and has long not been computing either: what does your code wait for?";
+            let what = "It was not finished, and has not computed for a long time: what does your code wait for?";
             (Outcome::Endless, what.into())
         }
         (true, End::TooLarge, _) => {
             let limit = crate::show::bytes_binary(limits.memory as f64);
-            (Outcome::TooLarge, format!("It took more than {limit} of memory: does something grow without end?"))
+            (Outcome::TooLarge, format!("It used more than {limit} of memory: does something grow without end?"))
         }
         (_, _, Some((message, at))) => match message.strip_prefix("not yet implemented") {
             Some(todo) => {
-                (Outcome::Unfinished, format!("This is the place to write, {at}:\n{}", todo.trim_start_matches(": ")))
+                (Outcome::Unfinished, format!("Write your code here, {at}:\n{}", todo.trim_start_matches(": ")))
             }
             None => (Outcome::Panicked, format!("It panicked at {at}:\n{message}")),
         },
         (false, _, None) if looked_at > 0 && failure.is_empty() => (Outcome::Wrong, String::new()),
         (false, _, None) if looked_at > 0 => (Outcome::Failed, format!("It ended with an error:\n{failure}")),
         (_, End::Exit(status), None) => {
-            (Outcome::Ended, format!("The process ended in the midst of the check ({status}): did your code end it?"))
+            (Outcome::Ended, format!("The process ended during the check ({status}): did your code end it?"))
         }
         (false, _, None) => (Outcome::Ended, "The check did not begin.".into()),
     };
     attempt.outcome = outcome;
     if outcome != Outcome::Wrong {
         attempt.means = what;
-        // A place to write is one whatever comes in.
+        // For unwritten code the input does not matter.
         if !given.is_empty() && (open || outcome == Outcome::Panicked) {
             attempt.means += &format!("\nYour code was called with {given}.");
         }

@@ -1,9 +1,9 @@
-//! What a check is made of: claims, each with the evidence for it.
+//! The parts of a check: claims, each with the evidence for it.
 //!
-//! A check is a small program, linked with the reader's code as the crate `exercise` and started by the workbook. It goes
-//! through its claims in order, from the plainest on, and stops at the first that does not hold: one thing at a time. What
-//! it finds goes line by line into a file that the workbook names, so that it is known as far as it came even when the
-//! reader's code never ends; what the reader's code prints stays apart from it.
+//! A check is a small program. It is linked with the reader's code as the crate `exercise`, and the workbook starts it. It
+//! goes through its claims in order, from the simplest on, and stops at the first claim that does not hold. It writes its
+//! findings line by line into a file that the workbook names. So the workbook knows them even if the reader's code never
+//! ends, and they do not mix with the output of that code.
 
 use crate::launch;
 use anyhow::{Context, Result};
@@ -19,13 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The variable that names the file for [`Event`]s; without it they go to stdout.
 pub(super) const EVENTS: &str = "SHARDLAB_CHECK_EVENTS";
 
-/// What must be true, and how to find out.
+/// A statement that must be true, and the function that finds out whether it is.
 pub type Claim = (&'static str, fn(&mut Evidence) -> Result<()>);
 
-/// One comparison: what should be and what is.
+/// One comparison of an expected and an actual value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// Where: `rank 1, step 3`.
+    /// The rank, step or element, for instance `rank 1, step 3`.
     pub at: String,
     pub expected: String,
     pub got: String,
@@ -35,10 +35,10 @@ pub struct Row {
 /// Something that a right answer can still do better or worse, such as bytes sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figure {
-    /// `bytes a rank and step`.
+    /// Its name, for instance `bytes per rank and step`.
     pub what: String,
     pub got: u64,
-    /// What it can be; less is better.
+    /// The best possible value. Less is better.
     pub target: u64,
 }
 
@@ -46,21 +46,21 @@ pub struct Figure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Event {
-    /// All that will be looked at.
+    /// All claims that will be checked.
     Claims(Vec<String>),
-    /// The next claim is being looked at.
+    /// The check of the next claim has begun.
     Begun,
-    /// It was: does it hold?
+    /// The check of that claim has ended.
     Ended {
         rows: Vec<Row>,
         means: String,
         error: String,
     },
     Figure(Figure),
-    /// What the reader's code is called with next: `step 5`.
+    /// The input of the next call of the reader's code, for instance `step 5`.
     Given(String),
-    /// A panic, and where: `my/lab03_batches.rs:12:5`, `my/lab01_ring.rs:8:9, on rank 2`; and what its thread had said that it
-    /// calls the reader's code with, if it had.
+    /// A panic, and its source line: `my/lab03_batches.rs:12:5`, or `my/lab01_ring.rs:8:9, on rank 2`. `given` is the input
+    /// of the call, if the thread has reported one.
     Panicked {
         message: String,
         at: String,
@@ -69,11 +69,11 @@ pub(super) enum Event {
 }
 
 thread_local! {
-    /// What this thread calls the reader's code with: ranks are not all in the same call.
+    /// The input of this thread's call of the reader's code. Ranks may be in different calls.
     static GIVEN: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// What speaks for a claim or against it.
+/// The evidence for or against a claim.
 pub struct Evidence<'a> {
     events: &'a Events,
     rows: Vec<Row>,
@@ -82,26 +82,26 @@ pub struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// To be called before the reader's code is, on the same thread, where the claim does not say what it is called with: is
-    /// told if the code never returns.
+    /// Reports the input of the next call of the reader's code, on the same thread. The reader sees it if the code panics or
+    /// never returns. A check needs this where the claim itself does not name the input.
     pub fn given(&self, input: impl Display) {
         GIVEN.set(input.to_string());
-        // If this cannot be told, neither can how it went.
+        // If this cannot be written, the outcome cannot be written either.
         self.events.tell(&Event::Given(input.to_string())).ok();
     }
 
-    /// Compares; returns whether the two are equal.
+    /// Compares two values, and returns whether they are equal.
     pub fn same<T: PartialEq + Debug>(&mut self, at: impl Display, expected: T, got: T) -> bool {
         self.row(expected == got, at, format!("{expected:?}"), format!("{got:?}"))
     }
 
-    /// Compares two numbers, which may differ by what rounding does: one part in a million, or `1e-12` near 0.
+    /// Compares two numbers, which may differ by rounding: by one part in a million, or by `1e-12` near 0.
     pub fn near(&mut self, at: impl Display, expected: f64, got: f64) -> bool {
         let near = is_near(expected, got);
         self.row(near, at, number(expected), number(got))
     }
 
-    /// Notes a comparison made elsewhere, in words; returns whether they agree.
+    /// Records a comparison that the caller has made, and returns its result.
     pub fn row(&mut self, agrees: bool, at: impl Display, expected: impl Display, got: impl Display) -> bool {
         self.rows.push(Row { at: at.to_string(), expected: expected.to_string(), got: got.to_string(), agrees });
         agrees
@@ -112,37 +112,38 @@ impl Evidence<'_> {
         self.rows.iter().all(|row| row.agrees)
     }
 
-    /// Says what it means if the claim does not hold. The first that is said counts: recognised mistakes come first.
+    /// Explains to the reader why the claim does not hold. Only the first explanation counts, so recognised mistakes come
+    /// first.
     pub fn means(&mut self, text: impl Display) {
         if self.means.is_empty() {
             self.means = text.to_string();
         }
     }
 
-    /// [`Evidence::means`], for a mistake that is recognised by `sign`.
+    /// [`Evidence::means`], if `sign` shows a certain mistake.
     pub fn means_if(&mut self, sign: bool, text: impl Display) {
         if sign {
             self.means(text);
         }
     }
 
-    /// Notes a figure; shown when the exercise is solved.
+    /// Records a figure that the reader sees once the exercise is solved.
     pub fn figure(&mut self, what: &str, got: u64, target: u64) {
         self.figures.push(Figure { what: what.into(), got, target });
     }
 }
 
-/// Whether two numbers differ by no more than rounding, as [`Evidence::near`] has it.
+/// Whether two numbers differ by no more than rounding, as in [`Evidence::near`].
 pub fn is_near(expected: f64, got: f64) -> bool {
     (expected - got).abs() <= 1e-12 + 1e-6 * expected.abs()
 }
 
-/// A number with as many digits as tell two of them apart.
+/// A number with enough digits to distinguish two that are not near.
 pub fn number(x: f64) -> String {
     if x == 0.0 { "0".into() } else { crate::show::general(x, 7) }
 }
 
-/// A check program's `main`: looks at the claims in order, up to the first that does not hold.
+/// A check program's `main`: checks the claims in order, up to the first that does not hold.
 pub fn run(claims: &[Claim]) -> ExitCode {
     let look = || {
         let events = Arc::new(Events::open()?);
@@ -164,7 +165,7 @@ fn look_at(claims: &[Claim], events: &Events) -> Result<bool> {
         events.tell(&Event::Begun)?;
         GIVEN.take();
         let mut evidence = Evidence { events, rows: Vec::new(), means: String::new(), figures: Vec::new() };
-        // What is left half changed by a panic is not looked at again.
+        // After a panic nothing reads the state that it may have left incomplete.
         let outcome = catch_unwind(AssertUnwindSafe(|| look(&mut evidence)));
         let error = match outcome {
             Ok(Ok(())) if evidence.rows.is_empty() => "the check has compared nothing".into(),
@@ -184,7 +185,7 @@ fn look_at(claims: &[Claim], events: &Events) -> Result<bool> {
     Ok(true)
 }
 
-/// Where events go.
+/// The file, or stdout, that receives the events.
 pub(super) struct Events(Mutex<Box<dyn Write + Send>>);
 
 impl Events {
@@ -199,18 +200,18 @@ impl Events {
     fn tell(&self, event: &Event) -> Result<()> {
         let line = serde_json::to_string(event)? + "\n";
         let mut out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Written at once: the process may be ended at any moment.
+        // Flush at once: the process may be ended at any moment.
         Ok(out.write_all(line.as_bytes()).and_then(|()| out.flush())?)
     }
 
-    /// The first panic is the cause; those of other ranks follow from it, or repeat it.
+    /// Reports a panic. The first one is the cause: panics of other ranks follow from it, or repeat it.
     fn panicked(&self, info: &PanicHookInfo) {
         let message = info.payload_as_str().unwrap_or("(no message)").to_string();
         let mut at = info.location().map_or(String::new(), ToString::to_string);
         if let Some(rank) = std::thread::current().name().filter(|name| name.starts_with("rank ")) {
             at += &format!(", on {rank}");
         }
-        // There is nobody left to tell if this fails.
+        // If this fails, there is no way left to report it.
         self.tell(&Event::Panicked { message, at, given: GIVEN.with_borrow(String::clone) }).ok();
     }
 }

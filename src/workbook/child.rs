@@ -1,5 +1,4 @@
-//! A program that may do anything: run with nothing to read, its words collected, and ended when it takes too long or too
-//! much.
+//! Runs a program that may do anything: without input, with its output collected, and with limits on time and memory.
 
 use std::io::{PipeReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,45 +10,45 @@ use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 /// The limits of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// CPU time of all its threads: an endless loop uses it up, however many programs share the machine.
+    /// CPU time of all its threads. An endless loop uses it up, however many programs share the machine.
     pub computing: Duration,
-    /// Time without computing: a program that waits for ever uses it up.
+    /// Time without computing. A program that waits forever uses it up.
     pub idle: Duration,
-    /// Time from start to end, whatever it does.
+    /// Time from start to end, whatever the program does.
     pub running: Duration,
-    /// Bytes.
+    /// Bytes of memory.
     pub memory: u64,
-    /// Bytes of its output that are kept, from the beginning.
+    /// Bytes that are kept of the beginning of its output.
     pub output: u64,
 }
 
-/// How a program came to its end.
+/// How a program ended.
 #[derive(Debug)]
 pub(super) enum End {
     /// By itself.
     Exit(ExitStatus),
-    /// It used up its time computing.
+    /// It used up its CPU time.
     TooLong,
-    /// It used up its time without computing much.
+    /// It used up its time without much computing.
     Stuck,
     TooLarge,
 }
 
-/// Runs a program to its end, by itself or by force. Returns what it printed, too.
+/// Runs a program until it ends or reaches a limit. Also returns its output.
 pub(super) fn run(command: &mut Command, limits: Limits) -> std::io::Result<(End, String)> {
     let (words, out) = std::io::pipe()?;
     let start = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()?;
-    // The command holds the pipe's other end open otherwise.
+    // Otherwise the command keeps the pipe's other end open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let words = collect(words, limits.output);
     let end = wait(&mut child, start, limits);
     if !matches!(end, Ok(End::Exit(_))) {
-        // It may have ended meanwhile, which is as good.
+        // The program may have ended meanwhile, so an error does not matter.
         child.kill().ok();
         child.wait()?;
     }
-    // Something that it has started itself may hold the pipe for longer.
+    // A process that the program has started may keep the pipe open for longer.
     Ok((end?, words.recv_timeout(Duration::from_secs(1)).unwrap_or_default()))
 }
 
@@ -85,13 +84,12 @@ fn wait(child: &mut Child, start: Instant, limits: Limits) -> std::io::Result<En
             return Ok(End::Stuck);
         }
         thread::sleep(pause);
-        // Most are over at once; a long one need not be asked a hundred times a second.
+        // Most programs end quickly. For a long one, fewer looks are enough.
         pause = (2 * pause).min(Duration::from_millis(50));
     }
 }
 
-/// Reads a pipe to its end and keeps the beginning, so that a program that prints for ever neither blocks nor fills the
-/// memory.
+/// Reads a pipe to its end and keeps the beginning, so a program that prints forever neither blocks nor fills the memory.
 fn collect(mut pipe: PipeReader, most: u64) -> Receiver<String> {
     let (send, receive) = channel();
     thread::spawn(move || {
@@ -103,7 +101,7 @@ fn collect(mut pipe: PipeReader, most: u64) -> Receiver<String> {
         if more {
             text += "\n(and so on)";
         }
-        // Nobody waits for it any longer if the program's end was long ago.
+        // If the program ended long ago, the receiver is gone.
         send.send(text).ok();
     });
     receive

@@ -1,8 +1,8 @@
-//! From the reader's file to a program: two calls of rustc, a second in all.
+//! From the reader's file to a program: two calls of rustc, about a second together.
 //!
-//! The reader's file becomes a crate named `exercise`, the check a program linked with it and with this library, of which
-//! the compiled form lies near the workbook's own program. So nothing of the package is built again, Cargo is not asked
-//! (an editor that holds its lock does not matter), and what stands in the reader's file is of no concern to any build.
+//! The reader's file becomes a crate named `exercise`. The check becomes a program, linked with that crate and with this
+//! library, whose compiled form lies near the workbook's program. So nothing of the package is built again, and Cargo is not
+//! needed: an editor that holds Cargo's lock does not block a check, and a mistake in the reader's file breaks no build.
 
 use super::child::{self, End, Limits};
 use super::desk::Desk;
@@ -36,15 +36,16 @@ impl Library {
     /// The library that this program was built with.
     pub fn find() -> Result<Library, BadInput> {
         if cfg!(feature = "mpi") {
-            // Its programs are linked with libraries that only Cargo knows the places of.
-            let help = "exercises run on threads: build the workbook without --features mpi, in another target folder";
+            // Its programs are linked with libraries whose paths only Cargo knows.
+            let help =
+                "exercises run on threads: build the workbook without --features mpi, in a separate target folder";
             return Err(BadInput::new("this workbook was built with MPI", help));
         }
         let program = std::env::current_exe().unwrap_or_default();
         let built = program.metadata().and_then(|data| data.modified()).unwrap_or_else(|_| SystemTime::now());
         let folder = program.parent().unwrap_or(Path::new("."));
         let mut crates = Vec::new();
-        // This is as deep as any of Cargo's layouts puts a compiled crate: deps/ or build/PACKAGE/HASH/out/.
+        // None of Cargo's layouts puts a compiled crate deeper than deps/ or build/PACKAGE/HASH/out/.
         compiled_crates(folder, 5, &mut crates);
         let is_ours =
             |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libshardlab-"));
@@ -62,7 +63,7 @@ impl Library {
         Ok(Library { file: file.clone(), folders })
     }
 
-    /// Compiles the reader's file and the check into `out`. Paths in messages are as the reader would type them.
+    /// Compiles the reader's file and the check into `out`. Messages contain paths as the reader would type them.
     pub fn compile(
         &self,
         screen: &Screen,
@@ -93,7 +94,7 @@ impl Library {
 
     fn rustc(&self, screen: &Screen, out: &Path) -> Command {
         let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
-        // Without optimization, which would take longer than it saves: what is slow lies in the library.
+        // Optimizing would take longer than it saves, because the slow work is in the library.
         rustc.args(["--edition", "2024", "-C", "codegen-units=1", "-C", "strip=debuginfo", "--color"]);
         rustc.arg(if screen.colour { "always" } else { "never" });
         rustc.arg(format!("--diagnostic-width={}", screen.width));
@@ -106,22 +107,22 @@ impl Library {
     }
 }
 
-/// Runs rustc: how it ended, and its messages.
+/// Runs rustc. Returns how it ended, and its messages.
 fn run(mut rustc: Command, limits: Limits) -> Result<(End, String), BadInput> {
     let (end, text) = child::run(&mut rustc, limits).map_err(|error| {
         let what = format!("cannot start {}: {error}", rustc.get_program().display());
         BadInput::new(what, "exercises are compiled by rustc: put it on PATH, as rustup does")
     })?;
-    // The library was compiled by another rustc, or not all of it is there: the reader's code is not the reason.
+    // The library was compiled by a different rustc, or a part of it is missing. The reader's code is not the reason.
     let failed = matches!(end, End::Exit(status) if !status.success());
     if failed && ["E0514", "E0460", "E0462"].iter().any(|code| text.contains(&format!("[{code}]"))) {
         let what = format!("rustc cannot use the compiled library:\n{}", text.trim_end());
-        return Err(BadInput::new(what, "build it anew with this rustc:  cargo run --bin workbook"));
+        return Err(BadInput::new(what, "build it again with this rustc:  cargo run --bin workbook"));
     }
     Ok((end, text))
 }
 
-/// Compiled crates below a folder, and when they were written.
+/// Compiled crates below a folder, with the times at which they were written.
 fn compiled_crates(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, SystemTime)>) {
     // Unreadable folders are skipped.
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

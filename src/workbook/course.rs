@@ -1,4 +1,4 @@
-//! The labs and their exercises, in order: what `labs/labs.toml` says.
+//! The labs and their exercises, in order, as `labs/labs.toml` lists them.
 
 use crate::error::BadInput;
 use serde::Deserialize;
@@ -15,7 +15,7 @@ pub struct Course {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Lab {
     pub number: usize,
-    /// `lab03`, also the program's name.
+    /// For instance `lab03`. It is also the program's name.
     pub name: String,
     /// The program's source, from the package's root.
     pub file: String,
@@ -24,7 +24,7 @@ pub struct Lab {
     pub question: String,
     /// One sentence, at the end of the lab's screen.
     pub takeaway: String,
-    /// One phrase about it, at the end of the screen of the lab before.
+    /// One phrase about this lab, at the end of the previous lab's screen.
     #[serde(default)]
     pub announced: String,
     /// How long the lab runs, once it is built: `5 seconds`.
@@ -39,36 +39,36 @@ pub struct Lab {
     pub exercises: Vec<Exercise>,
 }
 
-/// Something to write or to repair.
+/// A task: something to write or to repair.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Exercise {
-    /// `lab03-batches`.
+    /// For instance `lab03-batches`.
     pub name: String,
     pub title: String,
-    /// One line: what is asked.
+    /// The task in one line.
     pub task: String,
     pub minutes: usize,
-    /// Whether it is code that runs and is wrong, rather than a blank to fill.
+    /// Whether the exercise is code that runs and is wrong, not a blank to fill.
     #[serde(default)]
     pub broken: bool,
     /// Whether the main path leaves it out.
     #[serde(default)]
     pub optional: bool,
-    /// Told once it is solved: what happened in the real incident, and what PyTorch, DeepSpeed or Megatron do.
+    /// Shown once the exercise is solved: the real incident, and what PyTorch, DeepSpeed or Megatron do.
     pub debrief: String,
     /// From a first push to the idea itself, never the code.
     pub hints: Vec<String>,
 }
 
 impl Exercise {
-    /// The name of its files, without folder: `lab03_batches.rs`.
+    /// The name of the exercise's files, without folder: `lab03_batches.rs`.
     pub fn file(&self) -> String {
         format!("{}.rs", self.name.replace('-', "_"))
     }
 }
 
 impl Course {
-    /// Reads `labs/labs.toml`, as it was when this was compiled.
+    /// Reads `labs/labs.toml`, as it was when this program was compiled.
     pub fn read() -> Result<Course, BadInput> {
         toml::from_str(include_str!("../../labs/labs.toml")).map_err(|error| {
             BadInput::new(format!("labs/labs.toml is damaged: {error}"), "restore it with git, and build again")
@@ -80,7 +80,7 @@ impl Course {
         self.labs.iter().flat_map(|lab| &lab.exercises)
     }
 
-    /// The exercise of this name, or the only one whose name begins so. A file's name does as well.
+    /// The exercise with the name `given`, or the only one whose name begins with `given`. The name of its file works, too.
     pub fn find(&self, given: &str) -> Result<&Exercise, BadInput> {
         let file = given.rsplit(['/', '\\']).next().unwrap_or(given);
         let wanted = file.strip_suffix(".rs").unwrap_or(file).replace('_', "-");

@@ -1,7 +1,7 @@
-//! The places of an exercise's files: those that come with the workbook, and the reader's own.
+//! The folders of an exercise's files: those of the workbook, and the reader's own.
 //!
-//! Blanks, solutions and checks lie below `labs/` and are never changed. The reader works in a folder of their own, `my/`
-//! at the checkout's root, which git ignores and Cargo does not look into.
+//! Blanks, solutions and checks lie below `labs/` and never change. The reader works in a separate folder, `my/` at the
+//! checkout's root. Git ignores it, and Cargo does not read it.
 
 use super::course::Exercise;
 use crate::error::BadInput;
@@ -19,8 +19,8 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// The checkout around the current folder, else the one that this program was built from; the reader's folder is the
-    /// one that the variable SHARDLAB_MY names, else `my` there.
+    /// Finds the checkout: the one around the current folder, or else the one that this program was built from. The reader's
+    /// folder is the one that the variable SHARDLAB_MY names, or else `my` in the checkout.
     pub fn find() -> Result<Desk, BadInput> {
         let here = std::env::current_dir().unwrap_or_default();
         let built_from = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -34,7 +34,7 @@ impl Desk {
         Ok(Desk { root: root.to_path_buf(), my, here })
     }
 
-    /// The file that the exercise begins with.
+    /// The file with which the exercise begins.
     pub fn blank(&self, exercise: &Exercise) -> PathBuf {
         self.root.join("labs/exercises").join(exercise.file())
     }
@@ -69,7 +69,7 @@ impl Desk {
         Ok(true)
     }
 
-    /// Begins again. What the reader had is kept beside, and its place returned.
+    /// Begins again. Moves the reader's old file to `old/`, and returns its path.
     pub fn reset(&self, exercise: &Exercise) -> Result<Option<PathBuf>, BadInput> {
         let mine = self.mine(exercise);
         let mut kept = None;
@@ -83,7 +83,7 @@ impl Desk {
         Ok(kept)
     }
 
-    /// Writes a file of the reader's folder, all of it or nothing.
+    /// Writes a file of the reader's folder, either completely or not at all.
     pub fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), BadInput> {
         let write = || {
             std::fs::create_dir_all(&self.my)?;
@@ -96,7 +96,7 @@ impl Desk {
         write().map_err(|error: std::io::Error| refusal("write", path, &error))
     }
 
-    /// A path as the reader can type it where they stand.
+    /// A path as the reader can type it in the current folder.
     pub fn shown(&self, path: &Path) -> PathBuf {
         if let Ok(below) = path.strip_prefix(&self.here) {
             return below.to_path_buf();
@@ -112,7 +112,7 @@ impl Desk {
 pub(super) fn refusal(to: &str, path: &Path, error: &std::io::Error) -> BadInput {
     BadInput::new(
         format!("cannot {to} {}: {error}", path.display()),
-        "name a folder of your own for your exercises:  export SHARDLAB_MY=$HOME/shardlab-my",
+        "choose a folder for your exercises:  export SHARDLAB_MY=$HOME/shardlab-my",
     )
 }
 

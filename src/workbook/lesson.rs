@@ -20,7 +20,7 @@ impl Lesson {
         Ok(Lesson { lab, next: labs.next() })
     }
 
-    /// Title, time and question, and an empty line. `time` replaces the usual time where a run takes a different time.
+    /// Title, time and question, and an empty line. If a run takes an unusual time, `time` replaces the lab's.
     pub fn heading(&self, screen: &Screen, time: Option<&str>) -> String {
         let Lab { name, title, question, takes, .. } = &self.lab;
         let about = format!("about {takes}");

@@ -1,13 +1,13 @@
 //! The exercises: what the `workbook` program does.
 //!
-//! A reader writes the part of a lab that is its lesson, and a check tells how far it is right. Adding an exercise takes
-//! an entry in `labs/labs.toml` and three files of its name: what it begins with in `labs/exercises/`, an answer in
-//! `labs/solutions/`, the program that checks it in `labs/checks/`.
+//! A reader writes the part of a lab that is its lesson, and a check shows how much of it is right. To add an exercise,
+//! write an entry in `labs/labs.toml` and three files of its name: the blank in `labs/exercises/`, the solution in
+//! `labs/solutions/`, and the program that checks it in `labs/checks/`.
 //!
 //! Reading order: `course.rs` (the labs and their exercises, in order), `lesson.rs` (a lab's first and last lines),
-//! `desk.rs` (whose files are where), `check.rs` (what a check is made of), `attempt.rs` (one check, by `compile.rs` and
-//! `child.rs`), `progress.rs` (what the reader has done), `screens.rs` (what they see), `report.rs` (many readers at a
-//! glance).
+//! `desk.rs` (the folders of all files), `check.rs` (the claims of a check, and the evidence), `attempt.rs` (one check, by
+//! `compile.rs` and `child.rs`), `progress.rs` (the reader's results), `screens.rs` (the reader's screens), `report.rs`
+//! (many readers in one table).
 
 mod attempt;
 pub mod check;
@@ -31,7 +31,7 @@ pub use screens::{attempt as show_attempt, command, hints, map, solution};
 use crate::error::BadInput;
 use crate::show::Screen;
 
-/// The workbook as it is for one reader now.
+/// The workbook, with one reader's files.
 pub struct Workbook {
     pub course: Course,
     pub desk: Desk,
@@ -39,7 +39,7 @@ pub struct Workbook {
 }
 
 impl Workbook {
-    /// Finds all that checks need.
+    /// Finds everything that checks need.
     pub fn open() -> Result<Workbook, BadInput> {
         let desk = Desk::find()?;
         Ok(Workbook { course: Course::read()?, desk, library: compile::Library::find()? })
@@ -50,14 +50,14 @@ impl Workbook {
         self.next_of(self.course.exercises())
     }
 
-    /// The first of these that the reader has not solved; an optional one only if the reader has begun it.
+    /// The first of `of` that the reader has not solved. Optional exercises count only if the reader has begun them.
     pub fn next_of<'a>(&self, of: impl IntoIterator<Item = &'a Exercise>) -> Result<Option<&'a Exercise>, BadInput> {
         let progress = Progress::read(&self.desk)?;
         let wanted = |exercise: &&Exercise| !exercise.optional || self.desk.mine(exercise).exists();
         Ok(of.into_iter().filter(wanted).find(|exercise| !progress.has_solved(exercise)))
     }
 
-    /// Checks an exercise and writes down how it went.
+    /// Checks an exercise and records the result.
     pub fn check(&self, screen: &Screen, exercise: &Exercise) -> Result<Attempt, BadInput> {
         let Some(checked) = progress::hash(&self.desk.mine(exercise)) else {
             return Ok(Attempt::new(Outcome::NotBegun, "There is nothing to check yet."));

@@ -16,42 +16,42 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[serde(transparent)]
 pub struct Progress(BTreeMap<String, Record>);
 
-/// One exercise's story.
+/// The record of one exercise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// Different versions that were checked, the untouched blank not counted.
+    /// Different versions that were checked, without the untouched blank.
     pub tries: usize,
     /// Hints that were read.
     pub hints: usize,
-    /// The hash of the version that solved it last.
+    /// The hash of the last version that solved the exercise.
     pub solution: Option<String>,
-    /// The hash of the version that was checked last.
+    /// The hash of the last version that was checked.
     pub checked: Option<String>,
-    /// How that went.
+    /// The outcome of the last check.
     pub outcome: Option<Outcome>,
-    /// The claim that was in its way; empty where none was.
+    /// The claim that did not hold in the last check, or the empty string.
     pub stuck_at: String,
-    /// The best figures of all versions that solved it.
+    /// The best figures of all versions that solved the exercise.
     pub figures: Vec<Figure>,
-    /// When it was checked last, in seconds since 1970.
+    /// The time of the last check, in seconds since 1970.
     pub when: u64,
 }
 
 /// The reader's standing in an exercise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing but the blank.
+    /// There is only the blank, or nothing.
     Open,
-    /// Something was written.
+    /// The reader has changed the blank.
     Begun,
     Solved,
-    /// It was solved; what stands there now is another version.
+    /// The reader has solved it, and has changed the file since.
     Changed,
 }
 
 impl Progress {
-    /// Reads the reader's file; an empty story without one.
+    /// Reads the reader's file. Without a file there is no progress.
     pub fn read(desk: &Desk) -> Result<Progress, BadInput> {
         let path = desk.my.join(FILE);
         let text = match std::fs::read_to_string(&path) {
@@ -60,7 +60,7 @@ impl Progress {
         };
         serde_json::from_str(&text).map_err(|error| {
             let what = format!("{} is not what the workbook wrote: {error}", path.display());
-            BadInput::new(what, "delete it to begin a new count; your exercises stay as they are")
+            BadInput::new(what, "delete it to start a new record; your exercises stay as they are")
         })
     }
 
@@ -92,14 +92,14 @@ impl Progress {
         }
     }
 
-    /// Whether the reader has solved it once.
+    /// Whether the reader has ever solved `exercise`.
     pub fn has_solved(&self, exercise: &Exercise) -> bool {
         self.of(exercise).solution.is_some()
     }
 }
 
 impl Record {
-    /// Takes in a check of the version with hash `checked`; `blank` is that of the blank.
+    /// Records a check of the version with the hash `checked`. `blank` is the hash of the blank.
     pub fn take(&mut self, attempt: &Attempt, checked: String, blank: Option<&String>) {
         if Some(&checked) != self.checked.as_ref() && Some(&checked) != blank {
             self.tries += 1;

@@ -1,6 +1,6 @@
-//! Many readers at a glance: what a host of forty people looks at.
+//! Many readers in one table, for the instructor of forty people.
 //!
-//! Each reader's `--json` document goes into one folder, as in `workbook check all --json > /shared/today/$USER.json`.
+//! Each reader puts a `--json` document into one folder: `workbook check all --json > /shared/today/$USER.json`.
 
 use super::attempt::{Attempt, Outcome};
 use super::course::Course;
@@ -15,9 +15,9 @@ use std::path::Path;
 /// The document of `--json`: one reader's standing in every exercise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
-    /// The version of this form of document.
+    /// The version of the document's format.
     pub version: u32,
-    /// The user's name, as the system has it; may be empty.
+    /// The user's name from the environment. It may be empty.
     pub who: String,
     /// Seconds since 1970.
     pub when: u64,
@@ -30,16 +30,16 @@ pub struct Document {
 pub struct Entry {
     pub name: String,
     pub solved: bool,
-    /// Whether there is more than the blank.
+    /// Whether the reader has changed the blank.
     pub begun: bool,
     #[serde(flatten)]
     pub record: Record,
-    /// The check that this document is about; none of exercises that were not checked now.
+    /// The check that was made for this document, if there was one.
     pub check: Option<Attempt>,
 }
 
 impl Document {
-    /// The reader's standing, with the checks that were made now.
+    /// The reader's standing, with the checks that were just made.
     pub fn new(course: &Course, desk: &Desk, progress: &Progress, checks: &[(String, Attempt)]) -> Document {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let entry = |exercise: &super::Exercise| Entry {
@@ -61,7 +61,7 @@ impl Document {
         self.exercises.iter().filter(|entry| entry.solved).count()
     }
 
-    /// The exercise that the reader is at: of those not solved the one checked last, else the first.
+    /// The reader's current exercise: of the unsolved ones the last that was checked, or else the first.
     fn at(&self) -> Option<&Entry> {
         let open = || self.exercises.iter().filter(|entry| !entry.solved);
         open().filter(|entry| entry.record.when > 0).max_by_key(|entry| entry.record.when).or_else(|| open().next())
@@ -76,19 +76,19 @@ impl Entry {
             None | Some(Outcome::NotBegun) => "not checked yet".into(),
             Some(Outcome::Unfinished) => "not written yet".into(),
             Some(Outcome::DoesNotCompile) => "does not compile".into(),
-            Some(Outcome::DoesNotFit) => "has changed what the check calls".into(),
+            Some(Outcome::DoesNotFit) => "the check cannot call it".into(),
             Some(Outcome::Solved) => String::new(),
             Some(Outcome::Wrong) => stuck_at.clone(),
             Some(Outcome::Failed) => format!("an error in: {stuck_at}"),
             Some(Outcome::Panicked) => format!("a panic in: {stuck_at}"),
-            Some(Outcome::Endless) => format!("without an end in: {stuck_at}"),
+            Some(Outcome::Endless) => format!("never ends in: {stuck_at}"),
             Some(Outcome::TooLarge) => format!("too much memory in: {stuck_at}"),
             Some(Outcome::Ended) => format!("the process ends in: {stuck_at}"),
         }
     }
 }
 
-/// Readers' documents, the newest of each, and files that are none.
+/// Each reader's newest document, and the files that could not be read.
 #[derive(Debug, Serialize)]
 pub struct Readers {
     documents: BTreeMap<String, Document>,
@@ -99,12 +99,12 @@ impl Readers {
     /// Reads every `.json` file of a folder.
     pub fn read(folder: &Path) -> Result<Readers, BadInput> {
         let refuse = |why: String| {
-            let help = "each reader puts a file there:  workbook check all --json > DIR/$USER.json";
+            let help = "each participant puts a file there:  workbook check all --json > DIR/$USER.json";
             BadInput::new(format!("no reports in {}{why}", folder.display()), help)
         };
         let files = std::fs::read_dir(folder).map_err(|error| refuse(format!(": {error}")))?;
         let mut files: Vec<_> = files.flatten().map(|entry| entry.path()).collect();
-        // Also `.json`, which is what `$USER.json` is where nobody has set USER.
+        // `.json` counts, too: `$USER.json` becomes this name if USER is not set.
         files.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".json")));
         files.sort();
         let (mut read, mut refused): (Vec<(String, Document)>, Vec<String>) = Default::default();
@@ -119,7 +119,7 @@ impl Readers {
         if read.is_empty() && refused.is_empty() {
             return Err(refuse(String::new()));
         }
-        // If all readers are the same user (root in a container), the files' names tell them apart.
+        // If several readers are the same user (root in a container), the names of the files distinguish them.
         let users: Vec<String> = read.iter().map(|(_, document)| document.who.clone()).collect();
         let is_own = |who: &str| !who.is_empty() && users.iter().filter(|user| *user == who).count() == 1;
         let named = read.into_iter().map(|(file, document)| {
@@ -129,14 +129,14 @@ impl Readers {
         Ok(Readers { documents: named.collect(), refused })
     }
 
-    /// A table of people, those who need help first, and one of exercises.
+    /// A table of people, beginning with those who need help, and a table of exercises.
     pub fn render(&self, screen: &Screen) -> String {
         let mut people: Vec<(&String, &Document)> = self.documents.iter().collect();
         people.sort_by_key(|(_, document)| {
             (document.solved(), std::cmp::Reverse(document.at().map_or(0, |at| at.record.tries)))
         });
         let rows: Vec<Vec<String>> = people.iter().map(|(who, document)| person(who, document)).collect();
-        let header = ["who", "solved", "is at", "stuck where", "tries", "hints", "ago"];
+        let header = ["who", "solved", "works on", "stuck at", "tries", "hints", "ago"];
         let mut text = format!("{}\n\n{}", table(screen, &header, &rows), self.exercises(screen));
         for line in &self.refused {
             text += &format!("\n\n{}", screen.row("not read", line));
@@ -173,14 +173,14 @@ fn person(who: &str, document: &Document) -> Vec<String> {
     let solved = format!("{} of {}", document.solved(), document.exercises.len());
     let (at, stuck, record) = match document.at() {
         Some(at) => (at.name.clone(), at.stuck_at(), at.record.clone()),
-        None => (String::new(), "nothing: all is solved".into(), Record::default()),
+        None => (String::new(), "nothing: all solved".into(), Record::default()),
     };
     let last = document.exercises.iter().map(|entry| entry.record.when).max().unwrap_or(0);
     let ago = if last == 0 { String::new() } else { ago(now().saturating_sub(last)) };
     vec![who.into(), solved, at, stuck, record.tries.to_string(), record.hints.to_string(), ago]
 }
 
-/// Seconds as the largest unit that they fill.
+/// A time span in minutes, hours or days.
 fn ago(seconds: u64) -> String {
     match seconds {
         0..3600 => format!("{} min", seconds / 60),

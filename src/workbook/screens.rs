@@ -17,7 +17,7 @@ pub fn command() -> String {
     }
 }
 
-/// The labs and exercises, what is solved, and the next step.
+/// The labs and exercises, the solved ones, and the next step.
 pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
     let progress = Progress::read(&book.desk)?;
     let next = book.next()?;
@@ -45,7 +45,7 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
     lines.push(String::new());
     lines.push(match next {
         Some(next) => next_step(screen, book, next),
-        None => screen.row("next", "nothing: all exercises are solved. The labs' --break flags are left to try."),
+        None => screen.row("next", "nothing: all exercises are solved. You can still try the labs' --break flags."),
     });
     Ok(lines.join("\n"))
 }
@@ -69,7 +69,7 @@ fn line(screen: &Screen, book: &Workbook, progress: &Progress, exercise: &Exerci
     };
     let kind = if exercise.broken { "repair: " } else { "" };
     let mut left = format!("{:<17} {kind}{}", exercise.name, exercise.title);
-    // Two columns at least stay between the title and what is told at the end of the line.
+    // At least two columns stay free between the title and the words at the end of the line.
     let most = screen.width.saturating_sub(6 + told.chars().count());
     if left.chars().count() > most {
         let cut = if screen.ascii { "..." } else { "…" };
@@ -92,12 +92,12 @@ fn next_step(screen: &Screen, book: &Workbook, next: &Exercise) -> String {
         steps.insert(0, format!("run its lab:  cargo run --bin {}", lab.name));
     }
     let mut lines = vec![screen.row("next", &format!("{}, about {} minutes: {}", next.name, next.minutes, next.task))];
-    // One line each, however long: commands are there to be copied.
+    // Each step is on one line, however long, so that readers can copy its command.
     lines.extend(steps.iter().enumerate().map(|(i, step)| format!("           {}. {step}", i + 1)));
     lines.join("\n")
 }
 
-/// A check and how it went.
+/// A check and its result.
 pub fn attempt(screen: &Screen, book: &Workbook, exercise: &Exercise, attempt: &Attempt) -> Result<String, BadInput> {
     let record = Progress::read(&book.desk)?.of(exercise);
     let file = book.desk.shown(&book.desk.mine(exercise)).display().to_string();
@@ -135,17 +135,17 @@ pub fn attempt(screen: &Screen, book: &Workbook, exercise: &Exercise, attempt: &
     Ok(lines.join("\n"))
 }
 
-/// Told instead of the cause, as long as nothing was tried.
-const SYMPTOM: &str = "This is the symptom: all that people saw who ran this code. The cause is yours to find. Change the file, \
-                       and the check says what your change did.";
+/// Shown instead of the cause until the reader has changed the file.
+const SYMPTOM: &str = "This is the symptom: the people who ran this code saw nothing else. Find the cause. Change the file, and \
+                       the check explains what your change did.";
 
-/// Whether the exercise is broken on purpose and still as it was.
+/// Whether the exercise is broken on purpose, and the reader has not changed it.
 fn untouched(book: &Workbook, exercise: &Exercise) -> bool {
     let [mine, blank] = [book.desk.mine(exercise), book.desk.blank(exercise)].map(|path| progress::hash(&path));
     exercise.broken && mine == blank
 }
 
-/// The end of the output of the reader's code, which is about what went wrong.
+/// The end of the output of the reader's code, because a failure is near the end.
 fn printed(screen: &Screen, text: &str) -> String {
     const MOST: usize = 12;
     let lines: Vec<&str> = text.trim_end().lines().collect();
@@ -155,7 +155,7 @@ fn printed(screen: &Screen, text: &str) -> String {
     format!("\n{}\n{}", screen.row("printed", &format!("by your code{which}:")), screen.quote(&last.join("\n"), 11))
 }
 
-/// The last lines after a check: what to do next.
+/// The last lines after a check, with the next steps.
 fn ending(
     screen: &Screen,
     book: &Workbook,
@@ -194,7 +194,7 @@ fn ending(
     Ok(lines)
 }
 
-/// Expected beside got, where they disagree.
+/// The expected and the actual values that disagree, side by side.
 fn comparison(screen: &Screen, rows: &[Row]) -> String {
     const MOST: usize = 8;
     let disagree = || rows.iter().filter(|row| !row.agrees);

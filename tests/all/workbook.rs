@@ -956,8 +956,7 @@ fn a_reader_goes_through_an_exercise() {
     let file = my.join("lab00_hostfile.rs");
     let blank = std::fs::read_to_string(&file).expect("a copy of the blank");
     assert_eq!(blank, text("labs/exercises", "lab00-hostfile"));
-    for part in ["✗", "This is the place to write", "lab00_hostfile.rs:30:5", "then     so do MPICH's", "there are 4"]
-    {
+    for part in ["✗", "Write your code here", "lab00_hostfile.rs:30:5", "then     so do MPICH's", "there are 4"] {
         assert!(stdout(&first).contains(part), "{part:?} is missing in\n{}", stdout(&first));
     }
 
@@ -1095,7 +1094,7 @@ fn bad_input_is_refused() {
     failed(&workbook(my, "report no/such/folder"), 2, "no reports in no/such/folder");
     failed(&workbook(my, &format!("report {}", my.display())), 2, "no reports in");
     let seconds = command(my, "check lab00").env("SHARDLAB_CHECK_SECONDS", "0").output().unwrap();
-    failed(&seconds, 2, "SHARDLAB_CHECK_SECONDS=0 is no number of seconds");
+    failed(&seconds, 2, "SHARDLAB_CHECK_SECONDS=0 is not a number of seconds");
     let rustc = command(my, "check lab00").env("RUSTC", "no-such-compiler").output().unwrap();
     failed(&rustc, 2, "cannot start no-such-compiler");
     // A folder that cannot be written, whoever asks.
@@ -1103,7 +1102,7 @@ fn bad_input_is_refused() {
     for (flags, what) in [("check lab00-h", "cannot write"), ("", "cannot read")] {
         let output = workbook(&my.join("file"), flags);
         failed(&output, 2, what);
-        assert!(stderr(&output).contains("help: name a folder of your own for your exercises:  export SHARDLAB_MY="));
+        assert!(stderr(&output).contains("help: choose a folder for your exercises:  export SHARDLAB_MY="));
     }
     std::fs::write(my.join("progress.json"), "{").unwrap();
     failed(&workbook(my, ""), 2, &format!("{} is not what the workbook wrote", my.join("progress.json").display()));
@@ -1226,7 +1225,7 @@ fn watching_checks_what_is_saved() {
     let wait_for = |what: &str| {
         while !lines.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("no {what:?}")).contains(what) {}
     };
-    wait_for("This is the place to write");
+    wait_for("Write your code here");
     wait_for("watching: save a file");
     let write = |name: &str, text: &str| std::fs::write(my.path().join(name), text).unwrap();
     write("lab03_schedule.rs", &schedule_with("half typed"));
