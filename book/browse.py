@@ -5,25 +5,31 @@
     book/browse.py --broken                                   a page with every fault, each of which must be found
 
 The browser is Chromium without a window, as wide as a phone. A page must be silent on the console, show its pictures and
-formulas, ask the network for nothing, need no sideways scroll, and have no broken link. Needs python3-selenium,
-chromium and chromium-driver (Debian's names).
+formulas, ask the network for nothing, need no sideways scroll, and have no broken link. An interactive figure must compute
+what the library computes, obey keys alone, show the focus, keep its letters readable and inside, move nothing if the reader
+asks for less motion, and have a static picture without scripts. Needs python3-selenium, chromium and chromium-driver
+(Debian's names), and cargo for the library's numbers.
 """
 
 import argparse
 import base64
+import json
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 
 from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.chrome.service import Service
 
 SOURCES = pathlib.Path(__file__).resolve().parent / "src"
 
 # A phone's width, in CSS pixels.
-PHONE = 400
+PHONE = 360
 
 # What a page says about itself. A listing may scroll inside its own box, but nothing around the page's text may: that box
 # and all around it, of which mdBook lets one scroll, are asked by how much their content is too wide.
@@ -45,6 +51,41 @@ LOOK = """
         loaded: performance.getEntriesByType('resource').map(r => r.name).filter(n => !n.startsWith('file:')),
         text: all('main')[0].innerText,
     };"""
+
+
+# Where a figure's formulas differ from the library's numbers. The library's seconds are sums of many rounds.
+NUMBERS = """
+    const [name, expected] = arguments;
+    const differs = {
+        cost(row) {
+            const { rounds, seconds } = shardlab.cost(row.algorithm, row);
+            const words = [shardlab.seconds(row.seconds), shardlab.bytes(row.size, 1024)];
+            return rounds !== row.rounds || !(Math.abs(seconds / row.seconds - 1) < 1e-9) || `${words}` !== `${row.words}`;
+        },
+        stages(row) {
+            const held = shardlab.zeroMemory(row.stage, row);
+            return `${held}` !== `${row.bytes}` || `${held.map(bytes => shardlab.bytes(bytes))}` !== `${row.words}`;
+        },
+        ring(rounds) {
+            const plain = states => JSON.stringify(states.map(({ sent, held }) => [sent, held]));
+            return plain(shardlab.ring(rounds[0].held.length)) !== plain(rounds);
+        },
+    };
+    return expected.filter(differs[name]).map(row => JSON.stringify(row).slice(0, 200));"""
+
+# What is wrong with a figure's letters, wherever its controls are.
+LETTERS = """
+    const wrong = new Set();
+    for (const text of arguments[0].querySelectorAll('.live svg text')) {
+        const [inner, outer] = [text.getBoundingClientRect(), text.closest('svg').getBoundingClientRect()];
+        if (inner.height < 11) wrong.add(`letters of ${inner.height.toFixed()} pixels: ${text.textContent}`);
+        const across = Math.max(outer.left - inner.left, inner.right - outer.right);
+        const outside = Math.max(across, outer.top - inner.top, inner.bottom - outer.bottom);
+        if (outside > 2) wrong.add(`letters outside of the picture: ${text.textContent}`);
+    }
+    return [...wrong];"""
+
+MOTION = "return arguments[0].getAnimations({ subtree: true }).length"
 
 
 def start(width):
@@ -69,9 +110,13 @@ def formulas(markdown):
     return sum(found.group(2) is not None for found in marked)
 
 
+def loud(console):
+    return [f"on the console: {entry['message']}" for entry in console if entry["level"] in ("SEVERE", "WARNING")]
+
+
 def faults(look, console, markdown):
     """What is wrong with one page."""
-    found = [f"on the console: {entry['message']}" for entry in console if entry["level"] in ("SEVERE", "WARNING")]
+    found = loud(console)
     if look["formulas"] != formulas(markdown):
         found.append(f"{look['formulas']} formulas of {formulas(markdown)}")
     if look["over"] > 0 or look["window"] != PHONE:
@@ -84,18 +129,99 @@ def faults(look, console, markdown):
     return found + [f"{rest} is visible" for rest in ("$$", "\\frac", "{{#", "**") if rest in look["text"]]
 
 
+def less_motion(browser, asked):
+    feature = {"name": "prefers-reduced-motion", "value": "reduce" if asked else ""}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+def try_control(browser, figure, control, first):
+    """What is wrong with one control of a figure, which is used by keys alone."""
+    def press(*keys):
+        ActionChains(browser).send_keys(*keys).perform()
+
+    def look():
+        return browser.execute_script("return arguments[0].querySelector('.drawing').innerHTML", figure)
+
+    if first:
+        browser.execute_script("arguments[0].focus()", control)
+    else:
+        press(Keys.TAB)
+    if browser.switch_to.active_element != control:
+        return ["a control that the Tab key does not reach"]
+    name = control.accessible_name
+    found = [] if name else ["a control without a name"]
+    outline = browser.execute_script("return getComputedStyle(arguments[0]).outline", control)
+    if "none" in outline or " 0px" in outline:
+        found.append(f"{name}: no focus to see")
+    before = look()
+    keys = {"input": [Keys.ARROW_RIGHT, Keys.ARROW_LEFT], "select": [Keys.ARROW_DOWN, Keys.ARROW_UP],
+            "button": [Keys.SPACE]}
+    for key in keys[control.tag_name]:
+        less_motion(browser, True)
+        press(key)
+        if browser.execute_script(MOTION, figure):
+            found.append(f"{name}: moves although the reader asks for less motion")
+        less_motion(browser, False)
+        if look() != before:
+            break
+    else:
+        found.append(f"{name}: keys change nothing")
+    # The ends of a slider are where pictures break.
+    for key in [Keys.HOME, Keys.END, None] if control.tag_name == "input" else [None]:
+        if key:
+            press(key)
+        found += browser.execute_script(LETTERS, figure)
+        over = browser.execute_script(LOOK)["over"]
+        found += [f"{name}: {over} pixels too wide"] if over > 0 else []
+    return found
+
+
+def try_figures(browser, url, expected):
+    """The names of a page's interactive figures, and what is wrong with them."""
+    find = lambda parent, selector: parent.find_elements("css selector", selector)
+    names, found = [], []
+    for figure in find(browser, "figure[data-figure]"):
+        name = figure.get_attribute("data-figure")
+        names.append(name)
+        if name not in expected or not find(figure, ".live"):
+            found.append(f"{name}: not interactive")
+            continue
+        found += [f"{name}: not what the library computes: {row}"
+                  for row in browser.execute_script(NUMBERS, name, expected[name])[:1]]
+        for i, control in enumerate(find(figure, "input, select, button")):
+            found += [f"{name}: {what}" for what in try_control(browser, figure, control, i == 0)]
+    if browser.current_url != url:
+        found.append("a figure's key also turns the page")
+    found += loud(browser.get_log("browser"))
+    if names:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+        browser.get(url)
+        for figure in find(browser, "figure[data-figure]"):
+            if not any(svg.size["height"] > 4 for svg in find(figure, "svg")):
+                found.append(f"{figure.get_attribute('data-figure')}: no picture without scripts")
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+        browser.get_log("browser")
+    return names, list(dict.fromkeys(found))
+
+
+def numbers():
+    """The library's numbers behind the interactive figures."""
+    command = ["cargo", "run", "--quiet", "--bin", "book", "--", "numbers"]
+    return json.loads(subprocess.run(command, cwd=SOURCES.parent.parent, stdout=subprocess.PIPE, check=True).stdout)
+
+
 def picture(browser, path):
     shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
     path.write_bytes(base64.b64decode(shot["data"]))
 
 
-def browse(built, sources, pictures=None):
+def browse(built, sources, expected, pictures=None):
     """What is wrong with the pages in the folder `built`, whose Markdown is in `sources`."""
     pages = {source.stem: (built / source.stem).with_suffix(".html").resolve().as_uri()
              for source in sorted(sources.glob("*.md")) if source.stem != "SUMMARY"}
     if not pages or not built.is_dir():
         sys.exit(f"error: no book in {built}\nhelp: mdbook build book")
-    wrong, ids, links = [], {}, []
+    wrong, ids, links, live = [], {}, [], set()
     with start(PHONE) as browser:
         for page, url in pages.items():
             browser.get(url)
@@ -106,6 +232,10 @@ def browse(built, sources, pictures=None):
             links += [(page, link) for link in look["links"]]
             if pictures:
                 picture(browser, pictures / f"{page}-phone.png")
+            names, found = try_figures(browser, url, expected)
+            live.update(names)
+            wrong += [f"{page}: {what}" for what in found]
+    wrong += [f"no page has the figure {name}" for name in expected if name not in live]
     for page, link in links:
         file, _, place = link.partition("#")
         if not (place in ids[file] if file in ids else link.startswith("https://")):
@@ -124,27 +254,55 @@ def browse(built, sources, pictures=None):
 BROKEN = """<meta name=viewport content='width=device-width'><link rel=icon href='data:,'><main style='{style}'>
 <p>{text} <a href='{link}'>a link</a> <a href='good.html#place'>one</a> <a href='https://doc.rust-lang.org'>one more</a>
 <img src='{image}'><math><mfrac style='{low}'><mn>1</mn><mn>2</mn></mfrac></math><math style='{flat}'><mi>x</mi></math>
-<svg class=figure id=place width=9 height={height}></svg><script>{script}</script></main>"""
+<svg class=figure id=place width=9 height={height}></svg>{figures}<script>{script}</script></main>"""
 GOOD = dict(style="", text="", link="#place", low="font-size:40px", flat="", height=9, script="",
             image="data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 BAD = dict(style="width:900px", text="$$ \\frac {{#include x}} **", link="nowhere.html", low="display:none",
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
-FOUND = ["on the console: .*loud", "2 formulas of 3", r"\d+ pixels too wide", "1 drawings are not drawn",
+# The three figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
+FILES = ["figures.css", "shared.js", "cost.js", "stages.js", "ring.js"]
+FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
+          ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
+          ("shared.js", 'font-size="13"', 'font-size="6"'), ("cost.js", "=== n ? 0 : 2", "=== n ? 0 : 1"),
+          ("stages.js", "stage >= 3", "stage > 3"), ("stages.js", 'width, y + 12, "end"', 'width, y + 12, "start"'),
+          ("ring.js", "(rank + 2 * n - round) % n", "(rank + round) % n"),
+          ("ring.js", 'next.addEventListener("click"', 'next.addEventListener("copy"'),
+          ("ring.js", "let timer;", "let timer; ranks.addEventListener('input', () => console.error('shouts'));")]
+TURN = "<script>onkeydown = event => { if (event.key === 'ArrowRight') location.hash = 'turned' }</script>"
+FOUND = ["cost: not what the library computes", "stages: not what the library computes",
+         "ring: not what the library computes", "on the console: .*shouts", "cost: a control without a name", "stages: .*: no focus to see", "ring: next: keys change nothing",
+         "ring: .*: moves although", "cost: letters of . pixels", "stages: letters outside of the picture: .* GB",
+         "a figure's key also turns the page", "nothing: not interactive", "nothing: no picture without scripts",
+         "on the console: .*loud", "2 formulas of 3", r"\d+ pixels too wide", "1 drawings are not drawn",
          "a missing image: .*none.png", "a formula that is not drawn: x", "a fraction in one line: 12",
          "asked of the network: http://127.0.0.1:9/", r"\$\$ is visible", r"\\frac is visible", "{{# is visible",
          r"\*\* is visible", "a link to .*nowhere.html, which is not there"]
 
 
+def figures(names, faults):
+    """A page's interactive figures, with faults in their files."""
+    texts = {file: (SOURCES.parent / "figures" / file).read_text() for file in FILES}
+    for file, old, new in faults:
+        if old not in texts[file]:
+            sys.exit(f"error: {file} has no {old!r}\nhelp: plant the fault where it is now")
+        texts[file] = texts[file].replace(old, new)
+    style, *scripts = texts.values()
+    places = [f"<figure data-figure={name}><svg width=9 height=9></svg></figure>" for name in names]
+    return "".join([TURN, f"<style>{style}</style>", *places, *(f"<script>{script}</script>" for script in scripts)])
+
+
 def broken():
     """What was not found on a page that has every fault, or was found on one that has none."""
+    GOOD["figures"] = figures(["cost", "stages", "ring"], [])
+    BAD["figures"] = figures(["cost", "stages", "ring"], FAULTS) + "<figure data-figure=nothing></figure>"
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for page, values, markdown in (("good", GOOD, "$1$ `$` $$x$$\n```\n$ sh\n```\n"), ("bad", BAD, "$1$ $x$ $y$")):
             html = re.sub(r"\{(\w+)\}", lambda found: str(values[found.group(1)]), BROKEN)
             (folder / f"{page}.html").write_text(f"<!doctype html>{html}")
             (folder / f"{page}.md").write_text(markdown)
-        found = browse(folder, folder)
+        found = browse(folder, folder, numbers())
     missed = [f"not found: {what}" for what in FOUND if not any(re.match(f"bad: {what}", each) for each in found)]
     return missed + [each for each in found if each.startswith("good: ")]
 
@@ -155,7 +313,7 @@ def main():
     arguments.add_argument("--pictures", type=pathlib.Path, metavar="DIR")
     arguments.add_argument("--broken", action="store_true")
     given = arguments.parse_args()
-    wrong = broken() if given.broken else browse(given.built, SOURCES, given.pictures)
+    wrong = broken() if given.broken else browse(given.built, SOURCES, numbers(), given.pictures)
     sys.exit("\n".join(wrong) if wrong else print("every page is as it should be"))
 
 

@@ -40,6 +40,9 @@ enum What {
     },
     /// Print a run's --metrics, or lab01's --json, as SVG; for a build with --features figures
     Plot { file: PathBuf },
+    /// Print the numbers that the scripts of interactive figures must compute, as JSON: called by book/browse.py
+    #[command(hide = true)]
+    Numbers,
     /// Turn the formulas of the book's pages into MathML: called by mdBook
     #[command(hide = true)]
     Preprocess { args: Vec<String> },
@@ -60,6 +63,10 @@ fn run() -> Result<()> {
         }
         What::Plot { file } => {
             screen.say(book::plot(&file)?);
+            Ok(())
+        }
+        What::Numbers => {
+            screen.say(book::numbers()?.to_string());
             Ok(())
         }
         What::Preprocess { args } => book::preprocess(&args),

@@ -7,9 +7,10 @@ use crate::optim::AdamWConfig;
 use crate::parallel::zero::{Stage, ZeroConfig};
 use crate::plan::{BytesEach, GptShape, Keep, Network, zero_memory};
 use crate::show::{
-    Activity, Chunk, Fill, Holding, Holdings, Interval, Links, Moments, Nodes, Plot, Ring, Screen, Series, Timeline,
-    block, block_svg, bytes_binary, bytes_decimal, seconds,
+    Activity, Chunk, Fill, Holding, Holdings, Interval, Links, Loads, Moments, Nodes, Plot, Ring, Screen, Series,
+    Timeline, block, block_svg, bytes_binary, bytes_decimal, seconds,
 };
+use crate::study::collectives::{benchmark, predict};
 use crate::study::zero::computed_step;
 use crate::tensor::Precision;
 use anyhow::{Context, Result};
@@ -17,7 +18,9 @@ use serde_json::Value;
 use std::path::Path;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 14] = [
+pub const FIGURES: [&str; 16] = [
+    "cost",
+    "stages",
     "activations",
     "zero-step",
     "nodes",
@@ -45,83 +48,123 @@ const DATA: u64 = (2 * 4 * BATCH * BABY.block) as u64;
 
 /// A figure by its name, as text for a screen or, without one, as SVG.
 pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String, BadInput> {
-    match name {
+    let on = screen.cloned().unwrap_or_else(Screen::plain);
+    let (text, svg) = match name {
+        "activations" | "cost" => {
+            let times;
+            let plot = if name == "cost" {
+                times = cost()?;
+                times_of(&times)
+            } else {
+                activations(&BABY, BATCH, false)
+            };
+            return screen.map_or_else(|| curves(&plot), |screen| Ok(plot.render(screen)));
+        }
         "nodes" => {
             let nodes = Nodes(vec![("node1".into(), 4), ("node2".into(), 4)]);
-            return Ok(screen.map_or_else(|| nodes.svg("Eight ranks on two nodes"), |screen| nodes.render(screen)));
+            (nodes.render(&on), nodes.svg("Eight ranks on two nodes"))
         }
         "ring" => {
-            let sent = (0..4).filter_map(|rank| ring().rounds(rank).next()?.send.map(|send| send.range.start));
-            let round = Ring(sent.collect());
+            let ring = Ring(ring(4).1[0].sent.clone());
             let title = "The first round of a ring of four ranks: each sends one chunk to the next";
-            return Ok(screen.map_or_else(|| round.svg(title), |screen| round.render(screen)));
+            (ring.render(&on), ring.svg(title))
         }
         "all-reduce" => {
             let moments = moments();
-            let title = "An all-reduce of four ranks is a reduce-scatter and an all-gather";
-            return Ok(screen.map_or_else(|| moments.svg(title), |screen| moments.render(screen)));
+            (moments.render(&on), moments.svg("An all-reduce of four ranks is a reduce-scatter and an all-gather"))
         }
         "links" => {
             let links = links()?;
             let title = "Two nodes of Polaris: fast links within a node, slow ones between the nodes' cards";
-            return Ok(screen.map_or_else(|| links.svg(title), |screen| links.render(screen)));
+            (links.render(&on), links.svg(title))
         }
-        "activations" => {
-            let plot = activations(&BABY, BATCH, false);
-            return screen.map_or_else(|| curves(&plot), |screen| Ok(plot.render(screen)));
+        "stages" => {
+            let stages = stages();
+            let title = "Bytes per rank of 7.5 billion parameters on 64 ranks in ZeRO's stages, in mixed precision";
+            (stages.render(&on), stages.svg(title))
         }
-        "block" => return Ok(screen.map_or_else(block_svg, block)),
+        "block" => (block(&on), block_svg()),
         "zero-step" => {
             let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
-            let (stage_3, plain) = (ZeroConfig::new(Stage::Three, Precision::F32, adamw), Screen::plain());
-            let (timeline, _) = computed_step(screen.unwrap_or(&plain), &BABY, BATCH, 4, &stage_3, None);
-            return Ok(screen.map_or_else(|| timeline.svg(), |screen| timeline.render(screen)));
+            let stage_3 = ZeroConfig::new(Stage::Three, Precision::F32, adamw);
+            let (timeline, _) = computed_step(&on, &BABY, BATCH, 4, &stage_3, None);
+            (timeline.render(&on), timeline.svg())
         }
-        "overlap" => {
-            let timeline = overlap();
-            return Ok(screen.map_or_else(|| timeline.svg(), |screen| timeline.render(screen)));
+        "overlap" => (overlap().render(&on), overlap().svg()),
+        _ => {
+            let (holdings, title) = match name.strip_prefix("zero-").and_then(|stage| stage.parse().ok()) {
+                Some(stage @ 1..=3) => zero(stage),
+                _ => holdings(name)?,
+            };
+            (holdings.render(&on), holdings.svg(title))
         }
-        _ => {}
-    }
-    let (holdings, title) = match name.strip_prefix("zero-").and_then(|stage| stage.parse().ok()) {
-        Some(stage @ 1..=3) => zero(stage),
-        _ => holdings(name)?,
     };
-    Ok(screen.map_or_else(|| holdings.svg(title), |screen| holdings.render(screen)))
+    Ok(if screen.is_some() { text } else { svg })
 }
 
-/// The ring all-reduce of four ranks, one number per chunk.
-fn ring() -> Task {
-    Task::new(Collective::AllReduce, Algorithm::Ring, 4, 4, 4, 0).expect("the ring is an all-reduce")
+/// lab01's prediction for four ranks on Ethernet, as `--json` writes it.
+fn cost() -> Result<Value, BadInput> {
+    let ethernet = Network::named("ethernet").ok_or_else(|| BadInput::new("there is no network ethernet", "add it"))?;
+    let timings = predict::predict(Collective::AllReduce, 4, &benchmark::sizes(4, 1 << 30), &ethernet);
+    let timings = timings.map_err(|error| BadInput::new(error.to_string(), "predict for fewer ranks"))?;
+    Ok(benchmark::json(&timings, &[], ethernet.name))
+}
+
+/// The paper's example: 7.5 billion parameters on 64 ranks, with devices of 80 GB.
+fn stages() -> Loads<'static> {
+    let rows = [
+        "stage 0 shards nothing",
+        "stage 1 shards optimizer",
+        "stage 2 shards optimizer, gradients",
+        "stage 3 shards everything",
+    ];
+    let bytes = |stage| zero_memory(stage, 7_500_000_000, 64, BytesEach::MIXED).map(|bytes| bytes as f64);
+    let rows = rows.into_iter().enumerate().map(|(stage, name)| (name, bytes(stage))).collect();
+    Loads { kinds: ["parameters", "gradients", "optimizer"], rows, device: 80e9 }
+}
+
+/// One round of the ring: the chunk that each rank sends, and afterwards the chunks of each rank.
+pub(super) struct RingRound {
+    pub(super) sent: Vec<usize>,
+    pub(super) held: Vec<Vec<Chunk>>,
+}
+
+/// The ring all-reduce of `ranks` ranks, one number per chunk: the chunks before it, and its rounds.
+pub(super) fn ring(ranks: usize) -> (Vec<Vec<Chunk>>, Vec<RingRound>) {
+    let task =
+        Task::new(Collective::AllReduce, Algorithm::Ring, ranks, ranks, 4, 0).expect("the ring is an all-reduce");
+    let own = |rank: usize| vec![(0..ranks).map(|other| other == rank).collect::<Chunk>(); ranks];
+    let before: Vec<_> = (0..ranks).map(own).collect();
+    let mut now = before.clone();
+    let mut left: Vec<_> = (0..ranks).map(|rank| task.rounds(rank)).collect();
+    let rounds = (0..task.total_rounds()).map(|_| {
+        let (old, mut sent) = (now.clone(), Vec::new());
+        for (rank, chunks) in now.iter_mut().enumerate() {
+            let Some((send, recv)) = left[rank].next().and_then(|round| round.send.zip(round.recv)) else { continue };
+            sent.push(send.range.start);
+            for i in recv.range {
+                let there = chunks[i].iter().zip(&old[recv.from][i]);
+                chunks[i] = there.map(|(&old, &new)| new || (old && recv.arrival == Arrival::Combine)).collect();
+            }
+        }
+        RingRound { sent, held: now.clone() }
+    });
+    let rounds = rounds.collect();
+    (before, rounds)
 }
 
 /// The chunks of the ring before it, after its reduce-scatter, and after its all-gather. Partial sums are left out: only
 /// complete chunks are shown.
 fn moments() -> Moments {
-    let task = ring();
-    let own = |rank: usize| vec![(0..task.ranks).map(|other| other == rank).collect::<Chunk>(); task.ranks];
-    let mut now: Vec<Vec<Chunk>> = (0..task.ranks).map(own).collect();
-    let mut moments = vec![("before".to_owned(), now.clone())];
-    for number in 0..task.total_rounds() {
-        let before = now.clone();
-        for (rank, chunks) in now.iter_mut().enumerate() {
-            let Some(recv) = task.rounds(rank).find(|round| round.number == number).and_then(|round| round.recv) else {
-                continue;
-            };
-            for i in recv.range {
-                let there = chunks[i].iter().zip(&before[recv.from][i]);
-                chunks[i] = there.map(|(&old, &new)| new || (old && recv.arrival == Arrival::Combine)).collect();
-            }
-        }
-        let complete = |chunk: &Chunk| if chunk.contains(&false) { vec![false; chunk.len()] } else { chunk.clone() };
-        let shown = now.iter().map(|chunks| chunks.iter().map(complete).collect()).collect();
-        match number + 1 {
-            3 => moments.push(("after reduce-scatter".to_owned(), shown)),
-            6 => moments.push(("after all-gather".to_owned(), shown)),
-            _ => {}
-        }
-    }
-    Moments(moments)
+    let (before, rounds) = ring(4);
+    let complete = |chunk: &Chunk| if chunk.contains(&false) { vec![false; chunk.len()] } else { chunk.clone() };
+    let after =
+        |round: usize| rounds[round - 1].held.iter().map(|chunks| chunks.iter().map(complete).collect()).collect();
+    Moments(vec![
+        ("before".to_owned(), before),
+        ("after reduce-scatter".to_owned(), after(3)),
+        ("after all-gather".to_owned(), after(6)),
+    ])
 }
 
 /// Two nodes of Polaris, with the simulator's numbers.
@@ -242,9 +285,9 @@ pub fn activations(shape: &GptShape, batch: usize, dropout: bool) -> Plot<'stati
 pub fn plot(file: &Path) -> Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     if let Ok(times) = serde_json::from_str::<Value>(&text)
-        && let Some(ways) = times["ways"].as_array()
+        && times["ways"].is_array()
     {
-        return Ok(curves(&times_of(&times, ways))?);
+        return Ok(curves(&times_of(&times))?);
     }
     let records: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let points = |field: &'static str| {
@@ -256,8 +299,8 @@ pub fn plot(file: &Path) -> Result<String> {
 }
 
 /// lab01's times against the bytes of the array, a curve for each algorithm.
-fn times_of<'a>(times: &'a Value, ways: &'a [Value]) -> Plot<'a> {
-    let series = ways.iter().map(|way| {
+fn times_of(times: &Value) -> Plot<'_> {
+    let series = times["ways"].as_array().into_iter().flatten().map(|way| {
         let points = way["points"].as_array().map_or(&[][..], Vec::as_slice);
         let points = points.iter().filter_map(|point| Some((point["bytes"].as_f64()?, point["seconds"].as_f64()?)));
         Series::line(way["algorithm"].as_str().unwrap_or("?"), points)
@@ -287,14 +330,19 @@ mod tests {
     #[test]
     fn every_figure_is_drawn_in_both_ways() {
         assert!(figure("activations", Some(&Screen::plain())).unwrap().contains("recomputed"));
-        assert_eq!(figure("activations", None).is_ok(), cfg!(feature = "figures"));
-        for name in FIGURES.into_iter().filter(|&name| name != "activations") {
+        for name in ["activations", "cost"] {
+            assert_eq!(figure(name, None).is_ok(), cfg!(feature = "figures"), "{name}");
+        }
+        let cost = figure("cost", Some(&Screen::plain())).unwrap();
+        assert!(cost.contains("predicted") && cost.contains("rabenseifner"), "{cost}");
+        for name in FIGURES.into_iter().filter(|name| !["activations", "cost"].contains(name)) {
             let (text, svg) = (figure(name, Some(&Screen::plain())).unwrap(), figure(name, None).unwrap());
             assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"), "{svg}");
-            if let "block" | "overlap" | "zero-step" = name {
+            if let "block" | "overlap" | "zero-step" | "stages" = name {
                 let [shown, drawn] = match name {
                     "block" => ["attention, 4d²", ">4 d²<"],
                     "overlap" => ["without", ">without<"],
+                    "stages" => ["31.4 GB ✓", ">31.4 GB ✓<"],
                     _ => ["no prefetch │···", ">waiting<"],
                 };
                 assert!(text.contains(shown) && svg.contains(drawn), "{text}\n{svg}");

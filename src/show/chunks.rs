@@ -1,7 +1,7 @@
 //! The chunks of an algorithm: who holds whose numbers at some moments, and who passes what to whom in one round.
 
 use super::screen::Screen;
-use super::svg::{WIDTH, frame, picture, rank_colour, text};
+use super::svg::{WIDTH, area, frame, picture, rank_colour, text};
 use super::text::{columns, pad_left};
 use std::f64::consts::TAU;
 use std::fmt::Write;
@@ -63,13 +63,8 @@ impl Moments {
                 for (j, chunk) in chunks.iter().enumerate() {
                     let (x, stripe) = (x + cell * j as f64, (cell - 4.0) / chunk.len().max(1) as f64);
                     for (rank, _) in chunk.iter().enumerate().filter(|(_, there)| **there) {
-                        let _ = writeln!(
-                            body,
-                            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{stripe:.1}\" height=\"26\" fill=\"{}\"/>",
-                            x + 2.0 + stripe * rank as f64,
-                            y + 1.0,
-                            rank_colour(rank)
-                        );
+                        let at = (x + 2.0 + stripe * rank as f64, y + 1.0);
+                        body += &area(at, (stripe, 26.0), rank_colour(rank));
                     }
                     body += &frame((x + 2.0, y + 1.0), (cell - 4.0, 26.0), "currentColor", 1.0);
                 }

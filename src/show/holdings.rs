@@ -4,7 +4,7 @@
 //! device. Data that only one rank holds have that rank's colour, and its number where there is no colour.
 
 use super::screen::Screen;
-use super::svg::{WIDTH, picture, rank_colour, text};
+use super::svg::{WIDTH, area, picture, rank_colour, text};
 use super::text::{columns, pad_right};
 use std::fmt::Write;
 
@@ -110,12 +110,7 @@ impl Holdings<'_> {
                     "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"22\" fill=\"none\" \
                      stroke=\"currentColor\" stroke-opacity=\"0.35\"/>"
                 );
-                let _ = writeln!(
-                    body,
-                    "<rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"22\" fill=\"{colour}\"/>",
-                    x + from * width,
-                    (to - from) * width
-                );
+                body += &area((x + from * width, y), ((to - from) * width, 22.0), colour);
             }
         }
         picture(title, height, &body)

@@ -15,6 +15,7 @@
 //! - `trace.rs`: a timeline as a file, for a trace viewer
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
+//! - `loads.rs`: whether the bytes of each choice fit into a device
 //! - `nodes.rs`: the ranks on each node; `links.rs`: and the links between them
 //! - `chunks.rs`: an algorithm's chunks, who holds them and who sends them
 //! - `block.rs`: a transformer block
@@ -37,6 +38,7 @@ mod frame;
 mod grid;
 mod holdings;
 mod links;
+mod loads;
 mod nodes;
 mod plot;
 mod screen;
@@ -55,6 +57,7 @@ pub use complaint::complain;
 pub use grid::{Cell, before_and_after};
 pub use holdings::{Fill, Holding, Holdings};
 pub use links::Links;
+pub use loads::Loads;
 pub use nodes::Nodes;
 pub use plot::{Labels, Plot, Series, Style};
 pub use screen::Screen;

@@ -4,7 +4,7 @@
 //! read on light and on dark pages, and needs no network. It is never wider than its column, so it needs no scroll bar.
 
 /// The ranks' colours, in the order of the terminal's: cyan, yellow, magenta, green, blue, red.
-const PALETTE: [&str; 6] = ["#1b98a8", "#c98a00", "#b0509f", "#3c9a4c", "#4577d0", "#d0503f"];
+pub(super) const PALETTE: [&str; 6] = ["#1b98a8", "#c98a00", "#b0509f", "#3c9a4c", "#4577d0", "#d0503f"];
 
 /// Units of a picture's width; a letter is about 7 wide and 13 high.
 pub(super) const WIDTH: f64 = 480.0;
@@ -42,6 +42,11 @@ pub(super) fn picture(title: &str, height: f64, body: &str) -> String {
 /// A line of text; `anchor` is start, middle or end.
 pub(super) fn text(x: f64, y: f64, anchor: &str, words: &str) -> String {
     format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>\n", escape(words))
+}
+
+/// A filled box: its upper left corner and its size.
+pub(super) fn area((x, y): (f64, f64), (width, height): (f64, f64), colour: &str) -> String {
+    format!("<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" fill=\"{colour}\"/>\n")
 }
 
 /// An empty box with rounded corners: its upper left corner, its size, and its line.

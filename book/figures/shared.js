@@ -1,0 +1,99 @@
+// What the interactive figures share.
+//
+// A page holds the static picture that the library drew. A script puts controls and a live drawing in its place. Without
+// scripts the picture stays. A control is a slider or a list over values; each drawing is a function of the controls'
+// values and the width, and returns HTML. book/browse.py compares the formulas with the library's.
+
+var shardlab = {
+    // One colour per rank, algorithm or kind of bytes: those of the library's pictures (src/show/svg.rs).
+    colours: ["#1b98a8", "#c98a00", "#b0509f", "#3c9a4c", "#4577d0", "#d0503f"],
+
+    // `value` with three significant digits, and commas: 0.00123, 12.3, 1,230.
+    three(value) {
+        const digits = { minimumSignificantDigits: 3, maximumSignificantDigits: 3, roundingMode: "halfEven" };
+        return value.toLocaleString("en", digits);
+    },
+
+    seconds(value) {
+        const units = [["ns", 1e9, 999.5], ["µs", 1e6, 999.5], ["ms", 1e3, 999.5], ["s", 1, 59.95]];
+        const found = units.find(([, factor, end]) => value * factor < end);
+        if (found) return `${shardlab.three(value * found[1])} ${found[0]}`;
+        const two = number => String(number).padStart(2, "0");
+        const [whole, minutes, hours] = [1, 60, 3600].map(unit => Math.round(value / unit));
+        if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+        if (minutes < 24 * 60) return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
+        return `${Math.floor(hours / 24)} d ${two(hours % 24)} h`;
+    },
+
+    // Bytes in powers of 1000, or with `step` 1024 in powers of 1024.
+    bytes(value, step = 1000) {
+        const units = step === 1000 ? ["B", "kB", "MB", "GB", "TB", "PB"] : ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+        let unit = 0;
+        for (; Math.round(value) >= step && unit < 5; unit++) value /= step;
+        const whole = unit === 0 || value >= 999.5;
+        return `${whole ? Math.round(value).toLocaleString("en") : shardlab.three(value)} ${units[unit]}`;
+    },
+
+    text: (x, y, anchor, words) => `<text x="${x}" y="${y}" text-anchor="${anchor}">${words}</text>`,
+
+    area: (x, y, width, height, colour) =>
+        `<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="${colour}"/>`,
+
+    // An empty box with rounded corners.
+    frame: (x, y, width, height, colour, line) =>
+        `<rect x="${x}" y="${y}" width="${width}" height="${height}" rx="5" fill="none" stroke="${colour}"
+          stroke-width="${line}"/>`,
+
+    // An inline SVG of this size in CSS pixels; `title` is for those who do not see it.
+    svg: (width, height, title, body) =>
+        `<svg class="figure" role="img" aria-label="${title}" viewBox="0 0 ${width} ${height}" width="${width}"
+          height="${height}" font-size="13" fill="currentColor">${body}</svg>`,
+
+    // Makes the figures of this name live. `controls` has for each name a label, the values, the first value, and the
+    // values in words. `draw` returns the drawing and a sentence about it. `begin` may add to a figure.
+    live(name, controls, draw, begin) {
+        for (const place of document.querySelectorAll(`figure[data-figure="${name}"]`)) {
+            const live = document.createElement("div");
+            live.className = "live";
+            live.innerHTML = `<div class="controls">${Object.entries(controls).map(shardlab.control).join("")}</div>
+                <div class="drawing"></div><p role="status"></p>`;
+            const inputs = [...live.querySelectorAll("[name]")];
+            const [drawing, said] = [live.querySelector(".drawing"), live.querySelector("[role=status]")];
+            const redraw = () => {
+                const values = {};
+                for (const input of inputs) {
+                    const { values: all, words = String } = controls[input.name];
+                    values[input.name] = all[input.value];
+                    if (input.type !== "range") continue;
+                    input.setAttribute("aria-valuetext", words(all[input.value]));
+                    input.previousElementSibling.textContent = words(all[input.value]);
+                }
+                const drawn = draw(values, Math.min(drawing.clientWidth, 640));
+                drawing.innerHTML = drawn.picture;
+                if (said.textContent !== drawn.said) said.textContent = drawn.said;
+            };
+            // The page's own keys turn its pages; these belong to the figure.
+            live.addEventListener("keydown", event => event.stopPropagation());
+            live.addEventListener("input", redraw);
+            place.querySelector("svg").replaceWith(live);
+            begin?.(live, redraw);
+            let width = 0;
+            new ResizeObserver(() => {
+                if (width !== drawing.clientWidth) redraw();
+                width = drawing.clientWidth;
+            }).observe(drawing);
+            redraw();
+        }
+    },
+
+    // A slider over a control's values, or a list to choose from.
+    control([name, { label, values, start, words = String, list }]) {
+        const first = values.indexOf(start);
+        if (!list) {
+            const range = `<input type="range" name="${name}" max="${values.length - 1}" value="${first}">`;
+            return `<label>${label} <b></b>${range}</label>`;
+        }
+        const option = (value, i) => `<option value="${i}"${i === first ? " selected" : ""}>${words(value)}</option>`;
+        return `<label>${label} <select name="${name}">${values.map(option).join("")}</select></label>`;
+    },
+};
