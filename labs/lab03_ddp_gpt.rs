@@ -232,7 +232,8 @@ fn check(lab: &Lab, comm: &Comm, journal: &Journal, symptoms: &Symptoms, end: &E
     checks.training(&lab.config, journal, end);
     let failed = checks.failed();
     if failed.is_empty() {
-        lab.screen.say(lab.lesson.ending(&lab.screen, ""));
+        let more = "More: --all, --dry-run, --link 100us,62MB/s, --break no-average";
+        lab.screen.say(lab.lesson.ending(&lab.screen, more));
     }
     failed
 }

@@ -138,7 +138,7 @@ impl<'a> Journal<'a> {
         let loss = Plot::new("loss", "step")
             .series(Series::line("train", self.records.iter().map(|r| point(r.step, r.loss))))
             .series(Series::dots("val", self.evaluations.iter().map(|e| point(e.step, e.val))));
-        self.screen.say(format!("\n{}\n", loss.height(7).render(self.screen)));
+        self.screen.say(format!("\n{}\n", loss.height(5).render(self.screen)));
         if self.log.is_some_and(|log| log.all) {
             let speed = Plot::new("tokens per second, all ranks", "step")
                 .series(Series::line("tps", self.records.iter().map(|r| point(r.step, r.tps))));
