@@ -1,12 +1,13 @@
 //! Ways to divide one training job among ranks.
 //!
 //! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that travel together), `queue.rs` (collectives in
-//! flight); `partition.rs` (who holds what), `norm.rs` (the norm of sharded gradients), `zero/`; `tensor/` (tensor and sequence parallelism).
+//! flight); `partition.rs` (who holds what), `norm.rs` (the norm of sharded gradients), `zero/`; `tensor/` (tensor and sequence parallelism); `pipeline/`.
 
 mod buckets;
 mod ddp;
 mod norm;
 pub mod partition;
+pub mod pipeline;
 mod queue;
 pub mod tensor;
 pub mod zero;

@@ -25,6 +25,7 @@ mod launch;
 mod link;
 mod loops;
 mod operations;
+mod pipeline;
 mod rooms;
 mod tensor;
 mod words;

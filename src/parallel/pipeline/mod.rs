@@ -1,0 +1,11 @@
+//! Pipeline parallelism: the layers are divided into stages, and micro-batches travel from stage to stage.
+//!
+//! A schedule is one list of operations per rank. The same list is checked, simulated and drawn, and trains the model.
+//!
+//! Reading order: `schedule.rs` (which operation when), `simulate.rs` (how long it takes, and what waits for what).
+
+pub mod schedule;
+pub mod simulate;
+
+pub use schedule::{Instruction, Op, Pipeline, Schedule, Work};
+pub use simulate::{Deadlock, Simulated, Times, simulate};
