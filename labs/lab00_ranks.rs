@@ -28,10 +28,10 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "lab00", version)]
 struct Args {
-    /// Ranks that introduce themselves: threads of this process [default: 4], or the launcher's processes
+    /// Number of ranks: threads of this process [default: 4], or the launcher's processes
     #[arg(long)]
     ranks: Option<usize>,
-    /// Show the job as a cluster's user sees it: nodes, places for ranks, the line that starts them
+    /// Print the job in a cluster's words: nodes, room for ranks, and the launch line
     #[arg(long)]
     info: bool,
     #[command(flatten)]
@@ -41,7 +41,7 @@ struct Args {
     /// Draw with ASCII characters only
     #[arg(long)]
     ascii: bool,
-    /// Get something wrong, and see which check notices
+    /// Make a mistake on purpose, and see which check notices
     #[arg(long = "break", value_enum)]
     broken: Option<Break>,
 }

@@ -33,7 +33,7 @@ use std::process::ExitCode;
 struct Args {
     #[command(flatten)]
     train: MlpFlags,
-    /// Leave something out, and see which check notices
+    /// Make a mistake on purpose, and see which check notices
     #[arg(long = "break", value_enum)]
     broken: Option<Break>,
 }

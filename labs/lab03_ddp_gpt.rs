@@ -35,7 +35,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "lab03", version)]
 struct Args {
-    /// Ranks that train together: threads of this process [default: 2], or the launcher's processes
+    /// Number of ranks: threads of this process [default: 2], or the launcher's processes
     #[arg(long)]
     ranks: Option<usize>,
     /// Training steps [default: the preset's]
@@ -43,7 +43,7 @@ struct Args {
     steps: Option<usize>,
     #[command(flatten)]
     train: TrainFlags,
-    /// Stop the backward pass while a bucket of gradients is averaged
+    /// Stop the backward pass while the ranks average a bucket of gradients
     #[arg(long)]
     no_overlap: bool,
     #[command(flatten)]
@@ -55,7 +55,7 @@ struct Args {
     log: LogFlags,
     #[command(flatten)]
     run: RunFlags,
-    /// Leave something out, and see which check notices
+    /// Make a mistake on purpose, and see which check notices
     #[arg(long = "break", value_enum)]
     broken: Option<Break>,
 }

@@ -37,10 +37,10 @@ use std::process::ExitCode;
 #[command(mut_group("EvalFlags", |flags| flags.requires("stage")), mut_group("LogFlags", |flags| flags.requires("stage")))]
 #[command(mut_arg("dry_run", |flag| flag.requires("stage")))]
 struct Args {
-    /// Ranks that train together: threads of this process [default: 4], or the launcher's processes
+    /// Number of ranks: threads of this process [default: 4], or the launcher's processes
     #[arg(long)]
     ranks: Option<usize>,
-    /// Training steps [default: 6, with --zero the preset's]
+    /// Training steps [default: 6; with --zero the preset's]
     #[arg(long)]
     steps: Option<usize>,
     #[command(flatten)]
@@ -48,7 +48,7 @@ struct Args {
     /// Draw what each rank holds, or one computed step as a timeline
     #[arg(long, value_enum)]
     show: Option<Show>,
-    /// Leave out stages in which a rank's parameters, gradients and optimizer state take more than this
+    /// Leave out stages in which a rank holds more MB of parameters, gradients and optimizer states
     #[arg(long, value_name = "MB")]
     memory_limit: Option<f64>,
     #[command(flatten)]
@@ -59,7 +59,7 @@ struct Args {
     log: LogFlags,
     #[command(flatten)]
     run: RunFlags,
-    /// Make a mistake, and see which check notices
+    /// Make a mistake on purpose, and see which check notices
     #[arg(long = "break", value_enum, conflicts_with = "stage")]
     broken: Option<Break>,
 }
@@ -68,13 +68,13 @@ struct Args {
 enum Show {
     /// Which rank holds which slice, in every stage
     Holdings,
-    /// A step unit by unit, computed and not run: gathers, passes, reductions, waiting
+    /// One step, unit by unit: gathers, passes, reductions and waiting. The step is computed, not run
     Timeline,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Break {
-    /// All padding is booked on the last rank
+    /// All padding is recorded on the last rank
     PaddingOnLast,
     /// Each rank clips by the norm of the gradients in its slice
     LocalNorm,

@@ -526,7 +526,7 @@ pub fn ensure_padding_is_little(config: &Config) -> Result<(), BadInput> {
     Err(BadInput::new(what, "give fewer --ranks or a larger model; --zero trains this one with one stage"))
 }
 
-/// Prints what a checkpoint's reader gets back if all padding is booked on the last rank. Returns what the check found wrong.
+/// Prints what a checkpoint's reader gets back if all padding is recorded on the last rank. Returns what the check found wrong.
 pub fn padding_on_last(comm: &Comm, screen: &Screen) -> Vec<String> {
     let ranks = comm.size();
     if comm.rank() != 0 {
@@ -544,18 +544,18 @@ pub fn padding_on_last(comm: &Comm, screen: &Screen) -> Vec<String> {
     checks.failed()
 }
 
-/// Splits a padded group among ranks, then joins it again without the padding that each rank booked, as a checkpoint's
+/// Splits a padded group among ranks, then joins it again without the padding that each rank recorded, as a checkpoint's
 /// reader does. Returns a table with a line per rank, and the joined elements.
-pub fn restored(screen: &Screen, flat: Flat, booked: impl Fn(usize) -> usize) -> (String, Vec<usize>) {
+pub fn restored(screen: &Screen, flat: Flat, recorded: impl Fn(usize) -> usize) -> (String, Vec<usize>) {
     /// Stands for an element that is padding.
     const PADDING: usize = usize::MAX;
     let mut back = Vec::new();
     let rows = (0..flat.ranks).map(|rank| {
-        let (held, part, booked) = (flat.range(rank), flat.part(), booked(rank));
+        let (held, part, recorded) = (flat.range(rank), flat.part(), recorded(rank));
         let elements = held.clone().chain(std::iter::repeat_n(PADDING, flat.padding(rank)));
-        back.extend(elements.take(part.saturating_sub(booked)));
-        [rank, held.len(), flat.padding(rank), booked].map(|n| n.to_string()).to_vec()
+        back.extend(elements.take(part.saturating_sub(recorded)));
+        [rank, held.len(), flat.padding(rank), recorded].map(|n| n.to_string()).to_vec()
     });
     let rows: Vec<Vec<String>> = rows.collect();
-    (table(screen, &["rank", "elements", "padding", "booked"], &rows), back)
+    (table(screen, &["rank", "elements", "padding", "recorded"], &rows), back)
 }

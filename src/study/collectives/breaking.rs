@@ -16,7 +16,7 @@ pub enum Break {
     WrongLength,
     /// It asks for the maximum where the others ask for the sum
     WrongOp,
-    /// It makes two all-reduces, alike in kind, type and length, in the wrong order
+    /// It swaps two all-reduces of the same kind, type and length
     WrongOrder,
     /// It returns before the last all-reduce
     EarlyExit,

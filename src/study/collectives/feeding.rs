@@ -11,10 +11,10 @@ use std::time::Duration;
 /// The flags of `--feed`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FeedFlags {
-    /// Feed batches from files: each-file, shared-file, or readers K
+    /// Read batches from files: `each-file`, `shared-file`, or `readers K` for K ranks that read and scatter
     #[arg(long, num_args = 1..=2, value_names = ["HOW", "K"])]
     feed: Option<Vec<String>>,
-    /// The simulated file server that --feed reads from, or none for this machine's own disk
+    /// The simulated file server of --feed, or none for this machine's own disk
     #[arg(long, default_value = "2ms,200MB/s", value_name = "LATENCY,BANDWIDTH")]
     disk: String,
 }

@@ -17,10 +17,10 @@ use std::path::PathBuf;
 /// The flags.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StudyFlags {
-    /// Ranks: threads of this process [default: 4, or to time them one per core], or the launcher's processes
+    /// Number of ranks: threads of this process [default: 4; with --bench one per core], or the launcher's processes
     #[arg(long)]
     pub ranks: Option<usize>,
-    /// The collective to look at, or all, to see each of them before and after
+    /// The collective to show. `all` shows each collective before and after
     #[arg(long, default_value = "all-reduce", value_parser = PossibleValuesParser::new(Collective::ALL.map(Collective::name).into_iter().chain(["all"])))]
     pub collective: String,
     /// Only this algorithm of the collective
@@ -29,16 +29,16 @@ pub struct StudyFlags {
     /// Show every round of an algorithm
     #[arg(long, alias = "step-by-step")]
     pub rounds: bool,
-    /// Time the algorithms here, for arrays of 1 KiB and more
+    /// Measure the algorithms on this machine, for arrays of 1 KiB and more
     #[arg(long)]
     pub bench: bool,
-    /// The largest array to be timed, in MiB [default: 64, or what fits]
+    /// The largest array to measure, in MiB [default: 64, or less if memory or time is short]
     #[arg(long, value_name = "MIB")]
     pub up_to: Option<usize>,
     /// Write the measured or predicted times to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Predict the times on N ranks, and a training step on 4 to 65,536
+    /// Predict the times on N ranks, and those of a training step on 4 to 65,536 ranks
     #[arg(long, value_name = "N")]
     pub simulate: Option<usize>,
     /// The network of the prediction
@@ -49,24 +49,24 @@ pub struct StudyFlags {
     pub broken: Option<Break>,
 }
 
-/// The flags, checked.
+/// The flags after their check.
 pub struct Study {
     pub flags: StudyFlags,
     pub ranks: usize,
     pub collective: Collective,
     /// Whether all collectives are drawn, and nothing else.
     pub all: bool,
-    /// The algorithms of the collective that are looked at.
+    /// The algorithms of the collective that the lab shows.
     pub ways: Vec<Way>,
-    /// Whether the algorithms are timed here.
+    /// Whether the lab measures the algorithms.
     pub timed: bool,
-    /// The largest array to be timed, in bytes.
+    /// The largest array to measure, in bytes.
     pub most: usize,
     pub network: Network,
 }
 
 impl StudyFlags {
-    /// Checks the flags before any rank starts. A `link` is there to be timed, unless a different view is asked for.
+    /// Checks the flags before any rank starts. With a `link` the lab measures, unless a flag asks for a different view.
     pub fn resolve(&self, link: Option<Link>, feeding: bool) -> Result<Study, BadInput> {
         let all = self.collective == "all";
         let other = all || self.rounds || self.simulate.is_some() || self.broken.is_some() || feeding;
@@ -108,8 +108,8 @@ impl StudyFlags {
         Ok(network)
     }
 
-    /// The largest array to be timed, in bytes: the one that the flag names, or up to 64 MiB as half of the memory holds and
-    /// many ranks add up quickly.
+    /// The largest array to measure, in bytes: the flag's, or else 64 MiB, or less if half of the memory does not hold that or
+    /// many ranks would take too long.
     fn most(&self, ranks: usize) -> Result<usize, BadInput> {
         const MIB: usize = 1 << 20;
         let free = launch::free_memory(launch::ranks_here(ranks)).unwrap_or(u64::MAX);
