@@ -80,7 +80,9 @@ fn sums(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
              an older one?"
         ),
     );
-    evidence.means("This is no sum of the ranks' numbers at this offset: did a chunk end up at a different chunk's offset?");
+    evidence.means(
+        "This is no sum of the ranks' numbers at this offset: did a chunk end up at a different chunk's offset?",
+    );
     Ok(())
 }
 
@@ -98,8 +100,7 @@ fn costs(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     evidence.row(near, "bytes sent per rank, 2(n-1)/n of its data", best_bytes, bytes);
     let own = "The sums are right, but you did not send and receive: this is the library's own all-reduce.";
     evidence.means_if(rounds == 0 && ranks > 1, own);
-    let whole =
-        "The sums are right, but ranks send more than they have to. In each round, send one chunk of n and receive one.";
+    let whole = "The sums are right, but ranks send more than they have to. In each round, send one chunk of n and receive one.";
     evidence.means_if(bytes > best_bytes && rounds <= best_rounds, whole);
     evidence.means(
         "The sums are right, but not in the fewest rounds: send one chunk and receive one in each of 2(n-1) rounds.",

@@ -63,7 +63,8 @@ fn again(evidence: &mut Evidence) -> Result<()> {
         let [first, second] = [0, 1].map(|_| draw(evidence, &RUN, rank, step));
         evidence.same(format!("rank {rank}, step {step}: the second time"), first, second);
     }
-    evidence.means("A run that is resumed at this step would not train on the same sequences as a run without a pause.");
+    evidence
+        .means("A run that is resumed at this step would not train on the same sequences as a run without a pause.");
     Ok(())
 }
 

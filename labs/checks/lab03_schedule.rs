@@ -44,8 +44,10 @@ fn ends(evidence: &mut Evidence) -> Result<()> {
     for (step, expected) in [(100, 1e-3), (500, 1e-4)] {
         compare(evidence, step, expected);
     }
-    evidence
-        .means_if(is_near(0.0, at(500)), "The rate falls to 0, not to min_lr: the run's last steps would teach nothing.");
+    evidence.means_if(
+        is_near(0.0, at(500)),
+        "The rate falls to 0, not to min_lr: the run's last steps would teach nothing.",
+    );
     evidence.means_if(
         at(100) < 1e-3 && is_near(1e-4, at(500)),
         "The decay begins before the warm-up is over. Its progress must be 0 at step `warmup`, not at step 0.",
@@ -98,8 +100,10 @@ fn no_warm_up(evidence: &mut Evidence) -> Result<()> {
     evidence.given(at);
     let got = learning_rate(&none, 5);
     evidence.row((1e-4..=1e-3).contains(&got), at, "from min_lr to lr", got);
-    evidence
-        .means_if(got.is_nan(), "0 / 0: the decay may have no steps at all, and a rate that is not a number ruins the run.");
+    evidence.means_if(
+        got.is_nan(),
+        "0 / 0: the decay may have no steps at all, and a rate that is not a number ruins the run.",
+    );
     evidence.means("A warm-up of 0 steps has no first step. The decay begins at once.");
     Ok(())
 }

@@ -88,7 +88,7 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
     let mut found = Vec::new();
     for job in jobs {
         let memory = bytes_decimal(job.memory as f64);
-        let which = format!("{} billion parameters, {} GPUs of {memory}", job.parameters as f64 / 1e9, job.ranks);
+        let which = format!("{} billion, {} x {memory}", job.parameters as f64 / 1e9, job.ranks);
         evidence.given(format!("{which}, and {job:?}"));
         let (got, expected) = (plan(job), RIGHT.plan(job));
         evidence.row(same(expected, got), which, said(expected), said(got));

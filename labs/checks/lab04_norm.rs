@@ -3,7 +3,7 @@
 use exercise::{Gradients, global_norm};
 use shardlab::Result;
 use shardlab::launch;
-use shardlab::workbook::check::{Evidence, is_near, run};
+use shardlab::workbook::check::{Evidence, is_near, number, run};
 use std::process::ExitCode;
 
 /// Numbers in a rank's shard.
@@ -90,7 +90,7 @@ fn norm(evidence: &mut Evidence, job: Job) -> Result<()> {
     for (rank, answer) in answers.iter().enumerate() {
         match answer {
             Some(norm) => evidence.near(format!("rank {rank}: norm"), expected, *norm),
-            None => evidence.row(false, format!("rank {rank}: norm"), format!("Some({expected:.4e})"), "None"),
+            None => evidence.row(false, format!("rank {rank}: norm"), number(expected), "None"),
         };
     }
 

@@ -111,7 +111,8 @@ fn trains(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     let old = if step == 0 { begin(len) } else { expected[step - 1].1.clone() };
     let all = |sign: &dyn Fn(usize, &Step) -> bool| at(step).enumerate().all(|(rank, got)| sign(rank, got));
     let any = |sign: &dyn Fn(usize, &Step) -> bool| at(step).enumerate().any(|(rank, got)| sign(rank, got));
-    evidence.means_if(all(&|_, got| got.called.is_empty()), "Your code never calls `update`, so no parameter is trained.");
+    evidence
+        .means_if(all(&|_, got| got.called.is_empty()), "Your code never calls `update`, so no parameter is trained.");
     evidence.means_if(
         any(&|_, got| got.called.len() > 1),
         "Your code calls `update` more than once per step, so the momentum of earlier steps counts twice.",

@@ -8,7 +8,7 @@
 //! lab03's `--link`, and the clock as well: every computer measures the same. Some of the clusters are busy. There, some
 //! steps take longer, because other programs delay them. No step is ever faster than it would be alone.
 //!
-//! The check computes the step's time with your size, undisturbed. It may be 1% longer than the best.
+//! The check computes the step's time with your size, undisturbed. It may be 3% longer than with the best size.
 
 /// The bucket size, in parameters, with which a step takes the least time.
 pub fn best_bucket(parameters: usize, step: &mut dyn FnMut(usize) -> f64) -> usize {

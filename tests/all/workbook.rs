@@ -428,7 +428,7 @@ fn lucky_repairs_of_lab03_accum_are_told_apart() {
 fn lucky_repairs_of_lab03_eval_are_told_apart() {
     let one = "1 rank: it trains and evaluates right";
     let (evaluations, dropout) =
-        ("3 ranks: evaluations every 3 steps, without dropout", "3 ranks: every rank trains with dropout");
+        ("3 ranks: evaluations every 3 steps, without dropout", "3 ranks: the losses of the first step");
     let whole = "3 ranks: 12 steps and 4 evaluations are right";
     let early = "    if comm.rank() != 0 {\n        return Ok(None);\n    }\n    model.eval();\n";
     let as_it_came = "    model.eval();\n    if comm.rank() != 0 {\n        return Ok(None);\n    }\n";
