@@ -16,7 +16,8 @@ use shardlab::model::{Gpt, Pass};
 use shardlab::parallel::Ddp;
 use shardlab::plan::GptShape;
 use shardlab::show::{Branch, Screen, tree};
-use shardlab::tensor::{matmul, profile};
+use shardlab::tensor::matmul;
+use shardlab::tensor::profile::{self, OpTime, PassTime};
 use shardlab::train::{self, AdamW, AdamWConfig, Clock, Part};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -35,7 +36,7 @@ struct Measured {
     all_reduce: f64,
     optimizer: f64,
     allocations: usize,
-    ops: Vec<profile::OpTime>,
+    ops: Vec<OpTime>,
 }
 
 fn main() -> Result<()> {
@@ -108,8 +109,8 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
     let median = |of: &dyn Fn(&train::StepTimes) -> f64| median(clocks[warmup..].iter().map(of).collect());
     let mut ops = profile::take();
     for op in &mut ops {
-        for seconds in [&mut op.forward, &mut op.backward, &mut op.forward_matmul, &mut op.backward_matmul] {
-            *seconds /= steps;
+        for pass in [&mut op.forward, &mut op.backward] {
+            *pass = PassTime { seconds: pass.seconds / steps, matmul: pass.matmul / steps };
         }
     }
     Ok(Measured {
@@ -127,14 +128,13 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
 impl Measured {
     /// Operations by mean, the whole by median: parts need not add up to the last percent.
     fn tree(&self) -> Branch {
-        let pass = |name: &str, whole: f64, of: &dyn Fn(&profile::OpTime) -> (f64, f64), all_reduce: f64| {
+        let pass = |name: &str, whole: f64, of: fn(&OpTime) -> PassTime, all_reduce: f64| {
             let mut parts: Vec<Branch> = (self.ops.iter())
                 .map(|op| (op.name, of(op)))
-                .filter(|(_, (all, _))| *all > 0.0)
-                .map(|(name, (all, products))| {
-                    let products =
-                        if products > 0.0 { vec![Branch::new("matrix products", products)] } else { Vec::new() };
-                    Branch::new(name, all).with(products)
+                .filter(|(_, time)| time.seconds > 0.0)
+                .map(|(name, PassTime { seconds, matmul })| {
+                    let products = if matmul > 0.0 { vec![Branch::new("matrix products", matmul)] } else { Vec::new() };
+                    Branch::new(name, seconds).with(products)
                 })
                 .collect();
             let known: f64 = parts.iter().map(|part| part.seconds).sum::<f64>() + all_reduce;
@@ -147,8 +147,8 @@ impl Measured {
         };
         Branch::new("a step", self.step).with(vec![
             Branch::new("data", self.data),
-            pass("forward", self.forward, &|op| (op.forward, op.forward_matmul), 0.0),
-            pass("backward", self.backward, &|op| (op.backward, op.backward_matmul), self.all_reduce),
+            pass("forward", self.forward, |op| op.forward, 0.0),
+            pass("backward", self.backward, |op| op.backward, self.all_reduce),
             Branch::new("optimizer", self.optimizer),
         ])
     }

@@ -1,12 +1,12 @@
-//! Plain loops, compiled for several instruction sets: the machine's best is picked when the program runs (login and compute
-//! nodes differ). With `SHARDLAB_SIMD=portable` it is what any machine can.
+//! Compiles plain loops for several instruction sets, and chooses the machine's best at run time, because login and
+//! compute nodes differ. `SHARDLAB_SIMD=portable` chooses instructions that every machine has.
 
 use std::sync::OnceLock;
 
 /// Calls `loops(arguments)` with the machine's widest vector instructions.
 ///
-/// `loops` must be a function that is `#[inline(always)]`: only what is inlined here is compiled for those instructions, and
-/// the compiler does not inline a closure of some size on its own.
+/// `loops` must be an `#[inline(always)]` function. Only code that is inlined here is compiled for those instructions,
+/// and the compiler does not inline a larger closure without being told.
 #[inline(always)]
 pub fn vectorized<A, R>(arguments: A, loops: impl FnOnce(A) -> R) -> R {
     static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
@@ -16,7 +16,8 @@ pub fn vectorized<A, R>(arguments: A, loops: impl FnOnce(A) -> R) -> R {
     }
 }
 
-/// What this machine has, or nothing beyond what the program was compiled for, if `SHARDLAB_SIMD=portable` asks for that.
+/// The widest instructions of this machine. `None` if `SHARDLAB_SIMD=portable` asks for the instructions that the
+/// program was compiled for.
 fn widest(setting: Option<&str>) -> Option<pulp::Arch> {
     match setting {
         None | Some("") => Some(pulp::Arch::new()),
@@ -39,7 +40,7 @@ impl<A, R, F: FnOnce(A) -> R> pulp::WithSimd for Call<A, F> {
     }
 }
 
-/// [`vectorized`] whatever the setting is, for tests that compare.
+/// [`vectorized`] regardless of the setting, for tests that compare.
 #[cfg(test)]
 pub(crate) fn in_widest_vectors<A, R>(arguments: A, loops: impl FnOnce(A) -> R) -> R {
     pulp::Arch::new().dispatch(Call { arguments, loops })

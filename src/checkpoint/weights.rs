@@ -1,4 +1,4 @@
-//! A model's weights in one safetensors file, with its shape and vocabulary in the header: what a run leaves behind.
+//! Saves and loads a model's weights: one safetensors file, with the model's shape and vocabulary in the header.
 
 use crate::error::BadInput;
 use crate::plan::GptShape;
@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 /// The file's name in a run's folder.
 pub const FILE: &str = "model.safetensors";
 
-/// The header of a file of weights.
+/// The header of a weights file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Description {
     pub shape: GptShape,
-    /// All characters that the model knows, in the order of their tokens.
+    /// All characters of the model's vocabulary, in the order of their tokens.
     pub vocabulary: String,
 }
 
-/// Writes the weights to `dir`, replacing earlier ones only when the new file is complete. Shards that are here are put
-/// together: the file has the model's wholes.
+/// Writes the weights to `dir`. An earlier file is replaced only when the new one is complete. The file contains whole
+/// tensors: shards on this rank are joined.
 pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<PathBuf> {
     let values = params.whole()?;
     let mut wholes = BTreeMap::new();
@@ -49,9 +49,9 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
     let path = dir.join(FILE);
     let write = || -> Result<()> {
         std::fs::create_dir_all(dir)?;
-        // In the same folder, so that taking the old file's place is one step.
+        // In the same folder, so that one rename replaces the old file.
         let mut file = tempfile::Builder::new();
-        // Readable by whom the user's umask allows, as any file that a program writes.
+        // The user's umask decides the permissions, as for any file that a program writes.
         #[cfg(unix)]
         file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let file = file.tempfile_in(dir)?;
@@ -64,7 +64,7 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
     Ok(path)
 }
 
-/// Makes sure, before work starts, that weights can be saved to `dir`; creates it if need be.
+/// Checks, before work starts, that weights can be saved to `dir`. Creates the folder if it does not exist.
 pub fn ensure_writable(dir: &Path) -> Result<(), BadInput> {
     std::fs::create_dir_all(dir).and_then(|()| tempfile::tempfile_in(dir).map(drop)).map_err(|error| {
         let what = format!("cannot write to the folder {}: {error}", dir.display());
@@ -72,7 +72,7 @@ pub fn ensure_writable(dir: &Path) -> Result<(), BadInput> {
     })
 }
 
-/// The shape and vocabulary of the weights in `dir`.
+/// Reads the shape and vocabulary of the weights in `dir`.
 pub fn describe(dir: &Path) -> Result<Description, BadInput> {
     let bytes = read(dir)?;
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| broken(dir, &error.to_string()))?;
@@ -82,7 +82,7 @@ pub fn describe(dir: &Path) -> Result<Description, BadInput> {
     Ok(Description { shape, vocabulary: entry("vocabulary")?.clone() })
 }
 
-/// Reads the weights in `dir` into parameters that are cuts of the same wholes, which must be allocated.
+/// Reads the weights in `dir` into `params`, which must be allocated. Its parameters may be cuts of the file's tensors.
 pub fn load(dir: &Path, params: &Params) -> Result<(), BadInput> {
     let bytes = read(dir)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|error| broken(dir, &error.to_string()))?;

@@ -1,17 +1,17 @@
-//! The sequences that each rank trains on: every rank has its own, or N ranks do the work of one.
+//! The sequences that each rank trains on. Every rank needs its own sequences; otherwise N ranks do the work of one.
 //!
-//! A batch is a function of (seed, rank, step, micro-step): nothing to save for a resume, and one rank alone can draw what
-//! N ranks drew.
+//! A batch is a function of (seed, rank, step, micro-step). So a checkpoint need not store the sampler's state, and one
+//! rank can draw the batches of N ranks.
 
 use crate::tensor::random::Stream;
 use std::sync::Arc;
 
-/// The two ways to give ranks different data.
+/// The ways to give ranks different data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sampling {
-    /// The text is cut into as many parts as there are ranks; each draws from its own.
+    /// The text is cut into one slice per rank; each rank draws from its own slice.
     Partition,
-    /// Every rank draws from the whole text, with a seed of its own.
+    /// Every rank draws from the whole text, with its own seed.
     Seeds,
 }
 
@@ -20,18 +20,18 @@ pub enum Sampling {
 pub struct Batch {
     /// [sequences, length], flat.
     pub inputs: Vec<u32>,
-    /// The same, one position on.
+    /// The next token of every position in `inputs`.
     pub targets: Vec<u32>,
-    /// Tokens in a sequence.
+    /// Tokens per sequence.
     pub length: usize,
-    /// The sequences' numbers in the step's global batch, over all ranks and micro-steps: what dropout masks depend on.
+    /// The sequences' numbers in the step's global batch, over all ranks and micro-steps. Dropout masks depend on them.
     pub sequences: Arc<[u64]>,
     /// The offset in the text at which each sequence starts.
     pub starts: Vec<usize>,
 }
 
 impl Batch {
-    /// Several batches as one.
+    /// Joins several batches.
     pub fn concat(batches: &[Batch]) -> Batch {
         Batch {
             inputs: batches.iter().flat_map(|b| b.inputs.iter().copied()).collect(),
@@ -42,34 +42,34 @@ impl Batch {
         }
     }
 
-    /// A number for each sequence, equal only for equal ones.
+    /// A number for each sequence. Equal numbers mean equal sequences.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
         self.starts.iter().map(|&start| start as u64)
     }
 
-    /// The number of tokens that are learned from.
+    /// The number of tokens that the model learns from.
     pub fn tokens(&self) -> usize {
         self.targets.len()
     }
 }
 
-/// One rank's way to its batches.
+/// Draws one rank's batches.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampler {
     pub sampling: Sampling,
     pub seed: u64,
     pub rank: usize,
     pub ranks: usize,
-    /// Sequences in a batch.
+    /// Sequences per batch.
     pub batch: usize,
-    /// Tokens in a sequence.
+    /// Tokens per sequence.
     pub block: usize,
 }
 
 impl Sampler {
-    /// The batch of one micro-step, from `text` (the training split).
+    /// Draws the batch of one micro-step from `text`, the training split.
     pub fn batch(&self, text: &[u32], step: usize, micro: usize) -> Batch {
-        // Partitions need no seeds of their own: the parts do not overlap.
+        // Partitions need no separate seeds, because the slices do not overlap.
         let (part, seed_of) = match self.sampling {
             Sampling::Partition => (self.part(text.len()), 0),
             Sampling::Seeds => (0..text.len(), self.rank),
@@ -79,22 +79,22 @@ impl Sampler {
         draw(&text[part.clone()], part.start, self.block, self.batch, first, stream)
     }
 
-    /// Batch number `i` of an evaluation: the same for any number of ranks, at every evaluation.
+    /// Draws batch number `i` of an evaluation. It is the same for any number of ranks, and at every evaluation.
     pub fn evaluation_batch(&self, text: &[u32], i: usize) -> Batch {
         let stream = Stream::new(self.seed, "evaluation").branch(i as u64);
         draw(text, 0, self.block, self.batch, 0, stream)
     }
 
-    /// This rank's part of a text that is cut into equal parts.
+    /// This rank's slice of a text that is cut into equal slices.
     pub fn part(&self, len: usize) -> std::ops::Range<usize> {
         self.rank * len / self.ranks..(self.rank + 1) * len / self.ranks
     }
 }
 
-/// `batch` sequences from random places of `text`, which must be longer than `block`.
+/// Draws `batch` sequences at random offsets of `text`, which must be longer than `block`.
 fn draw(text: &[u32], offset: usize, block: usize, batch: usize, first: u64, stream: Stream) -> Batch {
-    let places = text.len().saturating_sub(block) as u64;
-    let starts: Vec<usize> = (0..batch as u64).map(|i| stream.below(places, i) as usize).collect();
+    let offsets = text.len().saturating_sub(block) as u64;
+    let starts: Vec<usize> = (0..batch as u64).map(|i| stream.below(offsets, i) as usize).collect();
     let windows = |shift| starts.iter().flat_map(move |&s| &text[s + shift..s + shift + block]).copied().collect();
     Batch {
         inputs: windows(0),

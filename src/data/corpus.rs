@@ -1,23 +1,23 @@
-//! The text a model learns from: where it is found, its characters as tokens, the training and the validation split.
+//! The text that a model learns from: finding it, its characters as tokens, and the training and validation splits.
 
 use crate::error::BadInput;
 use crate::sha256;
 use std::path::{Path, PathBuf};
 
-/// The original play that comes with the project: nothing to download.
+/// The original play that comes with the project, so that no download is needed.
 const EMBEDDED: &str = include_str!("../../data/play.txt");
 
 /// The real corpus's path, below the current folder or beside Cargo.toml.
 const FILE: &str = "data/tinyshakespeare.txt";
 
-/// The file that all published figures are about.
+/// The hash of the file that all published figures are about.
 const SHA256: &str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed";
 
 /// The command that fetches the real Shakespeare.
 pub const FETCH_COMMAND: &str = "curl -L -o data/tinyshakespeare.txt \
      https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt";
 
-/// A character-level vocabulary: token i is the i-th character in order.
+/// A character-level vocabulary. Token i is the i-th character in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vocabulary(Vec<char>);
 
@@ -35,12 +35,12 @@ impl Vocabulary {
         self.0.len()
     }
 
-    /// The characters as tokens, or the first one that is not in the vocabulary.
+    /// Turns characters into tokens. The error is the first character that is not in the vocabulary.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, char> {
         text.chars().map(|c| self.0.binary_search(&c).map(|i| i as u32).map_err(|_| c)).collect()
     }
 
-    /// The tokens as text; what is outside the vocabulary is shown as U+FFFD.
+    /// Turns tokens into text. Tokens outside the vocabulary become U+FFFD.
     pub fn decode(&self, tokens: &[u32]) -> String {
         tokens.iter().map(|&t| self.0.get(t as usize).copied().unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
     }
@@ -55,20 +55,20 @@ impl Vocabulary {
 pub struct Corpus {
     /// Its name: the embedded play's title, or a path.
     pub name: String,
-    /// Whether it is the text that comes with the project.
+    /// Whether this is the text that comes with the project.
     pub embedded: bool,
     pub vocabulary: Vocabulary,
     /// The first nine tenths.
     pub train: Vec<u32>,
-    /// The rest: never trained on.
+    /// The last tenth, which no run trains on.
     pub validation: Vec<u32>,
-    /// The text's first line that is not empty, as far as 60 characters.
+    /// The text's first non-empty line, cut after 60 characters.
     pub first_line: String,
 }
 
 impl Corpus {
-    /// The text to train on: `given` (`--data`); the file that the variable SHARDLAB_CORPUS names;
-    /// `data/tinyshakespeare.txt` here, then beside Cargo.toml; the embedded play.
+    /// Finds the text to train on. The first of these wins: `given` (`--data`), the file that the variable
+    /// SHARDLAB_CORPUS names, `data/tinyshakespeare.txt` here, the same file beside Cargo.toml, the embedded play.
     pub fn find(given: Option<&Path>) -> Result<Corpus, BadInput> {
         if let Some(path) = given {
             return Corpus::read(path);
@@ -89,7 +89,7 @@ impl Corpus {
         Ok(Corpus { embedded: true, ..Corpus::new(name, EMBEDDED)? })
     }
 
-    /// The text in a file.
+    /// Reads the text in a file.
     pub fn read(path: &Path) -> Result<Corpus, BadInput> {
         Corpus::new(&path.display().to_string(), &read_text(path)?)
     }
@@ -107,7 +107,8 @@ impl Corpus {
         Corpus::new(&path.display().to_string(), &text)
     }
 
-    /// A text under a name; at least twenty characters, two of them different, so that both splits have something to learn.
+    /// Makes a corpus of a text. The text must have at least twenty characters, two of them different, so that both
+    /// splits have something to learn.
     pub fn new(name: &str, text: &str) -> Result<Corpus, BadInput> {
         let help =
             "name a text file with --data PATH, or leave --data out to train on the text that comes with the lab";
@@ -137,13 +138,13 @@ impl Corpus {
         self.train.len() + self.validation.len()
     }
 
-    /// The shorter split: what a block must fit into.
+    /// Tokens of the shorter split. A block must be shorter than that.
     pub fn shorter_split(&self) -> usize {
         self.train.len().min(self.validation.len())
     }
 }
 
-/// The first line with something on it, or the text's first characters; not more than a line of the screen.
+/// The first non-empty line, or the text's first characters; at most a line of the screen.
 fn beginning(text: &str) -> String {
     const MOST: usize = 60;
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(text);

@@ -1,8 +1,8 @@
-//! Feeding ranks from files: who reads what, and when.
+//! Feeds ranks from files: decides which rank reads which bytes, and when.
 //!
-//! At each step every rank needs its own batch. Each can read a file of its own, or its slice of one file that all share; or
-//! a few ranks read for the others and scatter, so that the file system sees few large requests instead of many small
-//! ones. And whoever reads can read the next batch while the device computes on this one.
+//! At each step every rank needs its own batch. Each rank can read its own file, or its slice of one shared file. Or a
+//! few ranks read and scatter to the rest, so that the file system gets few large requests instead of many small ones.
+//! A rank that reads can read the next batch while the device computes on this one.
 
 use super::uniform::Uniform;
 use crate::comm::{Comm, Link};
@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 /// The choice of the ranks that read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
-    /// Every rank a file of its own.
+    /// Every rank reads its own file.
     EachFile,
-    /// Every rank its slice of one file.
+    /// Every rank reads its slice of one file.
     SharedFile,
-    /// So many ranks read from one file, and scatter to the ranks after them.
+    /// This many ranks read from one file, and scatter to the ranks after them.
     Readers(usize),
 }
 
 impl Feed {
-    /// `each-file`, `shared-file`, or `readers` and how many; they must be of `ranks` ranks.
+    /// Parses `each-file`, `shared-file`, or `readers` and a number from 1 to `ranks`.
     pub fn parse(words: &[String], ranks: usize) -> Result<Feed, BadInput> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let help = "give each-file, shared-file, or readers and a number, as in --feed readers 2";
@@ -44,7 +44,7 @@ impl Feed {
         }
     }
 
-    /// Ranks that read, of `ranks`.
+    /// The number of ranks that read, out of `ranks`.
     pub fn readers(self, ranks: usize) -> usize {
         match self {
             Feed::EachFile | Feed::SharedFile => ranks,
@@ -53,23 +53,23 @@ impl Feed {
     }
 }
 
-/// The batches of all ranks and steps, in files, and what reading them costs.
+/// The batches of all ranks and steps, in files, and the cost of reading them.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub folder: PathBuf,
-    /// Numbers in a batch.
+    /// Numbers per batch.
     pub batch: usize,
     pub steps: usize,
-    /// One file server for all ranks: it answers requests one after the other, each after `latency`, and sends `bandwidth`
-    /// bytes a second in all. Without it reading takes what it takes on this machine.
+    /// Simulates one file server for all ranks. It answers requests one after the other, each after `latency`, and
+    /// sends `bandwidth` bytes per second in total. `None` reads at this machine's own speed.
     pub disk: Option<Link>,
 }
 
 /// The outcome of feeding one rank.
 pub struct Fed {
-    /// Seconds from when the rank wanted its batch until it was there, each step.
+    /// Seconds from the rank's request for its batch to the batch's arrival, for each step.
     pub waits: Vec<f64>,
-    /// Whether every batch was the one of this rank and step.
+    /// Whether every batch belonged to this rank and step.
     pub right: bool,
 }
 
@@ -96,7 +96,7 @@ impl Store {
         if feed == Feed::EachFile {
             self.write_one(&path, (0..self.steps).map(|step| (comm.rank(), step)))?;
         } else if comm.rank() == 0 {
-            // A step's batches of all ranks side by side.
+            // The batches of all ranks are side by side within a step.
             self.write_one(&path, (0..self.steps).flat_map(|step| (0..ranks).map(move |rank| (rank, step))))?;
         }
         Ok(comm.barrier()?)
@@ -124,20 +124,21 @@ impl Store {
         Ok(())
     }
 
-    /// Seconds that the file server takes for one step of all ranks.
+    /// Seconds that the file server needs for one step of all ranks.
     pub fn disk_seconds(&self, feed: Feed, ranks: usize) -> f64 {
         let bytes = (ranks * self.batch_bytes()) as f64;
         self.disk.map_or(0.0, |disk| feed.readers(ranks) as f64 * disk.latency + bytes / disk.bandwidth)
     }
 
-    /// Feeds this rank for all steps; the device computes `compute` in each. With `preload`, the next batch is read meanwhile.
+    /// Feeds this rank for all steps. In each, the device computes for `compute`. With `preload`, the rank reads the
+    /// next batch meanwhile.
     pub fn feed(&self, comm: &Comm, feed: Feed, compute: Duration, preload: bool) -> Result<Fed> {
         let (rank, ranks) = (comm.rank(), comm.size());
-        // The ranks that one rank reads for: itself alone, or those up to the next reader.
+        // A group has one reader, and all ranks that it reads for.
         let group = comm.split((rank * feed.readers(ranks) / ranks) as u64, rank as i64)?;
         let reader = Reader {
             path: self.path(feed, rank),
-            // The offset of a step's batches in the file, and how many this rank reads.
+            // Offsets in the file count batches. This rank reads `count` of them per step.
             first: if feed == Feed::EachFile { 0 } else { rank },
             stride: if feed == Feed::EachFile { 1 } else { ranks },
             count: group.size(),
@@ -153,7 +154,7 @@ impl Store {
             let start = Instant::now();
             let read = match next.take() {
                 _ if !reads => Vec::new(),
-                Some(under_way) => under_way.join().ok().context("the thread that reads ahead has panicked")??,
+                Some(in_flight) => in_flight.join().ok().context("the thread that reads ahead has panicked")??,
                 None => reader.read(step)?,
             };
             group.scatter(&read, &mut mine, 0)?;
@@ -163,7 +164,7 @@ impl Store {
                 let reader = reader.clone();
                 next = Some(thread::spawn(move || reader.read(step + 1)));
             }
-            // An accelerator would compute now; the CPU is free for other things.
+            // An accelerator would compute now. The CPU is free.
             thread::sleep(compute);
             fed.right &= mine == bytemuck::cast_slice::<f32, u8>(&self.numbers(rank, step));
         }
@@ -171,7 +172,7 @@ impl Store {
     }
 }
 
-/// One rank's way to its bytes.
+/// Reads one rank's bytes.
 #[derive(Clone)]
 struct Reader {
     path: PathBuf,
@@ -183,7 +184,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The batches of one step, for all ranks that this one reads for.
+    /// Reads the batches of one step, for all ranks of the reader's group.
     fn read(&self, step: usize) -> Result<Vec<u8>> {
         let start = Instant::now();
         let mut bytes = vec![0; self.count * self.batch_bytes];

@@ -1,8 +1,8 @@
-//! Text as numbers, and each rank's share of it.
+//! Text as numbers, and each rank's batches.
 //!
-//! Reading order: `corpus.rs` (which text, its characters as tokens, the two splits), `batches.rs` (which sequences a rank
-//! trains on at a step), `uniform.rs` (random numbers in place of text, for the smallest job), `feed.rs` (batches in files, and
-//! who reads them when).
+//! Reading order: `corpus.rs` (the text, its characters as tokens, the two splits), `batches.rs` (the sequences that a
+//! rank trains on at a step), `uniform.rs` (random numbers instead of text, for the smallest job), `feed.rs` (batches
+//! in files, and the ranks that read them).
 
 mod batches;
 mod corpus;

@@ -1,26 +1,26 @@
-//! Samples that no one has to download: uniform numbers, as functions of (seed, rank, step).
+//! Samples without a download: uniform random numbers, as functions of (seed, rank, step).
 
 use crate::tensor::random::Stream;
 
-/// One rank's way to its samples.
+/// Draws one rank's samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Uniform {
     pub seed: u64,
     pub rank: usize,
-    /// Samples in a batch.
+    /// Samples per batch.
     pub batch: usize,
-    /// Numbers in a sample.
+    /// Numbers per sample.
     pub width: usize,
 }
 
 impl Uniform {
-    /// The batch of one step: `batch` samples one after the other, each of `width` numbers in [0, 1).
+    /// Draws the batch of one step: `batch` samples one after the other, each of `width` numbers in [0, 1).
     pub fn batch(&self, step: usize) -> Vec<f32> {
         let stream = Stream::new(self.seed, "uniform").branch(self.rank as u64).branch(step as u64);
         (0..(self.batch * self.width) as u64).map(|i| stream.uniform_f32(i)).collect()
     }
 
-    /// A number for each sample of `x`, equal for two samples if their bits are (and else, in all likelihood, not).
+    /// A hash of each sample of `x`: equal for samples with the same bits, and almost certainly different otherwise.
     pub fn fingerprints(&self, x: &[f32]) -> Vec<u64> {
         let fold = |hash: u64, x: &f32| (hash ^ u64::from(x.to_bits())).wrapping_mul(0x100_0000_01B3);
         x.chunks_exact(self.width).map(|sample| sample.iter().fold(0xCBF2_9CE4_8422_2325, fold)).collect()

@@ -1,5 +1,5 @@
-//! The makers of a model's layers. A model names its layers; a builder decides what each of them is on this rank: a plain
-//! layer, a layer in tiles, a layer that is cut among ranks.
+//! The makers of a model's layers. A model names its layers. A builder decides the kind of each layer on this rank:
+//! plain, in tiles, or sharded among ranks.
 
 use super::layers::{Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, TiledLinear};
 use crate::tensor::{Copies, Cut, Param, Params, Whole};
@@ -7,48 +7,50 @@ use candle_core::Result;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Which of a block's matrices this is: it decides how a strategy cuts it.
+/// The role of a matrix in its block. It decides how a strategy cuts the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// From the residual stream to queries, keys and values, stacked: each of the three parts has the rows of all heads.
-    /// Tensor parallelism gives a rank the rows of its heads (column-parallel, because `x` meets the transpose).
+    /// From the residual stream to queries, keys and values: three stacked parts, each with the rows of all heads.
+    /// Tensor parallelism gives a rank the rows of its heads (column-parallel, because `x` is multiplied by the
+    /// transpose).
     AttentionIn,
-    /// From the heads back to the residual stream. Tensor parallelism gives a rank the columns of its heads (row-parallel).
+    /// From the heads back to the residual stream. Tensor parallelism gives a rank the columns of its heads
+    /// (row-parallel).
     AttentionOut,
-    /// The perceptron's first matrix: column-parallel.
+    /// The MLP's first matrix: column-parallel.
     MlpIn,
-    /// The perceptron's second matrix: row-parallel.
+    /// The MLP's second matrix: row-parallel.
     MlpOut,
 }
 
-/// A maker of layers, which declares their parameters in `params`. The methods' defaults make plain layers.
+/// Makes layers, and declares their parameters in `params`. The default methods make plain layers.
 pub trait Build {
-    /// One of a block's matrices.
+    /// Makes the layer of one of a block's matrices.
     fn linear(&self, params: &Arc<Params>, whole: Whole, _role: Role) -> Result<Box<dyn Layer>> {
         Ok(Box::new(Linear { weight: declare(params, whole, Copies::One)?, bias: None }))
     }
 
-    /// A layer norm, by its gain.
+    /// Makes a layer norm; `whole` is its gain.
     fn norm(&self, params: &Arc<Params>, whole: Whole) -> Result<Box<dyn Layer>> {
         Ok(Box::new(LayerNorm { gain: declare(params, whole, Copies::One)? }))
     }
 
-    /// The table of tokens, which entry and exit use; `copies` says whether another pipeline stage has one, too.
+    /// Declares the token table, which entry and exit use. `copies` tells whether a second pipeline stage has a copy.
     fn table(&self, params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
         declare(params, whole, copies)
     }
 
-    /// The layer that turns tokens into activations.
+    /// Makes the layer that turns tokens into activations.
     fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Whole) -> Result<Box<dyn Entry>> {
         Ok(Box::new(Embedding { tokens, positions: declare(params, positions, Copies::One)? }))
     }
 
-    /// The layer that turns activations into logits, and into the loss.
+    /// Makes the layer that turns activations into logits, or into the loss.
     fn exit(&self, tokens: Param) -> Box<dyn Exit> {
         Box::new(Head { weight: tokens })
     }
 
-    /// The attention heads on this rank, of `all` in a layer.
+    /// The attention heads on this rank, out of `all` in a layer.
     fn heads(&self, all: usize) -> Range<usize> {
         0..all
     }
@@ -58,12 +60,12 @@ fn declare(params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> 
     params.declare_shard(whole.name.clone(), whole, Cut::All, copies)
 }
 
-/// Every layer in one piece.
+/// Makes plain layers.
 pub struct Plain;
 
 impl Build for Plain {}
 
-/// Cuts each matrix of the perceptrons into this many tiles ([`TiledLinear`]), which must divide its rows.
+/// Cuts each matrix of the MLPs into this many tiles ([`TiledLinear`]). The number must divide the matrix's rows.
 pub struct Tiled(pub usize);
 
 impl Build for Tiled {

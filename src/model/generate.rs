@@ -1,12 +1,12 @@
-//! Text from a model, one token at a time.
+//! Generates text with a model, one token at a time.
 
 use super::{Gpt, Pass};
 use crate::tensor::random::Stream;
 use candle_core::{Result, bail};
 
-/// `count` tokens that continue `prompt`, drawn from softmax(logits / temperature).
+/// Continues `prompt` by `count` tokens, drawn from softmax(logits / temperature).
 ///
-/// The model sees at most the last `block` tokens. What is drawn is a function of `stream`.
+/// The model sees at most the last `block` tokens. The draws are a function of `stream`.
 pub fn generate(gpt: &Gpt, prompt: &[u32], count: usize, temperature: f32, stream: Stream) -> Result<Vec<u32>> {
     if prompt.is_empty() {
         bail!("generation continues a prompt, which must have at least one token");
@@ -21,7 +21,7 @@ pub fn generate(gpt: &Gpt, prompt: &[u32], count: usize, temperature: f32, strea
     Ok(tokens.split_off(prompt.len()))
 }
 
-/// The token at which the cumulated probability passes `u`, 0 <= u < 1.
+/// The token at which the cumulative probability exceeds `u`, 0 <= u < 1.
 fn draw(logits: &[f32], temperature: f32, u: f64) -> u32 {
     let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights: Vec<f64> = logits.iter().map(|x| f64::from((x - top) / temperature).exp()).collect();
@@ -32,7 +32,7 @@ fn draw(logits: &[f32], temperature: f32, u: f64) -> u32 {
             return token as u32;
         }
     }
-    // Only rounding, or a NaN in the logits, leads here.
+    // The loop ends without a token only because of rounding, or of a NaN in the logits.
     logits.len() as u32 - 1
 }
 

@@ -1,5 +1,5 @@
-//! A GPT: nanoGPT's, with learned positions, no biases, and the token table as the head. In one piece, or as the stages and
-//! chunks that the ranks of a pipeline hold.
+//! nanoGPT's GPT, with learned positions, no biases, and the token table as the head. A rank holds all of it, or a
+//! stage or several chunks of a pipeline.
 
 use super::build::{Build, Plain, Role};
 use super::layers::{Attention, Block, Entry, Exit, Layer, Mlp, Pass};
@@ -10,8 +10,8 @@ use candle_core::{Result, Tensor, bail};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A decoder-only transformer over tokens, or a run of its layers. Layer 0 brings the embedding with it, the last layer the
-/// final norm and the head.
+/// A decoder-only transformer over tokens, or a range of its layers. The embedding belongs to layer 0; the final norm
+/// and the head belong to the last layer.
 pub struct Gpt {
     pub shape: GptShape,
     pub params: Arc<Params>,
@@ -23,42 +23,44 @@ pub struct Gpt {
 
 type End = (Box<dyn Layer>, Box<dyn Exit>);
 
-/// The input of a run of layers.
+/// The input of a range of layers.
 pub enum Input<'a> {
-    /// Sequences of `length` tokens, one after the other: where layer 0 is.
+    /// Layer 0's input: sequences of `length` tokens, one after the other.
     Tokens { ids: &'a [u32], length: usize },
-    /// The activations behind the previous layer, everywhere else: [sequences, length, width]. If it is a variable (a `Var`),
-    /// the backward pass finds its [`gradient`](crate::tensor::gradient), which the previous stage waits for.
+    /// Every other layer's input: the previous layer's activations [sequences, length, width]. The previous stage waits
+    /// for their [`gradient`](crate::tensor::gradient), which the backward pass computes if they are a variable (a
+    /// `Var`).
     Hidden(&'a Tensor),
 }
 
 impl Gpt {
-    /// Describes the model in one piece; its weights exist after [`Params::allocate`].
+    /// Declares the whole model. [`Params::allocate`] gives it weights.
     pub fn new(shape: &GptShape) -> Result<Gpt> {
         Gpt::build(shape, &Plain)
     }
 
-    /// All layers, as `build` makes them.
+    /// Declares the whole model, with layers that `build` makes.
     pub fn build(shape: &GptShape, build: &dyn Build) -> Result<Gpt> {
         Gpt::stage(shape, 0..shape.layers, build)
     }
 
-    /// Only these layers. Parameters have the names that they have in the whole model, and so begin with the same numbers.
+    /// Declares only the given layers. A parameter has the same name, and so the same initial values, as in the whole
+    /// model.
     pub fn stage(shape: &GptShape, layers: Range<usize>, build: &dyn Build) -> Result<Gpt> {
         let mut table = Table::of(shape, std::slice::from_ref(&layers));
         Gpt::chunk(shape, &Params::new(), &mut table, layers, build)
     }
 
-    /// Several runs of layers, which one rank holds in an interleaved pipeline. They share one set of parameters.
+    /// Declares several ranges of layers with one set of parameters: what a rank of an interleaved pipeline holds.
     pub fn chunks(shape: &GptShape, chunks: &[Range<usize>], build: &dyn Build) -> Result<Vec<Gpt>> {
         let (params, mut table) = (Params::new(), Table::of(shape, chunks));
         chunks.iter().map(|layers| Gpt::chunk(shape, &params, &mut table, layers.clone(), build)).collect()
     }
 
-    /// Declares what these layers need in `params`.
+    /// Declares the parameters of `layers` in `params`.
     ///
-    /// Matrices start normal with standard deviation 0.02, those that write into the residual stream 0.02 / √(2 · layers)
-    /// (Radford et al. 2019); gains start at 1.
+    /// Matrices start normal with standard deviation 0.02. The deviation is 0.02 / √(2 · layers) for matrices that
+    /// write into the residual stream (Radford et al. 2019). Gains start at 1.
     fn chunk(
         shape: &GptShape,
         params: &Arc<Params>,
@@ -104,8 +106,8 @@ impl Gpt {
         Ok(Gpt { shape: *shape, params: params.clone(), entry, blocks, exit })
     }
 
-    /// These layers' forward pass: the activations behind the last of them, [sequences, length, width], or at the model's end
-    /// the mean cross-entropy of `targets` in nats a token, a scalar.
+    /// Runs the forward pass. Returns the last layer's activations [sequences, length, width]. At the model's end, it
+    /// returns the mean cross-entropy of `targets` in nats per token, a scalar.
     pub fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor> {
         let x = self.hidden(input, pass)?;
         match &self.exit {
@@ -114,13 +116,13 @@ impl Gpt {
         }
     }
 
-    /// The mean cross-entropy over a batch, in nats a token: a scalar. The whole model must be here.
+    /// The mean cross-entropy over a batch, in nats per token: a scalar. Needs the whole model.
     pub fn loss(&self, batch: &Batch, pass: &Pass) -> Result<Tensor> {
         self.exit()?;
         self.forward(Input::Tokens { ids: &batch.inputs, length: batch.length }, &batch.targets, pass)
     }
 
-    /// Logits of the next token at every position: [sequences, length, vocabulary]. The whole model must be here.
+    /// The next token's logits at every position: [sequences, length, vocabulary]. Needs the whole model.
     pub fn logits(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
         let (norm, exit) = self.exit()?;
         let x = self.hidden(Input::Tokens { ids, length }, pass)?;
@@ -145,12 +147,12 @@ impl Gpt {
     fn exit(&self) -> Result<&End> {
         match &self.exit {
             Some(exit) => Ok(exit),
-            None => bail!("the last layer is not here, nor are logits and loss: call Gpt::forward"),
+            None => bail!("the last layer is not here, so there are no logits and no loss: call Gpt::forward"),
         }
     }
 }
 
-/// A rank's token table. Entry and exit share one if both are here; otherwise each has its own copy.
+/// A rank's token table. Entry and exit share one table if this rank has both. Otherwise each rank has its own copy.
 struct Table {
     copies: Copies,
     declared: Option<Param>,
@@ -163,7 +165,7 @@ impl Table {
         Table { copies: if first && last { Copies::One } else { Copies::Tied { first } }, declared: None }
     }
 
-    /// The handle for one more place that uses the table.
+    /// A handle for one more layer that uses the table.
     fn param(&mut self, params: &Arc<Params>, whole: Whole, build: &dyn Build) -> Result<Param> {
         if let Some(declared) = &self.declared {
             return declared.tie();

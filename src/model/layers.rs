@@ -1,4 +1,4 @@
-//! The parts of a transformer.
+//! The layers of a transformer.
 
 use crate::tensor::{self, Dropout, Param};
 use candle_core::{Result, Tensor};
@@ -9,47 +9,47 @@ use std::ops::Range;
 pub struct Pass {
     /// Whether a backward pass will follow: candle then records the graph.
     pub train: bool,
-    /// None: nothing is dropped.
+    /// `None` drops no elements.
     pub dropout: Option<Dropout>,
 }
 
 impl Pass {
-    /// To evaluate or generate: no graph, no dropout.
+    /// A pass that evaluates or generates: no graph, no dropout.
     pub fn evaluate() -> Pass {
         Pass::default()
     }
 
-    /// `x` with dropout, in the place that `place` names.
-    pub fn drop(&self, x: Tensor, place: &str) -> Result<Tensor> {
+    /// Applies dropout to `x`. The name of the layer decides which elements it drops.
+    pub fn drop(&self, x: Tensor, layer: &str) -> Result<Tensor> {
         match &self.dropout {
-            Some(rules) => tensor::dropout(&x, rules, place),
+            Some(rules) => tensor::dropout(&x, rules, layer),
             None => Ok(x),
         }
     }
 }
 
-/// A function of activations, with weights of its own: [sequences, length, width] in and out.
+/// A function of activations with its own weights: [sequences, length, width] in and out.
 pub trait Layer: Send + Sync {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor>;
 }
 
-/// The first layer, where sequences enter the model.
+/// The first layer: tokens enter the model here.
 pub trait Entry: Send + Sync {
-    /// `ids` are sequences of `length` tokens, one after the other: [sequences, length, width].
+    /// Embeds `ids`, sequences of `length` tokens one after the other: [sequences, length, width].
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor>;
 }
 
-/// The last layer, where activations leave the model. Head and loss are one layer: ranks that share the vocabulary need not bring whole rows
-/// of logits together for the loss.
+/// The last layer: activations leave the model here. Head and loss are one layer, so ranks that shard the vocabulary
+/// can compute the loss without gathering whole rows of logits.
 pub trait Exit: Send + Sync {
-    /// `x` [sequences, length, width], normed: [sequences, length, vocabulary].
+    /// Logits of normed activations `x` [sequences, length, width]: [sequences, length, vocabulary].
     fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor>;
 
     /// The mean cross-entropy of `targets`, one for each row of `x`: a scalar.
     fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor>;
 }
 
-/// `x · Wᵀ`, plus a bias where there is one.
+/// `x · Wᵀ`, plus the bias if there is one.
 pub struct Linear {
     /// `[out, in]`
     pub weight: Param,
@@ -66,7 +66,7 @@ impl Layer for Linear {
     }
 }
 
-/// A [`Linear`] whose rows are cut into tiles, each a parameter of its own. Under ZeRO-3, no more than one tile is gathered at a
+/// A [`Linear`] whose rows are cut into tiles, each with its own parameter. ZeRO-3 then gathers only one tile at a
 /// time: DeepSpeed's memory-centric tiling.
 pub struct TiledLinear {
     pub tiles: Vec<Linear>,
@@ -91,7 +91,7 @@ impl Layer for LayerNorm {
     }
 }
 
-/// Token plus position.
+/// Token embedding plus position embedding.
 pub struct Embedding {
     /// `[vocabulary, width]`
     pub tokens: Param,
@@ -106,7 +106,7 @@ impl Entry for Embedding {
     }
 }
 
-/// The head, whose matrix is the table of tokens in most models, and cross-entropy.
+/// The head and the cross-entropy. The head's matrix is the token table in most models.
 pub struct Head {
     /// `[vocabulary, width]`
     pub weight: Param,
@@ -122,11 +122,11 @@ impl Exit for Head {
     }
 }
 
-/// Self-attention: qkv, the attention itself, and the projection back.
+/// Self-attention: the qkv matrix, the attention itself, and the projection back.
 pub struct Attention {
     pub qkv: Box<dyn Layer>,
     pub proj: Box<dyn Layer>,
-    /// Which of the whole layer's heads are here.
+    /// This rank's heads, out of the whole layer's.
     pub heads: Range<usize>,
     /// The layer's name, which decides its dropout masks.
     pub name: String,
@@ -141,7 +141,7 @@ impl Layer for Attention {
     }
 }
 
-/// The two-layer perceptron of a block.
+/// A block's MLP: two matrices with GELU between them.
 pub struct Mlp {
     pub fc: Box<dyn Layer>,
     pub out: Box<dyn Layer>,

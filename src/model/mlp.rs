@@ -1,25 +1,24 @@
-//! Linear layers one behind the other: the smallest model that is worth distributing, and fast enough to watch.
+//! A stack of linear layers: the smallest model worth distributing. It trains fast enough to watch.
 
 use super::layers::{Layer, Linear, Pass};
 use crate::tensor::{self, Init, Params};
 use candle_core::{Device, Result, Tensor, Var};
 use std::sync::Arc;
 
-/// Linear layers with biases and nothing between them.
+/// Linear layers with biases, without anything between them.
 ///
-/// Without a nonlinearity their product is one matrix: it could learn no more than a single layer does. What it costs to
-/// compute and to communicate is that of a real network all the same, and that is what it is for.
+/// Without a nonlinearity, their product is one matrix, which can learn no more than a single layer. But computing and
+/// communicating the layers costs as much as in a real model, and this cost is what the stack is for.
 pub struct LinearStack {
     pub params: Arc<Params>,
     /// First to last.
     pub layers: Vec<Box<dyn Layer>>,
-    /// Numbers in a sample.
+    /// Numbers per sample.
     width: usize,
 }
 
 impl LinearStack {
-    /// Describes layers from each of `widths` (numbers in, then numbers out of every layer) to the next; weights exist
-    /// after [`Params::allocate`].
+    /// Declares a layer from each of `widths` to the next. [`Params::allocate`] gives them weights.
     ///
     /// Weights and biases start uniform within ±1 / √in, as in PyTorch.
     pub fn new(widths: &[usize]) -> Result<LinearStack> {
@@ -35,10 +34,10 @@ impl LinearStack {
         Ok(LinearStack { params, layers, width: widths.first().copied().unwrap_or(0) })
     }
 
-    /// `x`, samples of the first width, through all layers: [samples, last width].
+    /// Sends `x`, samples of the first width, through all layers: [samples, last width].
     ///
-    /// candle records the graph: the input is a variable, because the weights, being handles, are none. (So its gradient
-    /// is computed too and dropped, at the cost of one product in the first layer.)
+    /// The input is a variable, so that candle records the graph: the weights are handles, not variables. (The backward
+    /// pass therefore also computes the input's gradient, at the cost of one product in the first layer.)
     pub fn forward(&self, x: &[f32]) -> Result<Tensor> {
         let samples = x.len() / self.width.max(1);
         let mut x = Var::from_slice(x, (samples, self.width), &Device::Cpu)?.into_inner();
@@ -48,7 +47,7 @@ impl LinearStack {
         Ok(x)
     }
 
-    /// The squared error of reconstructing `x`, summed over its samples: a scalar. The last width must be the first.
+    /// The squared error of reconstructing `x`, summed over its samples: a scalar. First and last width must be equal.
     pub fn loss(&self, x: &[f32]) -> Result<Tensor> {
         tensor::squared_error(&self.forward(x)?, x)
     }

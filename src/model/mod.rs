@@ -1,8 +1,7 @@
-//! The models, written once: compositions of layers that are handed in, so that a sharded layer can take a plain one's
-//! place.
+//! The models, written once. A model composes layers that it is given, so a sharded layer can replace a plain one.
 //!
-//! Reading order: `layers.rs` (the parts), `gpt.rs` (the whole, or a pipeline stage's share), `build.rs` (who makes the parts),
-//! `generate.rs` (text from a model); `mlp.rs` (linear layers only, for the smallest job).
+//! Reading order: `layers.rs` (the layers), `gpt.rs` (the whole model, or one pipeline stage), `build.rs` (the makers
+//! of layers), `generate.rs` (text from a model), `mlp.rs` (linear layers only, for the smallest job).
 
 mod build;
 mod generate;

@@ -1,4 +1,4 @@
-//! Causal self-attention: every position looks at itself and the positions before it.
+//! Causal self-attention: every position attends to itself and to earlier positions.
 
 use super::dropout::{Dropout, Mask};
 use super::graph::{Op, apply};
@@ -8,19 +8,19 @@ use candle_core::{Result, Shape, Tensor, bail};
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Attention over `qkv` [sequences, length, 3 · width], which holds queries, keys and values side by side, each with
-/// `heads` heads side by side: [sequences, length, width].
+/// Attention over `qkv` [sequences, length, 3 · width]: [sequences, length, width]. A row of `qkv` holds queries, keys
+/// and values side by side, each for `heads` heads side by side.
 ///
-/// The matrix of probabilities (length x length for every head) is not kept: the forward pass leaves one number a row, from
-/// which the backward pass computes it again (Dao et al., arXiv 2205.14135). `first_head` is the number of the first head
-/// here in the whole layer, which decides its dropout mask.
+/// The forward pass does not keep the matrix of probabilities (length x length for every head). It keeps one number per
+/// row, from which the backward pass recomputes the matrix (Dao et al., arXiv 2205.14135). `first_head` is the position
+/// of this rank's first head in the whole layer. It decides the heads' dropout masks.
 pub fn causal_attention(
     qkv: &Tensor,
     heads: usize,
     first_head: usize,
     dropout: Option<(&Dropout, &str)>,
 ) -> Result<Tensor> {
-    let mask = dropout.map(|(dropout, place)| dropout.mask(place));
+    let mask = dropout.map(|(dropout, layer)| dropout.mask(layer));
     apply(qkv, Attention { heads, first_head, mask, log_sums: OnceLock::new() })
 }
 
@@ -28,7 +28,7 @@ struct Attention {
     heads: usize,
     first_head: usize,
     mask: Option<Mask>,
-    /// For every sequence, head and row: the logarithm of the sum of e^score.
+    /// The logarithm of the sum of e^score, for every sequence, head and row.
     log_sums: OnceLock<Vec<f32>>,
 }
 
@@ -69,16 +69,17 @@ impl Sizes {
     }
 }
 
-/// Neighbouring rows of the [length, length] matrix of scores: row i belongs to position i, which sees columns 0..=i.
+/// A block of rows of the [length, length] matrix of scores. Row i belongs to position i, which sees columns 0..=i.
 struct Tile {
     rows: Range<usize>,
-    /// Columns that one of these rows sees.
+    /// Columns that at least one of the tile's rows sees.
     seen: Range<usize>,
-    /// Rows that see one of these positions.
+    /// Rows that see at least one of the tile's positions.
     seeing: Range<usize>,
 }
 
-/// The matrix's rows in tiles of 64. A product takes only the columns that its tile sees, and so skips most of the future.
+/// Splits the matrix's rows into tiles of 64. A product reads only the columns that its tile sees, and so skips most of
+/// the future.
 fn tiles(length: usize) -> impl Iterator<Item = Tile> {
     (0..length).step_by(TILE).map(move |start| {
         let end = length.min(start + TILE);
@@ -144,8 +145,8 @@ impl Op for Attention {
 }
 
 impl Attention {
-    /// One head of one sequence. With P the probabilities and D their dropout: `dV = (PD)ᵀ dY`, `dP = (dY Vᵀ) D`,
-    /// `dS = P (dP - rowsum(P dP)) · scale`, `dQ = dS K`, `dK = dSᵀ Q`.
+    /// The backward pass of one head of one sequence. P is the probabilities, D their dropout mask: `dV = (PD)ᵀ dY`,
+    /// `dP = (dY Vᵀ) D`, `dS = P (dP - rowsum(P dP)) · scale`, `dQ = dS K`, `dK = dSᵀ Q`.
     fn head_backward(
         &self,
         sizes: Sizes,
@@ -161,7 +162,7 @@ impl Attention {
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
         let log_sums = &log_sums[(s * self.heads + h) * t..][..t]; // [t]
 
-        // Two [t, t] matrices are written over: `p` holds the scores, then P, then PD; `ds` holds dY Vᵀ, then dP, then dS.
+        // Two [t, t] matrices are reused: `p` holds the scores, then P, then PD; `ds` holds dY Vᵀ, then dP, then dS.
         for Tile { rows, seen, .. } in tiles(t) {
             let start = rows.start * t;
             matmul(&mut p[start..], t, Write::Replace, q.rows(rows.clone()), k.rows(seen.clone()).t()); // Q Kᵀ
@@ -174,7 +175,7 @@ impl Attention {
         let start = sizes.sequence(s, 3 * width) + h * head;
         let (p, ds) = (Matrix::new(p, t, t), Matrix::new(ds, t, t));
         for Tile { rows, seen, seeing } in tiles(t) {
-            // Where these rows of dQ, dK and dV begin in dqkv: [rows, head] each, in rows of 3 · width.
+            // Offsets of these rows of dQ, dK and dV in dqkv: [rows, head] each, in rows of 3 · width.
             let [dq, dk, dv] = [0, 1, 2].map(|part| start + rows.start * 3 * width + part * width);
             let mut put = |offset: usize, a, b| matmul(&mut dqkv[offset..], 3 * width, Write::Replace, a, b);
             put(dq, ds.rows(rows.clone()).cols(seen.clone()), k.rows(seen)); // [rows, seen] · [seen, head]
@@ -184,7 +185,7 @@ impl Attention {
     }
 }
 
-/// Turns one head's scores into probabilities, row by row: softmax over the positions up to the row's own.
+/// Turns one head's scores into probabilities: each row's softmax over the positions up to its own.
 #[inline(always)]
 fn causal_softmax((scores, log_sums, scale): (&mut [f32], &mut [f32], f32)) {
     let t = log_sums.len();
@@ -200,7 +201,8 @@ fn causal_softmax((scores, log_sums, scale): (&mut [f32], &mut [f32], f32)) {
     }
 }
 
-/// Turns one head's scores into probabilities again, and the probabilities' gradient into the scores'.
+/// Recomputes one head's probabilities from its scores, and turns the probabilities' gradient into the scores'
+/// gradient.
 #[inline(always)]
 fn causal_softmax_gradient((scores, dp, log_sums, scale): (&mut [f32], &mut [f32], &[f32], f32)) {
     let t = log_sums.len();

@@ -1,28 +1,28 @@
-//! A backward pass whose two ends lie on different ranks. A pipeline stage receives the gradient of its result from the next
-//! stage, and sends the gradient of its input to the previous one.
+//! A backward pass that starts and ends on different ranks. A pipeline stage receives the gradient of its result from
+//! the next stage, and sends the gradient of its input to the previous stage.
 
 use candle_core::backprop::GradStore;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, Var, bail};
 
-/// The backward pass of `y`, given `dy`, its gradient. Every operation gets the bits that it would get if the graph went on
-/// behind `y`.
+/// Runs the backward pass of `y`, given its gradient `dy`. Every operation gets the same bits as in a graph that
+/// continues behind `y`.
 pub fn backward_from(y: &Tensor, dy: &Tensor) -> Result<GradStore> {
     if y.shape() != dy.shape() {
         bail!("the gradient of a result of shape {:?} cannot have shape {:?}", y.dims(), dy.dims());
     }
-    // candle starts at a scalar. Nothing reads this one's value.
+    // candle's backward pass starts at a scalar. No code reads this scalar's value.
     y.apply_op1(Beyond { dy: dy.clone() })?.backward()
 }
 
-/// The gradient of `x`, a variable that the graph was built upon.
+/// The gradient of the variable `x`, at which the graph begins.
 pub fn gradient(gradients: &GradStore, x: &Var) -> Result<Tensor> {
     match gradients.get(x) {
         Some(dx) => Ok(dx.clone()),
-        None => bail!("this backward pass did not come by the variable of shape {:?}", x.dims()),
+        None => bail!("this backward pass did not reach the variable of shape {:?}", x.dims()),
     }
 }
 
-/// The rest of the graph, behind a result.
+/// Represents the rest of the graph, behind a result.
 struct Beyond {
     dy: Tensor,
 }

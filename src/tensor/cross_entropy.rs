@@ -1,4 +1,4 @@
-//! Cross-entropy: how surprised the model is by the token that really came next.
+//! Cross-entropy: how little the model expected the token that came next.
 
 use super::graph::{Op, apply, rows};
 use super::math::{exp, exp_sum, max, vectorized};
@@ -12,7 +12,7 @@ pub fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
 
 struct CrossEntropy {
     targets: Vec<u32>,
-    /// For every row, the logarithm of the sum of e^logit.
+    /// The logarithm of the sum of e^logit, for every row.
     log_sums: OnceLock<Vec<f32>>,
 }
 
@@ -27,7 +27,7 @@ impl Op for CrossEntropy {
         let mut log_sums = vec![0.0; n];
         vectorized((logits, vocabulary, &mut log_sums[..]), log_sum_exp);
         let losses = log_sums.iter().zip(logits.chunks_exact(vocabulary)).zip(&self.targets);
-        // Added up in f64: the mean must not depend on how many rows a batch has.
+        // The sum is f64: the mean must not depend on how many rows a batch has.
         let sum: f64 = losses.map(|((log_sum, logits), &target)| f64::from(log_sum - logits[target as usize])).sum();
         self.log_sums.set(log_sums).ok();
         Ok((vec![(sum / n as f64) as f32], Shape::from(())))
@@ -47,7 +47,7 @@ impl Op for CrossEntropy {
     }
 }
 
-/// The logarithm of each row's sum of e^logit.
+/// Computes the logarithm of each row's sum of e^logit.
 #[inline(always)]
 fn log_sum_exp((logits, vocabulary, log_sums): (&[f32], usize, &mut [f32])) {
     let mut row = vec![0.0; vocabulary];
@@ -58,7 +58,7 @@ fn log_sum_exp((logits, vocabulary, log_sums): (&[f32], usize, &mut [f32])) {
     }
 }
 
-/// Each row's softmax, times `scale`.
+/// Computes each row's softmax times `scale`.
 #[inline(always)]
 fn softmax((logits, vocabulary, log_sums, scale, out): (&[f32], usize, &[f32], f32, &mut [f32])) {
     let rows = out.chunks_exact_mut(vocabulary).zip(logits.chunks_exact(vocabulary));

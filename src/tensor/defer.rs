@@ -1,9 +1,9 @@
-//! A backward pass that puts the weights' gradients off.
+//! A backward pass that defers the weights' gradients.
 //!
-//! A layer's backward pass has two halves. The previous layer, maybe on the previous stage of a pipeline, waits for the
-//! gradient of the input. Only the optimizer waits for the gradients of the weights. A stage can compute them when it would
-//! otherwise be idle (zero-bubble schedules: Qi et al., arXiv 2401.10241). The price is memory: the inputs, and the gradients
-//! of the results, stay until then.
+//! A layer's backward pass has two halves. The previous layer, perhaps on the previous stage of a pipeline, waits for
+//! the gradient of the input. Only the optimizer waits for the gradients of the weights. A stage can compute them when
+//! it would otherwise be idle (zero-bubble schedules: Qi et al., arXiv 2401.10241). The price is memory: the inputs and
+//! the gradients of the results stay in memory until then.
 
 use candle_core::Result;
 use std::cell::RefCell;
@@ -11,13 +11,13 @@ use std::cell::RefCell;
 type Half = Box<dyn FnOnce() -> Result<()>>;
 
 thread_local! {
-    /// The halves put off on this thread; None while nothing is put off. Each rank is a thread.
+    /// The halves that this thread has deferred; None outside of [`defer`]. Each rank is a thread.
     static LATER: RefCell<Option<Vec<Half>>> = const { RefCell::new(None) };
 }
 
-/// Runs `pass` without the gradients of weights, and returns them as well, still to be computed.
+/// Runs `pass` without the gradients of weights. Returns its result, and the gradients' computation for later.
 pub fn defer<R>(pass: impl FnOnce() -> R) -> (R, Deferred) {
-    // Restored even if the pass panics: the thread may go on without it.
+    // Restored even if the pass panics, because the thread may survive the panic.
     struct Before(Option<Vec<Half>>);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -31,21 +31,20 @@ pub fn defer<R>(pass: impl FnOnce() -> R) -> (R, Deferred) {
     (result, Deferred { halves })
 }
 
-/// The weights' half of a backward pass. If it is dropped, the weights never get these gradients.
+/// The weights' half of a backward pass. Dropping it loses these gradients.
 #[must_use = "the weights have no gradients until `run` is called"]
 pub struct Deferred {
     halves: Vec<Half>,
 }
 
 impl Deferred {
-    /// Computes the gradients in the order in which the pass met their layers. The sums are the same as without deferral, to
-    /// the bit.
+    /// Computes the gradients, in the order of the pass. The sums are bitwise the same as without deferral.
     pub fn run(self) -> Result<()> {
         self.halves.into_iter().try_for_each(|half| half())
     }
 }
 
-/// Runs `half`, unless this thread puts it off.
+/// Runs `half` now, or defers it inside [`defer`].
 pub(super) fn now_or_later(half: impl FnOnce() -> Result<()> + 'static) -> Result<()> {
     if LATER.with_borrow(Option::is_none) {
         return half();

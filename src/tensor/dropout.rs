@@ -1,7 +1,7 @@
-//! Dropout whose masks are functions of (seed, step, sequence, place), not of a generator's state.
+//! Dropout with masks that are functions of (seed, step, sequence, layer, element), not of a generator's state.
 //!
-//! Sequences are numbered over all ranks, so N ranks drop what one rank with the whole batch would drop; and a mask is
-//! computed again in the backward pass instead of being kept.
+//! Sequences are numbered over all ranks. So N ranks drop the same elements as one rank with the whole batch. The
+//! backward pass recomputes a mask instead of keeping it.
 
 use super::graph::{Op, apply};
 use super::random::Stream;
@@ -11,24 +11,24 @@ use std::sync::Arc;
 /// The facts that decide the masks of one forward pass.
 #[derive(Clone, Debug)]
 pub struct Dropout {
-    /// The share of elements that is dropped, 0 <= p < 1.
+    /// The fraction of elements to drop, 0 <= p < 1.
     pub p: f32,
     pub seed: u64,
     pub step: u64,
     /// The numbers of the batch's sequences in the step's global batch.
     pub sequences: Arc<[u64]>,
-    /// The number of the first position here within its sequence: 0 unless sequences are sharded.
+    /// The position of this rank's first token in its sequence: 0 unless sequences are sharded.
     pub first_position: usize,
 }
 
 impl Dropout {
-    /// The mask of the layer that `place` names.
-    pub(crate) fn mask(&self, place: &str) -> Mask {
+    /// The mask of the layer with this name.
+    pub(crate) fn mask(&self, layer: &str) -> Mask {
         let threshold = (f64::from(self.p) * 2f64.powi(32)).round() as u64;
         let stream = Stream::new(self.seed, "dropout").branch(self.step);
-        let place = place.bytes().fold(stream, |stream, byte| stream.branch(byte.into()));
+        let layer = layer.bytes().fold(stream, |stream, byte| stream.branch(byte.into()));
         Mask {
-            sequences: self.sequences.iter().map(|&s| place.branch(s)).collect(),
+            sequences: self.sequences.iter().map(|&s| layer.branch(s)).collect(),
             first_position: self.first_position,
             threshold,
             keep: 1.0 / (1.0 - self.p),
@@ -36,7 +36,7 @@ impl Dropout {
     }
 }
 
-/// One layer's masks, for each sequence of the batch.
+/// One layer's masks, one for each sequence of the batch.
 pub(crate) struct Mask {
     sequences: Vec<Stream>,
     first_position: usize,
@@ -45,14 +45,15 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    /// The factor for element `i` of the batch's sequence `s`, counted in the whole sequence: 0, or 1 / (1 - p).
+    /// The factor for element `i` of sequence `s` of the batch: 0, or 1 / (1 - p). `i` counts from the whole sequence's
+    /// start.
     #[inline(always)]
     pub fn factor(&self, s: usize, i: usize) -> f32 {
         let kept = self.sequences[s].bits(i as u64) >> 32 >= self.threshold;
         if kept { self.keep } else { 0.0 }
     }
 
-    /// `x` [sequences, positions, ..] of shape `dims`, times the mask.
+    /// Multiplies `x` [sequences, positions, ..] of shape `dims` by the mask.
     fn drop(&self, x: &[f32], dims: &[usize]) -> Result<Vec<f32>> {
         let n = self.sequences.len();
         let [sequences, _, position @ ..] = dims else {
@@ -70,9 +71,9 @@ impl Mask {
     }
 }
 
-/// Drops elements of `x` [sequences, positions, ..]; `place` names the layer.
-pub fn dropout(x: &Tensor, dropout: &Dropout, place: &str) -> Result<Tensor> {
-    apply(x, dropout.mask(place))
+/// Drops elements of `x` [sequences, positions, ..]. The name of the layer decides which ones.
+pub fn dropout(x: &Tensor, dropout: &Dropout, layer: &str) -> Result<Tensor> {
+    apply(x, dropout.mask(layer))
 }
 
 impl Op for Mask {

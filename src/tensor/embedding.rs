@@ -1,24 +1,22 @@
-//! Token and position embedding: where numbers enter the model. They are two operations, because ranks that share the token
-//! table add up their rows in between.
+//! Token and position embedding: tokens enter the model here. These are two operations, because ranks that shard the
+//! token table add up their rows in between.
 
 use super::graph::{Op, apply, consume};
 use super::params::Param;
 use candle_core::{DType, Device, Result, Shape, Tensor, Var, bail};
 use std::ops::Range;
 
-/// Row `ids[s][t]` of `tokens` [vocabulary, width], for sequences of `length` tokens: [sequences, length, width]. If the
-/// table is sharded, a rank has some of its rows and writes zeros for all other tokens: the sum over ranks is the embedding.
+/// Looks up row `ids[s][t]` of `tokens` [vocabulary, width], for sequences of `length` tokens: [sequences, length,
+/// width]. A rank with a shard of the table writes zeros for the tokens whose rows it does not hold. The sum over ranks is
+/// the embedding.
 ///
-/// With `train`, candle records the graph from here on; without, nothing is kept.
+/// With `train`, candle records the graph from here on. Without it, candle keeps nothing.
 pub fn embed(ids: &[u32], length: usize, tokens: &Param, train: bool) -> Result<Tensor> {
     let op = Embed { ids: ids.to_vec(), length, tokens: tokens.handle() };
-    // candle records operations, and visits them in the backward pass, only above a variable. The weights are not
-    // variables here but handles, so the graph hangs on this one, which takes no part in the arithmetic.
-    if train {
-        apply(Var::zeros((), DType::F32, &Device::Cpu)?.as_tensor(), op)
-    } else {
-        apply(&Tensor::zeros((), DType::F32, &Device::Cpu)?, op)
-    }
+    // candle records operations, and visits them in the backward pass, only above a variable. The weights are handles
+    // and not variables. So the graph starts at this variable, which takes no part in the arithmetic.
+    let anchor = Var::zeros((), DType::F32, &Device::Cpu)?;
+    if train { apply(&anchor, op) } else { apply(&anchor.detach(), op) }
 }
 
 struct Embed {
@@ -28,7 +26,7 @@ struct Embed {
 }
 
 impl Embed {
-    /// The tokens whose rows are here.
+    /// The tokens whose rows this rank holds.
     fn here(&self) -> Range<usize> {
         let spec = self.tokens.spec();
         spec.cut.row_range(&spec.whole)
@@ -74,10 +72,10 @@ impl Op for Embed {
     }
 }
 
-/// `x` [sequences, length, width] plus `length` rows of `positions` [block, width] from the `first` one on, the same for every
-/// sequence. `first` is 0 unless sequences are sharded by position.
+/// Adds rows `first..first + length` of `positions` [block, width] to every sequence of `x` [sequences, length, width].
+/// `first` is 0 unless sequences are sharded by position.
 ///
-/// `x` is used up: its memory is free afterwards, as no backward pass needs it.
+/// Frees the memory of `x`, which no backward pass needs.
 pub fn add_positions(x: Tensor, positions: &Param, first: usize) -> Result<Tensor> {
     consume(x, AddPositions { positions: positions.handle(), first })
 }
@@ -109,7 +107,7 @@ impl Op for AddPositions {
         Ok(dy.to_vec())
     }
 
-    /// Adds the gradient of every sequence, the first one first.
+    /// Adds the gradients of all sequences, in order.
     fn weight_gradients(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<()> {
         self.positions.add_gradient(|sum| {
             dy.chunks_exact(dims[1] * dims[2]).for_each(|dy| add(&mut sum[self.first * dims[2]..], dy));

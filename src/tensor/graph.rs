@@ -1,4 +1,4 @@
-//! The few lines between candle's graph and loops over slices.
+//! Connects candle's graph with loops over slices.
 
 use super::defer::now_or_later;
 use super::profile;
@@ -6,33 +6,33 @@ use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, bail};
 use std::sync::Arc;
 
-/// A function of one f32 tensor with a backward pass of its own, over slices. Weights are no tensors here: an operation
-/// holds handles on them, reads them in both passes, and adds their gradients where they live.
+/// A function of one f32 tensor with its own backward pass, over slices. Weights are not tensors here. An operation
+/// holds handles on them, reads them in both passes, and adds their gradients through the handles.
 pub(crate) trait Op: Send + Sync + 'static {
     const NAME: &'static str;
-    /// Whether there are weights: only then is [`weight_gradients`](Op::weight_gradients) called.
+    /// Whether the operation has weights. Without any, [`weight_gradients`](Op::weight_gradients) is not called.
     const HAS_WEIGHTS: bool = false;
 
-    /// The result and its shape, for `x` of shape `dims`, row-major.
+    /// Computes the result and its shape, for `x` of shape `dims`, row-major.
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)>;
 
-    /// The gradient of `x`, given `dy`, the gradient of the result. The previous operation waits for it.
+    /// Computes the gradient of `x`, given the result's gradient `dy`. The previous operation waits for it.
     fn input_gradient(&self, x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>>;
 
-    /// Adds the weights' gradients where they live. No operation waits for them: they may be computed later, see
-    /// [`defer`](super::defer()).
+    /// Adds the weights' gradients through their handles. No operation waits for them, so they may be computed later:
+    /// see [`defer`](super::defer()).
     fn weight_gradients(&self, _x: &[f32], _dims: &[usize], _dy: &[f32]) -> Result<()> {
         Ok(())
     }
 }
 
-/// `op` of `x`, as a node of candle's graph if `x` hangs on a variable.
+/// Applies `op` to `x`, as a node of candle's graph if `x` depends on a variable.
 pub(crate) fn apply(x: &Tensor, op: impl Op) -> Result<Tensor> {
     x.apply_op1(Node { op: Arc::new(op), keeps_input: true })
 }
 
-/// [`apply`] for an operation whose backward pass does not read `x`: it gets an empty slice. candle keeps the inputs of
-/// all operations for the backward pass; the memory of this one is freed.
+/// [`apply`] for an operation whose backward pass does not read `x`: the pass gets an empty slice. candle keeps the
+/// inputs of all operations for the backward pass, but this function frees the memory of `x`.
 pub(crate) fn consume(x: Tensor, op: impl Op) -> Result<Tensor> {
     let y = x.apply_op1(Node { op: Arc::new(op), keeps_input: false })?;
     x.inplace_op1(&Free)?;
@@ -68,7 +68,8 @@ impl<O: Op> CustomOp1 for Node<O> {
     }
 }
 
-/// Calls `half`, one half of a backward pass, with the elements of the input, if they were kept, and of the result's gradient.
+/// Runs one half of a backward pass. `half` gets the elements of the input, if they were kept, and of the result's
+/// gradient.
 fn backward<O: Op, R>(
     keeps_input: bool,
     x: &Tensor,
@@ -79,7 +80,7 @@ fn backward<O: Op, R>(
     if keeps_input { read(x, timed) } else { timed(&[]) }
 }
 
-/// Leaves a tensor its shape, which candle's backward pass asks for, and frees its elements.
+/// Frees a tensor's elements. Its shape stays, because candle's backward pass reads it.
 struct Free;
 
 impl InplaceOp1 for Free {
@@ -93,11 +94,11 @@ impl InplaceOp1 for Free {
     }
 }
 
-/// The f32 elements of an operation's argument, which must lie next to each other in memory.
+/// The f32 elements of an operation's argument, which must be contiguous in memory.
 fn elements<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
     match (storage, layout.contiguous_offsets()) {
         (CpuStorage::F32(data), Some((_, end))) if end > data.len() => {
-            bail!("this tensor's elements are gone: the operation that took it over has freed them")
+            bail!("this tensor has no elements any more: a later operation has freed them")
         }
         (CpuStorage::F32(data), Some((start, end))) => Ok(&data[start..end]),
         (CpuStorage::F32(_), None) => bail!("this operation takes contiguous tensors: call .contiguous() before it"),
@@ -115,7 +116,7 @@ pub fn read<R>(tensor: &Tensor, read: impl FnOnce(&[f32]) -> Result<R>) -> Resul
     }
 }
 
-/// The number of rows that a shape's elements make, and their width: its last dimension.
+/// The number of rows in a shape, and their width, which is its last dimension.
 pub(crate) fn rows(dims: &[usize]) -> Result<(usize, usize)> {
     match dims {
         [outer @ .., width] if *width > 0 => Ok((outer.iter().product(), *width)),

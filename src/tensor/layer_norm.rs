@@ -1,4 +1,4 @@
-//! Layer norm without bias: each row is centred, scaled to variance 1, and multiplied by a learned gain.
+//! Layer norm without bias: centres each row, scales it to variance 1, and multiplies it by a learned gain.
 
 use super::graph::{Op, apply, rows};
 use super::math::{dot, sum, vectorized};
@@ -6,19 +6,20 @@ use super::params::Param;
 use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::OnceLock;
 
-/// A number added to the variance, the same as in PyTorch.
-pub const EPSILON: f32 = 1e-5;
+/// Added to the variance, as in PyTorch.
+const EPSILON: f32 = 1e-5;
 
-/// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[width]` (Ba et al., arXiv 1607.06450).
+/// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[width]` (Ba et al., arXiv
+/// 1607.06450).
 pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
     apply(x, LayerNorm { gain: gain.handle(), statistics: OnceLock::new(), dgain: OnceLock::new() })
 }
 
 struct LayerNorm {
     gain: Param,
-    /// Every row's, kept from the forward pass for the backward pass.
+    /// Each row's statistics. The forward pass keeps them for the backward pass.
     statistics: OnceLock<Vec<Statistics>>,
-    /// The gain's gradient, which comes out of the same loop as the input's.
+    /// The gain's gradient. The loop that computes the input's gradient computes it too.
     dgain: OnceLock<Vec<f32>>,
 }
 

@@ -1,4 +1,5 @@
-//! `y = x · Wᵀ`, or `y = x · Wᵀ + b`: the layer that nearly all of a model's parameters and arithmetic are in.
+//! `y = x · Wᵀ`, or `y = x · Wᵀ + b`: the layer that holds nearly all of a model's parameters and does nearly all of
+//! its arithmetic.
 
 use super::graph::{Op, apply, rows};
 use super::math::vectorized;
@@ -13,9 +14,9 @@ pub fn linear(x: &Tensor, weight: &Param) -> Result<Tensor> {
     apply(x, Linear { weight: weight.handle(), bias: None })
 }
 
-/// [`linear`] plus `bias` (one number an output), the same for every row.
+/// [`linear`] plus `bias`, one number per output. Every row gets the same bias.
 ///
-/// Backward: as there; the sum of `dy`'s rows is added to the bias's gradient.
+/// Backward: like [`linear`]; in addition, the sum of `dy`'s rows is added to the bias's gradient.
 pub fn linear_bias(x: &Tensor, weight: &Param, bias: &Param) -> Result<Tensor> {
     apply(x, Linear { weight: weight.handle(), bias: Some(bias.handle()) })
 }
@@ -45,7 +46,7 @@ impl Op for Linear {
             Some(bias) if bias.spec().numel() != outs => {
                 bail!("{} has {} numbers for {outs} outputs", bias.spec().name, bias.spec().numel())
             }
-            // The product is added to rows that hold the bias already: no second pass over y.
+            // The product is added to rows that already hold the bias, which saves a second pass over y.
             Some(bias) => (bias.value()?.repeat(n), Write::Add),
         };
         let weight = self.weight.value()?;
@@ -66,7 +67,7 @@ impl Op for Linear {
     fn weight_gradients(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<()> {
         let (outs, ins) = self.sizes();
         let n = x.len() / ins;
-        // The bias first: gradients are completed from the model's end to its start, and it is declared last.
+        // The bias first: gradients become complete from the model's end to its start, and the bias is declared last.
         if let Some(bias) = &self.bias {
             bias.add_gradient(|db| vectorized((db, dy), add_rows))?;
         }

@@ -1,14 +1,14 @@
 //! Loops over numbers that the compiler can turn into vector instructions.
 //!
-//! [`vectorized`] compiles a function for several instruction sets and picks the machine's best when it runs (login and
-//! compute nodes differ); with `SHARDLAB_SIMD=portable` it runs what any machine can. Only plain loops go in: sums keep 16
-//! partial sums, in an order that is written down here and so the same on every machine, as are the bits.
+//! [`vectorized`] compiles a function for several instruction sets. It chooses the machine's best at run time, because
+//! login and compute nodes differ. `SHARDLAB_SIMD=portable` chooses instructions that every machine has. Only plain
+//! loops go in. Sums keep 16 partial sums and add them in a fixed order, so every machine computes the same bits.
 
 pub use crate::simd::vectorized;
 
 const LANES: usize = 16;
 
-/// e^x for finite x, within 2 units in the last place; below -87 the smallest normal numbers, never 0.
+/// e^x for finite x, within 2 units in the last place. Below -87 it returns the smallest normal numbers, never 0.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
@@ -16,9 +16,9 @@ pub fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0;
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
-    // ln 2 in two parts, the first with few enough bits that its product with n is exact.
+    // ln 2 in two parts. The first has so few bits that its product with n is exact.
     let r = (x - n * 0.693_359_4) - n * -2.121_944_4e-4;
-    // The Taylor series to r^7 / 7!, 5e-9 from e^r at the ends.
+    // The Taylor series up to r^7 / 7!. At the ends of the range it is 5e-9 away from e^r.
     let p = 1.0 / 5040.0;
     let p = p * r + 1.0 / 720.0;
     let p = p * r + 1.0 / 120.0;
@@ -27,7 +27,7 @@ pub fn exp(x: f32) -> f32 {
     let p = p * r + 0.5;
     let p = p * r + 1.0;
     let p = p * r + 1.0;
-    // 2^n, made by writing n into the exponent's bits.
+    // 2^n: n goes into the exponent's bits.
     let power = f32::from_bits((shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127)) << 23);
     p * power
 }
@@ -60,7 +60,7 @@ pub fn dot(x: &[f32], y: &[f32]) -> f32 {
     fold(lanes) + rest
 }
 
-/// The largest element; negative infinity if there is none.
+/// The largest element; negative infinity for an empty slice.
 #[inline(always)]
 pub fn max(x: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -74,7 +74,7 @@ pub fn max(x: &[f32]) -> f32 {
     lanes.iter().fold(rest, |a, &b| if b > a { b } else { a })
 }
 
-/// `x[i] = e^(x[i] - shift)`; returns their sum.
+/// Replaces every `x[i]` by `e^(x[i] - shift)`. Returns the new elements' sum.
 #[inline(always)]
 pub fn exp_sum(x: &mut [f32], shift: f32) -> f32 {
     x.iter_mut().for_each(|x| *x = exp(*x - shift));

@@ -3,7 +3,7 @@
 use super::profile;
 use std::ops::Range;
 
-/// A matrix that looks into a slice: element (r, c) lies at `r * row_stride + c * col_stride`.
+/// A view of a slice as a matrix: element (r, c) has the offset `r * row_stride + c * col_stride`.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
     data: &'a [f32],
@@ -14,42 +14,43 @@ pub struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// Row-major, rows next to each other.
+    /// A row-major matrix with contiguous rows.
     pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Matrix<'a> {
         Matrix::strided(data, rows, cols, cols)
     }
 
-    /// Row-major, `stride` elements from one row's start to the next one's: a block of columns of a wider matrix.
+    /// A row-major matrix with `stride` elements from one row's start to the next row's: a block of columns of a wider
+    /// matrix.
     pub fn strided(data: &'a [f32], rows: usize, cols: usize, stride: usize) -> Matrix<'a> {
         assert!(rows * cols == 0 || (rows - 1) * stride + cols <= data.len(), "the matrix ends outside its slice");
         Matrix { data, rows, cols, row_stride: stride, col_stride: 1 }
     }
 
-    /// Some of the rows; nothing is moved.
+    /// A view of some of the rows.
     pub fn rows(self, rows: Range<usize>) -> Matrix<'a> {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "the matrix has {} rows, not {rows:?}", self.rows);
         Matrix { data: &self.data[rows.start * self.row_stride..], rows: rows.len(), ..self }
     }
 
-    /// Some of the columns; nothing is moved.
+    /// A view of some of the columns.
     pub fn cols(self, cols: Range<usize>) -> Matrix<'a> {
         self.t().rows(cols).t()
     }
 
-    /// The transposed matrix; nothing is moved.
+    /// A view of the transposed matrix.
     pub fn t(self) -> Matrix<'a> {
         Matrix { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
     }
 }
 
-/// The fate of the destination's old contents.
+/// Whether a product replaces the destination's contents or adds to them.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Write {
     Replace,
     Add,
 }
 
-/// `c = a · b`, or `c += a · b`; `c` is row-major with `stride` elements from row to row.
+/// `c = a · b`, or `c += a · b`. `c` is row-major with `stride` elements from one row's start to the next row's.
 pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) {
     let (rows, cols, inner) = (a.rows, b.cols, a.cols);
     assert_eq!(inner, b.rows, "the inner dimensions of a matrix product must agree");
@@ -57,8 +58,8 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
         return;
     }
     assert!(stride >= cols && (rows - 1) * stride + cols <= c.len(), "the product ends outside its slice");
-    // SAFETY: the constructors and the assertions above keep every element that the strides reach inside the slices, and
-    // `c` is borrowed mutably, so it overlaps neither factor.
+    // SAFETY: the constructors and the assertions above make sure that all elements which the strides reach are inside
+    // the slices. `c` is borrowed mutably, so it overlaps neither factor.
     profile::matmul(|| unsafe {
         gemm::gemm(
             rows,
@@ -84,9 +85,9 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
     });
 }
 
-/// The matmul peak of one thread on this machine, FLOP/s: the best of several products of square matrices.
+/// Measures the matmul peak of one thread on this machine, in FLOP/s: the best of several products of square matrices.
 ///
-/// MFU compares a training step with this: a figure from a data sheet would describe a different machine.
+/// MFU compares a training step with this peak. A figure from a data sheet would describe a different machine.
 pub fn measured_peak() -> f64 {
     const N: usize = 768;
     const REPEATS: usize = 12;

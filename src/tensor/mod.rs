@@ -1,14 +1,16 @@
-//! What candle lacks for training on a CPU.
+//! Adds what candle lacks for training on a CPU.
 //!
-//! candle gives the tensor and the backward pass over the graph; these operations, each with a backward pass of its own,
-//! are what the models are made of. They are fused where composing them would be slow (GELU, norm, attention) or where
-//! candle cuts the graph, and never across a point where tensor parallelism has to communicate.
+//! candle supplies the tensor and the backward pass over the graph. This folder supplies the operations that the models
+//! are composed of, each with its own backward pass. An operation is fused where a composition would be slow (GELU,
+//! norm, attention) or where candle cuts the graph. No operation is fused across a point where tensor parallelism has
+//! to communicate.
 //!
-//! Reading order: `params.rs` (where weights live: the idea that later labs build on), `whole.rs` (what they are parts of),
-//! `linear.rs` (the pattern that all operations follow), `gelu.rs`, `layer_norm.rs`, `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `squared_error.rs`,
-//! `dropout.rs`; `plain.rs` has the same operations composed from candle's own. Backward passes in pieces, for pipelines:
-//! `defer.rs` (in time), `boundary.rs` (in space). Below: `graph.rs` (what makes an operation), `stored.rs` (in which types),
-//! `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time that each operation took).
+//! Reading order: `params.rs` (where weights live: the idea that later labs build on) and `whole.rs` (which tensor a
+//! shard was cut from). Operations: `linear.rs` (the pattern that all of them follow), `gelu.rs`, `layer_norm.rs`,
+//! `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `squared_error.rs`, `dropout.rs`. Backward passes in pieces, for
+//! pipelines: `defer.rs` (in time) and `boundary.rs` (in space). Tools: `graph.rs` (makes an operation a node of the
+//! graph), `stored.rs` (the types of stored numbers), `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time that
+//! each operation took).
 
 mod attention;
 mod boundary;
@@ -23,7 +25,6 @@ mod linear;
 pub mod math;
 pub mod matmul;
 mod params;
-pub mod plain;
 pub mod profile;
 pub mod random;
 mod squared_error;

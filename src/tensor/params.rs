@@ -1,16 +1,18 @@
-//! Where a model's weights live, and how a layer reaches them.
+//! The home of a model's weights, and a layer's way to them.
 //!
-//! All parameters of a model lie one after the other in one flat buffer, group by group ([`Layout::groups`]) and within a
-//! group in the order in which the model declares them; their gradients lie in a second buffer of the same layout. A layer
-//! holds a [`Param`], a handle, and asks it for the weight when it runs, forward and backward; its backward pass adds the
-//! weight's gradient straight into the flat buffer, and the handle then calls the hooks. Everything that parallelism does
-//! hangs on these points: data parallelism sums flat buckets when a hook is called, ZeRO gathers a weight behind the handle
-//! and frees it again.
+//! One flat buffer holds all parameters of a model, group by group ([`Layout::groups`]). Within a group, parameters
+//! have the order in which the model declares them. A second buffer of the same layout holds their gradients. A layer
+//! holds a [`Param`], a handle. When the layer runs, forward or backward, it asks the handle for the weight. Its
+//! backward pass adds the weight's gradient to the flat buffer, and the handle then calls the hooks. All of parallelism
+//! starts from these calls: data parallelism sums flat buckets when a hook is called, and ZeRO gathers a weight behind
+//! the handle and frees it again.
 //!
-//! The buffers hold f32, or bf16 in half the memory: a handle then widens what it returns, and rounds what it adds. Where
-//! values or gradients are sharded among ranks, there is no buffer, and a [`Gather`] or a [`Collect`] stands in its place.
+//! The buffers hold f32, or bf16 in half the memory. A handle widens the bf16 that it returns, and rounds the sums that
+//! it stores. Values or gradients that are sharded among ranks have no buffer here: a [`Gather`] or a [`Collect`]
+//! replaces it.
 //!
-//! A model is declared first and allocated later. The layout is built once, when it is first asked for.
+//! A model first declares its parameters and later allocates them. The first question about the layout builds it; it
+//! never changes afterwards.
 
 use super::profile;
 use super::random::Init;
@@ -26,14 +28,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockRea
 pub struct Spec {
     /// Unique within the model, such as `blocks.0.qkv.weight`.
     pub name: String,
-    /// The shape of the part that is here: the whole's, unless it is cut.
+    /// The shape on this rank: the whole's shape, unless the parameter is cut.
     pub shape: Vec<usize>,
     pub whole: Whole,
     pub cut: Cut,
     pub copies: Copies,
     /// Position in the order of declaration.
     pub index: usize,
-    /// Offset of the first element in the flat buffers.
+    /// Offset of the first element in the flat buffers; 0 until the layout is built.
     start: usize,
 }
 
@@ -53,13 +55,13 @@ impl Spec {
         self.whole.shape.len() == 2
     }
 
-    /// Calls `each` with every run of these elements of the parameter that lie next to each other in its whole: which they
-    /// are, and the first one's place in the whole.
+    /// Splits `elements` of the parameter into runs that are contiguous in its whole. Calls `each` with every run: its
+    /// elements, and the offset of its first one in the whole.
     pub fn runs(&self, elements: Range<usize>, each: impl FnMut(Range<usize>, usize)) {
         self.cut.runs(&self.whole, elements, each);
     }
 
-    /// Writes the initial values of these elements under `seed`: the same numbers, however the whole is cut.
+    /// Writes the initial values of `elements` under `seed`. A value does not depend on how the whole is cut.
     pub fn initial(&self, seed: u64, elements: Range<usize>, out: &mut [f32]) {
         let (from, Whole { name, init, .. }) = (elements.start, &self.whole);
         if self.cut != Cut::All {
@@ -82,56 +84,40 @@ pub struct Group {
 pub struct Layout {
     /// In the order of declaration.
     pub specs: Vec<Arc<Spec>>,
-    /// End to end: the parameters to which weight decay applies, then the rest.
+    /// The parameters to which weight decay applies, followed by all others.
     pub groups: Vec<Group>,
     /// Elements of all parameters together.
     pub numel: usize,
     progress: Vec<Progress>,
 }
 
-/// How far a parameter's gradient is in a backward pass.
+/// The progress of a parameter's gradient in a backward pass.
 struct Progress {
-    /// In how many places of the model the parameter is used; its gradient is complete after so many contributions.
+    /// The number of layers that use the parameter. Its gradient is complete after as many contributions.
     uses: usize,
     contributions: AtomicUsize,
 }
 
-/// A parameter before its offset is known.
-struct Declared {
-    name: String,
-    shape: Vec<usize>,
-    whole: Whole,
-    cut: Cut,
-    copies: Copies,
-    uses: usize,
-}
-
 impl Layout {
-    fn new(declared: Vec<Declared>) -> Layout {
-        let mut starts = vec![0; declared.len()];
+    /// Gives every parameter its offset.
+    fn new(declared: Vec<(Spec, Progress)>) -> Layout {
+        let (mut specs, progress): (Vec<Spec>, Vec<Progress>) = declared.into_iter().unzip();
         let (mut groups, mut numel) = (Vec::new(), 0);
         for decays in [true, false] {
             let first = numel;
-            for (one, start) in declared.iter().zip(&mut starts).filter(|(d, _)| (d.whole.shape.len() == 2) == decays) {
-                *start = numel;
-                numel += one.shape.iter().product::<usize>();
+            for spec in specs.iter_mut().filter(|spec| spec.decays() == decays) {
+                spec.start = numel;
+                numel += spec.numel();
             }
-            if declared.iter().any(|one| (one.whole.shape.len() == 2) == decays) {
+            if specs.iter().any(|spec| spec.decays() == decays) {
                 groups.push(Group { range: first..numel, decays });
             }
         }
-        let progress = declared.iter().map(|one| Progress { uses: one.uses, contributions: AtomicUsize::new(0) });
-        let progress = progress.collect();
-        let spec = |(index, (one, start)): (usize, (Declared, usize))| {
-            let Declared { name, shape, whole, cut, copies, .. } = one;
-            Arc::new(Spec { name, shape, whole, cut, copies, index, start })
-        };
-        let specs = declared.into_iter().zip(starts).enumerate().map(spec).collect();
-        Layout { specs, groups, numel, progress }
+        Layout { specs: specs.into_iter().map(Arc::new).collect(), groups, numel, progress }
     }
 }
 
-/// The place of values or gradients.
+/// The home of a model's values or gradients.
 pub enum Home<S: ?Sized> {
     /// Nowhere: the model is only declared.
     Nowhere,
@@ -141,15 +127,23 @@ pub enum Home<S: ?Sized> {
     Sharded(Arc<S>),
 }
 
-/// Finds values that are sharded among ranks.
+impl<S: ?Sized> Home<S> {
+    fn forget_shards(&mut self) {
+        if matches!(self, Home::Sharded(_)) {
+            *self = Home::Nowhere;
+        }
+    }
+}
+
+/// Supplies values that are sharded among ranks.
 pub trait Gather: Send + Sync {
-    /// A parameter's value, for a layer that is about to use it: its elements are these of the vector.
+    /// The value of a parameter that a layer is about to use, as a range of a vector.
     fn value(&self, spec: &Spec) -> Result<(Arc<Vec<f32>>, Range<usize>)>;
 }
 
 /// Takes in gradients that are sharded among ranks.
 pub trait Collect: Send + Sync {
-    /// Lets `add` add a contribution to a parameter's gradient, and calls it once.
+    /// Calls `add` once with the memory of a parameter's gradient; `add` adds a contribution to it.
     fn add_gradient(&self, spec: &Spec, add: &mut dyn FnMut(&mut [f32])) -> Result<()>;
 }
 
@@ -158,7 +152,7 @@ pub type Hook = Box<dyn Fn(&Params, &Spec) -> Result<()> + Send + Sync>;
 
 /// A model's parameters and their gradients.
 pub struct Params {
-    declared: Mutex<Vec<Declared>>,
+    declared: Mutex<Vec<(Spec, Progress)>>,
     layout: OnceLock<Layout>,
     values: RwLock<Home<dyn Gather>>,
     gradients: Mutex<Home<dyn Collect>>,
@@ -177,13 +171,14 @@ impl Params {
         })
     }
 
-    /// Declares a parameter that no other rank has a part or a copy of; nothing is allocated yet.
+    /// Declares a parameter that is whole here and that only data parallelism replicates. Allocates nothing yet.
     pub fn declare(self: &Arc<Params>, name: impl Into<String>, shape: &[usize], init: Init) -> Result<Param> {
         let whole = Whole::new(name, shape, init);
         self.declare_shard(whole.name.clone(), whole, Cut::All, Copies::One)
     }
 
-    /// Declares the parameter that `cut` takes of `whole`. Its `name` is the whole's, unless this model has several cuts of it.
+    /// Declares the parameter that `cut` takes of `whole`. Its `name` is the whole's, unless this model has several
+    /// cuts of it.
     pub fn declare_shard(
         self: &Arc<Params>,
         name: impl Into<String>,
@@ -192,21 +187,22 @@ impl Params {
         copies: Copies,
     ) -> Result<Param> {
         let (name, shape) = (name.into(), cut.shape(&whole)?);
-        let mut declared = self.declared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut declared = self.declared();
         if self.layout.get().is_some() {
             bail!("parameter {name} is declared after the model's layout was built: declare all of them first");
         }
-        if declared.iter().any(|one| one.name == name) {
+        if declared.iter().any(|(spec, _)| spec.name == name) {
             bail!("two parameters are named {name}; names must be unique");
         }
-        declared.push(Declared { name, shape, whole, cut, copies, uses: 1 });
-        Ok(Param { index: declared.len() - 1, home: self.clone() })
+        let index = declared.len();
+        let progress = Progress { uses: 1, contributions: AtomicUsize::new(0) };
+        declared.push((Spec { name, shape, whole, cut, copies, index, start: 0 }, progress));
+        Ok(Param { index, home: self.clone() })
     }
 
-    /// All parameters and their offsets, which do not change any more.
+    /// All parameters and their offsets. The first call ends the declarations.
     pub fn layout(&self) -> &Layout {
-        let declared = || std::mem::take(&mut *self.declared.lock().unwrap_or_else(PoisonError::into_inner));
-        self.layout.get_or_init(|| Layout::new(declared()))
+        self.layout.get_or_init(|| Layout::new(std::mem::take(&mut *self.declared())))
     }
 
     /// The parameters in the order of declaration.
@@ -219,7 +215,7 @@ impl Params {
         self.layout().numel
     }
 
-    /// Makes room for values and gradients, and initialises the values: functions of (seed, name, element).
+    /// Allocates values and gradients. The initial values are functions of (seed, name, element).
     pub fn allocate(&self, seed: u64) {
         let mut values = vec![0.0; self.numel()];
         for spec in self.specs() {
@@ -234,22 +230,22 @@ impl Params {
         self.stored_values()
     }
 
-    /// All values in the type that they are stored in.
+    /// All values that are stored as `T`. Empty while they are stored in a different type or sharded among ranks.
     pub fn stored_values<T: Stored>(&self) -> Locked<RwLockReadGuard<'_, Home<dyn Gather>>, T> {
-        Locked::new(self.values.read().unwrap_or_else(PoisonError::into_inner))
+        Locked::new(self.home_of_values())
     }
 
-    /// All values, to be changed: by the optimizer, a broadcast, a checkpoint.
+    /// All values, for the optimizer, a broadcast or a checkpoint to change.
     pub fn values_mut(&self) -> Locked<RwLockWriteGuard<'_, Home<dyn Gather>>, f32> {
         self.stored_values_mut()
     }
 
-    /// All values in the type that they are stored in, to be changed.
+    /// All values that are stored as `T`, to be changed. Empty while they are stored in a different type or sharded.
     pub fn stored_values_mut<T: Stored>(&self) -> Locked<RwLockWriteGuard<'_, Home<dyn Gather>>, T> {
         Locked::new(self.values.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// All values; an error if this rank does not hold them whole, and in f32.
+    /// All values; an error if this rank does not hold all of them in f32.
     pub fn whole(&self) -> Result<Locked<RwLockReadGuard<'_, Home<dyn Gather>>, f32>> {
         let values = self.values();
         if values.len() < self.numel() {
@@ -266,55 +262,60 @@ impl Params {
         self.stored_gradients()
     }
 
-    /// All gradients in the type that they are stored in.
+    /// All gradients that are stored as `T`. Empty while they are stored in a different type or sharded among ranks.
     pub fn stored_gradients<T: Stored>(&self) -> Locked<MutexGuard<'_, Home<dyn Collect>>, T> {
-        Locked::new(self.gradients.lock().unwrap_or_else(PoisonError::into_inner))
+        Locked::new(self.home_of_gradients())
     }
 
-    /// Puts values in place of those that were there, which it returns.
+    /// Replaces the values, and returns the earlier ones.
     pub fn set_values(&self, values: Home<dyn Gather>) -> Home<dyn Gather> {
         std::mem::replace(&mut *self.values.write().unwrap_or_else(PoisonError::into_inner), values)
     }
 
-    /// Puts gradients in place of those that were there, which it returns.
+    /// Replaces the gradients, and returns the earlier ones.
     pub fn set_gradients(&self, gradients: Home<dyn Collect>) -> Home<dyn Collect> {
-        std::mem::replace(&mut *self.gradients.lock().unwrap_or_else(PoisonError::into_inner), gradients)
+        std::mem::replace(&mut *self.home_of_gradients(), gradients)
     }
 
-    /// Frees what is sharded: whoever sharded it is gone.
+    /// Frees sharded values and gradients: the strategy that sharded them has ended.
     pub fn forget_shards(&self) {
-        let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
-        if matches!(&*values, Home::Sharded(_)) {
-            *values = Home::Nowhere;
-        }
-        drop(values);
-        let mut gradients = self.gradients.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(&*gradients, Home::Sharded(_)) {
-            *gradients = Home::Nowhere;
-        }
+        self.values.write().unwrap_or_else(PoisonError::into_inner).forget_shards();
+        self.home_of_gradients().forget_shards();
     }
 
-    /// To be called before the first micro-batch of a step: backward passes only ever add.
+    /// Sets the gradients to zero. A step needs that before its first micro-step: backward passes only ever add.
     pub fn zero_gradients(&self) {
         // A backward pass that failed may have left some of its contributions.
         self.layout().progress.iter().for_each(|one| one.contributions.store(0, Relaxed));
-        match &mut *self.gradients.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &mut *self.home_of_gradients() {
             Home::Here(Numbers::F32(all)) => all.fill(0.0),
             Home::Here(Numbers::Bf16(all)) => all.fill(half::bf16::ZERO),
             Home::Nowhere | Home::Sharded(_) => {}
         }
     }
 
-    /// Has `hook` called whenever a parameter's gradient is complete, after those that listen already, for as long as the
-    /// [`Listener`] lives.
+    /// Registers `hook`: every complete gradient calls it, after the hooks that were registered earlier. Dropping the
+    /// [`Listener`] unregisters it.
     pub fn listen(self: &Arc<Params>, hook: Hook) -> Listener {
         let hook = Arc::new(hook);
         self.hooks.write().unwrap_or_else(PoisonError::into_inner).push(hook.clone());
         Listener { params: self.clone(), hook }
     }
+
+    fn declared(&self) -> MutexGuard<'_, Vec<(Spec, Progress)>> {
+        self.declared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn home_of_values(&self) -> RwLockReadGuard<'_, Home<dyn Gather>> {
+        self.values.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn home_of_gradients(&self) -> MutexGuard<'_, Home<dyn Collect>> {
+        self.gradients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// A hook's place among those that are called; it ends with this.
+/// A registered hook. Dropping this unregisters the hook.
 pub struct Listener {
     params: Arc<Params>,
     hook: Arc<Hook>,
@@ -327,7 +328,7 @@ impl Drop for Listener {
     }
 }
 
-/// All values or gradients of type `T`, locked; empty where there are none of this type.
+/// Locked values or gradients, as a vector of `T`; an empty one if they are stored in a different type or not here.
 pub struct Locked<G, T> {
     guard: G,
     none: Vec<T>,
@@ -369,27 +370,26 @@ impl Param {
         &self.home.layout().specs[self.index]
     }
 
-    /// The handle for a second place that uses the same parameter (tied weights): the gradient is complete when both
-    /// places have contributed.
+    /// A handle for one more layer that uses the same parameter (tied weights). The gradient is complete when every
+    /// such layer has contributed.
     pub fn tie(&self) -> Result<Param> {
-        let mut declared = self.home.declared.lock().unwrap_or_else(PoisonError::into_inner);
-        match (self.home.layout.get(), declared.get_mut(self.index)) {
-            (None, Some(one)) => one.uses += 1,
-            _ => bail!("parameter {} is tied after the model's layout was built: tie it first", self.spec().name),
+        match self.home.declared().get_mut(self.index) {
+            Some((_, progress)) => progress.uses += 1,
+            None => bail!("parameter {} is tied after the model's layout was built: tie it first", self.spec().name),
         }
         Ok(self.handle())
     }
 
-    /// The same use in another hand: the operation that the layer puts into the graph.
+    /// A second handle for the same use: the operation that the layer puts into the graph takes it.
     pub(crate) fn handle(&self) -> Param {
         Param { index: self.index, home: self.home.clone() }
     }
 
     /// The weight, for as long as the guard lives.
     pub fn value(&self) -> Result<Value<'_>> {
-        let (spec, home) = (self.spec(), self.home.values.read().unwrap_or_else(PoisonError::into_inner));
+        let (spec, home) = (self.spec(), self.home.home_of_values());
         let gather = match &*home {
-            Home::Here(Numbers::F32(_)) => return Ok(Value { range: spec.range(), all: All::Held(home) }),
+            Home::Here(Numbers::F32(_)) => return Ok(Value { range: spec.range(), all: All::Flat(home) }),
             Home::Here(Numbers::Bf16(all)) => {
                 let mut wide = vec![0.0; spec.numel()];
                 widen(&all[spec.range()], &mut wide);
@@ -403,7 +403,7 @@ impl Param {
         Ok(Value { all: All::Gathered(all), range })
     }
 
-    /// Lets `add` add this use's contribution to the gradient, and calls the hooks if it was the last one.
+    /// Calls `add` to add this use's contribution to the gradient. The last contribution calls the hooks.
     pub fn add_gradient(&self, add: impl FnOnce(&mut [f32])) -> Result<()> {
         let (spec, Progress { uses, contributions }) = (self.spec(), &self.home.layout().progress[self.index]);
         self.add_where_it_is(spec, add)?;
@@ -417,7 +417,7 @@ impl Param {
     }
 
     fn add_where_it_is(&self, spec: &Spec, add: impl FnOnce(&mut [f32])) -> Result<()> {
-        let mut home = self.home.gradients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut home = self.home.home_of_gradients();
         let collect = match &mut *home {
             Home::Here(Numbers::F32(all)) => {
                 add(&mut all[spec.range()]);
@@ -431,7 +431,7 @@ impl Param {
             Home::Nowhere => bail!("parameter {} has no gradient yet: call Params::allocate first", spec.name),
         };
         drop(home);
-        // A closure that can be called once, behind one that a trait object can take.
+        // A trait object cannot take a closure that may be called only once. The option makes one that it can take.
         let mut add = Some(add);
         collect.add_gradient(spec, &mut |sum| {
             if let Some(add) = add.take() {
@@ -441,14 +441,15 @@ impl Param {
     }
 }
 
-/// A weight in use: a slice of the parameter's elements, row-major.
+/// A weight in use: the parameter's elements, row-major.
 pub struct Value<'a> {
     all: All<'a>,
     range: Range<usize>,
 }
 
+/// The memory that a weight in use is part of.
 enum All<'a> {
-    Held(RwLockReadGuard<'a, Home<dyn Gather>>),
+    Flat(RwLockReadGuard<'a, Home<dyn Gather>>),
     Widened(Vec<f32>),
     Gathered(Arc<Vec<f32>>),
 }
@@ -457,7 +458,7 @@ impl Deref for Value<'_> {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
         let all: &[f32] = match &self.all {
-            All::Held(home) => match &**home {
+            All::Flat(home) => match &**home {
                 Home::Here(Numbers::F32(all)) => all,
                 _ => &[],
             },

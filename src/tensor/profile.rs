@@ -1,20 +1,25 @@
 //! A rank's computing time, by operation.
 //!
-//! Every operation of the graph is timed, always: two looks at the clock cost some 50 ns, an operation of a small model a
-//! hundred microseconds. Each thread has its own times, because each rank is a thread.
+//! Every operation of the graph is always timed. Reading the clock twice costs some 50 ns, while an operation of a
+//! small model takes a hundred microseconds. Each rank is a thread, so each thread has its own times.
 
 use std::cell::RefCell;
 use std::time::Instant;
 
-/// The time of one kind of operation on this thread, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The time of one kind of operation on this thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OpTime {
     pub name: &'static str,
-    pub forward: f64,
-    pub backward: f64,
-    /// Matrix products, a part of the two passes.
-    pub forward_matmul: f64,
-    pub backward_matmul: f64,
+    pub forward: PassTime,
+    pub backward: PassTime,
+}
+
+/// The time of one pass through an operation, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PassTime {
+    pub seconds: f64,
+    /// The part of `seconds` in matrix products.
+    pub matmul: f64,
 }
 
 #[derive(Default)]
@@ -27,7 +32,7 @@ struct Times {
 #[derive(Default)]
 struct Current {
     matmul: f64,
-    /// Time inside the operation that is not its own: communication, or a different operation.
+    /// Time inside the operation that belongs to communication or to a different operation.
     elsewhere: f64,
 }
 
@@ -35,25 +40,17 @@ thread_local! {
     static TIMES: RefCell<Times> = RefCell::default();
 }
 
-/// The times since the last call of this function, by operation, in the order in which they first ran.
+/// Returns the times since the previous call, by operation, in the order in which the operations first ran.
 pub fn take() -> Vec<OpTime> {
     TIMES.with_borrow_mut(|times| std::mem::take(&mut times.ops))
 }
 
 pub(super) fn forward<R>(name: &'static str, run: impl FnOnce() -> R) -> R {
-    timed(run, |times, seconds, matmul| {
-        let op = op(times, name);
-        op.forward += seconds;
-        op.forward_matmul += matmul;
-    })
+    timed(run, |times, took| times.op(name).forward.add(took))
 }
 
 pub(super) fn backward<R>(name: &'static str, run: impl FnOnce() -> R) -> R {
-    timed(run, |times, seconds, matmul| {
-        let op = op(times, name);
-        op.backward += seconds;
-        op.backward_matmul += matmul;
-    })
+    timed(run, |times, took| times.op(name).backward.add(took))
 }
 
 /// Times a matrix product, which counts as a part of the operation around it.
@@ -64,32 +61,41 @@ pub(super) fn matmul<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs something inside an operation that must not count as its time: communication of a finished gradient.
+/// Runs work inside an operation that must not count as the operation's time, such as the communication of a gradient.
 pub(super) fn elsewhere<R>(run: impl FnOnce() -> R) -> R {
-    timed(run, |_, _, _| ())
+    timed(run, |_, _| ())
 }
 
-/// Times `run`, which is no part of the operation around it. `note` gets its seconds, and those of its matrix products.
-fn timed<R>(run: impl FnOnce() -> R, note: impl FnOnce(&mut Times, f64, f64)) -> R {
+/// Times `run`, which does not count as a part of the operation around it, and calls `note` with its time.
+fn timed<R>(run: impl FnOnce() -> R, note: impl FnOnce(&mut Times, PassTime)) -> R {
     let around = TIMES.with_borrow_mut(|times| std::mem::take(&mut times.current));
     let start = Instant::now();
     let result = run();
     TIMES.with_borrow_mut(|times| {
         let seconds = start.elapsed().as_secs_f64();
         let Current { matmul, elsewhere } = std::mem::take(&mut times.current);
-        note(times, seconds - elsewhere, matmul);
+        note(times, PassTime { seconds: seconds - elsewhere, matmul });
         times.current = Current { elsewhere: around.elsewhere + seconds, ..around };
     });
     result
 }
 
-fn op<'a>(times: &'a mut Times, name: &'static str) -> &'a mut OpTime {
-    let place = times.ops.iter().position(|op| op.name == name).unwrap_or_else(|| {
-        let new = OpTime { name, forward: 0.0, backward: 0.0, forward_matmul: 0.0, backward_matmul: 0.0 };
-        times.ops.push(new);
-        times.ops.len() - 1
-    });
-    &mut times.ops[place]
+impl PassTime {
+    fn add(&mut self, more: PassTime) {
+        self.seconds += more.seconds;
+        self.matmul += more.matmul;
+    }
+}
+
+impl Times {
+    fn op(&mut self, name: &'static str) -> &mut OpTime {
+        let known = self.ops.iter().position(|op| op.name == name);
+        let index = known.unwrap_or_else(|| {
+            self.ops.push(OpTime { name, ..OpTime::default() });
+            self.ops.len() - 1
+        });
+        &mut self.ops[index]
+    }
 }
 
 #[cfg(test)]
@@ -97,7 +103,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// An operation that runs another one, as a layer does that computes its forward pass again in the backward pass.
+    /// An operation runs an operation: so does a layer that recomputes its forward pass in the backward pass.
     #[test]
     fn an_operation_inside_an_operation_has_its_own_time() {
         let product = |millis| matmul(|| std::thread::sleep(Duration::from_millis(millis)));
@@ -111,8 +117,8 @@ mod tests {
         let whole = start.elapsed().as_secs_f64();
         let [inner, outer] = take()[..] else { panic!("two operations ran") };
         assert_eq!((inner.name, outer.name), ("inner", "outer"));
-        assert!(inner.forward_matmul >= 0.005 && inner.forward >= inner.forward_matmul);
-        assert!(outer.backward_matmul >= 0.02 && outer.backward >= outer.backward_matmul);
-        assert!(inner.forward + outer.backward + 0.005 <= whole);
+        assert!(inner.forward.matmul >= 0.005 && inner.forward.seconds >= inner.forward.matmul);
+        assert!(outer.backward.matmul >= 0.02 && outer.backward.seconds >= outer.backward.matmul);
+        assert!(inner.forward.seconds + outer.backward.seconds + 0.005 <= whole);
     }
 }

@@ -1,17 +1,17 @@
-//! Random numbers that are functions of a place: (seed, name, index), not of what was drawn before.
+//! Random numbers that are functions of an address (seed, name, index), not of earlier draws.
 //!
-//! A generator with a state would give other numbers to a shard than to the whole, and to rank 1 than to rank 0. Here
-//! every number has an address, so any rank can compute any part of an initial weight, a dropout mask or a batch.
-//! The mixing function is SplitMix64's (Steele, Lea, Flood 2014), applied to key + index.
+//! A generator with a state would give a shard different numbers than the whole, and rank 1 different numbers than rank
+//! 0. Here every number has an address, so any rank can compute any part of an initial weight, a dropout mask or a
+//! batch. The mixing function is SplitMix64's (Steele, Lea, Flood 2014), applied to key + index.
 
-/// One addressable sequence of random numbers.
+/// A sequence of random numbers, each with an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     key: u64,
 }
 
 impl Stream {
-    /// The stream that belongs to a name under a seed.
+    /// The stream of a name under a seed.
     pub fn new(seed: u64, name: &str) -> Stream {
         name.bytes().fold(Stream { key: mix(seed) }, |stream, byte| stream.branch(byte.into()))
     }
@@ -32,17 +32,17 @@ impl Stream {
         (self.bits(i) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Uniform in [0, 1) with 24 bits, all that an f32 there can hold: a rounded 53-bit number could be 1.
+    /// Uniform in [0, 1) with 24 bits, the most that an f32 can hold. A rounded 53-bit number could be 1.
     pub fn uniform_f32(self, i: u64) -> f32 {
         (self.bits(i) >> 40) as f32 / (1u64 << 24) as f32
     }
 
-    /// An index below `n`, each equally likely up to 1 part in 2^64 / n.
+    /// A number below `n`. All are equally likely, up to 1 part in 2^64 / n.
     pub fn below(self, n: u64, i: u64) -> u64 {
         ((u128::from(self.bits(i)) * u128::from(n)) >> 64) as u64
     }
 
-    /// Standard normal (Box-Muller): indices 2k and 2k+1 are the two halves of one draw.
+    /// Standard normal (Box-Muller). Indices 2k and 2k+1 are the two halves of one draw.
     pub fn normal(self, i: u64) -> f64 {
         let pair = i & !1;
         let radius = (-2.0 * (1.0 - self.uniform(pair)).ln()).sqrt();
@@ -58,35 +58,29 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// How a parameter starts.
+/// The rule for a parameter's initial values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// Normal with mean 0 and this standard deviation.
     Normal(f32),
-    /// Uniform between minus and plus this bound. PyTorch starts a `Linear`'s weight and bias so, with 1 / √in.
+    /// Uniform between minus and plus this bound. PyTorch initialises a `Linear`'s weight and bias this way, with 1 /
+    /// √in.
     Uniform(f32),
-    /// All elements equal.
+    /// The same value for all elements.
     Constant(f32),
 }
 
 impl Init {
-    /// Writes elements `start..start + out.len()` of the parameter `name` under `seed`: the same numbers, however the
-    /// parameter is cut.
+    /// Writes elements `start..start + out.len()` of the parameter `name` under `seed`. A number does not depend on how
+    /// the parameter is cut.
     pub fn fill(self, seed: u64, name: &str, start: usize, out: &mut [f32]) {
-        match self {
-            Init::Constant(value) => out.fill(value),
-            Init::Uniform(bound) => {
-                let stream = Stream::new(seed, name);
-                for (i, x) in out.iter_mut().enumerate() {
-                    *x = bound * (2.0 * stream.uniform_f32((start + i) as u64) - 1.0);
-                }
-            }
-            Init::Normal(std) => {
-                let stream = Stream::new(seed, name);
-                for (i, x) in out.iter_mut().enumerate() {
-                    *x = std * stream.normal((start + i) as u64) as f32;
-                }
-            }
+        let stream = Stream::new(seed, name);
+        for (x, i) in out.iter_mut().zip(start as u64..) {
+            *x = match self {
+                Init::Constant(value) => value,
+                Init::Uniform(bound) => bound * (2.0 * stream.uniform_f32(i) - 1.0),
+                Init::Normal(std) => std * stream.normal(i) as f32,
+            };
         }
     }
 }

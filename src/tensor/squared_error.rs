@@ -1,9 +1,10 @@
-//! Squared error: how far numbers are from what they should be.
+//! Squared error: the distance of numbers from their targets.
 
 use super::graph::{Op, apply};
 use candle_core::{Result, Shape, Tensor, bail};
 
-/// The sum of `(y - target)²` over all elements, a scalar; `target` holds one number for each element of `y`, row-major.
+/// The sum of `(y - target)²` over all elements, a scalar; `target` holds one number for each element of `y`,
+/// row-major.
 pub fn squared_error(y: &Tensor, target: &[f32]) -> Result<Tensor> {
     apply(y, SquaredError { target: target.to_vec() })
 }
@@ -19,7 +20,7 @@ impl Op for SquaredError {
         if y.len() != self.target.len() {
             bail!("{dims:?} has {} elements, and the target {}", y.len(), self.target.len());
         }
-        // Added up in f64: thousands of squares of similar size would lose digits in f32.
+        // The sum is f64: thousands of squares of similar size would lose digits in f32.
         let sum: f64 = y.iter().zip(&self.target).map(|(y, target)| f64::from(y - target).powi(2)).sum();
         Ok((vec![sum as f32], Shape::from(())))
     }

@@ -1,19 +1,19 @@
-//! The types that weights and gradients are stored in. Arithmetic is f32 whatever they are: a number is widened when it is
-//! read, and rounded when it is written.
+//! The types in which weights and gradients are stored. Arithmetic is always f32: reading a stored number widens it,
+//! and writing rounds it.
 
 use super::math::vectorized;
 use crate::comm::Element;
 use crate::plan::BytesEach;
 use half::bf16;
 
-/// A storage type of values and gradients, as a flag names it.
+/// A storage type of values and gradients, by the names of the flag `--dtype`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Precision {
-    /// 4 bytes a number.
+    /// 4 bytes per number.
     #[default]
     F32,
-    /// 2 bytes: f32's exponent and 8 bits of its 24. The optimizer then keeps an f32 copy of the weights, its master: steps
-    /// are smaller than what bf16 can tell apart.
+    /// 2 bytes: f32's exponent and 8 of its 24 significant bits. The optimizer then keeps an f32 master copy of the
+    /// weights: most steps are too small to change a bf16 number.
     Bf16,
 }
 
@@ -25,7 +25,7 @@ impl Precision {
         }
     }
 
-    /// How far losses may be apart when gradients are added in another order.
+    /// The largest difference of two losses whose gradients were added in different orders.
     pub fn loss_bound(self) -> f64 {
         match self {
             Precision::F32 => 1e-5,
@@ -33,7 +33,7 @@ impl Precision {
         }
     }
 
-    /// Bytes of one parameter's numbers in training, the optimizer's included.
+    /// Bytes per parameter in training, with the optimizer's numbers.
     pub fn bytes_each(self) -> BytesEach {
         match self {
             Precision::F32 => BytesEach::F32,
@@ -50,7 +50,7 @@ impl Precision {
     }
 }
 
-/// Numbers in either type.
+/// Numbers in one of the two types.
 pub enum Numbers {
     F32(Vec<f32>),
     Bf16(Vec<bf16>),
@@ -60,17 +60,15 @@ pub enum Numbers {
 pub trait Stored: Element<Wide = f32> {
     const PRECISION: Precision;
 
-    /// The numbers, if they are of this type.
+    /// The numbers if they have this type.
     fn of(numbers: &Numbers) -> Option<&Vec<Self>>;
-    /// The numbers, to be changed, if they are of this type.
+    /// The numbers if they have this type, to be changed.
     fn of_mut(numbers: &mut Numbers) -> Option<&mut Vec<Self>>;
-    /// Forgets the type.
+    /// Wraps numbers of this type.
     fn numbers(numbers: Vec<Self>) -> Numbers;
-    /// The nearest numbers of this type.
-    fn rounded(numbers: Vec<f32>) -> Vec<Self>;
-    /// Calls `read` with all numbers as f32, in pieces.
+    /// Calls `read` with all numbers as f32, chunk by chunk.
     fn read(numbers: &[Self], read: impl FnMut(&[f32]));
-    /// Lets `change` work on the numbers as f32.
+    /// Calls `change` with all numbers as f32, and stores the result.
     fn change(numbers: &mut [Self], change: impl FnOnce(&mut [f32]));
 }
 
@@ -89,10 +87,6 @@ impl Stored for f32 {
         Numbers::F32(numbers)
     }
 
-    fn rounded(numbers: Vec<f32>) -> Vec<f32> {
-        numbers
-    }
-
     fn read(numbers: &[f32], mut read: impl FnMut(&[f32])) {
         read(numbers);
     }
@@ -102,8 +96,8 @@ impl Stored for f32 {
     }
 }
 
-/// Numbers that are widened at a time, where they are only read: a copy that stays in the first-level cache.
-const PIECE: usize = 2048;
+/// The numbers that a read widens at a time. The copy stays in the first-level cache.
+const CHUNK: usize = 2048;
 
 impl Stored for bf16 {
     const PRECISION: Precision = Precision::Bf16;
@@ -120,17 +114,11 @@ impl Stored for bf16 {
         Numbers::Bf16(numbers)
     }
 
-    fn rounded(numbers: Vec<f32>) -> Vec<bf16> {
-        let mut rounded = vec![bf16::ZERO; numbers.len()];
-        narrow(&numbers, &mut rounded);
-        rounded
-    }
-
     fn read(numbers: &[bf16], mut read: impl FnMut(&[f32])) {
-        let mut wide = [0.0; PIECE];
-        for piece in numbers.chunks(PIECE) {
-            let wide = &mut wide[..piece.len()];
-            widen(piece, wide);
+        let mut wide = [0.0; CHUNK];
+        for chunk in numbers.chunks(CHUNK) {
+            let wide = &mut wide[..chunk.len()];
+            widen(chunk, wide);
             read(wide);
         }
     }
@@ -143,7 +131,7 @@ impl Stored for bf16 {
     }
 }
 
-/// The same numbers as f32.
+/// Writes the stored numbers as f32.
 pub fn widen<T: Stored>(from: &[T], to: &mut [f32]) {
     #[inline(always)]
     fn each<T: Stored>((from, to): (&[T], &mut [f32])) {
@@ -152,7 +140,7 @@ pub fn widen<T: Stored>(from: &[T], to: &mut [f32]) {
     vectorized((from, to), each);
 }
 
-/// The nearest numbers that can be stored.
+/// Rounds to the nearest numbers that can be stored.
 pub fn narrow<T: Stored>(from: &[f32], to: &mut [T]) {
     #[inline(always)]
     fn each<T: Stored>((from, to): (&[f32], &mut [T])) {
@@ -161,7 +149,7 @@ pub fn narrow<T: Stored>(from: &[f32], to: &mut [T]) {
     vectorized((from, to), each);
 }
 
-/// `sum += more`, rounded once.
+/// `sum += more`, with one rounding.
 pub fn add<T: Stored>(sum: &mut [T], more: &[T]) {
     #[inline(always)]
     fn each<T: Stored>((sum, more): (&mut [T], &[T])) {
@@ -180,7 +168,7 @@ mod tests {
         let mut stored = vec![bf16::ZERO; 5000];
         narrow(&numbers, &mut stored);
         let mut read = Vec::new();
-        bf16::read(&stored, |stretch| read.extend_from_slice(stretch));
+        bf16::read(&stored, |chunk| read.extend_from_slice(chunk));
         for (read, written) in read.iter().zip(&numbers) {
             // Half of the last of 8 bits.
             assert!((read - written).abs() <= written.abs() / 256.0, "{read} for {written}");

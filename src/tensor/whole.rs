@@ -1,8 +1,8 @@
-//! What a parameter is a part of: the whole tensor of the model, and which of its elements are here.
+//! The whole tensor that a parameter is part of, and which of its elements this rank holds.
 //!
-//! Under tensor parallelism a rank's parameter is a shard of a matrix; a pipeline's last stage has a copy of the first one's
-//! table. Whoever asks what such a parameter begins with, how it is resharded, whether it counts in a norm, or which slice of
-//! a pretrained tensor it takes, asks this one description.
+//! Under tensor parallelism a rank's parameter is a shard of a matrix. A pipeline's last stage holds a copy of the
+//! first stage's token table. One description answers all questions about such a parameter: its initial values, how to
+//! reshard it, whether it counts in a norm, and which slice of a pretrained tensor it takes.
 //!
 //! ```text
 //! qkv.weight of 2 heads, whole [6, 4]       Cut::stacked(3, 1..2) of [2, 4] each: head 1
@@ -16,7 +16,7 @@ use crate::mesh::Axis;
 use candle_core::{Result, bail};
 use std::ops::Range;
 
-/// A tensor of the model, as one rank alone would hold it.
+/// A tensor of the model, as a single rank would hold it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Whole {
     /// Unique within the model, such as `blocks.0.qkv.weight`.
@@ -25,26 +25,28 @@ pub struct Whole {
     pub init: Init,
 }
 
-/// Which elements of a whole a parameter consists of, in their order.
+/// The elements of a whole that a parameter consists of, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// All of them.
+    /// All elements.
     All,
-    /// These rows, one range after the other. Rows beyond the whole's last are padding, such as a vocabulary's: they begin as
-    /// zeros and belong to no checkpoint.
+    /// Ranges of rows, one after the other. Rows beyond the whole's last row are padding, such as a vocabulary's. They
+    /// begin as zeros, and no checkpoint contains them.
     Rows(Vec<Range<usize>>),
-    /// These columns of every row.
+    /// A range of columns, from every row.
     Columns(Range<usize>),
 }
 
-/// Which other ranks hold the same elements, apart from data parallelism's replicas.
+/// The other ranks that hold the same elements. Data parallelism's replicas do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// None.
+    /// No other rank.
     One,
-    /// All ranks along this axis; `first` on the one that counts the elements in norms and writes them to checkpoints.
+    /// All ranks along an axis. `first` marks the rank that counts the elements in norms and writes them to
+    /// checkpoints.
     Same { axis: Axis, first: bool },
-    /// Another pipeline stage, where the model uses the parameter a second time; `first` as above.
+    /// A second pipeline stage, where the model uses the parameter again. `first` marks the stage that counts the
+    /// elements in norms and writes them to checkpoints.
     Tied { first: bool },
 }
 
@@ -53,7 +55,7 @@ impl Whole {
         Whole { name: name.into(), shape: shape.to_vec(), init }
     }
 
-    /// The number of rows, and of elements in each: a vector's rows have one.
+    /// The number of rows, and of elements per row. A vector has one element per row.
     fn rows(&self) -> (usize, usize) {
         match &self.shape[..] {
             [] => (1, 1),
@@ -63,17 +65,17 @@ impl Whole {
 }
 
 impl Cut {
-    /// These rows.
+    /// Takes one range of rows.
     pub fn rows(rows: Range<usize>) -> Cut {
         Cut::stacked(1, 0, rows)
     }
 
-    /// The same rows of each of a whole's `parts` stacked parts of `each` rows: q|k|v by heads, gate|up.
+    /// Takes the same rows from each of the whole's `parts` stacked parts of `each` rows: q|k|v by heads, gate|up.
     pub fn stacked(parts: usize, each: usize, rows: Range<usize>) -> Cut {
         Cut::Rows((0..parts).map(|part| part * each + rows.start..part * each + rows.end).collect())
     }
 
-    /// The shape of what is cut from `whole`; an error where it cannot be cut so.
+    /// The shape of what this cut takes of `whole`; an error if `whole` cannot be cut this way.
     pub fn shape(&self, whole: &Whole) -> Result<Vec<usize>> {
         let shape = &whole.shape;
         match self {
@@ -87,7 +89,7 @@ impl Cut {
         }
     }
 
-    /// The rows of `whole` that are here, without padding, where they are one range: those of a sharded vocabulary.
+    /// The rows of `whole` on this rank, without padding, if they are one range: those of a sharded vocabulary.
     pub fn row_range(&self, whole: &Whole) -> Range<usize> {
         let (height, _) = whole.rows();
         match self {
@@ -96,8 +98,8 @@ impl Cut {
         }
     }
 
-    /// Calls `each` with every run of a cut's `elements` that lie next to each other in `whole`: which they are of the cut, and
-    /// the first one's place in the whole. Padding is left out.
+    /// Splits `elements` of the cut into runs that are contiguous in `whole`. Calls `each` with every run: its
+    /// elements, and the offset of its first one in the whole. Skips padding.
     pub fn runs(&self, whole: &Whole, elements: Range<usize>, mut each: impl FnMut(Range<usize>, usize)) {
         let (height, width) = whole.rows();
         let mut run = |of_cut: Range<usize>, first: usize| {
@@ -128,7 +130,8 @@ impl Cut {
 }
 
 impl Copies {
-    /// Whether this rank counts the elements in norms and writes them to checkpoints, so that exactly one does.
+    /// Whether this rank counts the elements in norms and writes them to checkpoints. Exactly one of the ranks that
+    /// hold them does.
     pub fn counts(self) -> bool {
         match self {
             Copies::One => true,

@@ -26,6 +26,7 @@ mod link;
 mod loops;
 mod operations;
 mod pipeline;
+mod plain;
 mod rooms;
 mod tensor;
 mod words;

@@ -1,47 +1,47 @@
-//! Each operation composed from candle's own, in any float type: slow, obvious, and the reference for the fused ones.
+//! Each operation composed from candle's own, in any float type: slow, obvious, and the reference for the fused operations.
 //!
 //! Weights are plain tensors here, and candle differentiates all of it. (candle-nn's own `LayerNorm`, `RmsNorm` and
-//! `softmax_last_dim` are not used: they compute the right values but cut the graph, so that nothing before them learns.)
+//! `softmax_last_dim` compute the right values but cut the graph, so that no layer before them learns.)
 
 use candle_core::{D, Result, Tensor};
 use candle_nn::ops;
 
-/// See [`linear`](super::linear()).
+/// Reference for [`tensor::linear`](shardlab::tensor::linear()).
 pub fn linear(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     x.broadcast_matmul(&weight.t()?)
 }
 
-/// See [`linear_bias`](super::linear_bias()).
+/// Reference for [`tensor::linear_bias`](shardlab::tensor::linear_bias()).
 pub fn linear_bias(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     linear(x, weight)?.broadcast_add(bias)
 }
 
-/// See [`gelu`](super::gelu()).
+/// Reference for [`tensor::gelu`](shardlab::tensor::gelu()).
 pub fn gelu(x: &Tensor) -> Result<Tensor> {
     let below = (((x / 2f64.sqrt())?.erf()? + 1.0)? / 2.0)?;
     x * below
 }
 
-/// See [`layer_norm`](super::layer_norm()).
+/// Reference for [`tensor::layer_norm`](shardlab::tensor::layer_norm()).
 pub fn layer_norm(x: &Tensor, gain: &Tensor) -> Result<Tensor> {
     let centred = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
     let variance = centred.sqr()?.mean_keepdim(D::Minus1)?;
-    let deviation = (variance + f64::from(super::layer_norm::EPSILON))?.sqrt()?;
+    let deviation = (variance + 1e-5)?.sqrt()?;
     centred.broadcast_div(&deviation)?.broadcast_mul(gain)
 }
 
-/// See [`embed`](super::embed()); `ids` [sequences, length] of u32.
+/// Reference for [`tensor::embed`](shardlab::tensor::embed()); `ids` [sequences, length] of u32.
 pub fn embed(ids: &Tensor, tokens: &Tensor) -> Result<Tensor> {
     let (sequences, length) = ids.dims2()?;
     tokens.index_select(&ids.flatten_all()?, 0)?.reshape((sequences, length, ()))
 }
 
-/// See [`add_positions`](super::add_positions()).
+/// Reference for [`tensor::add_positions`](shardlab::tensor::add_positions()).
 pub fn add_positions(x: &Tensor, positions: &Tensor) -> Result<Tensor> {
     x.broadcast_add(&positions.narrow(0, 0, x.dim(1)?)?)
 }
 
-/// See [`causal_attention`](super::causal_attention()), without dropout.
+/// Reference for [`tensor::causal_attention`](shardlab::tensor::causal_attention()), without dropout.
 pub fn causal_attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
     let (sequences, length, triple) = qkv.dims3()?;
     let width = triple / 3;
@@ -57,14 +57,14 @@ pub fn causal_attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
     probabilities.matmul(&v)?.transpose(1, 2)?.reshape((sequences, length, width))
 }
 
-/// See [`cross_entropy`](super::cross_entropy()); `targets`, one u32 a row.
+/// Reference for [`tensor::cross_entropy`](shardlab::tensor::cross_entropy()); `targets` has one u32 per row.
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     let logits = logits.flatten_to(D::Minus2)?;
     let log_probabilities = ops::log_softmax(&logits, D::Minus1)?;
     log_probabilities.gather(&targets.unsqueeze(1)?, 1)?.mean_all()?.neg()
 }
 
-/// See [`squared_error`](super::squared_error()); `target` has `y`'s shape.
+/// Reference for [`tensor::squared_error`](shardlab::tensor::squared_error()); `target` has `y`'s shape.
 pub fn squared_error(y: &Tensor, target: &Tensor) -> Result<Tensor> {
     (y - target)?.sqr()?.sum_all()
 }
