@@ -9,7 +9,7 @@ use shardlab::comm::{Comm, Link, Options};
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
-use shardlab::parallel::zero::{Stage, What, Zero, ZeroConfig};
+use shardlab::parallel::zero::{EventKind, Stage, Zero, ZeroConfig};
 use shardlab::plan::GptShape;
 use shardlab::show::{Screen, seconds, table, thousands};
 use shardlab::tensor::Precision;
@@ -91,7 +91,7 @@ fn one_rank(shape: &GptShape, batch: usize, steps: usize, comm: Comm) -> Result<
                 zero.finish()?;
                 zero.step(1e-3, 1.0)?;
                 let seconds = start.elapsed().as_secs_f64();
-                let waits = zero.events().into_iter().filter(|event| event.what == What::Wait);
+                let waits = zero.events().into_iter().filter(|event| event.kind == EventKind::Wait);
                 let waited: f64 = waits.map(|event| (event.end - event.start).as_secs_f64()).sum();
                 // The first round warms up, and each turn's first step finds other models' numbers in the caches.
                 if round > 0 && step > 0 {

@@ -35,7 +35,7 @@ fn slices(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()
             (next - len..next).map(|i| (i + 1) as f32).collect()
         })
         .collect();
-    let edge = numel / flat.part();
+    let edge = numel / flat.shard_numel();
     let looked_at = |rank: &usize| *rank < ENDS || ranks - rank <= ENDS || rank.abs_diff(edge) <= 1;
     let input = match tensors {
         [first, _, _, _, ..] => format!("{} tensors of {} numbers", tensors.len(), thousands(*first as u64)),
@@ -48,7 +48,7 @@ fn slices(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()
     let found: Vec<(usize, Slice)> = (0..ranks).filter(looked_at).map(found).collect();
     for (rank, got) in &found {
         let held = flat.range(*rank);
-        let numbers = held.map(|i| (i + 1) as f32).chain(std::iter::repeat(0.0)).take(flat.part()).collect();
+        let numbers = held.map(|i| (i + 1) as f32).chain(std::iter::repeat(0.0)).take(flat.shard_numel()).collect();
         let expected = Slice { numbers, padding: flat.padding(*rank) };
         evidence.row(*got == expected, format!("rank {rank}"), said(&expected), said(got));
     }
@@ -59,7 +59,7 @@ fn slices(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()
     let all = |sign: &dyn Fn(usize, &Slice) -> bool| found.iter().all(|(rank, slice)| sign(*rank, slice));
     let lengths = |length: &dyn Fn(usize) -> usize| all(&|rank, slice| slice.numbers.len() == length(rank));
     let (total, ceil) = (flat.padded() - numel, numel.div_ceil(ranks));
-    let equal = lengths(&|_| flat.part());
+    let equal = lengths(&|_| flat.shard_numel());
     evidence.means_if(
         !equal && lengths(&|rank| flat.range(rank).len()),
         "The slices hold the right numbers, but without padding their lengths differ. A collective needs equal lengths.",
@@ -81,7 +81,7 @@ fn slices(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()
         format!(
             "Padded to a multiple of {ranks}, the number of ranks: the slices are equal, but differ from DeepSpeed's. It pads to \
              a multiple of 2 x {ranks}, and its checkpoints have slices of {}.",
-            flat.part()
+            flat.shard_numel()
         ),
     );
     evidence.means_if(
@@ -90,11 +90,15 @@ fn slices(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()
     );
     evidence.means_if(
         !equal,
-        format!("{numel} numbers become {}, a multiple of 2 x {ranks}: {} on every rank.", flat.padded(), flat.part()),
+        format!(
+            "{numel} numbers become {}, a multiple of 2 x {ranks}: {} on every rank.",
+            flat.padded(),
+            flat.shard_numel()
+        ),
     );
 
     let is_right = |rank: usize, slice: &Slice| {
-        let offsets = rank * flat.part()..;
+        let offsets = rank * flat.shard_numel()..;
         offsets.zip(&slice.numbers).all(|(i, &x)| x == if i < numel { (i + 1) as f32 } else { 0.0 })
     };
     evidence.means_if(
@@ -114,12 +118,12 @@ fn slices(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()
             "All padding is recorded on the last rank: {total} of its {} numbers. A slice cannot contain more padding than \
              numbers, and the rest is on the ranks before it. Because of this mistake the run on 768 ranks could not be \
              converted.",
-            flat.part()
+            flat.shard_numel()
         ),
     );
     evidence.means_if(
-        paddings(&|rank| ((rank + 1) * flat.part()).saturating_sub(numel)),
-        format!("A rank cannot have more padding than numbers, and every rank has {} numbers.", flat.part()),
+        paddings(&|rank| ((rank + 1) * flat.shard_numel()).saturating_sub(numel)),
+        format!("A rank cannot have more padding than numbers, and every rank has {} numbers.", flat.shard_numel()),
     );
     evidence.means_if(paddings(&|_| total), format!("{total} is the padding of all ranks. Each rank records its own."));
     evidence.means(

@@ -1,6 +1,6 @@
 //! AdamW on fragments of parameters.
 
-use super::fragment::{Begin, Fragment, begun};
+use super::fragment::{Begin, Fragment, initial_store};
 use super::store::{Offload, Store, Windowed};
 use crate::tensor::math::vectorized;
 use crate::tensor::stored::narrow;
@@ -8,32 +8,32 @@ use crate::tensor::{Params, Precision, Stored};
 use anyhow::Result;
 use std::ops::Range;
 
-/// The optimizer's settings; the learning rate comes with every step.
+/// The optimizer's settings. Every step passes its own learning rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWConfig {
     pub beta1: f64,
     pub beta2: f64,
     pub epsilon: f64,
-    /// Applied to parameters with two dimensions only: norm gains do not decay.
+    /// Applies to parameters with two dimensions only: gains and biases do not decay.
     pub weight_decay: f64,
 }
 
-/// AdamW (Loshchilov and Hutter, arXiv 1711.05101): Adam's step, and weights that shrink on their own.
+/// AdamW (Loshchilov and Hutter, arXiv 1711.05101): Adam's step, and weight decay that is independent of the gradient.
 ///
-/// Its state, two moments for every parameter and an f32 master copy of weights that are stored in fewer bits, belongs to a
-/// list of fragments: all parameters under data parallelism, a rank's share of them under ZeRO.
+/// Its state is two moments per parameter, and an f32 master copy of weights that are stored in fewer bits. The state
+/// belongs to a list of fragments: all parameters under data parallelism, a rank's shard of them under ZeRO.
 pub struct AdamW {
     config: AdamWConfig,
-    share: Vec<Fragment>,
+    shard: Vec<Fragment>,
     /// Exponential means of the gradient and of its square.
     m: Store<f32>,
     v: Store<f32>,
-    /// The values before they are rounded, if they are.
+    /// The values before rounding, if stored values are rounded.
     master: Option<Store<f32>>,
     steps: u64,
 }
 
-/// The state of consecutive elements of a parameter, to be read or changed.
+/// The state of consecutive elements of a parameter.
 pub struct State<'a> {
     /// The weights in f32.
     pub values: &'a mut [f32],
@@ -44,36 +44,37 @@ pub struct State<'a> {
 }
 
 impl AdamW {
-    /// For all parameters of a model that is stored in f32.
+    /// An optimizer of all parameters of a model that is stored in f32.
     pub fn new(config: AdamWConfig, params: &Params) -> AdamW {
         let zeros = || Store::Memory(vec![0.0; params.numel()]);
-        let share = Fragment::of_range(params.specs(), 0..params.numel());
-        AdamW { config, share, m: zeros(), v: zeros(), master: None, steps: 0 }
+        let shard = Fragment::of_range(params.specs(), 0..params.numel());
+        AdamW { config, shard, m: zeros(), v: zeros(), master: None, steps: 0 }
     }
 
-    /// For a share of the parameters, which are stored as `T` and begin with the values that `begin` writes.
-    pub fn of_share<T: Stored>(
+    /// An optimizer of a shard of parameters, which are stored as `T`. `begin` writes their initial values.
+    pub fn sharded<T: Stored>(
         config: AdamWConfig,
-        share: Vec<Fragment>,
+        shard: Vec<Fragment>,
         begin: Begin,
         offload: Option<&Offload>,
     ) -> Result<AdamW> {
-        let zeros = || Store::zeros(Fragment::numel(&share), offload);
+        let zeros = || Store::zeros(Fragment::numel(&shard), offload);
         let (m, v) = (zeros()?, zeros()?);
         let master = match T::PRECISION {
             Precision::F32 => None,
-            Precision::Bf16 => Some(begun(&share, begin, offload)?),
+            Precision::Bf16 => Some(initial_store(&shard, begin, offload)?),
         };
-        Ok(AdamW { config, share, m, v, master, steps: 0 })
+        Ok(AdamW { config, shard, m, v, master, steps: 0 })
     }
 
-    /// One step of all parameters with the gradients times `scale` (1, or what [`clip_scale`](super::clip_scale) returns).
+    /// Takes one step of all parameters, with the gradients times `scale`: 1, or the result of
+    /// [`clip_scale`](super::clip_scale).
     pub fn step(&mut self, params: &Params, lr: f64, scale: f32) -> Result<()> {
         drop(params.whole()?);
         self.update(&mut params.values_mut()[..], &params.gradients(), lr, scale)
     }
 
-    /// One step of the share, whose values and gradients these are.
+    /// Takes one step of the shard. `values` and `gradients` are the shard's.
     pub fn update<T: Stored>(
         &mut self,
         values: &mut (impl Windowed<T> + ?Sized),
@@ -87,28 +88,28 @@ impl AdamW {
             let shrink = if fragment.spec.decays() { rule.shrink } else { 1.0 };
             let first = fragment.start + elements.start - fragment.elements.start;
             let mut at = 0;
-            T::read(&gradients[first..first + elements.len()], |piece| {
-                let range = at..at + piece.len();
+            T::read(&gradients[first..first + elements.len()], |chunk| {
+                let range = at..at + chunk.len();
                 at = range.end;
                 let moments = (&mut exp_avg[range.clone()], &mut exp_avg_sq[range.clone()]);
-                vectorized((&mut values[range], piece, moments, &rule, shrink), update);
+                vectorized((&mut values[range], chunk, moments, &rule, shrink), update);
             });
         })
     }
 
-    /// Calls `each` with the state of every fragment, in pieces where it is in files: the fragment, which of the parameter's
-    /// elements, and their state, which may be changed. `values` are the share's.
+    /// Calls `each` with every fragment of the shard, its elements in the parameter, and their state, which `each` may
+    /// change. If the state is in files, a fragment comes in chunks. `values` are the shard's.
     pub fn visit<T: Stored>(
         &mut self,
         values: &mut (impl Windowed<T> + ?Sized),
         mut each: impl FnMut(&Fragment, Range<usize>, State),
     ) -> Result<()> {
-        let AdamW { share, m, v, master, .. } = self;
+        let AdamW { shard, m, v, master, .. } = self;
         for window in m.windows() {
             let (mut m, mut v) = (m.window(window.clone())?, v.window(window.clone())?);
             let mut stored = values.window(window.clone())?;
             let mut all = |values: &mut [f32]| {
-                Fragment::in_window(share, &window, |fragment, here, elements| {
+                Fragment::in_window(shard, &window, |fragment, here, elements| {
                     let (exp_avg, exp_avg_sq) = (&mut m[here.clone()], &mut v[here.clone()]);
                     each(fragment, elements, State { values: &mut values[here], exp_avg, exp_avg_sq });
                 });
@@ -126,21 +127,21 @@ impl AdamW {
     }
 
     /// The fragments that the state belongs to.
-    pub fn share(&self) -> &[Fragment] {
-        &self.share
+    pub fn fragments(&self) -> &[Fragment] {
+        &self.shard
     }
 
-    /// Steps taken so far; with the moments, what a checkpoint holds.
+    /// The number of steps so far. A checkpoint stores it with the moments.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Continues after so many steps.
+    /// Continues after `steps` steps.
     pub fn set_steps(&mut self, steps: u64) {
         self.steps = steps;
     }
 
-    /// Bytes of the state in memory, and in files.
+    /// Bytes of the state, in memory and in files.
     pub fn bytes(&self) -> (usize, usize) {
         let all = [Some(&self.m), Some(&self.v), self.master.as_ref()];
         let sum = |bytes: fn(&Store<f32>) -> usize| all.iter().flatten().map(|store| bytes(store)).sum();
@@ -148,15 +149,15 @@ impl AdamW {
     }
 }
 
-/// One step's numbers, the same for all parameters.
+/// The numbers of one step that are the same for all parameters.
 struct Rule {
     betas: (f32, f32),
-    /// 1 - beta.
+    /// `1 - beta`, for each beta.
     rests: (f32, f32),
     epsilon: f32,
-    /// The learning rate over the first moment's correction.
+    /// The learning rate divided by the first moment's bias correction.
     step_size: f32,
-    /// 1 over the root of the second moment's correction.
+    /// 1 / the root of the second moment's bias correction.
     inverse_root: f32,
     /// The factor by which weight decay shrinks a weight.
     shrink: f32,
@@ -170,7 +171,7 @@ impl Rule {
         let AdamWConfig { beta1, beta2, epsilon, weight_decay } = *config;
         let steps = i32::try_from(steps).unwrap_or(i32::MAX);
         let (correction1, correction2) = (1.0 - beta1.powi(steps), 1.0 - beta2.powi(steps));
-        // In f64 until here, so that 1 - beta^t loses nothing; what runs over the buffers is f32.
+        // f64 up to here, because 1 - beta^t would lose digits in f32. The loops over the buffers are f32.
         Rule {
             betas: (beta1 as f32, beta2 as f32),
             rests: ((1.0 - beta1) as f32, (1.0 - beta2) as f32),
@@ -185,7 +186,7 @@ impl Rule {
 
 type Update<'a> = (&'a mut [f32], &'a [f32], (&'a mut [f32], &'a mut [f32]), &'a Rule, f32);
 
-/// The update of one parameter, whose weights first shrink by a factor.
+/// Updates one parameter. Its weights first shrink by a factor, which is the weight decay.
 #[inline(always)]
 fn update((values, gradients, (m, v), rule, shrink): Update) {
     for ((p, g), (m, v)) in values.iter_mut().zip(gradients).zip(m.iter_mut().zip(v)) {

@@ -1,50 +1,54 @@
-//! The global norm of gradients, the same to the last bit however they are divided among ranks.
+//! The global norm of gradients. Its bits do not depend on how gradients are sharded among ranks.
 //!
-//! A sum of floating-point numbers depends on its order, so a norm summed shard by shard would differ in its last digits
-//! from the norm of the whole; so would what clipping makes of it, and two runs that should be one would drift apart. Here
-//! every square is first rounded to a multiple of a unit that depends only on the largest gradient and on their number, so
-//! coarse that the sum of all is exact: then its order does not matter. What the rounding took away is summed the same
-//! way with a finer unit. Two such sums hold some 56 bits of each square for 16 million gradients.
+//! A sum of floating-point numbers depends on its order. A norm summed shard by shard would differ in its last digits
+//! from the norm of the whole. The clipped gradients would then differ too, and two runs that should be equal would
+//! drift apart. Here every square is first rounded to a multiple of a unit. The unit depends only on the largest
+//! gradient and on the number of gradients. It is so coarse that the sum of all squares is exact, so its order does not
+//! matter. The remainders of the rounding are summed in the same way, with a finer unit. Together, the two sums hold
+//! some 56 bits of each square for 16 million gradients.
+//!
+//! An example: with a unit of 4, the squares 9, 31 and 5 are rounded to 8, 32 and 4. The second sum adds the remainders
+//! 1, -1 and 1.
 //!
 //! Source: J. Demmel, H. D. Nguyen, *Fast Reproducible Floating-Point Summation* (2013), with two levels.
 
 use crate::tensor::Stored;
 use crate::tensor::math::vectorized;
 
-/// The Euclidean norm of all gradients together. NaN or infinite if a gradient is.
+/// The Euclidean norm of all gradients. It is NaN or infinite if a gradient is.
 pub fn global_norm(gradients: &[f32]) -> f64 {
     stored_norm(&[gradients])
 }
 
-/// [`global_norm`] of gradients in either storage type, in several pieces.
+/// [`global_norm`] of gradients of any storage type, in several slices.
 pub fn stored_norm<T: Stored>(gradients: &[&[T]]) -> f64 {
-    let numel = gradients.iter().map(|piece| piece.len()).sum();
+    let numel = gradients.iter().map(|slice| slice.len()).sum();
     let [coarse, fine] = sums(gradients, largest(gradients), numel);
     (coarse + fine).sqrt()
 }
 
-/// The exact sum of squares rounded to a coarse unit, and that of the rests rounded to a fine one.
+/// Two exact sums: of the squares rounded to a coarse unit, and of the remainders rounded to a fine unit.
 pub(crate) fn sums<T: Stored>(gradients: &[&[T]], largest: f32, numel: usize) -> [f64; 2] {
     let most = f64::from(largest) * f64::from(largest);
     if most == 0.0 || !most.is_finite() {
         return [most, 0.0];
     }
-    // A unit such that as many numbers up to `most` have a sum of less than 2^52 units.
+    // With this unit, the sum of `numel` numbers of at most `most` is less than 2^52 units.
     let room = 0.5f64.powi(50 - numel.max(1).next_power_of_two().ilog2() as i32);
     let coarse = most * room;
     let mut sums = [0.0; 2];
-    for piece in gradients {
-        T::read(piece, |stretch| {
-            let more = vectorized((stretch, [above(coarse), above(coarse * room)]), sums_of_rounded);
+    for slice in gradients {
+        T::read(slice, |chunk| {
+            let more = vectorized((chunk, [above(coarse), above(coarse * room)]), sums_of_rounded);
             sums = [sums[0] + more[0], sums[1] + more[1]];
         });
     }
     sums
 }
 
-/// The number that rounds to multiples of the next power of two above `unit` when it is added and subtracted again.
+/// Adding this number and subtracting it again rounds to multiples of the next power of two above `unit`.
 fn above(unit: f64) -> f64 {
-    // The exponent alone, one higher: f64 has 52 bits below it.
+    // `unit` without its 52 fraction bits is a power of two. The next one is twice as large.
     let power = f64::from_bits((unit.to_bits() >> 52) << 52) * 2.0;
     1.5 * 2f64.powi(52) * power
 }
@@ -70,16 +74,16 @@ fn sums_of_rounded((gradients, [coarse, fine]): (&[f32], [f64; 2])) -> [f64; 2] 
     sums.map(|lanes| lanes.iter().sum())
 }
 
-/// The largest magnitude; NaN if there is one.
+/// The largest magnitude. NaN if a gradient is NaN.
 pub(crate) fn largest<T: Stored>(gradients: &[&[T]]) -> f32 {
     let mut most = 0.0;
-    for piece in gradients {
-        T::read(piece, |stretch| most = larger(most, vectorized(stretch, largest_of)));
+    for slice in gradients {
+        T::read(slice, |chunk| most = larger(most, vectorized(chunk, largest_of)));
     }
     most
 }
 
-/// A NaN is neither smaller nor larger: written so that it comes in and stays.
+/// The larger number. NaN compares as neither smaller nor larger; here a NaN always wins.
 #[inline(always)]
 fn larger(most: f32, size: f32) -> f32 {
     if size <= most || most.is_nan() { most } else { size }
@@ -102,17 +106,17 @@ fn largest_of(gradients: &[f32]) -> f32 {
     lanes.into_iter().fold(0.0, larger)
 }
 
-/// A norm that is NaN or infinite: the step must not be taken.
+/// The norm is NaN or infinite, so the step must not be taken.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("the gradients' norm is {0}: this step would ruin all weights, and was not taken")]
 pub struct NotFinite(pub f64);
 
-/// The factor that makes the norm of gradients at most `clip`, given what it is now; `clip` 0 turns clipping off. A norm that
-/// is not finite is refused, because no factor makes such gradients useful.
+/// The factor that clips gradients with this `norm` to the norm `clip`; `clip` 0 turns clipping off. Refuses a norm
+/// that is not finite, because no factor makes such gradients useful.
 pub fn clip_scale(norm: f64, clip: f64) -> Result<f32, NotFinite> {
     match norm.is_finite() {
         false => Err(NotFinite(norm)),
-        // The small number is PyTorch's.
+        // PyTorch adds the same small number.
         true if clip > 0.0 => Ok((clip / (norm + 1e-6)).min(1.0) as f32),
         true => Ok(1.0),
     }

@@ -1,9 +1,9 @@
-//! Where a rank keeps the numbers of its share: in memory, or in a file.
+//! The numbers of a rank's shard, in memory or in a file.
 //!
-//! Offload (what ZeRO-Infinity's NVMe offload does; Rajbhandari et al., arXiv 2104.07857): the optimizer's state is touched once
-//! a step, one number after the other, and so are stage 3's parameters, but for a unit that is gathered. Nothing of training
-//! needs them so rarely, and so much memory. In a file they are mapped window by window, used, and let go of: a rank
-//! never has more than a window of each, however large its share is. The system writes them back when it likes.
+//! A step reads the optimizer's state only once, one number after the other. It reads stage 3's parameters nearly as
+//! rarely. Both need much memory. Offload keeps them in files, like ZeRO-Infinity's NVMe offload (Rajbhandari et al.,
+//! arXiv 2104.07857). A rank maps one window of a file into memory, uses it, and unmaps it. So it never has more than a
+//! window of each file in memory, however large its shard is. The operating system decides when to write windows back.
 
 use crate::error::BadInput;
 use crate::tensor::Stored;
@@ -14,42 +14,42 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::path::PathBuf;
 
-/// The folder for offloaded state, and how much of it is in memory at a time.
+/// The folder for offloaded state, and the size of its windows.
 #[derive(Clone, Debug)]
 pub struct Offload {
     /// Folder for unnamed temporary files; they disappear when the process ends.
     pub dir: PathBuf,
-    /// Parameters of which there is something in memory at the same time.
+    /// Parameters per window.
     pub window: usize,
 }
 
 impl Offload {
-    /// Windows of 65,536 parameters in files in this folder.
+    /// Files in `dir`, with windows of 65,536 parameters.
     pub fn to(dir: PathBuf) -> Offload {
         Offload { dir, window: 1 << 16 }
     }
 
-    /// A file without a name.
+    /// Makes an unnamed temporary file.
     pub fn file(&self) -> Result<File, BadInput> {
         tempfile::tempfile_in(&self.dir).map_err(|error| {
             let what = format!("cannot make a file in --offload {}: {error}", self.dir.display());
-            BadInput::new(what, "name a folder that can be written, on a disk of its own if there is one")
+            BadInput::new(what, "name a folder that can be written, if possible on a separate disk")
         })
     }
 }
 
-/// Numbers that are looked at window by window.
+/// Numbers that are read and changed window by window.
 pub trait Windowed<T> {
     fn window(&mut self, range: Range<usize>) -> Result<Window<'_, T>>;
 }
 
-/// A rank's numbers of one kind.
+/// One kind of a rank's numbers.
 pub enum Store<T> {
     Memory(Vec<T>),
     File { file: File, numel: usize, window: usize },
 }
 
-/// Some of them, in memory while this lives.
+/// A window of a store, in memory while this lives.
 pub enum Window<'a, T> {
     Memory(&'a mut [T]),
     Mapped(MmapMut, PhantomData<T>),
@@ -60,12 +60,12 @@ impl<T: Stored> Store<T> {
     pub fn zeros(numel: usize, offload: Option<&Offload>) -> Result<Store<T>> {
         let Some(offload) = offload else { return Ok(Store::Memory(vec![T::zeroed(); numel])) };
         let (file, bytes) = (offload.file()?, (numel * size_of::<T>()) as u64);
-        // Zeros, for which a disk needs no room yet.
+        // The file is full of zeros, which take no room on the disk yet.
         file.set_len(bytes).with_context(|| format!("cannot make room for {bytes} bytes in --offload"))?;
         Ok(Store::File { file, numel, window: offload.window.max(1) })
     }
 
-    /// The windows that cover all numbers: a single one where all are in memory.
+    /// The windows that cover all numbers: a single window if all are in memory.
     pub fn windows(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
         let (numel, size) = match self {
             Store::Memory(numbers) => (numbers.len(), numbers.len().max(1)),
@@ -95,14 +95,14 @@ impl<T: Stored> Windowed<T> for Store<T> {
     fn window(&mut self, range: Range<usize>) -> Result<Window<'_, T>> {
         let file = match self {
             Store::Memory(numbers) => return numbers.window(range),
-            // There is no map of nothing.
+            // An empty range cannot be mapped.
             Store::File { .. } if range.is_empty() => return Ok(Window::Memory(&mut [])),
             Store::File { file, .. } => file,
         };
         let mut options = MmapOptions::new();
         options.offset((size_of::<T>() * range.start) as u64).len(size_of::<T>() * range.len());
-        // SAFETY: the file has no name, so that no other process can open it and change what is mapped; and this one has one
-        // window of it at a time, which borrows the store.
+        // SAFETY: the file has no name, so no other process can open it and change the mapped window. This process has
+        // one window of the file at a time, which borrows the store.
         let map = unsafe { options.map_mut(&*file) };
         Ok(Window::Mapped(map.context("cannot map a file of --offload into memory")?, PhantomData))
     }

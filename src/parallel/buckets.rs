@@ -1,133 +1,280 @@
-//! Buckets: gradients that travel together, and when they set out.
+//! Buckets: gradients that ranks average together, and the moment when that starts.
 //!
-//! One collective for each parameter would cost too many latencies, one for all of them could not start before the backward
-//! pass has ended. So parameters are dealt out to buckets, and a bucket sets out as soon as the last of its parameters'
-//! gradients is complete. What has become of each parameter and bucket is counted from a step's begin to its end, never per
-//! backward pass: chunks of a pipeline complete their parameters in different passes.
+//! One collective per parameter would pay too many latencies. One collective for all of them could not start before the
+//! end of the backward pass. So parameters are grouped into buckets, and a bucket's collective starts as soon as the
+//! last of its gradients is complete. The progress of parameters and buckets is tracked for a whole step, never per
+//! backward pass: the chunks of a pipeline complete their parameters in different passes.
+//!
+//! Data parallelism and the stages of ZeRO differ in where a bucket's average goes. Each of them is a [`Reducer`].
 
 use super::Averaged;
 use super::queue::Queue;
-use crate::comm;
-use crate::tensor::{Params, Spec};
+use crate::comm::{self, Comm};
+use crate::tensor::stored::add;
+use crate::tensor::{Listener, Params, Spec, Stored};
 use anyhow::{Result, ensure};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The elements that a bucket grows to before the next one begins. The smaller, the earlier the first one starts and the more
-/// the backward pass hides; the larger, the fewer latencies are paid. This suits models of a few megabytes.
+/// The size at which a bucket is full, in elements. Small buckets start early, so that the backward pass hides more of
+/// them. Large buckets pay fewer latencies. This size suits models of a few megabytes.
 pub const BUCKET: usize = 1 << 16;
 
-/// A model's parameters, dealt out to buckets whose collectives carry `T`, each collective with a note `K` on what it is for.
-pub(super) struct Buckets<K, T> {
-    /// The bucket of each parameter, by its index, and the parameters of each bucket.
+/// One strategy's way to average the gradients of a bucket.
+pub(super) trait Reducer<T: Stored>: Send + Sync {
+    fn buckets(&self) -> &Buckets<T>;
+
+    /// Starts to average a bucket whose gradients are complete.
+    fn start(&self, params: &Params, step: &mut Step<T>, bucket: usize) -> comm::Result<()>;
+
+    /// Stores averaged gradients, if this rank keeps them.
+    fn store(&self, params: &Params, target: Target, mean: Vec<T>, seen: Averaged);
+
+    /// Looks after the collectives in flight while the backward pass continues.
+    fn advance(&self, params: &Params, step: &mut Step<T>) -> comm::Result<()> {
+        self.arrive(params, step, !self.buckets().overlap.load(Relaxed))
+    }
+
+    /// Stores the results that have arrived. With `wait`, waits for all collectives in flight.
+    fn arrive(&self, params: &Params, step: &mut Step<T>, wait: bool) -> comm::Result<()> {
+        while let Some((target, mean, seen)) = if wait { step.in_flight.next()? } else { step.in_flight.ready()? } {
+            step.averaged.push(seen);
+            self.store(params, target, mean, seen);
+        }
+        Ok(())
+    }
+
+    /// The hook: notes that a parameter's gradient is complete.
+    fn gradient_complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
+        let buckets = self.buckets();
+        if !buckets.every_micro_step && !buckets.last.load(Relaxed) {
+            return Ok(());
+        }
+        let mut step = buckets.step();
+        if let Some(bucket) = buckets.complete(&mut step, spec) {
+            self.start(params, &mut step, bucket)?;
+        }
+        self.advance(params, &mut step)
+    }
+
+    /// Ends a step: waits until every gradient is averaged. Returns the time of each collective, in their order.
+    fn finish(&self, params: &Params) -> Result<Vec<Averaged>> {
+        let buckets = self.buckets();
+        let mut step = buckets.step();
+        if buckets.every_micro_step {
+            for bucket in buckets.left_behind(&mut step) {
+                self.start(params, &mut step, bucket)?;
+            }
+        }
+        self.arrive(params, &mut step, true)?;
+        step.finished = true;
+        buckets.ensure_complete(&step)?;
+        Ok(std::mem::take(&mut step.averaged))
+    }
+
+    /// Bytes of vectors that are kept for later buckets.
+    fn spare_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// Calls `reducer` from now on whenever a parameter's gradient is complete.
+pub(super) fn listen<T: Stored>(params: &Arc<Params>, reducer: Arc<impl Reducer<T> + ?Sized + 'static>) -> Listener {
+    params
+        .listen(Box::new(move |params, spec| reducer.gradient_complete(params, spec).map_err(candle_core::Error::wrap)))
+}
+
+/// The gradients that a collective in flight brings.
+pub(super) struct Target {
+    pub bucket: usize,
+    /// Offsets in the model's flat buffers, or in this rank's shard.
+    pub range: Range<usize>,
+}
+
+/// A model's parameters, grouped into buckets whose gradients are stored as `T`.
+pub(super) struct Buckets<T> {
+    pub comm: Comm,
+    /// Elements of each bucket.
+    pub sizes: Vec<usize>,
+    /// The bucket of each parameter, by the parameter's index.
     of: Vec<usize>,
+    /// The parameters of each bucket, by their index.
     members: Vec<Vec<usize>>,
-    step: Mutex<Step<K, T>>,
+    /// Whether every micro-step is averaged. Otherwise gradients only add up before a step's last backward pass.
+    every_micro_step: bool,
+    /// Whether the next backward pass is the step's last.
+    last: AtomicBool,
+    /// Whether the backward pass continues while buckets are averaged.
+    pub overlap: AtomicBool,
+    /// This rank's shard of the averaged gradients, summed over micro-steps. Empty if the model's flat buffer has it.
+    shard: Mutex<Vec<T>>,
+    step: Mutex<Step<T>>,
 }
 
 /// The buckets' progress since the step began.
-pub(super) struct Step<K, T> {
-    /// Which parameters' gradients have been complete since their bucket last set out, and how many of each bucket's.
+pub(super) struct Step<T> {
+    /// For each parameter: whether its gradient is complete, since its bucket was last started.
     complete: Vec<bool>,
+    /// For each bucket: the number of its complete gradients.
     ready: Vec<usize>,
-    /// How often each bucket has set out.
-    pub set_out: Vec<usize>,
-    /// Memory of buckets between their first gradient and their last, where gradients have no other.
-    pub filling: Vec<Option<Vec<T>>>,
-    pub in_flight: Queue<K, T>,
-    /// Collectives whose result has arrived, in the order in which they were started.
+    /// For each bucket: how many times it was started.
+    started: Vec<usize>,
+    /// For each bucket: its gradients, if no flat buffer holds them.
+    filling: Vec<Option<Vec<T>>>,
+    pub in_flight: Queue<Target, T>,
+    /// The collectives whose results have arrived, in the order in which they were started.
     pub averaged: Vec<Averaged>,
+    /// Whether the step has ended, so that the next gradient belongs to a new step.
+    finished: bool,
     pub peak_bytes: usize,
 }
 
-impl<K, T> Step<K, T> {
-    fn new(parameters: usize, buckets: usize) -> Step<K, T> {
-        Step {
-            complete: vec![false; parameters],
-            ready: vec![0; buckets],
-            set_out: vec![0; buckets],
-            filling: (0..buckets).map(|_| None).collect(),
-            in_flight: Queue::default(),
-            averaged: Vec::new(),
-            peak_bytes: 0,
-        }
+impl<T: Stored> Step<T> {
+    fn begin(&mut self) {
+        self.complete.fill(false);
+        self.ready.fill(0);
+        self.started.fill(0);
+        self.filling.fill_with(|| None);
+        self.in_flight = Queue::default();
+        self.averaged.clear();
+        self.finished = false;
+    }
+
+    /// Removes a bucket's gradients, if no flat buffer holds them.
+    pub fn take(&mut self, bucket: usize) -> Option<Vec<T>> {
+        self.filling[bucket].take()
+    }
+
+    /// Whether all buckets have been started equally often.
+    pub fn is_even(&self) -> bool {
+        self.started.iter().all(|&times| times == self.started[0])
+    }
+
+    /// Bytes of all buckets that are filling or in flight.
+    pub fn bytes(&self) -> usize {
+        let filling: usize = self.filling.iter().flatten().map(Vec::len).sum();
+        size_of::<T>() * (filling + self.in_flight.elements())
     }
 }
 
-impl<K, T: comm::Element> Buckets<K, T> {
-    /// `of` is the bucket of each parameter, by its index.
-    pub fn new(of: Vec<usize>) -> Buckets<K, T> {
-        let buckets = of.iter().max().map_or(0, |last| last + 1);
+impl<T: Stored> Buckets<T> {
+    /// Buckets of `sizes` elements, averaged over `comm`. `of` is the bucket of each parameter, by its index. With
+    /// `shard`, this rank's shard of the gradients is kept here, in so many elements, and every micro-step adds to it.
+    pub fn new(comm: &Comm, sizes: Vec<usize>, of: Vec<usize>, shard: Option<usize>, overlap: bool) -> Buckets<T> {
         let members = |bucket| (0..of.len()).filter(|&index| of[index] == bucket).collect();
-        let (members, step) = ((0..buckets).map(members).collect(), Mutex::new(Step::new(of.len(), buckets)));
-        Buckets { of, members, step }
+        let step = Step {
+            complete: vec![false; of.len()],
+            ready: vec![0; sizes.len()],
+            started: vec![0; sizes.len()],
+            filling: sizes.iter().map(|_| None).collect(),
+            in_flight: Queue::default(),
+            averaged: Vec::new(),
+            finished: false,
+            peak_bytes: 0,
+        };
+        Buckets {
+            comm: comm.clone(),
+            members: (0..sizes.len()).map(members).collect(),
+            sizes,
+            of,
+            every_micro_step: shard.is_some(),
+            last: AtomicBool::new(true),
+            overlap: AtomicBool::new(overlap),
+            shard: Mutex::new(vec![T::zeroed(); shard.unwrap_or(0)]),
+            step: Mutex::new(step),
+        }
     }
 
-    pub fn step(&self) -> MutexGuard<'_, Step<K, T>> {
+    pub fn step(&self) -> MutexGuard<'_, Step<T>> {
         self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A step begins: what an earlier one left, having failed, is forgotten.
+    pub fn shard(&self) -> MutexGuard<'_, Vec<T>> {
+        self.shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this rank's shard of the gradients is kept here, and not in the model's flat buffer.
+    pub fn keeps_shard(&self) -> bool {
+        self.every_micro_step
+    }
+
+    /// Begins a step, and forgets what remains of an earlier step that failed.
     pub fn begin(&self) {
-        let mut step = self.step();
-        step.complete.fill(false);
-        step.ready.fill(0);
-        step.set_out.fill(0);
-        step.filling.fill_with(|| None);
-        step.in_flight = Queue::default();
-        step.averaged.clear();
+        self.step().begin();
+        self.shard().fill(T::zeroed());
+    }
+
+    /// Tells whether the next backward pass is the step's last.
+    pub fn synchronise(&self, last_micro_step: bool) {
+        self.last.store(last_micro_step, Relaxed);
     }
 
     pub fn of(&self, spec: &Spec) -> usize {
         self.of[spec.index]
     }
 
-    /// Notes that a parameter's gradient is complete. Returns its bucket if that can set out now.
-    pub fn complete(&self, step: &mut Step<K, T>, spec: &Spec) -> Option<usize> {
-        let bucket = self.of(spec);
-        step.ready[bucket] += usize::from(!std::mem::replace(&mut step.complete[spec.index], true));
-        (step.ready[bucket] == self.members[bucket].len()).then(|| self.sets_out(step, bucket))
+    /// Calls `change` with the gradient of a parameter whose bucket has no flat buffer. `offset` is the parameter's, in
+    /// its bucket.
+    pub fn add_gradient(&self, spec: &Spec, offset: usize, change: &mut dyn FnMut(&mut [f32])) {
+        let (bucket, mut step) = (self.of(spec), self.step());
+        let gradients = step.filling[bucket].get_or_insert_with(|| vec![T::zeroed(); self.sizes[bucket]]);
+        T::change(&mut gradients[offset..][..spec.numel()], change);
     }
 
-    fn sets_out(&self, step: &mut Step<K, T>, bucket: usize) -> usize {
+    /// Adds averaged gradients to this rank's shard, at `offset`.
+    pub fn keep(&self, offset: usize, mean: &[T]) {
+        add(&mut self.shard()[offset..offset + mean.len()], mean);
+    }
+
+    /// Elements of all buckets that the last step started, each counted as often as it was started.
+    pub fn reduced(&self) -> usize {
+        self.step().started.iter().zip(&self.sizes).map(|(times, size)| times * size).sum()
+    }
+
+    /// Notes that a parameter's gradient is complete. Returns its bucket if it can start now.
+    fn complete(&self, step: &mut Step<T>, spec: &Spec) -> Option<usize> {
+        if step.finished {
+            step.begin();
+        }
+        let bucket = self.of(spec);
+        step.ready[bucket] += usize::from(!std::mem::replace(&mut step.complete[spec.index], true));
+        (step.ready[bucket] == self.members[bucket].len()).then(|| self.starts(step, bucket))
+    }
+
+    fn starts(&self, step: &mut Step<T>, bucket: usize) -> usize {
         self.members[bucket].iter().for_each(|&index| step.complete[index] = false);
         step.ready[bucket] = 0;
-        step.set_out[bucket] += 1;
+        step.started[bucket] += 1;
         bucket
     }
 
-    /// Buckets in which some parameters have gradients that have not set out, because others' were complete less often.
-    pub fn left_behind(&self, step: &mut Step<K, T>) -> Vec<usize> {
+    /// Starts the buckets that have some complete gradients left, because their other gradients were complete less
+    /// often.
+    fn left_behind(&self, step: &mut Step<T>) -> Vec<usize> {
         let buckets: Vec<usize> = (0..self.members.len()).filter(|&bucket| step.ready[bucket] > 0).collect();
-        buckets.into_iter().map(|bucket| self.sets_out(step, bucket)).collect()
+        buckets.into_iter().map(|bucket| self.starts(step, bucket)).collect()
     }
 
-    /// Refuses a step in which a parameter got no gradient.
-    pub fn ensure_complete(&self, step: &Step<K, T>) -> Result<()> {
-        let (done, all) = (step.set_out.iter().filter(|&&times| times > 0).count(), self.members.len());
+    /// Refuses a step in which a parameter got no gradient, or in which gradients were averaged twice.
+    fn ensure_complete(&self, step: &Step<T>) -> Result<()> {
+        let more_than = |times| step.started.iter().filter(|&&started| started > times).count();
+        let (done, twice, all) = (more_than(0), more_than(1), self.members.len());
         ensure!(
             done == all,
             "{done} of {all} gradient buckets were averaged: a parameter got no gradient in this step"
         );
-        Ok(())
-    }
-
-    /// Lets `arrived` have results: those that are there, or, if `wait`, all that are in flight.
-    pub fn arrive(
-        step: &mut Step<K, T>,
-        wait: bool,
-        mut arrived: impl FnMut(&mut Step<K, T>, K, Vec<T>, Averaged),
-    ) -> comm::Result<()> {
-        while let Some((what, result, seen)) = if wait { step.in_flight.next()? } else { step.in_flight.ready()? } {
-            step.averaged.push(seen);
-            arrived(step, what, result, seen);
-        }
+        ensure!(
+            twice == 0 || self.every_micro_step,
+            "{twice} gradient buckets were averaged more than once in this step: several of its backward passes were its last"
+        );
         Ok(())
     }
 }
 
-/// Deals the parameters out to ranges of the flat buffers, from the model's end to its start: the order in which gradients are
-/// completed. A range has parameters of one group. Returns the ranges, and the number of each parameter's by its index.
+/// Divides the flat buffers into ranges of at least `elements`, from the model's end to its start: the order in which
+/// gradients become complete. A range has parameters of one group only. Returns the ranges, and each parameter's range
+/// by the parameter's index.
 pub(super) fn flat_ranges(params: &Params, elements: usize) -> (Vec<Range<usize>>, Vec<usize>) {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     let mut of = vec![0; params.specs().len()];
@@ -176,12 +323,13 @@ mod tests {
         }
     }
 
-    /// Two chunks of a pipeline share a bucket: one may have gone through two backward passes before the other has through one.
+    /// Two chunks of a pipeline share a bucket: one may have gone through two backward passes before the other has
+    /// through one.
     #[test]
     fn buckets_are_counted_by_parameter_and_step() {
         let params = params();
         let (a, b) = (&params.specs()[0], &params.specs()[1]);
-        let buckets = Buckets::<usize, f32>::new(vec![0, 0, 1, 1, 1, 1]);
+        let buckets = Buckets::<f32>::new(&Comm::alone(), vec![0, 0], vec![0, 0, 1, 1, 1, 1], Some(0), true);
         let mut step = buckets.step();
         assert_eq!(buckets.complete(&mut step, a), None);
         assert_eq!(buckets.complete(&mut step, a), None, "the same parameter twice is not two parameters");
@@ -192,7 +340,7 @@ mod tests {
         for spec in &params.specs()[2..] {
             buckets.complete(&mut step, spec);
         }
-        assert_eq!(step.set_out, [2, 1]);
+        assert_eq!(step.started, [2, 1]);
         assert!(buckets.ensure_complete(&step).is_ok());
         // What is left of a step that failed does not count in the next one.
         buckets.complete(&mut step, a);

@@ -1,145 +1,118 @@
-//! Data parallelism (DDP): every rank holds the whole model and its own part of the batch; once a step, gradients are
-//! averaged, and so the models stay one model.
+//! Data parallelism (DDP): every rank holds the whole model and its own slice of the batch. The ranks average their
+//! gradients once per step, so that their models stay equal.
 //!
-//! Cost: an all-reduce of all gradients per step, 2(n-1)/n times their bytes for each of n ranks, in buckets. A bucket is a
-//! range of the flat gradient buffer. The backward pass runs from the model's end to its start, and as soon as it has
-//! completed a bucket, that bucket's all-reduce starts; what the rank then waits for is only what the rest of the backward
-//! pass did not hide.
+//! Cost: an all-reduce of all gradients per step, in buckets. Each of n ranks sends 2(n-1)/n times the gradients'
+//! bytes. A bucket is a range of the flat gradient buffer. The backward pass runs from the model's end to its start. A
+//! bucket's all-reduce starts as soon as the pass has completed the bucket. The rank then waits only for communication
+//! that the rest of the backward pass did not hide.
 
 use super::Averaged;
-use super::buckets::{BUCKET, Buckets, flat_ranges};
+use super::buckets::{BUCKET, Buckets, Reducer, Step, Target, flat_ranges, listen};
 use crate::comm::{self, Comm, Reduce};
-use crate::tensor::{Listener, Params, Spec, Stored};
-use anyhow::{Result, ensure};
+use crate::tensor::{Listener, Params, Stored};
+use anyhow::Result;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Keeps the replicas of a model, whose gradients are stored as `T`, the same on all ranks of a group.
-pub struct Ddp<T: Stored = f32> {
+/// Keeps the replicas of a model equal on all ranks of a group.
+pub struct Ddp {
     params: Arc<Params>,
-    reducer: Arc<Reducer<T>>,
+    reducer: Arc<AllReducer<f32>>,
     _listener: Listener,
-}
-
-/// The part that the backward pass reaches through the hook.
-struct Reducer<T> {
-    comm: Comm,
-    ranges: Vec<Range<usize>>,
-    buckets: Buckets<usize, T>,
-    /// Whether this backward pass ends a step; before, gradients only add up.
-    synchronise: AtomicBool,
-    /// Whether the backward pass goes on while buckets are averaged.
-    overlap: AtomicBool,
-    /// Vectors for buckets in flight, kept from step to step.
-    spare: Mutex<Vec<Vec<T>>>,
 }
 
 impl Ddp {
     /// Gives every rank rank 0's parameters, and averages gradients from now on.
     pub fn new(params: &Arc<Params>, comm: &Comm) -> Result<Ddp> {
         comm.broadcast(&mut params.values_mut(), 0)?;
-        Ok(Ddp::with_buckets(params, comm, BUCKET))
-    }
-}
-
-impl<T: Stored> Ddp<T> {
-    /// Averages the gradients of parameters that all ranks hold alike, in buckets of at least so many elements.
-    pub fn with_buckets(params: &Arc<Params>, comm: &Comm, elements: usize) -> Ddp<T> {
-        let (ranges, of) = flat_ranges(params, elements);
-        let reducer = Arc::new(Reducer {
-            comm: comm.clone(),
-            ranges,
-            buckets: Buckets::new(of),
-            synchronise: AtomicBool::new(true),
-            overlap: AtomicBool::new(true),
-            spare: Mutex::default(),
-        });
-        let hooked = reducer.clone();
-        let listener = params.listen(Box::new(move |params, spec| {
-            hooked.gradient_complete(params, spec).map_err(candle_core::Error::wrap)
-        }));
-        Ddp { params: params.clone(), reducer, _listener: listener }
+        let reducer = AllReducer::new(params, comm, BUCKET, true);
+        Ok(Ddp { params: params.clone(), _listener: listen(params, reducer.clone()), reducer })
     }
 
-    /// Sets whether the backward pass goes on while a bucket is averaged, as it does by default. If not, it stops until the
-    /// bucket has arrived. The result is the same.
+    /// Sets whether the backward pass continues while a bucket is averaged, which is the default. Otherwise it stops
+    /// until the bucket has arrived. The result is the same.
     pub fn overlap(&self, overlap: bool) {
-        self.reducer.overlap.store(overlap, Relaxed);
+        self.reducer.buckets.overlap.store(overlap, Relaxed);
     }
 
     /// The elements of each bucket, in the order in which a backward pass completes them.
     pub fn buckets(&self) -> Vec<usize> {
-        self.reducer.ranges.iter().map(Range::len).collect()
+        self.reducer.buckets.sizes.clone()
     }
 
-    /// Bytes of the vectors for buckets in flight, which are kept from step to step.
-    pub fn bucket_bytes(&self) -> usize {
-        self.reducer.spare().iter().map(|vector| size_of::<T>() * vector.capacity()).sum()
-    }
-
-    /// Says whether the next backward pass is the last one of this step for the parameters that it reaches. Before that,
-    /// nothing is communicated: averaging is linear, so the sum over micro-steps is averaged once.
+    /// Tells whether the next backward pass is the step's last one for the parameters that it reaches. Earlier passes
+    /// do not communicate: averaging is linear, so the sum over micro-steps is averaged once.
     pub fn synchronise(&self, last_micro_step: bool) {
-        self.reducer.synchronise.store(last_micro_step, Relaxed);
+        self.reducer.buckets.synchronise(last_micro_step);
     }
 
-    /// To be called after the last backward pass of a step: waits until every gradient is averaged. Returns when each
-    /// bucket was, in the order of the backward pass.
+    /// Waits until every gradient is averaged. Call it after the last backward pass of a step. Returns the time of each
+    /// bucket's all-reduce, in the order of the backward pass.
     pub fn finish(&self) -> Result<Vec<Averaged>> {
-        let Reducer { ranges, buckets, .. } = &*self.reducer;
-        let mut step = buckets.step();
-        Buckets::arrive(&mut step, true, |_, bucket, mean, _| {
-            self.params.stored_gradients::<T>()[ranges[bucket].clone()].copy_from_slice(&mean);
-            self.reducer.spare().push(mean);
-        })?;
-        let complete = buckets.ensure_complete(&step);
-        let twice = step.set_out.iter().filter(|&&times| times > 1).count();
-        let averaged = std::mem::take(&mut step.averaged);
-        drop(step);
-        buckets.begin();
-        complete?;
-        ensure!(
-            twice == 0,
-            "{twice} gradient buckets were averaged more than once in this step: several of its backward passes were its last"
-        );
-        Ok(averaged)
-    }
-
-    /// Forgets a step that failed.
-    pub(super) fn begin(&self) {
-        self.reducer.buckets.begin();
+        self.reducer.finish(&self.params)
     }
 }
 
-impl<T: Stored> Reducer<T> {
-    // ANCHOR: bucket
-    fn gradient_complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
-        if !self.synchronise.load(Relaxed) {
-            return Ok(());
-        }
-        let mut step = self.buckets.step();
-        if let Some(bucket) = self.buckets.complete(&mut step, spec) {
-            let gradients = &mut params.stored_gradients::<T>()[self.ranges[bucket].clone()];
-            if self.overlap.load(Relaxed) && self.comm.size() > 1 {
-                let mut travelling = self.spare().pop().unwrap_or_default();
-                travelling.clear();
-                travelling.extend_from_slice(gradients);
-                step.in_flight.push(bucket, self.comm.start_all_reduce(travelling, Reduce::Mean)?);
-            } else {
-                let start = Instant::now();
-                self.comm.all_reduce(gradients, Reduce::Mean)?;
-                let end = Instant::now();
-                step.averaged.push(Averaged { start, end, waited: (start, end) });
-            }
-        }
-        // An all-reduce advances only when somebody looks after it.
-        step.in_flight.advance()
+/// Averages each bucket in the model's flat gradient buffer, on every rank.
+pub(super) struct AllReducer<T> {
+    ranges: Vec<Range<usize>>,
+    buckets: Buckets<T>,
+    /// Vectors for buckets in flight, kept from step to step.
+    spare: Mutex<Vec<Vec<T>>>,
+}
+
+impl<T: Stored> AllReducer<T> {
+    /// Buckets have at least `elements` elements, except the last one of a parameter group.
+    pub fn new(params: &Params, comm: &Comm, elements: usize, overlap: bool) -> Arc<AllReducer<T>> {
+        let (ranges, of) = flat_ranges(params, elements);
+        let buckets = Buckets::new(comm, ranges.iter().map(Range::len).collect(), of, None, overlap);
+        Arc::new(AllReducer { ranges, buckets, spare: Mutex::default() })
     }
-    // ANCHOR_END: bucket
 
     fn spare(&self) -> MutexGuard<'_, Vec<Vec<T>>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Stored> Reducer<T> for AllReducer<T> {
+    fn buckets(&self) -> &Buckets<T> {
+        &self.buckets
+    }
+
+    // ANCHOR: bucket
+    /// Averages a bucket whose gradients are complete on this rank.
+    fn start(&self, params: &Params, step: &mut Step<T>, bucket: usize) -> comm::Result<()> {
+        let (comm, range) = (&self.buckets.comm, self.ranges[bucket].clone());
+        let gradients = &mut params.stored_gradients::<T>()[range.clone()];
+        if self.buckets.overlap.load(Relaxed) && comm.size() > 1 {
+            let mut copy = self.spare().pop().unwrap_or_default();
+            copy.clear();
+            copy.extend_from_slice(gradients);
+            let pending = comm.start_all_reduce(copy, Reduce::Mean)?;
+            step.in_flight.push(Target { bucket, range }, gradients.len(), pending);
+        } else {
+            let start = Instant::now();
+            comm.all_reduce(gradients, Reduce::Mean)?;
+            let end = Instant::now();
+            step.averaged.push(Averaged { start, end, waited: (start, end) });
+        }
+        Ok(())
+    }
+    // ANCHOR_END: bucket
+
+    /// An all-reduce makes progress only when it is tested. Results wait for [`Ddp::finish`].
+    fn advance(&self, _params: &Params, step: &mut Step<T>) -> comm::Result<()> {
+        step.in_flight.advance()
+    }
+
+    fn store(&self, params: &Params, target: Target, mean: Vec<T>, _seen: Averaged) {
+        params.stored_gradients::<T>()[target.range].copy_from_slice(&mean);
+        self.spare().push(mean);
+    }
+
+    fn spare_bytes(&self) -> usize {
+        self.spare().iter().map(|vector| size_of::<T>() * vector.capacity()).sum()
     }
 }

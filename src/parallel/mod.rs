@@ -1,7 +1,8 @@
 //! Ways to divide one training job among ranks.
 //!
-//! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that travel together), `queue.rs` (collectives in
-//! flight); `partition.rs` (who holds what), `norm.rs` (the norm of sharded gradients), `zero/`; `tensor/` (tensor and sequence parallelism); `pipeline/`.
+//! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that ranks average together), `queue.rs`
+//! (collectives in flight), `partition.rs` (the slices that each rank holds), `norm.rs` (the norm of sharded
+//! gradients), `zero/` (sharded state), `tensor/` (tensor and sequence parallelism), `pipeline/`.
 
 mod buckets;
 mod ddp;
@@ -19,12 +20,12 @@ pub use zero::{Zero, ZeroConfig};
 
 use std::time::Instant;
 
-/// One collective on gradients, as this rank saw it.
+/// The time of one collective on gradients, on this rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Averaged {
-    /// From when this rank started it to when it was complete.
+    /// From this rank's start of the collective to its completion.
     pub start: Instant,
     pub end: Instant,
-    /// When this rank did nothing but wait for it.
+    /// The time in which this rank only waited for the collective.
     pub waited: (Instant, Instant),
 }

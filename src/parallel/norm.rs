@@ -1,13 +1,13 @@
-//! The global norm of gradients that are sharded among ranks, the same to the last bit as that of the whole.
+//! The global norm of gradients that are sharded among ranks. It has the same bits as the norm of the whole gradients.
 
 use crate::comm::{Comm, Reduce};
 use crate::optim::{largest, sums};
 use crate::tensor::Stored;
 use anyhow::Result;
 
-/// [`global_norm`](crate::optim::global_norm) of gradients of which each rank holds a shard, in several pieces; `numel` is the
-/// number of all. The shards lie along the axes of a mesh: `groups` are this rank's groups along them. Every rank gets the
-/// same bits that `global_norm` of the whole has, because the sums are exact.
+/// [`global_norm`](crate::optim::global_norm) of sharded gradients. Each rank passes the slices of its shard; `numel`
+/// counts the elements of all ranks. `groups` are this rank's groups along those axes of a mesh that shard the
+/// gradients. Every rank gets the same bits as from `global_norm` of the whole gradients, because the sums are exact.
 pub fn sharded_norm<T: Stored>(groups: &[&Comm], shard: &[&[T]], numel: usize) -> Result<f64> {
     let mut most = [largest(shard)];
     groups.iter().try_for_each(|group| group.all_reduce(&mut most, Reduce::Max))?;

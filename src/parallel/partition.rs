@@ -1,22 +1,23 @@
-//! Who holds what when a model's parameters, gradients or optimizer states are divided among ranks.
+//! The slices that each rank holds when ranks shard a model's parameters, gradients or optimizer state.
 //!
-//! Two ways, both DeepSpeed's, so that its checkpoints can be read and written:
+//! There are two ways. Both are the same as DeepSpeed's, so that its checkpoints can be read and written:
 //!
-//! - stages 1 and 2 lay all tensors of a parameter group end to end and cut the whole into equal parts ([`Flat`]): a part
-//!   begins and ends in the middle of tensors;
-//! - stage 3 cuts each tensor by itself ([`Sharded`]): a tensor can be gathered alone, just before it is used.
+//! - Stages 1 and 2 join all tensors of a parameter group and cut them into equal shards ([`Flat`]). A shard begins and ends
+//!   in the middle of tensors.
+//! - Stage 3 shards each tensor on its own ([`Sharded`]). A tensor can then be gathered alone, just before it is used.
 //!
-//! Parts are equal, so what does not divide evenly is padded at the end. The padding may be longer than one part: then several
-//! last ranks hold some, and some ranks nothing else. DeepSpeed's writer once booked all of it on the last rank, and a run on
-//! 768 ranks could not be converted (the seed on universal checkpoints; DeepSpeed pull request 7426).
+//! Shards are equal. A group that does not divide evenly is padded at its end. The padding may be longer than one
+//! shard: then several of the last ranks hold padding, and some of them hold only padding. DeepSpeed's writer once
+//! recorded all padding on the last rank, so a run on 768 ranks could not be converted (the source on universal
+//! checkpoints; DeepSpeed pull request 7426).
 
 use crate::tensor::{Group, Params};
 use std::ops::Range;
 
-/// Parts begin at multiples of this many elements: `nccl_start_alignment_factor` of DeepSpeed's stages 1 and 2.
+/// Shards begin at multiples of this many elements: `nccl_start_alignment_factor` of DeepSpeed's stages 1 and 2.
 const ALIGNMENT: usize = 2;
 
-/// A group of tensors, end to end, in equal parts.
+/// A group of tensors that are joined and cut into equal shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flat {
     /// Elements of all tensors together.
@@ -25,38 +26,29 @@ pub struct Flat {
 }
 
 impl Flat {
-    /// Elements with the padding: the next multiple of 2 x ranks.
+    /// Elements of all tensors and the padding: the next multiple of 2 x ranks.
     pub fn padded(self) -> usize {
         self.numel.next_multiple_of(ALIGNMENT * self.ranks)
     }
 
-    /// Elements of each rank's part, padding included.
-    pub fn part(self) -> usize {
+    /// Elements of each rank's shard, padding included.
+    pub fn shard_numel(self) -> usize {
         self.padded() / self.ranks
     }
 
-    /// `rank`'s elements, as offsets among all; empty where there is only padding.
+    /// `rank`'s elements, as offsets in the group. Empty if the rank holds only padding.
     pub fn range(self, rank: usize) -> Range<usize> {
-        let start = rank * self.part();
-        start.min(self.numel)..(start + self.part()).min(self.numel)
+        let start = rank * self.shard_numel();
+        start.min(self.numel)..(start + self.shard_numel()).min(self.numel)
     }
 
-    /// The ranks that hold these elements, each with its part of them.
-    pub fn owners(self, elements: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
-        let common = move |rank| {
-            let held = self.range(rank);
-            (rank, held.start.max(elements.start)..held.end.min(elements.end))
-        };
-        (0..self.ranks).map(common).filter(|(_, held)| !held.is_empty())
-    }
-
-    /// Elements of `rank`'s part that are padding.
+    /// Elements of `rank`'s shard that are padding.
     pub fn padding(self, rank: usize) -> usize {
-        self.part() - self.range(rank).len()
+        self.shard_numel() - self.range(rank).len()
     }
 }
 
-/// A parameter group, cut by itself: a stretch of a model's flat buffers, as places in which its parts are told.
+/// The shards of one parameter group, as ranges of the model's flat buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlatGroup {
     pub start: usize,
@@ -64,13 +56,13 @@ pub struct FlatGroup {
 }
 
 impl FlatGroup {
-    /// A model's groups.
+    /// The groups of a model.
     pub fn all(params: &Params, ranks: usize) -> Vec<FlatGroup> {
         let of = |group: &Group| FlatGroup { start: group.range.start, flat: Flat { numel: group.range.len(), ranks } };
         params.layout().groups.iter().map(of).collect()
     }
 
-    /// All of it.
+    /// The whole group.
     pub fn whole(self) -> Range<usize> {
         self.start..self.start + self.flat.numel
     }
@@ -81,14 +73,17 @@ impl FlatGroup {
         self.start + held.start..self.start + held.end
     }
 
-    /// The ranks that hold these elements, which are all of this group, each with its part of them.
+    /// The ranks that hold some of `elements`, each with its slice of them.
     pub fn owners(self, elements: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
-        let owners = self.flat.owners(elements.start - self.start..elements.end - self.start);
-        owners.map(move |(rank, held)| (rank, self.start + held.start..self.start + held.end))
+        let common = move |rank| {
+            let held = self.range(rank);
+            (rank, held.start.max(elements.start)..held.end.min(elements.end))
+        };
+        (0..self.flat.ranks).map(common).filter(|(_, held)| !held.is_empty())
     }
 }
 
-/// One tensor, cut by itself.
+/// One tensor that is sharded on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharded {
     pub numel: usize,
@@ -96,22 +91,16 @@ pub struct Sharded {
 }
 
 impl Sharded {
-    /// Elements of each rank's part, padding included.
-    pub fn part(self) -> usize {
+    /// Elements of each rank's shard, padding included.
+    pub fn shard_numel(self) -> usize {
         self.numel.div_ceil(self.ranks)
     }
 
-    /// `rank`'s elements, as offsets in the tensor; empty on the last ranks of a tensor with few elements.
+    /// `rank`'s elements, as offsets in the tensor. Empty on the last ranks of a tensor with few elements.
     pub fn range(self, rank: usize) -> Range<usize> {
-        let start = rank * self.part();
-        start.min(self.numel)..(start + self.part()).min(self.numel)
+        let start = rank * self.shard_numel();
+        start.min(self.numel)..(start + self.shard_numel()).min(self.numel)
     }
-}
-
-/// Whether stage 3 leaves a tensor whole on every rank once it is gathered: to gather it again would cost a message, and to
-/// keep it costs little. DeepSpeed's `stage3_param_persistence_threshold` is 100,000 elements unless set.
-pub fn is_persistent(numel: usize, threshold: usize) -> bool {
-    numel <= threshold
 }
 
 #[cfg(test)]
@@ -119,7 +108,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Padded length, part, and the ranks that hold padding: DeepSpeed's own cases, and the run that could not be converted.
+    /// Padded length, part, and the ranks that hold padding: DeepSpeed's own cases, and the run that could not be
+    /// converted.
     #[test]
     fn groups_are_padded_as_deepspeed_pads() {
         type Vector = (usize, usize, usize, usize, &'static [(usize, usize)]);
@@ -134,31 +124,17 @@ mod tests {
         ];
         for (numel, ranks, padded, part, padding) in vectors {
             let flat = Flat { numel, ranks };
-            assert_eq!((flat.padded(), flat.part()), (padded, part), "{flat:?}");
+            assert_eq!((flat.padded(), flat.shard_numel()), (padded, part), "{flat:?}");
             let held: Vec<(usize, usize)> =
                 (0..ranks).map(|r| (r, flat.padding(r))).filter(|&(_, padding)| padding > 0).collect();
             assert_eq!(held, padding, "{flat:?}");
         }
         let few = Flat { numel: 16, ranks: 1024 };
-        assert_eq!((few.padded(), few.part()), (2048, 2));
-        assert_eq!((0..1024).filter(|&r| few.padding(r) == few.part()).count(), 1016);
+        assert_eq!((few.padded(), few.shard_numel()), (2048, 2));
+        assert_eq!((0..1024).filter(|&r| few.padding(r) == few.shard_numel()).count(), 1016);
     }
 
-    /// Llama-3.2-1B: what the notebook's log prints of its persistent parameters.
-    #[test]
-    fn the_persistent_parameters_are_the_logs() {
-        let (width, kv, hidden, vocabulary) = (2048, 512, 8192, 128_256);
-        let layer = [width * width, width * kv, width * kv, width * width]
-            .into_iter()
-            .chain([hidden * width; 3])
-            .chain([width; 2]);
-        let all: Vec<usize> = (0..16).flat_map(|_| layer.clone()).chain([width, vocabulary * width]).collect();
-        assert_eq!(all.iter().sum::<usize>(), 1_235_814_400);
-        let persistent: Vec<usize> = all.into_iter().filter(|&numel| is_persistent(numel, 100_000)).collect();
-        assert_eq!((persistent.iter().sum::<usize>(), persistent.len()), (67_584, 33));
-    }
-
-    /// Two groups on three ranks: each is padded for itself, and told in places of the whole.
+    /// Two groups on three ranks: each group has its own padding, and ranges are offsets in the flat buffers.
     #[test]
     fn each_group_is_cut_by_itself() {
         let params = Params::new();
@@ -179,7 +155,8 @@ mod tests {
     }
 
     proptest! {
-        /// Also more ranks than elements: end to end, the ranks' shares are the elements, and padding fills equal parts.
+        /// Also more ranks than elements: end to end, the ranks' shares are the elements, and padding fills equal
+        /// parts.
         #[test]
         fn shares_end_to_end_are_everything(numel in 0usize..5_000, ranks in 1usize..600) {
             let (flat, sharded) = (Flat { numel, ranks }, Sharded { numel, ranks });
@@ -188,14 +165,14 @@ mod tests {
             }
             prop_assert_eq!((0..ranks).map(|r| flat.range(r).len() + flat.padding(r)).sum::<usize>(), flat.padded());
             prop_assert!(flat.padded() - numel < 2 * ranks && flat.padded() % (2 * ranks) == 0);
-            prop_assert!((0..ranks).all(|r| sharded.range(r).len() <= sharded.part()));
+            prop_assert!((0..ranks).all(|r| sharded.range(r).len() <= sharded.shard_numel()));
         }
 
         #[test]
         fn every_element_has_one_owner(numel in 0usize..300, ranks in 1usize..40, a in 0usize..300, b in 0usize..300) {
             let (flat, range) = (Flat { numel, ranks }, a.min(b).min(numel)..a.max(b).min(numel));
             let mut next = range.start;
-            for (rank, held) in flat.owners(range.clone()) {
+            for (rank, held) in (FlatGroup { start: 0, flat }).owners(range.clone()) {
                 prop_assert_eq!(held.start, next);
                 prop_assert!(!held.is_empty() && flat.range(rank).start <= held.start && held.end <= flat.range(rank).end);
                 next = held.end;

@@ -1,12 +1,19 @@
-//! Collectives in flight, each with a note on what it is for.
+//! Collectives in flight, each with a note on its purpose.
 
 use super::Averaged;
 use crate::comm::{Element, Pending, Result};
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// In the order in which they were started.
-pub(super) struct Queue<K, T>(VecDeque<(K, Pending<T>)>);
+/// Collectives in flight, in the order in which they were started.
+pub(super) struct Queue<K, T>(VecDeque<Flying<K, T>>);
+
+struct Flying<K, T> {
+    note: K,
+    /// Elements of the buffer that is in flight.
+    elements: usize,
+    pending: Pending<T>,
+}
 
 impl<K, T> Default for Queue<K, T> {
     fn default() -> Queue<K, T> {
@@ -15,51 +22,52 @@ impl<K, T> Default for Queue<K, T> {
 }
 
 impl<K, T: Element> Queue<K, T> {
-    pub fn push(&mut self, what: K, pending: Pending<T>) {
-        self.0.push_back((what, pending));
+    pub fn push(&mut self, note: K, elements: usize, pending: Pending<T>) {
+        self.0.push_back(Flying { note, elements, pending });
     }
 
     /// The notes of all collectives in flight.
-    pub fn all(&self) -> impl Iterator<Item = &K> {
-        self.0.iter().map(|(what, _)| what)
+    pub fn notes(&self) -> impl Iterator<Item = &K> {
+        self.0.iter().map(|flying| &flying.note)
     }
 
-    /// Lets the first ones go on, up to one that is not done. Never waits.
+    /// Elements of all buffers in flight.
+    pub fn elements(&self) -> usize {
+        self.0.iter().map(|flying| flying.elements).sum()
+    }
+
+    /// Lets the oldest collectives make progress, up to the first one that is not complete. Never waits.
     pub fn advance(&mut self) -> Result<()> {
-        for (_, pending) in &mut self.0 {
-            if !pending.test()? {
+        for flying in &mut self.0 {
+            if !flying.pending.test()? {
                 break;
             }
         }
         Ok(())
     }
 
-    /// The first, if it is done. Never waits; a collective advances only when somebody looks after it.
+    /// Returns the oldest collective's result if it is complete. Never waits. A collective only makes progress when it
+    /// is tested.
     pub fn ready(&mut self) -> Result<Option<(K, Vec<T>, Averaged)>> {
-        let Some((_, pending)) = self.0.front_mut() else { return Ok(None) };
-        if pending.test()? { self.next() } else { Ok(None) }
+        let Some(oldest) = self.0.front_mut() else { return Ok(None) };
+        if oldest.pending.test()? { self.next() } else { Ok(None) }
     }
 
-    /// The first, waited for if need be.
+    /// Waits for the oldest collective, and returns its result.
     pub fn next(&mut self) -> Result<Option<(K, Vec<T>, Averaged)>> {
-        self.take(0)
+        self.find(|_| true)
     }
 
-    /// The one at this position, waited for if need be.
-    fn take(&mut self, position: usize) -> Result<Option<(K, Vec<T>, Averaged)>> {
-        let Some((what, mut pending)) = self.0.remove(position) else { return Ok(None) };
+    /// Waits for the oldest collective with a matching note, and returns its result.
+    pub fn find(&mut self, matches: impl Fn(&K) -> bool) -> Result<Option<(K, Vec<T>, Averaged)>> {
+        let position = self.0.iter().position(|flying| matches(&flying.note));
+        let Some(Flying { note, mut pending, .. }) = position.and_then(|position| self.0.remove(position)) else {
+            return Ok(None);
+        };
         let waiting = Instant::now();
         let flight = pending.complete()?;
         let result = pending.wait()?;
         let seen = Averaged { start: flight.start, end: flight.end, waited: (waiting, Instant::now()) };
-        Ok(Some((what, result, seen)))
-    }
-
-    /// The first whose note is as `is_it` says, waited for.
-    pub fn find(&mut self, is_it: impl Fn(&K) -> bool) -> Result<Option<(K, Vec<T>, Averaged)>> {
-        match self.0.iter().position(|(what, _)| is_it(what)) {
-            Some(position) => self.take(position),
-            None => Ok(None),
-        }
+        Ok(Some((note, result, seen)))
     }
 }

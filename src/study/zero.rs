@@ -8,7 +8,7 @@ use crate::error::BadInput;
 use crate::model::Gpt;
 use crate::parallel::ZeroConfig;
 use crate::parallel::partition::Flat;
-use crate::parallel::zero::{Held, Stage, Zero};
+use crate::parallel::zero::{MemoryUsage, Stage, Zero};
 use crate::plan::{
     BytesEach, ComputedStep, GptShape, Network, simulate, zero_memory, zero_memory_offloaded, zero_step, zero_traffic,
     zero_volumes,
@@ -57,7 +57,7 @@ pub struct Measured {
     /// The gradient norm by which each rank clipped in the first step.
     pub norms: Vec<f64>,
     /// Bytes that this rank holds after the last step.
-    pub held: Held,
+    pub held: MemoryUsage,
     /// Bytes that a rank sent in the last step, mean over ranks.
     pub sent: f64,
     /// Bytes that a rank sends per step, by what the step reduced and gathered.
@@ -78,7 +78,7 @@ impl Measured {
         comm.all_reduce(&mut losses, Reduce::Mean)?;
         comm.all_reduce(&mut sent, Reduce::Mean)?;
         comm.all_gather(&[norm], &mut norms)?;
-        let (hash, held, formula) = (hash(zero)?, zero.held(), zero.bytes_a_step());
+        let (hash, held, formula) = (hash(zero)?, zero.memory(), zero.bytes_a_step());
         Ok(Measured { stage, losses, hash, norms, held, sent: sent[0], formula })
     }
 
@@ -533,7 +533,7 @@ pub fn padding_on_last(comm: &Comm, screen: &Screen) -> Vec<String> {
         return Vec::new();
     }
     let flat = Flat { numel: 2 * ranks + 1, ranks };
-    let title = format!("A group of {} elements, {} on each rank with padding", flat.numel, flat.part());
+    let title = format!("A group of {} elements, {} on each rank with padding", flat.numel, flat.shard_numel());
     let all_on_last = |rank: usize| if rank + 1 == ranks { flat.padded() - flat.numel } else { 0 };
     let (table, back) = restored(screen, flat, all_on_last);
     screen.say(format!("\n{}\n\n{table}\n", screen.bold(title)));
@@ -551,7 +551,7 @@ pub fn restored(screen: &Screen, flat: Flat, recorded: impl Fn(usize) -> usize) 
     const PADDING: usize = usize::MAX;
     let mut back = Vec::new();
     let rows = (0..flat.ranks).map(|rank| {
-        let (held, part, recorded) = (flat.range(rank), flat.part(), recorded(rank));
+        let (held, part, recorded) = (flat.range(rank), flat.shard_numel(), recorded(rank));
         let elements = held.clone().chain(std::iter::repeat_n(PADDING, flat.padding(rank)));
         back.extend(elements.take(part.saturating_sub(recorded)));
         [rank, held.len(), flat.padding(rank), recorded].map(|n| n.to_string()).to_vec()

@@ -4,7 +4,7 @@ use super::metrics::{Clock, Part};
 use crate::comm::Comm;
 use crate::error::BadInput;
 use crate::parallel::Averaged;
-use crate::parallel::zero::{Event, What};
+use crate::parallel::zero::{Event, EventKind};
 use crate::show::Screen;
 use crate::show::trace::{self, Span, Track};
 use anyhow::{Context, Result};
@@ -66,14 +66,14 @@ impl Trace {
         let mut free = 0.0;
         for event in events {
             let (start, end) = (at(event.start), at(event.end));
-            match event.what {
-                What::Gather => {
+            match event.kind {
+                EventKind::Gather => {
                     // One link: a gather behind an earlier one is drawn from the earlier one's end.
                     let start = start.max(free);
                     free = end.max(start);
                     spans.push(span(Track::Gathers, "gather", step, start, free));
                 }
-                What::Wait => spans.push(span(Track::Waiting, "waiting for a gather", step, start, end)),
+                EventKind::Wait => spans.push(span(Track::Waiting, "waiting for a gather", step, start, end)),
                 _ => {}
             }
         }

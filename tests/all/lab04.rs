@@ -208,7 +208,7 @@ fn what_is_wrong_is_found() {
     let released = lab04("--break used-after-release --steps 2");
     failed(&released, 1, "rank ");
     let says =
-        ["parameter wte.weight [65, 32] is divided among 4 ranks", "holds 520 elements: 1560 to 2079", "Zero::whole"];
+        ["parameter wte.weight [65, 32] is sharded among 4 ranks", "holds 520 elements: 1560 to 2079", "Zero::whole"];
     has(&stderr(&released), &says);
 }
 

@@ -10,7 +10,7 @@ use crate::suite::zero::{
 use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
-use shardlab::parallel::zero::{Held, Offload, Stage, What, Wrap, Zero, ZeroConfig};
+use shardlab::parallel::zero::{EventKind, MemoryUsage, Offload, Stage, Wrap, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 
 #[test]
@@ -315,7 +315,7 @@ fn a_divided_parameter_is_told_to_be_so() {
     .unwrap();
     let error = &errors[0];
     for part in [
-        "parameter wte.weight [65, 32] is divided among 3 ranks, and not gathered now",
+        "parameter wte.weight [65, 32] is sharded among 3 ranks, and not gathered now",
         "\n  rank 0  holds 694 elements: 0 to 693",
         "\n  rank 2  holds 692 elements: 1388 to 2079",
         "help: use it within a step, between Zero::begin and Zero::finish",
@@ -344,7 +344,7 @@ fn divided_models_evaluate_and_write() {
                         Ok((loss, generate(gpt, &[1, 2], 20, 0.8, Stream::new(1, "test"))?))
                     };
                     let by_units = zero.passes(both)?;
-                    assert!(stage == Stage::Zero || zero.held().buffers == 0);
+                    assert!(stage == Stage::Zero || zero.memory().buffers == 0);
                     assert_eq!(zero.whole(both)?, by_units);
                     Ok(by_units)
                 })
@@ -369,7 +369,7 @@ fn units_come_and_go() {
         };
         launch::run(2, |comm| {
             one_step(&comm, config(Stage::Three), 2, |zero, gpt| {
-                let (held, names, events) = (zero.held(), zero.units(), zero.events());
+                let (held, names, events) = (zero.memory(), zero.units(), zero.events());
                 Ok((held, names, events, gpt.params.numel()))
             })
         })
@@ -379,21 +379,29 @@ fn units_come_and_go() {
     let (held, names, events, numel) = run(0);
     assert_eq!(names, ["wte", "wpe", "blocks.0", "blocks.1", "lnf"]);
     let gathers = |events: &[shardlab::parallel::zero::Event]| {
-        events.iter().filter(|event| event.what == What::Gather).map(|event| event.unit).collect::<Vec<_>>()
+        events.iter().filter(|event| event.kind == EventKind::Gather).map(|event| event.unit).collect::<Vec<_>>()
     };
     // Forward; the head is the token table once more, and is still here when the backward pass begins with it.
     let step = [0, 1, 2, 3, 4, 0, 4, 3, 2];
     assert_eq!(gathers(&events), [step, step].concat());
     // A block's life in each of the two steps.
     let life = |unit| {
-        let mut life: Vec<_> = events.iter().filter(|event| event.unit == unit && event.what != What::Wait).collect();
+        let mut life: Vec<_> =
+            events.iter().filter(|event| event.unit == unit && event.kind != EventKind::Wait).collect();
         life.sort_by_key(|event| event.start);
-        life.iter().map(|event| event.what).collect::<Vec<_>>()
+        life.iter().map(|event| event.kind).collect::<Vec<_>>()
     };
-    let once = [What::Gather, What::Forward, What::Gather, What::Backward, What::ReduceScatter, What::Step];
+    let once = [
+        EventKind::Gather,
+        EventKind::Forward,
+        EventKind::Gather,
+        EventKind::Backward,
+        EventKind::ReduceScatter,
+        EventKind::Step,
+    ];
     assert_eq!(life(2), [once, once].concat());
     let largest = 12 * 32 * 32 + 2 * 32;
-    let Held { buffers, peak_buffers, .. } = held;
+    let MemoryUsage { buffers, peak_buffers, .. } = held;
     assert_eq!(buffers, 0);
     // A unit whole, and as it came; its gradients whole, and cut.
     assert!(peak_buffers <= 4 * 4 * largest + 64, "{peak_buffers}");
@@ -403,11 +411,12 @@ fn units_come_and_go() {
     assert_eq!(gathers(&events).len(), 2 * step.len());
     // In the second step, which begins with the token table's third gather, a unit is on its way before the one before it
     // is dropped.
-    let tokens = |(_, event): &(usize, &shardlab::parallel::zero::Event)| event.what == What::Gather && event.unit == 0;
+    let tokens =
+        |(_, event): &(usize, &shardlab::parallel::zero::Event)| event.kind == EventKind::Gather && event.unit == 0;
     let second = events.iter().enumerate().filter(tokens).nth(2).unwrap().0;
     let second = &events[second..];
-    let gather = second.iter().find(|event| event.what == What::Gather && event.unit == 3).unwrap();
-    let here = second.iter().find(|event| event.what == What::Forward && event.unit == 2).unwrap();
+    let gather = second.iter().find(|event| event.kind == EventKind::Gather && event.unit == 3).unwrap();
+    let here = second.iter().find(|event| event.kind == EventKind::Forward && event.unit == 2).unwrap();
     assert!(gather.start < here.end, "{gather:?} {here:?}");
 }
 
@@ -426,18 +435,24 @@ fn a_step_goes_its_way_again_after_other_passes() {
             zero.events();
             take_step(&comm, zero, gpt, 2, 1)?;
             let events = zero.events();
-            let first = |what, unit| *events.iter().find(|event| (event.what, event.unit) == (what, unit)).unwrap();
+            let first = |what, unit| *events.iter().find(|event| (event.kind, event.unit) == (what, unit)).unwrap();
             // The backward pass comes from block 1, which is unit 3, to block 0.
-            let gathers = events.iter().filter(|event| (event.what, event.unit) == (What::Gather, 2));
-            let (gather, before) = (gathers.max_by_key(|event| event.start).unwrap(), first(What::Backward, 3));
+            let gathers = events.iter().filter(|event| (event.kind, event.unit) == (EventKind::Gather, 2));
+            let (gather, before) = (gathers.max_by_key(|event| event.start).unwrap(), first(EventKind::Backward, 3));
             assert!(gather.start < before.end, "{gather:?} {before:?}");
 
             take_step(&comm, zero, gpt, 3, 2)?;
             let mut life: Vec<_> = zero.events().into_iter().filter(|event| event.unit == 2).collect();
             life.sort_by_key(|event| event.start);
-            let life: Vec<_> = life.iter().map(|event| event.what).filter(|&what| what != What::Wait).collect();
-            let micro_step = [What::Gather, What::Forward, What::Gather, What::Backward, What::ReduceScatter];
-            assert_eq!(life, [&micro_step[..], &micro_step, &[What::Step]].concat());
+            let life: Vec<_> = life.iter().map(|event| event.kind).filter(|&what| what != EventKind::Wait).collect();
+            let micro_step = [
+                EventKind::Gather,
+                EventKind::Forward,
+                EventKind::Gather,
+                EventKind::Backward,
+                EventKind::ReduceScatter,
+            ];
+            assert_eq!(life, [&micro_step[..], &micro_step, &[EventKind::Step]].concat());
             Ok(())
         })
     })
@@ -478,9 +493,9 @@ fn prefetch_gathers_while_the_unit_before_is_in_use() {
         .unwrap()
         .remove(0);
         // The first of each unit in the second step: its first pass.
-        let first = |what, unit| *events.iter().find(|event| (event.what, event.unit) == (what, unit)).unwrap();
+        let first = |what, unit| *events.iter().find(|event| (event.kind, event.unit) == (what, unit)).unwrap();
         for unit in 1..6 {
-            let (gather, before) = (first(What::Gather, unit), first(What::Forward, unit - 1));
+            let (gather, before) = (first(EventKind::Gather, unit), first(EventKind::Forward, unit - 1));
             if prefetch_bucket > 0 {
                 assert!(gather.start + WORK <= before.end, "{gather:?} {before:?}");
             } else {

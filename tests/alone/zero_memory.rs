@@ -30,7 +30,7 @@ fn no_rank_begins_with_more_than_it_will_hold() {
                 comm.barrier()?;
                 let peak = PROCESS.peak.load(Relaxed) - before;
                 comm.barrier()?;
-                Ok((peak, zero.held().total() as isize, gpt.params.specs().iter().map(|spec| spec.numel()).max()))
+                Ok((peak, zero.memory().total() as isize, gpt.params.specs().iter().map(|spec| spec.numel()).max()))
             })
             .unwrap();
             let held: isize = all.iter().map(|(_, held, _)| held).sum();
@@ -75,7 +75,7 @@ fn what_is_offloaded_is_not_in_memory() {
         comm.barrier()?;
         let live = PROCESS.live.load(Relaxed) - before;
         comm.barrier()?;
-        Ok((live, zero.held(), gpt.params.numel()))
+        Ok((live, zero.memory(), gpt.params.numel()))
     })
     .unwrap();
     let (live, held, numel) = (all[0].0, all[0].1, all[0].2);
@@ -122,7 +122,7 @@ fn ranks_hold_what_they_say() {
                     zero.events();
                     comm.barrier()?;
                     let live = PROCESS.live.load(Relaxed) - before;
-                    let held = zero.held();
+                    let held = zero.memory();
                     comm.barrier()?;
                     Ok((live, held, gpt.params.numel()))
                 })

@@ -42,7 +42,7 @@ pub fn train(comm: &Comm, config: &Config, text: &[u32], zero: ZeroConfig, steps
         losses.push(sum[0]);
         norms.push(zero.step(config.schedule.at(step), config.clip)?);
     }
-    let (numel, held) = (gpt.params.numel(), zero.held());
+    let (numel, held) = (gpt.params.numel(), zero.memory());
     assert_eq!((held.optimizer == 0, held.optimizer_file > 0), (offloads, offloads), "{held:?}");
     let parameters_offloaded = offloads && stage == Stage::Three;
     assert_eq!(

@@ -1,15 +1,15 @@
-//! Stage 3's parameters: divided at rest, whole while they are used.
+//! Stage 3's parameters: sharded at rest, whole while a layer uses them.
 //!
-//! Nobody tells when a unit is needed: a layer asks its handle for the weight, the handle asks here, and the unit is gathered.
-//! When a layer of another unit asks, the one before is over, and dropped: so one unit is whole at a time, in the forward
-//! pass and again, in reverse, in the backward pass. The first step writes down in which order units are asked for; from
-//! then on the next ones are gathered while this one computes, as many as `prefetch_bucket` holds.
+//! When a layer asks its handle for a weight, the handle asks here, and the weight's whole unit is gathered. When a
+//! layer of a different unit asks, the previous unit is freed. So one unit at a time is whole: in the forward pass, and
+//! again in reverse in the backward pass. The first training step records the order in which units are asked for. Later
+//! steps gather the next units while the current unit computes, up to `prefetch_bucket` elements.
 //!
-//! A gather is a collective, so all ranks must ask in the same order. They do in a training step. Outside of one, a rank may
-//! be alone with its wish, and is told so.
+//! A gather is a collective, so all ranks must ask in the same order. They do during a training step. Outside of steps
+//! and [`Zero::passes`](super::Zero::passes), a single rank may ask; it then gets an error.
 
 use super::units::{Unit, Units};
-use super::{Each, Event, What};
+use super::{Each, Event, EventKind};
 use crate::comm::Comm;
 use crate::optim::{Store, Windowed};
 use crate::parallel::queue::Queue;
@@ -20,8 +20,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// This rank's share of the parameters, and what is gathered of the rest.
-pub(super) struct Gathered<T> {
+/// Gathers units of parameters, and frees them.
+pub(super) struct Gatherer<T> {
     comm: Comm,
     pub units: Arc<Units>,
     prefetch_bucket: usize,
@@ -29,65 +29,67 @@ pub(super) struct Gathered<T> {
 }
 
 struct State<T> {
-    /// This rank's parts of all units.
+    /// This rank's shards of all units.
     values: Store<T>,
     /// Whether layers may ask.
     open: bool,
-    /// The pass that layers ask for: forward or backward.
-    pass: What,
-    /// Units that are whole here.
-    here: Vec<Option<Here>>,
-    /// The one that is in use.
+    /// Whether the passes belong to a training step, whose order is recorded.
+    training: bool,
+    /// The current pass: forward or backward.
+    pass: EventKind,
+    /// The units that are whole on this rank.
+    whole: Vec<Option<WholeUnit>>,
+    /// The unit in use.
     current: Option<usize>,
-    /// Units on their way.
-    coming: Queue<usize, T>,
+    in_flight: Queue<usize, T>,
     order: Order,
-    /// A training step's order, while something else goes on.
-    aside: Option<Order>,
     events: Vec<Event>,
     peak_bytes: usize,
 }
 
-struct Here {
-    whole: Arc<Vec<f32>>,
+struct WholeUnit {
+    values: Arc<Vec<f32>>,
     since: Instant,
-    /// The pass that it is here for.
-    pass: What,
+    /// The pass that uses the unit.
+    pass: EventKind,
 }
 
-/// In which order a step asks for units.
+/// The order in which a training step asks for units.
 #[derive(Default)]
 struct Order {
     units: Vec<usize>,
-    /// Whether a whole step is written down.
+    /// Whether a whole step is recorded.
     known: bool,
-    /// How many have been asked for in this step, and how many gathers were started.
+    /// The number of units that this step has asked for so far.
     asked: usize,
+    /// The number of recorded units whose gathers have been started.
     started: usize,
 }
 
-impl<T: Stored> Gathered<T> {
-    /// `values` are this rank's parts.
-    pub fn new(comm: &Comm, units: Arc<Units>, values: Store<T>, prefetch_bucket: usize) -> Gathered<T> {
+impl<T: Stored> Gatherer<T> {
+    /// `values` are this rank's shards.
+    pub fn new(comm: &Comm, units: Arc<Units>, values: Store<T>, prefetch_bucket: usize) -> Gatherer<T> {
         let state = State {
             values,
             open: false,
-            pass: What::Forward,
-            here: units.units.iter().map(|_| None).collect(),
+            training: false,
+            pass: EventKind::Forward,
+            whole: units.units.iter().map(|_| None).collect(),
             current: None,
-            coming: Queue::default(),
+            in_flight: Queue::default(),
             order: Order::default(),
-            aside: None,
             events: Vec::new(),
             peak_bytes: 0,
         };
-        Gathered { comm: comm.clone(), units, prefetch_bucket, state: Mutex::new(state) }
+        Gatherer { comm: comm.clone(), units, prefetch_bucket, state: Mutex::new(state) }
     }
 
-    /// Lets layers ask. Persistent parameters are gathered once a step, here: the optimizer has changed them.
-    pub fn open(&self) -> Result<()> {
+    /// Lets layers ask: in a training step, or in other passes such as an evaluation. Persistent parameters are
+    /// gathered here, because the optimizer has changed them since.
+    pub fn open(&self, training: bool) -> Result<()> {
         let mut state = self.state();
-        (state.open, state.pass, state.order.asked, state.order.started) = (true, What::Forward, 0, 0);
+        (state.open, state.training, state.pass) = (true, training, EventKind::Forward);
+        (state.order.asked, state.order.started) = (0, 0);
         for number in (0..self.units.units.len()).filter(|&number| self.units.units[number].persistent) {
             self.start(&mut state, number)?;
             self.arrive(&mut state, number)?;
@@ -95,84 +97,77 @@ impl<T: Stored> Gathered<T> {
         Ok(())
     }
 
-    /// Lets layers ask for passes that are not a training step's: what that is known to ask for stays known.
-    pub fn open_aside(&self) -> Result<()> {
-        let mut state = self.state();
-        state.aside = Some(std::mem::take(&mut state.order));
-        drop(state);
-        self.open()
-    }
-
-    /// A backward pass begins. What is here for the forward pass serves it, too.
+    /// Begins a backward pass, which also uses the units that are still whole.
     pub fn turn_back(&self) {
         let (mut state, now) = (self.state(), Instant::now());
-        state.pass = What::Backward;
-        let State { here, events, .. } = &mut *state;
-        for (unit, here) in here.iter_mut().enumerate() {
-            let Some(here) = here else { continue };
-            events.push(Event { unit, what: here.pass, start: here.since, end: now });
-            (here.since, here.pass) = (now, What::Backward);
+        state.pass = EventKind::Backward;
+        let State { whole, events, .. } = &mut *state;
+        for (unit, whole) in whole.iter_mut().enumerate() {
+            let Some(whole) = whole else { continue };
+            events.push(Event { unit, kind: whole.pass, start: whole.since, end: now });
+            (whole.since, whole.pass) = (now, EventKind::Backward);
         }
     }
 
-    /// It has completed all gradients: who asks next belongs to a forward pass.
+    /// Ends a backward pass: later requests belong to a forward pass.
     pub fn turn_forward(&self) {
-        self.state().pass = What::Forward;
+        self.state().pass = EventKind::Forward;
     }
 
-    /// The step's passes are over: nothing is whole here any more.
+    /// Ends the passes, and frees all units.
     pub fn close(&self) {
         let mut state = self.state();
         state.open = false;
-        (0..self.units.units.len()).for_each(|number| state.drop_unit(number));
+        (0..self.units.units.len()).for_each(|number| state.free(number));
         state.current = None;
-        // What was fetched for a pass that took another way: the others do their part of it without this rank.
-        state.coming = Queue::default();
-        let Order { units, known, asked, .. } = &mut state.order;
-        units.truncate(*asked);
-        *known = true;
-        if let Some(order) = state.aside.take() {
-            state.order = order;
+        // A pass may have taken a different way than the prefetch expected. The other ranks complete those gathers
+        // alone.
+        state.in_flight = Queue::default();
+        if state.training {
+            let Order { units, known, asked, .. } = &mut state.order;
+            units.truncate(*asked);
+            *known = true;
         }
     }
 
-    /// A parameter's value, for a layer that is about to use it.
+    /// The value of a parameter that a layer is about to use.
     pub fn value(&self, spec: &Spec) -> candle_core::Result<(Arc<Vec<f32>>, Range<usize>)> {
-        let place = self.units.place(spec);
+        let offsets = self.units.offsets(spec);
         let mut state = self.state();
         if !state.open {
             return Err(self.not_here(spec));
         }
-        if state.current != Some(place.unit) && !self.units.units[place.unit].persistent {
-            self.enter(&mut state, place.unit).map_err(Error::wrap)?;
+        if state.current != Some(offsets.unit) && !self.units.units[offsets.unit].persistent {
+            self.enter(&mut state, offsets.unit).map_err(Error::wrap)?;
         }
-        let Some(Here { whole, .. }) = &state.here[place.unit] else { return Err(self.not_here(spec)) };
-        Ok((whole.clone(), place.start..place.start + spec.numel()))
+        let Some(unit) = &state.whole[offsets.unit] else { return Err(self.not_here(spec)) };
+        Ok((unit.values.clone(), offsets.in_unit..offsets.in_unit + spec.numel()))
     }
 
     // ANCHOR: enter
-    /// A layer asks for the first parameter of a unit: the unit before is over.
+    /// A layer asks for the first parameter of a unit, so the previous unit is no longer needed.
     fn enter(&self, state: &mut State<T>, number: usize) -> Result<()> {
-        if let Some(before) = state.current.replace(number) {
-            state.drop_unit(before);
+        if let Some(previous) = state.current.replace(number) {
+            state.free(previous);
         }
-        state.order.note(number);
-        if !state.coming.all().any(|&coming| coming == number) {
+        if state.training {
+            state.order.record(number);
+        }
+        if !state.in_flight.notes().any(|&unit| unit == number) {
             self.start(state, number)?;
         }
         self.arrive(state, number)?;
-        self.prefetch(state)
+        if state.training && state.order.known { self.prefetch(state) } else { Ok(()) }
     }
 
-    /// Starts to gather what will be asked for next, so that it is here by then.
+    /// Starts to gather the next units, so that they have arrived when layers ask for them.
     fn prefetch(&self, state: &mut State<T>) -> Result<()> {
         let size = |&number: &usize| self.units.units[number].numel;
         state.order.started = state.order.started.max(state.order.asked);
-        while let Some(next) = state.order.known.then(|| state.order.units.get(state.order.started).copied()).flatten()
-        {
-            let coming: usize = state.coming.all().map(size).sum();
-            let is_here = state.here[next].is_some() || state.coming.all().any(|&coming| coming == next);
-            if is_here || coming + size(&next) > self.prefetch_bucket {
+        while let Some(&next) = state.order.units.get(state.order.started) {
+            let in_flight: usize = state.in_flight.notes().map(size).sum();
+            let has_started = state.whole[next].is_some() || state.in_flight.notes().any(|&unit| unit == next);
+            if has_started || in_flight + size(&next) > self.prefetch_bucket {
                 break;
             }
             self.start(state, next)?;
@@ -182,38 +177,38 @@ impl<T: Stored> Gathered<T> {
     }
     // ANCHOR_END: enter
 
-    /// Brings this rank's part of a unit into an all-gather.
+    /// Starts to gather a unit.
     fn start(&self, state: &mut State<T>, number: usize) -> Result<()> {
-        let Unit { part, start, .. } = self.units.units[number];
-        let mut all = vec![T::zeroed(); part * self.units.ranks];
-        all[self.comm.rank() * part..][..part].copy_from_slice(&state.values.window(start..start + part)?);
-        state.coming.push(number, self.comm.start_all_gather(all)?);
-        self.note_bytes(state);
+        let Unit { shard, start, .. } = self.units.units[number];
+        let mut all = vec![T::zeroed(); shard * self.units.ranks];
+        all[self.comm.rank() * shard..][..shard].copy_from_slice(&state.values.window(start..start + shard)?);
+        state.in_flight.push(number, all.len(), self.comm.start_all_gather(all)?);
+        state.note_bytes();
         Ok(())
     }
 
-    /// Waits for a unit, and puts it together.
+    /// Waits for a unit, and joins its shards.
     fn arrive(&self, state: &mut State<T>, number: usize) -> Result<()> {
-        let Some((_, parts, seen)) = state.coming.find(|&coming| coming == number)? else { return Ok(()) };
-        let event = |what, start, end| Event { unit: number, what, start, end };
-        state.events.push(event(What::Gather, seen.start, seen.end));
-        state.events.push(event(What::Wait, seen.waited.0, seen.waited.1));
-        let whole = Arc::new(self.units.join(&self.units.units[number], &parts));
-        state.here[number] = Some(Here { whole, since: Instant::now(), pass: state.pass });
-        self.note_bytes(state);
+        let Some((_, shards, seen)) = state.in_flight.find(|&unit| unit == number)? else { return Ok(()) };
+        let event = |kind, start, end| Event { unit: number, kind, start, end };
+        state.events.push(event(EventKind::Gather, seen.start, seen.end));
+        state.events.push(event(EventKind::Wait, seen.waited.0, seen.waited.1));
+        let values = Arc::new(self.units.join(&self.units.units[number], &shards));
+        state.whole[number] = Some(WholeUnit { values, since: Instant::now(), pass: state.pass });
+        state.note_bytes();
         Ok(())
     }
 
-    /// Calls `each` with every parameter, gathered unit by unit. All ranks must, between steps.
+    /// Calls `each` with every parameter, gathered unit by unit. All ranks call it, between steps.
     pub fn each(&self, each: &mut Each) -> Result<()> {
         let mut state = self.state();
         ensure!(!state.open, "Zero::whole and Zero::each are for between steps: call them after Zero::finish");
         for (number, unit) in self.units.units.iter().enumerate() {
             self.start(&mut state, number)?;
             self.arrive(&mut state, number)?;
-            if let Some(Here { whole, .. }) = state.here[number].take() {
+            if let Some(WholeUnit { values, .. }) = state.whole[number].take() {
                 for spec in &unit.specs {
-                    each(spec, &whole[self.units.place(spec).start..][..spec.numel()]);
+                    each(spec, &values[self.units.offsets(spec).in_unit..][..spec.numel()]);
                 }
             }
         }
@@ -221,14 +216,14 @@ impl<T: Stored> Gathered<T> {
         Ok(())
     }
 
-    /// Elements of all parameters that the last step gathered, each as often as it was.
-    pub fn numel_a_step(&self) -> usize {
+    /// Elements of all parameters that the last step gathered, each counted as often as it was gathered.
+    pub fn gathered_per_step(&self) -> usize {
         let units = &self.units.units;
         let persistent: usize = units.iter().filter(|unit| unit.persistent).map(|unit| unit.numel).sum();
         self.state().order.units.iter().map(|&number| units[number].numel).sum::<usize>() + persistent
     }
 
-    /// Lets `update` change this rank's share.
+    /// Calls `update` to change this rank's shards.
     pub fn update<R>(&self, update: impl FnOnce(&mut Store<T>) -> R) -> R {
         update(&mut self.state().values)
     }
@@ -241,45 +236,36 @@ impl<T: Stored> Gathered<T> {
         std::mem::take(&mut self.state().events)
     }
 
-    /// Bytes of this rank's share, in memory and in a file.
-    pub fn share_bytes(&self) -> (usize, usize) {
+    /// Bytes of this rank's shards, in memory and in a file.
+    pub fn shard_bytes(&self) -> (usize, usize) {
         let state = self.state();
         (state.values.bytes(), state.values.file_bytes())
     }
 
-    /// Bytes of what is gathered now, and the most that this ever was.
+    /// Bytes of the units that are whole or in flight, now and at their peak.
     pub fn bytes(&self) -> (usize, usize) {
         let state = self.state();
-        (self.gathered_bytes(&state), state.peak_bytes)
+        (state.bytes(), state.peak_bytes)
     }
 
-    fn gathered_bytes(&self, state: &State<T>) -> usize {
-        let here: usize = state.here.iter().flatten().map(|here| here.whole.capacity()).sum();
-        let coming: usize = state.coming.all().map(|&number| self.units.units[number].part * self.units.ranks).sum();
-        size_of::<f32>() * here + size_of::<T>() * coming
-    }
-
-    fn note_bytes(&self, state: &mut State<T>) {
-        state.peak_bytes = state.peak_bytes.max(self.gathered_bytes(state));
-    }
-
-    /// Without candle's backtrace, which a notebook's kernel asks for: what is wrong is where the parameter is.
+    /// An error without candle's backtrace, which a notebook's kernel asks for. The place in the code is not the
+    /// problem.
     fn not_here(&self, spec: &Spec) -> Error {
-        let (sharded, name, shape) = (self.units.place(spec).sharded, &spec.name, &spec.shape);
+        let (sharded, name, shape) = (self.units.offsets(spec).sharded, &spec.name, &spec.shape);
         let mut text =
-            format!("parameter {name} {shape:?} is divided among {} ranks, and not gathered now", sharded.ranks);
+            format!("parameter {name} {shape:?} is sharded among {} ranks, and not gathered now", sharded.ranks);
         for rank in 0..sharded.ranks.min(8) {
             let held = sharded.range(rank);
             text += &match held.len() {
-                0 => format!("\n  rank {rank}  holds nothing of it"),
+                0 => format!("\n  rank {rank}  holds no element of it"),
                 n => format!("\n  rank {rank}  holds {n} elements: {} to {}", held.start, held.end - 1),
             };
         }
         if sharded.ranks > 8 {
             text += "\n  …";
         }
-        text += "\nhelp: use it within a step, between Zero::begin and Zero::finish, or within Zero::passes, where units are \
-                 gathered as layers ask for them; or let all ranks gather everything for a moment with Zero::whole";
+        text += "\nhelp: use it within a step, between Zero::begin and Zero::finish, or within Zero::passes, where layers' \
+                 requests gather units; or let all ranks gather all parameters temporarily with Zero::whole";
         Error::Msg(text)
     }
 
@@ -288,17 +274,26 @@ impl<T: Stored> Gathered<T> {
     }
 }
 
-impl<T> State<T> {
-    fn drop_unit(&mut self, number: usize) {
-        if let Some(Here { since, pass, .. }) = self.here[number].take() {
-            self.events.push(Event { unit: number, what: pass, start: since, end: Instant::now() });
+impl<T: Stored> State<T> {
+    fn free(&mut self, number: usize) {
+        if let Some(WholeUnit { since, pass, .. }) = self.whole[number].take() {
+            self.events.push(Event { unit: number, kind: pass, start: since, end: Instant::now() });
         }
+    }
+
+    fn bytes(&self) -> usize {
+        let whole: usize = self.whole.iter().flatten().map(|unit| unit.values.capacity()).sum();
+        size_of::<f32>() * whole + size_of::<T>() * self.in_flight.elements()
+    }
+
+    fn note_bytes(&mut self) {
+        self.peak_bytes = self.peak_bytes.max(self.bytes());
     }
 }
 
 impl Order {
-    /// Writes down a unit; what was known before of a step that goes another way is forgotten.
-    fn note(&mut self, number: usize) {
+    /// Records a unit. If this step takes a different way than the recorded one, forgets the rest of the record.
+    fn record(&mut self, number: usize) {
         if self.units.get(self.asked) != Some(&number) {
             self.units.truncate(self.asked);
             self.units.push(number);

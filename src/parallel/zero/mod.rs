@@ -1,26 +1,26 @@
-//! ZeRO: data parallelism whose ranks do not all hold the same things N times (Rajbhandari et al., arXiv 1910.02054).
+//! ZeRO: data parallelism that shards a model's state among ranks (Rajbhandari et al., arXiv 1910.02054).
 //!
-//! Under [`Ddp`](super::Ddp) every rank holds all parameters, all gradients and all of the optimizer's state, although it
-//! needs each only for a moment. ZeRO gives each rank a share, and brings the rest when it is needed:
+//! Under [`Ddp`](super::Ddp) every rank holds all parameters, all gradients and all of the optimizer's state, although
+//! it needs each of them only briefly. ZeRO gives each rank a shard, and communicates the rest when it is needed:
 //!
-//! | stage | divided | a step's communication, of Ψ elements on n ranks |
+//! | stage | sharded | communication per step: elements that each of n ranks sends, for Ψ parameters |
 //! |---|---|---|
-//! | 0 | nothing: [`Ddp`](super::Ddp) | all-reduce of gradients: 2Ψ(n-1)/n sent by each rank |
-//! | 1 | the optimizer's state | gradients reduced to their owners, parameters gathered: the same |
-//! | 2 | and gradients | the same |
-//! | 3 | and parameters | parameters gathered twice (forward, backward), gradients reduce-scattered: 3Ψ(n-1)/n |
+//! | 0 | nothing: [`Ddp`](super::Ddp) | all-reduce of gradients: 2Ψ(n-1)/n |
+//! | 1 | the optimizer's state | gradients reduced to their owners, parameters gathered: 2Ψ(n-1)/n |
+//! | 2 | optimizer and gradients | the same as stage 1: 2Ψ(n-1)/n |
+//! | 3 | optimizer, gradients and parameters | parameters gathered twice (forward, backward), gradients reduce-scattered: 3Ψ(n-1)/n |
 //!
-//! All stages take the same steps, to the bit where sums are added in rank order: a share is updated by the very
-//! arithmetic that would update it as a part of the whole, and the global norm does not depend on how gradients are
-//! divided ([`sharded_norm`](super::sharded_norm)).
+//! All stages take the same steps. The steps are bitwise equal if sums are added in rank order: updating a shard uses
+//! the same arithmetic as updating the whole, and the global norm does not depend on how gradients are sharded
+//! ([`sharded_norm`](super::sharded_norm)).
 //!
-//! With gradient accumulation, stages 0 and 1 add up whole gradients locally and average once a step. Stages 2 and 3 cannot:
-//! a rank that would add up gradients locally would hold them all. They average in every micro-step and add up shares
-//! (DeepSpeed's do, too). That is another order of additions, so there stages 0 and 1 agree to the bit, and 2 and 3 do, and
-//! the two pairs agree within rounding.
+//! With gradient accumulation, stages 0 and 1 add up whole gradients locally and average once per step. Stages 2 and 3
+//! cannot, because a rank that adds up gradients locally holds all of them. Like DeepSpeed's, they average in every
+//! micro-step and add up shards. The order of additions is then different. So stages 0 and 1 agree bitwise, stages 2
+//! and 3 agree bitwise, and the two pairs agree within rounding.
 //!
-//! Reading order: `mod.rs` (the one interface), `replicated.rs` and `reduce.rs` (stages 0 to 2), `units.rs`, `gather.rs` and
-//! `sharded.rs` (stage 3, which PyTorch calls FSDP).
+//! Reading order: `mod.rs` (the one interface), `replicated.rs` and `reduce.rs` (stages 0 to 2), `units.rs`,
+//! `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP).
 
 mod gather;
 mod reduce;
@@ -44,7 +44,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How much is divided.
+/// The state that ranks shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Stage {
     /// Nothing: DDP.
@@ -76,24 +76,25 @@ pub struct ZeroConfig {
     pub stage: Stage,
     pub precision: Precision,
     pub adamw: AdamWConfig,
-    /// Gradients that are reduced together, in stages 0 to 2. In stage 3, those of a unit are.
+    /// Gradients that are reduced together, in stages 0 to 2. Stage 3 reduces a unit's gradients together.
     pub reduce_bucket: usize,
-    /// Parameters that may be on their way before they are needed, in stage 3; 0: none.
+    /// Parameters that stage 3 may gather ahead; 0 turns prefetching off.
     pub prefetch_bucket: usize,
-    /// Parameters up to this size are gathered once a step, and stay whole on every rank until its end, in stage 3.
+    /// Stage 3 gathers parameters of up to this size once per step, and keeps them whole until its end. To gather such
+    /// a parameter again would cost a message; to keep it costs little memory. DeepSpeed's default is 100,000.
     pub persistence_threshold: usize,
-    /// The parameters that are gathered together, in stage 3.
+    /// The parameters that stage 3 gathers together.
     pub wrap: Wrap,
-    /// A folder for the optimizer's state, and in stage 3 for parameters, if they are not in memory.
+    /// A folder for the optimizer's state, and in stage 3 for parameters; `None` keeps them in memory.
     pub offload: Option<Offload>,
-    /// Whether the backward pass goes on while gradients are reduced.
+    /// Whether the backward pass continues while gradients are reduced.
     pub overlap: bool,
-    /// Whether a rank clips by the norm of its own share alone, as it must not.
+    /// A deliberate mistake: each rank clips by its own shard's norm.
     pub local_norm: bool,
 }
 
 impl ZeroConfig {
-    /// A stage with settings for models of a few megabytes.
+    /// Settings for models of a few megabytes.
     pub fn new(stage: Stage, precision: Precision, adamw: AdamWConfig) -> ZeroConfig {
         ZeroConfig {
             stage,
@@ -110,94 +111,94 @@ impl ZeroConfig {
     }
 }
 
-/// Bytes that a rank holds, counted over the very buffers.
+/// Bytes that a rank holds: the sizes of its buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct MemoryUsage {
     pub parameters: usize,
     pub gradients: usize,
-    /// Moments, and the f32 master of parameters that are stored in bf16.
+    /// Moments, and the f32 master copy of parameters that are stored in bf16.
     pub optimizer: usize,
-    /// Bytes of parameters and optimizer that are offloaded to files, and take no memory.
+    /// Bytes of parameters and optimizer state that are offloaded to files.
     pub parameters_file: usize,
     pub optimizer_file: usize,
-    /// Temporary buffers: gathered units, gradients in flight.
+    /// Temporary buffers now: gathered units, gradients in flight.
     pub buffers: usize,
     /// The peak of a step's temporary buffers.
     pub peak_buffers: usize,
 }
 
-impl Held {
+impl MemoryUsage {
     pub fn total(&self) -> usize {
         self.parameters + self.gradients + self.optimizer + self.buffers
     }
 }
 
-/// Something that happened to a unit of stage 3, from when to when.
+/// A phase of a unit of stage 3.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     pub unit: usize,
-    pub what: What,
+    pub kind: EventKind,
     pub start: Instant,
     pub end: Instant,
 }
 
-/// The things that can happen to a unit.
+/// The kinds of a unit's phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// All ranks' parts of its parameters were under way.
+pub enum EventKind {
+    /// The unit's parameters are in flight.
     Gather,
-    /// This rank could do nothing but wait for them.
+    /// This rank can only wait for the unit's parameters.
     Wait,
-    /// Its parameters were whole here, for the forward pass.
+    /// The unit's parameters are whole on this rank, for the forward pass.
     Forward,
-    /// Its parameters were whole here, for the backward pass.
+    /// The unit's parameters are whole on this rank, for the backward pass.
     Backward,
-    /// Its gradients were under way to their owners.
+    /// The unit's gradients are in flight.
     ReduceScatter,
-    /// The optimizer updated all units' parts.
+    /// The optimizer updates the shards of all units.
     Step,
 }
 
 /// Elements that a step communicates, over all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Volumes {
-    /// Elements of whole parameters that were gathered.
+    /// Elements of whole parameters that ranks gathered.
     pub gathered: usize,
-    /// Elements of whole gradients that were reduced.
+    /// Elements of whole gradients that ranks reduced.
     pub reduced: usize,
     pub bytes_each: usize,
 }
 
-/// A function of each parameter.
+/// A function of each whole parameter.
 type Each<'a> = dyn FnMut(&Spec, &[f32]) + 'a;
 
 /// A function of the state of each fragment.
 type Visit<'a> = dyn FnMut(&Fragment, Range<usize>, State) + 'a;
 
-/// One stage's mechanics; [`Zero`] documents each method.
+/// The mechanism of a stage. [`Zero`] documents each method.
 trait Engine {
     fn begin(&mut self) -> Result<()>;
     fn synchronise(&self, last_micro_step: bool);
     fn finish(&mut self) -> Result<Vec<Averaged>>;
-    /// Adds up, over the ranks of a tensor group, the gradients of parameters that each of them holds.
+    /// Sums the gradients of parameters that each rank of a tensor group holds, over the group.
     fn add_copies(&mut self, group: &Comm) -> Result<()>;
-    /// The norm of `numel` gradients, which are also sharded over the ranks of `groups`.
-    fn norm<'a>(&'a self, groups: Vec<&'a Comm>, numel: usize) -> Result<f64>;
+    /// The norm of `numel` gradients, which are also sharded over the ranks of `comms`.
+    fn norm<'a>(&'a self, comms: Vec<&'a Comm>, numel: usize) -> Result<f64>;
     fn update(&mut self, lr: f64, scale: f32) -> Result<()>;
     fn visit(&mut self, each: &mut Visit) -> Result<()>;
-    /// Brings values that a rank has changed in its share to all ranks that hold them.
+    /// Sends the values that each rank has changed in its shard to all ranks that hold them.
     fn spread(&mut self) -> Result<()> {
         Ok(())
     }
     fn optimizers(&mut self) -> &mut [AdamW];
-    /// Lets layers find their parameters outside of a step, and no longer.
+    /// Lets layers find their parameters outside of a step, until [`close`](Engine::close).
     fn open(&mut self) -> Result<()> {
         Ok(())
     }
     fn close(&mut self) {}
-    /// Calls `each` with every parameter, whole and as f32.
+    /// Calls `each` with every parameter, whole and in f32.
     fn each(&mut self, each: &mut Each) -> Result<()>;
-    fn held(&self) -> Held;
+    fn memory(&self) -> MemoryUsage;
     fn volumes(&self) -> Volumes;
     fn events(&mut self) -> Vec<Event> {
         Vec::new()
@@ -207,53 +208,56 @@ trait Engine {
     }
 }
 
-/// The gradients of a share that count in the norm: not those of copies that another rank counts.
-fn counted<'a, T>(share: &[Fragment], gradients: &'a [T]) -> Vec<&'a [T]> {
-    if share.iter().all(|fragment| fragment.spec.copies.counts()) {
+/// The gradients of an optimizer's shard that count in the norm: all but the copies that a different rank counts.
+fn counted<'a, T>(adamw: &AdamW, gradients: &'a [T]) -> Vec<&'a [T]> {
+    let counts = |fragment: &&Fragment| fragment.spec.copies.counts();
+    if adamw.fragments().iter().all(|fragment| counts(&fragment)) {
         return vec![gradients];
     }
-    let counted = share.iter().filter(|fragment| fragment.spec.copies.counts());
+    let counted = adamw.fragments().iter().filter(counts);
     counted.map(|fragment| &gradients[fragment.start..fragment.start + fragment.elements.len()]).collect()
 }
 
-/// Adds up, over the ranks of a tensor group, the gradients of those parameters in a share that each of them holds.
-fn add_copies<T: Stored>(group: &Comm, share: &[Fragment], gradients: &mut [T]) -> Result<()> {
+/// Sums, over a tensor group, the gradients of those parameters in an optimizer's shard that each rank of the group
+/// holds.
+fn add_copies<T: Stored>(group: &Comm, adamw: &AdamW, gradients: &mut [T]) -> Result<()> {
     let is_copy = |fragment: &&Fragment| matches!(fragment.spec.copies, Copies::Same { axis: Axis::Tensor, .. });
-    let held = |fragment: &Fragment| fragment.start..fragment.start + fragment.elements.len();
-    let copies: Vec<Range<usize>> = share.iter().filter(is_copy).map(held).collect();
-    let mut sums: Vec<T> = copies.iter().flat_map(|held| &gradients[held.clone()]).copied().collect();
+    let range = |fragment: &Fragment| fragment.start..fragment.start + fragment.elements.len();
+    let copies: Vec<Range<usize>> = adamw.fragments().iter().filter(is_copy).map(range).collect();
+    let mut sums: Vec<T> = copies.iter().flat_map(|range| &gradients[range.clone()]).copied().collect();
     group.all_reduce(&mut sums, Reduce::Sum)?;
     let mut rest = &sums[..];
-    for held in copies {
-        let (sum, after) = rest.split_at(held.len());
-        gradients[held].copy_from_slice(sum);
+    for range in copies {
+        let (sum, after) = rest.split_at(range.len());
+        gradients[range].copy_from_slice(sum);
         rest = after;
     }
     Ok(())
 }
 
-/// Bytes of optimizers in memory, and in files.
+/// Bytes of the optimizers' state, in memory and in files.
 fn state_bytes(optimizers: &[AdamW]) -> (usize, usize) {
     optimizers.iter().map(AdamW::bytes).fold((0, 0), |(memory, files), (m, f)| (memory + m, files + f))
 }
 
-/// A model in training, divided among ranks as its stage says: gradients, optimizer and what they communicate.
+/// A model in training whose state is sharded among ranks, according to its stage.
 ///
-/// A step is: [`Zero::begin`]; for each micro-step the forward pass, [`Zero::synchronise`], the backward pass; then
-/// [`Zero::finish`] and [`Zero::step`]: *finish, agree, update*. All ranks make the same calls.
+/// A step calls [`Zero::begin`]. Each micro-step makes a forward pass, calls [`Zero::synchronise`], and makes a
+/// backward pass. Then come [`Zero::finish`] and [`Zero::step`]: *finish, agree, update*. All ranks make the same
+/// calls.
 pub struct Zero {
     engine: Box<dyn Engine>,
     params: Arc<Params>,
     stage: Stage,
     ranks: usize,
-    /// If the model is sharded among ranks that are no replicas.
+    /// The builder of the model, if tensor parallelism shards it.
     tensor: Option<TensorParallel>,
-    /// Elements of all ranks that hold this replica together, each counted once.
+    /// Elements of the whole model. Each counts once, however many ranks hold it.
     numel: usize,
 }
 
 impl Zero {
-    /// Takes over parameters that are allocated: rank 0's, on all ranks.
+    /// Shards parameters that are allocated. All ranks begin with rank 0's values.
     pub fn new(params: &Arc<Params>, comm: &Comm, config: ZeroConfig) -> Result<Zero> {
         drop(params.whole()?);
         comm.broadcast(&mut params.values_mut(), 0)?;
@@ -264,8 +268,8 @@ impl Zero {
         })
     }
 
-    /// Begins with what [`Params::allocate`] would make of a seed, rank 0's on all ranks, without ever having more of it than
-    /// is held in training: each rank makes its own share. So a model is trained that no rank could hold whole.
+    /// Begins with the values that [`Params::allocate`] makes of rank 0's seed. Each rank makes only its own shard, and
+    /// never needs more memory than in training. So ranks can train a model that none of them could hold whole.
     pub fn init(params: &Arc<Params>, comm: &Comm, config: ZeroConfig, seed: u64) -> Result<Zero> {
         let mut seed = [seed];
         comm.broadcast(&mut seed, 0)?;
@@ -283,8 +287,8 @@ impl Zero {
         Ok(Zero { engine, params: params.clone(), stage, ranks, tensor: None, numel })
     }
 
-    /// For a model that `tensor` has built: each of its ranks is in a data group of its own, in which ZeRO shards that rank's
-    /// part of the model. All of them call it.
+    /// Trains a model that `tensor` has built. Each rank of the tensor group has its own data group, in which ZeRO
+    /// shards that rank's slice of the model. All ranks of the tensor group call it.
     pub fn with_tensor(mut self, tensor: &TensorParallel) -> Result<Zero> {
         let counted = self.params.specs().iter().filter(|spec| spec.copies.counts());
         let mut numel = [counted.map(|spec| spec.numel() as u64).sum::<u64>()];
@@ -293,18 +297,18 @@ impl Zero {
         Ok(self)
     }
 
-    /// Begins a step: gradients are zero, and from here to [`Zero::finish`] layers find their parameters.
+    /// Begins a step: sets gradients to zero. Until [`Zero::finish`], layers find their parameters.
     pub fn begin(&mut self) -> Result<()> {
         self.engine.begin()
     }
 
-    /// Says, before a backward pass, whether it is the step's last one. Stages 0 and 1 communicate in that alone.
+    /// Tells whether the next backward pass is the step's last. Stages 0 and 1 communicate only in the last one.
     pub fn synchronise(&self, last_micro_step: bool) {
         self.engine.synchronise(last_micro_step);
     }
 
-    /// To be called after the last backward pass of a step: waits until every gradient is averaged where it belongs. Returns
-    /// when each part was, in the order of the backward pass.
+    /// Waits until every gradient is averaged and has reached its owner. Call it after the last backward pass of a
+    /// step. Returns the time of each collective, in the order of the backward pass.
     pub fn finish(&mut self) -> Result<Vec<Averaged>> {
         let averaged = self.engine.finish()?;
         if let Some(tensor) = self.tensor.as_ref().filter(|tensor| tensor.has_partial_gradients()) {
@@ -313,27 +317,27 @@ impl Zero {
         Ok(averaged)
     }
 
-    /// The global norm of the averaged gradients: the same bits on all ranks, which so agree on whether it is finite. (In
-    /// stage 0 replicas hold the same gradients, and need not ask.)
+    /// The global norm of the averaged gradients. All ranks get the same bits, so they agree whether it is finite. (In
+    /// stage 0 replicas hold the same gradients and need no communication.)
     pub fn norm(&self) -> Result<f64> {
         self.engine.norm(self.tensor.iter().map(TensorParallel::group).collect(), self.numel)
     }
 
-    /// The optimizer's step with the averaged gradients times `scale`.
+    /// Takes the optimizer's step with the averaged gradients times `scale`.
     pub fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
         self.engine.update(lr, scale)
     }
 
-    /// Clips the gradients to the global norm `clip` (0: no clipping) and takes the optimizer's step. Returns the norm before
-    /// clipping. A norm that is not finite is refused on all ranks alike: neither weights nor moments change.
+    /// Clips the gradients to the global norm `clip` (0: no clipping) and takes the optimizer's step. Returns the norm
+    /// before clipping. All ranks refuse a norm that is not finite; then neither weights nor moments change.
     pub fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
         let norm = self.norm()?;
         self.update(lr, clip_scale(norm, clip)?)?;
         Ok(norm)
     }
 
-    /// Calls `each` with the optimizer's state of every fragment that this rank has, between steps: what a checkpoint writes.
-    /// Fragments whose state is in files come in pieces. No rank waits for another one.
+    /// Calls `each` with the optimizer's state of each of this rank's fragments, between steps: a checkpoint writes it.
+    /// If the state is in files, a fragment comes in chunks. No communication.
     pub fn fragments(&mut self, mut each: impl FnMut(&Fragment, Range<usize>, &State)) -> Result<()> {
         self.engine.visit(&mut |fragment, elements, state| each(fragment, elements, &state))
     }
@@ -343,20 +347,21 @@ impl Zero {
         &self.params
     }
 
-    /// Steps that the optimizer has taken.
+    /// The number of steps that the optimizer has taken.
     pub fn steps(&mut self) -> u64 {
         self.engine.optimizers().first().map_or(0, |adamw| adamw.steps())
     }
 
-    /// Lets `each` replace the state of every fragment that this rank has, and continues after `steps` steps. All ranks call
-    /// it, between steps.
+    /// Calls `each` to replace the state of each of this rank's fragments, and continues after `steps` steps. All ranks
+    /// call it, between steps.
     pub fn restore(&mut self, steps: u64, mut each: impl FnMut(&Fragment, Range<usize>, State)) -> Result<()> {
         self.engine.visit(&mut each)?;
         self.engine.optimizers().iter_mut().for_each(|adamw| adamw.set_steps(steps));
         self.engine.spread()
     }
 
-    /// Runs `work` while every rank holds all parameters, as f32: for evaluation, samples. All ranks call it, between steps.
+    /// Runs `work`, such as an evaluation, while every rank holds all parameters in f32. All ranks call it, between
+    /// steps.
     pub fn whole<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         let Some(all) = self.gather()? else { return work() };
         let stored = self.params.set_values(all);
@@ -365,7 +370,7 @@ impl Zero {
         result
     }
 
-    /// All values as f32 in the flat layout, unless they are held so anyway.
+    /// Gathers all values in f32, in the flat layout. `None` if this rank already holds them so.
     fn gather(&mut self) -> Result<Option<Home<dyn Gather>>> {
         let numel = self.params.numel();
         if self.params.values().len() == numel {
@@ -376,15 +381,15 @@ impl Zero {
         Ok(Some(Home::Here(Numbers::F32(all))))
     }
 
-    /// Calls `each` with every parameter, whole and as f32, one after the other: for a checkpoint, a hash. No rank has more than
-    /// a unit of them at a time. All ranks call it, between steps; the order is the stage's own.
+    /// Calls `each` with every parameter, whole and in f32, one after the other: for a checkpoint or a hash. No rank
+    /// gathers more than a unit at a time. All ranks call it, between steps. The order depends on the stage.
     pub fn each(&mut self, mut each: impl FnMut(&Spec, &[f32])) -> Result<()> {
         self.engine.each(&mut each)
     }
 
-    /// Runs `work`, which makes forward passes, with no more in memory than a step has: stage 3 gathers unit by unit. All ranks
-    /// call it, between steps, and make the same passes: ranks that evaluate take equally many batches
-    /// ([`evaluate`](crate::train::evaluate) sees to it), ranks that sample all write the same.
+    /// Runs `work`, which makes forward passes, with no more memory than a step needs: stage 3 gathers unit by unit.
+    /// All ranks call it, between steps, and make the same number of passes ([`evaluate`](crate::train::evaluate)
+    /// does).
     pub fn passes<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         self.engine.open()?;
         let result = work();
@@ -392,7 +397,7 @@ impl Zero {
         result
     }
 
-    /// Ends the training: every rank holds all parameters again, as f32.
+    /// Ends the training. Every rank then holds all parameters in f32.
     pub fn leave(mut self) -> Result<()> {
         if let Some(all) = self.gather()? {
             self.params.set_values(all);
@@ -401,17 +406,18 @@ impl Zero {
     }
 
     /// Bytes that this rank holds now.
-    pub fn held(&self) -> Held {
-        self.engine.held()
+    pub fn memory(&self) -> MemoryUsage {
+        self.engine.memory()
     }
 
-    /// Elements that the last step communicated, over all ranks. Padding is not counted.
+    /// Elements that the last step communicated, over all ranks. Padding does not count.
     pub fn volumes(&self) -> Volumes {
         self.engine.volumes()
     }
 
-    /// Bytes that each rank sends in such a step by the formula. A gather sends each rank's n-th part to the n-1 others, and
-    /// so does a reduction; stage 0 does both with gradients, the other stages add what the norm takes.
+    /// Bytes that each rank sends in a step like the last one, by the formula. In a gather, each of n ranks sends
+    /// (n-1)/n of the elements, and the same in a reduction. Stage 0 does both with gradients. The other stages also
+    /// compute a norm.
     pub fn bytes_a_step(&self) -> f64 {
         let Volumes { gathered, reduced, bytes_each } = self.volumes();
         let share = (self.ranks as f64 - 1.0) / self.ranks as f64 * bytes_each as f64;
@@ -421,13 +427,13 @@ impl Zero {
         }
     }
 
-    /// Bytes that rank 0 sends for one global norm: an all-reduce of one f32, of which it owns no part, and one of two f64, of
-    /// which it owns one.
+    /// Bytes that rank 0 sends for one global norm: 4 in an all-reduce of one f32, which a different rank reduces, and
+    /// 16 in an all-reduce of two f64, of which rank 0 reduces one.
     pub fn norm_bytes(&self) -> usize {
         if self.ranks > 1 && self.stage > Stage::Zero { 20 } else { 0 }
     }
 
-    /// Events since the previous call; only stage 3 has any.
+    /// The events since the previous call. Only stage 3 has events.
     pub fn events(&mut self) -> Vec<Event> {
         self.engine.events()
     }

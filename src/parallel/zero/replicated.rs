@@ -1,15 +1,18 @@
-//! Stages 0 to 2: every rank holds all parameters. In stage 0 it updates them all; in stages 1 and 2 a share of them.
+//! Stages 0 to 2: every rank holds all parameters. In stage 0 each rank updates all of them, in stages 1 and 2 a shard.
 //!
-//! Each parameter group, laid end to end, is cut into equal parts ([`FlatGroup`]). A rank has the optimizer's state of its
-//! parts alone, gets the averaged gradients of those parts, updates them, and then all parts are gathered: the other half of
-//! the all-reduce, carrying parameters where DDP's carries gradients. So it costs the network nothing to divide the optimizer.
+//! Each parameter group is one long vector that is cut into equal ranges, one per rank ([`FlatGroup`]). A rank has the
+//! optimizer's state of its ranges only. It gets the averaged gradients of those ranges and updates them. Then the
+//! ranks gather all ranges. This gather is the other half of an all-reduce: it carries parameters where DDP's carries
+//! gradients. So sharding the optimizer sends no additional bytes.
 
-use super::reduce::ToOwners;
-use super::{Averaged, Each, Engine, Held, Stage, Visit, Volumes, ZeroConfig};
+use super::reduce::OwnerReducer;
+use super::{Averaged, Each, Engine, MemoryUsage, Stage, Visit, Volumes, ZeroConfig};
 use crate::comm::Comm;
 use crate::optim::{AdamW, Begin, Fragment};
+use crate::parallel::buckets::{Reducer, listen};
+use crate::parallel::ddp::AllReducer;
 use crate::parallel::partition::FlatGroup;
-use crate::parallel::{Ddp, sharded_norm};
+use crate::parallel::sharded_norm;
 use crate::tensor::stored::widen;
 use crate::tensor::{Home, Listener, Params, Stored};
 use anyhow::Result;
@@ -22,49 +25,12 @@ pub(super) struct Replicated<T: Stored> {
     stage: Stage,
     local_norm: bool,
     groups: Vec<FlatGroup>,
-    /// This rank's part of each group, as offsets in the flat buffers.
-    share: Vec<Range<usize>>,
-    /// Each group's, for this rank's share of it.
+    /// This rank's range of each group, as offsets in the flat buffers.
+    shard: Vec<Range<usize>>,
+    /// One optimizer per group, for this rank's range of it.
     optimizers: Vec<AdamW>,
-    gradients: Gradients<T>,
-    peak_buffers: usize,
-    _listener: Option<Listener>,
-}
-
-/// How gradients are averaged.
-enum Gradients<T: Stored> {
-    /// All of them on every rank.
-    Everywhere(Ddp<T>),
-    /// Each rank's share on that rank.
-    OnOwners(Arc<ToOwners<T>>),
-}
-
-impl<T: Stored> Gradients<T> {
-    /// Calls `work` with the averaged gradients of `share`, group by group.
-    fn of_share<R>(&self, params: &Params, share: &[Range<usize>], work: impl FnOnce(Vec<&mut [T]>) -> R) -> R {
-        match self {
-            // Only the share is kept, end to end.
-            Gradients::OnOwners(reducer) if reducer.keeps_share() => {
-                let lengths = share.iter().map(|held| (0, held.len()));
-                work(pieces(&mut reducer.kept(), lengths))
-            }
-            _ => {
-                let ends = std::iter::once(0).chain(share.iter().map(|held| held.end));
-                let lengths = share.iter().zip(ends).map(|(held, before)| (held.start - before, held.len()));
-                work(pieces(&mut params.stored_gradients::<T>(), lengths))
-            }
-        }
-    }
-}
-
-/// Consecutive pieces of a buffer: for each, the elements to skip before it, and its own.
-fn pieces<T>(mut rest: &mut [T], lengths: impl Iterator<Item = (usize, usize)>) -> Vec<&mut [T]> {
-    let piece = |(skipped, length)| {
-        let (piece, after) = std::mem::take(&mut rest)[skipped..].split_at_mut(length);
-        rest = after;
-        piece
-    };
-    lengths.map(piece).collect()
+    reducer: Arc<dyn Reducer<T>>,
+    _listener: Listener,
 }
 
 impl<T: Stored> Replicated<T> {
@@ -75,57 +41,63 @@ impl<T: Stored> Replicated<T> {
             T::change(&mut values[spec.range()], |out| begin(spec, 0..spec.numel(), out));
         }
         if config.stage > Stage::Zero {
-            // Room for the padding, which the gather of equal parts brings.
+            // Room for the padding: the gather of equal ranges needs it.
             values.reserve_exact(groups.iter().map(|group| group.flat.padded() - group.flat.numel).sum());
         }
         params.set_values(Home::Here(T::numbers(values)));
         if config.stage < Stage::Two {
             params.set_gradients(Home::Here(T::numbers(vec![T::zeroed(); params.numel()])));
         }
-        let held = |group: &FlatGroup| match config.stage {
+        let updated = |group: &FlatGroup| match config.stage {
             Stage::Zero => group.whole(),
             _ => group.range(comm.rank()),
         };
-        let share: Vec<Range<usize>> = groups.iter().map(held).collect();
-        let (gradients, listener) = match config.stage {
-            Stage::Zero => {
-                let ddp = Ddp::with_buckets(params, comm, config.reduce_bucket);
-                ddp.overlap(config.overlap);
-                (Gradients::Everywhere(ddp), None)
-            }
-            _ => {
-                let (reducer, listener) = ToOwners::new(params, comm, &groups, &share, config);
-                (Gradients::OnOwners(reducer), Some(listener))
-            }
+        let shard: Vec<Range<usize>> = groups.iter().map(updated).collect();
+        let reducer: Arc<dyn Reducer<T>> = match config.stage {
+            Stage::Zero => AllReducer::new(params, comm, config.reduce_bucket, config.overlap),
+            _ => OwnerReducer::new(params, comm, &groups, &shard, config),
         };
-        let optimizer = |share: &Range<usize>| {
-            let share = Fragment::of_range(params.specs(), share.clone());
-            AdamW::of_share::<T>(config.adamw, share, begin, config.offload.as_ref())
+        let optimizer = |range: &Range<usize>| {
+            let fragments = Fragment::of_range(params.specs(), range.clone());
+            AdamW::sharded::<T>(config.adamw, fragments, begin, config.offload.as_ref())
         };
-        let optimizers = share.iter().map(optimizer).collect::<Result<_>>()?;
         Ok(Replicated {
             params: params.clone(),
             comm: comm.clone(),
             stage: config.stage,
             local_norm: config.local_norm,
             groups,
-            share,
-            optimizers,
-            gradients,
-            peak_buffers: 0,
-            _listener: listener,
+            optimizers: shard.iter().map(optimizer).collect::<Result<_>>()?,
+            shard,
+            _listener: listen(params, reducer.clone()),
+            reducer,
         })
     }
 
+    /// Calls `work` with the averaged gradients of this rank's shard, group by group.
+    fn with_gradients<R>(&self, work: impl FnOnce(Vec<&mut [T]>) -> R) -> R {
+        let (mut kept, mut flat) = (self.reducer.buckets().shard(), self.params.stored_gradients::<T>());
+        let keeps_shard = self.reducer.buckets().keeps_shard();
+        let (mut rest, mut end) = (if keeps_shard { &mut kept[..] } else { &mut flat[..] }, 0);
+        let of_group = |range: &Range<usize>| {
+            // A shard that is kept alone has no gaps.
+            let skipped = if keeps_shard { 0 } else { range.start - end };
+            let (group, after) = std::mem::take(&mut rest)[skipped..].split_at_mut(range.len());
+            (rest, end) = (after, range.end);
+            group
+        };
+        work(self.shard.iter().map(of_group).collect())
+    }
+
     // ANCHOR: gather
-    /// Every rank gets all ranks' updated shares, group by group.
+    /// Gathers all ranks' updated parameters, group by group.
     fn gather_values(&self) -> Result<()> {
         let mut left = match self.params.set_values(Home::Nowhere) {
             Home::Here(mut numbers) => T::of_mut(&mut numbers).map(std::mem::take).unwrap_or_default(),
             _ => Vec::new(),
         };
         let mut in_flight = Vec::new();
-        // From the last group on: what is left is the groups before it.
+        // From the last group to the first, so that splitting off a group copies only that group.
         for FlatGroup { start, flat } in self.groups.iter().rev() {
             let mut group = if *start == 0 { std::mem::take(&mut left) } else { left.split_off(*start) };
             group.resize(flat.padded(), T::zeroed());
@@ -146,61 +118,50 @@ impl<T: Stored> Replicated<T> {
 impl<T: Stored> Engine for Replicated<T> {
     fn begin(&mut self) -> Result<()> {
         self.params.zero_gradients();
-        match &self.gradients {
-            Gradients::Everywhere(ddp) => ddp.begin(),
-            Gradients::OnOwners(reducer) => reducer.begin(),
-        }
+        self.reducer.buckets().begin();
         Ok(())
     }
 
     fn synchronise(&self, last_micro_step: bool) {
-        match &self.gradients {
-            Gradients::Everywhere(ddp) => ddp.synchronise(last_micro_step),
-            Gradients::OnOwners(reducer) => reducer.synchronise(last_micro_step),
-        }
+        self.reducer.buckets().synchronise(last_micro_step);
     }
 
     fn finish(&mut self) -> Result<Vec<Averaged>> {
-        match &self.gradients {
-            Gradients::OnOwners(reducer) => reducer.finish(&self.params),
-            Gradients::Everywhere(ddp) => {
-                let averaged = ddp.finish()?;
-                self.peak_buffers = self.peak_buffers.max(ddp.bucket_bytes());
-                Ok(averaged)
-            }
-        }
+        self.reducer.finish(&self.params)
     }
 
-    fn add_copies(&mut self, group: &Comm) -> Result<()> {
-        self.gradients.of_share(&self.params, &self.share, |gradients| {
-            let mut parts = self.optimizers.iter().zip(gradients);
-            parts.try_for_each(|(adamw, part)| super::add_copies(group, adamw.share(), part))
+    fn add_copies(&mut self, tensor: &Comm) -> Result<()> {
+        self.with_gradients(|gradients| {
+            let mut groups = self.optimizers.iter().zip(gradients);
+            groups.try_for_each(|(adamw, group)| super::add_copies(tensor, adamw, group))
         })
     }
 
-    fn norm<'a>(&'a self, mut groups: Vec<&'a Comm>, numel: usize) -> Result<f64> {
-        groups.extend((self.stage > Stage::Zero && !self.local_norm).then_some(&self.comm));
-        self.gradients.of_share(&self.params, &self.share, |gradients| {
-            let parts = self.optimizers.iter().zip(&gradients);
-            let counted: Vec<&[T]> = parts.flat_map(|(adamw, part)| super::counted(adamw.share(), part)).collect();
-            sharded_norm(&groups, &counted, numel)
+    fn norm<'a>(&'a self, mut comms: Vec<&'a Comm>, numel: usize) -> Result<f64> {
+        comms.extend((self.stage > Stage::Zero && !self.local_norm).then_some(&self.comm));
+        self.with_gradients(|gradients| {
+            let groups = self.optimizers.iter().zip(&gradients);
+            let counted: Vec<&[T]> = groups.flat_map(|(adamw, group)| super::counted(adamw, group)).collect();
+            sharded_norm(&comms, &counted, numel)
         })
     }
 
     fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
-        let Replicated { params, share, optimizers, gradients, .. } = self;
-        gradients.of_share(params, share, |gradients| {
-            let mut values = params.stored_values_mut::<T>();
-            let mut groups = optimizers.iter_mut().zip(&*share).zip(gradients);
-            groups.try_for_each(|((adamw, share), part)| adamw.update(&mut values[share.clone()], part, lr, scale))
-        })?;
+        let mut optimizers = std::mem::take(&mut self.optimizers);
+        let updated = self.with_gradients(|gradients| {
+            let mut values = self.params.stored_values_mut::<T>();
+            let mut groups = optimizers.iter_mut().zip(&self.shard).zip(gradients);
+            groups.try_for_each(|((adamw, range), group)| adamw.update(&mut values[range.clone()], group, lr, scale))
+        });
+        self.optimizers = optimizers;
+        updated?;
         self.spread()
     }
 
     fn visit(&mut self, each: &mut Visit) -> Result<()> {
         let mut values = self.params.stored_values_mut::<T>();
-        let mut groups = self.optimizers.iter_mut().zip(&self.share);
-        groups.try_for_each(|(adamw, share)| adamw.visit(&mut values[share.clone()], &mut *each))
+        let mut groups = self.optimizers.iter_mut().zip(&self.shard);
+        groups.try_for_each(|(adamw, range)| adamw.visit(&mut values[range.clone()], &mut *each))
     }
 
     fn spread(&mut self) -> Result<()> {
@@ -222,30 +183,22 @@ impl<T: Stored> Engine for Replicated<T> {
     }
 
     fn volumes(&self) -> Volumes {
-        let (numel, bytes_each) = (self.params.numel(), size_of::<T>());
-        match &self.gradients {
-            Gradients::Everywhere(_) => Volumes { gathered: 0, reduced: numel, bytes_each },
-            Gradients::OnOwners(reducer) => Volumes { gathered: numel, reduced: reducer.reduced(), bytes_each },
-        }
+        let gathered = if self.stage > Stage::Zero { self.params.numel() } else { 0 };
+        Volumes { gathered, reduced: self.reducer.buckets().reduced(), bytes_each: size_of::<T>() }
     }
 
-    fn held(&self) -> Held {
-        let (kept, buffers, peak_buffers) = match &self.gradients {
-            Gradients::Everywhere(ddp) => (0, ddp.bucket_bytes(), self.peak_buffers),
-            Gradients::OnOwners(reducer) => {
-                let (now, peak) = reducer.bucket_bytes();
-                (reducer.kept_bytes(), now, peak)
-            }
-        };
+    fn memory(&self) -> MemoryUsage {
+        let (step, kept) = (self.reducer.buckets().step(), self.reducer.buckets().shard());
+        let (flat, buffers) = (self.params.stored_gradients::<T>(), step.bytes() + self.reducer.spare_bytes());
         let (optimizer, optimizer_file) = super::state_bytes(&self.optimizers);
-        Held {
+        MemoryUsage {
             parameters: size_of::<T>() * self.params.stored_values::<T>().capacity(),
-            gradients: size_of::<T>() * self.params.stored_gradients::<T>().capacity() + kept,
+            gradients: size_of::<T>() * (flat.capacity() + kept.capacity()),
             optimizer,
             parameters_file: 0,
             optimizer_file,
             buffers,
-            peak_buffers,
+            peak_buffers: step.peak_bytes.max(buffers),
         }
     }
 }

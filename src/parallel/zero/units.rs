@@ -1,26 +1,29 @@
-//! What stage 3 gathers together: units of parameters, and how they are cut.
+//! Units: the parameters that stage 3 gathers together, and how they are sharded.
 //!
-//! Each parameter is cut by itself, into ceil(numel / ranks) elements a rank ([`Sharded`]). A rank's part of a unit is its
-//! parts of the unit's parameters, end to end; a gathered unit comes as all ranks' parts, and is put together from them.
+//! Each parameter is sharded on its own, into ceil(numel / ranks) elements per rank ([`Sharded`]). A rank's shard of a
+//! unit is the shards of the unit's parameters, one after the other. A gather brings all ranks' shards, and `join`
+//! rearranges them into whole parameters.
 
-use crate::parallel::partition::{Sharded, is_persistent};
+use crate::parallel::partition::Sharded;
+use crate::tensor::stored::widen;
 use crate::tensor::{Spec, Stored};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// The rule that makes units: the choice that FSDP's users make when they wrap modules.
+/// The rule that groups parameters into units. FSDP's users choose it when they wrap modules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Wrap {
-    /// Each block, and each parameter outside of blocks: the largest unit bounds the memory, and there are few messages.
+    /// Each block, and each parameter outside of blocks: few messages, and memory for the largest block
     #[default]
     Blocks,
-    /// Each parameter: the least memory, the most messages.
+    /// Each parameter: the least memory, the most messages
     Parameters,
-    /// All parameters: as few messages as can be, and all is here while a pass goes on.
+    /// All parameters: the fewest messages, and the whole model in memory during each pass
     Model,
 }
 
 impl Wrap {
-    /// Parameters with the same answer are in one unit: `blocks.3.qkv.weight` belongs to `blocks.3`.
+    /// The unit of a parameter: `blocks.3.qkv.weight` belongs to `blocks.3`.
     fn unit(self, name: &str) -> &str {
         match self {
             Wrap::Model => "model",
@@ -39,21 +42,22 @@ pub(super) struct Unit {
     pub name: String,
     pub specs: Vec<Arc<Spec>>,
     pub numel: usize,
-    /// Elements of each rank's part, padding included.
-    pub part: usize,
-    /// Offset of a rank's part of this unit in its share of the model.
+    /// Elements of each rank's shard of the unit, padding included.
+    pub shard: usize,
+    /// Offset of the unit's shard in a rank's shard of the model.
     pub start: usize,
-    /// Whether it stays whole on every rank from the beginning of a step to its end.
+    /// Whether it stays whole on every rank from the start of a step to its end.
     pub persistent: bool,
 }
 
-/// A parameter's offsets.
+/// A parameter's unit, and its offsets there.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Offsets {
     pub unit: usize,
-    /// Its first element in the whole unit, and in each rank's part of it.
-    pub start: usize,
-    pub part_start: usize,
+    /// Offset in the whole unit.
+    pub in_unit: usize,
+    /// Offset in each rank's shard of the unit.
+    in_shard: usize,
     pub sharded: Sharded,
 }
 
@@ -61,70 +65,70 @@ pub(super) struct Place {
 pub(super) struct Units {
     pub units: Vec<Unit>,
     /// By the parameters' index.
-    places: Vec<Place>,
+    offsets: Vec<Offsets>,
     pub ranks: usize,
 }
 
 impl Units {
-    /// Parameters up to `threshold` elements make one persistent unit; the rest is wrapped.
+    /// Parameters of up to `threshold` elements form one persistent unit. `wrap` groups the others.
     pub fn new(specs: &[Arc<Spec>], ranks: usize, wrap: Wrap, threshold: usize) -> Units {
-        let mut all = Units { units: Vec::new(), places: Vec::new(), ranks };
+        let mut all = Units { units: Vec::new(), offsets: Vec::new(), ranks };
         for spec in specs {
-            let persistent = is_persistent(spec.numel(), threshold);
+            let persistent = spec.numel() <= threshold;
             let name = if persistent { "persistent" } else { wrap.unit(&spec.name) };
             let number = match all.units.iter().position(|unit| unit.persistent == persistent && unit.name == name) {
                 Some(number) => number,
                 None => {
                     let (name, specs) = (name.to_string(), Vec::new());
-                    all.units.push(Unit { name, specs, numel: 0, part: 0, start: 0, persistent });
+                    all.units.push(Unit { name, specs, numel: 0, shard: 0, start: 0, persistent });
                     all.units.len() - 1
                 }
             };
             let (unit, sharded) = (&mut all.units[number], Sharded { numel: spec.numel(), ranks });
-            all.places.push(Place { unit: number, start: unit.numel, part_start: unit.part, sharded });
+            all.offsets.push(Offsets { unit: number, in_unit: unit.numel, in_shard: unit.shard, sharded });
             unit.specs.push(spec.clone());
             unit.numel += spec.numel();
-            unit.part += sharded.part();
+            unit.shard += sharded.shard_numel();
         }
         let mut start = 0;
         for unit in &mut all.units {
             unit.start = start;
-            start += unit.part;
+            start += unit.shard;
         }
         all
     }
 
-    pub fn place(&self, spec: &Spec) -> Place {
-        self.places[spec.index]
+    pub fn offsets(&self, spec: &Spec) -> Offsets {
+        self.offsets[spec.index]
     }
 
-    /// Elements of each rank's share of the model, padding included.
-    pub fn share(&self) -> usize {
-        self.units.iter().map(|unit| unit.part).sum()
+    /// Elements of each rank's shard of the model, padding included.
+    pub fn shard_numel(&self) -> usize {
+        self.units.iter().map(|unit| unit.shard).sum()
     }
 
-    /// A unit's whole parameters, end to end, as all ranks' parts of it.
+    /// Rearranges a unit's whole parameters into all ranks' shards.
     pub fn cut<T: Stored>(&self, unit: &Unit, whole: &[T]) -> Vec<T> {
-        let mut parts = vec![T::zeroed(); self.ranks * unit.part];
-        self.stretches(unit, |part, at| parts[part..][..at.len()].copy_from_slice(&whole[at]));
-        parts
+        let mut shards = vec![T::zeroed(); self.ranks * unit.shard];
+        self.slices(unit, |start, range| shards[start..][..range.len()].copy_from_slice(&whole[range]));
+        shards
     }
 
-    /// All ranks' parts of a unit as its whole parameters, in f32.
-    pub fn join<T: Stored>(&self, unit: &Unit, parts: &[T]) -> Vec<f32> {
+    /// Rearranges all ranks' shards of a unit into its whole parameters, in f32.
+    pub fn join<T: Stored>(&self, unit: &Unit, shards: &[T]) -> Vec<f32> {
         let mut whole = vec![0.0; unit.numel];
-        self.stretches(unit, |part, at| crate::tensor::stored::widen(&parts[part..][..at.len()], &mut whole[at]));
+        self.slices(unit, |start, range| widen(&shards[start..][..range.len()], &mut whole[range]));
         whole
     }
 
-    /// For each parameter of a unit and each rank: where that rank's elements begin in the parts, and which they are of the
-    /// whole unit.
-    fn stretches(&self, unit: &Unit, mut each: impl FnMut(usize, std::ops::Range<usize>)) {
+    /// Calls `each` for every parameter of a unit and every rank: with the offset of that rank's slice in the shards,
+    /// and the slice's range in the whole unit.
+    fn slices(&self, unit: &Unit, mut each: impl FnMut(usize, Range<usize>)) {
         for spec in &unit.specs {
-            let place = self.place(spec);
+            let Offsets { in_unit, in_shard, sharded, .. } = self.offsets(spec);
             for rank in 0..self.ranks {
-                let held = place.sharded.range(rank);
-                each(rank * unit.part + place.part_start, place.start + held.start..place.start + held.end);
+                let Range { start, end } = sharded.range(rank);
+                each(rank * unit.shard + in_shard, in_unit + start..in_unit + end);
             }
         }
     }
@@ -150,6 +154,22 @@ mod tests {
         }
     }
 
+    /// Llama-3.2-1B: the numbers that the source notebook's log prints of its persistent parameters.
+    #[test]
+    fn the_persistent_parameters_are_the_logs() {
+        let (width, kv, hidden, vocabulary) = (2048, 512, 8192, 128_256);
+        let attention = [width * width, width * kv, width * kv, width * width];
+        let layer = attention.into_iter().chain([hidden * width; 3]).chain([width; 2]);
+        let params = Params::new();
+        for (i, numel) in (0..16).flat_map(|_| layer.clone()).chain([width, vocabulary * width]).enumerate() {
+            params.declare(format!("p{i}"), &[numel], Init::Constant(0.0)).unwrap();
+        }
+        assert_eq!(params.numel(), 1_235_814_400);
+        let units = Units::new(params.specs(), 8, Wrap::Blocks, 100_000).units;
+        let persistent = units.iter().find(|unit| unit.persistent).unwrap();
+        assert_eq!((persistent.numel, persistent.specs.len()), (67_584, 33));
+    }
+
     proptest! {
         /// For any sizes and ranks, also more ranks than elements.
         #[test]
@@ -163,7 +183,7 @@ mod tests {
             }
             let units = Units::new(params.specs(), ranks, wrap, threshold);
             prop_assert_eq!(units.units.iter().map(|unit| unit.numel).sum::<usize>(), params.numel());
-            prop_assert_eq!(units.share(), sizes.iter().map(|numel| numel.div_ceil(ranks)).sum::<usize>());
+            prop_assert_eq!(units.shard_numel(), sizes.iter().map(|numel| numel.div_ceil(ranks)).sum::<usize>());
             for unit in &units.units {
                 let whole: Vec<f32> = (1..=unit.numel).map(|i| i as f32).collect();
                 let parts = units.cut(unit, &whole);
