@@ -3,6 +3,7 @@
 use exercise::{Gradients, global_norm};
 use shardlab::Result;
 use shardlab::launch;
+use shardlab::train::global_norm as global_norm_of;
 use shardlab::workbook::check::{Evidence, is_near, number, run};
 use std::process::ExitCode;
 
@@ -86,7 +87,8 @@ fn norm(evidence: &mut Evidence, job: Job) -> Result<()> {
     let padded: f64 = shards.iter().map(|(shard, _)| squares(shard)).sum();
     let (all, most) = (each.iter().sum::<f64>(), each.iter().copied().fold(0.0, f64::max));
     let (once, n) = (squares(&job.replicated()), job.ranks as f64);
-    let expected = (all + once).sqrt();
+    let gradients = shards.iter().flat_map(|(shard, padding)| &shard[..SHARD - padding]).copied();
+    let expected = global_norm_of(&gradients.chain(job.replicated()).collect::<Vec<_>>());
     for (rank, answer) in answers.iter().enumerate() {
         match answer {
             Some(norm) => evidence.near(format!("rank {rank}: norm"), expected, *norm),

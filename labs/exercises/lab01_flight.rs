@@ -5,7 +5,7 @@
 //!
 //! - Each rank numbers its own calls from 1. Calls with the same number belong together.
 //! - Two calls are the same collective if their kind, length, reduction and source line are the same.
-//! - The majority is right. The ranks can differ in one call only: it is the last one, because the job stops there.
+//! - The majority is right, whichever ranks it has.
 //! - A rank that has returned makes no more calls.
 //!
 //! `cargo run --bin lab01 -- --break wrong-order` writes such a file: look at runs/lab01/flight.jsonl before you begin.

@@ -45,8 +45,8 @@ pub fn suspect(file: &str) -> Option<Suspect> {
     let last: BTreeMap<usize, usize> = calls.iter().map(|call| (call.rank, call.number)).collect();
     for number in numbers {
         let made: Vec<&Call> = calls.iter().filter(|call| call.number == number).collect();
-        let alike = |call: &&&Call| made.iter().filter(|other| same(call, other)).count();
-        let most = made.iter().max_by_key(alike)?;
+        let alike = |call: &Call| made.iter().filter(|other| same(call, other)).count();
+        let most = made.iter().max_by_key(|call| alike(call))?;
         let odd = made.iter().find(|call| !same(call, most)).map(|call| call.rank);
         // A rank whose calls end before this number has left. If they begin after it, the file has only forgotten it.
         let left = last.iter().find(|(_, last)| **last < number).map(|(rank, _)| *rank);

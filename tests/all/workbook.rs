@@ -194,7 +194,7 @@ fn mistakes_in_lab01_flight_are_told_apart() {
     let (order, left) = ("rank 1 swaps two all-reduces", "rank 2 has returned");
     let long = "rank 1 has returned after 118 calls";
     let same = "(&a.kind, a.len, &a.op, &a.at) == (&b.kind, b.len, &b.op, &b.at)";
-    let (most, of_left) = ("made.iter().max_by_key(alike)?", "odd.or(left)");
+    let (most, of_left) = ("made.iter().max_by_key(|call| alike(call))?", "odd.or(left)");
     let answer = "Some(Suspect { rank, expected: Call::clone(most) })";
     let leaves = "last.iter().find(|(_, last)| **last < number).map(|(rank, _)| *rank)";
     are_told_apart(
@@ -207,8 +207,8 @@ fn mistakes_in_lab01_flight_are_told_apart() {
                 last,
                 "this is the call that it made",
             ),
-            mistake(most, "made.iter().min_by_key(alike)?", last, "the majority is right"),
-            mistake(most, "{ let _ = alike; made.first()? }", zero, "not even rank 0"),
+            mistake(most, "made.iter().min_by_key(|call| alike(call))?", last, "the majority is right"),
+            mistake(most, "made.first().filter(|call| alike(call) > 0)?", zero, "not even rank 0"),
             mistake(same, "(&a.kind, &a.op) == (&b.kind, &b.op)", fewer, "of 3 numbers on this rank"),
             mistake(same, "(&a.kind, a.len) == (&b.kind, b.len)", maximum, "asks for the sum"),
             mistake(same, "(&a.kind, a.len, &a.op) == (&b.kind, b.len, &b.op)", order, "different lines of the source"),
