@@ -196,7 +196,7 @@ impl Replica<'_> {
             let share = (loss / config.grad_accum as f64)?; // gradients of micro-steps add up to the step's
             mean += f64::from(share.to_scalar::<f32>()?);
             ddp.synchronise(micro + 1 == config.grad_accum); // average during the last backward pass only
-            clock.time(Backward, || share.backward())?; // a bucket of gradients sets out as soon as it is complete
+            clock.time(Backward, || share.backward())?; // averages each bucket of gradients as soon as it is complete
         }
         let averaged = clock.time(Backward, || ddp.finish())?; // now every rank has the same gradients
         let norm = global_norm(&gpt.params.gradients());

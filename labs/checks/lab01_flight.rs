@@ -156,8 +156,7 @@ fn finds(evidence: &mut Evidence, odd: usize, mistake: Mistake, steps: usize) ->
     );
     evidence.means_if(
         mistake == Mistake::WrongOrder,
-        "The two calls have one kind, one length and one reduction, and still they are different calls: they stand in \
-         different lines of the source.",
+        "The two calls have the same kind, length and reduction, but they are different calls: their source lines differ.",
     );
     evidence.means_if(
         rank.is_some_and(|rank| rank != odd) && at == number,

@@ -173,7 +173,7 @@ fn size(evidence: &mut Evidence, cluster: &Cluster, seed: Option<u64>) -> Result
         answer > best,
         too(
             "Too large",
-            "The first bucket sets out late, and the last one is complete when nothing is left to hide it.",
+            "The first bucket starts late, and the last one is complete when nothing is left to hide it.",
         ),
     );
     evidence.means(too(

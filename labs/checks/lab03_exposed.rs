@@ -32,12 +32,12 @@ fn job(ranks: usize, buckets: Vec<usize>, bandwidth: f64) -> Job {
     Job { ranks, tokens: 1000, flops: 5e11, gradient: 4, buckets, link: Link { latency: 200e-6, bandwidth } }
 }
 
-/// When buckets set out.
+/// The time at which a bucket starts.
 #[derive(Clone, Copy, PartialEq)]
 enum Start {
-    /// When all their gradients are complete and the link is free.
+    /// When all its gradients are complete and the link is free.
     Complete,
-    /// When as many buckets as there are before them and one more took equal shares of the pass.
+    /// After equal shares of the backward pass, whatever the buckets' sizes.
     EqualShares,
     /// When the backward pass begins.
     AtOnce,
@@ -123,7 +123,7 @@ fn predict(evidence: &mut Evidence, job: Job) -> Result<()> {
     );
     evidence.means_if(
         several && start(Start::AtTheEnd),
-        "This is all of the communication, as with `--no-overlap`. Each bucket sets out as soon as its own gradients are \
+        "This is all of the communication, as with `--no-overlap`. Each bucket starts as soon as its own gradients are \
          complete, while the pass goes on.",
     );
     evidence.means_if(

@@ -5,7 +5,7 @@
 //! Here you write the prediction. These are its rules:
 //!
 //! - The backward pass takes 4 operations per parameter and token. It completes parameters at a steady rate.
-//! - A bucket sets out when all of its gradients are complete. The link carries one bucket at a time, in order.
+//! - A bucket starts when all of its gradients are complete. The link carries one bucket at a time, in order.
 //! - Each bucket is one all-reduce by a ring: 2(n-1) rounds on n ranks. A round takes the link's latency, and the time of a
 //!   chunk, which is 1/n of the bucket's bytes.
 //! - The optimizer starts when the backward pass has ended and the last bucket has arrived.

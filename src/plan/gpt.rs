@@ -38,7 +38,7 @@ impl GptShape {
         (2 + 4 * self.layers, (matrices + (self.vocabulary + self.block) * self.embd) as u64)
     }
 
-    /// Norm gains: two a block and the last; these do not decay.
+    /// Norm gains: two per block, and the last one. They do not decay.
     pub fn not_decayed(&self) -> (usize, u64) {
         let tensors = 2 * self.layers + 1;
         (tensors, (tensors * self.embd) as u64)

@@ -1,6 +1,6 @@
 //! How much of the averaging of gradients the backward pass hides.
 
-/// Seconds for which a rank waits after a backward pass of `backward` seconds. Each bucket sets out when that share of the
+/// Seconds for which a rank waits after a backward pass of `backward` seconds. Each bucket starts when that share of the
 /// pass is over (0 to 1), and occupies the link for its seconds, after the bucket before it.
 ///
 /// ```

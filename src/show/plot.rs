@@ -1,6 +1,6 @@
 //! Curves in the terminal: title and legend, labelled axes, and the picture between them.
 //!
-//! Two series can always be told apart without colour: the first line is plain, every other one
+//! Two series can always be distinguished without colour: the first line is plain, every other one
 //! carries its own marks.
 
 use super::axis::{Axis, Tick, is_drawable};

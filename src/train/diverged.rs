@@ -1,4 +1,4 @@
-//! Training that has diverged: a loss or a gradient is no finite number any more, and no later step can mend that.
+//! Training that has diverged: a loss or a gradient is no longer a finite number, and no later step can repair that.
 
 use super::Config;
 use crate::optim::NotFinite;

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 /// Words, and what to write instead. A slot of a phrase may be one of several words.
-const WORDS: [(&str, &str); 23] = [
+const WORDS: [(&str, &str); 36] = [
     ("another", "\"a different\", \"one more\", or the noun itself"),
     ("of its|their|your|our|my|his|her own", "\"its own\", before the noun"),
     ("everyone|everybody|nobody", "who: \"every rank\", \"no other rank\", \"you\""),
@@ -31,10 +31,24 @@ const WORDS: [(&str, &str); 23] = [
     ("helps on", "\"gives the next hint\""),
     ("step and rank", "\"per rank per step\""),
     (
-        "bytes|byte|numbers|messages|message|sequences|tokens|samples|seconds|second|ms|mb|kb|gb|flops|copies|batches|times \
-         a|an rank|step|node|iteration|parameter|element|core|layer|micro-batch|collective|call",
+        "bytes|byte|numbers|messages|message|sequences|tokens|samples|seconds|second|ms|mb|kb|gb|flops|copies|batches|times|\
+         one|two|steps|rounds|gradients|values|elements|operations a|an rank|step|node|iteration|parameter|element|core|\
+         layer|micro-batch|collective|call|block|bucket|line|number|process|evaluation|sequence|token|device|gpu",
         "\"per\": \"bytes per rank per step\"",
     ),
+    ("for ever", "\"forever\""),
+    ("anew", "\"again\""),
+    ("in the midst", "\"during\""),
+    ("mend|mends|mended", "\"repair\""),
+    ("booked", "\"recorded\""),
+    ("teacher|teachers", "\"instructor\""),
+    ("by so much|many", "\"by this amount\""),
+    ("set|sets|setting out", "\"starts\""),
+    ("go|goes|went|going round", "\"travels around the ring\""),
+    ("somebody", "who: \"a rank\", \"you\", \"a colleague\""),
+    ("whoever", "\"the rank that\""),
+    ("told apart", "\"distinguished\""),
+    ("stand|stands there|in|at|beside", "\"is\""),
 ];
 
 /// Beginnings that only a question may have.

@@ -1,4 +1,4 @@
-//! The binomial tree: whoever has the data helps to spread it.
+//! The binomial tree: every rank that has the data helps to spread it.
 //!
 //! After k rounds 2^k ranks have it: ⌈log2 n⌉ rounds instead of n-1. Ranks are counted from the root on, around the ring.
 

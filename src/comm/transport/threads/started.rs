@@ -87,7 +87,7 @@ impl UnderWay for Started {
         state.stop_if_failed(me, call)?;
         drop(run.wait(me, state, call, |_| exchange.is_complete(), |_| threads.missing(exchange))?);
         self.work(usize::MAX);
-        // Whoever has taken a block does not stop before it is done.
+        // A rank that has taken a block does not stop before it is done.
         let Started { threads, call, meeting } = &*self;
         threads.stay(&meeting.exchange, false, || self.is_done());
         let over = meeting.over.get().copied();
