@@ -192,7 +192,7 @@ fn introduce(lab: &Lab) {
     let parameters = thousands(config.parameters() as u64);
     screen.say(screen.row("model", &format!("5 linear layers with biases: {widths}")));
     screen.say(screen.row("", &format!("{parameters} parameters; nothing between layers, so in effect one matrix")));
-    let batch = format!("{} samples x {} ranks = {} an iteration", config.batch, config.ranks, config.samples());
+    let batch = format!("{} samples x {} ranks = {} per iteration", config.batch, config.ranks, config.samples());
     screen.say(screen.row("batch", &batch));
     let loss = "squared error of reconstructing the input, uniform in [0,\u{a0}1)";
     screen.say(screen.row("loss", loss));

@@ -31,7 +31,7 @@ const WORDS: [(&str, &str); 36] = [
     ("helps on", "\"gives the next hint\""),
     ("step and rank", "\"per rank per step\""),
     (
-        "bytes|byte|numbers|messages|message|sequences|tokens|samples|seconds|second|ms|mb|kb|gb|flops|copies|batches|times|\
+        "`|bytes|byte|numbers|messages|message|sequences|tokens|samples|seconds|second|ms|mb|kb|gb|flops|copies|batches|times|\
          one|two|steps|rounds|gradients|values|elements|operations a|an rank|step|node|iteration|parameter|element|core|\
          layer|micro-batch|collective|call|block|bucket|line|number|process|evaluation|sequence|token|device|gpu",
         "\"per\": \"bytes per rank per step\"",
@@ -214,8 +214,9 @@ fn faults(passage: &Passage) -> Vec<(String, String)> {
         .split(' ')
         .flat_map(|word| {
             let bare = word.trim_matches(apart);
+            let begin = word.starts_with(['(', '"']);
             let end = word.ends_with(['.', ',', ':', ';', '!', '?', '(', ')', '"']);
-            [Some(bare.to_lowercase()), end.then(String::new)].into_iter().flatten()
+            [begin.then(String::new), Some(bare.to_lowercase()), end.then(String::new)].into_iter().flatten()
         })
         .collect();
     let mut found = Vec::new();
@@ -344,6 +345,8 @@ fn bad_sentences_are_found_and_good_ones_are_not() {
     let mut expected: Vec<(usize, String)> = on_page.map(|(line, words)| (line, words.to_string())).into();
     expected.push((18, "one has".into()));
     assert_eq!(found(markdown(page, 1)), expected);
+    let signs = markdown("`n` a rank are sent in bytes (a step).", 1);
+    assert_eq!(found(signs), [(1, "` a rank".to_string())]);
     let source = "//! What it is.\n\n// another\n/// And so\n/// on. Whether it is.\nfn f<'a>(c: char) -> &'a str {\n    \
         if c == '\"' { \"by heart\" } else { \"for {another} a \\\"moment\" }\n}\n/// As in `what`? Of a\n/// piece.\nconst A: \
         &str = r#\"everyone \"is\" here\"#;\n#[cfg(test)]\nmod tests { \"nobody\" }\n";
