@@ -1,12 +1,12 @@
 // The cost of an all-reduce by the alpha-beta model, for four algorithms. A link carries one message at a time in each
 // direction, so rank 0 of the naive algorithm handles its messages one after the other.
 {
-    const { area, colours, seconds, svg, text, three } = shardlab;
+    const { area, colours, seconds, svg, table, text, three } = shardlab;
     const bytes = value => shardlab.bytes(value, 1024);
 
-    // Messages one after the other on the slowest rank: how many, and how many times S bytes they carry. If n is no power
-    // of two, recursive doubling and Rabenseifner's algorithm run on the next lower one, p. The other ranks hand in their
-    // numbers before and get the sums afterwards: two more rounds of S.
+    // Messages one after the other on the slowest rank: how many, and how many times S bytes they carry. If n is no
+    // power of two, recursive doubling and Rabenseifner's algorithm run on the next lower one, p. The other ranks hand
+    // in their numbers before and get the sums afterwards: two more rounds of S.
     const algorithms = {
         "naive": n => [2 * (n - 1), 2 * (n - 1)],
         "ring": n => [2 * (n - 1), 2 * (n - 1) / n],
@@ -30,13 +30,13 @@
 
     const sizes = Array.from({ length: 25 }, (_, i) => 2 ** (i + 6));
     const microseconds = [0.5, 1, 2, 3.4, 5.7, 10, 14, 24, 50, 100, 200, 500, 1000].map(each => each / 1e6);
-    const gigabytes = [0.1, 0.25, 0.5, 1, 1.25, 2.5, 5, 10, 15, 25, 50, 100, 200, 300, 450, 900].map(each => each * 1e9);
-    const ranks = [2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192];
+    const gigabytes = [0.1, 0.25, 0.5, 1, 1.25, 2.5, 5, 10, 15, 25, 50, 100, 200, 300, 450, 900].map(n => n * 1e9);
+    const ranks = [2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 4096, 8192];
     const controls = {
         ranks: { label: "ranks", values: ranks, start: 4, words: n => n.toLocaleString("en") },
         size: { label: "array S", values: sizes, start: 65536, words: bytes },
         latency: { label: "latency α", values: microseconds, start: 24e-6, words: seconds },
-        bandwidth: { label: "bandwidth β", values: gigabytes, start: 1.25e9, words: value => `${shardlab.bytes(value)}/s` },
+        bandwidth: { label: "bandwidth β", values: gigabytes, start: 1.25e9, words: n => `${shardlab.bytes(n)}/s` },
     };
     // Without zeros at the end: 1.00 KiB is 1 KiB.
     const short = words => words.replace(/\.0+ /, " ");
@@ -59,7 +59,8 @@
         for (let power = low; power <= high; power += every) {
             const place = y(10 ** power);
             body += `<path d="M${left} ${place} H${right}" stroke="currentColor" stroke-opacity="0.15"/>`;
-            body += text(left - 6, place + 4, "end", power < 2 ? short(seconds(10 ** power)) : `${(10 ** power).toLocaleString("en")} s`);
+            const label = power < 2 ? short(seconds(10 ** power)) : `${(10 ** power).toLocaleString("en")} s`;
+            body += text(left - 6, place + 4, "end", label);
         }
         for (const size of [2 ** 10, 2 ** 15, 2 ** 20, 2 ** 25]) {
             body += `<path d="M${x(size)} ${top} V${bottom}" stroke="currentColor" stroke-opacity="0.15"/>`;
@@ -73,7 +74,8 @@
             body += `<circle cx="${x(knee)}" cy="${y(at(knee)[i])}" r="4.5" fill="${colours[i]}"/>`;
         });
         // The chosen size, and below the axis who is the fastest at each size.
-        body += `<path d="M${x(values.size)} ${top} V${bottom} m0 24 v26" stroke="currentColor" stroke-width="1.5"/>`;
+        body += `<path d="M${x(values.size)} ${top} V${bottom}" stroke="currentColor" stroke-width="1.5"/>
+            <path d="M${x(values.size)} ${bottom + 49} l-5 8 h10 Z"/>`;
         for (let from = small; from < large;) {
             let to = from;
             while (to < large && fastest(to) === fastest(from)) to *= 2 ** 0.125;
@@ -87,20 +89,20 @@
         body += text(left - 6, bottom + 41, "end", "fastest");
 
         const best = fastest(values.size);
-        const row = (name, i) => {
+        const rows = names.map((name, i) => {
             const { rounds, amount, seconds: time } = shardlab.cost(name, values);
             const line = `<svg width="26" height="10" aria-hidden="true"><path d="M0 5 H26" ${stroke(i)}/></svg>`;
             const model = `${rounds.toLocaleString("en")}&nbsp;α + ${three(amount)}&nbsp;S/β`;
-            return `<tr${i === best ? ' class="best"' : ""}><th scope="row">${line} ${name}</th>
-                <td class="wraps">${model}</td><td>${seconds(time)}</td></tr>`;
-        };
+            return [`${line} ${name}`, `<span class="wraps">${model}</span>`, seconds(time)];
+        });
         const { rounds, seconds: time } = shardlab.cost(names[best], values);
+        const [size, ranks] = [bytes(values.size), controls.ranks.words(values.ranks)];
         const share = Math.round(100 * rounds * values.latency / time);
-        const said = `${bytes(values.size)} on ${controls.ranks.words(values.ranks)} ranks: ${names[best]} is the fastest. ` +
+        const said = `${size} on ${ranks} ranks: ${names[best]} is the fastest. ` +
             `It takes ${seconds(time)}, and ${share}% of that is latency.`;
         const title = `Time of one all-reduce against the size of the array, both axes logarithmic. ${said}`;
-        const head = ["algorithm", "time", `at ${bytes(values.size)}`].map(name => `<th scope="col">${name}</th>`).join("");
-        return { said, picture: `${svg(width, bottom + 50, title, body)}<table><tr>${head}</tr>${names.map(row).join("")}</table>` };
+        const below = table(["algorithm", "time", `at ${size}`], rows, best);
+        return { said, picture: svg(width, bottom + 58, title, body) + below };
     }
 
     shardlab.live("cost", controls, draw);

@@ -1,10 +1,10 @@
 // The ring's all-reduce, round by round: which chunk goes where, and whose numbers each chunk contains.
 {
-    const { colours, frame, text, three } = shardlab;
+    const { area, colours, frame, text, three } = shardlab;
     const colour = rank => colours[rank % colours.length];
 
-    // After each round: the chunk that each rank has sent, and for each rank and chunk whose numbers it contains. In the
-    // first n-1 rounds a rank adds what it receives; in the others it overwrites.
+    // After each round: the chunk that each rank has sent, and for each rank and chunk whose numbers it contains. In
+    // the first n-1 rounds a rank adds what it receives; in the others it overwrites.
     shardlab.ring = n => {
         const all = [...Array(n).keys()];
         const states = [{ sent: [], held: all.map(rank => all.map(() => all.map(other => other === rank))) }];
@@ -68,8 +68,9 @@
                 chunk.forEach((there, other) => {
                     if (!there) return;
                     const arrives = received && (round >= n || other !== rank);
-                    body += `<rect x="${x + 5 + stripe * other}" y="${y + 6}" width="${stripe}" height="24" fill="${colour(other)}"${faded}
-                        ${arrives ? `class="arrives" style="--from:${row * (from - rank)}px"` : ""}/>`;
+                    const drawn = area(x + 5 + stripe * other, y + 6, stripe, 24, colour(other));
+                    const moves = arrives ? `class="arrives" style="--from:${row * (from - rank)}px"` : "";
+                    body += `<g ${faded} ${moves}>${drawn}</g>`;
                 });
                 body += frame(x + 3, y + 4, width - 6, 28, received ? colour(from) : "currentColor", received ? 3 : 1);
             });
@@ -86,15 +87,16 @@
         const state = shardlab.ring(n)[round];
         const last = 2 * (n - 1);
         const half = round < n ? "reduce-scatter: each rank added" : "all-gather: each rank copied";
-        const reached = round === n - 1 ? " Each sum is complete on one rank." : round === last ? " Every rank has every sum." : "";
+        const reached = { [n - 1]: " Each sum is complete on one rank.", [last]: " Every rank has every sum." }[round] ?? "";
         const said = round === 0 ? "Before: each rank has only its own numbers."
             : `Round ${round} of ${last}, ${half} the chunk that it received.${reached} ` +
               `Each rank has sent ${three(round / n)} S of ${three(last / n)} S.`;
-        const panel = (height, title, body) => `<svg class="figure" role="img" aria-label="${title}" viewBox="0 0 300 ${height}"
-            font-size="13" fill="currentColor">${body}</svg>`;
-        const complete = state.held.map((chunks, rank) => `rank ${rank}: ${chunks.filter(chunk => !chunk.includes(false)).length}`);
-        return { said, picture: `<div class="panels">${panel(246, "The ring of ranks, and the chunk that each has sent", circle(n, state.sent))}${
-            panel(20 + 38 * n + 6, `Complete chunks. ${complete.join(", ")}`, chunks(n, round, state))}</div>` };
+        const panel = (height, title, body) => `<svg class="figure" role="img" aria-label="${title}"
+            viewBox="0 0 300 ${height}" font-size="13" fill="currentColor">${body}</svg>`;
+        const complete = state.held.map(chunks => chunks.filter(chunk => !chunk.includes(false)).length).join(", ");
+        const left = panel(246, "The ring of ranks, and the chunk that each has sent", circle(n, state.sent));
+        const right = panel(26 + 38 * n, `Complete chunks, rank by rank: ${complete}`, chunks(n, round, state));
+        return { said, picture: `<div class="panels">${left}${right}</div>` };
     }
 
     shardlab.live("ring", controls, draw, live => {
@@ -109,7 +111,8 @@
         ranks.addEventListener("input", () => go(0));
 
         const buttons = document.createElement("div");
-        buttons.innerHTML = ["previous", "play", "next"].map(name => `<button type="button">${name}</button>`).join(" ");
+        const button = name => `<button type="button">${name}</button>`;
+        buttons.innerHTML = ["previous", "play", "next"].map(button).join(" ");
         const [previous, play, next] = buttons.children;
         live.querySelector(".controls").append(buttons);
         let timer;

@@ -1,10 +1,11 @@
 // What the interactive figures share.
 //
-// A page holds the static picture that the library drew. A script puts controls and a live drawing in its place. Without
-// scripts the picture stays. A control is a slider or a list over values; each drawing is a function of the controls'
+// A page holds the static picture that the library drew. A script puts controls and a live drawing in its place; without
+// scripts the picture stays. A control is a slider or a list over values. A drawing is a function of the controls'
 // values and the width, and returns HTML. book/browse.py compares the formulas with the library's.
 
-var shardlab = {
+// A notebook has this file once per figure, and the figures before stay as they are.
+var shardlab = Object.assign(window.shardlab ?? {}, {
     // One colour per rank, algorithm or kind of bytes: those of the library's pictures (src/show/svg.rs).
     colours: ["#1b98a8", "#c98a00", "#b0509f", "#3c9a4c", "#4577d0", "#d0503f"],
 
@@ -49,10 +50,19 @@ var shardlab = {
         `<svg class="figure" role="img" aria-label="${title}" viewBox="0 0 ${width} ${height}" width="${width}"
           height="${height}" font-size="13" fill="currentColor">${body}</svg>`,
 
-    // Makes the figures of this name live. `controls` has for each name a label, the values, the first value, and the
-    // values in words. `draw` returns the drawing and a sentence about it. `begin` may add to a figure.
+    // A table; the first cell of a row is the row's head, and row number `best` stands out.
+    table(heads, rows, best) {
+        const head = heads.map(name => `<th scope="col">${name}</th>`).join("");
+        const row = ([name, ...cells], i) => `<tr${i === best ? ' class="best"' : ""}><th scope="row">${name}</th>
+            ${cells.map(cell => `<td>${cell}</td>`).join("")}</tr>`;
+        return `<table><tr>${head}</tr>${rows.map(row).join("")}</table>`;
+    },
+
+    // Makes the figures of this name live, each once: a notebook runs a script for each cell. `controls` has for each
+    // name a label, the values, the first value, and the values in words. `draw` returns the drawing and a sentence
+    // about it. `begin` may add to a figure.
     live(name, controls, draw, begin) {
-        for (const place of document.querySelectorAll(`figure[data-figure="${name}"]`)) {
+        for (const place of document.querySelectorAll(`figure[data-figure="${name}"]:not(:has(.live))`)) {
             const live = document.createElement("div");
             live.className = "live";
             live.innerHTML = `<div class="controls">${Object.entries(controls).map(shardlab.control).join("")}</div>
@@ -77,12 +87,14 @@ var shardlab = {
             live.addEventListener("input", redraw);
             place.querySelector("svg").replaceWith(live);
             begin?.(live, redraw);
-            let width = 0;
-            new ResizeObserver(() => {
-                if (width !== drawing.clientWidth) redraw();
-                width = drawing.clientWidth;
-            }).observe(drawing);
             redraw();
+            let width = drawing.clientWidth;
+            new ResizeObserver(() => {
+                if (width === drawing.clientWidth) return;
+                width = drawing.clientWidth;
+                redraw();
+                drawing.getAnimations({ subtree: true }).forEach(animation => animation.finish());
+            }).observe(drawing);
         }
     },
 
@@ -96,4 +108,4 @@ var shardlab = {
         const option = (value, i) => `<option value="${i}"${i === first ? " selected" : ""}>${words(value)}</option>`;
         return `<label>${label} <select name="${name}">${values.map(option).join("")}</select></label>`;
     },
-};
+});

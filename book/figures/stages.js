@@ -1,13 +1,15 @@
 // The memory of one rank in each of ZeRO's stages: parameters, gradients and optimizer state.
 {
-    const { area, bytes, colours, frame, svg, text } = shardlab;
+    const { area, bytes, colours, frame, svg, table, text } = shardlab;
     const kinds = ["parameters", "gradients", "optimizer"];
     const each = { f32: [4, 4, 8], mixed: [2, 2, 12] };
     const sharded = ["shards nothing", "shards optimizer", "shards optimizer, gradients", "shards everything"];
 
-    // Bytes of the three kinds. Stage 1 shards the optimizer state, stage 2 also the gradients, stage 3 also the parameters.
-    shardlab.zeroMemory = (stage, { parameters, ranks, precision }) =>
-        each[precision].map((size, kind) => stage >= 3 - kind ? Math.ceil(size * parameters / ranks) : size * parameters);
+    // Bytes of the three kinds. Stage 1 shards the optimizer state, stage 2 the gradients as well, stage 3 everything.
+    shardlab.zeroMemory = (stage, { parameters, ranks, precision }) => {
+        const all = each[precision].map(size => size * parameters);
+        return all.map((size, kind) => stage >= 3 - kind ? Math.ceil(size / ranks) : size);
+    };
     const total = (stage, values) => shardlab.zeroMemory(stage, values).reduce((sum, held) => sum + held);
 
     const models = [0.1, 0.35, 1, 1.5, 3, 7, 7.5, 13, 30, 70, 120, 175, 405, 1000].map(each => each * 1e9);
@@ -54,22 +56,23 @@
             });
             body += frame(1, y + 18, x(values.device) - 1, 22, "currentColor", 1);
             body += area(x(values.device) - 1, y + 15, 2.5, 28, "currentColor");
-            if (0.6 * all > values.device) body += `<path class="cut" d="M${width - 24} ${y + 42} l8 -26 m6 0 l-8 26"/>`;
+            if (0.6 * all <= values.device) return;
+            body += `<path class="cut" d="M${width - 24} ${y + 42} l8 -26 m6 0 l-8 26"/>`;
         });
         body += text(x(values.device), bottom + 13, "middle", `one device: ${gigabytes(values.device)}`);
 
         const stages = [0, 1, 2, 3];
         const first = stages.find(stage => total(stage, values) <= values.device);
-        const said = `${count(values.parameters)} parameters on ${controls.ranks.words(values.ranks)} ranks: ` + (first === undefined
+        const answer = first === undefined
             ? `no stage fits. Stage 3 needs ${fewest(3, values).toLocaleString("en")} ranks.`
-            : `stage ${first} is the first that fits. It leaves ${bytes(values.device - total(first, values))} for activations.`);
-        const cells = stage => shardlab.zeroMemory(stage, values).map(held => `<td>${bytes(held)}</td>`).join("");
-        const from = stage => fewest(stage, values)?.toLocaleString("en") ?? "no fit";
-        const rows = stages.map(stage => `<tr${stage === first ? ' class="best"' : ""}>
-            <th scope="row">${stage}</th>${cells(stage)}<td>${from(stage)}</td></tr>`);
-        const head = ["stage", ...kinds, "ranks needed"].map(name => `<th scope="col">${name}</th>`).join("");
-        const picture = svg(width, bottom + 18, `Bytes on one rank in each stage. ${said}`, body);
-        return { said, picture: `${picture}<table><tr>${head}</tr>${rows.join("")}</table>` };
+            : `stage ${first} is the first that fits. ` +
+              `It leaves ${bytes(values.device - total(first, values))} for activations.`;
+        const ranks = controls.ranks.words(values.ranks);
+        const said = `${count(values.parameters)} parameters on ${ranks} ranks: ${answer}`;
+        const needed = stage => fewest(stage, values)?.toLocaleString("en") ?? "no fit";
+        const rows = stages.map(stage => [stage, ...shardlab.zeroMemory(stage, values).map(n => bytes(n)), needed(stage)]);
+        const below = table(["stage", ...kinds, "ranks needed"], rows, first);
+        return { said, picture: svg(width, bottom + 18, `Bytes per rank in each stage. ${said}`, body) + below };
     }
 
     shardlab.live("stages", controls, draw);

@@ -47,41 +47,31 @@ const BATCH: usize = 12;
 const DATA: u64 = (2 * 4 * BATCH * BABY.block) as u64;
 
 /// A figure by its name, as text for a screen or, without one, as SVG.
-pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String, BadInput> {
+pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
     let on = screen.cloned().unwrap_or_else(Screen::plain);
     let (text, svg) = match name {
-        "activations" | "cost" => {
-            let times;
-            let plot = if name == "cost" {
-                times = cost()?;
-                times_of(&times)
-            } else {
-                activations(&BABY, BATCH, false)
-            };
-            return screen.map_or_else(|| curves(&plot), |screen| Ok(plot.render(screen)));
-        }
+        "activations" => return plotted(&activations(&BABY, BATCH, false), screen),
+        "cost" => return plotted(&times_of(&cost()?), screen),
         "nodes" => {
             let nodes = Nodes(vec![("node1".into(), 4), ("node2".into(), 4)]);
             (nodes.render(&on), nodes.svg("Eight ranks on two nodes"))
         }
         "ring" => {
-            let ring = Ring(ring(4).1[0].sent.clone());
+            let ring = Ring(ring(4)[1].0.clone());
             let title = "The first round of a ring of four ranks: each sends one chunk to the next";
             (ring.render(&on), ring.svg(title))
         }
         "all-reduce" => {
-            let moments = moments();
-            (moments.render(&on), moments.svg("An all-reduce of four ranks is a reduce-scatter and an all-gather"))
+            let title = "An all-reduce of four ranks is a reduce-scatter and an all-gather";
+            (moments().render(&on), moments().svg(title))
         }
         "links" => {
-            let links = links()?;
             let title = "Two nodes of Polaris: fast links within a node, slow ones between the nodes' cards";
-            (links.render(&on), links.svg(title))
+            (links().render(&on), links().svg(title))
         }
         "stages" => {
-            let stages = stages();
             let title = "Bytes per rank of 7.5 billion parameters on 64 ranks in ZeRO's stages, in mixed precision";
-            (stages.render(&on), stages.svg(title))
+            (stages().render(&on), stages().svg(title))
         }
         "block" => (block(&on), block_svg()),
         "zero-step" => {
@@ -102,11 +92,14 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String, BadInput> {
     Ok(if screen.is_some() { text } else { svg })
 }
 
+fn plotted(plot: &Plot, screen: Option<&Screen>) -> Result<String> {
+    screen.map_or_else(|| Ok(curves(plot)?), |screen| Ok(plot.render(screen)))
+}
+
 /// lab01's prediction for four ranks on Ethernet, as `--json` writes it.
-fn cost() -> Result<Value, BadInput> {
-    let ethernet = Network::named("ethernet").ok_or_else(|| BadInput::new("there is no network ethernet", "add it"))?;
-    let timings = predict::predict(Collective::AllReduce, 4, &benchmark::sizes(4, 1 << 30), &ethernet);
-    let timings = timings.map_err(|error| BadInput::new(error.to_string(), "predict for fewer ranks"))?;
+fn cost() -> Result<Value> {
+    let [.., ethernet] = Network::presets();
+    let timings = predict::predict(Collective::AllReduce, 4, &benchmark::sizes(4, 1 << 30), &ethernet)?;
     Ok(benchmark::json(&timings, &[], ethernet.name))
 }
 
@@ -123,60 +116,53 @@ fn stages() -> Loads<'static> {
     Loads { kinds: ["parameters", "gradients", "optimizer"], rows, device: 80e9 }
 }
 
-/// One round of the ring: the chunk that each rank sends, and afterwards the chunks of each rank.
-pub(super) struct RingRound {
-    pub(super) sent: Vec<usize>,
-    pub(super) held: Vec<Vec<Chunk>>,
-}
-
-/// The ring all-reduce of `ranks` ranks, one number per chunk: the chunks before it, and its rounds.
-pub(super) fn ring(ranks: usize) -> (Vec<Vec<Chunk>>, Vec<RingRound>) {
+/// The ring all-reduce of `ranks` ranks, one number per chunk, before its first round and after each round: the chunk that
+/// each rank has sent, and the chunks that each rank holds.
+pub fn ring(ranks: usize) -> Vec<(Vec<usize>, Vec<Vec<Chunk>>)> {
     let task =
         Task::new(Collective::AllReduce, Algorithm::Ring, ranks, ranks, 4, 0).expect("the ring is an all-reduce");
     let own = |rank: usize| vec![(0..ranks).map(|other| other == rank).collect::<Chunk>(); ranks];
-    let before: Vec<_> = (0..ranks).map(own).collect();
-    let mut now = before.clone();
+    let mut states = vec![(Vec::new(), (0..ranks).map(own).collect::<Vec<_>>())];
     let mut left: Vec<_> = (0..ranks).map(|rank| task.rounds(rank)).collect();
-    let rounds = (0..task.total_rounds()).map(|_| {
-        let (old, mut sent) = (now.clone(), Vec::new());
-        for (rank, chunks) in now.iter_mut().enumerate() {
+    for round in 0..task.total_rounds() {
+        let (mut sent, before) = (Vec::new(), &states[round].1);
+        let mut held = before.clone();
+        for (rank, chunks) in held.iter_mut().enumerate() {
             let Some((send, recv)) = left[rank].next().and_then(|round| round.send.zip(round.recv)) else { continue };
             sent.push(send.range.start);
             for i in recv.range {
-                let there = chunks[i].iter().zip(&old[recv.from][i]);
+                let there = chunks[i].iter().zip(&before[recv.from][i]);
                 chunks[i] = there.map(|(&old, &new)| new || (old && recv.arrival == Arrival::Combine)).collect();
             }
         }
-        RingRound { sent, held: now.clone() }
-    });
-    let rounds = rounds.collect();
-    (before, rounds)
+        states.push((sent, held));
+    }
+    states
 }
 
 /// The chunks of the ring before it, after its reduce-scatter, and after its all-gather. Partial sums are left out: only
 /// complete chunks are shown.
 fn moments() -> Moments {
-    let (before, rounds) = ring(4);
+    let states = ring(4);
     let complete = |chunk: &Chunk| if chunk.contains(&false) { vec![false; chunk.len()] } else { chunk.clone() };
-    let after =
-        |round: usize| rounds[round - 1].held.iter().map(|chunks| chunks.iter().map(complete).collect()).collect();
+    let after = |round: usize| states[round].1.iter().map(|chunks| chunks.iter().map(complete).collect()).collect();
     Moments(vec![
-        ("before".to_owned(), before),
+        ("before".to_owned(), states[0].1.clone()),
         ("after reduce-scatter".to_owned(), after(3)),
         ("after all-gather".to_owned(), after(6)),
     ])
 }
 
 /// Two nodes of Polaris, with the simulator's numbers.
-fn links() -> Result<Links, BadInput> {
-    let network = Network::named("polaris").ok_or_else(|| BadInput::new("there is no network polaris", "add it"))?;
+fn links() -> Links {
+    let [_, network, ..] = Network::presets();
     let words = |link: Link| format!("{}/s, {}", bytes_decimal(link.bandwidth), seconds(link.latency));
-    Ok(Links {
+    Links {
         ranks: network.ranks_per_node,
         cards: network.cards,
         within: words(network.within),
         between: format!("{} for each card", words(network.between)),
-    })
+    }
 }
 
 /// A step without overlap and with it: four buckets, a backward pass of 8 s, and 1.6 s on the network for each bucket.

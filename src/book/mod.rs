@@ -17,7 +17,7 @@ mod math;
 mod outputs;
 
 pub use compare::{Rule, differences};
-pub use figures::{FIGURES, activations, curves, figure, plot};
-pub use live::{live, numbers};
+pub use figures::{FIGURES, activations, curves, figure, plot, ring};
+pub use live::live;
 pub use math::{mathml_of_page, preprocess};
 pub use outputs::{Output, compare, outputs, write};
