@@ -92,8 +92,8 @@
         const rows = names.map((name, i) => {
             const { rounds, amount, seconds: time } = shardlab.cost(name, values);
             const line = `<svg width="26" height="10" aria-hidden="true"><path d="M0 5 H26" ${stroke(i)}/></svg>`;
-            const model = `${rounds.toLocaleString("en")}&nbsp;α + ${three(amount)}&nbsp;S/β`;
-            return [`${line} ${name}`, `<span class="wraps">${model}</span>`, seconds(time)];
+            const model = `<span>${rounds.toLocaleString("en")} α +</span> <span>${three(amount)} S/β</span>`;
+            return [`${line} ${name}`, `<div>${model}</div>`, seconds(time)];
         });
         const { rounds, seconds: time } = shardlab.cost(names[best], values);
         const [size, ranks] = [bytes(values.size), controls.ranks.words(values.ranks)];
