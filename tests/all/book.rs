@@ -153,6 +153,52 @@ fn every_page_is_in_the_summary() {
     assert_eq!(known, there);
 }
 
+/// Neither a page nor a listing on it prints a solution, and no notebook does.
+#[test]
+fn no_page_prints_a_solution() {
+    let code = |file: String| -> BTreeSet<String> {
+        let source = text(file);
+        let lines = source.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        // Short lines can stand anywhere.
+        lines.filter(|line| line.len() >= 24 && !line.starts_with("//")).collect()
+    };
+    let mut solutions: BTreeMap<String, String> = BTreeMap::new();
+    for exercise in labs().into_iter().flat_map(|lab| lab.exercise) {
+        let [solution, blank] = ["solutions", "exercises"]
+            .map(|folder| code(format!("labs/{folder}/{}.rs", exercise.name.replace('-', "_"))));
+        solutions.extend(solution.difference(&blank).map(|line| (line.clone(), exercise.name.clone())));
+    }
+    let mut printed: Vec<(String, String)> = Vec::new();
+    for (_, page) in pages() {
+        printed.push((page.clone(), text(Path::new("book/src").join(&page))));
+        for (path, anchor) in includes(&page).into_iter().filter_map(|(path, anchor)| Some((path, anchor?))) {
+            let source = text(&path);
+            let listing = source.split_once(&format!("ANCHOR: {anchor}\n")).map_or("", |(_, rest)| rest);
+            printed.push((page.clone(), listing.split("ANCHOR_END").next().unwrap_or_default().into()));
+        }
+    }
+    for lab in labs() {
+        printed.push((
+            format!("{}.ipynb", lab.name),
+            text(format!("notebooks/{}.ipynb", lab.name)).replace("\\n\"", "\"").replace("\\\"", "\""),
+        ));
+    }
+    for (place, text) in printed {
+        let mut told: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for line in text.lines() {
+            let line = line.trim_matches(|c: char| c.is_whitespace() || c == '"' || c == ',');
+            let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+            if let Some((line, exercise)) = solutions.get_key_value(&line) {
+                told.entry(exercise).or_default().insert(line);
+            }
+        }
+        // One line alone, such as a receive, is no solution.
+        for (exercise, lines) in told {
+            assert!(lines.len() < 2, "{place} prints lines of the solution of {exercise}: {lines:#?}");
+        }
+    }
+}
+
 /// The anchors of a file: each must end.
 fn anchors(file: &Path) -> BTreeSet<String> {
     let source = text(file);
