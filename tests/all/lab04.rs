@@ -199,8 +199,8 @@ fn what_is_wrong_is_found() {
     has(
         &padding,
         &[
-            "     2         1        3       0\n",
-            "     3         0        4       7\n",
+            "     2         1        3         0\n",
+            "     3         0        4         7\n",
             "expected 9 elements, found 12 ✗",
         ],
     );
