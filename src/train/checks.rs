@@ -1,19 +1,19 @@
-//! The checks at a lab's end: for the reader's eyes, and for the exit code.
+//! The checks at a lab's end, for the screen and for the exit code.
 
 use super::{Config, Journal};
 use crate::show::Screen;
 
-/// What is known of a training's ranks at its end.
+/// The state of all ranks at the end of training.
 pub struct End {
-    /// Of each rank's parameters.
+    /// The hash of each rank's parameters.
     pub hashes: Vec<String>,
-    /// What each rank drew, as [`Symptoms`](super::Symptoms) have it.
+    /// A hash of the data that each rank drew, from [`Symptoms`](super::Symptoms).
     pub drawn: Vec<u64>,
     /// Whether the comparison before training held.
     pub same_as_one_rank: bool,
 }
 
-/// Prints checks as they are made, and keeps what was found wrong.
+/// Prints each check, and keeps the failures.
 pub struct Checks<'a> {
     screen: &'a Screen,
     failed: Vec<String>,
@@ -24,7 +24,7 @@ impl<'a> Checks<'a> {
         Checks { screen, failed: Vec::new() }
     }
 
-    /// Prints one check and how it went; `otherwise` is the error that it leads to if it is not `sound`.
+    /// Prints one check and its result. `otherwise` is the error if the check is not `sound`.
     pub fn hold(&mut self, sound: bool, what: &str, result: &str, otherwise: &str) {
         self.screen.say(self.screen.check(sound, what, result));
         if !sound {
@@ -32,13 +32,13 @@ impl<'a> Checks<'a> {
         }
     }
 
-    /// Whether all ranks' parameters have the same hash (hexadecimal digits).
+    /// Checks that all ranks' parameters have the same hash (hexadecimal digits).
     pub fn one_model(&mut self, hashes: &[String]) {
         let one_model = hashes.iter().all(|hash| hash == &hashes[0]);
         let ends = |hash: &String| format!("{}..{}", &hash[..4], &hash[hash.len() - 4..]);
         let short: Vec<String> = hashes.iter().take(4).map(ends).collect();
         let result = match (one_model, hashes.len()) {
-            // All of them, or as many as are the same anyway.
+            // Three or more equal hashes are counted instead of printed.
             (true, 3..) => format!("{} x {}", hashes.len(), short[0]),
             (true, _) => short.join(" = "),
             (false, _) => short.join(", "),
@@ -46,18 +46,18 @@ impl<'a> Checks<'a> {
         self.hold(one_model, "all ranks hold the same model", &result, "the ranks hold different models");
     }
 
-    /// Whether no two ranks drew the same data, by what each rank's [`Symptoms`](super::Symptoms) say was drawn: `count`
-    /// pieces of what data consists of. Two or three pieces can be the same by chance, eight are not.
+    /// Checks that no two ranks drew the same data. `drawn` has a hash of each rank's data, which are `count` samples
+    /// of the kind `what`. Two or three samples can be equal by chance, eight cannot.
     pub fn own_data(&mut self, drawn: &[u64], count: usize, what: &str) {
         let own = (1..drawn.len()).all(|rank| !drawn[..rank].contains(&drawn[rank]));
         let chance = !own && count < 8;
-        let check = format!("every rank drew {what} of its own");
+        let check = format!("every rank drew its own {what}");
         let result = if chance { format!("too few {what} to tell") } else { String::new() };
         self.hold(own || chance, &check, &result, &format!("ranks trained on the same {what}"));
     }
 
-    /// What every training of a GPT must show at its end: one model, data of its own on every rank, a validation loss that
-    /// fell, and what one rank trains.
+    /// The checks for every training of a GPT: all ranks hold one model, every rank drew its own data, the validation
+    /// loss fell, and the ranks trained the same as one rank.
     pub fn training(&mut self, config: &Config, journal: &Journal, end: &End) {
         self.one_model(&end.hashes);
         self.own_data(&end.drawn, config.steps * config.grad_accum * config.batch, "sequences");
@@ -69,15 +69,15 @@ impl<'a> Checks<'a> {
         self.parity(end.same_as_one_rank, config.ranks);
     }
 
-    /// Takes in whether the comparison before training ([`parity::compare`](super::parity::compare)) held; it has printed
-    /// its check already.
+    /// Records whether the comparison before training ([`parity::compare`](super::parity::compare)) held. The
+    /// comparison has already printed its check.
     pub fn parity(&mut self, held: bool, ranks: usize) {
         if !held {
             self.failed.push(format!("{ranks} ranks did not train what one rank trains"));
         }
     }
 
-    /// What was found wrong, an error message each.
+    /// An error message for each failed check.
     pub fn failed(self) -> Vec<String> {
         self.failed
     }

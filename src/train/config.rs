@@ -1,4 +1,4 @@
-//! What a training run is: the settings that decide each step, alike on all ranks and known to be sound.
+//! The settings that define a training run. They are the same on all ranks, and they have been checked.
 
 use super::metrics::Rates;
 use super::preset::Preset;
@@ -10,7 +10,8 @@ use crate::plan::GptShape;
 use crate::tensor::Dropout;
 use std::sync::Arc;
 
-/// What a training run is. [`TrainFlags`](super::TrainFlags) check one; [`Config::small`] makes one without flags.
+/// The settings that define a training run. [`TrainFlags`](super::TrainFlags) makes one of flags, [`Config::small`] one
+/// without flags.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub ranks: usize,
@@ -22,14 +23,14 @@ pub struct Config {
     pub steps: usize,
     pub schedule: Schedule,
     pub adamw: AdamWConfig,
-    /// The largest global norm of a step's gradient; 0: no clipping.
+    /// The largest global norm of a step's gradients; 0 turns clipping off.
     pub clip: f64,
     pub dropout: f64,
     pub seed: u64,
 }
 
 impl Config {
-    /// A run on `corpus` that takes milliseconds, for checks and tests, which change the fields that they are about.
+    /// A run on `corpus` that takes milliseconds. Checks and tests change the fields that matter to them.
     pub fn small(ranks: usize, corpus: &Corpus) -> Config {
         let baby = Preset::Baby.defaults();
         let (steps, beta2) = (12, baby.beta2);
@@ -53,14 +54,14 @@ impl Config {
         self.batch * self.grad_accum * self.ranks * self.shape.block
     }
 
-    /// What makes rates of a step's seconds; `peak` is the matmul peak of one thread, FLOP/s.
+    /// The factors that turn a step's seconds into rates. `peak` is the matmul peak of one thread, in FLOP/s.
     pub fn rates(&self, peak: f64) -> Rates {
         let (tokens, block) = (self.tokens_per_step(), self.shape.block);
         Rates { ranks: self.ranks, tokens, block, flops_per_token: self.shape.flops_per_token(), peak }
     }
 
-    /// The run that the check before training compares in two ways: the baby preset's model on blocks and batches no larger
-    /// than this run's, or this run's own model if that is smaller.
+    /// The run for the check before training, which trains it in two ways. It has the baby preset's model, or this
+    /// run's own model if that is smaller. Its blocks and batches are no larger than this run's.
     pub fn parity_check(&self) -> Config {
         let baby = Preset::Baby.defaults();
         let block = baby.block.min(self.shape.block);
@@ -74,7 +75,7 @@ impl Config {
         self.seed.wrapping_add(rank as u64)
     }
 
-    /// The sampler of one rank.
+    /// The sampler of rank `rank`.
     pub fn sampler(&self, rank: usize) -> Sampler {
         Sampler {
             sampling: self.sampling,

@@ -4,10 +4,12 @@ use super::Config;
 use crate::optim::NotFinite;
 use std::fmt;
 
-/// The figure that is not finite, and the step, from 1.
+/// Training has diverged: a figure is not finite.
 #[derive(Debug)]
 pub struct Diverged {
+    /// The figure and its value.
     pub what: String,
+    /// The step, counted from 1.
     pub step: usize,
 }
 
@@ -20,7 +22,7 @@ impl fmt::Display for Diverged {
 impl std::error::Error for Diverged {}
 
 impl Diverged {
-    /// Names the step in which a norm was not finite. Other errors stay as they are.
+    /// Adds the step to the error of a norm that is not finite. Other errors do not change.
     pub fn at(step: usize, error: anyhow::Error) -> anyhow::Error {
         match error.downcast::<NotFinite>() {
             Ok(NotFinite(norm)) => {
@@ -32,7 +34,7 @@ impl Diverged {
 }
 
 impl Config {
-    /// Adds to an error that training has diverged which flags may help. Other errors stay as they are.
+    /// Adds helpful flags to the error of diverged training. Other errors do not change.
     pub fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         if !error.is::<Diverged>() {
             return error;

@@ -1,8 +1,8 @@
-//! The journal of one rank's training: log lines while it goes on, metrics, and the pictures at the end.
+//! The journal of one rank's training: log lines and metrics during the run, and plots at its end.
 
 use super::evaluate::Due;
 use super::flags::LogFlags;
-use super::metrics::{Clock, MetricsFile, Rates, StepOutcome, StepRecord, StepTimes};
+use super::metrics::{self, Clock, MetricsFile, Rates, StepOutcome, StepRecord, StepTimes};
 use super::trace::{self, Trace};
 use super::{Diverged, report};
 use crate::comm::{Comm, Kind, Link, Reduce, Traffic};
@@ -13,16 +13,16 @@ use crate::show::{Plot, Screen, Series, significant};
 use anyhow::Result;
 use std::time::Instant;
 
-/// Loss on the fixed batches of both splits.
+/// The loss on fixed batches of both splits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
-    /// Steps trained so far.
+    /// The number of steps so far.
     pub step: usize,
     pub train: f64,
     pub val: f64,
 }
 
-/// What one rank writes down. Only rank 0 prints and writes files, unless `--log-all-ranks`.
+/// One rank's record of its training. Only rank 0 prints and writes files, unless `--log-all-ranks` is given.
 pub struct Journal<'a> {
     screen: &'a Screen,
     comm: Comm,
@@ -35,17 +35,18 @@ pub struct Journal<'a> {
     times: StepTimes,
     communication: Communication,
     trace: Trace,
-    /// Bytes and messages of the last step's gradients.
+    /// Bytes and messages that the last step's gradients took.
     traffic: Traffic,
-    /// What they should be, in words and in bytes.
+    /// The bytes that a step should send, as a formula and as a number.
     formula: Option<(String, f64)>,
-    /// Of each bucket of gradients, on a link: by when the backward pass has completed it (0 to 1), and its seconds there.
+    /// For each bucket of gradients that a link carries: the fraction of the backward pass at whose end it is complete,
+    /// and the seconds of its all-reduce.
     buckets: Vec<(f64, f64)>,
 }
 
 impl<'a> Journal<'a> {
-    /// Opens the run's files, so that what cannot be written is known before work starts. Without `log`, nothing is printed
-    /// or written into files. `due` says after which steps an evaluation follows.
+    /// Opens the run's files, so that a file that cannot be written is an error before work starts. Without `log`, the
+    /// journal prints no lines and writes no files. `due` defines the steps that an evaluation follows.
     pub fn new(
         comm: &Comm,
         screen: &'a Screen,
@@ -72,8 +73,8 @@ impl<'a> Journal<'a> {
         })
     }
 
-    /// Writes down a step: its times, what it sent, and its all-reduces. The loss that is kept is the mean over all ranks, and
-    /// an error on every rank when it is not finite.
+    /// Records a step: its times, its traffic, and its all-reduces. The recorded loss is the mean over all ranks. If it
+    /// is not finite, every rank gets an error.
     pub fn step(&mut self, outcome: StepOutcome, clock: &Clock, traffic: Traffic, averaged: &[Averaged]) -> Result<()> {
         let StepOutcome { step, loss, .. } = outcome;
         let mut mean = [loss];
@@ -87,7 +88,8 @@ impl<'a> Journal<'a> {
         self.trace.step(step, clock, averaged);
         self.traffic = traffic;
         if let Some(log) = self.log.filter(|log| step.is_multiple_of(log.interval(self.due.last)) || step == 1) {
-            self.log(&record, loss, log.log_all_ranks);
+            let line = |loss| StepRecord { loss, ..record.clone() }.line();
+            metrics::log(self.screen, self.comm.rank(), log.log_all_ranks, || line(loss), || line(mean[0]));
         }
         if !self.due.after(step) {
             self.metrics.write(&record)?;
@@ -96,12 +98,12 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// Notes when a step's parameters were gathered, for `--trace`.
+    /// Records the times of a step's gathers, for `--trace`.
     pub fn gathered(&mut self, step: usize, events: &[Event]) {
         self.trace.gathers(step, events);
     }
 
-    /// Writes down an evaluation after the last step that was written down.
+    /// Records an evaluation after the last recorded step.
     pub fn evaluated(&mut self, evaluation: Evaluation) -> Result<()> {
         self.evaluations.push(evaluation);
         if let Some(record) = self.records.last_mut() {
@@ -112,23 +114,13 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// Whether the last evaluation has a lower validation loss than all before it, the one before training included.
+    /// Whether the last evaluation has the lowest validation loss so far. The evaluation before training counts.
     pub fn improved(&self) -> bool {
         is_best(&self.evaluations)
     }
 
-    fn log(&self, record: &StepRecord, own_loss: f64, all_ranks: bool) {
-        if all_ranks {
-            let own = StepRecord { loss: own_loss, ..record.clone() };
-            let name = self.screen.rank(self.comm.rank(), format!("[{}]", self.comm.rank()));
-            self.screen.say(format!("{name} {}", own.line()));
-        } else if self.comm.rank() == 0 {
-            self.screen.say(record.line());
-        }
-    }
-
-    /// Loss and speed as plots, where the time went, and the bytes that gradients took.
-    /// To be called by all ranks at the end; rank 0 prints and saves.
+    /// Prints plots of loss and speed, the time of each part of a step, and the bytes that gradients took. Writes the
+    /// trace. All ranks call it at the end; rank 0 prints and writes.
     pub fn show(&self) -> Result<()> {
         let trace = self.trace.write(&self.comm)?;
         if self.comm.rank() != 0 {
@@ -168,8 +160,8 @@ impl<'a> Journal<'a> {
         self.traffic.bytes
     }
 
-    /// The buckets of gradients that averaging sends over `link`, by their elements, in the order of the backward pass. The pass
-    /// is taken to complete as many parameters in each second.
+    /// Predicts the communication over `link`, if there is one, for buckets of these `elements` in the order of the
+    /// backward pass. The prediction assumes that the pass completes parameters at a constant rate.
     pub fn expect_on_link(&mut self, link: Option<Link>, elements: &[usize]) {
         let Some(link) = link else { return };
         let (all, mut done) = (elements.iter().sum::<usize>() as f64, 0);
@@ -180,18 +172,18 @@ impl<'a> Journal<'a> {
         self.buckets = elements.iter().map(bucket).collect();
     }
 
-    /// What a step should have sent, in words and in bytes.
+    /// Sets the bytes that a step should send, as a formula and as a number.
     pub fn expect(&mut self, formula: (String, f64)) {
         self.formula = Some(formula);
     }
 }
 
-/// Seconds of all-reduces, over all steps.
+/// Seconds of communication, over all steps.
 #[derive(Default)]
 struct Communication {
-    /// In which at least one was in flight.
+    /// Seconds with at least one all-reduce in flight.
     in_flight: f64,
-    /// In which the rank did nothing but wait for one.
+    /// Seconds in which the rank only waited for an all-reduce.
     exposed: f64,
 }
 

@@ -1,4 +1,4 @@
-//! How much memory a run takes: by arithmetic, before it takes any.
+//! Computes a run's memory before the run allocates any.
 
 use super::Config;
 use crate::error::BadInput;
@@ -9,7 +9,7 @@ use crate::plan::{Memory, zero_memory, zero_memory_offloaded};
 use crate::show;
 use crate::tensor::Precision;
 
-/// What a run's ranks hold, from which the memory that they take follows.
+/// The settings that decide the memory of a run's ranks.
 #[derive(Clone, Debug)]
 pub struct Footprint<'a> {
     config: &'a Config,
@@ -19,18 +19,18 @@ pub struct Footprint<'a> {
 }
 
 impl<'a> Footprint<'a> {
-    /// Of plain data parallelism: every rank holds everything.
+    /// The footprint of data parallelism: every rank holds everything.
     pub fn new(config: &'a Config) -> Footprint<'a> {
         Footprint { config, stage: Stage::Zero, precision: Precision::F32, offloads: false }
     }
 
-    /// Of a model that is divided.
+    /// The footprint of ZeRO: ranks shard the model's state.
     pub fn sharded(config: &'a Config, zero: &ZeroConfig) -> Footprint<'a> {
         Footprint { config, stage: zero.stage, precision: zero.precision, offloads: zero.offload.is_some() }
     }
 
-    /// Bytes of one rank with batches of `batch` sequences; and, where it does not hold all parameters in f32, of all of
-    /// them, which are there for a moment to begin with and to evaluate.
+    /// Bytes of one rank with batches of `batch` sequences; and bytes of a temporary f32 copy of all parameters. A rank
+    /// that does not hold all parameters in f32 needs this copy to begin and to evaluate.
     pub fn of_a_rank(&self, batch: usize) -> (Memory, u64) {
         let Footprint { config, stage, precision, offloads } = *self;
         let plan = config.shape.memory(batch, config.dropout > 0.0);
@@ -39,34 +39,30 @@ impl<'a> Footprint<'a> {
         let each = precision.bytes_each();
         let [parameters, gradients, optimizer] = state(stage.number(), numel, config.ranks as u64, each);
         let holds_all = stage < Stage::Three && precision == Precision::F32;
-        let for_a_moment = if holds_all { 0 } else { 4 * numel };
-        (Memory { parameters, gradients, optimizer, activations: plan.activations }, for_a_moment)
+        let temporary = if holds_all { 0 } else { 4 * numel };
+        (Memory { parameters, gradients, optimizer, activations: plan.activations }, temporary)
     }
 
-    /// Bytes that the ranks on this machine take together: in training, or in the check before it, in which rank 0 holds a
-    /// second model.
+    /// Bytes that the ranks on this machine take together: in training, or in the check before training if that takes
+    /// more. In the check, rank 0 holds a second model.
     pub fn total(&self, batch: usize) -> u64 {
         let ranks = launch::ranks_here(self.config.ranks) as u64;
         let check = self.config.parity_check();
         let of = |footprint: &Footprint, batch| {
-            let (memory, for_a_moment) = footprint.of_a_rank(batch);
-            memory.total() + for_a_moment
+            let (memory, temporary) = footprint.of_a_rank(batch);
+            memory.total() + temporary
         };
         let training = of(self, batch).saturating_mul(ranks);
         let check = (Footprint { config: &check, ..self.clone() }, check.batch.min(batch));
         training.max(of(&check.0, check.1).saturating_mul(ranks + 1))
     }
 
-    /// Refuses a run that `free` bytes do not hold.
+    /// Refuses a run that does not fit into `free` bytes.
     pub fn ensure_fits(&self, free: u64) -> Result<(), BadInput> {
         let Config { batch, grad_accum, ranks, .. } = *self.config;
         if self.total(batch) <= free {
             return Ok(());
         }
-        let gb = |bytes| show::bytes_decimal(bytes as f64);
-        let (ranks, takes, free_gb) = (launch::ranks_here(ranks), gb(self.total(batch)), gb(free));
-        let limit = launch::memory_limit_in_words();
-        let what = format!("{ranks} ranks with --batch {batch} take {takes}, and {free_gb} are free{limit}");
         let help = match (1..batch).rev().find(|&batch| self.total(batch) <= free) {
             Some(largest) => {
                 let accum = (batch * grad_accum).div_ceil(largest);
@@ -74,35 +70,42 @@ impl<'a> Footprint<'a> {
             }
             None => "not even --batch 1 fits: give fewer --ranks, a smaller --block, or a smaller --preset".to_string(),
         };
-        Err(BadInput::new(what, help))
+        Err(does_not_fit(launch::ranks_here(ranks), batch, self.total(batch), free, &help))
     }
 
-    /// The rows of a table: what is held, bytes, and why so many. What is nothing is left out.
+    /// The rows of a table: contents, bytes, and an explanation. Rows of 0 bytes are left out.
     pub fn rows(&self) -> Vec<(&'static str, u64, String)> {
         let Footprint { config, stage, precision, .. } = *self;
-        let (memory, for_a_moment) = self.of_a_rank(config.batch);
+        let (memory, temporary) = self.of_a_rank(config.batch);
         let bytes = precision.bytes();
-        let divided = |from| if stage >= from { format!(", divided among {}", config.ranks) } else { String::new() };
+        let sharded = |from| if stage >= from { format!(", sharded among {}", config.ranks) } else { String::new() };
         let optimizer = match precision {
-            Precision::F32 => "two moments, 8 bytes a parameter",
-            Precision::Bf16 => "two moments and the master, 12 bytes a parameter",
+            Precision::F32 => "two moments, 8 bytes per parameter",
+            Precision::Bf16 => "two moments and the master, 12 bytes per parameter",
         };
-        let (one, all) = (memory.total() + for_a_moment, self.total(config.batch));
+        let (one, all) = (memory.total() + temporary, self.total(config.batch));
         let sharing = if all > one * launch::ranks_here(config.ranks) as u64 {
-            "at most: the first check holds one model more"
+            "at most: the first check holds one more model"
         } else {
-            "that share this machine's memory"
+            "all ranks that share this machine's memory"
         };
         let mut rows = vec![
-            ("parameters", memory.parameters, format!("{bytes} bytes each{}", divided(Stage::Three))),
-            ("gradients", memory.gradients, format!("{bytes} bytes each{}", divided(Stage::Two))),
-            ("optimizer", memory.optimizer, format!("{optimizer}{}", divided(Stage::One))),
+            ("parameters", memory.parameters, format!("{bytes} bytes each{}", sharded(Stage::Three))),
+            ("gradients", memory.gradients, format!("{bytes} bytes each{}", sharded(Stage::Two))),
+            ("optimizer", memory.optimizer, format!("{optimizer}{}", sharded(Stage::One))),
             ("activations", memory.activations, "what forward keeps for backward, grows with --batch".to_string()),
-            ("gathered", for_a_moment, "all parameters, to begin with and to evaluate".to_string()),
+            ("gathered", temporary, "all parameters, to begin with and to evaluate".to_string()),
             ("one rank", one, String::new()),
             ("ranks here", all, sharing.to_string()),
         ];
         rows.retain(|(_, bytes, _)| *bytes > 0);
         rows
     }
+}
+
+/// The error for `ranks` ranks that need more bytes than the machine has left.
+pub(crate) fn does_not_fit(ranks: usize, batch: usize, takes: u64, free: u64, help: &str) -> BadInput {
+    let [takes, free] = [takes, free].map(|bytes| show::bytes_decimal(bytes as f64));
+    let limit = launch::memory_limit_in_words();
+    BadInput::new(format!("{ranks} ranks with --batch {batch} take {takes}, and {free} are free{limit}"), help)
 }

@@ -1,6 +1,7 @@
-//! What a step did and how long it took: log lines, JSON lines, totals.
+//! The figures of a step: its outcome and its times, as log lines and JSON lines.
 
 use crate::error::BadInput;
+use crate::show::Screen;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fs::File;
@@ -8,26 +9,28 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// One training step, as `--metrics` writes it. Seconds; `dt` is the step alone, from its batch to the optimizer.
+/// One training step, as `--metrics` writes it. Times are seconds. `dt` is the whole step, from its batch to the
+/// optimizer, without an evaluation.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepRecord {
-    /// From 1.
+    /// The step, counted from 1.
     pub step: usize,
     /// Mean over ranks and micro-steps, before the step's update.
     pub loss: f64,
     pub dt: f64,
-    /// Forward and backward pass; the backward pass includes the averaging of gradients.
+    /// Forward pass.
     pub dtf: f64,
+    /// Backward pass, averaging of gradients included.
     pub dtb: f64,
-    /// Sequences a second, of all ranks and of one. (The seed's log counts batches.)
+    /// Sequences per second, of all ranks. (The source's log counts batches.)
     pub sps: f64,
     pub sps_per_rank: f64,
-    /// Tokens a second.
+    /// Tokens per second, of all ranks.
     pub tps: f64,
     pub tps_per_rank: f64,
-    /// Model FLOPs over the matmul peak measured here, in percent.
+    /// Model FLOPs per second, in percent of the measured matmul peak.
     pub mfu: f64,
-    /// Only of steps after which the model was evaluated.
+    /// The evaluation after this step, if there was one.
     pub train_loss: Option<f64>,
     pub val_loss: Option<f64>,
     /// The gradient's global norm before clipping.
@@ -36,7 +39,7 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// The log line: it fits 80 columns in all runs of minutes.
+    /// The log line. It fits 80 columns in all runs that take minutes.
     pub fn line(&self) -> String {
         let StepRecord { step, loss, dt, dtf, dtb, sps, tps, mfu, .. } = self;
         let tps = crate::show::thousands(*tps as u64);
@@ -44,21 +47,21 @@ impl StepRecord {
     }
 }
 
-/// What makes rates of a step's seconds.
+/// The factors that turn a step's seconds into rates.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     pub ranks: usize,
     /// Tokens that a step learns from, over all ranks.
     pub tokens: usize,
-    /// Tokens in a sequence.
+    /// Tokens per sequence.
     pub block: usize,
     pub flops_per_token: u64,
-    /// The matmul peak of one thread, FLOP/s.
+    /// The matmul peak of one thread, in FLOP/s.
     pub peak: f64,
 }
 
 impl Rates {
-    /// A step of these seconds; `loss` is the mean over ranks.
+    /// The record of a step. `loss` is the mean over ranks.
     pub fn record(&self, outcome: StepOutcome, loss: f64, times: &StepTimes) -> StepRecord {
         let (dt, ranks, block) = (times.total(), self.ranks as f64, self.block as f64);
         let tps = self.tokens as f64 / dt;
@@ -81,36 +84,45 @@ impl Rates {
     }
 }
 
-/// What a step came to, on this rank.
+/// The outcome of a step on this rank.
 #[derive(Clone, Copy, Debug)]
 pub struct StepOutcome {
-    /// From 1.
+    /// The step, counted from 1.
     pub step: usize,
-    /// Of this rank's batches.
+    /// The loss of this rank's batches.
     pub loss: f64,
     pub grad_norm: f64,
     pub lr: f64,
 }
 
-/// The meaning of the names in a log line and in `--metrics`, in the seed's order.
+/// The meaning of the names in a log line and in `--metrics`, in the order of the source.
 pub const LEGEND: [(&str, &str); 10] = [
     ("step", "Training step"),
-    ("loss", "Mean training loss of all ranks, nats a token"),
-    ("dt", "Seconds a step, from its batch to the optimizer"),
+    ("loss", "Mean training loss of all ranks, nats per token"),
+    ("dt", "Seconds per step, from its batch to the optimizer"),
     ("dtf", "Seconds of the forward pass"),
     ("dtb", "Seconds of the backward pass, averaging of gradients included"),
-    ("sps", "Sequences a second, all ranks (the seed's log counts batches)"),
-    ("tps", "Tokens a second, all ranks: sps x block"),
-    ("mfu", "Model FLOPs in percent of the matmul peak measured here"),
+    ("sps", "Sequences per second, all ranks (the source's log counts batches)"),
+    ("tps", "Tokens per second, all ranks: sps x block"),
+    ("mfu", "Model FLOPs in percent of the measured matmul peak"),
     ("train_loss", "Loss on fixed batches of the training split"),
     ("val_loss", "Loss on fixed batches of the validation split"),
 ];
+
+/// Prints a log line: on every rank with its `own` loss, or only on rank 0 with the `mean` of all ranks' losses.
+pub fn log(screen: &Screen, rank: usize, all_ranks: bool, own: impl FnOnce() -> String, mean: impl FnOnce() -> String) {
+    if all_ranks {
+        screen.say(format!("{} {}", screen.rank(rank, format!("[{rank}]")), own()));
+    } else if rank == 0 {
+        screen.say(mean());
+    }
+}
 
 /// The file of `--metrics`.
 pub struct MetricsFile(Option<(PathBuf, File)>);
 
 impl MetricsFile {
-    /// Opens and empties the file, or stands for none.
+    /// Creates an empty file. Without a path, nothing is written.
     pub fn create(path: Option<&Path>) -> Result<MetricsFile, BadInput> {
         let Some(path) = path else { return Ok(MetricsFile(None)) };
         let file = File::create(path).map_err(|error| {
@@ -122,7 +134,7 @@ impl MetricsFile {
         Ok(MetricsFile(Some((path.to_path_buf(), file))))
     }
 
-    /// Appends a line; it is on its way to the disk when this returns, so a run that dies keeps what it did.
+    /// Appends a line. The operating system has the line when this returns, so it survives the end of the process.
     pub fn write(&mut self, record: &impl Serialize) -> Result<()> {
         let Some((path, file)) = &mut self.0 else { return Ok(()) };
         let line = serde_json::to_string(record)? + "\n";
@@ -130,7 +142,7 @@ impl MetricsFile {
     }
 }
 
-/// A step's clock: each call of [`Clock::lap`] gives the time since the one before to a part of the step.
+/// A step's clock. Each call of [`Clock::lap`] assigns the time since the previous call to a part of the step.
 #[derive(Debug)]
 pub struct Clock {
     start: Instant,
@@ -138,7 +150,7 @@ pub struct Clock {
     pub parts: StepTimes,
 }
 
-/// A stretch of a step that belongs to one part of it.
+/// An interval that belongs to one part of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Lap {
     pub part: Part,
@@ -198,7 +210,7 @@ impl Clock {
         moment.saturating_duration_since(self.start).as_secs_f64()
     }
 
-    /// Does `work`, which is part of `part`, as is all since the last lap.
+    /// Runs `work`, and adds the time since the last lap to `part`.
     pub fn time<R>(&mut self, part: Part, work: impl FnOnce() -> R) -> R {
         let result = work();
         self.lap(part);

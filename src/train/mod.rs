@@ -1,9 +1,9 @@
-//! Training: what a step is, what is checked of it, and what a run says about itself.
+//! Training: the definition of a step, the checks of a run, and the run's outputs.
 //!
-//! Reading order: `schedule.rs`, `config.rs`, `evaluate.rs` and `diverged.rs` (a step, and how it went); `replicas.rs`,
-//! `symptoms.rs`, `parity.rs` and `checks.rs` (is it still one model?); `preset.rs`, `flags/` and `memory.rs` (what can be
-//! asked for, and what it takes); `metrics.rs`, `journal.rs`, `trace.rs`, `report.rs` and `speedup.rs` (what a run prints
-//! and writes).
+//! Reading order: `schedule.rs`, `config.rs`, `evaluate.rs` and `diverged.rs` (a step and its outcome); `replicas.rs`,
+//! `symptoms.rs`, `parity.rs` and `checks.rs` (do all ranks still train one model?); `preset.rs`, `flags/` and
+//! `memory.rs` (the settings, and the memory that they need); `metrics.rs`, `journal.rs`, `trace.rs`, `report.rs` and
+//! `speedup.rs` (the screens and files of a run).
 
 mod checks;
 mod config;
@@ -12,7 +12,7 @@ mod evaluate;
 mod flags;
 mod journal;
 mod memory;
-mod metrics;
+pub(crate) mod metrics;
 pub mod parity;
 mod preset;
 mod replicas;
@@ -30,6 +30,7 @@ pub use evaluate::{Due, EvalConfig, Evaluator, evaluate};
 pub use flags::{DataFlags, EvalFlags, Fsdp, LogFlags, ModelFlags, OptimFlags, RunFlags, TrainFlags, ZeroFlags};
 pub use journal::{Evaluation, Journal};
 pub use memory::Footprint;
+pub(crate) use memory::does_not_fit;
 pub use metrics::{Clock, LEGEND, Lap, MetricsFile, Part, Rates, StepOutcome, StepRecord, StepTimes};
 pub use preset::{Defaults, Preset};
 pub use replicas::{all_hashes, distance};

@@ -1,4 +1,4 @@
-//! The same few steps trained in two ways, to be compared: in parallel by N ranks, and serially by one rank alone.
+//! Trains the same few steps in two ways and compares them: in parallel by N ranks, and serially by one rank.
 
 use super::{AdamW, Config, Diverged, clip_scale, global_norm};
 use crate::comm::{Comm, Reduce};
@@ -12,21 +12,21 @@ use anyhow::Result;
 use half::bf16;
 use std::sync::Arc;
 
-/// A model with its data and its optimizer, able to take any rank's part in a step.
+/// A model with its data and its optimizer. It can play any rank's role in a step.
 pub trait Replica {
     fn params(&self) -> &Arc<Params>;
 
-    /// Begins a step, or one rank's part of it: gradients are zero.
+    /// Begins a step, or one rank's turn in it: sets gradients to zero.
     fn begin(&mut self) -> Result<()> {
         self.params().zero_gradients();
         Ok(())
     }
 
-    /// Forward and backward pass over the batch that rank `rank` has at `step` (from 0). Adds to the gradients; returns the
-    /// loss.
+    /// Runs the forward and backward pass over rank `rank`'s batch of `step` (from 0). Adds to the gradients; returns
+    /// the loss.
     fn backward(&mut self, rank: usize, step: usize) -> Result<f64>;
 
-    /// The optimizer's step, with the gradients as they are now.
+    /// Takes the optimizer's step, with the current gradients.
     fn update(&mut self, step: usize) -> Result<()>;
 
     fn gradients(&self) -> Vec<f32> {
@@ -37,7 +37,7 @@ pub trait Replica {
         self.params().gradients().copy_from_slice(gradients);
     }
 
-    /// Ends the training: all parameters.
+    /// Ends the training. Returns all parameters.
     fn values(self) -> Result<Vec<f32>>
     where
         Self: Sized,
@@ -46,7 +46,7 @@ pub trait Replica {
     }
 }
 
-/// What a short training left: the loss of every step, and all parameters.
+/// The result of a short training: the loss of every step, and all parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trained {
     pub losses: Vec<f64>,
@@ -54,27 +54,27 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// The largest difference of two parameters; NaN if there is one.
+    /// The largest difference of two parameters. NaN if a parameter is NaN.
     pub fn largest_difference(&self, other: &Trained) -> f32 {
         let differences = self.values.iter().zip(&other.values).map(|(a, b)| (a - b).abs());
         differences.fold(0.0, |largest, d| if d > largest || d.is_nan() { d } else { largest })
     }
 }
 
-/// Trains in parallel with DDP: what each rank of `comm` does. The losses are this rank's own; only rank 0's initial weights
-/// count.
+/// Trains in parallel with DDP. All ranks of `comm` call it; rank 0's initial weights replace those of all others. The
+/// losses are this rank's own.
 pub fn parallel(comm: &Comm, replica: impl Replica, steps: usize) -> Result<Trained> {
     let ddp = Ddp::new(replica.params(), comm)?;
     train(comm.rank(), replica, steps, || ddp.finish().map(drop))
 }
 
-/// [`parallel`] with [`Zero`], which divides the model as the replica's configuration says.
+/// [`parallel`] with [`Zero`], in the stage of the replica's configuration.
 pub fn parallel_zero(comm: &Comm, replica: ZeroReplica, steps: usize) -> Result<Trained> {
-    // The replica has averaged its gradients when its backward pass returns.
+    // The replica's backward pass also averages its gradients.
     train(comm.rank(), replica, steps, || Ok(()))
 }
 
-/// One rank's part of a parallel training; `average` makes its gradients the mean of all ranks'.
+/// Trains one of several parallel ranks. `average` replaces its gradients by the mean of all ranks' gradients.
 fn train(rank: usize, mut replica: impl Replica, steps: usize, average: impl Fn() -> Result<()>) -> Result<Trained> {
     let mut losses = Vec::new();
     for step in 0..steps {
@@ -87,8 +87,8 @@ fn train(rank: usize, mut replica: impl Replica, steps: usize, average: impl Fn(
 }
 
 // ANCHOR: serial
-/// Trains serially: one rank goes through the batches of `ranks` ranks one after the other, adds up their finished gradients
-/// in rank order, and divides. These are the same sums in the same order, so the same bits as N ranks have.
+/// Trains serially: one rank processes the batches of `ranks` ranks one after the other. It adds up their complete
+/// gradients in rank order, and divides. N ranks compute the same sums in the same order, so the bits are the same.
 pub fn serial(mut replica: impl Replica, ranks: usize, steps: usize) -> Result<Trained> {
     let mut losses = Vec::new();
     for step in 0..steps {
@@ -111,12 +111,12 @@ pub fn serial(mut replica: impl Replica, ranks: usize, steps: usize) -> Result<T
 }
 // ANCHOR_END: serial
 
-/// Compares what the ranks trained in parallel with what one rank trains serially, which rank 0 does meanwhile. Rank 0
-/// prints the check; every rank returns whether it holds.
+/// Compares a parallel training with a serial one, which rank 0 runs here. Rank 0 prints the check; every rank returns
+/// whether it holds.
 ///
-/// In this process, and with two ranks anywhere, sums have one order and the parameters must be bitwise equal. An MPI
-/// library adds three or more numbers in an order of its own; then the losses must agree within `bound`, such as
-/// [`Precision::loss_bound`].
+/// The parameters must be bitwise equal if sums are added in rank order: in one process, and with two ranks on any
+/// transport. An MPI library adds three or more numbers in its own order. Then the losses must agree within `bound`,
+/// such as [`Precision::loss_bound`].
 pub fn compare(
     comm: &Comm,
     screen: &Screen,
@@ -156,7 +156,7 @@ pub struct GptReplica<'a> {
 }
 
 impl<'a> GptReplica<'a> {
-    /// With initial weights from `seed`.
+    /// A replica with initial weights from `seed`.
     pub fn new(config: &'a Config, text: &'a [u32], seed: u64) -> Result<GptReplica<'a>> {
         let gpt = Gpt::new(&config.shape)?;
         gpt.params.allocate(seed);
@@ -181,7 +181,7 @@ impl Replica for GptReplica<'_> {
     }
 }
 
-/// A rank's GPT and data, with [`Zero`] for the rest.
+/// A rank's GPT and data. [`Zero`] manages the gradients and the optimizer.
 pub struct ZeroReplica<'a> {
     gpt: Gpt,
     zero: Zero,
@@ -191,14 +191,14 @@ pub struct ZeroReplica<'a> {
 }
 
 impl<'a> ZeroReplica<'a> {
-    /// One of `comm`'s ranks.
+    /// The replica of one of `comm`'s ranks.
     pub fn new(config: &'a Config, text: &'a [u32], comm: &Comm, zero: ZeroConfig) -> Result<ZeroReplica<'a>> {
         let (gpt, precision) = (Gpt::new(&config.shape)?, zero.precision);
         let zero = Zero::init(&gpt.params, comm, zero, config.seed_of(comm.rank()))?;
         Ok(ZeroReplica { gpt, zero, precision, config, text })
     }
 
-    /// One that is alone, and holds everything.
+    /// The replica of a single rank, which holds everything.
     pub fn alone(config: &'a Config, text: &'a [u32], precision: Precision) -> Result<ZeroReplica<'a>> {
         ZeroReplica::new(config, text, &Comm::alone(), ZeroConfig::new(Stage::Zero, precision, config.adamw))
     }
@@ -233,7 +233,7 @@ impl Replica for ZeroReplica<'_> {
         gradients
     }
 
-    /// Rounds them, if gradients are stored in bf16.
+    /// Rounds the gradients if they are stored in bf16.
     fn set_gradients(&mut self, gradients: &[f32]) {
         match self.precision {
             Precision::F32 => self.params().gradients().copy_from_slice(gradients),
@@ -247,7 +247,7 @@ impl Replica for ZeroReplica<'_> {
     }
 }
 
-/// Forward and backward pass of a GPT over the batch that rank `rank` has at `step`. Returns the loss.
+/// Runs a GPT's forward and backward pass over rank `rank`'s batch of `step`. Returns the loss.
 pub fn backward(gpt: &Gpt, config: &Config, text: &[u32], rank: usize, step: usize) -> Result<f64> {
     let batch = config.sampler(rank).batch(text, step, 0);
     let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;

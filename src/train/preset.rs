@@ -1,4 +1,4 @@
-//! Three runs with a name.
+//! Presets: three runs with names.
 
 /// Shapes and settings that belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -7,11 +7,11 @@ pub enum Preset {
     Baby,
     /// 10.6 M parameters, 256 tokens: nanoGPT's char-level model with a small batch.
     Char,
-    /// 85 M parameters, 1,024 tokens: the seed's wordplay run, made for GPUs.
+    /// 85 M parameters, 1,024 tokens: the source's wordplay run, made for GPUs.
     Wordplay,
 }
 
-/// What a preset stands for.
+/// The settings of a preset.
 pub struct Defaults {
     pub layers: usize,
     pub heads: usize,

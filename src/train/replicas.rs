@@ -1,11 +1,11 @@
-//! Are the ranks' models one model? Hashes when the answer must be certain, a distance when one wants to see.
+//! Compares the ranks' models: with hashes for a certain answer, with a distance for a plot.
 
 use crate::comm::{Comm, Reduce};
 use crate::sha256;
 use crate::tensor::Params;
 use anyhow::Result;
 
-/// SHA-256 of all parameters' bits, in the model's order, as hexadecimal digits.
+/// The SHA-256 of all parameters' bits, in the flat layout, as hexadecimal digits.
 fn parameter_hash(params: &Params) -> Result<String> {
     Ok(sha256::hex(bytemuck::cast_slice(&params.whole()?)))
 }
@@ -18,7 +18,8 @@ pub fn all_hashes(comm: &Comm, params: &Params) -> Result<Vec<String>> {
     Ok(all.chunks_exact(mine.len()).map(|hash| String::from_utf8_lossy(hash).into_owned()).collect())
 }
 
-/// The largest distance of a rank's parameters from rank 0's, relative to their norm: 0 if all hold the same.
+/// The largest distance of a rank's parameters from rank 0's, relative to their norm. It is 0 if all ranks hold the
+/// same parameters.
 pub fn distance(comm: &Comm, params: &Params) -> Result<f64> {
     let mine = params.whole()?.clone();
     let mut first = mine.clone();

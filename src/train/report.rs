@@ -1,4 +1,4 @@
-//! What a training lab prints about its run, before and after.
+//! The rows that a training lab prints about its run, before and after it.
 
 use super::{Config, Footprint, LEGEND, StepTimes};
 use crate::data::Corpus;
@@ -10,7 +10,7 @@ fn count(n: impl TryInto<u64>) -> String {
     thousands(n.try_into().unwrap_or(u64::MAX))
 }
 
-/// The text: its length, vocabulary and splits.
+/// Prints the text's length, vocabulary and splits.
 pub fn data(screen: &Screen, corpus: &Corpus) {
     let dot = screen.separator();
     let (chars, distinct) = (count(corpus.chars()), count(corpus.vocabulary.size()));
@@ -20,12 +20,12 @@ pub fn data(screen: &Screen, corpus: &Corpus) {
     screen.say(screen.row("", &(splits + &real)));
 }
 
-/// How many ranks, and what they are.
+/// Prints the number of ranks, and their kind: threads or processes.
 pub fn ranks(screen: &Screen, ranks: usize) {
     screen.say(screen.row("ranks", &launch::in_words(ranks)));
 }
 
-/// Ranks, model, batch and steps.
+/// Prints ranks, model, batch and steps.
 pub fn run(screen: &Screen, config: &Config) {
     let (dot, shape, schedule) = (screen.separator(), &config.shape, &config.schedule);
     self::ranks(screen, config.ranks);
@@ -58,7 +58,7 @@ pub fn run(screen: &Screen, config: &Config) {
     screen.say(screen.row("steps", &steps));
 }
 
-/// What [`run`] leaves out: the settings that a reproduction needs.
+/// Prints the settings that [`run`] leaves out, and that a reproduction needs.
 pub fn settings(screen: &Screen, config: &Config) {
     let (dot, shape) = (screen.separator(), &config.shape);
     let ((decayed, elements), (plain, plain_elements)) = (shape.decayed(), shape.not_decayed());
@@ -77,7 +77,7 @@ pub fn settings(screen: &Screen, config: &Config) {
     screen.say(screen.row("settings", &optimizer));
 }
 
-/// `--dry-run`: memory and time, by arithmetic. `peak` is the matmul peak of one thread, FLOP/s.
+/// Prints a run's computed memory and time, for `--dry-run`. `peak` is the matmul peak of one thread, in FLOP/s.
 pub fn dry_run(screen: &Screen, config: &Config, footprint: &Footprint, free: Option<u64>, peak: f64) {
     settings(screen, config);
     let rows = footprint.rows();
@@ -93,7 +93,7 @@ pub fn dry_run(screen: &Screen, config: &Config, footprint: &Footprint, free: Op
         screen.say(screen.row("free", &format!("{}; {fits}", show::bytes_decimal(free as f64))));
     }
     let flops = (config.tokens_per_step() / config.ranks) as f64 * config.shape.flops_per_token() as f64;
-    // Ranks beyond the cores take turns.
+    // If ranks outnumber cores, they take turns.
     let turns = config.ranks.div_ceil(launch::cores()) as f64;
     let step = flops * turns / peak;
     let text = format!(
@@ -108,20 +108,20 @@ pub fn dry_run(screen: &Screen, config: &Config, footprint: &Footprint, free: Op
     screen.say(screen.row("time", &text));
 }
 
-/// The names in log lines and metrics.
+/// Prints the meaning of the names in log lines and metrics.
 pub fn legend(screen: &Screen) {
     let rows: Vec<Vec<&str>> = LEGEND.iter().map(|(name, text)| vec![*name, *text]).collect();
     screen.say(show::table(screen, &["abbr", "what it is"], &rows) + "\n");
 }
 
-/// What each of `ranks` ranks sends in an all-reduce of `numel` numbers in f32, in words and in bytes.
+/// The bytes that each of `ranks` ranks sends in an all-reduce of `numel` f32 numbers, as a formula and as a number.
 pub fn all_reduced(numel: usize, ranks: usize) -> (String, f64) {
     let n = ranks as f64;
     (format!("2(n-1)/n x 4 x {}", count(numel)), 2.0 * ((n - 1.0) / n * 4.0) * numel as f64)
 }
 
-/// What each rank sent in a step, beside the formula in words and in bytes. Where ranks do not divide a bucket evenly, the
-/// formula's fractions of an element are missing.
+/// Prints the bytes that each rank sent in a step, beside the formula. If ranks do not divide a bucket evenly, the two
+/// differ by fractions of an element.
 pub fn sent(screen: &Screen, bytes: u64, (words, expected): &(String, f64)) {
     let text = match (bytes as f64 - expected).abs() <= 1e-4 * expected {
         true => format!("{} bytes per rank per step = {words} {}", count(bytes), screen.tick()),
@@ -130,7 +130,7 @@ pub fn sent(screen: &Screen, bytes: u64, (words, expected): &(String, f64)) {
     screen.say(screen.row("sent", &text));
 }
 
-/// Where the seconds of all steps went; `communication` is part of the backward pass.
+/// Prints each part's share of all steps' seconds. `communication` is part of the backward pass.
 pub fn time_shares(screen: &Screen, times: &StepTimes, communication: f64) {
     let parts = [
         ("forward", times.forward),
@@ -142,7 +142,7 @@ pub fn time_shares(screen: &Screen, times: &StepTimes, communication: f64) {
     screen.say(screen.row("time", &show::shares(screen, &parts)));
 }
 
-/// What each rank sends in a step of ZeRO by the formula, in words and in bytes.
+/// The bytes that each rank sends in a step of ZeRO, as a formula and as a number.
 pub fn bytes_of_zero(zero: &Zero, stage: Stage) -> (String, f64) {
     let Volumes { gathered, reduced, bytes_each } = zero.volumes();
     let (gathered, reduced) = (thousands(gathered as u64), thousands(reduced as u64));

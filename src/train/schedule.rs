@@ -1,11 +1,11 @@
-//! The learning rate: a linear warm-up, then a cosine down to a floor.
+//! The learning rate: a linear warm-up, followed by a cosine down to a minimum.
 
-/// Learning rate by step.
+/// The learning rate of each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// At the end of the warm-up.
+    /// The rate at the end of the warm-up.
     pub lr: f64,
-    /// From `decay_steps` on.
+    /// The rate from step `decay_steps` on.
     pub min_lr: f64,
     pub warmup: usize,
     /// The step at which the cosine has reached `min_lr`.

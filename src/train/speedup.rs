@@ -1,4 +1,5 @@
-//! How much faster all ranks train than one of them alone: speed-up and efficiency (weak scaling: each rank has its batch).
+//! Speed-up and efficiency: compares the speed of all ranks with one rank's (weak scaling: each rank has its own
+//! batch).
 
 use super::{Config, StepRecord, parity};
 use crate::comm::Comm;
@@ -9,13 +10,14 @@ use crate::show::{Screen, thousands};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
-/// Steps without any other rank take at most about so long, but there are at least [`FEWEST`] of them.
+/// The time limit for the steps of one rank alone. It takes at least [`FEWEST`] steps.
 const PATIENCE: Duration = Duration::from_secs(1);
 const FEWEST: usize = 4;
 const MOST: usize = 30;
 
-/// Prints the speed of this run beside that of rank 0 alone, which goes on with `gpt`, the same batch per rank and no
-/// averaging, while the other ranks wait. To be called by all ranks, at the very end: the model changes.
+/// Prints the speed of this run beside the speed of rank 0 alone. For the latter, rank 0 trains `gpt` further with the
+/// same batch per rank and without averaging, while the other ranks wait. All ranks call it at the very end, because
+/// the model changes.
 pub fn show(comm: &Comm, screen: &Screen, gpt: &Gpt, config: &Config, text: &[u32], run: &[StepRecord]) -> Result<()> {
     let (ranks, cores) = (launch::ranks_here(config.ranks), launch::cores());
     if comm.rank() == 0 && comm.size() > 1 && !run.is_empty() {
@@ -32,7 +34,7 @@ pub fn show(comm: &Comm, screen: &Screen, gpt: &Gpt, config: &Config, text: &[u3
     Ok(comm.labelled("speed-up").barrier()?)
 }
 
-/// Tokens per second of `ranks` ranks together, and of one alone.
+/// The row for these speeds: tokens per second of `ranks` ranks together, and of one rank alone.
 fn in_words(ranks: usize, together: f64, alone: f64) -> String {
     let (speedup, [together, alone]) = (together / alone, [together, alone].map(|tps| thousands(tps as u64)));
     let efficiency = 100.0 * speedup / ranks as f64;
@@ -42,7 +44,7 @@ fn in_words(ranks: usize, together: f64, alone: f64) -> String {
     )
 }
 
-/// Seconds of a step on this rank alone.
+/// Measures the seconds of a step on this rank alone.
 fn seconds_alone(gpt: &Gpt, config: &Config, text: &[u32]) -> Result<f64> {
     let (mut adamw, mut seconds, begun) = (AdamW::new(config.adamw, &gpt.params), Vec::new(), Instant::now());
     while seconds.len() < FEWEST || (begun.elapsed() < PATIENCE && seconds.len() < MOST) {
@@ -58,7 +60,7 @@ fn seconds_alone(gpt: &Gpt, config: &Config, text: &[u32]) -> Result<f64> {
     Ok(undisturbed(seconds))
 }
 
-/// The seconds within which a quarter of the steps stay: a median would measure the machine's other programs, too.
+/// The lower quartile of the steps' seconds. A median would also measure the machine's other programs.
 fn undisturbed(mut seconds: Vec<f64>) -> f64 {
     seconds.sort_by(f64::total_cmp);
     seconds[seconds.len() / 4]

@@ -1,4 +1,4 @@
-//! What a lab can leave out on purpose, and what shows that ranks are not training one model on data of their own.
+//! Deliberate mistakes in data parallelism, and the symptoms that expose them.
 
 use super::replicas::distance;
 use crate::comm::Comm;
@@ -8,10 +8,10 @@ use crate::tensor::Params;
 use anyhow::Result;
 use std::sync::Arc;
 
-/// A part of data parallelism that `--break` leaves out.
+/// A piece of data parallelism that `--break` leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Break {
-    /// Every rank starts from weights of its own
+    /// Every rank starts from its own weights
     NoBroadcast,
     /// Every rank keeps its own gradients
     NoAverage,
@@ -19,8 +19,8 @@ pub enum Break {
     SameBatches,
 }
 
-/// Leaves `broken` out, if anything is: takes away what [`Ddp::new`] has just done. Returns what is left of `ddp`, and the
-/// number of the rank whose data this rank draws.
+/// Undoes the piece of [`Ddp::new`]'s work that `broken` names. Returns the remaining `ddp`, and the rank whose data
+/// this rank draws.
 pub fn leave_out(
     broken: Option<Break>,
     comm: &Comm,
@@ -38,19 +38,20 @@ pub fn leave_out(
         }
         Some(Break::NoAverage) => {
             drop(ddp);
-            // In a group of one rank, its own gradients are the average.
+            // In a group of one rank, the rank's own gradients are the average.
             Ok((Ddp::new(params, &Comm::alone())?, comm.rank()))
         }
         Some(Break::SameBatches) => Ok((ddp, 0)),
     }
 }
 
-/// What one rank has seen of itself and the others.
+/// One rank's observations of the ranks' data and models.
 #[derive(Default)]
 pub struct Symptoms {
     broken: Option<Break>,
-    /// Equal on two ranks only if they drew the same samples in every step.
+    /// A hash of all samples so far. Two ranks have the same hash only if they drew the same samples in every step.
     drawn: u64,
+    /// The last batch, with a number for each sample.
     last: Vec<u64>,
     /// (step, distance of the replicas)
     distance: Vec<(f64, f64)>,
@@ -59,19 +60,19 @@ pub struct Symptoms {
 }
 
 impl Symptoms {
-    /// Of a run from which `broken` is left out.
+    /// Observes a run that leaves `broken` out.
     pub fn of(broken: Option<Break>) -> Symptoms {
         Symptoms { broken, ..Symptoms::default() }
     }
 
-    /// Notes a batch that this rank trains on: a number for each of its samples, equal only for equal ones.
+    /// Records a batch that this rank trains on, with a number for each sample. Equal numbers mean equal samples.
     pub fn draw(&mut self, samples: impl IntoIterator<Item = u64>) {
         self.last = samples.into_iter().collect();
         self.drawn = self.last.iter().fold(self.drawn, |hash, sample| hash.wrapping_mul(0x100_0000_01B3) ^ sample);
     }
 
-    /// Compares the ranks after `step` steps, if the run is broken on purpose: it costs a broadcast of the model. All ranks
-    /// must call it.
+    /// Compares the ranks after `step` steps if the run is broken on purpose. This costs a broadcast of the model. All
+    /// ranks call it.
     pub fn look(&mut self, comm: &Comm, params: &Params, step: usize) -> Result<()> {
         if self.broken.is_none() {
             return Ok(());
@@ -87,8 +88,8 @@ impl Symptoms {
         Ok(())
     }
 
-    /// Plots the symptom of what was left out, if anything was. `what` names the samples; `asked` is how many of them all
-    /// ranks together request per step.
+    /// Plots the symptom of what was left out, if anything was. `what` names the samples; `asked` is how many of them
+    /// all ranks together request per step.
     pub fn show(&self, screen: &Screen, what: &str, asked: usize) {
         match self.broken {
             None => (),
@@ -97,21 +98,22 @@ impl Symptoms {
         }
     }
 
-    /// What [`Symptoms::draw`] has seen, on every rank in rank order.
+    /// All ranks' hashes of their samples, in rank order.
     pub fn drawn_by_all(&self, comm: &Comm) -> Result<Vec<u64>> {
         let mut all = vec![0; comm.size()];
         comm.all_gather(&[self.drawn], &mut all)?;
         Ok(all)
     }
 
-    /// How far the replicas are from each other, by step.
+    /// Plots the distance between the replicas, by step.
     fn plot_distance(&self, screen: &Screen) -> String {
         let title = "distance of the replicas, relative to their weights";
         let plot = Plot::new(title, "step").series(Series::line("largest", self.distance.iter().copied()));
         plot.height(8).render(screen) + "\n"
     }
 
-    /// How many different samples (`what` they are called) the ranks drew of those that were asked for, by step.
+    /// Plots the number of different samples that the ranks drew, and the number that they asked for, by step. `what`
+    /// names the samples.
     fn plot_distinct(&self, screen: &Screen, what: &str, asked: usize) -> String {
         let asked = self.distinct.iter().map(|&(step, _)| (step, asked as f64));
         let title = format!("different {what} in a step");

@@ -1,4 +1,4 @@
-//! `--trace FILE`: every rank's steps, span by span, in one file for a trace viewer.
+//! `--trace FILE`: writes the time spans of all ranks' steps to one file for a trace viewer.
 
 use super::metrics::{Clock, Part};
 use crate::comm::Comm;
@@ -11,19 +11,19 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// One rank's trace, or nothing if none was asked for.
+/// One rank's trace, if `--trace` asks for it.
 pub struct Trace(Option<Recording>);
 
 struct Recording {
     path: PathBuf,
-    /// When all ranks left a barrier: clocks of different processes have no other moment in common.
+    /// The time at which all ranks left a barrier. Clocks of different processes have no other common time.
     origin: Instant,
     spans: Vec<Span>,
 }
 
 impl Trace {
-    /// All ranks must come, if there is a `path`; the file is made now, so that what cannot be written is known before work
-    /// starts.
+    /// Creates the file, so that a file that cannot be written is an error before work starts. With a `path`, all ranks
+    /// must call it.
     pub fn new(comm: &Comm, path: Option<&Path>) -> Result<Trace> {
         let Some(path) = path else { return Ok(Trace(None)) };
         if comm.rank() == 0 {
@@ -36,50 +36,33 @@ impl Trace {
         Ok(Trace(Some(Recording { path: path.to_path_buf(), origin: Instant::now(), spans: Vec::new() })))
     }
 
-    /// Notes a step: its parts, and each bucket's all-reduce. What the rank waited is cut out of the parts.
+    /// Records a step: its parts, and each bucket's all-reduce. The parts leave out the time in which the rank only
+    /// waited.
     pub fn step(&mut self, step: usize, clock: &Clock, averaged: &[Averaged]) {
-        let Some(Recording { origin, spans, .. }) = &mut self.0 else { return };
-        let at = |moment: Instant| moment.saturating_duration_since(*origin).as_secs_f64();
+        let Some(recording) = &mut self.0 else { return };
         for lap in &clock.laps {
             let mut start = lap.start;
             let waits = averaged.iter().map(|bucket| bucket.waited).filter(|_| lap.part == Part::Backward);
             for (from, to) in waits.filter(|&(from, to)| lap.start <= from && to <= lap.end) {
-                spans.push(span(Track::Compute, lap.part.name(), step, at(start), at(from)));
-                spans.push(span(Track::Waiting, "waiting for an all-reduce", step, at(from), at(to)));
+                recording.add(Track::Compute, lap.part.name(), step, (start, from));
+                recording.add(Track::Waiting, "waiting for an all-reduce", step, (from, to));
                 start = to;
             }
-            spans.push(span(Track::Compute, lap.part.name(), step, at(start), at(lap.end)));
+            recording.add(Track::Compute, lap.part.name(), step, (start, lap.end));
         }
-        // One link: a bucket that was started while another one was under way is drawn from when that was over.
-        let mut free = 0.0;
-        for bucket in averaged {
-            let start = at(bucket.start).max(free);
-            free = at(bucket.end).max(start);
-            spans.push(span(Track::Communication, "all-reduce", step, start, free));
-        }
+        let all_reduces = averaged.iter().map(|bucket| (bucket.start, bucket.end));
+        recording.add_in_turn(Track::Communication, "all-reduce", step, all_reduces);
     }
 
-    /// Notes when a step's parameters were gathered, and how long the rank waited for them.
+    /// Records the times of a step's gathers, and the time in which the rank only waited for them.
     pub fn gathers(&mut self, step: usize, events: &[Event]) {
-        let Some(Recording { origin, spans, .. }) = &mut self.0 else { return };
-        let at = |moment: Instant| moment.saturating_duration_since(*origin).as_secs_f64();
-        let mut free = 0.0;
-        for event in events {
-            let (start, end) = (at(event.start), at(event.end));
-            match event.kind {
-                EventKind::Gather => {
-                    // One link: a gather behind an earlier one is drawn from the earlier one's end.
-                    let start = start.max(free);
-                    free = end.max(start);
-                    spans.push(span(Track::Gathers, "gather", step, start, free));
-                }
-                EventKind::Wait => spans.push(span(Track::Waiting, "waiting for a gather", step, start, end)),
-                _ => {}
-            }
-        }
+        let Some(recording) = &mut self.0 else { return };
+        let times = |kind| events.iter().filter(move |event| event.kind == kind).map(|event| (event.start, event.end));
+        recording.add_in_turn(Track::Gathers, "gather", step, times(EventKind::Gather));
+        times(EventKind::Wait).for_each(|time| recording.add(Track::Waiting, "waiting for a gather", step, time));
     }
 
-    /// To be called by all ranks at the end; rank 0 writes the file and returns its path.
+    /// Gathers all ranks' spans. All ranks call it at the end; rank 0 writes the file and returns its path.
     pub fn write(&self, comm: &Comm) -> Result<Option<&Path>> {
         let Some(Recording { path, spans, .. }) = &self.0 else { return Ok(None) };
         let mine = trace::events(comm.rank(), spans);
@@ -99,11 +82,30 @@ impl Trace {
     }
 }
 
-/// Where the trace is, and how to look at it.
+/// The row with the trace's path, and the way to open it.
 pub fn row(screen: &Screen, path: &Path) -> String {
     screen.row("trace", &format!("{}: open it at ui.perfetto.dev (it stays on your machine)", path.display()))
 }
 
-fn span(track: Track, name: &'static str, step: usize, start: f64, end: f64) -> Span {
-    Span { track, name, step, start, end }
+impl Recording {
+    fn add(&mut self, track: Track, name: &'static str, step: usize, (start, end): (Instant, Instant)) {
+        let [start, end] = [start, end].map(|time| time.saturating_duration_since(self.origin).as_secs_f64());
+        self.spans.push(Span { track, name, step, start, end });
+    }
+
+    /// Adds collectives, which share one link. Each span starts at the end of the previous one, if that is later.
+    fn add_in_turn(
+        &mut self,
+        track: Track,
+        name: &'static str,
+        step: usize,
+        times: impl Iterator<Item = (Instant, Instant)>,
+    ) {
+        let mut free = self.origin;
+        for (start, end) in times {
+            let start = start.max(free);
+            free = end.max(start);
+            self.add(track, name, step, (start, free));
+        }
+    }
 }

@@ -50,7 +50,7 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         "  rank 2 │",
         " bytes per rank per step = 2(n-1)/n x 4 x 837,632 ✓",
         "all ranks hold the same model",
-        "every rank drew samples of its own",
+        "every rank drew its own samples",
         "the loss fell",
     ] {
         assert!(text.contains(expected), "{expected:?} is missing in\n{text}");

@@ -209,7 +209,7 @@ fn saved_weights_are_the_ones_that_were_evaluated() {
         dir.path(),
         "--init-from first --data other.txt",
         2,
-        "the weights in first know other characters than other.txt",
+        "the weights in first have a different vocabulary than other.txt",
     );
     fails(dir.path(), "--init-from nowhere", 2, "cannot read weights from nowhere/model.safetensors");
     std::fs::write(dir.path().join("first/model.safetensors"), "x").unwrap();
@@ -255,7 +255,7 @@ fn bad_input_is_refused_before_work_starts() {
         ("--steps 0", "--steps 0 is out of range"),
         ("--block 0", "--block 0 is out of range"),
         ("--block 6610", "--block 6610 does not fit into"),
-        ("--ranks 600 --block 100", "600 ranks leave each a part of 99 tokens"),
+        ("--ranks 600 --block 100", "each of 600 ranks gets 99 tokens of the text"),
         ("--eval-interval 0", "--eval-interval 0 is out of range"),
         ("--eval-iters 0", "--eval-iters 0 is out of range"),
         ("--log-interval 0", "--log-interval 0 is out of range"),

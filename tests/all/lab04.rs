@@ -216,7 +216,7 @@ fn what_is_wrong_is_found() {
 fn a_batch_that_ranks_cannot_share_is_refused_before_work() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab04"));
     let refused = command.args(["--global-batch", "3", "--grad-accum", "2"]).output().unwrap();
-    failed(&refused, 2, "--global-batch 3 cannot be divided among 4 ranks x 2 micro-steps");
+    failed(&refused, 2, "--global-batch 3 cannot be divided evenly among 4 ranks x 2 micro-steps");
     has(&stderr(&refused), &["help: give a multiple of 8, such as 8;"]);
     let shared =
         Command::new(env!("CARGO_BIN_EXE_lab03")).args(["--global-batch", "24", "--dry-run"]).output().unwrap();
@@ -335,8 +335,8 @@ fn a_dry_run_of_one_stage_is_arithmetic() {
     let text = succeeded(&command.args(flags.split_whitespace()).output().unwrap());
     for row in [
         ["parameters", "172 MB", "2 bytes each"],
-        ["gradients", "42.9 MB", "2 bytes each, divided among 4"],
-        ["optimizer", "257 MB", "two moments and the master, 12 bytes a parameter,"],
+        ["gradients", "42.9 MB", "2 bytes each, sharded among 4"],
+        ["optimizer", "257 MB", "two moments and the master, 12 bytes per parameter,"],
         ["gathered", "343 MB", "all parameters, to begin with and to evaluate"],
     ] {
         assert!(text.lines().any(|line| row.iter().all(|part| line.contains(part))), "{row:?} is missing in\n{text}");

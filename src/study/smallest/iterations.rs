@@ -1,4 +1,5 @@
-//! The journal of the smallest job: log lines while it goes on, plots and profile at the end, on the screen and as files.
+//! The journal of the smallest job: log lines during the run; plots and a profile at its end, on the screen and in
+//! files.
 
 use super::mlp::{MlpConfig, MlpFlags};
 use super::profile::{Profile, Stamps};
@@ -8,27 +9,27 @@ use crate::launch;
 use crate::parallel::Averaged;
 use crate::show::{Plot, Screen, Series, general, thousands};
 use crate::train::trace::{self, Trace};
-use crate::train::{Clock, MetricsFile, report};
+use crate::train::{Clock, MetricsFile, metrics, report};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::Path;
 
-/// One iteration, as `--metrics` writes it. Seconds are this rank's.
+/// One iteration, as `--metrics` writes it. Times are this rank's seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct IterRecord {
-    /// From 0.
+    /// The iteration, counted from 0.
     pub iter: usize,
-    /// Whether it belongs to `--warmup-iters`, which are neither logged nor plotted.
+    /// Whether the iteration belongs to `--warmup-iters`, which are neither logged nor plotted.
     pub warmup: bool,
     /// Squared error of a rank's batch, mean over ranks, before the iteration's update.
     pub loss: f64,
     /// Samples per second, of all ranks. (The source's `test_dist` counts one rank's, its `wordplay` counts batches.)
     pub sps: f64,
-    /// The iteration, from its samples to the optimizer.
+    /// The whole iteration, from its samples to the optimizer.
     pub dt: f64,
     /// Forward pass.
     pub dtf: f64,
-    /// Backward pass, averaging of gradients included. (The source's `test_dist` counts the optimizer in.)
+    /// Backward pass, averaging of gradients included. (The source's `test_dist` also includes the optimizer.)
     pub dtb: f64,
     /// All-reduces, a part of `dtb`.
     pub all_reduce: f64,
@@ -36,8 +37,8 @@ pub struct IterRecord {
 }
 
 impl IterRecord {
-    /// The log line, with the names of the source's `test_dist`. Four digits of a second each: so 80 columns hold it up to
-    /// iteration 99, and beyond for all but the fastest machines.
+    /// The log line, with the names of the source's `test_dist`. Times have four digits, so the line fits 80 columns up
+    /// to iteration 99, and on most machines beyond.
     pub fn line(&self) -> String {
         let IterRecord { iter, loss, sps, dt, dtf, dtb, .. } = *self;
         let (loss, sps) = (general(loss, 6), thousands(sps.round() as u64));
@@ -46,7 +47,7 @@ impl IterRecord {
     }
 }
 
-/// One rank's journal. Only rank 0 prints and writes files, unless `--log-all-ranks`.
+/// One rank's journal. Only rank 0 prints and writes files, unless `--log-all-ranks` is given.
 pub struct Iterations<'a> {
     config: &'a MlpConfig,
     screen: &'a Screen,
@@ -65,7 +66,7 @@ pub struct Iterations<'a> {
 }
 
 impl<'a> Iterations<'a> {
-    /// Opens the run's files, so that what cannot be written is known before work starts.
+    /// Opens the run's files, so that a file that cannot be written is an error before work starts.
     pub fn new(comm: &Comm, config: &'a MlpConfig, flags: &MlpFlags, screen: &'a Screen) -> Result<Iterations<'a>> {
         let metrics = flags.log.metrics.as_deref().filter(|_| comm.rank() == 0);
         let metrics = MetricsFile::create(metrics)?;
@@ -89,8 +90,8 @@ impl<'a> Iterations<'a> {
         })
     }
 
-    /// Writes down an iteration, counted from 0: this rank's loss, its times, the bytes it sent, and its all-reduces. The mean
-    /// loss of all ranks is what is kept, and an error on every rank when it is not a number.
+    /// Records an iteration, counted from 0: this rank's loss, times, sent bytes, and all-reduces. The recorded loss is
+    /// the mean over all ranks. If it is not finite, every rank gets an error.
     pub fn note(&mut self, iter: usize, loss: f64, clock: &Clock, sent: u64, averaged: &[Averaged]) -> Result<()> {
         self.sent = sent;
         let mut mean = [loss];
@@ -128,23 +129,20 @@ impl<'a> Iterations<'a> {
         let (iter, config) = (record.iter, self.config);
         let is_due =
             iter.is_multiple_of(config.log_interval) || iter == config.warmup_iters || iter + 1 == config.steps;
-        if is_due && self.log_all_ranks {
-            let own = IterRecord { loss: own_loss, ..record.clone() };
-            let name = self.screen.rank(self.comm.rank(), format!("[{}]", self.comm.rank()));
-            self.screen.say(format!("{name} {}", own.line()));
-        } else if is_due && self.comm.rank() == 0 {
-            self.screen.say(record.line());
+        if is_due {
+            let line = |loss| IterRecord { loss, ..record.clone() }.line();
+            metrics::log(self.screen, self.comm.rank(), self.log_all_ranks, || line(own_loss), || line(record.loss));
         }
     }
 
-    /// To be called by all ranks at the end: rank 0 draws the run, and saves each picture in the run's folder.
+    /// Draws the run, and saves each picture in the run's folder. All ranks call it at the end; rank 0 draws.
     pub fn show(&self) -> Result<()> {
         let profile = Profile::gather(&self.comm, &self.stamps, self.config.warmup_iters)?;
         let trace = self.trace.write(&self.comm)?;
         if self.comm.rank() != 0 {
             return Ok(());
         }
-        // A file is read on any terminal: 80 columns, no colour.
+        // Files must suit any terminal: 80 columns, no colour.
         let paper = Screen { ascii: self.screen.ascii, ..Screen::plain() };
         let measured = &self.records[self.config.warmup_iters..];
         let curve = |name, title, of: fn(&IterRecord) -> f64| {
@@ -159,7 +157,7 @@ impl<'a> Iterations<'a> {
             curve("sps", "samples per second, all ranks", |r| r.sps),
         ];
         for (name, plot) in plots {
-            // The loss is not clipped: where it comes from is its story.
+            // The loss is not clipped: its first values show where it came from.
             let plot = if name == "loss" { plot } else { plot.clip_outliers() };
             if self.all {
                 self.screen.say(format!("\n{}", plot.render(self.screen)));

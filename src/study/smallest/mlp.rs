@@ -1,28 +1,27 @@
-//! The smallest job: a stack of linear layers learns to reconstruct random numbers. Its flags, what they come to, and the
-//! replica that the check before training compares.
+//! The smallest job: a stack of linear layers learns to reconstruct random numbers. This file has its flags, its
+//! settings, and the replica for the check before training.
 //!
-//! It is the seed's `test_dist`: the same shape, optimizer, batch and loss.
+//! The job is the source's `test_dist`: the same shape, optimizer, batch and loss.
 
 use crate::data::Uniform;
 use crate::error::BadInput;
 use crate::launch;
 use crate::model::LinearStack;
 use crate::optim::{AdamW, AdamWConfig};
-use crate::show;
 use crate::tensor::Params;
 use crate::train::parity::Replica;
-use crate::train::{LogFlags, RunFlags};
+use crate::train::{LogFlags, RunFlags, does_not_fit};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Numbers in a sample, and numbers out of each layer; the last are the reconstruction.
+/// Numbers per sample, and the outputs of each layer. The last layer's outputs are the reconstruction.
 const WIDTHS: [usize; 6] = [128, 1024, 512, 256, 128, 128];
 
-/// PyTorch's Adam: AdamW that lets nothing decay.
+/// PyTorch's Adam: AdamW without weight decay.
 const ADAM: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
 
-/// Flags of the smallest job; those it shares with [`TrainFlags`](crate::train::TrainFlags) have the same names.
+/// The smallest job's flags. Flags that [`TrainFlags`](crate::train::TrainFlags) has too have the same names.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MlpFlags {
     /// Ranks that train together: threads of this process [default: 2], or the launcher's processes
@@ -31,10 +30,10 @@ pub struct MlpFlags {
     /// Iterations
     #[arg(long, default_value_t = 100)]
     pub steps: usize,
-    /// Iterations at the start that are trained but neither logged nor timed
+    /// Iterations at the start that train but are neither logged nor timed
     #[arg(long, default_value_t = 1)]
     pub warmup_iters: usize,
-    /// Samples a rank and iteration
+    /// Samples per rank and iteration
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
     /// Learning rate of Adam
@@ -49,14 +48,14 @@ pub struct MlpFlags {
     pub run: RunFlags,
 }
 
-/// A run of the smallest job: its flags, checked.
+/// The settings of a run of the smallest job.
 #[derive(Clone, Debug)]
 pub struct MlpConfig {
     pub ranks: usize,
     pub steps: usize,
     pub warmup_iters: usize,
     pub log_interval: usize,
-    /// Samples a rank and iteration.
+    /// Samples per rank and iteration.
     pub batch: usize,
     pub lr: f64,
     pub seed: u64,
@@ -64,12 +63,12 @@ pub struct MlpConfig {
 }
 
 impl MlpFlags {
-    /// Checks the flags, before anything is allocated. `ranks` is what [`launch::ranks`] made of `--ranks`; `lab` names
-    /// the default folder.
+    /// Checks the flags before allocating memory. `ranks` is the result of [`launch::ranks`]. `lab` is the name of the
+    /// default folder.
     pub fn resolve(&self, ranks: usize, lab: &str) -> Result<MlpConfig, BadInput> {
         let MlpFlags { steps, warmup_iters, batch, lr, seed, .. } = *self;
         self.log.check()?;
-        // With one iteration, nothing could be seen to fall.
+        // The loss cannot fall within one iteration.
         for (flag, value, least, most) in [("steps", steps, 2, 1 << 20), ("batch", batch, 1, 1 << 20)] {
             if !(least..=most).contains(&value) {
                 let help = format!("give a whole number from {least} to {most}");
@@ -89,17 +88,17 @@ impl MlpFlags {
 }
 
 impl MlpConfig {
-    /// Numbers in a sample, and out of each layer.
+    /// Numbers per sample, and the outputs of each layer.
     pub fn widths(&self) -> &'static [usize] {
         &WIDTHS
     }
 
-    /// The model, described; [`Params::allocate`] gives it weights.
+    /// Declares the model. [`Params::allocate`] gives it weights.
     pub fn model(&self) -> Result<LinearStack> {
         Ok(LinearStack::new(&WIDTHS)?)
     }
 
-    /// Weights and biases of all layers.
+    /// The number of weights and biases of all layers.
     pub fn parameters(&self) -> usize {
         WIDTHS.windows(2).map(|sizes| sizes[1] * (sizes[0] + 1)).sum()
     }
@@ -123,13 +122,13 @@ impl MlpConfig {
         self.ranks * self.batch
     }
 
-    /// FLOPs of one iteration on one rank: a product forward, two backward, 2 FLOPs each for every weight and sample.
+    /// FLOPs per rank and iteration: one product forward and two backward, each with 2 FLOPs per weight and sample.
     pub fn flops(&self) -> f64 {
         let weights: usize = WIDTHS.windows(2).map(|sizes| sizes[1] * sizes[0]).sum();
         6.0 * weights as f64 * self.batch as f64
     }
 
-    /// Bytes of what a rank holds: parameters, gradients, Adam's two moments; and activations with their gradients.
+    /// Bytes that a rank holds: parameters, gradients, Adam's two moments, and activations with their gradients.
     pub fn memory(&self) -> [u64; 4] {
         let n = size_of::<f32>() as u64;
         let parameters = n * self.parameters() as u64;
@@ -137,20 +136,18 @@ impl MlpConfig {
         [parameters, parameters, 2 * parameters, activations]
     }
 
-    /// Bytes of the ranks on this machine together, with room for what travels.
+    /// Bytes that the ranks on this machine hold together, with room for gradients in flight.
     pub fn total_memory(&self) -> u64 {
         launch::ranks_here(self.ranks) as u64 * (self.memory().iter().sum::<u64>() + 2 * self.memory()[0])
     }
 
-    /// Refuses a run that `free` bytes do not hold.
+    /// Refuses a run that does not fit into `free` bytes.
     pub fn ensure_fits(&self, free: u64) -> Result<(), BadInput> {
         if self.total_memory() <= free {
             return Ok(());
         }
-        let gb = |bytes| show::bytes_decimal(bytes as f64);
-        let (takes, free, limit) = (gb(self.total_memory()), gb(free), launch::memory_limit_in_words());
-        let what = format!("{} ranks with --batch {} take {takes}, and {free} are free{limit}", self.ranks, self.batch);
-        Err(BadInput::new(what, "give fewer --ranks or a smaller --batch"))
+        let help = "give fewer --ranks or a smaller --batch";
+        Err(does_not_fit(self.ranks, self.batch, self.total_memory(), free, help))
     }
 }
 
@@ -162,7 +159,7 @@ pub struct MlpReplica<'a> {
 }
 
 impl<'a> MlpReplica<'a> {
-    /// With initial weights from `seed`.
+    /// A replica with initial weights from `seed`.
     pub fn new(config: &'a MlpConfig, seed: u64) -> Result<MlpReplica<'a>> {
         let model = config.model()?;
         model.params.allocate(seed);

@@ -1,6 +1,6 @@
-//! The smallest training job: a stack of linear layers, its journal, and where the time of all its ranks went.
+//! The smallest training job: a stack of linear layers, its journal, and a profile of all its ranks.
 //!
-//! Reading order: `mlp.rs` (what a run is), `iterations.rs` and `profile.rs` (what it prints).
+//! Reading order: `mlp.rs` (the run), `iterations.rs` and `profile.rs` (its screens).
 
 mod iterations;
 mod mlp;

@@ -1,11 +1,11 @@
-//! The time of all ranks: a tree of seconds, and a timeline with one row per rank.
+//! A profile of all ranks: a tree of seconds, and a timeline with one row per rank.
 //!
-//! An all-reduce takes a rank as long as it waits for the last one to come, plus what the reduction takes. The two can be
-//! told apart only by looking at all ranks: the one that came last waited for nobody, so its time, the shortest, is the
-//! reduction's; what the others took longer, they waited. That needs time stamps from one moment on. Clocks of different
-//! processes or hosts have no moment in common, so every iteration begins with a barrier, and each rank counts from when
-//! it left that. Where ranks outnumber cores, what a rank spends waiting for a core after the reduction counts as waiting
-//! too, and is drawn before it.
+//! A rank's time in an all-reduce is its wait for the last rank, plus the reduction itself. The profile separates the
+//! two by comparing all ranks. The last rank waited for no other rank, so its time, the shortest, is the reduction's.
+//! All other ranks waited for the rest of their time. The comparison needs time stamps with a common origin, but clocks
+//! of different processes or hosts have none. So every iteration begins with a barrier, and each rank counts from the
+//! moment when it left the barrier. If ranks outnumber cores, a rank may also wait for a core after the reduction. The
+//! profile counts this as waiting too, and draws it before the reduction.
 
 use crate::comm::Comm;
 use crate::parallel::Averaged;
@@ -14,12 +14,12 @@ use crate::train::{Clock, StepTimes};
 use anyhow::Result;
 use std::ops::Range;
 
-/// One rank's iteration.
+/// One iteration of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stamps {
-    /// Seconds of each part; they follow each other in the order data, forward, backward, optimizer.
+    /// Seconds of each part. The parts follow each other in the order data, forward, backward, optimizer.
     pub times: StepTimes,
-    /// Start and end of each all-reduce during the backward pass: seconds since the iteration's barrier.
+    /// Start and end of each all-reduce in the backward pass, in seconds since the iteration's barrier.
     pub all_reduces: Vec<(f64, f64)>,
 }
 
@@ -52,8 +52,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Brings the stamps of all ranks to every rank. All of them stamped the same iterations, from number `first` on, with
-    /// the same number of all-reduces in each.
+    /// Gathers the stamps of all ranks on every rank. All ranks need stamps of the same iterations, from number `first`
+    /// on, with the same number of all-reduces in each.
     pub fn gather(comm: &Comm, mine: &[Stamps], first: usize) -> Result<Profile> {
         let numbers: Vec<f64> = mine.iter().flat_map(Stamps::to_numbers).collect();
         let mut all = vec![0.0; numbers.len() * comm.size()];
@@ -67,7 +67,7 @@ impl Profile {
         self.ranks.first().map_or(0, Vec::len)
     }
 
-    /// Seconds that `rank` waited in each all-reduce of an iteration, and seconds that it reduced.
+    /// For each all-reduce of an iteration: the seconds that `rank` waited, and the seconds that it reduced.
     fn waits(&self, rank: usize, iteration: usize) -> Vec<(f64, f64)> {
         let took = |rank: &[Stamps], bucket: usize| -> Option<f64> {
             rank[iteration].all_reduces.get(bucket).map(|(start, end)| end - start)
@@ -105,13 +105,13 @@ impl Profile {
         mean(&name, times.total()).with(vec![
             mean("data", times.data),
             mean("forward", times.forward),
-            // Ranks that average nothing have nothing to tell apart.
+            // Without an all-reduce, the backward pass has no parts.
             mean("backward", times.backward).with(if reducing > 0.0 { vec![computing, all_reduce] } else { vec![] }),
             mean("optimizer", times.optimizer),
         ])
     }
 
-    /// `count` iterations in a row that took as long as such rows usually do: the median, not a lucky or an odd one.
+    /// `count` consecutive iterations of typical length: the median of all such sequences.
     fn typical(&self, count: usize) -> Range<usize> {
         let count = count.min(self.iterations());
         let mut starts: Vec<usize> = (0..=self.iterations() - count).collect();
@@ -121,7 +121,7 @@ impl Profile {
         start..start + count
     }
 
-    /// Seconds from an iteration's barrier until the last rank is done.
+    /// Seconds from an iteration's barrier to the end of its last rank.
     fn length(&self, iteration: usize) -> f64 {
         self.ranks.iter().map(|rank| rank[iteration].times.total()).fold(0.0, f64::max)
     }
@@ -177,12 +177,13 @@ impl Profile {
         }
         until(Activity::BACKWARD, begin + data + forward + backward);
         until(Activity::OPTIMIZER, begin + data + forward + backward + optimizer);
-        // Without the barrier of the next iteration it would go on at once, and wait in that one's first all-reduce.
+        // The rank waits at the next iteration's barrier. Without the barrier it would wait in that iteration's first
+        // all-reduce.
         until(Activity::WAITING, begin + self.length(iteration));
         row
     }
 
-    /// Tree and timeline as they are printed and saved.
+    /// Draws the tree and the timeline.
     pub fn render(&self, screen: &Screen) -> (String, String) {
         let ranks =
             if self.ranks.len() == 1 { "1 rank".to_string() } else { format!("mean of {} ranks", self.ranks.len()) };
@@ -202,8 +203,8 @@ mod tests {
         Stamps { times, all_reduces: all_reduces.to_vec() }
     }
 
-    /// Two ranks and two iterations of 7 seconds: rank 1 is as fast as rank 0, but comes later to the first bucket, and in
-    /// the second iteration rank 0 comes later.
+    /// Two ranks and two iterations of 7 seconds: rank 1 is as fast as rank 0, but comes later to the first bucket, and
+    /// in the second iteration rank 0 comes later.
     fn profile() -> Profile {
         let buckets = [(3.5, 4.75), (5.0, 6.0)];
         let late = [(4.25, 4.75), (5.5, 6.0)];

@@ -1,4 +1,4 @@
-//! Which text is trained on, and how much of it in a step.
+//! Flags for the training text, and for the size of a step.
 
 use super::{COUNTS, SIZES, in_range};
 use crate::data::{Corpus, Sampling};
@@ -6,7 +6,7 @@ use crate::error::BadInput;
 use crate::train::Config;
 use std::path::PathBuf;
 
-/// The text, and how ranks and micro-steps share it.
+/// The text, and its division among ranks and micro-steps.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DataFlags {
     /// Text to train on [default: the real Shakespeare where it is found, else a play that comes with the lab]
@@ -27,7 +27,7 @@ pub struct DataFlags {
 }
 
 impl DataFlags {
-    /// Sequences per rank and micro-step, if they were given. No rank is ever handed an empty share.
+    /// Sequences per rank and micro-step, if a flag gives them. Refuses a batch that leaves a rank without sequences.
     pub(super) fn batch(&self, ranks: usize) -> Result<Option<usize>, BadInput> {
         in_range("grad-accum", self.grad_accum, SIZES)?;
         let Some(global) = self.global_batch else {
@@ -40,8 +40,7 @@ impl DataFlags {
             return Ok(Some(global / parts));
         }
         let what = format!(
-            "--global-batch {global} cannot be divided among {ranks} ranks x {} micro-steps: a share would be empty or \
-             another's size",
+            "--global-batch {global} cannot be divided evenly among {ranks} ranks x {} micro-steps",
             self.grad_accum
         );
         let less = global / parts.max(1) * parts;
@@ -53,16 +52,17 @@ impl DataFlags {
     }
 }
 
-/// Refuses sequences that do not fit into the text, or into a rank's part of it.
+/// Refuses sequences that do not fit into the text, or into a rank's slice of it.
 pub(super) fn ensure_text_is_long_enough(config: &Config, corpus: &Corpus) -> Result<(), BadInput> {
     let (block, split) = (config.shape.block, corpus.shorter_split());
     if block >= split {
         let what = format!("--block {block} does not fit into {}: its shorter split has {split} tokens", corpus.name);
         return Err(BadInput::new(what, format!("give --block at most {}, or a longer text", split - 1)));
     }
-    let part = corpus.train.len() / config.ranks;
-    if config.sampling == Sampling::Partition && block >= part {
-        let what = format!("{} ranks leave each a part of {part} tokens, no longer than --block {block}", config.ranks);
+    let slice = corpus.train.len() / config.ranks;
+    if config.sampling == Sampling::Partition && block >= slice {
+        let what =
+            format!("each of {} ranks gets {slice} tokens of the text, no more than --block {block}", config.ranks);
         return Err(BadInput::new(what, "give fewer ranks, a smaller --block, or --sampler seeds"));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What is known of a model while it trains: its loss on text that is held still, and what it writes.
+//! Flags for evaluations and samples during training.
 
 use super::{COUNTS, in_range};
 use crate::data::Corpus;
@@ -6,7 +6,7 @@ use crate::error::BadInput;
 use crate::train::evaluate::{Due, EvalConfig};
 use crate::train::preset::Defaults;
 
-/// The prompt, unless another one is given.
+/// The default prompt.
 const PROMPT: &str = "What is an LLM?";
 
 /// Evaluations and samples.
@@ -24,7 +24,7 @@ pub struct EvalFlags {
 }
 
 impl EvalFlags {
-    /// Checks the flags, for a run of `steps` steps; what is not given, `defaults` have.
+    /// Checks the flags, for a run of `steps` steps. `defaults` replace flags that are not given.
     pub fn resolve(&self, steps: usize, defaults: &Defaults, corpus: &Corpus) -> Result<EvalConfig, BadInput> {
         let batches = self.eval_iters.unwrap_or(defaults.eval_iters);
         in_range("eval-interval", self.eval_interval, usize::MAX)?;
@@ -33,7 +33,7 @@ impl EvalFlags {
         Ok(EvalConfig { due: Due { interval: self.eval_interval, last: steps }, batches, prompt, prompt_tokens })
     }
 
-    /// The prompt, and its tokens: what was given, else the lab's own, else the text's beginning.
+    /// The prompt and its tokens: the given prompt, or else the default prompt, or else the text's beginning.
     fn prompt(&self, corpus: &Corpus) -> Result<(String, Vec<u32>), BadInput> {
         let encode = |text: &str| corpus.vocabulary.encode(text).map(|tokens| (text.to_string(), tokens));
         let Some(given) = &self.prompt else {
@@ -44,7 +44,7 @@ impl EvalFlags {
             return Err(BadInput::new("--prompt is empty", "give at least one character"));
         }
         encode(given).map_err(|unknown| {
-            let what = format!("--prompt has the character {unknown:?}, which {} has not", corpus.name);
+            let what = format!("--prompt has the character {unknown:?}, which is not in {}", corpus.name);
             BadInput::new(what, format!("the model knows only these: {:?}", corpus.vocabulary.characters()))
         })
     }

@@ -1,4 +1,4 @@
-//! What a run writes down about each step.
+//! Flags for the outputs of each step.
 
 use super::in_range;
 use crate::error::BadInput;
@@ -29,7 +29,7 @@ impl LogFlags {
         in_range("log-interval", self.log_interval.unwrap_or(1), usize::MAX)
     }
 
-    /// Steps from one log line to the next, in a run of `steps`.
+    /// Steps from one log line to the next, in a run of `steps` steps.
     pub fn interval(&self, steps: usize) -> usize {
         self.log_interval.unwrap_or(if self.all { 10 } else { (steps / 4).max(1) })
     }

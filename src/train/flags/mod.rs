@@ -1,7 +1,7 @@
-//! The flags of training labs, group by group. A lab flattens the groups that it heeds, and clap refuses all others.
+//! The flags of training labs, in groups. A lab flattens the groups that it supports, and clap refuses all other flags.
 //!
-//! Reading order: `model.rs`, `data.rs` and `optim.rs` say what a step is, and [`TrainFlags`] makes a [`Config`] of the
-//! three. `zero.rs` says what ranks divide. `eval.rs`, `log.rs` and `run.rs` say what a run shows and leaves behind.
+//! Reading order: `model.rs`, `data.rs` and `optim.rs` define a step; [`TrainFlags`] makes a [`Config`] of the three.
+//! `zero.rs` chooses the state that ranks shard. `eval.rs`, `log.rs` and `run.rs` choose a run's screens and files.
 
 mod data;
 mod eval;
@@ -24,8 +24,8 @@ use super::preset::Defaults;
 use crate::data::Corpus;
 use crate::error::BadInput;
 
-/// What a training step is: the flags that every lab which trains a GPT heeds. A flag that is given beats the preset,
-/// wherever it stands.
+/// The flags that define a training step, in every lab that trains a GPT. A given flag overrides the preset, in any
+/// order.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TrainFlags {
     #[command(flatten)]
@@ -34,14 +34,14 @@ pub struct TrainFlags {
     pub data: DataFlags,
     #[command(flatten)]
     pub optim: OptimFlags,
-    /// What all random numbers depend on
+    /// Random seed of weights, batches, dropout and samples
     #[arg(long, default_value_t = 1337)]
     pub seed: u64,
 }
 
 impl TrainFlags {
-    /// Checks the flags against each other and the text, before anything is allocated. `ranks` is what
-    /// [`launch::ranks`](crate::launch::ranks) made of `--ranks`; `steps` are the lab's, if not the preset's.
+    /// Checks the flags against each other and the text, before allocating memory. `ranks` is the result of
+    /// [`launch::ranks`](crate::launch::ranks). `steps` overrides the preset's.
     pub fn resolve(&self, ranks: usize, steps: Option<usize>, corpus: &Corpus) -> Result<Config, BadInput> {
         let defaults = self.defaults();
         let shape = self.model.resolve(&defaults, corpus)?;
@@ -66,17 +66,17 @@ impl TrainFlags {
         Ok(config)
     }
 
-    /// What the preset says.
+    /// The preset's settings.
     pub fn defaults(&self) -> Defaults {
         self.model.preset.defaults()
     }
 }
 
-/// Far above any model, and low enough that no figure about a run overflows.
+/// Limits far above any real model, and low enough that no figure about a run overflows.
 const SIZES: usize = 1 << 16;
 const COUNTS: usize = 1 << 20;
 
-/// Refuses 0, and more than `most`.
+/// Refuses 0, and numbers above `most`.
 fn in_range(flag: &str, value: usize, most: usize) -> Result<(), BadInput> {
     if (1..=most).contains(&value) {
         return Ok(());
@@ -86,7 +86,7 @@ fn in_range(flag: &str, value: usize, most: usize) -> Result<(), BadInput> {
     Err(BadInput::new(format!("--{flag} {value} is out of range"), help))
 }
 
-/// Refuses a number that is not `sound`, which those are that follow `rule`.
+/// Refuses a number that is not `sound`. `rule` describes the sound numbers.
 fn ensure(flag: &str, value: f64, sound: bool, rule: &str) -> Result<(), BadInput> {
     if sound {
         return Ok(());
@@ -94,7 +94,7 @@ fn ensure(flag: &str, value: f64, sound: bool, rule: &str) -> Result<(), BadInpu
     Err(BadInput::new(format!("--{flag} {value} is out of range"), format!("give {rule}")))
 }
 
-/// A share of something, less than all of it.
+/// Whether a fraction is at least 0 and below 1.
 fn is_below_one(x: f64) -> bool {
     (0.0..1.0).contains(&x)
 }

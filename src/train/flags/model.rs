@@ -1,4 +1,4 @@
-//! Which model is trained, and from which weights on.
+//! Flags for the model's shape, and for its initial weights.
 
 use super::{SIZES, ensure, in_range, is_below_one};
 use crate::checkpoint;
@@ -26,19 +26,19 @@ pub struct ModelFlags {
     /// Tokens in a sequence
     #[arg(long)]
     pub block: Option<usize>,
-    /// Share of activations that is dropped in training
+    /// Fraction of activations that dropout sets to 0 in training
     #[arg(long, default_value_t = 0.0)]
     pub dropout: f64,
-    /// Start from the weights in another run's folder
+    /// Start from the weights in an earlier run's folder
     #[arg(long, value_name = "DIR")]
     pub init_from: Option<PathBuf>,
 }
 
 impl ModelFlags {
-    /// The shape, once it is known to be sound.
+    /// The model's shape, checked.
     pub(super) fn resolve(&self, defaults: &Defaults, corpus: &Corpus) -> Result<GptShape, BadInput> {
         let shape = self.shape(defaults, corpus)?;
-        // candle walks the graph by recursion, and the stack of a rank has an end.
+        // candle visits the graph by recursion, and a rank's stack is limited.
         in_range("layers", shape.layers, 1 << 12)?;
         in_range("heads", shape.heads, SIZES)?;
         in_range("embd", shape.embd, SIZES)?;
@@ -53,7 +53,7 @@ impl ModelFlags {
         Ok(shape)
     }
 
-    /// The preset's shape with what was given in its place; with `--init-from`, the shape of those weights.
+    /// The preset's shape, with given flags in its place. With `--init-from`, the shape of those weights.
     fn shape(&self, defaults: &Defaults, corpus: &Corpus) -> Result<GptShape, BadInput> {
         let Some(dir) = &self.init_from else {
             return Ok(GptShape {
@@ -74,7 +74,7 @@ impl ModelFlags {
             }
         }
         if saved.vocabulary != corpus.vocabulary.characters() {
-            let what = format!("the weights in {} know other characters than {} has", dir.display(), corpus.name);
+            let what = format!("the weights in {} have a different vocabulary than {}", dir.display(), corpus.name);
             return Err(BadInput::new(what, "give --data the text that they were trained on"));
         }
         Ok(saved.shape)

@@ -1,4 +1,4 @@
-//! How a step changes the weights.
+//! Flags for the optimizer: the way in which a step changes the weights.
 
 use super::{ensure, in_range, is_below_one, is_not_negative};
 use crate::error::BadInput;
@@ -21,25 +21,25 @@ pub struct OptimFlags {
     /// The step at which the cosine ends [default: --steps]
     #[arg(long)]
     pub lr_decay_steps: Option<usize>,
-    /// AdamW's decay, on matrices only
+    /// AdamW's weight decay, on matrices only
     #[arg(long, default_value_t = 0.1)]
     pub weight_decay: f64,
-    /// AdamW's memory of gradients
+    /// AdamW's decay rate of the mean gradient
     #[arg(long, default_value_t = 0.9)]
     pub beta1: f64,
-    /// AdamW's memory of squared gradients
+    /// AdamW's decay rate of the mean squared gradient
     #[arg(long)]
     pub beta2: Option<f64>,
-    /// Largest global norm of a step's gradient; 0 = off
+    /// Largest global norm of a step's gradients; 0 = off
     #[arg(long, default_value_t = 1.0)]
     pub clip: f64,
 }
 
 impl OptimFlags {
-    /// Learning rates, the optimizer's settings, and the largest norm.
+    /// The learning rates, the optimizer's settings, and the largest norm, checked.
     pub(super) fn resolve(&self, defaults: &Defaults, steps: usize) -> Result<(Schedule, AdamWConfig, f64), BadInput> {
         let lr = self.lr.unwrap_or(defaults.lr);
-        // A tenth of a given --lr, as in the presets: their floor could lie above it.
+        // A tenth of a given --lr, as in the presets. Their own minimum could be above it.
         let min_lr = self.min_lr.unwrap_or(if self.lr.is_some() { lr / 10.0 } else { defaults.min_lr });
         let decay_steps = self.lr_decay_steps.or(defaults.lr_decay_steps).unwrap_or(steps);
         let (beta1, beta2) = (self.beta1, self.beta2.unwrap_or(defaults.beta2));

@@ -23,7 +23,8 @@ pub struct ZeroFlags {
     /// Elements of gradients that are reduced together, in stages 0 to 2 [default: 65536]
     #[arg(long, value_name = "ELEMENTS")]
     pub reduce_bucket: Option<usize>,
-    /// Elements of parameters that may be gathered ahead, in stage 3 [default: 262144; 65536 where lab04 compares stages]
+    /// Elements of parameters that may be gathered ahead, in stage 3 [default: 262144; 65536 where lab04 compares
+    /// stages]
     #[arg(long, value_name = "ELEMENTS")]
     pub prefetch_bucket: Option<usize>,
     /// Gather parameters of up to this many elements once per step and keep them to its end, in stage 3 [default: 1000]
@@ -43,8 +44,8 @@ pub struct ZeroFlags {
     pub no_overlap: bool,
 }
 
-/// PyTorch's sharding strategies. Its `SHARD_GRAD_OP` also shards parameters between steps. It gathers each unit once per step,
-/// which takes as many bytes as stage 2's gather of all of them.
+/// PyTorch's sharding strategies. Its `SHARD_GRAD_OP` also shards parameters between steps. It gathers each unit once
+/// per step, which takes as many bytes as stage 2's gather of all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fsdp {
     /// Parameters, gradients and optimizer state: stage 3
