@@ -328,7 +328,7 @@ mod tests {
                 let [shown, drawn] = match name {
                     "block" => ["attention, 4d²", ">4 d²<"],
                     "overlap" => ["without", ">without<"],
-                    "stages" => ["31.4 GB ✓", ">31.4 GB ✓<"],
+                    "stages" => ["120 GB, does not fit", ">31.4 GB ✓<"],
                     _ => ["no prefetch │···", ">waiting<"],
                 };
                 assert!(text.contains(shown) && svg.contains(drawn), "{text}\n{svg}");

@@ -22,13 +22,8 @@ impl Loads<'_> {
         let name = self.rows.iter().map(|row| columns(row.0)).max().unwrap_or(0);
         let line = |(choice, bytes): &(&str, [f64; 3])| {
             let all: f64 = bytes.iter().sum();
-            let mark = if all <= self.device { screen.tick() } else { screen.cross() };
-            format!(
-                "  {}  {}  {} {mark}",
-                pad_right(choice, name),
-                bar(screen, all / self.device, 24),
-                bytes_decimal(all)
-            )
+            let held = format!("{}{}", bytes_decimal(all), if all <= self.device { "" } else { ", does not fit" });
+            format!("  {}  {}  {held}", pad_right(choice, name), bar(screen, all / self.device, 24))
         };
         let lines: Vec<String> = self.rows.iter().map(line).collect();
         format!("{}\n  a whole bar is one device: {}", lines.join("\n"), bytes_decimal(self.device))
@@ -75,12 +70,9 @@ mod tests {
             device: 80e9,
         };
         let ascii = Screen { ascii: true, ..Screen::plain() };
-        let expected = format!(
-            "  whole    {}  120 GB {}\n  sharded  ######------------------  20.0 GB {}\n  a whole bar is one device: 80.0 GB",
-            "#".repeat(24),
-            ascii.cross(),
-            ascii.tick()
-        );
+        let expected = "  whole    ########################  120 GB, does not fit
+  sharded  ######------------------  20.0 GB
+  a whole bar is one device: 80.0 GB";
         assert_eq!(loads.render(&ascii), expected);
         let svg = loads.svg("two choices");
         // Three colours' names, and for each choice three parts, a frame, and the frame's end at 80 GB.
