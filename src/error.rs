@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What is wrong with the input, and what to do about it. Labs end with exit code 2 on it.
+/// An error in a lab's input: what is wrong, and what to do about it. The lab ends with exit code 2.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadInput {
     pub what: String,

@@ -1,28 +1,28 @@
-//! How large models are trained on many devices, by running it: real tensors, real ranks, on a laptop.
+//! Training large models on many devices, learned by running it: real tensors, real ranks, on a laptop.
 //!
-//! The labs (`labs/labNN_*.rs`) are the lessons; this library holds the mechanisms, each file one concept.
-//! The rooms, in reading order; each knows only rooms above it:
+//! The labs (`labs/labNN_*.rs`) are the lessons. This library holds the mechanisms, one concept per file.
+//! The table lists the rooms in reading order. Each room uses only rooms above it:
 //!
 //! | room | what it is for |
 //! |---|---|
-//! | [`show`] | draws plain values: plots, tables, the screen; nothing else draws |
+//! | [`show`] | draws plain values: plots, tables, the screen; no other room draws |
 //! | [`simd`] | loops in the machine's own vector instructions |
 //! | [`error`] | input that a lab refuses, and exit codes |
 //! | [`sha256`] | the hash by which files and models are compared |
-//! | [`comm`] | ranks talking to each other: collectives, what they consist of and cost, transports |
-//! | [`launch`] | starting N ranks; the job around them: nodes, and the line that starts it there |
+//! | [`comm`] | communication between ranks: collectives, what they consist of and cost, transports |
+//! | [`launch`] | starting N ranks; the job around them: its nodes and its launch line |
 //! | [`mesh`] | the ranks of a job in groups: data, pipeline, tensor parallelism |
-//! | [`plan`] | computes: parameters, memory and FLOPs of a model, time on a network; no tensors |
-//! | [`tensor`] | what candle lacks for training on a CPU: operations with a backward pass, flat parameters |
+//! | [`plan`] | computes a model's parameters, memory and FLOPs, and its time on a network; no tensors |
+//! | [`tensor`] | adds to candle what training on a CPU needs: operations with a backward pass, flat parameters |
 //! | [`data`] | text as tokens (or random numbers), and each rank's batches |
-//! | [`model`] | the GPT, a composition of layers that are handed in, and a stack of linear layers |
+//! | [`model`] | the GPT, composed of layers that a builder supplies, and a stack of linear layers |
 //! | [`optim`] | the optimizer and the global norm, on flat buffers |
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism, ZeRO |
 //! | [`checkpoint`] | weights on disk |
-//! | [`train`] | what a step is: its schedule, evaluation, flags, journal and checks |
-//! | [`study`] | what one lab measures and shows, a folder or file for each |
-//! | [`book`] | what keeps the book's pages true: outputs, figures, formulas |
-//! | [`workbook`] | the exercises: what the reader has done, and how far it is right |
+//! | [`train`] | a training step: its schedule, evaluation, flags, journal and checks |
+//! | [`study`] | what each lab measures and shows, one folder or file per lab |
+//! | [`book`] | keeps the book's pages true: outputs, figures, formulas |
+//! | [`workbook`] | the exercises: checks what the reader has done so far |
 
 pub mod book;
 pub mod checkpoint;
@@ -43,5 +43,5 @@ pub mod tensor;
 pub mod train;
 pub mod workbook;
 
-/// What labs, exercises and notebook cells return.
+/// The result that labs, exercises and notebook cells return.
 pub use anyhow::Result;

@@ -1,50 +1,38 @@
 //! A mesh of ranks: data × pipeline × tensor parallelism, with a group of ranks along each axis.
 //!
-//! A rank has one coordinate on each axis. Ranks that differ in one coordinate alone form a group: tensor ranks share one
-//! layer, pipeline ranks hold different layers of one replica, data ranks hold the same parameters. So a rank is in three
+//! A rank has one coordinate on each axis. Ranks that differ in one coordinate alone form a group. Tensor ranks share one
+//! layer, pipeline ranks hold different layers of one replica, and data ranks hold the same parameters. So a rank is in three
 //! groups, and a strategy gets the group that it communicates in.
 //!
-//! Neighbouring numbers mostly share a node, where links are fast. Tensor parallelism communicates in each layer, so its ranks
-//! are always nearest. Which axis comes next differs between libraries: see [`Order`].
+//! Ranks with neighbouring numbers mostly share a node, where links are fast. Tensor parallelism communicates in each layer,
+//! so its ranks are always nearest. Libraries differ in the next axis: see [`Order`].
 
-use crate::comm::Comm;
+use crate::comm::{Comm, named};
 use crate::error::BadInput;
 use anyhow::Result;
 use std::fmt;
 
-/// A way to divide the work, and the ranks that share it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Axis {
-    Data,
-    Pipeline,
-    Tensor,
-}
-
-impl Axis {
-    pub const ALL: [Axis; 3] = [Axis::Data, Axis::Pipeline, Axis::Tensor];
-
-    /// The axis, and the name of its groups in errors.
-    pub fn name(self) -> &'static str {
-        match self {
-            Axis::Data => "data",
-            Axis::Pipeline => "pipeline",
-            Axis::Tensor => "tensor",
-        }
+named! {
+    /// An axis of a mesh: a way to divide the work. Its groups of ranks have the same name.
+    pub enum Axis {
+        Data = "data",
+        Pipeline = "pipeline",
+        Tensor = "tensor",
     }
 }
 
-/// How the numbers of ranks run through the mesh.
+/// The order in which the ranks' numbers fill the mesh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Tensor ranks are nearest, then data, then pipeline: Megatron-LM and DeepSpeed.
+    /// Tensor ranks are nearest, then data, then pipeline, as in Megatron-LM and DeepSpeed.
     #[default]
     PipelineSlowest,
-    /// Tensor ranks are nearest, then pipeline, then data: picotron, ezpz.
+    /// Tensor ranks are nearest, then pipeline, then data, as in picotron and ezpz.
     DataSlowest,
 }
 
 impl Order {
-    /// The axes, from the one along which numbers run fastest.
+    /// The axes, from the fastest to the slowest.
     pub fn axes(self) -> [Axis; 3] {
         match self {
             Order::PipelineSlowest => [Axis::Tensor, Axis::Data, Axis::Pipeline],
@@ -53,7 +41,7 @@ impl Order {
     }
 }
 
-/// Where a rank lies in a mesh, counted from 0; or how many ranks a mesh has along each axis.
+/// A rank's coordinates in a mesh, from 0, or a mesh's size along each axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coordinates {
     pub data: usize,
@@ -79,7 +67,7 @@ impl Coordinates {
     }
 }
 
-/// A mesh as numbers: which rank lies where. No rank need exist for it.
+/// A mesh as numbers: the coordinates of each rank. It needs no running ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub sizes: Coordinates,
@@ -91,7 +79,7 @@ impl Layout {
         Axis::ALL.iter().map(|&axis| self.sizes.along(axis)).product()
     }
 
-    /// Where `rank` lies.
+    /// The coordinates of `rank`.
     pub fn coordinates(&self, rank: usize) -> Coordinates {
         let mut at = Coordinates { data: 0, pipeline: 0, tensor: 0 };
         self.order.axes().iter().fold(rank, |rest, &axis| {
@@ -101,7 +89,7 @@ impl Layout {
         at
     }
 
-    /// The rank that lies there.
+    /// The rank at these coordinates.
     pub fn rank(&self, at: Coordinates) -> usize {
         self.order.axes().iter().rev().fold(0, |rank, &axis| rank * self.sizes.along(axis) + at.along(axis))
     }
@@ -138,8 +126,8 @@ impl Layout {
     }
 }
 
-/// `ProcessCoord(pipe=0, data=1, model=0): 2, …`, as DeepSpeed prints it, which calls the tensor axis `model`; the slowest axis
-/// comes first.
+/// Prints `ProcessCoord(pipe=0, data=1, model=0): 2, …`, as DeepSpeed does. DeepSpeed calls the tensor axis `model`. The slowest
+/// axis comes first.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let name = |axis| match axis {
@@ -158,7 +146,7 @@ impl fmt::Display for Layout {
     }
 }
 
-/// One rank's place in a mesh, with its three groups.
+/// One rank's coordinates in a mesh, and its three groups.
 pub struct Mesh {
     pub layout: Layout,
     pub at: Coordinates,
@@ -169,7 +157,7 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// Divides the world; all ranks call it together, with the same layout.
+    /// Divides the world into groups. All ranks call this together, with the same layout.
     #[track_caller]
     pub fn new(world: &Comm, layout: Layout) -> Result<Mesh> {
         layout.check(world.size())?;
@@ -182,7 +170,7 @@ impl Mesh {
         Ok(Mesh { layout, at, world: world.clone(), data, pipeline, tensor })
     }
 
-    /// All ranks.
+    /// The group of all ranks.
     pub fn world(&self) -> &Comm {
         &self.world
     }

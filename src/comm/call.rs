@@ -1,64 +1,53 @@
-//! What a rank is doing: the description of one communication call, compared between ranks and printed in errors.
+//! The description of one communication call. Ranks compare it with each other, and errors print it.
 
-use super::{Dtype, Reduce};
+use super::{Dtype, Reduce, named};
 use std::fmt;
 use std::panic::Location;
 
-/// The communication calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Barrier,
-    AllReduce,
-    StartAllReduce,
-    StartReduce,
-    StartAllGather,
-    StartReduceScatter,
-    Reduce,
-    Broadcast,
-    AllGather,
-    ReduceScatter,
-    Scatter,
-    Gather,
-    AllToAll,
-    Split,
-    Send,
-    Recv,
-    Probe,
+named! {
+    /// The communication calls, by the names of their methods in [`Comm`](super::Comm).
+    pub enum Kind {
+        Barrier = "barrier",
+        AllReduce = "all_reduce",
+        StartAllReduce = "start_all_reduce",
+        StartReduce = "start_reduce",
+        StartAllGather = "start_all_gather",
+        StartReduceScatter = "start_reduce_scatter",
+        Reduce = "reduce",
+        Broadcast = "broadcast",
+        AllGather = "all_gather",
+        ReduceScatter = "reduce_scatter",
+        Scatter = "scatter",
+        Gather = "gather",
+        AllToAll = "all_to_all",
+        Split = "split",
+        Send = "send",
+        Recv = "recv",
+        Probe = "probe",
+    }
 }
 
 impl Kind {
-    /// The method of [`Comm`](super::Comm) that makes it.
-    pub fn name(self) -> &'static str {
+    /// The blocking call that does the same as a non-blocking one; any other call is its own.
+    pub(super) fn collective(self) -> Kind {
         match self {
-            Kind::Barrier => "barrier",
-            Kind::AllReduce => "all_reduce",
-            Kind::StartAllReduce => "start_all_reduce",
-            Kind::StartReduce => "start_reduce",
-            Kind::StartAllGather => "start_all_gather",
-            Kind::StartReduceScatter => "start_reduce_scatter",
-            Kind::Reduce => "reduce",
-            Kind::Broadcast => "broadcast",
-            Kind::AllGather => "all_gather",
-            Kind::ReduceScatter => "reduce_scatter",
-            Kind::Scatter => "scatter",
-            Kind::Gather => "gather",
-            Kind::AllToAll => "all_to_all",
-            Kind::Split => "split",
-            Kind::Send => "send",
-            Kind::Recv => "recv",
-            Kind::Probe => "probe",
+            Kind::StartAllReduce => Kind::AllReduce,
+            Kind::StartReduce => Kind::Reduce,
+            Kind::StartAllGather => Kind::AllGather,
+            Kind::StartReduceScatter => Kind::ReduceScatter,
+            blocking => blocking,
         }
     }
 }
 
-/// Another rank, as a group and as the world count it.
+/// A different rank: its numbers in the group and in the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub rank: usize,
     pub in_world: usize,
 }
 
-/// The rank's number in the world, and where that differs, in its group: `4`, `4 (1 in its group)`.
+/// The rank's number in the world. If the number in its group is different, it follows: `4`, `4 (1 in its group)`.
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{}", self.in_world)?;
@@ -71,29 +60,28 @@ impl fmt::Display for Peer {
 pub struct Call {
     pub kind: Kind,
     pub dtype: Dtype,
-    /// Elements that one rank contributes (all-reduce, broadcast, send: the vector; gather, scatter: one rank's part).
+    /// Elements of one rank's part, or of the whole vector in a call without parts: all-reduce, reduce, broadcast, message.
     pub len: usize,
     pub op: Option<Reduce>,
-    /// The root of a rooted collective, the other side of a message.
+    /// The root of a rooted collective, or the other side of a message.
     pub peer: Option<Peer>,
     /// A message's tag; 0 in a collective.
     pub tag: u16,
     /// The group's name, if it has one.
     pub group: Option<&'static str>,
-    /// Where in the caller's source the call stands.
+    /// The call's place in the caller's source.
     pub at: &'static Location<'static>,
-    /// What the caller calls it, if not by its place.
+    /// The label that the caller gave it.
     pub label: Option<&'static str>,
 }
 
 impl Call {
-    /// The bytes of the whole vector, where `size` ranks meet: what a [`Link`](super::Link) has to carry.
+    /// Bytes of the whole vector among `size` ranks: what a [`Link`](super::Link) has to carry.
     pub(super) fn bytes(&self, size: usize) -> usize {
         let one = self.len * self.dtype.size();
-        match self.kind {
+        match self.kind.collective() {
             Kind::AllGather | Kind::ReduceScatter | Kind::Scatter | Kind::Gather | Kind::AllToAll => one * size,
-            Kind::StartAllGather | Kind::StartReduceScatter => one * size,
-            // A color and a key from each.
+            // A color and a key from each rank.
             Kind::Split => 16 * size,
             _ => one,
         }
@@ -104,7 +92,7 @@ impl Call {
         self.is_like(other) && self.has_label_of(other)
     }
 
-    /// Whether two calls do the same to the same amount of data.
+    /// Whether two calls do the same thing to the same amount of data.
     pub(super) fn is_like(&self, other: &Call) -> bool {
         (self.kind, self.dtype, self.len, self.op, self.peer)
             == (other.kind, other.dtype, other.len, other.op, other.peer)
@@ -118,21 +106,31 @@ impl Call {
         }
     }
 
-    /// Whether a message that was sent in this call fits one that is received in `other`. Labels count if both have one: the
-    /// two stand in different places.
+    /// Whether `other` can receive the message that this call sent. Labels must be equal if both calls have one; the two calls
+    /// have different places in the source.
     pub(super) fn fits(&self, other: &Call) -> bool {
         let labels = self.label.is_none() || other.label.is_none() || self.label == other.label;
         (self.dtype, self.len) == (other.dtype, other.len) && labels
     }
 
-    /// `labs/lab03_ddp_gpt.rs:141`
+    /// The rank at the other side of a rooted collective or a message.
+    pub(super) fn peer(&self) -> Peer {
+        self.peer.expect("a rooted collective has a root, and a message two sides")
+    }
+
+    /// The reduction of a reducing call.
+    pub(super) fn op(&self) -> Reduce {
+        self.op.expect("a reducing call names its reduction")
+    }
+
+    /// The call's place in the source: `labs/lab03_ddp_gpt.rs:141`.
     pub(super) fn place(&self) -> String {
         format!("{}:{}", self.at.file(), self.at.line())
     }
 }
 
 /// `all_reduce (sum, 804,096 f32, labs/lab03_ddp_gpt.rs:141)`, `broadcast "weights" in group tensor (root 4, 96 f32, …)`.
-/// Ranks are numbers in the world.
+/// Ranks have their numbers in the world.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(self.kind.name())?;

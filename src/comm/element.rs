@@ -1,21 +1,23 @@
-//! What can be sent and added: eight number types, five reductions.
+//! The numbers that ranks exchange: eight types, five reductions.
 
+use super::named;
 use crate::simd::vectorized;
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
-use std::ops::Range;
+use std::ops::{Add, Mul, Range};
 
-/// The number types that a [`Comm`](super::Comm) moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dtype {
-    I32,
-    I64,
-    U64,
-    U8,
-    F16,
-    Bf16,
-    F32,
-    F64,
+named! {
+    /// The number types that a [`Comm`](super::Comm) moves.
+    pub enum Dtype {
+        I32 = "i32",
+        I64 = "i64",
+        U64 = "u64",
+        U8 = "u8",
+        F16 = "f16",
+        Bf16 = "bf16",
+        F32 = "f32",
+        F64 = "f64",
+    }
 }
 
 impl Dtype {
@@ -33,67 +35,41 @@ impl Dtype {
     pub fn is_float(self) -> bool {
         matches!(self, Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64)
     }
-
-    /// The type's name as Rust spells it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Dtype::I32 => "i32",
-            Dtype::I64 => "i64",
-            Dtype::U64 => "u64",
-            Dtype::U8 => "u8",
-            Dtype::F16 => "f16",
-            Dtype::Bf16 => "bf16",
-            Dtype::F32 => "f32",
-            Dtype::F64 => "f64",
-        }
-    }
 }
 
-/// How the ranks' values are combined, element by element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reduce {
-    /// Integers wrap around on overflow, as MPI's do.
-    Sum,
-    Min,
-    Max,
-    Prod,
-    /// Sum divided by the number of ranks; floats only.
-    Mean,
-}
-
-impl Reduce {
-    /// The reduction's name as messages print it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Reduce::Sum => "sum",
-            Reduce::Min => "min",
-            Reduce::Max => "max",
-            Reduce::Prod => "prod",
-            Reduce::Mean => "mean",
-        }
+named! {
+    /// How the ranks' values are combined, element by element.
+    pub enum Reduce {
+        /// Integers wrap around on overflow, as MPI's do.
+        Sum = "sum",
+        Min = "min",
+        Max = "max",
+        Prod = "prod",
+        /// Sum divided by the number of ranks; floats only.
+        Mean = "mean",
     }
 }
 
 /// A number that ranks can exchange and reduce.
 ///
-/// `Wide` is the type that arithmetic is done in: half types are added in f32 and rounded once, at the end.
+/// Arithmetic uses the type `Wide`: sums of half types are in f32 and rounded once, at the end.
 pub trait Element: Pod + Send + Sync {
     type Wide: Pod + Send + Sync;
     const DTYPE: Dtype;
 
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
-    /// `a op b`; [`Reduce::Mean`] adds here and is divided by [`Element::divide`] at the end.
+    /// `a op b`. [`Reduce::Mean`] adds here, and [`Element::divide`] divides at the end.
     fn combine(op: Reduce, a: Self::Wide, b: Self::Wide) -> Self::Wide;
-    /// `sum / ranks`; never called for integers, which have no mean.
+    /// `sum / ranks`. Integers have no mean, so nothing calls it for them.
     fn divide(sum: Self::Wide, ranks: usize) -> Self::Wide;
 }
 
-macro_rules! float {
-    ($type:ty, $wide:ty, $dtype:expr, $widen:expr, $narrow:expr) => {
+macro_rules! element {
+    ($type:ty as $wide:ty, $dtype:ident, $widen:expr, $narrow:expr, $add:expr, $mul:expr, $is_nan:expr, $divide:expr) => {
         impl Element for $type {
             type Wide = $wide;
-            const DTYPE: Dtype = $dtype;
+            const DTYPE: Dtype = Dtype::$dtype;
 
             #[inline(always)]
             fn widen(self) -> $wide {
@@ -106,61 +82,54 @@ macro_rules! float {
             #[inline(always)]
             fn combine(op: Reduce, a: $wide, b: $wide) -> $wide {
                 match op {
-                    Reduce::Sum | Reduce::Mean => a + b,
-                    Reduce::Prod => a * b,
-                    // NaN wins: a rank that overflowed must not be outvoted by the others.
-                    Reduce::Min if b < a || b.is_nan() => b,
-                    Reduce::Max if b > a || b.is_nan() => b,
+                    Reduce::Sum | Reduce::Mean => $add(a, b),
+                    Reduce::Prod => $mul(a, b),
+                    // NaN wins: the other ranks must not outvote a rank that overflowed.
+                    Reduce::Min if b < a || $is_nan(b) => b,
+                    Reduce::Max if b > a || $is_nan(b) => b,
                     Reduce::Min | Reduce::Max => a,
                 }
             }
             #[inline(always)]
             fn divide(sum: $wide, ranks: usize) -> $wide {
-                sum / ranks as $wide
+                $divide(sum, ranks)
             }
         }
     };
 }
 
-float!(f16, f32, Dtype::F16, f16::to_f32, f16::from_f32);
-float!(bf16, f32, Dtype::Bf16, bf16::to_f32, bf16::from_f32);
-float!(f32, f32, Dtype::F32, |x| x, |x| x);
-float!(f64, f64, Dtype::F64, |x| x, |x| x);
+macro_rules! float {
+    ($type:ty as $wide:ty, $dtype:ident, $widen:expr, $narrow:expr) => {
+        element!($type as $wide, $dtype, $widen, $narrow, Add::add, Mul::mul, <$wide>::is_nan, |sum, ranks| sum
+            / ranks as $wide);
+    };
+}
 
 macro_rules! integer {
-    ($type:ty, $dtype:expr) => {
-        impl Element for $type {
-            type Wide = $type;
-            const DTYPE: Dtype = $dtype;
-
-            fn widen(self) -> $type {
-                self
-            }
-            fn narrow(wide: $type) -> $type {
-                wide
-            }
-            #[inline(always)]
-            fn combine(op: Reduce, a: $type, b: $type) -> $type {
-                match op {
-                    Reduce::Sum | Reduce::Mean => a.wrapping_add(b),
-                    Reduce::Prod => a.wrapping_mul(b),
-                    Reduce::Min => a.min(b),
-                    Reduce::Max => a.max(b),
-                }
-            }
-            fn divide(sum: $type, _ranks: usize) -> $type {
-                sum
-            }
-        }
+    ($type:ty, $dtype:ident) => {
+        element!(
+            $type as $type,
+            $dtype,
+            |x| x,
+            |x| x,
+            <$type>::wrapping_add,
+            <$type>::wrapping_mul,
+            |_| false,
+            |sum, _| { sum }
+        );
     };
 }
 
-integer!(i32, Dtype::I32);
-integer!(i64, Dtype::I64);
-integer!(u64, Dtype::U64);
-integer!(u8, Dtype::U8);
+float!(f16 as f32, F16, f16::to_f32, f16::from_f32);
+float!(bf16 as f32, Bf16, bf16::to_f32, bf16::from_f32);
+float!(f32 as f32, F32, |x| x, |x| x);
+float!(f64 as f64, F64, |x| x, |x| x);
+integer!(i32, I32);
+integer!(i64, I64);
+integer!(u64, U64);
+integer!(u8, U8);
 
-/// What is to be done with the ranks' parts of a vector.
+/// How to reduce the ranks' parts of a vector.
 pub struct Reduction {
     pub dtype: Dtype,
     pub op: Reduce,
@@ -168,50 +137,51 @@ pub struct Reduction {
     pub into: Range<usize>,
 }
 
-/// All ranks' parts of a vector: as many elements of each, as bytes that are aligned as their type is.
+/// All ranks' parts of a vector, equally long, as bytes that are aligned as their type is.
 pub trait Parts {
     fn ranks(&self) -> usize;
-    /// The bytes of one part.
+    /// Bytes of one part.
     fn bytes(&self) -> usize;
     fn of(&mut self, rank: usize) -> &mut [u8];
     /// Two different ranks' parts.
     fn two(&mut self, ranks: [usize; 2]) -> [&mut [u8]; 2];
 }
 
-/// What is to be done with vectors of all ranks, which are all of one length.
+/// The work of a non-blocking collective on the vectors of all ranks, which are equally long.
 pub enum Work {
     Reduce(Reduction),
-    /// The vectors consist of one part for each rank; part r is reduced into rank r's vector.
+    /// A vector has one part per rank. Part r of all vectors is reduced into rank r's vector.
     ReduceScatter(Dtype, Reduce),
-    /// As there; rank r's part r is copied into all others.
+    /// A vector has one part per rank. Part r of rank r's vector is copied into all other vectors.
     AllGather,
 }
 
-/// Runs a function that is generic over the element type.
+/// Evaluates an expression with the element type of a [`Dtype`] in place of `$T`.
 macro_rules! by_type {
-    ($dtype:expr, $function:ident($($argument:expr),*)) => {
+    ($dtype:expr, $T:ident => $value:expr) => {
+        by_type!($dtype, $T => $value, I32 i32, I64 i64, U64 u64, U8 u8, F16 half::f16, Bf16 half::bf16, F32 f32, F64 f64)
+    };
+    ($dtype:expr, $T:ident => $value:expr, $($name:ident $type:ty),*) => {
         match $dtype {
-            Dtype::I32 => $function::<i32>($($argument),*),
-            Dtype::I64 => $function::<i64>($($argument),*),
-            Dtype::U64 => $function::<u64>($($argument),*),
-            Dtype::U8 => $function::<u8>($($argument),*),
-            Dtype::F16 => $function::<f16>($($argument),*),
-            Dtype::Bf16 => $function::<bf16>($($argument),*),
-            Dtype::F32 => $function::<f32>($($argument),*),
-            Dtype::F64 => $function::<f64>($($argument),*),
+            $($crate::comm::Dtype::$name => {
+                type $T = $type;
+                $value
+            })*
         }
     };
 }
+#[cfg(feature = "mpi")]
+pub(super) use by_type;
 
-/// Combines the ranks' parts in rank order, and puts the result in their place.
+/// Combines the ranks' parts in rank order, and overwrites the parts of the ranks in `how.into` with the result.
 ///
-/// Because every element is combined in rank order whatever the length, a result does not depend on how a vector is cut
-/// into blocks, buckets or shards.
+/// Every element is combined in rank order, whatever the length. So a result does not depend on how a vector is cut into
+/// blocks, buckets or shards.
 pub fn all_reduce_in_rank_order(how: &Reduction, parts: &mut dyn Parts) {
-    by_type!(how.dtype, all_reduce_typed(how, parts))
+    by_type!(how.dtype, T => all_reduce_typed::<T>(how, parts))
 }
 
-/// Copies `from`'s part over all others'.
+/// Overwrites all other ranks' parts with `from`'s part.
 pub fn copy_to_all(from: usize, parts: &mut dyn Parts) {
     for to in (0..parts.ranks()).filter(|&to| to != from) {
         let [from, to] = parts.two([from, to]);
@@ -219,7 +189,7 @@ pub fn copy_to_all(from: usize, parts: &mut dyn Parts) {
     }
 }
 
-/// Combines the ranks' parts in rank order: `out[i] = of(0)[i] op of(1)[i] op …`; parts as in [`Parts`].
+/// Combines the ranks' parts in rank order: `out[i] = of(0)[i] op of(1)[i] op …`. Bytes are aligned as their type is.
 pub fn reduce_in_rank_order<'a>(
     dtype: Dtype,
     op: Reduce,
@@ -227,7 +197,7 @@ pub fn reduce_in_rank_order<'a>(
     of: &dyn Fn(usize) -> &'a [u8],
     out: &mut [u8],
 ) {
-    by_type!(dtype, reduce_typed(op, ranks, of, out))
+    by_type!(dtype, T => reduce_typed::<T>(op, ranks, of, out))
 }
 
 /// Elements whose sums stay in the first-level cache while all ranks' parts are added.
@@ -266,7 +236,7 @@ fn reduce_typed<'a, T: Element>(op: Reduce, ranks: usize, of: &dyn Fn(usize) -> 
     }
 }
 
-/// Calls a loop with the reduction as a constant: the compiler vectorises what does not choose.
+/// Calls a loop with the reduction as a constant: the compiler vectorises a loop without a choice in it.
 macro_rules! by_op {
     ($op:expr, $loop:ident($($argument:expr),*)) => {
         match $op {
@@ -279,7 +249,7 @@ macro_rules! by_op {
     };
 }
 
-/// `sum[i] op= part[i]`; the first rank's part is where it begins.
+/// `sum[i] op= part[i]`. The first rank's part starts the sum.
 #[inline(always)]
 fn add<T: Element>((op, rank, sum, part): (Reduce, usize, &mut [T::Wide], &[T])) {
     #[inline(always)]
@@ -293,7 +263,7 @@ fn add<T: Element>((op, rank, sum, part): (Reduce, usize, &mut [T::Wide], &[T]))
     }
 }
 
-/// `out[i] = sum[i]`, or for a mean that divided by the number of ranks.
+/// `out[i] = sum[i]`, divided by the number of ranks for a mean.
 #[inline(always)]
 fn finish<T: Element>((op, ranks, sum, out): (Reduce, usize, &[T::Wide], &mut [T])) {
     #[inline(always)]
@@ -308,7 +278,7 @@ fn result<T: Element>(op: Reduce, ranks: usize, sum: T::Wide) -> T {
     T::narrow(if op == Reduce::Mean { T::divide(sum, ranks) } else { sum })
 }
 
-/// The same with two ranks, without a detour: `a[i] = b[i] = a[i] op b[i]`.
+/// The whole reduction of two ranks in one loop: `a[i] = b[i] = a[i] op b[i]`.
 #[inline(always)]
 fn both_typed<T: Element>((op, a, b): (Reduce, &mut [T], &mut [T])) {
     #[inline(always)]
@@ -319,12 +289,6 @@ fn both_typed<T: Element>((op, a, b): (Reduce, &mut [T], &mut [T])) {
         }
     }
     by_op!(op, each(a, b))
-}
-
-/// The elements in a slice of bytes, which need not be aligned: they may have travelled as bytes.
-#[cfg(feature = "mpi")]
-pub(super) fn elements<T: Element>(bytes: &[u8]) -> impl Iterator<Item = T> + '_ {
-    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned)
 }
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
-//! A network link in two numbers, and what each call takes on it.
+//! A network link in two numbers, and the time of each call on it.
 //!
-//! Ranks that are threads pass data on as fast as memory. With a link, their transport takes as long as a network would: a
-//! rank whose data is still under way sleeps until it would have arrived. Sums stay the same to the bit.
+//! Threads exchange data at memory speed. With a link, their transport takes as long as a network would: a rank whose data is
+//! still in flight sleeps until it would have arrived. Sums stay the same to the bit.
 //!
-//! The model (alpha-beta): a message of S bytes takes `latency + S / bandwidth`. Every rank has a link of its own, which
-//! carries one message out and one in at a time: all can send at once, but not all to the same rank. A message that is
-//! sent at t occupies the sender's link from t, or from when its earlier messages have left it, for S / bandwidth seconds.
-//! `latency` later it has arrived, if the receiver's link was free for its S / bandwidth seconds; else it follows the
-//! messages that were sent there before it. The simulator ([`plan::simulate`](crate::plan::simulate())) counts the same way.
+//! The model is alpha-beta: a message of S bytes takes `latency + S / bandwidth`. Every rank has its own link, which carries
+//! one message out and one message in at a time. All ranks can send at once, but not all to the same rank. A message occupies
+//! the sender's link for S / bandwidth seconds, after the sender's earlier messages. It arrives `latency` later, if the
+//! receiver's link was free for those S / bandwidth seconds. Otherwise it follows the earlier messages to that rank. The
+//! simulator ([`plan::simulate`](crate::plan::simulate())) counts the same way.
 //!
-//! The collectives of a group occupy a link of the group's, one after the other: each begins when its last rank has come
-//! and the one before is over, and is complete [`Link::collective_seconds`] later, on all ranks.
+//! The collectives of a group occupy the group's link one after the other. Each begins when its last rank has come and the
+//! previous one is over. It is complete on all ranks [`Link::collective_seconds`] later.
 //!
-//! A sleep ends late, by about 20 µs where timers are exact and 70 µs where they are not: a simulated network is never faster
-//! than it says.
+//! A sleep ends late, by about 20 µs where timers are exact and 70 µs where they are not. So a simulated network is never faster
+//! than its link.
 
 use super::call::Kind;
 use crate::show;
@@ -21,12 +21,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What a message costs on the way from one rank to another.
+/// The cost of a message between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Seconds from the last byte's departure to its arrival.
     pub latency: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bandwidth: f64,
 }
 
@@ -36,11 +36,10 @@ impl Link {
         bytes as f64 / self.bandwidth
     }
 
-    /// Seconds of a collective among `ranks` ranks, from the last one's arrival until all are done.
+    /// Seconds of a collective among `ranks` ranks, from when the last rank enters until all ranks are done.
     ///
-    /// `bytes` is the whole vector S: what each rank brings (all-reduce, reduce, broadcast, reduce-scatter, all-to-all), what
-    /// the root brings (scatter), what each ends up with (all-gather, split) or the root does (gather); nothing for a barrier.
-    /// With n ranks, latency a and bandwidth B:
+    /// `bytes` is the size S of the whole vector: all ranks' parts in a collective with parts, and 0 in a barrier. With n ranks,
+    /// latency a and bandwidth B:
     ///
     /// | collective | algorithm | seconds |
     /// |---|---|---|
@@ -48,7 +47,7 @@ impl Link {
     /// | all-gather, reduce-scatter, split | ring | (n-1)·a + (n-1)/n·S/B |
     /// | all-to-all | pairwise exchange | (n-1)·a + (n-1)/n·S/B |
     /// | broadcast, reduce | binomial tree | ⌈log2 n⌉·(a + S/B) |
-    /// | scatter, gather | binomial tree, half of what is left in each step | ⌈log2 n⌉·a + (n-1)/n·S/B |
+    /// | scatter, gather | binomial tree, half of the remaining parts in each round | ⌈log2 n⌉·a + (n-1)/n·S/B |
     /// | barrier | dissemination | ⌈log2 n⌉·a |
     /// | send, receive | one message | a + S/B |
     ///
@@ -61,34 +60,33 @@ impl Link {
         let (others, depth) = ((ranks.max(1) - 1) as f64, ranks.next_power_of_two().trailing_zeros() as f64);
         let transfer = self.transfer_seconds(bytes);
         let share = others / ranks.max(1) as f64 * transfer;
-        match kind {
-            Kind::AllReduce | Kind::StartAllReduce => 2.0 * others * self.latency + 2.0 * share,
+        match kind.collective() {
+            Kind::AllReduce => 2.0 * others * self.latency + 2.0 * share,
             Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll | Kind::Split => others * self.latency + share,
-            Kind::StartAllGather | Kind::StartReduceScatter => others * self.latency + share,
-            Kind::Broadcast | Kind::Reduce | Kind::StartReduce => depth * (self.latency + transfer),
+            Kind::Broadcast | Kind::Reduce => depth * (self.latency + transfer),
             Kind::Scatter | Kind::Gather => depth * self.latency + share,
             Kind::Barrier => depth * self.latency,
             Kind::Send | Kind::Recv => self.latency + transfer,
-            Kind::Probe => 0.0,
+            _ => 0.0,
         }
     }
 }
 
-/// `1 GB/s, 50.0 µs`
+/// Prints `1.00 GB/s, 50.0 µs`.
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{}/s, {}", show::bytes_decimal(self.bandwidth), show::seconds(self.latency))
     }
 }
 
-/// Seconds to wait, at most a year: what is longer, or not a number, is a mistake elsewhere.
+/// Seconds as a duration of at most a year. A longer time, or a time that is not a number, is a mistake elsewhere.
 pub(super) fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX).min(Duration::from_secs(365 * 24 * 3600))
 }
 
 const SECONDS: [(&str, f64); 5] = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
 
-const BYTES_A_SECOND: [(&str, f64); 10] = [
+const BYTES_PER_SECOND: [(&str, f64); 10] = [
     ("B/s", 1.0),
     ("kB/s", 1e3),
     ("MB/s", 1e6),
@@ -101,7 +99,7 @@ const BYTES_A_SECOND: [(&str, f64); 10] = [
     ("Gbit/s", 1.25e8),
 ];
 
-/// `50us,1GB/s`
+/// Reads `50us,1GB/s`.
 impl FromStr for Link {
     type Err = String;
 
@@ -109,7 +107,7 @@ impl FromStr for Link {
         let (latency, bandwidth) =
             text.split_once(',').ok_or("two values are needed, latency and bandwidth, as in 50us,1GB/s")?;
         let latency = quantity("latency", latency, &SECONDS)?;
-        let bandwidth = quantity("bandwidth", bandwidth, &BYTES_A_SECOND)?;
+        let bandwidth = quantity("bandwidth", bandwidth, &BYTES_PER_SECOND)?;
         if latency > 3600.0 {
             return Err("the latency is more than an hour".to_string());
         }
@@ -120,7 +118,7 @@ impl FromStr for Link {
     }
 }
 
-/// A number and one of the units.
+/// Reads a number with one of the units.
 fn quantity(what: &str, text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

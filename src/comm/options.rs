@@ -1,20 +1,21 @@
-//! What a run asks of the communication between its ranks.
+//! The options of a run: how its ranks communicate.
 
 use super::Link;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Handed to [`launch::run_with`](crate::launch::run_with); the default is what [`launch::run`](crate::launch::run) takes.
+/// How the ranks of a run communicate, for [`launch::run_with`](crate::launch::run_with). [`launch::run`](crate::launch::run)
+/// uses the default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Ranks that are threads take as long to communicate as over this link. None: as long as it takes.
+    /// A simulated link: threads take as long to communicate as over this link. Without it they communicate at memory speed.
     pub link: Option<Link>,
-    /// Ranks that are processes do not ask before each collective whether all mean the same one, nor tell each other when they
-    /// wait or end. Ranks that differ then hang, or write past the end of each other's vectors.
+    /// Turns the checks of MPI ranks off: ranks no longer compare their calls before each collective, and no longer report
+    /// that they wait or end. Ranks in different calls then hang, or write past the end of each other's vectors.
     pub no_check: bool,
-    /// How long a rank waits for one that is late, before that is an error.
+    /// How long a rank waits for a late rank until the wait is an error.
     pub deadline: Duration,
-    /// Where the last calls of all ranks are written if the ranks cannot go on together. None: nowhere.
+    /// The file for the last calls of all ranks, written if the ranks cannot go on together.
     pub flight_file: Option<PathBuf>,
 }
 
@@ -25,7 +26,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How long a rank waits before it says for whom: 30 s, or a tenth of a short deadline.
+    /// How long a rank waits until it prints which rank is late: 30 s, or a tenth of a short deadline.
     pub fn notice(&self) -> Duration {
         Duration::from_secs(30).min(self.deadline / 10)
     }

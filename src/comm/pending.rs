@@ -1,77 +1,69 @@
-//! A collective that goes on while its rank computes.
+//! A collective that continues while its rank computes.
 
-use super::transport::{Transport, UnderWay};
+use super::transport::{InFlight, Transport};
 use super::{Call, Element, Result};
 use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A collective under way, from one of the methods of [`Comm`](super::Comm) that start one.
+/// A collective in flight, from one of the methods of [`Comm`](super::Comm) that start one.
 ///
-/// It goes on in [`Pending::test`] and [`Pending::wait`] of any of its ranks, as an MPI library's progress does: test now and
-/// then while computing. Threads share the work: whoever comes once all ranks have started does what is left of it, so
-/// nobody waits for a rank that computes. Dropped, it still counts for the others; over MPI that waits.
+/// [`Pending::test`] and [`Pending::wait`] of any of its ranks make progress, as with an MPI library: call `test` now and
+/// then while computing. Threads share the work. Once all ranks have started, every rank that tests or waits does part of
+/// what is left, so no rank waits for a rank that computes. A dropped `Pending` still counts for the other ranks; over MPI
+/// the drop waits.
 pub struct Pending<T> {
-    under_way: Box<dyn UnderWay>,
-    transport: Arc<dyn Transport>,
-    call: Call,
+    pub(super) in_flight: Box<dyn InFlight>,
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) call: Call,
     /// The call's number in the flight recorder.
-    number: u64,
-    start: Instant,
-    elements: PhantomData<Vec<T>>,
+    pub(super) number: u64,
+    pub(super) start: Instant,
+    pub(super) elements: PhantomData<Vec<T>>,
 }
 
-/// From when to when a collective was under way, as this rank saw it.
+/// The interval in which a collective was in flight, as this rank saw it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flight {
-    /// When this rank started it.
+    /// When this rank started the collective.
     pub start: Instant,
-    /// When it was complete: on the simulated link if there is one, else when the last part was done; over MPI when this
-    /// rank noticed. May lie well before the rank asked.
+    /// When the collective was complete: on a simulated link, when the link has carried it; else when the last part was done.
+    /// Over MPI, when this rank noticed. This may be well before the rank asked.
     pub end: Instant,
 }
 
 impl<T: Element> Pending<T> {
-    pub(super) fn new(
-        under_way: Box<dyn UnderWay>,
-        transport: Arc<dyn Transport>,
-        call: Call,
-        number: u64,
-        start: Instant,
-    ) -> Pending<T> {
-        Pending { under_way, transport, call, number, start, elements: PhantomData }
-    }
-
-    /// Whether the result is there. Does a share of the work that is left, and never waits.
-    /// Errors as [`Pending::wait`]'s, as far as they are known by now.
+    /// Whether the collective is complete. Does a share of the work that is left, and never waits. Returns errors of
+    /// [`Pending::wait`] as soon as they are known.
     pub fn test(&mut self) -> Result<bool> {
         let start = Instant::now();
-        let done = self.under_way.test();
-        self.transport.meter().waited(start.elapsed());
+        let done = self.in_flight.test();
+        self.transport.membership().meter.waited(start.elapsed());
         done
     }
 
-    /// Waits for the result and keeps it: when was it complete? Errors are those of [`Comm::all_reduce`](super::Comm::all_reduce).
+    /// Waits for the result, keeps it, and returns the interval in which the collective was in flight. Errors are those of
+    /// [`Comm::all_reduce`](super::Comm::all_reduce).
     pub fn complete(&mut self) -> Result<Flight> {
-        let start = Instant::now();
-        self.transport.recorder().resume(&self.call, self.number, start);
-        let end = self.under_way.wait();
+        let (start, membership) = (Instant::now(), self.transport.membership());
+        membership.recorder.resume(&self.call, self.number, start);
+        let end = self.in_flight.wait();
         let time = start.elapsed();
-        self.transport.recorder().end(start + time, end.is_ok());
-        self.transport.meter().waited(time);
+        membership.recorder.end(start + time, end.is_ok());
+        membership.meter.waited(time);
         Ok(Flight { start: self.start, end: end?.max(self.start) })
     }
 
-    /// Waits for the result: the vector that was handed in, with the result in it. (Over MPI it may be another one, from an
-    /// earlier call.) Errors are those of [`Comm::all_reduce`](super::Comm::all_reduce).
+    /// Waits for the result: the vector that was handed over, with the result in it. Over MPI it may be a different vector, from
+    /// an earlier call. Errors are those of [`Comm::all_reduce`](super::Comm::all_reduce).
     pub fn wait(mut self) -> Result<Vec<T>> {
         self.complete()?;
-        Ok(vector(self.under_way.take()))
+        Ok(vector(self.in_flight.take()))
     }
 }
 
-/// The vector that was handed over; a call's type is its vector's.
+/// The vector that was handed over. A call and its vector have the same type.
 pub(super) fn vector<T: Element>(handed_over: Box<dyn Any>) -> Vec<T> {
-    *handed_over.downcast().expect("a call's type is its vector's")
+    *handed_over.downcast().expect("a call and its vector have the same type")
 }

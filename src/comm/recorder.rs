@@ -1,18 +1,19 @@
-//! The flight recorder: the last calls of a rank, for the moment when something has gone wrong.
+//! The flight recorder: the last calls of a rank, for when something goes wrong.
 //!
-//! It is always on. What it takes of a 1 KiB all-reduce between two threads stands in the README, under "Speed".
+//! The recorder is always on. The README lists its share of a 1 KiB all-reduce between two threads, under "Speed".
 
 use super::Call;
+use super::meter::lock;
 use serde_json::json;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How many calls of a rank are kept.
+/// How many calls a recorder keeps.
 const KEPT: usize = 64;
 
-/// One rank's last calls. In memory of its own, so that ranks do not slow each other down.
+/// One rank's last calls. Each recorder has its own cache lines, so that ranks do not slow each other down.
 #[repr(align(128))]
 pub(crate) struct Recorder(Mutex<Log>);
 
@@ -25,14 +26,14 @@ struct Log {
     written: usize,
 }
 
-/// One stay of a rank in a call.
+/// The time from when a rank enters a call until it leaves it. A rank enters a non-blocking call twice: to start, and to wait.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub call: Call,
     /// This rank's call number, from 1.
     pub number: u64,
     pub start: Instant,
-    /// When it was over, and whether it went well.
+    /// When the rank left the call, and whether the call succeeded.
     pub end: Option<(Instant, bool)>,
 }
 
@@ -42,7 +43,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, Log> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// The rank enters a call. Returns the call's number.
@@ -54,12 +55,12 @@ impl Recorder {
         number
     }
 
-    /// The rank comes back to call `number`, which it has started before, to wait for its end.
+    /// The rank enters call `number` again, which it has started before, to wait for its result.
     pub fn resume(&self, call: &Call, number: u64, start: Instant) {
         self.lock().write(Entry { call: *call, number, start, end: None });
     }
 
-    /// The call that the rank is in is over.
+    /// The rank leaves its current call.
     pub fn end(&self, end: Instant, well: bool) {
         let mut log = self.lock();
         let last = log.written.wrapping_sub(1) % KEPT;
@@ -73,12 +74,12 @@ impl Recorder {
         self.lock().get(1).copied()
     }
 
-    /// How long the rank has been in the call that it is in.
+    /// How long the rank has been in its current call.
     pub fn in_call(&self) -> Duration {
         self.last().map(|entry| entry.start.elapsed()).unwrap_or_default()
     }
 
-    /// How long the rank computed, or has computed, since its latest call but the one that it is in.
+    /// How long the rank has been computing since its latest call. Inside a call: how long it computed before.
     pub fn computed(&self) -> Duration {
         let log = self.lock();
         let end = |entry: &Entry| entry.end.map(|(end, _)| end);
@@ -88,7 +89,7 @@ impl Recorder {
         }
     }
 
-    /// Adds the calls to a file, one in a line, the oldest first.
+    /// Adds the calls to a file, one per line, the oldest first.
     fn write(&self, rank: usize, file: &mut impl Write) -> std::io::Result<()> {
         let log = self.lock();
         let (now, clock) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -113,14 +114,17 @@ impl Recorder {
 }
 
 /// Writes the last calls of these ranks to a file.
-pub(super) fn save<'a>(file: &Path, ranks: impl IntoIterator<Item = (usize, &'a Recorder)>) -> std::io::Result<()> {
+pub(super) fn save<'a>(
+    file: &Path,
+    ranks: impl IntoIterator<Item = (usize, &'a Arc<Recorder>)>,
+) -> std::io::Result<()> {
     file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     let mut out = BufWriter::new(std::fs::File::create(file)?);
     ranks.into_iter().try_for_each(|(rank, recorder)| recorder.write(rank, &mut out))?;
     out.flush()
 }
 
-/// The last line of an error: where the calls are, or why not.
+/// The last line of an error: where the ranks' last calls are, or why they could not be written.
 pub(super) fn in_words(saved: std::io::Result<()>, file: &Path) -> String {
     let file = file.display();
     match saved {
@@ -139,7 +143,7 @@ impl Log {
         self.written += 1;
     }
 
-    /// The latest entry but so many, counted from 1.
+    /// The latest entry, for 1, or the entry before it, for 2.
     fn get(&self, back: usize) -> Option<&Entry> {
         self.written.checked_sub(back).and_then(|i| self.entries.get(i % KEPT))
     }

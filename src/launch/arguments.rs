@@ -1,13 +1,13 @@
-//! The command line, and what is said of one that makes no sense.
+//! The command line, and the errors about it.
 
 use crate::error::BadInput;
 use clap::error::ErrorKind;
 
-/// The command line as `Args` describes it, or what is wrong with it, for [`main`](super::main) to tell as any other error.
-/// `--help` and `--version` are answered on stdout, and end the process.
+/// Parses the command line as `Args` describes it. [`main`](super::main) prints its errors like any other error.
+/// `--help` and `--version` print to stdout and end the process.
 pub fn arguments<Args: clap::Parser>() -> Result<Args, BadInput> {
     Args::try_parse().map_err(|error| {
-        // Without its command, a program has more to say than an error: all that it can do.
+        // A program without its command prints more than an error: everything that it can do.
         if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             error.exit()
         }
@@ -15,7 +15,8 @@ pub fn arguments<Args: clap::Parser>() -> Result<Args, BadInput> {
     })
 }
 
-/// clap's error in the form of ours. clap writes what is wrong, and after it, or after an empty line, what is possible.
+/// Turns clap's error into the form of ours. clap prints the mistake first, and then the possible values, in brackets or after
+/// an empty line.
 fn refusal(error: &str) -> BadInput {
     let (wrong, rest) = error.split_once("\n\n").unwrap_or((error, ""));
     let (mut what, mut help): (Vec<&str>, Vec<&str>) = Default::default();

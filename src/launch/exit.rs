@@ -1,14 +1,14 @@
-//! A rank that ends the whole process: `std::process::exit` in its closure. It is told, and is no success.
+//! A rank that ends the whole process: `std::process::exit` in its closure. Such an end is an error, whatever the exit code.
 //!
-//! The other ranks are in the middle of their work then, whatever the exit code says. Nothing can stop the call, but the C
-//! library runs [`at_exit`] before the process ends, on the thread that called it.
+//! The other ranks are in the middle of their work then. Nothing can stop the call, but the C library runs [`at_exit`] before the
+//! process ends, on the thread that made the call.
 
 use crate::show::complain;
 use std::cell::Cell;
 use std::sync::Once;
 
 thread_local! {
-    /// The rank whose closure this thread runs. It has no destructor, and so can be read while the process ends.
+    /// The rank whose closure this thread runs. It has no destructor, so it can be read while the process ends.
     static RANK: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
@@ -18,7 +18,7 @@ const WHAT: &str = "it ended the process instead of returning (std::process::exi
 /// Runs a rank's closure, which may not panic.
 pub(super) fn watch<T>(rank: usize, body: impl FnOnce() -> T) -> T {
     static ONCE: Once = Once::new();
-    // SAFETY: `at_exit` is a function, which is there as long as the process is.
+    // SAFETY: `at_exit` is a function, which exists as long as the process does.
     ONCE.call_once(|| _ = unsafe { libc::atexit(at_exit) });
     RANK.set(Some(rank));
     let result = body();
@@ -33,6 +33,6 @@ extern "C" fn at_exit() {
         world.fail(&anyhow::anyhow!(WHAT));
     }
     complain(&format!("error: rank {rank} failed: {WHAT}"));
-    // SAFETY: it ends the process at once, with a code that says so.
+    // SAFETY: this call ends the process at once.
     unsafe { libc::_exit(1) }
 }

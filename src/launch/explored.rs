@@ -2,14 +2,14 @@
 //!
 //! `cargo test --lib --features shuttle launch::explored`
 //!
-//! A hang is found at once, without a clock: shuttle sees that nobody can go on.
+//! Shuttle finds a hang at once, without a clock: it sees that no rank can go on.
 
 use crate::comm::{Comm, Reduce};
 use crate::launch;
 use anyhow::{Result, bail};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `body` in many orders: at random, and with few changes of turn at the worst moments.
+/// Runs `body` in many orders: random ones, and ones with few but badly placed switches between ranks.
 fn explore(body: impl Fn() + Send + Sync + Clone + 'static) {
     let config = || {
         let mut config = shuttle::Config::new();
@@ -26,7 +26,7 @@ fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Vec<T>
     launch::run(ranks, body).unwrap()
 }
 
-/// What must be said, of a run in which something is wrong.
+/// Runs ranks that must fail with an error that begins with `says`.
 fn broken(ranks: usize, says: &str, body: impl Fn(Comm) -> Result<()> + Sync) {
     let error = format!("{:#}", launch::run(ranks, body).unwrap_err());
     assert!(error.starts_with(says), "{error}");
@@ -52,12 +52,12 @@ fn blocking_reductions() {
     explore(sums);
 }
 
-/// The last barrier of a collective is left out: a rank goes on while others still read its slice.
+/// Without the last barrier of a collective, a rank goes on while others still read its slice.
 #[test]
 fn a_missing_barrier_is_found() {
     crate::comm::sync::LAST_BARRIER.set(false);
     let gather = || {
-        // The slices outlive the ranks that have them, so that reading too late is a wrong number and nothing worse.
+        // The slices outlive their ranks, so that reading too late gives a wrong number and nothing worse.
         let slices: Vec<_> = (0..3u64).map(|rank| std::sync::Mutex::new(vec![rank; 4])).collect();
         run(3, |comm| {
             let mut all = vec![0; 12];
@@ -70,7 +70,7 @@ fn a_missing_barrier_is_found() {
     };
     let found = catch_unwind(|| explore(gather)).is_err();
     crate::comm::sync::LAST_BARRIER.set(true);
-    assert!(found, "nobody noticed");
+    assert!(found, "no order showed it");
     explore(gather);
 }
 
@@ -153,7 +153,7 @@ fn gathers_and_scatters_under_way() {
     });
 }
 
-/// One sleeps until the last block is done, by another who only tests now and then.
+/// One rank sleeps until the last block is done, by a rank that only tests now and then.
 #[test]
 fn who_tests_wakes_who_waits() {
     explore(|| {
@@ -238,7 +238,7 @@ fn a_deadlock_stops_everyone() {
     });
 }
 
-/// Nobody may still read a slice whose owner has returned with an error: here every rank's memory is taken away at once.
+/// No rank may still read a slice whose owner has returned with an error: here every rank overwrites its memory at once.
 #[test]
 fn slices_are_not_read_after_an_error() {
     explore(|| {
@@ -247,7 +247,7 @@ fn slices_are_not_read_after_an_error() {
         let error = launch::run(3, |comm| {
             let mut mine = slices[comm.rank()].try_lock().unwrap();
             let result = if comm.rank() == 2 { bail!("stop") } else { comm.all_reduce(&mut mine, Reduce::Sum) };
-            // Whoever has an error may do as it likes with its slice; the others' must not change by that.
+            // A rank with an error may change its slice, which must not change the others'.
             assert!(result.is_err());
             mine.fill(comm.rank() as u64);
             results.lock().unwrap().push(comm.rank());
@@ -260,7 +260,7 @@ fn slices_are_not_read_after_an_error() {
     });
 }
 
-/// What shuttle reports as a panic of its own, a rank's panic must not become.
+/// A rank's panic is an error of the run, and not a panic that shuttle reports.
 #[test]
 fn a_panic_is_an_error_of_the_run() {
     explore(|| {

@@ -1,10 +1,10 @@
-//! The flags about communication that every lab has.
+//! Flags of every lab about communication.
 
 use crate::comm::{Link, Options};
 use std::path::Path;
 use std::time::Duration;
 
-/// How ranks communicate.
+/// Flags about how ranks communicate.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct CommFlags {
     /// Let threads communicate as over a network link, for example 50us,1GB/s
@@ -13,14 +13,14 @@ pub struct CommFlags {
     /// How long to wait for a rank that is late
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub deadline: Option<Duration>,
-    /// Over MPI: do not ask before each collective whether all ranks mean the same one. Ranks that differ, end early or never
-    /// come are then not noticed: they hang, or end in a crash of the MPI library
+    /// Over MPI: do not compare the ranks' calls before each collective. Ranks in different calls, and ranks that end early
+    /// or never come, then go unnoticed: the job hangs, or the MPI library crashes
     #[arg(long)]
     pub no_check: bool,
 }
 
 impl CommFlags {
-    /// For [`run_with`](super::run_with). If the ranks cannot go on together, their last calls will be in `folder`.
+    /// The options for [`run_with`](super::run_with). If the ranks cannot go on together, `folder` gets their last calls.
     pub fn options(&self, folder: &Path) -> Options {
         let Options { deadline, .. } = Options::default();
         Options {
@@ -32,7 +32,7 @@ impl CommFlags {
     }
 }
 
-/// A time that passes and ends.
+/// Reads a time of at least 10 ms.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     match seconds {

@@ -1,43 +1,43 @@
-//! Which nodes a job has, as schedulers and launchers write it down: host files and Slurm's lists.
+//! The nodes of a job, as schedulers and launchers write them: host files and Slurm's lists.
 
 use crate::error::BadInput;
 use std::path::Path;
 
-/// More hosts, or ranks on one, than any machine has: a list that asks for more is a slip of the pen.
+/// The largest number of hosts, and of ranks on one host. No machine has more, so a larger number is a mistake.
 pub(super) const MOST: usize = 1 << 20;
 
 /// A node of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Its name, as the scheduler spells it.
+    /// The node's name, as the scheduler spells it.
     pub name: String,
-    /// How many ranks it takes.
+    /// How many ranks the node takes.
     pub slots: usize,
 }
 
-/// How a host file says how many ranks a node takes. Not every launcher reads every form.
+/// The form of a host file: how it writes the number of ranks per node. Not every launcher reads every form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `host`, one line a node (as on Polaris) or one line a rank.
+    /// `host`, with one line per node (as on Polaris) or one line per rank.
     Lines,
-    /// `host slots=4`, Open MPI's.
+    /// `host slots=4`, Open MPI's form.
     Slots,
-    /// `host:4`, MPICH's.
+    /// `host:4`, MPICH's form.
     Colon,
 }
 
-/// What a host file says.
+/// The content of a host file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFile {
-    /// Its nodes in the order of their first lines; `slots` is the number of lines where there are no other counts.
+    /// The nodes in the order of their first lines. In a file of plain lines, `slots` is the number of a node's lines.
     pub hosts: Vec<Host>,
-    /// How it counts.
+    /// The form of all lines.
     pub form: Form,
-    /// Whether it says how many ranks a node takes: one line for each node leaves that open.
+    /// Whether the file has numbers of ranks. One line per node does not.
     pub counts: bool,
 }
 
-/// Reads the text of a host file; `path` is for messages.
+/// Reads the text of a host file. `path` is for messages.
 pub fn host_file(text: &str, path: &Path) -> Result<HostFile, BadInput> {
     let refuse = |what: String, help: &str| Err(BadInput::new(format!("{} {what}", path.display()), help));
     let mut hosts: Vec<Host> = Vec::new();
@@ -49,11 +49,13 @@ pub fn host_file(text: &str, path: &Path) -> Result<HostFile, BadInput> {
         }
         let Some((name, slots, form)) = host_line(line) else {
             let what = format!("cannot be read as a host file, line {}: {line:?}", number + 1);
-            return refuse(what, "write `host`, `host slots=4` or `host:4`, one host a line");
+            return refuse(what, "write `host`, `host slots=4` or `host:4`, one host per line");
         };
         if *file_form.get_or_insert(form) != form {
-            let what =
-                format!("contradicts itself: line {} counts ranks in another way than the lines before", number + 1);
+            let what = format!(
+                "contradicts itself: line {} counts ranks in a different way than the lines before",
+                number + 1
+            );
             return refuse(what, "write every line alike: `host`, or `host slots=4`, or `host:4`");
         }
         match hosts.iter_mut().find(|host| host.name == name) {
@@ -66,14 +68,14 @@ pub fn host_file(text: &str, path: &Path) -> Result<HostFile, BadInput> {
         }
     }
     if hosts.is_empty() {
-        return refuse("names no host".into(), "a host file has one host a line; is the job still running?");
+        return refuse("names no host".into(), "a host file has one host per line; is the job still running?");
     }
     let form = file_form.unwrap_or(Form::Lines);
     let counts = form != Form::Lines || hosts.iter().any(|host| host.slots > 1);
     Ok(HostFile { hosts, form, counts })
 }
 
-/// The parts of one line, if it has the form of one.
+/// A line's host, its slots and its form. None if it has no known form.
 fn host_line(line: &str) -> Option<(&str, usize, Form)> {
     let mut words = line.split_whitespace();
     let name = words.next()?;
@@ -96,12 +98,12 @@ fn host_line(line: &str) -> Option<(&str, usize, Form)> {
     .filter(|(name, ..)| !name.is_empty())
 }
 
-/// A positive number that can be meant.
+/// A positive number of a plausible size.
 fn count(text: &str) -> Option<usize> {
     text.parse().ok().filter(|number| (1..=MOST).contains(number))
 }
 
-/// The names in Slurm's short form: `x[001-003,007],login` is x001, x002, x003, x007 and login.
+/// Reads names in Slurm's short form: `x[001-003,007],login` is x001, x002, x003, x007 and login.
 pub fn slurm_hosts(list: &str) -> Result<Vec<String>, BadInput> {
     let wrong = |why: &str| {
         BadInput::new(
@@ -111,7 +113,7 @@ pub fn slurm_hosts(list: &str) -> Result<Vec<String>, BadInput> {
     };
     let mut hosts = Vec::new();
     for part in split_outside_brackets(list).map_err(wrong)? {
-        // Each bracket multiplies what stands before it; the rightmost counts fastest.
+        // Each bracket multiplies the names before it. The rightmost bracket counts fastest.
         let mut names = vec![String::new()];
         let mut rest = part;
         while let Some((before, after)) = rest.split_once('[') {
@@ -155,7 +157,8 @@ fn split_outside_brackets(list: &str) -> Result<Vec<&str>, &'static str> {
     if inside { Err("a bracket is left open") } else { Ok(parts) }
 }
 
-/// `001-003,007` as 001, 002, 003, 007: as many digits as the first number of a range has. At most `room` of them.
+/// `001-003,007` as 001, 002, 003, 007. Numbers have as many digits as the first number of their range. An error if there are
+/// more than `room`.
 fn slurm_numbers(inside: &str, room: usize) -> Result<Vec<String>, &'static str> {
     let number = |digits: &str| -> Result<u64, &'static str> {
         let all_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -176,7 +179,7 @@ fn slurm_numbers(inside: &str, room: usize) -> Result<Vec<String>, &'static str>
     Ok(numbers)
 }
 
-/// Numbers in Slurm's short form: `4(x2),3` is 4, 4, 3.
+/// Reads numbers in Slurm's short form: `4(x2),3` is 4, 4, 3.
 pub fn slurm_counts(list: &str) -> Result<Vec<usize>, BadInput> {
     let read = || {
         let mut counts = Vec::new();

@@ -1,12 +1,12 @@
-//! Was this process started by an MPI launcher? Told from variables that launchers set for each process, never from a batch
-//! job's allocation: in the shell of an allocation that launches nothing, ranks are threads as anywhere else.
+//! Did an MPI launcher start this process? Launchers set variables for each process, which show it. A batch job's allocation does
+//! not: in the shell of an allocation that launches nothing, ranks are threads as anywhere else.
 
-/// What an MPI launcher told this process.
+/// An MPI launcher's variables for this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launched {
-    /// The variable that gave it away.
+    /// The variable that shows that there is a launcher.
     pub variable: &'static str,
-    /// Processes in the job; None where the launcher only says that there is one.
+    /// Processes in the job. None if no variable has their number.
     pub size: Option<usize>,
     /// This process's number.
     pub rank: usize,
@@ -17,13 +17,13 @@ pub fn launched(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
     let number = |name: &str| variable(name).and_then(|text| text.trim().parse::<usize>().ok());
     let ranks = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "SLURM_PROCID"];
     let rank = ranks.into_iter().find_map(number).unwrap_or(0);
-    // Sizes first: they say whether there is more than one process.
+    // Sizes first: they show whether there is more than one process.
     for name in ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"] {
         if let Some(size) = number(name) {
             return Some(Launched { variable: name, size: Some(size), rank });
         }
     }
-    // Slurm sets this in the shell of some allocations too, but there it is 1.
+    // Slurm sets this variable in the shell of some allocations too, but there it is 1.
     if let Some(size) = number("SLURM_STEP_NUM_TASKS").filter(|&size| size > 1) {
         return Some(Launched { variable: "SLURM_STEP_NUM_TASKS", size: Some(size), rank });
     }

@@ -1,4 +1,4 @@
-//! The launch line: one job, in the flags of each launcher.
+//! The launch line: one job in the flags of each launcher.
 
 use super::hosts::Form;
 use super::job::{Job, Scheduler};
@@ -15,7 +15,7 @@ pub enum Launcher {
     OpenMpi {
         /// mpirun, or mpiexec where only that is Open MPI's.
         program: &'static str,
-        /// Run by root, as in containers, which it refuses unless told that it is meant.
+        /// Whether root runs it, as in containers. It refuses root without a flag.
         root: bool,
     },
     /// mpiexec of MPICH and its descendants.
@@ -23,16 +23,16 @@ pub enum Launcher {
         /// mpiexec, or mpirun where only that is Hydra's.
         program: &'static str,
     },
-    /// Slurm's own.
+    /// Slurm's srun.
     Srun {
-        /// Whether to name the way in which Open MPI's ranks find each other, because the site's default is another.
+        /// Whether to name PMIx, by which Open MPI's ranks find each other, because the site's default may be different.
         pmix: bool,
     },
     /// No MPI here: ranks are threads of the program itself.
     Threads,
 }
 
-/// Whose `--version` this text is: [`Launcher::Pals`], [`Launcher::OpenMpi`], [`Launcher::Hydra`], or nobody's we know.
+/// The launcher that prints this text for `--version`: PALS, Open MPI or Hydra, if we know it.
 pub fn recognise(version: &str, program: &'static str) -> Option<Launcher> {
     let has = |what: &str| version.to_lowercase().contains(what);
     if has("open mpi") || has("open-mpi") || has("openrte") || has("prrte") {
@@ -47,7 +47,7 @@ pub fn recognise(version: &str, program: &'static str) -> Option<Launcher> {
 }
 
 impl Launcher {
-    /// The one to start this job with, on this machine.
+    /// The launcher of this machine for this job.
     pub fn here(job: &Job) -> Launcher {
         let ask = |program: &str, args: &[&str]| {
             let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
@@ -57,8 +57,7 @@ impl Launcher {
         Launcher::find(job, &|name| std::env::var(name).ok(), &ask)
     }
 
-    /// The one to start this job with: `ask` runs a program of PATH and returns what it says, or None if there is no such
-    /// program.
+    /// The launcher for this job. `ask` runs a program of PATH and returns its output, or None if there is no such program.
     pub fn find(
         job: &Job,
         env: &dyn Fn(&str) -> Option<String>,
@@ -68,7 +67,7 @@ impl Launcher {
         let said = ["mpiexec", "mpirun"].map(|program| (program, ask(program, &["--version"])));
         let known: Vec<Launcher> =
             said.iter().filter_map(|(program, text)| recognise(text.as_deref()?, program)).collect();
-        // Both names are usually the same program: take each MPI by the name that its manual uses.
+        // Both names are usually the same program. This takes the name that each MPI's manual uses.
         let open_mpi = known.iter().rev().find(|launcher| matches!(launcher, Launcher::OpenMpi { .. }));
         if job.scheduler == Some(Scheduler::Slurm) && has(ask("srun", &["--version"]), "slurm") {
             // MPICH's descendants work with the site's default. The user's own choice stands.
@@ -86,13 +85,13 @@ impl Launcher {
                 Launcher::OpenMpi { program, root }
             }
             Some(launcher) => *launcher,
-            // Versions of PALS differ in what they say about themselves; these machines have no other mpiexec.
+            // Not every version of PALS prints its name, but these machines have no different mpiexec.
             None if said[0].1.is_some() && ["Polaris", "Aurora"].contains(&job.machine.as_str()) => Launcher::Pals,
             None => Launcher::Threads,
         }
     }
 
-    /// The words before the program that start `ranks` ranks of it; none for threads.
+    /// The launch line for `ranks` ranks. It is empty for threads.
     pub fn line(self, job: &Job, ranks: usize) -> Result<Line, BadInput> {
         if ranks == 0 {
             return Err(BadInput::new("-n 0 is out of range", "give 1 or more"));
@@ -100,111 +99,96 @@ impl Launcher {
         if !job.is_local() && self != Launcher::Threads && ranks > job.room() {
             return Err(BadInput::new(
                 format!("{ranks} ranks do not fit: {} nodes take {} ranks", job.hosts.len(), job.room()),
-                "give fewer ranks with -n, more ranks a node with --per-node, or ask the scheduler for more nodes",
+                "give fewer ranks with -n, more ranks per node with --per-node, or ask the scheduler for more nodes",
             ));
         }
-        let mut words = Words(Vec::new());
-        match self {
-            Launcher::Pals => pals(&mut words, job, ranks)?,
-            Launcher::OpenMpi { program, root } => open_mpi(&mut words, job, ranks, program, root),
-            Launcher::Hydra { program } => hydra(&mut words, job, ranks, program),
-            Launcher::Srun { pmix } => srun(&mut words, job, ranks, pmix),
-            Launcher::Threads => {}
-        }
-        Ok(Line { launcher: self, words: words.0, ranks })
+        let words = match self {
+            Launcher::Pals => pals(job, ranks)?,
+            Launcher::OpenMpi { program, root } => open_mpi(job, ranks, program, root),
+            Launcher::Hydra { program } => hydra(job, ranks, program),
+            Launcher::Srun { pmix } => srun(job, ranks, pmix),
+            Launcher::Threads => Vec::new(),
+        };
+        Ok(Line { launcher: self, words, ranks })
     }
 }
 
-/// Words of a command, collected.
-struct Words(Vec<String>);
-
-impl Words {
-    fn add(&mut self, words: &str) {
-        self.0.extend(words.split(' ').map(String::from));
-    }
-
-    /// A flag with a value that may have spaces in it.
-    fn add_value(&mut self, flag: &str, value: impl fmt::Display) {
-        self.0.extend([flag.to_string(), value.to_string()]);
-    }
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(String::from).collect()
 }
 
-fn pals(words: &mut Words, job: &Job, ranks: usize) -> Result<(), BadInput> {
+/// A flag with a value, which may have spaces in it.
+fn flag(name: &str, value: impl fmt::Display) -> Vec<String> {
+    vec![name.to_string(), value.to_string()]
+}
+
+fn pals(job: &Job, ranks: usize) -> Result<Vec<String>, BadInput> {
     if job.is_uneven() {
         let fewest = job.hosts.iter().map(|host| host.slots).min().unwrap_or(1);
         return Err(BadInput::new(
-            format!("PALS puts as many ranks on every node; here nodes take {fewest} to {}", job.per_node),
+            format!("PALS puts the same number of ranks on every node; here nodes take {fewest} to {}", job.per_node),
             format!("give --per-node {fewest}"),
         ));
     }
-    words.add(&format!("mpiexec --verbose --envall -n {ranks} -ppn {}", job.per_node));
-    match &job.host_file {
-        Some((path, Form::Lines)) => words.add_value("--hostfile", path.display()),
+    let hosts = match &job.host_file {
+        Some((path, Form::Lines)) => flag("--hostfile", path.display()),
         Some((path, _)) => {
             return Err(BadInput::new(
                 format!("PALS cannot read host file {}", path.display()),
-                "write one host a line and nothing else, and give --per-node",
+                "write one host per line and nothing else, and give --per-node",
             ));
         }
-        None => {}
-    }
-    words.add(&format!("--cpu-bind depth -d {}", job.depth));
-    Ok(())
+        None => Vec::new(),
+    };
+    let line = words(&format!("mpiexec --verbose --envall -n {ranks} -ppn {}", job.per_node));
+    Ok([line, hosts, words(&format!("--cpu-bind depth -d {}", job.depth))].concat())
 }
 
-fn open_mpi(words: &mut Words, job: &Job, ranks: usize, program: &str, root: bool) {
-    words.add(program);
-    if root {
-        words.add("--allow-run-as-root");
-    }
+fn open_mpi(job: &Job, ranks: usize, program: &str, root: bool) -> Vec<String> {
+    let root = if root { "--allow-run-as-root" } else { "" };
     if job.is_local() {
-        // It takes as many ranks as the machine has cores, unless told.
-        if ranks > job.cores {
-            words.add("--oversubscribe");
-        }
-        return words.add(&format!("-n {ranks}"));
+        // Without this flag it takes as many ranks as the machine has cores.
+        let more = if ranks > job.cores { "--oversubscribe" } else { "" };
+        return words(&format!("{program} {root} {more} -n {ranks}"));
     }
     let cores = if job.depth > 1 { format!(":PE={}", job.depth) } else { String::new() };
-    // Of uneven nodes, its own count of slots is right where a number for all nodes is not.
+    // On uneven nodes its own count of slots is right, and one number for all nodes is not.
     let unit = if job.is_uneven() { "slot".to_string() } else { format!("ppr:{}:node", job.per_node) };
-    words.add(&format!("-n {ranks} --map-by {unit}{cores}"));
-    match &job.host_file {
-        Some((_, Form::Colon)) => words.add_value("--host", hosts_with_slots(job)),
-        Some((path, _)) => words.add_value("--hostfile", path.display()),
-        // It asks Slurm itself.
-        None => {}
-    }
+    let hosts = match &job.host_file {
+        Some((_, Form::Colon)) => flag("--host", hosts_with_slots(job)),
+        Some((path, _)) => flag("--hostfile", path.display()),
+        // Open MPI asks Slurm itself.
+        None => Vec::new(),
+    };
+    [words(&format!("{program} {root} -n {ranks} --map-by {unit}{cores}")), hosts].concat()
 }
 
-fn hydra(words: &mut Words, job: &Job, ranks: usize, program: &str) {
-    words.add(&format!("{program} -n {ranks}"));
+fn hydra(job: &Job, ranks: usize, program: &str) -> Vec<String> {
+    let line = format!("{program} -n {ranks}");
     if job.is_local() {
-        return;
+        return words(&line);
     }
-    if !job.is_uneven() {
-        words.add(&format!("-ppn {}", job.per_node));
+    if job.is_uneven() {
+        return [words(&line), flag("-hosts", hosts_with_slots(job))].concat();
     }
-    match &job.host_file {
-        Some((path, form)) if *form != Form::Slots && !job.is_uneven() => words.add_value("-f", path.display()),
-        None if !job.is_uneven() => {}
-        _ => words.add_value("-hosts", hosts_with_slots(job)),
-    }
+    let hosts = match &job.host_file {
+        Some((_, Form::Slots)) => flag("-hosts", hosts_with_slots(job)),
+        Some((path, _)) => flag("-f", path.display()),
+        None => Vec::new(),
+    };
+    [words(&format!("{line} -ppn {}", job.per_node)), hosts].concat()
 }
 
-fn srun(words: &mut Words, job: &Job, ranks: usize, pmix: bool) {
-    words.add(&format!("srun -N {} -n {ranks}", nodes_for(job, ranks)));
+fn srun(job: &Job, ranks: usize, pmix: bool) -> Vec<String> {
+    let nodes = nodes_for(job, ranks);
+    let mut line = format!("srun -N {nodes} -n {ranks}");
     if !job.is_uneven() {
-        // More than are started would only make srun warn.
-        words.add(&format!("--ntasks-per-node {}", job.per_node.min(ranks)));
+        // A larger number would only make srun warn.
+        line += &format!(" --ntasks-per-node {}", job.per_node.min(ranks));
     }
-    words.add(&format!("-c {}", job.depth));
-    if pmix {
-        words.add("--mpi=pmix");
-    }
-    if job.hosts_given {
-        let names: Vec<&str> = job.hosts.iter().take(nodes_for(job, ranks)).map(|host| host.name.as_str()).collect();
-        words.add_value("-w", names.join(","));
-    }
+    line += &format!(" -c {} {}", job.depth, if pmix { "--mpi=pmix" } else { "" });
+    let names: Vec<&str> = job.hosts.iter().take(nodes).map(|host| host.name.as_str()).collect();
+    [words(&line), if job.hosts_given { flag("-w", names.join(",")) } else { Vec::new() }].concat()
 }
 
 fn hosts_with_slots(job: &Job) -> String {
@@ -224,7 +208,7 @@ fn nodes_for(job: &Job, ranks: usize) -> usize {
 /// A launch line that lacks only its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Who starts the ranks.
+    /// The program that starts the ranks.
     pub launcher: Launcher,
     /// The launcher and its flags; empty for threads.
     pub words: Vec<String>,
@@ -236,7 +220,7 @@ impl Line {
     /// The whole command for `program`, given with its arguments.
     pub fn command(&self, program: &[String]) -> Vec<String> {
         let mut command = [&self.words, program].concat();
-        // A number that the user gives the program is the user's.
+        // The user's own number of ranks stands.
         let own = program.iter().any(|word| word == "--ranks" || word.starts_with("--ranks="));
         if self.launcher == Launcher::Threads && !own {
             command.extend(["--ranks".to_string(), self.ranks.to_string()]);
@@ -251,7 +235,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Words as one line that a shell reads as these words.
+/// Joins words to one line, which a shell splits into the same words.
 pub fn quote(words: &[String]) -> String {
     let plain =
         |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c));

@@ -3,10 +3,10 @@
 use super::STACK_BYTES;
 use crate::show::bytes_decimal;
 
-/// Bytes that `ranks` ranks on this machine may still take: free memory, what is left of a container's share of it, or what
-/// their processes' own limits leave. None where the system does not say.
+/// Bytes that `ranks` ranks on this machine may still take: the least of free memory, what a container has left, and what the
+/// limits of their processes leave. None if the system does not provide these numbers.
 pub fn free_memory(ranks: usize) -> Option<u64> {
-    // MPI's ranks are processes, each with a limit of its own.
+    // Over MPI ranks are processes, each with its own limit.
     let [processes, threads] = if super::is_mpi() { [ranks, 1] } else { [1, ranks] };
     let left = |limit| left_of(limit, address_space().unwrap_or_default(), threads).saturating_mul(processes as u64);
     let left = memory_limit().map(left);
@@ -26,7 +26,7 @@ fn memory_limit() -> Option<u64> {
     #[cfg(unix)]
     {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: getrlimit writes one rlimit, to a place that is one.
+        // SAFETY: getrlimit writes one rlimit, and the pointer is to one.
         let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
         Some(limit.rlim_cur).filter(|&bytes| known && bytes != libc::RLIM_INFINITY)
     }
@@ -34,14 +34,14 @@ fn memory_limit() -> Option<u64> {
     None
 }
 
-/// The part of a `limit` on addresses that `ranks` threads can fill with data, in a process that has `taken` some already.
-/// Each thread reserves a stack, and glibc's allocator as much again for each.
+/// The part of a `limit` on addresses that `ranks` threads can fill with data, in a process that has already taken `taken` bytes.
+/// Each thread reserves a stack, and glibc's allocator reserves as much again per thread.
 fn left_of(limit: u64, taken: u64, ranks: usize) -> u64 {
     let reserved = (ranks as u64).saturating_mul(2 * STACK_BYTES as u64);
     limit.saturating_sub(taken).saturating_sub(reserved)
 }
 
-/// What limits this process apart from the machine, for an error about memory; empty if nothing does.
+/// The process's own limit on memory, for an error about memory. Empty if there is none.
 pub fn memory_limit_in_words() -> String {
     let words = |limit| format!(" (`ulimit -v` limits this process to {})", bytes_decimal(limit as f64));
     memory_limit().map(words).unwrap_or_default()
@@ -52,8 +52,8 @@ fn address_space() -> Option<u64> {
     of_this_process(sysinfo::Process::virtual_memory)
 }
 
-/// Bytes that this process has of the machine's memory: its ranks' buffers, and all else, also what has been freed and is kept
-/// for later. None where the system does not say.
+/// Bytes of the machine's memory that this process has: its ranks' buffers and all other memory, also freed memory that is
+/// kept for reuse. None if the system does not provide the number.
 pub fn resident_memory() -> Option<u64> {
     of_this_process(sysinfo::Process::memory)
 }

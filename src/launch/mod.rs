@@ -1,4 +1,4 @@
-//! Starting N ranks: one closure, any world.
+//! Starting N ranks: one closure, on threads or on MPI processes.
 //!
 //! ```
 //! use shardlab::launch;
@@ -10,16 +10,15 @@
 //!
 //! Reading order: `mod.rs`, `arguments.rs` (the command line), `flags.rs` (how ranks communicate), `threads.rs` (ranks of this
 //! process), `exit.rs` (a rank that ends the process), `explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
-//! `world.rs` (is this process one of an MPI job?). And on a cluster, where a job is started on
-//! many nodes:
+//! `world.rs` (is this process part of an MPI job?). On a cluster, where a job starts on many nodes, also:
 //!
-//! - `hosts.rs`: nodes as host files and Slurm write them down
+//! - `hosts.rs`: nodes as host files and Slurm write them
 //! - `job.rs`: the job around this process: nodes, ranks per node, CPUs for each rank
 //! - `line.rs`: the line that starts it, in each launcher's own flags
-//! - `place.rs`: where each rank came to be
-//! - `machine.rs`: what this node has
+//! - `place.rs`: the node of each rank
+//! - `machine.rs`: this node's memory, cores and name
 //!
-//! `memory.rs` is a setting of the allocator that every run wants.
+//! `memory.rs` is a setting of the allocator for every run.
 
 mod arguments;
 mod exit;
@@ -51,14 +50,14 @@ use std::process::ExitCode;
 use std::sync::Once;
 use world::{World, world};
 
-/// Enough for candle's backward pass, which recurses over the graph; memory is taken only as the stack grows.
+/// The stack of a rank: enough for candle's backward pass, which recurses over the graph. A stack takes memory only as it grows.
 const STACK_BYTES: usize = 64 << 20;
 
-/// More ranks than this in one process is taken for a slip of the finger.
+/// The largest number of ranks in one process. A larger number is taken for a mistake.
 pub const MAX_RANKS: usize = 1024;
 
-/// What a lab's `main` does: runs the lab, prints its error as `error: …`, leaves MPI if it was used.
-/// The exit code is 0, 2 for [`BadInput`], 1 for any other error.
+/// Runs a lab, for its `main`: prints the lab's error as `error: …`, and leaves MPI if the lab used it.
+/// The exit code is 0, or 2 for [`BadInput`], or 1 for any other error.
 pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
     let result = lab();
     let code = match &result {
@@ -71,37 +70,36 @@ pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
     }
     #[cfg(feature = "mpi")]
     if let Ok(World::Mpi(world)) = world() {
-        // The others may be waiting for this process, so after an error there is no polite goodbye.
+        // The other processes may be waiting for this one. So after an error it aborts the job.
         if code == 0 { world.finalize() } else { world.abort(code) }
     }
     ExitCode::from(code as u8)
 }
 
-/// Prints an error once, whether one process of a job has it or all have the same.
+/// Prints an error once, whether one process of a job has it or all have it.
 fn tell(error: &anyhow::Error) {
     if is_first_process() {
         complain(&format!("error: {error:#}"));
     } else if is_mpi() {
-        // If the first process has it too, it ends the job meanwhile.
+        // If the first process has the same error, it ends the job meanwhile.
         std::thread::sleep(std::time::Duration::from_secs(1));
         complain(&format!("error: on {}: {error:#}", host_name()));
     }
 }
 
-/// Runs `body` once for each of `ranks` ranks, each with a [`Comm`] of its own. May be called any number of times.
+/// Runs `body` once for each of `ranks` ranks, each with its own [`Comm`]. A program may call this any number of times.
 ///
-/// Ranks are threads of this process, more than there are cores if need be, and their values come back in rank order. A
-/// rank that returns an error or panics ends the run: the others stop at their next communication call, and the error
-/// returned here begins with that rank's number and message. A rank that returns while others still wait for it is an
-/// error as well.
+/// Ranks are threads of this process, even if there are fewer cores. Their values are returned in rank order. A rank that returns
+/// an error or panics ends the run: the others stop at their next communication call, and the returned error begins with that
+/// rank's number and message. A rank that returns while others still wait for it is an error as well.
 ///
-/// Under an MPI launcher (and built with the feature `mpi`), this process is one of `ranks` ranks, `body` runs once, and
-/// what comes back is this rank's value alone. An error or panic then ends every process of the job, its message first.
+/// Under an MPI launcher, and with the feature `mpi`, this process is one of `ranks` ranks. `body` runs once, and only this
+/// rank's value is returned. An error or panic prints its message and ends every process of the job.
 pub fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
     run_with(ranks, &Options::default(), body)
 }
 
-/// [`run`], with wishes about the communication. A simulated link under an MPI launcher is [`BadInput`]: that network is real.
+/// [`run`] with options for the communication. A simulated link under an MPI launcher is [`BadInput`]: that network is real.
 pub fn run_with<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
     ensure!((1..=MAX_RANKS).contains(&ranks), "cannot start {ranks} ranks: give a number from 1 to {MAX_RANKS}");
     one_compute_thread_a_rank();
@@ -124,7 +122,7 @@ pub fn run_with<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) ->
     }
 }
 
-/// This process's part of an MPI job.
+/// Runs this process's rank of an MPI job.
 #[cfg(feature = "mpi")]
 fn run_process<T: Send>(
     world: &crate::comm::MpiWorld,
@@ -144,18 +142,18 @@ fn run_process<T: Send>(
     })
 }
 
-/// Tells candle and rayon to compute on the calling thread, unless the user has set their variables.
+/// Makes candle and rayon compute on the calling thread, unless the user has set their variables.
 ///
-/// Ranks are the parallelism here. Without this, every rank would hand its large tensors to one pool shared by the whole
-/// process, and wait there for the others. It must happen before the first tensor operation, because candle reads one of
-/// the variables once; and in code, because no file of the project's reaches `mpirun` or a notebook.
+/// Here ranks are the parallelism. Otherwise every rank would hand its large tensors to one pool of the whole process, and wait
+/// there for the other ranks. This must happen before the first tensor operation, because candle reads one of the variables only
+/// once. It must happen in code, because no file of the project reaches `mpirun` or a notebook.
 pub fn one_compute_thread_a_rank() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for name in ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"] {
             if std::env::var_os(name).is_none() {
-                // SAFETY: the standard library guards the environment with a lock, and candle and rayon read it through
-                // the standard library; no C code that reads it runs at this point.
+                // SAFETY: the standard library guards the environment with a lock, and candle and rayon read it through the
+                // standard library. No C code reads it at this point.
                 unsafe { std::env::set_var(name, "1") };
             }
         }

@@ -1,24 +1,24 @@
-//! Where each rank is: its node, and its number among the ranks there.
+//! The place of each rank: its node, and its number among the ranks of that node.
 //!
-//! Found by asking the ranks, not a scheduler's variables: ranks on hosts of the same name share a node. So it holds for
-//! threads of one process and for processes on many machines alike.
+//! The ranks themselves exchange their hosts' names, without a scheduler's variables. Ranks on hosts of the same name share a
+//! node. This works for threads of one process and for processes on many machines.
 
 use crate::comm::{Comm, Result};
 
-/// A rank's seat among the nodes.
+/// A rank's numbers among the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// The rank's node, counted in the order in which ranks name them.
+    /// The rank's node. Nodes are numbered in the order of their first ranks.
     pub node: usize,
     /// Nodes with ranks on them.
     pub nodes: usize,
-    /// The rank's number among those of its node.
+    /// The rank's number among the ranks of its node.
     pub local_rank: usize,
     /// Ranks on its node.
     pub local_size: usize,
 }
 
-/// The seats of ranks on these hosts, given in rank order.
+/// The seats of ranks on these hosts. Hosts are in rank order.
 pub fn seats(hosts: &[String]) -> Vec<Seat> {
     let mut nodes: Vec<(&str, usize)> = Vec::new();
     let mut seats: Vec<Seat> = Vec::with_capacity(hosts.len());
@@ -36,22 +36,22 @@ pub fn seats(hosts: &[String]) -> Vec<Seat> {
     seats
 }
 
-/// A rank, as it describes itself.
+/// The place where a rank runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The name of its host.
+    /// The name of the rank's host.
     pub host: String,
-    /// Its process's number on that host.
+    /// The number of the rank's process on that host.
     pub process: u32,
-    /// The name of its thread.
+    /// The name of the rank's thread.
     pub thread: String,
 }
 
-/// Bytes of a name that travel; longer ones are cut. Host names have at most 253.
+/// Bytes of a name that ranks exchange. Longer names are cut, but host names have at most 253 bytes.
 const NAME: usize = 256;
 
 impl Place {
-    /// That of the calling thread.
+    /// The place of the calling thread.
     pub fn here() -> Place {
         Place {
             host: super::host_name(),
@@ -60,7 +60,7 @@ impl Place {
         }
     }
 
-    /// Every rank's, in rank order; all ranks call this together.
+    /// The places of all ranks, in rank order. All ranks call this together.
     #[track_caller]
     pub fn gather(comm: &Comm) -> Result<Vec<Place>> {
         let here = Place::here();
@@ -78,7 +78,7 @@ impl Place {
     }
 }
 
-/// Fixed-width bytes of a name, because all ranks must send equally many.
+/// The bytes of a name in a fixed width, because all ranks must send equally many bytes.
 fn name_bytes(name: &str) -> [u8; NAME] {
     let mut bytes = [0; NAME];
     let length = name.floor_char_boundary(NAME);

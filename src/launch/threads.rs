@@ -10,7 +10,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// See [`run_with`](super::run_with).
+/// Runs ranks as threads for [`run_with`](super::run_with).
 pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
     let run = Run::new(ranks, options);
     let outcomes = thread::scope(|scope| {
@@ -41,7 +41,7 @@ pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) 
             }
         }
         if !run.wait_for_end() {
-            // A thread cannot be ended from outside, and joining it would take for ever.
+            // Nothing can end a thread from outside, and joining it would take forever.
             complain(&format!("error: {}", run.failure().unwrap_or_default()));
             complain("error: a rank does not come to its next communication call; the process ends without it");
             std::process::exit(1);
@@ -49,51 +49,33 @@ pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) 
         threads.into_iter().map(|thread| thread.join().ok()).collect::<Vec<_>>()
     });
 
-    let mut values = Vec::with_capacity(ranks);
-    let mut first_error = None;
+    let (mut values, mut cause) = (Vec::with_capacity(ranks), None);
     for (rank, outcome) in outcomes.into_iter().enumerate() {
         match outcome {
-            Some(Outcome::Value(value)) => values.push(value),
-            Some(Outcome::Failed { error, first: true }) => first_error = Some((rank, error)),
-            Some(Outcome::Failed { .. }) | None => {}
+            Some(Ok(value)) => values.push(value),
+            Some(Err((error, true))) => cause = Some((rank, error)),
+            Some(Err(_)) | None => {}
         }
     }
-    if let Some((rank, error)) = first_error {
-        // Bad input is the user's to mend, whichever rank found it.
-        let context = |error: anyhow::Error| error.context(format!("rank {rank} failed"));
-        return Err(if error.is::<BadInput>() { error } else { context(error) });
+    match (cause, run.failure()) {
+        // Bad input is the user's mistake, whichever rank found it.
+        (Some((_, error)), _) if error.is::<BadInput>() => Err(error),
+        (Some((rank, error)), _) => Err(error.context(format!("rank {rank} failed"))),
+        (None, Some(failure)) => bail!(failure),
+        (None, None) => Ok(values),
     }
-    if let Some(failure) = run.failure() {
-        bail!(failure);
-    }
-    Ok(values)
 }
 
-enum Outcome<T> {
-    Value(T),
-    /// `first`: this error ended the run; otherwise it is a consequence of another rank's.
-    Failed {
-        error: anyhow::Error,
-        first: bool,
-    },
-}
-
-fn run_rank<T>(run: &Arc<Run>, rank: usize, body: impl Fn(Comm) -> Result<T>) -> Outcome<T> {
+/// Runs one rank's closure. An error comes with whether it ended the run, rather than being a consequence of an earlier one.
+fn run_rank<T>(run: &Arc<Run>, rank: usize, body: impl Fn(Comm) -> Result<T>) -> Result<T, (anyhow::Error, bool)> {
     let comm = run.comm(rank);
-    match exit::watch(rank, || catch_panic(|| body(comm))) {
-        Ok(value) => {
-            run.ended(rank, None);
-            Outcome::Value(value)
-        }
-        Err(error) => {
-            let first = run.ended(rank, Some(format!("{error:#}")));
-            Outcome::Failed { error, first }
-        }
-    }
+    let result = exit::watch(rank, || catch_panic(|| body(comm)));
+    let ended_the_run = run.ended(rank, result.as_ref().err().map(|error| format!("{error:#}")));
+    result.map_err(|error| (error, ended_the_run))
 }
 
-/// Lets this thread's sleeps end when they should, and not up to 50 µs later, as Linux does to wake several threads at once.
-/// Where that cannot be had, a simulated link is slower by so much.
+/// Makes this thread's sleeps end on time. By default Linux ends them up to 50 µs late, to wake several threads at once, and a
+/// simulated link would be slower by this time.
 fn exact_timer() {
     #[cfg(target_os = "linux")]
     if let Ok(thread) = std::fs::read_link("/proc/thread-self") {
@@ -102,9 +84,9 @@ fn exact_timer() {
     }
 }
 
-/// A panic as an error.
+/// Runs `body`, and turns a panic into an error.
 pub(super) fn catch_panic<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
-    // What `body` shares with other ranks may be left half changed by a panic, but the whole run ends with it.
+    // A panic may leave data that ranks share half changed, but the whole run ends with it.
     catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|panic| Err(anyhow::anyhow!("panicked: {}", panic_message(&*panic))))
 }

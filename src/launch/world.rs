@@ -1,22 +1,21 @@
-//! Which world the ranks of this run live in: threads of this process, or the processes of an MPI job.
+//! The world of a run's ranks: threads of this process, or processes of an MPI job.
 
 use super::launcher::{Launched, launched};
 use super::{MAX_RANKS, cores};
 use crate::error::BadInput;
 
-/// Where ranks come from.
+/// The origin of a run's ranks.
 pub(super) enum World {
-    /// This process starts them.
+    /// This process starts its ranks as threads.
     Threads,
-    /// A launcher has started them; this process is one.
+    /// A launcher has started the ranks, and this process is one of them.
     #[cfg(feature = "mpi")]
     Mpi(&'static crate::comm::MpiWorld),
 }
 
-/// Looks at the environment and, where it names a launcher, at MPI.
+/// Finds the world in the environment, and connects to MPI if a launcher is there.
 pub(super) fn world() -> Result<World, BadInput> {
     match launched(|name| std::env::var(name).ok()) {
-        // One process alone is a world of threads, unless this build can ask MPI.
         None => Ok(World::Threads),
         Some(launched) => connect(&launched),
     }
@@ -53,13 +52,13 @@ fn connect(launched: &Launched) -> Result<World, BadInput> {
     Ok(World::Mpi(world))
 }
 
-/// Never train N copies that know nothing of each other.
+/// The error of processes that cannot connect. Without it they would train N separate copies of the model.
 fn unconnected(launched: &Launched, but: &str, help: &str) -> BadInput {
     let many = launched.size.map_or("several".to_string(), |size| size.to_string());
     BadInput::new(format!("a launcher started {many} processes ({} is set), but {but}", launched.variable), help)
 }
 
-/// The number of ranks: `given` or `default` threads; under a launcher, the job's size, which `given` must equal.
+/// The number of ranks: `given` or `default` threads. Under a launcher it is the job's size, and `given` must be the same.
 pub fn ranks(given: Option<usize>, default: usize) -> Result<usize, BadInput> {
     match world()? {
         World::Threads => {
@@ -81,7 +80,7 @@ pub fn ranks(given: Option<usize>, default: usize) -> Result<usize, BadInput> {
     }
 }
 
-/// Ranks that share this machine's memory, of a run with `ranks` ranks.
+/// How many of a run's `ranks` ranks share this machine's memory.
 pub fn ranks_here(ranks: usize) -> usize {
     match world() {
         #[cfg(feature = "mpi")]
@@ -90,7 +89,7 @@ pub fn ranks_here(ranks: usize) -> usize {
     }
 }
 
-/// Where the ranks are, in words.
+/// Describes where the ranks run.
 pub fn in_words(ranks: usize) -> String {
     match world() {
         #[cfg(feature = "mpi")]
@@ -106,7 +105,7 @@ pub fn is_mpi() -> bool {
     !matches!(world(), Ok(World::Threads) | Err(_))
 }
 
-/// Whether this process is the one that speaks for the run before ranks exist: the only one, or the launcher's first.
+/// Whether this process prints for the run before ranks exist: it is the only process, or the launcher's first.
 pub fn is_first_process() -> bool {
     launched(|name| std::env::var(name).ok()).is_none_or(|launched| launched.rank == 0)
 }

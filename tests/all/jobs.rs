@@ -242,7 +242,7 @@ fn wrong_jobs_are_refused_in_words() {
         (":4", "f cannot be read"),
         ("a:4 slots=4", "f cannot be read"),
         ("a slots=2\na slots=4", "f contradicts itself: it has two counts for a, 2 and 4"),
-        ("a:2\n\nb", "f contradicts itself: line 3 counts ranks in another way"),
+        ("a:2\n\nb", "f contradicts itself: line 3 counts ranks in a different way"),
         ("{\"hosts\": 3}", "f cannot be read"),
     ] {
         let error = pbs(text).unwrap_err().what;
@@ -424,7 +424,7 @@ fn each_launcher_has_flags_of_its_own() {
     assert_eq!(line(OPEN_MPI, &uneven, 3), "mpirun -n 3 --map-by slot:PE=4 --hostfile f");
     assert_eq!(line(HYDRA, &uneven, 3), "mpiexec -n 3 -hosts a:2,b:1");
     let error = Launcher::Pals.line(&uneven, 3).unwrap_err();
-    assert_eq!(error.what, "PALS puts as many ranks on every node; here nodes take 1 to 2");
+    assert_eq!(error.what, "PALS puts the same number of ranks on every node; here nodes take 1 to 2");
     assert_eq!(error.help, "give --per-node 1");
 
     // A launcher that cannot read the file's form gets the hosts themselves.

@@ -1,63 +1,47 @@
-//! Flat: the root deals with every other rank itself, one after the other.
+//! Flat: the root exchanges data with every other rank itself, one rank after the other.
 //!
-//! The simplest way, and the root's link is all that is ever busy: n-1 messages, while everyone else waits.
+//! This is the simplest way, and it uses the root's link alone: n-1 messages, while all other ranks wait.
 
-use super::round::{Member, Round};
+use super::round::{Add, Member, Round};
+use std::ops::Range;
 
-/// The root sends everything to each.
+/// The root sends the whole buffer to each rank.
 pub fn broadcast(me: Member, root: usize) -> impl Iterator<Item = Round> {
-    turns(me, root).map(move |turn| match turn.other {
-        Some(other) => turn.round().send(other, me.whole()),
-        None => turn.round().replace(root, me.whole()),
-    })
+    turns(me, root, Round::send, Round::replace, move |_| me.whole())
 }
 
-/// The root receives everything from each and adds it up.
+/// The root receives each rank's whole buffer and adds it to its own.
 pub fn reduce(me: Member, root: usize) -> impl Iterator<Item = Round> {
-    turns(me, root).map(move |turn| match turn.other {
-        Some(other) => turn.round().combine(other, me.whole()),
-        None => turn.round().send(root, me.whole()),
-    })
+    turns(me, root, Round::combine, Round::send, move |_| me.whole())
 }
 
-/// The root sends each its part. Parts lie in the buffer in the order of turns, the root's first.
+/// The root sends each rank its part. The buffer holds the root's part first, then the others in the order of turns.
 pub fn scatter(me: Member, root: usize) -> impl Iterator<Item = Round> {
-    turns(me, root).map(move |turn| match turn.other {
-        Some(other) => turn.round().send(other, me.part(turn.number)),
-        None => turn.round().replace(root, me.part(turn.number)),
-    })
+    turns(me, root, Round::send, Round::replace, move |turn| me.part(turn))
 }
 
-/// The root receives each one's part, in the same order.
+/// The root receives each rank's part. The buffer holds the root's part first, then the others in the order of turns.
 pub fn gather(me: Member, root: usize) -> impl Iterator<Item = Round> {
-    turns(me, root).map(move |turn| match turn.other {
-        Some(other) => turn.round().replace(other, me.part(turn.number)),
-        None => turn.round().send(root, me.part(turn.number)),
-    })
+    turns(me, root, Round::replace, Round::send, move |turn| me.part(turn))
 }
 
-/// The naive all-reduce: reduce to rank 0, which adds in rank order, then broadcast.
+/// The naive all-reduce: a reduce to rank 0, which adds in rank order, then a broadcast.
 pub fn all_reduce(me: Member) -> impl Iterator<Item = Round> {
     reduce(me, 0).chain(broadcast(me, 0).map(move |round| round.later(me.ranks - 1)))
 }
 
-/// One rank's turn with the root.
-struct Turn {
-    /// From 1, for the rank after the root, on.
-    number: usize,
-    /// On the root, whose turn it is.
-    other: Option<usize>,
-}
-
-impl Turn {
-    fn round(&self) -> Round {
-        Round::at(self.number - 1)
-    }
-}
-
-/// The turns that this rank takes part in: on the root all, else its own.
-fn turns(me: Member, root: usize) -> impl Iterator<Item = Turn> {
-    let place = me.place(root);
-    let numbers = if place == 0 { 1..me.ranks } else { place..place + 1 };
-    numbers.map(move |number| Turn { number, other: (place == 0).then(|| me.after(number)) })
+/// Turn k belongs to the rank at distance k from the root. The root takes part in every turn, any other rank in its own.
+fn turns(
+    me: Member,
+    root: usize,
+    on_root: Add,
+    elsewhere: Add,
+    range: impl Fn(usize) -> Range<usize>,
+) -> impl Iterator<Item = Round> {
+    let distance = me.distance_from(root);
+    let turns = if distance == 0 { 1..me.ranks } else { distance..distance + 1 };
+    turns.map(move |turn| {
+        let (add, peer) = if distance == 0 { (on_root, me.after(turn)) } else { (elsewhere, root) };
+        add(Round::at(turn - 1), peer, range(turn))
+    })
 }

@@ -1,13 +1,13 @@
 //! Making the number of ranks a power of two.
 //!
-//! Algorithms that double or halve need p = 2, 4, 8, … ranks. Of n = p + x ranks, the first 2x form pairs: in each, the odd
-//! rank hands its data to the even one, sits out, and gets the result at the end. That is two rounds more, and the pairs
-//! move the whole vector twice.
+//! Algorithms that double or halve need p = 2, 4, 8, … ranks. With n = p + x ranks, the first 2x form pairs. In each pair the odd
+//! rank hands its data to the even one, sits out, and gets the result at the end. This costs two more rounds, in which the pairs
+//! move the whole vector.
 
-use super::round::{Member, Round};
+use super::round::{Add, Member, Round};
 use std::ops::Range;
 
-/// Where one rank stands once the pairs are formed.
+/// One rank's role once the pairs are formed.
 #[derive(Clone, Copy, Debug)]
 pub struct Fold {
     me: Member,
@@ -27,12 +27,12 @@ impl Fold {
         self.me.rank < 2 * self.extra && self.me.rank % 2 == 1
     }
 
-    /// This rank's number among the p, or its partner's.
+    /// This rank's number among the p ranks. A rank that sits out has its partner's.
     pub fn number(self) -> usize {
         if self.me.rank < 2 * self.extra { self.me.rank / 2 } else { self.me.rank - self.extra }
     }
 
-    /// The rank that has `number` among the p; for p itself, n.
+    /// The rank that has `number` among the p ranks, or n for the number p.
     pub fn rank(self, number: usize) -> usize {
         if number < self.extra { 2 * number } else { number + self.extra }
     }
@@ -42,26 +42,26 @@ impl Fold {
         self.size.ilog2() as usize
     }
 
-    /// Puts the pairs' two rounds around what the p ranks do, which is numbered from 0: `rounds` rounds in all.
+    /// Puts the pairs' two rounds around what the p ranks do: `rounds` rounds, numbered from 0.
     ///
-    /// `hand_in` makes the odd ranks' first round an incoming one on its partner: [`Round::combine`] or [`Round::replace`] of
-    /// `given`; in the end `returned` replaces what the odd rank has.
+    /// In the first round the odd rank sends `given`, and its partner adds it to the round with `hand_in`, [`Round::combine`] or
+    /// [`Round::replace`]. In the last round `returned` overwrites the odd rank's elements.
     pub fn around(
         self,
         rounds: usize,
         inner: impl Iterator<Item = Round>,
-        hand_in: fn(Round, usize, Range<usize>) -> Round,
+        hand_in: Add,
         given: Range<usize>,
         returned: Range<usize>,
     ) -> impl Iterator<Item = Round> {
         let rank = self.me.rank;
+        let (first, last) = (Round::at(0), Round::at(rounds + 1));
         let (first, last) = if rank >= 2 * self.extra {
             (None, None)
         } else if self.sits_out() {
-            let last = Round::at(rounds + 1).replace(rank - 1, returned);
-            (Some(Round::at(0).send(rank - 1, given)), Some(last))
+            (Some(first.send(rank - 1, given)), Some(last.replace(rank - 1, returned)))
         } else {
-            (Some(hand_in(Round::at(0), rank + 1, given)), Some(Round::at(rounds + 1).send(rank + 1, returned)))
+            (Some(hand_in(first, rank + 1, given)), Some(last.send(rank + 1, returned)))
         };
         let inner = inner.take(if self.sits_out() { 0 } else { rounds });
         let shift = usize::from(self.extra > 0);

@@ -1,23 +1,24 @@
 //! Collectives taken apart: each algorithm as a list of rounds, made of sends and receives.
 //!
-//! What is on the wire when ranks call a collective? An algorithm says for each rank, round by round, which elements it sends
-//! to whom, and which it receives from whom. The same list is run on any transport ([`run`](run::run)), drawn by lab01, held to formulas
-//! by tests, and costed for 100,000 ranks by the simulator ([`plan::network`](crate::plan)).
+//! What is on the wire when ranks call a collective? An algorithm lists for each rank, round by round, which elements the rank
+//! sends to which rank, and which elements it receives from which rank. The same list has four uses. [`run`](run::run)
+//! executes it on any transport, lab01 draws it, tests compare it with formulas, and the simulator
+//! ([`plan::network`](crate::plan)) computes its time on 100,000 ranks.
 //!
-//! With n ranks, S bytes in the vector, p the largest power of two up to n; on the busiest rank:
+//! The table gives costs on the busiest rank. With n ranks, a vector of S bytes, and p the largest power of two up to n:
 //!
 //! | file | idea | all-reduce costs |
 //! |---|---|---|
-//! | `flat.rs` | the root deals with each rank itself; naive all-reduce | 2(n-1) rounds of S |
-//! | `tree.rs` | whoever has the data helps to spread it | |
+//! | `flat.rs` | the root exchanges data with each rank itself; naive all-reduce | 2(n-1) rounds of S |
+//! | `tree.rs` | every rank that has the data helps to spread it | |
 //! | `chain.rs` | from rank to rank, in segments | |
-//! | `ring.rs` | everyone passes one part to the right | 2(n-1) rounds of S/n |
+//! | `ring.rs` | every rank passes one part to the right | 2(n-1) rounds of S/n |
 //! | `recursive.rs` | partners at distances 1, 2, 4, … | log2 n rounds of S |
 //! | `rabenseifner.rs` | halving, then doubling | 2 log2 n rounds of S/2, S/4, … |
-//! | `pairwise.rs` | everyone with everyone, in turn | |
+//! | `pairwise.rs` | each pair of ranks in turn | |
 //!
-//! Reading order: `round.rs` (what a round is), `ring.rs`, `run.rs` (the executor), then the others in any order; `fold.rs` is for
-//! numbers of ranks that are no power of two, `task.rs` gives algorithms their names and says what `auto` chooses.
+//! Reading order: `round.rs` (what a round is), `ring.rs`, `run.rs` (the executor), then the others in any order. `fold.rs`
+//! handles numbers of ranks that are no power of two. `task.rs` names the algorithms and decides what `auto` chooses.
 
 mod chain;
 mod flat;

@@ -1,11 +1,11 @@
-//! Pairwise exchange: in round k everyone sends to the rank k after it, and receives from the rank k before it.
+//! Pairwise exchange: in round k every rank sends to the rank k after it, and receives from the rank k before it.
 //!
-//! No part can travel together with another, since all are different: n-1 rounds, each rank's link always busy with one part.
+//! All parts are different, so no two of them can share a message: n-1 rounds, and each rank's link is always busy with one part.
 
 use super::round::{Member, Round};
 
-/// The buffer is what this rank sends, a part for each rank, then what it receives, a part from each. Its own part needs no
-/// message.
+/// The buffer holds the parts that this rank sends, one per rank, then the parts that it receives, one per rank. A rank's own
+/// part needs no message.
 pub fn all_to_all(me: Member) -> impl Iterator<Item = Round> {
     let part = me.len / (2 * me.ranks);
     let parts = move |first: usize| first * part..(first + 1) * part;

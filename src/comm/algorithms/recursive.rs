@@ -1,7 +1,7 @@
 //! Recursive doubling and halving: partners at distances 1, 2, 4, …
 //!
-//! After k rounds each rank knows what 2^k ranks know, so log2 n rounds are enough: the fewest there can be.
-//! Best for short vectors, where a round costs its latency.
+//! After k rounds each rank knows what 2^k ranks know, so log2 n rounds are enough, and fewer are impossible. This is best for
+//! short vectors, where a round costs its latency.
 //!
 //! Source: R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of collective communication operations in MPICH*, 2005.
 
@@ -9,7 +9,7 @@ use super::fold::Fold;
 use super::round::{Member, Round};
 use std::ops::Range;
 
-/// Recursive doubling: in each round partners exchange all they have and add it up. log2 n rounds of S.
+/// Recursive doubling: in each round partners exchange the whole buffer and add it up. log2 n rounds of S.
 pub fn all_reduce(me: Member) -> impl Iterator<Item = Round> {
     let fold = Fold::new(me);
     let doubling = (0..fold.rounds()).map(move |k| {
@@ -19,23 +19,17 @@ pub fn all_reduce(me: Member) -> impl Iterator<Item = Round> {
     fold.around(fold.rounds(), doubling, Round::combine, me.whole(), me.whole())
 }
 
-/// Recursive halving: in each round a rank gives its partner's half away and adds to its own, which is then halved.
+/// Recursive halving: in each round a rank sends away its partner's half of what it holds, and adds to its own half.
 pub fn reduce_scatter(me: Member) -> impl Iterator<Item = Round> {
     let fold = Fold::new(me);
-    let halving = (0..fold.rounds()).map(move |k| {
-        let Halving { partner, kept, given } = Halving::far_first(fold, k);
-        Round::at(k).send(fold.rank(partner), held(me, fold, given)).combine(fold.rank(partner), held(me, fold, kept))
-    });
+    let halving = halving(fold, Halving::far_first, move |numbers| held(me, fold, numbers));
     fold.around(fold.rounds(), halving, Round::combine, me.whole(), pairs_part(me))
 }
 
-/// Recursive doubling: the halving backwards. In each round partners exchange all that they have gathered.
+/// Recursive doubling, which is the halving reversed: in each round partners exchange all that they have gathered.
 pub fn all_gather(me: Member) -> impl Iterator<Item = Round> {
     let fold = Fold::new(me);
-    let doubling = (0..fold.rounds()).map(move |k| {
-        let Halving { partner, kept, given } = Halving::far_first(fold, fold.rounds() - 1 - k);
-        Round::at(k).send(fold.rank(partner), held(me, fold, kept)).replace(fold.rank(partner), held(me, fold, given))
-    });
+    let doubling = doubling(fold, Halving::far_first, move |numbers| held(me, fold, numbers));
     fold.around(fold.rounds(), doubling, Round::replace, pairs_part(me), me.whole())
 }
 
@@ -44,28 +38,27 @@ fn pairs_part(me: Member) -> Range<usize> {
     me.part(me.rank | 1)
 }
 
-/// The parts that belong to some of the p ranks: one each, or for a pair two.
+/// The parts that belong to some of the p ranks: one for a single rank, two for a pair.
 fn held(me: Member, fold: Fold, numbers: Range<usize>) -> Range<usize> {
     me.parts(fold.rank(numbers.start)..fold.rank(numbers.end))
 }
 
-/// One round of a halving, in numbers among p ranks: what two partners held together is divided between them.
+/// One round of a halving: two partners divide what they held together. Blocks have numbers from 0 to p-1, as the p ranks have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halving {
-    pub partner: usize,
-    pub kept: Range<usize>,
-    pub given: Range<usize>,
+    partner: usize,
+    kept: Range<usize>,
+    given: Range<usize>,
 }
 
 impl Halving {
-    /// Distances p/2, p/4, … 1: rank i is left with block i.
-    pub fn far_first(fold: Fold, k: usize) -> Halving {
-        let distance = fold.size >> (k + 1);
-        Halving::of(fold, k, fold.number(), distance)
+    /// Distances p/2, p/4, … 1: rank i ends with block i.
+    fn far_first(fold: Fold, k: usize) -> Halving {
+        Halving::of(fold, k, fold.number(), fold.size >> (k + 1))
     }
 
-    /// Distances 1, 2, … p/2: the large halves go to near ranks, and rank i is left with the block whose number is i's
-    /// bits in reverse order.
+    /// Distances 1, 2, … p/2: partners in the first rounds, which exchange the most, are near. Rank i ends with the block whose
+    /// number is i's bits in reverse order.
     pub fn near_first(fold: Fold, k: usize) -> Halving {
         let reversed = fold.number().reverse_bits().unbounded_shr(usize::BITS - fold.rounds() as u32);
         Halving::of(fold, k, reversed, 1 << k)
@@ -76,6 +69,30 @@ impl Halving {
         let half = fold.size >> (k + 1);
         let kept = block / half * half;
         let given = kept ^ half;
-        Halving { partner: fold.number() ^ distance, kept: kept..kept + half, given: given..given + half }
+        Halving { partner: fold.rank(fold.number() ^ distance), kept: kept..kept + half, given: given..given + half }
     }
+}
+
+/// The halvings in order: each rank reduces the half that it keeps. `range` turns blocks into elements.
+pub fn halving(
+    fold: Fold,
+    order: fn(Fold, usize) -> Halving,
+    range: impl Fn(Range<usize>) -> Range<usize>,
+) -> impl Iterator<Item = Round> {
+    (0..fold.rounds()).map(move |k| {
+        let Halving { partner, kept, given } = order(fold, k);
+        Round::at(k).send(partner, range(given)).combine(partner, range(kept))
+    })
+}
+
+/// The halvings reversed: each rank sends back what it kept. `range` turns blocks into elements.
+pub fn doubling(
+    fold: Fold,
+    order: fn(Fold, usize) -> Halving,
+    range: impl Fn(Range<usize>) -> Range<usize>,
+) -> impl Iterator<Item = Round> {
+    (0..fold.rounds()).map(move |k| {
+        let Halving { partner, kept, given } = order(fold, fold.rounds() - 1 - k);
+        Round::at(k).send(partner, range(kept)).replace(partner, range(given))
+    })
 }

@@ -1,14 +1,14 @@
-//! The ring: everyone passes to the right, one part in each round.
+//! The ring: in each round every rank passes one part to its right neighbour.
 //!
-//! All links are busy all the time, each with one part of n, so that for long vectors nothing is faster:
-//! 2(n-1)/n of the vector leaves each rank, however many there are. But a part makes 2(n-1) hops, one after the other.
+//! All links are busy all the time, each with one of n parts. Each rank sends 2(n-1)/n of the vector, however many ranks there
+//! are, so no algorithm is faster for long vectors. But a part makes 2(n-1) hops, one after the other.
 //!
 //! Source: P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, 2009.
 
 use super::round::{Member, Round};
 
 // ANCHOR: ring
-/// A part sets out from the rank after its owner, and each rank on its way adds its own: it is complete at its owner.
+/// Each part starts at the rank after its owner. Every rank that it passes adds its own numbers, and the owner adds the last.
 pub fn reduce_scatter(me: Member) -> impl Iterator<Item = Round> {
     (0..me.ranks - 1).map(move |k| {
         let (going, coming) = (me.part(me.before(k + 1)), me.part(me.before(k + 2)));
@@ -16,7 +16,7 @@ pub fn reduce_scatter(me: Member) -> impl Iterator<Item = Round> {
     })
 }
 
-/// Each rank passes on what came in the round before, its own part first.
+/// Each rank sends its own part first, and then in each round the part that it received in the round before.
 pub fn all_gather(me: Member) -> impl Iterator<Item = Round> {
     (0..me.ranks - 1).map(move |k| {
         let (going, coming) = (me.part(me.before(k)), me.part(me.before(k + 1)));
@@ -24,7 +24,7 @@ pub fn all_gather(me: Member) -> impl Iterator<Item = Round> {
     })
 }
 
-/// Twice around: the first time the sums grow, the second time everyone gets them.
+/// Twice around the ring: the sums grow the first time, and the second time every rank gets them.
 pub fn all_reduce(me: Member) -> impl Iterator<Item = Round> {
     reduce_scatter(me).chain(all_gather(me).map(move |round| round.later(me.ranks - 1)))
 }

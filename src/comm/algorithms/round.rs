@@ -3,13 +3,13 @@
 use crate::comm::meter::even_part;
 use std::ops::Range;
 
-/// What one rank does in one round of an algorithm: it sends a message, receives one, or both at the same time.
+/// One rank's part in one round of an algorithm: it sends a message, receives one, or both at the same time.
 ///
-/// Ranges count elements of the buffer that the algorithm works on; it has the same layout on every rank.
+/// Ranges count elements of the buffer that the algorithm works on. The buffer has the same layout on every rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// The round's number in the whole algorithm, from 0. A message is sent and received in rounds of the same number, and
-    /// a rank that has nothing to do in a round has no [`Round`] of that number.
+    /// The round's number in the whole algorithm, from 0. A message is sent and received in rounds of the same number. A rank
+    /// without a message in a round has no [`Round`] of that number.
     pub number: usize,
     pub send: Option<Outgoing>,
     pub recv: Option<Incoming>,
@@ -28,17 +28,20 @@ pub struct Incoming {
     pub arrival: Arrival,
 }
 
-/// What is done with elements that arrive.
+/// The use of elements that arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// They are reduced with the ones that are there.
+    /// Reduces them with its own elements.
     Combine,
-    /// They take the place of the ones that are there.
+    /// Overwrites its own elements.
     Replace,
 }
 
+/// Adds a message to a round, with a peer: [`Round::send`], [`Round::combine`] or [`Round::replace`].
+pub type Add = fn(Round, usize, Range<usize>) -> Round;
+
 impl Round {
-    /// A round in which nothing happens yet.
+    /// A round without messages, yet.
     pub fn at(number: usize) -> Round {
         Round { number, send: None, recv: None }
     }
@@ -47,25 +50,25 @@ impl Round {
         Round { send: Some(Outgoing { to, range }), ..self }
     }
 
-    /// Receives elements and reduces them with those that are there.
+    /// Receives elements and reduces them with this rank's own.
     pub fn combine(self, from: usize, range: Range<usize>) -> Round {
         Round { recv: Some(Incoming { from, range, arrival: Arrival::Combine }), ..self }
     }
 
-    /// Receives elements in place of those that are there.
+    /// Receives elements and overwrites this rank's own.
     pub fn replace(self, from: usize, range: Range<usize>) -> Round {
         Round { recv: Some(Incoming { from, range, arrival: Arrival::Replace }), ..self }
     }
 
-    /// The same round, `rounds` later.
+    /// The same messages, `rounds` rounds later.
     pub fn later(self, rounds: usize) -> Round {
         Round { number: self.number + rounds, ..self }
     }
 }
 
-/// An algorithm of `total` rounds with time turned round: who sent receives, and the last round comes first.
+/// Reverses an algorithm of `total` rounds in time: senders receive, and the last round comes first.
 ///
-/// A reduce is a broadcast backwards, a gather is a scatter backwards.
+/// A reduce is a reversed broadcast, and a gather is a reversed scatter.
 pub fn backwards(
     rounds: impl DoubleEndedIterator<Item = Round>,
     total: usize,
@@ -98,8 +101,8 @@ impl Member {
         (self.rank + self.ranks - distance % self.ranks) % self.ranks
     }
 
-    /// This rank's place when ranks are counted from `root` on, around the ring.
-    pub fn place(self, root: usize) -> usize {
+    /// This rank's distance from `root`, counted upwards around the ring.
+    pub fn distance_from(self, root: usize) -> usize {
         (self.rank + self.ranks - root) % self.ranks
     }
 
@@ -107,7 +110,7 @@ impl Member {
         0..self.len
     }
 
-    /// Part number `part` of as many as there are ranks, as even as possible.
+    /// Part number `part` of the buffer, which has one part per rank, as even as possible.
     pub fn part(self, part: usize) -> Range<usize> {
         even_part(self.len, part, self.ranks)
     }

@@ -1,13 +1,13 @@
-//! The executor: an algorithm's rounds on real slices, by send and receive; and each collective on top of it.
+//! The executor runs an algorithm's rounds on real slices, by send and receive. Each collective uses it.
 
 use super::round::{Arrival, Round};
 use super::task::{Algorithm, Collective, Task};
-use crate::comm::{Comm, Element, Kind, Reduce, Result, check_mean};
+use crate::comm::{Comm, Element, Kind, Reduce, Result};
 
-/// Does with `data` what `rounds` say.
+/// Executes `rounds` on `data`.
 ///
-/// A send does not wait for the other side, so no order of rounds makes ranks wait for each other. Sums are made in `T`, in
-/// an order that depends only on the rounds: half types are rounded in each.
+/// A send does not wait for the other side, so ranks never wait for each other in a circle. Sums are in `T`, in an order that
+/// depends only on the rounds. Half types are rounded in every round.
 #[track_caller]
 pub fn run<T: Element>(comm: &Comm, rounds: impl IntoIterator<Item = Round>, data: &mut [T], op: Reduce) -> Result<()> {
     let mut incoming = Vec::new();
@@ -29,9 +29,9 @@ pub fn run<T: Element>(comm: &Comm, rounds: impl IntoIterator<Item = Round>, dat
     Ok(())
 }
 
-/// `mine[i] = mine[i] op other[i]`, or `other[i] op mine[i]` if the other's come first.
+/// `mine[i] = mine[i] op other[i]`, or `other[i] op mine[i]` if `other_first`.
 ///
-/// The lower rank's come first on both sides of an exchange, so that partners who add the same get the same bits.
+/// The lower rank's numbers come first on both sides of an exchange, so that partners with the same numbers get the same bits.
 fn combine<T: Element>(op: Reduce, mine: &mut [T], other: &[T], other_first: bool) {
     for (x, y) in mine.iter_mut().zip(other) {
         let (a, b) = if other_first { (y.widen(), x.widen()) } else { (x.widen(), y.widen()) };
@@ -39,33 +39,21 @@ fn combine<T: Element>(op: Reduce, mine: &mut [T], other: &[T], other_first: boo
     }
 }
 
-/// Makes sums means, where means are wanted.
-fn divide<T: Element>(op: Reduce, sums: &mut [T], ranks: usize) {
-    if op == Reduce::Mean {
-        sums.iter_mut().for_each(|x| *x = T::narrow(T::divide(x.widen(), ranks)));
-    }
-}
-
 /// [`Comm::all_reduce`] by an algorithm of this room. All ranks end with the same bits, in every run.
 #[track_caller]
 pub fn all_reduce<T: Element>(comm: &Comm, data: &mut [T], op: Reduce, algorithm: Algorithm) -> Result<()> {
-    check_mean(&comm.call::<T>(Kind::AllReduce, data.len(), Some(op), None))?;
-    let task = task::<T>(comm, Collective::AllReduce, algorithm, data.len(), 0)?;
-    run(comm, task.rounds(comm.rank()), data, op)?;
-    divide(op, data, comm.size());
-    Ok(())
+    comm.call::<T>(Kind::AllReduce, data.len(), Some(op), None)?;
+    execute(comm, (Collective::AllReduce, algorithm), data.len(), 0, data, op)
 }
 
 /// [`Comm::reduce`] by an algorithm of this room.
 #[track_caller]
 pub fn reduce<T: Element>(comm: &Comm, data: &mut [T], op: Reduce, root: usize, algorithm: Algorithm) -> Result<()> {
-    check_mean(&comm.call::<T>(Kind::Reduce, data.len(), Some(op), Some(root)))?;
-    let task = task::<T>(comm, Collective::Reduce, algorithm, data.len(), root)?;
-    // What other ranks add up on the way is not theirs to keep.
+    comm.call::<T>(Kind::Reduce, data.len(), Some(op), Some(root))?;
+    // Ranks between the others and the root add up partial sums, which must not overwrite their data.
     let mut sums = data.to_vec();
-    run(comm, task.rounds(comm.rank()), &mut sums, op)?;
+    execute(comm, (Collective::Reduce, algorithm), data.len(), root, &mut sums, op)?;
     if comm.rank() == root {
-        divide(op, &mut sums, comm.size());
         data.copy_from_slice(&sums);
     }
     Ok(())
@@ -74,17 +62,15 @@ pub fn reduce<T: Element>(comm: &Comm, data: &mut [T], op: Reduce, root: usize, 
 /// [`Comm::broadcast`] by an algorithm of this room.
 #[track_caller]
 pub fn broadcast<T: Element>(comm: &Comm, data: &mut [T], root: usize, algorithm: Algorithm) -> Result<()> {
-    let task = task::<T>(comm, Collective::Broadcast, algorithm, data.len(), root)?;
-    run(comm, task.rounds(comm.rank()), data, Reduce::Sum)
+    execute(comm, (Collective::Broadcast, algorithm), data.len(), root, data, Reduce::Sum)
 }
 
 /// [`Comm::all_gather`] by an algorithm of this room.
 #[track_caller]
 pub fn all_gather<T: Element>(comm: &Comm, mine: &[T], all: &mut [T], algorithm: Algorithm) -> Result<()> {
-    comm.check_parts(&comm.call::<T>(Kind::AllGather, mine.len(), None, None), all.len())?;
-    let task = task::<T>(comm, Collective::AllGather, algorithm, mine.len(), 0)?;
+    comm.check_parts(&comm.call::<T>(Kind::AllGather, mine.len(), None, None)?, all.len())?;
     all[comm.rank() * mine.len()..][..mine.len()].copy_from_slice(mine);
-    run(comm, task.rounds(comm.rank()), all, Reduce::Sum)
+    execute(comm, (Collective::AllGather, algorithm), mine.len(), 0, all, Reduce::Sum)
 }
 
 /// [`Comm::reduce_scatter`] by an algorithm of this room.
@@ -96,43 +82,38 @@ pub fn reduce_scatter<T: Element>(
     op: Reduce,
     algorithm: Algorithm,
 ) -> Result<()> {
-    let call = comm.call::<T>(Kind::ReduceScatter, mine.len(), Some(op), None);
-    check_mean(&call)?;
-    comm.check_parts(&call, all.len())?;
-    let task = task::<T>(comm, Collective::ReduceScatter, algorithm, mine.len(), 0)?;
+    comm.check_parts(&comm.call::<T>(Kind::ReduceScatter, mine.len(), Some(op), None)?, all.len())?;
     let mut sums = all.to_vec();
-    run(comm, task.rounds(comm.rank()), &mut sums, op)?;
+    execute(comm, (Collective::ReduceScatter, algorithm), mine.len(), 0, &mut sums, op)?;
     mine.copy_from_slice(&sums[comm.rank() * mine.len()..][..mine.len()]);
-    divide(op, mine, comm.size());
     Ok(())
 }
 
 /// [`Comm::scatter`] by an algorithm of this room.
 #[track_caller]
 pub fn scatter<T: Element>(comm: &Comm, all: &[T], mine: &mut [T], root: usize, algorithm: Algorithm) -> Result<()> {
-    let task = task::<T>(comm, Collective::Scatter, algorithm, mine.len(), root)?;
-    let place = root_first(comm, root);
-    let mut parts = vec![T::zeroed(); task.buffer()];
+    let call = comm.call::<T>(Kind::Scatter, mine.len(), None, Some(root))?;
+    let mut parts = vec![T::zeroed(); comm.size() * mine.len()];
     if comm.rank() == root {
-        comm.check_parts(&comm.call::<T>(Kind::Scatter, mine.len(), None, Some(root)), all.len())?;
+        comm.check_parts(&call, all.len())?;
         parts.copy_from_slice(all);
         parts.rotate_left(root * mine.len());
     }
-    run(comm, task.rounds(comm.rank()), &mut parts, Reduce::Sum)?;
-    mine.copy_from_slice(&parts[place * mine.len()..][..mine.len()]);
+    execute(comm, (Collective::Scatter, algorithm), mine.len(), root, &mut parts, Reduce::Sum)?;
+    mine.copy_from_slice(&parts[distance(comm, root) * mine.len()..][..mine.len()]);
     Ok(())
 }
 
 /// [`Comm::gather`] by an algorithm of this room.
 #[track_caller]
 pub fn gather<T: Element>(comm: &Comm, mine: &[T], all: &mut [T], root: usize, algorithm: Algorithm) -> Result<()> {
-    let task = task::<T>(comm, Collective::Gather, algorithm, mine.len(), root)?;
+    let call = comm.call::<T>(Kind::Gather, mine.len(), None, Some(root))?;
     if comm.rank() == root {
-        comm.check_parts(&comm.call::<T>(Kind::Gather, mine.len(), None, Some(root)), all.len())?;
+        comm.check_parts(&call, all.len())?;
     }
-    let mut parts = vec![T::zeroed(); task.buffer()];
-    parts[root_first(comm, root) * mine.len()..][..mine.len()].copy_from_slice(mine);
-    run(comm, task.rounds(comm.rank()), &mut parts, Reduce::Sum)?;
+    let mut parts = vec![T::zeroed(); comm.size() * mine.len()];
+    parts[distance(comm, root) * mine.len()..][..mine.len()].copy_from_slice(mine);
+    execute(comm, (Collective::Gather, algorithm), mine.len(), root, &mut parts, Reduce::Sum)?;
     if comm.rank() == root {
         parts.rotate_right(root * mine.len());
         all.copy_from_slice(&parts);
@@ -143,29 +124,36 @@ pub fn gather<T: Element>(comm: &Comm, mine: &[T], all: &mut [T], root: usize, a
 /// [`Comm::all_to_all`] by an algorithm of this room.
 #[track_caller]
 pub fn all_to_all<T: Element>(comm: &Comm, send: &[T], recv: &mut [T], algorithm: Algorithm) -> Result<()> {
-    let call = comm.call::<T>(Kind::AllToAll, send.len() / comm.size(), None, None);
+    let call = comm.call::<T>(Kind::AllToAll, send.len() / comm.size(), None, None)?;
     comm.check_parts(&call, send.len())?;
     comm.check_parts(&call, recv.len())?;
-    let task = task::<T>(comm, Collective::AllToAll, algorithm, call.len, 0)?;
     let mut both = [send, recv].concat();
-    run(comm, task.rounds(comm.rank()), &mut both, Reduce::Sum)?;
+    execute(comm, (Collective::AllToAll, algorithm), call.len, 0, &mut both, Reduce::Sum)?;
     recv.copy_from_slice(&both[send.len()..]);
     let own = comm.rank() * call.len;
     recv[own..][..call.len].copy_from_slice(&send[own..][..call.len]);
     Ok(())
 }
 
-fn task<T: Element>(
+/// Runs an algorithm on its buffer. Divides sums by the number of ranks if `op` is the mean.
+#[track_caller]
+fn execute<T: Element>(
     comm: &Comm,
-    collective: Collective,
-    algorithm: Algorithm,
+    (collective, algorithm): (Collective, Algorithm),
     len: usize,
     root: usize,
-) -> Result<Task> {
-    Task::new(collective, algorithm, comm.size(), len, size_of::<T>(), root)
+    buffer: &mut [T],
+    op: Reduce,
+) -> Result<()> {
+    let task = Task::new(collective, algorithm, comm.size(), len, size_of::<T>(), root)?;
+    run(comm, task.rounds(comm.rank()), buffer, op)?;
+    if op == Reduce::Mean {
+        buffer.iter_mut().for_each(|x| *x = T::narrow(T::divide(x.widen(), comm.size())));
+    }
+    Ok(())
 }
 
-/// This rank's place when ranks are counted from the root on.
-fn root_first(comm: &Comm, root: usize) -> usize {
+/// This rank's distance from the root, whose part comes first in the buffer of a scatter or a gather.
+fn distance(comm: &Comm, root: usize) -> usize {
     (comm.rank() + comm.size() - root) % comm.size()
 }

@@ -1,74 +1,53 @@
-//! What is to be done and how: a collective, an algorithm for it, ranks and elements.
+//! A task: a collective, an algorithm for it, a number of ranks and elements.
 
 use super::round::{Member, Round};
 use super::{chain, flat, pairwise, rabenseifner, recursive, ring, tree};
-use crate::comm::{CommError, Result};
+use crate::comm::{CommError, Result, named};
 
-/// The collectives that are built of sends and receives here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
-pub enum Collective {
-    AllReduce,
-    Reduce,
-    Broadcast,
-    AllGather,
-    ReduceScatter,
-    Scatter,
-    Gather,
-    AllToAll,
+named! {
+    /// The collectives that algorithms here build from sends and receives.
+    #[derive(Hash, clap::ValueEnum)]
+    pub enum Collective {
+        AllReduce = "all-reduce",
+        Reduce = "reduce",
+        Broadcast = "broadcast",
+        AllGather = "all-gather",
+        ReduceScatter = "reduce-scatter",
+        Scatter = "scatter",
+        Gather = "gather",
+        AllToAll = "all-to-all",
+    }
 }
 
-/// How a collective is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
-pub enum Algorithm {
-    /// Chosen by the bytes and the number of ranks
-    Auto,
-    /// Everything to rank 0, and back
-    Naive,
-    /// One part a round, passed to the right
-    Ring,
-    /// Partners at distances 1, 2, 4, ... exchange what they have
-    RecursiveDoubling,
-    /// Partners at distances ..., 4, 2, 1 divide what they have
-    RecursiveHalving,
-    /// Halving, then doubling
-    Rabenseifner,
-    /// The root deals with each rank itself
-    Flat,
-    /// Whoever has the data helps to spread it: a binomial tree
-    Tree,
-    /// From rank to rank in segments
-    Chain,
-    /// In round k with the ranks k before and after
-    Pairwise,
+named! {
+    /// The ways to execute a collective.
+    #[derive(Hash, clap::ValueEnum)]
+    pub enum Algorithm {
+        /// Chosen by the bytes and the number of ranks
+        Auto = "auto",
+        /// Everything to rank 0, and back
+        Naive = "naive",
+        /// One part per round, passed to the right
+        Ring = "ring",
+        /// Partners at distances 1, 2, 4, ... exchange what they have
+        RecursiveDoubling = "recursive-doubling",
+        /// Partners at distances ..., 4, 2, 1 divide what they have
+        RecursiveHalving = "recursive-halving",
+        /// Halving, then doubling
+        Rabenseifner = "rabenseifner",
+        /// The root exchanges data with each rank itself
+        Flat = "flat",
+        /// Every rank that has the data helps to spread it: a binomial tree
+        Tree = "tree",
+        /// From rank to rank in segments
+        Chain = "chain",
+        /// In round k with the ranks k before and after
+        Pairwise = "pairwise",
+    }
 }
 
 impl Collective {
-    pub const ALL: [Collective; 8] = [
-        Collective::AllReduce,
-        Collective::Reduce,
-        Collective::Broadcast,
-        Collective::AllGather,
-        Collective::ReduceScatter,
-        Collective::Scatter,
-        Collective::Gather,
-        Collective::AllToAll,
-    ];
-
-    /// As the field writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Collective::AllReduce => "all-reduce",
-            Collective::Reduce => "reduce",
-            Collective::Broadcast => "broadcast",
-            Collective::AllGather => "all-gather",
-            Collective::ReduceScatter => "reduce-scatter",
-            Collective::Scatter => "scatter",
-            Collective::Gather => "gather",
-            Collective::AllToAll => "all-to-all",
-        }
-    }
-
-    /// The algorithms that there are for it.
+    /// The algorithms that exist for this collective.
     pub fn algorithms(self) -> &'static [Algorithm] {
         match self {
             Collective::AllReduce => {
@@ -82,17 +61,18 @@ impl Collective {
         }
     }
 
-    /// The algorithm that [`Algorithm::Auto`] stands for, with `bytes` in the whole buffer ([`Task::buffer`]).
+    /// The algorithm that [`Algorithm::Auto`] chooses, for `bytes` in the whole buffer ([`Task::buffer`]).
     ///
     /// | collective | few bytes | many bytes |
     /// |---|---|---|
-    /// | all-reduce | below 16 KiB: recursive doubling | n a power of two: Rabenseifner; else the ring while its parts have 4 KiB, else Rabenseifner |
+    /// | all-reduce | below 16 KiB: recursive doubling | the ring if n is no power of two and parts have 4 KiB or more; else Rabenseifner |
     /// | all-gather, reduce-scatter | n a power of two, or below 16 KiB: recursive | ring |
     /// | reduce, broadcast | tree | as many segments of 64 KiB as ranks, and 3 ranks or more: chain |
     /// | scatter, gather | tree | parts of 64 KiB or more: flat |
     ///
-    /// Few bytes cost the latency of their rounds, so that few rounds win; many cost the bandwidth, so that few bytes win.
-    /// The sizes are those at which MPI libraries change over, in round numbers; the lab measures where they should be.
+    /// Short messages cost latency, so the algorithm with the fewest rounds wins. Long messages cost bandwidth, so the one
+    /// with the fewest bytes wins. MPI libraries switch at about these sizes; the lab measures where to switch on this
+    /// machine.
     pub fn auto(self, ranks: usize, bytes: usize) -> Algorithm {
         const KIB: usize = 1024;
         let few = bytes < 16 * KIB;
@@ -111,41 +91,23 @@ impl Collective {
     }
 }
 
-impl Algorithm {
-    pub fn name(self) -> &'static str {
-        match self {
-            Algorithm::Auto => "auto",
-            Algorithm::Naive => "naive",
-            Algorithm::Ring => "ring",
-            Algorithm::RecursiveDoubling => "recursive-doubling",
-            Algorithm::RecursiveHalving => "recursive-halving",
-            Algorithm::Rabenseifner => "rabenseifner",
-            Algorithm::Flat => "flat",
-            Algorithm::Tree => "tree",
-            Algorithm::Chain => "chain",
-            Algorithm::Pairwise => "pairwise",
-        }
-    }
-}
-
-/// One collective of one group, as all its ranks see it; made by [`Task::new`].
+/// One collective of one group, the same on all its ranks. [`Task::new`] makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Task {
     pub collective: Collective,
-    /// Not [`Algorithm::Auto`].
+    /// Never [`Algorithm::Auto`]: [`Task::new`] resolves it.
     pub algorithm: Algorithm,
     pub ranks: usize,
-    /// Elements that one rank contributes: a whole vector (all-reduce, reduce, broadcast), one part (all-gather, scatter,
-    /// gather), or one part for each rank (reduce-scatter, all-to-all: elements of one part).
+    /// Elements of one part, or of the whole vector in an all-reduce, a reduce and a broadcast.
     pub len: usize,
-    /// 0 where there is none.
+    /// 0 in a collective without a root.
     pub root: usize,
 }
 
 impl Task {
-    /// `element_bytes` and `len` decide what [`Algorithm::Auto`] stands for. An error if the algorithm is for another
-    /// collective, or there are no ranks or no such root.
+    /// `element_bytes` and `len` decide what [`Algorithm::Auto`] chooses. An error if the collective has no such algorithm, or the
+    /// group no such root.
     pub fn new(
         collective: Collective,
         algorithm: Algorithm,
@@ -172,10 +134,12 @@ impl Task {
         Ok(task)
     }
 
-    /// Elements of the buffer that the rounds work on.
+    /// Elements of the buffer that the rounds work on. The buffer holds
     ///
-    /// The vector (all-reduce, reduce, broadcast); a part for each rank, in rank order (all-gather, reduce-scatter) or from
-    /// the root on (scatter, gather); for an all-to-all the parts to be sent, then those received.
+    /// - the vector, in an all-reduce, a reduce and a broadcast,
+    /// - one part per rank in rank order, in an all-gather and a reduce-scatter,
+    /// - one part per rank, the root's first, in a scatter and a gather,
+    /// - the parts to send, then the parts to receive, in an all-to-all.
     pub fn buffer(&self) -> usize {
         match self.collective {
             Collective::AllReduce | Collective::Reduce | Collective::Broadcast => self.len,
@@ -186,7 +150,7 @@ impl Task {
         }
     }
 
-    /// What `rank` does, in the order in which it does it.
+    /// The rounds of `rank`, in order.
     pub fn rounds(&self, rank: usize) -> Box<dyn Iterator<Item = Round>> {
         let (me, root) = (Member { ranks: self.ranks, rank, len: self.buffer() }, self.root);
         match (self.collective, self.algorithm) {
@@ -215,7 +179,7 @@ impl Task {
         }
     }
 
-    /// Rounds from the first to the last, over all ranks.
+    /// Rounds from the first to the last round of any rank.
     pub fn total_rounds(&self) -> usize {
         let last = |rank| self.rounds(rank).last().map_or(0, |round| round.number + 1);
         (0..self.ranks).map(last).max().unwrap_or(0)

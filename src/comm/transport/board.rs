@@ -1,62 +1,62 @@
-//! What ranks that are processes have told each other of themselves, and what follows from it.
+//! The board: what processes have reported about themselves, and what follows from it.
 //!
-//! Nobody sees all ranks at once. But a rank that waits cannot do anything else, so what it said when it began to wait holds until
-//! it says that it goes on; and whether it ever can follows from what the others said ([`Board::is_stuck`]). No clock is
-//! asked: the counts of collectives and messages tell whether what a rank waits for may still be under way.
+//! No rank sees all ranks at once. But a rank that waits cannot do anything else. So its report holds until it reports that
+//! it goes on. Whether it ever can go on follows from the reports of the others ([`Board::is_stuck`]). This needs no clock:
+//! the counts of collectives and messages show whether the awaited call or message may still be in flight.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// What a rank tells all others.
+/// A rank's report to all others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Notice {
-    /// It has been waiting for a moment.
+    /// The rank waits, and has waited for a while.
     Waits(Wait),
-    /// It no longer waits.
+    /// The rank no longer waits.
     GoesOn,
-    /// Its part is over.
+    /// The rank's part is over.
     Ended(Ending),
-    /// It has failed, and why.
+    /// The rank has failed, and this is why.
     Failed(String),
 }
 
-/// By group.
+/// Numbers of collectives, by group.
 pub(super) type Counts = Vec<(u64, u64)>;
 
-/// A wait, as the rank that waits describes it.
+/// A wait, described by the rank that waits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Wait {
     pub what: Awaited,
-    /// The call, for people.
+    /// The call, in words.
     pub words: String,
-    /// The collectives that it has come to.
+    /// The collectives that the rank has entered.
     pub calls: Counts,
-    /// The messages that it has sent.
+    /// The messages that the rank has sent.
     pub sent: Vec<(Lane, u64)>,
 }
 
-/// What a rank has done by the end of its part.
+/// A rank's calls and messages by the end of its part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Ending {
     pub calls: Counts,
-    /// How many messages it has sent on each lane, and the latest send, for people.
+    /// How many messages the rank has sent on each lane, and the latest send, in words.
     pub sent: Vec<(Lane, u64, String)>,
     pub received: Vec<(Lane, u64)>,
 }
 
-/// What a rank waits for. Ranks are numbers in the world.
+/// The event that a rank waits for. Ranks have their numbers in the world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Awaited {
-    /// That all members come to the group's collective of this number.
+    /// Until all members enter the group's collective of this number.
     Collective { group: u64, number: u64, members: Vec<usize> },
-    /// One message more than it has received.
+    /// One more message than it has received.
     Message { lane: Lane, received: u64 },
 }
 
-/// Where a rank's messages to another one queue up: group, the other rank, tag.
+/// A queue of messages from a rank or to it: group, the other rank, tag.
 pub(super) type Lane = (u64, usize, u16);
 
-/// The latest of each rank.
+/// The latest notice of each rank.
 #[derive(Default)]
 pub(super) struct Board {
     notices: HashMap<usize, Notice>,
@@ -67,7 +67,7 @@ impl Board {
         self.notices.insert(rank, notice);
     }
 
-    /// The wait that a rank is in, as far as is known.
+    /// A rank's wait, if it has reported one.
     pub fn wait(&self, rank: usize) -> Option<&Wait> {
         match self.notices.get(&rank) {
             Some(Notice::Waits(wait)) => Some(wait),
@@ -85,53 +85,41 @@ impl Board {
         matches!(self.notices.get(&rank), Some(Notice::Ended(_) | Notice::Failed(_)))
     }
 
-    /// The ranks that have failed, and why, by their numbers.
+    /// The ranks that have failed, and why, in rank order.
     pub fn failures(&self) -> Vec<(usize, &str)> {
-        let mut failures = Vec::new();
-        for (&rank, notice) in &self.notices {
-            if let Notice::Failed(why) = notice {
-                failures.push((rank, why.as_str()));
-            }
-        }
+        let failure = |(rank, notice): (&usize, _)| match notice {
+            &Notice::Failed(ref why) => Some((*rank, why.as_str())),
+            _ => None,
+        };
+        let mut failures: Vec<(usize, &str)> = self.notices.iter().filter_map(failure).collect();
         failures.sort_unstable();
         failures
     }
 
-    /// Of these members, one that has ended before the group's collective `number`.
+    /// A member that has ended before the group's collective `number`, if there is one.
     pub fn who_will_not_come(&self, group: u64, number: u64, members: &[usize]) -> Option<usize> {
         members.iter().copied().find(|&rank| self.has_ended(rank) && self.will_not_come(rank, group, number))
     }
 
-    /// Whether `rank` has told that it has made fewer collectives in the group, and cannot make more as long as that holds.
+    /// Whether `rank` has reported fewer than `number` collectives in the group, and cannot enter more while that report holds.
     fn will_not_come(&self, rank: usize, group: u64, number: u64) -> bool {
         let calls = match self.notices.get(&rank) {
             Some(Notice::Waits(wait)) => &wait.calls,
             Some(Notice::Ended(ending)) => &ending.calls,
             _ => return false,
         };
-        // A member that has made none has said so: its count begins at 0 when the group does (`Agreement::new`).
-        calls.iter().find(|(id, _)| *id == group).map_or(0, |(_, calls)| *calls) < number
+        // A member's report lists a group even before its first call (`Agreement::new`).
+        count(calls, group) < number
     }
 
-    /// Whether `rank` has told that it has sent no more than `received` messages on its lane, and cannot send more.
-    fn will_not_send(&self, rank: usize, lane: Lane, received: u64) -> bool {
-        match self.notices.get(&rank) {
-            Some(Notice::Waits(wait)) => {
-                wait.sent.iter().find(|(to, _)| *to == lane).map_or(0, |(_, sent)| *sent) <= received
-            }
-            _ => false,
-        }
-    }
-
-    /// Once all have ended: messages that were not received, as sender, receiver, how many, and the latest send of them.
+    /// Once all ranks have ended: messages that were not received, as sender, receiver, number of messages, and the latest send.
     pub fn unreceived(&self) -> Vec<(usize, usize, u64, &str)> {
         let mut unreceived = Vec::new();
         for (&from, notice) in &self.notices {
             let Notice::Ended(ending) = notice else { continue };
             for ((group, to, tag), sent, words) in &ending.sent {
                 let Some(Notice::Ended(other)) = self.notices.get(to) else { continue };
-                let received = other.received.iter().find(|(lane, _)| *lane == (*group, from, *tag));
-                let left = sent - received.map_or(0, |(_, received)| *received);
+                let left = sent - count(&other.received, (*group, from, *tag));
                 if left > 0 {
                     unreceived.push((from, *to, left, words.as_str()));
                 }
@@ -141,8 +129,9 @@ impl Board {
         unreceived
     }
 
-    /// Whether `rank` waits for what can no longer happen, because those it waits for wait likewise. Their notices need no common
-    /// clock: none of these ranks can continue before another of them does, so if all have waited, all still wait.
+    /// Whether `rank` waits for what can no longer happen, because the ranks that it waits for wait too. The notices need no
+    /// common clock: none of these ranks can continue before a different one of them does. So if all have waited, all still
+    /// wait.
     pub fn is_stuck(&self, rank: usize) -> bool {
         let mut stuck: Vec<usize> = self.notices.keys().copied().filter(|&rank| self.wait(rank).is_some()).collect();
         loop {
@@ -154,7 +143,8 @@ impl Board {
                         members.iter().any(|member| is_over(member) && self.will_not_come(*member, *group, *number))
                     }
                     Some(Awaited::Message { lane: (group, from, tag), received }) => {
-                        stuck.contains(from) && self.will_not_send(*from, (*group, rank, *tag), *received)
+                        let sent = |wait: &Wait| count(&wait.sent, (*group, rank, *tag));
+                        stuck.contains(from) && self.wait(*from).is_some_and(|wait| sent(wait) <= *received)
                     }
                     None => false,
                 }
@@ -166,6 +156,10 @@ impl Board {
             }
         }
     }
+}
+
+fn count<K: PartialEq>(counts: &[(K, u64)], key: K) -> u64 {
+    counts.iter().find(|(other, _)| *other == key).map_or(0, |(_, count)| *count)
 }
 
 #[cfg(test)]

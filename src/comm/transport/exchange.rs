@@ -1,60 +1,69 @@
 //! Slices that the ranks of one collective lend each other. The only unsafe code of the in-process transport is here.
 //!
-//! Nothing is copied to be sent: every rank puts down where its slice lies, and when all have done so, ranks read each
-//! other's slices where they are. A reduction cuts the vector into blocks; whoever has time takes the next one, adds it up over
-//! all slices in rank order, and leaves the sum in all of them. So each number is read once and written once, and the
-//! bits do not depend on who did it.
+//! A send copies nothing. Every rank publishes where its slice is, and once all ranks have, they read each other's slices in
+//! place. A reduction cuts the vector into blocks. Each rank takes the next free block, adds it up over all slices in rank order,
+//! and writes the sum to all of them. So each number is read once and written once, and the bits do not depend on which rank did
+//! the work.
 //!
 //! Why that is sound:
 //!
-//! 1. Nobody looks at a slice before all ranks have put theirs down ([`Exchange::is_complete`]). That moment is the last of
-//!    n additions to `lent`, which acquires what the others released: all slots are filled, and seen.
-//! 2. Until then a rank may give up ([`Exchange::close`]), after which `lent` never grows: the moment never comes. From
-//!    then on it may not: it does its part, which waits for nobody and cannot fail, and stays until all parts are done. So
-//!    what was lent is alive as long as anyone looks. A panic where one must stay ends the process.
-//! 3. In [`Exchange::share`], slices are lent for reading: all read, nobody writes. In [`Exchange::reduce`], and when handed
-//!    over, they are lent for writing: `taken` gives each block to one rank, which alone touches that block, in all slices, until it is done.
-//! 4. A vector that is handed over ([`Exchange::hand_over`]) belongs to the exchange, until its rank takes it back when all
-//!    blocks are done, or to the end of the last one who has the exchange.
-//! 5. `done` releases what was written, and who sees the last part done acquires it.
+//! 1. No rank touches a slice before all ranks have lent theirs ([`Exchange::is_complete`]). The moment when they have is the
+//!    last of n additions to `lent`, which acquires what the others released: all slots are filled and visible.
+//! 2. Before that moment a rank may give up ([`Exchange::close`]). Then `lent` never grows again, so the moment never comes.
+//!    After it no rank may give up. Each does its part, which waits for no other rank and cannot fail, and stays until all
+//!    parts are done. So a slice lives as long as any rank touches it. A panic in between ends the process.
+//! 3. Slices of [`Slice::Read`] are lent for reading: all ranks read, and none writes. Slices of [`Slice::Reduce`] and
+//!    vectors that are handed over are lent for writing: `taken` gives each block to one rank, which alone touches that
+//!    block, in all slices, until it is done.
+//! 4. A vector that is handed over ([`Exchange::hand_over`]) belongs to the exchange. Its rank takes it back when all blocks are
+//!    done; otherwise it lives as long as the exchange.
+//! 5. `done` releases what was written, and the rank that sees the last part done acquires it.
 
 use super::Buffer;
 use super::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
-use super::sync::{Mutex, last_barrier};
+use super::sync::last_barrier;
 use crate::comm::element::{Parts, Reduction, Work, all_reduce_in_rank_order, copy_to_all};
-use crate::comm::meter::even_part;
+use crate::comm::meter::{even_part, lock};
 use std::ops::Range;
-use std::sync::PoisonError;
+use std::sync::Mutex;
 
-/// A block is one rank's part of a small vector. The blocks of two large ones stay in a core's second-level cache.
+/// Bytes of a block. A block of a small vector is one rank's part; two large blocks fit into a core's second-level cache.
 const BLOCK_BYTES: Range<usize> = 1 << 12..1 << 16;
 
-/// In `lent`: somebody has given up.
+/// A bit of `lent`: a rank has given up.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
 pub(super) struct Exchange {
     slots: Box<[Slot]>,
-    /// Ranks that have put something down.
+    /// Ranks that have lent something.
     lent: AtomicUsize,
-    /// Parts that are done: blocks of a reduction, else ranks.
+    /// Parts of the work that are done: blocks of a reduction, or one per rank.
     done: AtomicUsize,
     /// Ranks that sleep until all parts are done.
     asleep: AtomicUsize,
-    /// Ranks that will not look at the exchange again.
+    /// Ranks that will not use the exchange again.
     left: AtomicUsize,
 }
 
-/// What one rank has put down.
+/// A slice that a rank lends, and the work on it.
+pub(super) enum Slice<'a> {
+    /// All ranks read it. The function does this rank's part of the work.
+    Read(&'a [u8], &'a mut dyn FnMut(&Shared)),
+    /// The ranks share the work of reducing it. All ranks' slices are equally long.
+    Reduce(&'a mut [u8], Reduction),
+}
+
+/// The slice that one rank has lent.
 #[derive(Default)]
 struct Slot {
-    /// The first byte; null until it is there.
+    /// The first byte; null until the rank lends its slice.
     start: AtomicPtr<u8>,
     bytes: AtomicUsize,
-    /// Whether it is there to be written.
+    /// Whether the slice is lent for writing.
     writable: AtomicBool,
-    /// The blocks of this rank's part that somebody has taken, or more.
+    /// Blocks of this rank's part that ranks have taken, or tried to take.
     taken: AtomicUsize,
-    /// The vector, if it was handed over.
+    /// The vector that was handed over.
     owner: Mutex<Option<Box<dyn Buffer>>>,
 }
 
@@ -73,17 +82,17 @@ impl Exchange {
         self.slots.len()
     }
 
-    /// Whether `rank` has put something down.
+    /// Whether `rank` has lent something.
     pub fn has(&self, rank: usize) -> bool {
         !self.slots[rank].start.load(Relaxed).is_null()
     }
 
-    /// Whether all have.
+    /// Whether all ranks have lent something.
     pub fn is_complete(&self) -> bool {
         self.lent.load(Acquire) == self.ranks()
     }
 
-    /// Gives up, unless all are there: then false, and one must go on.
+    /// Gives up. Returns false if all ranks have come; then the rank must continue.
     fn close(&self) -> bool {
         let close = |lent| (lent != self.ranks()).then_some(lent | CLOSED);
         self.lent.fetch_update(AcqRel, Acquire, close).is_ok()
@@ -98,59 +107,24 @@ impl Exchange {
         self.lent.fetch_add(1, AcqRel);
     }
 
-    /// Lends `mine` to the others for reading. `come` returns when all have, or an error; then `work` is done on all slices,
-    /// and `stay` returns when all ranks have done theirs.
-    pub fn share<E>(
-        &self,
-        rank: usize,
-        mine: &[u8],
-        come: impl FnOnce() -> Result<(), E>,
-        work: impl FnOnce(&Shared),
-        stay: impl FnOnce(),
-    ) -> Result<(), E> {
-        let work = || {
-            assert!(self.slots.iter().all(|slot| !slot.writable.load(Relaxed)));
-            work(&Shared(self));
-            self.done.fetch_add(1, SeqCst);
-        };
-        let slice = (mine.as_ptr().cast_mut(), mine.len(), false);
-        self.lend(rank, slice, come, work, stay, || self.is_shared())
-    }
-
-    /// Lends `mine` to the others, to be reduced. As [`Exchange::share`]; all slices are of the same length.
-    pub fn reduce<E>(
-        &self,
-        rank: usize,
-        mine: &mut [u8],
-        how: Reduction,
-        come: impl FnOnce() -> Result<(), E>,
-        stay: impl FnOnce(),
-    ) -> Result<(), E> {
-        let bytes = mine.len();
-        let what = Work::Reduce(how);
-        let (slice, work) = ((mine.as_mut_ptr(), bytes, true), || self.work(rank, &what, bytes, usize::MAX));
-        self.lend(rank, slice, come, work, stay, || self.is_reduced(bytes))
-    }
-
-    /// What the two have in common. Who may touch this rank's slice, as time passes:
+    /// Lends a slice to the other ranks. `come` returns when all ranks have lent theirs, or an error. Then this rank does its
+    /// part of the work, and `stay` returns when so many parts are done. Over time, the slice may be touched by:
     ///
     /// ```text
     ///  put_down        come                     work                          stay                 return
-    ///  ├─ this rank has put it down ─┼─ all have: each reads it, or ─┼─ this rank is done, ─┼─ all are done
-    ///  │  nobody touches it; this    │  writes the blocks it has     │  others may still    │  it is this rank's
+    ///  ├─ this rank has lent it ─────┼─ all have: each reads it, or ─┼─ this rank is done, ─┼─ all are done
+    ///  │  no rank touches it; this   │  writes the blocks it has     │  others may still    │  this rank
     ///  │  rank may take it back      │  taken; no way back           │  touch it            │  alone again
     ///     (`close`) and leave
     /// ```
-    fn lend<E>(
+    pub fn lend<E>(
         &self,
         rank: usize,
-        (start, bytes, writable): (*mut u8, usize, bool),
+        mut slice: Slice,
         come: impl FnOnce() -> Result<(), E>,
-        work: impl FnOnce(),
-        stay: impl FnOnce(),
-        is_done: impl Fn() -> bool,
+        stay: impl FnOnce(usize),
     ) -> Result<(), E> {
-        /// Lets no panic take a slice away from those who look at it.
+        /// Ends the process if a panic would take a slice away from ranks that are touching it.
         struct Lent<'a>(&'a Exchange);
         impl Drop for Lent<'_> {
             fn drop(&mut self) {
@@ -160,62 +134,67 @@ impl Exchange {
                 }
             }
         }
+        let (start, bytes, parts) = match &mut slice {
+            Slice::Read(mine, _) => (mine.as_ptr().cast_mut(), mine.len(), self.ranks()),
+            Slice::Reduce(mine, _) => (mine.as_mut_ptr(), mine.len(), self.blocks(mine.len())),
+        };
         let lent = Lent(self);
-        self.put_down(rank, start, bytes, writable);
+        self.put_down(rank, start, bytes, matches!(slice, Slice::Reduce(..)));
         let came = come();
         if came.is_err() && self.close() {
             std::mem::forget(lent);
             return came;
         }
         assert!(self.is_complete());
-        work();
+        match slice {
+            Slice::Read(_, work) => {
+                assert!(self.slots.iter().all(|slot| !slot.writable.load(Relaxed)));
+                work(&Shared(self));
+                self.done.fetch_add(1, SeqCst);
+            }
+            Slice::Reduce(_, how) => self.work(rank, &Work::Reduce(how), bytes, usize::MAX),
+        }
         if last_barrier() {
-            stay();
-            assert!(is_done());
+            stay(parts);
+            assert!(self.is_done(parts));
         }
         std::mem::forget(lent);
         came
     }
 
-    /// Hands over a vector, on which [`Exchange::work`] works together with the others'.
+    /// Hands over a vector. [`Exchange::work`] works on the vectors of all ranks.
     pub fn hand_over(&self, rank: usize, mut vector: Box<dyn Buffer>) {
         let bytes = vector.bytes_mut();
         let (start, bytes) = (bytes.as_mut_ptr(), bytes.len());
-        *self.slots[rank].owner.lock().unwrap_or_else(PoisonError::into_inner) = Some(vector);
+        *lock(&self.slots[rank].owner) = Some(vector);
         self.put_down(rank, start, bytes, true);
     }
 
-    /// Gives `rank` its vector back, when all work is done.
+    /// Returns `rank`'s vector to it when all work is done.
     pub fn take_back(&self, rank: usize) -> Box<dyn Buffer> {
         let slot = &self.slots[rank];
-        assert!(self.is_complete() && self.is_reduced(slot.bytes.load(Relaxed)));
-        let vector = slot.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
-        vector.expect("a rank takes back once what it has handed over")
+        assert!(self.is_complete() && self.is_done(self.blocks(slot.bytes.load(Relaxed))));
+        lock(&slot.owner).take().expect("a rank takes back once what it has handed over")
     }
 
-    /// The bytes of a block, of a vector of so many.
+    /// Bytes of a block, in a vector of `bytes` bytes.
     fn block(&self, bytes: usize) -> usize {
         let part = bytes.div_ceil(self.ranks()).next_multiple_of(64);
         part.clamp(BLOCK_BYTES.start, BLOCK_BYTES.end)
     }
 
-    /// The blocks of a vector of so many bytes.
+    /// The number of blocks in a vector of `bytes` bytes.
     pub fn blocks(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.block(bytes))
     }
 
-    /// Whether all blocks are done.
-    pub fn is_reduced(&self, bytes: usize) -> bool {
-        self.done.load(SeqCst) == self.blocks(bytes)
+    /// Whether so many parts are done: [`Exchange::blocks`] of a reduction, or one per rank.
+    pub fn is_done(&self, parts: usize) -> bool {
+        self.done.load(SeqCst) == parts
     }
 
-    /// Whether all ranks have done their part of [`Exchange::share`].
-    pub fn is_shared(&self) -> bool {
-        self.done.load(SeqCst) == self.ranks()
-    }
-
-    /// Once all are there: `rank` does up to `most` of the blocks that nobody has taken. It begins with its own part of the
-    /// vector, the same every time: what it leaves in its cache it finds there again.
+    /// Once all ranks have come, `rank` does up to `most` of the free blocks. It begins with its own part of the vector, the same
+    /// part every time, which may still be in its core's cache.
     pub fn work(&self, rank: usize, what: &Work, bytes: usize, most: usize) {
         let fits = |slot: &Slot| slot.writable.load(Relaxed) && slot.bytes.load(Relaxed) == bytes;
         assert!(self.is_complete() && self.slots.iter().all(fits));
@@ -236,12 +215,12 @@ impl Exchange {
         }
     }
 
-    /// Does what is to be done with one block, which `work` has taken: `range` of all vectors, which have `bytes` bytes.
+    /// Works on one block, which `work` has taken: `range` of all vectors, which have `bytes` bytes.
     fn work_on(&self, what: &Work, bytes: usize, range: Range<usize>) {
         if let Work::Reduce(how) = what {
             return all_reduce_in_rank_order(how, &mut Block { exchange: self, range });
         }
-        // A block may lie across several ranks' parts.
+        // A block may overlap several ranks' parts.
         let part = bytes / self.ranks();
         for rank in range.start / part..range.end.div_ceil(part) {
             let range = range.start.max(rank * part)..range.end.min((rank + 1) * part);
@@ -255,7 +234,7 @@ impl Exchange {
         }
     }
 
-    /// Somebody goes to sleep until all parts are done, or has woken up.
+    /// A rank goes to sleep until all parts are done.
     pub fn falls_asleep(&self) {
         self.asleep.fetch_add(1, SeqCst);
     }
@@ -264,14 +243,14 @@ impl Exchange {
         self.asleep.fetch_sub(1, SeqCst);
     }
 
-    /// Whether somebody sleeps until all parts are done. Who does a part asks after that; who falls asleep looks after
-    /// that whether it is done: one of the two sees the other.
+    /// Whether a rank sleeps until all parts are done. A rank that does a part asks this afterwards. A rank that falls asleep
+    /// checks afterwards whether all parts are done. So one of the two sees the other.
     pub fn has_sleepers(&self) -> bool {
         self.asleep.load(SeqCst) > 0
     }
 
-    /// To be called by each rank when it will not look at the exchange again. Returns whether it was the last: then the
-    /// exchange is as good as new.
+    /// Each rank calls this when it will not use the exchange again. Returns whether it was the last rank; then the exchange
+    /// can be used again.
     pub fn leave(&self) -> bool {
         if self.left.fetch_add(1, AcqRel) + 1 < self.ranks() {
             return false;
@@ -287,15 +266,15 @@ impl Exchange {
     }
 }
 
-/// All ranks' slices, to be read.
+/// All ranks' slices, for reading.
 pub(super) struct Shared<'a>(&'a Exchange);
 
 impl Shared<'_> {
-    /// What `rank` has lent.
+    /// The slice of `rank`.
     pub fn of(&self, rank: usize) -> &[u8] {
         let slot = &self.0.slots[rank];
-        // SAFETY: a `Shared` exists only in `Exchange::share`, after all have put down slices for reading (1 and 3 above); they
-        // are alive until all ranks have dropped theirs (2).
+        // SAFETY: a `Shared` exists only in `Exchange::lend`, after all ranks have lent slices for reading (1 and 3 above). The
+        // slices live until all ranks have dropped their `Shared` (2).
         unsafe { std::slice::from_raw_parts(slot.start.load(Relaxed), slot.bytes.load(Relaxed)) }
     }
 }
@@ -308,13 +287,13 @@ struct Block<'a> {
 
 impl Block<'_> {
     /// # Safety
-    /// Nobody may have the same rank's slice.
-    #[allow(clippy::mut_from_ref, reason = "the caller sees to it")]
+    /// The caller must not have the same rank's slice already.
+    #[allow(clippy::mut_from_ref, reason = "the caller guarantees it")]
     unsafe fn slice(&self, rank: usize) -> &mut [u8] {
         let slot = &self.exchange.slots[rank];
-        // SAFETY: a `Block` exists only in `Exchange::work`, after all have put down slices for writing, each of the length
-        // that was compared there (1 and 3 above); this block, or the block that it is a part of, is this rank's alone
-        // until it is done, and the slices are alive until all are (2 and 4).
+        // SAFETY: a `Block` exists only in `Exchange::work`, after all ranks have lent slices for writing, whose lengths were
+        // compared there (1 and 3 above). This block, or the block that it is a part of, belongs to this rank alone until it is
+        // done. The slices live until all blocks are done (2 and 4).
         unsafe { std::slice::from_raw_parts_mut(slot.start.load(Relaxed).add(self.range.start), self.range.len()) }
     }
 }
@@ -329,13 +308,13 @@ impl Parts for Block<'_> {
     }
 
     fn of(&mut self, rank: usize) -> &mut [u8] {
-        // SAFETY: see `Block::slice`; the borrow of `self` lets out no other slice meanwhile.
+        // SAFETY: see `Block::slice`. `self` stays borrowed, so no other slice exists meanwhile.
         unsafe { self.slice(rank) }
     }
 
     fn two(&mut self, [a, b]: [usize; 2]) -> [&mut [u8]; 2] {
         assert_ne!(a, b);
-        // SAFETY: see `Block::slice`; two ranks' slices do not overlap, as both were lent for writing.
+        // SAFETY: see `Block::slice`. Two ranks' slices do not overlap, because both were lent for writing.
         unsafe { [self.slice(a), self.slice(b)] }
     }
 }

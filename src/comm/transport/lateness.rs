@@ -1,20 +1,20 @@
-//! Ranks that are late: who is told when.
+//! Ranks that are late: notices, then an error.
 //!
-//! A rank that computes may still come, so waiting for it is no error yet. After [`Options::notice`] one line says who is
-//! waited for, where and since when; a rank that computes for twice that time is called a straggler, and not ended;
-//! and at the deadline its wait is an error.
+//! A rank that computes may still come, so waiting for it is no error at first. After [`Options::notice`] one line names the late
+//! rank, the call, and how long a rank has waited. After twice that time the notice calls the late rank a straggler. At the
+//! deadline the wait is an error.
 
 use crate::comm::{Call, Options};
 use crate::show;
 use std::time::{Duration, Instant};
 
-/// How long a rank may be waited for.
+/// How late a rank may be.
 pub(super) struct Late {
     pub deadline: Duration,
     pub notice: Duration,
 }
 
-/// What has been said about a rank that is late.
+/// The last notice about a rank that is late.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Told {
     #[default]
@@ -31,8 +31,8 @@ impl Late {
         Late { deadline: options.deadline, notice: options.notice() }
     }
 
-    /// What must have been said by now of a rank that has been computing for so long, while another one waits for it; and how
-    /// long that remains so.
+    /// The notice that is due about a rank that has computed for so long while others wait for it, and the time until the
+    /// next one.
     pub fn due(&self, computed: Duration) -> (Told, Duration) {
         match (2 * self.notice).checked_sub(computed) {
             Some(rest) if !rest.is_zero() => (Told::Late, rest),
@@ -41,7 +41,7 @@ impl Late {
     }
 }
 
-/// Says of rank `late` that `rank` has waited for it; `doing` is what it does meanwhile, in words.
+/// Prints a notice that `rank` has waited for rank `late`. `doing` describes what rank `late` does meanwhile.
 pub(super) fn say(told: Told, late: usize, rank: usize, call: &Call, waited: Duration, doing: &str) {
     let is = match told {
         Told::Nothing => return,
@@ -53,7 +53,7 @@ pub(super) fn say(told: Told, late: usize, rank: usize, call: &Call, waited: Dur
     notice(&format!("rank {late} {is}: {waits}\n  rank {late}  {doing}"));
 }
 
-/// Says that a rank that was late has come to `call`.
+/// Prints a notice that a late rank has come to `call`.
 pub(super) fn say_it_came(late: usize, call: &Call, computed: Duration) {
     notice(&format!("rank {late} came to {call} after {}", show::seconds(computed.as_secs_f64())));
 }
@@ -69,12 +69,12 @@ pub(super) fn too_late(missing: &[usize], call: &Call, waited: Duration) -> Stri
     format!("{ranks} did not come to {call} within {}", show::seconds(waited.as_secs_f64()))
 }
 
-/// ` for 10.0 s`, where it is long enough to be of interest.
+/// ` for 10.0 s`, or nothing if the time is too short to matter.
 pub(super) fn lasting(since: Instant) -> String {
     long(since).map_or(String::new(), |time| format!(" for {time}"))
 }
 
-/// `, 10.0 s ago`, likewise.
+/// `, 10.0 s ago`, or nothing if the time is too short to matter.
 #[cfg(feature = "mpi")]
 pub(super) fn ago(at: Instant) -> String {
     long(at).map_or(String::new(), |time| format!(", {time} ago"))

@@ -1,10 +1,11 @@
-//! The transports: how bytes get from one rank of a group to another, and all that this needs.
+//! The transports: they move bytes between the ranks of a group.
 //!
-//! [`Transport`] is the door. Behind it lie two: threads of one process, and processes of an MPI job.
+//! [`Transport`] is the door. Behind it are two transports: threads of one process, and processes of an MPI job.
 //!
-//! Reading order: for threads, `threads.rs` (a collective is a meeting), `threads/started.rs` (one that goes on while ranks
-//! compute), `exchange.rs` (slices that ranks lend each other), `run.rs` (how ranks wait), `lateness.rs` (who is late),
-//! `sync.rs` (locks). For MPI: `mpi.rs` lists its own folder, and `board.rs` is what processes have told each other.
+//! Reading order: for threads, `threads.rs` (a collective is a meeting), `threads/started.rs` (a collective that continues
+//! while ranks compute), `exchange.rs` (slices that ranks lend each other), `run.rs` (how ranks wait), `lateness.rs` (ranks
+//! that are late), `sync.rs` (locks). For MPI: `mpi.rs` lists its own folder, and `board.rs` holds what processes have
+//! reported to each other.
 
 #[cfg(any(feature = "mpi", test))]
 mod board;
@@ -28,59 +29,83 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One rank's place in one group of ranks, over threads or over MPI.
+/// One rank's end of one group of ranks, over threads or over MPI.
 ///
-/// [`Comm`](super::Comm) checks arguments before it calls these, so an implementation may rely on valid roots and on
-/// lengths that fit; `call` names element type, length, reduction and root. Slices are the elements' bytes.
-/// Reductions combine in rank order where the transport can promise it.
+/// [`Comm`](super::Comm) checks arguments before it calls these methods. So an implementation may rely on valid peers and on
+/// lengths that fit. `call` names element type, length, reduction and peer. Slices are the elements' bytes.
 pub(in crate::comm) trait Transport: Send + Sync {
-    fn rank(&self) -> usize;
-    /// The members' numbers in the world, in group order.
-    fn members(&self) -> &[usize];
-    /// Of this group.
-    fn meter(&self) -> &Meter;
-    /// Of all groups of the rank.
-    fn meters(&self) -> &Meters;
-    fn recorder(&self) -> &Recorder;
-    /// Whether sums are added in rank order, whatever the length: then they have the same bits however they are cut.
-    fn adds_in_rank_order(&self) -> bool;
+    fn membership(&self) -> &Membership;
+    /// A blocking collective. `recv` is also the input of an all-reduce, a reduce and a broadcast. Only the root has data to send
+    /// in a scatter, and to receive in a gather; elsewhere that slice is empty.
+    fn collective(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()>;
+    /// Starts an all-reduce, a reduce, an all-gather or a reduce-scatter. `data` has one part per rank in the last two.
+    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn InFlight>>;
+    /// Sends a message to the call's peer. Returns before the peer receives it.
+    fn send(&self, call: &Call, data: &[u8]) -> Result<()>;
+    /// Receives a message from the call's peer.
+    fn recv(&self, call: &Call, data: &mut [u8]) -> Result<()>;
+    /// Whether a receive would find a message from the call's peer. Never waits. An error if no message can come any more.
+    fn probe(&self, call: &Call) -> Result<bool>;
+    /// This rank's end of a new group of some `members` of this one, in the new group's order. All of them call it.
+    fn group(&self, members: &[usize]) -> Arc<dyn Transport>;
+}
 
-    fn barrier(&self, call: &Call) -> Result<()>;
-    /// Buffered: returns before the other side receives.
-    fn send(&self, call: &Call, data: &[u8], to: usize) -> Result<()>;
-    fn recv(&self, call: &Call, data: &mut [u8], from: usize) -> Result<()>;
-    /// Whether `recv` would find a message. Never waits; an error if none can come any more.
-    fn probe(&self, call: &Call, from: usize) -> Result<bool>;
-    fn all_reduce(&self, call: &Call, data: &mut [u8]) -> Result<()>;
-    /// Starts what the call names (all-reduce, reduce, all-gather, reduce-scatter) with a vector that is handed over. To the
-    /// last two, it brings one part for each rank.
-    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>>;
-    fn reduce(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()>;
-    fn broadcast(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()>;
-    fn all_gather(&self, call: &Call, mine: &[u8], all: &mut [u8]) -> Result<()>;
-    fn reduce_scatter(&self, call: &Call, all: &[u8], mine: &mut [u8]) -> Result<()>;
-    /// `all` is empty except on the root.
-    fn scatter(&self, call: &Call, all: &[u8], mine: &mut [u8], root: usize) -> Result<()>;
-    /// `all` is empty except on the root.
-    fn gather(&self, call: &Call, mine: &[u8], all: &mut [u8], root: usize) -> Result<()>;
-    fn all_to_all(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()>;
-    /// The new group's transport for this rank: ranks of equal `color`, ordered by `key`, then by rank.
-    fn split(&self, call: &Call, color: u64, key: i64) -> Result<Arc<dyn Transport>>;
+/// A rank as the member of a group.
+pub(in crate::comm) struct Membership {
+    pub rank: usize,
+    /// The members' numbers in the world, in group order.
+    pub members: Arc<[usize]>,
+    /// The rank's traffic in this group.
+    pub meter: Arc<Meter>,
+    /// The rank's traffic in all its groups.
+    pub meters: Meters,
+    pub recorder: Arc<Recorder>,
+    /// Whether the group adds in rank order. Then sums have the same bits, however a vector is cut into pieces.
+    pub adds_in_rank_order: bool,
+}
+
+impl Membership {
+    /// The rank in the group of all ranks.
+    fn of_world(rank: usize, size: usize, recorder: Arc<Recorder>, adds_in_rank_order: bool) -> Membership {
+        let meters = Meters::default();
+        Membership { rank, members: (0..size).collect(), meter: meters.add(), meters, recorder, adds_in_rank_order }
+    }
+
+    /// The same rank in a new group of some members of this group, in the new group's order.
+    fn of_group(&self, members: &[usize], adds_in_rank_order: bool) -> Membership {
+        Membership {
+            rank: members.iter().position(|&member| member == self.rank).expect("a rank is a member of its group"),
+            members: members.iter().map(|&member| self.members[member]).collect(),
+            meter: self.meters.add(),
+            meters: self.meters.clone(),
+            recorder: self.recorder.clone(),
+            adds_in_rank_order,
+        }
+    }
+
+    fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The rank's number in the world.
+    fn in_world(&self) -> usize {
+        self.members[self.rank]
+    }
 }
 
 /// A transport's side of a [`Pending`](super::Pending).
-pub(in crate::comm) trait UnderWay: Send {
+pub(in crate::comm) trait InFlight: Send {
     fn test(&mut self) -> Result<bool>;
-    /// Returns when it was complete.
+    /// Waits, and returns when the collective was complete.
     fn wait(&mut self) -> Result<Instant>;
-    /// The result, once [`UnderWay::wait`] has returned.
+    /// The result, once [`InFlight::wait`] has returned.
     fn take(self: Box<Self>) -> Box<dyn Any>;
 }
 
 /// A vector of any of the element types.
 pub(in crate::comm) trait Buffer: Any + Send {
     fn bytes_mut(&mut self) -> &mut [u8];
-    /// Lets go of all elements but these.
+    /// Drops all elements but these.
     fn keep(&mut self, elements: Range<usize>);
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }

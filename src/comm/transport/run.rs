@@ -1,8 +1,7 @@
-//! What all rank threads of one run share, and how they wait for each other.
+//! The state that all rank threads of one run share, and how they wait for each other.
 //!
-//! All ranks share one lock, under which it is always known what every rank is doing; so a wait that can never end is an
-//! error at once, not a hang: because a rank has ended, because two ranks came with different calls, or because all ranks
-//! wait. Work on data goes on without the lock.
+//! All ranks share one lock, which guards what every rank is doing. So a wait that can never end is an error at once, not a hang:
+//! a rank has ended, two ranks came with different calls, or all ranks wait. Work on data needs no lock.
 
 use super::lateness::{self, Late, Told, lasting};
 use super::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
@@ -10,6 +9,7 @@ use super::sync::{Condvar, Mutex, MutexGuard, has_clock, may_spin, thread};
 use super::threads::{GroupId, Lane, Meetings, Message};
 use crate::comm::call::Call;
 use crate::comm::link::Link;
+use crate::comm::meter::lock;
 use crate::comm::recorder::{self, Entry, Recorder};
 use crate::comm::{CommError, Options, Result};
 use std::collections::{HashMap, VecDeque};
@@ -17,68 +17,68 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a rank looks again and again whether its wait is over, before it goes to sleep: what waking up costs, at most.
+/// How long a rank spins before it goes to sleep: about what waking up costs.
 const PATIENCE: Duration = Duration::from_micros(50);
 
-/// How often it looks before it lets others have its core: one or two microseconds.
+/// How often a spinning rank checks before it yields its core: one or two microseconds.
 const SPINS: usize = 32;
 
-/// What all rank threads of one run share.
+/// The state that all rank threads of one run share.
 pub(crate) struct Run {
     state: Mutex<State>,
-    /// One for each rank.
+    /// One per rank.
     bells: Box<[Bell]>,
-    /// Wakes who waits for the end of all ranks.
+    /// Wakes the thread that waits for the end of all ranks.
     over: Condvar,
-    /// What communication takes, if not only what it really takes.
+    /// The simulated link.
     pub(super) link: Option<Link>,
-    /// Whether a waiting rank takes no other rank's core.
+    /// Whether a waiting rank may spin, because every rank has a core.
     may_spin: bool,
-    /// How long one may be waited for.
+    /// How long a rank may be late.
     pub(super) late: Late,
     /// The last calls of each rank.
-    pub(super) recorders: Box<[Recorder]>,
-    /// Where these are written if the run breaks.
+    pub(super) recorders: Box<[Arc<Recorder>]>,
+    /// The file for these calls if the run breaks.
     flight_file: Option<PathBuf>,
-    /// Memory of messages that have been received, for the next ones.
-    spare: Mutex<Vec<Vec<u8>>>,
+    /// Memory of received messages, for the next ones.
+    spare: std::sync::Mutex<Vec<Vec<u8>>>,
 }
 
-/// What wakes a rank. In memory of its own, so that spinning ranks do not slow each other down.
+/// Wakes a rank. Each bell has its own cache lines, so that spinning ranks do not slow each other down.
 #[repr(align(128))]
 #[derive(Default)]
 struct Bell {
     wake: Condvar,
-    /// Threads of the rank that sleep: one, or none.
+    /// Sleeping threads of the rank: one or none.
     asleep: AtomicUsize,
-    /// Messages that were ever sent to it.
+    /// Messages sent to the rank so far.
     messages: AtomicU64,
 }
 
 #[derive(Default)]
 pub(super) struct State {
     pub ranks: Vec<Rank>,
-    /// Ranks that wait, and ranks that have ended.
+    /// How many ranks wait, and how many have ended.
     waiting: usize,
     ended: usize,
-    /// Why the run cannot go on, once it cannot.
+    /// Why the run has failed.
     failure: Option<String>,
     pub meetings: Meetings,
-    /// Messages that are sent and not yet received.
+    /// Messages in flight.
     pub mail: HashMap<Lane, VecDeque<Message>>,
-    /// The groups that splits have made: by group, number of the split there, and color.
-    pub splits: HashMap<(GroupId, u64, u64), GroupId>,
-    /// When each group's last collective has left its link.
+    /// The groups that splits have made, by group, number of the split there, and first member.
+    pub splits: HashMap<(GroupId, u64, Option<usize>), GroupId>,
+    /// When each group's link is free again.
     pub link_free: HashMap<GroupId, Instant>,
 }
 
-/// What is known of a rank; in memory of its own, as [`Bell`].
+/// The state of one rank. Each rank has its own cache lines, like [`Bell`].
 #[repr(align(128))]
 pub(super) struct Rank {
     doing: Doing,
-    /// What has been said about its being late.
+    /// The last notice that the rank is late.
     told: Told,
-    /// When the last message that it sends has left its link, and when the last one that is sent to it has come in.
+    /// When the rank's simulated link is free again, to send and to receive.
     pub free_out: Option<Instant>,
     pub free_in: Option<Instant>,
 }
@@ -97,7 +97,7 @@ const DIFFERENT_CALLS: &str = "every rank of a group must make the same calls in
 const DIFFERENT_PLACES: &str = "calls that differ in nothing else are compared by their place in the source: has a rank \
      skipped one, or changed their order? If these are to meet, give both a label: comm.labelled(\"…\")";
 
-/// What to do about ranks that meet in different calls, which may be alike in all but their place.
+/// The help for ranks in different calls. `alike`: the calls differ in nothing but their place in the source.
 pub(super) fn different(alike: bool) -> &'static str {
     if alike { DIFFERENT_PLACES } else { DIFFERENT_CALLS }
 }
@@ -106,7 +106,8 @@ pub(super) const FITTING: &str = "send and receive slices of the same length and
 pub(super) const DEADLOCK: &str =
     "look for a receive without a matching send, or collectives that ranks enter in different orders";
 
-/// The error of messages that were not received by the end of a run: sender, receiver, how many, and the latest send.
+/// The error about messages that no rank received by the end of a run. Each entry has sender, receiver, number of messages, and
+/// the latest send.
 pub(super) fn unreceived(messages: &[(usize, usize, u64, impl std::fmt::Display)]) -> Option<String> {
     let mut text = String::from("the run is over, and messages were not received");
     for (from, to, count, latest) in messages {
@@ -126,12 +127,12 @@ impl Run {
             bells: (0..size).map(|_| Bell::default()).collect(),
             over: Condvar::new(),
             link: options.link,
-            // Whoever waits for a slow link sleeps.
+            // A rank that waits for a slow link sleeps.
             may_spin: options.link.is_none() && may_spin(size),
             late: Late::new(options),
-            recorders: (0..size).map(|_| Recorder::new()).collect(),
+            recorders: (0..size).map(|_| Arc::new(Recorder::new())).collect(),
             flight_file: options.flight_file.clone(),
-            spare: Mutex::new(Vec::new()),
+            spare: std::sync::Mutex::default(),
         })
     }
 
@@ -139,8 +140,8 @@ impl Run {
         self.bells.len()
     }
 
-    /// To be called when a rank's closure is over; `error` is why it failed, if it did.
-    /// Returns whether that error is what ended the run, rather than a consequence of an earlier one.
+    /// Notes that a rank's closure has returned, with its error. Returns whether this error ended the run, rather than being a
+    /// consequence of an earlier one.
     pub fn ended(&self, rank: usize, error: Option<String>) -> bool {
         let mut state = self.lock();
         state.now(rank, Doing::Ended);
@@ -154,7 +155,8 @@ impl Run {
         first
     }
 
-    /// Waits until all ranks have ended. False if one has not, although the run failed as long ago as one may be late, or 5 s.
+    /// Waits until all ranks have ended. Returns false if the run failed longer ago than the deadline, at least 5 s, and a
+    /// rank has not ended.
     pub fn wait_for_end(&self) -> bool {
         let mut state = self.lock();
         let mut failed = None;
@@ -171,19 +173,19 @@ impl Run {
         true
     }
 
-    /// Why the run broke, if it did. When all ranks have ended, a message that is still there is a reason, too: the rank that it
-    /// was for has worked without it.
+    /// Why the run failed. When all ranks have ended, a message that no rank received is a reason too: its receiver has worked
+    /// without it.
     pub fn failure(&self) -> Option<String> {
         let state = self.lock();
         state.failure.clone().or_else(|| unreceived(&state.unreceived()))
     }
 
-    /// A panic while the lock is held leaves no half-made change behind that matters: the run is failing anyway.
+    /// Locks the state. After a panic of the rank that had the lock, the run is failing anyway.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `rank` enters a call; it stops here if the run has failed.
+    /// `rank` enters a call, unless the run has failed.
     pub(super) fn enter(&self, rank: usize, call: &Call) -> Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
         state.stop_if_failed(rank, call)?;
@@ -193,7 +195,7 @@ impl Run {
         Ok(state)
     }
 
-    /// `rank` waits until `ready`; an error as soon as that can no longer happen. `missing` names the ranks waited for.
+    /// `rank` waits until `ready`. Returns an error as soon as that can no longer happen. `missing` lists the ranks that it waits for.
     pub(super) fn wait<'a>(
         &'a self,
         rank: usize,
@@ -207,7 +209,7 @@ impl Run {
             self.stop_if_ended(rank, &mut state, call, &missing)?;
             state.now(rank, Doing::Waiting);
             if state.waiting + state.ended == state.ranks.len() {
-                return Err(self.broken(rank, &mut state, "deadlock: every rank waits for another one", DEADLOCK));
+                return Err(self.broken(rank, &mut state, "deadlock: all ranks wait for each other", DEADLOCK));
             }
             let most = self.watch(rank, &mut state, call, &missing)?;
             state = self.sleep(rank, state, most);
@@ -216,7 +218,7 @@ impl Run {
         Ok(state)
     }
 
-    /// Says who is late, at the time to say so; an error once that has lasted too long. Returns when to look again.
+    /// Prints which ranks are late when it is time to, and returns an error at the deadline. Else returns when to check again.
     fn watch(
         &self,
         rank: usize,
@@ -253,7 +255,7 @@ impl Run {
         Ok(Some(again))
     }
 
-    /// An error if one of the ranks that a call still needs has ended.
+    /// Returns an error if a rank that the call still needs has ended.
     pub(super) fn stop_if_ended(
         &self,
         rank: usize,
@@ -264,34 +266,30 @@ impl Run {
         if state.ended == 0 {
             return Ok(());
         }
-        match missing(state).into_iter().find(|&r| state.ranks[r].doing == Doing::Ended) {
-            Some(gone) => {
-                let what = format!("rank {gone} ended, and never entered {call}");
-                Err(self.broken(rank, state, &what, SAME_CALLS))
-            }
-            None => Ok(()),
-        }
+        let gone = missing(state).into_iter().find(|&r| state.ranks[r].doing == Doing::Ended);
+        gone.map_or(Ok(()), |gone| {
+            let what = format!("rank {gone} ended, and never entered {call}");
+            Err(self.broken(rank, state, &what, SAME_CALLS))
+        })
     }
 
-    /// Sleeps until a moment on the link; an error as soon as the run has failed.
+    /// Sleeps until a moment on the simulated link. Returns an error as soon as the run has failed.
     pub(super) fn sleep_until<'a>(
         &'a self,
         rank: usize,
         mut state: MutexGuard<'a, State>,
         call: &Call,
         until: Option<Instant>,
-    ) -> Result<MutexGuard<'a, State>> {
-        while let Some(left) = until.map(|until| until.saturating_duration_since(Instant::now())) {
-            if left.is_zero() {
-                break;
-            }
+    ) -> Result<()> {
+        let left = || until.map(|until| until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero());
+        while let Some(left) = left() {
             state.stop_if_failed(rank, call)?;
             state = self.sleep(rank, state, Some(left));
         }
-        Ok(state)
+        Ok(())
     }
 
-    /// Gives its core away until its bell rings, or `most` has passed. May also return for no reason.
+    /// Sleeps until the rank's bell rings, or `most` has passed. May also return earlier.
     pub(super) fn sleep<'a>(
         &'a self,
         rank: usize,
@@ -308,7 +306,7 @@ impl Run {
         state
     }
 
-    /// Waits for a moment without going to sleep, where there is a core for each rank.
+    /// Spins for a short time, where every rank has a core.
     pub(super) fn spin(&self, until: impl Fn() -> bool) {
         if !self.may_spin || until() {
             return;
@@ -324,13 +322,13 @@ impl Run {
             if start.elapsed() > PATIENCE {
                 return;
             }
-            // Whoever is waited for may have been put on the same core.
+            // The other rank may be on the same core.
             thread::yield_now();
         }
     }
 
-    /// Wakes `rank`, which then looks whether what it waits for has happened. What has happened was written with the
-    /// lock held, which may have been let go of since: who was about to sleep has seen it, or sleeps and hears the bell.
+    /// Wakes `rank`, which then checks whether its wait is over. The caller held the lock when it wrote the change, and may have
+    /// released it since. So a rank that was about to sleep has seen the change, or sleeps already and hears the bell.
     pub(super) fn ring(&self, rank: usize) {
         let Bell { wake, asleep, .. } = &self.bells[rank];
         if asleep.load(Relaxed) > 0 {
@@ -338,13 +336,13 @@ impl Run {
         }
     }
 
-    /// Wakes `rank`, to which a message was sent.
+    /// Wakes `rank` for a message.
     pub(super) fn ring_for_mail(&self, rank: usize) {
         self.bells[rank].messages.fetch_add(1, Release);
         self.ring(rank);
     }
 
-    /// Lets go of the lock until a message comes, for as long as [`Run::spin`] waits.
+    /// Releases the lock until a message comes, for at most as long as [`Run::spin`] spins.
     pub(super) fn spin_for_mail<'a>(&'a self, rank: usize, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         if !self.may_spin {
             return state;
@@ -356,7 +354,7 @@ impl Run {
         self.lock()
     }
 
-    /// Ends the run: records why, with a line for every rank, and wakes everyone.
+    /// Ends the run: records why, with a line for every rank, and wakes all ranks.
     pub(super) fn broken(&self, rank: usize, state: &mut State, what: &str, help: &str) -> CommError {
         state.now(rank, Doing::Waiting);
         let mut text = what.to_string();
@@ -374,9 +372,9 @@ impl Run {
         CommError::Broken(text)
     }
 
-    /// A copy of a message, in memory that an earlier one may have left.
+    /// A copy of a message, in the memory of an earlier message if possible.
     pub(super) fn copy(&self, data: &[u8]) -> Vec<u8> {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = lock(&self.spare);
         let fits = |vector: &Vec<u8>| vector.capacity() >= data.len() && vector.capacity() / 2 <= data.len();
         let mut copy = spare.iter().position(fits).map(|i| spare.swap_remove(i)).unwrap_or_default();
         drop(spare);
@@ -385,9 +383,9 @@ impl Run {
         copy
     }
 
-    /// Keeps a message's memory for the next one: two a rank, so that what is kept does not grow.
+    /// Keeps a message's memory for the next message. At most two per rank are kept, so that memory does not grow.
     pub(super) fn recycle(&self, message: Vec<u8>) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = lock(&self.spare);
         spare.push(message);
         if spare.len() > 2 * self.size() {
             spare.swap_remove(0);
@@ -408,9 +406,9 @@ impl State {
         }
     }
 
-    /// What these ranks may be waiting for has happened: they will look.
+    /// Marks these ranks as running: what they may be waiting for has happened, and they will check.
     pub fn may_go_on(&mut self, ranks: &[usize]) {
-        // Mostly there is none, and what others write need not be fetched.
+        // Mostly no rank waits, and this saves fetching what other cores write.
         if self.waiting == 0 {
             return;
         }
@@ -421,12 +419,12 @@ impl State {
         }
     }
 
-    /// The message that the next receive on a lane gets.
+    /// The message that the next receive on a lane returns.
     pub fn first_mail(&self, lane: &Lane) -> Option<&Message> {
         self.mail.get(lane).and_then(VecDeque::front)
     }
 
-    /// Messages that are still there: sender, receiver, how many, and the latest.
+    /// Messages that no rank has received: sender, receiver, number of messages, and the latest send.
     fn unreceived(&self) -> Vec<(usize, usize, u64, Call)> {
         let left = |(lane, queue): (&Lane, &VecDeque<Message>)| {
             queue.back().map(|latest| (*lane, queue.len() as u64, latest.call))

@@ -1,8 +1,8 @@
-//! What the in-process transport is made of: locks, condition variables, atomics, threads.
+//! The parts of the in-process transport: locks, condition variables, atomics, threads.
 //!
-//! From the standard library; with the feature `shuttle` from the crate of that name, which runs the ranks one at a time
-//! and chooses at each of these who goes on, so that tests try thousands of orders (`launch/explored.rs`). Built so, ranks work
-//! in those tests alone.
+//! They come from the standard library, or with the feature `shuttle` from the crate of that name. Shuttle runs the ranks one
+//! at a time and chooses at each lock and atomic which rank continues, so that tests try thousands of orders
+//! (`launch/explored.rs`). With this feature ranks work in those tests alone.
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::{
@@ -18,7 +18,7 @@ pub(crate) use shuttle::{
     thread,
 };
 
-/// A thread of a scope, with a name and a stack of its own.
+/// Starts a thread in a scope, with a name and a stack size.
 #[cfg(not(feature = "shuttle"))]
 pub(crate) fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
@@ -29,7 +29,7 @@ pub(crate) fn spawn<'scope, T: Send + 'scope>(
     thread::Builder::new().name(name).stack_size(stack_bytes).spawn_scoped(scope, body)
 }
 
-/// A thread of a scope; shuttle gives all the same stack.
+/// Starts a thread in a scope. Shuttle gives all threads the same stack size.
 #[cfg(feature = "shuttle")]
 pub(crate) fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
@@ -42,7 +42,7 @@ pub(crate) fn spawn<'scope, T: Send + 'scope>(
 
 #[cfg(feature = "shuttle")]
 thread_local! {
-    /// Whether ranks stay in a collective until all have done their part. A test leaves that out, to see that it is missed.
+    /// Whether ranks stay in a collective until all have done their part. A test turns it off, to see that the failure is found.
     pub(crate) static LAST_BARRIER: std::cell::Cell<bool> = const { std::cell::Cell::new(true) };
 }
 
@@ -54,12 +54,12 @@ pub(super) fn last_barrier() -> bool {
     true
 }
 
-/// Whether a thread that waits for another may spin for a moment: only where each can have a core of its own.
+/// Whether waiting threads may spin for a short time: only if each thread can have its own core.
 pub(super) fn may_spin(threads: usize) -> bool {
     !cfg!(feature = "shuttle") && threads <= std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Whether time passes: shuttle tries orders, and has no clock.
+/// Whether there is a clock. Shuttle has none.
 pub(super) fn has_clock() -> bool {
     !cfg!(feature = "shuttle")
 }

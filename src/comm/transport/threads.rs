@@ -1,62 +1,58 @@
 //! The in-process transport: ranks are threads, and a collective is a meeting.
 //!
-//! Each rank puts down where its slice lies, waits until all have come, and reads what it needs from the others' slices:
-//! [`Threads::share`] and [`Threads::reduce`] are the two primitives, and every collective is one of them plus a loop over
-//! ranks in rank order. How ranks lend each other slices is in `exchange.rs`, and how they wait in `run.rs`.
+//! Each rank publishes where its slice is, waits until all ranks have come, and reads what it needs from the other slices.
+//! [`Threads::meet`] is the one primitive, and every collective is a loop over ranks in rank order. `exchange.rs` explains how
+//! ranks lend each other slices, and `run.rs` how they wait.
 //!
-//! Reading order: this file, then `started.rs` (collectives that go on while ranks compute).
+//! Reading order: this file, then `started.rs` (collectives that continue while ranks compute).
 
 mod started;
 
-use super::Transport;
-use super::exchange::{Exchange, Shared};
+use super::exchange::{Exchange, Shared, Slice};
 use super::run::{FITTING, Run, State, different};
 use super::sync::MutexGuard;
 use super::sync::atomic::{AtomicU64, Ordering::*};
-use super::{Buffer, UnderWay};
-use crate::comm::call::Call;
+use super::{Buffer, InFlight, Membership, Transport};
+use crate::comm::call::{Call, Kind};
 use crate::comm::element::{Reduction, reduce_in_rank_order};
-use crate::comm::link;
-use crate::comm::meter::{Meter, Meters, even_part};
-use crate::comm::recorder::Recorder;
-use crate::comm::{Comm, Result};
+use crate::comm::{Comm, Result, link};
 use started::Started;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// A group's number: the world is 0, splits make more.
+/// A group's number. The world is 0, and splits count upwards.
 pub(super) type GroupId = u64;
 
-/// What pairs the ranks' calls: the group, and the number of the call there.
+/// The key of a meeting: the group, and the call's number in the group.
 type Key = (GroupId, u64);
 
-/// Where messages queue up: group, sender and receiver (numbers in the world), tag.
+/// A queue of messages: group, sender and receiver (numbers in the world), tag.
 pub(super) type Lane = (GroupId, usize, usize, u16);
 
-/// The collectives to which some have come and some have not.
+/// The collectives that some ranks have entered and others have not.
 #[derive(Default)]
 pub(super) struct Meetings {
     open: Vec<(Key, Call, Arc<Meeting>)>,
-    /// Those that are over, for the next ones: nothing is allocated for a call.
+    /// Meetings that are over, for reuse: a call allocates nothing.
     spare: Vec<Arc<Meeting>>,
 }
 
 /// One collective of one group.
 struct Meeting {
     exchange: Exchange,
-    /// On a link, when it is over; known when all have come.
+    /// When the simulated link has carried the collective. Known when all ranks have come.
     over: OnceLock<Instant>,
-    /// When its last block was reduced, if it goes on while ranks compute.
+    /// When the last block of a non-blocking collective was done.
     reduced: OnceLock<Instant>,
 }
 
-/// What was sent, and how the sender called it.
+/// A message, and the call that sent it.
 pub(super) struct Message {
     pub call: Call,
     bytes: Vec<u8>,
-    /// On a link, when the receiver may have it.
+    /// When the message arrives, on a simulated link.
     arrives: Option<Instant>,
 }
 
@@ -67,71 +63,51 @@ impl Meeting {
 }
 
 impl Meetings {
-    /// The meeting for a call, and how the first to come called it.
+    /// The meeting for a call, and the call of the rank that came first.
     fn open(&mut self, key: Key, call: &Call, size: usize) -> (Call, Arc<Meeting>) {
         if let Some((_, first, meeting)) = self.open.iter().find(|(other, ..)| *other == key) {
             return (*first, meeting.clone());
         }
         let fits = |meeting: &Arc<Meeting>| meeting.exchange.ranks() == size;
-        let meeting = match self.spare.iter().position(fits) {
-            Some(i) => self.spare.swap_remove(i),
-            None => {
-                // Two: a rank may come to the next meeting before the last one has left this.
-                self.spare.push(Meeting::new(size));
-                Meeting::new(size)
-            }
-        };
+        let spare = self.spare.iter().position(fits).map(|i| self.spare.swap_remove(i));
+        let meeting = spare.unwrap_or_else(|| {
+            // Two: a rank may enter the next meeting before the last rank has left this one.
+            self.spare.push(Meeting::new(size));
+            Meeting::new(size)
+        });
         self.open.push((key, *call, meeting.clone()));
         (*call, meeting)
-    }
-
-    fn close(&mut self, key: Key) {
-        if let Some(i) = self.open.iter().position(|(other, ..)| *other == key) {
-            self.open.swap_remove(i);
-        }
     }
 }
 
 impl Run {
     /// The world's handle for `rank`.
     pub fn comm(self: &Arc<Run>, rank: usize) -> Comm {
-        let meters = Meters::default();
-        Comm::new(Arc::new(Threads {
-            run: self.clone(),
-            group: 0,
-            members: (0..self.size()).collect(),
-            rank,
-            calls: AtomicU64::new(0),
-            meter: meters.add(),
-            meters,
-        }))
+        let membership = Membership::of_world(rank, self.size(), self.recorders[rank].clone(), true);
+        Comm::new(Arc::new(Threads { run: self.clone(), group: 0, membership, calls: AtomicU64::new(0) }))
     }
 }
 
-/// One rank's place in one group.
+/// One rank's end of one group.
 struct Threads {
     run: Arc<Run>,
     group: GroupId,
-    /// The members' numbers in the world, in group order.
-    members: Vec<usize>,
-    rank: usize,
+    membership: Membership,
     /// Collectives so far in this group.
     calls: AtomicU64,
-    meter: Arc<Meter>,
-    meters: Meters,
 }
 
 impl Threads {
     /// This rank's number in the world.
     fn me(&self) -> usize {
-        self.members[self.rank]
+        self.membership.in_world()
     }
 
-    /// Comes to the next meeting of the group.
+    /// Enters the next meeting of the group.
     fn enter(&self, call: &Call) -> Result<(Key, MutexGuard<'_, State>, Arc<Meeting>)> {
         let key = (self.group, self.calls.fetch_add(1, Relaxed));
         let mut state = self.run.enter(self.me(), call)?;
-        let (first, meeting) = state.meetings.open(key, call, self.members.len());
+        let (first, meeting) = state.meetings.open(key, call, self.membership.size());
         if !first.matches(call) {
             let what = format!("the ranks are in different calls: {call} and {first}");
             return Err(self.run.broken(self.me(), &mut state, &what, different(call.is_like(&first))));
@@ -139,15 +115,17 @@ impl Threads {
         Ok((key, state, meeting))
     }
 
-    /// If this rank is the last to come: everyone's wait is over. Returns whether it is.
+    /// Ends every rank's wait if this rank is the last to come. Returns whether it is.
     fn complete(&self, state: &mut State, call: &Call, key: Key, meeting: &Meeting) -> bool {
         if !meeting.exchange.is_complete() {
             return false;
         }
-        state.meetings.close(key);
-        state.may_go_on(&self.members);
+        if let Some(i) = state.meetings.open.iter().position(|(other, ..)| *other == key) {
+            state.meetings.open.swap_remove(i);
+        }
+        state.may_go_on(&self.membership.members);
         if let Some(link) = self.run.link {
-            let (now, size) = (Instant::now(), self.members.len());
+            let (now, size) = (Instant::now(), self.membership.size());
             let start = state.link_free.get(&self.group).map_or(now, |&free| free.max(now));
             let over = start + link::duration(link.collective_seconds(call.kind, size, call.bytes(size)));
             state.link_free.insert(self.group, over);
@@ -156,94 +134,69 @@ impl Threads {
         true
     }
 
-    /// Waits until all members have come. Returns whether this rank was the last, which has not told the others yet.
+    /// Waits until all members have come. Returns whether this rank was the last, which has not woken the others yet.
     fn come(&self, mut state: MutexGuard<'_, State>, call: &Call, key: Key, meeting: &Meeting) -> Result<bool> {
         if self.complete(&mut state, call, key, meeting) {
             return Ok(true);
         }
         drop(state);
         self.run.spin(|| meeting.exchange.is_complete());
-        if meeting.exchange.is_complete() {
-            return Ok(false);
+        if !meeting.exchange.is_complete() {
+            let missing = |_: &State| self.missing(&meeting.exchange);
+            drop(self.run.wait(self.me(), self.run.lock(), call, |_| meeting.exchange.is_complete(), missing)?);
         }
-        let state = self.run.lock();
-        let missing = |_: &State| self.missing(&meeting.exchange);
-        drop(self.run.wait(self.me(), state, call, |_| meeting.exchange.is_complete(), missing)?);
         Ok(false)
     }
 
     /// The members that have not come, by their numbers in the world.
     fn missing(&self, exchange: &Exchange) -> Vec<usize> {
-        (0..self.members.len()).filter(|&rank| !exchange.has(rank)).map(|rank| self.members[rank]).collect()
+        let members = self.membership.members.iter().enumerate();
+        members.filter(|&(rank, _)| !exchange.has(rank)).map(|(_, &member)| member).collect()
     }
 
-    /// Where messages from member `from` to this rank queue up.
-    fn lane_from(&self, call: &Call, from: usize) -> Lane {
-        (self.group, self.members[from], self.me(), call.tag)
+    /// The queue of messages for `call`, which receives.
+    fn lane(&self, call: &Call) -> Lane {
+        (self.group, call.peer().in_world, self.me(), call.tag)
     }
 
     fn ring_others(&self) {
-        self.members.iter().filter(|&&member| member != self.me()).for_each(|&member| self.run.ring(member));
+        self.membership.members.iter().filter(|&&member| member != self.me()).for_each(|&member| self.run.ring(member));
     }
 
-    /// Waits until all parts of the work are done. `ring`: the others do not know yet that all have come.
-    fn stay(&self, exchange: &Exchange, ring: bool, is_done: impl Fn() -> bool) {
-        let at_once = is_done();
+    /// Waits until all `parts` of the work are done. `ring`: the other ranks do not know yet that all have come.
+    fn stay(&self, exchange: &Exchange, ring: bool, parts: usize) {
+        let at_once = exchange.is_done(parts);
         if !at_once {
-            self.run.spin(&is_done);
+            self.run.spin(|| exchange.is_done(parts));
         }
-        if !is_done() {
+        if !exchange.is_done(parts) {
             let mut state = self.run.lock();
             exchange.falls_asleep();
-            while !is_done() {
+            while !exchange.is_done(parts) {
                 state = self.run.sleep(self.me(), state, None);
             }
             exchange.wakes_up();
         }
-        // Whoever did the last part finds all done at once.
+        // The rank that did the last part finds all parts done at once.
         if ring || at_once && exchange.has_sleepers() {
             self.ring_sleepers();
         }
     }
 
-    /// Wakes the others, and those who are about to fall asleep, and have the lock.
+    /// Wakes the other ranks, also one that holds the lock and is about to fall asleep.
     fn ring_sleepers(&self) {
         drop(self.run.lock());
         self.ring_others();
     }
 
-    /// The end of a meeting, for this rank: on a link, when the link has carried it.
-    fn leave(&self, call: &Call, meeting: Arc<Meeting>) -> Result<()> {
-        if self.run.link.is_some() {
-            let over = meeting.over.get().copied();
-            return self.run.sleep_until(self.me(), self.run.lock(), call, over).map(drop);
-        }
-        if meeting.exchange.leave() {
-            self.run.lock().meetings.spare.push(meeting);
-        }
-        Ok(())
-    }
-
-    /// Lends `mine` to the others; when all have come, does `work` on all slices; returns when all have done so.
-    fn share(&self, call: &Call, mine: &[u8], work: impl FnOnce(&Shared)) -> Result<()> {
+    /// Lends a slice to the other ranks. Returns when all ranks have come and have done their parts of the work, and on a
+    /// simulated link when the link has carried the collective.
+    fn meet(&self, call: &Call, slice: Slice) -> Result<()> {
         let (key, state, meeting) = self.enter(call)?;
-        let come = || {
-            if self.come(state, call, key, &meeting)? {
-                self.ring_others();
-            }
-            Ok(())
-        };
         let exchange = &meeting.exchange;
-        exchange.share(self.rank, mine, come, work, || self.stay(exchange, false, || exchange.is_shared()))?;
-        self.leave(call, meeting)
-    }
-
-    /// Reduces all ranks' `data`, in rank order, into that of the ranks `into`.
-    fn reduce_in_place(&self, call: &Call, data: &mut [u8], into: Range<usize>) -> Result<()> {
-        let (key, state, meeting) = self.enter(call)?;
-        let (exchange, bytes) = (&meeting.exchange, data.len());
-        // The others' help with one block is not worth waking them up: they hear when it is done.
-        let (alone, last) = (exchange.blocks(bytes) <= 1, Cell::new(false));
+        // Help with a single block is not worth waking the other ranks: they wake up when it is done.
+        let alone = matches!(&slice, Slice::Reduce(mine, _) if exchange.blocks(mine.len()) <= 1);
+        let last = Cell::new(false);
         let come = || {
             last.set(self.come(state, call, key, &meeting)?);
             if last.get() && !alone {
@@ -251,53 +204,73 @@ impl Threads {
             }
             Ok(())
         };
-        let stay = || self.stay(exchange, last.get() && alone, || exchange.is_reduced(bytes));
-        exchange.reduce(self.rank, data, reduction(call, into), come, stay)?;
-        self.leave(call, meeting)
-    }
-
-    /// The bytes of `part` when `len` elements are dealt out to the members as evenly as possible.
-    fn part(&self, call: &Call, part: usize, len: usize) -> Range<usize> {
-        let (elements, bytes) = (even_part(len, part, self.members.len()), call.dtype.size());
-        elements.start * bytes..elements.end * bytes
+        let stay = |parts| self.stay(exchange, last.get() && alone, parts);
+        exchange.lend(self.membership.rank, slice, come, stay)?;
+        if self.run.link.is_some() {
+            return self.run.sleep_until(self.me(), self.run.lock(), call, meeting.over.get().copied());
+        }
+        if exchange.leave() {
+            self.run.lock().meetings.spare.push(meeting);
+        }
+        Ok(())
     }
 }
 
 fn reduction(call: &Call, into: Range<usize>) -> Reduction {
-    Reduction { dtype: call.dtype, op: call.op.expect("a reducing call names its reduction"), into }
+    Reduction { dtype: call.dtype, op: call.op(), into }
 }
 
 impl Transport for Threads {
-    fn rank(&self) -> usize {
-        self.rank
+    fn membership(&self) -> &Membership {
+        &self.membership
     }
 
-    fn members(&self) -> &[usize] {
-        &self.members
+    fn collective(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()> {
+        let (rank, size) = (self.membership.rank, self.membership.size());
+        let root = call.peer.map_or(0, |peer| peer.rank);
+        let part = |part: usize, bytes: usize| part * bytes..(part + 1) * bytes;
+        match call.kind {
+            Kind::Barrier => self.meet(call, Slice::Read(&[], &mut |_| ())),
+            Kind::AllReduce => self.meet(call, Slice::Reduce(recv, reduction(call, 0..size))),
+            Kind::Reduce => self.meet(call, Slice::Reduce(recv, reduction(call, root..root + 1))),
+            Kind::Broadcast if rank == root => self.meet(call, Slice::Read(recv, &mut |_| ())),
+            Kind::Broadcast => self.meet(call, Slice::Read(&[], &mut |all| recv.copy_from_slice(all.of(root)))),
+            Kind::ReduceScatter => {
+                let part = part(rank, recv.len());
+                let mut reduce = |all: &Shared| {
+                    let of = |rank| &all.of(rank)[part.clone()];
+                    reduce_in_rank_order(call.dtype, call.op(), size, &of, recv);
+                };
+                self.meet(call, Slice::Read(send, &mut reduce))
+            }
+            Kind::Scatter => {
+                let part = part(rank, recv.len());
+                self.meet(call, Slice::Read(send, &mut |all| recv.copy_from_slice(&all.of(root)[part.clone()])))
+            }
+            // All other collectives fill `recv` with the same part of every rank's slice, in rank order.
+            _ => {
+                let bytes = if call.kind == Kind::AllToAll { send.len() / size } else { send.len() };
+                let part = if call.kind == Kind::AllToAll { part(rank, bytes) } else { 0..bytes };
+                let mut copy = |all: &Shared| {
+                    for (rank, to) in recv.chunks_exact_mut(bytes.max(1)).enumerate() {
+                        to.copy_from_slice(&all.of(rank)[part.clone()]);
+                    }
+                };
+                self.meet(call, Slice::Read(send, &mut copy))
+            }
+        }
     }
 
-    fn meter(&self) -> &Meter {
-        &self.meter
+    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn InFlight>> {
+        let (key, mut state, meeting) = self.enter(call)?;
+        meeting.exchange.hand_over(self.membership.rank, data);
+        let last = self.complete(&mut state, call, key, &meeting);
+        drop(state);
+        Ok(Box::new(Started::new(self, *call, meeting, last)))
     }
 
-    fn meters(&self) -> &Meters {
-        &self.meters
-    }
-
-    fn recorder(&self) -> &Recorder {
-        &self.run.recorders[self.me()]
-    }
-
-    fn adds_in_rank_order(&self) -> bool {
-        true
-    }
-
-    fn barrier(&self, call: &Call) -> Result<()> {
-        self.share(call, &[], |_| ())
-    }
-
-    fn send(&self, call: &Call, data: &[u8], to: usize) -> Result<()> {
-        let (from, to, bytes) = (self.me(), self.members[to], self.run.copy(data));
+    fn send(&self, call: &Call, data: &[u8]) -> Result<()> {
+        let (from, to, bytes) = (self.me(), call.peer().in_world, self.run.copy(data));
         let mut state = self.run.enter(from, call)?;
         let arrives = self.run.link.map(|link| {
             let (now, transfer) = (Instant::now(), link::duration(link.transfer_seconds(data.len())));
@@ -309,15 +282,15 @@ impl Transport for Threads {
         });
         let message = Message { call: *call, bytes, arrives };
         state.mail.entry((self.group, from, to, call.tag)).or_default().push_back(message);
-        // The receiver may be waiting for exactly this; it is no longer stuck.
+        // The receiver may be waiting for this message, and is then no longer stuck.
         state.may_go_on(&[to]);
         drop(state);
         self.run.ring_for_mail(to);
         Ok(())
     }
 
-    fn recv(&self, call: &Call, data: &mut [u8], from: usize) -> Result<()> {
-        let (from, lane) = (self.members[from], self.lane_from(call, from));
+    fn recv(&self, call: &Call, data: &mut [u8]) -> Result<()> {
+        let (from, lane) = (call.peer().in_world, self.lane(call));
         let has_mail = |state: &State| state.first_mail(&lane).is_some();
         let mut state = self.run.enter(self.me(), call)?;
         if !has_mail(&state) {
@@ -330,110 +303,30 @@ impl Transport for Threads {
             let what = format!("the message does not fit: {sent} on rank {from} met {call}");
             return Err(self.run.broken(self.me(), &mut state, &what, FITTING));
         }
-        drop(self.run.sleep_until(self.me(), state, call, arrives)?);
+        self.run.sleep_until(self.me(), state, call, arrives)?;
         data.copy_from_slice(&bytes);
         self.run.recycle(bytes);
         Ok(())
     }
 
-    fn probe(&self, call: &Call, from: usize) -> Result<bool> {
-        let lane = self.lane_from(call, from);
+    fn probe(&self, call: &Call) -> Result<bool> {
         let mut state = self.run.lock();
         state.stop_if_failed(self.me(), call)?;
-        if let Some(message) = state.first_mail(&lane) {
+        if let Some(message) = state.first_mail(&self.lane(call)) {
             return Ok(message.arrives.is_none_or(|arrives| arrives <= Instant::now()));
         }
-        self.run.stop_if_ended(self.me(), &mut state, call, |_| vec![self.members[from]])?;
+        self.run.stop_if_ended(self.me(), &mut state, call, |_| vec![call.peer().in_world])?;
         Ok(false)
     }
 
-    fn all_reduce(&self, call: &Call, data: &mut [u8]) -> Result<()> {
-        self.reduce_in_place(call, data, 0..self.members.len())
-    }
-
-    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn UnderWay>> {
-        let (key, mut state, meeting) = self.enter(call)?;
-        meeting.exchange.hand_over(self.rank, data);
-        let last = self.complete(&mut state, call, key, &meeting);
-        drop(state);
-        Ok(Box::new(Started::new(self, *call, meeting, last)))
-    }
-
-    fn reduce(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
-        self.reduce_in_place(call, data, root..root + 1)
-    }
-
-    fn broadcast(&self, call: &Call, data: &mut [u8], root: usize) -> Result<()> {
-        if self.rank == root {
-            return self.share(call, data, |_| ());
-        }
-        self.share(call, &[], |all| data.copy_from_slice(all.of(root)))
-    }
-
-    fn all_gather(&self, call: &Call, mine: &[u8], all: &mut [u8]) -> Result<()> {
-        self.share(call, mine, |brought| {
-            for rank in 0..self.members.len() {
-                all[self.part(call, rank, call.len * self.members.len())].copy_from_slice(brought.of(rank));
-            }
-        })
-    }
-
-    fn reduce_scatter(&self, call: &Call, all: &[u8], mine: &mut [u8]) -> Result<()> {
-        let part = self.part(call, self.rank, call.len * self.members.len());
-        let Reduction { dtype, op, .. } = reduction(call, 0..0);
-        self.share(call, all, |brought| {
-            let of = |rank| &brought.of(rank)[part.clone()];
-            reduce_in_rank_order(dtype, op, self.members.len(), &of, mine);
-        })
-    }
-
-    fn scatter(&self, call: &Call, all: &[u8], mine: &mut [u8], root: usize) -> Result<()> {
-        let part = self.part(call, self.rank, call.len * self.members.len());
-        self.share(call, all, |brought| mine.copy_from_slice(&brought.of(root)[part]))
-    }
-
-    fn gather(&self, call: &Call, mine: &[u8], all: &mut [u8], root: usize) -> Result<()> {
-        self.share(call, mine, |brought| {
-            for rank in (0..self.members.len()).filter(|_| self.rank == root) {
-                all[self.part(call, rank, call.len * self.members.len())].copy_from_slice(brought.of(rank));
-            }
-        })
-    }
-
-    fn all_to_all(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()> {
-        let len = call.len * self.members.len();
-        let mine = self.part(call, self.rank, len);
-        self.share(call, send, |brought| {
-            for rank in 0..self.members.len() {
-                recv[self.part(call, rank, len)].copy_from_slice(&brought.of(rank)[mine.clone()]);
-            }
-        })
-    }
-
-    fn split(&self, call: &Call, color: u64, key: i64) -> Result<Arc<dyn Transport>> {
-        let number = self.calls.load(Relaxed);
-        let mut wishes = vec![[0u64; 2]; self.members.len()];
-        self.share(call, bytemuck::cast_slice(&[color, key as u64]), |brought| {
-            wishes.iter_mut().enumerate().for_each(|(r, wish)| *wish = bytemuck::pod_read_unaligned(brought.of(r)));
-        })?;
-        let mut chosen: Vec<usize> = (0..wishes.len()).filter(|&r| wishes[r][0] == color).collect();
-        chosen.sort_by_key(|&r| (wishes[r][1] as i64, r));
-
-        // The first of a color to come here gives its group a number; the world is group 0.
+    fn group(&self, members: &[usize]) -> Arc<dyn Transport> {
+        // The first member to come here gives the group its number.
+        let key = (self.group, self.calls.load(Relaxed), members.iter().min().copied());
         let mut state = self.run.lock();
         let next = state.splits.len() as GroupId + 1;
-        let group = *state.splits.entry((self.group, number, color)).or_insert(next);
+        let group = *state.splits.entry(key).or_insert(next);
         drop(state);
-
-        let rank = chosen.iter().position(|&r| r == self.rank).expect("this rank chose its own color");
-        Ok(Arc::new(Threads {
-            run: self.run.clone(),
-            group,
-            members: chosen.iter().map(|&r| self.members[r]).collect(),
-            rank,
-            calls: AtomicU64::new(0),
-            meter: self.meters.add(),
-            meters: self.meters.clone(),
-        }))
+        let membership = self.membership.of_group(members, true);
+        Arc::new(Threads { run: self.run.clone(), group, membership, calls: AtomicU64::new(0) })
     }
 }

@@ -1,65 +1,54 @@
-//! Do all ranks mean the same collective? Over MPI they ask before each one.
+//! Do all ranks make the same collective call? Over MPI they ask each other before each one.
 //!
-//! An MPI library does not ask: ranks in different calls wait for each other for ever, or take each other's bytes for what
-//! they expected. So before a collective every rank tells the others in 168 bytes what it is about to do, by a
-//! non-blocking all-gather that is polled. If they differ, all ranks know it, and end in the same
-//! error. It takes 2 to 3 µs a collective between two processes on two cores (1 KiB all-reduce, `lab01 --bench`);
-//! `--no-check` leaves it out. What happens while they do not all come is in `waiting.rs`.
+//! An MPI library does not check: ranks in different calls wait for each other forever, or accept each other's bytes as what
+//! they expected. So before a collective every rank describes its call to the others in 168 bytes, by a non-blocking
+//! all-gather that it polls. If the calls differ, all ranks notice, and end with the same error. The check takes 2 to 3 µs
+//! per collective between two processes on two cores (1 KiB all-reduce, `lab01 --bench`), and `--no-check` turns it off.
+//! `waiting.rs` handles the time until all ranks have come.
 
 use super::notices;
+use super::posted::Posted;
 use super::reporter::Reporter;
-use super::started;
-use super::waiting::{Waiting, look_around};
+use super::waiting::{self, look_around};
 use crate::comm::transport::board::{Awaited, Counts};
 use crate::comm::transport::run::different;
 use crate::comm::{Call, CommError, Result};
 use mpi::collective::CommunicatorCollectives;
-use mpi::request::{Request, StaticScope};
+use mpi::request::StaticScope;
 use mpi::topology::{Communicator, SimpleCommunicator};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-/// What a rank is about to do: kind, type and reduction; elements; root; the number of the collective in its group; the
-/// call's label. These are compared. Then the same in words, for an error.
+/// The description of a call. Ranks compare five numbers: kind, type and reduction; elements; root; the number of the
+/// collective in its group; the call's label. Then follows the call in words, for an error.
 type Header = [u8; COMPARED + WORDS];
 
 const COMPARED: usize = 5 * size_of::<u64>();
 const WORDS: usize = 128;
 
-/// What all members are asked, and when they have answered.
+/// The question to all members whether they make this call.
 pub(super) struct Question {
     pub call: Call,
     /// The call in words, with its number in this rank's flight recorder.
     pub words: String,
     pub number: u64,
-    mine: *mut Header,
-    all: *mut [u8],
-    /// None once the answers are in.
-    request: Option<Request<'static, [u8], StaticScope>>,
-    /// What they come to, if not all mean the same.
+    /// This rank's header and the headers of all ranks, until the answers have arrived.
+    posted: Option<Posted<u8, (Header, Vec<u8>)>>,
+    /// The error if ranks make different calls.
     disagreement: Option<CommError>,
 }
 
 /// How one group agrees on its calls, on this rank.
 pub(super) struct Agreement {
-    /// Nothing else is sent here, so that no collective can be taken for a question.
+    /// Only questions use this communicator, so that no collective can be mistaken for one.
     comm: ManuallyDrop<SimpleCommunicator>,
-    /// The same on all members.
+    /// The group's number, the same on all members.
     pub id: u64,
     /// The members' numbers in the world.
     pub members: Arc<[usize]>,
     pub reporter: Arc<Reporter>,
-}
-
-impl Drop for Question {
-    /// Without an answer the run has failed: MPI keeps the request, and what it writes to.
-    fn drop(&mut self) {
-        if let Some(request) = self.request.take() {
-            std::mem::forget(request);
-        }
-    }
 }
 
 thread_local! {
@@ -67,31 +56,32 @@ thread_local! {
     static CALLS: RefCell<HashMap<u64, u64>> = RefCell::default();
 }
 
-/// A new run begins.
+/// Forgets the collectives of an earlier run.
 pub(super) fn begin_run() {
     CALLS.take();
 }
 
-/// The collectives that this rank has come to.
+/// How many collectives this rank has entered, by group.
 pub(super) fn calls() -> Counts {
     CALLS.with_borrow(|calls| calls.iter().map(|(&group, &calls)| (group, calls)).collect())
 }
 
 impl Agreement {
-    /// All members must come.
+    /// All members call this together.
     pub fn new(comm: &SimpleCommunicator, id: u64, members: Arc<[usize]>, reporter: Arc<Reporter>) -> Agreement {
-        // A group in which a rank has made no call yet is told of all the same: the others then know that it has come to none.
+        // The group is listed before its first call: the other ranks then know that this rank has entered none.
         CALLS.with_borrow_mut(|calls| calls.insert(id, 0));
         Agreement { comm: ManuallyDrop::new(comm.duplicate()), id, members, reporter }
     }
 
-    /// The number that all members give to the group that begins with their rank `first`, in their latest split.
+    /// The number of the new group whose first member is rank `first` of this one, in the latest split. All members compute
+    /// the same.
     pub fn id_of_part(&self, first: usize) -> u64 {
         let split = CALLS.with_borrow(|calls| calls.get(&self.id).copied().unwrap_or_default());
         [self.id, split, first as u64].iter().fold(HASH, |hash, x| mix(hash, &x.to_le_bytes()))
     }
 
-    /// Tells the others of `call`, and does not wait for their answers.
+    /// Describes `call` to the other ranks, without waiting for their answers.
     pub fn ask(&self, call: &Call) -> Question {
         notices::hear_now_and_then();
         let number = CALLS.with_borrow_mut(|calls| {
@@ -108,64 +98,42 @@ impl Agreement {
         for (byte, word) in header[COMPARED..].iter_mut().zip(words.bytes()) {
             *byte = word;
         }
-        let all = vec![0; header.len() * self.members.len()].into_boxed_slice();
-        let (mine, all) = (Box::into_raw(Box::new(header)), Box::into_raw(all));
-        // SAFETY: both boxes live until the request is complete, and nobody looks at them before: `poll` frees them then, and
-        // if it never is, they stay.
-        let (from, to): (&'static Header, &'static mut [u8]) = unsafe { (&*mine, &mut *all) };
-        let request = self.comm.immediate_all_gather_into(StaticScope, &from[..], to);
-        Question { call: *call, words, number, mine, all, request: Some(request), disagreement: None }
+        let all = vec![0; header.len() * self.members.len()];
+        let posted = Posted::new((header, all), |(mine, all)| {
+            vec![self.comm.immediate_all_gather_into(StaticScope, &mine[..], &mut all[..])]
+        });
+        Question { call: *call, words, number, posted: Some(posted), disagreement: None }
     }
 
-    /// Waits until all members are in the call that they were told of; an error on all of them if they are not, or cannot come.
+    /// Waits until all members have answered. Returns an error if they make different calls, or cannot come.
     pub fn agree(&self, question: &mut Question) -> Result<()> {
         let (call, number, words) = (question.call, question.number, question.words.clone());
         self.wait(&call, number, words, || self.is_agreed(question))
     }
 
-    /// Waits until `agreed`, for the members to come to this call. Meanwhile the library gets what others may be waiting for.
-    pub fn wait(
-        &self,
-        call: &Call,
-        number: u64,
-        words: String,
-        mut agreed: impl FnMut() -> Result<bool>,
-    ) -> Result<()> {
-        if agreed()? {
-            return Ok(());
-        }
-        let (group, members) = (self.id, self.members.to_vec());
-        let mut waiting = Waiting::start(self, *call, words, Awaited::Collective { group, number, members });
-        while !agreed()? {
-            look_around(self, call, |board| board.who_will_not_come(group, number, &self.members))?;
-            waiting.look()?;
-            started::post_agreed();
-            std::thread::yield_now();
-        }
-        waiting.over();
-        Ok(())
+    /// Waits until `agreed`: until all members make this call.
+    pub fn wait(&self, call: &Call, number: u64, words: String, agreed: impl FnMut() -> Result<bool>) -> Result<()> {
+        let what = || Awaited::Collective { group: self.id, number, members: self.members.to_vec() };
+        let look = || look_around(self, call, |board| board.who_will_not_come(self.id, number, &self.members));
+        waiting::wait(self, call, || (words, what()), agreed, look)
     }
 
-    /// Whether all have answered, and mean the same call.
+    /// Whether all members have answered, and make the same call.
     pub fn is_agreed(&self, question: &mut Question) -> Result<bool> {
-        let Some(request) = question.request.take() else {
-            return question.disagreement.clone().map_or(Ok(true), Err);
-        };
-        if let Err(request) = request.test() {
-            question.request = Some(request);
+        if question.posted.as_mut().is_some_and(|posted| !posted.test()) {
             return Ok(false);
         }
-        // SAFETY: both came from `Box::into_raw`, and MPI is done with them.
-        let (mine, all) = unsafe { (Box::from_raw(question.mine), Box::from_raw(question.all)) };
-        if all.chunks_exact(mine.len()).all(|header| header[..COMPARED] == mine[..COMPARED]) {
-            self.reporter.see(&self.members, &question.call);
-            return Ok(true);
+        if let Some((mine, all)) = question.posted.take().map(Posted::take) {
+            if all.chunks_exact(mine.len()).all(|header| header[..COMPARED] == mine[..COMPARED]) {
+                self.reporter.see(&self.members, &question.call);
+            } else {
+                question.disagreement = Some(self.disagreement(&all));
+            }
         }
-        let error = question.disagreement.insert(self.disagreement(&all));
-        Err(error.clone())
+        question.disagreement.clone().map_or(Ok(true), Err)
     }
 
-    /// All members have the same answers, and so the same error.
+    /// The error of a disagreement. All members have the same answers, and so the same error.
     fn disagreement(&self, all: &[u8]) -> CommError {
         const LABEL: usize = COMPARED - size_of::<u64>();
         let headers: Vec<&[u8]> = all.chunks_exact(COMPARED + WORDS).collect();
@@ -179,19 +147,19 @@ impl Agreement {
         CommError::Broken(format!("{text}\nhelp: {}", different(alike)))
     }
 
-    /// Frees the communicator: on the MPI thread only.
+    /// Frees the communicator. Only the MPI thread may call this.
     pub fn free(&mut self) {
         // SAFETY: called once, when the group's transport is dropped.
         unsafe { ManuallyDrop::drop(&mut self.comm) };
     }
 }
 
-/// A number for a message's label; 0 if it has none.
+/// A number for a call's label, or 0 if it has none.
 pub(super) fn label(call: &Call) -> u64 {
     call.label.map_or(0, |label| mix(HASH, label.as_bytes()))
 }
 
-/// A number for a call's label, or for its place in the source.
+/// A number for a call's label. A call without a label gets one for its place in the source.
 fn tell_apart(call: &Call) -> u64 {
     match call.label {
         Some(_) => label(call),
@@ -202,7 +170,7 @@ fn tell_apart(call: &Call) -> u64 {
     }
 }
 
-/// FNV-1a, by which all processes come to the same number.
+/// The start of FNV-1a, a hash that is the same in all processes.
 const HASH: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn mix(hash: u64, bytes: &[u8]) -> u64 {

@@ -1,7 +1,7 @@
-//! How processes tell each other that they wait, go on, have ended or failed, apart from all collectives.
+//! Notices: processes report to each other that they wait, continue, have ended or have failed.
 //!
-//! On a communicator of its own, by messages that nobody waits for. A rank reads them while it waits, and now and then
-//! when it does not, so that they do not pile up at one that never waits.
+//! Notices are messages on their own communicator, and no rank waits for one. A rank reads them while it waits. It also reads
+//! them now and then while it does not, so that they do not pile up.
 
 use super::outbox::Outbox;
 use crate::comm::transport::board::{Board, Ending, Notice};
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 const TAG: i32 = 1;
 
-/// How often a rank that does not wait reads.
+/// How often a rank that does not wait reads notices.
 const NOW_AND_THEN: Duration = Duration::from_secs(1);
 
-/// Of the thread that MPI's calls are made on.
+/// The notices of this process; of the MPI thread.
 struct Notices {
     comm: SimpleCommunicator,
     outbox: Outbox,
-    /// Which of the process's runs this is: who is ahead may already speak of the next one.
+    /// The number of the process's run. A rank that is ahead may already send notices of the next run.
     run: u64,
     board: Board,
     early: Vec<(usize, u64, Notice)>,
@@ -28,11 +28,11 @@ struct Notices {
 }
 
 thread_local! {
-    /// Without a destructor: it is needed while the process ends.
+    /// Without a destructor, because it is needed while the process ends.
     static NOTICES: RefCell<Option<ManuallyDrop<Notices>>> = const { RefCell::new(None) };
 }
 
-/// To be called once MPI is initialised, on its thread, by all processes.
+/// All processes call this on the MPI thread once MPI is initialised.
 pub(super) fn start(world: &SimpleCommunicator) {
     NOTICES.set(Some(ManuallyDrop::new(Notices {
         comm: world.duplicate(),
@@ -44,7 +44,7 @@ pub(super) fn start(world: &SimpleCommunicator) {
     })));
 }
 
-/// To be called before MPI is left, on its thread.
+/// The MPI thread calls this before it leaves MPI.
 pub(super) fn stop() {
     drop(NOTICES.take().map(ManuallyDrop::into_inner));
 }
@@ -53,7 +53,7 @@ fn with<R>(f: impl FnOnce(&mut Notices) -> R) -> R {
     NOTICES.with_borrow_mut(|notices| f(notices.as_mut().expect("between start and stop")))
 }
 
-/// A new run begins.
+/// Begins a new run.
 pub(super) fn begin_run() {
     with(|notices| {
         (notices.run, notices.board) = (notices.run + 1, Board::default());
@@ -63,7 +63,7 @@ pub(super) fn begin_run() {
     });
 }
 
-/// Tells all other ranks, and notes it here as well.
+/// Sends a notice to all other ranks, and notes it here as well.
 pub(super) fn tell(notice: Notice) {
     with(|notices| {
         let text = serde_json::to_vec(&(notices.run, &notice)).expect("numbers and text can be written");
@@ -76,12 +76,7 @@ pub(super) fn tell(notice: Notice) {
     });
 }
 
-/// Reads what others have told.
-pub(super) fn hear() {
-    with(Notices::hear);
-}
-
-/// Reads it if that was long ago.
+/// Reads the notices that have arrived if the last time was long ago.
 pub(super) fn hear_now_and_then() {
     with(|notices| {
         if notices.read.elapsed() > NOW_AND_THEN {
@@ -90,20 +85,28 @@ pub(super) fn hear_now_and_then() {
     });
 }
 
-/// What is known of all ranks.
+/// Reads the notices that have arrived, and evaluates `f` on the latest notices of all ranks.
+pub(super) fn hear<R>(f: impl FnOnce(&Board) -> R) -> R {
+    with(|notices| {
+        notices.hear();
+        f(&notices.board)
+    })
+}
+
+/// Evaluates `f` on the latest notices of all ranks.
 pub(super) fn look<R>(f: impl FnOnce(&Board) -> R) -> R {
     with(|notices| f(&notices.board))
 }
 
-/// Says to all others that this rank's part is over, and waits until theirs are: an MPI job ends as one.
+/// Reports that this rank's part is over, and waits until all other parts are: an MPI job ends as one.
 pub(super) fn leave(ending: Ending) {
     tell(Notice::Ended(ending));
     wait_for_all(None);
     with(|notices| notices.outbox.clear(true));
 }
 
-/// Says to all others that this rank has failed, and waits until they have ended or failed too, for at most 2 s: so each can
-/// say what it was doing before the job is aborted.
+/// Reports that this rank has failed, and waits at most 2 s until all other ranks have ended or failed too. So each rank can
+/// print what it was doing before the job is aborted.
 pub(super) fn fail(why: &str) {
     tell(Notice::Failed(why.to_string()));
     wait_for_all(Some(Duration::from_secs(2)));
@@ -125,7 +128,7 @@ impl Notices {
         self.read = Instant::now();
         while let Some(message) = self.comm.any_process().immediate_matched_probe_with_tag(TAG) {
             let (text, status) = message.matched_receive_vec::<u8>();
-            // Ignore messages that cannot be parsed: they come from another version of the program.
+            // Ignore messages that cannot be parsed: they come from a different version of the program.
             if let Ok((run, notice)) = serde_json::from_slice(&text) {
                 self.note(status.source_rank() as usize, run, notice);
             }

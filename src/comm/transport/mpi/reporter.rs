@@ -1,27 +1,28 @@
-//! What a rank knows of itself and of others, for errors.
+//! A rank's knowledge about itself and about others, for errors.
 
 use super::world::MpiWorld;
 use crate::comm::Options;
 use crate::comm::call::Call;
+use crate::comm::meter::lock;
 use crate::comm::recorder::Recorder;
 use crate::comm::transport::board::{Counts, Ending, Lane};
 use crate::comm::transport::lateness::Late;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// What a rank knows of itself, for errors.
+/// One rank's calls and messages in a run, for errors.
 pub(super) struct Reporter {
     pub rank: usize,
     pub ranks: usize,
     pub options: Options,
     pub late: Late,
-    pub recorder: Recorder,
-    /// The latest collective that each rank of the world is known to have come to, and when.
+    pub recorder: Arc<Recorder>,
+    /// The latest collective that each rank of the world is known to have entered, and when.
     seen: Mutex<Vec<Option<(Call, Instant)>>>,
-    /// Messages to other ranks so far, with the latest send.
+    /// Messages to other ranks so far, and the latest send, by lane.
     sent: Mutex<HashMap<Lane, (u64, Call)>>,
-    /// Messages from other ranks so far.
+    /// Messages from other ranks so far, by lane.
     received: Mutex<HashMap<Lane, u64>>,
 }
 
@@ -32,19 +33,19 @@ impl Reporter {
             ranks: world.size,
             options: options.clone(),
             late: Late::new(options),
-            recorder: Recorder::new(),
+            recorder: Arc::new(Recorder::new()),
             seen: Mutex::new(vec![None; world.size]),
             sent: Mutex::default(),
             received: Mutex::default(),
         }
     }
 
-    /// The call that the rank is in, and its number.
+    /// The rank's current call, and its number.
     pub fn in_words(&self, call: &Call) -> String {
         format!("{call}, its call {}", self.recorder.last().map_or(0, |entry| entry.number))
     }
 
-    /// All of these ranks have come to `call`.
+    /// Notes that all of these ranks have entered `call`.
     pub fn see(&self, ranks: &[usize], call: &Call) {
         let (mut seen, now) = (lock(&self.seen), Instant::now());
         ranks.iter().for_each(|&rank| seen[rank] = Some((*call, now)));
@@ -74,13 +75,9 @@ impl Reporter {
         lock(&self.received).get(&lane).copied().unwrap_or_default()
     }
 
-    /// What this rank has done, now that its part is over.
+    /// This rank's report when its part is over.
     pub fn ending(&self, calls: Counts) -> Ending {
         let sent = lock(&self.sent).iter().map(|(&lane, (count, latest))| (lane, *count, latest.to_string())).collect();
         Ending { calls, sent, received: lock(&self.received).iter().map(|(&lane, &count)| (lane, count)).collect() }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

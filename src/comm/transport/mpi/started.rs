@@ -1,48 +1,43 @@
-//! Non-blocking collectives: requests of the MPI library that go on while the rank computes.
+//! Non-blocking collectives: requests of the MPI library that continue while the rank computes.
 //!
-//! The library trusts that all ranks mean the same: given different lengths, it writes past the end of a vector. So a rank that
-//! starts a collective only asks the others (`agreement.rs`). It hands the collective to the library once all have answered
-//! alike, in whatever call it makes next: the question and the collective are two non-blocking requests, one after the other.
-//! The library gets the collectives of a group in the order in which they were started, which is the same on all ranks. While
-//! a rank waits for one, it hands over the others that are agreed on: another rank may be waiting for them.
+//! The library trusts that all ranks make the same call: given different lengths, it writes past the end of a vector. So a rank
+//! that starts a collective only asks the other ranks (`agreement.rs`). Once all have answered alike, its next call of any kind
+//! posts the collective to the library. The question and the collective are two non-blocking requests, one after the other. The
+//! library gets the collectives of a group in the order in which they were started, which is the same on all ranks. While a rank
+//! waits for one collective, it posts the others that are agreed on: a different rank may be waiting for them.
 
 use super::agreement::{Agreement, Question};
+use super::posted::Posted;
 use super::waiting::look_around;
-use super::{Mpi, columns, in_mpi, put_columns};
+use super::{Mpi, narrow, put_columns};
 use crate::comm::Result;
 use crate::comm::call::{Call, Kind};
-use crate::comm::element::{Element, Reduce};
+use crate::comm::element::Element;
+use crate::comm::meter::lock;
 use crate::comm::pending::vector;
-use crate::comm::transport::{Buffer, Transport, UnderWay};
-use mpi::collective::{CommunicatorCollectives, Root};
+use crate::comm::transport::{Buffer, InFlight};
 use mpi::datatype::Equivalence;
-use mpi::request::{Request, StaticScope};
 use std::any::Any;
 use std::cell::RefCell;
-use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 thread_local! {
-    /// What has been started and not been handed to the library, in that order, over all groups; of the MPI thread.
+    /// The collectives of all groups that are started and not posted, in that order; of the MPI thread.
     static UNPOSTED: RefCell<Vec<Arc<Mutex<dyn Unposted>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A collective that the library may not have yet.
+/// A collective that may not be posted yet.
 trait Unposted: Send {
     fn group(&self) -> u64;
     fn question(&self) -> Option<&Question>;
-    /// Whether all ranks are known to mean this collective; an error if they do not.
+    /// Whether all ranks are known to make this call. An error if they do not.
     fn is_agreed(&mut self) -> Result<bool>;
-    /// Hands it to the library.
+    /// Hands the collective to the library.
     fn post(&mut self);
 }
 
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Hands to the library what all are known to agree on, in each group in the order of the starts.
+/// Posts all collectives that ranks agree on, in each group in the order of the starts.
 pub(super) fn post_agreed() {
     UNPOSTED.with_borrow_mut(|unposted| {
         let mut held_up = Vec::new();
@@ -59,13 +54,15 @@ pub(super) fn post_agreed() {
     });
 }
 
-/// Hands to the library all that was started in this group: waits until it is agreed on.
-pub(super) fn post_all(group: &Agreement) -> Result<()> {
+/// Posts this group's collectives, until one is `posted` or none is left. Waits for the ranks to agree on them.
+pub(super) fn post_until(group: &Agreement, posted: impl Fn() -> bool) -> Result<()> {
     let first = || {
         let of_group = |one: &&Arc<Mutex<dyn Unposted>>| lock(one).group() == group.id;
         UNPOSTED.with_borrow(|unposted| unposted.iter().find(of_group).cloned())
     };
-    while let Some(one) = first() {
+    while !posted()
+        && let Some(one) = first()
+    {
         await_agreement(group, &one)?;
         post_agreed();
     }
@@ -77,52 +74,33 @@ fn await_agreement(group: &Agreement, one: &Mutex<impl Unposted + ?Sized>) -> Re
     asked.map_or(Ok(()), |(call, number, words)| group.wait(&call, number, words, || lock(one).is_agreed()))
 }
 
-/// The vectors of a collective, and what the library does with them: one request for each chunk.
+/// The input and the output of a collective.
+type Vectors<T> = (Vec<<T as Element>::Wide>, Vec<<T as Element>::Wide>);
+
+/// A collective of the MPI library. The library has the vectors from [`Unposted::post`] until the collective is complete.
 struct Work<T: Element> {
     mpi: Arc<Mpi>,
     call: Call,
-    /// What is sent, and nobody may change meanwhile.
-    input: ManuallyDrop<Vec<T::Wide>>,
-    /// Where the library writes, and nobody may look meanwhile.
-    output: ManuallyDrop<Vec<T::Wide>>,
-    requests: Vec<Request<'static, [T::Wide], StaticScope>>,
-    /// Whether all ranks mean this call.
+    /// Whether all ranks make this call.
     question: Option<Question>,
-    posted: bool,
-    /// When this rank has seen the last request complete.
+    vectors: Option<Vectors<T>>,
+    posted: Option<Posted<T::Wide, Vectors<T>>>,
+    /// When this rank saw that the collective is complete.
     complete: Option<Instant>,
 }
 
-// SAFETY: as for `Mpi`: it is used on the MPI thread alone, and dropped elsewhere it frees nothing.
-unsafe impl<T: Element> Send for Work<T> {}
-
-impl<T: Element> Work<T>
-where
-    T::Wide: Equivalence,
-{
-    /// Lets the library work. Returns when it was done, if it is.
-    fn progress(&mut self) -> Option<Instant> {
-        for request in std::mem::take(&mut self.requests) {
-            if let Err(request) = request.test() {
-                self.requests.push(request);
-            }
-        }
-        if self.posted && self.requests.is_empty() {
-            self.complete.get_or_insert_with(Instant::now);
-        }
-        self.complete
+impl<T: Element> Work<T> {
+    fn is_posted(&self) -> bool {
+        self.posted.is_some() || self.complete.is_some()
     }
 
-    /// The part of `input` and that of `output` which the request for elements `from` and `to` gets.
-    fn slices(
-        &mut self,
-        from: std::ops::Range<usize>,
-        to: std::ops::Range<usize>,
-    ) -> (&'static [T::Wide], &'static mut [T::Wide]) {
-        let (from, to): (*const [T::Wide], *mut [T::Wide]) = (&self.input[from], &mut self.output[to]);
-        // SAFETY: both vectors' memory stays where it is, and is neither read, written nor freed, until no request is
-        // left: `Started::take` looks at them after the last one is complete, and `Drop` waits, or frees nothing.
-        unsafe { (&*from, &mut *to) }
+    /// Lets the library work. Returns when the collective was complete, if it is.
+    fn progress(&mut self) -> Option<Instant> {
+        if self.posted.as_mut().is_some_and(Posted::test) {
+            self.vectors = self.posted.take().map(Posted::take);
+            self.complete = Some(Instant::now());
+        }
+        self.complete
     }
 }
 
@@ -146,37 +124,8 @@ where
     }
 
     fn post(&mut self) {
-        self.posted = true;
-        let (mpi, call) = (self.mpi.clone(), self.call);
-        if call.kind == Kind::StartAllGather {
-            let ranks = mpi.size();
-            for chunk in mpi.chunks(self.input.len()) {
-                let (from, to) = self.slices(chunk.clone(), ranks * chunk.start..ranks * chunk.end);
-                self.requests.push(mpi.comm.immediate_all_gather_into(StaticScope, from, to));
-            }
-            return;
-        }
-        let op = in_mpi(call.op.expect("a reducing call names its reduction"));
-        let scatters = call.kind == Kind::StartReduceScatter;
-        let parts = if scatters { mpi.size() } else { 1 };
-        for chunk in mpi.chunks(call.len) {
-            let (from, to) = self.slices(parts * chunk.start..parts * chunk.end, chunk);
-            self.requests.push(match call.peer {
-                Some(root) if root.rank == mpi.rank() => {
-                    mpi.root(root.rank).immediate_reduce_into_root(StaticScope, from, to, op)
-                }
-                Some(root) => mpi.root(root.rank).immediate_reduce_into(StaticScope, from, op),
-                None if scatters => mpi.comm.immediate_reduce_scatter_block_into(StaticScope, from, to, op),
-                None => mpi.comm.immediate_all_reduce_into(StaticScope, from, to, op),
-            });
-        }
-    }
-}
-
-impl<T: Element> Drop for Work<T> {
-    fn drop(&mut self) {
-        // Dropping a request that is not complete is an error of rsmpi's. It stays with the process, and its vectors too.
-        std::mem::forget(std::mem::take(&mut self.requests));
+        let post = |(input, output): &'static mut Vectors<T>| self.mpi.post(&self.call, input, output);
+        self.posted = self.vectors.take().map(|vectors| Posted::new(vectors, post));
     }
 }
 
@@ -188,10 +137,8 @@ where
     mpi: Arc<Mpi>,
     call: Call,
     work: Arc<Mutex<Work<T>>>,
-    /// What was handed over, unless it is the work's input itself.
-    narrow: Option<Vec<T>>,
-    /// What was handed over to an all-gather.
-    gathered: Option<Box<dyn Buffer>>,
+    /// The vector that was handed over, unless it is the work's input itself.
+    data: Option<Box<dyn Buffer>>,
 }
 
 impl<T: Element> Started<T>
@@ -199,86 +146,65 @@ where
     T::Wide: Equivalence,
 {
     /// Starts a reduction.
-    pub fn reduce(mpi: Arc<Mpi>, call: &Call, data: Box<dyn Buffer>) -> Box<dyn UnderWay> {
-        // Where arithmetic is done in the type itself, the vector is sent as it is.
-        let (mut input, narrow) = match data.into_any().downcast::<Vec<T::Wide>>() {
+    pub fn reduce(mpi: Arc<Mpi>, call: &Call, data: Box<dyn Buffer>) -> Box<dyn InFlight> {
+        // The library gets the vector as it is if arithmetic uses the type itself.
+        let (input, data) = match data.into_any().downcast::<Vec<T::Wide>>() {
             Ok(data) => (*data, None),
             Err(data) => {
                 let data: Vec<T> = vector(data);
-                let mut wide = mpi.take_spare(data.len());
-                wide.iter_mut().zip(&data).for_each(|(wide, &x): (&mut T::Wide, _)| *wide = x.widen());
-                (wide, Some(data))
+                let mut wide = mpi.take_spare::<T::Wide>(data.len());
+                wide.iter_mut().zip(&data).for_each(|(wide, &x)| *wide = x.widen());
+                (wide, Some(Box::new(data) as Box<dyn Buffer>))
             }
         };
-        if call.kind == Kind::StartReduceScatter && call.len > mpi.most {
-            // What a request takes must lie in one piece.
-            let in_order: Vec<T::Wide> =
-                mpi.chunks(call.len).flat_map(|chunk| columns(&input, call.len, &chunk)).collect();
-            input.copy_from_slice(&in_order);
-        }
-        let output = mpi.take_spare(call.len);
-        Started::begin(mpi, call, input, output, narrow, None)
+        let vectors = (mpi.in_chunks(call, input), mpi.take_spare(call.len));
+        Started::<T>::begin(mpi, call, vectors, data)
     }
 
-    fn begin(
-        mpi: Arc<Mpi>,
-        call: &Call,
-        input: Vec<T::Wide>,
-        output: Vec<T::Wide>,
-        narrow: Option<Vec<T>>,
-        gathered: Option<Box<dyn Buffer>>,
-    ) -> Box<dyn UnderWay> {
-        let question = mpi.group.as_ref().map(|group| group.ask(call));
-        let asked = question.is_some();
-        let mut work = Work {
+    fn begin(mpi: Arc<Mpi>, call: &Call, vectors: Vectors<T>, data: Option<Box<dyn Buffer>>) -> Box<dyn InFlight> {
+        let work = Arc::new(Mutex::new(Work::<T> {
             mpi: mpi.clone(),
             call: *call,
-            input: ManuallyDrop::new(input),
-            output: ManuallyDrop::new(output),
-            requests: Vec::new(),
-            question,
-            posted: false,
+            question: mpi.group.as_ref().map(|group| group.ask(call)),
+            vectors: Some(vectors),
+            posted: None,
             complete: None,
-        };
-        if !asked {
-            work.post();
-        }
-        let work = Arc::new(Mutex::new(work));
-        if asked {
-            UNPOSTED.with_borrow_mut(|unposted| unposted.push(work.clone()));
-            post_agreed();
-        }
-        Box::new(Started { mpi, call: *call, work, narrow, gathered })
+        }));
+        UNPOSTED.with_borrow_mut(|unposted| unposted.push(work.clone()));
+        post_agreed();
+        Box::new(Started { mpi, call: *call, work, data })
     }
 
-    /// Waits until the library has done it; an error if the ranks do not agree on it, or one has failed.
+    /// Waits until the library has completed the collective. An error if the ranks do not agree on it, or a rank has failed.
     fn finish(&self) -> Result<Instant> {
         if let Some(group) = &self.mpi.group {
             await_agreement(group, &*self.work)?;
+            // Earlier collectives of the group come first.
+            post_until(group, || lock(&self.work).is_posted())?;
         }
         loop {
-            post_agreed();
             if let Some(complete) = lock(&self.work).progress() {
                 return Ok(complete);
             }
             self.mpi.group.as_ref().map_or(Ok(()), |group| look_around(group, &self.call, |_| None))?;
             std::thread::yield_now();
+            post_agreed();
         }
     }
 }
 
 impl Started<u8> {
     /// Starts an all-gather.
-    pub fn gather(mpi: Arc<Mpi>, call: &Call, mut data: Box<dyn Buffer>) -> Box<dyn UnderWay> {
+    pub fn gather(mpi: Arc<Mpi>, call: &Call, mut data: Box<dyn Buffer>) -> Box<dyn InFlight> {
         let part = call.len * call.dtype.size();
         let mut input = mpi.take_spare(part);
-        input.copy_from_slice(&data.bytes_mut()[mpi.rank() * part..][..part]);
+        input.copy_from_slice(&data.bytes_mut()[mpi.membership.rank * part..][..part]);
         let output = mpi.take_spare::<u8>(mpi.size() * part);
-        Started::<u8>::begin(mpi, call, input, output, None, Some(data))
+        Started::<u8>::begin(mpi, call, (input, output), Some(data))
     }
 }
 
-impl<T: Element> UnderWay for Started<T>
+impl<T: Element> InFlight for Started<T>
 where
     T::Wide: Equivalence,
 {
@@ -303,33 +229,28 @@ where
 
     fn take(mut self: Box<Self>) -> Box<dyn Any> {
         let mut work = lock(&self.work);
-        assert!(work.complete.is_some(), "taken only when complete");
-        let ranks = self.mpi.size();
-        if let Some(mut data) = self.gathered.take() {
-            let (part, brought) = (self.call.len * self.call.dtype.size(), bytemuck::cast_slice(&work.output));
-            for chunk in self.mpi.chunks(part) {
-                let columns = &brought[ranks * chunk.start..ranks * chunk.end];
-                put_columns(data.bytes_mut(), part, &chunk, columns);
+        let (input, output) = work.vectors.as_mut().expect("taken only when complete");
+        let has_result = self.call.peer.is_none_or(|root| root.rank == self.mpi.membership.rank);
+        self.mpi.divide::<T>(&self.call, output);
+        match self.data.take() {
+            Some(mut data) if self.call.kind == Kind::StartAllGather => {
+                let part = self.call.len * self.call.dtype.size();
+                let mut brought = bytemuck::cast_slice(output);
+                for chunk in self.mpi.chunks(part) {
+                    let (columns, rest) = brought.split_at(self.mpi.size() * chunk.len());
+                    put_columns(data.bytes_mut(), part, &chunk, columns);
+                    brought = rest;
+                }
+                data.into_any()
             }
-            return data.into_any();
-        }
-        if self.call.peer.is_some_and(|root| root.rank != self.mpi.rank()) {
-            // This rank has no result.
-            return match self.narrow.take() {
-                None => Box::new(std::mem::take(&mut *work.input)),
-                Some(data) => Box::new(data),
-            };
-        }
-        if self.call.op == Some(Reduce::Mean) {
-            work.output.iter_mut().for_each(|x| *x = T::divide(*x, ranks));
-        }
-        match self.narrow.take() {
-            None => Box::new(std::mem::take(&mut *work.output)),
             Some(mut data) => {
-                data.truncate(self.call.len);
-                data.iter_mut().zip(&*work.output).for_each(|(x, &wide)| *x = T::narrow(wide));
-                Box::new(data)
+                if has_result {
+                    data.keep(0..self.call.len);
+                    narrow::<T>(output, data.bytes_mut());
+                }
+                data.into_any()
             }
+            None => Box::new(std::mem::take(if has_result { output } else { input })),
         }
     }
 }
@@ -339,15 +260,14 @@ where
     T::Wide: Equivalence,
 {
     fn drop(&mut self) {
-        // On a panic the job ends, and the other ranks may never come; elsewhere than on the MPI thread nothing can be
-        // waited for; and if waiting ends in an error, who fails the run says why.
+        // After a panic the job ends, and the other ranks may never come. Off the MPI thread, waiting is impossible. If waiting
+        // ends in an error, the rank that fails the run prints why.
         if std::thread::panicking() || self.mpi.check_thread(&self.call).is_err() || self.finish().is_err() {
             return;
         }
-        // The library is done with them.
-        let mut work = lock(&self.work);
-        for vector in [std::mem::take(&mut *work.input), std::mem::take(&mut *work.output)] {
-            self.mpi.keep_spare(vector);
+        if let Some((input, output)) = lock(&self.work).vectors.take() {
+            self.mpi.keep_spare(input);
+            self.mpi.keep_spare(output);
         }
     }
 }

@@ -1,17 +1,18 @@
-//! What a rank does while it waits for others: it looks whether they can still come.
+//! A rank that waits for others checks whether they can still come.
 //!
-//! That others have failed or ended, or all wait for each other, is an error as soon as they have told; for that, a rank that
-//! has waited for a moment tells the others. That one is only late is said after a while, and an error at the deadline.
+//! The wait is an error as soon as this rank knows that others have failed or ended, or that all ranks wait for each other. So a
+//! rank that waits for more than 100 ms reports it to the others. A late rank is only a notice at first, and an error at the
+//! deadline.
 
 use super::agreement::{self, Agreement};
-use super::notices;
+use super::{notices, started};
 use crate::comm::transport::board::{Awaited, Board, Notice, Wait};
 use crate::comm::transport::lateness::{self, Told, ago, lasting};
 use crate::comm::transport::run::{DEADLOCK, SAME_CALLS};
 use crate::comm::{Call, CommError, Result};
 use std::time::{Duration, Instant};
 
-/// A wait as short as this is nobody's business.
+/// A rank does not report a wait shorter than this.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// A wait of this rank.
@@ -22,17 +23,41 @@ pub(super) struct Waiting<'a> {
     what: Awaited,
     start: Instant,
     told_others: bool,
-    /// What has been said about whom, and since when that rank has computed.
+    /// Ranks with a notice that they are late, and since when each has been computing.
     late: Vec<(usize, Told, Instant)>,
 }
 
-impl<'a> Waiting<'a> {
-    pub fn start(group: &'a Agreement, call: Call, words: String, what: Awaited) -> Waiting<'a> {
-        Waiting { group, call, words, what, start: Instant::now(), told_others: false, late: Vec::new() }
+/// Waits until `ready`. Returns an error if `look` does, if the wait can never end, or at the deadline. `in_words` returns
+/// the call and what it waits for. Meanwhile the library gets the collectives that other ranks may be waiting for.
+pub(super) fn wait(
+    group: &Agreement,
+    call: &Call,
+    in_words: impl FnOnce() -> (String, Awaited),
+    mut ready: impl FnMut() -> Result<bool>,
+    look: impl Fn() -> Result<()>,
+) -> Result<()> {
+    if ready()? {
+        return Ok(());
     }
+    let (words, what) = in_words();
+    let start = Instant::now();
+    let mut waiting = Waiting { group, call: *call, words, what, start, told_others: false, late: Vec::new() };
+    while !ready()? {
+        look()?;
+        waiting.look()?;
+        started::post_agreed();
+        std::thread::yield_now();
+    }
+    if waiting.told_others {
+        notices::tell(Notice::GoesOn);
+    }
+    waiting.late.iter().for_each(|(late, _, since)| lateness::say_it_came(*late, call, since.elapsed()));
+    Ok(())
+}
 
-    /// To be called again and again: an error if the wait cannot end well, or has lasted too long.
-    pub fn look(&mut self) -> Result<()> {
+impl Waiting<'_> {
+    /// Returns an error if the wait can never end, or has reached the deadline.
+    fn look(&mut self) -> Result<()> {
         let reporter = &self.group.reporter;
         let waited = self.start.elapsed();
         if waited < QUIET.min(reporter.late.notice / 2) {
@@ -57,22 +82,7 @@ impl<'a> Waiting<'a> {
         Ok(())
     }
 
-    /// The wait has ended well.
-    pub fn over(self) {
-        if self.told_others {
-            notices::tell(Notice::GoesOn);
-        }
-        for (late, _, since) in &self.late {
-            lateness::say_it_came(*late, &self.call, since.elapsed());
-        }
-    }
-
-    /// Since when a rank that has not come has been computing, as far as can be seen from here.
-    fn computes_since(&self, rank: usize) -> Instant {
-        self.group.reporter.seen(rank).map_or(self.start, |(_, at)| at)
-    }
-
-    /// One rank says it for all that wait for the same: that of the lowest number.
+    /// Prints which ranks are late. Several ranks may wait for the same ranks: the lowest of them prints.
     fn say_who_is_late(&mut self, waited: Duration) {
         let reporter = &self.group.reporter;
         let missing = self.missing();
@@ -81,7 +91,8 @@ impl<'a> Waiting<'a> {
             return;
         }
         for late in missing.into_iter().filter(|&rank| notices::look(|board| board.wait(rank).is_none())) {
-            let since = self.computes_since(late);
+            // This rank knows no better time than that of the last call they shared.
+            let since = reporter.seen(late).map_or(self.start, |(_, at)| at);
             let (told, _) = reporter.late.due(since.elapsed());
             match self.late.iter_mut().find(|(rank, ..)| *rank == late) {
                 Some((_, before, _)) if *before == told => continue,
@@ -92,7 +103,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// The ranks that this one waits for, as far as is known.
+    /// The ranks that this one waits for, as far as it knows.
     fn missing(&self) -> Vec<usize> {
         let (group, number, members) = match &self.what {
             Awaited::Message { lane: (_, from, _), .. } => return vec![*from],
@@ -110,18 +121,22 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Reads what others have told: an error if one has failed, or if, as `gone` says, one that is waited for has ended.
+/// Reads what other ranks have reported. Returns an error if a rank has failed, or if `gone` finds that an awaited rank has
+/// ended.
 pub(super) fn look_around(group: &Agreement, call: &Call, gone: impl FnOnce(&Board) -> Option<usize>) -> Result<()> {
-    notices::hear();
     let rank = group.reporter.rank;
-    let failed = |board: &Board| board.failures().first().map(|(rank, why)| format!("rank {rank} failed: {why}"));
-    if let Some(cause) = notices::look(failed) {
-        return Err(CommError::Stopped { rank, call: call.to_string(), cause });
+    let (failure, gone) = notices::hear(|board| {
+        let failure = board.failures().first().map(|(rank, why)| format!("rank {rank} failed: {why}"));
+        (failure, gone(board))
+    });
+    match (failure, gone) {
+        (Some(cause), _) => Err(CommError::Stopped { rank, call: call.to_string(), cause }),
+        (None, Some(gone)) => {
+            let what = format!("rank {gone} ended, and never entered {call}");
+            Err(broken(group, &group.reporter.in_words(call), Instant::now(), &what, SAME_CALLS))
+        }
+        (None, None) => Ok(()),
     }
-    notices::look(gone).map_or(Ok(()), |gone| {
-        let what = format!("rank {gone} ended, and never entered {call}");
-        Err(broken(group, &group.reporter.in_words(call), Instant::now(), &what, SAME_CALLS))
-    })
 }
 
 /// An error with a line for every rank of the world.
@@ -138,7 +153,7 @@ fn broken(group: &Agreement, words: &str, start: Instant, what: &str, help: &str
     CommError::Broken(format!("{text}\nhelp: {help}"))
 }
 
-/// What another rank does, as far as is known here.
+/// Describes what a different rank is doing, as far as this one knows.
 fn doing(group: &Agreement, rank: usize) -> String {
     let (waits, ended) =
         notices::look(|board| (board.wait(rank).map(|wait| wait.words.clone()), board.has_ended(rank)));

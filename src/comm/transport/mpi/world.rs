@@ -1,10 +1,11 @@
-//! This process's place in the MPI job: how it begins, runs, fails and ends.
+//! This process in the MPI job: how it begins, runs, fails and ends.
 
 use super::Mpi;
 use super::agreement::{self, Agreement};
 use super::reporter::Reporter;
 use super::{notices, outbox};
-use crate::comm::meter::Meters;
+use crate::comm::meter::lock;
+use crate::comm::transport::Membership;
 use crate::comm::transport::board::Ending;
 use crate::comm::transport::run::unreceived;
 use crate::comm::{Comm, CommError, Options, recorder};
@@ -12,29 +13,29 @@ use mpi::environment::Universe;
 use mpi::topology::Communicator;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 thread_local! {
-    /// Set on the MPI thread alone.
-    /// Without a destructor: a rank that ends the process must not say goodbye to MPI in the middle of the others' work.
+    /// MPI itself; of the MPI thread.
+    /// Without a destructor: a rank that ends the process must not finalize MPI in the middle of the others' work.
     static UNIVERSE: RefCell<Option<ManuallyDrop<Universe>>> = const { RefCell::new(None) };
 }
 
-/// This process's place in the MPI job.
+/// This process in the MPI job.
 pub(crate) struct MpiWorld {
-    /// One thread: all MPI calls are made there.
+    /// A pool of one thread, which makes all MPI calls.
     thread: rayon::ThreadPool,
     pub rank: usize,
     pub size: usize,
     /// Ranks on this process's host.
     pub ranks_here: usize,
-    /// Of the run that is under way.
+    /// The reporter of the current run.
     reporter: Mutex<Option<Arc<Reporter>>>,
 }
 
 impl MpiWorld {
-    /// Initialises MPI, the first time, and returns this process's place.
+    /// Initialises MPI the first time. Returns this process in the job.
     pub fn start(stack_bytes: usize) -> std::result::Result<&'static MpiWorld, String> {
         static WORLD: OnceLock<std::result::Result<MpiWorld, String>> = OnceLock::new();
         let world = WORLD.get_or_init(|| {
@@ -59,24 +60,25 @@ impl MpiWorld {
         self.thread.install(|| {
             let world = with_universe(|universe| universe.world());
             let reporter = Arc::new(Reporter::new(self, options));
-            *self.reporter.lock().unwrap_or_else(PoisonError::into_inner) = Some(reporter.clone());
+            *lock(&self.reporter) = Some(reporter.clone());
             notices::begin_run();
             agreement::begin_run();
-            let members: Arc<[usize]> = (0..self.size).collect();
-            let group = (!options.no_check).then(|| Agreement::new(&world, 0, members.clone(), reporter.clone()));
-            body(Comm::new(Arc::new(Mpi::new(world, members, group, reporter, Meters::default()))))
+            let membership = Membership::of_world(self.rank, self.size, reporter.recorder.clone(), self.size <= 2);
+            let agreement = || Agreement::new(&world, 0, membership.members.clone(), reporter.clone());
+            let group = (!options.no_check).then(agreement);
+            body(Comm::new(Arc::new(Mpi::new(world, membership, group, reporter))))
         })
     }
 
-    /// To be called when this process's part of a run is over and has succeeded: waits for the others'. An error if a message
-    /// was not received.
+    /// Ends this process's part of a run, after its success: waits for the other processes' parts. Returns an error if a
+    /// message was not received.
     pub fn leave(&self) -> std::result::Result<(), CommError> {
-        let reporter = self.reporter.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reporter = lock(&self.reporter).clone();
         let (failed, unreceived) = self.thread.install(|| {
             notices::leave(reporter.map_or_else(Ending::default, |reporter| reporter.ending(agreement::calls())));
             notices::look(|board| (!board.failures().is_empty(), unreceived(&board.unreceived())))
         });
-        // All ranks know of the same messages: one says it.
+        // All ranks know of the same messages, so rank 0 alone reports them.
         if failed || (unreceived.is_some() && self.rank > 0) {
             self.await_abort();
         }
@@ -86,22 +88,21 @@ impl MpiWorld {
         unreceived.map_or(Ok(()), |text| Err(CommError::Broken(text)))
     }
 
-    /// A rank that has failed ends the job: one abort is enough. On several, or while others say goodbye to MPI, Open MPI's mpirun
-    /// has been seen to crash or hang.
+    /// Waits for the abort by a different rank: one abort is enough. On several aborts, or an abort while others finalize
+    /// MPI, Open MPI's mpirun has been seen to crash or hang.
     fn await_abort(&self) -> ! {
         std::thread::sleep(Duration::from_secs(10));
         self.abort(1)
     }
 
-    /// To be called when this process's part of a run has failed. All ranks that can still say what they were doing do so; then
-    /// the job ends.
+    /// Ends the job after this process's part of a run has failed. Ranks print what they were doing before, if they still can.
     pub fn fail(&self, error: &anyhow::Error) -> ! {
-        let reporter = self.reporter.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reporter = lock(&self.reporter).take();
         let options = reporter.as_ref().map(|reporter| reporter.options.clone()).unwrap_or_default();
 
         let text = format!("{error:#}");
         let first_line = text.lines().next().unwrap_or_default();
-        // Whether a lower rank has failed too, and whether one says the same.
+        // Whether no lower rank has failed, and whether a lower rank prints the same error.
         let (ends_the_job, others_say_more) = self.thread.install(|| {
             if options.no_check {
                 return (true, false);
@@ -131,13 +132,13 @@ impl MpiWorld {
 
     /// Ends every process of the job.
     pub fn abort(&self, code: i32) -> ! {
-        // The launcher reads what this process prints through a pipe, and stops reading when it hears of the end: MPICH's
-        // has been seen to lose the message that says why.
+        // The launcher reads this process's output through a pipe, and stops reading at the abort. MPICH's launcher has been seen
+        // to lose the error message.
         std::thread::sleep(Duration::from_millis(200));
         self.thread.install(|| with_universe(|universe| universe.world().abort(code)))
     }
 
-    /// Says goodbye to the other processes, which must do so too; nothing can be sent afterwards.
+    /// Finalizes MPI, which all processes must do. No message can be sent afterwards.
     pub fn finalize(&self) {
         self.thread.install(|| {
             notices::stop();

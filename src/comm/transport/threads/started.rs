@@ -1,25 +1,29 @@
-//! Non-blocking collectives: each rank does a share of the work whenever it looks after them.
+//! Non-blocking collectives: each rank does a share of the work whenever it tests or waits.
 
 use super::{Meeting, Threads, reduction};
 use crate::comm::Result;
 use crate::comm::call::{Call, Kind};
-use crate::comm::element::{Reduction, Work};
-use crate::comm::transport::UnderWay;
+use crate::comm::element::Work;
+use crate::comm::transport::InFlight;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One rank's side of a collective that goes on while it computes.
+/// One rank's side of a collective that continues while the rank computes.
 pub(super) struct Started {
     threads: Arc<Threads>,
     call: Call,
     meeting: Arc<Meeting>,
+    /// Bytes of the vector, and the blocks of work that it consists of.
+    bytes: usize,
+    blocks: usize,
 }
 
 impl Started {
     /// `last`: whether this rank was the last to come.
     pub fn new(threads: Arc<Threads>, call: Call, meeting: Arc<Meeting>, last: bool) -> Started {
-        let started = Started { threads, call, meeting };
+        let bytes = call.bytes(threads.membership.size());
+        let started = Started { blocks: meeting.exchange.blocks(bytes), bytes, threads, call, meeting };
         if last {
             started.threads.ring_others();
             started.note_end();
@@ -28,32 +32,24 @@ impl Started {
     }
 
     fn is_done(&self) -> bool {
-        self.meeting.exchange.is_complete() && self.meeting.exchange.is_reduced(self.bytes())
+        self.meeting.exchange.is_complete() && self.meeting.exchange.is_done(self.blocks)
     }
 
-    fn bytes(&self) -> usize {
-        self.call.bytes(self.threads.members.len())
-    }
-
-    /// Does up to `most` blocks, and wakes those who wait for the last one.
+    /// Does up to `most` blocks, and wakes ranks that wait for the last one.
     fn work(&self, most: usize) {
-        let reduction = |into| reduction(&self.call, into);
         let what = match self.call.kind {
             Kind::StartAllGather => Work::AllGather,
-            Kind::StartReduceScatter => {
-                let Reduction { dtype, op, .. } = reduction(0..0);
-                Work::ReduceScatter(dtype, op)
-            }
+            Kind::StartReduceScatter => Work::ReduceScatter(self.call.dtype, self.call.op()),
             _ => {
-                let all = 0..self.threads.members.len();
-                Work::Reduce(reduction(self.call.peer.map_or(all, |root| root.rank..root.rank + 1)))
+                let all = 0..self.threads.membership.size();
+                Work::Reduce(reduction(&self.call, self.call.peer.map_or(all, |root| root.rank..root.rank + 1)))
             }
         };
-        self.meeting.exchange.work(self.threads.rank, &what, self.bytes(), most);
+        self.meeting.exchange.work(self.threads.membership.rank, &what, self.bytes, most);
         self.note_end();
     }
 
-    /// Notes when it is done, and wakes those who wait for that.
+    /// Notes when the work is done, and wakes ranks that wait for that.
     fn note_end(&self) {
         if self.is_done() {
             self.meeting.reduced.get_or_init(Instant::now);
@@ -64,9 +60,9 @@ impl Started {
     }
 }
 
-impl UnderWay for Started {
+impl InFlight for Started {
     fn test(&mut self) -> Result<bool> {
-        let Started { threads, call, meeting } = &*self;
+        let Started { threads, call, meeting, .. } = &*self;
         let mut state = threads.run.lock();
         state.stop_if_failed(threads.me(), call)?;
         threads.run.stop_if_ended(threads.me(), &mut state, call, |_| threads.missing(&meeting.exchange))?;
@@ -74,30 +70,28 @@ impl UnderWay for Started {
         if !meeting.exchange.is_complete() {
             return Ok(false);
         }
-        // A share: as much as each has to do when all come at the same time.
-        let share = meeting.exchange.blocks(self.bytes()).div_ceil(threads.members.len());
-        self.work(share);
+        // A share is what each rank has to do when all of them come at the same time.
+        self.work(self.blocks.div_ceil(threads.membership.size()));
         Ok(self.is_done() && self.meeting.over.get().is_none_or(|&over| over <= Instant::now()))
     }
 
     fn wait(&mut self) -> Result<Instant> {
-        let Started { threads, call, meeting } = &*self;
+        let Started { threads, call, meeting, .. } = &*self;
         let (run, me, exchange) = (&threads.run, threads.me(), &meeting.exchange);
         let state = run.lock();
         state.stop_if_failed(me, call)?;
         drop(run.wait(me, state, call, |_| exchange.is_complete(), |_| threads.missing(exchange))?);
         self.work(usize::MAX);
-        // A rank that has taken a block does not stop before it is done.
-        let Started { threads, call, meeting } = &*self;
-        threads.stay(&meeting.exchange, false, || self.is_done());
+        // A rank that has taken a block does not stop before the block is done.
+        threads.stay(exchange, false, self.blocks);
         let over = meeting.over.get().copied();
         let reduced = *meeting.reduced.get_or_init(Instant::now);
-        drop(threads.run.sleep_until(threads.me(), threads.run.lock(), call, over)?);
+        run.sleep_until(me, run.lock(), call, over)?;
         Ok(over.map_or(reduced, |over| over.max(reduced)))
     }
 
     fn take(self: Box<Self>) -> Box<dyn Any> {
-        let rank = self.threads.rank;
+        let rank = self.threads.membership.rank;
         let mut vector = self.meeting.exchange.take_back(rank);
         if self.call.kind == Kind::StartReduceScatter {
             vector.keep(rank * self.call.len..(rank + 1) * self.call.len);

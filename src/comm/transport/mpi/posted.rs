@@ -1,0 +1,51 @@
+//! Requests that the MPI library works on, and the memory that it uses meanwhile.
+
+use mpi::request::{Request, StaticScope};
+
+/// Requests for slices of `W`, and their memory. If it is dropped before they are complete, both stay with the process.
+pub(super) struct Posted<W: 'static, M> {
+    requests: Vec<Request<'static, [W], StaticScope>>,
+    memory: *mut M,
+}
+
+// SAFETY: the requests are raw handles of the MPI library. They are used on the MPI thread alone, as is all that contains them
+// (see `Mpi`), and a drop elsewhere frees nothing.
+unsafe impl<W, M: Send> Send for Posted<W, M> {}
+
+impl<W, M: 'static> Posted<W, M> {
+    /// `post` hands `memory` to the library and keeps no reference to it.
+    pub fn new(
+        memory: M,
+        post: impl FnOnce(&'static mut M) -> Vec<Request<'static, [W], StaticScope>>,
+    ) -> Posted<W, M> {
+        let memory = Box::into_raw(Box::new(memory));
+        // SAFETY: the box lives until `take` has seen all requests complete, and no other code touches it before.
+        Posted { requests: post(unsafe { &mut *memory }), memory }
+    }
+
+    /// Lets the library work. Returns whether all requests are complete.
+    pub fn test(&mut self) -> bool {
+        for request in std::mem::take(&mut self.requests) {
+            self.requests.extend(request.test().err());
+        }
+        self.requests.is_empty()
+    }
+
+    pub fn wait(&mut self) {
+        self.requests.drain(..).for_each(|request| _ = request.wait());
+    }
+
+    /// The memory, once all requests are complete.
+    pub fn take(self) -> M {
+        assert!(self.requests.is_empty(), "the library still uses the memory");
+        // SAFETY: the pointer came from `Box::into_raw`, and the library is done with it.
+        *unsafe { Box::from_raw(self.memory) }
+    }
+}
+
+impl<W, M> Drop for Posted<W, M> {
+    fn drop(&mut self) {
+        // rsmpi panics if a request is dropped before it is complete.
+        self.requests.drain(..).for_each(std::mem::forget);
+    }
+}
