@@ -37,16 +37,16 @@
             const [x, y] = at(rank, 98);
             body += `<circle cx="${x}" cy="${y}" r="16" fill="none" stroke="${colour(rank)}" stroke-width="3"/>`;
             body += text(x, y + 5, "middle", rank);
-            if (!sent.length) continue;
             // The arrow leaves room for the two circles.
             const gap = 0.035 * n;
             const [[x0, y0], [x1, y1], [x2, y2]] = [gap, 0.5, 0.93 - gap].map(part => at(rank + part, 98));
             const curve = `Q${2 * x1 - (x0 + x2) / 2} ${2 * y1 - (y0 + y2) / 2}`;
             const head = Math.atan2(y2 - (2 * y1 - (y0 + y2) / 2), x2 - (2 * x1 - (x0 + x2) / 2)) * 180 / Math.PI;
-            body += `<path d="M${x0} ${y0} ${curve} ${x2} ${y2}" fill="none" stroke="${colour(rank)}" stroke-width="3"/>
-                <path d="M9 0 L-2 -6 V6 Z" fill="${colour(rank)}" transform="translate(${x2} ${y2}) rotate(${head})"/>`;
+            body += `<g opacity="${sent.length ? 1 : 0.25}">
+                <path d="M${x0} ${y0} ${curve} ${x2} ${y2}" fill="none" stroke="${colour(rank)}" stroke-width="3"/>
+                <path d="M9 0 L-2 -6 V6 Z" fill="${colour(rank)}" transform="translate(${x2} ${y2}) rotate(${head})"/></g>`;
             const [labelX, labelY] = at(rank + 0.5, 62);
-            body += text(labelX, labelY + 4, "middle", `chunk ${sent[rank]}`);
+            if (sent.length) body += text(labelX, labelY + 4, "middle", `chunk ${sent[rank]}`);
         }
         return body;
     }
@@ -126,11 +126,12 @@
         play.addEventListener("click", () => {
             if (timer) return stop();
             play.textContent = "pause";
-            timer = setInterval(() => {
+            const on = () => {
                 step(1);
                 if (Number(round.value) === end()) stop();
-            }, 1500);
-            step(1);
+            };
+            timer = setInterval(on, 1500);
+            on();
         });
     });
 }
