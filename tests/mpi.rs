@@ -531,6 +531,12 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
         (env!("CARGO_BIN_EXE_lab02"), "--steps 12 --out o", "the loss fell", Some("same-batches")),
         (LAB03, tiny, "all ranks hold the same model", Some("same-batches")),
         (env!("CARGO_BIN_EXE_lab04"), small, "4 of 4", Some("local-norm")),
+        (
+            env!("CARGO_BIN_EXE_lab05"),
+            "--layers 1 --heads 3 --embd 48 --block 12 --batch 2 --steps 3 --out o",
+            "bitwise equal",
+            Some("mean"),
+        ),
     ] {
         let dir = tempfile::tempdir()?;
         let flags: Vec<&str> = flags.split_whitespace().collect();
@@ -541,6 +547,11 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
         let output = mpirun.start(3, Path::new(lab), &[&flags[..], &["--break", broken]].concat(), dir.path(), &[])?;
         ensure!(output.status.code() == Some(1) && text(&output).contains("error: "), "{lab}:\n{}", text(&output));
     }
+    // Two replicas of two tensor ranks.
+    let (dir, flags) = (tempfile::tempdir()?, format!("{tiny} --tp 2 --zero 1"));
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let output = mpirun.start(4, Path::new(env!("CARGO_BIN_EXE_lab05")), &flags, dir.path(), &[])?;
+    ensure!(output.status.success() && text(&output).contains("2 data x 2 tensor"), "{}", text(&output));
     Ok(())
 }
 

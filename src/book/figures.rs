@@ -11,6 +11,7 @@ use crate::show::{
     Timeline, block, block_svg, bytes_binary, bytes_decimal, seconds,
 };
 use crate::study::collectives::{benchmark, predict};
+use crate::study::tensor::gemm;
 use crate::study::zero::computed_step;
 use crate::tensor::Precision;
 use anyhow::{Context, Result};
@@ -18,9 +19,11 @@ use serde_json::Value;
 use std::path::Path;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 16] = [
+pub const FIGURES: [&str; 18] = [
     "cost",
     "stages",
+    "gemm-columns",
+    "gemm-rows",
     "activations",
     "zero-step",
     "nodes",
@@ -74,6 +77,8 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
             (stages().render(&on), stages().svg(title))
         }
         "block" => (block(&on), block_svg()),
+        "gemm-columns" => gemm(&on, false),
+        "gemm-rows" => gemm(&on, true),
         "zero-step" => {
             let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
             let stage_3 = ZeroConfig::new(Stage::Three, Precision::F32, adamw);

@@ -40,6 +40,7 @@ pub use flags::CommFlags;
 pub use launcher::{Launched, launched};
 pub use machine::{cores, free_memory, host_name, memory_limit_in_words, resident_memory};
 pub use memory::keep_freed_memory;
+pub use place::{Place, Seat, seats};
 pub use world::{in_words, is_first_process, is_mpi, ranks, ranks_here};
 
 use crate::comm::{Comm, Options};

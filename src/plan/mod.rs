@@ -5,6 +5,7 @@
 //! - `network.rs` and `simulate.rs`: what it would take on a network that is not here
 //! - `overlap.rs`: how much of the communication the backward pass hides
 //! - `zero.rs`: what ZeRO's stages hold, send and take
+//! - `tensor.rs`: what tensor ranks hold, keep and send
 //! - `bandwidth.rs`: how fast it is, in the field's terms
 
 mod bandwidth;
@@ -13,6 +14,7 @@ mod gpt;
 mod network;
 mod overlap;
 mod simulate;
+mod tensor;
 mod zero;
 
 pub use bandwidth::{AlphaBeta, algbw, array_bytes, busbw};
@@ -21,4 +23,5 @@ pub use gpt::{GptShape, Keep, Memory};
 pub use network::{MOST_RANKS, Network};
 pub use overlap::{exposed, tokens_that_hide};
 pub use simulate::simulate;
+pub use tensor::TensorShards;
 pub use zero::{BytesEach, ComputedStep, zero_memory, zero_memory_offloaded, zero_step, zero_traffic, zero_volumes};

@@ -17,6 +17,7 @@
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
 //! - `loads.rs`: whether the bytes of each choice fit into a device
 //! - `nodes.rs`: the ranks on each node; `links.rs`: and the links between them
+//! - `matrices.rs`: a matrix product that ranks share
 //! - `chunks.rs`: an algorithm's chunks, who holds them and who sends them
 //! - `block.rs`: a transformer block
 //! - `svg.rs`: SVG for pages, and `curves.rs`: plots as SVG
@@ -39,6 +40,7 @@ mod grid;
 mod holdings;
 mod links;
 mod loads;
+mod matrices;
 mod nodes;
 mod plot;
 mod screen;
@@ -58,6 +60,7 @@ pub use grid::{Cell, before_and_after};
 pub use holdings::{Fill, Holding, Holdings};
 pub use links::Links;
 pub use loads::Loads;
+pub use matrices::{Matrices, Matrix};
 pub use nodes::Nodes;
 pub use plot::{Labels, Plot, Series, Style};
 pub use screen::Screen;

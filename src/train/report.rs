@@ -27,8 +27,13 @@ pub fn ranks(screen: &Screen, ranks: usize) {
 
 /// Prints ranks, model, batch and steps.
 pub fn run(screen: &Screen, config: &Config) {
+    ranks(screen, config.ranks);
+    job(screen, config, "rank");
+}
+
+/// Model, batch and steps; each `replica` has its own sequences.
+pub fn job(screen: &Screen, config: &Config, replica: &str) {
     let (dot, shape, schedule) = (screen.separator(), &config.shape, &config.schedule);
-    self::ranks(screen, config.ranks);
     let model = format!(
         "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}block\u{a0}{}{dot}{}\u{a0}parameters",
         shape.layers,
@@ -40,10 +45,10 @@ pub fn run(screen: &Screen, config: &Config) {
     screen.say(screen.row("model", &model));
     let accum = if config.grad_accum > 1 { format!(" x {} micro-steps", config.grad_accum) } else { String::new() };
     let batch = format!(
-        "{} sequences x {} {}{accum} x {} tokens = {} tokens per step",
+        "{} sequences x {} {replica}{}{accum} x {} tokens = {} tokens per step",
         config.batch,
         config.ranks,
-        if config.ranks == 1 { "rank" } else { "ranks" },
+        if config.ranks == 1 { "" } else { "s" },
         shape.block,
         count(config.tokens_per_step())
     );

@@ -63,6 +63,7 @@ pub fn short_run(name: &str) -> (&'static str, &'static str) {
         "lab02" => (env!("CARGO_BIN_EXE_lab02"), "--ranks 2 --batch 2 --steps 6"),
         "lab03" => (env!("CARGO_BIN_EXE_lab03"), "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --steps 6"),
         "lab04" => (env!("CARGO_BIN_EXE_lab04"), "--ranks 1 --steps 2"),
+        "lab05" => (env!("CARGO_BIN_EXE_lab05"), "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --steps 2"),
         _ => panic!("{name}: add its program and flags that make its run short"),
     }
 }

@@ -18,6 +18,7 @@ mod lab01;
 mod lab02;
 mod lab03;
 mod lab04;
+mod lab05;
 mod labs;
 mod late;
 #[cfg(unix)]

@@ -17,13 +17,13 @@ mod vocabulary;
 pub use operators::Operator;
 pub use vocabulary::padded;
 
-use crate::comm::Comm;
+use crate::comm::{Comm, Reduce};
 use crate::error::BadInput;
 use crate::mesh::Axis;
 use crate::model::{Build, Entry, Exit, Layer, LayerNorm, Linear, Pass, Role};
 use crate::plan::GptShape;
 use crate::tensor::{Copies, Cut, Param, Params, Whole};
-use candle_core::{Result, Tensor};
+use candle_core::{Error, Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 use vocabulary::{VocabularyEmbedding, VocabularyHead};
@@ -94,6 +94,23 @@ impl TensorParallel {
     /// sequence parallelism, because the rank has seen its positions alone. Without, every rank has the whole gradient.
     pub fn has_partial_gradients(&self) -> bool {
         self.sequence && self.group.size() > 1
+    }
+
+    /// Puts the model together on every rank: `whole` has the parameters that the ranks' `shards` are cut from.
+    pub fn unshard(&self, shards: &Params, whole: &Params) -> Result<()> {
+        let values = shards.whole()?;
+        for spec in whole.specs() {
+            let mut sum = vec![0.0; spec.numel()];
+            let of_it = shards.specs().iter().filter(|shard| shard.whole.name == spec.name && shard.copies.counts());
+            for shard in of_it {
+                let here = &values[shard.range()];
+                shard.runs(0..here.len(), |run, at| sum[at..at + run.len()].copy_from_slice(&here[run]));
+            }
+            // One rank has the element, the others add zeros.
+            self.group.all_reduce(&mut sum, Reduce::Sum).map_err(Error::wrap)?;
+            whole.values_mut()[spec.range()].copy_from_slice(&sum);
+        }
+        Ok(())
     }
 
     /// This rank's range of `n` things, which the group's ranks divide evenly.
@@ -173,10 +190,11 @@ struct Parallel {
 
 impl Parallel {
     fn apply(&self, x: Tensor) -> Result<Tensor> {
-        self.operator.apply(x, &self.group)
+        if self.group.size() == 1 { Ok(x) } else { self.operator.apply(x, &self.group) }
     }
 }
 
+// ANCHOR: layers
 /// Some rows of a matrix, and so some columns of the result: Y = [X·A₁ᵀ | X·A₂ᵀ].
 struct ColumnParallel {
     enter: Parallel,
@@ -200,3 +218,4 @@ impl Layer for RowParallel {
         self.leave.apply(self.linear.forward(x, pass)?)
     }
 }
+// ANCHOR_END: layers

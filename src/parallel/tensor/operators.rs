@@ -32,6 +32,7 @@ pub enum Operator {
 }
 
 impl Operator {
+    // ANCHOR: conjugate
     /// The operator that the backward pass applies to the gradient.
     pub fn conjugate(self) -> Operator {
         match self {
@@ -41,6 +42,7 @@ impl Operator {
             Operator::Scatter => Operator::Gather,
         }
     }
+    // ANCHOR_END: conjugate
 
     /// Applies the operator to `x` [sequences, length, width], which is used up: no backward pass needs its elements.
     pub fn apply(self, x: Tensor, group: &Comm) -> Result<Tensor> {

@@ -101,6 +101,7 @@ impl Op for VocabularyCrossEntropy {
         if self.targets.len() != n || self.targets.iter().any(|&t| t as usize >= self.vocabulary) {
             bail!("{n} rows need {n} targets below {}, got {}", self.vocabulary, self.targets.len());
         }
+        // ANCHOR: loss
         let row = |i: usize| &logits[i * columns..][..self.here.len()];
         let mut tops: Vec<f32> = (0..n).map(|i| max(row(i))).collect();
         self.group.all_reduce(&mut tops, Reduce::Max).map_err(Error::wrap)?;
@@ -116,6 +117,7 @@ impl Op for VocabularyCrossEntropy {
         let (sums, chosen) = both.split_at(n);
         let log_sums: Vec<f32> = tops.iter().zip(sums).map(|(top, sum)| top + sum.ln()).collect();
         let sum: f64 = log_sums.iter().zip(chosen).map(|(log_sum, logit)| f64::from(log_sum - logit)).sum();
+        // ANCHOR_END: loss
         self.log_sums.set(log_sums).ok();
         Ok((vec![(sum / n as f64) as f32], Shape::from(())))
     }

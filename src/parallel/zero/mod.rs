@@ -218,12 +218,16 @@ fn counted<'a, T>(adamw: &AdamW, gradients: &'a [T]) -> Vec<&'a [T]> {
     counted.map(|fragment| &gradients[fragment.start..fragment.start + fragment.elements.len()]).collect()
 }
 
-/// Sums, over a tensor group, the gradients of those parameters in an optimizer's shard that each rank of the group
-/// holds.
-fn add_copies<T: Stored>(group: &Comm, adamw: &AdamW, gradients: &mut [T]) -> Result<()> {
+/// The offsets of those parameters in an optimizer's shard that each rank of a tensor group holds.
+fn copies(adamw: &AdamW) -> Vec<Range<usize>> {
     let is_copy = |fragment: &&Fragment| matches!(fragment.spec.copies, Copies::Same { axis: Axis::Tensor, .. });
     let range = |fragment: &Fragment| fragment.start..fragment.start + fragment.elements.len();
-    let copies: Vec<Range<usize>> = adamw.fragments().iter().filter(is_copy).map(range).collect();
+    adamw.fragments().iter().filter(is_copy).map(range).collect()
+}
+
+/// Sums the gradients of [`copies`] over a tensor group.
+fn add_copies<T: Stored>(group: &Comm, adamw: &AdamW, gradients: &mut [T]) -> Result<()> {
+    let copies = copies(adamw);
     let mut sums: Vec<T> = copies.iter().flat_map(|range| &gradients[range.clone()]).copied().collect();
     group.all_reduce(&mut sums, Reduce::Sum)?;
     let mut rest = &sums[..];
@@ -295,6 +299,11 @@ impl Zero {
         tensor.group().all_reduce(&mut numel, Reduce::Sum)?;
         (self.numel, self.tensor) = (numel[0] as usize, Some(tensor.clone()));
         Ok(self)
+    }
+
+    /// Elements in this rank's shard of parameters that each rank of a tensor group holds.
+    pub fn copies(&mut self) -> usize {
+        self.engine.optimizers().iter().flat_map(|adamw| copies(adamw)).map(|range| range.len()).sum()
     }
 
     /// Begins a step: sets gradients to zero. Until [`Zero::finish`], layers find their parameters.

@@ -1,0 +1,231 @@
+//! One rank and its tensor ranks, measured side by side.
+
+use super::{Break, Shared};
+use crate::comm::{Comm, Reduce};
+use crate::parallel::tensor::padded;
+use crate::plan::TensorShards;
+use crate::show::{Screen, bar, bytes_decimal, table};
+use crate::tensor::Params;
+use crate::train::Config;
+use anyhow::Result;
+use std::collections::HashMap;
+
+/// How the model is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    OneRank,
+    Tensor,
+    /// With sequence parallelism.
+    Sequence,
+}
+
+/// Results of one rank alone. Every rank has them, and compares its shards with them.
+pub struct Reference {
+    losses: Vec<f64>,
+    begun: HashMap<String, Vec<f32>>,
+    /// The first step's.
+    gradients: HashMap<String, Vec<f32>>,
+}
+
+/// A short training of one way, as all of its ranks saw it.
+pub struct Measured {
+    pub way: Way,
+    pub shards: TensorShards,
+    /// The job's sequences per step, and whether activations are dropped.
+    batch: usize,
+    dropout: bool,
+    pub losses: Vec<f64>,
+    /// Parameters on this rank.
+    pub parameters: u64,
+    /// Bytes on this rank that the forward pass has left.
+    pub activations: u64,
+    /// Collective calls in the forward and in the backward pass, without the loss's.
+    pub calls: [usize; 2],
+    /// Bytes that a rank sent in the first step, mean over ranks.
+    pub sent: f64,
+    /// Whether every parameter began as the slice of the whole's.
+    pub begins_as_slices: bool,
+    /// The largest difference of a gradient from the unsharded model's, relative to the largest of the parameter.
+    pub gradients: f64,
+    /// The largest relative difference of a step's loss.
+    pub losses_apart: f64,
+}
+
+/// All elements of each parameter, by name.
+fn by_name(params: &Params, flat: &[f32]) -> HashMap<String, Vec<f32>> {
+    params.specs().iter().map(|spec| (spec.name.clone(), flat[spec.range()].to_vec())).collect()
+}
+
+/// The largest difference of this rank's shards from the wholes, relative to the largest element of each.
+fn apart(params: &Params, flat: &[f32], wholes: &HashMap<String, Vec<f32>>) -> f64 {
+    let mut worst = 0f32;
+    for spec in params.specs() {
+        let (here, whole) = (&flat[spec.range()], &wholes[&spec.whole.name]);
+        let top = whole.iter().fold(f32::MIN_POSITIVE, |top, x| top.max(x.abs()));
+        spec.runs(0..here.len(), |run, at| {
+            let pairs = here[run.clone()].iter().zip(&whole[at..]);
+            // A NaN is a difference.
+            pairs.for_each(|(a, b)| worst = if (a - b).abs() <= worst * top { worst } else { (a - b).abs() / top });
+        });
+    }
+    f64::from(worst)
+}
+
+/// Trains in one way, on all ranks of `group`, or on each alone. `live` returns the bytes that this thread has allocated. Without
+/// a `reference`, nothing is compared, and one is returned.
+pub fn measure(
+    group: &Comm,
+    (way, multiple, broken): (Way, usize, Option<Break>),
+    config: &Config,
+    text: &[u32],
+    live: fn() -> isize,
+    reference: Option<&Reference>,
+) -> Result<(Measured, Option<Reference>)> {
+    // Gradients are compared on every rank, losses on rank 0.
+    let steps = if way == Way::OneRank && group.rank() > 0 { 1 } else { config.steps };
+    let group = if way == Way::OneRank { Comm::alone() } else { group.clone() };
+    let ranks = group.size();
+    let mut shared = Shared::alone(config, &group, way == Way::Sequence, multiple, broken)?;
+    let params = shared.gpt.params.clone();
+    let rows = if ranks == 1 { config.shape.vocabulary } else { padded(config.shape.vocabulary, ranks, multiple) };
+    let shards = TensorShards { shape: config.shape, ranks, sequence: way == Way::Sequence, rows };
+    let begun = params.values().clone();
+    let mut measured = Measured {
+        way,
+        shards,
+        batch: config.batch,
+        dropout: config.dropout > 0.0,
+        losses: Vec::new(),
+        parameters: params.numel() as u64,
+        activations: 0,
+        calls: [0; 2],
+        sent: 0.0,
+        begins_as_slices: true,
+        gradients: 0.0,
+        losses_apart: 0.0,
+    };
+    // One all-reduce sends twice as many messages as an all-gather. The loss takes two all-reduces.
+    let others = (ranks - 1).max(1);
+    let calls = |messages: u64| messages as usize / others / if way == Way::Sequence { 1 } else { 2 };
+    let of_loss = if ranks == 1 { 0 } else { calls(4 * others as u64) };
+    let mut gradients = Vec::new();
+    for step in 0..steps {
+        let batch = config.sampler(0).batch(text, step, 0);
+        shared.zero.begin()?;
+        let (before, allocated) = (group.traffic(), live());
+        let loss = shared.loss(config, step, &batch)?;
+        let (forward, kept) = (group.traffic(), live() - allocated);
+        loss.backward()?;
+        let backward = group.traffic();
+        shared.zero.finish()?;
+        if step <= 1 {
+            // The first step also leaves buffers that are not the step's.
+            measured.activations = kept.max(0) as u64;
+        }
+        if step == 0 {
+            measured.calls =
+                [calls((forward - before).messages).saturating_sub(of_loss), calls((backward - forward).messages)];
+            let mut sent = [(group.traffic() - before).bytes as f64];
+            group.all_reduce(&mut sent, Reduce::Mean)?;
+            measured.sent = sent[0];
+            gradients = params.gradients().clone();
+        }
+        measured.losses.push(f64::from(loss.to_scalar::<f32>()?));
+        shared.zero.step(config.schedule.at(step), config.clip)?;
+    }
+    let Some(reference) = reference else {
+        let (begun, gradients) = (by_name(&params, &begun), by_name(&params, &gradients));
+        let losses = measured.losses.clone();
+        return Ok((measured, Some(Reference { losses, begun, gradients })));
+    };
+    let losses = measured.losses.iter().zip(&reference.losses).map(|(a, b)| (a - b).abs() / b);
+    let mut worst = [
+        apart(&params, &begun, &reference.begun),
+        apart(&params, &gradients, &reference.gradients),
+        losses.fold(0.0, f64::max),
+    ];
+    group.all_reduce(&mut worst, Reduce::Max)?;
+    (measured.begins_as_slices, measured.gradients, measured.losses_apart) = (worst[0] == 0.0, worst[1], worst[2]);
+    Ok((measured, None))
+}
+
+impl Measured {
+    /// The expected bytes of activations.
+    pub fn expected_activations(&self) -> f64 {
+        self.shards.activations(self.batch, self.dropout)
+    }
+
+    /// The expected bytes per step.
+    pub fn expected_bytes(&self) -> f64 {
+        self.shards.sent(self.batch, self.shards.copies())
+    }
+
+    fn heading(&self) -> String {
+        match (self.way, self.shards.ranks) {
+            (Way::OneRank, _) => "1 rank".to_string(),
+            (Way::Tensor, ranks) => format!("{ranks} ranks, TP"),
+            (Way::Sequence, ranks) => format!("{ranks} ranks, TP + SP"),
+        }
+    }
+
+    /// The activations of a block, in the letters of the papers: s·b·h numbers of 4 bytes each.
+    fn formula(&self) -> &'static str {
+        match (self.way, self.dropout) {
+            (Way::OneRank, false) => "72 sbh",
+            (Way::OneRank, true) => "80 sbh",
+            (Way::Tensor, false) => "(24 + 48/t) sbh",
+            (Way::Tensor, true) => "(32 + 48/t) sbh",
+            (Way::Sequence, false) => "(8 + 64/t) sbh",
+            (Way::Sequence, true) => "(8 + 72/t) sbh",
+        }
+    }
+}
+
+/// A table: each way's figures of one rank. The bars show the share of one rank's.
+pub fn compared(screen: &Screen, all: &[Measured]) -> String {
+    let column = |measured: &Measured| {
+        let held = |of: fn(&Measured) -> f64, bytes: f64| {
+            format!("{} {}", bar(screen, of(measured) / of(&all[0]), 6), bytes_decimal(bytes))
+        };
+        let parameters = 4.0 * measured.parameters as f64;
+        let [forward, backward] = measured.calls;
+        let each = |calls: usize| {
+            // Two calls, or one all-reduce, are outside of the blocks: at the embedding and at the head.
+            let outside = if measured.way == Way::Sequence { 2 } else { 1 };
+            calls.saturating_sub(outside) as f64 / measured.shards.shape.layers as f64
+        };
+        let calls = match measured.way {
+            Way::OneRank => "none".to_string(),
+            Way::Tensor => format!("{} + {} all-reduces", each(forward), each(backward)),
+            Way::Sequence => format!("{} + {} gather/scatter", each(forward), each(backward)),
+        };
+        let losses = (measured.losses.first(), measured.losses.last());
+        let loss = |loss: Option<&f64>| loss.map_or(String::new(), |loss| format!("{loss:.5}"));
+        vec![
+            held(|measured| measured.parameters as f64, parameters),
+            held(|measured| measured.activations as f64, measured.activations as f64),
+            measured.formula().to_string(),
+            calls,
+            bytes_decimal(measured.sent),
+            loss(losses.0),
+            loss(losses.1),
+        ]
+    };
+    let last = format!("loss, step {}", all[0].losses.len());
+    let names = ["parameters", "activations", "  per block", "calls", "sends", "loss, step 1", &last];
+    let columns: Vec<Vec<String>> = all.iter().map(column).collect();
+    let row = |(i, name): (usize, &&str)| {
+        std::iter::once(name.to_string()).chain(columns.iter().map(|column| column[i].clone())).collect()
+    };
+    let rows: Vec<Vec<String>> = names.iter().enumerate().map(row).collect();
+    let heads: Vec<String> =
+        std::iter::once("each rank".to_string()).chain(all.iter().map(Measured::heading)).collect();
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let t = all.last().map_or(1, |measured| measured.shards.ranks);
+    let words = format!(
+        "TP: tensor parallelism. SP: sequence parallelism. t = {t} ranks share s = {} positions of b = {} sequences, h = {} \
+         wide. calls: per block, forward + backward. sends: per step.",
+        all[0].shards.shape.block, all[0].batch, all[0].shards.shape.embd
+    );
+    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
+}
