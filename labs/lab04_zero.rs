@@ -291,8 +291,7 @@ fn check(lab: &Lab, comm: &Comm, all: &[Measured], end: Option<&(Journal, End)>)
     zero::check_memory(&mut checks, config, all, &lab.job, lab.args.memory_limit);
     let failed = checks.failed();
     if failed.is_empty() {
-        let more = "More: --show holdings, --show timeline, --grad-accum 4, --dtype bf16, --zero 3\n\
-                    Next: the exercises   cargo run --bin workbook";
+        let more = "More: --show holdings, --show timeline, --grad-accum 4, --dtype bf16, --zero 3";
         screen.say(lab.lesson.ending(screen, more));
     }
     failed

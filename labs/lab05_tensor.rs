@@ -97,7 +97,7 @@ fn run(mut args: Args) -> Result<()> {
     }
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let full = args.tensor.tp.is_some();
-    let ranks = launch::ranks(args.ranks, args.tensor.tp.unwrap_or(2))?;
+    let ranks = launch::ranks(args.ranks, args.tensor.tp.unwrap_or(2).max(1))?;
     let layout = args.tensor.layout(ranks)?;
     if args.bench && args.train.model.preset == Preset::Baby {
         args.train.model.preset = Preset::Char;
@@ -181,7 +181,8 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
     tensor::check(&mut checks, &all, &masks);
     let failed = checks.failed();
     if failed.is_empty() {
-        let more = "More: --show gemm, --show mesh, --break no-g, --bench, --tp 2";
+        let more = "More: --show gemm, --show mesh, --break no-g, --bench, --tp 2\n\
+                    Next: the exercises   cargo run --bin workbook";
         lab.screen.say(lab.lesson.ending(&lab.screen, more));
     }
     Ok(failed)

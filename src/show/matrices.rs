@@ -67,7 +67,7 @@ impl Matrices<'_> {
         const ROW: f64 = 20.0;
         let of_first = |column: usize| self.ranks.first().and_then(|rank| rank[column].first()).map_or(0, Vec::len);
         let all: usize = (0..self.heads.len()).map(of_first).sum();
-        let cell = ((WIDTH - NAMES - SIGN * self.heads.len() as f64) / all.max(1) as f64).min(34.0);
+        let cell = ((WIDTH - 2.0 - NAMES - SIGN * self.heads.len() as f64) / all.max(1) as f64).min(34.0);
         let (mut body, mut top) = (String::new(), 26.0);
         for (rank, matrices) in self.ranks.iter().enumerate() {
             let height = matrices.iter().map(Vec::len).max().unwrap_or(0) as f64 * ROW;

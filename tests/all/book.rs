@@ -180,7 +180,7 @@ fn no_page_prints_a_solution() {
             printed.push((page.clone(), listing.split("ANCHOR_END").next().unwrap_or_default().into()));
         }
     }
-    for lab in labs() {
+    for lab in labs().into_iter().filter(|lab| !NO_NOTEBOOK_YET.contains(&lab.name.as_str())) {
         printed.push((
             format!("{}.ipynb", lab.name),
             text(format!("notebooks/{}.ipynb", lab.name)).replace("\\n\"", "\"").replace("\\\"", "\""),
@@ -406,7 +406,7 @@ fn every_lab_has_a_notebook_that_was_run() {
         .collect();
     let expected = labs().into_iter().map(|lab| lab.name).filter(|name| !NO_NOTEBOOK_YET.contains(&name.as_str()));
     assert_eq!(names, expected.collect(), "notebooks, and the labs of labs.toml");
-    for Lab { name, title, .. } in labs() {
+    for Lab { name, title, .. } in labs().into_iter().filter(|lab| names.contains(&lab.name)) {
         let notebook: serde_json::Value = serde_json::from_str(&text(format!("notebooks/{name}.ipynb"))).expect(&name);
         let hash = notebook["metadata"]["shardlab"]["fingerprint"].as_str().unwrap_or_default();
         assert_eq!(hash.len(), 64, "{name}: written by notebooks/run.py --write");

@@ -35,7 +35,8 @@ pub(super) fn mesh(screen: &Screen, layout: &Layout, nodes: &[usize]) -> String 
         let shown: Vec<String> = groups.iter().map(words).collect();
         [axis.name().to_string(), shown.join(" "), place].to_vec()
     };
-    let rows: Vec<Vec<String>> = layout.order.axes().into_iter().map(row).collect();
+    let axes = layout.order.axes().into_iter().filter(|&axis| layout.sizes.along(axis) > 1);
+    let rows: Vec<Vec<String>> = axes.map(row).collect();
     let all = nodes.iter().max().map_or(1, |last| last + 1);
     let on = format!("{} ranks on {all} node{}", layout.ranks(), if all == 1 { "" } else { "s" });
     let head = screen.bold(format!("{on}, from the nearest axis to the farthest"));

@@ -88,7 +88,7 @@ pub fn introduce(
         report::ranks(screen, ranks);
         let (dot, shape) = (screen.separator(), &config.shape);
         let model = format!(
-            "{} blocks{dot}{} heads{dot}{} wide{dot}{} parameters{dot}dropout {}",
+            "{} layers{dot}{} heads{dot}{} wide{dot}{} parameters{dot}dropout {}",
             shape.layers,
             shape.heads,
             shape.embd,
