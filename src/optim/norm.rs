@@ -55,22 +55,23 @@ fn above(unit: f64) -> f64 {
 
 const LANES: usize = 8;
 
+/// Calls `each` with every number and its lane, so that the compiler can compute all lanes at once.
+#[inline(always)]
+fn in_lanes(numbers: &[f32], mut each: impl FnMut(usize, f32)) {
+    let chunks = numbers.chunks_exact(LANES);
+    chunks.remainder().iter().enumerate().for_each(|(lane, &x)| each(lane, x));
+    chunks.for_each(|chunk| chunk.iter().enumerate().for_each(|(lane, &x)| each(lane, x)));
+}
+
 #[inline(always)]
 fn sums_of_rounded((gradients, [coarse, fine]): (&[f32], [f64; 2])) -> [f64; 2] {
     let mut sums = [[0.0; LANES]; 2];
-    let mut add = |lane: usize, g: f32| {
+    in_lanes(gradients, |lane, g| {
         let square = f64::from(g) * f64::from(g);
         let rounded = (square + coarse) - coarse;
         sums[0][lane] += rounded;
         sums[1][lane] += ((square - rounded) + fine) - fine;
-    };
-    let chunks = gradients.chunks_exact(LANES);
-    for (lane, &g) in chunks.remainder().iter().enumerate() {
-        add(lane, g);
-    }
-    for chunk in chunks {
-        chunk.iter().enumerate().for_each(|(lane, &g)| add(lane, g));
-    }
+    });
     sums.map(|lanes| lanes.iter().sum())
 }
 
@@ -92,17 +93,7 @@ fn larger(most: f32, size: f32) -> f32 {
 #[inline(always)]
 fn largest_of(gradients: &[f32]) -> f32 {
     let mut lanes = [0f32; LANES];
-    let mut look = |lane: usize, g: f32| {
-        let size = g.abs();
-        lanes[lane] = larger(lanes[lane], size);
-    };
-    let chunks = gradients.chunks_exact(LANES);
-    for (lane, &g) in chunks.remainder().iter().enumerate() {
-        look(lane, g);
-    }
-    for chunk in chunks {
-        chunk.iter().enumerate().for_each(|(lane, &g)| look(lane, g));
-    }
+    in_lanes(gradients, |lane, g| lanes[lane] = larger(lanes[lane], g.abs()));
     lanes.into_iter().fold(0.0, larger)
 }
 

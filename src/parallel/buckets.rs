@@ -63,7 +63,7 @@ pub(super) trait Reducer<T: Stored>: Send + Sync {
         let buckets = self.buckets();
         let mut step = buckets.step();
         if buckets.every_micro_step {
-            for bucket in buckets.left_behind(&mut step) {
+            for bucket in step.left_behind() {
                 self.start(params, &mut step, bucket)?;
             }
         }
@@ -95,12 +95,8 @@ pub(super) struct Target {
 /// A model's parameters, grouped into buckets whose gradients are stored as `T`.
 pub(super) struct Buckets<T> {
     pub comm: Comm,
-    /// Elements of each bucket.
-    pub sizes: Vec<usize>,
     /// The bucket of each parameter, by the parameter's index.
     of: Vec<usize>,
-    /// The parameters of each bucket, by their index.
-    members: Vec<Vec<usize>>,
     /// Whether every micro-step is averaged. Otherwise gradients only add up before a step's last backward pass.
     every_micro_step: bool,
     /// Whether the next backward pass is the step's last.
@@ -112,16 +108,23 @@ pub(super) struct Buckets<T> {
     step: Mutex<Step<T>>,
 }
 
-/// The buckets' progress since the step began.
+/// A bucket, and its progress since the step began.
+struct Bucket<T> {
+    /// Elements of all its gradients.
+    numel: usize,
+    /// The number of its parameters.
+    members: usize,
+    /// Its parameters with complete gradients, since it was last started, by their index.
+    complete: Vec<usize>,
+    /// How many times it was started.
+    started: usize,
+    /// Its gradients, if no flat buffer holds them.
+    filling: Option<Vec<T>>,
+}
+
+/// The progress of a step.
 pub(super) struct Step<T> {
-    /// For each parameter: whether its gradient is complete, since its bucket was last started.
-    complete: Vec<bool>,
-    /// For each bucket: the number of its complete gradients.
-    ready: Vec<usize>,
-    /// For each bucket: how many times it was started.
-    started: Vec<usize>,
-    /// For each bucket: its gradients, if no flat buffer holds them.
-    filling: Vec<Option<Vec<T>>>,
+    buckets: Vec<Bucket<T>>,
     pub in_flight: Queue<Target, T>,
     /// The collectives whose results have arrived, in the order in which they were started.
     pub averaged: Vec<Averaged>,
@@ -130,12 +133,21 @@ pub(super) struct Step<T> {
     pub peak_bytes: usize,
 }
 
+impl<T> Bucket<T> {
+    /// Begins the bucket's next round of gradients, and returns its `number`.
+    fn start(&mut self, number: usize) -> usize {
+        self.complete.clear();
+        self.started += 1;
+        number
+    }
+}
+
 impl<T: Stored> Step<T> {
     fn begin(&mut self) {
-        self.complete.fill(false);
-        self.ready.fill(0);
-        self.started.fill(0);
-        self.filling.fill_with(|| None);
+        for bucket in &mut self.buckets {
+            bucket.complete.clear();
+            (bucket.started, bucket.filling) = (0, None);
+        }
         self.in_flight = Queue::default();
         self.averaged.clear();
         self.finished = false;
@@ -143,17 +155,23 @@ impl<T: Stored> Step<T> {
 
     /// Removes a bucket's gradients, if no flat buffer holds them.
     pub fn take(&mut self, bucket: usize) -> Option<Vec<T>> {
-        self.filling[bucket].take()
+        self.buckets[bucket].filling.take()
+    }
+
+    /// Starts the buckets that have some complete gradients left, because their other gradients were complete less often.
+    fn left_behind(&mut self) -> Vec<usize> {
+        let left = self.buckets.iter_mut().enumerate().filter(|(_, bucket)| !bucket.complete.is_empty());
+        left.map(|(number, bucket)| bucket.start(number)).collect()
     }
 
     /// Whether all buckets have been started equally often.
     pub fn is_even(&self) -> bool {
-        self.started.iter().all(|&times| times == self.started[0])
+        self.buckets.iter().all(|bucket| bucket.started == self.buckets[0].started)
     }
 
     /// Bytes of all buckets that are filling or in flight.
     pub fn bytes(&self) -> usize {
-        let filling: usize = self.filling.iter().flatten().map(Vec::len).sum();
+        let filling: usize = self.buckets.iter().filter_map(|bucket| bucket.filling.as_ref()).map(Vec::len).sum();
         size_of::<T>() * (filling + self.in_flight.elements())
     }
 }
@@ -162,21 +180,15 @@ impl<T: Stored> Buckets<T> {
     /// Buckets of `sizes` elements, averaged over `comm`. `of` is the bucket of each parameter, by its index. With
     /// `shard`, this rank's shard of the gradients is kept here, in so many elements, and every micro-step adds to it.
     pub fn new(comm: &Comm, sizes: Vec<usize>, of: Vec<usize>, shard: Option<usize>, overlap: bool) -> Buckets<T> {
-        let members = |bucket| (0..of.len()).filter(|&index| of[index] == bucket).collect();
-        let step = Step {
-            complete: vec![false; of.len()],
-            ready: vec![0; sizes.len()],
-            started: vec![0; sizes.len()],
-            filling: sizes.iter().map(|_| None).collect(),
-            in_flight: Queue::default(),
-            averaged: Vec::new(),
-            finished: false,
-            peak_bytes: 0,
+        let bucket = |(number, numel)| {
+            let members = of.iter().filter(|&&bucket| bucket == number).count();
+            Bucket { numel, members, complete: Vec::new(), started: 0, filling: None }
         };
+        let buckets = sizes.into_iter().enumerate().map(bucket).collect();
+        let (in_flight, averaged) = (Queue::default(), Vec::new());
+        let step = Step { buckets, in_flight, averaged, finished: false, peak_bytes: 0 };
         Buckets {
             comm: comm.clone(),
-            members: (0..sizes.len()).map(members).collect(),
-            sizes,
             of,
             every_micro_step: shard.is_some(),
             last: AtomicBool::new(true),
@@ -217,8 +229,8 @@ impl<T: Stored> Buckets<T> {
     /// Calls `change` with the gradient of a parameter whose bucket has no flat buffer. `offset` is the parameter's, in
     /// its bucket.
     pub fn add_gradient(&self, spec: &Spec, offset: usize, change: &mut dyn FnMut(&mut [f32])) {
-        let (bucket, mut step) = (self.of(spec), self.step());
-        let gradients = step.filling[bucket].get_or_insert_with(|| vec![T::zeroed(); self.sizes[bucket]]);
+        let Bucket { filling, numel, .. } = &mut self.step().buckets[self.of(spec)];
+        let gradients = filling.get_or_insert_with(|| vec![T::zeroed(); *numel]);
         T::change(&mut gradients[offset..][..spec.numel()], change);
     }
 
@@ -229,7 +241,7 @@ impl<T: Stored> Buckets<T> {
 
     /// Elements of all buckets that the last step started, each counted as often as it was started.
     pub fn reduced(&self) -> usize {
-        self.step().started.iter().zip(&self.sizes).map(|(times, size)| times * size).sum()
+        self.step().buckets.iter().map(|bucket| bucket.started * bucket.numel).sum()
     }
 
     /// Notes that a parameter's gradient is complete. Returns its bucket if it can start now.
@@ -237,36 +249,25 @@ impl<T: Stored> Buckets<T> {
         if step.finished {
             step.begin();
         }
-        let bucket = self.of(spec);
-        step.ready[bucket] += usize::from(!std::mem::replace(&mut step.complete[spec.index], true));
-        (step.ready[bucket] == self.members[bucket].len()).then(|| self.starts(step, bucket))
-    }
-
-    fn starts(&self, step: &mut Step<T>, bucket: usize) -> usize {
-        self.members[bucket].iter().for_each(|&index| step.complete[index] = false);
-        step.ready[bucket] = 0;
-        step.started[bucket] += 1;
-        bucket
-    }
-
-    /// Starts the buckets that have some complete gradients left, because their other gradients were complete less
-    /// often.
-    fn left_behind(&self, step: &mut Step<T>) -> Vec<usize> {
-        let buckets: Vec<usize> = (0..self.members.len()).filter(|&bucket| step.ready[bucket] > 0).collect();
-        buckets.into_iter().map(|bucket| self.starts(step, bucket)).collect()
+        let number = self.of(spec);
+        let bucket = &mut step.buckets[number];
+        if !bucket.complete.contains(&spec.index) {
+            bucket.complete.push(spec.index);
+        }
+        (bucket.complete.len() == bucket.members).then(|| bucket.start(number))
     }
 
     /// Refuses a step in which a parameter got no gradient, or in which gradients were averaged twice.
     fn ensure_complete(&self, step: &Step<T>) -> Result<()> {
-        let more_than = |times| step.started.iter().filter(|&&started| started > times).count();
-        let (done, twice, all) = (more_than(0), more_than(1), self.members.len());
+        let more_than = |times| step.buckets.iter().filter(|bucket| bucket.started > times).count();
+        let (done, twice, all) = (more_than(0), more_than(1), step.buckets.len());
         ensure!(
             done == all,
             "{done} of {all} gradient buckets were averaged: a parameter got no gradient in this step"
         );
         ensure!(
             twice == 0 || self.every_micro_step,
-            "{twice} gradient buckets were averaged more than once in this step: several of its backward passes were its last"
+            "{twice} gradient buckets were averaged more than once in this step: more than one backward pass was its last"
         );
         Ok(())
     }
@@ -336,11 +337,11 @@ mod tests {
         assert_eq!(buckets.complete(&mut step, b), Some(0));
         assert_eq!(buckets.complete(&mut step, b), None);
         assert!(buckets.ensure_complete(&step).is_err(), "bucket 1 has got nothing");
-        assert_eq!(buckets.left_behind(&mut step), [0], "b's second gradient must not get lost");
+        assert_eq!(step.left_behind(), [0], "b's second gradient must not get lost");
         for spec in &params.specs()[2..] {
             buckets.complete(&mut step, spec);
         }
-        assert_eq!(step.started, [2, 1]);
+        assert_eq!(step.buckets.iter().map(|bucket| bucket.started).collect::<Vec<_>>(), [2, 1]);
         assert!(buckets.ensure_complete(&step).is_ok());
         // What is left of a step that failed does not count in the next one.
         buckets.complete(&mut step, a);

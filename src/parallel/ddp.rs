@@ -39,7 +39,7 @@ impl Ddp {
 
     /// The elements of each bucket, in the order in which a backward pass completes them.
     pub fn buckets(&self) -> Vec<usize> {
-        self.reducer.buckets.sizes.clone()
+        self.reducer.ranges.iter().map(Range::len).collect()
     }
 
     /// Tells whether the next backward pass is the step's last one for the parameters that it reaches. Earlier passes

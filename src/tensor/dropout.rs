@@ -60,7 +60,7 @@ impl Mask {
             bail!("dropout takes [sequences, positions, ..], not {dims:?}")
         };
         if *sequences != n {
-            bail!("dropout knows the numbers of {n} sequences, but the batch has the shape {dims:?}");
+            bail!("dropout has masks for {n} sequences, but the batch has the shape {dims:?}");
         }
         let first = self.first_position * position.iter().product::<usize>();
         let mut y = x.to_vec();

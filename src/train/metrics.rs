@@ -118,6 +118,14 @@ pub fn log(screen: &Screen, rank: usize, all_ranks: bool, own: impl FnOnce() -> 
     }
 }
 
+/// Creates the file that `flag` names.
+pub(super) fn create(flag: &str, path: &Path) -> Result<File, BadInput> {
+    File::create(path).map_err(|error| {
+        let what = format!("cannot write --{flag} {}: {error}", path.display());
+        BadInput::new(what, "name a file in a folder that exists")
+    })
+}
+
 /// The file of `--metrics`.
 pub struct MetricsFile(Option<(PathBuf, File)>);
 
@@ -125,13 +133,7 @@ impl MetricsFile {
     /// Creates an empty file. Without a path, nothing is written.
     pub fn create(path: Option<&Path>) -> Result<MetricsFile, BadInput> {
         let Some(path) = path else { return Ok(MetricsFile(None)) };
-        let file = File::create(path).map_err(|error| {
-            BadInput::new(
-                format!("cannot write --metrics {}: {error}", path.display()),
-                "name a file in a folder that exists",
-            )
-        })?;
-        Ok(MetricsFile(Some((path.to_path_buf(), file))))
+        Ok(MetricsFile(Some((path.to_path_buf(), create("metrics", path)?))))
     }
 
     /// Appends a line. The operating system has the line when this returns, so it survives the end of the process.

@@ -9,7 +9,7 @@ mod checks;
 mod config;
 mod diverged;
 mod evaluate;
-mod flags;
+pub(crate) mod flags;
 mod journal;
 mod memory;
 pub(crate) mod metrics;

@@ -29,20 +29,16 @@ pub fn leave_out(
     own_seed: u64,
 ) -> Result<(Ddp, usize)> {
     match broken {
-        None => Ok((ddp, comm.rank())),
-        Some(Break::NoBroadcast) => {
-            if comm.rank() > 0 {
-                params.allocate(own_seed);
-            }
-            Ok((ddp, comm.rank()))
-        }
+        Some(Break::NoBroadcast) if comm.rank() > 0 => params.allocate(own_seed),
         Some(Break::NoAverage) => {
             drop(ddp);
             // In a group of one rank, the rank's own gradients are the average.
-            Ok((Ddp::new(params, &Comm::alone())?, comm.rank()))
+            return Ok((Ddp::new(params, &Comm::alone())?, comm.rank()));
         }
-        Some(Break::SameBatches) => Ok((ddp, 0)),
+        Some(Break::SameBatches) => return Ok((ddp, 0)),
+        _ => {}
     }
+    Ok((ddp, comm.rank()))
 }
 
 /// One rank's observations of the ranks' data and models.

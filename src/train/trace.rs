@@ -1,8 +1,7 @@
 //! `--trace FILE`: writes the time spans of all ranks' steps to one file for a trace viewer.
 
-use super::metrics::{Clock, Part};
+use super::metrics::{Clock, Part, create};
 use crate::comm::Comm;
-use crate::error::BadInput;
 use crate::parallel::Averaged;
 use crate::parallel::zero::{Event, EventKind};
 use crate::show::Screen;
@@ -27,10 +26,7 @@ impl Trace {
     pub fn new(comm: &Comm, path: Option<&Path>) -> Result<Trace> {
         let Some(path) = path else { return Ok(Trace(None)) };
         if comm.rank() == 0 {
-            std::fs::File::create(path).map_err(|error| {
-                let what = format!("cannot write --trace {}: {error}", path.display());
-                BadInput::new(what, "name a file in a folder that exists")
-            })?;
+            create("trace", path)?;
         }
         comm.barrier()?;
         Ok(Trace(Some(Recording { path: path.to_path_buf(), origin: Instant::now(), spans: Vec::new() })))

@@ -9,6 +9,7 @@ use crate::launch;
 use crate::model::LinearStack;
 use crate::optim::{AdamW, AdamWConfig};
 use crate::tensor::Params;
+use crate::train::flags::{COUNTS, ensure, in_range};
 use crate::train::parity::Replica;
 use crate::train::{LogFlags, RunFlags, does_not_fit};
 use anyhow::Result;
@@ -69,19 +70,13 @@ impl MlpFlags {
         let MlpFlags { steps, warmup_iters, batch, lr, seed, .. } = *self;
         self.log.check()?;
         // The loss cannot fall within one iteration.
-        for (flag, value, least, most) in [("steps", steps, 2, 1 << 20), ("batch", batch, 1, 1 << 20)] {
-            if !(least..=most).contains(&value) {
-                let help = format!("give a whole number from {least} to {most}");
-                return Err(BadInput::new(format!("--{flag} {value} is out of range"), help));
-            }
-        }
+        in_range("steps", steps, 2..=*COUNTS.end())?;
+        in_range("batch", batch, COUNTS)?;
         if warmup_iters >= steps {
             let what = format!("--warmup-iters {warmup_iters} leaves none of {steps} iterations to measure");
             return Err(BadInput::new(what, format!("give at most {}, or more --steps", steps - 1)));
         }
-        if !(lr > 0.0 && lr.is_finite()) {
-            return Err(BadInput::new(format!("--lr {lr} is out of range"), "give a finite number above 0"));
-        }
+        ensure("lr", lr, lr > 0.0 && lr.is_finite(), "a finite number above 0")?;
         let out = self.run.folder(lab);
         Ok(MlpConfig { ranks, steps, warmup_iters, log_interval: self.log.interval(steps), batch, lr, seed, out })
     }

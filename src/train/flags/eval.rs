@@ -1,6 +1,6 @@
 //! Flags for evaluations and samples during training.
 
-use super::{COUNTS, in_range};
+use super::{ANY, COUNTS, in_range};
 use crate::data::Corpus;
 use crate::error::BadInput;
 use crate::train::evaluate::{Due, EvalConfig};
@@ -27,7 +27,7 @@ impl EvalFlags {
     /// Checks the flags, for a run of `steps` steps. `defaults` replace flags that are not given.
     pub fn resolve(&self, steps: usize, defaults: &Defaults, corpus: &Corpus) -> Result<EvalConfig, BadInput> {
         let batches = self.eval_iters.unwrap_or(defaults.eval_iters);
-        in_range("eval-interval", self.eval_interval, usize::MAX)?;
+        in_range("eval-interval", self.eval_interval, ANY)?;
         in_range("eval-iters", batches, COUNTS)?;
         let (prompt, prompt_tokens) = self.prompt(corpus)?;
         Ok(EvalConfig { due: Due { interval: self.eval_interval, last: steps }, batches, prompt, prompt_tokens })

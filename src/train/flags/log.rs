@@ -1,6 +1,6 @@
 //! Flags for the outputs of each step.
 
-use super::in_range;
+use super::{ANY, in_range};
 use crate::error::BadInput;
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub struct LogFlags {
 
 impl LogFlags {
     pub fn check(&self) -> Result<(), BadInput> {
-        in_range("log-interval", self.log_interval.unwrap_or(1), usize::MAX)
+        in_range("log-interval", self.log_interval.unwrap_or(1), ANY)
     }
 
     /// Steps from one log line to the next, in a run of `steps` steps.

@@ -23,6 +23,7 @@ use super::config::Config;
 use super::preset::Defaults;
 use crate::data::Corpus;
 use crate::error::BadInput;
+use std::ops::RangeInclusive;
 
 /// The flags that define a training step, in every lab that trains a GPT. A given flag overrides the preset, in any
 /// order.
@@ -47,7 +48,7 @@ impl TrainFlags {
         let shape = self.model.resolve(&defaults, corpus)?;
         let batch = self.data.batch(ranks)?.unwrap_or(defaults.batch);
         let steps = steps.unwrap_or(defaults.steps);
-        in_range("steps", steps, usize::MAX)?;
+        in_range("steps", steps, ANY)?;
         let (schedule, adamw, clip) = self.optim.resolve(&defaults, steps)?;
         let config = Config {
             ranks,
@@ -73,21 +74,22 @@ impl TrainFlags {
 }
 
 /// Limits far above any real model, and low enough that no figure about a run overflows.
-const SIZES: usize = 1 << 16;
-const COUNTS: usize = 1 << 20;
+const SIZES: RangeInclusive<usize> = 1..=1 << 16;
+pub(crate) const COUNTS: RangeInclusive<usize> = 1..=1 << 20;
+const ANY: RangeInclusive<usize> = 1..=usize::MAX;
 
-/// Refuses 0, and numbers above `most`.
-fn in_range(flag: &str, value: usize, most: usize) -> Result<(), BadInput> {
-    if (1..=most).contains(&value) {
+/// Refuses numbers outside of `range`.
+pub(crate) fn in_range(flag: &str, value: usize, range: RangeInclusive<usize>) -> Result<(), BadInput> {
+    if range.contains(&value) {
         return Ok(());
     }
-    let upto = if most == usize::MAX { " on".to_string() } else { format!(" to {most}") };
-    let help = format!("give a whole number from 1{upto}");
+    let upto = if *range.end() == usize::MAX { " on".to_string() } else { format!(" to {}", range.end()) };
+    let help = format!("give a whole number from {}{upto}", range.start());
     Err(BadInput::new(format!("--{flag} {value} is out of range"), help))
 }
 
 /// Refuses a number that is not `sound`. `rule` describes the sound numbers.
-fn ensure(flag: &str, value: f64, sound: bool, rule: &str) -> Result<(), BadInput> {
+pub(crate) fn ensure(flag: &str, value: f64, sound: bool, rule: &str) -> Result<(), BadInput> {
     if sound {
         return Ok(());
     }

@@ -39,14 +39,14 @@ impl ModelFlags {
     pub(super) fn resolve(&self, defaults: &Defaults, corpus: &Corpus) -> Result<GptShape, BadInput> {
         let shape = self.shape(defaults, corpus)?;
         // candle visits the graph by recursion, and a rank's stack is limited.
-        in_range("layers", shape.layers, 1 << 12)?;
+        in_range("layers", shape.layers, 1..=1 << 12)?;
         in_range("heads", shape.heads, SIZES)?;
         in_range("embd", shape.embd, SIZES)?;
         in_range("block", shape.block, SIZES)?;
         if !shape.embd.is_multiple_of(shape.heads) {
             return Err(BadInput::new(
                 format!("--embd {} cannot be divided among --heads {}", shape.embd, shape.heads),
-                "every head gets embd / heads numbers: give a multiple of the heads",
+                "each head gets embd / heads numbers: give --embd a multiple of --heads",
             ));
         }
         ensure("dropout", self.dropout, is_below_one(self.dropout), "at least 0 and below 1")?;

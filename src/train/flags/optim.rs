@@ -1,6 +1,6 @@
 //! Flags for the optimizer: the way in which a step changes the weights.
 
-use super::{ensure, in_range, is_below_one, is_not_negative};
+use super::{ANY, ensure, in_range, is_below_one, is_not_negative};
 use crate::error::BadInput;
 use crate::optim::AdamWConfig;
 use crate::train::preset::Defaults;
@@ -43,7 +43,7 @@ impl OptimFlags {
         let min_lr = self.min_lr.unwrap_or(if self.lr.is_some() { lr / 10.0 } else { defaults.min_lr });
         let decay_steps = self.lr_decay_steps.or(defaults.lr_decay_steps).unwrap_or(steps);
         let (beta1, beta2) = (self.beta1, self.beta2.unwrap_or(defaults.beta2));
-        in_range("lr-decay-steps", decay_steps, usize::MAX)?;
+        in_range("lr-decay-steps", decay_steps, ANY)?;
         ensure("lr", lr, lr > 0.0 && lr.is_finite(), "a finite number above 0")?;
         ensure("min-lr", min_lr, is_not_negative(min_lr) && min_lr <= lr, "a number from 0 to --lr")?;
         ensure("weight-decay", self.weight_decay, is_not_negative(self.weight_decay), "0 or more")?;

@@ -1,6 +1,6 @@
 //! The flags of ZeRO, as DeepSpeed names its settings.
 
-use super::in_range;
+use super::{ANY, in_range};
 use crate::error::BadInput;
 use crate::optim::AdamWConfig;
 use crate::parallel::ZeroConfig;
@@ -85,7 +85,7 @@ impl ZeroFlags {
             let what = "--reduce-bucket is not for stage 3, which reduces the gradients of a unit together";
             return Err(BadInput::new(what, "give --wrap to change what a unit is"));
         }
-        self.reduce_bucket.map_or(Ok(()), |elements| in_range("reduce-bucket", elements, usize::MAX))?;
+        self.reduce_bucket.map_or(Ok(()), |elements| in_range("reduce-bucket", elements, ANY))?;
         let offload = self.offload.clone().map(Offload::to);
         if let Some(offload) = &offload {
             offload.file()?;
