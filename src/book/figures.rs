@@ -19,7 +19,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 18] = [
+pub const FIGURES: [&str; 17] = [
     "cost",
     "stages",
     "gemm-columns",
@@ -33,7 +33,6 @@ pub const FIGURES: [&str; 18] = [
     "ddp-before",
     "ddp-after",
     "zero-1",
-    "zero-2",
     "zero-3",
     "ring",
     "all-reduce",
@@ -87,10 +86,7 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
         }
         "overlap" => (overlap().render(&on), overlap().svg()),
         _ => {
-            let (holdings, title) = match name.strip_prefix("zero-").and_then(|stage| stage.parse().ok()) {
-                Some(stage @ 1..=3) => zero(stage),
-                _ => holdings(name)?,
-            };
+            let (holdings, title) = holdings(name)?;
             (holdings.render(&on), holdings.svg(title))
         }
     };
@@ -205,57 +201,47 @@ fn overlap() -> Timeline<'static> {
     }
 }
 
-/// A drawing of who holds what, and its title.
+/// A drawing of who holds what, in f32, and its title.
 fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
-    let (ranks, gradients, title, note) = match name {
-        "one-device" => (1, Fill::Same, "One device holds everything", "One device: nothing is divided."),
+    // Ranks, stage, and whether each rank has its own gradients.
+    let (ranks, stage, own, title, note) = match name {
+        "one-device" => (1, 0, false, "One device holds everything", "One device: nothing is sharded."),
         "ddp-before" => (
             3,
-            Fill::Own,
+            0,
+            true,
             "Data parallelism, after the backward pass: every rank has its own gradients",
-            "Before averaging: other data, so other gradients.",
+            "Before averaging: different data, so different gradients.",
         ),
         "ddp-after" => (
             3,
-            Fill::Same,
+            0,
+            false,
             "Data parallelism, after averaging: only the data differ",
-            "After averaging: all alike but for the data.",
+            "After averaging: the same on every rank, except for the data.",
         ),
+        "zero-1" => {
+            (3, 1, false, "ZeRO, stage 1: the optimizer state is sharded", "Stage 1: the optimizer state is sharded.")
+        }
+        "zero-3" => (3, 3, false, "ZeRO, stage 3: everything is sharded", "Stage 3: everything is sharded."),
         _ => {
             let what = format!("there is no figure {name:?}");
             return Err(BadInput::new(what, format!("give one of these: {}", FIGURES.join(", "))));
         }
     };
-    let memory = BABY.memory(BATCH, false);
-    let row = |name, held, bytes: u64| Holding { name, ranks: vec![held; ranks], bytes: bytes_decimal(bytes as f64) };
-    let own = if ranks == 1 { Fill::Same } else { Fill::Own };
+    let [parameters, gradients, optimizer] = zero_memory(stage, BABY.parameters(), ranks as u64, BytesEach::F32);
+    let row = |name, own, sharded_from, bytes: u64| {
+        let alike = if own { Fill::Own } else { Fill::Same };
+        let held = |index| if stage >= sharded_from { Fill::Slice { index, of: ranks } } else { alike };
+        Holding { name, ranks: (0..ranks).map(held).collect(), bytes: bytes_decimal(bytes as f64) }
+    };
     let rows = vec![
-        row("data", own, DATA),
-        row("parameters", Fill::Same, memory.parameters),
-        row("gradients", gradients, memory.gradients),
-        row("optimizer", Fill::Same, memory.optimizer),
+        row("data", ranks > 1, 4, DATA),
+        row("parameters", false, 3, parameters),
+        row("gradients", own, 2, gradients),
+        row("optimizer", false, 1, optimizer),
     ];
     Ok((Holdings { rows, note: note.into() }, title))
-}
-
-/// A drawing of who holds what under a stage of ZeRO, on three ranks, in f32.
-fn zero(stage: usize) -> (Holdings<'static>, &'static str) {
-    const RANKS: usize = 3;
-    let bytes = zero_memory(stage, BABY.parameters(), RANKS as u64, BytesEach::F32);
-    let row = |name, bytes: u64, divided_from| {
-        let held = |index| if stage >= divided_from { Fill::Slice { index, of: RANKS } } else { Fill::Same };
-        Holding { name, ranks: (0..RANKS).map(held).collect(), bytes: bytes_decimal(bytes as f64) }
-    };
-    let data = Holding { name: "data", ranks: vec![Fill::Own; RANKS], bytes: bytes_decimal(DATA as f64) };
-    let [parameters, gradients, optimizer] = bytes;
-    let rows =
-        vec![data, row("parameters", parameters, 3), row("gradients", gradients, 2), row("optimizer", optimizer, 1)];
-    let (title, note) = [
-        ("ZeRO, stage 1: the optimizer's state is divided", "Stage 1: the optimizer's state is divided."),
-        ("ZeRO, stage 2: gradients are divided, too", "Stage 2: gradients are divided, too."),
-        ("ZeRO, stage 3: everything is divided", "Stage 3: everything is divided."),
-    ][stage - 1];
-    (Holdings { rows, note: note.into() }, title)
 }
 
 /// Activations over one step of a model, as the plot of a page or a screen.
