@@ -27,7 +27,7 @@ named! {
         Auto = "auto",
         /// Everything to rank 0, and back
         Naive = "naive",
-        /// One part per round, passed to the right
+        /// One chunk per round, passed to the right
         Ring = "ring",
         /// Partners at distances 1, 2, 4, ... exchange what they have
         RecursiveDoubling = "recursive-doubling",

@@ -12,13 +12,13 @@ use clap::ValueEnum;
 /// How ranks share a model, and the mesh that they form.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TensorFlags {
-    /// Train in full with so many tensor ranks per replica; the other ranks are more replicas
+    /// Train in full with this many tensor ranks per replica; the other ranks are further replicas
     #[arg(long, value_name = "RANKS", group = "full")]
     pub tp: Option<usize>,
-    /// Shard what lies between the matrices, too, by position: sequence parallelism
+    /// Also shard the activations between the matrices, by position: sequence parallelism
     #[arg(long, requires = "tp")]
     pub sp: bool,
-    /// Pad the vocabulary until each rank has a multiple of so many tokens; Megatron-LM's default is 128
+    /// Pad the vocabulary until each rank has a multiple of this many tokens; Megatron-LM's default is 128
     #[arg(long, value_name = "TOKENS", default_value_t = 1)]
     pub make_vocab_size_divisible_by: usize,
     /// Draw a matrix product that two ranks share, or the mesh of ranks
