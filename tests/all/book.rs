@@ -7,9 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The labs whose notebook is still to be written.
-const NO_NOTEBOOK_YET: [&str; 1] = ["lab05"];
-
 /// A chapter about a lab has these sections, in this order.
 const SECTIONS: [&str; 6] = ["The run", "What goes wrong", "Exercises", "On a cluster", "Takeaway", "Further reading"];
 
@@ -180,7 +177,7 @@ fn no_page_prints_a_solution() {
             printed.push((page.clone(), listing.split("ANCHOR_END").next().unwrap_or_default().into()));
         }
     }
-    for lab in labs().into_iter().filter(|lab| !NO_NOTEBOOK_YET.contains(&lab.name.as_str())) {
+    for lab in labs() {
         printed.push((
             format!("{}.ipynb", lab.name),
             text(format!("notebooks/{}.ipynb", lab.name)).replace("\\n\"", "\"").replace("\\\"", "\""),
@@ -404,9 +401,8 @@ fn every_lab_has_a_notebook_that_was_run() {
         .unwrap()
         .filter_map(|entry| Some(entry.unwrap().file_name().to_str()?.strip_suffix(".ipynb")?.to_string()))
         .collect();
-    let expected = labs().into_iter().map(|lab| lab.name).filter(|name| !NO_NOTEBOOK_YET.contains(&name.as_str()));
-    assert_eq!(names, expected.collect(), "notebooks, and the labs of labs.toml");
-    for Lab { name, title, .. } in labs().into_iter().filter(|lab| names.contains(&lab.name)) {
+    assert_eq!(names, labs().into_iter().map(|lab| lab.name).collect(), "notebooks, and the labs of labs.toml");
+    for Lab { name, title, .. } in labs() {
         let notebook: serde_json::Value = serde_json::from_str(&text(format!("notebooks/{name}.ipynb"))).expect(&name);
         let hash = notebook["metadata"]["shardlab"]["fingerprint"].as_str().unwrap_or_default();
         assert_eq!(hash.len(), 64, "{name}: written by notebooks/run.py --write");

@@ -114,7 +114,7 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
     let most = all.iter().map(activations).fold(0.0, f64::max);
     checks.hold(
         all.iter().all(|measured| activations(measured) < 0.02 + nodes / measured.expected_activations()),
-        "activations: formulas, within 2% and 6 kB per block",
+        "activations are within 2% + 6 kB per block",
         &format!("off by {}", percent(most)),
         "a rank keeps other activations than the formula says",
     );
