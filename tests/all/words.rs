@@ -57,9 +57,6 @@ const QUESTIONS: [&str; 7] = ["What", "Who", "Where", "That", "Of", "As", "And"]
 /// Where a phrase stays: the file's beginning, what stands there, and why.
 const JUSTIFIED: [(&str, &str, &str); 1] = [("book/src/why.md", "Yet Another Accelerated SGD", "a paper's title")];
 
-/// Files that are yet to be gone through, one per line. A file that reads well leaves the list; a new one never gets into it.
-const NOT_YET: &str = include_str!("words_not_yet.txt");
-
 /// What stands on one line of a file, or goes on over several.
 struct Passage {
     line: usize,
@@ -297,9 +294,9 @@ fn notebook(text: &str, path: &Path) -> Vec<Passage> {
 }
 
 /// What is wrong in the files that `chosen` picks, a line each.
-fn all_faults(chosen: impl Fn(&str) -> bool) -> Vec<String> {
+fn all_faults() -> Vec<String> {
     let mut lines = Vec::new();
-    for (file, passages) in files().into_iter().filter(|(file, _)| chosen(file)) {
+    for (file, passages) in files() {
         for passage in passages {
             for (words, instead) in faults(&passage) {
                 let right =
@@ -313,13 +310,9 @@ fn all_faults(chosen: impl Fn(&str) -> bool) -> Vec<String> {
     lines
 }
 
-fn later(file: &str) -> bool {
-    NOT_YET.lines().any(|name| name == file)
-}
-
 #[test]
 fn prose_is_without_words_that_are_read_twice() {
-    let lines = all_faults(|file| !later(file));
+    let lines = all_faults();
     assert!(lines.is_empty(), "{} to rewrite, or to justify in tests/all/words.rs:\n{}", lines.len(), lines.join("\n"));
 }
 
@@ -354,10 +347,4 @@ fn bad_sentences_are_found_and_good_ones_are_not() {
         [(1, "What it is."), (3, "another"), (4, "And so on."), (7, "by heart"), (9, "Of a piece."), (11, "everyone")];
     assert_eq!(found(rust(source)), in_source.map(|(line, words)| (line, words.to_string())));
     assert_eq!(found(settings("# another\nhint = \"Of a `rank`: see.\"\n")), [(2, "Of a `: see.".to_string())]);
-}
-
-#[test]
-#[ignore = "checks nothing: prints what is left to rewrite"]
-fn what_is_left() {
-    println!("{}", all_faults(later).join("\n"));
 }
