@@ -113,7 +113,7 @@ mod tests {
             Matrices { heads: vec![("X", ""), ("Y", "=")], ranks: vec![vec![all.clone(), left], vec![all, right]] };
         assert_eq!(
             drawing.render(&Screen::plain()),
-            "            X           Y\n  rank 0     1  2    =  10  ░\n  rank 1     1  2    =   ░ -7"
+            "            X         Y\n  rank 0     1  2  =  10  ░\n  rank 1     1  2  =   ░ -7"
         );
         let svg = drawing.svg("a product");
         assert!(svg.contains(">rank 1<") && svg.contains(">-7<") && svg.matches("<rect").count() == 8, "{svg}");
