@@ -33,7 +33,7 @@ mod whole;
 
 pub use attention::causal_attention;
 pub use boundary::{backward_from, gradient};
-pub use candle_core::Tensor;
+pub use candle_core::{Device, Tensor};
 pub use cross_entropy::cross_entropy;
 pub use defer::{Deferred, defer};
 pub use dropout::{Dropout, dropout};

@@ -68,7 +68,7 @@ fn line(screen: &Screen, book: &Workbook, progress: &Progress, exercise: &Exerci
         Standing::Open => if is_next { going } else { open }.into(),
     };
     let kind = if exercise.broken { "repair: " } else { "" };
-    let mut left = format!("{:<17} {kind}{}", exercise.name, exercise.title);
+    let mut left = format!("{:<19} {kind}{}", exercise.name, exercise.title);
     // At least two columns stay free between the title and the words at the end of the line.
     let most = screen.width.saturating_sub(6 + told.chars().count());
     if left.chars().count() > most {

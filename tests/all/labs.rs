@@ -119,7 +119,7 @@ fn exercises_have_names_texts_and_hints() {
         for Exercise { name, title, task, hints, .. } in lab.exercises {
             assert!(name.starts_with(&format!("{}-", lab.name)), "{name} belongs to {}", lab.name);
             assert!(name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'), "{name}");
-            assert!(name.len() <= 17 && title.len() <= 42, "{name}: the map has no room for it");
+            assert!(name.len() <= 19 && title.len() <= 42, "{name}: the map has no room for it");
             assert!(!task.contains('\n') && !task.ends_with('.'), "{name}: {task}");
             assert!(hints.len() >= 3 && hints.iter().all(|hint| !hint.is_empty()), "{name}: too few hints");
             assert!(hints[hints.len() - 1].starts_with("The idea: "), "{name}: its last hint names the idea");

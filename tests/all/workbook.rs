@@ -834,6 +834,224 @@ fn mistakes_in_lab04_memory_are_told_apart() {
     );
 }
 
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab05_mlp_are_told_apart() {
+    let (one, two) = ("1 rank: Z = GELU(X A + a_bias) B + b_bias", "2 ranks: each has the whole Z");
+    let (all, slices) = ("1 rank: all five gradients", "2 ranks: the gradients of X and of each slice");
+    let g = "&y.matmul(&b)?, Reduce::Sum)?.broadcast_add(&mlp.b_bias)?";
+    let f = "all_reduce(comm, &dh.matmul(&a.t()?)?, Reduce::Sum)?";
+    let (h, gelu) = ("let h = x.matmul(&a)?.broadcast_add(&a_bias)?;", "let y = h.gelu_erf()?;");
+    let (da, db, dh) = ("(x.t()?.matmul(&dh)?, ", "y.t()?.matmul(dz)?", "let dh = (dz.");
+    let (da_bias, db_bias) = ("a_bias: dh.sum(0)?", "b_bias: dz.sum(0)?");
+    let rows_first = "if comm.size() > 1 {
+        let (first, rows) = (comm.rank() * x.dim(1)? / comm.size(), x.dim(1)? / comm.size());
+        let h = x.narrow(1, first, rows)?.matmul(&mlp.a.narrow(0, first, rows)?)?.broadcast_add(&mlp.a_bias)?;
+        let z = all_reduce(comm, &h.gelu_erf()?.matmul(&mlp.b)?, Reduce::Sum)?;
+        return Ok((z.broadcast_add(&mlp.b_bias)?, None));
+    }
+    let h = x.matmul(&a)?.broadcast_add(&a_bias)?;";
+    are_told_apart(
+        "lab05-mlp",
+        &[
+            mistake(g, "&y.matmul(&b)?.broadcast_add(&mlp.b_bias)?, Reduce::Sum)?", two, "Z has b_bias 2 times"),
+            mistake(g, "&y.matmul(&b)?, Reduce::Mean)?.broadcast_add(&mlp.b_bias)?", two, "the mean of the summands"),
+            mistake(g, "&y.matmul(&b)?.broadcast_add(&mlp.b_bias)?, Reduce::Mean)?", two, "the mean of the summands"),
+            mistake(g, "&y.matmul(&b)?, Reduce::Sum)?", one, "b_bias is missing"),
+            mistake(
+                "all_reduce(comm, &y.matmul(&b)?, Reduce::Sum)?",
+                "y.matmul(&b)?",
+                two,
+                "Megatron's g is missing: the all-reduce",
+            ),
+            mistake(h, rows_first, two, "A was cut by rows"),
+            mistake(gelu, "let y = all_reduce(comm, &h, Reduce::Sum)?.gelu_erf()?;", two, "before the GELU adds up"),
+            mistake("let h = x", "let h = all_reduce(comm, x, Reduce::Sum)?", two, "X is 2 times too large"),
+            mistake("let first = comm.rank() * slice;", "let first = 0;", two, "computes the slice of rank 0"),
+            mistake(gelu, "let y = h.clone();", one, "The GELU is missing"),
+            mistake(gelu, "let y = h.gelu()?;", one, "an approximation by tanh"),
+            mistake(h, "let h = x.matmul(&a)?;", one, "a_bias is missing"),
+            mistake(
+                "mlp.b.narrow(0, first,",
+                "mlp.b.narrow(0, (comm.size() - 1) * slice - first,",
+                two,
+                "times the same rows of B",
+            ),
+            mistake(
+                "Ok((z, Some(",
+                "if comm.size() > 0 { return Ok((z, None)); }\nOk((z, Some(",
+                all,
+                "Z is right. Now",
+            ),
+            mistake(f, "dh.matmul(&a.t()?)?", slices, "Megatron's f is missing"),
+            mistake(f, "all_reduce(comm, &dh.matmul(&a.t()?)?, Reduce::Mean)?", slices, "X's gradient is the mean"),
+            mistake(
+                dh,
+                "let dz = &all_reduce(comm, dz, Reduce::Sum)?;\nlet dh = (dz.",
+                slices,
+                "because dZ went through an all-reduce",
+            ),
+            mistake(da, "(all_reduce(comm, &x.t()?.matmul(&dh)?, Reduce::Sum)?, ", slices, "different slices of A."),
+            mistake(da, "(all_reduce(comm, &x.t()?.matmul(&dh)?, Reduce::Mean)?, ", slices, "different slices of A."),
+            mistake(
+                da_bias,
+                "a_bias: all_reduce(comm, &dh.sum(0)?, Reduce::Sum)?",
+                slices,
+                "different slices of a_bias.",
+            ),
+            mistake(db, "all_reduce(comm, &y.t()?.matmul(dz)?, Reduce::Mean)?", slices, "different slices of B."),
+            mistake(
+                db_bias,
+                "b_bias: all_reduce(comm, &dz.sum(0)?, Reduce::Sum)?",
+                slices,
+                "b_bias's gradient is wrong by a factor of 2",
+            ),
+            mistake(
+                db_bias,
+                "b_bias: (dz.sum(0)? / comm.size() as f64)?",
+                slices,
+                "b_bias's gradient is wrong by a factor of 2",
+            ),
+            mistake("a: da", "a: if comm.size() > 1 { mlp.a.clone() } else { da }", slices, "shape of a whole matrix"),
+            mistake("? * gelu_slope(&h)?)", "? * 1.0)", all, "GELU's slope is missing"),
+            mistake("gelu_slope(&h)", "gelu_slope(&y)", all, "computed at its result Y"),
+            mistake(db, "h.t()?.matmul(dz)?", all, "what was multiplied with B"),
+            mistake(da_bias, "a_bias: dh.mean(0)?", all, "A bias has the sum over the tokens"),
+            mistake(
+                gelu,
+                "let y = h.gelu_erf()?;\nall_reduce(comm, &mlp.a, Reduce::Sum)?;",
+                "4 ranks: one all-reduce per pass",
+                "more is sent than two all-reduces",
+            ),
+        ],
+    );
+    // A bias that the ranks divide, or that one rank adds, is in the sum once.
+    for once in ["(&mlp.b_bias / comm.size() as f64)?", "(&mlp.b_bias * f64::from(comm.rank() == 0))?"] {
+        let code = text("labs/solutions", "lab05-mlp")
+            .replace(g, &format!("&y.matmul(&b)?.broadcast_add(&{once})?, Reduce::Sum)?"));
+        let attempt = check("lab05-mlp", &code);
+        assert_eq!(attempt.outcome, Outcome::Solved, "{once}: {attempt:#?}");
+    }
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab05_cross_entropy_are_told_apart() {
+    let (one, two) = ("1 rank: the mean loss over all positions", "2 ranks: the same loss on both");
+    let (padding, spread) = ("3 ranks, 10 tokens: padding is in no sum", "logits from -1,000 to 1,000");
+    let (first, columns) = ("1 rank: the gradient", "3 ranks: each has the gradient of its columns");
+    let cost = "4 ranks: a larger vocabulary costs no more bytes";
+    let (max, both) = ("comm.all_reduce(&mut largest, Reduce::Max)?;", "comm.all_reduce(&mut both, Reduce::Sum)?;");
+    let loss = "let loss = (0..n).map(|i| largest[i] + sums[i].ln() - target[i]).sum::<f64>() / n as f64;";
+    let (chosen, exp) = ("column(targets[i]).map_or(0.0, |j| rows[i][j])", "|logit| (logit - largest[i]).exp()");
+    let (hot, rows) = ("if let Some(j) = column(targets[i]) {", "let n = rows.len();");
+    let own = "|logit| (logit - rows[i][..columns].iter().copied().fold(f64::NEG_INFINITY, f64::max)).exp()";
+    let elsewhere = |column: &str| -> &'static str {
+        format!("column(targets[i]).map_or(rows[i][{column}], |j| rows[i][j])").leak()
+    };
+    let reduced = |mine: &str, how: &str| -> &'static str {
+        format!("let mut one = [{mine}];\ncomm.all_reduce(&mut one, Reduce::{how})?;\nlet loss = one[0];").leak()
+    };
+    let local =
+        "(0..n).map(|i| largest[i] + sum(i).ln() - column(targets[i]).map_or(0.0, |j| rows[i][j])).sum::<f64>()";
+    let mine = "{ let mine = (0..n).filter(|i| column(targets[*i]).is_some());
+        mine.clone().map(|i| largest[i] + sum(i).ln() - target[i]).sum::<f64>() / mine.count() as f64 }";
+    are_told_apart(
+        "lab05-cross-entropy",
+        &[
+            mistake(max, "", two, "subtracted its own largest logit"),
+            mistake(exp, own, two, "subtracted its own largest logit"),
+            mistake(max, "largest.fill(0.0);", spread, "An exponential is infinite"),
+            mistake("Reduce::Max", "Reduce::Sum", spread, "no sum or mean of maxima does"),
+            mistake("Reduce::Max", "Reduce::Mean", spread, "no sum or mean of maxima does"),
+            mistake(both, "", two, "covers this rank's tokens alone"),
+            mistake(both, "comm.all_reduce(&mut both[n..], Reduce::Sum)?;", two, "covers this rank's tokens alone"),
+            mistake(
+                both,
+                "comm.all_reduce(&mut both[..n], Reduce::Sum)?;",
+                two,
+                "only the targets that are among its own tokens",
+            ),
+            mistake("Reduce::Sum", "Reduce::Mean", two, "sums of exponentials were averaged"),
+            mistake(
+                both,
+                "comm.all_reduce(&mut both[..n], Reduce::Mean)?;\ncomm.all_reduce(&mut both[n..], Reduce::Sum)?;",
+                two,
+                "sums of exponentials were averaged",
+            ),
+            mistake(
+                both,
+                "comm.all_reduce(&mut both[..n], Reduce::Sum)?;\ncomm.all_reduce(&mut both[n..], Reduce::Mean)?;",
+                two,
+                "counts only 1/2",
+            ),
+            mistake(chosen, elsewhere("0"), two, "a logit for every target"),
+            mistake(chosen, elsewhere("targets[i].min(rows[i].len() - 1)"), two, "a logit for every target"),
+            mistake(chosen, "rows[i][targets[i] % rows[i].len()]", two, "a logit for every target"),
+            mistake(chosen, "0.0", one, "The target's logit is missing"),
+            mistake(loss, reduced(&format!("{local} / n as f64"), "Mean"), two, "a loss over one rank's tokens"),
+            mistake(loss, reduced(mine, "Mean"), two, "a loss over one rank's tokens"),
+            mistake(loss, reduced(&loss[11..loss.len() - 1], "Sum"), two, "added up one and the same loss"),
+            mistake("target[i]).sum::<f64>() / n as f64", "target[i]).sum::<f64>()", one, "the sum over all positions"),
+            mistake("largest[i] + sums[i].ln() - target[i]", "target[i] - largest[i] - sums[i].ln()", one, "The sign"),
+            mistake(
+                rows,
+                "let n = rows.len();\nlet columns = columns.max(rows[0].len());",
+                padding,
+                "The padding is in the sum",
+            ),
+            mistake("collect()))", "take(0).collect()))", first, "The loss is right. Now compute the gradient"),
+            mistake("vec![0.0; rows[i].len()]", "vec![0.0; columns]", columns, "an entry for each logit"),
+            mistake("row[j] -= 1.0 / n as f64;", "let _ = j;", first, "This is the softmax"),
+            mistake("        row\n", "row.iter().map(|g| g * n as f64).collect()\n", first, "divided by their number"),
+            mistake("        row\n", "row.iter().map(|g| -g).collect()\n", first, "The sign is wrong"),
+            mistake("/ sums[i]", "/ sum(i)", columns, "adds up to 1 over its own tokens"),
+            mistake(hot, "{ let j = column(targets[i]).unwrap_or(0);", columns, "subtracted 1 in every row"),
+            mistake("(0..columns).for_each", "(0..row.len()).for_each", columns, "The padding has a gradient"),
+            mistake(
+                "        row\n",
+                "comm.all_reduce(&mut row, Reduce::Sum).unwrap();\nrow\n",
+                columns,
+                "gradients of different tokens",
+            ),
+            mistake(
+                "        row\n",
+                "row.iter().map(|g| g / comm.size() as f64).collect()\n",
+                columns,
+                "wrong by a factor of 3",
+            ),
+            mistake(
+                rows,
+                "let n = rows.len();
+                let mut all = vec![0.0; n * rows[0].len() * comm.size()];
+                comm.all_gather(&rows.concat(), &mut all)?;",
+                cost,
+                "the logits were gathered",
+            ),
+            mistake(
+                rows,
+                "let n = rows.len();\ncomm.all_reduce(&mut rows[0].clone(), Reduce::Sum)?;",
+                cost,
+                "the bytes grow with the vocabulary",
+            ),
+        ],
+    );
+    // A rank that has only padding: its sum is 0, and not 0 times infinity.
+    let rescaled = |factor: &str| {
+        let sum = ".map(|logit| (logit - largest[i]).exp()).sum::<f64>();";
+        let scaled = format!(".map({own}).sum::<f64>() * {factor};");
+        let code = text("labs/solutions", "lab05-cross-entropy");
+        assert_eq!(code.matches(sum).count(), 1);
+        check("lab05-cross-entropy", &code.replace(sum, &scaled))
+    };
+    let top = "rows[i][..columns].iter().copied().fold(f64::NEG_INFINITY, f64::max)";
+    let attempt = rescaled(&format!("({top} - largest[i]).exp()"));
+    assert_eq!(attempt.outcome, Outcome::Solved, "{attempt:#?}");
+    let attempt = rescaled(&format!("({top} - largest[i] - ({top} - {top})).exp()"));
+    assert_eq!(attempt.stuck_at(), "4 ranks, 5 tokens: one rank has only padding");
+    assert!(attempt.means.contains("infinity is subtracted from an infinity"), "{}", attempt.means);
+}
+
 /// The solution of lab03-schedule with another first line in its function.
 fn schedule_with(line: &str) -> String {
     let names = "let Schedule { lr, min_lr, warmup, decay_steps } = *schedule;";

@@ -1,0 +1,41 @@
+//! lab05-cross-entropy · A loss that never gathers logits
+//!
+//! The last matrix of a GPT has one row per token of the vocabulary. In the smallest GPT-2 it is as large as five blocks. So
+//! the ranks share it, too: for every position, each rank has the logits of some tokens. The loss of a position is
+//! ln(sum of e^logit over the vocabulary) - (the target's logit), and no rank has all of these logits.
+//!
+//! To gather the logits would undo the cut: every rank would receive and hold all of them. But the loss needs only three
+//! numbers per position from all ranks. The gradient of a logit is (softmax - 1) / positions if the logit is the target's,
+//! and softmax / positions if not.
+//!
+//! e^1000 is infinite, even in f64. So before each exponential, subtract the largest logit of the position:
+//! ln(sum of e^logit) = largest + ln(sum of e^(logit - largest)). The vocabulary is padded, so that all ranks have equally
+//! many columns. The numbers in the padding mean nothing. They have no part in the loss, and their gradient is 0.
+//!
+//! `comm.all_reduce(&mut numbers, how)` combines the numbers of all ranks, and `how` is `Reduce::Max` or `Reduce::Sum`. Write
+//! the loss first, and return an empty gradient: the check looks at the loss first. In the end it counts the bytes.
+
+use shardlab::comm::{Comm, Reduce, Result};
+
+/// The logits that a rank has: one row per position, one column per token of its part of the vocabulary, and padding behind.
+pub struct Logits<'a> {
+    pub rows: &'a [Vec<f64>],
+    /// The token of column 0. Column j belongs to token `first + j`.
+    pub first: usize,
+    /// Columns that belong to a token. All columns behind them are padding. Can be 0.
+    pub columns: usize,
+}
+
+/// The mean loss over all positions, the same on every rank, and the gradient of this rank's logits, row by row.
+///
+/// `targets` has each position's target, a token of the vocabulary, and is the same on every rank.
+pub fn cross_entropy(comm: &Comm, logits: &Logits, targets: &[usize]) -> Result<(f64, Vec<Vec<f64>>)> {
+    let Logits { rows, first, columns } = *logits;
+    todo!(
+        "rank {} has {columns} tokens from {first} on, for {} targets and {} rows: what is their {:?}?",
+        comm.rank(),
+        targets.len(),
+        rows.len(),
+        Reduce::Max
+    )
+}
