@@ -82,19 +82,25 @@ fn a_parameter_without_a_gradient_is_an_error() {
 }
 
 #[test]
-fn two_last_backward_passes_in_a_step_are_an_error() {
-    let error = launch::run(2, |comm| {
+fn two_last_backward_passes_in_a_step_are_an_error_and_the_next_step_is_a_new_one() {
+    let errors = launch::run(2, |comm| {
         let (config, corpus) = suite::parity::config(2, |_| ());
         let gpt = Gpt::new(&config.shape)?;
         gpt.params.allocate(0);
         let ddp = Ddp::new(&gpt.params, &comm)?;
-        for micro in 0..2 {
-            let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, micro);
-            gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
-        }
-        ddp.finish()
+        let step = |passes| {
+            gpt.params.zero_gradients();
+            for micro in 0..passes {
+                let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, micro);
+                gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
+            }
+            ddp.finish()
+        };
+        let error = step(2).unwrap_err();
+        assert_eq!(step(1)?.len(), ddp.buckets().len());
+        Ok(format!("{error:#}"))
     });
-    let error = format!("{:#}", error.unwrap_err());
+    let error = &errors.unwrap()[0];
     assert!(error.contains("averaged more than once in this step"), "{error}");
 }
 

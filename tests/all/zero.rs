@@ -533,6 +533,29 @@ fn the_order_may_change() {
     .unwrap();
 }
 
+/// Stages 0 and 1 average whole gradients, which must happen once per step. Stages 2 and 3 average every micro-step.
+#[test]
+fn averaging_a_step_twice_is_an_error_in_stages_0_and_1() {
+    for stage in Stage::ALL {
+        let finished = launch::run(2, |comm| {
+            let (config, corpus) = suite::parity::config(2, |_| ());
+            let gpt = Gpt::new(&config.shape)?;
+            gpt.params.allocate(0);
+            let mut zero = Zero::new(&gpt.params, &comm, ZeroConfig::new(stage, Precision::F32, ADAMW))?;
+            zero.begin()?;
+            for micro in 0..2 {
+                let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, micro);
+                let loss = gpt.loss(&batch, &config.pass(0, &batch.sequences))?;
+                zero.synchronise(true);
+                loss.backward()?;
+            }
+            Ok(zero.finish().map_err(|error| format!("{error:#}")).err())
+        });
+        let error = finished.unwrap().remove(0).unwrap_or_default();
+        assert_eq!(error.contains("averaged more than once"), stage < Stage::Two, "{stage:?}: {error}");
+    }
+}
+
 #[test]
 fn a_parameter_without_a_gradient_is_an_error() {
     use shardlab::tensor::{Init, Params};
