@@ -50,7 +50,7 @@ fn one_rank_of_the_suite() -> Result<()> {
         }
         Ok(
             how @ ("missing" | "named" | "unreceived" | "exit" | "length" | "reduction" | "order" | "early" | "message"
-            | "started" | "deadlock" | "late" | "slow"),
+            | "started" | "started_before" | "deadlock" | "late" | "slow"),
         ) => {
             let options = Options { deadline: Duration::from_secs(1), ..Options::default() };
             launch::run_with(ranks, &options, |comm| disagree(&comm, how, comm.rank() == ranks - 1)).map(drop)
@@ -110,6 +110,11 @@ fn disagree(comm: &Comm, how: &str, odd: bool) -> Result<()> {
         "message" => return Ok(()),
         "started" if odd => comm.barrier()?,
         "started" => drop(comm.start_all_reduce(x.to_vec(), Reduce::Sum)?.wait()?),
+        "started_before" => {
+            // The first differ, and no rank waits for them before the second.
+            let _first = comm.start_all_reduce(vec![1f32; if odd { 4 } else { 8 }], Reduce::Sum)?;
+            comm.start_all_reduce(x.to_vec(), Reduce::Sum)?.wait()?;
+        }
         _ => comm.all_reduce(&mut x, Reduce::Sum)?,
     }
     // Different places, but one label.
@@ -370,6 +375,10 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         ("early", &["rank 2 ended, and never entered all_reduce in group tensor (sum, 8 f32", SAME]),
         ("message", &["rank 2 ended, and never entered recv (from 2, 8 f32", SAME]),
         ("started", &["in different calls: start_all_reduce (sum, 8 f32", "\n  rank 2  waits in barrier (", SAME]),
+        (
+            "started_before",
+            &["in different calls: start_all_reduce (sum, 8 f32", "\n  rank 2  waits in start_all_reduce (sum, 4 f32", SAME],
+        ),
     ] {
         test(format!("ranks_that_disagree_are_told_{how}"), &|| disagreeing(mpirun, how, messages));
     }

@@ -89,21 +89,18 @@ impl Call {
 
     /// Whether two ranks that meet in these calls mean the same collective.
     pub fn matches(&self, other: &Call) -> bool {
-        self.is_like(other) && self.has_label_of(other)
+        // Without labels, calls are compared by their place in the source.
+        let alike = match (self.label, other.label) {
+            (None, None) => std::ptr::eq(self.at, other.at) || self.at == other.at,
+            (label, others) => label == others,
+        };
+        alike && self.is_like(other)
     }
 
     /// Whether two calls do the same thing to the same amount of data.
     pub(super) fn is_like(&self, other: &Call) -> bool {
         (self.kind, self.dtype, self.len, self.op, self.peer)
             == (other.kind, other.dtype, other.len, other.op, other.peer)
-    }
-
-    /// Whether two calls have the same label: by default their place in the source.
-    fn has_label_of(&self, other: &Call) -> bool {
-        match (self.label, other.label) {
-            (None, None) => std::ptr::eq(self.at, other.at) || self.at == other.at,
-            (label, others) => label == others,
-        }
     }
 
     /// Whether `other` can receive the message that this call sent. Labels must be equal if both calls have one; the two calls

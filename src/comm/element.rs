@@ -129,14 +129,6 @@ integer!(i64, I64);
 integer!(u64, U64);
 integer!(u8, U8);
 
-/// How to reduce the ranks' parts of a vector.
-pub struct Reduction {
-    pub dtype: Dtype,
-    pub op: Reduce,
-    /// The ranks whose parts the result replaces.
-    pub into: Range<usize>,
-}
-
 /// All ranks' parts of a vector, equally long, as bytes that are aligned as their type is.
 pub trait Parts {
     fn ranks(&self) -> usize;
@@ -145,15 +137,6 @@ pub trait Parts {
     fn of(&mut self, rank: usize) -> &mut [u8];
     /// Two different ranks' parts.
     fn two(&mut self, ranks: [usize; 2]) -> [&mut [u8]; 2];
-}
-
-/// The work of a non-blocking collective on the vectors of all ranks, which are equally long.
-pub enum Work {
-    Reduce(Reduction),
-    /// A vector has one part per rank. Part r of all vectors is reduced into rank r's vector.
-    ReduceScatter(Dtype, Reduce),
-    /// A vector has one part per rank. Part r of rank r's vector is copied into all other vectors.
-    AllGather,
 }
 
 /// Evaluates an expression with the element type of a [`Dtype`] in place of `$T`.
@@ -173,12 +156,12 @@ macro_rules! by_type {
 #[cfg(feature = "mpi")]
 pub(super) use by_type;
 
-/// Combines the ranks' parts in rank order, and overwrites the parts of the ranks in `how.into` with the result.
+/// Combines the ranks' parts in rank order, and overwrites the parts of the ranks `into` with the result.
 ///
 /// Every element is combined in rank order, whatever the length. So a result does not depend on how a vector is cut into
 /// blocks, buckets or shards.
-pub fn all_reduce_in_rank_order(how: &Reduction, parts: &mut dyn Parts) {
-    by_type!(how.dtype, T => all_reduce_typed::<T>(how, parts))
+pub fn all_reduce_in_rank_order(dtype: Dtype, op: Reduce, into: Range<usize>, parts: &mut dyn Parts) {
+    by_type!(dtype, T => all_reduce_typed::<T>(op, into, parts))
 }
 
 /// Overwrites all other ranks' parts with `from`'s part.
@@ -203,11 +186,11 @@ pub fn reduce_in_rank_order<'a>(
 /// Elements whose sums stay in the first-level cache while all ranks' parts are added.
 const BLOCK: usize = 1024;
 
-fn all_reduce_typed<T: Element>(how: &Reduction, parts: &mut dyn Parts) {
+fn all_reduce_typed<T: Element>(op: Reduce, into: Range<usize>, parts: &mut dyn Parts) {
     let (ranks, bytes, block) = (parts.ranks(), parts.bytes(), BLOCK * size_of::<T>());
-    if ranks == 2 && how.into == (0..2) {
+    if ranks == 2 && into == (0..2) {
         let [a, b] = parts.two([0, 1]).map(bytemuck::cast_slice_mut::<u8, T>);
-        return vectorized((how.op, a, b), both_typed);
+        return vectorized((op, a, b), both_typed);
     }
     let mut sum = [T::Wide::zeroed(); BLOCK];
     for start in (0..bytes).step_by(block) {
@@ -215,11 +198,11 @@ fn all_reduce_typed<T: Element>(how: &Reduction, parts: &mut dyn Parts) {
         let sum = &mut sum[..range.len() / size_of::<T>()];
         for rank in 0..ranks {
             let part: &[T] = bytemuck::cast_slice(&parts.of(rank)[range.clone()]);
-            vectorized((how.op, rank, &mut *sum, part), add);
+            vectorized((op, rank, &mut *sum, part), add);
         }
-        for rank in how.into.clone() {
+        for rank in into.clone() {
             let out: &mut [T] = bytemuck::cast_slice_mut(&mut parts.of(rank)[range.clone()]);
-            vectorized((how.op, ranks, &*sum, out), finish);
+            vectorized((op, ranks, &*sum, out), finish);
         }
     }
 }

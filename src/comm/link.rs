@@ -124,11 +124,10 @@ fn quantity(what: &str, text: &str, units: &[(&str, f64)]) -> Result<f64, String
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = (&text[..end], text[end..].trim_start());
     let number: f64 = number.parse().map_err(|_| format!("the {what} {text:?} does not begin with a number"))?;
-    let factor = units.iter().find(|(name, _)| *name == unit).map(|&(_, factor)| factor);
-    let factor = factor.ok_or_else(|| {
+    let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
         let names: Vec<&str> = units.iter().map(|&(name, _)| name).collect();
-        format!("the {what} {text:?} needs a unit: {}", names.join(", "))
-    })?;
+        return Err(format!("the {what} {text:?} needs a unit: {}", names.join(", ")));
+    };
     Ok(number * factor)
 }
 

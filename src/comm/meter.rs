@@ -1,7 +1,8 @@
 //! The cost of communication for one rank: messages, bytes, seconds.
 
 use super::call::{Call, Kind};
-use std::ops::Range;
+use std::ops::{Add, Range, Sub};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,88 +20,74 @@ pub struct Traffic {
     pub seconds: f64,
 }
 
-impl std::ops::Add for Traffic {
-    type Output = Traffic;
-    fn add(self, other: Traffic) -> Traffic {
+impl Traffic {
+    fn zip(self, other: Traffic, counts: fn(u64, u64) -> u64, seconds: fn(f64, f64) -> f64) -> Traffic {
         Traffic {
-            messages: self.messages + other.messages,
-            bytes: self.bytes + other.bytes,
-            rounds: self.rounds + other.rounds,
-            seconds: self.seconds + other.seconds,
+            messages: counts(self.messages, other.messages),
+            bytes: counts(self.bytes, other.bytes),
+            rounds: counts(self.rounds, other.rounds),
+            seconds: seconds(self.seconds, other.seconds),
         }
     }
 }
 
-impl std::ops::Sub for Traffic {
+impl Add for Traffic {
+    type Output = Traffic;
+    fn add(self, other: Traffic) -> Traffic {
+        self.zip(other, Add::add, Add::add)
+    }
+}
+
+impl Sub for Traffic {
     type Output = Traffic;
     /// The traffic since an earlier reading.
     fn sub(self, earlier: Traffic) -> Traffic {
-        Traffic {
-            messages: self.messages - earlier.messages,
-            bytes: self.bytes - earlier.bytes,
-            rounds: self.rounds - earlier.rounds,
-            seconds: self.seconds - earlier.seconds,
-        }
+        self.zip(earlier, Sub::sub, Sub::sub)
     }
 }
 
-/// The meters of all groups of a rank. A call counts in its group's meter alone; [`Meters::total`] adds them up.
-#[derive(Clone, Default)]
-pub(super) struct Meters(Arc<Mutex<Counted>>);
-
+/// Counts the traffic of one rank in one group, and in all its groups.
 #[derive(Default)]
-struct Counted {
-    groups: Vec<Arc<Meter>>,
-    /// Traffic of groups that no longer exist.
-    before: Traffic,
+pub(super) struct Meter {
+    group: Mutex<Traffic>,
+    total: Arc<Mutex<Traffic>>,
+    /// Whether the last call in the group was a send, with which a receive makes one round.
+    sending: AtomicBool,
 }
-
-impl Meters {
-    /// The meter of one more group.
-    pub fn add(&self) -> Arc<Meter> {
-        let (meter, mut counted) = (Arc::new(Meter::default()), lock(&self.0));
-        let Counted { groups, before } = &mut *counted;
-        groups.retain(|meter| {
-            let is_used = Arc::strong_count(meter) > 1;
-            if !is_used {
-                *before = *before + meter.read();
-            }
-            is_used
-        });
-        groups.push(meter.clone());
-        meter
-    }
-
-    pub fn total(&self) -> Traffic {
-        let counted = lock(&self.0);
-        counted.groups.iter().fold(counted.before, |sum, meter| sum + meter.read())
-    }
-}
-
-/// The traffic of one rank in one group, and whether its last call was a send, with which a receive makes one round.
-#[derive(Default)]
-pub(super) struct Meter(Mutex<(Traffic, bool)>);
 
 impl Meter {
+    /// The same rank's meter in one more group.
+    pub fn of_group(&self) -> Meter {
+        Meter { total: self.total.clone(), ..Meter::default() }
+    }
+
     /// Counts a call that `rank` of `size` has made.
     pub fn count(&self, call: &Call, rank: usize, size: usize, time: Duration) {
         let (messages, bytes) = sent(call, rank, size);
-        let (traffic, sending) = &mut *lock(&self.0);
-        let was_sending = std::mem::replace(sending, call.kind == Kind::Send);
+        let was_sending = self.sending.swap(call.kind == Kind::Send, Relaxed);
         let round = call.kind == Kind::Send || (call.kind == Kind::Recv && !was_sending);
-        traffic.messages += messages as u64;
-        traffic.bytes += bytes as u64;
-        traffic.rounds += u64::from(round);
-        traffic.seconds += time.as_secs_f64();
+        let (messages, bytes, rounds) = (messages as u64, bytes as u64, u64::from(round));
+        self.add(Traffic { messages, bytes, rounds, seconds: time.as_secs_f64() });
     }
 
     /// Adds time in a call that was counted before.
     pub fn waited(&self, time: Duration) {
-        lock(&self.0).0.seconds += time.as_secs_f64();
+        self.add(Traffic { seconds: time.as_secs_f64(), ..Traffic::default() });
+    }
+
+    fn add(&self, more: Traffic) {
+        for traffic in [&self.group, &*self.total] {
+            let mut traffic = lock(traffic);
+            *traffic = *traffic + more;
+        }
     }
 
     pub fn read(&self) -> Traffic {
-        lock(&self.0).0
+        *lock(&self.group)
+    }
+
+    pub fn total(&self) -> Traffic {
+        *lock(&self.total)
     }
 }
 

@@ -121,7 +121,7 @@ impl Comm {
 
     /// This rank's traffic in all its groups so far.
     pub fn total_traffic(&self) -> Traffic {
-        self.transport.membership().meters.total()
+        self.transport.membership().meter.total()
     }
 
     /// Whether this group adds in rank order. Then the same numbers add up to the same bits, however a vector is cut into pieces.

@@ -5,9 +5,10 @@
 use super::Call;
 use super::meter::lock;
 use serde_json::json;
+use std::collections::VecDeque;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How many calls a recorder keeps.
@@ -21,9 +22,8 @@ struct Log {
     began: Instant,
     /// Calls so far, over all groups.
     calls: u64,
-    /// Entry i is at i modulo [`KEPT`].
-    entries: Vec<Entry>,
-    written: usize,
+    /// The latest entries, at most [`KEPT`].
+    entries: VecDeque<Entry>,
 }
 
 /// The time from when a rank enters a call until it leaves it. A rank enters a non-blocking call twice: to start, and to wait.
@@ -39,16 +39,12 @@ pub(super) struct Entry {
 
 impl Recorder {
     pub fn new() -> Recorder {
-        Recorder(Mutex::new(Log { began: Instant::now(), calls: 0, entries: Vec::with_capacity(KEPT), written: 0 }))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Log> {
-        lock(&self.0)
+        Recorder(Mutex::new(Log { began: Instant::now(), calls: 0, entries: VecDeque::with_capacity(KEPT) }))
     }
 
     /// The rank enters a call. Returns the call's number.
     pub fn begin(&self, call: &Call, start: Instant) -> u64 {
-        let mut log = self.lock();
+        let mut log = lock(&self.0);
         log.calls += 1;
         let number = log.calls;
         log.write(Entry { call: *call, number, start, end: None });
@@ -57,45 +53,38 @@ impl Recorder {
 
     /// The rank enters call `number` again, which it has started before, to wait for its result.
     pub fn resume(&self, call: &Call, number: u64, start: Instant) {
-        self.lock().write(Entry { call: *call, number, start, end: None });
+        lock(&self.0).write(Entry { call: *call, number, start, end: None });
     }
 
     /// The rank leaves its current call.
     pub fn end(&self, end: Instant, well: bool) {
-        let mut log = self.lock();
-        let last = log.written.wrapping_sub(1) % KEPT;
-        if let Some(entry) = log.entries.get_mut(last) {
+        if let Some(entry) = lock(&self.0).entries.back_mut() {
             entry.end = Some((end, well));
         }
     }
 
     /// The latest call, if there was one.
     pub fn last(&self) -> Option<Entry> {
-        self.lock().get(1).copied()
-    }
-
-    /// How long the rank has been in its current call.
-    pub fn in_call(&self) -> Duration {
-        self.last().map(|entry| entry.start.elapsed()).unwrap_or_default()
+        lock(&self.0).entries.back().copied()
     }
 
     /// How long the rank has been computing since its latest call. Inside a call: how long it computed before.
     pub fn computed(&self) -> Duration {
-        let log = self.lock();
+        let log = lock(&self.0);
         let end = |entry: &Entry| entry.end.map(|(end, _)| end);
-        match log.get(1) {
-            Some(Entry { end: None, start, .. }) => *start - log.get(2).and_then(end).unwrap_or(log.began),
+        let mut latest = log.entries.iter().rev();
+        match latest.next() {
+            Some(Entry { end: None, start, .. }) => *start - latest.next().and_then(end).unwrap_or(log.began),
             last => last.and_then(end).unwrap_or(log.began).elapsed(),
         }
     }
 
     /// Adds the calls to a file, one per line, the oldest first.
     fn write(&self, rank: usize, file: &mut impl Write) -> std::io::Result<()> {
-        let log = self.lock();
+        let log = lock(&self.0);
         let (now, clock) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         let unix = |at: Instant| clock.as_secs_f64() - (now - at).as_secs_f64();
-        for i in log.written.saturating_sub(KEPT)..log.written {
-            let Entry { call, number, start, end } = log.entries[i % KEPT];
+        for &Entry { call, number, start, end } in &log.entries {
             let state = match end {
                 None => "in it",
                 Some((_, true)) => "done",
@@ -135,16 +124,9 @@ pub(super) fn in_words(saved: std::io::Result<()>, file: &Path) -> String {
 
 impl Log {
     fn write(&mut self, entry: Entry) {
-        if self.entries.len() < KEPT {
-            self.entries.push(entry);
-        } else {
-            self.entries[self.written % KEPT] = entry;
+        if self.entries.len() == KEPT {
+            self.entries.pop_front();
         }
-        self.written += 1;
-    }
-
-    /// The latest entry, for 1, or the entry before it, for 2.
-    fn get(&self, back: usize) -> Option<&Entry> {
-        self.written.checked_sub(back).and_then(|i| self.entries.get(i % KEPT))
+        self.entries.push_back(entry);
     }
 }

@@ -138,7 +138,7 @@ impl Job {
         let (slots, per_node_from) = search.slots(&nodes, machine)?;
         let per_node = slots.iter().copied().max().unwrap_or(1);
         let (depth, depth_from) = search.depth(per_node)?;
-        let cluster = search.variable("SLURM_CLUSTER_NAME").filter(|_| search.scheduler == Some(Scheduler::Slurm));
+        let cluster = around.variable("SLURM_CLUSTER_NAME").filter(|_| search.scheduler == Some(Scheduler::Slurm));
         let first = nodes.names[0].split('.').next().unwrap_or_default();
         Ok(Job {
             scheduler: search.scheduler,
@@ -195,13 +195,9 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn variable(&self, name: &str) -> Option<String> {
-        self.around.variable(name)
-    }
-
     /// The value of a variable that must be a positive number if it is set.
     fn number(&self, name: &str) -> Result<Option<usize>, BadInput> {
-        let Some(text) = self.variable(name) else { return Ok(None) };
+        let Some(text) = self.around.variable(name) else { return Ok(None) };
         match text.parse() {
             Ok(number) if (1..=MOST).contains(&number) => Ok(Some(number)),
             _ => Err(BadInput::new(
@@ -225,7 +221,7 @@ impl Search<'_> {
         let (nodes, whence, size) = match self.scheduler {
             None => return Ok(Nodes { names: vec![self.around.host.clone()], file: None }),
             Some(Scheduler::Pbs) => {
-                let path = self.variable("PBS_NODEFILE");
+                let path = self.around.variable("PBS_NODEFILE");
                 let path = path.ok_or_else(|| missing("PBS", "PBS_JOBID", "PBS_NODEFILE"))?;
                 let help = "PBS keeps this file on the job's first node while the job runs; start from there, or give --hostfile";
                 (self.nodes_of_file(Path::new(&path), help)?, path, "PBS_NUM_NODES")
@@ -233,7 +229,7 @@ impl Search<'_> {
             Some(Scheduler::Slurm) => {
                 // The names without JOB are older.
                 let names = [("SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"), ("SLURM_NODELIST", "SLURM_NNODES")];
-                let list = names.into_iter().find_map(|(name, size)| Some((name, self.variable(name)?, size)));
+                let list = names.into_iter().find_map(|(name, size)| Some((name, self.around.variable(name)?, size)));
                 let (name, list, size) = list.ok_or_else(|| missing("Slurm", "SLURM_JOB_ID", "SLURM_JOB_NODELIST"))?;
                 (Nodes { names: slurm_hosts(&list)?, file: None }, name.to_string(), size)
             }
@@ -260,7 +256,7 @@ impl Search<'_> {
         self.scheduler?;
         // Nodes of Aurora are called x4102c5s2b0n0.hostmgmt2102.cm.aurora.alcf.anl.gov, or only the part before the first dot.
         // Then the name of the host where the job was submitted decides.
-        let submitted = self.variable("PBS_O_HOST");
+        let submitted = self.around.variable("PBS_O_HOST");
         let names = [Some(nodes.names[0].as_str()), Some(self.around.host.as_str()), submitted.as_deref()];
         let matches = |name: &str, machine: &Machine| name.to_lowercase().contains(machine.pattern);
         names.into_iter().flatten().find_map(|name| MACHINES.iter().find(|machine| matches(name, machine)))
@@ -293,7 +289,7 @@ impl Search<'_> {
         }
         if self.scheduler == Some(Scheduler::Slurm)
             && !given
-            && let Some(list) = self.variable("SLURM_TASKS_PER_NODE")
+            && let Some(list) = self.around.variable("SLURM_TASKS_PER_NODE")
         {
             let slots = slurm_counts(&list)?;
             let (counts, size) = (slots.len(), nodes.names.len());

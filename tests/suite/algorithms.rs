@@ -36,7 +36,7 @@ fn reduced<T: Number>(op: Reduce, ranks: usize, i: usize) -> T {
     }
 }
 
-/// Runs a collective by an algorithm and holds it to its definition. `algorithm` must be one for it, or `Auto`.
+/// Runs a collective by an algorithm, and compares the result with the definition. The collective must have this algorithm.
 pub fn as_defined<T: Number>(
     comm: &Comm,
     collective: Collective,
@@ -109,7 +109,7 @@ pub fn pairs() -> Vec<(Collective, Algorithm)> {
     Collective::ALL.iter().flat_map(of).collect()
 }
 
-/// All of them, in all eight types.
+/// [`as_defined`] for every algorithm of every collective, in all eight types.
 pub fn all_types(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Result<()> {
     for (collective, algorithm) in pairs() {
         as_defined::<f16>(comm, collective, algorithm, len, op, root)?;
@@ -131,7 +131,7 @@ fn rough(rank: usize, len: usize) -> Vec<f32> {
     (0..len).map(|i| ((rank * 7919 + i * 104_729) as f32).sin() * 10f32.powi((i % 7) as i32 - 3)).collect()
 }
 
-/// All ranks end with the same bits, twice in a row, and they are a sum: no farther from the exact one than rounding goes.
+/// All ranks end with the same bits, twice in a row. The result is a sum: it differs from the exact sum by rounding alone.
 pub fn same_bits(comm: &Comm, len: usize) -> anyhow::Result<()> {
     let n = comm.size();
     for &algorithm in Collective::AllReduce.algorithms() {
@@ -159,7 +159,7 @@ pub fn same_bits(comm: &Comm, len: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one run of an algorithm on f32 costs this rank, by the meter.
+/// This rank's traffic in one run of an algorithm on f32, by the meter.
 fn measured(
     comm: &Comm,
     collective: Collective,
@@ -173,7 +173,7 @@ fn measured(
     Ok(comm.traffic() - before)
 }
 
-/// The meter against the formulas, where all parts are equally long, and against the list of rounds.
+/// Compares the meter with the list of rounds, and with the formulas if all parts are equally long.
 pub fn costs(comm: &Comm, len: usize, root: usize) -> anyhow::Result<()> {
     let n = comm.size();
     for (collective, algorithm) in pairs() {
@@ -200,7 +200,7 @@ pub fn costs(comm: &Comm, len: usize, root: usize) -> anyhow::Result<()> {
             Some(formula) => {
                 assert_eq!(most[..2], [formula.rounds, formula.messages], "{name}: {}", formula.words);
                 let off = (most[2] as f64 - formula.bytes).abs();
-                // A part is at most one element longer than another.
+                // Two parts differ by at most one element.
                 assert!(off <= 4.0 * most[1] as f64, "{name}: {} bytes, {}", most[2], formula.bytes);
             }
             None => assert!(!n.is_power_of_two(), "{name} has no formula"),
@@ -209,7 +209,7 @@ pub fn costs(comm: &Comm, len: usize, root: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The exercise's ring, for parts of any length.
+/// The solution of the ring exercise adds up, for parts of any length.
 pub fn exercise(comm: &Comm) -> anyhow::Result<()> {
     for len in [0, 1, comm.size(), 1031] {
         let mut x = bring(Reduce::Sum, comm.rank(), len);

@@ -18,7 +18,7 @@ fn value(rank: usize, i: usize) -> u64 {
     ((rank * 7 + i * 3 + rank * i) % 3 + 1) as u64
 }
 
-/// What `rank` brings: `len` values.
+/// The `len` values of `rank`.
 fn bring<T: Number>(rank: usize, len: usize) -> Vec<T> {
     (0..len).map(|i| T::from_small(value(rank, i))).collect()
 }
@@ -35,7 +35,7 @@ fn reduced<T: Number>(op: Reduce, ranks: usize, i: usize) -> T {
     })
 }
 
-/// Runs all collectives once and holds each to its definition.
+/// Runs all collectives once, and compares each with its definition.
 fn all_collectives<T: Number>(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Result<()> {
     let (rank, n) = (comm.rank(), comm.size());
     let mine: Vec<T> = bring(rank, len);
@@ -85,7 +85,7 @@ fn all_collectives<T: Number>(comm: &Comm, len: usize, op: Reduce, root: usize) 
     Ok(())
 }
 
-/// Collectives under way, several at a time, between other calls, some of them dropped: as the blocking one.
+/// Several collectives in flight at a time, between other calls, some of them dropped. Each has the result of the blocking call.
 fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()> {
     let (rank, n) = (comm.rank(), comm.size());
     let by_definition = |len| (0..len).map(|i| reduced(op, n, i)).collect::<Vec<T>>();
@@ -132,7 +132,7 @@ fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()>
     Ok(())
 }
 
-/// A mean under way is the blocking one's, to the bit.
+/// A non-blocking mean has the same bits as the blocking one.
 pub fn started_mean(comm: &Comm, len: usize) -> anyhow::Result<()> {
     let mut x: Vec<f32> = bring(comm.rank(), len);
     let mean = comm.start_all_reduce(x.clone(), Reduce::Mean)?.wait()?;
@@ -177,8 +177,8 @@ pub fn all_types(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Re
     all_collectives::<f64>(comm, len, op, root)
 }
 
-/// Messages in both directions between neighbours, all of one shape, sent in one order and received in another: tags tell them
-/// apart, and those of one tag keep their order.
+/// Messages in both directions between neighbours, all of one shape, sent in one order and received in a different one. Tags
+/// distinguish them, and messages with the same tag keep their order.
 pub fn tagged(comm: &Comm) -> anyhow::Result<()> {
     let (rank, n) = (comm.rank(), comm.size());
     let (left, right) = ((rank + n - 1) % n, (rank + 1) % n);
@@ -203,13 +203,14 @@ pub fn tagged(comm: &Comm) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A rank waits for a collective of one group, while another waits for one of another group: each must go on with both.
+/// A rank waits for a collective of one group, while a different rank waits for one of a different group. Each must make progress
+/// with both.
 pub fn started_in_two_groups(comm: &Comm) -> anyhow::Result<()> {
     let (rank, n) = (comm.rank(), comm.size());
     let group = comm.split(u64::from(rank > 0), rank as i64)?;
     for round in 0..20 {
         if rank == 0 {
-            // The others have both under way, and wait for one of them.
+            // The other ranks have both in flight, and wait for one of them.
             std::thread::sleep(Duration::from_micros(300 * round));
         }
         let all = comm.start_all_reduce(vec![1u64; 5000], Reduce::Sum)?;
@@ -226,7 +227,7 @@ pub fn started_in_two_groups(comm: &Comm) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each group counts its own traffic, and a rank the sum of all.
+/// Each group counts its own traffic, and each rank the sum of all its groups.
 pub fn traffic_by_group(comm: &Comm) -> anyhow::Result<()> {
     let (rank, n) = (comm.rank(), comm.size());
     let group = comm.split((rank % 2) as u64, 0)?;
@@ -238,14 +239,14 @@ pub fn traffic_by_group(comm: &Comm) -> anyhow::Result<()> {
     let of_world = 8 * (n as u64 - 1);
     assert_eq!((group.traffic().bytes, (comm.traffic() - world).bytes), (of_group, of_world));
     drop(group);
-    // What was sent in a group that is no more counts on.
+    // Traffic of a group that no longer exists still counts.
     let more = comm.split(0, 0)?;
     assert_eq!((comm.total_traffic() - total).bytes, of_group + of_world);
     assert_eq!(more.total_traffic(), comm.total_traffic());
     Ok(())
 }
 
-/// Every way to lay the ranks out: groups along each axis, with the members that the layout says.
+/// In every layout of the ranks, the groups along each axis have the members of the layout.
 pub fn meshes(comm: &Comm) -> anyhow::Result<()> {
     let n = comm.size();
     for tensor in (1..=n).filter(|tensor| n.is_multiple_of(*tensor)) {
@@ -266,7 +267,7 @@ pub fn meshes(comm: &Comm) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Groups of a split work on their own and at the same time; ranks are ordered by key, here backwards.
+/// Groups of a split work independently and at the same time. Ranks are ordered by key, here backwards.
 pub fn split(comm: &Comm, colors: usize, len: usize) -> anyhow::Result<()> {
     let (rank, ranks, color) = (comm.rank(), comm.size(), comm.rank() % colors);
     let group = comm.split(color as u64, -(rank as i64))?;

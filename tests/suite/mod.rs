@@ -1,11 +1,11 @@
-//! What tests share: what must hold on every transport, as functions of a `Comm`, which tests call with threads and with
-//! MPI processes; and programs that have run.
+//! Code that tests share. Most of it is what must hold on every transport, as functions of a `Comm`, which tests call with threads
+//! and with MPI processes. `program.rs` is about programs that have run.
 
 #![allow(dead_code, reason = "each test program uses its part of the suite")]
 
 pub mod algorithms;
 pub mod collectives;
-/// The solution of an exercise, which must run on every transport as it is.
+/// The solution of an exercise, which must run unchanged on every transport.
 #[path = "../../labs/solutions/lab01_ring.rs"]
 pub mod lab01_ring;
 pub mod parity;

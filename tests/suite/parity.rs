@@ -1,4 +1,4 @@
-//! Training on N ranks against training on one.
+//! Training on N ranks compared with training on one.
 
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Batch, Corpus, Sampling};
@@ -8,7 +8,7 @@ use shardlab::study::smallest::{MlpConfig, MlpReplica};
 use shardlab::train::parity::{self, GptReplica, Trained};
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
 
-/// A small model on the embedded text: `edit` changes the run.
+/// A small model on the embedded text. `edit` changes the run's settings.
 pub fn config(ranks: usize, edit: impl Fn(&mut Config)) -> (Config, Corpus) {
     let corpus = Corpus::embedded().unwrap();
     let mut config = Config { steps: 300, ..Config::small(ranks, &corpus) };
@@ -17,8 +17,8 @@ pub fn config(ranks: usize, edit: impl Fn(&mut Config)) -> (Config, Corpus) {
     (config, corpus)
 }
 
-/// N ranks against one rank in turns (the same sums in the same order) and against one large batch, with dropout and both
-/// samplers. `same_order`: whether this transport adds in rank order, so that the first comparison is bitwise.
+/// Compares N ranks with one rank that takes the batches in turns (the same sums in the same order), and with one large batch, with
+/// dropout and both samplers. `same_order`: whether this transport adds in rank order, so that the first comparison is bitwise.
 pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     const STEPS: usize = 20;
     for sampler in [Sampling::Partition, Sampling::Seeds] {
@@ -41,7 +41,7 @@ pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow
     Ok(())
 }
 
-/// One rank that takes all ranks' sequences as one large batch: the same mathematics, sums in a different order.
+/// Trains one rank on all ranks' sequences as one large batch: the same mathematics, with sums in a different order.
 pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow::Result<Trained> {
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(config.seed);
@@ -61,7 +61,7 @@ pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow:
     Ok(Trained { losses, values })
 }
 
-/// Before the last micro-step nothing is sent, and the gradients that are averaged then are the sums.
+/// Ranks send nothing before the last micro-step, and then average the sums of the gradients.
 pub fn only_the_last_micro_step_synchronises(comm: &Comm) -> anyhow::Result<()> {
     let (config, corpus) = config(comm.size(), |config| config.grad_accum = 3);
     let gpt = Gpt::new(&config.shape)?;
@@ -80,7 +80,7 @@ pub fn only_the_last_micro_step_synchronises(comm: &Comm) -> anyhow::Result<()> 
     let averaged = gpt.params.gradients().clone();
     drop(ddp);
 
-    // The same without DDP: the mean over ranks of the sums over micro-steps.
+    // The expected result, without DDP: the mean over ranks of the sums over micro-steps.
     gpt.params.zero_gradients();
     for micro in 0..3 {
         let batch = sampler.batch(&corpus.train, 0, micro);
@@ -88,12 +88,13 @@ pub fn only_the_last_micro_step_synchronises(comm: &Comm) -> anyhow::Result<()> 
     }
     comm.all_reduce(&mut gpt.params.gradients(), Reduce::Mean)?;
     let apart = averaged.iter().zip(&*gpt.params.gradients()).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
-    // An MPI library may cut a bucket and the whole in different places, and so add in different orders.
+    // An MPI library may cut a bucket and the whole vector differently, and so add in different orders.
     assert!(apart < 1e-7, "{apart:e}");
     Ok(())
 }
 
-/// Averages of a model with several buckets, with the backward pass going on meanwhile and without. `same_order`: as above.
+/// Averages a model with several buckets, with and without overlap with the backward pass. `same_order`: whether this transport adds
+/// in rank order.
 pub fn overlap_changes_no_gradient(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let (config, corpus) = config(comm.size(), |config| (config.shape.layers, config.shape.embd) = (4, 128));
     let gpt = Gpt::new(&config.shape)?;
@@ -128,7 +129,8 @@ pub fn mlp(ranks: usize) -> MlpConfig {
     }
 }
 
-/// The same comparison with lab02's stack of linear layers with biases. `same_order`: as above.
+/// Compares N ranks with one rank on lab02's stack of linear layers with biases. `same_order`: whether this transport adds in rank
+/// order.
 pub fn linear_layers(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let config = mlp(comm.size());
     let replica = |rank: usize| MlpReplica::new(&config, config.seed + rank as u64);

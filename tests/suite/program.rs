@@ -1,4 +1,4 @@
-//! A program that has run: what it must have ended with, and what it printed.
+//! A program that has run: its exit code and its output.
 
 use std::process::{Command, Output, Stdio};
 
@@ -10,14 +10,14 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What a run that must have succeeded printed.
+/// The output of a run that must have succeeded.
 #[track_caller]
 pub fn succeeded(output: &Output) -> String {
     assert!(output.status.success(), "{}\n{}", stdout(output), stderr(output));
     stdout(output)
 }
 
-/// What a run printed that must have ended with `code` and said `what` first on stderr.
+/// The output of a run that must have ended with `code` and printed `what` first on stderr.
 #[track_caller]
 pub fn failed(output: &Output, code: i32, what: &str) -> String {
     let error = stderr(output);
@@ -27,7 +27,7 @@ pub fn failed(output: &Output, code: i32, what: &str) -> String {
     stdout(output)
 }
 
-/// A program whose reader goes away must end without a word, as the signal for it would end it.
+/// A program whose reader goes away must end silently, as the signal SIGPIPE would end it.
 #[cfg(unix)]
 #[track_caller]
 pub fn ends_quietly_on_a_closed_pipe(command: &mut Command) {

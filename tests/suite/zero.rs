@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 pub const ADAMW: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
 
-/// What a short training came to, on this rank; the losses are means over ranks.
+/// The result of a short training on this rank. Losses are means over ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trained {
     pub losses: Vec<f64>,
@@ -20,7 +20,7 @@ pub struct Trained {
     pub values: Vec<f32>,
 }
 
-/// Trains a small GPT. Each rank has a seed of its own; rank 0's counts.
+/// Trains a small GPT. Each rank has its own seed, and rank 0's counts.
 pub fn train(comm: &Comm, config: &Config, text: &[u32], zero: ZeroConfig, steps: usize) -> anyhow::Result<Trained> {
     let gpt = Gpt::new(&config.shape)?;
     let (seed, offloads, stage) = (config.seed_of(comm.rank()), zero.offload.is_some(), zero.stage);
@@ -57,7 +57,7 @@ pub fn train(comm: &Comm, config: &Config, text: &[u32], zero: ZeroConfig, steps
 }
 
 impl Trained {
-    /// Bitwise the same, or, where a transport adds in an order of its own, losses within `bound`.
+    /// Asserts that two trainings agree: to the bit, or in losses within `bound` if the transport chooses the order of additions.
     fn ensure_like(&self, other: &Trained, same_order: bool, bound: f64, what: &str) {
         if same_order {
             assert_eq!(self.losses, other.losses, "{what}");
@@ -74,10 +74,10 @@ impl Trained {
     }
 }
 
-/// Losses of the two storage types may differ by so much, and those of two orders of additions in bf16: it has 8 bits.
+/// The largest difference of losses between the two storage types, and between two orders of additions in bf16, which has 8 bits.
 const BF16: f64 = 2e-3;
 
-/// Every stage, with settings that cut in odd places, against stage 0; and that against DDP. `same_order`: whether this
+/// Compares every stage, with settings that cut at odd offsets, with stage 0, and stage 0 with DDP. `same_order`: whether this
 /// transport adds in rank order.
 pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     const STEPS: usize = 4;
@@ -118,7 +118,7 @@ pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Resu
     Ok(())
 }
 
-/// Made share by share from a seed, or allocated whole and divided: it is the same model.
+/// A model is the same whether each shard is made from the seed, or the whole is allocated and divided.
 pub fn a_model_begins_as_allocated(comm: &Comm) -> anyhow::Result<()> {
     let (config, _) = config(comm.size(), |_| ());
     let whole = Gpt::new(&config.shape)?;
@@ -127,7 +127,7 @@ pub fn a_model_begins_as_allocated(comm: &Comm) -> anyhow::Result<()> {
         for stage in Stage::ALL {
             let begun = |begin: fn(&Gpt, &Comm, ZeroConfig, u64) -> anyhow::Result<Zero>| {
                 let gpt = Gpt::new(&config.shape)?;
-                // Rank 0's seed is the one that counts.
+                // Rank 0's seed counts.
                 let seed = config.seed_of(comm.rank());
                 let mut zero = begin(&gpt, comm, ZeroConfig::new(stage, precision, config.adamw), seed)?;
                 let mut values = vec![f32::NAN; gpt.params.numel()];
@@ -150,7 +150,7 @@ pub fn a_model_begins_as_allocated(comm: &Comm) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With micro-steps: stages 0 and 1 add up before they average, 2 and 3 average before they add up.
+/// With micro-steps, stages 0 and 1 add up before they average, and stages 2 and 3 average before they add up.
 pub fn micro_steps_add_up(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let (config, corpus) = config(comm.size(), |config| config.grad_accum = 3);
     for precision in [Precision::F32, Precision::Bf16] {
@@ -165,7 +165,7 @@ pub fn micro_steps_add_up(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Parameters of one and two elements: with more ranks, some hold nothing of them, and of the model.
+/// With parameters of one and two elements and more ranks than that, some ranks hold no part of the model.
 pub fn ranks_may_hold_nothing(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let run = |stage, precision| -> anyhow::Result<Vec<f32>> {
         let stack = LinearStack::new(&[1, 2, 1])?;
@@ -192,7 +192,7 @@ pub fn ranks_may_hold_nothing(comm: &Comm, same_order: bool) -> anyhow::Result<(
     Ok(())
 }
 
-/// A rank's state, whole name by whole name: values, first and second moments, NaN where another rank has them.
+/// A rank's state, by the names of whole parameters: values, first and second moments. Elements of other ranks are NaN.
 type Saved = BTreeMap<String, [Vec<f32>; 3]>;
 
 fn save(zero: &mut Zero, saved: &mut Saved) -> anyhow::Result<()> {
@@ -220,7 +220,7 @@ fn restore(zero: &mut Zero, saved: &Saved, steps: u64) -> anyhow::Result<()> {
     })
 }
 
-/// All ranks' states as one, on every rank.
+/// The states of all ranks together, on every rank.
 fn all_of(comm: &Comm, zero: &mut Zero) -> anyhow::Result<Saved> {
     let mut saved = Saved::new();
     save(zero, &mut saved)?;
@@ -239,7 +239,7 @@ fn all_of(comm: &Comm, zero: &mut Zero) -> anyhow::Result<Saved> {
     Ok(saved)
 }
 
-/// Trains `steps` steps from `first` on, on the same sequences whatever is divided.
+/// Trains these steps, on the same sequences in every stage.
 fn go_on(comm: &Comm, gpt: &Gpt, zero: &mut Zero, steps: std::ops::Range<usize>, poison: f64) -> anyhow::Result<f64> {
     let (config, corpus) = config(comm.size(), |_| ());
     let mut norm = 0.0;
@@ -254,7 +254,7 @@ fn go_on(comm: &Comm, gpt: &Gpt, zero: &mut Zero, steps: std::ops::Range<usize>,
     Ok(norm)
 }
 
-/// What one stage has saved, fragment by fragment, another stage goes on with, as if nothing had happened.
+/// One stage saves its state fragment by fragment, and a different stage continues with it, to the same result.
 pub fn state_goes_from_stage_to_stage(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let (config, _) = config(comm.size(), |_| ());
     let dir = tempfile::tempdir()?;
@@ -283,8 +283,8 @@ pub fn state_goes_from_stage_to_stage(comm: &Comm, same_order: bool) -> anyhow::
     Ok(())
 }
 
-/// A step whose gradients are not finite is refused on all ranks, although only the last one's are bad: nothing moves, and what
-/// follows is what would have followed.
+/// All ranks refuse a step whose gradients are not finite, although only the last rank's are bad. Nothing moves, and the next step is
+/// as if the bad one had not been.
 pub fn a_bad_step_moves_nothing(comm: &Comm) -> anyhow::Result<()> {
     let (config, _) = config(comm.size(), |_| ());
     for precision in [Precision::F32, Precision::Bf16] {
@@ -306,7 +306,7 @@ pub fn a_bad_step_moves_nothing(comm: &Comm) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An error between a step's begin and its end leaves nothing behind that the next step would count.
+/// An error between a step's begin and its end leaves nothing for the next step to count.
 pub fn a_step_that_was_given_up_is_forgotten(comm: &Comm) -> anyhow::Result<()> {
     let (config, corpus) = config(comm.size(), |_| ());
     for stage in Stage::ALL {
@@ -327,19 +327,19 @@ pub fn a_step_that_was_given_up_is_forgotten(comm: &Comm) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Two data groups side by side train what each would train alone, under all stages and under DDP: nothing of one reaches the
+/// Two data groups side by side train what each would train alone, in all stages and with DDP: nothing of one group reaches the
 /// other. `comm` has at least 4 ranks.
 pub fn two_groups_train_side_by_side(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let color = comm.rank() % 2;
     let group = comm.split(color as u64, 0)?;
     let (config, corpus) = config(group.size(), |_| ());
-    // Each group has a text of its own.
+    // Each group has its own text.
     let text = &corpus.train[color * 1000..];
     for stage in Stage::ALL {
         let zero = |comm: &Comm| train(comm, &config, text, ZeroConfig::new(stage, Precision::F32, ADAMW), 3);
         let together = zero(&group)?;
         let ddp = parity::parallel(&group, GptReplica::new(&config, text, config.seed_of(group.rank()))?, 3)?;
-        // The same ranks again, one group after the other.
+        // The ranks train again, one group after the other.
         for turn in 0..2 {
             if turn == color {
                 let alone = zero(&group)?;
@@ -348,7 +348,7 @@ pub fn two_groups_train_side_by_side(comm: &Comm, same_order: bool) -> anyhow::R
             }
             comm.barrier()?;
         }
-        // Both groups have learned, and not the same.
+        // Both groups have learned, and have different models.
         let mut firsts = vec![0.0; comm.size()];
         comm.all_gather(&together.values[..1], &mut firsts)?;
         assert!(firsts[0] != firsts[1] && firsts[0] == firsts[2], "{firsts:?}");

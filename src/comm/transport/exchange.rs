@@ -22,7 +22,8 @@
 use super::Buffer;
 use super::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use super::sync::last_barrier;
-use crate::comm::element::{Parts, Reduction, Work, all_reduce_in_rank_order, copy_to_all};
+use crate::comm::call::{Call, Kind};
+use crate::comm::element::{Parts, all_reduce_in_rank_order, copy_to_all};
 use crate::comm::meter::{even_part, lock};
 use std::ops::Range;
 use std::sync::Mutex;
@@ -33,6 +34,7 @@ const BLOCK_BYTES: Range<usize> = 1 << 12..1 << 16;
 /// A bit of `lent`: a rank has given up.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
+#[derive(Default)]
 pub(super) struct Exchange {
     slots: Box<[Slot]>,
     /// Ranks that have lent something.
@@ -49,8 +51,8 @@ pub(super) struct Exchange {
 pub(super) enum Slice<'a> {
     /// All ranks read it. The function does this rank's part of the work.
     Read(&'a [u8], &'a mut dyn FnMut(&Shared)),
-    /// The ranks share the work of reducing it. All ranks' slices are equally long.
-    Reduce(&'a mut [u8], Reduction),
+    /// The ranks share the work of the call, an all-reduce or a reduce. All ranks' slices are equally long.
+    Reduce(&'a mut [u8], &'a Call),
 }
 
 /// The slice that one rank has lent.
@@ -69,13 +71,7 @@ struct Slot {
 
 impl Exchange {
     pub fn new(ranks: usize) -> Exchange {
-        Exchange {
-            slots: (0..ranks).map(|_| Slot::default()).collect(),
-            lent: AtomicUsize::new(0),
-            done: AtomicUsize::new(0),
-            asleep: AtomicUsize::new(0),
-            left: AtomicUsize::new(0),
-        }
+        Exchange { slots: (0..ranks).map(|_| Slot::default()).collect(), ..Exchange::default() }
     }
 
     pub fn ranks(&self) -> usize {
@@ -152,7 +148,7 @@ impl Exchange {
                 work(&Shared(self));
                 self.done.fetch_add(1, SeqCst);
             }
-            Slice::Reduce(_, how) => self.work(rank, &Work::Reduce(how), bytes, usize::MAX),
+            Slice::Reduce(_, call) => self.work(rank, call, bytes, usize::MAX),
         }
         if last_barrier() {
             stay(parts);
@@ -195,7 +191,7 @@ impl Exchange {
 
     /// Once all ranks have come, `rank` does up to `most` of the free blocks. It begins with its own part of the vector, the same
     /// part every time, which may still be in its core's cache.
-    pub fn work(&self, rank: usize, what: &Work, bytes: usize, most: usize) {
+    pub fn work(&self, rank: usize, call: &Call, bytes: usize, most: usize) {
         let fits = |slot: &Slot| slot.writable.load(Relaxed) && slot.bytes.load(Relaxed) == bytes;
         assert!(self.is_complete() && self.slots.iter().all(fits));
         let (ranks, block, blocks) = (self.ranks(), self.block(bytes), self.blocks(bytes));
@@ -208,7 +204,7 @@ impl Exchange {
                     break;
                 }
                 let range = number * block..bytes.min((number + 1) * block);
-                self.work_on(what, bytes, range);
+                self.work_on(call, bytes, range);
                 self.done.fetch_add(1, SeqCst);
                 left -= 1;
             }
@@ -216,20 +212,24 @@ impl Exchange {
     }
 
     /// Works on one block, which `work` has taken: `range` of all vectors, which have `bytes` bytes.
-    fn work_on(&self, what: &Work, bytes: usize, range: Range<usize>) {
-        if let Work::Reduce(how) = what {
-            return all_reduce_in_rank_order(how, &mut Block { exchange: self, range });
-        }
-        // A block may overlap several ranks' parts.
-        let part = bytes / self.ranks();
-        for rank in range.start / part..range.end.div_ceil(part) {
-            let range = range.start.max(rank * part)..range.end.min((rank + 1) * part);
-            let mut block = Block { exchange: self, range };
-            match *what {
-                Work::ReduceScatter(dtype, op) => {
-                    all_reduce_in_rank_order(&Reduction { dtype, op, into: rank..rank + 1 }, &mut block);
+    fn work_on(&self, call: &Call, bytes: usize, range: Range<usize>) {
+        let reduce = |into, range| {
+            all_reduce_in_rank_order(call.dtype, call.op(), into, &mut Block { exchange: self, range });
+        };
+        match (call.kind.collective(), call.peer) {
+            (Kind::AllReduce, _) => reduce(0..self.ranks(), range),
+            (Kind::Reduce, Some(root)) => reduce(root.rank..root.rank + 1, range),
+            (kind, _) => {
+                // A vector has one part per rank, and a block may overlap several parts.
+                let part = bytes / self.ranks();
+                for rank in range.start / part..range.end.div_ceil(part) {
+                    let range = range.start.max(rank * part)..range.end.min((rank + 1) * part);
+                    if kind == Kind::ReduceScatter {
+                        reduce(rank..rank + 1, range);
+                    } else {
+                        copy_to_all(rank, &mut Block { exchange: self, range });
+                    }
                 }
-                _ => copy_to_all(rank, &mut block),
             }
         }
     }

@@ -8,12 +8,6 @@ use crate::comm::{Call, Options};
 use crate::show;
 use std::time::{Duration, Instant};
 
-/// How late a rank may be.
-pub(super) struct Late {
-    pub deadline: Duration,
-    pub notice: Duration,
-}
-
 /// The last notice about a rank that is late.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Told {
@@ -26,18 +20,11 @@ pub(super) enum Told {
 pub(super) const TOO_LATE: &str = "is it still computing? then give it more time: --deadline SECONDS; \
      does it hang? then look at where it was last seen";
 
-impl Late {
-    pub fn new(options: &Options) -> Late {
-        Late { deadline: options.deadline, notice: options.notice() }
-    }
-
-    /// The notice that is due about a rank that has computed for so long while others wait for it, and the time until the
-    /// next one.
-    pub fn due(&self, computed: Duration) -> (Told, Duration) {
-        match (2 * self.notice).checked_sub(computed) {
-            Some(rest) if !rest.is_zero() => (Told::Late, rest),
-            _ => (Told::Straggler, self.deadline),
-        }
+/// The notice that is due about a rank that has computed for so long while others wait for it, and the time until the next one.
+pub(super) fn due(options: &Options, computed: Duration) -> (Told, Duration) {
+    match (2 * options.notice()).checked_sub(computed) {
+        Some(rest) if !rest.is_zero() => (Told::Late, rest),
+        _ => (Told::Straggler, options.deadline),
     }
 }
 

@@ -21,7 +21,7 @@ mod threads;
 pub(crate) use mpi::MpiWorld;
 pub(crate) use run::Run;
 
-use super::meter::{Meter, Meters};
+use super::meter::Meter;
 use super::recorder::Recorder;
 use super::{Call, Element, Result};
 use std::any::Any;
@@ -55,10 +55,7 @@ pub(in crate::comm) struct Membership {
     pub rank: usize,
     /// The members' numbers in the world, in group order.
     pub members: Arc<[usize]>,
-    /// The rank's traffic in this group.
-    pub meter: Arc<Meter>,
-    /// The rank's traffic in all its groups.
-    pub meters: Meters,
+    pub meter: Meter,
     pub recorder: Arc<Recorder>,
     /// Whether the group adds in rank order. Then sums have the same bits, however a vector is cut into pieces.
     pub adds_in_rank_order: bool,
@@ -67,8 +64,7 @@ pub(in crate::comm) struct Membership {
 impl Membership {
     /// The rank in the group of all ranks.
     fn of_world(rank: usize, size: usize, recorder: Arc<Recorder>, adds_in_rank_order: bool) -> Membership {
-        let meters = Meters::default();
-        Membership { rank, members: (0..size).collect(), meter: meters.add(), meters, recorder, adds_in_rank_order }
+        Membership { rank, members: (0..size).collect(), meter: Meter::default(), recorder, adds_in_rank_order }
     }
 
     /// The same rank in a new group of some members of this group, in the new group's order.
@@ -76,8 +72,7 @@ impl Membership {
         Membership {
             rank: members.iter().position(|&member| member == self.rank).expect("a rank is a member of its group"),
             members: members.iter().map(|&member| self.members[member]).collect(),
-            meter: self.meters.add(),
-            meters: self.meters.clone(),
+            meter: self.meter.of_group(),
             recorder: self.recorder.clone(),
             adds_in_rank_order,
         }

@@ -34,7 +34,6 @@ use mpi::datatype::Equivalence;
 use mpi::point_to_point::Source;
 use mpi::request::{Request, StaticScope};
 use mpi::topology::{Color, Communicator, SimpleCommunicator};
-use outbox::Outbox;
 use reporter::Reporter;
 use started::Started;
 use std::any::Any;
@@ -55,7 +54,6 @@ struct Mpi {
     /// The most elements, or bytes, of one MPI call, whose counts are C integers.
     most: usize,
     reporter: Arc<Reporter>,
-    sends: Mutex<Outbox>,
     /// Vectors of earlier calls, for the next call of the same length.
     spare: Mutex<Vec<Box<dyn Any + Send>>>,
 }
@@ -77,7 +75,6 @@ impl Mpi {
             reporter,
             thread: std::thread::current().id(),
             most: most.filter(|&most| most > 0).unwrap_or(1 << 30),
-            sends: Mutex::default(),
             spare: Mutex::default(),
         }
     }
@@ -314,11 +311,13 @@ impl Transport for Mpi {
 
     fn send(&self, call: &Call, data: &[u8]) -> Result<()> {
         self.check_thread(call)?;
-        let (mut outbox, receiver, tag) = (lock(&self.sends), self.peer(call), call.tag.into());
-        outbox.clear(false);
-        // A heading first: the receiver can compare it with what it expects.
-        outbox.send(&receiver, tag, bytemuck::cast_slice(&heading(call)));
-        self.chunks(data.len()).for_each(|chunk| outbox.send(&receiver, tag, &data[chunk]));
+        let (receiver, tag) = (self.peer(call), call.tag.into());
+        outbox::with(|outbox| {
+            outbox.clear(false);
+            // A heading first: the receiver can compare it with what it expects.
+            outbox.send(&receiver, tag, bytemuck::cast_slice(&heading(call)));
+            self.chunks(data.len()).for_each(|chunk| outbox.send(&receiver, tag, &data[chunk]));
+        });
         if let Some(group) = &self.group {
             self.reporter.note_sent(self.lane(group, call), call);
         }
@@ -380,8 +379,6 @@ impl Drop for Mpi {
     fn drop(&mut self) {
         // Off its thread the communicator must not be freed, so it stays with the process.
         if std::thread::current().id() == self.thread {
-            // Receivers may take these messages later, or never: `MpiWorld::leave` handles both.
-            outbox::leave_behind(&mut lock(&self.sends));
             self.group.iter_mut().for_each(Agreement::free);
             // SAFETY: dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.comm) };

@@ -3,17 +3,15 @@
 //! All ranks share one lock, which guards what every rank is doing. So a wait that can never end is an error at once, not a hang:
 //! a rank has ended, two ranks came with different calls, or all ranks wait. Work on data needs no lock.
 
-use super::lateness::{self, Late, Told, lasting};
+use super::lateness::{self, Told, lasting};
 use super::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use super::sync::{Condvar, Mutex, MutexGuard, has_clock, may_spin, thread};
 use super::threads::{GroupId, Lane, Meetings, Message};
 use crate::comm::call::Call;
-use crate::comm::link::Link;
 use crate::comm::meter::lock;
 use crate::comm::recorder::{self, Entry, Recorder};
 use crate::comm::{CommError, Options, Result};
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,16 +28,11 @@ pub(crate) struct Run {
     bells: Box<[Bell]>,
     /// Wakes the thread that waits for the end of all ranks.
     over: Condvar,
-    /// The simulated link.
-    pub(super) link: Option<Link>,
+    pub(super) options: Options,
     /// Whether a waiting rank may spin, because every rank has a core.
     may_spin: bool,
-    /// How long a rank may be late.
-    pub(super) late: Late,
     /// The last calls of each rank.
     pub(super) recorders: Box<[Arc<Recorder>]>,
-    /// The file for these calls if the run breaks.
-    flight_file: Option<PathBuf>,
     /// Memory of received messages, for the next ones.
     spare: std::sync::Mutex<Vec<Vec<u8>>>,
 }
@@ -126,12 +119,10 @@ impl Run {
             state: Mutex::new(state),
             bells: (0..size).map(|_| Bell::default()).collect(),
             over: Condvar::new(),
-            link: options.link,
+            options: options.clone(),
             // A rank that waits for a slow link sleeps.
             may_spin: options.link.is_none() && may_spin(size),
-            late: Late::new(options),
             recorders: (0..size).map(|_| Arc::new(Recorder::new())).collect(),
-            flight_file: options.flight_file.clone(),
             spare: std::sync::Mutex::default(),
         })
     }
@@ -161,7 +152,7 @@ impl Run {
         let mut state = self.lock();
         let mut failed = None;
         while has_clock() && state.ended < state.ranks.len() {
-            let mut left = self.late.deadline.max(Duration::from_secs(5));
+            let mut left = self.options.deadline.max(Duration::from_secs(5));
             if state.failure.is_some() {
                 left = left.saturating_sub(failed.get_or_insert_with(Instant::now).elapsed());
             }
@@ -229,22 +220,22 @@ impl Run {
         if !has_clock() {
             return Ok(None);
         }
-        let waited = self.recorders[rank].in_call();
-        if waited < self.late.notice {
-            return Ok(Some(self.late.notice - waited));
+        let waited = self.recorders[rank].last().map_or(Duration::ZERO, |entry| entry.start.elapsed());
+        if waited < self.options.notice() {
+            return Ok(Some(self.options.notice() - waited));
         }
         let missing = missing(state);
-        if waited >= self.late.deadline {
+        if waited >= self.options.deadline {
             let what = lateness::too_late(&missing, call, waited);
             return Err(self.broken(rank, state, &what, lateness::TOO_LATE));
         }
-        let mut again = self.late.deadline - waited;
+        let mut again = self.options.deadline - waited;
         for late in missing {
             let before = state.ranks[late].told;
             if state.ranks[late].doing != Doing::Running {
                 continue;
             }
-            let (told, rest) = self.late.due(self.recorders[late].computed());
+            let (told, rest) = lateness::due(&self.options, self.recorders[late].computed());
             again = again.min(rest);
             if told != before {
                 let doing = state.ranks[late].in_words(self.recorders[late].last());
@@ -362,7 +353,7 @@ impl Run {
             text += &format!("\n  rank {r}  {}", rank.in_words(self.recorders[r].last()));
         }
         text += &format!("\nhelp: {help}");
-        if let Some(file) = &self.flight_file {
+        if let Some(file) = &self.options.flight_file {
             let saved = recorder::save(file, self.recorders.iter().enumerate());
             text += &recorder::in_words(saved, file);
         }

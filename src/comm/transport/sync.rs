@@ -18,25 +18,17 @@ pub(crate) use shuttle::{
     thread,
 };
 
-/// Starts a thread in a scope, with a name and a stack size.
-#[cfg(not(feature = "shuttle"))]
+/// Starts a thread in a scope, with a name and a stack size. Shuttle gives all threads the same stack size, and no name.
+#[cfg_attr(feature = "shuttle", expect(unused_variables))]
 pub(crate) fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     name: String,
     stack_bytes: usize,
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> std::io::Result<thread::ScopedJoinHandle<'scope, T>> {
-    thread::Builder::new().name(name).stack_size(stack_bytes).spawn_scoped(scope, body)
-}
-
-/// Starts a thread in a scope. Shuttle gives all threads the same stack size.
-#[cfg(feature = "shuttle")]
-pub(crate) fn spawn<'scope, T: Send + 'scope>(
-    scope: &'scope thread::Scope<'scope, '_>,
-    _name: String,
-    _stack_bytes: usize,
-    body: impl FnOnce() -> T + Send + 'scope,
-) -> std::io::Result<thread::ScopedJoinHandle<'scope, T>> {
+    #[cfg(not(feature = "shuttle"))]
+    return thread::Builder::new().name(name).stack_size(stack_bytes).spawn_scoped(scope, body);
+    #[cfg(feature = "shuttle")]
     Ok(scope.spawn(body))
 }
 

@@ -14,11 +14,10 @@ use super::sync::MutexGuard;
 use super::sync::atomic::{AtomicU64, Ordering::*};
 use super::{Buffer, InFlight, Membership, Transport};
 use crate::comm::call::{Call, Kind};
-use crate::comm::element::{Reduction, reduce_in_rank_order};
+use crate::comm::element::reduce_in_rank_order;
 use crate::comm::{Comm, Result, link};
 use started::Started;
 use std::cell::Cell;
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -124,7 +123,7 @@ impl Threads {
             state.meetings.open.swap_remove(i);
         }
         state.may_go_on(&self.membership.members);
-        if let Some(link) = self.run.link {
+        if let Some(link) = self.run.options.link {
             let (now, size) = (Instant::now(), self.membership.size());
             let start = state.link_free.get(&self.group).map_or(now, |&free| free.max(now));
             let over = start + link::duration(link.collective_seconds(call.kind, size, call.bytes(size)));
@@ -206,7 +205,7 @@ impl Threads {
         };
         let stay = |parts| self.stay(exchange, last.get() && alone, parts);
         exchange.lend(self.membership.rank, slice, come, stay)?;
-        if self.run.link.is_some() {
+        if self.run.options.link.is_some() {
             return self.run.sleep_until(self.me(), self.run.lock(), call, meeting.over.get().copied());
         }
         if exchange.leave() {
@@ -214,10 +213,6 @@ impl Threads {
         }
         Ok(())
     }
-}
-
-fn reduction(call: &Call, into: Range<usize>) -> Reduction {
-    Reduction { dtype: call.dtype, op: call.op(), into }
 }
 
 impl Transport for Threads {
@@ -231,8 +226,7 @@ impl Transport for Threads {
         let part = |part: usize, bytes: usize| part * bytes..(part + 1) * bytes;
         match call.kind {
             Kind::Barrier => self.meet(call, Slice::Read(&[], &mut |_| ())),
-            Kind::AllReduce => self.meet(call, Slice::Reduce(recv, reduction(call, 0..size))),
-            Kind::Reduce => self.meet(call, Slice::Reduce(recv, reduction(call, root..root + 1))),
+            Kind::AllReduce | Kind::Reduce => self.meet(call, Slice::Reduce(recv, call)),
             Kind::Broadcast if rank == root => self.meet(call, Slice::Read(recv, &mut |_| ())),
             Kind::Broadcast => self.meet(call, Slice::Read(&[], &mut |all| recv.copy_from_slice(all.of(root)))),
             Kind::ReduceScatter => {
@@ -272,7 +266,7 @@ impl Transport for Threads {
     fn send(&self, call: &Call, data: &[u8]) -> Result<()> {
         let (from, to, bytes) = (self.me(), call.peer().in_world, self.run.copy(data));
         let mut state = self.run.enter(from, call)?;
-        let arrives = self.run.link.map(|link| {
+        let arrives = self.run.options.link.map(|link| {
             let (now, transfer) = (Instant::now(), link::duration(link.transfer_seconds(data.len())));
             let left = state.ranks[from].free_out.map_or(now, |free| free.max(now)) + transfer;
             state.ranks[from].free_out = Some(left);

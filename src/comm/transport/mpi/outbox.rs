@@ -10,21 +10,12 @@ use std::cell::RefCell;
 pub(super) struct Outbox(Vec<Posted<u8, Vec<u8>>>);
 
 thread_local! {
-    /// Sends of groups that no longer exist; of the MPI thread.
-    static LEFT: RefCell<Outbox> = RefCell::default();
+    /// The sends of all groups, also of groups that no longer exist; of the MPI thread.
+    static SENDS: RefCell<Outbox> = RefCell::default();
 }
 
-/// Keeps the incomplete sends of a group that is dropped, until their receivers take them.
-pub(super) fn leave_behind(outbox: &mut Outbox) {
-    LEFT.with_borrow_mut(|left| {
-        left.clear(false);
-        left.0.append(&mut outbox.0);
-    });
-}
-
-/// Waits until the library knows that all messages have been received.
-pub(super) fn clear_left() {
-    LEFT.with_borrow_mut(|left| left.clear(true));
+pub(super) fn with(f: impl FnOnce(&mut Outbox)) {
+    SENDS.with_borrow_mut(f);
 }
 
 impl Outbox {

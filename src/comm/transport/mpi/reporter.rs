@@ -6,7 +6,6 @@ use crate::comm::call::Call;
 use crate::comm::meter::lock;
 use crate::comm::recorder::Recorder;
 use crate::comm::transport::board::{Counts, Ending, Lane};
-use crate::comm::transport::lateness::Late;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -16,7 +15,6 @@ pub(super) struct Reporter {
     pub rank: usize,
     pub ranks: usize,
     pub options: Options,
-    pub late: Late,
     pub recorder: Arc<Recorder>,
     /// The latest collective that each rank of the world is known to have entered, and when.
     seen: Mutex<Vec<Option<(Call, Instant)>>>,
@@ -32,7 +30,6 @@ impl Reporter {
             rank: world.rank,
             ranks: world.size,
             options: options.clone(),
-            late: Late::new(options),
             recorder: Arc::new(Recorder::new()),
             seen: Mutex::new(vec![None; world.size]),
             sent: Mutex::default(),

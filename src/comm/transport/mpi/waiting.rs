@@ -60,7 +60,7 @@ impl Waiting<'_> {
     fn look(&mut self) -> Result<()> {
         let reporter = &self.group.reporter;
         let waited = self.start.elapsed();
-        if waited < QUIET.min(reporter.late.notice / 2) {
+        if waited < QUIET.min(reporter.options.notice() / 2) {
             return Ok(());
         }
         if !self.told_others {
@@ -70,13 +70,14 @@ impl Waiting<'_> {
             notices::tell(Notice::Waits(Wait { what: self.what.clone(), words, calls, sent }));
         }
         if notices::look(|board| board.is_stuck(reporter.rank)) {
-            return Err(self.broken("deadlock: ranks wait for each other", DEADLOCK));
+            let what = "deadlock: ranks wait for each other";
+            return Err(broken(self.group, &self.words, self.start, what, DEADLOCK));
         }
-        if waited >= reporter.late.deadline {
+        if waited >= reporter.options.deadline {
             let what = lateness::too_late(&self.missing(), &self.call, waited);
-            return Err(self.broken(&what, lateness::TOO_LATE));
+            return Err(broken(self.group, &self.words, self.start, &what, lateness::TOO_LATE));
         }
-        if waited >= reporter.late.notice {
+        if waited >= reporter.options.notice() {
             self.say_who_is_late(waited);
         }
         Ok(())
@@ -93,7 +94,7 @@ impl Waiting<'_> {
         for late in missing.into_iter().filter(|&rank| notices::look(|board| board.wait(rank).is_none())) {
             // This rank knows no better time than that of the last call they shared.
             let since = reporter.seen(late).map_or(self.start, |(_, at)| at);
-            let (told, _) = reporter.late.due(since.elapsed());
+            let (told, _) = lateness::due(&reporter.options, since.elapsed());
             match self.late.iter_mut().find(|(rank, ..)| *rank == late) {
                 Some((_, before, _)) if *before == told => continue,
                 Some((_, before, _)) => *before = told,
@@ -105,19 +106,11 @@ impl Waiting<'_> {
 
     /// The ranks that this one waits for, as far as it knows.
     fn missing(&self) -> Vec<usize> {
-        let (group, number, members) = match &self.what {
-            Awaited::Message { lane: (_, from, _), .. } => return vec![*from],
-            Awaited::Collective { group, number, members } => (group, number, members),
-        };
-        let is_there = |rank: usize| {
-            let in_it = |what: &Awaited| matches!(what, Awaited::Collective { group: g, number: n, .. } if (g, n) == (group, number));
-            notices::look(|board| board.wait(rank).is_some_and(|wait| in_it(&wait.what)))
-        };
-        members.iter().copied().filter(|&rank| !is_there(rank)).collect()
-    }
-
-    fn broken(&self, what: &str, help: &str) -> CommError {
-        broken(self.group, &self.words, self.start, what, help)
+        let same = |rank: usize| notices::look(|board| board.wait(rank).is_some_and(|wait| wait.what == self.what));
+        match &self.what {
+            Awaited::Message { lane: (_, from, _), .. } => vec![*from],
+            Awaited::Collective { members, .. } => members.iter().copied().filter(|&rank| !same(rank)).collect(),
+        }
     }
 }
 

@@ -83,7 +83,7 @@ impl MpiWorld {
             self.await_abort();
         }
         if unreceived.is_none() {
-            self.thread.install(outbox::clear_left);
+            self.thread.install(|| outbox::with(|outbox| outbox.clear(true)));
         }
         unreceived.map_or(Ok(()), |text| Err(CommError::Broken(text)))
     }

@@ -1,9 +1,8 @@
 //! Non-blocking collectives: each rank does a share of the work whenever it tests or waits.
 
-use super::{Meeting, Threads, reduction};
+use super::{Meeting, Threads};
 use crate::comm::Result;
 use crate::comm::call::{Call, Kind};
-use crate::comm::element::Work;
 use crate::comm::transport::InFlight;
 use std::any::Any;
 use std::sync::Arc;
@@ -37,15 +36,7 @@ impl Started {
 
     /// Does up to `most` blocks, and wakes ranks that wait for the last one.
     fn work(&self, most: usize) {
-        let what = match self.call.kind {
-            Kind::StartAllGather => Work::AllGather,
-            Kind::StartReduceScatter => Work::ReduceScatter(self.call.dtype, self.call.op()),
-            _ => {
-                let all = 0..self.threads.membership.size();
-                Work::Reduce(reduction(&self.call, self.call.peer.map_or(all, |root| root.rank..root.rank + 1)))
-            }
-        };
-        self.meeting.exchange.work(self.threads.membership.rank, &what, self.bytes, most);
+        self.meeting.exchange.work(self.threads.membership.rank, &self.call, self.bytes, most);
         self.note_end();
     }
 
