@@ -180,7 +180,6 @@ impl Schedule {
     }
 }
 
-// ANCHOR: one_f_one_b
 /// First forward passes alone, until the first micro-batch comes back; then a forward and a backward pass in turn; then the
 /// backward passes that are left.
 fn one_f_one_b(pipeline: &Pipeline, rank: usize, group: usize) -> Vec<Op> {
@@ -204,7 +203,6 @@ fn visits(pipeline: &Pipeline, group: usize) -> Vec<(usize, usize)> {
     };
     (0..m).step_by(group.max(1)).flat_map(of_group).collect()
 }
-// ANCHOR_END: one_f_one_b
 
 /// 1F1B, in which rank r holds back the weight gradients of r micro-batches. Then no rank keeps more than rank 0 does under
 /// 1F1B, and what was held back fills the wait for the last gradients.
