@@ -377,7 +377,11 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         ("started", &["in different calls: start_all_reduce (sum, 8 f32", "\n  rank 2  waits in barrier (", SAME]),
         (
             "started_before",
-            &["in different calls: start_all_reduce (sum, 8 f32", "\n  rank 2  waits in start_all_reduce (sum, 4 f32", SAME],
+            &[
+                "in different calls: start_all_reduce (sum, 8 f32",
+                "\n  rank 2  waits in start_all_reduce (sum, 4 f32",
+                SAME,
+            ],
         ),
     ] {
         test(format!("ranks_that_disagree_are_told_{how}"), &|| disagreeing(mpirun, how, messages));

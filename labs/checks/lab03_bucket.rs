@@ -171,10 +171,7 @@ fn size(evidence: &mut Evidence, cluster: &Cluster, seed: Option<u64>) -> Result
     );
     evidence.means_if(
         answer > best,
-        too(
-            "Too large",
-            "The first bucket starts late, and the last one is complete when nothing is left to hide it.",
-        ),
+        too("Too large", "The first bucket starts late, and the last one is complete when nothing is left to hide it."),
     );
     evidence.means(too(
         "Too small",

@@ -87,11 +87,12 @@ impl Board {
 
     /// The ranks that have failed, and why, in rank order.
     pub fn failures(&self) -> Vec<(usize, &str)> {
-        let failure = |(rank, notice): (&usize, _)| match notice {
-            &Notice::Failed(ref why) => Some((*rank, why.as_str())),
-            _ => None,
-        };
-        let mut failures: Vec<(usize, &str)> = self.notices.iter().filter_map(failure).collect();
+        let mut failures: Vec<(usize, &str)> = Vec::new();
+        for (&rank, notice) in &self.notices {
+            if let Notice::Failed(why) = notice {
+                failures.push((rank, why));
+            }
+        }
         failures.sort_unstable();
         failures
     }

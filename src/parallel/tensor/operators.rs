@@ -90,7 +90,7 @@ impl Operator {
     }
 }
 
-/// Writes `from`, blocks [a][b], to `to` as blocks [b][a].
+/// Writes `from`, blocks `[a][b]`, to `to` as blocks `[b][a]`.
 fn exchange_axes(from: &[f32], [a, b]: [usize; 2], to: &mut [f32]) {
     let block = (from.len() / (a * b).max(1)).max(1);
     for (i, from) in from.chunks_exact(block).enumerate() {

@@ -303,7 +303,7 @@ impl Zero {
 
     /// Elements in this rank's shard of parameters that each rank of a tensor group holds.
     pub fn copies(&mut self) -> usize {
-        self.engine.optimizers().iter().flat_map(|adamw| copies(adamw)).map(|range| range.len()).sum()
+        self.engine.optimizers().iter().flat_map(copies).map(|range| range.len()).sum()
     }
 
     /// Begins a step: sets gradients to zero. Until [`Zero::finish`], layers find their parameters.

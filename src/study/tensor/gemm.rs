@@ -12,7 +12,7 @@ fn columns(rows: &[[i64; 4]], here: impl Fn(usize) -> bool) -> Matrix {
     rows.iter().map(row).collect()
 }
 
-/// The sum of X[i][k]·A[k][j] over those k that are `here`.
+/// The sum of `X[i][k]·A[k][j]` over those k that are `here`.
 fn product(here: impl Fn(usize) -> bool) -> [[i64; 4]; 2] {
     X.map(|row| std::array::from_fn(|j| (0..4).filter(|&k| here(k)).map(|k| row[k] * A[k][j]).sum()))
 }
