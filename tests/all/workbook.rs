@@ -211,7 +211,7 @@ fn mistakes_in_lab01_flight_are_told_apart() {
             mistake(most, "made.first().filter(|call| alike(call) > 0)?", zero, "not even rank 0"),
             mistake(same, "(&a.kind, &a.op) == (&b.kind, &b.op)", fewer, "of 3 numbers on this rank"),
             mistake(same, "(&a.kind, a.len) == (&b.kind, b.len)", maximum, "asks for the sum"),
-            mistake(same, "(&a.kind, a.len, &a.op) == (&b.kind, b.len, &b.op)", order, "different lines of the source"),
+            mistake(same, "(&a.kind, a.len, &a.op) == (&b.kind, b.len, &b.op)", order, "their source lines differ"),
             mistake(of_left, "odd.or(left.filter(|_| false))", left, "made no more calls at all"),
             mistake(
                 leaves,
