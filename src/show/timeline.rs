@@ -29,11 +29,13 @@ impl Activity {
     pub const ALL_REDUCE: Activity = Activity::new("all-reduce", '╳', 'x');
     pub const GATHER: Activity = Activity::new("gather", '▲', 'g');
     pub const REDUCE_SCATTER: Activity = Activity::new("reduce-scatter", '▼', 'r');
+    /// The weights' half of a divided backward pass.
+    pub const WEIGHTS: Activity = Activity::new("weights", '▄', 'W');
     pub const OPTIMIZER: Activity = Activity::new("optimizer", '≡', 'O');
     pub const WAITING: Activity = Activity::new("waiting", '·', '.');
 
     /// In the order of a legend.
-    const ALL: [Activity; 8] = [
+    const ALL: [Activity; 9] = [
         Activity::DATA,
         Activity::GATHER,
         Activity::FORWARD,
@@ -42,7 +44,13 @@ impl Activity {
         Activity::REDUCE_SCATTER,
         Activity::OPTIMIZER,
         Activity::WAITING,
+        Activity::WEIGHTS,
     ];
+
+    /// Its sign on this screen.
+    pub(super) fn sign(self, screen: &Screen) -> char {
+        if screen.ascii { self.letter } else { self.glyph }
+    }
 
     fn place(self) -> usize {
         Activity::ALL.iter().position(|activity| *activity == self).unwrap_or_default()
@@ -156,7 +164,7 @@ impl Timeline<'_> {
     fn legend(&self, screen: &Screen) -> Vec<String> {
         let items = self.occurring().map(|activity| {
             // A line may end between two activities, not between a glyph and its name.
-            format!("{}\u{a0}{}", glyph(screen, &activity), activity.name.replace(' ', "\u{a0}"))
+            format!("{}\u{a0}{}", activity.sign(screen), activity.name.replace(' ', "\u{a0}"))
         });
         let legend = items.collect::<Vec<_>>().join("   ");
         let lines = fold(&legend, screen.width - INDENT.len(), LongWords::Cut);
@@ -204,13 +212,9 @@ fn row(screen: &Screen, intervals: &[Interval], room: usize, end: f64) -> String
         let idle = width - share.iter().sum::<f64>() + 1e-9 * width;
         let (longest, seconds) =
             share.iter().enumerate().fold((0, 0.0), |best, (i, &s)| if s > best.1 { (i, s) } else { best });
-        if seconds > 0.0 && seconds >= idle { glyph(screen, &Activity::ALL[longest]) } else { ' ' }
+        if seconds > 0.0 && seconds >= idle { Activity::ALL[longest].sign(screen) } else { ' ' }
     };
     shares.iter().map(most).collect()
-}
-
-fn glyph(screen: &Screen, activity: &Activity) -> char {
-    if screen.ascii { activity.letter } else { activity.glyph }
 }
 
 #[cfg(test)]
