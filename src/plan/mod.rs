@@ -6,11 +6,13 @@
 //! - `overlap.rs`: how much of the communication the backward pass hides
 //! - `zero.rs`: what ZeRO's stages hold, send and take
 //! - `tensor.rs`: what tensor ranks hold, keep and send
+//! - `megatron.rs`: what ranks hold when tensor and pipeline ranks divide a model, and Megatron-LM's estimate of it
 //! - `bandwidth.rs`: how fast it is, in the field's terms
 
 mod bandwidth;
 mod formula;
 mod gpt;
+mod megatron;
 mod network;
 mod overlap;
 mod simulate;
@@ -20,6 +22,7 @@ mod zero;
 pub use bandwidth::{AlphaBeta, algbw, array_bytes, busbw};
 pub use formula::{Formula, formula};
 pub use gpt::{GptShape, Keep, Memory};
+pub use megatron::{Estimate, ModelShards, ParameterBytes};
 pub use network::{MOST_RANKS, Network};
 pub use overlap::{exposed, tokens_that_hide};
 pub use simulate::simulate;
