@@ -182,15 +182,13 @@ fn suite(comm: Comm) -> Result<()> {
     suite::zero::micro_steps_add_up(&comm, ranks <= 2)?;
     suite::zero::ranks_may_hold_nothing(&comm, ranks <= 2)?;
     suite::zero::a_model_begins_as_allocated(&comm)?;
+    if ranks > 1 {
+        suite::pipeline::pipelines_train_what_one_rank_trains(&comm)?;
+    }
     suite::zero::state_goes_from_stage_to_stage(&comm, ranks <= 2)?;
     suite::zero::a_bad_step_moves_nothing(&comm)?;
     suite::zero::a_step_that_was_given_up_is_forgotten(&comm)?;
     suite::tensor::a_mesh_trains_what_one_rank_trains(&comm, if ranks.is_multiple_of(2) { 2 } else { 1 }, ranks <= 2)?;
-    if ranks >= 4 {
-        suite::zero::two_groups_train_side_by_side(&comm, ranks <= 2)?;
-    }
-    suite::zero::state_goes_from_stage_to_stage(&comm, ranks <= 2)?;
-    suite::zero::a_bad_step_moves_nothing(&comm)?;
     if ranks >= 4 {
         suite::zero::two_groups_train_side_by_side(&comm, ranks == 4)?;
     }

@@ -2,7 +2,7 @@
 //! stage or several chunks of a pipeline.
 
 use super::build::{Build, Plain, Role};
-use super::layers::{Attention, Block, Entry, Exit, Layer, Mlp, Pass};
+use super::layers::{Attention, Block, Entry, Exit, Layer, Mlp, Pass, Recomputed};
 use crate::data::Batch;
 use crate::plan::GptShape;
 use crate::tensor::{Copies, Init, Param, Params, Whole};
@@ -104,6 +104,17 @@ impl Gpt {
         let blocks = layers.map(block).collect::<Result<_>>()?;
         let exit = if last { Some((norm("lnf.weight")?, build.exit(tokens()?))) } else { None };
         Ok(Gpt { shape: *shape, params: params.clone(), entry, blocks, exit })
+    }
+
+    /// Keeps only the input of each group of `every` blocks for the backward pass, which computes the rest again:
+    /// activation checkpointing. 0 keeps everything.
+    pub fn recompute(&mut self, every: usize) {
+        if every > 0 {
+            let mut blocks = std::mem::take(&mut self.blocks).into_iter().peekable();
+            while blocks.peek().is_some() {
+                self.blocks.push(Box::new(Recomputed { blocks: blocks.by_ref().take(every).collect() }));
+            }
+        }
     }
 
     /// Runs the forward pass. Returns the last layer's activations [sequences, length, width]. At the model's end, it

@@ -3,6 +3,7 @@
 use crate::tensor::{self, Dropout, Param};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The purpose of a forward pass.
 #[derive(Clone, Debug, Default)]
@@ -167,5 +168,18 @@ impl Layer for Block {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let x = (x + self.attention.forward(&self.norm1.forward(x, pass)?, pass)?)?;
         &x + self.mlp.forward(&self.norm2.forward(&x, pass)?, pass)?
+    }
+}
+
+/// Blocks of which the backward pass keeps only the input, and which it runs again.
+pub struct Recomputed {
+    pub blocks: Arc<[Box<dyn Layer>]>,
+}
+
+impl Layer for Recomputed {
+    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+        // Dropout masks are functions of the step and the layer, so the second pass drops what the first one dropped.
+        let (blocks, pass) = (self.blocks.clone(), pass.clone());
+        tensor::recompute(x, move |x| blocks.iter().try_fold(x.clone(), |x, block| block.forward(&x, &pass)))
     }
 }

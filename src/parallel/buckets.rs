@@ -11,7 +11,7 @@ use super::Averaged;
 use super::queue::Queue;
 use crate::comm::{self, Comm};
 use crate::tensor::stored::add;
-use crate::tensor::{Listener, Params, Spec, Stored};
+use crate::tensor::{Copies, Listener, Params, Spec, Stored};
 use anyhow::{Result, ensure};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -45,8 +45,13 @@ pub(super) trait Reducer<T: Stored>: Send + Sync {
         Ok(())
     }
 
-    /// The hook: notes that a parameter's gradient is complete.
+    /// The hook: a parameter's gradient is complete on this rank. A tied parameter waits for the other stage's part.
     fn gradient_complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
+        if matches!(spec.copies, Copies::Tied { .. }) { Ok(()) } else { self.average(params, spec) }
+    }
+
+    /// Notes that a parameter's gradient is complete, and starts its bucket if it was the last one.
+    fn average(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
         let buckets = self.buckets();
         if !buckets.every_micro_step && !buckets.last.load(Relaxed) {
             return Ok(());

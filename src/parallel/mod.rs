@@ -2,7 +2,8 @@
 //!
 //! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that ranks average together), `queue.rs`
 //! (collectives in flight), `partition.rs` (the slices that each rank holds), `norm.rs` (the norm of sharded
-//! gradients), `zero/` (sharded state), `tensor/` (tensor and sequence parallelism), `pipeline/`.
+//! gradients), `zero/` (sharded state), `tensor/` (tensor and sequence parallelism), `pipeline/`,
+//! `unshard.rs` (the whole model again).
 
 mod buckets;
 mod ddp;
@@ -11,11 +12,13 @@ pub mod partition;
 pub mod pipeline;
 mod queue;
 pub mod tensor;
+mod unshard;
 pub mod zero;
 
 pub use ddp::Ddp;
 pub use norm::sharded_norm;
 pub use tensor::TensorParallel;
+pub use unshard::unshard;
 pub use zero::{Zero, ZeroConfig};
 
 use std::time::Instant;

@@ -95,7 +95,7 @@ impl InplaceOp1 for Free {
 }
 
 /// The f32 elements of an operation's argument, which must be contiguous in memory.
-fn elements<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
+pub(super) fn elements<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
     match (storage, layout.contiguous_offsets()) {
         (CpuStorage::F32(data), Some((_, end))) if end > data.len() => {
             bail!("this tensor has no elements any more: a later operation has freed them")

@@ -8,7 +8,7 @@
 //! Reading order: `params.rs` (where weights live: the idea that later labs build on) and `whole.rs` (which tensor a
 //! shard was cut from). Operations: `linear.rs` (the pattern that all of them follow), `gelu.rs`, `layer_norm.rs`,
 //! `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `squared_error.rs`, `dropout.rs`. Backward passes in pieces, for
-//! pipelines: `defer.rs` (in time) and `boundary.rs` (in space). Tools: `graph.rs` (makes an operation a node of the
+//! pipelines: `defer.rs` (in time) and `boundary.rs` (in space); and `recompute.rs`, which trades time for memory. Tools: `graph.rs` (makes an operation a node of the
 //! graph), `stored.rs` (the types of stored numbers), `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time that
 //! each operation took).
 
@@ -27,6 +27,7 @@ pub mod matmul;
 mod params;
 pub mod profile;
 pub mod random;
+mod recompute;
 mod squared_error;
 pub mod stored;
 mod whole;
@@ -45,6 +46,7 @@ pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_bias};
 pub use params::{Collect, Gather, Group, Home, Hook, Layout, Listener, Param, Params, Spec, Value};
 pub use random::Init;
+pub use recompute::recompute;
 pub use squared_error::squared_error;
 pub use stored::{Numbers, Precision, Stored};
 pub use whole::{Copies, Cut, Whole};

@@ -1,7 +1,7 @@
 //! Training: the definition of a step, the checks of a run, and the run's outputs.
 //!
 //! Reading order: `schedule.rs`, `config.rs`, `evaluate.rs` and `diverged.rs` (a step and its outcome); `replicas.rs`,
-//! `symptoms.rs`, `parity.rs` and `checks.rs` (do all ranks still train one model?); `preset.rs`, `flags/` and
+//! `symptoms.rs`, `parity.rs`, `pipelined.rs` and `checks.rs` (do all ranks still train one model?); `preset.rs`, `flags/` and
 //! `memory.rs` (the settings, and the memory that they need); `metrics.rs`, `journal.rs`, `trace.rs`, `report.rs` and
 //! `speedup.rs` (the screens and files of a run).
 
@@ -14,6 +14,7 @@ mod journal;
 mod memory;
 pub(crate) mod metrics;
 pub mod parity;
+mod pipelined;
 mod preset;
 mod replicas;
 pub mod report;
@@ -32,6 +33,7 @@ pub use journal::{Evaluation, Journal};
 pub use memory::Footprint;
 pub(crate) use memory::does_not_fit;
 pub use metrics::{Clock, LEGEND, Lap, MetricsFile, Part, Rates, StepOutcome, StepRecord, StepTimes};
+pub use pipelined::{PipelinePlan, Pipelined, PipelinedStep, Unpipelined, unpipelined};
 pub use preset::{Defaults, Preset};
 pub use replicas::{all_hashes, distance};
 pub use schedule::Schedule;

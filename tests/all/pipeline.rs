@@ -1,5 +1,7 @@
 //! Pipeline schedules: orders and times, against Megatron-LM's and published figures.
 
+use crate::suite::pipeline::pipelines_train_what_one_rank_trains;
+use shardlab::launch;
 use shardlab::parallel::pipeline::{Instruction, Op, Pipeline, Schedule, Times, Work, simulate};
 use std::collections::HashMap;
 
@@ -239,5 +241,12 @@ mod extras {
             compared += 1;
         }
         assert!(compared >= 139, "{compared}");
+    }
+}
+
+#[test]
+fn pipelines_of_2_to_4_ranks_train_what_one_rank_trains() {
+    for ranks in [2, 3, 4] {
+        launch::run(ranks, |comm| pipelines_train_what_one_rank_trains(&comm)).unwrap();
     }
 }

@@ -9,6 +9,7 @@ pub mod collectives;
 #[path = "../../labs/solutions/lab01_ring.rs"]
 pub mod lab01_ring;
 pub mod parity;
+pub mod pipeline;
 pub mod program;
 pub mod tensor;
 pub mod zero;

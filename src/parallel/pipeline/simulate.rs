@@ -14,7 +14,7 @@ pub struct Times {
 }
 
 impl Times {
-    fn of(&self, work: Work) -> f64 {
+    pub fn of(&self, work: Work) -> f64 {
         match work {
             Work::Forward => self.forward,
             Work::Backward => self.backward,

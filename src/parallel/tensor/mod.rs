@@ -17,13 +17,14 @@ mod vocabulary;
 pub use operators::Operator;
 pub use vocabulary::padded;
 
-use crate::comm::{Comm, Reduce};
+use super::unshard;
+use crate::comm::Comm;
 use crate::error::BadInput;
 use crate::mesh::Axis;
 use crate::model::{Build, Entry, Exit, Layer, LayerNorm, Linear, Pass, Role};
 use crate::plan::GptShape;
 use crate::tensor::{Copies, Cut, Param, Params, Whole};
-use candle_core::{Error, Result, Tensor};
+use candle_core::{Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 use vocabulary::{VocabularyEmbedding, VocabularyHead};
@@ -96,21 +97,9 @@ impl TensorParallel {
         self.sequence && self.group.size() > 1
     }
 
-    /// Puts the model together on every rank: `whole` has the parameters that the ranks' `shards` are cut from.
+    /// Puts the model together on every rank: see [`unshard`].
     pub fn unshard(&self, shards: &Params, whole: &Params) -> Result<()> {
-        let values = shards.whole()?;
-        for spec in whole.specs() {
-            let mut sum = vec![0.0; spec.numel()];
-            let of_it = shards.specs().iter().filter(|shard| shard.whole.name == spec.name && shard.copies.counts());
-            for shard in of_it {
-                let here = &values[shard.range()];
-                shard.runs(0..here.len(), |run, at| sum[at..at + run.len()].copy_from_slice(&here[run]));
-            }
-            // One rank has the element, the others add zeros.
-            self.group.all_reduce(&mut sum, Reduce::Sum).map_err(Error::wrap)?;
-            whole.values_mut()[spec.range()].copy_from_slice(&sum);
-        }
-        Ok(())
+        unshard(&[&self.group], shards, whole)
     }
 
     /// This rank's range of `n` things, which the group's ranks divide evenly.

@@ -36,7 +36,7 @@ use crate::comm::{Comm, Reduce};
 use crate::mesh::Axis;
 use crate::optim::{AdamW, AdamWConfig, Begin, Fragment, State, clip_scale};
 use crate::tensor::{Copies, Gather, Home, Numbers, Params, Precision, Spec, Stored};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use half::bf16;
 use replicated::Replicated;
 use sharded::FullySharded;
@@ -91,6 +91,8 @@ pub struct ZeroConfig {
     pub overlap: bool,
     /// A deliberate mistake: each rank clips by its own shard's norm.
     pub local_norm: bool,
+    /// A deliberate mistake: each pipeline stage trains its own copy of a tied parameter with its own part of the gradient.
+    pub local_tied: bool,
 }
 
 impl ZeroConfig {
@@ -107,6 +109,7 @@ impl ZeroConfig {
             offload: None,
             overlap: true,
             local_norm: false,
+            local_tied: false,
         }
     }
 }
@@ -182,6 +185,11 @@ trait Engine {
     fn finish(&mut self) -> Result<Vec<Averaged>>;
     /// Sums the gradients of parameters that each rank of a tensor group holds, over the group.
     fn add_copies(&mut self, group: &Comm) -> Result<()>;
+    /// Sums the gradients of tied parameters over the two pipeline stages that have a copy, and averages them. Averaging
+    /// them waits for that.
+    fn add_tied(&mut self, _ends: &Comm) -> Result<()> {
+        Ok(())
+    }
     /// The norm of `numel` gradients, which are also sharded over the ranks of `comms`.
     fn norm<'a>(&'a self, comms: Vec<&'a Comm>, numel: usize) -> Result<f64>;
     fn update(&mut self, lr: f64, scale: f32) -> Result<()>;
@@ -256,8 +264,15 @@ pub struct Zero {
     ranks: usize,
     /// The builder of the model, if tensor parallelism shards it.
     tensor: Option<TensorParallel>,
+    pipeline: Option<Ends>,
     /// Elements of the whole model. Each counts once, however many ranks hold it.
     numel: usize,
+}
+
+/// A pipeline's ranks, and its two ranks that have a copy of the tied parameters, if this rank is one of them.
+struct Ends {
+    group: Comm,
+    tied: Option<Comm>,
 }
 
 impl Zero {
@@ -287,18 +302,37 @@ impl Zero {
             (_, Precision::F32) => Box::new(Replicated::<f32>::new(params, comm, &config, begin)?),
             (_, Precision::Bf16) => Box::new(Replicated::<bf16>::new(params, comm, &config, begin)?),
         };
-        let (stage, ranks, numel) = (config.stage, comm.size(), params.numel());
-        Ok(Zero { engine, params: params.clone(), stage, ranks, tensor: None, numel })
+        let counted = params.specs().iter().filter(|spec| spec.copies.counts());
+        let (stage, ranks, numel) = (config.stage, comm.size(), counted.map(|spec| spec.numel()).sum());
+        Ok(Zero { engine, params: params.clone(), stage, ranks, tensor: None, pipeline: None, numel })
     }
 
     /// Trains a model that `tensor` has built. Each rank of the tensor group has its own data group, in which ZeRO
     /// shards that rank's slice of the model. All ranks of the tensor group call it.
     pub fn with_tensor(mut self, tensor: &TensorParallel) -> Result<Zero> {
-        let counted = self.params.specs().iter().filter(|spec| spec.copies.counts());
-        let mut numel = [counted.map(|spec| spec.numel() as u64).sum::<u64>()];
-        tensor.group().all_reduce(&mut numel, Reduce::Sum)?;
-        (self.numel, self.tensor) = (numel[0] as usize, Some(tensor.clone()));
+        self.count(tensor.group())?;
+        self.tensor = Some(tensor.clone());
         Ok(self)
+    }
+
+    /// Trains one rank's stages of a model that the ranks of `group` share as a pipeline. Each stage has its own data
+    /// group. All ranks of the pipeline call it, in stages 0 and 1: the gradients of a tied parameter must be whole until
+    /// both ends have added theirs.
+    pub fn with_pipeline(mut self, group: &Comm) -> Result<Zero> {
+        ensure!(self.stage < Stage::Two, "a pipeline takes stages 0 and 1 of ZeRO, which keep whole gradients");
+        self.count(group)?;
+        let has_copy = self.params.specs().iter().any(|spec| matches!(spec.copies, Copies::Tied { .. }));
+        let tied = group.split(has_copy.into(), 0)?.named("tied");
+        self.pipeline = Some(Ends { group: group.clone(), tied: has_copy.then_some(tied) });
+        Ok(self)
+    }
+
+    /// Adds up the elements of all ranks of `group`.
+    fn count(&mut self, group: &Comm) -> Result<()> {
+        let mut numel = [self.numel as u64];
+        group.all_reduce(&mut numel, Reduce::Sum)?;
+        self.numel = numel[0] as usize;
+        Ok(())
     }
 
     /// Elements in this rank's shard of parameters that each rank of a tensor group holds.
@@ -319,6 +353,9 @@ impl Zero {
     /// Waits until every gradient is averaged and has reached its owner. Call it after the last backward pass of a
     /// step. Returns the time of each collective, in the order of the backward pass.
     pub fn finish(&mut self) -> Result<Vec<Averaged>> {
+        if let Some(ends) = self.pipeline.as_ref().and_then(|pipeline| pipeline.tied.as_ref()) {
+            self.engine.add_tied(ends)?;
+        }
         let averaged = self.engine.finish()?;
         if let Some(tensor) = self.tensor.as_ref().filter(|tensor| tensor.has_partial_gradients()) {
             self.engine.add_copies(tensor.group())?;
@@ -329,7 +366,8 @@ impl Zero {
     /// The global norm of the averaged gradients. All ranks get the same bits, so they agree whether it is finite. (In
     /// stage 0 replicas hold the same gradients and need no communication.)
     pub fn norm(&self) -> Result<f64> {
-        self.engine.norm(self.tensor.iter().map(TensorParallel::group).collect(), self.numel)
+        let tensor = self.tensor.iter().map(TensorParallel::group);
+        self.engine.norm(tensor.chain(self.pipeline.iter().map(|pipeline| &pipeline.group)).collect(), self.numel)
     }
 
     /// Takes the optimizer's step with the averaged gradients times `scale`.

@@ -7,14 +7,14 @@
 
 use super::reduce::OwnerReducer;
 use super::{Averaged, Each, Engine, MemoryUsage, Stage, Visit, Volumes, ZeroConfig};
-use crate::comm::Comm;
+use crate::comm::{Comm, Reduce};
 use crate::optim::{AdamW, Begin, Fragment};
 use crate::parallel::buckets::{Reducer, listen};
 use crate::parallel::ddp::AllReducer;
 use crate::parallel::partition::FlatGroup;
 use crate::parallel::sharded_norm;
 use crate::tensor::stored::widen;
-use crate::tensor::{Home, Listener, Params, Stored};
+use crate::tensor::{Copies, Home, Listener, Params, Stored};
 use anyhow::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,6 +24,7 @@ pub(super) struct Replicated<T: Stored> {
     comm: Comm,
     stage: Stage,
     local_norm: bool,
+    local_tied: bool,
     groups: Vec<FlatGroup>,
     /// This rank's range of each group, as offsets in the flat buffers.
     shard: Vec<Range<usize>>,
@@ -66,6 +67,7 @@ impl<T: Stored> Replicated<T> {
             comm: comm.clone(),
             stage: config.stage,
             local_norm: config.local_norm,
+            local_tied: config.local_tied,
             groups,
             optimizers: shard.iter().map(optimizer).collect::<Result<_>>()?,
             shard,
@@ -135,6 +137,18 @@ impl<T: Stored> Engine for Replicated<T> {
             let mut groups = self.optimizers.iter().zip(gradients);
             groups.try_for_each(|(adamw, group)| super::add_copies(tensor, adamw, group))
         })
+    }
+
+    fn add_tied(&mut self, ends: &Comm) -> Result<()> {
+        for spec in self.params.specs().iter().filter(|spec| matches!(spec.copies, Copies::Tied { .. })) {
+            if !self.local_tied {
+                let mut sum = self.params.stored_gradients::<T>()[spec.range()].to_vec();
+                ends.all_reduce(&mut sum, Reduce::Sum)?;
+                self.params.stored_gradients::<T>()[spec.range()].copy_from_slice(&sum);
+            }
+            self.reducer.average(&self.params, spec)?;
+        }
+        Ok(())
     }
 
     fn norm<'a>(&'a self, mut comms: Vec<&'a Comm>, numel: usize) -> Result<f64> {

@@ -1,0 +1,109 @@
+//! The layers of each stage.
+
+use crate::error::BadInput;
+use crate::plan::GptShape;
+use std::ops::Range;
+
+/// A rule that divides a model's layers among stages. Every stage has neighbouring layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Partition {
+    /// Equally many layers, as far as they divide evenly.
+    #[default]
+    Uniform,
+    /// Equally many parameters, as far as layers allow. The first stage also has the embedding, the last one the head.
+    Parameters,
+}
+
+impl Partition {
+    /// The layers of each of `stages` stages.
+    pub fn layers(self, shape: &GptShape, stages: usize) -> Result<Vec<Range<usize>>, BadInput> {
+        if stages == 0 || stages > shape.layers {
+            let what = format!(
+                "{stages} stages cannot share {} layers: a stage without a layer has no parameters",
+                shape.layers
+            );
+            let help = format!("choose at most {} stages (ranks x chunks), or more --layers", shape.layers);
+            return Err(BadInput::new(what, help));
+        }
+        Ok(match self {
+            Partition::Uniform => {
+                let cut = |stage: usize| stage * shape.layers / stages;
+                (0..stages).map(|stage| cut(stage)..cut(stage + 1)).collect()
+            }
+            Partition::Parameters => balanced(shape, stages),
+        })
+    }
+}
+
+/// The parameters of a stage with `layers`. The last stage has a copy of the token table, as its head.
+pub fn parameters(shape: &GptShape, layers: &Range<usize>) -> u64 {
+    let (d, table) = (shape.embd as u64, (shape.vocabulary * shape.embd) as u64);
+    let (first, last) = (layers.start == 0, layers.end == shape.layers);
+    let embedding = if first { table + shape.block as u64 * d } else { 0 };
+    // One rank with both ends has one table.
+    let head = if last { d + if first { 0 } else { table } } else { 0 };
+    layers.len() as u64 * (12 * d * d + 2 * d) + embedding + head
+}
+
+/// The cuts whose largest stage is as small as it can be.
+fn balanced(shape: &GptShape, stages: usize) -> Vec<Range<usize>> {
+    // best[n]: the largest stage's parameters, and the cuts, if the first n layers are divided among the stages so far.
+    let mut best: Vec<Option<(u64, Vec<Range<usize>>)>> = vec![None; shape.layers + 1];
+    best[0] = Some((0, Vec::new()));
+    for _ in 0..stages {
+        let mut next = vec![None; shape.layers + 1];
+        for end in 1..=shape.layers {
+            let with_last = |start: usize| {
+                let (most, cuts) = best[start].as_ref()?;
+                let cuts = cuts.iter().cloned().chain([start..end]).collect::<Vec<_>>();
+                Some(((*most).max(parameters(shape, &(start..end))), cuts))
+            };
+            next[end] = (0..end).filter_map(with_last).min_by_key(|(most, _)| *most);
+        }
+        best = next;
+    }
+    best.pop().flatten().map(|(_, cuts)| cuts).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: GptShape = GptShape { vocabulary: 4000, block: 32, layers: 8, heads: 4, embd: 64 };
+
+    #[test]
+    fn stages_cover_all_layers_in_order() {
+        for partition in [Partition::Uniform, Partition::Parameters] {
+            for stages in 1..=8 {
+                let cuts = partition.layers(&SHAPE, stages).unwrap();
+                assert_eq!(cuts.len(), stages);
+                assert!(cuts.iter().all(|layers| !layers.is_empty()));
+                assert!(cuts.windows(2).all(|pair| pair[0].end == pair[1].start));
+                assert_eq!((cuts[0].start, cuts[stages - 1].end), (0, 8));
+            }
+            for stages in [0, 9] {
+                assert!(partition.layers(&SHAPE, stages).is_err());
+            }
+        }
+    }
+
+    /// A large table makes the ends heavy, so they get fewer blocks.
+    #[test]
+    fn parameters_balance_the_largest_stage() {
+        let largest = |partition: Partition| {
+            let cuts = partition.layers(&SHAPE, 4).unwrap();
+            cuts.iter().map(|layers| parameters(&SHAPE, layers)).max().unwrap()
+        };
+        assert_eq!(Partition::Parameters.layers(&SHAPE, 4).unwrap(), [0..1, 1..4, 4..7, 7..8]);
+        assert!(largest(Partition::Parameters) < largest(Partition::Uniform));
+    }
+
+    #[test]
+    fn a_stage_has_the_parameters_that_it_declares() {
+        use crate::model::{Gpt, Plain};
+        for layers in [0..8, 0..2, 2..5, 5..8] {
+            let gpt = Gpt::stage(&SHAPE, layers.clone(), &Plain).unwrap();
+            assert_eq!(gpt.params.numel() as u64, parameters(&SHAPE, &layers), "{layers:?}");
+        }
+    }
+}

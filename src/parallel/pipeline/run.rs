@@ -1,0 +1,236 @@
+//! One rank runs its list of operations: the step of a pipeline.
+
+use super::{Instruction, Op, Partition, Pipeline, Times, Work};
+use crate::comm::Comm;
+use crate::data::Batch;
+use crate::model::{Build, Gpt, Input, Pass};
+use crate::parallel::Zero;
+use crate::plan::GptShape;
+use crate::tensor::{Deferred, Tensor, backward_from, defer, gradient, read};
+use anyhow::{Context, Result, ensure};
+use candle_core::{Device, Var};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// One rank's stages of a model.
+pub struct Stages {
+    pipeline: Pipeline,
+    /// The ranks of the pipeline, in the order of the stages.
+    group: Comm,
+    /// One model per chunk. Their parameters are declared together: `chunks[0].params` has all of them.
+    pub chunks: Vec<Gpt>,
+    pub pace: Option<Pace>,
+}
+
+/// The least time of a pass through one chunk. A rank that is faster sleeps for the rest. So ranks that share a core behave
+/// like devices of their own.
+pub type Pace = Times;
+
+/// A pass that has run.
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    pub op: Op,
+    /// When its inputs were there and the rank began to compute.
+    pub start: Instant,
+    pub end: Instant,
+    /// Micro-batches whose activations this rank holds after it, over all chunks.
+    pub live: usize,
+    /// Bytes that the rank has allocated since the step began, by the caller's counter.
+    pub bytes: isize,
+}
+
+/// A step that has run.
+pub struct Ran {
+    /// The loss of each micro-batch, on the rank of the last stage; elsewhere empty.
+    pub losses: Vec<f64>,
+    pub passes: Vec<Done>,
+}
+
+/// What a forward pass leaves for the backward pass.
+struct Kept {
+    /// The variable at which the graph begins; `None` in the first stage, where it begins with tokens.
+    input: Option<Var>,
+    /// Activations, or the loss.
+    output: Tensor,
+}
+
+/// What a step holds between two instructions.
+#[derive(Default)]
+struct InFlight {
+    /// Whether the program has passes for the weights' gradients alone.
+    splits: bool,
+    /// By chunk and micro-batch.
+    kept: HashMap<(usize, usize), Kept>,
+    /// The weights' halves of backward passes, by chunk and micro-batch.
+    deferred: HashMap<(usize, usize), Deferred>,
+    /// Results that were received, or wait to be sent, by stage.
+    results: HashMap<(usize, Op), Vec<f32>>,
+}
+
+impl InFlight {
+    /// Micro-batches whose activations are here.
+    fn live(&self) -> usize {
+        self.kept.len() + self.deferred.len()
+    }
+}
+
+impl Stages {
+    /// The stages of `group`'s rank, of layers that `build` makes.
+    pub fn new(
+        pipeline: Pipeline,
+        group: &Comm,
+        shape: &GptShape,
+        partition: Partition,
+        build: &dyn Build,
+    ) -> Result<Stages> {
+        ensure!(group.size() == pipeline.ranks, "a pipeline of {} ranks on {}", pipeline.ranks, group.size());
+        ensure!(
+            pipeline.ranks > 1 || pipeline.chunks == 1,
+            "one rank needs no chunks: its stages would follow each other"
+        );
+        let layers = partition.layers(shape, pipeline.stages())?;
+        let mine = |chunk| layers[pipeline.stage(group.rank(), chunk)].clone();
+        let chunks: Vec<_> = (0..pipeline.chunks).map(mine).collect();
+        let chunks = Gpt::chunks(shape, &chunks, build)?;
+        Ok(Stages { pipeline, group: group.clone(), chunks, pace: None })
+    }
+
+    /// The ranks of the pipeline, in the order of the stages.
+    pub fn group(&self) -> &Comm {
+        &self.group
+    }
+
+    // ANCHOR: step
+    /// Runs one step: the forward and backward passes of `program`, with their messages. Adds to the gradients, and lets
+    /// `zero` average each one after the last micro-batch.
+    ///
+    /// Every rank gets the batches and passes of all micro-batches, although only the first stage reads tokens and only the
+    /// last one targets. `activations` is their shape between stages: [sequences, length, width]. `allocated`
+    /// counts this rank's bytes.
+    pub fn step(
+        &self,
+        program: &[Instruction],
+        micro_batches: &[(Batch, Pass)],
+        activations: [usize; 3],
+        zero: &Zero,
+        allocated: fn() -> isize,
+    ) -> Result<Ran> {
+        let splits = |one: &Instruction| matches!(one, Instruction::Compute(op) if op.work == Work::Weights);
+        let mut held = InFlight { splits: program.iter().any(splits), ..InFlight::default() };
+        let mut ran = Ran { losses: Vec::new(), passes: Vec::new() };
+        let (rank, before) = (self.group.rank(), allocated());
+        for &instruction in program {
+            match instruction {
+                Instruction::Recv { op, from } => {
+                    let mut result = vec![0f32; activations.iter().product()];
+                    self.group.tagged(self.tag(op)).recv(&mut result, from)?;
+                    held.results.insert((self.pipeline.stage(from, op.chunk), op), result);
+                }
+                Instruction::Compute(op) => {
+                    let start = Instant::now();
+                    zero.synchronise(op.micro + 1 == micro_batches.len());
+                    self.compute(
+                        op,
+                        &micro_batches[op.micro],
+                        micro_batches.len(),
+                        activations,
+                        &mut held,
+                        &mut ran.losses,
+                    )?;
+                    self.keep_pace(op, start);
+                    let bytes = allocated() - before;
+                    ran.passes.push(Done { op, start, end: Instant::now(), live: held.live(), bytes });
+                }
+                Instruction::Send { op, to } => {
+                    let result = held.results.remove(&(self.pipeline.stage(rank, op.chunk), op));
+                    let result = result.with_context(|| format!("{op} is sent before it has run"))?;
+                    self.group.tagged(self.tag(op)).send(&result, to)?;
+                }
+            }
+        }
+        Ok(ran)
+    }
+
+    /// Runs one pass.
+    fn compute(
+        &self,
+        op: Op,
+        (batch, pass): &(Batch, Pass),
+        micro_batches: usize,
+        activations: [usize; 3],
+        held: &mut InFlight,
+        losses: &mut Vec<f64>,
+    ) -> Result<()> {
+        let stage = self.pipeline.stage(self.group.rank(), op.chunk);
+        let (first, last) = (stage == 0, stage + 1 == self.pipeline.stages());
+        let (gpt, place) = (&self.chunks[op.chunk], (op.chunk, op.micro));
+        match op.work {
+            Work::Forward => {
+                let input = if first { None } else { Some(held.take(self, stage - 1, op, activations)?) };
+                let from = match &input {
+                    None => Input::Tokens { ids: &batch.inputs, length: batch.length },
+                    Some(x) => Input::Hidden(x),
+                };
+                let mut output = gpt.forward(from, &batch.targets, pass)?;
+                if last {
+                    losses.push(f64::from(output.to_scalar::<f32>()?));
+                    output = (output / micro_batches as f64)?; // gradients add up to those of the mean
+                } else {
+                    held.results.insert((stage, op), elements(&output)?);
+                }
+                held.kept.insert(place, Kept { input, output });
+            }
+            Work::Backward => {
+                let kept = held.kept.remove(&place);
+                let Kept { input, output } = kept.with_context(|| format!("{op} before its forward pass"))?;
+                let dy = if last { None } else { Some(held.take(self, stage + 1, op, activations)?) };
+                let backward = || match &dy {
+                    None => output.backward(),
+                    Some(dy) => backward_from(&output, dy),
+                };
+                let gradients = if held.splits {
+                    let (gradients, weights) = defer(backward);
+                    held.deferred.insert(place, weights);
+                    gradients?
+                } else {
+                    backward()?
+                };
+                if let Some(input) = input {
+                    held.results.insert((stage, op), elements(&gradient(&gradients, &input)?)?);
+                }
+            }
+            Work::Weights => {
+                let weights = held.deferred.remove(&place);
+                weights.with_context(|| format!("{op} before its backward pass"))?.run()?;
+            }
+        }
+        Ok(())
+    }
+    // ANCHOR_END: step
+
+    /// Sleeps until the pass has taken its least time.
+    fn keep_pace(&self, op: Op, start: Instant) {
+        let least = self.pace.map_or(0.0, |pace| pace.of(op.work));
+        std::thread::sleep(Duration::from_secs_f64(least).saturating_sub(start.elapsed()));
+    }
+
+    /// A message's tag says which pass made it, so messages of two chunks between the same two ranks cannot be confused.
+    fn tag(&self, op: Op) -> u16 {
+        let number = (op.micro * self.pipeline.chunks + op.chunk) * 2 + usize::from(op.work == Work::Backward);
+        (number % usize::from(Comm::MAX_TAG)) as u16
+    }
+}
+
+impl InFlight {
+    /// The result of the pass like `op` of a neighbouring stage, as a variable.
+    fn take(&mut self, stages: &Stages, stage: usize, op: Op, activations: [usize; 3]) -> Result<Var> {
+        let other = Op { chunk: stage / stages.pipeline.ranks, ..op };
+        let result = self.results.remove(&(stage, other));
+        let result = result.with_context(|| format!("{op} needs {other} of stage {stage}, which has not arrived"))?;
+        Ok(Var::from_vec(result, &activations[..], &Device::Cpu)?)
+    }
+}
+
+fn elements(x: &Tensor) -> Result<Vec<f32>> {
+    Ok(read(x, |x| Ok(x.to_vec()))?)
+}

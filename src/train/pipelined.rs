@@ -1,0 +1,183 @@
+//! Trains a model that ranks share as a pipeline, and the same model on one rank.
+
+use super::{AdamW, Config, clip_scale};
+use crate::data::Batch;
+use crate::error::BadInput;
+use crate::mesh::{Axis, Mesh};
+use crate::model::{Build, Gpt, Input, Pass, Plain};
+use crate::optim::stored_norm;
+use crate::parallel::pipeline::{Instruction, Partition, Pipeline, Ran, Schedule, Stages};
+use crate::parallel::{Averaged, TensorParallel, Zero, ZeroConfig};
+use crate::tensor::Params;
+use anyhow::Result;
+
+/// How a pipeline trains a model.
+#[derive(Clone, Copy, Debug)]
+pub struct PipelinePlan {
+    pub pipeline: Pipeline,
+    pub schedule: Schedule,
+    pub partition: Partition,
+    /// Blocks whose activations are recomputed together; 0 keeps all activations.
+    pub recompute: usize,
+}
+
+impl PipelinePlan {
+    /// Refuses what cannot run, before anything does.
+    pub fn check(&self, config: &Config) -> Result<(), BadInput> {
+        self.schedule.check(&self.pipeline)?;
+        self.partition.layers(&config.shape, self.pipeline.stages()).map(drop)
+    }
+}
+
+/// One rank's part of the model and of its training.
+pub struct Pipelined {
+    config: Config,
+    /// The rank's number in its data group, which decides its batches.
+    data: usize,
+    tensor: TensorParallel,
+    sequence: bool,
+    /// This rank's list of operations.
+    pub program: Vec<Instruction>,
+    pub stages: Stages,
+    pub zero: Zero,
+}
+
+/// A step of one rank.
+pub struct PipelinedStep {
+    /// The mean over the micro-batches of this rank's replica, in nats per token, on every rank.
+    pub loss: f64,
+    /// Of all gradients on all ranks, before clipping.
+    pub grad_norm: f64,
+    pub ran: Ran,
+    pub averaged: Vec<Averaged>,
+}
+
+impl Pipelined {
+    /// The part of the rank that is `mesh.at`. `sharing`: whether tensor ranks also shard the sequence, and what the
+    /// vocabulary is padded to. `config.grad_accum` must be the pipeline's number of micro-batches.
+    pub fn new(
+        config: &Config,
+        mesh: &Mesh,
+        plan: &PipelinePlan,
+        (sequence, multiple): (bool, usize),
+        zero: ZeroConfig,
+    ) -> Result<Pipelined> {
+        let (ranks, tensor_ranks) = (mesh.group(Axis::Pipeline), mesh.group(Axis::Tensor));
+        let tensor = TensorParallel::new(tensor_ranks.clone(), sequence, multiple);
+        let build: &dyn Build = if tensor_ranks.size() > 1 { &tensor } else { &Plain };
+        let mut stages = Stages::new(plan.pipeline, ranks, &config.shape, plan.partition, build)?;
+        stages.chunks.iter_mut().for_each(|chunk| chunk.recompute(plan.recompute));
+        let zero = Zero::init(&stages.chunks[0].params, mesh.group(Axis::Data), zero, config.seed)?;
+        let order = plan.schedule.order(&plan.pipeline, ranks.rank());
+        Ok(Pipelined {
+            config: config.clone(),
+            data: mesh.at.data,
+            zero: zero.with_tensor(&tensor)?.with_pipeline(ranks)?,
+            program: plan.pipeline.with_messages(ranks.rank(), &order),
+            sequence: sequence && tensor_ranks.size() > 1,
+            tensor,
+            stages,
+        })
+    }
+
+    /// The batches of `step`'s micro-batches, and the passes over them.
+    fn micro_batches(&self, text: &[u32], step: usize) -> Vec<(Batch, Pass)> {
+        let (config, sampler) = (&self.config, self.config.sampler(self.data));
+        let draw = |micro| {
+            let batch = sampler.batch(text, step, micro);
+            let pass = self.tensor.pass(config.pass(step, &batch.sequences), batch.length);
+            (batch, pass)
+        };
+        (0..config.grad_accum).map(draw).collect()
+    }
+
+    /// Takes one step. `allocated` counts this rank's bytes.
+    pub fn step(&mut self, text: &[u32], step: usize, allocated: fn() -> isize) -> Result<PipelinedStep> {
+        let config = &self.config;
+        let length = config.shape.block / if self.sequence { self.tensor.group().size() } else { 1 };
+        let activations = [config.batch, length, config.shape.embd];
+        let micro_batches = self.micro_batches(text, step);
+        self.zero.begin()?;
+        let ran = self.stages.step(&self.program, &micro_batches, activations, &self.zero, allocated)?;
+        let averaged = self.zero.finish()?;
+        let grad_norm = self.zero.norm()?;
+        self.zero.update(config.schedule.at(step), clip_scale(grad_norm, config.clip)?)?;
+        let mut loss = [mean(&ran.losses)];
+        let ranks = self.stages.group();
+        ranks.broadcast(&mut loss, ranks.size() - 1)?;
+        Ok(PipelinedStep { loss: loss[0], grad_norm, ran, averaged })
+    }
+
+    /// Puts the trained model together in `whole`, on every rank. All ranks call it.
+    pub fn unshard(&mut self, whole: &Params) -> Result<()> {
+        let (params, groups) = (&self.stages.chunks[0].params, [self.tensor.group(), self.stages.group()]);
+        self.zero.whole(|| Ok(crate::parallel::unshard(&groups, params, whole)?))
+    }
+}
+
+fn mean(losses: &[f64]) -> f64 {
+    losses.iter().sum::<f64>() / losses.len().max(1) as f64
+}
+
+/// A short training on one rank.
+pub struct Unpipelined {
+    pub losses: Vec<f64>,
+    pub grad_norms: Vec<f64>,
+    /// The parameters of the first part and of the rest, as stages have them.
+    pub parts: [Gpt; 2],
+}
+
+/// Trains on one rank, micro-batch after micro-batch, without a pipeline: the same sums in the same order as with one.
+///
+/// A pipeline's first and last stage each add up their own part of the token table's gradient, and then add the two parts.
+/// So this model, too, has the table twice: once for the embedding and once for the head.
+pub fn unpipelined(config: &Config, text: &[u32], steps: usize) -> Result<Unpipelined> {
+    let layers = config.shape.layers;
+    let part = |layers| Gpt::stage(&config.shape, layers, &Plain);
+    let parts = [part(0..layers / 2)?, part(layers / 2..layers)?];
+    parts.iter().for_each(|part| part.params.allocate(config.seed));
+    let mut optimizers = parts.each_ref().map(|part| AdamW::new(config.adamw, &part.params));
+    let table = parts.each_ref().map(|part| {
+        let spec = part.params.specs().iter().find(|spec| spec.name == "wte.weight");
+        spec.map(|spec| spec.range()).unwrap_or_default()
+    });
+    let (mut losses, mut grad_norms) = (Vec::new(), Vec::new());
+    for step in 0..steps {
+        parts.iter().for_each(|part| part.params.zero_gradients());
+        let mut of_step = Vec::new();
+        for micro in 0..config.grad_accum {
+            let batch = config.sampler(0).batch(text, step, micro);
+            let pass = config.pass(step, &batch.sequences);
+            let x = parts[0].forward(Input::Tokens { ids: &batch.inputs, length: batch.length }, &[], &pass)?;
+            let loss = parts[1].forward(Input::Hidden(&x), &batch.targets, &pass)?;
+            of_step.push(f64::from(loss.to_scalar::<f32>()?));
+            (loss / config.grad_accum as f64)?.backward()?;
+        }
+        let [mut first, mut rest] = parts.each_ref().map(|part| part.params.gradients());
+        for (a, b) in first[table[0].clone()].iter_mut().zip(&mut rest[table[1].clone()]) {
+            *a += *b;
+            *b = *a;
+        }
+        // The table counts once.
+        let norm = stored_norm(&[&first[..], &rest[..table[1].start], &rest[table[1].end..]]);
+        drop((first, rest));
+        let scale = clip_scale(norm, config.clip)?;
+        for (adamw, part) in optimizers.iter_mut().zip(&parts) {
+            adamw.step(&part.params, config.schedule.at(step), scale)?;
+        }
+        losses.push(mean(&of_step));
+        grad_norms.push(norm);
+    }
+    Ok(Unpipelined { losses, grad_norms, parts })
+}
+
+impl Unpipelined {
+    /// The value of a parameter by its name.
+    pub fn value(&self, name: &str) -> Option<Vec<f32>> {
+        let of = |part: &Gpt| {
+            let spec = part.params.specs().iter().find(|spec| spec.name == name)?;
+            Some(part.params.values()[spec.range()].to_vec())
+        };
+        self.parts.iter().find_map(of)
+    }
+}

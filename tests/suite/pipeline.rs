@@ -1,0 +1,73 @@
+//! Pipelines train the model that one rank trains, whatever the schedule.
+
+use super::parity::config;
+use shardlab::comm::Comm;
+use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
+use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule, Times, simulate};
+use shardlab::parallel::zero::Stage;
+use shardlab::tensor::Precision;
+use shardlab::train::{Config, PipelinePlan, Pipelined, Unpipelined, unpipelined};
+
+const STEPS: usize = 3;
+
+/// Trains with every schedule on all ranks of `world` as one pipeline: the same bits as on one rank, step by step.
+pub fn pipelines_train_what_one_rank_trains(world: &Comm) -> anyhow::Result<()> {
+    let ranks = world.size();
+    let sizes = Coordinates { data: 1, pipeline: ranks, tensor: 1 };
+    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
+    let (config, corpus) = config(1, |config| {
+        (config.dropout, config.clip, config.grad_accum, config.batch) = (0.1, 0.5, 2 * ranks, 1);
+        config.shape.layers = 2 * ranks + 1;
+    });
+    let one = unpipelined(&config, &corpus.train, STEPS)?;
+    let plans = [
+        (Schedule::GPipe, 1, Partition::Uniform, 0),
+        (Schedule::OneForwardOneBackward, 1, Partition::Parameters, 0),
+        (Schedule::OneForwardOneBackward, 1, Partition::Uniform, 2),
+        (Schedule::ZeroBubble, 1, Partition::Uniform, 0),
+        (Schedule::ZeroBubble, 1, Partition::Uniform, 1),
+        (Schedule::Interleaved { group: ranks }, 2, Partition::Uniform, 0),
+        (Schedule::Interleaved { group: 2 * ranks }, 2, Partition::Parameters, 3),
+    ];
+    for (schedule, chunks, partition, recompute) in plans {
+        let pipeline = Pipeline { ranks, chunks, micro_batches: config.grad_accum };
+        let plan = PipelinePlan { pipeline, schedule, partition, recompute };
+        for stage in [Stage::Zero, Stage::One] {
+            trains_like(&one, &config, &corpus.train, &mesh, &plan, stage)?;
+        }
+    }
+    Ok(())
+}
+
+fn trains_like(
+    one: &Unpipelined,
+    config: &Config,
+    text: &[u32],
+    mesh: &Mesh,
+    plan: &PipelinePlan,
+    stage: Stage,
+) -> anyhow::Result<()> {
+    let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
+    let mut pipelined = Pipelined::new(config, mesh, plan, (false, 1), zero)?;
+    let rank = mesh.group(Axis::Pipeline).rank();
+    let orders = plan.schedule.orders(&plan.pipeline)?;
+    let times = Times { forward: 1.0, backward: 2.0, weights: 1.0, message: 0.0 };
+    let peaks = simulate(&plan.pipeline, &orders, &times)?.peaks;
+    for step in 0..STEPS {
+        let stepped = pipelined.step(text, step, || 0)?;
+        let what = format!("{plan:?}, {stage:?}, step {step}, rank {rank}");
+        assert_eq!(stepped.loss.to_bits(), one.losses[step].to_bits(), "{what}: {} {}", stepped.loss, one.losses[step]);
+        assert_eq!(stepped.grad_norm.to_bits(), one.grad_norms[step].to_bits(), "{what}");
+        let ran: Vec<_> = stepped.ran.passes.iter().map(|done| done.op).collect();
+        assert_eq!(ran, orders[rank], "{what}");
+        let most = stepped.ran.passes.iter().map(|done| done.live).max();
+        assert_eq!(most, Some(peaks[rank]), "{what}");
+    }
+    let params = &pipelined.stages.chunks[0].params;
+    for spec in params.specs() {
+        let expected = one.value(&spec.name).unwrap_or_default();
+        assert_eq!(params.values()[spec.range()], expected, "{plan:?}, {stage:?}: {}", spec.name);
+    }
+    Ok(())
+}
