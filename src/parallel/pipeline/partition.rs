@@ -47,22 +47,23 @@ pub fn parameters(shape: &GptShape, layers: &Range<usize>) -> u64 {
 
 /// The cuts whose largest stage is as small as it can be.
 fn balanced(shape: &GptShape, stages: usize) -> Vec<Range<usize>> {
-    // best[n]: the largest stage's parameters, and the cuts, if the first n layers are divided among the stages so far.
-    let mut best: Vec<Option<(u64, Vec<Range<usize>>)>> = vec![None; shape.layers + 1];
+    // best[n]: if the first n layers are divided among the stages so far, the largest stage's parameters, and where each starts.
+    let mut best = vec![None; shape.layers + 1];
     best[0] = Some((0, Vec::new()));
     for _ in 0..stages {
-        let mut next = vec![None; shape.layers + 1];
-        for end in 1..=shape.layers {
+        let up_to = |end: usize| {
             let with_last = |start: usize| {
-                let (most, cuts) = best[start].as_ref()?;
-                let cuts = cuts.iter().cloned().chain([start..end]).collect::<Vec<_>>();
-                Some(((*most).max(parameters(shape, &(start..end))), cuts))
+                let (most, starts): &(u64, Vec<usize>) = best[start].as_ref()?;
+                let starts: Vec<usize> = starts.iter().copied().chain([start]).collect();
+                Some((parameters(shape, &(start..end)).max(*most), starts))
             };
-            next[end] = (0..end).filter_map(with_last).min_by_key(|(most, _)| *most);
-        }
-        best = next;
+            (0..end).filter_map(with_last).min_by_key(|(most, _)| *most)
+        };
+        best = (0..=shape.layers).map(up_to).collect();
     }
-    best.pop().flatten().map(|(_, cuts)| cuts).unwrap_or_default()
+    let (_, starts) = best.pop().flatten().unwrap_or_default();
+    let ends = starts[1..].iter().copied().chain([shape.layers]);
+    starts.iter().zip(ends).map(|(&start, end)| start..end).collect()
 }
 
 #[cfg(test)]
