@@ -45,19 +45,19 @@ pub fn parameters(shape: &GptShape, layers: &Range<usize>) -> u64 {
     layers.len() as u64 * (12 * d * d + 2 * d) + embedding + head
 }
 
-/// The cuts whose largest stage is as small as it can be.
+/// The cuts with the smallest sum of squared sizes: no other cuts have sizes that differ less.
 fn balanced(shape: &GptShape, stages: usize) -> Vec<Range<usize>> {
-    // best[n]: if the first n layers are divided among the stages so far, the largest stage's parameters, and where each starts.
+    // best[n]: if the first n layers are divided among the stages so far, the sum of squares, and where each starts.
     let mut best = vec![None; shape.layers + 1];
-    best[0] = Some((0, Vec::new()));
+    best[0] = Some((0.0, Vec::new()));
     for _ in 0..stages {
         let up_to = |end: usize| {
             let with_last = |start: usize| {
-                let (most, starts): &(u64, Vec<usize>) = best[start].as_ref()?;
+                let (squares, starts): &(f64, Vec<usize>) = best[start].as_ref()?;
                 let starts: Vec<usize> = starts.iter().copied().chain([start]).collect();
-                Some((parameters(shape, &(start..end)).max(*most), starts))
+                Some((squares + (parameters(shape, &(start..end)) as f64).powi(2), starts))
             };
-            (0..end).filter_map(with_last).min_by_key(|(most, _)| *most)
+            (0..end).filter_map(with_last).min_by(|(a, _), (b, _)| a.total_cmp(b))
         };
         best = (0..=shape.layers).map(up_to).collect();
     }
