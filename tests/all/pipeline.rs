@@ -1,7 +1,8 @@
 //! Pipeline schedules: orders and times, against Megatron-LM's and published figures.
 
-use crate::suite::pipeline::pipelines_train_what_one_rank_trains;
+use crate::suite::pipeline::{meshes_train_what_one_rank_trains, pipelines_train_what_one_rank_trains};
 use shardlab::launch;
+use shardlab::mesh::Coordinates;
 use shardlab::parallel::pipeline::{Instruction, Op, Pipeline, Schedule, Times, Work, simulate};
 use std::collections::HashMap;
 
@@ -248,5 +249,13 @@ mod extras {
 fn pipelines_of_2_to_4_ranks_train_what_one_rank_trains() {
     for ranks in [2, 3, 4] {
         launch::run(ranks, |comm| pipelines_train_what_one_rank_trains(&comm)).unwrap();
+    }
+}
+
+#[test]
+fn meshes_of_three_axes_train_what_one_rank_trains() {
+    for [data, pipeline, tensor] in [[2, 2, 2], [1, 2, 4], [3, 2, 1], [1, 4, 2]] {
+        let sizes = Coordinates { data, pipeline, tensor };
+        launch::run(data * pipeline * tensor, |comm| meshes_train_what_one_rank_trains(&comm, sizes)).unwrap();
     }
 }

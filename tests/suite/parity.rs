@@ -41,14 +41,15 @@ pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow
     Ok(())
 }
 
-/// Trains one rank on all ranks' sequences as one large batch: the same mathematics, with sums in a different order.
+/// Trains one rank on all ranks' and micro-steps' sequences as one large batch: the same mathematics, with sums in a different order.
 pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow::Result<Trained> {
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(config.seed);
     let mut adamw = AdamW::new(config.adamw, &gpt.params);
     let mut losses = Vec::new();
     for step in 0..steps {
-        let all: Vec<Batch> = (0..config.ranks).map(|rank| config.sampler(rank).batch(text, step, 0)).collect();
+        let of_rank = |rank| (0..config.grad_accum).map(move |micro| config.sampler(rank).batch(text, step, micro));
+        let all: Vec<Batch> = (0..config.ranks).flat_map(of_rank).collect();
         let batch = Batch::concat(&all);
         gpt.params.zero_gradients();
         let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;

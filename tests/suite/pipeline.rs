@@ -1,8 +1,9 @@
 //! Pipelines train the model that one rank trains, whatever the schedule.
 
-use super::parity::config;
-use shardlab::comm::Comm;
+use super::parity::{config, train_large_batch};
+use shardlab::comm::{Comm, Reduce};
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
+use shardlab::model::Gpt;
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule, Times, simulate};
 use shardlab::parallel::zero::Stage;
@@ -68,6 +69,45 @@ fn trains_like(
     for spec in params.specs() {
         let expected = one.value(&spec.name).unwrap_or_default();
         assert_eq!(params.values()[spec.range()], expected, "{plan:?}, {stage:?}: {}", spec.name);
+    }
+    Ok(())
+}
+
+/// Trains on a mesh of data x pipeline x tensor ranks, with ZeRO-1 and sequence parallelism, and compares with one rank that
+/// takes each step's data as one batch.
+pub fn meshes_train_what_one_rank_trains(world: &Comm, sizes: Coordinates) -> anyhow::Result<()> {
+    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
+    let (config, corpus) = config(sizes.data, |config| {
+        (config.dropout, config.clip, config.grad_accum, config.batch) = (0.1, 0.5, 4, 1);
+        (config.shape.layers, config.shape.heads) = (2 * sizes.pipeline, 4);
+    });
+    let text = &corpus.train;
+    let one = train_large_batch(&config, text, STEPS)?;
+    for (chunks, schedule, sequence, stage) in [
+        (1, Schedule::OneForwardOneBackward, false, Stage::One),
+        (1, Schedule::ZeroBubble, true, Stage::Zero),
+        (if sizes.pipeline > 1 { 2 } else { 1 }, Schedule::Interleaved { group: 4 }, true, Stage::One),
+    ] {
+        let pipeline = Pipeline { ranks: sizes.pipeline, chunks, micro_batches: config.grad_accum };
+        let plan = PipelinePlan { pipeline, schedule, partition: Partition::Uniform, recompute: 0 };
+        let what = format!("{sizes:?}, {plan:?}, sequence parallelism {sequence}, {stage:?}");
+        let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
+        let mut pipelined = Pipelined::new(&config, &mesh, &plan, (sequence, 1), zero)?;
+        for step in 0..STEPS {
+            let stepped = pipelined.step(text, step, || 0)?;
+            let mut loss = [stepped.loss];
+            mesh.group(Axis::Data).all_reduce(&mut loss, Reduce::Mean)?;
+            assert!((loss[0] - one.losses[step]).abs() < 1e-5, "{what}: {loss:?} {:?}", one.losses);
+            let mut most = [stepped.grad_norm];
+            world.all_reduce(&mut most, Reduce::Max)?;
+            assert_eq!(most[0], stepped.grad_norm, "{what}: ranks clip by different norms");
+        }
+        let whole = Gpt::new(&config.shape)?;
+        whole.params.allocate(0);
+        pipelined.unshard(&whole.params)?;
+        let values = whole.params.values();
+        let apart = values.iter().zip(&one.values).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+        assert!(apart < 1e-4, "{what}: a parameter is {apart:e} apart");
     }
     Ok(())
 }
