@@ -5,7 +5,7 @@ use crate::counting::{live, peak_of};
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
-use shardlab::plan::GptShape;
+use shardlab::plan::{GptShape, Keep};
 use shardlab::tensor::Dropout;
 
 #[test]
@@ -40,5 +40,45 @@ fn the_plan_foresees_what_a_step_takes() {
         let ratio = peak as f64 / plan.activations as f64;
         println!("{shape:?}: {peak} bytes, planned {}", plan.activations);
         assert!((0.99..=1.01).contains(&ratio), "{shape:?}: {peak} bytes at the peak, {} planned", plan.activations);
+    }
+}
+
+/// With recomputation, a step keeps the blocks' inputs alone, as the plan's curve for it says, and has the same gradients.
+#[test]
+fn recomputed_blocks_take_the_memory_of_their_inputs() {
+    if !alone("memory::recomputed_blocks_take_the_memory_of_their_inputs") {
+        return;
+    }
+    launch::one_compute_thread_a_rank();
+    let corpus = Corpus::embedded().unwrap();
+    for (shape, batch) in [
+        (GptShape { vocabulary: 65, block: 64, layers: 8, heads: 4, embd: 128 }, 6),
+        (GptShape { vocabulary: 65, block: 32, layers: 12, heads: 2, embd: 64 }, 9),
+    ] {
+        let sampler = Sampler { sampling: Sampling::Seeds, seed: 1, rank: 0, ranks: 1, batch, block: shape.block };
+        let draw = sampler.batch(&corpus.train, 0, 0);
+        let rules = Dropout { p: 0.1, seed: 1, step: 0, sequences: draw.sequences.clone(), first_position: 0 };
+        let pass = Pass { train: true, dropout: Some(rules) };
+        let train = |every: usize| {
+            let mut gpt = Gpt::new(&shape).unwrap();
+            gpt.params.allocate(0);
+            gpt.recompute(every);
+            let step = || gpt.loss(&draw, &pass)?.backward().map(drop);
+            step().unwrap();
+            gpt.params.zero_gradients();
+            let (peak, result) = peak_of(step);
+            result.unwrap();
+            let gradients = gpt.params.gradients().clone();
+            (peak as f64, gradients)
+        };
+        let ((all, expected), (inputs, gradients), (pairs, _)) = (train(0), train(1), train(2));
+        assert!(gradients == expected, "the second forward pass has other bits");
+        let planned = shape.activations_over_a_step(batch, true, Keep::BlockInputs).into_iter().max().unwrap() as f64;
+        // candle also keeps the head's activations to the end, and a second pass begins with a copy of its input and of the
+        // gradient that it starts from.
+        let (tokens, d) = ((batch * shape.block) as f64, shape.embd as f64);
+        let expected = planned + 4.0 * tokens * (d + 2.0 + shape.vocabulary as f64 + 1.0 + 2.0 * d);
+        assert!((0.99..=1.01).contains(&(inputs / expected)), "{inputs} bytes at the peak, {expected} expected");
+        assert!(inputs < pairs && pairs < 0.6 * all, "every block {inputs}, every second {pairs}, none {all}");
     }
 }
