@@ -1,7 +1,8 @@
 //! The pictures, measurements and figures of one lab each: its apparatus, so that the lab itself is the lesson.
 //!
-//! Reading order: `collectives/` (lab01), `smallest/` (lab02), `zero.rs` (lab04), `tensor/` (lab05).
+//! Reading order: `collectives/` (lab01), `smallest/` (lab02), `zero.rs` (lab04), `tensor/` (lab05), `axes/` (lab07).
 
+pub mod axes;
 pub mod collectives;
 pub mod smallest;
 pub mod tensor;
