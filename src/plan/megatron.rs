@@ -1,4 +1,4 @@
-//! What each rank holds of a GPT under tensor and pipeline parallelism: counted exactly, and as Megatron-LM estimates it.
+//! Counts what each rank holds of a GPT under tensor and pipeline parallelism: exactly, and as Megatron-LM estimates it.
 //!
 //! The estimate is that of megatron/training/theoretical_memory_usage.py (as of commit 00caa53a). It divides all
 //! blocks evenly, gives the token table to one pipeline stage, and knows neither the position table nor biases. So its most
@@ -38,7 +38,7 @@ impl ModelShards {
         all as u64
     }
 
-    /// As many layers on each pipeline stage, without virtual stages.
+    /// The layers of a pipeline stage, if every stage has equally many and no rank has several stages.
     pub fn uniform(&self, stage: usize) -> Range<usize> {
         let each = self.shape.layers / self.pipeline;
         stage * each..(stage + 1) * each

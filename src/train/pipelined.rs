@@ -91,21 +91,31 @@ impl Pipelined {
         (0..config.grad_accum).map(draw).collect()
     }
 
-    /// Takes one step. `allocated` counts this rank's bytes.
-    pub fn step(&mut self, text: &[u32], step: usize, allocated: fn() -> isize) -> Result<PipelinedStep> {
+    /// Runs the forward and backward passes of one step, and adds up gradients. `allocated` counts this rank's bytes.
+    pub fn forward_backward(&mut self, text: &[u32], step: usize, allocated: fn() -> isize) -> Result<Ran> {
         let config = &self.config;
         let length = config.shape.block / if self.sequence { self.tensor.group().size() } else { 1 };
         let activations = [config.batch, length, config.shape.embd];
         let micro_batches = self.micro_batches(text, step);
         self.zero.begin()?;
-        let ran = self.stages.step(&self.program, &micro_batches, activations, &self.zero, allocated)?;
+        self.stages.step(&self.program, &micro_batches, activations, &self.zero, allocated)
+    }
+
+    /// Takes one step. `allocated` counts this rank's bytes.
+    pub fn step(&mut self, text: &[u32], step: usize, allocated: fn() -> isize) -> Result<PipelinedStep> {
+        let ran = self.forward_backward(text, step, allocated)?;
         let averaged = self.zero.finish()?;
         let grad_norm = self.zero.norm()?;
+        let config = &self.config;
         self.zero.update(config.schedule.at(step), clip_scale(grad_norm, config.clip)?)?;
-        let mut loss = [mean(&ran.losses)];
-        let ranks = self.stages.group();
+        Ok(PipelinedStep { loss: self.loss(&ran)?, grad_norm, ran, averaged })
+    }
+
+    /// The mean over the micro-batches of this rank's replica, on every rank of the pipeline. All of them call it.
+    pub fn loss(&self, ran: &Ran) -> Result<f64> {
+        let (mut loss, ranks) = ([mean(&ran.losses)], self.stages.group());
         ranks.broadcast(&mut loss, ranks.size() - 1)?;
-        Ok(PipelinedStep { loss: loss[0], grad_norm, ran, averaged })
+        Ok(loss[0])
     }
 
     /// Puts the trained model together in `whole`, on every rank. All ranks call it.

@@ -20,6 +20,8 @@ pub struct Stages {
     /// One model per chunk. Their parameters are declared together: `chunks[0].params` has all of them.
     pub chunks: Vec<Gpt>,
     pub pace: Option<Pace>,
+    /// A deliberate mistake: gradients are averaged in the backward pass of the first micro-batch, not of the last.
+    pub averages_early: bool,
 }
 
 /// The least time of a pass through one chunk. A rank that is faster sleeps for the rest. So ranks that share a core behave
@@ -92,7 +94,7 @@ impl Stages {
         let mine = |chunk| layers[pipeline.stage(group.rank(), chunk)].clone();
         let chunks: Vec<_> = (0..pipeline.chunks).map(mine).collect();
         let chunks = Gpt::chunks(shape, &chunks, build)?;
-        Ok(Stages { pipeline, group: group.clone(), chunks, pace: None })
+        Ok(Stages { pipeline, group: group.clone(), chunks, pace: None, averages_early: false })
     }
 
     /// The ranks of the pipeline, in the order of the stages.
@@ -119,6 +121,7 @@ impl Stages {
         let mut held = InFlight { splits: program.iter().any(splits), ..InFlight::default() };
         let mut ran = Ran { losses: Vec::new(), passes: Vec::new() };
         let (rank, before) = (self.group.rank(), allocated());
+        let average_in = if self.averages_early { 0 } else { micro_batches.len().saturating_sub(1) };
         for &instruction in program {
             match instruction {
                 Instruction::Recv { op, from } => {
@@ -128,7 +131,7 @@ impl Stages {
                 }
                 Instruction::Compute(op) => {
                     let start = Instant::now();
-                    zero.synchronise(op.micro + 1 == micro_batches.len());
+                    zero.synchronise(op.micro == average_in);
                     self.compute(
                         op,
                         &micro_batches[op.micro],
@@ -148,6 +151,7 @@ impl Stages {
                 }
             }
         }
+        zero.synchronise(true); // tied gradients are averaged after all passes
         Ok(ran)
     }
 

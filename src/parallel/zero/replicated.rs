@@ -152,7 +152,10 @@ impl<T: Stored> Engine for Replicated<T> {
     }
 
     fn norm<'a>(&'a self, mut comms: Vec<&'a Comm>, numel: usize) -> Result<f64> {
-        comms.extend((self.stage > Stage::Zero && !self.local_norm).then_some(&self.comm));
+        comms.extend((self.stage > Stage::Zero).then_some(&self.comm));
+        if self.local_norm {
+            comms.clear();
+        }
         self.with_gradients(|gradients| {
             let groups = self.optimizers.iter().zip(&gradients);
             let counted: Vec<&[T]> = groups.flat_map(|(adamw, group)| super::counted(adamw, group)).collect();

@@ -39,6 +39,7 @@ pub fn job() -> Job {
         micro_batches: 8,
         micro_batch: 2,
         steps: 20,
+        log_interval: 1,
         weights: "torch.float16",
         bytes: ParameterBytes::MEGATRON,
         distributed_optimizer: false,

@@ -4,7 +4,7 @@ use crate::mesh::Coordinates;
 use crate::plan::{ModelShards, ParameterBytes};
 use std::ops::Range;
 
-/// What Megatron-LM's log calls MB.
+/// The MB of Megatron-LM's log.
 pub const MEGABYTE: f64 = (1u64 << 20) as f64;
 
 /// The settings of a job, as its log states them.
@@ -19,6 +19,8 @@ pub struct Job {
     /// Sequences of a micro-batch.
     pub micro_batch: usize,
     pub steps: usize,
+    /// The log has a line for the first step, and then for every so many steps.
+    pub log_interval: usize,
     /// The data type of the weights.
     pub weights: &'static str,
     pub bytes: ParameterBytes,
@@ -52,7 +54,7 @@ impl Job {
         self.shards.estimate().most_loaded * self.bytes.on_a_rank(data)
     }
 
-    /// What the log says before the model is built: sizes, arguments, the padded vocabulary.
+    /// The lines before the model is built: sizes, arguments, the padded vocabulary.
     pub fn header(&self) -> Vec<String> {
         let (Coordinates { data, pipeline, tensor }, shape, ranks) = (self.sizes, self.shards.shape, self.ranks());
         let mut lines = vec![format!(
@@ -72,6 +74,7 @@ impl Job {
             ("ffn_hidden_size", (4 * shape.embd).to_string()),
             ("global_batch_size", self.global_batch().to_string()),
             ("hidden_size", shape.embd.to_string()),
+            ("log_interval", self.log_interval.to_string()),
             ("lr", float(self.lr)),
             ("make_vocab_size_divisible_by", self.multiple.to_string()),
             ("max_position_embeddings", shape.block.to_string()),
@@ -196,7 +199,7 @@ fn exponential(value: f64) -> String {
 pub struct Memory {
     pub allocated: f64,
     pub max_allocated: f64,
-    /// Of the process: see the lab's page.
+    /// The process's memory. If ranks are threads, they share it.
     pub reserved: f64,
     pub max_reserved: f64,
 }
@@ -212,12 +215,15 @@ impl Memory {
     }
 }
 
-/// The line in lines of at most `width` columns, broken where the log separates values.
+/// A log's line in lines of at most `width` columns. Values that the log separates by bars stay whole.
 pub fn folded(line: &str, width: usize) -> String {
+    if line.chars().count() <= width {
+        return line.to_string();
+    }
     let mut lines = vec![String::new()];
-    for piece in line.split_inclusive([',', '|']) {
-        let last = lines.len() - 1;
-        if !lines[last].is_empty() && lines[last].chars().count() + piece.trim_end().chars().count() > width {
+    for piece in line.split_inclusive(if line.contains('|') { '|' } else { ' ' }) {
+        let last = lines.last().map_or(0, |line| line.chars().count());
+        if last > 0 && last + piece.trim_end().chars().count() > width {
             lines.push(format!("   {}", if piece.starts_with(' ') { "" } else { " " }));
         }
         lines.last_mut().into_iter().for_each(|line| *line += piece);

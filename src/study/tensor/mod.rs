@@ -18,7 +18,7 @@ pub use benchmark::benchmark;
 pub use broken::{Break, Broken};
 pub use checks::{check, same_masks};
 pub use example::{Example, products};
-pub use flags::{Show, TensorFlags, warn};
+pub use flags::{Show, Slowest, TensorFlags, warn};
 pub use gemm::gemm;
 pub use measured::{Measured, Reference, Way, compared, measure};
 pub use shared::{Shared, expected_bytes, introduce, same_as_one_rank};
