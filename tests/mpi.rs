@@ -548,6 +548,12 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             "bitwise equal",
             Some("mean"),
         ),
+        (
+            env!("CARGO_BIN_EXE_lab06"),
+            "--layers 6 --heads 2 --embd 16 --block 8 --batch 2 --pace 0 --schedule interleaved --micro-batches 6 --out o",
+            "live activations are those of the list",
+            Some("untied"),
+        ),
     ] {
         let dir = tempfile::tempdir()?;
         let flags: Vec<&str> = flags.split_whitespace().collect();

@@ -19,6 +19,7 @@ mod lab02;
 mod lab03;
 mod lab04;
 mod lab05;
+mod lab06;
 mod labs;
 mod late;
 #[cfg(unix)]
