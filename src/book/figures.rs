@@ -1,14 +1,16 @@
 //! Pictures for pages: who holds what, drawn from the arithmetic of `plan`, and the curves of a run's metrics.
 
+use super::schedules::chart;
 use crate::comm::Link;
 use crate::comm::algorithms::{Algorithm, Arrival, Collective, Task};
 use crate::error::BadInput;
 use crate::optim::AdamWConfig;
+use crate::parallel::pipeline::Schedule;
 use crate::parallel::zero::{Stage, ZeroConfig};
 use crate::plan::{BytesEach, GptShape, Keep, Network, zero_memory};
 use crate::show::{
-    Activity, Chunk, Fill, Holding, Holdings, Interval, Links, Loads, Moments, Nodes, Plot, Ring, Screen, Series,
-    Timeline, block, block_svg, bytes_binary, bytes_decimal, seconds,
+    Activity, Chart, Chunk, Fill, Holding, Holdings, Interval, Links, Loads, Moments, Nodes, Plot, Ring, Screen,
+    Series, Timeline, block, block_svg, bytes_binary, bytes_decimal, gantt, gantt_svg, seconds,
 };
 use crate::study::collectives::{benchmark, predict};
 use crate::study::tensor::gemm;
@@ -17,9 +19,10 @@ use crate::tensor::Precision;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
+use std::slice;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 17] = [
+pub const FIGURES: [&str; 19] = [
     "cost",
     "stages",
     "gemm-columns",
@@ -37,6 +40,8 @@ pub const FIGURES: [&str; 17] = [
     "ring",
     "all-reduce",
     "links",
+    "schedule",
+    "schedules",
 ];
 
 /// lab03's baby model, on the play that comes with the workbook.
@@ -85,6 +90,19 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
             (timeline.render(&on), timeline.svg())
         }
         "overlap" => (overlap().render(&on), overlap().svg()),
+        "schedule" => {
+            let chart = Chart { title: String::new(), ..chart(Schedule::OneForwardOneBackward, 1)? };
+            let title = "One step of 1F1B with 4 ranks and 8 micro-batches";
+            (gantt(&on, slice::from_ref(&chart)), gantt_svg(title, slice::from_ref(&chart)))
+        }
+        "schedules" => {
+            let chunks = Schedule::Interleaved { group: 4 };
+            let all =
+                [(Schedule::GPipe, 1), (Schedule::OneForwardOneBackward, 1), (chunks, 2), (Schedule::ZeroBubble, 1)];
+            let charts =
+                all.into_iter().map(|(schedule, chunks)| chart(schedule, chunks)).collect::<Result<Vec<_>>>()?;
+            (gantt(&on, &charts), gantt_svg("Four schedules with 4 ranks and 8 micro-batches, to one scale", &charts))
+        }
         _ => {
             let (holdings, title) = holdings(name)?;
             (holdings.render(&on), holdings.svg(title))

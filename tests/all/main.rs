@@ -30,6 +30,7 @@ mod operations;
 mod pipeline;
 mod plain;
 mod rooms;
+mod schedules;
 mod tensor;
 mod words;
 mod workbook;
