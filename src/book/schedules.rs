@@ -4,7 +4,7 @@
 //! variable length, as in source maps: a digit holds 5 bits, the lowest first, and 32 more says that one more digit follows.
 
 use crate::parallel::pipeline::{Op, Pipeline, Schedule, Simulated, Times, Work, simulate};
-use crate::show::{Activity, Bar, Chart, percent};
+use crate::show::percent;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -38,28 +38,6 @@ fn times(schedule: Schedule, ratio: f64) -> Times {
     let halves = if schedule == Schedule::ZeroBubble { 2.0 } else { 1.0 };
     let backward = ratio * UNITS / halves;
     Times { forward: UNITS, backward, weights: if halves > 1.0 { backward } else { 0.0 }, message: 0.0 }
-}
-
-/// One step of 4 ranks and 8 micro-batches, to draw it. Time is counted in forward passes of a rank.
-pub fn chart(schedule: Schedule, chunks: usize) -> Result<Chart> {
-    let pipeline = Pipeline { ranks: 4, chunks, micro_batches: 8 };
-    let (times, unit) = (times(schedule, 2.0), UNITS * chunks as f64);
-    let orders = schedule.orders(&pipeline)?;
-    let simulated = simulate(&pipeline, &orders, &times)?;
-    let bar = |(op, start): (&Op, &f64)| {
-        let activity = [Activity::FORWARD, Activity::BACKWARD, Activity::WEIGHTS][number(op.work)];
-        let end = start + times.of(op.work);
-        Bar { activity, chunk: op.chunk, number: op.micro, start: start / unit, end: end / unit }
-    };
-    let ranks = orders.iter().zip(&simulated.starts).map(|(order, starts)| order.iter().zip(starts).map(bar).collect());
-    let peak = simulated.peaks.iter().max().copied().unwrap_or(0) as f64 / chunks as f64;
-    let title = format!(
-        "{}: takes {}, bubble {} of the step, peak {peak}",
-        schedule.name(),
-        simulated.makespan / unit,
-        percent(simulated.bubble()),
-    );
-    Ok(Chart { title, ranks: ranks.collect() })
 }
 
 /// The kinds of passes, by their numbers in the file.

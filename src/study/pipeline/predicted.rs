@@ -61,7 +61,7 @@ pub(super) fn bar(op: Op, start: f64, end: f64) -> Bar {
         Work::Backward => Activity::BACKWARD,
         Work::Weights => Activity::WEIGHTS,
     };
-    Bar { activity, number: op.micro, start, end }
+    Bar { activity, chunk: op.chunk, number: op.micro, start, end }
 }
 
 #[cfg(test)]
