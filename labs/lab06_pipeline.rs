@@ -77,6 +77,9 @@ fn main() -> ExitCode {
 
 fn run(mut args: Args) -> Result<()> {
     let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab06")?);
+    if args.bench {
+        args.pipeline.for_benchmark(&mut args.train);
+    }
     let shape = args.pipeline.pipeline()?;
     let mut plan = args.pipeline.plan(shape)?;
     if let Some(rank) = args.print_order {
@@ -106,6 +109,9 @@ fn run(mut args: Args) -> Result<()> {
         pipeline::programs(plan, lab.args.broken)?; // refuses what would never end, before anything runs
     }
     launch::is_first_process().then(|| introduce(&lab));
+    if lab.args.bench {
+        return pipeline::benchmark(&lab.screen, &lab.config, &lab.corpus, ranks);
+    }
     if lab.args.run.dry_run {
         return plan_only(&lab);
     }
@@ -137,7 +143,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let mut all: Vec<(Predicted, Measured)> = Vec::new();
     for &plan in &lab.plans {
         let way = Way { plan, pace: lab.pace, broken: lab.args.broken, epoch: lab.epoch };
-        let measured = pipeline::measure(comm, way, config, text, &one, counting::live)?;
+        let measured = pipeline::measure(comm, way, config, text, Some(&one), counting::live)?;
         all.push((measured.predicted(lab.pace)?, measured));
     }
     if comm.rank() != 0 {
@@ -177,6 +183,7 @@ fn plan_only(lab: &Lab) -> Result<()> {
 }
 
 fn introduce(lab: &Lab) {
-    lab.screen.say(lab.lesson.heading(&lab.screen, None));
+    let time = lab.args.bench.then_some("about 1 minute");
+    lab.screen.say(lab.lesson.heading(&lab.screen, time));
     pipeline::introduce(&lab.screen, &lab.config, &lab.plans, lab.pace);
 }

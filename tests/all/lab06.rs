@@ -177,3 +177,10 @@ fn what_no_pipeline_can_run_is_refused_with_what_would_do() {
         assert_eq!(small(flags).status.code(), Some(2), "{flags}");
     }
 }
+
+#[test]
+fn a_benchmark_compares_schedules_with_one_rank_and_with_their_prediction() {
+    let text = succeeded(&lab06("--bench --layers 4 --heads 2 --embd 16 --block 8"));
+    fits(&text, 20);
+    has(&text, &["1 rank ", "1.00 x", "gpipe", "1f1b", "zero-bubble", "interleaved by 2", "speed-up", "off by"]);
+}

@@ -121,6 +121,16 @@ impl PipelineFlags {
         self.pace.unwrap_or(if crowded && self.recompute == 0 { 5e-3 } else { 0.0 })
     }
 
+    /// Chooses two ranks without a pace, and lab03's larger model with one sequence per micro-batch, where the flags leave
+    /// the choice.
+    pub fn for_benchmark(&mut self, train: &mut TrainFlags) {
+        (self.stages, self.pace) = (self.stages.or(Some(2)), self.pace.or(Some(0.0)));
+        if train.model.preset == Preset::Baby {
+            train.model.preset = Preset::Char;
+            train.data.batch = train.data.batch.or(Some(1));
+        }
+    }
+
     /// Gives the pipeline a model of many thin blocks, where the flags leave the choice: each stage gets equally many.
     pub fn thin(&self, train: &mut TrainFlags, stages: usize) {
         let TrainFlags { model, data, .. } = train;

@@ -33,11 +33,11 @@ pub struct Measured {
     /// Each rank's passes in the fastest step.
     pub ranks: Vec<Vec<Pass>>,
     pub losses: Vec<f64>,
-    /// The losses of the unpipelined training.
+    /// The losses of the unpipelined training, if there was one.
     pub expected: Vec<f64>,
     /// Whether every parameter ends with the bits of the unpipelined training.
     pub same_parameters: bool,
-    /// Bytes that all ranks sent in a step: activations and their gradients, and less than 1% for the loss and the norm.
+    /// Bytes of activations and their gradients that all ranks sent in a step.
     pub sent: f64,
 }
 
@@ -67,13 +67,14 @@ pub fn programs(plan: &PipelinePlan, broken: Option<Break>) -> Result<Vec<Vec<In
 }
 // ANCHOR_END: program
 
-/// Trains `config.steps` steps. All ranks of `comm` call it. `allocated` counts this rank's bytes.
+/// Trains `config.steps` steps, and compares with the same steps on one rank, if they are given. All ranks of `comm` call it.
+/// `allocated` counts this rank's bytes.
 pub fn measure(
     comm: &Comm,
     way: Way,
     config: &Config,
     text: &[u32],
-    one: &Unpipelined,
+    one: Option<&Unpipelined>,
     allocated: fn() -> isize,
 ) -> Result<Measured> {
     let Way { plan, pace, broken, epoch } = way;
@@ -88,9 +89,11 @@ pub fn measure(
     for step in 0..config.steps {
         let before = pipelined.stages.group().traffic().bytes;
         let origin = start_together(comm, epoch)?;
-        let ran = pipelined.step(text, step, allocated)?;
+        let ran = pipelined.forward_backward(text, step, allocated)?;
         let bytes = (pipelined.stages.group().traffic().bytes - before) as f64;
-        losses.push(ran.loss);
+        pipelined.zero.finish()?;
+        pipelined.zero.step(config.schedule.at(step), config.clip)?;
+        losses.push(pipelined.loss(&ran)?);
         let seconds = |moment: Instant| moment.saturating_duration_since(epoch).as_secs_f64() - origin;
         let pass = |done: &Done| Pass {
             op: done.op,
@@ -99,7 +102,7 @@ pub fn measure(
             live: done.live,
             bytes: done.bytes.max(0) as f64,
         };
-        let passes: Vec<Pass> = ran.ran.passes.iter().map(pass).collect();
+        let passes: Vec<Pass> = ran.passes.iter().map(pass).collect();
         let mut end = [passes.iter().map(|pass| pass.end).fold(0.0, f64::max)];
         comm.all_reduce(&mut end, Reduce::Max)?;
         // The first step also leaves buffers that are not the step's.
@@ -109,9 +112,11 @@ pub fn measure(
     }
     let params = &pipelined.stages.chunks[0].params;
     let same = |a: &[f32], b: &[f32]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
-    let as_one_rank = |name: &str, values: &[f32]| one.value(name).is_some_and(|expected| same(values, &expected));
-    let specs = params.specs().iter();
-    let own = specs.into_iter().all(|spec| as_one_rank(&spec.name, &params.values()[spec.range()]));
+    let as_one_rank = |one: &Unpipelined| {
+        let expected = |name: &str| one.value(name).unwrap_or_default();
+        params.specs().iter().all(|spec| same(&params.values()[spec.range()], &expected(&spec.name)))
+    };
+    let own = one.is_none_or(as_one_rank);
     let mut holds = [u8::from(own)];
     comm.all_reduce(&mut holds, Reduce::Min)?;
     let mut sent = [sent];
@@ -119,7 +124,7 @@ pub fn measure(
     Ok(Measured {
         plan,
         ranks: gather(comm, &fastest.map(|(_, passes)| passes).unwrap_or_default())?,
-        expected: one.losses.clone(),
+        expected: one.map_or_else(Vec::new, |one| one.losses.clone()),
         losses,
         same_parameters: holds == [1],
         sent: sent[0],
@@ -164,11 +169,12 @@ const KINDS: [Work; 3] = [Work::Forward, Work::Backward, Work::Weights];
 const NUMBERS: usize = 7;
 
 impl Measured {
-    /// The same step, simulated: with the `pace` of the passes, or without one with the mean time that they took.
+    /// The same step, simulated: with the `pace` of the passes, or without one with the mean time that each rank took for
+    /// passes of one kind through one chunk.
     pub fn predicted(&self, pace: f64) -> Result<Predicted> {
         let PipelinePlan { schedule, pipeline, .. } = self.plan;
         match pace {
-            0.0 => Predicted::new(schedule, pipeline, self.times()),
+            0.0 => Predicted::new(schedule, pipeline, self.times(), |rank, op| self.mean(rank, op)),
             pace => Predicted::paced(schedule, pipeline, pace),
         }
     }
@@ -202,6 +208,13 @@ impl Measured {
             passes.iter().fold((0, 0.0), |(live, bytes), pass| (live.max(pass.live), pass.bytes.max(bytes)))
         };
         self.ranks.iter().map(most).collect()
+    }
+
+    /// The mean time of `rank`'s passes like `op`, over its micro-batches.
+    fn mean(&self, rank: usize, op: Op) -> f64 {
+        let like = |pass: &&Pass| (pass.op.work, pass.op.chunk) == (op.work, op.chunk);
+        let times = || self.ranks[rank].iter().filter(like).map(|pass| pass.end - pass.start);
+        times().sum::<f64>() / times().count().max(1) as f64
     }
 
     /// The mean time of each kind of pass.

@@ -2,8 +2,9 @@
 //!
 //! Reading order: `flags.rs` (how a model is divided), `predicted.rs` (what a schedule should take), `order.rs` (a schedule
 //! as Megatron-LM's log has it), `rehearsal.rs` (can it end?), `broken.rs` (mistakes), `measured.rs` (what it takes), `report.rs`
-//! (the screens).
+//! (the screens), `benchmark.rs` (how fast it is).
 
+mod benchmark;
 mod broken;
 mod flags;
 mod measured;
@@ -12,6 +13,7 @@ mod predicted;
 mod rehearsal;
 mod report;
 
+pub use benchmark::benchmark;
 pub use broken::Break;
 pub use flags::{Order, PipelineFlags, paced};
 pub use measured::{Measured, Way, measure, message_bytes, programs};

@@ -1,7 +1,7 @@
 //! A schedule's time and memory, predicted.
 
 use super::flags::paced;
-use crate::parallel::pipeline::{Op, Pipeline, Schedule, Simulated, Times, Work, simulate};
+use crate::parallel::pipeline::{Op, Pipeline, Schedule, Simulated, Times, Work, simulate_with};
 use crate::show::{Activity, Bar};
 use anyhow::Result;
 
@@ -9,29 +9,35 @@ use anyhow::Result;
 pub struct Predicted {
     pub pipeline: Pipeline,
     pub schedule: Schedule,
+    /// The times of each kind of pass: with different ranks, their mean.
     pub times: Times,
     pub orders: Vec<Vec<Op>>,
+    /// Each rank's passes, to draw them.
+    pub bars: Vec<Vec<Bar>>,
     pub simulated: Simulated,
 }
 
 impl Predicted {
-    pub fn new(schedule: Schedule, pipeline: Pipeline, times: Times) -> Result<Predicted> {
+    /// If rank `r` takes `took(r, op)` seconds for a pass. `times` are the means.
+    pub fn new(
+        schedule: Schedule,
+        pipeline: Pipeline,
+        times: Times,
+        took: impl Fn(usize, Op) -> f64,
+    ) -> Result<Predicted> {
         let orders = schedule.orders(&pipeline)?;
-        let simulated = simulate(&pipeline, &orders, &times)?;
-        Ok(Predicted { pipeline, schedule, times, orders, simulated })
+        let simulated = simulate_with(&pipeline, &orders, &took, times.message)?;
+        let rank = |(rank, (order, starts)): (usize, (&Vec<Op>, &Vec<f64>))| {
+            order.iter().zip(starts).map(|(&op, &start)| bar(op, start, start + took(rank, op))).collect()
+        };
+        let bars = orders.iter().zip(&simulated.starts).enumerate().map(rank).collect();
+        Ok(Predicted { pipeline, schedule, times, orders, bars, simulated })
     }
 
     /// If a rank's forward pass takes `forward` seconds, and its backward pass twice as long.
     pub fn paced(schedule: Schedule, pipeline: Pipeline, forward: f64) -> Result<Predicted> {
-        Predicted::new(schedule, pipeline, paced(schedule, pipeline.chunks, forward))
-    }
-
-    /// Each rank's passes, to draw them.
-    pub fn bars(&self) -> Vec<Vec<Bar>> {
-        let rank = |(order, starts): (&Vec<Op>, &Vec<f64>)| {
-            order.iter().zip(starts).map(|(&op, &start)| bar(op, start, start + self.times.of(op.work))).collect()
-        };
-        self.orders.iter().zip(&self.simulated.starts).map(rank).collect()
+        let times = paced(schedule, pipeline.chunks, forward);
+        Predicted::new(schedule, pipeline, times, |_, op| times.of(op.work))
     }
 
     /// The bubble as a share of the step by the schedule's formula, and the formula. `None` if no formula holds: an
