@@ -227,7 +227,7 @@ fn chart(schedule: Schedule, chunks: usize) -> Result<Chart> {
     let peak = simulated.peaks.iter().max().copied().unwrap_or(0) as f64 / chunks as f64;
     let (name, bubble) = (schedule.name(), percent(simulated.bubble()));
     let title = format!("{name}: takes {}, bubble {bubble} of the step, peak {peak}", simulated.makespan);
-    Ok(Chart { title, ranks: step.bars() })
+    Ok(Chart { title, ranks: step.bars })
 }
 
 /// A drawing of who holds what, in f32, and its title.
