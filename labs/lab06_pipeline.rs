@@ -165,8 +165,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     pipeline::check(&mut checks, config, &all);
     let failed = checks.failed();
     if failed.is_empty() {
-        let more = "More: --compare, --schedule gpipe, --print-order, --break untied, --bench\n\
-                    Next: the exercises   cargo run --bin workbook";
+        let more = "More: --compare, --schedule gpipe, --print-order, --break untied, --bench";
         screen.say(lab.lesson.ending(screen, more));
     }
     Ok(failed)

@@ -20,6 +20,7 @@ mod lab03;
 mod lab04;
 mod lab05;
 mod lab06;
+mod lab07;
 mod labs;
 mod late;
 #[cfg(unix)]
