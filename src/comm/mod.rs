@@ -179,6 +179,14 @@ impl Comm {
         self.collective(&self.call::<T>(Kind::AllReduce, data.len(), Some(op), None)?, &[], data)
     }
 
+    /// Whether `flag` is true on any rank. Every rank gets the same answer.
+    #[track_caller]
+    pub fn any(&self, flag: bool) -> Result<bool> {
+        let mut any = [u8::from(flag)];
+        self.all_reduce(&mut any, Reduce::Max)?;
+        Ok(any[0] == 1)
+    }
+
     /// Starts an all-reduce that continues while this rank computes. [`Pending`] shows when it is complete, and hands `data`
     /// back.
     ///

@@ -3,6 +3,7 @@
 //! A batch is a function of (seed, rank, step, micro-step). So a checkpoint need not store the sampler's state, and one
 //! rank can draw the batches of N ranks.
 
+use crate::sha256;
 use crate::tensor::random::Stream;
 use std::sync::Arc;
 
@@ -47,6 +48,11 @@ impl Batch {
         self.starts.iter().map(|&start| start as u64)
     }
 
+    /// The SHA-256 of all tokens. Equal hashes mean equal batches.
+    pub fn hash(&self) -> String {
+        sha256::hex(bytemuck::cast_slice(&[&self.inputs[..], &self.targets].concat()))
+    }
+
     /// The number of tokens that the model learns from.
     pub fn tokens(&self) -> usize {
         self.targets.len()
@@ -77,6 +83,11 @@ impl Sampler {
         let stream = Stream::new(self.seed, "batches").branch(seed_of as u64).branch(step as u64).branch(micro as u64);
         let first = ((micro * self.ranks + self.rank) * self.batch) as u64;
         draw(&text[part.clone()], part.start, self.block, self.batch, first, stream)
+    }
+
+    /// Draws micro-batch number `n` of a run, counted from 0, with `accumulation` micro-steps per step.
+    pub fn nth(&self, text: &[u32], n: usize, accumulation: usize) -> Batch {
+        self.batch(text, n / accumulation, n % accumulation)
     }
 
     /// Draws batch number `i` of an evaluation. It is the same for any number of ranks, and at every evaluation.

@@ -1,5 +1,6 @@
 //! The settings that define a training run. They are the same on all ranks, and they have been checked.
 
+use super::counters::StepSize;
 use super::metrics::Rates;
 use super::preset::Preset;
 use super::schedule::Schedule;
@@ -52,6 +53,11 @@ impl Config {
     /// Tokens that one step learns from, over all ranks and micro-steps.
     pub fn tokens_per_step(&self) -> usize {
         self.batch * self.grad_accum * self.ranks * self.shape.block
+    }
+
+    /// The extent of one step.
+    pub fn step_size(&self) -> StepSize {
+        StepSize { accumulation: self.grad_accum, samples: self.batch * self.grad_accum * self.ranks }
     }
 
     /// The factors that turn a step's seconds into rates. `peak` is the matmul peak of one thread, in FLOP/s.

@@ -7,6 +7,7 @@ mod suite;
 
 mod algorithms;
 mod arguments;
+mod bad_steps;
 mod book;
 mod collectives;
 mod ddp;
@@ -19,8 +20,6 @@ mod lab02;
 mod lab03;
 mod lab04;
 mod lab05;
-mod lab06;
-mod lab07;
 mod labs;
 mod late;
 #[cfg(unix)]
@@ -31,7 +30,6 @@ mod operations;
 mod pipeline;
 mod plain;
 mod rooms;
-mod schedules;
 mod tensor;
 mod words;
 mod workbook;

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test program uses its part of the suite")]
 
 pub mod algorithms;
+pub mod bad_steps;
 pub mod collectives;
 /// The solution of an exercise, which must run unchanged on every transport.
 #[path = "../../labs/solutions/lab01_ring.rs"]

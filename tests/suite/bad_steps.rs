@@ -1,0 +1,238 @@
+//! A training whose steps may be skipped or refused, for tests of what that changes.
+
+use super::parity::config;
+use shardlab::comm::{Comm, Reduce};
+use shardlab::model::Gpt;
+use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
+use shardlab::tensor::{Listener, Precision};
+use shardlab::train::{
+    Bound, Config, Counters, LossScaler, Ranges, ScalerConfig, ScalerRule, SkipPolicy, clip_scale, emulate_half,
+};
+
+/// One rank's training.
+pub struct Training<'a> {
+    pub comm: &'a Comm,
+    pub config: &'a Config,
+    text: &'a [u32],
+    gpt: Gpt,
+    pub zero: Zero,
+    pub counters: Counters,
+    pub ranges: Ranges,
+    pub policy: SkipPolicy,
+    pub bound: Option<Bound>,
+    pub scaler: Option<LossScaler>,
+    _half: Option<Listener>,
+    /// For each step, the hashes of the micro-batches that were drawn, and the loss if the step was taken.
+    pub steps: Vec<(Vec<String>, Option<f64>)>,
+}
+
+impl<'a> Training<'a> {
+    pub fn new(
+        comm: &'a Comm,
+        config: &'a Config,
+        text: &'a [u32],
+        zero: ZeroConfig,
+        half: bool,
+    ) -> anyhow::Result<Self> {
+        let gpt = Gpt::new(&config.shape)?;
+        // Before the strategy's own hooks: they average what has been rounded.
+        let half = half.then(|| emulate_half(&gpt.params));
+        let zero = Zero::init(&gpt.params, comm, zero, config.seed)?;
+        Ok(Training {
+            comm,
+            config,
+            text,
+            gpt,
+            zero,
+            counters: Counters::default(),
+            ranges: Ranges::default(),
+            policy: SkipPolicy::Count,
+            bound: None,
+            scaler: None,
+            _half: half,
+            steps: Vec::new(),
+        })
+    }
+
+    pub fn until(&mut self, step: usize) -> anyhow::Result<()> {
+        while self.counters.global_steps < step {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// One step: skipped, refused or taken.
+    pub fn step(&mut self) -> anyhow::Result<()> {
+        let (config, size) = (self.config, self.config.step_size());
+        let (sampler, number) = (config.sampler(self.comm.rank()), self.counters.next_step());
+        let plan = self.policy.plan(&self.ranges, number, size.accumulation);
+        let mut hashes = Vec::new();
+        let mut draw = |counters: &mut Counters| {
+            let batch = sampler.nth(self.text, counters.draw(), size.accumulation);
+            hashes.push(batch.hash());
+            batch
+        };
+        for _ in 0..plan.discard {
+            draw(&mut self.counters);
+        }
+        if !plan.train {
+            self.counters.skipped(size);
+            self.steps.push((hashes, None));
+            return Ok(());
+        }
+        let (mut loss, scale) = ([0.0], self.scaler.as_ref().map_or(1.0, LossScaler::scale));
+        self.zero.begin()?;
+        for micro in 0..size.accumulation {
+            let batch = draw(&mut self.counters);
+            let part = self.gpt.loss(&batch, &config.pass(number - 1, &batch.sequences))?;
+            loss[0] += f64::from(part.to_scalar::<f32>()?) / size.accumulation as f64;
+            self.zero.synchronise(micro + 1 == size.accumulation);
+            ((part / size.accumulation as f64)? * scale)?.backward()?;
+        }
+        self.zero.finish()?;
+        let norm = self.zero.norm()?;
+        // The bound sees this rank's own loss.
+        let passed = self.bound.map_or(Ok(false), |bound| bound.passed(self.comm, loss[0], norm))?;
+        let factor = match &mut self.scaler {
+            Some(scaler) => scaler.judge(self.comm, norm, config.clip)?.map(|unscaled| unscaled.factor),
+            None => Some(clip_scale(norm, config.clip)?),
+        };
+        self.comm.all_reduce(&mut loss, Reduce::Mean)?;
+        match factor {
+            None => self.counters.refused(size),
+            Some(_) if passed => self.counters.skipped(size),
+            Some(factor) => {
+                self.zero.update(config.schedule.at(self.counters.schedule), factor)?;
+                self.counters.taken(size);
+            }
+        }
+        self.steps.push((hashes, (factor.is_some() && !passed).then_some(loss[0])));
+        Ok(())
+    }
+
+    /// The bits of all state that an optimizer step changes on this rank.
+    pub fn state(&mut self) -> anyhow::Result<Vec<u32>> {
+        let mut bits = vec![self.zero.steps() as u32];
+        self.zero.fragments(|_, _, state| {
+            let all = state.values.iter().chain(&*state.exp_avg).chain(&*state.exp_avg_sq);
+            bits.extend(all.map(|x| x.to_bits()));
+        })?;
+        Ok(bits)
+    }
+}
+
+fn f32(stage: Stage) -> ZeroConfig {
+    ZeroConfig::new(stage, Precision::F32, super::zero::ADAMW)
+}
+
+/// The tokens that are drawn at every step are the same with and without skipping, on every rank, also with accumulation, and also
+/// after a resume in the middle of a range.
+pub fn skipping_draws_the_same_tokens(comm: &Comm) -> anyhow::Result<()> {
+    for accumulation in [1, 3] {
+        let (config, corpus) = config(comm.size(), |config| config.grad_accum = accumulation);
+        let run = |ranges: &[i64], resume_after: usize| {
+            let train = || -> anyhow::Result<_> {
+                let mut training = Training::new(comm, &config, &corpus.train, f32(Stage::One), false)?;
+                training.ranges = Ranges::parse(ranges)?;
+                Ok(training)
+            };
+            let mut first = train()?;
+            first.until(resume_after)?;
+            let mut second = train()?;
+            second.counters = serde_json::from_str(&serde_json::to_string(&first.counters)?)?;
+            second.until(7)?;
+            first.steps.append(&mut second.steps);
+            anyhow::Ok((first.steps, second.counters))
+        };
+        let (all, counted) = run(&[], 7)?;
+        let hashes = |steps: &[(Vec<String>, Option<f64>)]| steps.iter().map(|step| step.0.clone()).collect::<Vec<_>>();
+        assert!(all.iter().all(|(hashes, loss)| hashes.len() == accumulation && loss.is_some()));
+        let mut distinct = hashes(&all).concat();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), 7 * accumulation);
+        // In one go, and resumed before, in the middle of, and after the range.
+        for resume_after in [7, 1, 3, 5] {
+            let (skipped, counters) = run(&[2, 4, 6, 6], resume_after)?;
+            assert_eq!(hashes(&skipped), hashes(&all), "resumed after step {resume_after}");
+            let taken: Vec<usize> = (1..=7).filter(|step| skipped[step - 1].1.is_some()).collect();
+            assert_eq!(taken, [1, 5, 7]);
+            assert_eq!(counters, Counters { skipped_steps: 4, ..counted });
+        }
+    }
+    Ok(())
+}
+
+/// A run that skips by a bound ends with the bits of a run that skips the same steps by their numbers. `comm` must have 2 ranks or
+/// more, of which one alone finds the step bad.
+pub fn a_bound_skips_like_ranges(comm: &Comm, stage: Stage) -> anyhow::Result<()> {
+    let (config, corpus) = config(comm.size(), |_| ());
+    let train = |bound: bool| -> anyhow::Result<_> {
+        let mut training = Training::new(comm, &config, &corpus.train, f32(stage), false)?;
+        if !bound {
+            training.ranges = Ranges::parse(&[3, 3])?;
+        }
+        for step in 1..=5 {
+            // Only one rank's bound is so low that step 3 passes it.
+            let low = step == 3 && comm.rank() + 1 == comm.size();
+            training.bound = bound.then_some(if low { Bound { loss: 0.0, ..Bound::NONE } } else { Bound::NONE });
+            training.step()?;
+        }
+        let taken: Vec<bool> = training.steps.iter().map(|step| step.1.is_some()).collect();
+        assert_eq!(taken, [true, true, false, true, true]);
+        Ok((training.state()?, training.counters, training.steps))
+    };
+    assert!(train(true)? == train(false)?, "{stage:?}");
+    Ok(())
+}
+
+/// A loss scale that causes no overflow changes no bit, because a power of two only moves exponents.
+pub fn a_loss_scale_alone_changes_no_bit(comm: &Comm, stage: Stage) -> anyhow::Result<()> {
+    let (config, corpus) = config(comm.size(), |config| (config.clip, config.grad_accum) = (0.5, 2));
+    let train = |initial: Option<f64>| -> anyhow::Result<_> {
+        let mut training = Training::new(comm, &config, &corpus.train, f32(stage), false)?;
+        training.scaler = initial.map(|initial| {
+            // The scale grows during the run.
+            LossScaler::new(ScalerConfig { initial, window: 2, ..ScalerRule::Megatron.defaults() })
+        });
+        training.until(5)?;
+        Ok((training.state()?, training.steps))
+    };
+    assert!(train(Some(2f64.powi(16)))? == train(None)?, "{stage:?}");
+    Ok(())
+}
+
+/// With gradients in fp16 and the first scale of Megatron, the first steps overflow. They are skipped, and move neither weights, nor
+/// moments, nor the schedule. Afterwards the run trains.
+pub fn in_fp16_the_first_steps_are_skipped(comm: &Comm, stage: Stage) -> anyhow::Result<()> {
+    let (config, corpus) = config(comm.size(), |_| ());
+    let mut training = Training::new(comm, &config, &corpus.train, f32(stage), true)?;
+    training.scaler = Some(LossScaler::new(ScalerRule::Megatron.defaults()));
+    let initial = training.state()?;
+    let mut refused = 0;
+    let (mut states, mut scales) = (Vec::new(), Vec::new());
+    for _ in 0..40 {
+        training.step()?;
+        states.push(training.state()?);
+        scales.extend(training.scaler.as_ref().map(LossScaler::scale));
+        if training.steps.last().is_some_and(|step| step.1.is_some()) {
+            break;
+        }
+        refused += 1;
+        assert!(states[states.len() - 1] == initial, "{stage:?}: a refused step has changed state");
+        assert_eq!((training.counters.schedule, training.counters.global_steps), (0, refused));
+    }
+    // Hysteresis is 2: the first overflow leaves the scale, each later one halves it.
+    assert!((10..30).contains(&refused), "{stage:?}: {refused} steps were refused");
+    assert_eq!(scales[..2], [2f64.powi(32), 2f64.powi(31)]);
+    assert!(states[refused] != initial);
+    assert_eq!((training.counters.schedule, training.counters.skipped_steps), (1, refused));
+    training.until(refused + 30)?;
+    let losses: Vec<f64> = training.steps.iter().filter_map(|step| step.1).collect();
+    assert!(losses[losses.len() - 1] < losses[0] - 0.2, "{losses:?}");
+    // All ranks have the same scale.
+    let mut most = [training.scaler.as_ref().map_or(0.0, LossScaler::scale)];
+    comm.all_reduce(&mut most, Reduce::Max)?;
+    assert_eq!(Some(most[0]), training.scaler.as_ref().map(LossScaler::scale));
+    Ok(())
+}
