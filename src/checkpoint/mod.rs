@@ -1,5 +1,16 @@
-//! Weights on disk. Reading order: `weights.rs`.
+//! A model's weights, and the whole state of a training, on disk.
+//!
+//! Reading order: `weights.rs` (whole weights, for a different program to read); `native.rs` (a training's checkpoints),
+//! `shard.rs` (one rank's part), `manifest.rs` (what belongs together, and whether it is undamaged), `files.rs` (writing
+//! that survives a kill), `agree.rs` (one rank's error on all ranks).
 
+mod agree;
+mod files;
+mod manifest;
+mod native;
+mod shard;
 mod weights;
 
+pub use manifest::{Job, MANIFEST};
+pub use native::{Checkpoints, Resume, Resumed, Writing};
 pub use weights::{Description, FILE, describe, ensure_writable, load, save};

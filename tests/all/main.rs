@@ -9,6 +9,7 @@ mod algorithms;
 mod arguments;
 mod bad_steps;
 mod book;
+mod checkpoints;
 mod collectives;
 mod ddp;
 mod extras;

@@ -5,6 +5,7 @@
 
 pub mod algorithms;
 pub mod bad_steps;
+pub mod checkpoints;
 pub mod collectives;
 /// The solution of an exercise, which must run unchanged on every transport.
 #[path = "../../labs/solutions/lab01_ring.rs"]

@@ -1,0 +1,50 @@
+//! One rank's error becomes every rank's, so that all ranks do the same next.
+
+use crate::comm::{self, Comm, Reduce};
+use crate::error::BadInput;
+
+/// The ranks' results, as every rank sees them: its own value if all ranks have one, or else the error of the first rank
+/// that has none. The outer error is one of the communication. All ranks call it.
+pub(super) fn agree<T>(comm: &Comm, mine: Result<T, BadInput>) -> comm::Result<Result<T, BadInput>> {
+    let none = comm.size() as u64;
+    let mut first = [if mine.is_err() { comm.rank() as u64 } else { none }];
+    comm.all_reduce(&mut first, Reduce::Min)?;
+    if first[0] == none {
+        return Ok(mine);
+    }
+    let BadInput { what, help } = mine.err().unwrap_or_else(|| BadInput::new("", ""));
+    let what = broadcast_text(comm, what, first[0] as usize)?;
+    let help = broadcast_text(comm, help, first[0] as usize)?;
+    Ok(Err(BadInput { what, help }))
+}
+
+/// The text of rank `root`, on every rank.
+pub(super) fn broadcast_text(comm: &Comm, text: String, root: usize) -> comm::Result<String> {
+    let mut length = [text.len() as u64];
+    comm.broadcast(&mut length, root)?;
+    let mut bytes = text.into_bytes();
+    bytes.resize(length[0] as usize, 0);
+    comm.broadcast(&mut bytes, root)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch;
+
+    #[test]
+    fn every_rank_gets_the_first_ranks_error() {
+        let results = launch::run(4, |comm| {
+            let mine = |bad: &[usize]| match bad.contains(&comm.rank()) {
+                true => Err(BadInput::new(format!("rank {} failed", comm.rank()), "repair it")),
+                false => Ok(comm.rank()),
+            };
+            Ok([agree(&comm, mine(&[]))?, agree(&comm, mine(&[3, 1]))?])
+        });
+        for (rank, [good, bad]) in results.unwrap().into_iter().enumerate() {
+            assert_eq!(good, Ok(rank));
+            assert_eq!(bad, Err(BadInput::new("rank 1 failed", "repair it")));
+        }
+    }
+}

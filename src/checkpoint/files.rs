@@ -1,0 +1,138 @@
+//! Files that survive the end of the process, the machine's power included: what is renamed into view is complete.
+//!
+//! An operating system keeps written bytes in memory and stores them later, in its own order. So a rename may reach the
+//! disk before the bytes of the file that it renames. `sync_all` waits for the bytes. A folder is also a file, whose
+//! bytes are names.
+//!
+//! A folder of checkpoints looks like this:
+//!
+//! ```text
+//! latest                        the name of the newest complete checkpoint
+//! save-0001-step-20/            manifest.json, manifest.json.sha256, rank-000.safetensors, …
+//! save-0002-step-40/
+//! .save-0003.partial/           a save that is not complete; the next save removes it
+//! ```
+
+use crate::error::BadInput;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const LATEST: &str = "latest";
+const PARTIAL: &str = ".partial";
+
+/// Help for a write that has failed. Earlier checkpoints are in their own folders.
+const NO_ROOM: &str =
+    "make room on the disk, or name a folder on a different one; earlier checkpoints are as they were";
+
+/// Reads a file.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, BadInput> {
+    std::fs::read(path)
+        .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), super::manifest::DAMAGED))
+}
+
+/// Writes a file. Returns when the disk has it.
+pub(super) fn write(path: &Path, contents: &[u8]) -> Result<(), BadInput> {
+    let write = || -> io::Result<()> {
+        let mut file = File::create(path)?;
+        file.write_all(contents)?;
+        file.sync_all()
+    };
+    failed(path, write())
+}
+
+fn failed<T>(path: &Path, result: io::Result<T>) -> Result<T, BadInput> {
+    result.map_err(|error| BadInput::new(format!("cannot write {}: {error}", path.display()), NO_ROOM))
+}
+
+/// Returns when the disk has the names in a folder.
+fn sync_names(folder: &Path) -> io::Result<()> {
+    // Elsewhere a folder cannot be opened as a file.
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+/// A complete checkpoint in a folder of checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Saved {
+    /// Saves are numbered. A run that was set back saves its steps once more, under new numbers.
+    number: usize,
+    pub name: String,
+}
+
+/// The complete checkpoints in `dir`, the oldest first.
+pub(super) fn list(dir: &Path) -> Vec<Saved> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let saved = |name: String| Some(Saved { number: number(name.strip_prefix("save-")?)?, name });
+    let mut all: Vec<Saved> =
+        entries.filter_map(|entry| saved(entry.file_name().to_string_lossy().into_owned())).collect();
+    all.sort();
+    all
+}
+
+/// The number at the beginning of a name.
+fn number(name: &str) -> Option<usize> {
+    name.split('-').next()?.parse().ok()
+}
+
+/// The names of complete checkpoints in the order in which they should be tried: the one that `latest` names, followed by
+/// the others, the newest first.
+pub(super) fn candidates(dir: &Path) -> Vec<String> {
+    let latest = std::fs::read_to_string(dir.join(LATEST)).unwrap_or_default();
+    let mut names: Vec<String> = list(dir).into_iter().rev().map(|saved| saved.name).collect();
+    names.sort_by_key(|name| name != latest.trim());
+    names
+}
+
+/// Makes an empty folder for the next save, beside the complete ones, and removes what incomplete saves left. Returns the
+/// folder and the save's number.
+pub(super) fn begin(dir: &Path) -> Result<(PathBuf, usize), BadInput> {
+    let make = || -> io::Result<(PathBuf, usize)> {
+        std::fs::create_dir_all(dir)?;
+        for entry in std::fs::read_dir(dir)? {
+            let path = entry?.path();
+            if path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(PARTIAL)) {
+                discard(&path);
+            }
+        }
+        let number = list(dir).last().map_or(1, |last| last.number + 1);
+        let side = dir.join(format!(".save-{number:04}{PARTIAL}"));
+        std::fs::create_dir(&side)?;
+        Ok((side, number))
+    };
+    failed(dir, make())
+}
+
+/// Makes the checkpoint in `side` visible, when all its files are on the disk: renames its folder, then names it in
+/// `latest`. Returns its name.
+pub(super) fn publish(dir: &Path, side: &Path, number: usize, step: usize) -> Result<String, BadInput> {
+    let name = format!("save-{number:04}-step-{step}");
+    let publish = || -> io::Result<()> {
+        sync_names(side)?;
+        std::fs::rename(side, dir.join(&name))?;
+        sync_names(dir)
+    };
+    failed(&dir.join(&name), publish())?;
+    let beside = dir.join(format!(".{LATEST}{PARTIAL}"));
+    write(&beside, name.as_bytes())?;
+    let replace = || std::fs::rename(&beside, dir.join(LATEST)).and_then(|()| sync_names(dir));
+    failed(&dir.join(LATEST), replace())?;
+    Ok(name)
+}
+
+/// Removes all but the newest `keep` checkpoints.
+pub(super) fn keep(dir: &Path, keep: usize) {
+    let all = list(dir);
+    for old in &all[..all.len().saturating_sub(keep.max(1))] {
+        // Renamed first: a name without `.partial` always means a complete checkpoint.
+        let hidden = dir.join(format!(".{}{PARTIAL}", old.name));
+        if std::fs::rename(dir.join(&old.name), &hidden).is_ok() {
+            discard(&hidden);
+        }
+    }
+}
+
+/// Removes an incomplete save. If that fails, the next save tries again.
+pub(super) fn discard(path: &Path) {
+    let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    drop(removed);
+}

@@ -1,0 +1,133 @@
+//! The manifest of a checkpoint: the run that it belongs to, its files with their checksums, and the trainer's own record.
+//!
+//! A file on a disk can end too early, or have one bit that flipped. So each file's length and SHA-256 are recorded, and
+//! no file is used before they have been compared. `manifest.json.sha256` has the manifest's own hash, in the form that
+//! `sha256sum --check` reads.
+
+use super::files::{read, write};
+use crate::error::BadInput;
+use crate::plan::GptShape;
+use crate::sha256;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The manifest's name in a checkpoint's folder.
+pub const MANIFEST: &str = "manifest.json";
+const SUM: &str = "manifest.json.sha256";
+
+/// The run that a checkpoint belongs to. A different run cannot continue from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    pub shape: GptShape,
+    /// Decides every batch and every dropout mask. So no random number generator has state that a checkpoint must store.
+    pub seed: u64,
+    pub ranks: usize,
+    /// How the ranks share the model, in words: the stage of ZeRO, the mesh.
+    pub layout: String,
+}
+
+/// A file of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub name: String,
+    pub bytes: u64,
+    pub sha256: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Manifest {
+    pub job: Job,
+    /// Steps that the run has made.
+    pub step: usize,
+    /// In rank order.
+    pub files: Vec<Entry>,
+    /// Whatever the trainer needs to continue: counters, the loss scaler.
+    pub record: serde_json::Value,
+}
+
+/// The name of a rank's file.
+pub(super) fn rank_file(rank: usize) -> String {
+    format!("rank-{rank:03}.safetensors")
+}
+
+impl Manifest {
+    /// Writes the manifest and its checksum.
+    pub fn write(&self, folder: &Path) -> Result<(), BadInput> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| BadInput::new(format!("cannot write {MANIFEST}: {error}"), "store plain numbers"))?;
+        write(&folder.join(MANIFEST), text.as_bytes())?;
+        write(&folder.join(SUM), format!("{}  {MANIFEST}\n", sha256::hex(text.as_bytes())).as_bytes())
+    }
+
+    /// Reads the manifest of the checkpoint in `folder`, and compares it with its checksum.
+    pub fn read(folder: &Path) -> Result<Manifest, BadInput> {
+        let path = folder.join(MANIFEST);
+        let (text, sum) = (read(&path)?, read(&folder.join(SUM))?);
+        let expected = String::from_utf8_lossy(&sum);
+        let found = sha256::hex(&text);
+        if expected.split_whitespace().next() != Some(&found) {
+            return Err(BadInput::new(
+                format!("{} is damaged: its SHA-256 is not the one in {SUM}", path.display()),
+                DAMAGED,
+            ));
+        }
+        let broken = |error| BadInput::new(format!("{} is no manifest: {error}", path.display()), DAMAGED);
+        serde_json::from_slice(&text).map_err(broken)
+    }
+
+    /// Refuses a checkpoint of a different run.
+    pub fn ensure_of(&self, job: &Job, folder: &Path) -> Result<(), BadInput> {
+        let Job { shape, seed, ranks, layout } = &self.job;
+        let refuse = |what: &str, theirs: String, ours: String, help: &str| {
+            let path = folder.join(MANIFEST);
+            Err(BadInput::new(
+                format!("{} is a checkpoint of {what}: it has {theirs}, and this run {ours}", path.display()),
+                help,
+            ))
+        };
+        let model = |shape: &GptShape| {
+            let GptShape { vocabulary, block, layers, heads, embd } = shape;
+            format!("{layers} layers, {heads} heads, width {embd}, block {block}, {vocabulary} tokens")
+        };
+        if *shape != job.shape {
+            let help = "give the flags of the run that saved it, or a different folder";
+            return refuse("a different model", model(shape), model(&job.shape), help);
+        }
+        if *ranks != job.ranks {
+            let help = format!("start {ranks} ranks: each reads the file that its predecessor wrote");
+            return refuse("a different world size", count(*ranks), count(job.ranks), &help);
+        }
+        if *layout != job.layout {
+            let help = "give the flags of the run that saved it, or a different folder";
+            return refuse("a different layout", layout.clone(), job.layout.clone(), help);
+        }
+        if *seed != job.seed {
+            let help = format!("give --seed {seed}: the seed decides which batches come next");
+            return refuse("a different run", format!("seed {seed}"), format!("seed {}", job.seed), &help);
+        }
+        Ok(())
+    }
+
+    /// Reads a rank's file, and compares it with its length and checksum.
+    pub fn rank(&self, folder: &Path, rank: usize) -> Result<Vec<u8>, BadInput> {
+        let path = folder.join(rank_file(rank));
+        let damaged = |how: String| BadInput::new(format!("{} is damaged: {how}", path.display()), DAMAGED);
+        let entry = self.files.get(rank).ok_or_else(|| damaged("the manifest does not list it".to_string()))?;
+        let contents = read(&path)?;
+        let (found, expected) = (contents.len() as u64, entry.bytes);
+        if found != expected {
+            let how = if found < expected { "it is truncated" } else { "it is too long" };
+            return Err(damaged(format!("{how}, with {found} bytes where the manifest says {expected}")));
+        }
+        if sha256::hex(&contents) != entry.sha256 {
+            return Err(damaged("its SHA-256 is not the one in the manifest, so at least one bit differs".to_string()));
+        }
+        Ok(contents)
+    }
+}
+
+pub(super) const DAMAGED: &str = "give --resume auto, which takes the newest checkpoint that is whole";
+
+fn count(ranks: usize) -> String {
+    format!("{ranks} rank{}", if ranks == 1 { "" } else { "s" })
+}

@@ -1,0 +1,230 @@
+//! Checkpoints of a training: what it needs to continue as if it had not been interrupted.
+//!
+//! Each rank writes its own state, so a save takes as long as the largest rank's, whatever the number of ranks. The ranks
+//! write into a folder beside the complete checkpoints. When all files are on the disk, rank 0 writes the manifest and
+//! renames the folder. So a kill at any moment leaves the earlier checkpoints, and never half of one that looks whole.
+//!
+//! A save stops the training only while it copies the state ([`Checkpoints::start`]). A thread writes the copy while the
+//! training continues, and [`Writing::finish`] completes the save.
+
+use super::agree::{agree, broadcast_text};
+use super::files;
+use super::manifest::{Entry, Job, Manifest, rank_file};
+use super::shard::{self, Shard};
+use crate::comm::Comm;
+use crate::error::BadInput;
+use crate::parallel::Zero;
+use crate::sha256;
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::thread::JoinHandle;
+
+/// The checkpoint that a run begins with, as `--resume` names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Resume {
+    /// None: a fresh start.
+    None,
+    /// The newest one that is whole and of this run.
+    #[default]
+    Auto,
+    /// The one in this folder.
+    Path(PathBuf),
+}
+
+impl FromStr for Resume {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Resume, Infallible> {
+        Ok(match text {
+            "none" => Resume::None,
+            "auto" => Resume::Auto,
+            path => Resume::Path(path.into()),
+        })
+    }
+}
+
+/// The checkpoints of one run, in one folder that all ranks can reach.
+pub struct Checkpoints {
+    pub dir: PathBuf,
+    /// Complete checkpoints that stay; older ones are removed.
+    pub keep: usize,
+    pub job: Job,
+    /// All ranks of the run.
+    pub comm: Comm,
+}
+
+/// A state from which a run continues.
+#[derive(Debug)]
+pub struct Resumed<R> {
+    pub folder: PathBuf,
+    /// Steps that the run had made.
+    pub step: usize,
+    /// The trainer's own state, as [`Checkpoints::start`] got it.
+    pub record: R,
+    /// Newer checkpoints that could not be used, and why.
+    pub rejected: Vec<BadInput>,
+}
+
+impl Checkpoints {
+    /// Saves the state after `step` steps. Returns the checkpoint's folder. All ranks call it.
+    pub fn save(&self, step: usize, zero: &mut Zero, record: &impl Serialize) -> Result<PathBuf> {
+        self.start(step, zero, record)?.finish()
+    }
+
+    // ANCHOR: start
+    /// Copies the state, and begins to write the copy. All ranks call it, and [`Writing::finish`] before the next save.
+    /// `record` is the trainer's own state; it must be the same on all ranks.
+    pub fn start(&self, step: usize, zero: &mut Zero, record: &impl Serialize) -> Result<Writing<'_>> {
+        let (first, comm) = (self.comm.rank() == 0, &self.comm);
+        let side = if first { files::begin(&self.dir).map(Some) } else { Ok(None) };
+        let side = agree(comm, side)?.map_err(|error| anyhow!("{error}"))?;
+        let (folder, number) = side.unwrap_or_default();
+        let folder = broadcast_text(comm, folder.to_string_lossy().into_owned(), 0)?;
+        let (folder, name) = (PathBuf::from(folder), rank_file(comm.rank()));
+        let (path, bytes) = (folder.join(&name), shard::encode(zero)?);
+        let write = move || {
+            files::write(&path, &bytes)?;
+            Ok(Entry { name, bytes: bytes.len() as u64, sha256: sha256::hex(&bytes) })
+        };
+        let record = serde_json::to_value(record)?;
+        Ok(Writing { all: self, folder, number, step, record, file: std::thread::spawn(write) })
+    }
+    // ANCHOR_END: start
+
+    /// Puts the state of a checkpoint back. `None`: there is none, or none was asked for. All ranks call it, before the
+    /// first step.
+    pub fn resume<R: DeserializeOwned>(&self, resume: &Resume, zero: &mut Zero) -> Result<Option<Resumed<R>>> {
+        match resume {
+            Resume::None => Ok(None),
+            Resume::Path(folder) => match self.load(folder, zero)? {
+                Ok((step, record)) => Ok(Some(Resumed { folder: folder.clone(), step, record, rejected: Vec::new() })),
+                Err(error) => Err(self.with_next_good(folder, error, zero)?.into()),
+            },
+            Resume::Auto => self.newest(zero),
+        }
+    }
+
+    // ANCHOR: newest
+    /// The newest checkpoint that all ranks can read.
+    fn newest<R: DeserializeOwned>(&self, zero: &mut Zero) -> Result<Option<Resumed<R>>> {
+        let mut rejected = Vec::new();
+        for folder in self.candidates()? {
+            match self.load(&folder, zero)? {
+                Ok((step, record)) => return Ok(Some(Resumed { folder, step, record, rejected })),
+                Err(error) => rejected.push(error),
+            }
+        }
+        if rejected.is_empty() {
+            return Ok(None);
+        }
+        let reasons: Vec<String> = rejected.iter().map(|error| format!("\n  {}", error.what)).collect();
+        let what = format!("no checkpoint in {} can be used:{}", self.dir.display(), reasons.concat());
+        let help = "give --resume none to start again from step 1, or name a different folder";
+        Err(BadInput::new(what, help).into())
+    }
+    // ANCHOR_END: newest
+
+    /// Folders to try, as rank 0 sees them.
+    fn candidates(&self) -> Result<Vec<PathBuf>> {
+        let names = if self.comm.rank() == 0 { files::candidates(&self.dir).join("\n") } else { String::new() };
+        let names = broadcast_text(&self.comm, names, 0)?;
+        Ok(names.lines().map(|name| self.dir.join(name)).collect())
+    }
+
+    /// Adds the next good checkpoint to an error about the one in `folder`.
+    fn with_next_good(&self, folder: &Path, error: BadInput, zero: &mut Zero) -> Result<BadInput> {
+        for next in self.candidates()?.into_iter().filter(|next| next.file_name() != folder.file_name()) {
+            if agree(&self.comm, self.read(&next, zero).map(drop))?.is_ok() {
+                let help = format!("{}\n      a good checkpoint: --resume {}", error.help, next.display());
+                return Ok(BadInput { help, ..error });
+            }
+        }
+        Ok(error)
+    }
+
+    /// Puts the state in `folder` back if all ranks can read their parts. Otherwise no rank changes anything.
+    fn load<R: DeserializeOwned>(&self, folder: &Path, zero: &mut Zero) -> Result<Result<(usize, R), BadInput>> {
+        let read = self.read(folder, zero).and_then(|(manifest, shard)| {
+            let record = serde_json::from_value(manifest.record);
+            let broken = |error| BadInput::new(format!("{}: {error}", folder.display()), super::manifest::DAMAGED);
+            Ok((manifest.step, record.map_err(broken)?, shard))
+        });
+        match agree(&self.comm, read)? {
+            Ok((step, record, shard)) => {
+                shard.restore(zero)?;
+                Ok(Ok((step, record)))
+            }
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Reads and checks this rank's part of the checkpoint in `folder`.
+    fn read(&self, folder: &Path, zero: &mut Zero) -> Result<(Manifest, Shard), BadInput> {
+        let manifest = Manifest::read(folder)?;
+        manifest.ensure_of(&self.job, folder)?;
+        let rank = self.comm.rank();
+        let shard = Shard::decode(manifest.rank(folder, rank)?, zero).map_err(|error| {
+            let path = folder.join(rank_file(rank));
+            BadInput::new(format!("{} is not this rank's state: {error:#}", path.display()), super::manifest::DAMAGED)
+        })?;
+        Ok((manifest, shard))
+    }
+}
+
+/// A save in progress.
+#[must_use = "a save is complete only after `finish`"]
+pub struct Writing<'a> {
+    all: &'a Checkpoints,
+    /// Beside the complete checkpoints.
+    folder: PathBuf,
+    /// On rank 0.
+    number: usize,
+    step: usize,
+    record: serde_json::Value,
+    file: JoinHandle<Result<Entry, BadInput>>,
+}
+
+impl Writing<'_> {
+    // ANCHOR: finish
+    /// Waits until all ranks have written, and completes the save. If a rank could not write, every rank gets its error,
+    /// and the earlier checkpoints stay. All ranks call it. Returns the checkpoint's folder.
+    pub fn finish(self) -> Result<PathBuf> {
+        let Checkpoints { dir, keep, job, comm } = self.all;
+        let panicked = || BadInput::new(format!("the thread that writes {} ended", self.folder.display()), "try again");
+        let mine = self.file.join().unwrap_or_else(|_| Err(panicked()));
+        let published = match agree(comm, mine)? {
+            Err(error) => Err(error),
+            Ok(mine) => {
+                let files = gather(comm, &mine)?;
+                let manifest = Manifest { job: job.clone(), step: self.step, files, record: self.record };
+                let publish = || {
+                    manifest.write(&self.folder)?;
+                    files::publish(dir, &self.folder, self.number, self.step)
+                };
+                if comm.rank() == 0 { publish() } else { Ok(String::new()) }
+            }
+        };
+        if comm.rank() == 0 {
+            match published {
+                Ok(_) => files::keep(dir, *keep),
+                Err(_) => files::discard(&self.folder),
+            }
+        }
+        let name = agree(comm, published)?.map_err(|error| anyhow!("{error}"))?;
+        Ok(dir.join(broadcast_text(comm, name, 0)?))
+    }
+    // ANCHOR_END: finish
+}
+
+/// All ranks' files, in rank order.
+fn gather(comm: &Comm, mine: &Entry) -> Result<Vec<Entry>> {
+    let of_rank = |rank| {
+        let entry = if rank == comm.rank() { serde_json::to_string(mine)? } else { String::new() };
+        Ok(serde_json::from_str(&broadcast_text(comm, entry, rank)?)?)
+    };
+    (0..comm.size()).map(of_rank).collect()
+}

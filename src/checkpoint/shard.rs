@@ -1,0 +1,112 @@
+//! One rank's part of a checkpoint: the optimizer's state of its fragments, with the weights, as one safetensors file.
+//!
+//! Each fragment has three tensors: `values.NAME`, `exp_avg.NAME` and `exp_avg_sq.NAME`. Values are the f32 master copy if
+//! weights are stored in bf16. The header lists which elements of which parameter each fragment has.
+
+use crate::parallel::Zero;
+use anyhow::{Context, Result};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::Range;
+
+const KINDS: [&str; 3] = ["values", "exp_avg", "exp_avg_sq"];
+
+/// The name of the header's only entry.
+const HEADER: &str = "shard";
+
+/// The header of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Header {
+    /// Steps that the optimizer has taken.
+    steps: u64,
+    fragments: BTreeMap<String, Held>,
+}
+
+/// The elements that a rank holds of a parameter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Held {
+    /// The parameter's shape on this rank.
+    shape: Vec<usize>,
+    elements: Range<usize>,
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Range { start, end } = self.elements;
+        write!(f, "elements {start} to {end} of shape {:?}", self.shape)
+    }
+}
+
+/// The file's bytes. No communication.
+pub(super) fn encode(zero: &mut Zero) -> Result<Vec<u8>> {
+    let header = header(zero)?;
+    let mut tensors: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    // State in files comes in chunks, in order.
+    zero.fragments(|fragment, _, state| {
+        let kinds: [&[f32]; 3] = [state.values, state.exp_avg, state.exp_avg_sq];
+        for (kind, numbers) in KINDS.iter().zip(kinds) {
+            let tensor = tensors.entry(format!("{kind}.{}", fragment.spec.name)).or_default();
+            tensor.extend_from_slice(bytemuck::cast_slice(numbers));
+        }
+    })?;
+    let view = |(name, bytes)| Ok((name, TensorView::new(Dtype::F32, vec![<[u8]>::len(bytes) / 4], bytes)?));
+    let views = tensors.iter().map(|(name, bytes)| view((name, bytes))).collect::<Result<Vec<_>>>()?;
+    let header = HashMap::from([(HEADER.to_string(), serde_json::to_string(&header)?)]);
+    Ok(safetensors::serialize(views, Some(header))?)
+}
+
+fn header(zero: &mut Zero) -> Result<Header> {
+    let (steps, mut fragments) = (zero.steps(), BTreeMap::new());
+    zero.fragments(|fragment, _, _| {
+        let held = Held { shape: fragment.spec.shape.clone(), elements: fragment.elements.clone() };
+        fragments.insert(fragment.spec.name.clone(), held);
+    })?;
+    Ok(Header { steps, fragments })
+}
+
+/// A rank's part of a checkpoint that fits the rank's training.
+pub(super) struct Shard {
+    bytes: Vec<u8>,
+    header: Header,
+}
+
+impl Shard {
+    /// Reads a file's bytes. The error says why they are not the state of this rank of this training.
+    pub fn decode(bytes: Vec<u8>, zero: &mut Zero) -> Result<Shard> {
+        let (_, metadata) = SafeTensors::read_metadata(&bytes)?;
+        let entry = metadata.metadata().as_ref().and_then(|entries| entries.get(HEADER));
+        let header: Header = serde_json::from_str(entry.context("its header lists no fragments")?)?;
+        let expected = super::shard::header(zero)?.fragments;
+        for (name, held) in &expected {
+            let found = header.fragments.get(name).with_context(|| format!("it has no {name}"))?;
+            anyhow::ensure!(found == held, "it has {found} of {name}, and this rank {held}");
+            let file = SafeTensors::deserialize(&bytes)?;
+            for kind in KINDS {
+                let tensor = file.tensor(&format!("{kind}.{name}"))?;
+                anyhow::ensure!(tensor.shape() == [held.elements.len()], "{kind}.{name} is {:?}", tensor.shape());
+            }
+        }
+        if let Some(more) = header.fragments.keys().find(|name| !expected.contains_key(*name)) {
+            anyhow::bail!("it has {more}, which this rank does not have");
+        }
+        Ok(Shard { bytes, header })
+    }
+
+    /// Puts the state back. All ranks call it.
+    pub fn restore(&self, zero: &mut Zero) -> Result<()> {
+        let file = SafeTensors::deserialize(&self.bytes)?;
+        let tensors: HashMap<String, TensorView> = file.tensors().into_iter().collect();
+        zero.restore(self.header.steps, |fragment, elements, state| {
+            let first = elements.start - fragment.elements.start;
+            for (kind, numbers) in KINDS.iter().zip([state.values, state.exp_avg, state.exp_avg_sq]) {
+                // `decode` has found them all.
+                let Some(tensor) = tensors.get(&format!("{kind}.{}", fragment.spec.name)) else { continue };
+                for (number, bytes) in numbers.iter_mut().zip(tensor.data()[4 * first..].chunks_exact(4)) {
+                    *number = bytemuck::pod_read_unaligned(bytes);
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,358 @@
+//! Checkpoints: what continues from them, what is refused, and what a kill, a full disk or a flipped bit leaves.
+
+use crate::suite::bad_steps::Training;
+use crate::suite::checkpoints as suite;
+use crate::suite::parity::config;
+use shardlab::checkpoint::{Checkpoints, MANIFEST, Resume};
+use shardlab::comm::Comm;
+use shardlab::data::Corpus;
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::mesh::Coordinates;
+use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::zero::Stage;
+use shardlab::tensor::Precision;
+use shardlab::train::Config;
+use std::path::{Path, PathBuf};
+
+fn coordinates(data: usize, pipeline: usize, tensor: usize) -> Coordinates {
+    Coordinates { data, pipeline, tensor }
+}
+
+#[test]
+fn resumed_training_is_uninterrupted_training() {
+    for ranks in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        launch::run(ranks, |comm| suite::resumed_training_is_uninterrupted_training(&comm, dir.path())).unwrap();
+    }
+}
+
+#[test]
+fn resumed_pipelines_are_uninterrupted() {
+    for sizes in [coordinates(2, 2, 1), coordinates(1, 2, 2), coordinates(2, 1, 2)] {
+        let dir = tempfile::tempdir().unwrap();
+        launch::run(4, |comm| suite::resumed_pipelines_are_uninterrupted(&comm, sizes, dir.path())).unwrap();
+    }
+}
+
+const LAYOUT: &str = "ZeRO stage 1";
+
+fn begin<'a>(comm: &'a Comm, config: &'a Config, corpus: &'a Corpus) -> anyhow::Result<(Training<'a>, Vec<u32>)> {
+    let zero = ZeroConfig::new(Stage::One, Precision::F32, config.adamw);
+    let mut training = Training::new(comm, config, &corpus.train, zero, false)?;
+    let state = training.state()?;
+    Ok((training, state))
+}
+
+/// Two ranks train, and save after each step; `body` then gets the checkpoints, and each rank's state after each of them.
+fn after_saves(steps: usize, dir: &Path, body: impl Fn(&Checkpoints, &[Vec<u32>]) -> anyhow::Result<()> + Sync) {
+    let (config, corpus) = config(2, |_| ());
+    launch::run(2, |comm| {
+        let (mut training, initial) = begin(&comm, &config, &corpus)?;
+        let (all, mut states) = (suite::checkpoints(&comm, &config, dir, LAYOUT), vec![initial]);
+        for _ in 0..steps {
+            training.step()?;
+            suite::save(&all, &mut training)?;
+            states.push(training.state()?);
+        }
+        comm.barrier()?;
+        body(&all, &states)?;
+        Ok(comm.barrier()?)
+    })
+    .unwrap();
+}
+
+/// Tries to resume a training that has just begun. A refused checkpoint must not change its state.
+fn try_resume(all: &Checkpoints, which: &Resume) -> anyhow::Result<Result<(usize, Vec<String>, Vec<u32>), BadInput>> {
+    let (mut config, corpus) = config(2, |_| ());
+    (config.shape, config.ranks) = (all.job.shape, all.comm.size());
+    let (mut training, initial) = begin(&all.comm, &config, &corpus)?;
+    match suite::resume(all, which, &mut training) {
+        Ok(None) => Ok(Ok((0, Vec::new(), training.state()?))),
+        Ok(Some(rejected)) => Ok(Ok((training.counters.global_steps, rejected, training.state()?))),
+        Err(error) => {
+            assert!(training.state()? == initial, "a refused checkpoint has changed the state");
+            Ok(Err(error.downcast::<BadInput>()?))
+        }
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_newest_are_kept_and_nothing_else_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    after_saves(5, dir.path(), |all, states| {
+        if all.comm.rank() == 0 {
+            assert_eq!(names(&all.dir), ["latest", "save-0003-step-3", "save-0004-step-4", "save-0005-step-5"]);
+            assert_eq!(std::fs::read_to_string(all.dir.join("latest"))?, "save-0005-step-5");
+            let files = names(&all.dir.join("save-0005-step-5"));
+            assert_eq!(files, [MANIFEST, "manifest.json.sha256", "rank-000.safetensors", "rank-001.safetensors"]);
+            // What a kill leaves behind is no checkpoint, and the next save removes it.
+            std::fs::create_dir(all.dir.join(".save-0006.partial"))?;
+            std::fs::write(all.dir.join(".save-0006.partial/rank-000.safetensors"), "half")?;
+        }
+        all.comm.barrier()?;
+        let (step, rejected, state) = try_resume(all, &Resume::Auto)??;
+        assert!((step, rejected.len()) == (5, 0) && state == states[5]);
+        assert_eq!(try_resume(all, &Resume::None)??.0, 0);
+
+        // A run that is set back to step 3 saves step 4 once more: under a new number, as the newest.
+        let (config, corpus) = config(2, |_| ());
+        let (mut training, _) = begin(&all.comm, &config, &corpus)?;
+        suite::resume(all, &Resume::Path(all.dir.join("save-0003-step-3")), &mut training)?;
+        training.step()?;
+        suite::save(all, &mut training)?;
+        if all.comm.rank() == 0 {
+            assert_eq!(names(&all.dir), ["latest", "save-0004-step-4", "save-0005-step-5", "save-0006-step-4"]);
+        }
+        assert_eq!(try_resume(all, &Resume::Auto)??.0, 4);
+        Ok(())
+    });
+}
+
+/// Ways to damage the newest checkpoint: each is found, named, and `auto` takes the one before.
+#[test]
+fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
+    fn flip(path: PathBuf, at: impl Fn(usize) -> usize) {
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = at(bytes.len());
+        bytes[at] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+    let damages: [(&str, &str, &(dyn Fn(&Path) + Sync)); 7] = [
+        ("rank-001.safetensors is damaged: it is truncated", "the end", &|folder| {
+            let path = folder.join("rank-001.safetensors");
+            let bytes = std::fs::read(&path).unwrap();
+            std::fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
+        }),
+        ("rank-000.safetensors is damaged: its SHA-256", "the last bit", &|folder| {
+            flip(folder.join("rank-000.safetensors"), |len| len - 1);
+        }),
+        ("rank-001.safetensors is damaged: its SHA-256", "a bit in the middle", &|folder| {
+            flip(folder.join("rank-001.safetensors"), |len| len / 2);
+        }),
+        ("manifest.json is damaged: its SHA-256", "a bit of the manifest", &|folder| {
+            flip(folder.join(MANIFEST), |len| len / 2);
+        }),
+        ("manifest.json is damaged: its SHA-256", "a bit of its checksum", &|folder| {
+            flip(folder.join("manifest.json.sha256"), |_| 3);
+        }),
+        ("cannot read ", "no file", &|folder| std::fs::remove_file(folder.join("rank-001.safetensors")).unwrap()),
+        ("cannot read ", "no manifest", &|folder| std::fs::remove_file(folder.join(MANIFEST)).unwrap()),
+    ];
+    for (expected, what, damage) in damages {
+        let dir = tempfile::tempdir().unwrap();
+        after_saves(2, dir.path(), |all, states| {
+            let newest = all.dir.join("save-0002-step-2");
+            if all.comm.rank() == 0 {
+                damage(&newest);
+            }
+            all.comm.barrier()?;
+            let error = try_resume(all, &Resume::Path(newest.clone()))?.unwrap_err();
+            assert!(error.what.contains(expected) && error.what.contains("save-0002-step-2"), "{what}: {error}");
+            assert!(error.help.contains("a good checkpoint: --resume "), "{what}: {error}");
+            assert!(error.help.ends_with("save-0001-step-1"), "{what}: {error}");
+            let (step, rejected, state) = try_resume(all, &Resume::Auto)??;
+            assert!(step == 1 && state == states[1], "{what}: resumed after step {step}");
+            assert!(rejected.len() == 1 && rejected[0] == error.what, "{what}: {rejected:?}");
+            // If none is left, the run does not silently begin again.
+            all.comm.barrier()?;
+            if all.comm.rank() == 0 {
+                damage(&all.dir.join("save-0001-step-1"));
+            }
+            all.comm.barrier()?;
+            let error = try_resume(all, &Resume::Auto)?.unwrap_err();
+            assert!(
+                error.what.starts_with("no checkpoint in ") && error.what.matches(expected).count() == 2,
+                "{error}"
+            );
+            assert!(error.help.starts_with("give --resume none"), "{error}");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn checkpoints_of_different_runs_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    after_saves(1, dir.path(), |all, _| {
+        let with = |edit: fn(&mut Checkpoints)| {
+            let (dir, comm) = (all.dir.clone(), all.comm.clone());
+            let mut other = Checkpoints { dir, comm, keep: 1, job: all.job.clone() };
+            edit(&mut other);
+            let error = try_resume(&other, &Resume::Path(all.dir.join("save-0001-step-1")))?.unwrap_err();
+            assert!(error.what.contains("save-0001-step-1/manifest.json is a checkpoint of a different "), "{error}");
+            anyhow::Ok(error)
+        };
+        let error = with(|other| other.job.shape.embd = 64)?;
+        assert!(error.what.contains("a different model: it has 2 layers, 2 heads, width 32, "), "{error}");
+        assert!(error.what.contains("and this run 2 layers, 2 heads, width 64, "), "{error}");
+        let error = with(|other| other.job.layout = "ZeRO stage 3".to_string())?;
+        assert!(error.what.ends_with("a different layout: it has ZeRO stage 1, and this run ZeRO stage 3"), "{error}");
+        let error = with(|other| other.job.seed = 2)?;
+        assert!(error.what.ends_with("a different run: it has seed 1337, and this run seed 2"), "{error}");
+        assert!(error.help.starts_with("give --seed 1337"), "{error}");
+        Ok(())
+    });
+    // A different world size, in each direction.
+    for ranks in [1, 3] {
+        let (config, _) = config(ranks, |_| ());
+        launch::run(ranks, |comm| {
+            let all = suite::checkpoints(&comm, &config, dir.path(), LAYOUT);
+            let error = try_resume(&all, &Resume::Path(dir.path().join("save-0001-step-1")))?.unwrap_err();
+            assert!(error.what.contains("a different world size: it has 2 ranks, and this run "), "{error}");
+            assert!(error.help.starts_with("start 2 ranks"), "{error}");
+            assert!(try_resume(&all, &Resume::Auto)?.unwrap_err().what.contains("a different world size"));
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
+/// A layout that has the same name but different fragments is refused, too: the files say what they hold.
+#[test]
+fn files_of_different_fragments_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    after_saves(1, dir.path(), |all, _| {
+        let (config, corpus) = config(2, |_| ());
+        let zero = ZeroConfig::new(Stage::Three, Precision::F32, config.adamw);
+        let mut training = Training::new(&all.comm, &config, &corpus.train, zero, false)?;
+        let error = suite::resume(all, &Resume::Auto, &mut training).unwrap_err().to_string();
+        assert!(error.contains("rank-000.safetensors is not this rank's state: "), "{error}");
+        assert!(error.contains("it has elements ") && error.contains(", and this rank elements "), "{error}");
+        Ok(())
+    });
+}
+
+/// The disk is full for rank 1 alone: every rank gets an error that names the file, nothing half-written is left, the earlier
+/// checkpoint stays, and the training goes on and saves again when there is room.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_costs_only_the_save() {
+    let dir = tempfile::tempdir().unwrap();
+    let said =
+        child("a_disk_that_is_full", dir.path(), "trap '' XFSZ; ulimit -f 60; exec \"$0\" \"$@\"").output().unwrap();
+    let said = [said.stdout, said.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+#[cfg(unix)]
+#[test]
+#[ignore = "for a_full_disk_costs_only_the_save"]
+fn a_disk_that_is_full() {
+    let dir = PathBuf::from(std::env::var_os(DIR).unwrap());
+    let small = |config: &mut Config| (config.shape.layers, config.shape.embd) = (1, 8);
+    let ((config, corpus), (large, _)) = (config(2, small), config(2, |_| ()));
+    launch::run(2, |comm| {
+        let (all, mut training) = (suite::checkpoints(&comm, &config, &dir, LAYOUT), begin(&comm, &config, &corpus)?.0);
+        training.step()?;
+        suite::save(&all, &mut training)?;
+        // The larger model's file is beyond the limit for the size of a file.
+        let mut other = begin(&comm, &large, &corpus)?.0;
+        let large = suite::checkpoints(&comm, &large, &dir, LAYOUT);
+        let error = suite::save(&large, &mut other).unwrap_err().to_string();
+        assert!(error.starts_with("cannot write ") && error.contains("rank-000.safetensors: "), "{error}");
+        assert!(error.contains("\nhelp: make room on the disk"), "{error}");
+        assert_eq!(names(&dir), ["latest", "save-0001-step-1"]);
+        comm.barrier()?;
+        training.step()?;
+        suite::save(&all, &mut training)?;
+        let (step, rejected, state) = try_resume(&all, &Resume::Auto)??;
+        assert!((step, rejected.len()) == (2, 0) && state == training.state()?);
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// A training is killed at ten random moments. Each time, it continues from a checkpoint that is whole and at least as new as the
+/// last one that it reported. It ends with the bits of a training that was never killed.
+#[cfg(unix)]
+#[test]
+fn a_killed_training_ends_as_if_it_had_not_been_killed() {
+    use std::io::Read;
+    let (config, corpus) = config(2, |_| ());
+    let train = |comm: &Comm| {
+        let (mut training, _) = begin(comm, &config, &corpus)?;
+        training.until(KILLED_STEPS)?;
+        training.state()
+    };
+    let expected = launch::run(2, |comm| train(&comm)).unwrap();
+    let random = shardlab::tensor::random::Stream::new(16, "kills");
+    let mut dir = tempfile::tempdir().unwrap();
+    let (mut kills, mut finished, mut reported, mut at) = (0, 0, 0, Vec::new());
+    while kills < 10 || finished == 0 {
+        let mut process = child("a_training_that_is_killed", dir.path(), "exec \"$0\" \"$@\"");
+        let mut process = process.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        if kills < 10 {
+            // Any moment will do. These are spread over the start, the steps and the saves.
+            std::thread::sleep(std::time::Duration::from_secs_f64(0.4 * random.uniform(kills as u64)));
+            process.kill().unwrap();
+        }
+        let mut said = String::new();
+        process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        let status = process.wait().unwrap();
+        let saved = said.lines().filter_map(|line| line.strip_prefix("saved ")?.parse().ok());
+        reported = saved.fold(reported, usize::max);
+        // Everything that was reported is there, and nothing is damaged.
+        let states =
+            launch::run(2, |comm| try_resume(&suite::checkpoints(&comm, &config, dir.path(), LAYOUT), &Resume::Auto));
+        let states = states.unwrap().into_iter().map(|resumed| {
+            let (step, rejected, state) = resumed.unwrap_or_else(|error| panic!("after {kills} kills: {error}"));
+            assert!(
+                step >= reported && rejected.is_empty(),
+                "step {step} after {reported} were reported: {rejected:?}"
+            );
+            at.push(step);
+            state
+        });
+        let states: Vec<_> = states.collect();
+        if status.success() {
+            assert!(states == expected, "after {kills} kills");
+            // Begin again, if there are kills to come.
+            (finished, reported, dir) = (finished + 1, 0, tempfile::tempdir().unwrap());
+        }
+        kills += 1;
+    }
+    println!("steps at each kill: {at:?}; finished {finished} times");
+}
+
+const KILLED_STEPS: usize = 20;
+
+#[cfg(unix)]
+#[test]
+#[ignore = "for a_killed_training_ends_as_if_it_had_not_been_killed"]
+fn a_training_that_is_killed() {
+    let dir = PathBuf::from(std::env::var_os(DIR).unwrap());
+    let (config, corpus) = config(2, |_| ());
+    launch::run(2, |comm| {
+        let (mut training, _) = begin(&comm, &config, &corpus)?;
+        let all = suite::checkpoints(&comm, &config, &dir, LAYOUT);
+        suite::resume(&all, &Resume::Auto, &mut training)?;
+        while training.counters.global_steps < KILLED_STEPS {
+            training.step()?;
+            suite::save(&all, &mut training)?;
+            if comm.rank() == 0 {
+                println!("saved {}", training.counters.global_steps);
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+const DIR: &str = "SHARDLAB_TEST_CHECKPOINTS";
+
+/// This test program again, with one of its ignored tests, started by a line of the shell.
+#[cfg(unix)]
+fn child(test: &str, dir: &Path, shell: &str) -> std::process::Command {
+    let mut command = std::process::Command::new("sh");
+    command.arg("-c").arg(shell).arg(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "--nocapture", &format!("checkpoints::{test}")]).env(DIR, dir);
+    command
+}

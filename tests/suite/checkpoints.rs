@@ -1,0 +1,127 @@
+//! A training that continues from a checkpoint ends with the bits of one that was not interrupted.
+
+use super::bad_steps::Training;
+use super::parity::config;
+use shardlab::checkpoint::{Checkpoints, Job, Resume};
+use shardlab::comm::Comm;
+use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
+use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
+use shardlab::parallel::zero::{Offload, Stage};
+use shardlab::tensor::Precision;
+use shardlab::train::{Config, Counters, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule};
+use std::path::Path;
+
+/// What a trainer stores beside weights and moments.
+pub type Record = (Counters, Option<LossScaler>);
+
+pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, layout: &str) -> Checkpoints {
+    let job = Job { shape: config.shape, seed: config.seed, ranks: comm.size(), layout: layout.to_string() };
+    Checkpoints { dir: dir.to_path_buf(), keep: 3, job, comm: comm.clone() }
+}
+
+/// Saves a training.
+pub fn save(all: &Checkpoints, training: &mut Training) -> anyhow::Result<std::path::PathBuf> {
+    let record = (training.counters, training.scaler.clone());
+    all.save(training.counters.global_steps, &mut training.zero, &record)
+}
+
+/// Puts a saved state into a training that has just begun. Returns the files that could not be used, or `None` if it begins at the
+/// start.
+pub fn resume(all: &Checkpoints, which: &Resume, training: &mut Training) -> anyhow::Result<Option<Vec<String>>> {
+    let Some(resumed) = all.resume::<Record>(which, &mut training.zero)? else { return Ok(None) };
+    (training.counters, training.scaler) = resumed.record;
+    assert_eq!(training.counters.global_steps, resumed.step);
+    Ok(Some(resumed.rejected.into_iter().map(|error| error.what).collect()))
+}
+
+/// Every stage, both types, state in memory and in files: with accumulation, dropout, clipping, a loss scale, and a range to skip, in
+/// whose middle the training is interrupted. `dir` is a folder that all ranks reach.
+pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> anyhow::Result<()> {
+    let (config, corpus) = config(comm.size(), |config| {
+        (config.grad_accum, config.dropout, config.clip) = (2, 0.1, 0.5);
+    });
+    for stage in Stage::ALL {
+        for (precision, offload) in [(Precision::F32, false), (Precision::Bf16, true)] {
+            let what = format!("{stage:?}, {}", precision.name());
+            let begin = || -> anyhow::Result<_> {
+                let offload = offload.then(|| Offload { window: 1000, ..Offload::to(dir.to_path_buf()) });
+                let zero = ZeroConfig { offload, ..ZeroConfig::new(stage, precision, config.adamw) };
+                let mut training = Training::new(comm, &config, &corpus.train, zero, false)?;
+                training.ranges = Ranges::parse(&[3, 4])?;
+                let scaler = ScalerConfig { window: 2, ..ScalerRule::DeepSpeed.defaults() };
+                training.scaler = Some(LossScaler::new(scaler));
+                Ok(training)
+            };
+            let all = checkpoints(comm, &config, &dir.join(&what), &what);
+            let mut uninterrupted = begin()?;
+            uninterrupted.until(6)?;
+
+            let mut first = begin()?;
+            assert!(resume(&all, &Resume::Auto, &mut first)?.is_none(), "{what}: nothing is there yet");
+            first.until(3)?;
+            // The training goes on while the copy is written.
+            let record = (first.counters, first.scaler.clone());
+            let writing = all.start(3, &mut first.zero, &record)?;
+            first.step()?;
+            let folder = writing.finish()?;
+            drop(first);
+
+            for which in [Resume::Auto, Resume::Path(folder)] {
+                let mut second = begin()?;
+                assert_eq!(resume(&all, &which, &mut second)?, Some(Vec::new()), "{what}");
+                second.until(6)?;
+                assert!(second.state()? == uninterrupted.state()?, "{what}: state differs");
+                assert_eq!(second.steps, uninterrupted.steps[3..], "{what}");
+                assert_eq!(
+                    (second.counters, &second.scaler),
+                    (uninterrupted.counters, &uninterrupted.scaler),
+                    "{what}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The same on a mesh of data x pipeline x tensor ranks.
+pub fn resumed_pipelines_are_uninterrupted(world: &Comm, sizes: Coordinates, dir: &Path) -> anyhow::Result<()> {
+    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
+    let (config, corpus) = config(sizes.data, |config| {
+        (config.dropout, config.clip, config.grad_accum, config.batch) = (0.1, 0.5, 4, 1);
+        (config.shape.layers, config.shape.heads) = (2 * sizes.pipeline, 4);
+    });
+    let chunks = if sizes.pipeline > 1 { 2 } else { 1 };
+    let pipeline = Pipeline { ranks: sizes.pipeline, chunks, micro_batches: config.grad_accum };
+    let schedule = if chunks > 1 { Schedule::Interleaved { group: 4 } } else { Schedule::OneForwardOneBackward };
+    let plan = PipelinePlan { pipeline, schedule, partition: Partition::Uniform, recompute: 0 };
+    for stage in [Stage::Zero, Stage::One] {
+        let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
+        let begin = || Pipelined::new(&config, &mesh, &plan, (false, 1), zero.clone());
+        let layout = format!("{stage:?}, {sizes:?}, {plan:?}");
+        let all = checkpoints(world, &config, &dir.join(format!("{stage:?}")), &layout);
+        let train = |pipelined: &mut Pipelined, steps: std::ops::Range<usize>| -> anyhow::Result<Vec<u64>> {
+            let step = |step| Ok(pipelined.step(&corpus.train, step, || 0)?.loss.to_bits());
+            steps.map(step).collect()
+        };
+        let mut uninterrupted = begin()?;
+        let losses = train(&mut uninterrupted, 0..4)?;
+        let mut first = begin()?;
+        train(&mut first, 0..2)?;
+        all.save(2, &mut first.zero, &2usize)?;
+        drop(first);
+        let mut second = begin()?;
+        let resumed = all.resume::<usize>(&Resume::Auto, &mut second.zero)?.expect("a checkpoint");
+        assert_eq!(train(&mut second, resumed.record..4)?, losses[2..], "{layout}");
+        let bits = |pipelined: &mut Pipelined| -> anyhow::Result<Vec<u32>> {
+            let mut bits = Vec::new();
+            pipelined.zero.fragments(|_, _, state| {
+                let all = state.values.iter().chain(&*state.exp_avg).chain(&*state.exp_avg_sq);
+                bits.extend(all.map(|x| x.to_bits()));
+            })?;
+            Ok(bits)
+        };
+        assert!(bits(&mut second)? == bits(&mut uninterrupted)?, "{layout}: rank {}", mesh.group(Axis::Data).rank());
+    }
+    Ok(())
+}
