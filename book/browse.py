@@ -70,6 +70,18 @@ NUMBERS = """
             const ours = shardlab.ring(rounds[0][1].length).map(({ sent, held }) => [sent, held]);
             return JSON.stringify(ours) !== JSON.stringify(rounds);
         },
+        schedule({ found, ...row }) {
+            const ours = shardlab.schedule(row);
+            if (ours.refusal || found.refusal) return ours.refusal !== found.refusal;
+            const name = ({ kind, chunk, micro }) => `${"FBW"[kind]}${chunk}.${micro}`;
+            const needs = pass => pass.needs.map(need => [need.rank, name(need)]);
+            const passes = ours.rows.map(row => row.map(pass => [name(pass), needs(pass)]));
+            const { rows, peaks, makespan, busy, ofStep, ofWork, moments } = ours;
+            const kept = rows.map(row => Math.max(...moments.map(time => shardlab.kept(row, time))));
+            const all = [passes, rows.map(row => row.map(pass => pass.start)), peaks, [makespan, busy], [ofStep, ofWork], kept];
+            const { starts, took, bubble } = found;
+            return JSON.stringify(all) !== JSON.stringify([found.passes, starts, found.peaks, took, bubble, found.peaks]);
+        },
     };
     return expected.filter(differs[name]).map(row => JSON.stringify(row).slice(0, 200));"""
 
@@ -176,6 +188,25 @@ def try_control(browser, figure, control, first):
     return found
 
 
+def try_passes(browser, figure, drawing):
+    """What is wrong with a drawing whose parts the reader chooses: by keys, and by touching the middle of each row."""
+    def said():
+        return figure.find_element("css selector", "[role=status]").text
+
+    ActionChains(browser).send_keys(Keys.TAB).perform()
+    found = [] if browser.switch_to.active_element == drawing else ["passes that the Tab key does not reach"]
+    browser.execute_script("arguments[0].focus()", drawing)
+    before = said()
+    ActionChains(browser).send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT).perform()
+    if " waits for " not in said() or said() == before:
+        found.append("keys choose no pass")
+    for rank in [1, 0]:
+        ActionChains(browser).move_to_element(drawing.find_element("css selector", f"[data-rank='{rank}']")).click().perform()
+        if f" on rank {rank} waits for " not in said():
+            found.append("touching a pass says nothing")
+    return found + browser.execute_script(LETTERS, figure)
+
+
 def try_figures(browser, url, expected):
     """The names of a page's interactive figures, and what is wrong with them."""
     find = lambda parent, selector: parent.find_elements("css selector", selector)
@@ -190,6 +221,8 @@ def try_figures(browser, url, expected):
                   for row in browser.execute_script(NUMBERS, name, expected[name])[:1]]
         for i, control in enumerate(find(figure, "input, select, button")):
             found += [f"{name}: {what}" for what in try_control(browser, figure, control, i == 0)]
+        for drawing in find(figure, ".drawing[tabindex]"):
+            found += [f"{name}: {what}" for what in try_passes(browser, figure, drawing)]
     if browser.current_url != url:
         found.append("a figure's key also turns the page")
     found += loud(browser.get_log("browser"))
@@ -204,10 +237,15 @@ def try_figures(browser, url, expected):
     return names, list(dict.fromkeys(found))
 
 
+def library(command):
+    """The output of a command of the library's program for the book."""
+    command = ["cargo", "run", "--quiet", "--bin", "book", "--", command]
+    return subprocess.run(command, cwd=SOURCES.parent.parent, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
 def numbers():
     """The library's numbers behind the interactive figures."""
-    command = ["cargo", "run", "--quiet", "--bin", "book", "--", "numbers"]
-    return json.loads(subprocess.run(command, cwd=SOURCES.parent.parent, stdout=subprocess.PIPE, check=True).stdout)
+    return json.loads(library("numbers"))
 
 
 def picture(browser, path):
@@ -251,7 +289,7 @@ def browse(built, sources, expected, pictures=None):
 
 
 # A page with every fault, and one like it with none.
-BROKEN = """<meta name=viewport content='width=device-width'><link rel=icon href='data:,'><main style='{style}'>
+BROKEN = """<meta charset=utf-8><meta name=viewport content='width=device-width'><link rel=icon href='data:,'><main style='{style}'>
 <p>{text} <a href='{link}'>a link</a> <a href='good.html#place'>one</a> <a href='https://doc.rust-lang.org'>one more</a>
 <img src='{image}'><math><mfrac style='{low}'><mn>1</mn><mn>2</mn></mfrac></math><math style='{flat}'><mi>x</mi></math>
 <svg class=figure id=place width=9 height={height}></svg>{figures}<script>{script}</script></main>"""
@@ -260,18 +298,22 @@ GOOD = dict(style="", text="", link="#place", low="font-size:40px", flat="", hei
 BAD = dict(style="width:900px", text="$$ \\frac {{#include x}} **", link="nowhere.html", low="display:none",
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
-# The three figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
-FILES = ["figures.css", "shared.js", "cost.js", "stages.js", "ring.js"]
+# The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
+FIGURES = ["cost", "stages", "ring", "schedule"]
+FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
           ("shared.js", 'font-size="13"', 'font-size="6"'), ("cost.js", "=== n ? 0 : 2", "=== n ? 0 : 1"),
           ("stages.js", "stage >= 3", "stage > 3"), ("stages.js", 'width, y + 12, "end"', 'width, y + 12, "start"'),
           ("ring.js", "(rank + 2 * n - round) % n", "(rank + round) % n"),
-          ("ring.js", 'next.addEventListener("click"', 'next.addEventListener("copy"'),
-          ("ring.js", "let timer;", "let timer; ranks.addEventListener('input', () => console.error('shouts'));")]
+          ("shared.js", 'next.addEventListener("click"', 'next.addEventListener("copy"'),
+          ("ring.js", "begin();", "begin(); ranks.addEventListener('input', () => console.error('shouts'));"),
+          ("data", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
+          ("schedule.js", 'drawing.addEventListener("click"', 'drawing.addEventListener("copy"')]
 TURN = "<script>onkeydown = event => { if (event.key === 'ArrowRight') location.hash = 'turned' }</script>"
 FOUND = ["cost: not what the library computes", "stages: not what the library computes",
-         "ring: not what the library computes", "on the console: .*shouts", "cost: a control without a name",
+         "ring: not what the library computes", "schedule: not what the library computes",
+         "schedule: passes that the Tab key does not reach", "schedule: touching a pass says nothing", "on the console: .*shouts", "cost: a control without a name",
          "stages: .*: no focus to see", "ring: next: keys change nothing", "ring: .*: moves although",
          "cost: letters of . pixels", "stages: letters outside of the picture: .* GB",
          "a figure's key also turns the page", "nothing: not interactive, once",
@@ -283,20 +325,22 @@ FOUND = ["cost: not what the library computes", "stages: not what the library co
 
 def figures(names, faults):
     """Interactive figures, with faults in their files. Each script runs twice, as in a notebook with two cells."""
-    texts = {file: (SOURCES.parent / "figures" / file).read_text() for file in FILES}
+    texts = {"data": library("schedules")}
+    texts |= {file: (SOURCES.parent / "figures" / file).read_text() for file in FILES}
     for file, old, new in faults:
         if old not in texts[file]:
             sys.exit(f"error: {file} has no {old!r}\nhelp: plant the fault where it is now")
         texts[file] = texts[file].replace(old, new)
-    style, *scripts = texts.values()
-    places = [f"<figure data-figure={name}><svg width=9 height=9></svg></figure>" for name in names]
+    data, style, *scripts = texts.values()
+    data = {"schedule": f"<script type=application/json>{data}</script>"}
+    places = [f"<figure data-figure={name}><svg width=9 height=9></svg>{data.get(name, '')}</figure>" for name in names]
     return "".join([TURN, f"<style>{style}</style>", *places, *(f"<script>{script}</script>" for script in scripts * 2)])
 
 
 def broken():
     """What was not found on a page that has every fault, or was found on one that has none."""
-    GOOD["figures"] = figures(["cost", "stages", "ring"], [])
-    BAD["figures"] = figures(["cost", "stages", "ring"], FAULTS) + "<figure data-figure=nothing></figure>"
+    GOOD["figures"] = figures(FIGURES, [])
+    BAD["figures"] = figures(FIGURES, FAULTS) + "<figure data-figure=nothing></figure>"
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for page, values, markdown in (("good", GOOD, "$1$ `$` $$x$$\n```\n$ sh\n```\n"), ("bad", BAD, "$1$ $x$ $y$")):

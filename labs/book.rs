@@ -44,6 +44,8 @@ enum What {
     },
     /// Print a run's --metrics, or lab01's --json, as SVG; for a build with --features figures
     Plot { file: PathBuf },
+    /// Print the cases of the explorer of pipeline schedules, as JSON
+    Schedules,
     /// Print the numbers that the scripts of interactive figures must compute, as JSON: called by book/browse.py
     #[command(hide = true)]
     Numbers,
@@ -67,6 +69,10 @@ fn run() -> Result<()> {
         }
         What::Plot { file } => {
             screen.say(book::plot(&file)?);
+            Ok(())
+        }
+        What::Schedules => {
+            screen.say(book::cases()?);
             Ok(())
         }
         What::Numbers => {
@@ -115,5 +121,5 @@ fn numbers() -> Result<Value> {
         }
     }
     let rings: Vec<_> = (2..=8).map(book::ring).collect();
-    Ok(json!({ "cost": cost, "stages": stages, "ring": rings }))
+    Ok(json!({ "cost": cost, "stages": stages, "ring": rings, "schedule": book::numbers()? }))
 }

@@ -181,8 +181,7 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
     tensor::check(&mut checks, &all, &masks);
     let failed = checks.failed();
     if failed.is_empty() {
-        let more = "More: --show gemm, --show mesh, --break no-g, --bench, --tp 2\n\
-                    Next: the exercises   cargo run --bin workbook";
+        let more = "More: --show gemm, --show mesh, --break no-g, --bench, --tp 2";
         lab.screen.say(lab.lesson.ending(&lab.screen, more));
     }
     Ok(failed)

@@ -548,6 +548,18 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             "bitwise equal",
             Some("mean"),
         ),
+        (
+            env!("CARGO_BIN_EXE_lab06"),
+            "--layers 6 --heads 2 --embd 16 --block 8 --batch 2 --pace 0 --schedule interleaved --micro-batches 6 --out o",
+            "live activations are those of the list",
+            Some("untied"),
+        ),
+        (
+            env!("CARGO_BIN_EXE_lab07"),
+            "--layers 3 --heads 2 --embd 32 --block 16 --batch 2 --steps 3 --tp 1 --pp 3",
+            "copies of parameters are the same",
+            Some("untied"),
+        ),
     ] {
         let dir = tempfile::tempdir()?;
         let flags: Vec<&str> = flags.split_whitespace().collect();
@@ -563,6 +575,13 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
     let flags: Vec<&str> = flags.split_whitespace().collect();
     let output = mpirun.start(4, Path::new(env!("CARGO_BIN_EXE_lab05")), &flags, dir.path(), &[])?;
     ensure!(output.status.success() && text(&output).contains("2 data x 2 tensor"), "{}", text(&output));
+    // Two stages of two tensor ranks, then two replicas of two stages.
+    for (flags, mesh) in [("--tp 2", "1 data x 2 pipeline x 2 tensor"), ("--tp 1", "2 data x 2 pipeline x 1 tensor")] {
+        let all = format!("--layers 2 --heads 2 --embd 16 --block 16 --batch 2 --steps 3 --pp 2 {flags}");
+        let flags: Vec<&str> = all.split_whitespace().collect();
+        let output = mpirun.start(4, Path::new(env!("CARGO_BIN_EXE_lab07")), &flags, dir.path(), &[])?;
+        ensure!(output.status.success() && text(&output).contains(mesh), "{}", text(&output));
+    }
     Ok(())
 }
 

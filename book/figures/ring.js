@@ -101,37 +101,12 @@
 
     shardlab.live("ring", controls, draw, live => {
         const [ranks, round] = ["ranks", "round"].map(name => live.querySelector(`[name=${name}]`));
-        const end = () => 2 * (Number(ranks.value) + 1);
-        const go = to => {
-            round.max = end();
-            round.value = to > end() ? 0 : to < 0 ? end() : to;
-            live.dispatchEvent(new Event("input"));
+        const begin = () => {
+            round.max = 2 * (Number(ranks.value) + 1);
+            round.value = 0;
         };
-        round.max = end();
-        ranks.addEventListener("input", () => go(0));
-
-        const buttons = document.createElement("div");
-        const button = name => `<button type="button">${name}</button>`;
-        buttons.innerHTML = ["previous", "play", "next"].map(button).join(" ");
-        const [previous, play, next] = buttons.children;
-        live.querySelector(".controls").append(buttons);
-        let timer;
-        const stop = () => {
-            timer = clearInterval(timer);
-            play.textContent = "play";
-        };
-        const step = by => go(Number(round.value) + by);
-        previous.addEventListener("click", () => { stop(); step(-1); });
-        next.addEventListener("click", () => { stop(); step(1); });
-        play.addEventListener("click", () => {
-            if (timer) return stop();
-            play.textContent = "pause";
-            const on = () => {
-                step(1);
-                if (Number(round.value) === end()) stop();
-            };
-            timer = setInterval(on, 1500);
-            on();
-        });
+        begin();
+        ranks.addEventListener("input", begin);
+        shardlab.player(live, round, 1500);
     });
 }

@@ -59,8 +59,8 @@ var shardlab = Object.assign(window.shardlab ?? {}, {
     },
 
     // Makes the figures of this name live, each once: a notebook runs a script for each cell. `controls` has for each
-    // name a label, the values, the first value, and the values in words. `draw` returns the drawing and a sentence
-    // about it. `begin` may add to a figure.
+    // name a label, the values, the first value, and the values in words, which may depend on the controls before.
+    // `draw` returns the drawing and a sentence about it. `begin` may add to a figure.
     live(name, controls, draw, begin) {
         for (const place of document.querySelectorAll(`figure[data-figure="${name}"]:not(:has(.live))`)) {
             const live = document.createElement("div");
@@ -69,16 +69,15 @@ var shardlab = Object.assign(window.shardlab ?? {}, {
                 <div class="drawing"></div><p role="status"></p>`;
             const inputs = [...live.querySelectorAll("[name]")];
             const [drawing, said] = [live.querySelector(".drawing"), live.querySelector("[role=status]")];
+            const read = () => Object.fromEntries(inputs.map(input => [input.name, controls[input.name].values[input.value]]));
             const redraw = () => {
-                const values = {};
-                for (const input of inputs) {
-                    const { values: all, words = String } = controls[input.name];
-                    values[input.name] = all[input.value];
-                    if (input.type !== "range") continue;
-                    input.setAttribute("aria-valuetext", words(all[input.value]));
-                    input.previousElementSibling.textContent = words(all[input.value]);
+                const values = read();
+                for (const input of inputs.filter(input => input.type === "range")) {
+                    const { words = String } = controls[input.name];
+                    input.setAttribute("aria-valuetext", words(values[input.name], values));
+                    input.previousElementSibling.textContent = words(values[input.name], values);
                 }
-                const drawn = draw(values, Math.min(drawing.clientWidth, 640));
+                const drawn = draw(values, Math.max(drawing.clientWidth, 240), live);
                 drawing.innerHTML = drawn.picture;
                 if (said.textContent !== drawn.said) said.textContent = drawn.said;
             };
@@ -86,7 +85,7 @@ var shardlab = Object.assign(window.shardlab ?? {}, {
             live.addEventListener("keydown", event => event.stopPropagation());
             live.addEventListener("input", redraw);
             place.querySelector("svg").replaceWith(live);
-            begin?.(live, redraw);
+            begin?.(live, redraw, read);
             redraw();
             let width = drawing.clientWidth;
             new ResizeObserver(() => {
@@ -96,6 +95,36 @@ var shardlab = Object.assign(window.shardlab ?? {}, {
                 drawing.getAnimations({ subtree: true }).forEach(animation => animation.finish());
             }).observe(drawing);
         }
+    },
+
+    // Adds buttons that step through the values of a slider, from its end to its beginning.
+    player(live, slider, milliseconds) {
+        const buttons = document.createElement("div");
+        buttons.innerHTML = ["previous", "play", "next"].map(name => `<button type="button">${name}</button>`).join(" ");
+        const [previous, play, next] = buttons.children;
+        live.querySelector(".controls").append(buttons);
+        let timer;
+        const stop = () => {
+            timer = clearInterval(timer);
+            play.textContent = "play";
+        };
+        const step = by => {
+            const [to, end] = [Number(slider.value) + by, Number(slider.max)];
+            slider.value = to > end ? 0 : to < 0 ? end : to;
+            slider.dispatchEvent(new Event("input", { bubbles: true }));
+        };
+        previous.addEventListener("click", () => { stop(); step(-1); });
+        next.addEventListener("click", () => { stop(); step(1); });
+        play.addEventListener("click", () => {
+            if (timer) return stop();
+            play.textContent = "pause";
+            const on = () => {
+                step(1);
+                if (slider.value === slider.max) stop();
+            };
+            timer = setInterval(on, milliseconds);
+            on();
+        });
     },
 
     // A slider over a control's values, or a list to choose from.

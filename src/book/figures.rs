@@ -4,22 +4,25 @@ use crate::comm::Link;
 use crate::comm::algorithms::{Algorithm, Arrival, Collective, Task};
 use crate::error::BadInput;
 use crate::optim::AdamWConfig;
+use crate::parallel::pipeline::{Pipeline, Schedule};
 use crate::parallel::zero::{Stage, ZeroConfig};
 use crate::plan::{BytesEach, GptShape, Keep, Network, zero_memory};
 use crate::show::{
-    Activity, Chunk, Fill, Holding, Holdings, Interval, Links, Loads, Moments, Nodes, Plot, Ring, Screen, Series,
-    Timeline, block, block_svg, bytes_binary, bytes_decimal, seconds,
+    Activity, Chart, Chunk, Fill, Holding, Holdings, Interval, Links, Loads, Moments, Nodes, Plot, Ring, Screen,
+    Series, Timeline, block, block_svg, bytes_binary, bytes_decimal, gantt, gantt_svg, percent, seconds,
 };
 use crate::study::collectives::{benchmark, predict};
+use crate::study::pipeline::Predicted;
 use crate::study::tensor::gemm;
 use crate::study::zero::computed_step;
 use crate::tensor::Precision;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
+use std::slice;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 17] = [
+pub const FIGURES: [&str; 19] = [
     "cost",
     "stages",
     "gemm-columns",
@@ -37,6 +40,8 @@ pub const FIGURES: [&str; 17] = [
     "ring",
     "all-reduce",
     "links",
+    "schedule",
+    "schedules",
 ];
 
 /// lab03's baby model, on the play that comes with the workbook.
@@ -85,6 +90,20 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
             (timeline.render(&on), timeline.svg())
         }
         "overlap" => (overlap().render(&on), overlap().svg()),
+        "schedule" => {
+            let chart = Chart { title: String::new(), ..chart(Schedule::OneForwardOneBackward, 1)? };
+            let title = "One step of 1F1B with 4 ranks and 8 micro-batches";
+            (gantt(&on, slice::from_ref(&chart)), gantt_svg(title, slice::from_ref(&chart)))
+        }
+        "schedules" => {
+            let interleaved = (Schedule::Interleaved { group: 4 }, 2);
+            let plain = |schedule| (schedule, 1);
+            let [gpipe, one, zero] =
+                [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::ZeroBubble].map(plain);
+            let charts = [gpipe, one, interleaved, zero].map(|(schedule, chunks)| chart(schedule, chunks));
+            let charts = charts.into_iter().collect::<Result<Vec<_>>>()?;
+            (gantt(&on, &charts), gantt_svg("Four schedules with 4 ranks and 8 micro-batches, to one scale", &charts))
+        }
         _ => {
             let (holdings, title) = holdings(name)?;
             (holdings.render(&on), holdings.svg(title))
@@ -199,6 +218,16 @@ fn overlap() -> Timeline<'static> {
         marks: Vec::new(),
         axis: "time",
     }
+}
+
+/// One step of 4 ranks and 8 micro-batches. Time counts forward passes of a rank, and the peak micro-batches.
+fn chart(schedule: Schedule, chunks: usize) -> Result<Chart> {
+    let step = Predicted::paced(schedule, Pipeline { ranks: 4, chunks, micro_batches: 8 }, 1.0)?;
+    let simulated = &step.simulated;
+    let peak = simulated.peaks.iter().max().copied().unwrap_or(0) as f64 / chunks as f64;
+    let (name, bubble) = (schedule.name(), percent(simulated.bubble()));
+    let title = format!("{name}: takes {}, bubble {bubble} of the step, peak {peak}", simulated.makespan);
+    Ok(Chart { title, ranks: step.bars })
 }
 
 /// A drawing of who holds what, in f32, and its title.

@@ -1,28 +1,34 @@
 //! Interactive figures, for a notebook.
 
 use super::figures::figure;
+use super::schedules::cases;
 use crate::error::BadInput;
 use crate::show::Picture;
 use anyhow::Result;
 
 /// The interactive figures and their scripts. The book's pages link the same files.
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 4] = [
     ("cost", include_str!("../../book/figures/cost.js")),
     ("stages", include_str!("../../book/figures/stages.js")),
     ("ring", include_str!("../../book/figures/ring.js")),
+    ("schedule", include_str!("../../book/figures/schedule.js")),
 ];
 
-/// An interactive figure for a notebook: "cost", "stages" or "ring". Its static picture stays if scripts do not run.
+/// An interactive figure for a notebook: "cost", "stages", "ring" or "schedule". Its static picture stays if scripts do not run.
 pub fn live(name: &str) -> Result<Picture> {
     let svg = figure(name, None)?;
     let Some((_, script)) = SCRIPTS.into_iter().find(|figure| figure.0 == name) else {
         let help = format!("give one of these: {}", SCRIPTS.map(|figure| figure.0).join(", "));
         return Err(BadInput::new(format!("the figure {name:?} is not interactive"), help).into());
     };
+    let data = match name {
+        "schedule" => format!("<script type=\"application/json\">\n{}\n</script>\n", cases()?),
+        _ => String::new(),
+    };
     let (style, shared) =
         (include_str!("../../book/figures/figures.css"), include_str!("../../book/figures/shared.js"));
     Ok(Picture(format!(
-        "<figure data-figure=\"{name}\">\n{svg}\n</figure>\n<style>\n{style}</style>\n<script>\n{shared}{script}</script>"
+        "<figure data-figure=\"{name}\">\n{svg}\n{data}</figure>\n<style>\n{style}</style>\n<script>\n{shared}{script}</script>"
     )))
 }
 

@@ -26,7 +26,7 @@ struct File {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// The file's name. It ends with `.txt` or `.svg`.
+    /// The file's name. It ends with `.txt`, or with `.svg` or `.json`.
     pub file: String,
     /// The command, as the reader types it.
     pub command: String,
@@ -139,8 +139,8 @@ impl Runs {
             None => printed.clone(),
         };
         let text = excerpt(&text, output).with_context(context)?;
-        // A picture stays as it is. A text begins with the command that the reader types.
-        if output.file.ends_with(".svg") {
+        // A picture and data stay as they are. A text begins with the command that the reader types.
+        if !output.file.ends_with(".txt") {
             return Ok((text, *took));
         }
         let (before, after) = (output.from.as_ref().map_or("", |_| "…\n"), output.until.as_ref().map_or("", |_| "…\n"));

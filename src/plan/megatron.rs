@@ -20,6 +20,7 @@ pub struct ModelShards {
 }
 
 impl ModelShards {
+    // ANCHOR: exact
     /// Parameters of a rank that holds these layers. Tensor ranks divide matrices, the token table, and the biases of
     /// column-parallel matrices. Every tensor rank holds all positions, all norms, and the biases of row-parallel matrices.
     pub fn parameters(&self, layers: &[Range<usize>]) -> u64 {
@@ -37,6 +38,7 @@ impl ModelShards {
         all += if first || last { table } else { 0 }; // the head is the table: its own copy, unless the table is here
         all as u64
     }
+    // ANCHOR_END: exact
 
     /// The layers of a pipeline stage, if every stage has equally many and no rank has several stages.
     pub fn uniform(&self, stage: usize) -> Range<usize> {

@@ -11,6 +11,7 @@ const INDENT: &str = "  ";
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bar {
     pub activity: Activity,
+    pub chunk: usize,
     /// The micro-batch.
     pub number: usize,
     /// Seconds.
@@ -29,7 +30,7 @@ pub struct Chart {
 
 impl Chart {
     /// When the last pass ends.
-    fn end(&self) -> f64 {
+    pub(super) fn end(&self) -> f64 {
         let ends = self.ranks.iter().flatten().map(|bar| bar.end);
         ends.filter(|end| end.is_finite()).fold(0.0, f64::max)
     }
@@ -100,8 +101,13 @@ mod tests {
 
     /// 4 units of time: two forward passes of 1 and a backward pass of 2.
     fn chart(title: &str, slower: f64) -> Chart {
-        let bar =
-            |activity, number, start: f64, end: f64| Bar { activity, number, start: start * slower, end: end * slower };
+        let bar = |activity, number, start: f64, end: f64| Bar {
+            activity,
+            chunk: 0,
+            number,
+            start: start * slower,
+            end: end * slower,
+        };
         let first = vec![bar(Activity::FORWARD, 0, 0.0, 1.0), bar(Activity::BACKWARD, 12, 2.0, 4.0)];
         let second = vec![bar(Activity::FORWARD, 7, 1.0, 2.0)];
         Chart { title: title.to_owned(), ranks: vec![first, second] }
@@ -129,7 +135,7 @@ mod tests {
     #[test]
     fn a_number_that_does_not_fit_is_left_out() {
         let screen = Screen { width: 30, ..Screen::plain() };
-        let bars = |number| vec![Bar { activity: Activity::FORWARD, number, start: 0.0, end: 1.0 }];
+        let bars = |number| vec![Bar { activity: Activity::FORWARD, chunk: 0, number, start: 0.0, end: 1.0 }];
         let picture = |number| row(&screen, &bars(number), 20, 10.0, 10.0).into_iter().collect::<String>();
         assert_eq!((picture(3), picture(10)), (format!("▓3{}", "·".repeat(18)), format!("▓▓{}", "·".repeat(18))));
     }
@@ -138,7 +144,7 @@ mod tests {
     fn odd_times_do_no_harm_and_lines_stay_within_the_width() {
         for start in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e-300, 7.0, 1e300] {
             for end in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e-300, 7.0, 1e300] {
-                let bars = vec![Bar { activity: Activity::WEIGHTS, number: 1, start, end }; 2];
+                let bars = vec![Bar { activity: Activity::WEIGHTS, chunk: 0, number: 1, start, end }; 2];
                 let chart = Chart { title: "x".into(), ranks: vec![bars; 3] };
                 let text = gantt(&Screen::plain(), &[chart]);
                 assert!(text.lines().all(|line| columns(line) <= 80), "{text}");

@@ -12,7 +12,7 @@
 //!   is) and `frame.rs` (title, legend and the values at the sides)
 //! - `grid.rs`: the numbers of each rank, before and after
 //! - `timeline.rs`: who did what when, one row per rank, and the glyph of each activity
-//! - `gantt.rs`: a pipeline's passes, one row per rank
+//! - `gantt.rs`: a pipeline's passes, one row per rank; `gantt_svg.rs`: the same for pages
 //! - `trace.rs`: a timeline as a file, for a trace viewer
 //! - `tree.rs`: a whole, its parts and their parts, as a profiler shows them
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
@@ -38,6 +38,7 @@ mod complaint;
 mod curves;
 mod frame;
 mod gantt;
+mod gantt_svg;
 mod grid;
 mod holdings;
 mod links;
@@ -59,6 +60,7 @@ pub use block::{block, block_svg};
 pub use chunks::{Chunk, Moments, Ring};
 pub use complaint::complain;
 pub use gantt::{Bar, Chart, gantt};
+pub use gantt_svg::gantt_svg;
 pub use grid::{Cell, before_and_after};
 pub use holdings::{Fill, Holding, Holdings};
 pub use links::Links;

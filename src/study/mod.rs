@@ -1,9 +1,11 @@
 //! The pictures, measurements and figures of one lab each: its apparatus, so that the lab itself is the lesson.
 //!
-//! Reading order: `collectives/` (lab01), `smallest/` (lab02), `zero.rs` (lab04), `tensor/` (lab05), `axes/` (lab07).
+//! Reading order: `collectives/` (lab01), `smallest/` (lab02), `zero.rs` (lab04), `tensor/` (lab05), `pipeline/` (lab06),
+//! `axes/` (lab07).
 
 pub mod axes;
 pub mod collectives;
+pub mod pipeline;
 pub mod smallest;
 pub mod tensor;
 pub mod zero;

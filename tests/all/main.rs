@@ -21,6 +21,8 @@ mod lab02;
 mod lab03;
 mod lab04;
 mod lab05;
+mod lab06;
+mod lab07;
 mod labs;
 mod late;
 #[cfg(unix)]
@@ -31,6 +33,7 @@ mod operations;
 mod pipeline;
 mod plain;
 mod rooms;
+mod schedules;
 mod tensor;
 mod words;
 mod workbook;

@@ -13,4 +13,4 @@ pub mod simulate;
 pub use partition::{Partition, parameters};
 pub use run::{Done, Pace, Ran, Stages};
 pub use schedule::{Instruction, Op, Pipeline, Schedule, Work};
-pub use simulate::{Deadlock, Simulated, Times, simulate};
+pub use simulate::{Deadlock, Simulated, Times, simulate, simulate_with};

@@ -180,6 +180,7 @@ impl Schedule {
     }
 }
 
+// ANCHOR: one_f_one_b
 /// First forward passes alone, until the first micro-batch comes back; then a forward and a backward pass in turn; then the
 /// backward passes that are left.
 fn one_f_one_b(pipeline: &Pipeline, rank: usize, group: usize) -> Vec<Op> {
@@ -193,6 +194,7 @@ fn one_f_one_b(pipeline: &Pipeline, rank: usize, group: usize) -> Vec<Op> {
     let left = &visits[rest.len()..];
     alone.iter().map(forward).chain(pairs).chain(left.iter().map(backward)).collect()
 }
+// ANCHOR_END: one_f_one_b
 
 /// The order in which micro-batches visit a rank's chunks: (chunk, micro-batch), a group of micro-batches at a time.
 fn visits(pipeline: &Pipeline, group: usize) -> Vec<(usize, usize)> {

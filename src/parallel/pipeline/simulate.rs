@@ -67,10 +67,21 @@ impl fmt::Display for Deadlock {
 
 impl std::error::Error for Deadlock {}
 
-/// Runs `orders`: a pass starts when its rank's previous pass is over and what it needs has arrived.
+/// [`simulate_with`] the same times on all ranks.
+pub fn simulate(pipeline: &Pipeline, orders: &[Vec<Op>], times: &Times) -> Result<Simulated, Deadlock> {
+    simulate_with(pipeline, orders, |_, op| times.of(op.work), times.message)
+}
+
+/// Runs `orders`: a pass starts when its rank's previous pass is over and what it needs has arrived. `took` gives the
+/// seconds of a rank's pass, `message` those of a message between two ranks.
 ///
 /// Takes time in proportion to the number of passes. Messages do not keep a rank from computing.
-pub fn simulate(pipeline: &Pipeline, orders: &[Vec<Op>], times: &Times) -> Result<Simulated, Deadlock> {
+pub fn simulate_with(
+    pipeline: &Pipeline,
+    orders: &[Vec<Op>],
+    took: impl Fn(usize, Op) -> f64,
+    message: f64,
+) -> Result<Simulated, Deadlock> {
     let kinds = [Work::Forward, Work::Backward, Work::Weights];
     let place = |rank: usize, op: Op| {
         let kind = kinds.iter().position(|&work| work == op.work).unwrap_or_default();
@@ -91,10 +102,9 @@ pub fn simulate(pipeline: &Pipeline, orders: &[Vec<Op>], times: &Times) -> Resul
                 if missing(rank, op, &ends).is_some() {
                     break;
                 }
-                let arrives =
-                    |(other, needed)| ends[place(other, needed)] + if other == rank { 0.0 } else { times.message };
+                let arrives = |(other, needed)| ends[place(other, needed)] + if other == rank { 0.0 } else { message };
                 let start = pipeline.needs(rank, op).map(arrives).fold(free[rank], f64::max);
-                free[rank] = start + times.of(op.work);
+                free[rank] = start + took(rank, op);
                 ends[place(rank, op)] = free[rank];
                 starts[rank].push(start);
                 moved = true;
@@ -109,10 +119,10 @@ pub fn simulate(pipeline: &Pipeline, orders: &[Vec<Op>], times: &Times) -> Resul
     if !stuck.is_empty() {
         return Err(Deadlock { stuck });
     }
-    let seconds = |order: &Vec<Op>| order.iter().map(|op| times.of(op.work)).sum::<f64>();
+    let seconds = |(rank, order): (usize, &Vec<Op>)| order.iter().map(|&op| took(rank, op)).sum::<f64>();
     Ok(Simulated {
         makespan: free.into_iter().fold(0.0, f64::max),
-        busy: orders.iter().map(seconds).fold(0.0, f64::max),
+        busy: orders.iter().enumerate().map(seconds).fold(0.0, f64::max),
         peaks: orders.iter().map(|order| peak(order)).collect(),
         starts,
     })

@@ -5,8 +5,10 @@ use crate::mesh::{Coordinates, Layout, Order};
 use crate::parallel::TensorParallel;
 use crate::parallel::pipeline::{Partition, Pipeline, Schedule};
 use crate::parallel::zero::Stage;
+use crate::study::pipeline::Order as Passes;
 use crate::study::tensor::Slowest;
 use crate::train::{Config, PipelinePlan};
+use clap::builder::RangedU64ValueParser;
 
 /// The axes of a job, and how micro-batches go through its stages.
 #[derive(Clone, Debug, clap::Args)]
@@ -21,7 +23,7 @@ pub struct AxesFlags {
     #[arg(long)]
     pub chunks: Option<usize>,
     /// Micro-batches per replica and step
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 16))]
     pub micro_batches: usize,
     /// The order of forward and backward passes
     #[arg(long, value_enum, default_value_t = Passes::OneForwardOneBackward)]
@@ -41,20 +43,6 @@ pub struct AxesFlags {
     /// Make a mistake, and see which check notices
     #[arg(long = "break", value_enum)]
     pub broken: Option<Break>,
-}
-
-/// The schedules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Passes {
-    /// All forward passes, then all backward passes
-    Gpipe,
-    /// A backward pass as soon as there is one
-    #[value(name = "1f1b")]
-    OneForwardOneBackward,
-    /// 1F1B over several chunks per rank
-    Interleaved,
-    /// 1F1B whose weight gradients wait
-    ZeroBubble,
 }
 
 /// The log to print.

@@ -9,7 +9,7 @@ mod measured;
 mod plan;
 mod report;
 
-pub use flags::{AxesFlags, Break, Passes, Report};
+pub use flags::{AxesFlags, Break, Report};
 pub use measured::{Measured, OneRank, Run, collect, traffic};
 pub use plan::{Plan, Sent};
-pub use report::{Iteration, Job, MEGABYTE, Memory, folded, times};
+pub use report::{Iteration, Job, Memory, folded};

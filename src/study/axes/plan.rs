@@ -81,6 +81,7 @@ impl Plan {
         }
     }
 
+    // ANCHOR: sent
     /// The bytes that `rank` sends per step. For collectives it is the mean over the ranks of the group.
     pub fn sent(&self, rank: usize) -> Sent {
         let (config, sizes, job) = (&self.config, self.layout.sizes, self.job());
@@ -112,6 +113,7 @@ impl Plan {
         let data = all_reduce(sizes.data, 4 * job.parameters(at.pipeline) as usize + of_norm);
         Sent { tensor, pipeline: messages, table, data }
     }
+    // ANCHOR_END: sent
 
     /// The ranks whose results `rank` needs along an axis: the whole group, or in a pipeline the neighbours.
     fn talks_to(&self, rank: usize, axis: Axis) -> String {
