@@ -112,6 +112,14 @@ fn the_newest_are_kept_and_nothing_else_is_left() {
             assert_eq!(names(&all.dir), ["latest", "save-0004-step-4", "save-0005-step-5", "save-0006-step-4"]);
         }
         assert_eq!(try_resume(all, &Resume::Auto)??.0, 4);
+
+        // `latest` decides, also if a person has written it.
+        all.comm.barrier()?;
+        if all.comm.rank() == 0 {
+            std::fs::write(all.dir.join("latest"), "save-0005-step-5\n")?;
+        }
+        all.comm.barrier()?;
+        assert_eq!(try_resume(all, &Resume::Auto)??.0, 5);
         Ok(())
     });
 }
@@ -312,6 +320,14 @@ fn a_killed_training_ends_as_if_it_had_not_been_killed() {
             state
         });
         let states: Vec<_> = states.collect();
+        // Nor is any checkpoint that shows: what a kill has cut off has a name that is not one.
+        for name in names(dir.path()).into_iter().filter(|name| name.starts_with("save-")) {
+            let which = Resume::Path(dir.path().join(name));
+            let whole = |comm: Comm| {
+                Ok(try_resume(&suite::checkpoints(&comm, &config, dir.path(), LAYOUT), &which)?.map(drop)?)
+            };
+            launch::run(2, whole).unwrap();
+        }
         if status.success() {
             assert!(states == expected, "after {kills} kills");
             // Begin again, if there are kills to come.
