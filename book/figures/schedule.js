@@ -119,135 +119,146 @@
     // A chunk's shade: the first chunk is the darkest.
     const shade = (chunk, chunks) => chunks === 1 ? 0.5 : 0.75 - 0.5 * chunk / (chunks - 1);
 
+    // The weights' half of a backward pass is fainter, with an outline as far as there is room.
+    function cell(kind, from, to, y, height, shade) {
+        const [, , colour, faint] = kinds[kind];
+        const wide = to - from - Math.min(1, (to - from) / 8);
+        const line = faint < 1 && wide > 3 ? `stroke="${colour}" stroke-width="1"` : "";
+        const [inset, less] = line ? [0.5, 1] : [0, 0];
+        return `<rect x="${(from + inset).toFixed(2)}" y="${y + inset}" width="${(wide - less).toFixed(2)}"
+            height="${height - less}" fill="${colour}" fill-opacity="${(faint * shade).toFixed(2)}" ${line}/>`;
+    }
+
+    // The kinds of passes that occur, and the chunks' shades; and where the next line begins.
+    function legend({ rows }, { chunks }, width) {
+        let [body, x, y] = ["", 0, 2];
+        const add = (swatch, words) => {
+            const wide = 32 + 7 * words.length;
+            if (x + wide > width) [x, y] = [0, y + 22];
+            body += swatch(x, y) + text(x + 22, y + 12, "start", words);
+            x += wide;
+        };
+        kinds.forEach(([letter, words], kind) => {
+            if (!rows[0].some(pass => pass.kind === kind)) return;
+            add((x, y) => cell(kind, x, x + 17, y, 14, 0.5), `${letter} ${words}`);
+        });
+        add((x, y) => area(x, y, 16, 14, "url(#idle)"), "bubble");
+        for (let chunk = 0; chunks > 1 && chunk < chunks; chunk++) {
+            const half = (kind, x, y) => cell(kind, x, x + 9, y, 14, shade(chunk, chunks));
+            add((x, y) => half(0, x, y) + half(1, x + 8, y), `chunk ${chunk}`);
+        }
+        return [body, y + 32];
+    }
+
+    // A row's passes, each with its letter and its micro-batch as far as there is room, and its waits.
+    function gantt(row, rank, { makespan }, { chunks, micro }, { x, y, left, right }) {
+        const long = 6.3 * String(micro - 1).length;
+        const label = pass => {
+            const wide = x(pass.end) - x(pass.start);
+            if (wide < long + 0.5) return "";
+            const letter = wide > long + 9 ? kinds[pass.kind][0] : "";
+            return text((x(pass.start) + wide / 2).toFixed(1), y(rank) + 16, "middle", letter + pass.micro);
+        };
+        let [body, letters, free] = [area(left, y(rank), right - left, 24, "transparent"), "", 0];
+        const wait = (from, to) => from < to ? area(x(from), y(rank), x(to) - x(from), 24, "url(#idle)") : "";
+        for (const pass of row) {
+            body += wait(free, pass.start);
+            body += cell(pass.kind, x(pass.start), x(pass.end), y(rank), 24, shade(pass.chunk, chunks));
+            letters += label(pass);
+            free = pass.end;
+        }
+        body += `${wait(free, makespan)}<g font-size="11" pointer-events="none">${letters}</g>`;
+        return `<g data-rank="${rank}">${body}</g>`;
+    }
+
+    // Outlines a pass and those that it waits for, with an arrow from each one on a different rank.
+    function outlines(pass, found, { x, y }) {
+        const outline = ({ rank, start, end }, line, dashes) => `<rect x="${x(start)}" y="${y(rank)}" fill="none"
+            width="${x(end) - x(start)}" height="24" stroke="currentColor" stroke-width="${line}" stroke-dasharray="${dashes}"/>`;
+        const { needs, before } = waits(pass, found);
+        const arrows = needs.filter(need => need.rank !== pass.rank).map(need => {
+            const down = Math.sign(pass.rank - need.rank);
+            const [toX, toY] = [x(pass.start) + 5, y(pass.rank) + 12 - 4 * down];
+            return `<path d="M${x(need.end) - 4} ${y(need.rank) + 12 + 10 * down} L${toX} ${toY}" stroke="currentColor"
+                stroke-width="2"/><path d="M${toX} ${toY} l-5 ${-7 * down} h10 Z"/>`;
+        });
+        const needed = needs.map(need => outline(need, 2, "none"));
+        return [...arrows, ...needed, before ? outline(before, 2, "3 2") : "", outline(pass, 3.5, "none")].join("");
+    }
+
+    // A step has two parts: the work, as if nothing waited, and the bubble.
+    function parts({ makespan, busy }, values, { x }, y) {
+        const part = (from, to, fill, words) => {
+            const [wide, label] = [x(to) - x(from), words.find(words => x(to) - x(from) > 7 * words.length + 4)];
+            return area(x(from), y, wide, 20, fill) + frame(x(from), y, wide, 20, "currentColor", 1)
+                + (label ? text(x(from) + wide / 2, y + 14, "middle", label) : "");
+        };
+        const [work, bubble] = [busy, makespan - busy].map(units => inPasses(units, values));
+        const idle = busy < makespan ? part(busy, makespan, "url(#idle)", [`bubble ${bubble}`, bubble]) : "";
+        return part(0, busy, "none", [`work ${work}`]) + idle;
+    }
+
+    // The activations of each rank: a frame for the peak, filled as far as the rank holds them now.
+    function activations({ rows, peaks }, time, y, left, width) {
+        const wide = held => (width - 62 - left) * held / Math.max(...peaks);
+        return rows.map((row, rank) => {
+            const held = shardlab.kept(row, time);
+            return `<g fill-opacity="0.5">${area(left, y(rank) + 4, wide(held), 16, pink)}</g>`
+                + frame(left, y(rank) + 4, wide(peaks[rank]), 16, "currentColor", 1)
+                + text(width, y(rank) + 17, "end", `${held} of ${peaks[rank]}`);
+        }).join("");
+    }
+
+    function refused({ schedule, ranks }, refusal) {
+        const [what, help] = refusal.split("\n");
+        const flags = help.replace(/--\S+( \w+)?/g, "<code>$&</code>");
+        const picture = `<div class="refused" style="min-height: ${64 + 28 * ranks}px"><p>${what}<br>${flags}</p></div>`;
+        return { picture, said: `There is no such step: ${schedule} refuses this pipeline.` };
+    }
+
     function draw(values, width, live) {
         const found = chosen(values);
-        if (found.refusal) {
-            const [what, help] = found.refusal.split("\n");
-            const height = 64 + 28 * values.ranks;
-            const flags = help.replace(/--\S+( \w+)?/g, "<code>$&</code>");
-            return { picture: `<div class="refused" style="min-height:${height}px"><p>${what}<br>${flags}</p></div>`,
-                     said: `There is no such step: ${values.schedule} refuses this pipeline.` };
-        }
+        if (found.refusal) return refused(values, found.refusal);
         const { rows, peaks, makespan, busy, ofStep, ofWork, moments } = found;
-        const { chunks, ranks } = values;
         const time = moments[Math.min(values.time, moments.length - 1)];
         const pass = rows[live.dataset.rank]?.[live.dataset.at];
-        const { needs, before } = pass ? waits(pass, found) : { needs: [] };
 
+        // The activations are beside the passes, or below if there is no room.
         const narrow = width < 560;
-        const [left, side, row] = [narrow ? 20 : 50, narrow ? 0 : 150, 28];
-        const right = width - (side ? side + 20 : 1);
+        const side = narrow ? 0 : 150;
+        const [left, right] = narrow ? [20, width - 1] : [50, width - side - 20];
+        const [first, top] = legend(found, values, width - side);
         const x = units => left + (right - left) * units / makespan;
-        const used = kinds.filter((_, kind) => rows[0].some(pass => pass.kind === kind));
+        const y = rank => top + 28 * rank;
+        const view = { x, y, left, right };
+        const bottom = y(rows.length) - 4;
 
-        let [body, at, top] = [`<defs>${hatched}</defs>`, 0, 2];
-        const legend = (swatch, words) => {
-            const wide = 32 + 7 * words.length;
-            if (at + wide > width - side) [at, top] = [0, top + 22];
-            body += swatch(at, top) + text(at + 22, top + 12, "start", words);
-            at += wide;
-        };
-        const cell = (kind, from, to, y, height, shade) => {
-            const [, , colour, faint] = kinds[kind];
-            const wide = to - from - Math.min(1, (to - from) / 8);
-            // The weights' half of a backward pass is fainter, with an outline as far as there is room.
-            const line = faint < 1 && wide > 3 ? `stroke="${colour}" stroke-width="1"` : "";
-            const [inset, less] = line ? [0.5, 1] : [0, 0];
-            return `<rect x="${(from + inset).toFixed(2)}" y="${y + inset}" width="${(wide - less).toFixed(2)}"
-                height="${height - less}" fill="${colour}" fill-opacity="${(faint * shade).toFixed(2)}" ${line}/>`;
-        };
-        used.forEach(([letter, words], kind) => {
-            legend((at, y) => cell(kind, at, at + 17, y, 14, 0.5), `${letter} ${words}`);
+        let body = `<defs>${hatched}</defs>${first}`;
+        rows.forEach((row, rank) => {
+            body += text(left - 6, y(rank) + 17, "end", narrow ? rank : `rank ${rank}`);
+            body += gantt(row, rank, found, values, view);
         });
-        legend((at, y) => area(at, y, 16, 14, "url(#idle)"), "bubble");
-        for (let chunk = 0; chunks > 1 && chunk < chunks; chunk++) {
-            const half = (kind, at, y) => cell(kind, at, at + 9, y, 14, shade(chunk, chunks));
-            legend((at, y) => half(0, at, y) + half(1, at + 8, y), `chunk ${chunk}`);
-        }
-        const kept = "activations, now and peak";
-        if (side) body += text(width, top + 12, "end", kept);
-        top += 32;
-
-        // A pass has its letter and its micro-batch in it, as far as there is room.
-        const room = used.map(([letter], kind) => {
-            const any = rows[0].find(pass => pass.kind === kind);
-            const [wide, long] = [x(any.end) - x(any.start), String(values.micro - 1).length];
-            return wide > 6.3 * long + 9 ? letter : wide > 6.3 * long + 0.5 ? "" : undefined;
-        });
-        const middle = rank => top + row * rank + 12;
-        rows.forEach((passes, rank) => {
-            const y = top + row * rank;
-            let [cells, letters] = ["", ""];
-            for (const { start, end, kind, chunk, micro } of passes) {
-                cells += cell(kind, x(start), x(end), y, 24, shade(chunk, chunks));
-                if (room[kind] === undefined) continue;
-                letters += text(((x(start) + x(end)) / 2).toFixed(1), y + 16, "middle", room[kind] + micro);
-            }
-            const idle = passes.map(({ start, at }) => [passes[at - 1]?.end ?? 0, start]);
-            idle.push([passes.at(-1).end, makespan]);
-            const gaps = idle.filter(([from, to]) => from < to)
-                .map(([from, to]) => area(x(from), y, x(to) - x(from), 24, "url(#idle)"));
-            body += text(left - 6, y + 17, "end", narrow ? rank : `rank ${rank}`);
-            body += `<g data-rank="${rank}">${area(left, y, right - left, 24, "transparent")}${gaps.join("")}${cells}
-                <g font-size="11" pointer-events="none">${letters}</g></g>`;
-        });
-        const bottom = top + row * ranks - 4;
-
-        // A veil covers the passes of later times.
-        body += `<g pointer-events="none">`;
-        const veil = area(x(time), top, right - x(time), bottom - top, "");
-        if (!pass) body += `<g class="later" fill-opacity="0.45">${veil}</g>`;
-
-        // The passes that a pass waits for, and the pass itself.
-        const outline = (pass, line, dashes) => `<rect x="${x(pass.start)}" y="${middle(pass.rank) - 12}"
-            width="${x(pass.end) - x(pass.start)}" height="24" fill="none" stroke="currentColor" stroke-width="${line}"
-            stroke-dasharray="${dashes}"/>`;
-        if (pass) {
-            for (const need of needs) {
-                if (need.rank !== pass.rank) {
-                    const down = Math.sign(pass.rank - need.rank);
-                    const [x1, y1] = [x(pass.start) + 5, middle(pass.rank) - 4 * down];
-                    body += `<path d="M${x(need.end) - 4} ${middle(need.rank) + 10 * down} L${x1} ${y1}"
-                        stroke="currentColor" stroke-width="2"/><path d="M${x1} ${y1} l-5 ${-7 * down} h10 Z"/>`;
-                }
-                body += outline(need, 2, "none");
-            }
-            if (before) body += outline(before, 2, "3 2");
-            body += outline(pass, 3.5, "none");
-        }
-        body += `<path d="M${x(time)} ${top - 4} V${bottom + 4}" stroke="currentColor" stroke-width="1.5"/>
+        // A veil covers later times, unless a pass is chosen.
+        const veil = `<g class="later" fill-opacity="0.45">${area(x(time), top, right - x(time), bottom - top, "")}</g>`;
+        body += `<g pointer-events="none">${pass ? outlines(pass, found, view) : veil}
+            <path d="M${x(time)} ${top - 4} V${bottom + 4}" stroke="currentColor" stroke-width="1.5"/>
             <path d="M${x(time)} ${top - 1} l-5 -7 h10 Z"/></g>`;
-
-        // A step has two parts: the work, as if nothing waited, and the bubble.
-        const part = (from, to, fill, ...words) => {
-            const fits = words.find(words => x(to) - x(from) > 7 * words.length + 4);
-            const box = [x(from), bottom + 8, x(to) - x(from), 20];
-            return area(...box, fill) + frame(...box, "currentColor", 1)
-                + (fits ? text((x(from) + x(to)) / 2, bottom + 22, "middle", fits) : "");
-        };
-        body += part(0, busy, "none", `work ${inPasses(busy, values)}`);
-        const bubble = inPasses(makespan - busy, values);
-        if (busy < makespan) body += part(busy, makespan, "url(#idle)", `bubble ${bubble}`, bubble);
-
-        // The activations of each rank.
-        const most = Math.max(...peaks);
-        const [barLeft, barTop, barRight] = side ? [width - side, top, width - 62] : [50, bottom + 60, width - 62];
-        const wide = held => (barRight - barLeft) * held / most;
-        if (!side) body += text(0, barTop - 8, "start", kept);
-        rows.forEach((passes, rank) => {
-            const y = barTop + (side ? row : 24) * rank;
-            const held = shardlab.kept(passes, time);
-            if (!side) body += text(0, y + 13, "start", `rank ${rank}`);
-            body += `<g fill-opacity="0.5">${area(barLeft, y + (side ? 4 : 1), wide(held), 16, pink)}</g>`;
-            body += frame(barLeft, y + (side ? 4 : 1), wide(peaks[rank]), 16, "currentColor", 1);
-            body += text(width, y + (side ? 17 : 14), "end", `${held} of ${peaks[rank]}`);
-        });
-        const end = side ? bottom + 30 : barTop + 24 * ranks;
+        body += parts(found, values, view, bottom + 8);
+        let [end, title] = [bottom + 30, "activations, now and peak"];
+        if (narrow) {
+            const below = rank => bottom + 57 + 24 * rank;
+            body += text(0, bottom + 52, "start", title) + activations(found, time, below, 50, width);
+            rows.forEach((_, rank) => body += text(0, below(rank) + 17, "start", `rank ${rank}`));
+            end = below(rows.length);
+        } else {
+            body += text(width, top - 20, "end", title) + activations(found, time, y, width - side, width);
+        }
 
         const heads = ["step", "work", "bubble", "bubble / step", "bubble / work", "peak"];
-        const cells = [makespan, busy].map(units => inPasses(units, values));
-        const below = table(heads, [[...cells, bubble, ofStep, ofWork, Number((most / chunks).toFixed(2))]]);
-        const title = `${values.schedule}: the passes of each rank in one step. The bubble is ${ofStep} of the step.`;
+        const cells = [makespan, busy, makespan - busy].map(units => inPasses(units, values));
+        const peak = Number((Math.max(...peaks) / values.chunks).toFixed(2));
+        const below = table(heads, [[...cells, ofStep, ofWork, peak]]);
+        title = `${values.schedule}: the passes of each rank in one step. The bubble is ${ofStep} of the step.`;
         const said = pass ? inWords(pass, found, values) : now(time, found, values);
         return { said, picture: svg(width, end, title, body) + below };
     }

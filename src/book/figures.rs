@@ -225,8 +225,9 @@ fn chart(schedule: Schedule, chunks: usize) -> Result<Chart> {
     let step = Predicted::paced(schedule, Pipeline { ranks: 4, chunks, micro_batches: 8 }, 1.0)?;
     let simulated = &step.simulated;
     let peak = simulated.peaks.iter().max().copied().unwrap_or(0) as f64 / chunks as f64;
+    let chunks = if chunks > 1 { format!(", {chunks} chunks per rank") } else { String::new() };
     let (name, bubble) = (schedule.name(), percent(simulated.bubble()));
-    let title = format!("{name}: takes {}, bubble {bubble} of the step, peak {peak}", simulated.makespan);
+    let title = format!("{name}{chunks}: takes {}, bubble {bubble} of the step, peak {peak}", simulated.makespan);
     Ok(Chart { title, ranks: step.bars })
 }
 

@@ -91,13 +91,13 @@ fn legend(charts: &[Chart], mut y: f64, hatched: impl Fn(f64, f64, f64) -> Strin
     let bars = || charts.iter().flat_map(|chart| chart.ranks.iter().flatten());
     let (mut body, mut x) = (String::new(), 0.0);
     let mut add = |swatch: &dyn Fn(f64, f64) -> String, words: &str| {
-        let wide = 20.0 + 6.5 * words.len() as f64;
+        let wide = 20.0 + 7.1 * words.len() as f64;
         if x + wide > WIDTH {
             (x, y) = (0.0, y + ROW);
         }
         body += &swatch(x, y);
         body += &text(x + 20.0, y + 14.0, "start", words);
-        x += wide + 9.0;
+        x += wide + 3.5;
     };
     let bar = |activity, chunk| Bar { activity, chunk, number: 0, start: 0.0, end: 0.0 };
     for activity in [Activity::FORWARD, Activity::BACKWARD, Activity::WEIGHTS] {
