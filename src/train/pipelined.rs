@@ -46,7 +46,7 @@ pub struct Pipelined {
 pub struct PipelinedStep {
     /// The mean over the micro-batches of this rank's replica, in nats per token, on every rank.
     pub loss: f64,
-    /// Of all gradients on all ranks, before clipping.
+    /// The norm of all gradients on all ranks, before clipping.
     pub grad_norm: f64,
     pub ran: Ran,
     pub averaged: Vec<Averaged>,

@@ -25,7 +25,7 @@ pub struct Stages {
 }
 
 /// The least time of a pass through one chunk. A rank that is faster sleeps for the rest. So ranks that share a core behave
-/// like devices of their own.
+/// like separate devices.
 pub type Pace = Times;
 
 /// A pass that has run.
@@ -48,7 +48,7 @@ pub struct Ran {
     pub passes: Vec<Done>,
 }
 
-/// What a forward pass leaves for the backward pass.
+/// The result of a forward pass, kept for the backward pass.
 struct Kept {
     /// The variable at which the graph begins; `None` in the first stage, where it begins with tokens.
     input: Option<Var>,
@@ -56,7 +56,7 @@ struct Kept {
     output: Tensor,
 }
 
-/// What a step holds between two instructions.
+/// A step between two instructions.
 #[derive(Default)]
 struct InFlight {
     /// Whether the program has passes for the weights' gradients alone.
