@@ -18,7 +18,7 @@
 //! | [`model`] | the GPT, composed of layers that a builder supplies, and a stack of linear layers |
 //! | [`optim`] | the optimizer and the global norm, on flat buffers |
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism, ZeRO |
-//! | [`checkpoint`] | weights on disk |
+//! | [`checkpoint`] | weights, and the whole state of a training, on disk |
 //! | [`train`] | a training step: its schedule, evaluation, flags, journal and checks |
 //! | [`study`] | what each lab measures and shows, one folder or file per lab |
 //! | [`book`] | keeps the book's pages true: outputs, figures, formulas |

@@ -8,6 +8,7 @@ mod suite;
 use anyhow::{Context, Result, bail, ensure};
 use shardlab::comm::{Comm, Options, Reduce};
 use shardlab::launch;
+use shardlab::parallel::zero::Stage;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -188,6 +189,7 @@ fn suite(comm: Comm) -> Result<()> {
     suite::zero::state_goes_from_stage_to_stage(&comm, ranks <= 2)?;
     suite::zero::a_bad_step_moves_nothing(&comm)?;
     suite::zero::a_step_that_was_given_up_is_forgotten(&comm)?;
+    bad_steps_and_checkpoints(&comm)?;
     suite::tensor::a_mesh_trains_what_one_rank_trains(&comm, if ranks.is_multiple_of(2) { 2 } else { 1 }, ranks <= 2)?;
     if ranks >= 4 {
         suite::zero::two_groups_train_side_by_side(&comm, ranks == 4)?;
@@ -195,6 +197,30 @@ fn suite(comm: Comm) -> Result<()> {
     comm.barrier()?;
     if comm.rank() == 0 {
         println!("the suite holds on {ranks} ranks");
+    }
+    Ok(())
+}
+
+/// Steps that are not taken, and trainings that continue. Bits are compared where there is only one order to add in.
+fn bad_steps_and_checkpoints(comm: &Comm) -> Result<()> {
+    suite::bad_steps::skipping_draws_the_same_tokens(comm)?;
+    if comm.size() != 2 {
+        return Ok(());
+    }
+    suite::bad_steps::a_bound_skips_like_ranges(comm, Stage::One)?;
+    suite::bad_steps::a_loss_scale_alone_changes_no_bit(comm, Stage::Three)?;
+    suite::bad_steps::in_fp16_the_first_steps_are_skipped(comm, Stage::One)?;
+    let mut process = [u64::from(std::process::id())];
+    comm.broadcast(&mut process, 0)?;
+    let dir = std::env::temp_dir().join(format!("shardlab-checkpoints-{}", process[0]));
+    if comm.rank() == 0 {
+        std::fs::create_dir(&dir)?;
+    }
+    comm.barrier()?;
+    suite::checkpoints::resumed_training_is_uninterrupted_training(comm, &dir)?;
+    comm.barrier()?;
+    if comm.rank() == 0 {
+        std::fs::remove_dir_all(&dir)?;
     }
     Ok(())
 }

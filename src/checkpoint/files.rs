@@ -62,16 +62,23 @@ pub(super) struct Saved {
 /// The complete checkpoints in `dir`, the oldest first.
 pub(super) fn list(dir: &Path) -> Vec<Saved> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let saved = |name: String| Some(Saved { number: number(name.strip_prefix("save-")?)?, name });
+    let saved = |name: String| Some(Saved { number: number(&name)?, name });
     let mut all: Vec<Saved> =
         entries.filter_map(|entry| saved(entry.file_name().to_string_lossy().into_owned())).collect();
     all.sort();
     all
 }
 
-/// The number at the beginning of a name.
+/// The number of a save with this name. The folder may have files that no save has written, so the form is exact.
 fn number(name: &str) -> Option<usize> {
-    name.split('-').next()?.parse().ok()
+    let (number, step) = name.strip_prefix("save-")?.split_once("-step-")?;
+    step.parse::<usize>().ok()?;
+    number.parse().ok()
+}
+
+/// Whether a file or folder of this name is what an incomplete save has left.
+fn is_partial(name: &str) -> bool {
+    [".save-", ".latest"].iter().any(|start| name.starts_with(start)) && name.ends_with(PARTIAL)
 }
 
 /// The names of complete checkpoints in the order in which they should be tried: the one that `latest` names, followed by
@@ -90,7 +97,7 @@ pub(super) fn begin(dir: &Path) -> Result<(PathBuf, usize), BadInput> {
         std::fs::create_dir_all(dir)?;
         for entry in std::fs::read_dir(dir)? {
             let path = entry?.path();
-            if path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(PARTIAL)) {
+            if path.file_name().is_some_and(|name| is_partial(&name.to_string_lossy())) {
                 discard(&path);
             }
         }
@@ -135,4 +142,30 @@ pub(super) fn keep(dir: &Path, keep: usize) {
 pub(super) fn discard(path: &Path) {
     let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     drop(removed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A person's own files are neither listed nor removed.
+    #[test]
+    fn only_saves_are_taken_for_saves() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["save-2020-photos", "save-0002-step-40", "save-0010-step-5", "film.partial", ".save-0011.partial"]
+        {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let (side, number) = begin(dir.path()).unwrap();
+        assert_eq!((side.file_name().unwrap().to_str(), number), (Some(".save-0011.partial"), 11));
+        assert_eq!(publish(dir.path(), &side, number, 60), Ok("save-0011-step-60".to_string()));
+        assert_eq!(candidates(dir.path()), ["save-0011-step-60", "save-0010-step-5", "save-0002-step-40"]);
+        keep(dir.path(), 1);
+        let mut left: Vec<String> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["film.partial", "latest", "save-0011-step-60", "save-2020-photos"]);
+    }
 }

@@ -79,10 +79,10 @@ impl Shard {
         let entry = metadata.metadata().as_ref().and_then(|entries| entries.get(HEADER));
         let header: Header = serde_json::from_str(entry.context("its header lists no fragments")?)?;
         let expected = super::shard::header(zero)?.fragments;
+        let file = SafeTensors::deserialize(&bytes)?;
         for (name, held) in &expected {
             let found = header.fragments.get(name).with_context(|| format!("it has no {name}"))?;
             anyhow::ensure!(found == held, "it has {found} of {name}, and this rank {held}");
-            let file = SafeTensors::deserialize(&bytes)?;
             for kind in KINDS {
                 let tensor = file.tensor(&format!("{kind}.{name}"))?;
                 anyhow::ensure!(tensor.shape() == [held.elements.len()], "{kind}.{name} is {:?}", tensor.shape());
