@@ -6,7 +6,7 @@ use crate::error::BadInput;
 use crate::mesh::{Axis, Mesh};
 use crate::model::{Build, Gpt, Input, Pass, Plain};
 use crate::optim::stored_norm;
-use crate::parallel::pipeline::{Instruction, Partition, Pipeline, Ran, Schedule, Stages};
+use crate::parallel::pipeline::{Choice, Dynamic, Instruction, Op, Partition, Pipeline, Ran, Schedule, Stages};
 use crate::parallel::{Averaged, TensorParallel, Zero, ZeroConfig};
 use crate::tensor::Params;
 use anyhow::Result;
@@ -38,6 +38,8 @@ pub struct Pipelined {
     sequence: bool,
     /// This rank's list of operations.
     pub program: Vec<Instruction>,
+    /// Runs the passes of `program` in a dynamic order.
+    pub dynamic: Option<Choice>,
     pub stages: Stages,
     pub zero: Zero,
 }
@@ -74,6 +76,7 @@ impl Pipelined {
             data: mesh.at.data,
             zero: zero.with_tensor(&tensor)?.with_pipeline(ranks)?,
             program: plan.pipeline.with_messages(ranks.rank(), &order),
+            dynamic: None,
             sequence: sequence && tensor_ranks.size() > 1,
             tensor,
             stages,
@@ -98,7 +101,13 @@ impl Pipelined {
         let activations = [config.batch, length, config.shape.embd];
         let micro_batches = self.micro_batches(text, step);
         self.zero.begin()?;
-        self.stages.step(&self.program, &micro_batches, activations, &self.zero, allocated)
+        let Some(choice) = self.dynamic else {
+            return self.stages.step(&self.program, &micro_batches, activations, &self.zero, allocated);
+        };
+        let pass = |one: &Instruction| if let Instruction::Compute(op) = one { Some(*op) } else { None };
+        let order: Vec<Op> = self.program.iter().filter_map(pass).collect();
+        let dynamic = Dynamic { order: &order, choice, tensor: self.tensor.group() };
+        self.stages.step_dynamic(&dynamic, &micro_batches, activations, &self.zero, allocated)
     }
 
     /// Takes one step. `allocated` counts this rank's bytes.

@@ -34,6 +34,7 @@ mod pipeline;
 mod plain;
 mod rooms;
 mod schedules;
+mod seed_pipeline;
 mod tensor;
 mod words;
 mod workbook;

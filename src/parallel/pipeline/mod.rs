@@ -3,14 +3,19 @@
 //! A schedule is one list of operations per rank. The same list is checked, simulated and drawn, and trains the model.
 //!
 //! Reading order: `schedule.rs` (which operation when), `simulate.rs` (how long it takes, and what waits for what),
-//! `partition.rs` (the layers of each stage), `run.rs` (the list trains the model).
+//! `partition.rs` (the layers of each stage), `run.rs` (the list trains the model), `dynamic.rs` and
+//! `uneven.rs` (ranks that choose the next pass while they run).
 
+mod dynamic;
 mod partition;
 mod run;
 pub mod schedule;
 pub mod simulate;
+mod uneven;
 
+pub use dynamic::{Choice, Dynamic, Waiting};
 pub use partition::{Partition, parameters};
 pub use run::{Done, Pace, Ran, Stages};
 pub use schedule::{Instruction, Op, Pipeline, Schedule, Work};
 pub use simulate::{Deadlock, Simulated, Times, simulate, simulate_with};
+pub use uneven::{Chosen, Disagreement, Uneven, simulate_uneven};

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 /// One rank's stages of a model.
 pub struct Stages {
-    pipeline: Pipeline,
+    pub(super) pipeline: Pipeline,
     /// The ranks of the pipeline, in the order of the stages.
-    group: Comm,
+    pub(super) group: Comm,
     /// One model per chunk. Their parameters are declared together: `chunks[0].params` has all of them.
     pub chunks: Vec<Gpt>,
     pub pace: Option<Pace>,
@@ -118,12 +118,26 @@ impl Stages {
         allocated: fn() -> isize,
     ) -> Result<Ran> {
         let splits = |one: &Instruction| matches!(one, Instruction::Compute(op) if op.work == Work::Weights);
-        let mut held = InFlight { splits: program.iter().any(splits), ..InFlight::default() };
+        let splits = program.iter().any(splits);
+        self.run(&mut program.iter().map(|&one| Ok(one)), splits, micro_batches, activations, zero, allocated)
+    }
+
+    /// Runs one step, whose program may be made meanwhile. `splits`: whether it has passes for the weights' gradients alone.
+    pub(super) fn run(
+        &self,
+        program: &mut dyn Iterator<Item = Result<Instruction>>,
+        splits: bool,
+        micro_batches: &[(Batch, Pass)],
+        activations: [usize; 3],
+        zero: &Zero,
+        allocated: fn() -> isize,
+    ) -> Result<Ran> {
+        let mut held = InFlight { splits, ..InFlight::default() };
         let mut ran = Ran { losses: Vec::new(), passes: Vec::new() };
         let (rank, before) = (self.group.rank(), allocated());
         let average_in = if self.averages_early { 0 } else { micro_batches.len().saturating_sub(1) };
-        for &instruction in program {
-            match instruction {
+        for instruction in program {
+            match instruction? {
                 Instruction::Recv { op, from } => {
                     let mut result = vec![0f32; activations.iter().product()];
                     self.group.tagged(self.tag(op)).recv(&mut result, from)?;
@@ -216,6 +230,13 @@ impl Stages {
     fn keep_pace(&self, op: Op, start: Instant) {
         let least = self.pace.map_or(0.0, |pace| pace.of(op.work));
         std::thread::sleep(Duration::from_secs_f64(least).saturating_sub(start.elapsed()));
+    }
+
+    /// Whether the messages that `op` needs are here.
+    pub(super) fn has_arrived(&self, op: Op) -> Result<bool> {
+        let rank = self.group.rank();
+        let mut others = self.pipeline.needs(rank, op).filter(|(other, _)| *other != rank);
+        others.try_fold(true, |all, (from, op)| Ok(all && self.group.tagged(self.tag(op)).probe(from)?))
     }
 
     /// A message's tag says which pass made it, so messages of two chunks between the same two ranks cannot be confused.

@@ -129,7 +129,7 @@ pub fn simulate_with(
 }
 
 /// The most forward passes in an order whose activations are still needed.
-fn peak(order: &[Op]) -> usize {
+pub(super) fn peak(order: &[Op]) -> usize {
     let last = if order.iter().any(|op| op.work == Work::Weights) { Work::Weights } else { Work::Backward };
     let (mut live, mut peak) = (0usize, 0);
     for op in order {

@@ -99,6 +99,8 @@ fn exchange_axes(from: &[f32], [a, b]: [usize; 2], to: &mut [f32]) {
     }
 }
 
+/// The collectives of the two passes have different labels. A rank that runs a forward pass while its neighbour runs a
+/// backward pass would otherwise add up numbers of the same length, but with a different meaning.
 struct Applied {
     operator: Operator,
     group: Comm,
@@ -109,12 +111,12 @@ impl Op for Applied {
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let shape = self.operator.shape(self.group.size(), dims)?;
-        Ok((self.operator.communicate(&self.group, x, dims)?, shape.into()))
+        Ok((self.operator.communicate(&self.group.labelled("forward pass"), x, dims)?, shape.into()))
     }
 
     fn input_gradient(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let shape = self.operator.shape(self.group.size(), dims)?;
-        self.operator.conjugate().communicate(&self.group, dy, &shape)
+        self.operator.conjugate().communicate(&self.group.labelled("backward pass"), dy, &shape)
     }
 }
 
