@@ -1052,6 +1052,158 @@ fn mistakes_in_lab05_cross_entropy_are_told_apart() {
     assert!(attempt.means.contains("infinity is subtracted from an infinity"), "{}", attempt.means);
 }
 
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab06_order_are_told_apart() {
+    let (one, four) = ("1 rank, 3 micro-batches: each pass runs once", "4 ranks, 8 micro-batches: each pass runs once");
+    let (turns, waits) = ("backward passes have the order of forward passes", "no pass waits forever");
+    let (memory, time) = ("each rank keeps as few activations as it can", "the step takes no longer than GPipe's");
+    let warm_up = "(ranks - 1 - rank).min(micro_batches)";
+    let (forward, back) = ("order.push(Op::forward(0, next));", "order.push(Op::backward(0, back));");
+    let (begin, end) = ("    for back in 0..micro_batches {", "    order\n}");
+    are_told_apart(
+        "lab06-order",
+        &[
+            mistake(warm_up, "micro_batches", memory, "This is GPipe"),
+            mistake(warm_up, "(ranks - 1 - rank).saturating_sub(1).min(micro_batches)", time, "too few forward passes"),
+            mistake(warm_up, "0", time, "Only one rank computes at any time"),
+            mistake(warm_up, "(ranks - rank).min(micro_batches)", memory, "one forward pass too many"),
+            mistake(warm_up, "(ranks - 1).min(micro_batches)", memory, "All ranks run equally many"),
+            mistake(warm_up, "rank.min(micro_batches)", waits, "count the ranks behind this one"),
+            mistake(warm_up, "(2 * (ranks - 1 - rank)).min(micro_batches)", memory, "and no more"),
+            mistake(warm_up, "ranks - 1 - rank", "1 to 5 ranks, 1 to 7 micro-batches", "the last one is 0"),
+            // The pair in the opposite order, without one more forward pass in the warm-up.
+            mistake(
+                begin,
+                "    for back in 0..micro_batches {\n        order.push(Op::backward(0, back));",
+                one,
+                "A pass that runs twice",
+            ),
+            mistake(
+                end,
+                "    for i in (warm_up..order.len() - warm_up).step_by(2) { order.swap(i, i + 1); }\n    order\n}",
+                waits,
+                "before its own",
+            ),
+            mistake(back, "order.push(Op::backward(0, micro_batches - 1 - back));", turns, "kept its activations"),
+            mistake(
+                back,
+                "order.push(Op::backward(0, (back + warm_up) % micro_batches));",
+                turns,
+                "kept its activations",
+            ),
+            mistake(begin, "    for back in 0..micro_batches - warm_up {", four, "still in flight"),
+            mistake(forward, "if next + 1 < micro_batches { order.push(Op::forward(0, next)); }", one, "are missing"),
+            mistake(back, "order.push(Op::backward(0, back));\norder.push(Op::weights(0, back));", one, "zero-bubble"),
+            mistake(forward, "order.push(Op::forward(rank, next));", four, "has one chunk here"),
+            mistake(forward, "order.push(Op::forward(0, next + 1));", one, "the last one is 2"),
+        ],
+    );
+    // A forward pass before each backward pass, or after it with a longer warm-up: the same order.
+    let code = text("labs/solutions", "lab06-order");
+    let (pair, alone) =
+        ("if next < micro_batches {\n            order.push(Op::forward(0, next));\n        }", "(ranks - rank)");
+    let code = code.replace(&format!("        {pair}\n        {back}"), &format!("        {back}\n        {pair}"));
+    let attempt = check("lab06-order", &code.replace("(ranks - 1 - rank)", alone));
+    assert_eq!(attempt.outcome, Outcome::Solved, "{attempt:#?}");
+}
+
+/// The solution of an exercise with some changes.
+#[track_caller]
+fn changed(exercise: &str, changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(text("labs/solutions", exercise), |code, (from, to)| {
+        assert_eq!(code.matches(from).count(), 1, "{from:?} in the solution of {exercise}");
+        code.replace(from, to)
+    })
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab06_deadlock_are_told_apart() {
+    let (ends, trains) = ("2 ranks, 4 micro-batches: the step ends", "2 ranks: the gradients of one rank");
+    let (memory, waits) = ("4 ranks: rank r keeps 4 - r micro-batches", "a rank waits only if it has nothing to do");
+    // The line that receives moves through the turn.
+    let blank = text("labs/exercises", "lab06-deadlock");
+    let (begin, next) =
+        ("        if turn < micro_batches {\n", "(behind..micro_batches + behind).contains(&(turn + 1))");
+    let (before, rest) = blank.split_once(&format!("        if behind > 0 && {next} {{\n")).unwrap();
+    let (receive, after) = rest.split_once(begin).unwrap();
+    let send =
+        "            if behind > 0 {\n                activations.send(&y, rank + 1)?;\n            }\n        }\n";
+    let moved = |here: &str, condition: &str, claim: &str, means: &str| {
+        let code = format!("{before}{begin}{after}");
+        assert_eq!(code.matches(here).count(), 1, "{here}");
+        let receive = format!("if behind > 0 && {condition} {{\n{receive}");
+        let code =
+            code.replace(here, &if here == send { format!("{here}{receive}") } else { format!("{receive}{here}") });
+        let attempt = check("lab06-deadlock", &code);
+        assert!(attempt.stuck_at() == claim && attempt.means.contains(means), "{here}{condition}: {attempt:#?}");
+        assert_eq!(attempt.outcome, if claim.is_empty() { Outcome::Solved } else { Outcome::Wrong });
+    };
+    moved(begin, next, ends, "micro-batch 0, and has run 0 forward passes");
+    moved("            if behind > 0 {\n                activations", next, ends, "that it has not sent");
+    moved(begin, "turn >= behind", waits, "while it has a forward pass to run");
+    moved(
+        "            if behind > 0 {\n                activations",
+        "turn >= behind",
+        ends,
+        "into every turn that runs a backward pass",
+    );
+    // As soon as the activations are sent: also for the next turn, if they belong to this one.
+    moved(send, "turn >= behind", "", "");
+
+    let (no, dy) = ("gradients.recv(&mut dy, rank + 1)?;", "stage.backward(turn - behind, &dy);");
+    let (in_turn, turns) = ("if turn >= behind {", "for turn in 0..micro_batches + behind {");
+    let back = "gradients.send(&dx, rank - 1)?;";
+    are_told_apart(
+        "lab06-deadlock",
+        &[
+            mistake(no, "", ends, "they do not receive all messages"),
+            mistake(no, "activations.recv(&mut dy, rank + 1)?;", ends, "message of the wrong kind"),
+            mistake(
+                no,
+                "if turn > behind { gradients.recv(&mut dy, rank + 1)?; }",
+                ends,
+                "do not receive all messages",
+            ),
+            mistake(
+                dy,
+                "stage.backward(turn - behind, &if rank > 0 { dy.clone() } else { vec![0.0; width] });",
+                trains,
+                "without a gradient",
+            ),
+            mistake(
+                dy,
+                "stage.backward(if behind > 0 { micro_batches - 1 + behind - turn } else { turn }, &dy);",
+                trains,
+                "with the gradient of micro-batch 0",
+            ),
+            mistake(back, "gradients.send(&vec![1.0; width], rank - 1)?;", trains, "it begins with 1."),
+            mistake(
+                "if turn < micro_batches {",
+                "if turn < micro_batches.max(behind) {",
+                "4 ranks, 2 micro-batches",
+                "needs a case for few micro-batches",
+            ),
+        ],
+    );
+    for (delay, claim, means) in [
+        ("micro_batches", memory, "With all of them first, this is GPipe"),
+        ("0", waits, "The ranks behind it then run out of work"),
+    ] {
+        let from = |line: &str| line.replace("behind", delay);
+        let changes = [turns, in_turn, dy].map(|line| (line, from(line)));
+        let changes = changes.each_ref().map(|(line, from)| (*line, from.as_str()));
+        let attempt = check("lab06-deadlock", &changed("lab06-deadlock", &changes));
+        assert!(attempt.stuck_at() == claim && attempt.means.contains(means), "{delay}: {attempt:#?}");
+    }
+    // The untouched blank shows the library's message: which rank waits for what.
+    let attempt = check("lab06-deadlock", &blank);
+    for part in ["deadlock: all ranks wait for each other", "rank 0  waits in recv \"gradient\" (from 1, 3 f64, "] {
+        assert!(attempt.printed.contains(part), "{}", attempt.printed);
+    }
+}
+
 /// The solution of lab03-schedule with another first line in its function.
 fn schedule_with(line: &str) -> String {
     let names = "let Schedule { lr, min_lr, warmup, decay_steps } = *schedule;";

@@ -54,7 +54,7 @@ impl Waiting {
         let mut may_go_forward = self.kept < self.most;
         for (i, &op) in self.passes.iter().enumerate().take(self.looks_at) {
             let may_run = match op.work {
-                Work::Forward => std::mem::take(&mut may_go_forward), // no forward pass overtakes another
+                Work::Forward => std::mem::take(&mut may_go_forward), // forward passes keep their order
                 _ => !self.passes[..i].contains(&Op::forward(op.chunk, op.micro)),
             };
             if may_run && arrived(op)? {
@@ -106,7 +106,7 @@ impl Stages {
         self.run(&mut program, false, micro_batches, activations, zero, allocated)
     }
 
-    /// The number of the pass that runs next. Waits until one can run.
+    /// The number of the pass that runs next. Waits for a message if no pass can run.
     fn choose(&self, waiting: &Waiting, dynamic: &Dynamic) -> Result<usize> {
         let mut chosen = [0u64];
         if dynamic.choice != Choice::Agreed || dynamic.tensor.rank() == 0 {

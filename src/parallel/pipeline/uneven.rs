@@ -1,4 +1,4 @@
-//! What ranks choose, and when, if passes and messages take uneven times.
+//! The orders that ranks choose if passes and messages take uneven times.
 
 use super::dynamic::{Choice, Waiting};
 use super::schedule::{Op, Pipeline};
@@ -7,9 +7,9 @@ use std::fmt;
 
 /// Uneven times, in seconds.
 pub struct Uneven<'a> {
-    /// Of a pass on a pipeline rank. Its tensor ranks run it together.
+    /// The time of a pass on a pipeline rank. Its tensor ranks run it together.
     pub pass: &'a dyn Fn(usize, Op) -> f64,
-    /// Of the message with the result of a pass: from a tensor rank (the first number) of a pipeline rank (the second).
+    /// The time of the message with the result of a pass, by the tensor rank and the pipeline rank that send it.
     pub message: &'a dyn Fn(usize, usize, Op) -> f64,
 }
 
