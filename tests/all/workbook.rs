@@ -1204,6 +1204,91 @@ fn mistakes_in_lab06_deadlock_are_told_apart() {
     }
 }
 
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab07_tied_are_told_apart() {
+    let (one, two) = ("1 rank: the losses are right", "2 ranks: the losses of 1 rank");
+    let (one_norm, norm) = ("1 rank: the norm of the gradient", "2 ranks: the norm on both");
+    let clipped = "1 rank, with clipping: the losses";
+    let sum = "comm.all_reduce(&mut stage.table.gradient, Reduce::Sum)?;";
+    let (table, root) = ("if comm.rank() == 0 { squares(&stage.table.gradient) } else { 0.0 }", "sum[0].sqrt()");
+    let (squares, update) = ("comm.all_reduce(&mut sum, Reduce::Sum)?;", "update(stage, (clip / norm).min(1.0));");
+    are_told_apart(
+        "lab07-tied",
+        &[
+            mistake(sum, "", two, "trained with its own part"),
+            mistake(
+                sum,
+                "comm.all_reduce(&mut stage.table.gradient, Reduce::Mean)?;",
+                two,
+                "half of the table's gradient",
+            ),
+            mistake(
+                sum,
+                "comm.broadcast(&mut stage.table.gradient, 0)?;",
+                two,
+                "comes through the embedding. The part",
+            ),
+            mistake(
+                sum,
+                "comm.broadcast(&mut stage.table.gradient, comm.size() - 1)?;",
+                two,
+                "comes through the head. The part",
+            ),
+            mistake(
+                sum,
+                "for _ in 0..2 { comm.all_reduce(&mut stage.table.gradient, Reduce::Sum)?; }",
+                two,
+                "the table's gradient twice",
+            ),
+            mistake(
+                sum,
+                "comm.all_reduce(&mut stage.table.gradient, Reduce::Sum)?;
+                 comm.all_reduce(&mut stage.layers.gradient, Reduce::Sum)?;",
+                two,
+                "Each rank has different layers",
+            ),
+            mistake(
+                sum,
+                "stage.table.gradient.iter_mut().for_each(|g| *g *= 2.0);",
+                one,
+                "On 1 rank everything was right",
+            ),
+            mistake(table, "squares(&stage.table.gradient)", norm, "counts the table twice"),
+            mistake(table, "0.0", one_norm, "leaves the table out"),
+            mistake(squares, "", norm, "the norm of its own gradients"),
+            mistake(squares, "comm.all_reduce(&mut sum, Reduce::Mean)?;", norm, "average their sums of squares"),
+            mistake(root, "sum[0]", one_norm, "the root is missing"),
+            mistake(update, "update(stage, 1.0);", clipped, "`scale` is not"),
+            mistake(update, "update(stage, clip / norm);", one, "`scale` is not"),
+            mistake(update, "update(stage, 1.0);\nupdate(stage, 0.0);", one, "call it once per step"),
+        ],
+    );
+    let after = |line: &str| format!("{update}\n{line}");
+    for (changes, claim, means) in [
+        ([(sum, ""), (update, &after(sum))], two, "after the optimizer's step. `update` has already used"),
+        (
+            [(sum, ""), (update, &after("comm.all_reduce(&mut stage.table.values, Reduce::Mean)?;"))],
+            two,
+            "make their copies equal after the optimizer's step",
+        ),
+        (
+            [(sum, ""), (update, &after("comm.broadcast(&mut stage.table.values, 0)?;"))],
+            two,
+            "make their copies equal after the optimizer's step",
+        ),
+        (
+            [(sum, ""), (table, &format!("{{ let parts = squares(&stage.table.gradient); {sum} parts }}"))],
+            norm,
+            "computed before the two parts",
+        ),
+    ] {
+        let attempt = check("lab07-tied", &changed("lab07-tied", &changes));
+        assert!(attempt.stuck_at() == claim && attempt.means.contains(means), "{changes:?}: {attempt:#?}");
+        assert_eq!(attempt.outcome, Outcome::Wrong);
+    }
+}
+
 /// The solution of lab03-schedule with another first line in its function.
 fn schedule_with(line: &str) -> String {
     let names = "let Schedule { lr, min_lr, warmup, decay_steps } = *schedule;";
