@@ -140,7 +140,7 @@ fn passes(comm: &Comm, stage: &mut Stage, step: usize) -> Result<f64> {
 /// The function that ends a step.
 type End = fn(&Comm, &mut Stage, f64, &mut dyn FnMut(&mut Stage, f64)) -> Result<f64>;
 
-/// What `step` does on one rank.
+/// The right end of a step on one rank.
 fn right(_: &Comm, stage: &mut Stage, clip: f64, update: &mut dyn FnMut(&mut Stage, f64)) -> Result<f64> {
     let norm = (squares(&stage.table.gradient) + squares(&stage.layers.gradient)).sqrt();
     update(stage, (clip / norm).min(1.0));
@@ -312,7 +312,7 @@ fn norms(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         .means_if(is(&|_| all_layers.sqrt()), "The norm leaves the table out. One of the two ranks has to count it.");
     evidence.means_if(
         is(&|rank| (table + layers(rank)).sqrt()) || is(&|rank| (if rank == 0 { table } else { 0.0 } + layers(rank)).sqrt()),
-        "Each rank has the norm of its own gradients. Then each rank clips by a different factor. All ranks need the norm of \
+        "Each rank has only its own gradients in the norm. Then each rank clips by a different factor. All ranks need the norm of \
          the whole model.",
     );
     evidence.means_if(

@@ -9,7 +9,7 @@ pub struct Weights {
     pub gradient: Vec<f64>,
 }
 
-/// What a rank trains: the token table, and its own layers, which no other rank has. On 1 rank, `layers` has all layers.
+/// A rank trains the token table, and its own layers, which no other rank has. On 1 rank, `layers` has all layers.
 pub struct Stage {
     pub table: Weights,
     pub layers: Weights,

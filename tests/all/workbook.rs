@@ -1256,7 +1256,7 @@ fn mistakes_in_lab07_tied_are_told_apart() {
             ),
             mistake(table, "squares(&stage.table.gradient)", norm, "counts the table twice"),
             mistake(table, "0.0", one_norm, "leaves the table out"),
-            mistake(squares, "", norm, "the norm of its own gradients"),
+            mistake(squares, "", norm, "only its own gradients in the norm"),
             mistake(squares, "comm.all_reduce(&mut sum, Reduce::Mean)?;", norm, "average their sums of squares"),
             mistake(root, "sum[0]", one_norm, "the root is missing"),
             mistake(update, "update(stage, 1.0);", clipped, "`scale` is not"),
