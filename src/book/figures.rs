@@ -3,13 +3,14 @@
 use crate::comm::Link;
 use crate::comm::algorithms::{Algorithm, Arrival, Collective, Task};
 use crate::error::BadInput;
+use crate::mesh::{Coordinates, Layout, Order};
 use crate::optim::AdamWConfig;
 use crate::parallel::pipeline::{Pipeline, Schedule};
 use crate::parallel::zero::{Stage, ZeroConfig};
 use crate::plan::{BytesEach, GptShape, Keep, Network, zero_memory};
 use crate::show::{
-    Activity, Chart, Chunk, Fill, Holding, Holdings, Interval, Links, Loads, Moments, Nodes, Plot, Ring, Screen,
-    Series, Timeline, block, block_svg, bytes_binary, bytes_decimal, gantt, gantt_svg, percent, seconds,
+    Activity, Chart, Chunk, Fill, Holding, Holdings, Interval, Links, Loads, Moments, Nodes, Plot, Replicas, Ring,
+    Screen, Series, Timeline, block, block_svg, bytes_binary, bytes_decimal, gantt, gantt_svg, percent, seconds,
 };
 use crate::study::collectives::{benchmark, predict};
 use crate::study::pipeline::Predicted;
@@ -22,7 +23,7 @@ use std::path::Path;
 use std::slice;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 19] = [
+pub const FIGURES: [&str; 20] = [
     "cost",
     "stages",
     "gemm-columns",
@@ -42,6 +43,7 @@ pub const FIGURES: [&str; 19] = [
     "links",
     "schedule",
     "schedules",
+    "axes",
 ];
 
 /// lab03's baby model, on the play that comes with the workbook.
@@ -104,12 +106,22 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
             let charts = charts.into_iter().collect::<Result<Vec<_>>>()?;
             (gantt(&on, &charts), gantt_svg("Four schedules with 4 ranks and 8 micro-batches, to one scale", &charts))
         }
+        "axes" => (axes().render(&on), axes().svg("Eight ranks on three axes, two on each")),
         _ => {
             let (holdings, title) = holdings(name)?;
             (holdings.render(&on), holdings.svg(title))
         }
     };
     Ok(if screen.is_some() { text } else { svg })
+}
+
+/// lab07's mesh.
+fn axes() -> Replicas {
+    let layout = Layout { sizes: Coordinates { data: 2, pipeline: 2, tensor: 2 }, order: Order::default() };
+    let cell = |data, pipeline| (0..2).map(|tensor| layout.rank(Coordinates { data, pipeline, tensor })).collect();
+    let ranks = (0..2).map(|data| (0..2).map(|pipeline| cell(data, pipeline)).collect()).collect();
+    let layers = ["stage 0: layers 0-1", "stage 1: layers 2-3"].map(String::from).to_vec();
+    Replicas { ranks, layers }
 }
 
 fn plotted(plot: &Plot, screen: Option<&Screen>) -> Result<String> {

@@ -19,6 +19,7 @@
 //! - `loads.rs`: whether the bytes of each choice fit into a device
 //! - `nodes.rs`: the ranks on each node; `links.rs`: and the links between them
 //! - `matrices.rs`: a matrix product that ranks share
+//! - `replicas.rs`: a mesh of ranks: replicas, their stages, and the ranks of each stage
 //! - `chunks.rs`: an algorithm's chunks, who holds them and who sends them
 //! - `block.rs`: a transformer block
 //! - `svg.rs`: SVG for pages, and `curves.rs`: plots as SVG
@@ -46,6 +47,7 @@ mod loads;
 mod matrices;
 mod nodes;
 mod plot;
+mod replicas;
 mod screen;
 mod svg;
 mod table;
@@ -68,6 +70,7 @@ pub use loads::Loads;
 pub use matrices::{Matrices, Matrix};
 pub use nodes::Nodes;
 pub use plot::{Labels, Plot, Series, Style};
+pub use replicas::Replicas;
 pub use screen::Screen;
 pub use svg::Picture;
 pub use table::table;
