@@ -3,6 +3,7 @@
 use crate::suite::bad_steps;
 use shardlab::comm::Comm;
 use shardlab::launch;
+use shardlab::mesh::Coordinates;
 use shardlab::model::LinearStack;
 use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
@@ -26,6 +27,14 @@ fn a_bound_skips_like_ranges() {
 fn a_loss_scale_alone_changes_no_bit() {
     for stage in Stage::ALL {
         launch::run(2, |comm| bad_steps::a_loss_scale_alone_changes_no_bit(&comm, stage)).unwrap();
+    }
+}
+
+#[test]
+fn a_loss_scale_changes_no_bit_of_a_pipeline() {
+    for (data, pipeline, tensor) in [(2, 2, 1), (1, 2, 2)] {
+        let sizes = Coordinates { data, pipeline, tensor };
+        launch::run(4, |comm| bad_steps::a_loss_scale_changes_no_bit_of_a_pipeline(&comm, sizes)).unwrap();
     }
 }
 

@@ -62,8 +62,11 @@ fn after_saves(steps: usize, dir: &Path, body: impl Fn(&Checkpoints, &[Vec<u32>]
     .unwrap();
 }
 
+/// The step after which a training continues, the checkpoints that it could not use, and its state.
+type Resumed = (usize, Vec<String>, Vec<u32>);
+
 /// Tries to resume a training that has just begun. A refused checkpoint must not change its state.
-fn try_resume(all: &Checkpoints, which: &Resume) -> anyhow::Result<Result<(usize, Vec<String>, Vec<u32>), BadInput>> {
+fn try_resume(all: &Checkpoints, which: &Resume) -> anyhow::Result<Result<Resumed, BadInput>> {
     let (mut config, corpus) = config(2, |_| ());
     (config.shape, config.ranks) = (all.job.shape, all.comm.size());
     let (mut training, initial) = begin(&all.comm, &config, &corpus)?;
@@ -133,7 +136,8 @@ fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
         bytes[at] ^= 1;
         std::fs::write(path, bytes).unwrap();
     }
-    let damages: [(&str, &str, &(dyn Fn(&Path) + Sync)); 7] = [
+    type Damage<'a> = &'a (dyn Fn(&Path) + Sync);
+    let damages: [(&str, &str, Damage); 7] = [
         ("rank-001.safetensors is damaged: it is truncated", "the end", &|folder| {
             let path = folder.join("rank-001.safetensors");
             let bytes = std::fs::read(&path).unwrap();

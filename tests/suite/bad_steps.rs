@@ -2,11 +2,14 @@
 
 use super::parity::config;
 use shardlab::comm::{Comm, Reduce};
+use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
 use shardlab::model::Gpt;
+use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
 use shardlab::tensor::{Listener, Precision};
 use shardlab::train::{
-    Bound, Config, Counters, LossScaler, Ranges, ScalerConfig, ScalerRule, SkipPolicy, clip_scale, emulate_half,
+    Bound, Config, Counters, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule, SkipPolicy,
+    Unscaled, clip_scale, emulate_half,
 };
 
 /// One rank's training.
@@ -234,5 +237,42 @@ pub fn in_fp16_the_first_steps_are_skipped(comm: &Comm, stage: Stage) -> anyhow:
     let mut most = [training.scaler.as_ref().map_or(0.0, LossScaler::scale)];
     comm.all_reduce(&mut most, Reduce::Max)?;
     assert_eq!(Some(most[0]), training.scaler.as_ref().map(LossScaler::scale));
+    Ok(())
+}
+
+/// The same in a pipeline on a mesh of data x pipeline x tensor ranks, whose ranks agree on each step.
+pub fn a_loss_scale_changes_no_bit_of_a_pipeline(world: &Comm, sizes: Coordinates) -> anyhow::Result<()> {
+    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
+    let (config, corpus) = config(sizes.data, |config| {
+        (config.clip, config.grad_accum, config.batch, config.shape.heads) = (0.5, 4, 1, 4);
+    });
+    let pipeline = Pipeline { ranks: sizes.pipeline, chunks: 1, micro_batches: config.grad_accum };
+    let (schedule, partition) = (Schedule::OneForwardOneBackward, Partition::Uniform);
+    let plan = PipelinePlan { pipeline, schedule, partition, recompute: 0 };
+    let train = |initial: f64| -> anyhow::Result<_> {
+        let mut pipelined = Pipelined::new(&config, &mesh, &plan, (false, 1), f32(Stage::One))?;
+        let mut scaler = LossScaler::new(ScalerConfig { initial, window: 2, ..ScalerRule::Megatron.defaults() });
+        let mut norms = Vec::new();
+        for step in 0..4 {
+            pipelined.stages.loss_scale = scaler.scale();
+            pipelined.forward_backward(&corpus.train, step, || 0)?;
+            pipelined.zero.finish()?;
+            let norm = pipelined.zero.norm()?;
+            // One rank alone finds that step 2 overflows: no rank takes it.
+            let overflows = step == 2 && world.rank() + 1 == world.size();
+            let judged = scaler.judge(world, if overflows { f64::INFINITY } else { norm }, config.clip)?;
+            assert_eq!(judged.is_none(), step == 2);
+            if let Some(Unscaled { grad_norm, factor }) = judged {
+                norms.push(grad_norm.to_bits());
+                pipelined.zero.update(config.schedule.at(step), factor)?;
+            }
+        }
+        let mut bits = Vec::new();
+        pipelined.zero.fragments(|_, _, state| {
+            bits.extend(state.values.iter().chain(&*state.exp_avg).map(|x| x.to_bits()));
+        })?;
+        Ok((norms, bits))
+    };
+    assert!(train(2f64.powi(16))? == train(1.0)?, "{sizes:?}");
     Ok(())
 }

@@ -20,6 +20,9 @@ pub struct Stages {
     /// One model per chunk. Their parameters are declared together: `chunks[0].params` has all of them.
     pub chunks: Vec<Gpt>,
     pub pace: Option<Pace>,
+    /// The factor for the loss in the backward pass ([`LossScaler::scale`](crate::train::LossScaler::scale)); 1 changes
+    /// nothing.
+    pub loss_scale: f64,
     /// A deliberate mistake: gradients are averaged in the backward pass of the first micro-batch, not of the last.
     pub averages_early: bool,
 }
@@ -94,7 +97,7 @@ impl Stages {
         let mine = |chunk| layers[pipeline.stage(group.rank(), chunk)].clone();
         let chunks: Vec<_> = (0..pipeline.chunks).map(mine).collect();
         let chunks = Gpt::chunks(shape, &chunks, build)?;
-        Ok(Stages { pipeline, group: group.clone(), chunks, pace: None, averages_early: false })
+        Ok(Stages { pipeline, group: group.clone(), chunks, pace: None, loss_scale: 1.0, averages_early: false })
     }
 
     /// The ranks of the pipeline, in the order of the stages.
@@ -192,7 +195,8 @@ impl Stages {
                 let mut output = gpt.forward(from, &batch.targets, pass)?;
                 if last {
                     losses.push(f64::from(output.to_scalar::<f32>()?));
-                    output = (output / micro_batches as f64)?; // gradients add up to those of the mean
+                    // Gradients add up to those of the mean.
+                    output = ((output / micro_batches as f64)? * self.loss_scale)?;
                 } else {
                     held.results.insert((stage, op), elements(&output)?);
                 }
