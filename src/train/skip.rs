@@ -80,7 +80,6 @@ pub struct Plan {
 }
 
 impl SkipPolicy {
-    // ANCHOR: plan
     /// The actions at step `step` of a run with `accumulation` micro-steps per step.
     pub fn plan(self, ranges: &Ranges, step: usize, accumulation: usize) -> Plan {
         match self {
@@ -93,7 +92,6 @@ impl SkipPolicy {
             }
         }
     }
-    // ANCHOR_END: plan
 }
 
 /// The log's line for a skipped step, as the source prints it.
@@ -112,7 +110,6 @@ impl Bound {
     /// No bound: only a loss or norm that is not finite passes it.
     pub const NONE: Bound = Bound { loss: f64::MAX, grad_norm: f64::MAX };
 
-    // ANCHOR: passed
     /// Whether any rank's `loss` or `grad_norm` passes the bound. All ranks call it, and get the same answer. If a rank
     /// decided alone, it would leave the others waiting in their next collective, or train a model that is different from
     /// theirs.
@@ -121,7 +118,6 @@ impl Bound {
         let within = loss <= self.loss && grad_norm <= self.grad_norm;
         Ok(comm.any(!within)?)
     }
-    // ANCHOR_END: passed
 }
 
 #[cfg(test)]
