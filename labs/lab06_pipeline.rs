@@ -46,6 +46,9 @@ struct Args {
     /// Print every rank's order, or one rank's, as Megatron-LM's log has it
     #[arg(long, value_name = "RANK")]
     print_order: Option<Option<usize>>,
+    /// Let ranks choose the next pass: alone, until two disagree, and together
+    #[arg(long)]
+    dynamic: bool,
     /// Make a mistake, and see what notices
     #[arg(long = "break", value_enum, conflicts_with = "compare")]
     broken: Option<Break>,
@@ -84,6 +87,9 @@ fn run(mut args: Args) -> Result<()> {
     let mut plan = args.pipeline.plan(shape)?;
     if let Some(rank) = args.print_order {
         return Ok(pipeline::print_order(&screen, &plan, rank)?);
+    }
+    if args.dynamic {
+        return pipeline::dynamic::dynamic(&screen, &Corpus::find(args.train.data.data.as_deref())?);
     }
     refuse(&args, shape.ranks)?;
     if args.broken == Some(Break::SmallGroup) {

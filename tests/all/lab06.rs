@@ -184,3 +184,13 @@ fn a_benchmark_compares_schedules_with_one_rank_and_with_their_prediction() {
     fits(&text, 20);
     has(&text, &["1 rank ", "1.00 x", "gpipe", "1f1b", "zero-bubble", "interleaved by 2", "speed-up", "off by"]);
 }
+
+/// The log's end: two tensor ranks choose alone. An agreed choice trains the same bits.
+#[test]
+fn ranks_that_choose_disagree_or_agree() {
+    let text = succeeded(&lab06("--dynamic"));
+    has(&text, &["rank 6   .. B0 F13 B1 F14 B2 F15 B3 F28\n", "rank 7   .. B0 F13 B1 F14 B2 F15 B3 B4\n"]);
+    has(&text, &["rank 6   all_reduce \"forward pass\" in group tensor", "rank 7   all_reduce \"backward pass\""]);
+    has(&text, &["takes 111.7 in the", "105.7 if rank 6 chooses", "agreed choices train the same bits"]);
+    fits(&text, 30);
+}
