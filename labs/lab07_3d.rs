@@ -70,7 +70,8 @@ fn main() -> ExitCode {
 fn run(mut args: Args) -> Result<()> {
     let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab07")?);
     if args.axes.report == Some(Report::Source) {
-        return Ok(source(&screen));
+        source(&screen);
+        return Ok(());
     }
     refuse(&args)?;
     let corpus = Corpus::find(args.train.data.data.as_deref())?;

@@ -97,7 +97,7 @@ impl TensorParallel {
         self.sequence && self.group.size() > 1
     }
 
-    /// Puts the model together on every rank: see [`unshard`].
+    /// Puts the model together on every rank: see [`unshard()`].
     pub fn unshard(&self, shards: &Params, whole: &Params) -> Result<()> {
         unshard(&[&self.group], shards, whole)
     }
