@@ -106,7 +106,6 @@ impl LossScaler {
         self.scale
     }
 
-    // ANCHOR: judge
     /// Decides, together with all ranks of `comm`, whether a step is taken: `None` if gradients overflowed on any of them.
     /// `norm` is the norm of the scaled gradients, or of those that this rank has. Then updates the scale for the next
     /// step.
@@ -120,9 +119,7 @@ impl LossScaler {
         let grad_norm = norm / scale;
         Ok(Some(Unscaled { grad_norm, factor: clip_scale(grad_norm, clip)? / scale as f32 }))
     }
-    // ANCHOR_END: judge
 
-    // ANCHOR: update
     /// Updates the scale after a step.
     pub fn update(&mut self, overflow: bool) -> Result<(), AtMinimum> {
         let LossScaler { config, scale, good, remaining } = self;
@@ -149,7 +146,6 @@ impl LossScaler {
         }
         Ok(())
     }
-    // ANCHOR_END: update
 }
 
 /// Rounds gradients to fp16 and back. A number beyond the range of fp16 becomes infinite, a very small one zero.
