@@ -75,7 +75,6 @@ impl Checkpoints {
         self.start(step, zero, record)?.finish()
     }
 
-    // ANCHOR: start
     /// Copies the state, and begins to write the copy. All ranks call it, and [`Writing::finish`] before the next save.
     /// `record` is the trainer's own state; it must be the same on all ranks.
     pub fn start(&self, step: usize, zero: &mut Zero, record: &impl Serialize) -> Result<Writing<'_>> {
@@ -93,7 +92,6 @@ impl Checkpoints {
         let record = serde_json::to_value(record)?;
         Ok(Writing { all: self, folder, number, step, record, file: std::thread::spawn(write) })
     }
-    // ANCHOR_END: start
 
     /// Puts the state of a checkpoint back. `None`: there is none, or none was asked for. All ranks call it, before the
     /// first step.
@@ -108,7 +106,6 @@ impl Checkpoints {
         }
     }
 
-    // ANCHOR: newest
     /// The newest checkpoint that all ranks can read.
     fn newest<R: DeserializeOwned>(&self, zero: &mut Zero) -> Result<Option<Resumed<R>>> {
         let mut rejected = Vec::new();
@@ -126,7 +123,6 @@ impl Checkpoints {
         let help = "give --resume none to start again from step 1, or name a different folder";
         Err(BadInput::new(what, help).into())
     }
-    // ANCHOR_END: newest
 
     /// Folders to try, as rank 0 sees them.
     fn candidates(&self) -> Result<Vec<PathBuf>> {
@@ -189,7 +185,6 @@ pub struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    // ANCHOR: finish
     /// Waits until all ranks have written, and completes the save. If a rank could not write, every rank gets its error,
     /// and the earlier checkpoints stay. All ranks call it. Returns the checkpoint's folder.
     pub fn finish(self) -> Result<PathBuf> {
@@ -217,7 +212,6 @@ impl Writing<'_> {
         let name = agree(comm, published)?.map_err(|error| anyhow!("{error}"))?;
         Ok(dir.join(broadcast_text(comm, name, 0)?))
     }
-    // ANCHOR_END: finish
 }
 
 /// All ranks' files, in rank order.
