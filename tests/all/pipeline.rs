@@ -259,3 +259,15 @@ fn meshes_of_three_axes_train_what_one_rank_trains() {
         launch::run(data * pipeline * tensor, |comm| meshes_train_what_one_rank_trains(&comm, sizes)).unwrap();
     }
 }
+
+/// Four million passes. An optimized build takes about a second.
+#[test]
+fn a_large_pipeline_is_simulated() {
+    let p = pipeline(64, 8, 4096);
+    let orders = Schedule::depth_first(&p).orders(&p).unwrap();
+    let start = std::time::Instant::now();
+    let simulated = simulate(&p, &orders, &UNIT).unwrap();
+    println!("{} passes in {:.2?}", orders.iter().map(Vec::len).sum::<usize>(), start.elapsed());
+    let formula = 63.0 / (4096.0 * 8.0 + 63.0);
+    assert!((simulated.bubble() - formula).abs() < 1e-9, "{} {formula}", simulated.bubble());
+}
