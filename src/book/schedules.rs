@@ -40,13 +40,6 @@ fn times(schedule: Schedule, ratio: f64) -> Times {
     Times { forward: UNITS, backward, weights: if halves > 1.0 { backward } else { 0.0 }, message: 0.0 }
 }
 
-/// The kinds of passes, by their numbers in the file.
-const KINDS: [Work; 3] = [Work::Forward, Work::Backward, Work::Weights];
-
-fn number(kind: Work) -> usize {
-    KINDS.iter().position(|&known| known == kind).unwrap_or_default()
-}
-
 /// Different texts, each once, and the number of each.
 #[derive(Default)]
 struct Pool {
@@ -95,7 +88,7 @@ pub fn cases() -> Result<String> {
         }
     }
     let took = [Schedule::OneForwardOneBackward, Schedule::ZeroBubble]
-        .map(|schedule| RATIOS.map(|ratio| KINDS.map(|kind| times(schedule, ratio).of(kind))));
+        .map(|schedule| RATIOS.map(|ratio| Work::ALL.map(|kind| times(schedule, ratio).of(kind))));
     let values = |range: RangeInclusive<usize>| range.map(Value::from).collect();
     let fields = [
         ("ranks", values(RANKS)),
@@ -162,7 +155,7 @@ fn case(
     orders: &mut Pool,
     gaps: &mut Pool,
 ) -> Result<String> {
-    let pass = |op: &Op| (op.micro * pipeline.chunks + op.chunk) * KINDS.len() + number(op.work);
+    let pass = |op: &Op| (op.micro * pipeline.chunks + op.chunk) * Work::ALL.len() + op.work as usize;
     let mut all: Vec<usize> = passes.iter().map(|order| orders.number(packed(order.iter().map(pass)))).collect();
     for (i, ratio) in RATIOS.into_iter().enumerate() {
         let times = times(schedule, ratio);
@@ -192,11 +185,11 @@ fn case(
 /// The passes that each pass of a micro-batch needs.
 fn needs_of(pipeline: &Pipeline) -> String {
     let mut all = Vec::new();
-    for kind in KINDS {
+    for kind in Work::ALL {
         for (rank, chunk) in (0..pipeline.ranks).flat_map(|rank| (0..pipeline.chunks).map(move |chunk| (rank, chunk))) {
             let needed: Vec<_> = pipeline.needs(rank, Op { work: kind, chunk, micro: 0 }).collect();
             all.push(needed.len());
-            all.extend(needed.iter().flat_map(|&(rank, op)| [number(op.work), rank, op.chunk]));
+            all.extend(needed.iter().flat_map(|&(rank, op)| [op.work as usize, rank, op.chunk]));
         }
     }
     packed(all)

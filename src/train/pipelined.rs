@@ -115,9 +115,7 @@ impl Pipelined {
     pub fn step(&mut self, text: &[u32], step: usize, allocated: fn() -> isize) -> Result<PipelinedStep> {
         let ran = self.forward_backward(text, step, allocated)?;
         let averaged = self.zero.finish()?;
-        let grad_norm = self.zero.norm()?;
-        let config = &self.config;
-        self.zero.update(config.schedule.at(step), clip_scale(grad_norm, config.clip)?)?;
+        let grad_norm = self.zero.step(self.config.schedule.at(step), self.config.clip)?;
         Ok(PipelinedStep { loss: self.loss(&ran)?, grad_norm, ran, averaged })
     }
 

@@ -37,6 +37,11 @@ pub enum Work {
     Weights,
 }
 
+impl Work {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Work; 3] = [Work::Forward, Work::Backward, Work::Weights];
+}
+
 impl Op {
     pub const fn forward(chunk: usize, micro: usize) -> Op {
         Op { work: Work::Forward, chunk, micro }

@@ -82,12 +82,10 @@ pub fn simulate_with(
     took: impl Fn(usize, Op) -> f64,
     message: f64,
 ) -> Result<Simulated, Deadlock> {
-    let kinds = [Work::Forward, Work::Backward, Work::Weights];
     let place = |rank: usize, op: Op| {
-        let kind = kinds.iter().position(|&work| work == op.work).unwrap_or_default();
-        (kind * pipeline.stages() + pipeline.stage(rank, op.chunk)) * pipeline.micro_batches + op.micro
+        (op.work as usize * pipeline.stages() + pipeline.stage(rank, op.chunk)) * pipeline.micro_batches + op.micro
     };
-    let mut ends = vec![f64::NAN; kinds.len() * pipeline.stages() * pipeline.micro_batches];
+    let mut ends = vec![f64::NAN; Work::ALL.len() * pipeline.stages() * pipeline.micro_batches];
     let mut starts: Vec<Vec<f64>> = orders.iter().map(|order| Vec::with_capacity(order.len())).collect();
     let mut free = vec![0.0; orders.len()];
     // The first thing that a pass waits for, if it cannot run yet.

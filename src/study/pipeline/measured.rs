@@ -146,15 +146,14 @@ fn start_together(comm: &Comm, epoch: Instant) -> Result<f64> {
 fn gather(comm: &Comm, passes: &[Pass]) -> Result<Vec<Vec<Pass>>> {
     let numbers = |pass: &Pass| {
         let Op { work, chunk, micro } = pass.op;
-        let work = KINDS.iter().position(|kind| *kind == work).unwrap_or_default();
-        [work as f64, chunk as f64, micro as f64, pass.start, pass.end, pass.live as f64, pass.bytes]
+        [work as usize as f64, chunk as f64, micro as f64, pass.start, pass.end, pass.live as f64, pass.bytes]
     };
     let mine: Vec<f64> = passes.iter().flat_map(numbers).collect();
     let mut all = vec![0.0; mine.len() * comm.size()];
     comm.all_gather(&mine, &mut all)?;
     let pass = |numbers: &[f64; NUMBERS]| {
         let [work, chunk, micro, start, end, live, bytes] = *numbers;
-        let op = Op { work: KINDS[work as usize], chunk: chunk as usize, micro: micro as usize };
+        let op = Op { work: Work::ALL[work as usize], chunk: chunk as usize, micro: micro as usize };
         Pass { op, start, end, live: live as usize, bytes }
     };
     Ok(all
@@ -162,8 +161,6 @@ fn gather(comm: &Comm, passes: &[Pass]) -> Result<Vec<Vec<Pass>>> {
         .map(|rank| rank.as_chunks::<NUMBERS>().0.iter().map(pass).collect())
         .collect())
 }
-
-const KINDS: [Work; 3] = [Work::Forward, Work::Backward, Work::Weights];
 
 /// Numbers that describe a pass.
 const NUMBERS: usize = 7;
@@ -224,7 +221,7 @@ impl Measured {
                 || self.ranks.iter().flatten().filter(|pass| pass.op.work == work).map(|pass| pass.end - pass.start);
             times().sum::<f64>() / times().count().max(1) as f64
         };
-        let [forward, backward, weights] = KINDS.map(mean);
+        let [forward, backward, weights] = Work::ALL.map(mean);
         Times { forward, backward, weights, message: 0.0 }
     }
 
