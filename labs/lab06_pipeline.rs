@@ -20,7 +20,7 @@ use shardlab::launch;
 use shardlab::parallel::pipeline::Schedule;
 use shardlab::show::Screen;
 use shardlab::study::pipeline::{self, Break, Measured, PipelineFlags, Predicted, Way};
-use shardlab::train::{Checks, Config, PipelinePlan, RunFlags, TrainFlags, unpipelined};
+use shardlab::train::{Checks, Config, PipelinePlan, RunFlags, TrainFlags, Unpipelined, unpipelined};
 use shardlab::workbook::Lesson;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -122,7 +122,11 @@ fn run(mut args: Args) -> Result<()> {
         return plan_only(&lab);
     }
     let options = lab.args.run.comm.options(&lab.args.run.folder("lab06"));
-    let failed = launch::run_with(ranks, &options, |comm| one_rank(&lab, &comm).map_err(|e| lab.config.explain(e)))?;
+    launch::one_compute_thread_a_rank();
+    // Once per process: every rank compares its own stages.
+    let one = unpipelined(&lab.config, &lab.corpus.train, lab.config.steps).map_err(|e| lab.config.explain(e))?;
+    let rank = |comm| one_rank(&lab, &one, &comm).map_err(|e| lab.config.explain(e));
+    let failed = launch::run_with(ranks, &options, rank)?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
     Ok(())
 }
@@ -143,13 +147,12 @@ fn refuse(args: &Args, ranks: usize) -> Result<(), BadInput> {
 }
 
 /// One rank's part. Returns what the checks found wrong.
-fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
     let (config, screen, text) = (&lab.config, &lab.screen, &lab.corpus.train);
-    let one = unpipelined(config, text, config.steps)?; // on every rank, which compares its own stages
     let mut all: Vec<(Predicted, Measured)> = Vec::new();
     for &plan in &lab.plans {
         let way = Way { plan, pace: lab.pace, broken: lab.args.broken, epoch: lab.epoch };
-        let measured = pipeline::measure(comm, way, config, text, Some(&one), counting::live)?;
+        let measured = pipeline::measure(comm, way, config, text, Some(one), counting::live)?;
         all.push((measured.predicted(lab.pace)?, measured));
     }
     if comm.rank() != 0 {
