@@ -53,7 +53,9 @@ fn one_rank_of_the_suite() -> Result<()> {
             how @ ("missing" | "named" | "unreceived" | "exit" | "length" | "reduction" | "order" | "early" | "message"
             | "started" | "started_before" | "deadlock" | "late" | "slow"),
         ) => {
-            let options = Options { deadline: Duration::from_secs(1), ..Options::default() };
+            // Only what late ranks cause takes until the deadline.
+            let deadline = Duration::from_secs(if matches!(how, "late" | "slow") { 1 } else { 20 });
+            let options = Options { deadline, ..Options::default() };
             launch::run_with(ranks, &options, |comm| disagree(&comm, how, comm.rank() == ranks - 1)).map(drop)
         }
         Ok(how) => launch::run(ranks, |comm| {
@@ -80,7 +82,11 @@ fn disagree(comm: &Comm, how: &str, odd: bool) -> Result<()> {
     match how {
         "order" if odd => reduce_elsewhere(&mut x)?,
         "deadlock" if odd => part.barrier()?,
-        "deadlock" => comm.recv(&mut x, next)?,
+        "deadlock" => {
+            // The others find the deadlock before this rank takes part in it, and wait for its report.
+            std::thread::sleep(Duration::from_millis(if comm.rank() == 0 { 600 } else { 0 }));
+            comm.recv(&mut x, next)?
+        }
         "late" | "slow" => {
             let (slow, late) = (Duration::from_millis(450), Duration::from_secs(3));
             if odd {

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// A rank does not report a wait shorter than this.
 const QUIET: Duration = Duration::from_millis(100);
+/// A deadlock does not go away. So a rank that finds one waits this long for the reports of the other ranks, to show them too.
+const REPORTS: Duration = Duration::from_secs(2);
 
 /// A wait of this rank.
 pub(super) struct Waiting<'a> {
@@ -23,6 +25,7 @@ pub(super) struct Waiting<'a> {
     what: Awaited,
     start: Instant,
     told_others: bool,
+    stuck: Option<Instant>,
     /// Ranks with a notice that they are late, and since when each has been computing.
     late: Vec<(usize, Told, Instant)>,
 }
@@ -41,7 +44,8 @@ pub(super) fn wait(
     }
     let (words, what) = in_words();
     let start = Instant::now();
-    let mut waiting = Waiting { group, call: *call, words, what, start, told_others: false, late: Vec::new() };
+    let mut waiting =
+        Waiting { group, call: *call, words, what, start, told_others: false, stuck: None, late: Vec::new() };
     while !ready()? {
         look()?;
         waiting.look()?;
@@ -69,7 +73,7 @@ impl Waiting<'_> {
             let words = self.words.clone();
             notices::tell(Notice::Waits(Wait { what: self.what.clone(), words, calls, sent }));
         }
-        if notices::look(|board| board.is_stuck(reporter.rank)) {
+        if notices::look(|board| board.is_stuck(reporter.rank)) && self.reports_are_in(waited) {
             let what = "deadlock: ranks wait for each other";
             return Err(broken(self.group, &self.words, self.start, what, DEADLOCK));
         }
@@ -81,6 +85,14 @@ impl Waiting<'_> {
             self.say_who_is_late(waited);
         }
         Ok(())
+    }
+
+    /// Whether every rank has reported what it does, or has had the time to.
+    fn reports_are_in(&mut self, waited: Duration) -> bool {
+        let stuck = *self.stuck.get_or_insert_with(Instant::now);
+        let reporter = &self.group.reporter;
+        let silent = |board: &Board| (0..reporter.ranks).any(|rank| board.wait(rank).is_none() && !board.is_over(rank));
+        stuck.elapsed() >= REPORTS || waited >= reporter.options.deadline || !notices::look(silent)
     }
 
     /// Prints which ranks are late. Several ranks may wait for the same ranks: the lowest of them prints.
