@@ -1,7 +1,7 @@
 //! Training: the definition of a step, the checks of a run, and the run's outputs.
 //!
 //! Reading order: `schedule.rs`, `config.rs`, `evaluate.rs` and `diverged.rs` (a step and its outcome); `scaler.rs`,
-//! `skip.rs` and `counters.rs` (steps that are not taken); `replicas.rs`, `symptoms.rs`, `parity.rs`, `pipelined.rs` and
+//! `skip.rs`, `counters.rs` and `guarded.rs` (steps that are not taken); `replicas.rs`, `symptoms.rs`, `parity.rs`, `pipelined.rs` and
 //! `checks.rs` (do all ranks still train one model?); `preset.rs`, `flags/` and `memory.rs` (the settings, and the memory
 //! that they need); `metrics.rs`, `journal.rs`, `iterations.rs`, `trace.rs`, `report.rs` and `speedup.rs` (the screens and
 //! files of a run).
@@ -12,6 +12,7 @@ mod counters;
 mod diverged;
 mod evaluate;
 pub(crate) mod flags;
+mod guarded;
 mod iterations;
 mod journal;
 mod memory;
@@ -35,6 +36,7 @@ pub use counters::{Counters, StepSize};
 pub use diverged::Diverged;
 pub use evaluate::{Due, EvalConfig, Evaluator, evaluate};
 pub use flags::{DataFlags, EvalFlags, Fsdp, LogFlags, ModelFlags, OptimFlags, RunFlags, TrainFlags, ZeroFlags};
+pub use guarded::{Guarded, GuardedStep, Outcome, Record};
 pub use iterations::{Interval, LoggedRun, drawn};
 pub use journal::{Evaluation, Journal};
 pub use memory::Footprint;

@@ -3,30 +3,33 @@
 use super::parity::config;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
-use shardlab::model::Gpt;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
-use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
-use shardlab::tensor::{Listener, Precision};
+use shardlab::parallel::zero::{Stage, ZeroConfig};
+use shardlab::tensor::Precision;
 use shardlab::train::{
-    Bound, Config, Counters, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule, SkipPolicy,
-    Unscaled, clip_scale, emulate_half,
+    Bound, Config, Counters, Guarded, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule, Unscaled,
 };
+use std::ops::{Deref, DerefMut};
 
-/// One rank's training.
+/// One rank's training, and a record of its steps.
 pub struct Training<'a> {
-    pub comm: &'a Comm,
-    pub config: &'a Config,
-    text: &'a [u32],
-    gpt: Gpt,
-    pub zero: Zero,
-    pub counters: Counters,
-    pub ranges: Ranges,
-    pub policy: SkipPolicy,
-    pub bound: Option<Bound>,
-    pub scaler: Option<LossScaler>,
-    _half: Option<Listener>,
+    guarded: Guarded<'a>,
     /// For each step, the hashes of the micro-batches that were drawn, and the loss if the step was taken.
     pub steps: Vec<(Vec<String>, Option<f64>)>,
+}
+
+impl<'a> Deref for Training<'a> {
+    type Target = Guarded<'a>;
+
+    fn deref(&self) -> &Guarded<'a> {
+        &self.guarded
+    }
+}
+
+impl<'a> DerefMut for Training<'a> {
+    fn deref_mut(&mut self) -> &mut Guarded<'a> {
+        &mut self.guarded
+    }
 }
 
 impl<'a> Training<'a> {
@@ -37,24 +40,7 @@ impl<'a> Training<'a> {
         zero: ZeroConfig,
         half: bool,
     ) -> anyhow::Result<Self> {
-        let gpt = Gpt::new(&config.shape)?;
-        // Before the strategy's own hooks: they average what has been rounded.
-        let half = half.then(|| emulate_half(&gpt.params));
-        let zero = Zero::init(&gpt.params, comm, zero, config.seed)?;
-        Ok(Training {
-            comm,
-            config,
-            text,
-            gpt,
-            zero,
-            counters: Counters::default(),
-            ranges: Ranges::default(),
-            policy: SkipPolicy::Count,
-            bound: None,
-            scaler: None,
-            _half: half,
-            steps: Vec::new(),
-        })
+        Ok(Training { guarded: Guarded::new(comm, config, text, zero, half)?, steps: Vec::new() })
     }
 
     pub fn until(&mut self, step: usize) -> anyhow::Result<()> {
@@ -64,52 +50,9 @@ impl<'a> Training<'a> {
         Ok(())
     }
 
-    /// One step: skipped, refused or taken.
     pub fn step(&mut self) -> anyhow::Result<()> {
-        let (config, size) = (self.config, self.config.step_size());
-        let (sampler, number) = (config.sampler(self.comm.rank()), self.counters.next_step());
-        let plan = self.policy.plan(&self.ranges, number, size.accumulation);
-        let mut hashes = Vec::new();
-        let mut draw = |counters: &mut Counters| {
-            let batch = sampler.nth(self.text, counters.draw(), size.accumulation);
-            hashes.push(batch.hash());
-            batch
-        };
-        for _ in 0..plan.discard {
-            draw(&mut self.counters);
-        }
-        if !plan.train {
-            self.counters.skipped(size);
-            self.steps.push((hashes, None));
-            return Ok(());
-        }
-        let (mut loss, scale) = ([0.0], self.scaler.as_ref().map_or(1.0, LossScaler::scale));
-        self.zero.begin()?;
-        for micro in 0..size.accumulation {
-            let batch = draw(&mut self.counters);
-            let part = self.gpt.loss(&batch, &config.pass(number - 1, &batch.sequences))?;
-            loss[0] += f64::from(part.to_scalar::<f32>()?) / size.accumulation as f64;
-            self.zero.synchronise(micro + 1 == size.accumulation);
-            ((part / size.accumulation as f64)? * scale)?.backward()?;
-        }
-        self.zero.finish()?;
-        let norm = self.zero.norm()?;
-        // The bound sees this rank's own loss.
-        let passed = self.bound.map_or(Ok(false), |bound| bound.passed(self.comm, loss[0], norm))?;
-        let factor = match &mut self.scaler {
-            Some(scaler) => scaler.judge(self.comm, norm, config.clip)?.map(|unscaled| unscaled.factor),
-            None => Some(clip_scale(norm, config.clip)?),
-        };
-        self.comm.all_reduce(&mut loss, Reduce::Mean)?;
-        match factor {
-            None => self.counters.refused(size),
-            Some(_) if passed => self.counters.skipped(size),
-            Some(factor) => {
-                self.zero.update(config.schedule.at(self.counters.schedule), factor)?;
-                self.counters.taken(size);
-            }
-        }
-        self.steps.push((hashes, (factor.is_some() && !passed).then_some(loss[0])));
+        let step = self.guarded.step()?;
+        self.steps.push((step.drawn, step.outcome.loss()));
         Ok(())
     }
 

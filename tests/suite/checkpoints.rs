@@ -9,11 +9,8 @@ use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::{Offload, Stage};
 use shardlab::tensor::Precision;
-use shardlab::train::{Config, Counters, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule};
+use shardlab::train::{Config, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule};
 use std::path::Path;
-
-/// What a trainer stores beside weights and moments.
-pub type Record = (Counters, Option<LossScaler>);
 
 pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, layout: &str) -> Checkpoints {
     let job = Job { shape: config.shape, seed: config.seed, ranks: comm.size(), layout: layout.to_string() };
@@ -22,15 +19,13 @@ pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, layout: &str) -> Ch
 
 /// Saves a training.
 pub fn save(all: &Checkpoints, training: &mut Training) -> anyhow::Result<std::path::PathBuf> {
-    let record = (training.counters, training.scaler.clone());
-    all.save(training.counters.global_steps, &mut training.zero, &record)
+    training.start_save(all)?.finish()
 }
 
 /// Puts a saved state into a training that has just begun. Returns the files that could not be used, or `None` if it begins at the
 /// start.
 pub fn resume(all: &Checkpoints, which: &Resume, training: &mut Training) -> anyhow::Result<Option<Vec<String>>> {
-    let Some(resumed) = all.resume::<Record>(which, &mut training.zero)? else { return Ok(None) };
-    (training.counters, training.scaler) = resumed.record;
+    let Some(resumed) = training.resume(all, which)? else { return Ok(None) };
     assert_eq!(training.counters.global_steps, resumed.step);
     Ok(Some(resumed.rejected.into_iter().map(|error| error.what).collect()))
 }
@@ -61,8 +56,7 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
             assert!(resume(&all, &Resume::Auto, &mut first)?.is_none(), "{what}: nothing is there yet");
             first.until(3)?;
             // The training goes on while the copy is written.
-            let record = (first.counters, first.scaler.clone());
-            let writing = all.start(3, &mut first.zero, &record)?;
+            let writing = first.start_save(&all)?;
             first.step()?;
             let folder = writing.finish()?;
             drop(first);

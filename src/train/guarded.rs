@@ -1,0 +1,202 @@
+//! A training that survives bad steps: each step is taken, skipped because of its data, or refused because gradients
+//! overflowed.
+//!
+//! All ranks decide together. A rank that skipped alone would leave the others waiting, or train a model that is different
+//! from theirs. A checkpoint stores what later steps depend on ([`Record`]). So a training that resumes has the bits of one
+//! that was not interrupted.
+
+use super::counters::Counters;
+use super::skip::{Bound, Ranges, SkipPolicy};
+use super::{Config, LossScaler, clip_scale, emulate_half};
+use crate::checkpoint::{Checkpoints, Resume, Resumed, Writing};
+use crate::comm::{Comm, Reduce};
+use crate::data::{Batch, Sampler};
+use crate::model::Gpt;
+use crate::parallel::{Zero, ZeroConfig};
+use crate::tensor::Listener;
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+/// A source of micro-batches: returns number `n`, counted from 0.
+pub type Draw<'a> = Box<dyn FnMut(usize) -> Batch + 'a>;
+
+/// One rank's training, whose steps can be skipped, refused, saved and resumed.
+pub struct Guarded<'a> {
+    pub comm: &'a Comm,
+    pub config: &'a Config,
+    pub gpt: Gpt,
+    pub zero: Zero,
+    pub counters: Counters,
+    /// Steps to skip, by number.
+    pub ranges: Ranges,
+    pub policy: SkipPolicy,
+    /// Skips steps whose loss or norm passes it.
+    pub bound: Option<Bound>,
+    pub scaler: Option<LossScaler>,
+    draw: Draw<'a>,
+    _half: Option<Listener>,
+}
+
+/// The state that a checkpoint stores beside weights and moments.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub counters: Counters,
+    pub scaler: Option<LossScaler>,
+}
+
+/// One step: its number, counted from 1, and what this rank drew for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GuardedStep {
+    pub step: usize,
+    /// The hashes of this rank's micro-batches, those that were discarded included.
+    pub drawn: Vec<String>,
+    pub outcome: Outcome,
+}
+
+/// The outcome of a step, equal on all ranks. Losses are means over all ranks, norms are of all gradients before clipping.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    Taken {
+        loss: f64,
+        grad_norm: f64,
+        lr: f64,
+    },
+    /// The step's number is in a range to skip. Nothing was computed.
+    InRange,
+    /// The loss or the norm passed the bound on some rank.
+    PastBound {
+        loss: f64,
+        grad_norm: f64,
+    },
+    /// Gradients overflowed on some rank.
+    Overflow {
+        loss: f64,
+    },
+}
+
+impl Outcome {
+    /// The loss of a step that was taken.
+    pub fn loss(&self) -> Option<f64> {
+        if let Outcome::Taken { loss, .. } = self { Some(*loss) } else { None }
+    }
+}
+
+impl<'a> Guarded<'a> {
+    /// A training at its start. Micro-batches come from `text`, by the rank's sampler. `half`: gradients are rounded to fp16.
+    pub fn new(
+        comm: &'a Comm,
+        config: &'a Config,
+        text: &'a [u32],
+        zero: ZeroConfig,
+        half: bool,
+    ) -> Result<Guarded<'a>> {
+        let gpt = Gpt::new(&config.shape)?;
+        // Before the strategy's own hooks: they average what has been rounded.
+        let half = half.then(|| emulate_half(&gpt.params));
+        let zero = Zero::init(&gpt.params, comm, zero, config.seed)?;
+        let (sampler, accumulation): (Sampler, usize) = (config.sampler(comm.rank()), config.grad_accum);
+        Ok(Guarded {
+            comm,
+            config,
+            gpt,
+            zero,
+            counters: Counters::default(),
+            ranges: Ranges::default(),
+            policy: SkipPolicy::Count,
+            bound: None,
+            scaler: None,
+            draw: Box::new(move |n| sampler.nth(text, n, accumulation)),
+            _half: half,
+        })
+    }
+
+    /// Changes each micro-batch that is drawn; `change` gets its number, counted from 0.
+    pub fn with_draws(self, mut change: impl FnMut(usize, Batch) -> Batch + 'a) -> Guarded<'a> {
+        let mut draw = self.draw;
+        Guarded { draw: Box::new(move |n| change(n, draw(n))), ..self }
+    }
+
+    /// The next step. All ranks call it, and all get the same outcome.
+    pub fn step(&mut self) -> Result<GuardedStep> {
+        let (config, size, step) = (self.config, self.config.step_size(), self.counters.next_step());
+        let plan = self.policy.plan(&self.ranges, step, size.accumulation);
+        let mut drawn = Vec::new();
+        for _ in 0..plan.discard {
+            self.draw(&mut drawn);
+        }
+        if !plan.train {
+            self.counters.skipped(size);
+            return Ok(GuardedStep { step, drawn, outcome: Outcome::InRange });
+        }
+        let loss = self.forward_backward(step, &mut drawn)?;
+        let outcome = self.decide(loss)?;
+        match outcome {
+            Outcome::Taken { .. } => self.counters.taken(size),
+            Outcome::Overflow { .. } => self.counters.refused(size),
+            Outcome::PastBound { .. } | Outcome::InRange => self.counters.skipped(size),
+        }
+        Ok(GuardedStep { step, drawn, outcome })
+    }
+
+    /// Adds up the gradients of the step's micro-batches. Returns this rank's loss.
+    fn forward_backward(&mut self, step: usize, drawn: &mut Vec<String>) -> Result<f64> {
+        let (config, accumulation) = (self.config, self.config.grad_accum);
+        let (mut loss, scale) = (0.0, self.scaler.as_ref().map_or(1.0, LossScaler::scale));
+        self.zero.begin()?;
+        for micro in 0..accumulation {
+            let batch = self.draw(drawn);
+            let part = self.gpt.loss(&batch, &config.pass(step - 1, &batch.sequences))?;
+            loss += f64::from(part.to_scalar::<f32>()?) / accumulation as f64;
+            self.zero.synchronise(micro + 1 == accumulation);
+            ((part / accumulation as f64)? * scale)?.backward()?;
+        }
+        self.zero.finish()?;
+        Ok(loss)
+    }
+
+    /// Updates the weights, unless the ranks agree that they must not. `own` is this rank's loss.
+    fn decide(&mut self, own: f64) -> Result<Outcome> {
+        let (comm, clip) = (self.comm, self.config.clip);
+        let norm = self.zero.norm()?;
+        let mut loss = [own];
+        comm.all_reduce(&mut loss, Reduce::Mean)?;
+        let loss = loss[0];
+        let (grad_norm, factor) = match &mut self.scaler {
+            None => (norm, None),
+            Some(scaler) => match scaler.judge(comm, norm, clip)? {
+                None => return Ok(Outcome::Overflow { loss }),
+                Some(unscaled) => (unscaled.grad_norm, Some(unscaled.factor)),
+            },
+        };
+        if let Some(bound) = self.bound
+            && bound.passed(comm, own, grad_norm)?
+        {
+            return Ok(Outcome::PastBound { loss, grad_norm });
+        }
+        let factor = factor.map_or_else(|| clip_scale(norm, clip), Ok)?;
+        let lr = self.config.schedule.at(self.counters.schedule);
+        self.zero.update(lr, factor)?;
+        Ok(Outcome::Taken { loss, grad_norm, lr })
+    }
+
+    fn draw(&mut self, drawn: &mut Vec<String>) -> Batch {
+        let batch = (self.draw)(self.counters.draw());
+        drawn.push(batch.hash());
+        batch
+    }
+
+    /// Begins to save the training; see [`Checkpoints::start`]. All ranks call it.
+    pub fn start_save<'c>(&mut self, all: &'c Checkpoints) -> Result<Writing<'c>> {
+        let record = Record { counters: self.counters, scaler: self.scaler.clone() };
+        all.start(self.counters.global_steps, &mut self.zero, &record)
+    }
+
+    /// Puts a saved state into a training that has just begun; see [`Checkpoints::resume`]. All ranks call it.
+    pub fn resume(&mut self, all: &Checkpoints, which: &Resume) -> Result<Option<Resumed<Record>>> {
+        let resumed = all.resume::<Record>(which, &mut self.zero)?;
+        if let Some(Resumed { record, .. }) = &resumed {
+            (self.counters, self.scaler) = (record.counters, record.scaler.clone());
+        }
+        Ok(resumed)
+    }
+}
