@@ -118,7 +118,7 @@ impl<'a> Guarded<'a> {
 
     /// The next step. All ranks call it, and all get the same outcome.
     pub fn step(&mut self) -> Result<GuardedStep> {
-        let (config, size, step) = (self.config, self.config.step_size(), self.counters.next_step());
+        let (size, step) = (self.config.step_size(), self.counters.next_step());
         let plan = self.policy.plan(&self.ranges, step, size.accumulation);
         let mut drawn = Vec::new();
         for _ in 0..plan.discard {
