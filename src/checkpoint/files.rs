@@ -15,7 +15,7 @@
 
 use crate::error::BadInput;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 const LATEST: &str = "latest";
@@ -29,6 +29,29 @@ const NO_ROOM: &str =
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, BadInput> {
     std::fs::read(path)
         .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), super::manifest::DAMAGED))
+}
+
+/// Reads `len` bytes of a file, from `offset` on.
+pub(super) fn read_at(path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, BadInput> {
+    let read = || -> io::Result<Vec<u8>> {
+        let (mut file, mut bytes) = (File::open(path)?, vec![0; len]);
+        file.seek(SeekFrom::Start(offset))?;
+        file.read_exact(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), super::manifest::DAMAGED))
+}
+
+/// Makes a folder, and those that it is in.
+pub(super) fn make(folder: &Path) -> Result<(), BadInput> {
+    failed(folder, std::fs::create_dir_all(folder))
+}
+
+/// Makes a complete folder visible under its final name.
+pub(super) fn rename(side: &Path, to: &Path) -> Result<(), BadInput> {
+    let parent = to.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    let rename = || sync_names(side).and_then(|()| std::fs::rename(side, to)).and_then(|()| sync_names(parent));
+    failed(to, rename())
 }
 
 /// Writes a file. Returns when the disk has it.

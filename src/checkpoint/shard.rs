@@ -1,9 +1,11 @@
 //! One rank's part of a checkpoint: the optimizer's state of its fragments, with the weights, as one safetensors file.
 //!
 //! Each fragment has three tensors: `values.NAME`, `exp_avg.NAME` and `exp_avg_sq.NAME`. Values are the f32 master copy if
-//! weights are stored in bf16. The header lists which elements of which parameter each fragment has.
+//! weights are stored in bf16. The header lists which elements of which parameter each fragment has, and where they are
+//! in the whole model. So the state can be put together for a different number of ranks.
 
 use crate::parallel::Zero;
+use crate::tensor::{Cut, Init, Spec, Whole};
 use anyhow::{Context, Result};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -11,25 +13,44 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
 
-const KINDS: [&str; 3] = ["values", "exp_avg", "exp_avg_sq"];
+pub(super) const KINDS: [&str; 3] = ["values", "exp_avg", "exp_avg_sq"];
 
 /// The name of the header's only entry.
 const HEADER: &str = "shard";
 
 /// The header of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Header {
+pub(super) struct Header {
     /// Steps that the optimizer has taken.
-    steps: u64,
-    fragments: BTreeMap<String, Held>,
+    pub steps: u64,
+    pub fragments: BTreeMap<String, Held>,
 }
 
 /// The elements that a rank holds of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Held {
+pub(super) struct Held {
     /// The parameter's shape on this rank.
     shape: Vec<usize>,
-    elements: Range<usize>,
+    pub elements: Range<usize>,
+    /// The name and shape of the tensor that the parameter is part of, as a single rank would hold it.
+    pub whole: (String, Vec<usize>),
+    cut: Cut,
+    /// Whether this rank, of those that share the model and hold these elements, writes them to checkpoints.
+    pub counts: bool,
+}
+
+impl Held {
+    fn of(spec: &Spec, elements: Range<usize>) -> Held {
+        let whole = (spec.whole.name.clone(), spec.whole.shape.clone());
+        Held { shape: spec.shape.clone(), elements, whole, cut: spec.cut.clone(), counts: spec.copies.counts() }
+    }
+
+    /// Calls `each` with every run of elements that is contiguous in the whole: its offsets in the fragment, and its first
+    /// element's offset in the whole. Skips padding.
+    pub fn runs(&self, mut each: impl FnMut(Range<usize>, usize)) {
+        let (whole, first) = (Whole::new("", &self.whole.1, Init::Constant(0.0)), self.elements.start);
+        self.cut.runs(&whole, self.elements.clone(), |run, at| each(run.start - first..run.end - first, at));
+    }
 }
 
 impl fmt::Display for Held {
@@ -60,10 +81,18 @@ pub(super) fn encode(zero: &mut Zero) -> Result<Vec<u8>> {
 fn header(zero: &mut Zero) -> Result<Header> {
     let (steps, mut fragments) = (zero.steps(), BTreeMap::new());
     zero.fragments(|fragment, _, _| {
-        let held = Held { shape: fragment.spec.shape.clone(), elements: fragment.elements.clone() };
-        fragments.insert(fragment.spec.name.clone(), held);
+        fragments.insert(fragment.spec.name.clone(), Held::of(&fragment.spec, fragment.elements.clone()));
     })?;
     Ok(Header { steps, fragments })
+}
+
+impl Header {
+    /// Reads the header of a file's bytes.
+    pub fn read(bytes: &[u8]) -> Result<Header> {
+        let (_, metadata) = SafeTensors::read_metadata(bytes)?;
+        let entry = metadata.metadata().as_ref().and_then(|entries| entries.get(HEADER));
+        Ok(serde_json::from_str(entry.context("its header lists no fragments")?)?)
+    }
 }
 
 /// A rank's part of a checkpoint that fits the rank's training.
@@ -75,9 +104,7 @@ pub(super) struct Shard {
 impl Shard {
     /// Reads a file's bytes. The error says why they are not the state of this rank of this training.
     pub fn decode(bytes: Vec<u8>, zero: &mut Zero) -> Result<Shard> {
-        let (_, metadata) = SafeTensors::read_metadata(&bytes)?;
-        let entry = metadata.metadata().as_ref().and_then(|entries| entries.get(HEADER));
-        let header: Header = serde_json::from_str(entry.context("its header lists no fragments")?)?;
+        let header = Header::read(&bytes)?;
         let expected = super::shard::header(zero)?.fragments;
         let file = SafeTensors::deserialize(&bytes)?;
         for (name, held) in &expected {

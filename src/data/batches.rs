@@ -43,6 +43,20 @@ impl Batch {
         }
     }
 
+    /// The sequences of `rank`, if `ranks` ranks divide this batch. Together they learn from the same sequences, whatever
+    /// their number. `ranks` should divide the number of sequences, or some ranks have one more.
+    pub fn part(&self, rank: usize, ranks: usize) -> Batch {
+        let mine = rank * self.sequences.len() / ranks..(rank + 1) * self.sequences.len() / ranks;
+        let tokens = mine.start * self.length..mine.end * self.length;
+        Batch {
+            inputs: self.inputs[tokens.clone()].to_vec(),
+            targets: self.targets[tokens].to_vec(),
+            length: self.length,
+            sequences: self.sequences[mine.clone()].into(),
+            starts: self.starts[mine].to_vec(),
+        }
+    }
+
     /// A number for each sequence. Equal numbers mean equal sequences.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
         self.starts.iter().map(|&start| start as u64)

@@ -14,6 +14,7 @@
 use super::random::Init;
 use crate::mesh::Axis;
 use candle_core::{Result, bail};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// A tensor of the model, as a single rank would hold it.
@@ -26,7 +27,7 @@ pub struct Whole {
 }
 
 /// The elements of a whole that a parameter consists of, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cut {
     /// All elements.
     All,

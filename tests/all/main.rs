@@ -36,6 +36,7 @@ mod rooms;
 mod schedules;
 mod seed_pipeline;
 mod tensor;
+mod universal;
 mod words;
 mod workbook;
 mod zero;

@@ -32,6 +32,12 @@ impl<'a> DerefMut for Training<'a> {
     }
 }
 
+impl<'a> From<Guarded<'a>> for Training<'a> {
+    fn from(guarded: Guarded<'a>) -> Training<'a> {
+        Training { guarded, steps: Vec::new() }
+    }
+}
+
 impl<'a> Training<'a> {
     pub fn new(
         comm: &'a Comm,
@@ -40,7 +46,7 @@ impl<'a> Training<'a> {
         zero: ZeroConfig,
         half: bool,
     ) -> anyhow::Result<Self> {
-        Ok(Training { guarded: Guarded::new(comm, config, text, zero, half)?, steps: Vec::new() })
+        Ok(Guarded::new(comm, config, text, zero, half)?.into())
     }
 
     pub fn until(&mut self, step: usize) -> anyhow::Result<()> {

@@ -14,4 +14,5 @@ pub mod parity;
 pub mod pipeline;
 pub mod program;
 pub mod tensor;
+pub mod universal;
 pub mod zero;

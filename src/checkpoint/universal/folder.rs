@@ -1,0 +1,188 @@
+//! The files of a universal checkpoint. Its folders have DeepSpeed's names:
+//!
+//! ```text
+//! universal.json                         the index: steps, shapes, checksums, and the trainer's own record
+//! zero/blocks.0.qkv.weight/fp32.safetensors
+//! zero/blocks.0.qkv.weight/exp_avg.safetensors
+//! zero/blocks.0.qkv.weight/exp_avg_sq.safetensors
+//! zero/…
+//! ```
+
+use crate::checkpoint::files;
+use crate::error::BadInput;
+use crate::plan::GptShape;
+use crate::sha256;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The index's name in the folder.
+pub const INDEX: &str = "universal.json";
+
+/// The tensors of a parameter's state, by DeepSpeed's names: the f32 value, and the moments of Adam.
+pub const STATES: [&str; 3] = ["fp32", "exp_avg", "exp_avg_sq"];
+
+const DAMAGED: &str = "convert the checkpoint again";
+
+/// One parameter of a universal checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parameter {
+    pub shape: Vec<usize>,
+    /// The SHA-256 of the elements of each of [`STATES`], as little-endian f32.
+    pub sha256: [String; 3],
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Index {
+    /// The model, if a run of this crate saved it.
+    model: Option<GptShape>,
+    /// Steps that the optimizer has taken.
+    optimizer_steps: u64,
+    /// Steps that the run has made.
+    step: usize,
+    parameters: BTreeMap<String, Parameter>,
+    /// The trainer's own state, such as counters and the loss scaler.
+    record: serde_json::Value,
+}
+
+/// A complete universal checkpoint.
+#[derive(Clone, Debug)]
+pub struct Universal {
+    dir: PathBuf,
+    index: Index,
+}
+
+impl Universal {
+    /// Reads the index of the checkpoint in `dir`.
+    pub fn open(dir: &Path) -> Result<Universal, BadInput> {
+        let path = dir.join(INDEX);
+        let text = files::read(&path).map_err(|error| BadInput { help: DAMAGED.to_string(), ..error })?;
+        let index = serde_json::from_slice(&text).map_err(|error| {
+            BadInput::new(format!("{} is no index of a universal checkpoint: {error}", path.display()), DAMAGED)
+        })?;
+        Ok(Universal { dir: dir.to_path_buf(), index })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn parameters(&self) -> &BTreeMap<String, Parameter> {
+        &self.index.parameters
+    }
+
+    pub fn model(&self) -> Option<&GptShape> {
+        self.index.model.as_ref()
+    }
+
+    /// Steps that the run had made.
+    pub fn step(&self) -> usize {
+        self.index.step
+    }
+
+    /// Steps that the optimizer had taken.
+    pub fn optimizer_steps(&self) -> u64 {
+        self.index.optimizer_steps
+    }
+
+    /// The trainer's own state.
+    pub fn record(&self) -> &serde_json::Value {
+        &self.index.record
+    }
+
+    /// Reads the states of one parameter, in the order of [`STATES`], and compares them with their checksums.
+    pub fn read(&self, name: &str) -> Result<[Vec<f32>; 3], BadInput> {
+        let Some(parameter) = self.index.parameters.get(name) else {
+            return Err(BadInput::new(format!("{} has no {name}", self.dir.display()), "check the model's shape"));
+        };
+        let mut states = [const { Vec::new() }; 3];
+        for ((state, sum), numbers) in STATES.iter().zip(&parameter.sha256).zip(&mut states) {
+            *numbers = read_tensor(&path(&self.dir, name, state), state, &parameter.shape, sum)?;
+        }
+        Ok(states)
+    }
+}
+
+fn path(dir: &Path, name: &str, state: &str) -> PathBuf {
+    dir.join("zero").join(name).join(format!("{state}.safetensors"))
+}
+
+fn read_tensor(path: &Path, state: &str, shape: &[usize], sum: &str) -> Result<Vec<f32>, BadInput> {
+    let damaged = |why: String| BadInput::new(format!("{} is damaged: {why}", path.display()), DAMAGED);
+    let bytes = files::read(path).map_err(|error| BadInput { help: DAMAGED.to_string(), ..error })?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let tensor = file.tensor(state).map_err(|error| damaged(error.to_string()))?;
+    if tensor.shape() != shape || tensor.dtype() != Dtype::F32 {
+        return Err(damaged(format!("it has {:?} {:?}, and the index f32 {shape:?}", tensor.dtype(), tensor.shape())));
+    }
+    if sha256::hex(tensor.data()) != sum {
+        return Err(damaged(format!("the SHA-256 of its elements is not the one in {INDEX}")));
+    }
+    Ok(floats(tensor.data()))
+}
+
+/// The numbers in a file's bytes, which need not be aligned.
+pub(super) fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
+}
+
+/// Writes a universal checkpoint beside its final place. It becomes visible when it is complete.
+pub struct Writer {
+    to: PathBuf,
+    side: PathBuf,
+    parameters: BTreeMap<String, Parameter>,
+}
+
+impl Writer {
+    /// Begins a checkpoint that will be `to`, which must not exist.
+    pub fn begin(to: &Path) -> Result<Writer, BadInput> {
+        let name = to.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if name.is_empty() || to.exists() {
+            let help = "name a folder that does not exist yet";
+            return Err(BadInput::new(format!("{} cannot be a new folder", to.display()), help));
+        }
+        let side = to.with_file_name(format!(".{name}.partial"));
+        // What an interrupted conversion left.
+        files::discard(&side);
+        files::make(&side.join("zero"))?;
+        Ok(Writer { to: to.to_path_buf(), side, parameters: BTreeMap::new() })
+    }
+
+    /// Writes one parameter's states, in the order of [`STATES`].
+    pub fn write(&mut self, name: &str, shape: &[usize], states: [&[f32]; 3]) -> Result<(), BadInput> {
+        if name.is_empty() || Path::new(name).components().count() != 1 || name.starts_with('.') {
+            let help = "names come from the model: letters, digits, dots and underscores";
+            return Err(BadInput::new(format!("a parameter cannot have the name {name:?}"), help));
+        }
+        files::make(&self.side.join("zero").join(name))?;
+        let mut sums = [const { String::new() }; 3];
+        for ((state, numbers), sum) in STATES.iter().zip(states).zip(&mut sums) {
+            let bytes = bytemuck::cast_slice(numbers);
+            let refused = |error| BadInput::new(format!("{name} cannot be stored as {shape:?}: {error}"), DAMAGED);
+            let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes).map_err(refused)?;
+            let file = safetensors::serialize([(*state, view)], None).map_err(refused)?;
+            files::write(&path(&self.side, name, state), &file)?;
+            *sum = sha256::hex(bytes);
+        }
+        self.parameters.insert(name.to_string(), Parameter { shape: shape.to_vec(), sha256: sums });
+        Ok(())
+    }
+
+    /// Completes the checkpoint: writes the index, and renames the folder.
+    pub fn finish(
+        self,
+        model: Option<GptShape>,
+        optimizer_steps: u64,
+        step: usize,
+        record: serde_json::Value,
+    ) -> Result<Universal, BadInput> {
+        let Writer { to, side, parameters } = self;
+        let index = Index { model, optimizer_steps, step, parameters, record };
+        let text = serde_json::to_string_pretty(&index)
+            .map_err(|error| BadInput::new(format!("cannot write {INDEX}: {error}"), "store plain numbers"))?;
+        files::write(&side.join(INDEX), text.as_bytes())?;
+        files::rename(&side, &to)?;
+        Ok(Universal { dir: to, index })
+    }
+}

@@ -1,0 +1,120 @@
+//! Universal checkpoints: from any number of ranks to any other, bit for bit, and what is refused.
+
+use crate::suite::universal as suite;
+use shardlab::checkpoint::universal::{Universal, merge};
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::mesh::Coordinates;
+use shardlab::parallel::zero::Stage;
+use std::path::{Path, PathBuf};
+
+fn close(found: &[f64], expected: &[f64], what: &str) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-5, "{what}: {found} against {expected}");
+    }
+}
+
+/// From each number of ranks up to 6 to each other, in every stage that shards, and from stage to stage.
+#[test]
+fn from_n_ranks_to_m() {
+    for stage in [Stage::One, Stage::Two, Stage::Three] {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 1..=6 {
+            let at = |name: String| dir.path().join(name);
+            let to = at(format!("universal-{n}"));
+            let expected =
+                launch::run(n, |comm| suite::train_and_convert(&comm, stage, &at(format!("save-{n}")), &to)).unwrap();
+            for m in 1..=6 {
+                let again = at(format!("again-{n}-{m}"));
+                let losses = launch::run(m, |comm| suite::continue_from(&comm, stage, &to, &again)).unwrap();
+                let what = format!("{stage:?}, {n} to {m}");
+                close(&losses[0], &expected[0], &what);
+                assert!(n != m || losses[0] == expected[0], "{what}: the same ranks continue with the same bits");
+            }
+        }
+    }
+}
+
+#[test]
+fn from_any_stage_to_any() {
+    let dir = tempfile::tempdir().unwrap();
+    for from in Stage::ALL {
+        let (save, to) = (dir.path().join(format!("{from:?}")), dir.path().join(format!("universal-{from:?}")));
+        let expected = launch::run(3, |comm| suite::train_and_convert(&comm, from, &save, &to)).unwrap();
+        for stage in Stage::ALL {
+            let again = dir.path().join(format!("{from:?}-{stage:?}"));
+            let losses = launch::run(2, |comm| suite::continue_from(&comm, stage, &to, &again)).unwrap();
+            close(&losses[0], &expected[0], &format!("{from:?} to {stage:?}"));
+        }
+    }
+}
+
+fn mesh(data: usize, pipeline: usize, tensor: usize) -> Coordinates {
+    Coordinates { data, pipeline, tensor }
+}
+
+/// Also where ranks share layers and matrices: rows, columns, padded vocabularies, a tied table on two stages.
+#[test]
+fn from_mesh_to_mesh() {
+    for from in [mesh(1, 2, 2), mesh(2, 1, 2), mesh(2, 2, 1), mesh(1, 1, 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("universal");
+        let train = |sizes: Coordinates, source: Option<&Path>, name: &str, to: &Path| {
+            let ranks = sizes.data * sizes.pipeline * sizes.tensor;
+            launch::run(ranks, |comm| suite::on_a_mesh(&comm, sizes, source, &dir.path().join(name), to)).unwrap()
+        };
+        let expected = train(from, None, "first", &to);
+        for sizes in
+            [mesh(1, 1, 1), mesh(1, 1, 2), mesh(1, 1, 4), mesh(1, 4, 1), mesh(3, 1, 1), mesh(1, 2, 2), mesh(2, 2, 2)]
+        {
+            let name = format!("{sizes:?}");
+            let losses = train(sizes, Some(&to), &name, &dir.path().join(format!("universal {name}")));
+            if from.data == sizes.data {
+                close(&losses[0], &expected[0], &format!("{from:?} to {sizes:?}"));
+            }
+        }
+    }
+}
+
+/// The checkpoint of two ranks.
+fn saved(dir: &Path) -> (PathBuf, PathBuf) {
+    let to = dir.join("universal");
+    launch::run(2, |comm| suite::train_and_convert(&comm, Stage::One, &dir.join("save"), &to)).unwrap();
+    (dir.join("save/save-0001-step-2"), to)
+}
+
+#[test]
+fn damage_is_named_and_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = saved(dir.path());
+    let convert_again = |expected: &[&str]| {
+        let BadInput { what, .. } = merge(&from, &dir.path().join("second")).unwrap_err();
+        assert!(expected.iter().all(|words| what.contains(words)), "{what}");
+        assert!(!dir.path().join("second").exists());
+    };
+    // A folder that exists is never replaced.
+    assert!(merge(&from, &to).unwrap_err().what.contains("cannot be a new folder"));
+    let file = from.join("rank-001.safetensors");
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &whole[..whole.len() - 4]).unwrap();
+    convert_again(&["rank-001.safetensors is damaged: it is truncated"]);
+    std::fs::remove_file(&file).unwrap();
+    convert_again(&["cannot read", "rank-001.safetensors"]);
+    std::fs::write(&file, &whole).unwrap();
+    // A conversion that was interrupted can be run again.
+    std::fs::create_dir_all(dir.path().join(".second.partial/zero/half")).unwrap();
+    let second = merge(&from, &dir.path().join("second")).unwrap();
+    assert_eq!(second.parameters(), Universal::open(&to).unwrap().parameters());
+    assert!(!dir.path().join("second/zero/half").exists());
+
+    // A flipped bit of a universal checkpoint.
+    let path = to.join("zero/wte.weight/exp_avg.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 2;
+    bytes[last] ^= 4;
+    std::fs::write(&path, bytes).unwrap();
+    let error = launch::run(3, |comm| suite::continue_from(&comm, Stage::One, &to, &dir.path().join("third")));
+    let error = format!("{:#}", error.unwrap_err());
+    assert!(error.contains("is damaged: the SHA-256"), "{error}");
+}

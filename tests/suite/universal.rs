@@ -1,0 +1,113 @@
+//! A training that N ranks have saved continues on M ranks, from a universal checkpoint.
+
+use super::bad_steps::Training;
+use super::checkpoints::{checkpoints, save};
+use shardlab::checkpoint::universal::{self, Universal};
+use shardlab::comm::Comm;
+use shardlab::data::Corpus;
+use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
+use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
+use shardlab::parallel::zero::Stage;
+use shardlab::tensor::Precision;
+use shardlab::train::{Config, Guarded, PipelinePlan, Pipelined, Record};
+use std::path::Path;
+
+/// All numbers of ranks up to 6 divide it.
+pub const SEQUENCES: usize = 60;
+
+/// The settings of a training on `ranks` ranks that learns from the same 60 sequences per step, whatever `ranks` is.
+pub fn config(ranks: usize) -> (Config, Corpus) {
+    super::parity::config(ranks, |config| {
+        (config.batch, config.dropout, config.clip) = (SEQUENCES / ranks, 0.1, 0.5);
+        (config.shape.layers, config.shape.block, config.shape.embd) = (1, 8, 16);
+    })
+}
+
+fn begin<'a>(comm: &'a Comm, config: &'a Config, corpus: &'a Corpus, stage: Stage) -> anyhow::Result<Training<'a>> {
+    let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
+    let all = Config { ranks: 1, batch: SEQUENCES, ..config.clone() }.sampler(0);
+    let (rank, ranks, text) = (comm.rank(), comm.size(), &corpus.train[..]);
+    let guarded = Guarded::new(comm, config, text, zero, false)?;
+    Ok(Training::from(guarded.with_draws(move |n, _| all.nth(text, n, 1).part(rank, ranks))))
+}
+
+fn losses(training: &Training) -> Vec<f64> {
+    training.steps.iter().filter_map(|step| step.1).collect()
+}
+
+/// Trains two steps, and saves. Rank 0 converts the checkpoint to `to`. Then trains two more steps, and returns their losses.
+pub fn train_and_convert(comm: &Comm, stage: Stage, dir: &Path, to: &Path) -> anyhow::Result<Vec<f64>> {
+    let (config, corpus) = config(comm.size());
+    let mut training = begin(comm, &config, &corpus, stage)?;
+    training.until(2)?;
+    save_and_convert(comm, &config, dir, to, |all| save(all, &mut training))?;
+    training.until(4)?;
+    Ok(losses(&training)[2..].to_vec())
+}
+
+fn save_and_convert(
+    comm: &Comm,
+    config: &Config,
+    dir: &Path,
+    to: &Path,
+    save: impl FnOnce(&shardlab::checkpoint::Checkpoints) -> anyhow::Result<std::path::PathBuf>,
+) -> anyhow::Result<()> {
+    let folder = save(&checkpoints(comm, config, dir, "any"))?;
+    if comm.rank() == 0 {
+        universal::merge(&folder, to)?;
+    }
+    Ok(comm.barrier()?)
+}
+
+/// Continues from a universal checkpoint. The state that this number of ranks holds must be the checkpoint's, bit for bit: it is saved
+/// and converted again. Returns the losses of the next two steps.
+pub fn continue_from(comm: &Comm, stage: Stage, from: &Path, dir: &Path) -> anyhow::Result<Vec<f64>> {
+    let (config, corpus) = config(comm.size());
+    let mut training = begin(comm, &config, &corpus, stage)?;
+    let universal = Universal::open(from)?;
+    let record: Record = universal.restore(comm, &mut training.zero)?;
+    (training.counters, training.scaler) = (record.counters, record.scaler);
+    assert_eq!(training.counters.global_steps, universal.step());
+    let again = dir.join("again");
+    save_and_convert(comm, &config, dir, &again, |all| save(all, &mut training))?;
+    let again = Universal::open(&again)?;
+    assert_eq!(again.parameters(), universal.parameters(), "{stage:?} on {} ranks", comm.size());
+    assert_eq!(again.optimizer_steps(), universal.optimizer_steps());
+    training.until(4)?;
+    Ok(losses(&training))
+}
+
+/// The same on meshes of data x pipeline x tensor ranks. Without `from` it begins, and trains two steps. Saves, converts to `to`, and
+/// returns the losses of the next two steps.
+pub fn on_a_mesh(
+    world: &Comm,
+    sizes: Coordinates,
+    from: Option<&Path>,
+    dir: &Path,
+    to: &Path,
+) -> anyhow::Result<Vec<f64>> {
+    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
+    let (config, corpus) = super::parity::config(sizes.data, |config| {
+        (config.clip, config.grad_accum, config.batch) = (0.5, 4, 1);
+        (config.shape.layers, config.shape.heads) = (4, 4);
+    });
+    let pipeline = Pipeline { ranks: sizes.pipeline, chunks: 1, micro_batches: config.grad_accum };
+    let (schedule, partition) = (Schedule::OneForwardOneBackward, Partition::Uniform);
+    let plan = PipelinePlan { pipeline, schedule, partition, recompute: 0 };
+    let zero = ZeroConfig::new(Stage::One, Precision::F32, config.adamw);
+    let mut pipelined = Pipelined::new(&config, &mesh, &plan, (false, 1), zero)?;
+    let train = |pipelined: &mut Pipelined, steps: std::ops::Range<usize>| -> anyhow::Result<Vec<f64>> {
+        steps.map(|step| Ok(pipelined.step(&corpus.train, step, || 0)?.loss)).collect()
+    };
+    match from {
+        None => train(&mut pipelined, 0..2).map(drop)?,
+        Some(from) => Universal::open(from)?.restore::<usize>(world, &mut pipelined.zero).map(drop)?,
+    }
+    save_and_convert(world, &config, dir, to, |all| all.save(2, &mut pipelined.zero, &2usize))?;
+    if let Some(from) = from {
+        let [old, new] = [from, to].map(Universal::open);
+        assert_eq!(old?.parameters(), new?.parameters(), "{sizes:?}, data {}", mesh.group(Axis::Data).size());
+    }
+    train(&mut pipelined, 2..4)
+}
