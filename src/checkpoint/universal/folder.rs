@@ -143,7 +143,7 @@ impl Writer {
             return Err(BadInput::new(format!("{} cannot be a new folder", to.display()), help));
         }
         let side = to.with_file_name(format!(".{name}.partial"));
-        // What an interrupted conversion left.
+        // An interrupted conversion may have left it.
         files::discard(&side);
         files::make(&side.join("zero"))?;
         Ok(Writer { to: to.to_path_buf(), side, parameters: BTreeMap::new() })
