@@ -5,6 +5,7 @@
 
 use crate::sha256;
 use crate::tensor::random::Stream;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The ways to give ranks different data.
@@ -14,6 +15,9 @@ pub enum Sampling {
     Partition,
     /// Every rank draws from the whole text, with its own seed.
     Seeds,
+    /// All ranks number the sequences of one global batch, and each draws its own numbers. So the global batch stays the same when
+    /// a job continues on a different number of ranks.
+    Global,
 }
 
 /// Sequences of tokens and, for each position, the token that comes next.
@@ -40,20 +44,6 @@ impl Batch {
             length: batches.first().map_or(0, |b| b.length),
             sequences: batches.iter().flat_map(|b| b.sequences.iter().copied()).collect(),
             starts: batches.iter().flat_map(|b| b.starts.iter().copied()).collect(),
-        }
-    }
-
-    /// The sequences of `rank`, if `ranks` ranks divide this batch. Together they learn from the same sequences, whatever
-    /// their number. `ranks` should divide the number of sequences, or some ranks have one more.
-    pub fn part(&self, rank: usize, ranks: usize) -> Batch {
-        let mine = rank * self.sequences.len() / ranks..(rank + 1) * self.sequences.len() / ranks;
-        let tokens = mine.start * self.length..mine.end * self.length;
-        Batch {
-            inputs: self.inputs[tokens.clone()].to_vec(),
-            targets: self.targets[tokens].to_vec(),
-            length: self.length,
-            sequences: self.sequences[mine.clone()].into(),
-            starts: self.starts[mine].to_vec(),
         }
     }
 
@@ -90,13 +80,14 @@ impl Sampler {
     /// Draws the batch of one micro-step from `text`, the training split.
     pub fn batch(&self, text: &[u32], step: usize, micro: usize) -> Batch {
         // Partitions need no separate seeds, because the slices do not overlap.
-        let (part, seed_of) = match self.sampling {
-            Sampling::Partition => (self.part(text.len()), 0),
-            Sampling::Seeds => (0..text.len(), self.rank),
+        let (part, seed_of, from) = match self.sampling {
+            Sampling::Partition => (self.part(text.len()), 0, 0),
+            Sampling::Seeds => (0..text.len(), self.rank, 0),
+            Sampling::Global => (0..text.len(), 0, self.rank * self.batch),
         };
         let stream = Stream::new(self.seed, "batches").branch(seed_of as u64).branch(step as u64).branch(micro as u64);
         let first = ((micro * self.ranks + self.rank) * self.batch) as u64;
-        draw(&text[part.clone()], part.start, self.block, self.batch, first, stream)
+        draw(&text[part.clone()], part.start, self.block, from..from + self.batch, first, stream)
     }
 
     /// Draws micro-batch number `n` of a run, counted from 0, with `accumulation` micro-steps per step.
@@ -107,19 +98,20 @@ impl Sampler {
     /// Draws batch number `i` of an evaluation. It is the same for any number of ranks, and at every evaluation.
     pub fn evaluation_batch(&self, text: &[u32], i: usize) -> Batch {
         let stream = Stream::new(self.seed, "evaluation").branch(i as u64);
-        draw(text, 0, self.block, self.batch, 0, stream)
+        draw(text, 0, self.block, 0..self.batch, 0, stream)
     }
 
     /// This rank's slice of a text that is cut into equal slices.
-    pub fn part(&self, len: usize) -> std::ops::Range<usize> {
+    pub fn part(&self, len: usize) -> Range<usize> {
         self.rank * len / self.ranks..(self.rank + 1) * len / self.ranks
     }
 }
 
-/// Draws `batch` sequences at random offsets of `text`, which must be longer than `block`.
-fn draw(text: &[u32], offset: usize, block: usize, batch: usize, first: u64, stream: Stream) -> Batch {
+/// Draws the sequences with these `numbers` of a stream, at random offsets of `text`, which must be longer than `block`.
+fn draw(text: &[u32], offset: usize, block: usize, numbers: Range<usize>, first: u64, stream: Stream) -> Batch {
     let offsets = text.len().saturating_sub(block) as u64;
-    let starts: Vec<usize> = (0..batch as u64).map(|i| stream.below(offsets, i) as usize).collect();
+    let batch = numbers.len();
+    let starts: Vec<usize> = numbers.map(|i| stream.below(offsets, i as u64) as usize).collect();
     let windows = |shift| starts.iter().flat_map(move |&s| &text[s + shift..s + shift + block]).copied().collect();
     Batch {
         inputs: windows(0),
@@ -178,5 +170,20 @@ mod tests {
             .flat_map(|(micro, rank)| sampler(Sampling::Partition, rank, 3).batch(&text(), 0, micro).sequences.to_vec())
             .collect();
         assert_eq!(numbers, (0..30).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn a_global_batch_does_not_depend_on_the_number_of_ranks() {
+        let draw = |ranks: usize| {
+            let of = |rank| {
+                let sampler = Sampler { batch: 12 / ranks, ..sampler(Sampling::Global, rank, ranks) };
+                sampler.batch(&text(), 3, 1)
+            };
+            let parts: Vec<Batch> = (0..ranks).map(of).collect();
+            Batch::concat(&parts)
+        };
+        for ranks in [2, 3, 4, 6, 12] {
+            assert_eq!(draw(ranks), draw(1), "{ranks} ranks");
+        }
     }
 }

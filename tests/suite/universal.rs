@@ -4,13 +4,13 @@ use super::bad_steps::Training;
 use super::checkpoints::{checkpoints, save};
 use shardlab::checkpoint::universal::{self, Universal};
 use shardlab::comm::Comm;
-use shardlab::data::Corpus;
+use shardlab::data::{Corpus, Sampling};
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::Precision;
-use shardlab::train::{Config, Guarded, PipelinePlan, Pipelined, Record};
+use shardlab::train::{Config, PipelinePlan, Pipelined, Record};
 use std::path::Path;
 
 /// All numbers of ranks up to 6 divide it.
@@ -19,17 +19,15 @@ pub const SEQUENCES: usize = 60;
 /// The settings of a training on `ranks` ranks that learns from the same 60 sequences per step, whatever `ranks` is.
 pub fn config(ranks: usize) -> (Config, Corpus) {
     super::parity::config(ranks, |config| {
-        (config.batch, config.dropout, config.clip) = (SEQUENCES / ranks, 0.1, 0.5);
+        (config.batch, config.sampling) = (SEQUENCES / ranks, Sampling::Global);
+        (config.dropout, config.clip) = (0.1, 0.5);
         (config.shape.layers, config.shape.block, config.shape.embd) = (1, 8, 16);
     })
 }
 
 fn begin<'a>(comm: &'a Comm, config: &'a Config, corpus: &'a Corpus, stage: Stage) -> anyhow::Result<Training<'a>> {
     let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
-    let all = Config { ranks: 1, batch: SEQUENCES, ..config.clone() }.sampler(0);
-    let (rank, ranks, text) = (comm.rank(), comm.size(), &corpus.train[..]);
-    let guarded = Guarded::new(comm, config, text, zero, false)?;
-    Ok(Training::from(guarded.with_draws(move |n, _| all.nth(text, n, 1).part(rank, ranks))))
+    Training::new(comm, config, &corpus.train, zero, false)
 }
 
 fn losses(training: &Training) -> Vec<f64> {
@@ -82,20 +80,20 @@ pub fn continue_from(comm: &Comm, stage: Stage, from: &Path, dir: &Path) -> anyh
 /// returns the losses of the next two steps.
 pub fn on_a_mesh(
     world: &Comm,
-    sizes: Coordinates,
+    (sizes, stage): (Coordinates, Stage),
     from: Option<&Path>,
     dir: &Path,
     to: &Path,
 ) -> anyhow::Result<Vec<f64>> {
     let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
     let (config, corpus) = super::parity::config(sizes.data, |config| {
-        (config.clip, config.grad_accum, config.batch) = (0.5, 4, 1);
-        (config.shape.layers, config.shape.heads) = (4, 4);
+        (config.clip, config.grad_accum, config.batch) = (0.5, 2, 6 / sizes.data);
+        (config.sampling, config.shape.layers, config.shape.heads) = (Sampling::Global, 4, 4);
     });
     let pipeline = Pipeline { ranks: sizes.pipeline, chunks: 1, micro_batches: config.grad_accum };
     let (schedule, partition) = (Schedule::OneForwardOneBackward, Partition::Uniform);
     let plan = PipelinePlan { pipeline, schedule, partition, recompute: 0 };
-    let zero = ZeroConfig::new(Stage::One, Precision::F32, config.adamw);
+    let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
     let mut pipelined = Pipelined::new(&config, &mesh, &plan, (false, 1), zero)?;
     let train = |pipelined: &mut Pipelined, steps: std::ops::Range<usize>| -> anyhow::Result<Vec<f64>> {
         steps.map(|step| Ok(pipelined.step(&corpus.train, step, || 0)?.loss)).collect()

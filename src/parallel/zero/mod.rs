@@ -319,7 +319,8 @@ impl Zero {
     /// group. All ranks of the pipeline call it, in stages 0 and 1: the gradients of a tied parameter must be whole until
     /// both ends have added theirs.
     pub fn with_pipeline(mut self, group: &Comm) -> Result<Zero> {
-        ensure!(self.stage < Stage::Two, "a pipeline takes stages 0 and 1 of ZeRO, which keep whole gradients");
+        let whole_gradients = self.stage < Stage::Two || group.size() == 1;
+        ensure!(whole_gradients, "a pipeline takes stages 0 and 1 of ZeRO, which keep whole gradients");
         self.count(group)?;
         let has_copy = self.params.specs().iter().any(|spec| matches!(spec.copies, Copies::Tied { .. }));
         let tied = group.split(has_copy.into(), 0)?.named("tied");
