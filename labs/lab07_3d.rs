@@ -170,8 +170,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     run.check(&mut checks, plan, &one);
     let failed = checks.failed();
     if failed.is_empty() {
-        let more = "More: --report, --report source, --break untied, --link 1ms,1GB/s\n\
-                    Next: the exercises   cargo run --bin workbook";
+        let more = "More: --report, --report source, --break untied, --link 1ms,1GB/s";
         screen.say(lab.lesson.ending(screen, more));
     }
     Ok(failed)

@@ -54,6 +54,10 @@ impl Ranges {
         self.0.iter().any(|range| range.contains(&step))
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The first and last step of each range.
     pub fn ends(&self) -> impl Iterator<Item = (usize, usize)> {
         self.0.iter().map(|range| (*range.start(), *range.end()))

@@ -66,6 +66,10 @@ pub fn short_run(name: &str) -> (&'static str, &'static str) {
         "lab05" => (env!("CARGO_BIN_EXE_lab05"), "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --steps 2"),
         "lab06" => (env!("CARGO_BIN_EXE_lab06"), "--heads 2 --embd 16 --block 8 --micro-batches 4 --pace 0"),
         "lab07" => (env!("CARGO_BIN_EXE_lab07"), "--layers 2 --heads 2 --embd 32 --block 16 --batch 1 --steps 2"),
+        "lab08" => (
+            env!("CARGO_BIN_EXE_lab08"),
+            "--layers 1 --embd 16 --block 16 --batch 1 --steps 30 --poison 16 17 --save-every 8 --lr 0.01",
+        ),
         _ => panic!("{name}: add its program and flags that make its run short"),
     }
 }

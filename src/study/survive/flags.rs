@@ -1,0 +1,129 @@
+//! The flags of a run that survives bad steps, and the mistakes.
+
+use super::Poison;
+use crate::error::BadInput;
+use crate::parallel::zero::Stage;
+use crate::train::flags::in_range;
+use crate::train::{Config, Ranges, SkipPolicy};
+use std::path::PathBuf;
+
+/// The steps that are bad, and what the run does about them.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SurviveFlags {
+    /// Train once and skip these steps: the first and the last step of each range
+    #[arg(long, value_name = "STEP", num_args = 1.., allow_negative_numbers = true)]
+    pub train_range_to_skip: Vec<i64>,
+    /// Train once and skip in this way; without --train-range-to-skip, the bad steps
+    #[arg(long, value_enum)]
+    pub policy: Option<Policy>,
+    /// Replace the text of these steps by random characters [default: 61 64]
+    #[arg(long, value_names = ["FIRST", "LAST"], num_args = 2)]
+    pub poison: Option<Vec<usize>>,
+    /// Leave the text as it is
+    #[arg(long, conflicts_with = "poison")]
+    pub no_poison: bool,
+    /// Find spikes of the loss in a metrics file, and exit [default: the metrics of this lab's last run]
+    #[arg(long, value_name = "FILE")]
+    pub find_spikes: Option<Option<PathBuf>>,
+    /// Train once and print the first and last tokens of every micro-batch that rank 0 draws
+    #[arg(long)]
+    pub print_tokens: bool,
+    /// Train once and print every step as Megatron-DeepSpeed's log does
+    #[arg(long)]
+    pub log: bool,
+    /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder]
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+    /// Stage of ZeRO
+    #[arg(long, value_enum, value_name = "STAGE", default_value = "1")]
+    pub zero: Stage,
+    /// Steps from one checkpoint to the next
+    #[arg(long, value_name = "STEPS", default_value_t = 25)]
+    pub save_every: usize,
+    /// Make a mistake, and see what notices
+    #[arg(long = "break", value_enum)]
+    pub broken: Option<Break>,
+}
+
+/// Ways to skip bad steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Policy {
+    /// Draw all micro-batches of each skipped step, and count the step
+    Count,
+    /// Draw one micro-batch for each skipped step, and count nothing: wrong with gradient accumulation
+    OneBatch,
+    /// Compute every step, and skip the update if a rank's loss is far above the losses before
+    Auto,
+}
+
+impl Policy {
+    /// The treatment of steps in a range.
+    pub fn of_ranges(self) -> SkipPolicy {
+        if self == Policy::OneBatch { SkipPolicy::OneBatch } else { SkipPolicy::Count }
+    }
+}
+
+/// The mistakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Break {
+    /// The last rank alone skips the range
+    OneRank,
+}
+
+/// The part of the lab that a run shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A spike, the range that it takes, and the run without it.
+    Story,
+    /// One training.
+    Once,
+}
+
+impl SurviveFlags {
+    /// The part of the lab that the flags ask for.
+    pub fn mode(&self) -> Mode {
+        let once = self.policy.is_some() || self.print_tokens || self.log || self.broken.is_some();
+        if once || !self.train_range_to_skip.is_empty() { Mode::Once } else { Mode::Story }
+    }
+
+    /// The bad batches and the steps to skip, checked.
+    pub fn resolve(&self, config: &Config) -> Result<(Poison, Ranges), BadInput> {
+        in_range("save-every", self.save_every, 1..=usize::MAX)?;
+        if self.policy == Some(Policy::Auto) && !self.train_range_to_skip.is_empty() {
+            let what = "--policy auto finds the steps to skip, and --train-range-to-skip names them";
+            return Err(BadInput::new(what, "give one of the two"));
+        }
+        let bad = self.bad_steps()?;
+        let skips = matches!(self.policy, Some(Policy::Count | Policy::OneBatch)) || self.broken.is_some();
+        let ends = match (&self.train_range_to_skip[..], bad) {
+            ([], Some((first, last))) if skips => vec![first as i64, last as i64],
+            ([], None) if skips => {
+                let help = "name its first and last step: --train-range-to-skip 61 64";
+                return Err(BadInput::new("there is no range to skip", help));
+            }
+            (ends, _) => ends.to_vec(),
+        };
+        let ranges = Ranges::parse(&ends)?;
+        if let Some((first, last)) = ranges.ends().find(|range| range.0 > config.steps) {
+            let what = format!("--train-range-to-skip {first} {last} begins after the last step, {}", config.steps);
+            return Err(BadInput::new(what, "give more --steps, or an earlier range"));
+        }
+        let m = config.grad_accum;
+        let draws = bad.map_or(0..0, |(first, last)| (first - 1) * m..last * m);
+        Ok((Poison { draws, vocabulary: config.shape.vocabulary }, ranges))
+    }
+
+    /// The first and the last step whose text is damaged.
+    fn bad_steps(&self) -> Result<Option<(usize, usize)>, BadInput> {
+        match self.poison.as_deref() {
+            _ if self.no_poison => Ok(None),
+            None => Ok(Some((61, 64))),
+            Some(&[first, last]) if 1 <= first && first <= last => Ok(Some((first, last))),
+            Some(ends) => {
+                let ends: Vec<String> = ends.iter().map(usize::to_string).collect();
+                let what = format!("--poison {} is no range of steps", ends.join(" "));
+                Err(BadInput::new(what, "give its first and its last step, counted from 1: --poison 61 64"))
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Surviving bad steps: a spike in the loss, and what a run does about it.
+//!
+//! Reading order: `poison.rs` (bad batches), `metrics.rs` and `spikes.rs` (a run's metrics file, and the spikes in it),
+//! `run.rs` (one training, which can begin at a checkpoint), `counts.rs` (what it drew and trained on), `policies.rs` (ways to
+//! skip, side by side), `once.rs` (one training with its log), `flags.rs`.
+
+mod counts;
+mod flags;
+mod metrics;
+mod once;
+mod poison;
+mod policies;
+mod run;
+pub mod spikes;
+
+pub use counts::{Counts, counts};
+pub use flags::{Break, Mode, Policy, SurviveFlags};
+pub use metrics::{METRICS, Metrics};
+pub use once::once;
+pub use poison::Poison;
+pub use policies::compared;
+pub use run::{Run, Training, Way, checkpoints};
+
+use crate::data::Corpus;
+use crate::parallel::ZeroConfig;
+use crate::show::Screen;
+use crate::train::{Config, Ranges};
+use std::path::PathBuf;
+
+/// The run's settings, which all ranks share.
+pub struct Job {
+    pub flags: SurviveFlags,
+    pub config: Config,
+    pub zero: ZeroConfig,
+    pub poison: Poison,
+    /// Steps to skip.
+    pub ranges: Ranges,
+    pub corpus: Corpus,
+    pub screen: Screen,
+    /// For the run's files.
+    pub folder: PathBuf,
+}

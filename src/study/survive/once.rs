@@ -1,0 +1,75 @@
+//! One training, with its log, its tokens and its checks.
+
+use super::run::{Training, Way};
+use super::{Break, Job, Metrics, Policy, counts};
+use crate::comm::Comm;
+use crate::show::{Plot, Series};
+use crate::study::axes::folded;
+use crate::train::{Checks, Interval, LoggedRun, Outcome, Ranges, caught, drawn};
+use anyhow::Result;
+use std::time::Instant;
+
+/// Trains once as the flags say. Returns what the checks found wrong. All ranks call it.
+pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
+    let (config, screen, flags) = (&job.config, &job.screen, &job.flags);
+    let mut way = Way { policy: flags.policy.unwrap_or(Policy::Count), ranges: job.ranges.clone(), poisoned: true };
+    if flags.broken == Some(Break::OneRank) && comm.rank() + 1 < comm.size() {
+        way.ranges = Ranges::default();
+    }
+    let mut metrics = Metrics::create(job, comm)?;
+    let mut training = Training::begin(job, comm, &way)?;
+    let logged = LoggedRun {
+        steps: config.steps,
+        ranks: comm.size(),
+        samples: config.step_size().samples,
+        block: config.shape.block,
+    };
+    let (mut interval, speaks) = (Interval::default(), comm.rank() == 0);
+    if speaks {
+        screen.say("");
+    }
+    while training.guarded.counters.global_steps < config.steps {
+        let start = Instant::now();
+        let step = training.step()?.clone();
+        metrics.write(&step)?;
+        match step.outcome {
+            Outcome::Taken { loss, grad_norm, .. } => interval.trained(start.elapsed().as_secs_f64(), loss, grad_norm),
+            Outcome::InRange => interval.skipped(None),
+            Outcome::PastBound { loss, .. } | Outcome::Overflow { loss } => interval.skipped(Some(loss)),
+        }
+        if !speaks {
+            continue;
+        }
+        match step.outcome {
+            Outcome::InRange => screen.say(caught(step.step)),
+            Outcome::PastBound { loss, .. } => screen
+                .say(format!("step {}: the loss of a rank is above its limit (mean {loss:.3}), skipping", step.step)),
+            _ => {}
+        }
+        if flags.print_tokens {
+            let batches = training.drawn.borrow();
+            for (micro, batch) in batches.iter().enumerate() {
+                screen.say(drawn(step.step, micro, batches.len(), batch, &job.corpus.vocabulary));
+            }
+        }
+        if flags.log {
+            let counters = training.guarded.counters;
+            let lr = config.schedule.at(counters.schedule.saturating_sub(1));
+            screen.say(folded(&interval.line(&logged, &counters, lr, 1.0), screen.width));
+        }
+    }
+    let run = training.finish(job)?;
+    let counts = counts(job, comm, &run)?;
+    if !speaks {
+        return Ok(Vec::new());
+    }
+    if !flags.log && !flags.print_tokens {
+        let points = run.losses().into_iter().map(|(step, loss)| (step as f64, loss));
+        let plot = Plot::new("loss", "step").series(Series::line("train", points));
+        screen.say(format!("\n{}\n", plot.height(8).render(screen)));
+    }
+    let mut checks = Checks::new(screen);
+    checks.one_model(&run.models);
+    counts.check(&mut checks, job);
+    Ok(checks.failed())
+}

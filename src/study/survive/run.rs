@@ -1,0 +1,161 @@
+//! One training of the lab: in one way to skip, from its start or from a checkpoint.
+
+use super::spikes::Norm;
+use super::{Job, Policy};
+use crate::checkpoint::{self, Checkpoints, Resume};
+use crate::comm::Comm;
+use crate::data::Batch;
+use crate::sha256;
+use crate::train::{Bound, Counters, Diverged, Guarded, GuardedStep, Outcome, Ranges, all_hashes, evaluate};
+use anyhow::{Context, Result};
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Batches of the validation split, for the loss at a training's end.
+const EVALUATION: usize = 40;
+
+/// A training's treatment of bad steps.
+#[derive(Clone, Debug)]
+pub struct Way {
+    pub policy: Policy,
+    pub ranges: Ranges,
+    /// Whether the data has the bad batches.
+    pub poisoned: bool,
+}
+
+impl Way {
+    /// Skips nothing.
+    pub fn plain(poisoned: bool) -> Way {
+        Way { policy: Policy::Count, ranges: Ranges::default(), poisoned }
+    }
+
+    /// Skips `ranges` of a text with bad batches.
+    pub fn skip(policy: Policy, ranges: &Ranges) -> Way {
+        let ranges = if policy == Policy::Auto { Ranges::default() } else { ranges.clone() };
+        Way { policy, ranges, poisoned: true }
+    }
+}
+
+/// One rank's training, and what has happened in it.
+pub struct Training<'a> {
+    pub guarded: Guarded<'a>,
+    policy: Policy,
+    norm: Norm,
+    /// All steps so far. If the training began at a checkpoint, the steps before it are those of the training that saved it.
+    pub steps: Vec<GuardedStep>,
+    /// The micro-batches of the last step, those that were discarded included.
+    pub drawn: Rc<RefCell<Vec<Batch>>>,
+}
+
+impl<'a> Training<'a> {
+    /// A training at its start. All ranks call it.
+    pub fn begin(job: &'a Job, comm: &'a Comm, way: &Way) -> Result<Training<'a>> {
+        let guarded = Guarded::new(comm, &job.config, &job.corpus.train, job.zero.clone(), false)?;
+        let drawn = Rc::new(RefCell::new(Vec::new()));
+        let (keep, poisoned) = (drawn.clone(), way.poisoned);
+        let mut guarded = guarded.with_draws(move |n, batch| {
+            let batch = if poisoned { job.poison.apply(comm.rank(), n, batch) } else { batch };
+            keep.borrow_mut().push(batch.clone());
+            batch
+        });
+        (guarded.policy, guarded.ranges) = (way.policy.of_ranges(), way.ranges.clone());
+        Ok(Training { guarded, policy: way.policy, norm: Norm::default(), steps: Vec::new(), drawn })
+    }
+
+    /// A training that continues from a checkpoint in `folder`, which `earlier` has saved. All ranks call it.
+    pub fn resume(
+        job: &'a Job,
+        comm: &'a Comm,
+        way: &Way,
+        (all, folder): (&Checkpoints, &Path),
+        earlier: &Run,
+    ) -> Result<Training<'a>> {
+        let mut training = Training::begin(job, comm, way)?;
+        let resumed = training.guarded.resume(all, &Resume::Path(folder.to_path_buf()))?;
+        let step = resumed.context("a folder was named, so it was read")?.step;
+        training.steps = earlier.steps[..step].to_vec();
+        training.steps.iter().filter_map(|step| step.outcome.loss()).for_each(|loss| training.norm.add(loss));
+        Ok(training)
+    }
+
+    /// The next step. All ranks call it, and get the same outcome.
+    pub fn step(&mut self) -> Result<&GuardedStep> {
+        self.drawn.borrow_mut().clear();
+        if self.policy == Policy::Auto {
+            // All ranks have the same limit, because the losses that it follows are means over all ranks.
+            let limit = self.norm.limit().map(|limit| Bound { loss: limit.limit, ..Bound::NONE });
+            self.guarded.bound = limit.or(Some(Bound::NONE));
+        }
+        let number = self.guarded.counters.next_step();
+        let step = self.guarded.step().map_err(|error| Diverged::at(number, error))?;
+        if let Outcome::Taken { loss, .. } = step.outcome {
+            self.norm.add(loss); // a loss that passed the limit would raise it
+        }
+        self.steps.push(step);
+        Ok(&self.steps[self.steps.len() - 1])
+    }
+
+    /// Saves the training. Returns the checkpoint's folder. All ranks call it.
+    pub fn save(&mut self, all: &Checkpoints) -> Result<PathBuf> {
+        self.guarded.start_save(all)?.finish()
+    }
+
+    /// Trains up to the run's last step, and evaluates the model. All ranks call it.
+    pub fn run(mut self, job: &Job) -> Result<Run> {
+        while self.guarded.counters.global_steps < job.config.steps {
+            self.step()?;
+        }
+        self.finish(job)
+    }
+
+    /// Evaluates the model. All ranks call it.
+    pub fn finish(self, job: &Job) -> Result<Run> {
+        let Guarded { comm, config, gpt, mut zero, counters, .. } = self.guarded;
+        let sampler = config.sampler(comm.rank());
+        let val = zero.passes(|| evaluate(&gpt, comm, &sampler, &job.corpus.validation, EVALUATION))?;
+        let models = zero.whole(|| all_hashes(comm, &gpt.params))?;
+        let mut bits = vec![zero.steps() as u32];
+        zero.fragments(|_, _, state| {
+            let all = state.values.iter().chain(&*state.exp_avg).chain(&*state.exp_avg_sq);
+            bits.extend(all.map(|x| x.to_bits()));
+        })?;
+        Ok(Run { steps: self.steps, counters, val, models, state: sha256::hex(bytemuck::cast_slice(&bits)) })
+    }
+}
+
+/// One rank's figures of a training.
+pub struct Run {
+    pub steps: Vec<GuardedStep>,
+    pub counters: Counters,
+    /// Loss on the validation split at the end.
+    pub val: f64,
+    /// The hash of each rank's model.
+    pub models: Vec<String>,
+    /// The hash of this rank's weights and moments.
+    pub state: String,
+}
+
+impl Run {
+    /// The steps that were taken, and their losses.
+    pub fn losses(&self) -> Vec<(usize, f64)> {
+        self.steps.iter().filter_map(|step| Some((step.step, step.outcome.loss()?))).collect()
+    }
+}
+
+/// The hashes of the micro-batches that a step trained on: none if it was not taken.
+pub fn trained_on(step: &GuardedStep, accumulation: usize) -> &[String] {
+    match step.outcome.loss() {
+        // Those that were discarded came first.
+        Some(_) => &step.drawn[step.drawn.len() - accumulation..],
+        None => &[],
+    }
+}
+
+/// The checkpoints of the job's runs. They all stay.
+pub fn checkpoints(job: &Job, comm: &Comm) -> Checkpoints {
+    let (config, dir) = (&job.config, job.folder.join("checkpoints"));
+    let layout = format!("ZeRO-{} over {} ranks", job.zero.stage.number(), comm.size());
+    let of = checkpoint::Job { shape: config.shape, seed: config.seed, ranks: comm.size(), layout };
+    Checkpoints { dir, keep: config.steps / job.flags.save_every + 1, job: of, comm: comm.clone() }
+}
