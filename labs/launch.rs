@@ -2,7 +2,7 @@
 //!
 //! `cargo run --bin launch -- [-n N] [--ppn P] [--print] target/release/lab03 ARGS…` finds the job around it, prints the
 //! launch line and runs it. It ends with the exit code of what it started, and signals reach that, because on Unix this
-//! process becomes the launcher.
+//! process becomes the launcher. With `--max-restarts N` it stays, and starts a job that fails again.
 
 use anyhow::Result;
 use clap::Parser;
@@ -10,6 +10,7 @@ use shardlab::error::BadInput;
 use shardlab::launch::arguments;
 use shardlab::launch::job::{Job, Wishes};
 use shardlab::launch::line::{Launcher, quote};
+use shardlab::launch::restarts::{self, RESTART_COUNT};
 use shardlab::show::Screen;
 use std::process::{Command, ExitCode};
 
@@ -25,6 +26,10 @@ struct Args {
     /// Only print the launch line
     #[arg(long)]
     print: bool,
+    /// Start a job that fails again, up to N times: a rank died, or the program ended with an error. The program must continue
+    /// from a checkpoint by itself (lab08 does); SHARDLAB_RESTART_COUNT tells it which restart this is
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_restarts: usize,
     /// The program to start, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<String>,
@@ -43,7 +48,9 @@ fn launch() -> Result<ExitCode> {
     let launcher = Launcher::here(&job);
     // Threads are all on this node, however many nodes there are.
     let room = if launcher == Launcher::Threads { job.per_node } else { job.room() };
-    let command = launcher.line(&job, args.ranks.unwrap_or(room))?.command(&args.program);
+    let line = launcher.line(&job, args.ranks.unwrap_or(room))?;
+    let line = if args.max_restarts > 0 { line.with_variable(RESTART_COUNT) } else { line };
+    let command = line.command(&args.program);
     if launcher == Launcher::Threads {
         let nodes = job.hosts.len();
         let where_to = if nodes > 1 { format!(", on this one of {nodes} nodes") } else { String::new() };
@@ -55,19 +62,26 @@ fn launch() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("launch: {}", quote(&command));
-    run(&command)
+    let outcome = match args.max_restarts {
+        0 => run(&command),
+        most => restarts::run(&command, most).map(exit_code),
+    };
+    outcome.map_err(|error| {
+        BadInput::new(format!("cannot start {}: {error}", command[0]), "build it first, and give its path").into()
+    })
+}
+
+fn exit_code(code: i32) -> ExitCode {
+    ExitCode::from(code.clamp(0, 255) as u8)
 }
 
 /// Becomes the command, or says why not.
-fn run(command: &[String]) -> Result<ExitCode> {
+fn run(command: &[String]) -> std::io::Result<ExitCode> {
     let mut process = Command::new(&command[0]);
     process.args(&command[1..]);
     // In the launcher's place nothing has to be passed on: signals, exit code and terminal are its own.
     #[cfg(unix)]
-    let outcome: std::io::Result<ExitCode> = Err(std::os::unix::process::CommandExt::exec(&mut process));
+    return Err(std::os::unix::process::CommandExt::exec(&mut process));
     #[cfg(not(unix))]
-    let outcome = process.status().map(|status| ExitCode::from(status.code().unwrap_or(1).clamp(0, 255) as u8));
-    outcome.map_err(|error| {
-        BadInput::new(format!("cannot start {}: {error}", command[0]), "build it first, and give its path").into()
-    })
+    process.status().map(|status| exit_code(status.code().unwrap_or(1)))
 }

@@ -227,6 +227,15 @@ impl Line {
         }
         command
     }
+
+    /// The line that hands ranks a variable of the launcher's environment. Only Open MPI has to be asked: it starts ranks on
+    /// other nodes without the variables of this one.
+    pub fn with_variable(mut self, name: &str) -> Line {
+        if matches!(self.launcher, Launcher::OpenMpi { .. }) {
+            self.words.extend(flag("-x", name));
+        }
+        self
+    }
 }
 
 impl fmt::Display for Line {

@@ -15,6 +15,7 @@
 //! - `hosts.rs`: nodes as host files and Slurm write them
 //! - `job.rs`: the job around this process: nodes, ranks per node, CPUs for each rank
 //! - `line.rs`: the line that starts it, in each launcher's own flags
+//! - `restarts.rs`: a job that fails is started again; `signals.rs`: how signals reach it
 //! - `place.rs`: the node of each rank
 //! - `machine.rs`: this node's memory, cores and name
 //!
@@ -32,6 +33,8 @@ pub mod line;
 mod machine;
 mod memory;
 pub mod place;
+pub mod restarts;
+mod signals;
 mod threads;
 mod world;
 

@@ -181,7 +181,7 @@ fn what_cannot_be_started_is_said() {
     }
 }
 
-/// A signal to launch is one to the job, which may still tidy up and choose its exit code.
+/// A signal to launch is one to the job, which may still tidy up and choose its exit code. It is no reason for a restart.
 #[test]
 fn signals_reach_the_job() {
     let cluster = Cluster::new(&[("mpirun", &launcher(OPEN_MPI))]);
@@ -189,9 +189,10 @@ fn signals_reach_the_job() {
     let body = "trap 'exit 41' TERM; trap 'exit 42' INT; echo ready; n=0; while [ $n -lt 400 ]; do sleep 0.05; n=$((n+1)); done";
     cluster.add("job", body);
     let job = cluster.path("job").display().to_string();
-    for (signal, code) in [("TERM", 41), ("INT", 42)] {
+    for (restarts, signal, code) in [("0", "TERM", 41), ("0", "INT", 42), ("3", "TERM", 41), ("3", "INT", 42)] {
         let mut command = cluster.command(LAUNCH);
-        let mut child = command.args(["-n", "1", &job]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        command.args(["--max-restarts", restarts, "-n", "1", &job]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
@@ -199,6 +200,77 @@ fn signals_reach_the_job() {
         assert!(Command::new("/bin/sh").args(["-c", &kill]).status().unwrap().success());
         assert_eq!(child.wait().unwrap().code(), Some(code), "{signal}");
     }
+}
+
+/// A job that fails as often as `$1` says, with exit code `$2`, and notes the number of its restart.
+const FAILS: &str = r#"echo "$SHARDLAB_RESTART_COUNT" >> "$T/attempts"
+[ "${SHARDLAB_RESTART_COUNT:-0}" -ge "$1" ] || exit "$2""#;
+
+/// stderr without its figures of time, and the restarts' numbers as the job got them.
+fn attempts(cluster: &Cluster, words: &str) -> (Output, String, String) {
+    std::fs::remove_file(cluster.path("attempts")).ok();
+    let output = cluster.launch(words, &[]);
+    let said = stderr(&output);
+    let timeless = said.split(" after ").map(|part| match part.split_once(" s (") {
+        Some((_, rest)) => format!("T s ({rest}"),
+        None => part.to_string(),
+    });
+    let said = timeless.collect::<Vec<_>>().join(" after ");
+    (output, said, std::fs::read_to_string(cluster.path("attempts")).unwrap_or_default().replace('\n', " "))
+}
+
+#[test]
+fn a_job_that_fails_is_started_again() {
+    let cluster = Cluster::new(&[("mpirun", &launcher(OPEN_MPI))]);
+    cluster.add("job", FAILS);
+    let job = cluster.path("job").display().to_string();
+    let line = format!("mpirun -n 1 -x SHARDLAB_RESTART_COUNT {job}");
+    let (output, said, counts) = attempts(&cluster, &format!("--max-restarts 3 -n 1 {job} 2 137"));
+    assert_eq!((output.status.code(), &*counts), (Some(0), "0 1 2 "), "{said}");
+    let failed = "launch: the job failed after T s (exit code 137: SIGKILL); restart";
+    let done = "launch: the job is done, after 2 restarts";
+    assert_eq!(said, format!("launch: {line} 2 137\n{failed} 1 of 3\n{failed} 2 of 3\n{done}\n"));
+
+    // When restarts are used up, the last attempt's exit code is launch's.
+    let (output, said, counts) = attempts(&cluster, &format!("--max-restarts 1 -n 1 {job} 9 7"));
+    assert_eq!((output.status.code(), &*counts), (Some(7), "0 1 "), "{said}");
+    let (again, error) =
+        ("launch: the job failed after T s (exit code 7); restart 1 of 1\n", "error: the job failed after T s");
+    assert!(said.contains(again), "{said}");
+    assert!(said.contains(&format!("{error} (exit code 7), and --max-restarts 1 allows no more\nhelp: ")), "{said}");
+
+    // Without the flag nothing is restarted, and nothing is said.
+    let (output, said, counts) = attempts(&cluster, &format!("-n 1 {job} 9 7"));
+    assert_eq!((output.status.code(), &*counts, said.lines().count()), (Some(7), " ", 1), "{said}");
+}
+
+#[test]
+fn what_a_restart_cannot_help_is_not_restarted() {
+    let cluster = Cluster::new(&[]);
+    cluster.add("job", FAILS);
+    let job = cluster.path("job").display().to_string();
+    for (code, why) in [
+        (2, "(exit code 2); no restart: its input is bad"),
+        (130, "(exit code 130: SIGINT); no restart: Ctrl-C stopped it"),
+        (141, "(exit code 141: SIGPIPE); no restart: the reader of its output is gone"),
+    ] {
+        let (output, said, counts) = attempts(&cluster, &format!("--max-restarts 3 -n 1 {job} 9 {code}"));
+        assert_eq!((output.status.code(), &*counts), (Some(code), "0 "), "{said}");
+        assert!(said.ends_with(&format!("launch: the job failed after T s {why}\n")), "{said}");
+    }
+    let (output, said, _) = attempts(&cluster, "--max-restarts 3 no/such/lab");
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("error: cannot start no/such/lab: "), "{said}");
+}
+
+/// The job is a process that a signal ends, not one that reports a code.
+#[test]
+fn a_job_that_is_killed_is_started_again() {
+    let cluster = Cluster::new(&[]);
+    cluster.add("job", r#"[ "$SHARDLAB_RESTART_COUNT" -ge 1 ] || kill -9 $$"#);
+    let (output, said, _) = attempts(&cluster, &format!("--max-restarts 1 {}", cluster.path("job").display()));
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("(exit code 137: SIGKILL); restart 1 of 1\n"), "{said}");
 }
 
 /// The project's folder as a job's user has it, with lab03 only noting how it was started.
