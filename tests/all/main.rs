@@ -36,6 +36,7 @@ mod rooms;
 mod schedules;
 mod seed_pipeline;
 mod tensor;
+mod torch_files;
 mod universal;
 mod words;
 mod workbook;

@@ -1,0 +1,182 @@
+//! Values as a pickle of protocol 2, for Python to read.
+
+use super::tensor::Dtype;
+use super::value::{Graph, Id, Value};
+use std::collections::HashMap;
+
+/// Which values a pickle contains: those that `keep` lets through, by the module of their class. Others become `None`.
+pub(super) fn encode(graph: &Graph, keep: &dyn Fn(&str, &str) -> bool) -> Vec<u8> {
+    let mut encoder = Encoder { graph, keep, uses: HashMap::new(), memo: HashMap::new(), out: b"\x80\x02".to_vec() };
+    encoder.count(graph.root);
+    encoder.value(graph.root);
+    encoder.out.push(b'.');
+    encoder.out
+}
+
+impl Graph {
+    /// A tensor of `shape`, whose elements are the storage `key`.
+    pub fn tensor(&mut self, dtype: Dtype, shape: &[usize], key: &str) -> Id {
+        let numel: usize = shape.iter().product();
+        let mut strides = vec![1i64; shape.len()];
+        for at in (1..shape.len()).rev() {
+            strides[at - 1] = strides[at] * shape[at].max(1) as i64;
+        }
+        let kind = self.text("storage");
+        let class = self.class("torch", dtype.storage());
+        let (key, device) = (self.text(key), self.text("cpu"));
+        let count = self.push(Value::Int(numel as i64));
+        let reference = self.push(Value::Tuple(vec![kind, class, key, device, count]));
+        let storage = self.push(Value::Persistent(reference));
+        let offset = self.push(Value::Int(0));
+        let mut sizes = |sizes: Vec<i64>| {
+            let sizes = sizes.into_iter().map(|size| self.push(Value::Int(size))).collect();
+            self.push(Value::Tuple(sizes))
+        };
+        let (shape, strides) = (sizes(shape.iter().map(|size| *size as i64).collect()), sizes(strides));
+        let grad = self.push(Value::Bool(false));
+        let hooks = self.class("collections", "OrderedDict");
+        let hooks = self.call(hooks, vec![]);
+        let rebuild = self.class("torch._utils", "_rebuild_tensor_v2");
+        self.call(rebuild, vec![storage, offset, shape, strides, grad, hooks])
+    }
+}
+
+struct Encoder<'a> {
+    graph: &'a Graph,
+    keep: &'a dyn Fn(&str, &str) -> bool,
+    uses: HashMap<Id, usize>,
+    memo: HashMap<Id, u32>,
+    out: Vec<u8>,
+}
+
+impl Encoder<'_> {
+    /// Counts how often each value is used. One that is used twice is written once, and remembered.
+    fn count(&mut self, id: Id) {
+        let uses = self.uses.entry(id).or_insert(0);
+        *uses += 1;
+        if *uses == 1 {
+            let graph = self.graph;
+            graph.children(id, &mut |child| self.count(child));
+        }
+    }
+
+    fn kept(&self, class: Id) -> bool {
+        self.graph.node(class).class().is_some_and(|(module, name)| (self.keep)(module, name))
+    }
+
+    fn value(&mut self, id: Id) {
+        if let Some(number) = self.memo.get(&id) {
+            self.out.push(b'j');
+            self.out.extend(number.to_le_bytes());
+            return;
+        }
+        let graph = self.graph;
+        match graph.value(id) {
+            Value::None => self.out.push(b'N'),
+            Value::Bool(value) => self.out.push(if *value { 0x88 } else { 0x89 }),
+            Value::Int(value) => match i32::try_from(*value) {
+                Ok(value) => self.sized(b'J', &value.to_le_bytes()),
+                Err(_) => {
+                    self.out.extend([0x8a, 8]);
+                    self.out.extend(value.to_le_bytes());
+                }
+            },
+            Value::Long(bytes) => {
+                self.out.push(0x8b);
+                self.counted(bytes);
+            }
+            Value::Float(value) => self.sized(b'G', &value.to_be_bytes()),
+            Value::Text(text) => {
+                self.out.push(b'X');
+                self.counted(text.as_bytes());
+                self.remember(id);
+            }
+            Value::Bytes(bytes) => {
+                self.out.push(b'B');
+                self.counted(bytes);
+                self.remember(id);
+            }
+            Value::Tuple(items) => {
+                self.out.push(b'(');
+                items.iter().for_each(|item| self.value(*item));
+                self.out.push(b't');
+                self.remember(id);
+            }
+            Value::List(items) => {
+                self.out.push(b']');
+                self.remember(id);
+                self.items(b'e', items);
+            }
+            Value::Set(items) => {
+                self.out.push(0x8f);
+                self.remember(id);
+                self.items(0x90, items);
+            }
+            Value::Dict(pairs) => {
+                self.out.push(b'}');
+                self.remember(id);
+                self.pairs(pairs);
+            }
+            Value::Class(class) if self.kept(id) => {
+                self.out.extend(format!("c{}\n{}\n", class.0, class.1).into_bytes());
+                self.remember(id);
+            }
+            Value::Object(object) if self.kept(object.class) => {
+                self.value(object.class);
+                self.value(object.args);
+                self.out.push(if object.new { 0x81 } else { b'R' });
+                self.remember(id);
+                self.items(b'e', &object.items);
+                self.pairs(&object.pairs);
+                if let Some(state) = object.state {
+                    self.value(state);
+                    self.out.push(b'b');
+                }
+            }
+            Value::Class(_) | Value::Object(_) => self.out.push(b'N'),
+            Value::Persistent(reference) => {
+                self.value(*reference);
+                self.out.push(b'Q');
+                self.remember(id);
+            }
+        }
+    }
+
+    fn sized(&mut self, code: u8, bytes: &[u8]) {
+        self.out.push(code);
+        self.out.extend(bytes);
+    }
+
+    fn counted(&mut self, bytes: &[u8]) {
+        self.out.extend((bytes.len() as u32).to_le_bytes());
+        self.out.extend(bytes);
+    }
+
+    fn items(&mut self, code: u8, items: &[Id]) {
+        if !items.is_empty() {
+            self.out.push(b'(');
+            items.iter().for_each(|item| self.value(*item));
+            self.out.push(code);
+        }
+    }
+
+    fn pairs(&mut self, pairs: &[(Id, Id)]) {
+        if !pairs.is_empty() {
+            self.out.push(b'(');
+            for (key, value) in pairs {
+                self.value(*key);
+                self.value(*value);
+            }
+            self.out.push(b'u');
+        }
+    }
+
+    fn remember(&mut self, id: Id) {
+        if self.uses[&id] > 1 {
+            let number = self.memo.len() as u32;
+            self.memo.insert(id, number);
+            self.out.push(b'r');
+            self.out.extend(number.to_le_bytes());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! One file, opened: its values in memory, its tensors on the disk until they are asked for.
+
+use super::tensor::{self, Dtype, Tensor};
+use super::value::{Graph, Node};
+use super::{pickle, zip};
+use crate::error::BadInput;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The pickle of a file, in bytes. A model with 10,000 parameters has one of about 2 MB.
+const PICKLE: u64 = 64 << 20;
+
+/// Bytes that are read at a time when a checksum is computed.
+const CHUNK: usize = 1 << 20;
+
+const DAMAGED: &str = "use a different copy of this file, or an earlier checkpoint";
+
+/// A file that `torch.save` wrote.
+pub struct TorchFile {
+    path: Arc<Path>,
+    file: File,
+    listing: zip::Listing,
+    pub graph: Graph,
+}
+
+/// A tensor's elements in a file. The file is not open meanwhile: a checkpoint can have more files than a process may open.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    pub path: Arc<Path>,
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    /// The first element's offset in the file, in bytes.
+    at: u64,
+}
+
+impl TorchFile {
+    /// Reads the values of a file, and checks them against their checksum. Errors name the file.
+    pub fn open(path: &Path) -> Result<TorchFile, BadInput> {
+        let open = || -> Result<TorchFile, String> {
+            let mut file = File::open(path).map_err(|error| format!("it cannot be opened: {error}"))?;
+            let length = file.metadata().map_err(|error| format!("it cannot be opened: {error}"))?.len();
+            let listing = zip::list(&mut file, length)?;
+            let (at, entry) = listing.locate(&mut file, "data.pkl")?;
+            if entry.size > PICKLE {
+                return Err(format!("its pickle has {} bytes", entry.size));
+            }
+            let bytes = zip::read_at(&mut file, at, entry.size as usize)?;
+            ensure_sum("data.pkl", crc32fast::hash(&bytes), entry.crc)?;
+            if listing.entries.contains_key("byteorder") {
+                let (at, entry) = listing.locate(&mut file, "byteorder")?;
+                if zip::read_at(&mut file, at, entry.size.min(8) as usize)? != b"little" {
+                    return Err("its numbers are not in little-endian order".to_string());
+                }
+            }
+            Ok(TorchFile { path: path.into(), file, listing, graph: pickle::read(&bytes)? })
+        };
+        open().map_err(|how| damaged(path, &how))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An error about this file.
+    pub fn error(&self, how: &str) -> BadInput {
+        damaged(&self.path, how)
+    }
+
+    /// The tensor that a value is, or `None` if it is none. All of its elements are in the file.
+    pub fn tensor(&self, node: Node) -> Result<Option<Stored>, BadInput> {
+        let found = tensor::find(node).map_err(|how| self.error(&how))?;
+        found.map(|tensor| self.locate(&tensor)).transpose()
+    }
+
+    fn locate(&self, tensor: &Tensor) -> Result<Stored, BadInput> {
+        let Tensor { dtype, shape, contiguous, key, elements } = tensor;
+        let (path, size) = (self.path.clone(), dtype.size() as u64);
+        let locate = || {
+            let (at, entry) = self.listing.locate(&mut &self.file, &format!("data/{key}"))?;
+            if (elements.1 as u64).checked_mul(size).is_none_or(|end| end > entry.size) {
+                let (name, (_, end)) = (dtype.name(), elements);
+                return Err(format!(
+                    "a tensor ends at {name} {end} of storage {key:?}, which has {} bytes",
+                    entry.size
+                ));
+            }
+            if !contiguous {
+                return Err(format!("a tensor of shape {shape:?} is not contiguous in storage {key:?}"));
+            }
+            Ok(Stored { path: path.clone(), dtype: *dtype, shape: shape.clone(), at: at + elements.0 as u64 * size })
+        };
+        locate().map_err(|how| damaged(&self.path, &how))
+    }
+
+    /// Compares every storage with its checksum. Files that were written without checksums pass.
+    pub fn ensure_undamaged(&self) -> Result<(), BadInput> {
+        let mut buffer = vec![0; CHUNK];
+        let mut check = |name: &String| -> Result<(), String> {
+            let (at, entry) = self.listing.locate(&mut &self.file, name)?;
+            let mut sum = crc32fast::Hasher::new();
+            let read = |error| format!("its entry {name:?} cannot be read: {error}");
+            (&self.file).seek(SeekFrom::Start(at)).map_err(read)?;
+            let mut left = entry.size as usize;
+            while left > 0 {
+                let part = &mut buffer[..left.min(CHUNK)];
+                (&self.file).read_exact(part).map_err(read)?;
+                sum.update(part);
+                left -= part.len();
+            }
+            ensure_sum(name, sum.finalize(), entry.crc)
+        };
+        let mut names = self.listing.entries.keys().filter(|name| name.starts_with("data/"));
+        names.try_for_each(&mut check).map_err(|how| damaged(&self.path, &how))
+    }
+
+    /// The bytes of the file that a storage has.
+    pub(super) fn storage(&self, key: &str) -> Result<Range<u64>, BadInput> {
+        let found = self.listing.locate(&mut &self.file, &format!("data/{key}"));
+        let (at, entry) = found.map_err(|how| damaged(&self.path, &how))?;
+        Ok(at..at + entry.size)
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Stored {
+    pub fn numel(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Reads some elements, as bytes.
+    pub fn read(&self, elements: Range<usize>, into: &mut [u8]) -> Result<(), BadInput> {
+        let size = self.dtype.size();
+        assert!(elements.end <= self.numel() && into.len() == elements.len() * size, "the caller's ranges fit");
+        let mut read = || -> std::io::Result<()> {
+            let mut file = File::open(&self.path)?;
+            file.seek(SeekFrom::Start(self.at + (elements.start * size) as u64))?;
+            file.read_exact(into)
+        };
+        read().map_err(|error| damaged(&self.path, &format!("its numbers cannot be read: {error}")))
+    }
+}
+
+fn ensure_sum(name: &str, found: u32, expected: u32) -> Result<(), String> {
+    if expected != 0 && found != expected {
+        return Err(format!(
+            "the checksum of its entry {name:?} is {found:08x}, not {expected:08x}: at least one bit differs"
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn damaged(path: &Path, how: &str) -> BadInput {
+    BadInput::new(format!("{} cannot be used: {how}", path.display()), DAMAGED)
+}
