@@ -4,7 +4,7 @@
 //! starts all ranks again, as torchrun does. It saves nothing itself. The job's own checkpoints decide what a restart loses.
 //!
 //! A job can end for three reasons that a restart does not remove: its input is bad, its reader has closed the pipe, or
-//! somebody has stopped it.
+//! a signal has stopped it.
 
 use super::signals;
 use crate::show::complain;

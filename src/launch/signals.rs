@@ -1,6 +1,6 @@
-//! Signals of a process that waits for another: they go to the other one, which may tidy up before it ends.
+//! Signals of a process that only waits for its child: the child gets them, and may tidy up before it ends.
 //!
-//! Where there are no signals, nothing is passed on.
+//! A system without signals passes nothing on.
 
 pub(super) use system::{run, stopped, watch};
 
