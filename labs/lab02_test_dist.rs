@@ -137,7 +137,7 @@ impl Replica<'_> {
     // ANCHOR_END: step
 }
 
-/// Three iterations in two ways: by all ranks, and by one rank that takes their batches in turns.
+/// Trains three iterations on all ranks, and again on one rank that processes all their batches.
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     const STEPS: usize = 3;
     let replica = |seed| MlpReplica::new(&lab.config, seed);

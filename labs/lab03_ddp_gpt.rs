@@ -134,8 +134,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let symptoms = train(lab, comm, &gpt, &evaluator, &mut journal);
     let symptoms = symptoms.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
     journal.expect(report::all_reduced(gpt.params.numel(), comm.size()));
-    journal.show()?;
-    evaluator.last_words(&gpt)?;
+    journal.show(lab.args.no_overlap || lab.args.run.comm.link.is_some())?;
     let (hashes, drawn) = (train::all_hashes(comm, &gpt.params)?, symptoms.drawn_by_all(comm)?);
     if lab.args.broken.is_none() {
         speedup::show(comm, screen, &gpt, config, &lab.corpus.train, &journal.records)?;
@@ -184,8 +183,7 @@ struct Replica<'a> {
 
 impl Replica<'_> {
     // ANCHOR: step
-    /// The lesson: one step of data parallelism, as every rank takes it. Returns this rank's loss, the norm of the averaged
-    /// gradients, and when each bucket of them was averaged.
+    /// Every rank takes this step. It returns the rank's loss, the gradients' norm, and the time of each all-reduce.
     fn step(&mut self, step: usize, clock: &mut Clock) -> Result<(f64, f64, Vec<Averaged>)> {
         let Replica { config, text, gpt, sampler, ddp, adamw } = self;
         let mut mean = 0.0;
@@ -193,21 +191,21 @@ impl Replica<'_> {
         for micro in 0..config.grad_accum {
             let batch = clock.time(Data, || sampler.batch(text, step, micro)); // this rank's own sequences
             let loss = clock.time(Forward, || gpt.loss(&batch, &config.pass(step, &batch.sequences)))?;
-            let share = (loss / config.grad_accum as f64)?; // gradients of micro-steps add up to the step's
+            let share = (loss / config.grad_accum as f64)?; // the shares' gradients add up
             mean += f64::from(share.to_scalar::<f32>()?);
-            ddp.synchronise(micro + 1 == config.grad_accum); // average during the last backward pass only
-            clock.time(Backward, || share.backward())?; // averages each bucket of gradients as soon as it is complete
+            ddp.synchronise(micro + 1 == config.grad_accum); // average in the last micro-step only
+            clock.time(Backward, || share.backward())?; // averages each complete bucket
         }
-        let averaged = clock.time(Backward, || ddp.finish())?; // now every rank has the same gradients
+        let averaged = clock.time(Backward, || ddp.finish())?; // now all ranks have the same gradients
         let norm = global_norm(&gpt.params.gradients());
         let scale = clip_scale(norm, config.clip)?;
-        clock.time(Optimizer, || adamw.step(&gpt.params, config.schedule.at(step), scale))?; // and takes the same step
+        clock.time(Optimizer, || adamw.step(&gpt.params, config.schedule.at(step), scale))?; // and take the same step
         Ok((mean, norm, averaged))
     }
     // ANCHOR_END: step
 }
 
-/// Three steps of the small model in two ways: by all ranks, and by one rank that takes their batches in turns.
+/// Trains the small model for three steps on all ranks, and again on one rank that processes all their batches.
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     const STEPS: usize = 3;
     let config = lab.config.parity_check();
@@ -243,6 +241,9 @@ fn introduce(lab: &Lab) {
     let time = (!small).then_some("--dry-run says how long");
     lab.screen.say(lab.lesson.heading(&lab.screen, time));
     report::data(&lab.screen, &lab.corpus);
+    if lab.args.log.all {
+        report::splits(&lab.screen, &lab.corpus);
+    }
     report::run(&lab.screen, &lab.config);
     if lab.args.log.all {
         report::settings(&lab.screen, &lab.config);

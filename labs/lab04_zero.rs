@@ -190,13 +190,10 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         }
         let (losses, norm) = (journal.records.iter().map(|r| r.loss).collect(), journal.records[0].grad_norm);
         let measured = Measured::look(comm, stage, &mut zero, losses, norm, journal.sent())?;
-        if let Some(evaluator) = &evaluator {
+        if evaluator.is_some() {
             journal.expect(report::bytes_of_zero(&zero, stage));
-            journal.show()?;
-            let hashes = zero.whole(|| {
-                evaluator.last_words(&gpt)?;
-                train::all_hashes(comm, &gpt.params)
-            })?;
+            journal.show(!lab.zero.overlap || lab.args.run.comm.link.is_some())?;
+            let hashes = zero.whole(|| train::all_hashes(comm, &gpt.params))?;
             end = Some((journal, End { hashes, drawn: symptoms.drawn_by_all(comm)?, same_as_one_rank }));
         }
         all.push(measured);

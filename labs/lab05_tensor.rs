@@ -200,10 +200,9 @@ fn train_in_full(lab: &Lab, mesh: &Mesh, eval: &EvalConfig) -> Result<Vec<String
     let trained = train(lab, mesh, &whole, &evaluator, &mut journal);
     let (mut shared, symptoms) = trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
     journal.expect(lab.expected_bytes(&mut shared));
-    journal.show()?;
+    journal.show(!lab.zero.overlap || lab.args.run.comm.link.is_some())?;
     let seconds = mesh.group(Axis::Tensor).traffic().seconds;
-    shared.whole(&whole, |whole| evaluator.last_words(whole))?;
-    let hashes = train::all_hashes(world, &whole.params)?;
+    let hashes = shared.whole(&whole, |whole| train::all_hashes(world, &whole.params))?;
     let drawn = symptoms.drawn_by_all(mesh.group(Axis::Data))?;
     if world.rank() != 0 {
         return Ok(Vec::new());

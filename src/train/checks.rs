@@ -1,7 +1,7 @@
 //! The checks at a lab's end, for the screen and for the exit code.
 
 use super::{Config, Journal};
-use crate::show::Screen;
+use crate::show::{Screen, thousands};
 
 /// The state of all ranks at the end of training.
 pub struct End {
@@ -47,13 +47,18 @@ impl<'a> Checks<'a> {
     }
 
     /// Checks that no two ranks drew the same data. `drawn` has a hash of each rank's data, which are `count` samples
-    /// of the kind `what`. Two or three samples can be equal by chance, eight cannot.
+    /// of the kind `what`. Samples are shared if a rank with a smaller number drew them in the same steps. Two or three
+    /// samples can be equal by chance, eight cannot.
     pub fn own_data(&mut self, drawn: &[u64], count: usize, what: &str) {
-        let own = (1..drawn.len()).all(|rank| !drawn[..rank].contains(&drawn[rank]));
-        let chance = !own && count < 8;
+        let repeated = (1..drawn.len()).filter(|&rank| drawn[..rank].contains(&drawn[rank])).count();
+        let chance = repeated > 0 && count < 8;
         let check = format!("every rank drew its own {what}");
-        let result = if chance { format!("too few {what} to tell") } else { String::new() };
-        self.hold(own || chance, &check, &result, &format!("ranks trained on the same {what}"));
+        let result = match repeated {
+            0 => String::new(),
+            _ if chance => format!("too few {what} to tell"),
+            _ => format!("expected 0 shared, found {}", thousands((repeated * count) as u64)),
+        };
+        self.hold(repeated == 0 || chance, &check, &result, &format!("ranks trained on the same {what}"));
     }
 
     /// The checks for every training of a GPT: all ranks hold one model, every rank drew its own data, the validation

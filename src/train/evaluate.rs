@@ -6,7 +6,7 @@ use crate::checkpoint::{self, Description};
 use crate::comm::{Comm, Reduce};
 use crate::data::{Corpus, Sampler};
 use crate::model::{Gpt, Pass, generate};
-use crate::show::{Screen, thousands};
+use crate::show::Screen;
 use crate::tensor::random::Stream;
 use anyhow::Result;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub struct EvalConfig {
     pub prompt_tokens: Vec<u32>,
 }
 
-/// Evaluates a run's model: all ranks compute the loss; rank 0 prints it, samples text from the model, and saves
+/// Evaluates a run's model. All ranks compute the loss. Rank 0 prints it, samples text from the model, and saves
 /// weights.
 pub struct Evaluator<'a> {
     pub config: &'a Config,
@@ -85,26 +85,40 @@ impl Evaluator<'_> {
         }
         let screen = self.screen;
         let line = format!("step={step} train_loss={train:.3} val_loss={val:.3}");
-        // One line of the screen. The sample at the run's end is longer.
-        let text = self.written(gpt, step, 90)?.replace('\n', " / ");
-        let text = screen.quote(&text, 4).lines().next().unwrap_or_default().to_string();
+        let text = screen.quote(&self.sample(gpt, step)?, 4);
+        // One line of the screen. The sample after the last step may be longer.
+        let text = if step == self.eval.due.last { &text } else { text.lines().next().unwrap_or_default() };
         screen.say(format!("{}{}\n{text}", screen.bold(line), screen.dim(saved)));
         Ok(())
     }
 
-    /// Prints a longer sample of the trained model, on rank 0. Rank 0 needs to hold all parameters.
-    pub fn last_words(&self, gpt: &Gpt) -> Result<()> {
-        if self.comm.rank() == 0 {
-            let (steps, text) = (thousands(self.config.steps as u64), self.written(gpt, self.config.steps, 240)?);
-            self.screen.say(format!("\n  After {steps} steps the model writes:\n\n{}", self.screen.quote(&text, 4)));
-        }
-        Ok(())
-    }
-
-    /// The prompt, continued by the model with `count` characters.
-    fn written(&self, gpt: &Gpt, step: usize, count: usize) -> Result<String> {
+    /// The prompt, continued by the model. The sample after the last step keeps its line breaks and ends with a whole
+    /// word.
+    fn sample(&self, gpt: &Gpt, step: usize) -> Result<String> {
+        let last = step == self.eval.due.last;
         let stream = Stream::new(self.config.seed, "samples").branch(step as u64);
-        let written = generate(gpt, &self.eval.prompt_tokens, count, 0.8, stream)?;
-        Ok(format!("{}{}", self.eval.prompt, self.corpus.vocabulary.decode(&written)))
+        let written = generate(gpt, &self.eval.prompt_tokens, if last { 120 } else { 90 }, 0.8, stream)?;
+        let written = self.corpus.vocabulary.decode(&written);
+        let text = |continued: &str| format!("{}{continued}", self.eval.prompt);
+        Ok(if last { text(whole_words(&written)) } else { text(&written).replace('\n', " / ") })
+    }
+}
+
+/// The text without its last word, which may be incomplete. A text of one word stays as it is.
+fn whole_words(text: &str) -> &str {
+    text.rfind(char::is_whitespace).map_or(text, |end| text[..end].trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_ends_with_a_whole_word() {
+        let cases =
+            [(" Who's there?\n\nRA", " Who's there?"), (" Long live ", " Long live"), ("words", "words"), ("", "")];
+        for (written, whole) in cases {
+            assert_eq!(whole_words(written), whole, "{written:?}");
+        }
     }
 }

@@ -119,9 +119,10 @@ impl<'a> Journal<'a> {
         is_best(&self.evaluations)
     }
 
-    /// Prints plots of loss and speed, the time of each part of a step, and the bytes that gradients took. Writes the
-    /// trace. All ranks call it at the end; rank 0 prints and writes.
-    pub fn show(&self) -> Result<()> {
+    /// Prints plots of loss and speed, the time of each part of a step, and the bytes that gradients took. With
+    /// `averaging` or `--all`, also prints the time of all-reduces. Writes the trace. All ranks call it at the end; rank 0
+    /// prints and writes.
+    pub fn show(&self, averaging: bool) -> Result<()> {
         let trace = self.trace.write(&self.comm)?;
         if self.comm.rank() != 0 {
             return Ok(());
@@ -131,13 +132,14 @@ impl<'a> Journal<'a> {
             .series(Series::line("train", self.records.iter().map(|r| point(r.step, r.loss))))
             .series(Series::dots("val", self.evaluations.iter().map(|e| point(e.step, e.val))));
         self.screen.say(format!("\n{}\n", loss.height(5).render(self.screen)));
-        if self.log.is_some_and(|log| log.all) {
+        let all = self.log.is_some_and(|log| log.all);
+        if all {
             let speed = Plot::new("tokens per second, all ranks", "step")
                 .series(Series::line("tps", self.records.iter().map(|r| point(r.step, r.tps))));
             self.screen.say(format!("{}\n", speed.height(6).render(self.screen)));
         }
         report::time_shares(self.screen, &self.times, self.communication.exposed);
-        if self.comm.size() > 1 && !self.records.is_empty() {
+        if (averaging || all) && self.comm.size() > 1 && !self.records.is_empty() {
             let (steps, backward) = (self.records.len(), self.times.backward - self.communication.exposed);
             let mut text = self.communication.in_words(steps);
             if !self.buckets.is_empty() {

@@ -139,7 +139,7 @@ pub fn compare(
             (false, false) => format!("off by {difference:e}"),
         };
         let ranks = if comm.size() == 1 { "rank" } else { "ranks" };
-        let what = format!("{} steps, {} {ranks} against 1 rank in turns", losses.len(), comm.size());
+        let what = format!("{} steps, {} {ranks} compared with 1 rank", losses.len(), comm.size());
         screen.say(format!("\n{}\n", screen.check(sound, &what, &result)));
         holds = [sound.into()];
     }

@@ -23,6 +23,7 @@ pub struct Defaults {
     pub beta2: f64,
     pub steps: usize,
     pub lr_decay_steps: Option<usize>,
+    pub eval_interval: usize,
     pub eval_iters: usize,
 }
 
@@ -39,11 +40,21 @@ impl Preset {
             beta2: 0.99,
             steps: 1000,
             lr_decay_steps: None,
+            eval_interval: 500,
             eval_iters: 50,
         };
         match self {
             Preset::Baby => small,
-            Preset::Char => Defaults { layers: 6, heads: 6, embd: 384, block: 256, batch: 4, steps: 500, ..small },
+            Preset::Char => Defaults {
+                layers: 6,
+                heads: 6,
+                embd: 384,
+                block: 256,
+                batch: 4,
+                steps: 500,
+                eval_interval: 250,
+                ..small
+            },
             Preset::Wordplay => Defaults {
                 layers: 12,
                 heads: 12,
@@ -54,6 +65,7 @@ impl Preset {
                 min_lr: 6e-5,
                 beta2: 0.95,
                 lr_decay_steps: Some(600_000),
+                eval_interval: 250,
                 eval_iters: 200,
                 ..small
             },

@@ -10,14 +10,19 @@ fn count(n: impl TryInto<u64>) -> String {
     thousands(n.try_into().unwrap_or(u64::MAX))
 }
 
-/// Prints the text's length, vocabulary and splits.
+/// Prints the text's length and vocabulary.
 pub fn data(screen: &Screen, corpus: &Corpus) {
     let dot = screen.separator();
     let (chars, distinct) = (count(corpus.chars()), count(corpus.vocabulary.size()));
+    screen.say(screen.row("text", &format!("{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct", corpus.name)));
+}
+
+/// Prints the length of the text's splits.
+pub fn splits(screen: &Screen, corpus: &Corpus) {
+    let dot = screen.separator();
     let splits = format!("train\u{a0}{}{dot}val\u{a0}{}", count(corpus.train.len()), count(corpus.validation.len()));
     let real = if corpus.embedded { format!("{dot}the real Shakespeare: see README") } else { String::new() };
-    screen.say(screen.row("text", &format!("{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct", corpus.name)));
-    screen.say(screen.row("", &(splits + &real)));
+    screen.say(screen.row("splits", &(splits + &real)));
 }
 
 /// Prints the number of ranks, and their kind: threads or processes.

@@ -29,7 +29,7 @@ pub fn show(comm: &Comm, screen: &Screen, gpt: &Gpt, config: &Config, text: &[u3
             let alone = tokens / config.ranks as f64 / seconds_alone(gpt, config, text)?;
             in_words(config.ranks, together, alone)
         };
-        screen.say(format!("\n{}", screen.row("speed", &words)));
+        screen.say(screen.row("speed", &words));
     }
     Ok(comm.labelled("speed-up").barrier()?)
 }

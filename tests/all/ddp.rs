@@ -245,7 +245,7 @@ fn presets_are_the_published_ones_and_every_flag_beats_them() {
         let counts = counts.into_iter().chain([eval.due.interval, eval.batches, s.decay_steps]).map(|n| n as f64);
         counts.chain([s.lr, s.min_lr, a.beta1, a.beta2, a.weight_decay, c.dropout, c.clip]).collect::<Vec<f64>>()
     };
-    let baby = [4., 4., 128., 64., 12., 1000., 100., 250., 50., 1000., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.];
+    let baby = [4., 4., 128., 64., 12., 1000., 100., 500., 50., 1000., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.];
     let char = [6., 6., 384., 256., 4., 500., 100., 250., 50., 500., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.];
     let wordplay = [12., 12., 768., 1024., 64., 1000., 100., 250., 200., 6e5, 6e-4, 6e-5, 0.9, 0.95, 0.1, 0., 1.];
     assert_eq!(figures(""), baby);

@@ -42,7 +42,7 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         "128 → 1,024 → 512 → 256 → 128 → 128",
         "837,632 parameters",
         "4 samples x 3 ranks = 12 per iteration",
-        "3 steps, 3 ranks against 1 rank in turns",
+        "3 steps, 3 ranks compared with 1 rank",
         "bitwise equal ✓",
         "where the time went: mean of 3 ranks",
         "10 iterations",

@@ -95,6 +95,29 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
     assert_eq!(left, ["model.safetensors"]);
 }
 
+/// As many log lines and evaluations as in the default run, in a run that takes a second.
+#[test]
+fn the_default_screen_is_short_and_its_last_sample_is_the_longest() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = format!("{TINY} --steps 8");
+    let text = succeeds(dir.path(), &run);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.len() <= 48, "{} lines\n{text}", lines.len());
+    for absent in ["  averaging ", "  splits "] {
+        assert!(!text.contains(absent), "{absent:?} is in\n{text}");
+    }
+    let last = lines.iter().position(|line| line.starts_with("step=8 train_loss=")).unwrap();
+    let sample: Vec<&str> = lines[last + 1..].iter().copied().take_while(|line| !line.starts_with("  loss ")).collect();
+    let written: usize = sample.iter().map(|line| line.trim().chars().count()).sum();
+    assert!((70..=135).contains(&written), "{written} characters\n{text}");
+    assert!(sample[0].starts_with("    What is an LLM?") && !sample.concat().contains(" / "), "{text}");
+    for flag in ["--no-overlap", "--link 100us,1GB/s", "--all"] {
+        let text = succeeds(dir.path(), &format!("{run} {flag}"));
+        assert!(text.contains("  averaging "), "{flag}\n{text}");
+        assert_eq!(text.contains("predicted exposed: "), flag.starts_with("--link"), "{text}");
+    }
+}
+
 /// Only times differ from run to run.
 #[test]
 fn runs_can_be_repeated() {
@@ -227,6 +250,7 @@ fn each_break_is_exposed_by_its_check() {
         let text = fails(dir.path(), &format!("{TINY} --steps 4 --break {name}"), 1, error);
         assert!(text.contains(plot), "{text}");
         assert_eq!(text.matches('✗').count(), 1, "{text}");
+        assert_eq!(text.contains("expected 0 shared, found 8 ✗"), name == "same-batches", "{text}");
     }
     fails(dir.path(), "--ranks 1 --break no-average", 2, "--break needs ranks that can differ");
 }

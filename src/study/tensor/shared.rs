@@ -158,7 +158,7 @@ pub fn same_as_one_rank(
         let serial = parity::serial(ZeroReplica::alone(&config, text, zero.precision)?, mesh.layout.sizes.data, STEPS)?;
         let apart = losses.iter().zip(&serial.losses).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
         let sound = apart < zero.precision.loss_bound();
-        let what = format!("{STEPS} steps, {} ranks against 1 rank in turns", mesh.world().size());
+        let what = format!("{STEPS} steps, {} ranks compared with 1 rank", mesh.world().size());
         let result = if apart == 0.0 { "equal".into() } else { format!("losses within {}", significant(apart, 1)) };
         screen.say(format!("\n{}\n", screen.check(sound, &what, &result)));
         holds = [sound.into()];

@@ -12,9 +12,9 @@ const PROMPT: &str = "What is an LLM?";
 /// Evaluations and samples.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EvalFlags {
-    /// Steps from one evaluation to the next
-    #[arg(long, default_value_t = 250)]
-    pub eval_interval: usize,
+    /// Steps from one evaluation to the next [default: the preset's]
+    #[arg(long)]
+    pub eval_interval: Option<usize>,
     /// Batches per evaluation and split
     #[arg(long)]
     pub eval_iters: Option<usize>,
@@ -27,10 +27,11 @@ impl EvalFlags {
     /// Checks the flags, for a run of `steps` steps. `defaults` replace flags that are not given.
     pub fn resolve(&self, steps: usize, defaults: &Defaults, corpus: &Corpus) -> Result<EvalConfig, BadInput> {
         let batches = self.eval_iters.unwrap_or(defaults.eval_iters);
-        in_range("eval-interval", self.eval_interval, ANY)?;
+        let interval = self.eval_interval.unwrap_or(defaults.eval_interval);
+        in_range("eval-interval", interval, ANY)?;
         in_range("eval-iters", batches, COUNTS)?;
         let (prompt, prompt_tokens) = self.prompt(corpus)?;
-        Ok(EvalConfig { due: Due { interval: self.eval_interval, last: steps }, batches, prompt, prompt_tokens })
+        Ok(EvalConfig { due: Due { interval, last: steps }, batches, prompt, prompt_tokens })
     }
 
     /// The prompt and its tokens: the given prompt, or else the default prompt, or else the text's beginning.
