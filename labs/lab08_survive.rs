@@ -17,7 +17,7 @@ use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::ZeroConfig;
-use shardlab::show::{Plot, Screen, Series};
+use shardlab::show::{Plot, Screen, Series, thousands};
 use shardlab::study::survive::{self, Counts, Job, Metrics, Mode, Policy, Run, SurviveFlags, Training, Way, spikes};
 use shardlab::tensor::Precision;
 use shardlab::train::{Checks, Footprint, Ranges, RunFlags, TrainFlags, report};
@@ -30,7 +30,7 @@ use std::process::ExitCode;
 #[command(mut_arg("layers", |flag| flag.default_value("2")), mut_arg("heads", |flag| flag.default_value("2")))]
 #[command(mut_arg("embd", |flag| flag.default_value("64")), mut_arg("block", |flag| flag.default_value("32")))]
 #[command(mut_arg("batch", |flag| flag.default_value("2")), mut_arg("grad_accum", |flag| flag.default_value("4")))]
-#[command(mut_arg("lr", |flag| flag.default_value("0.003")), mut_arg("warmup", |flag| flag.default_value("10")))]
+#[command(mut_arg("lr", |flag| flag.default_value("0.004")), mut_arg("warmup", |flag| flag.default_value("10")))]
 #[command(mut_arg("init_from", |flag| flag.hide(true)))]
 struct Args {
     /// Ranks: threads of this process [default: 2], or the launcher's processes
@@ -127,10 +127,10 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let clean = again(&Way::plain(false))?;
     let unstopped = Training::begin(job, comm, &Way::skip(Policy::Count, &ranges))?.run(job)?;
 
-    let names = ["none", "count", "one-batch", "auto", "no bad batch"];
+    let names = ["skips nothing", "count", "one-batch", "auto", "clean text"];
     let mut runs = Vec::new();
     for (name, run) in names.into_iter().zip([&damaged, &skipped, &one_batch, &auto, &clean]) {
-        runs.push((name, run, survive::counts(job, comm, run)?));
+        runs.push((name, run, survive::counts(job, comm, run, ranges.after())?));
     }
     let bitwise = !comm.any(skipped.state != unstopped.state || skipped.steps != unstopped.steps)?;
     if comm.rank() > 0 {
@@ -138,23 +138,23 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     }
     let (screen, from) = (&job.screen, before.map_or(0, |(step, _)| *step));
     screen.say(overlaid(screen, &damaged, &skipped, from));
-    screen.say(format!("\n{}\n", spikes::show(screen, &spikes)));
-    screen.say(screen.row("skip", &format!("{} from step {from} on", spikes::flag(&spikes))));
-    screen.say(format!("\n{}\n", survive::compared(screen, job, &runs)));
+    screen.say(format!("\n{}", spikes::show(screen, &spikes, &metrics.path)));
+    screen.say(screen.row("resume", &format!("from step {from} with {}", spikes::flag(&spikes))));
+    screen.say(format!("\n{}\n", survive::compared(job, &ranges, &runs)));
     Ok(check(job, &ranges, &runs, bitwise))
 }
 
 /// Runs the checks, for the reader and for the exit code.
 fn check(job: &Job, ranges: &Ranges, runs: &[(&str, &Run, Counts)], bitwise: bool) -> Vec<String> {
-    let (mut checks, accumulation) = (Checks::new(&job.screen), job.config.grad_accum);
-    let bad = job.poison.draws.start / accumulation + 1..=job.poison.draws.end / accumulation;
+    let mut checks = Checks::new(&job.screen);
+    let bad = job.poison.steps(&job.config);
     let found = ranges.ends().map(|(first, last)| format!("{first} to {last}")).collect::<Vec<_>>().join(", ");
     let whole = bad.clone().all(|step| ranges.contains(step));
     checks.hold(whole, "the range has every bad step", &found, &format!("bad are {bad:?}, found were {found}"));
     let (_, skipped, counts) = &runs[1];
-    counts.check(&mut checks, job);
+    counts.check(&mut checks, job, true);
     let equal = if bitwise { "bitwise equal" } else { "different" };
-    let what = "resumed and skipped = skipped without a stop";
+    let what = "resumed at a checkpoint = trained without a stop";
     checks.hold(bitwise, what, equal, "a resumed run is not the run that was never stopped");
     checks.one_model(&skipped.models);
     checks.failed()
@@ -172,7 +172,7 @@ fn overlaid(screen: &Screen, damaged: &Run, skipped: &Run, from: usize) -> Strin
 
 /// A run without a spike needs no other.
 fn calm(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>> {
-    let counts = survive::counts(job, comm, run)?;
+    let counts = survive::counts(job, comm, run, 0)?;
     if comm.rank() > 0 {
         return Ok(Vec::new());
     }
@@ -180,21 +180,24 @@ fn calm(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>> {
     let plot = Plot::new("loss", "step").series(Series::line("train", points));
     job.screen.say(format!("{}\n", plot.height(8).render(&job.screen)));
     let mut checks = Checks::new(&job.screen);
-    let bad = job.poison.draws.len().min(run.counters.drawn.saturating_sub(job.poison.draws.start));
-    checks.hold(bad == 0, "no spike was found", "", "the bad batches made no spike");
-    counts.check(&mut checks, job);
+    let bad = !job.poison.steps(&job.config).is_empty();
+    checks.hold(!bad, "no spike was found", "", "the bad batches made no spike");
+    counts.check(&mut checks, job, false);
     Ok(checks.failed())
 }
 
 fn introduce(lab: &Lab) {
     let Job { screen, config, poison, .. } = &lab.job;
+    let (dot, shape) = (screen.separator(), &config.shape);
     screen.say(lab.lesson.heading(screen, None));
-    report::run(screen, config);
-    let (first, last) = (poison.draws.start / config.grad_accum + 1, poison.draws.end / config.grad_accum);
-    let bad = match poison.draws.is_empty() {
-        true => "none".to_string(),
-        false => format!("steps {first} to {last}: each character of their text is replaced by a random one"),
+    report::ranks(screen, config.ranks);
+    let parameters = thousands(shape.parameters() as u64);
+    let model = format!("{} layers{dot}{} wide{dot}{parameters} parameters", shape.layers, shape.embd);
+    screen.say(screen.row("model", &model));
+    let bad = match poison.steps(config) {
+        bad if bad.is_empty() => "no text is random".to_string(),
+        bad => format!("steps {} to {} have random text", bad.start(), bad.end()),
     };
-    screen.say(screen.row("bad", &bad));
+    screen.say(screen.row("steps", &format!("{} x {} micro-batches; {bad}", config.steps, config.grad_accum)));
     screen.say("");
 }

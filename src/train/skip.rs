@@ -58,6 +58,11 @@ impl Ranges {
         self.0.is_empty()
     }
 
+    /// The step after all ranges.
+    pub fn after(&self) -> usize {
+        self.0.last().map_or(1, |range| range.end() + 1)
+    }
+
     /// The first and last step of each range.
     pub fn ends(&self) -> impl Iterator<Item = (usize, usize)> {
         self.0.iter().map(|range| (*range.start(), *range.end()))

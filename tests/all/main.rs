@@ -23,6 +23,7 @@ mod lab04;
 mod lab05;
 mod lab06;
 mod lab07;
+mod lab08;
 mod labs;
 mod late;
 #[cfg(unix)]

@@ -3,8 +3,8 @@
 //! Each rank knows the hash of every micro-batch of its data. So it can tell which of them a step trained on, whatever the
 //! way to skip says about it.
 
+use super::Job;
 use super::run::{Run, trained_on};
-use super::{Job, Policy};
 use crate::comm::Comm;
 use crate::train::{Checks, Counters};
 use anyhow::Result;
@@ -19,15 +19,15 @@ pub struct Counts {
     pub bad: usize,
     /// The first step that drew other micro-batches than a run that skips nothing; 0 if there is none.
     pub moved: usize,
-    /// The first micro-batch that the step after the bad ones trained on, counted from 1; 0 if it was not taken.
+    /// The first micro-batch that step `after` of [`counts`] trained on, counted from 1; 0 if it was not taken.
     pub next: usize,
     /// Whether all ranks have the same figures, and skipped the same steps.
     pub agree: bool,
     pub counters: Counters,
 }
 
-/// Counts what `run` drew. All ranks call it.
-pub fn counts(job: &Job, comm: &Comm, run: &Run) -> Result<Counts> {
+/// Counts what `run` drew, and what step `after` trained on. All ranks call it.
+pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts> {
     let (config, accumulation) = (&job.config, job.config.grad_accum);
     let sampler = config.sampler(comm.rank());
     let batch = |n| job.poison.apply(comm.rank(), n, sampler.nth(&job.corpus.train, n, accumulation));
@@ -42,7 +42,7 @@ pub fn counts(job: &Job, comm: &Comm, run: &Run) -> Result<Counts> {
         }
         taken += usize::from(step.outcome.loss().is_some());
         bad += learned.iter().filter_map(number).filter(|n| job.poison.draws.contains(n)).count();
-        if step.step == job.poison.draws.end / accumulation + 1 {
+        if step.step == after {
             next = learned.first().and_then(number).map_or(0, |n| n + 1);
         }
     }
@@ -56,27 +56,22 @@ pub fn counts(job: &Job, comm: &Comm, run: &Run) -> Result<Counts> {
 }
 
 impl Counts {
-    /// The checks of one training that skips.
-    pub fn check(&self, checks: &mut Checks, job: &Job) {
+    /// The checks of one training. `skips`: it should leave the bad batches out.
+    pub fn check(&self, checks: &mut Checks, job: &Job, skips: bool) {
         let (steps, config) = (self.counters.global_steps, &job.config);
         let skipped = format!("{} of {steps}", steps - self.taken);
         checks.hold(self.agree, "all ranks skipped the same steps", &skipped, "ranks skipped different steps");
-        let (learned, all) = (self.bad, job.poison.draws.len());
-        let skips = !job.ranges.is_empty() || job.flags.policy == Some(Policy::Auto);
-        if skips && all > 0 {
-            let result = format!("{learned} of {all} per rank");
-            checks.hold(
-                learned == 0,
-                "no bad micro-batch reached the weights",
-                &result,
-                "the weights learned from bad batches",
-            );
+        let bad = job.poison.steps(config).count() * config.grad_accum;
+        if skips && bad > 0 {
+            let result = format!("{} of {bad} per rank", self.bad);
+            let otherwise = "the weights learned from bad batches";
+            checks.hold(self.bad == 0, "no bad micro-batch reached the weights", &result, otherwise);
         }
         let (found, otherwise) = match self.moved {
             0 => (format!("{} per rank", self.counters.drawn), String::new()),
             step => (format!("not from step {step} on"), format!("step {step} drew micro-batches of a different step")),
         };
-        checks.hold(self.moved == 0, "each step drew its own micro-batches, skipped or not", &found, &otherwise);
+        checks.hold(self.moved == 0, "each step drew its own micro-batches", &found, &otherwise);
         let size = config.step_size();
         let expected = Counters {
             global_steps: steps,
@@ -86,7 +81,7 @@ impl Counts {
             schedule: steps,
             drawn: steps * size.accumulation,
         };
-        let result = format!("skipped_steps={}, schedule={}", self.counters.skipped_steps, self.counters.schedule);
+        let result = format!("skipped_steps={}", self.counters.skipped_steps);
         checks.hold(self.counters == expected, "skipped steps count in every counter", &result, "a counter is wrong");
     }
 }

@@ -24,10 +24,7 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         samples: config.step_size().samples,
         block: config.shape.block,
     };
-    let (mut interval, speaks) = (Interval::default(), comm.rank() == 0);
-    if speaks {
-        screen.say("");
-    }
+    let (mut interval, speaks, mut apart) = (Interval::default(), comm.rank() == 0, false);
     while training.guarded.counters.global_steps < config.steps {
         let start = Instant::now();
         let step = training.step()?.clone();
@@ -36,6 +33,9 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
             Outcome::Taken { loss, grad_norm, .. } => interval.trained(start.elapsed().as_secs_f64(), loss, grad_norm),
             Outcome::InRange => interval.skipped(None),
             Outcome::PastBound { loss, .. } | Outcome::Overflow { loss } => interval.skipped(Some(loss)),
+        }
+        if flags.broken.is_some() && step.outcome.loss().is_some() && !apart {
+            apart = tell_apart(job, comm, step.step)?;
         }
         if !speaks {
             continue;
@@ -59,7 +59,7 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         }
     }
     let run = training.finish(job)?;
-    let counts = counts(job, comm, &run)?;
+    let counts = counts(job, comm, &run, job.ranges.after())?;
     if !speaks {
         return Ok(Vec::new());
     }
@@ -70,6 +70,20 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     }
     let mut checks = Checks::new(screen);
     checks.one_model(&run.models);
-    counts.check(&mut checks, job);
+    counts.check(&mut checks, job, !job.ranges.is_empty() || way.policy == Policy::Auto);
     Ok(checks.failed())
+}
+
+/// Compares the ranks' steps, after a step in which they have averaged their gradients. Returns whether they are different, and
+/// says so on rank 0. All ranks call it.
+fn tell_apart(job: &Job, comm: &Comm, step: usize) -> Result<bool> {
+    let mut steps = vec![0; comm.size()];
+    comm.all_gather(&[step as u64], &mut steps)?;
+    let apart = steps.iter().any(|&other| other != steps[0]);
+    if apart && comm.rank() == 0 {
+        let of_ranks: Vec<String> = steps.iter().map(u64::to_string).collect();
+        let text = format!("the ranks averaged gradients of steps {}, and no call failed", of_ranks.join(" and "));
+        job.screen.say(job.screen.row("symptom", &text));
+    }
+    Ok(apart)
 }

@@ -2,7 +2,8 @@
 
 use crate::data::Batch;
 use crate::tensor::random::Stream;
-use std::ops::Range;
+use crate::train::Config;
+use std::ops::{Range, RangeInclusive};
 
 /// Replaces each token of some micro-batches by a random one, as if a file were damaged. The damage belongs to the data: a
 /// micro-batch is bad in whichever step a run draws it. The sampler's own draws stay as they are.
@@ -15,6 +16,12 @@ pub struct Poison {
 }
 
 impl Poison {
+    /// The bad steps of a run that skips nothing.
+    pub fn steps(&self, config: &Config) -> RangeInclusive<usize> {
+        let last = (self.draws.end / config.grad_accum).min(config.steps);
+        self.draws.start / config.grad_accum + 1..=if self.draws.is_empty() { 0 } else { last }
+    }
+
     /// Micro-batch number `n` of rank `rank`, damaged if it is one of the bad ones.
     pub fn apply(&self, rank: usize, n: usize, mut batch: Batch) -> Batch {
         if !self.draws.contains(&n) {

@@ -7,8 +7,8 @@
 //!
 //! A step's loss is computed before its update. So the first loss above the limit belongs to a bad batch, not to a bad update.
 //! The end of a spike is less certain. After the last bad batch the weights are damaged, and good batches have a high loss,
-//! too. The rule puts the end at half of the spike's height: the range to skip ends with the last loss that is closer to the
-//! peak than to the median.
+//! too. The rule takes half of the spike's height: after the first loss that is closer to the peak than to the norm, only such
+//! losses belong to bad batches.
 
 use crate::comm::Comm;
 use crate::error::BadInput;
@@ -27,10 +27,13 @@ const WINDOW: usize = 20;
 const FEWEST: usize = 8;
 
 /// A limit is this many times the noise above the norm.
-const TIMES: f64 = 6.0;
+const TIMES: f64 = 5.0;
 
 /// A smaller rise than this fraction of the norm is no spike, however quiet the losses were.
 const LEAST_RISE: f64 = 0.1;
+
+/// Losses above the limit belong to one spike if at most this many steps lie between them.
+const CLOSE: usize = 10;
 
 /// The norm of a run's recent losses.
 #[derive(Clone, Debug, Default)]
@@ -91,38 +94,34 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// Consecutive steps with a loss above the limit.
+/// Steps with a loss above the limit that follow each other closely.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spike {
-    /// The steps to skip: from the first loss above the limit to the last one in the upper half of the spike.
-    pub first: usize,
-    pub last: usize,
+    /// The bad steps: the first and the last of each range.
+    pub ranges: Vec<(usize, usize)>,
     /// The last step above the limit.
     pub recovers: usize,
     /// The highest loss that is finite.
     pub peak: f64,
     /// Losses that are not finite.
     pub not_finite: usize,
-    /// The median and the limit before the spike.
+    /// The norm and the limit before the spike.
     pub before: Limit,
 }
 
 /// The spikes among steps and their losses, in order. Steps that were skipped have no loss, and are left out.
 pub fn find(losses: &[(usize, f64)]) -> Vec<Spike> {
     let mut norm = Norm::default();
-    let mut spikes: Vec<Vec<(usize, f64)>> = Vec::new();
-    let mut limits: Vec<Limit> = Vec::new();
-    let mut inside = false;
+    let mut spikes: Vec<(Limit, Vec<(usize, f64)>)> = Vec::new();
     for &(step, loss) in losses {
-        let passed = norm.judge(loss);
-        match passed {
-            Some(limit) if !inside => (spikes.push(vec![(step, loss)]), limits.push(limit)).0,
-            Some(_) => spikes.last_mut().into_iter().for_each(|spike| spike.push((step, loss))),
-            None => {}
+        let Some(limit) = norm.judge(loss) else { continue };
+        let recent = |steps: &[(usize, f64)]| steps.last().is_some_and(|last| step - last.0 <= CLOSE);
+        match spikes.last_mut().filter(|(_, steps)| recent(steps)) {
+            Some((_, steps)) => steps.push((step, loss)),
+            None => spikes.push((limit, vec![(step, loss)])),
         }
-        inside = passed.is_some();
     }
-    spikes.iter().zip(limits).map(|(steps, before)| spike(steps, before)).collect()
+    spikes.into_iter().map(|(before, steps)| spike(&steps, before)).collect()
 }
 
 /// The spike of these steps, of which there is at least one.
@@ -130,16 +129,28 @@ fn spike(steps: &[(usize, f64)], before: Limit) -> Spike {
     let finite = steps.iter().map(|step| step.1).filter(|loss| loss.is_finite());
     let peak = finite.clone().fold(f64::NAN, f64::max);
     let half = (peak + before.median) / 2.0;
-    // Without a median, or a finite loss, every step is in the upper half.
-    let upper = steps.iter().rev().find(|(_, loss)| !loss.is_finite() || half.is_nan() || *loss >= half);
-    let (first, recovers) = (steps[0].0, steps[steps.len() - 1].0);
+    let (mut ranges, mut high): (Vec<(usize, usize)>, bool) = (Vec::new(), false);
+    for &(step, loss) in steps {
+        let upper = !loss.is_finite() || loss >= half;
+        match ranges.last_mut() {
+            _ if high && !upper => {}
+            Some((_, last)) if *last + 1 == step => *last = step,
+            _ => ranges.push((step, step)),
+        }
+        high |= upper;
+    }
     let not_finite = steps.len() - finite.count();
-    Spike { first, last: upper.map_or(recovers, |step| step.0), recovers, peak, not_finite, before }
+    Spike { ranges, recovers: steps[steps.len() - 1].0, peak, not_finite, before }
+}
+
+/// The first and the last step of each range to skip.
+pub fn ranges(spikes: &[Spike]) -> impl Iterator<Item = (usize, usize)> {
+    spikes.iter().flat_map(|spike| spike.ranges.iter().copied())
 }
 
 /// The flag that skips these spikes.
 pub fn flag(spikes: &[Spike]) -> String {
-    let ends: Vec<String> = spikes.iter().map(|spike| format!(" {} {}", spike.first, spike.last)).collect();
+    let ends: Vec<String> = ranges(spikes).map(|(first, last)| format!(" {first} {last}")).collect();
     format!("--train-range-to-skip{}", ends.concat())
 }
 
@@ -174,32 +185,34 @@ pub fn read(path: &Path) -> Result<Vec<(usize, f64)>, BadInput> {
 /// The spikes in a metrics file, and the steps to skip. Rank 0 reads the file for all ranks, which call this together.
 pub fn agree(comm: &Comm, path: &Path) -> Result<(Vec<Spike>, Ranges)> {
     let spikes = if comm.rank() == 0 { find(&read(path)?) } else { Vec::new() };
-    let mut count = [spikes.len() as u64];
+    let mut ends: Vec<i64> = ranges(&spikes).flat_map(|(first, last)| [first as i64, last as i64]).collect();
+    let mut count = [ends.len() as u64];
     comm.broadcast(&mut count, 0)?;
-    let mut ends: Vec<i64> = spikes.iter().flat_map(|spike| [spike.first as i64, spike.last as i64]).collect();
-    ends.resize(2 * count[0] as usize, 0);
+    ends.resize(count[0] as usize, 0);
     comm.broadcast(&mut ends, 0)?;
     Ok((spikes, Ranges::parse(&ends)?))
 }
 
-/// The spikes as a table.
-pub fn show(screen: &Screen, spikes: &[Spike]) -> String {
+/// The spikes in a metrics file as a table.
+pub fn show(screen: &Screen, spikes: &[Spike], path: &Path) -> String {
+    let steps = |first: usize, last: usize| match last {
+        _ if last < first => "none".to_string(),
+        _ if last == first => first.to_string(),
+        _ => format!("{first} to {last}"),
+    };
     let row = |spike: &Spike| {
-        let steps = |from: usize, to: usize| match from > to {
-            true => "none".to_string(),
-            false => format!("{from} to {to}"),
-        };
+        let to_skip: Vec<String> = spike.ranges.iter().map(|&(first, last)| steps(first, last)).collect();
         let peak = match spike.not_finite {
             0 => format!("{:.3}", spike.peak),
             n => format!("{n} not finite"),
         };
         let Limit { median, limit } = spike.before;
-        let figures = [format!("{median:.3}"), format!("{limit:.3}"), peak];
-        let [median, limit, peak] = figures;
-        [steps(spike.first, spike.last), peak, median, limit, steps(spike.last + 1, spike.recovers)].to_vec()
+        let recovery = steps(spike.ranges.last().map_or(0, |range| range.1) + 1, spike.recovers);
+        [to_skip.join(", "), peak, format!("{median:.3}"), format!("{limit:.3}"), recovery].to_vec()
     };
-    let header = ["steps to skip", "highest loss", "median before", "limit", "recovering, steps"];
-    table(screen, &header, &spikes.iter().map(row).collect::<Vec<_>>())
+    let header = ["steps to skip", "highest loss", "median before", "limit", "steps of recovery"];
+    let found = screen.row("spikes", &format!("in {}, found by --find-spikes", path.display()));
+    format!("{found}\n{}", table(screen, &header, &spikes.iter().map(row).collect::<Vec<_>>()))
 }
 
 /// Prints the spikes in a metrics file, and the flag that skips them.
@@ -209,11 +222,11 @@ pub fn report(screen: &Screen, path: &Path) -> Result<(), BadInput> {
         return Ok(());
     }
     let spikes = find(&losses);
-    screen.say(screen.row("metrics", &format!("{}: {} steps with a loss", path.display(), losses.len())));
     if spikes.is_empty() {
-        screen.say(screen.row("spikes", "none: no loss is above its limit"));
+        let none = format!("none in {}: {} losses, and none is above its limit", path.display(), losses.len());
+        screen.say(screen.row("spikes", &none));
     } else {
-        screen.say(format!("\n{}\n\n  {}", show(screen, &spikes), flag(&spikes)));
+        screen.say(format!("{}\n\n  {}", show(screen, &spikes, path), flag(&spikes)));
     }
     Ok(())
 }
@@ -223,25 +236,27 @@ mod tests {
     use super::*;
     use crate::tensor::random::Stream;
 
-    /// A falling loss with noise of about `noise`, for steps from 1, changed by `edit`.
+    /// A falling loss with noise of this standard deviation, for steps from 1, changed by `edit`.
     fn curve(steps: usize, noise: f64, edit: impl Fn(usize, f64) -> f64) -> Vec<(usize, f64)> {
         let stream = Stream::new(7, "noise");
         let of = |step: usize| {
-            let random = stream.below(1 << 20, step as u64) as f64 / f64::from(1 << 20) - 0.5;
-            edit(step, 2.0 + 2.0 * (-(step as f64) / 30.0).exp() + 2.0 * noise * random)
+            // Twelve uniform numbers add up to one that is nearly normal.
+            let uniform = |i: usize| stream.below(1 << 20, (12 * step + i) as u64) as f64 / f64::from(1 << 20) - 0.5;
+            let normal: f64 = (0..12).map(uniform).sum();
+            edit(step, 2.0 + 2.0 * (-(step as f64) / 30.0).exp() + noise * normal)
         };
         (1..=steps).map(|step| (step, of(step))).collect()
     }
 
     /// The ranges to skip.
     fn ranges(losses: &[(usize, f64)]) -> Vec<(usize, usize)> {
-        find(losses).iter().map(|spike| (spike.first, spike.last)).collect()
+        super::ranges(&find(losses)).collect()
     }
 
     #[test]
     fn a_curve_without_a_spike_has_none() {
         for noise in [0.0, 0.01, 0.1, 0.3] {
-            assert_eq!(ranges(&curve(1000, noise, |_, loss| loss)), [], "noise {noise}");
+            assert_eq!(ranges(&curve(10_000, noise, |_, loss| loss)), [], "noise {noise}");
         }
         assert_eq!(ranges(&[]), []);
         // A sudden fall is good news.
@@ -260,20 +275,23 @@ mod tests {
             // Longer than the window: it does not become the norm.
             assert_eq!(ranges(&at(61, 120, noise)), [(61, 120)], "noise {noise}");
         }
-        let two = curve(200, 0.1, |step, loss| if [61, 62, 90].contains(&step) { loss + 3.0 } else { loss });
-        assert_eq!(flag(&find(&two)), "--train-range-to-skip 61 62 90 90");
+        // Close to each other and far apart.
+        for second in [65, 90] {
+            let two = curve(200, 0.1, |step, loss| if [61, 62, second].contains(&step) { loss + 3.0 } else { loss });
+            assert_eq!(flag(&find(&two)), format!("--train-range-to-skip 61 62 {second} {second}"));
+        }
     }
 
     #[test]
     fn damaged_weights_are_not_bad_batches() {
-        // Four bad batches whose loss falls, then a recovery of 15 steps.
+        // Four bad batches whose loss falls, then a recovery of 15 steps, in which the loss crosses the limit several times.
         let losses = curve(120, 0.05, |step, loss| match step {
             61..=64 => loss + 3.0 - 0.2 * (step - 61) as f64,
-            65..=79 => loss + 0.6 * (80 - step) as f64 / 15.0,
+            65..=79 => loss + 0.6 * (80 - step) as f64 / 15.0 - if step % 3 == 0 { 0.4 } else { 0.0 },
             _ => loss,
         });
         let spikes = find(&losses);
-        assert_eq!((spikes.len(), spikes[0].first, spikes[0].last), (1, 61, 64), "{spikes:?}");
+        assert_eq!((spikes.len(), &spikes[0].ranges[..]), (1, &[(61, 64)][..]), "{spikes:?}");
         assert!((68..=79).contains(&spikes[0].recovers), "{spikes:?}");
         assert!((spikes[0].peak - 5.26).abs() < 0.1 && (spikes[0].before.median - 2.3).abs() < 0.1, "{spikes:?}");
     }
@@ -304,7 +322,7 @@ mod tests {
         assert_eq!(ranges(&losses), [(61, 65)]);
         let all: Vec<_> = (1..=20).map(|step| (step, f64::NAN)).collect();
         assert_eq!(ranges(&all), [(1, 20)]);
-        assert!(show(&Screen::plain(), &find(&all)).contains("20 not finite"));
+        assert!(show(&Screen::plain(), &find(&all), Path::new("m")).contains("20 not finite"));
     }
 
     #[test]
