@@ -75,7 +75,9 @@ fn run(args: Args) -> Result<()> {
     let zero = ZeroConfig::new(flags.zero, Precision::F32, config.adamw);
     let options = args.run.comm.options(&folder);
     let lab = Lab { job: Job { flags, config, zero, poison, ranges, corpus, screen, folder }, lesson };
-    launch::is_first_process().then(|| introduce(&lab));
+    // A restarted job has been introduced.
+    let first = launch::is_first_process() && launch::restarts::restart_count() == 0;
+    first.then(|| introduce(&lab));
     if args.run.dry_run {
         return Ok(());
     }
@@ -83,6 +85,7 @@ fn run(args: Args) -> Result<()> {
         let failed = match lab.job.flags.mode() {
             Mode::Story => story(&lab.job, &comm),
             Mode::Once => survive::once(&lab.job, &comm),
+            Mode::Restart => survive::restart(&lab.job, &comm),
         };
         failed.map_err(|error| lab.job.config.explain(error))
     };

@@ -11,7 +11,7 @@ use super::agree::{agree, broadcast_text};
 use super::files;
 use super::manifest::{Entry, Job, Manifest, rank_file};
 use super::shard::{self, Shard};
-use crate::comm::Comm;
+use crate::comm::{self, Comm};
 use crate::error::BadInput;
 use crate::parallel::Zero;
 use crate::sha256;
@@ -185,6 +185,12 @@ pub struct Writing<'a> {
 }
 
 impl Writing<'_> {
+    /// Whether all ranks have written their files, so that [`finish`](Writing::finish) does not wait for a disk. All ranks
+    /// call it.
+    pub fn is_written(&self) -> comm::Result<bool> {
+        Ok(!self.all.comm.any(!self.file.is_finished())?)
+    }
+
     /// Waits until all ranks have written, and completes the save. If a rank could not write, every rank gets its error,
     /// and the earlier checkpoints stay. All ranks call it. Returns the checkpoint's folder.
     pub fn finish(self) -> Result<PathBuf> {

@@ -1,6 +1,6 @@
 //! The flags of a run that survives bad steps, and the mistakes.
 
-use super::Poison;
+use super::{Poison, RestartFlags};
 use crate::error::BadInput;
 use crate::parallel::zero::Stage;
 use crate::train::flags::in_range;
@@ -40,6 +40,8 @@ pub struct SurviveFlags {
     /// Steps from one checkpoint to the next
     #[arg(long, value_name = "STEPS", default_value_t = 25)]
     pub save_every: usize,
+    #[command(flatten)]
+    pub restart: RestartFlags,
     /// Make a mistake, and see what notices
     #[arg(long = "break", value_enum)]
     pub broken: Option<Break>,
@@ -77,11 +79,16 @@ pub enum Mode {
     Story,
     /// One training.
     Once,
+    /// One training that saves, and continues from its checkpoints.
+    Restart,
 }
 
 impl SurviveFlags {
     /// The part of the lab that the flags ask for.
     pub fn mode(&self) -> Mode {
+        if self.restart.asked() {
+            return Mode::Restart;
+        }
         let once = self.policy.is_some() || self.print_tokens || self.log || self.broken.is_some();
         if once || !self.train_range_to_skip.is_empty() { Mode::Once } else { Mode::Story }
     }
@@ -92,6 +99,10 @@ impl SurviveFlags {
         if self.policy == Some(Policy::Auto) && !self.train_range_to_skip.is_empty() {
             let what = "--policy auto finds the steps to skip, and --train-range-to-skip names them";
             return Err(BadInput::new(what, "give one of the two"));
+        }
+        if self.restart.asked() {
+            self.restart.check(config)?;
+            self.ensure_resumes()?;
         }
         let bad = self.bad_steps()?;
         let skips = matches!(self.policy, Some(Policy::Count | Policy::OneBatch)) || self.broken.is_some();
@@ -113,10 +124,25 @@ impl SurviveFlags {
         Ok((Poison { draws, vocabulary: config.shape.vocabulary }, ranges))
     }
 
+    /// Refuses flags that say nothing about a training that continues from a checkpoint.
+    fn ensure_resumes(&self) -> Result<(), BadInput> {
+        let others = [
+            ("--policy auto", self.policy == Some(Policy::Auto), "its limit follows losses that no checkpoint stores"),
+            ("--metrics", self.metrics.is_some(), "a restart would begin the file anew"),
+            ("--print-tokens", self.print_tokens, "leave it out"),
+            ("--break", self.broken.is_some(), "leave it out"),
+        ];
+        let Some((flag, _, help)) = others.into_iter().find(|(_, given, _)| *given) else { return Ok(()) };
+        let what = format!("{flag} is not for a training with --resume, --keep, --checkpoints or --kill-rank");
+        Err(BadInput::new(what, help))
+    }
+
     /// The first and the last step whose text is damaged.
     fn bad_steps(&self) -> Result<Option<(usize, usize)>, BadInput> {
         match self.poison.as_deref() {
             _ if self.no_poison => Ok(None),
+            // A kill is a different accident.
+            None if self.restart.asked() && self.train_range_to_skip.is_empty() => Ok(None),
             None => Ok(Some((61, 64))),
             Some(&[first, last]) if 1 <= first && first <= last => Ok(Some((first, last))),
             Some(ends) => {

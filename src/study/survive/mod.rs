@@ -2,7 +2,8 @@
 //!
 //! Reading order: `poison.rs` (bad batches), `metrics.rs` and `spikes.rs` (a run's metrics file, and the spikes in it),
 //! `run.rs` (one training, which can begin at a checkpoint), `counts.rs` (what it drew and trained on), `policies.rs` (ways to
-//! skip, side by side), `once.rs` (one training with its log), `flags.rs`.
+//! skip, side by side), `once.rs` (one training with its log), `restart.rs` and `progress.rs`
+//! (one training that outlives a kill), `flags.rs`.
 
 mod counts;
 mod flags;
@@ -10,6 +11,8 @@ mod metrics;
 mod once;
 mod poison;
 mod policies;
+mod progress;
+mod restart;
 mod run;
 pub mod spikes;
 
@@ -19,6 +22,7 @@ pub use metrics::{METRICS, Metrics};
 pub use once::once;
 pub use poison::Poison;
 pub use policies::compared;
+pub use restart::{RestartFlags, restart};
 pub use run::{Run, Training, Way, checkpoints};
 
 use crate::data::Corpus;

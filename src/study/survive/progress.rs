@@ -1,0 +1,97 @@
+//! One line per step in a file beside the checkpoints, from which the next attempt tells what a kill has cost.
+
+use serde::{Deserialize, Serialize};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A step that rank 0 has finished.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Line {
+    step: usize,
+    seconds: f64,
+    /// The time of day, because the next attempt is a different process.
+    at: f64,
+}
+
+/// The work that a checkpoint does not have, and that is done again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lost {
+    /// The last step that was made; as the checkpoint's step if nothing was lost.
+    pub last: usize,
+    /// What the lost steps took.
+    pub seconds: f64,
+    /// Seconds since the last step.
+    pub down: f64,
+}
+
+/// The file.
+pub struct Progress(PathBuf);
+
+impl Progress {
+    pub fn of(dir: &Path) -> Progress {
+        Progress(dir.join("progress.jsonl"))
+    }
+
+    /// Appends a step. The operating system has the line when this returns, so it survives a kill. A line that cannot be
+    /// written is only missing from the next attempt's report.
+    pub fn add(&self, step: usize, seconds: f64) {
+        let line = serde_json::json!(Line { step, seconds, at: now() }).to_string() + "\n";
+        let append = || -> io::Result<()> {
+            std::fs::create_dir_all(self.0.parent().unwrap_or(Path::new(".")))?;
+            OpenOptions::new().create(true).append(true).open(&self.0)?.write_all(line.as_bytes())
+        };
+        append().ok();
+    }
+
+    /// Forgets the steps of an earlier run.
+    pub fn clear(&self) {
+        std::fs::remove_file(&self.0).ok();
+    }
+
+    /// The last attempt's steps after step `from`. `None`: the file has no step.
+    pub fn lost(&self, from: usize) -> Option<Lost> {
+        lost(&std::fs::read_to_string(&self.0).ok()?, from, now())
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}
+
+fn lost(text: &str, from: usize, now: f64) -> Option<Lost> {
+    // A kill may have cut the last line off.
+    let lines: Vec<Line> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let last = lines.last()?;
+    let mut lost = Lost { last: last.step.max(from), seconds: 0.0, down: (now - last.at).max(0.0) };
+    let mut next = usize::MAX;
+    // An earlier attempt ends where the numbers rise.
+    for line in lines.iter().rev().take_while(|line| line.step > from) {
+        if line.step >= next {
+            break;
+        }
+        (next, lost.seconds) = (line.step, lost.seconds + line.seconds);
+    }
+    Some(lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_attempts_steps_after_the_checkpoint_are_lost() {
+        let steps = |steps: &[usize]| {
+            let lines = steps.iter().map(|step| format!("{{\"step\":{step},\"seconds\":0.5,\"at\":{}}}\n", 100 + step));
+            lines.collect::<String>()
+        };
+        let cut = steps(&[1, 2, 3, 4, 5]) + "{\"step\":6,\"sec";
+        assert_eq!(lost(&cut, 2, 107.0), Some(Lost { last: 5, seconds: 1.5, down: 2.0 }));
+        assert_eq!(lost(&cut, 5, 106.0), Some(Lost { last: 5, seconds: 0.0, down: 1.0 }));
+        // A second attempt continued after step 2 and died sooner; a third begins after step 2, too.
+        let twice = steps(&[1, 2, 3, 4, 5, 3]);
+        assert_eq!(lost(&twice, 2, 104.0), Some(Lost { last: 3, seconds: 0.5, down: 1.0 }));
+        assert_eq!(lost("", 2, 104.0), None);
+    }
+}
