@@ -33,6 +33,8 @@ mod loops;
 mod operations;
 mod pipeline;
 mod plain;
+#[cfg(unix)]
+mod restart;
 mod rooms;
 mod schedules;
 mod seed_pipeline;

@@ -128,7 +128,7 @@ impl SurviveFlags {
     fn ensure_resumes(&self) -> Result<(), BadInput> {
         let others = [
             ("--policy auto", self.policy == Some(Policy::Auto), "its limit follows losses that no checkpoint stores"),
-            ("--metrics", self.metrics.is_some(), "a restart would begin the file anew"),
+            ("--metrics", self.metrics.is_some(), "a restart would overwrite the file"),
             ("--print-tokens", self.print_tokens, "leave it out"),
             ("--break", self.broken.is_some(), "leave it out"),
         ];

@@ -20,7 +20,7 @@ struct Line {
 pub struct Lost {
     /// The last step that was made; as the checkpoint's step if nothing was lost.
     pub last: usize,
-    /// What the lost steps took.
+    /// The time that the lost steps took.
     pub seconds: f64,
     /// Seconds since the last step.
     pub down: f64,

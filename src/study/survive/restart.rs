@@ -136,7 +136,11 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
     let (mut interval, progress) = (Interval::default(), Progress::of(&all.dir));
     let mut writing: Option<Writing> = None;
     while training.guarded.counters.global_steps < config.steps {
-        kill(job, &all.comm, training.guarded.counters.next_step())?;
+        if restart_count() == 0 && job.flags.restart.at_step == Some(training.guarded.counters.next_step()) {
+            // A kill may come in the middle of a save. Here it does not, so that the lab's figures are the same in every run.
+            writing.take().map(|save| told(first, saved(job, all, save)));
+            kill(job, &all.comm)?;
+        }
         let start = Instant::now();
         let step = training.step()?.clone();
         let seconds = start.elapsed().as_secs_f64();
@@ -182,17 +186,15 @@ fn told<T>(first: bool, result: Result<T>) -> Option<T> {
     result.map_err(|error| first.then(|| complain(&format!("error: {error:#}")))).ok()
 }
 
-/// Kills the rank that the flags name, if this is its last step.
-fn kill(job: &Job, comm: &Comm, next: usize) -> Result<()> {
-    let flags = &job.flags.restart;
-    if restart_count() > 0 || flags.at_step != Some(next) {
-        return Ok(());
-    }
-    // All ranks have made the step before: this makes the lab's figures the same in every run.
+/// Kills the rank that the flags name, when all ranks have made the step before.
+fn kill(job: &Job, comm: &Comm) -> Result<()> {
     comm.barrier()?;
-    if flags.kill_rank == Some(comm.rank()) {
+    let RestartFlags { kill_rank, at_step, .. } = job.flags.restart;
+    if let (Some(rank), Some(step)) = (kill_rank, at_step)
+        && rank == comm.rank()
+    {
         let others = if is_mpi() { "" } else { ", and with it all ranks: they are its threads" };
-        complain(&format!("rank {} kills its process before step {next}{others}", comm.rank()));
+        complain(&format!("rank {rank} kills its process before step {step}{others}"));
         kill_this_process();
     }
     Ok(())
