@@ -91,8 +91,7 @@ fn run(args: Args) -> Result<()> {
     };
     let failed = launch::run_with(ranks, &options, rank)?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
-    let more = "More: --find-spikes FILE, --policy one-batch, --log, --break one-rank\n\
-                Next: the exercises   cargo run --bin workbook";
+    let more = "More: --find-spikes FILE, --policy one-batch, --log, --break one-rank";
     launch::is_first_process().then(|| lab.job.screen.say(lab.lesson.ending(&lab.job.screen, more)));
     Ok(())
 }

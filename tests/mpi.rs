@@ -592,6 +592,12 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             "copies of parameters are the same",
             Some("untied"),
         ),
+        (
+            env!("CARGO_BIN_EXE_lab09"),
+            "--heads 2 --embd 16 --block 8 --steps 4 --save-after 2 --from dp=3 --to dp=2,zero=3 pp=2 dp=1 --out o",
+            "3 of 3 jobs",
+            None,
+        ),
     ] {
         let dir = tempfile::tempdir()?;
         let flags: Vec<&str> = flags.split_whitespace().collect();

@@ -1,11 +1,12 @@
 //! The pictures, measurements and figures of one lab each: its apparatus, so that the lab itself is the lesson.
 //!
 //! Reading order: `collectives/` (lab01), `smallest/` (lab02), `zero.rs` (lab04), `tensor/` (lab05), `pipeline/` (lab06),
-//! `axes/` (lab07), `survive/` (lab08).
+//! `axes/` (lab07), `survive/` (lab08), `reshard/` (lab09).
 
 pub mod axes;
 pub mod collectives;
 pub mod pipeline;
+pub mod reshard;
 pub mod smallest;
 pub mod survive;
 pub mod tensor;

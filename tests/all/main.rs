@@ -24,6 +24,7 @@ mod lab05;
 mod lab06;
 mod lab07;
 mod lab08;
+mod lab09;
 mod labs;
 mod late;
 #[cfg(unix)]

@@ -127,6 +127,7 @@ pub fn merge(folder: &Path, to: &Path) -> Result<Universal, BadInput> {
     writer.finish(Some(manifest.job.shape), steps, manifest.step, manifest.record)
 }
 
+// ANCHOR: assemble
 /// Copies each slice to its place. Ranks that hold the same elements must hold the same bits.
 fn assemble(
     files: &[RankFile],
@@ -167,3 +168,4 @@ fn assemble(
         None => Ok(numbers),
     }
 }
+// ANCHOR_END: assemble

@@ -14,6 +14,7 @@ impl Universal {
     pub fn restore<R: DeserializeOwned>(&self, comm: &Comm, zero: &mut Zero) -> Result<R> {
         let record = agree(comm, self.check(zero).and_then(|()| self.own_record()))??;
         let (mut failed, mut read) = (None, (String::new(), [const { Vec::new() }; 3]));
+        // ANCHOR: restore
         zero.restore(self.optimizer_steps(), |fragment, elements, state| {
             let spec = &fragment.spec;
             // State in files comes in chunks: a parameter is read once for all chunks that follow each other.
@@ -34,6 +35,7 @@ impl Universal {
                 });
             }
         })?;
+        // ANCHOR_END: restore
         agree(comm, failed.map_or(Ok(()), Err))??;
         Ok(record)
     }

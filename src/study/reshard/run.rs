@@ -1,0 +1,104 @@
+//! Train, save, convert, resume: one run of a job.
+
+use super::Job;
+use crate::checkpoint::universal::{self, Universal};
+use crate::checkpoint::{Checkpoints, Job as Saved};
+use crate::comm::{Comm, Reduce};
+use crate::mesh::Mesh;
+use crate::parallel::ZeroConfig;
+use crate::tensor::Precision;
+use crate::train::{Config, Pipelined};
+use anyhow::Result;
+use std::path::{Path, PathBuf};
+
+/// The folders of a run.
+#[derive(Clone, Debug)]
+pub struct Folders {
+    /// The ranks' own files.
+    pub save: PathBuf,
+    /// Whole parameters.
+    pub universal: PathBuf,
+}
+
+impl Folders {
+    /// The folders of the run called `name`, below `dir`.
+    pub fn of(dir: &Path, name: &str) -> Folders {
+        Folders { save: dir.join(name), universal: dir.join(format!("{name}-universal")) }
+    }
+}
+
+/// The losses of a run, and its files.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// The loss of each step after the save, mean over data ranks.
+    pub losses: Vec<f64>,
+    /// The folder of the ranks' files.
+    pub saved: PathBuf,
+}
+
+/// One rank of a job: its part of the model, and how to save it.
+struct Part<'a> {
+    comm: &'a Comm,
+    job: Job,
+    config: Config,
+    text: &'a [u32],
+    pipelined: Pipelined,
+}
+
+impl<'a> Part<'a> {
+    fn new(comm: &'a Comm, job: Job, config: Config, text: &'a [u32]) -> Result<Part<'a>> {
+        let mesh = Mesh::new(comm, job.layout())?;
+        let zero = ZeroConfig::new(job.stage, Precision::F32, config.adamw);
+        let pipelined = Pipelined::new(&config, &mesh, &job.plan(&config), (false, 1), zero)?;
+        Ok(Part { comm, job, config, text, pipelined })
+    }
+
+    /// Takes steps. Returns their losses, mean over data ranks.
+    fn train(&mut self, steps: std::ops::Range<usize>) -> Result<Vec<f64>> {
+        let mut losses = Vec::new();
+        for step in steps {
+            losses.push(self.pipelined.step(self.text, step, || 0)?.loss);
+        }
+        self.comm.all_reduce(&mut losses, Reduce::Mean)?;
+        Ok(losses)
+    }
+
+    // ANCHOR: save
+    /// Every rank writes the slices that it holds. Then one process puts the parameters together.
+    fn save(&mut self, step: usize, folders: &Folders) -> Result<PathBuf> {
+        let saved = Saved {
+            shape: self.config.shape,
+            seed: self.config.seed,
+            ranks: self.comm.size(),
+            layout: self.job.to_string(),
+        };
+        let all = Checkpoints { dir: folders.save.clone(), keep: 1, job: saved, comm: self.comm.clone() };
+        let saved = all.save(step, &mut self.pipelined.zero, &step)?;
+        let merged =
+            if self.comm.rank() == 0 { universal::merge(&saved, &folders.universal).map(drop) } else { Ok(()) };
+        self.comm.barrier()?;
+        merged?;
+        Ok(saved)
+    }
+    // ANCHOR_END: save
+}
+
+/// Trains `save_after` steps, saves, and trains on until `config.steps`: the run that nothing interrupts.
+pub fn begin(comm: &Comm, job: Job, config: Config, text: &[u32], save_after: usize, folders: &Folders) -> Result<Run> {
+    let mut part = Part::new(comm, job, config, text)?;
+    part.train(0..save_after)?;
+    let saved = part.save(save_after, folders)?;
+    let losses = part.train(save_after..part.config.steps)?;
+    Ok(Run { losses, saved })
+}
+
+/// Continues from the universal checkpoint `from`. Before the first step, the ranks save what they have loaded, so that it
+/// can be compared.
+pub fn resume(comm: &Comm, job: Job, config: Config, text: &[u32], from: &Path, again: &Folders) -> Result<Run> {
+    let mut part = Part::new(comm, job, config, text)?;
+    let universal = Universal::open(from)?;
+    let step: usize = universal.restore(comm, &mut part.pipelined.zero)?;
+    let saved = part.save(step, again)?;
+    let losses = part.train(step..part.config.steps)?;
+    Ok(Run { losses, saved })
+}

@@ -1,0 +1,66 @@
+//! lab09 as its users start it: what is on the screen, what is refused, and exit codes.
+
+use crate::suite::program::{stderr, succeeded};
+use std::process::{Command, Output};
+
+const SMALL: &str = "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2";
+
+fn lab09(flags: &str) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab09"));
+    command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
+    command.args(flags.split_whitespace()).output().expect("lab09 starts")
+}
+
+#[track_caller]
+fn has(text: &str, expected: &[&str]) {
+    for expected in expected {
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+    }
+}
+
+#[track_caller]
+fn is_narrow(text: &str) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "wider than 80: {line}");
+    }
+}
+
+#[test]
+fn any_ranks_resume() {
+    let text = succeeded(&lab09("--steps 4 --save-after 2"));
+    is_narrow(&text);
+    assert!(text.lines().count() <= 48, "{} lines\n{text}", text.lines().count());
+    has(&text, &["dp=4,zero=1 saves", "0: the same bits", "6 of 6 jobs", "104,832 = 104,832", "Takeaway"]);
+    let text = succeeded(&lab09(&format!("{SMALL} --from tp=2,pp=2 --to dp=5 dp=2,tp=2 --ascii --slices wpe.weight")));
+    assert!(text.is_ascii());
+    has(&text, &["pp=2,tp=2 saves", "2 of 2 jobs", "of wpe.weight [8, 16]"]);
+}
+
+#[test]
+fn the_failure_of_the_source_is_rebuilt() {
+    let text = succeeded(&lab09("--padding"));
+    is_narrow(&text);
+    has(&text, &["-676: narrow() fails", "-2: narrow() fails", "419 of 1,024 numbers of ranks fail, the first is 376"]);
+}
+
+#[test]
+fn bad_jobs_are_refused_before_anything_runs() {
+    for (flags, what) in [
+        ("--from dp=7", "60 sequences per step cannot be divided by 7 data ranks"),
+        ("--to pp=3", "3 stages cannot share 2 layers"),
+        ("--to tp=3", "4 heads cannot be divided evenly among 3 tensor ranks"),
+        ("--from pp=2,dp=2,zero=3", "give zero=0 or zero=1 with pp"),
+        ("--to nope", "\"nope\" is no part of a job"),
+        ("--slices nothing", "the model has no nothing help: choose of"),
+        ("--save-after 20", "nothing would be saved or resumed"),
+    ] {
+        let output = lab09(flags);
+        assert_eq!(output.status.code(), Some(2), "{flags}");
+        assert!(
+            stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ").contains(what),
+            "{flags}: {}",
+            stderr(&output)
+        );
+    }
+}
