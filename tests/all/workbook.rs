@@ -1289,6 +1289,233 @@ fn mistakes_in_lab07_tied_are_told_apart() {
     }
 }
 
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab08_skip_are_told_apart() {
+    let (pair, pairs) = ("2 3: steps 1 and 4 train", "2 3 and 6 6: steps 1, 4, 5 and 7 train");
+    let (data, accumulated) = ("each step trains on its own micro-batch", "also with 4 micro-steps of accumulation");
+    let (counters, resumed) = ("the counters, and the learning rate", "resumed after step 2, in the middle of a range");
+    let (step, inside) = ("counters.global_steps + 1;", "ends[0] <= step && step <= ends[1]");
+    let any = "run.skip.chunks(2).any(|ends| ends[0] <= step && step <= ends[1])";
+    let draws = "for _ in 0..run.accumulation {\n        trainer.draw();";
+    let skipped = "counters.skipped_steps += 1;\n    counters.schedule += 1;\n    counters.global_steps += 1;\n    counters.micro_steps += run.accumulation;\n    counters.global_samples += run.samples;";
+    let without = |line: &str| -> &'static str { Box::leak(skipped.replace(line, "").into_boxed_str()) };
+    are_told_apart(
+        "lab08-skip",
+        &[
+            mistake(any, "false", pair, "Every step trains"),
+            // Which steps: counted from 0, with an exclusive end, and what pairs are.
+            mistake(step, "counters.global_steps;", pair, "the next step is one more"),
+            mistake(inside, "ends[0] <= step && step < ends[1]", pair, "The last step of each range trains"),
+            mistake(inside, "ends[0] < step && step <= ends[1]", pair, "The first step of each range trains"),
+            mistake(
+                any,
+                "run.skip.first().is_some_and(|first| (*first..=run.skip[1]).contains(&step))",
+                pairs,
+                "Only the first range",
+            ),
+            mistake(
+                any,
+                "run.skip.first().is_some_and(|first| (*first..=run.skip[run.skip.len() - 1]).contains(&step))",
+                pairs,
+                "between two ranges",
+            ),
+            mistake("chunks(2)", "windows(2)", pairs, "between two ranges"),
+            mistake(skipped, without("counters.global_steps += 1;"), pair, "never leaves the range"),
+            // One micro-batch for each step of the range, and no step counted.
+            mistake(
+                any,
+                "{ if run.skip.first() == Some(&step) { for _ in 0..2 { trainer.draw(); } }; false }",
+                pair,
+                "its number is given to a later step",
+            ),
+            mistake(draws, "for _ in 0..0 {\n        trainer.draw();", data, "draws nothing"),
+            // The published mistake.
+            mistake(draws, "{\n        trainer.draw();", accumulated, "One published"),
+            mistake(draws, "for _ in 0..2 {\n        trainer.draw();", data, "Step 2 draws 2"),
+            mistake(
+                draws,
+                "for _ in 0..if step == 3 { 0 } else { run.accumulation * if step == 2 { 2 } else { 1 } } {
+                     trainer.draw();",
+                resumed,
+                "Each step draws its own data only",
+            ),
+            mistake(skipped, without("counters.schedule += 1;"), counters, "The schedule waits"),
+            mistake(skipped, without("counters.skipped_steps += 1;"), counters, "`skipped_steps` counts the steps"),
+            mistake(skipped, without("counters.micro_steps += run.accumulation;"), counters, "finds its place"),
+            mistake(skipped, without("counters.global_samples += run.samples;"), counters, "are consumed, too"),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab08_scaler_are_told_apart() {
+    let (good, bad) = ("good steps: the scale doubles after every 4th", "overflows in a row: the second halves it");
+    let (between, restart) =
+        ("good steps between overflows do not help", "an overflow restarts the count of good steps");
+    let (growth, minimum) = ("growth restores the hysteresis", "the scale never falls below its minimum");
+    let (refused, clipped) =
+        ("a step that overflowed is not taken", "gradients lose the scale before they are clipped");
+    let grows = "a step after which the scale grows";
+    let (count, reaches) = ("self.good += 1;", "if self.good == self.window {");
+    let halves = "(self.scale / 2.0).max(self.min);";
+    let (refill, taken) =
+        ("self.scale *= 2.0;\n            self.remaining = self.hysteresis;", "if self.remaining == 0 {");
+    let (overflows, factor) = ("if overflow {\n            self.good = 0;", "(clip / norm).min(1.0) / scale;");
+    let (norm, update) = ("global_norm(gradients) / scale;", "self.update(!norm.is_finite());");
+    let finite = "if !norm.is_finite() {";
+    are_told_apart(
+        "lab08-scaler",
+        &[
+            // DeepSpeed's growth, and a count that does not begin again.
+            mistake(
+                reaches,
+                "if self.good > self.window {\n            self.good = 1;\n        }\n        if self.good == self.window && false {",
+                good,
+                "The scale never grows",
+            ),
+            mistake(count, "if self.good == 0 { self.good = 1; return; }", good, "The scale never grows"),
+            mistake(
+                "        self.good += 1;\n        if self.good == self.window {\n            self.good = 0;",
+                "        let counted = self.good;\n        self.good += 1;\n        if counted > 0 && counted % self.window == 0 {",
+                good,
+                "This is DeepSpeed's rule",
+            ),
+            mistake(
+                reaches,
+                "if self.good >= self.window {\n            self.scale *= 2.0;\n            return;\n        }\n        if false {",
+                good,
+                "in every good step",
+            ),
+            mistake(taken, "{", bad, "The first overflow halves"),
+            mistake(
+                taken,
+                "if self.remaining == 0 && { self.remaining = 0; self.good = 0; true } && self.hysteresis == 1 {",
+                bad,
+                "The first exponent that differs",
+            ),
+            mistake(
+                "self.remaining = self.remaining.saturating_sub(1);\n            if self.remaining == 0 {",
+                "if self.remaining > 0 {\n                self.remaining -= 1;\n            } else {",
+                bad,
+                "one overflow too late",
+            ),
+            mistake(
+                halves,
+                "(self.scale / 2.0).max(self.min);\n                self.remaining = self.hysteresis;",
+                bad,
+                "only every second overflow",
+            ),
+            mistake(
+                count,
+                "self.good += 1;\n        self.remaining = self.hysteresis;",
+                between,
+                "consecutive_hysteresis",
+            ),
+            mistake(overflows, "if overflow {", between, "goes on over an overflow"),
+            mistake(
+                overflows,
+                "if overflow {\n            self.good *= u64::from(self.remaining > 1);",
+                restart,
+                "goes on over an overflow",
+            ),
+            mistake(refill, "self.scale *= 2.0;", growth, "stays 0 when the scale has grown"),
+            mistake(halves, "self.scale / 2.0;", minimum, "falls below `min`"),
+            mistake(finite, "if norm == f64::INFINITY {", refused, "A NaN is an overflow"),
+            mistake(finite, "if false {", refused, "The optimizer would take this step"),
+            mistake(update, "if norm.is_finite() { self.update(false); }", bad, "The first exponent that differs"),
+            mistake(update, "self.update(norm == f64::INFINITY);", refused, "still updates the scale"),
+            mistake(factor, "(clip / (norm * scale)).min(1.0) / scale;", clipped, "clips before it unscales"),
+            mistake(factor, "(clip / norm).min(1.0);", clipped, "still have the scale"),
+            mistake(factor, "1.0 / scale;", clipped, "nothing clips them"),
+            mistake("Some(norm)", "Some(norm * scale)", clipped, "the log's norm is not"),
+            mistake("Some(norm)", "Some(norm.min(clip))", clipped, "before clipping"),
+            mistake(factor, "(clip / norm).min(1.0) / self.scale;", grows, "by the next step's scale"),
+            mistake(update, "if !norm.is_finite() { self.update(true); }", good, "The scale never grows"),
+            mistake(norm, "global_norm(gradients);", clipped, "clips before it unscales"),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn lucky_repairs_of_lab08_alone_are_told_apart() {
+    let (plain, ends) = ("2 ranks, no bad batch: trains", "a bad batch on rank 1: the run ends");
+    let (equal, taken) = ("after every step both ranks are equal", "no rank takes the step with the bad batch");
+    let (zero, four) = ("also with the bad batch on rank 0", "4 ranks: one loss just above the bound");
+    let nan = "a loss that is NaN";
+    let (any, update) = ("if comm.any(!within)? {", "replica.update(&gradient);");
+    let (asks, within) = ("comm.any(!within)?", "loss <= bound;");
+    let from = |rank: &str| -> &'static str {
+        let code = "{ let mut of = [f64::from(u8::from(!within))]; comm.broadcast(&mut of, RANK)?; of[0] > 0.0 }";
+        Box::leak(code.replace("RANK", rank).into_boxed_str())
+    };
+    are_told_apart(
+        "lab08-alone",
+        &[
+            mistake(asks, "!within", ends, "A rank must not decide alone"),
+            mistake(any, "if !within && comm.any(true)? {", ends, "do not make the same calls"),
+            mistake(any, "comm.barrier()?;\n    if !within {", ends, "do not make the same calls"),
+            // The calls agree, the models do not.
+            mistake(asks, "comm.size() > 99", taken, "All ranks train on the bad batch now"),
+            mistake(asks, from("0"), taken, "Only the loss of rank 0 decides"),
+            mistake(asks, from("comm.size() - 1"), zero, "Only the loss of rank 1 decides"),
+            mistake(
+                asks,
+                "{ let mut mean = [loss]; comm.all_reduce(&mut mean, Reduce::Mean)?; !(within && mean[0] <= bound) && mean[0] > bound }",
+                four,
+                "the good ranks hide it",
+            ),
+            mistake(within, "!(loss > bound);", nan, "no comparison with NaN"),
+            mistake(any, "if comm.any(!within)? {\n        replica.update(&[0.0]);", taken, "by its moments"),
+            mistake(update, "replica.update(&gradient);\n    replica.update(&gradient);", plain, "Without a bad batch"),
+            mistake("return Ok(false);", "return Ok(true);", taken, "must also return on every rank"),
+        ],
+    );
+    for (changes, claim, means) in [
+        // Each rank decides after the all-reduce.
+        (
+            [(any, "if false {"), (update, "if !within { return Ok(false); }\n    replica.update(&gradient);")],
+            equal,
+            "different models",
+        ),
+        (
+            [(any, "if !within {\n        gradient.fill(0.0);\n    }\n    if false {"), (update, update)],
+            taken,
+            "with zeros",
+        ),
+        (
+            [
+                (
+                    any,
+                    "let mut good = [f64::from(u8::from(within))];\n    comm.all_reduce(&mut good, Reduce::Sum)?;\n    if !within {\n        gradient.fill(0.0);\n    }\n    if false {",
+                ),
+                (
+                    update,
+                    "gradient.iter_mut().for_each(|g| *g *= comm.size() as f64 / good[0]);\n    replica.update(&gradient);",
+                ),
+            ],
+            taken,
+            "good ranks only",
+        ),
+        (
+            [(any, "if false {"), (update, "gradient[0] += comm.rank() as f64;\n    replica.update(&gradient);")],
+            plain,
+            "Without a bad batch",
+        ),
+    ] {
+        let attempt = check("lab08-alone", &changed("lab08-alone", &changes));
+        assert!(attempt.stuck_at() == claim && attempt.means.contains(means), "{changes:?}: {attempt:#?}");
+        assert_eq!(attempt.outcome, Outcome::Wrong);
+    }
+    // The untouched blank shows the library's message: rank 1 has made one call less.
+    let attempt = check("lab08-alone", &text("labs/exercises", "lab08-alone"));
+    for part in ["rank 1 ended, and never entered all_reduce", "rank 0  waits in all_reduce", "its call 12"] {
+        assert!(attempt.printed.contains(part), "{}", attempt.printed);
+    }
+}
+
 /// The solution of lab03-schedule with another first line in its function.
 fn schedule_with(line: &str) -> String {
     let names = "let Schedule { lr, min_lr, warmup, decay_steps } = *schedule;";

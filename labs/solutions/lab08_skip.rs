@@ -1,0 +1,61 @@
+//! lab08-skip · A skipped step still draws its data
+
+use shardlab::data::Batch;
+
+/// A run's settings.
+pub struct Run<'a> {
+    /// The numbers behind `--train-range-to-skip`: first and last step of each range, then of the next.
+    pub skip: &'a [usize],
+    /// Micro-steps of gradient accumulation. Each draws one micro-batch.
+    pub accumulation: usize,
+    /// Sequences per step, over all ranks and micro-steps.
+    pub samples: usize,
+}
+
+/// A run's progress. A checkpoint stores it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Steps so far, those that were skipped included.
+    pub global_steps: usize,
+    /// Steps that were skipped.
+    pub skipped_steps: usize,
+    pub micro_steps: usize,
+    pub global_samples: usize,
+    /// Steps of the learning-rate schedule. The next step has the learning rate of this position.
+    pub schedule: usize,
+}
+
+/// One rank's data and model.
+pub trait Trainer {
+    /// Draws this rank's next micro-batch.
+    fn draw(&mut self) -> Batch;
+    /// Trains on the micro-batches of one step, with the learning rate of a position in the schedule.
+    fn train(&mut self, batches: &[Batch], schedule: usize);
+}
+
+/// A step that is taken. This part is complete.
+fn take(run: &Run, counters: &mut Counters, trainer: &mut dyn Trainer) {
+    let batches: Vec<Batch> = (0..run.accumulation).map(|_| trainer.draw()).collect();
+    trainer.train(&batches, counters.schedule);
+    counters.schedule += 1;
+    counters.global_steps += 1;
+    counters.micro_steps += run.accumulation;
+    counters.global_samples += run.samples;
+}
+
+/// The run's next step, taken or skipped. Every rank calls it.
+pub fn iteration(run: &Run, counters: &mut Counters, trainer: &mut dyn Trainer) {
+    let step = counters.global_steps + 1;
+    if !run.skip.chunks(2).any(|ends| ends[0] <= step && step <= ends[1]) {
+        return take(run, counters, trainer);
+    }
+    // A step has one micro-batch for each micro-step of accumulation.
+    for _ in 0..run.accumulation {
+        trainer.draw();
+    }
+    counters.skipped_steps += 1;
+    counters.schedule += 1;
+    counters.global_steps += 1;
+    counters.micro_steps += run.accumulation;
+    counters.global_samples += run.samples;
+}
