@@ -23,6 +23,9 @@ struct Args {
     ranks: Option<usize>,
     #[command(flatten)]
     wishes: Wishes,
+    /// Start the ranks as threads of one process, even if there is an MPI: for programs that are built without it
+    #[arg(long)]
+    threads: bool,
     /// Only print the launch line
     #[arg(long)]
     print: bool,
@@ -45,7 +48,7 @@ fn main() -> ExitCode {
 fn launch() -> Result<ExitCode> {
     let args: Args = arguments()?;
     let job = Job::here(&args.wishes)?;
-    let launcher = Launcher::here(&job);
+    let launcher = if args.threads { Launcher::Threads } else { Launcher::here(&job) };
     // Threads are all on this node, however many nodes there are.
     let room = if launcher == Launcher::Threads { job.per_node } else { job.room() };
     let line = launcher.line(&job, args.ranks.unwrap_or(room))?;
@@ -54,7 +57,8 @@ fn launch() -> Result<ExitCode> {
     if launcher == Launcher::Threads {
         let nodes = job.hosts.len();
         let where_to = if nodes > 1 { format!(", on this one of {nodes} nodes") } else { String::new() };
-        eprintln!("launch: found no MPI to start processes with; ranks are threads{where_to}");
+        let why = if args.threads { "" } else { "found no MPI to start processes with; " };
+        eprintln!("launch: {why}ranks are threads{where_to}");
     }
     // The line is the output of --print; before a run it goes where it does not mix with the program's own.
     if args.print {

@@ -129,6 +129,7 @@ fn without_a_job_the_line_is_local() {
     let more = cores + 1;
     assert_eq!(cluster.line(&format!("-n {more} lab03"), &[]), format!("mpirun --oversubscribe -n {more} lab03"));
     assert_eq!(cluster.line("lab03", &[]), format!("mpirun -n {cores} lab03"));
+    assert_eq!(cluster.line("--threads -n 3 lab03 --steps 5", &[]), "lab03 --steps 5 --ranks 3");
     cluster.add("bin/id", "echo 0");
     assert_eq!(cluster.line("-n 1 lab03", &[]), "mpirun --allow-run-as-root -n 1 lab03");
     let file = cluster.file("mine", "a slots=2\nb slots=2\n");
