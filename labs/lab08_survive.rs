@@ -96,6 +96,7 @@ fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
+// ANCHOR: story
 /// One rank's part. Returns what the checks found wrong.
 fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     // A run with bad batches. It saves checkpoints, and writes its losses to the metrics file.
@@ -145,6 +146,7 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     screen.say(format!("\n{}\n", survive::compared(job, &ranges, &runs)));
     Ok(check(job, &ranges, &runs, bitwise))
 }
+// ANCHOR_END: story
 
 /// Runs the checks, for the reader and for the exit code.
 fn check(job: &Job, ranges: &Ranges, runs: &[(&str, &Run, Counts)], bitwise: bool) -> Vec<String> {

@@ -593,6 +593,12 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             Some("untied"),
         ),
         (
+            env!("CARGO_BIN_EXE_lab08"),
+            "--layers 1 --embd 16 --block 16 --lr 0.01 --steps 30 --poison 16 17 --save-every 8 --out o",
+            "resumed at a checkpoint = trained without a stop",
+            Some("one-rank"),
+        ),
+        (
             env!("CARGO_BIN_EXE_lab09"),
             "--heads 2 --embd 16 --block 8 --steps 4 --save-after 2 --from dp=3 --to dp=2,zero=3 pp=2 dp=1 --out o",
             "3 of 3 jobs",

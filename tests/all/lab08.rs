@@ -200,6 +200,8 @@ fn flags_that_say_nothing_clear_are_refused() {
         ("--train-range-to-skip -3 4", "--train-range-to-skip -3 4: there is no step -3", "count steps from 1"),
         ("--train-range-to-skip 31 40", "--train-range-to-skip 31 40 begins after the last step, 30", "--steps"),
         ("--train-range-to-skip 2 3 --policy auto", "--policy auto finds the steps to skip", "one of the two"),
+        ("--break one-rank --ranks 1", "one rank alone is all ranks", "--ranks 2"),
+        ("--break one-rank --policy auto", "the argument '--break <BROKEN>' cannot be used with '--policy", "--help"),
         ("--save-every 0", "--save-every 0 is out of range", "from 1 on"),
         ("--init-from x", "--init-from is lab03's", "leave it out"),
     ] {

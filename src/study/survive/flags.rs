@@ -43,7 +43,7 @@ pub struct SurviveFlags {
     #[command(flatten)]
     pub restart: RestartFlags,
     /// Make a mistake, and see what notices
-    #[arg(long = "break", value_enum)]
+    #[arg(long = "break", value_enum, conflicts_with = "policy")]
     pub broken: Option<Break>,
 }
 
@@ -103,6 +103,9 @@ impl SurviveFlags {
         if self.restart.asked() {
             self.restart.check(config)?;
             self.ensure_resumes()?;
+        }
+        if self.broken.is_some() && config.ranks == 1 {
+            return Err(BadInput::new("one rank alone is all ranks, and nothing is wrong", "give --ranks 2 or more"));
         }
         let bad = self.bad_steps()?;
         let skips = matches!(self.policy, Some(Policy::Count | Policy::OneBatch)) || self.broken.is_some();

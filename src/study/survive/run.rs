@@ -79,6 +79,7 @@ impl<'a> Training<'a> {
         Ok(training)
     }
 
+    // ANCHOR: auto
     /// The next step. All ranks call it, and get the same outcome.
     pub fn step(&mut self) -> Result<&GuardedStep> {
         self.drawn.borrow_mut().clear();
@@ -95,6 +96,7 @@ impl<'a> Training<'a> {
         self.steps.push(step);
         Ok(&self.steps[self.steps.len() - 1])
     }
+    // ANCHOR_END: auto
 
     /// Saves the training. Returns the checkpoint's folder. All ranks call it.
     pub fn save(&mut self, all: &Checkpoints) -> Result<PathBuf> {
