@@ -3,9 +3,10 @@
 //! Reading order: `weights.rs` (whole weights, for a different program to read); `native.rs` (a training's checkpoints),
 //! `shard.rs` (one rank's part), `manifest.rs` (what belongs together, and whether it is undamaged), `files.rs` (writing
 //! that survives a kill), `agree.rs` (one rank's error on all ranks); `universal/` (from N ranks to M);
-//! `torch/` (files of PyTorch).
+//! `torch/` (files of PyTorch); `deepspeed/` (checkpoints of DeepSpeed, converted).
 
 mod agree;
+pub mod deepspeed;
 mod files;
 mod manifest;
 mod native;

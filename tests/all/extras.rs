@@ -1,7 +1,10 @@
 //! What can only be tested with files that the project does not ship. `.ci/run` names them through two variables:
-//! SHARDLAB_CORPUS (the tiny Shakespeare text) and SHARDLAB_EXTRAS (a folder with `golden/gpt_training.json`).
+//! SHARDLAB_CORPUS (the tiny Shakespeare text) and SHARDLAB_EXTRAS (a folder with `golden/gpt_training.json` and
+//! `fixtures/deepspeed/`).
 
+use shardlab::checkpoint::torch::TorchFile;
 use shardlab::data::Corpus;
+use shardlab::sha256;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -62,6 +65,45 @@ fn the_main_job_learns_shakespeare() {
     let val_loss = last["val_loss"].as_f64().unwrap();
     println!("val_loss {val_loss}");
     assert!(val_loss <= 2.26, "{val_loss}");
+}
+
+/// What DeepSpeed itself saved: the hashes of all values and moments after the conversion are those that DeepSpeed held.
+#[test]
+fn checkpoints_of_the_real_deepspeed_are_converted() {
+    let Some(extras) = variable("SHARDLAB_EXTRAS") else { return };
+    let Ok(cases) = std::fs::read_dir(extras.join("fixtures/deepspeed")) else { return };
+    for case in cases.flatten().map(|case| case.path()) {
+        let text = std::fs::read_to_string(case.join("expected.json")).unwrap();
+        let expected: serde_json::Value = serde_json::from_str(&text).unwrap();
+        // Where DeepSpeed's own converter scrambles parameters, the right ones are in a separate list.
+        let right = expected.get("correct_params").unwrap_or(&expected["params"]).as_object().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let universal = dir.path().join("universal");
+        let output = Command::new(env!("CARGO_BIN_EXE_ds_to_universal"))
+            .arg("--input_folder")
+            .arg(case.join("global_step5"))
+            .arg("--output_folder")
+            .arg(&universal)
+            .args(["--verify", "--list"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        for (name, parameter) in right {
+            for state in ["fp32", "exp_avg", "exp_avg_sq"] {
+                let path = universal.join("zero").join(name).join(format!("{state}.pt"));
+                let file = TorchFile::open(&path).unwrap();
+                let root = file.graph.root();
+                let tensor = file.tensor(root.get("param").unwrap_or(root)).unwrap().unwrap();
+                let mut bytes = vec![0; tensor.numel() * tensor.dtype.size()];
+                tensor.read(0..tensor.numel(), &mut bytes).unwrap();
+                let what = format!("{state} of {name} in {}", case.display());
+                assert_eq!(sha256::hex(&bytes), parameter[state]["sha256"].as_str().unwrap(), "{what}");
+                let shape: Vec<u64> = tensor.shape.iter().map(|size| *size as u64).collect();
+                let golden = parameter[state].get("golden_shape").unwrap_or(&parameter["shape"]);
+                assert_eq!(serde_json::json!(shape), *golden, "{what}");
+            }
+        }
+    }
 }
 
 /// The figures in tests/all/golden.rs are those of the file that PyTorch wrote, digit by digit.

@@ -12,6 +12,7 @@ mod book;
 mod checkpoints;
 mod collectives;
 mod ddp;
+mod ds_to_universal;
 mod extras;
 mod golden;
 mod jobs;

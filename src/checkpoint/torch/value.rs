@@ -82,6 +82,13 @@ impl Graph {
         })))
     }
 
+    /// Gives an object its attributes.
+    pub fn set_state(&mut self, object: Id, state: Id) {
+        if let Value::Object(object) = self.value_mut(object) {
+            object.state = Some(state);
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.values.len()
     }

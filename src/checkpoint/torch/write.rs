@@ -170,6 +170,23 @@ pub fn save_tensor(
     create(path, |writer| frame(writer, &pickle, |writer| writer.entry("data/0", bytes)))
 }
 
+/// Writes a file with one number, which Python reads as an integer if it is one.
+pub fn save_number(path: &Path, number: f64) -> io::Result<()> {
+    let whole = number.fract() == 0.0 && number.abs() < 9e15;
+    let mut graph = Graph::default();
+    graph.root = graph.push(if whole { Value::Int(number as i64) } else { Value::Float(number) });
+    save_graph(path, &graph, &[])
+}
+
+/// Writes a file with any values. `storages` has the bytes of their tensors, by the keys that the values use.
+pub fn save_graph(path: &Path, graph: &Graph, storages: &[(String, Vec<u8>)]) -> io::Result<()> {
+    let pickle = encode(graph, &|_, _| true);
+    let entries = |writer: &mut TorchWriter<_>| {
+        storages.iter().try_for_each(|(key, bytes)| writer.entry(&format!("data/{key}"), bytes))
+    };
+    create(path, |writer| frame(writer, &pickle, entries))
+}
+
 /// Writes a value of `source` as its own file, with its tensors. Objects whose class `keep` refuses become `None`: a
 /// file never asks its reader for a class that is not known to be harmless.
 pub fn save_value(

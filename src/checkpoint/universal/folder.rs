@@ -46,6 +46,24 @@ struct Index {
     record: serde_json::Value,
 }
 
+impl Index {
+    fn write(&self, folder: &Path) -> Result<(), BadInput> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| BadInput::new(format!("cannot write {INDEX}: {error}"), "store plain numbers"))?;
+        files::write(&folder.join(INDEX), text.as_bytes())
+    }
+}
+
+/// Writes the index of parameters that a different program has saved.
+pub(in crate::checkpoint) fn write_index(
+    folder: &Path,
+    parameters: BTreeMap<String, Parameter>,
+    steps: (u64, usize),
+    record: serde_json::Value,
+) -> Result<(), BadInput> {
+    Index { model: None, optimizer_steps: steps.0, step: steps.1, parameters, record }.write(folder)
+}
+
 /// A complete universal checkpoint.
 #[derive(Clone, Debug)]
 pub struct Universal {
@@ -179,9 +197,7 @@ impl Writer {
     ) -> Result<Universal, BadInput> {
         let Writer { to, side, parameters } = self;
         let index = Index { model, optimizer_steps, step, parameters, record };
-        let text = serde_json::to_string_pretty(&index)
-            .map_err(|error| BadInput::new(format!("cannot write {INDEX}: {error}"), "store plain numbers"))?;
-        files::write(&side.join(INDEX), text.as_bytes())?;
+        index.write(&side)?;
         files::rename(&side, &to)?;
         Ok(Universal { dir: to, index })
     }

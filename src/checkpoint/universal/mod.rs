@@ -12,5 +12,6 @@ mod folder;
 mod merge;
 mod restore;
 
+pub(super) use folder::write_index;
 pub use folder::{INDEX, Parameter, STATES, Universal, Writer};
 pub use merge::{Slice, merge, slices};

@@ -1,0 +1,100 @@
+//! The optimizer's state that all ranks share: hyperparameters, the loss scaler, versions.
+
+use super::{broken, output::Output};
+use crate::checkpoint::torch::{Graph, Id, Node, TorchFile, Value, save_value};
+use crate::error::BadInput;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Entries that consist of slices. They are in the parameters' own folders.
+const SLICES: [&str; 3] = ["base_optimizer_state", "param_slice_mappings", "single_partition_of_fp32_groups"];
+
+/// Writes `zero/optimizer_state.pt` from one rank's file. Returns the classes that were left out.
+pub(super) fn write(output: &Output, shard: &Path, stage: usize, ranks: usize) -> Result<Vec<String>, BadInput> {
+    let file = TorchFile::open(shard)?;
+    let mut graph = file.graph.clone();
+    let root = file.graph.root();
+    let state = root.get("optimizer_state_dict").ok_or_else(|| broken(shard, "it has no optimizer_state_dict"))?;
+    let inner = if stage == 3 { "optimizer_state_dict" } else { "base_optimizer_state" };
+    let mut pairs: Vec<(Id, Id)> = Vec::new();
+    for (key, value) in state.entries() {
+        let name = key.text().unwrap_or_default();
+        if stage != 3 && SLICES.contains(&name) {
+            continue;
+        }
+        let value = match name {
+            // Parameters are whole now.
+            "group_paddings" if stage != 3 => same(&mut graph, value, 0),
+            "partition_count" if stage != 3 => same(&mut graph, value, ranks as i64),
+            _ => value.id,
+        };
+        pairs.push((key.id, value));
+    }
+    if let Some(groups) = state.get(inner).and_then(|inner| inner.get("param_groups")) {
+        let key = graph.text("param_groups");
+        pairs.push((key, groups.id));
+    }
+    graph.root = graph.push(Value::Dict(pairs));
+    let refused = RefCell::new(BTreeSet::new());
+    let keep = |module: &str, name: &str| {
+        let keep = harmless(module, name);
+        if !keep {
+            refused.borrow_mut().insert(format!("{module}.{name}"));
+        }
+        keep
+    };
+    save_value(&output.folder().join("zero/optimizer_state.pt"), &file, &graph, &keep)?;
+    Ok(refused.into_inner().into_iter().collect())
+}
+
+/// A list of as many numbers.
+fn same(graph: &mut Graph, list: Node, number: i64) -> Id {
+    if list.items().len() == 0 {
+        return list.id;
+    }
+    let numbers = list.items().map(|_| graph.push(Value::Int(number))).collect();
+    graph.push(Value::List(numbers))
+}
+
+/// Whether a reader may be asked for this class. A pickle can ask for any function; these only make values.
+fn harmless(module: &str, name: &str) -> bool {
+    let is_class = name.starts_with(|c: char| c.is_ascii_uppercase());
+    match module {
+        "torch" => {
+            is_class || name == "device" || name.starts_with(['f', 'b', 'i', 'u']) && name.ends_with(char::is_numeric)
+        }
+        "torch._utils" => name.starts_with("_rebuild_"),
+        "torch._tensor" => name == "_rebuild_from_type_v2",
+        "collections" => matches!(name, "OrderedDict" | "defaultdict" | "deque" | "Counter"),
+        "builtins" | "__builtin__" => {
+            matches!(
+                name,
+                "dict" | "list" | "set" | "frozenset" | "tuple" | "int" | "float" | "bool" | "str" | "bytes" | "object"
+            )
+        }
+        "_codecs" => name == "encode",
+        "argparse" => name == "Namespace",
+        "numpy.core.multiarray" | "numpy._core.multiarray" => matches!(name, "_reconstruct" | "scalar"),
+        "numpy" => matches!(name, "dtype" | "ndarray"),
+        _ => is_class && module.starts_with("deepspeed."),
+    }
+}
+
+/// Hyperparameters as JSON: what plain values there are.
+pub(super) fn json(node: Node, depth: usize) -> serde_json::Value {
+    use serde_json::Value as Json;
+    match node.value() {
+        Value::Bool(value) => Json::from(*value),
+        Value::Int(value) => Json::from(*value),
+        Value::Float(value) => Json::from(*value),
+        Value::Text(text) => Json::from(&**text),
+        Value::List(_) | Value::Tuple(_) if depth > 0 => node.items().map(|item| json(item, depth - 1)).collect(),
+        Value::Dict(_) if depth > 0 => {
+            let entries =
+                node.entries().filter_map(|(key, value)| Some((key.text()?.to_string(), json(value, depth - 1))));
+            Json::Object(entries.collect())
+        }
+        _ => Json::Null,
+    }
+}

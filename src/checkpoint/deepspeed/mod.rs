@@ -1,0 +1,42 @@
+//! DeepSpeed's checkpoints, converted to universal ones: each parameter whole, with its moments, in its own folder.
+//!
+//! In a checkpoint of ZeRO, each rank's file has one slice of a long flat buffer. The file also has the list of parameters
+//! that the slice has elements of, each with the offset and length of its elements. A converter cuts these *fragments* out,
+//! puts each parameter together from the fragments of all ranks, and joins the parts of tensor parallelism.
+//!
+//! Reading order: `names.rs` (which file is whose), `model.rs` (a file of model states), `shard.rs` (a rank's slice),
+//! `layout.rs` and `parameters.rs` (which elements are whose, and where the recorded list is wrong), `rules.rs` and `merge.rs` (whole parameters
+//! from the parts), `weights.rs` (the model's own weights as a check), `output.rs` and `common.rs` (files of the
+//! result), `convert.rs` (all together), `example.rs` (files as DeepSpeed writes them, for tests and labs).
+
+mod common;
+mod convert;
+pub mod example;
+mod layout;
+mod merge;
+mod model;
+mod names;
+mod output;
+mod parameters;
+mod rules;
+mod shard;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+pub use convert::{Options, Report, Watch, convert};
+pub use layout::paddings;
+pub use output::Format;
+
+use crate::error::BadInput;
+use std::path::Path;
+
+/// The tensors of a parameter's state: the value, and the moments of Adam.
+pub const STATES: [&str; 3] = ["fp32", "exp_avg", "exp_avg_sq"];
+
+/// Help for a checkpoint that lacks something, or contradicts itself.
+const INCOMPLETE: &str = "convert a checkpoint that is complete: the files of all ranks, from the same save";
+
+fn broken(path: &Path, how: impl std::fmt::Display) -> BadInput {
+    BadInput::new(format!("{} cannot be converted: {how}", path.display()), INCOMPLETE)
+}

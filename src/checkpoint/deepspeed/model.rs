@@ -1,0 +1,100 @@
+//! A file of model states: shapes of the parameters, rules of tensor parallelism, and the weights that the model computed with.
+
+use super::broken;
+use super::rules::Rules;
+use crate::checkpoint::torch::{Node, Stored, TorchFile};
+use crate::error::BadInput;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Parameters of a group of the optimizer, in order, with their shapes.
+pub(super) type Shapes = Vec<(String, Vec<usize>)>;
+
+pub(super) struct Model {
+    pub path: PathBuf,
+    pub groups: Vec<Shapes>,
+    /// Rules for putting parameters together, if the file has any.
+    pub rules: Option<Rules>,
+    /// Tensors of the model as it computes, by name.
+    pub weights: HashMap<String, Stored>,
+    /// Tensors that are part of the model and no parameters.
+    pub buffers: Vec<String>,
+    /// Steps that the run had made.
+    pub steps: Option<i64>,
+    /// Ranks of pipeline and tensor parallelism.
+    pub degrees: Option<(usize, usize)>,
+    pub round_robin: bool,
+}
+
+impl Model {
+    /// Reads a file, and compares its numbers with their checksums.
+    pub fn read(path: &Path) -> Result<Model, BadInput> {
+        let file = TorchFile::open(path)?;
+        file.ensure_undamaged()?;
+        let root = file.graph.root();
+        let Some(shapes) = root.get("param_shapes").filter(|shapes| !shapes.is_none()) else {
+            return Err(broken(path, "it has no param_shapes"));
+        };
+        for layers in ["ds_autoep_layers", "autoep_layers"] {
+            if root.get(layers).is_some_and(|layers| !layers.is_none()) {
+                return Err(broken(path, "its experts are divided among ranks, which is not supported"));
+            }
+        }
+        let groups = shapes.items().map(|group| self::shapes(path, group)).collect::<Result<Vec<_>, _>>()?;
+        let rules = root.get("universal_checkpoint_info").filter(|info| !info.is_none());
+        let mut weights = HashMap::new();
+        for (name, value) in root.get("module").into_iter().flat_map(Node::entries) {
+            // A tensor of an unknown type cannot be compared, and nothing else is wrong with it.
+            if let (Some(name), Ok(Some(weight))) = (name.text(), file.tensor(value)) {
+                weights.insert(name.to_string(), weight);
+            }
+        }
+        let names = |list: Option<Node>| -> Vec<String> {
+            list.into_iter().flat_map(Node::items).filter_map(|name| Some(name.text()?.to_string())).collect()
+        };
+        let degree = |name: &str| {
+            let degrees = root.get("checkpoint_parallel_dimensions")?;
+            degrees.get(name)?.int().and_then(|degree| usize::try_from(degree).ok())
+        };
+        Ok(Model {
+            path: path.to_path_buf(),
+            groups,
+            rules: rules.map(|info| Rules::read(info).map_err(|how| broken(path, how))).transpose()?,
+            weights,
+            buffers: names(root.get("buffer_names")),
+            steps: root.get("global_steps").and_then(Node::int),
+            degrees: degree("pp_degree").zip(degree("tp_degree")),
+            round_robin: round_robin(root),
+        })
+    }
+}
+
+/// Whether the run divided gradients by turns.
+pub(super) fn round_robin(root: Node) -> bool {
+    let zero = root.get("ds_config").and_then(|config| config.get("zero_optimization"));
+    let value = zero.and_then(|zero| zero.get("round_robin_gradients"));
+    value.is_some_and(|value| *value.value() == crate::checkpoint::torch::Value::Bool(true))
+}
+
+fn shapes(path: &Path, group: Node) -> Result<Shapes, BadInput> {
+    let shape = |(name, shape): (Node, Node)| {
+        let (Some(name), Some(shape)) = (name.text(), shape.sizes()) else {
+            return Err(broken(path, "its param_shapes are not names with shapes"));
+        };
+        ensure_name(path, name)?;
+        if shape.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size)).is_none_or(|numel| numel > 1 << 50) {
+            return Err(broken(path, format!("{name} has the absurd shape {shape:?}")));
+        }
+        Ok((name.to_string(), shape))
+    };
+    group.entries().map(shape).collect()
+}
+
+/// Refuses a parameter whose name cannot be the name of a folder. Nothing is written outside the output folder.
+pub(super) fn ensure_name(path: &Path, name: &str) -> Result<(), BadInput> {
+    let harmless = |c: char| !c.is_control() && !matches!(c, '/' | '\\' | ':');
+    if name.is_empty() || name.len() > 200 || name.starts_with('.') || !name.chars().all(harmless) {
+        return Err(broken(path, format!("its parameter {name:?} cannot be the name of a folder")));
+    }
+    Ok(())
+}

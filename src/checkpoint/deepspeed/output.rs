@@ -1,0 +1,254 @@
+//! The files of the result. They are written beside the output folder, which appears when it is complete.
+
+use super::merge::Part;
+use super::rules::{Inner, Rule, Size};
+use super::shard::Step;
+use super::{STATES, broken};
+use crate::checkpoint::files;
+use crate::checkpoint::torch::{Dtype, Graph, Id, TorchFile, Value, save_number, save_tensor};
+use crate::checkpoint::universal::{Parameter, Universal, write_index};
+use crate::error::BadInput;
+use crate::sha256;
+use half::{bf16, f16};
+use safetensors::tensor::{Dtype as Safe, TensorView};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The form of the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// As DeepSpeed loads them
+    Torch,
+    /// As this workbook, and most other programs, load them
+    Safetensors,
+}
+
+pub(super) struct Output {
+    to: PathBuf,
+    side: PathBuf,
+    format: Format,
+}
+
+/// The folder that names the newest universal checkpoint in this file contains it.
+const LATEST: &str = "latest_universal";
+
+impl Output {
+    /// Begins a conversion to the folder `to`. Removes what an interrupted conversion has left.
+    pub fn begin(to: &Path, input: &Path, format: Format) -> Result<Output, BadInput> {
+        let refuse = |what: &str| {
+            let help = "give --output_folder a new folder, or that of an earlier conversion";
+            Err(BadInput::new(format!("{} cannot be the output folder: {what}", to.display()), help))
+        };
+        let Some(name) = to.file_name() else { return refuse("it has no name") };
+        let absolute = |path: &Path| std::fs::canonicalize(path).ok();
+        if absolute(to).is_some() && absolute(to) == absolute(input) {
+            return refuse("it is the input folder");
+        }
+        if to.exists() && !earlier(to) {
+            return refuse("it exists, and is no universal checkpoint");
+        }
+        let side = to.with_file_name(format!(".{}.partial", name.to_string_lossy()));
+        files::discard(&side);
+        files::make(&side.join("zero"))?;
+        Ok(Output { to: to.to_path_buf(), side, format })
+    }
+
+    /// The folder as long as it is not complete.
+    pub fn folder(&self) -> &Path {
+        &self.side
+    }
+
+    fn path(&self, name: &str, file: &str) -> PathBuf {
+        self.side.join("zero").join(name).join(file)
+    }
+
+    pub fn parameter(&self, name: &str) -> Result<(), BadInput> {
+        files::make(&self.side.join("zero").join(name))
+    }
+
+    /// Writes one state of a parameter. `rule` is what joined it, and is `None` in stage 3, whose files are bare tensors.
+    /// Returns the hash of its elements, if the format needs it.
+    pub fn state(
+        &self,
+        name: &str,
+        state: usize,
+        dtype: Dtype,
+        part: &Part,
+        rule: Option<(&Rule, bool)>,
+    ) -> Result<String, BadInput> {
+        let path = self.path(name, &format!("{}.{}", STATES[state], self.ending()));
+        match self.format {
+            Format::Torch => {
+                let fields = |graph: &mut Graph| rule.map_or(Vec::new(), |(rule, words)| fields(graph, rule, words));
+                let fields: Option<&dyn Fn(&mut Graph) -> Vec<(Id, Id)>> =
+                    if rule.is_some() { Some(&fields) } else { None };
+                save_tensor(&path, dtype, &part.shape, &part.bytes, fields).map_err(|error| failed(&path, error))?;
+                Ok(String::new())
+            }
+            Format::Safetensors => {
+                let bytes = single(&path, dtype, &part.bytes)?;
+                let view =
+                    TensorView::new(Safe::F32, part.shape.clone(), &bytes).map_err(|error| failed(&path, error))?;
+                safetensors::serialize_to_file([(STATES[state], view)], None, &path)
+                    .map_err(|error| failed(&path, error))?;
+                Ok(sha256::hex(&bytes))
+            }
+        }
+    }
+
+    fn ending(&self) -> &'static str {
+        if self.format == Format::Torch { "pt" } else { "safetensors" }
+    }
+
+    pub fn step(&self, name: &str, step: &Step) -> Result<(), BadInput> {
+        let path = self.path(name, "step.pt");
+        let written = match &step.tensor {
+            Some((dtype, bytes)) => save_tensor(&path, *dtype, &[], bytes, None),
+            None => save_number(&path, step.value),
+        };
+        written.map_err(|error| failed(&path, error))
+    }
+
+    /// Writes a tensor that is no parameter, as f32.
+    pub fn buffer(&self, name: &str, dtype: Dtype, part: &Part) -> Result<(), BadInput> {
+        self.parameter(name)?;
+        let path = self.path(name, "fp32.pt");
+        let bytes = single(&path, dtype, &part.bytes)?;
+        save_tensor(&path, Dtype::F32, &part.shape, &bytes, Some(&|_| Vec::new())).map_err(|error| failed(&path, error))
+    }
+
+    /// Writes the list of parameters, which only safetensors need.
+    pub fn index(
+        &self,
+        parameters: BTreeMap<String, Parameter>,
+        steps: (u64, usize),
+        record: serde_json::Value,
+    ) -> Result<(), BadInput> {
+        write_index(&self.side, parameters, steps, record)
+    }
+
+    /// Reads every state back, and compares it with what was written. Returns how many there are.
+    pub fn verify(&self, names: &[String]) -> Result<usize, BadInput> {
+        if self.format == Format::Safetensors {
+            let universal = Universal::open(&self.side)?;
+            names.iter().try_for_each(|name| universal.read(name).map(drop))?;
+        } else {
+            for name in names {
+                for state in STATES {
+                    // The checksum in the file is that of the elements in memory when they were written.
+                    TorchFile::open(&self.path(name, &format!("{state}.pt")))?.ensure_undamaged()?;
+                }
+            }
+        }
+        Ok(3 * names.len())
+    }
+
+    /// Removes what has been written.
+    pub fn discard(self) {
+        files::discard(&self.side);
+    }
+
+    /// Makes the folder visible, and names it as the newest. Returns its bytes.
+    pub fn publish(self) -> Result<u64, BadInput> {
+        let Output { to, side, .. } = self;
+        let bytes = size(&side);
+        if to.exists() {
+            let old =
+                to.with_file_name(format!(".{}.old.partial", to.file_name().unwrap_or_default().to_string_lossy()));
+            files::discard(&old);
+            files::rename(&to, &old)?;
+            files::rename(&side, &to)?;
+            files::discard(&old);
+        } else {
+            files::rename(&side, &to)?;
+        }
+        let latest = to.with_file_name(LATEST);
+        let beside = to.with_file_name(format!(".{LATEST}.partial"));
+        files::write(&beside, to.file_name().unwrap_or_default().to_string_lossy().as_bytes())?;
+        files::rename(&beside, &latest)?;
+        Ok(bytes)
+    }
+}
+
+/// Whether a folder is empty, or one that a conversion wrote.
+fn earlier(folder: &Path) -> bool {
+    let Ok(mut entries) = std::fs::read_dir(folder) else { return false };
+    entries.next().is_none() || folder.join("zero").is_dir()
+}
+
+fn size(path: &Path) -> u64 {
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| size(&entry.path())).sum(),
+        Err(_) => path.metadata().map_or(0, |metadata| metadata.len()),
+    }
+}
+
+fn failed(path: &Path, error: impl std::fmt::Display) -> BadInput {
+    let help = "make room on the disk, or name a folder on a different one; nothing is left half-made";
+    BadInput::new(format!("cannot write {}: {error}", path.display()), help)
+}
+
+/// Elements as f32.
+fn single<'a>(path: &Path, dtype: Dtype, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, BadInput> {
+    fn each<const N: usize>(bytes: &[u8], to: impl Fn([u8; N]) -> f32) -> Cow<'static, [u8]> {
+        bytes.as_chunks::<N>().0.iter().flat_map(|bytes| to(*bytes).to_le_bytes()).collect::<Vec<u8>>().into()
+    }
+    Ok(match dtype {
+        Dtype::F32 => Cow::Borrowed(bytes),
+        Dtype::F64 => each(bytes, |bytes| f64::from_le_bytes(bytes) as f32),
+        Dtype::BF16 => each(bytes, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        Dtype::F16 => each(bytes, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        Dtype::I64 => each(bytes, |bytes| i64::from_le_bytes(bytes) as f32),
+        Dtype::I32 => each(bytes, |bytes| i32::from_le_bytes(bytes) as f32),
+        Dtype::U8 | Dtype::Bool => each(bytes, |[byte]: [u8; 1]| byte.into()),
+        other => return Err(broken(path, format!("{} cannot be stored as f32", other.name()))),
+    })
+}
+
+/// The entries beside the tensor: how DeepSpeed divides it among ranks again.
+fn fields(graph: &mut Graph, rule: &Rule, words: bool) -> Vec<(Id, Id)> {
+    let mut pairs = Vec::new();
+    let mut add = |graph: &mut Graph, key: &str, value: Id| {
+        let key = graph.text(key);
+        pairs.push((key, value));
+    };
+    match rule {
+        Rule::Replicated | Rule::Average => {}
+        Rule::Joined(dim) => {
+            let dim = graph.push(Value::Int(*dim as i64));
+            add(graph, "cat_dim", dim);
+        }
+        Rule::Halves => {
+            let (dim, count) = (graph.push(Value::Int(0)), graph.push(Value::Int(2)));
+            add(graph, "cat_dim", dim);
+            add(graph, "param_n_sub_params", count);
+        }
+        Rule::Inner(inner) => {
+            let shape = shape_of(graph, inner);
+            add(graph, "sub_param_shape", shape);
+        }
+    }
+    if words {
+        let yes = graph.push(Value::Bool(true));
+        add(graph, "vocab_tensor", yes);
+    }
+    pairs
+}
+
+/// DeepSpeed's object for a parameter that consists of several.
+fn shape_of(graph: &mut Graph, inner: &Inner) -> Id {
+    let class = graph.class("deepspeed.checkpoint.universal_checkpoint", "SubparamShape");
+    let patterns = inner.patterns.iter().map(|pattern| graph.text(pattern)).collect();
+    let patterns = graph.push(Value::List(patterns));
+    let sizes = inner.shape.iter().map(|size| match size {
+        Size::One(size) => graph.push(Value::Int(*size)),
+        Size::Several(sizes) => {
+            let sizes = sizes.iter().map(|size| graph.push(Value::Int(*size as i64))).collect();
+            graph.push(Value::Tuple(sizes))
+        }
+    });
+    let sizes = sizes.collect();
+    let (sizes, dim) = (graph.push(Value::Tuple(sizes)), graph.push(Value::Int(inner.dim as i64)));
+    graph.call(class, vec![patterns, sizes, dim])
+}

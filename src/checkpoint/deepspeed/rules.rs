@@ -1,0 +1,223 @@
+//! How the parts of tensor parallelism are joined: rules by patterns of names, which the training program has recorded.
+
+use crate::checkpoint::torch::{Node, Value};
+use fancy_regex::Regex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// No dimension has more elements.
+const ABSURD: usize = 1 << 40;
+
+/// A pattern of names, and whether a name has matched it.
+struct Pattern {
+    text: String,
+    regex: Regex,
+    used: AtomicBool,
+}
+
+/// A dimension of a parameter that consists of several.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Size {
+    /// A size; -1 is whatever is left.
+    One(i64),
+    /// The sizes of the parameters inside.
+    Several(Vec<usize>),
+}
+
+/// A parameter that consists of several: the shape of all, and the dimension that ranks divide.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Inner {
+    pub patterns: Vec<String>,
+    pub shape: Vec<Size>,
+    pub dim: usize,
+    /// For each parameter inside, each rank's part of `dim`.
+    pub widths: Option<Vec<Vec<usize>>>,
+}
+
+/// What joins the parts of one parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Rule {
+    /// All ranks have the same.
+    Replicated,
+    Average,
+    /// One rank's part follows the other along a dimension.
+    Joined(usize),
+    /// Two parameters in one: all ranks' first halves, then all second halves.
+    Halves,
+    Inner(Inner),
+}
+
+pub(super) struct Rules {
+    replicated: Vec<Pattern>,
+    averaged: Vec<Pattern>,
+    rows: Vec<Pattern>,
+    vocabulary: Vec<Pattern>,
+    halves: Vec<Pattern>,
+    inner: Vec<(Vec<Pattern>, Inner)>,
+    /// Parameters that several stages of a pipeline have.
+    tied: Vec<Pattern>,
+    /// Rows of the vocabulary without its padding.
+    words: Option<usize>,
+    /// Files before version 0.4 do not record uneven widths.
+    version: f64,
+    pub unsupported: Vec<String>,
+}
+
+/// Without rules all parts are joined along the first dimension.
+impl Default for Rules {
+    fn default() -> Rules {
+        let none = Vec::new;
+        Rules {
+            replicated: none(),
+            averaged: none(),
+            rows: none(),
+            vocabulary: none(),
+            halves: none(),
+            inner: Vec::new(),
+            tied: none(),
+            words: None,
+            version: 0.4,
+            unsupported: Vec::new(),
+        }
+    }
+}
+
+impl Rules {
+    pub fn read(info: Node) -> Result<Rules, String> {
+        let list = |key: &str| info.get(key).map_or(Ok(Vec::new()), patterns);
+        let widths: BTreeMap<String, Vec<Vec<usize>>> = info
+            .get("sub_param_shard_widths")
+            .into_iter()
+            .flat_map(Node::entries)
+            .filter_map(|(pattern, widths)| {
+                Some((pattern.text()?.to_string(), widths.items().map(Node::sizes).collect::<Option<_>>()?))
+            })
+            .collect();
+        let mut inner = Vec::new();
+        for entry in info.get("parameter_with_sub_params").into_iter().flat_map(Node::items) {
+            let field = |key: &str| entry.get(key).or_else(|| entry.attribute(key));
+            let (Some(names), Some(shape), Some(dim)) = (field("patterns"), field("shape"), field("partition_dim"))
+            else {
+                return Err("an entry of parameter_with_sub_params is incomplete".to_string());
+            };
+            let sizes = shape.items().map(|size| match size.int() {
+                Some(size) => Some(Size::One(size)),
+                None => size.sizes().map(Size::Several),
+            });
+            let shape: Option<Vec<Size>> = sizes.collect();
+            let (Some(shape), Some(dim)) = (shape, dim.int().and_then(|dim| usize::try_from(dim).ok())) else {
+                return Err("an entry of parameter_with_sub_params has a broken shape".to_string());
+            };
+            let absurd = |size: &Size| match size {
+                Size::One(size) => *size > ABSURD as i64,
+                Size::Several(sizes) => sizes.iter().any(|size| *size > ABSURD),
+            };
+            if shape.iter().any(absurd) || widths.values().flatten().flatten().any(|width| *width > ABSURD) {
+                return Err("an entry of parameter_with_sub_params has an absurd size".to_string());
+            }
+            if dim >= shape.len() {
+                return Err(format!(
+                    "an entry of parameter_with_sub_params divides dimension {dim} of {}",
+                    shape.len()
+                ));
+            }
+            let patterns = patterns(names)?;
+            let widths = patterns.iter().find_map(|pattern| widths.get(&pattern.text)).cloned();
+            let texts = patterns.iter().map(|pattern| pattern.text.clone()).collect();
+            inner.push((patterns, Inner { patterns: texts, shape, dim, widths }));
+        }
+        let words = info.get("original_vocab_size").and_then(Node::int);
+        let unsupported = info.get("autotp_unsupported_parameter_patterns");
+        Ok(Rules {
+            replicated: list("tp_replicated_parameter_patterns")?,
+            averaged: list("parameter_to_average_patterns")?,
+            rows: list("parameter_with_row_parallelism_patterns")?,
+            vocabulary: list("vocabulary_parameter_patterns")?,
+            halves: list("parameter_with_2_sub_params_cat_dim_0")?,
+            inner,
+            tied: list("pipeline_replicated_parameter_patterns")?,
+            words: words.and_then(|words| usize::try_from(words).ok()),
+            version: info.get("universal_checkpoint_version").and_then(Node::float).unwrap_or(0.0),
+            unsupported: unsupported
+                .into_iter()
+                .flat_map(Node::entries)
+                .filter_map(|(name, _)| Some(name.text()?.to_string()))
+                .collect(),
+        })
+    }
+
+    /// Whether several stages of a pipeline have the parameter. The first stage's is the one to use.
+    pub fn tied(&self, name: &str) -> Result<bool, String> {
+        Ok(matching(&self.tied, name)?.is_some())
+    }
+
+    pub fn rule(&self, name: &str) -> Result<Rule, String> {
+        Ok(if matching(&self.replicated, name)?.is_some() {
+            Rule::Replicated
+        } else if matching(&self.averaged, name)?.is_some() {
+            Rule::Average
+        } else if matching(&self.halves, name)?.is_some() {
+            Rule::Halves
+        } else if let Some(inner) = self.inner(name)? {
+            if self.version >= 0.4 && inner.widths.is_none() {
+                return Err(format!("{name} consists of several parameters, and their widths are not recorded"));
+            }
+            Rule::Inner(inner.clone())
+        } else {
+            Rule::Joined(matching(&self.rows, name)?.is_some().into())
+        })
+    }
+
+    fn inner(&self, name: &str) -> Result<Option<&Inner>, String> {
+        for (patterns, inner) in &self.inner {
+            if matching(patterns, name)?.is_some() {
+                return Ok(Some(inner));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The rows of a parameter that has one row for each token of the vocabulary, without those that pad it.
+    pub fn rows_of_vocabulary(&self, name: &str) -> Result<Option<usize>, String> {
+        match (matching(&self.vocabulary, name)?, self.words) {
+            (Some(_), None) => Err(format!("{name} has padded rows, and original_vocab_size is not recorded")),
+            (found, words) => Ok(words.filter(|_| found.is_some())),
+        }
+    }
+
+    /// Patterns that no name has matched. One may be misspelt.
+    pub fn unused(&self) -> Vec<&str> {
+        let lists = [&self.replicated, &self.averaged, &self.rows, &self.vocabulary, &self.halves];
+        let all = lists.into_iter().flatten().chain(self.inner.iter().flat_map(|(patterns, _)| patterns));
+        all.filter(|pattern| !pattern.used.load(Relaxed)).map(|pattern| pattern.text.as_str()).collect()
+    }
+}
+
+fn patterns(list: Node) -> Result<Vec<Pattern>, String> {
+    let pattern = |node: Node| {
+        let text = node.text().ok_or("a pattern of universal_checkpoint_info is no text")?.to_string();
+        // As Python's `re.match`: from the name's beginning, to anywhere.
+        let regex = Regex::new(&format!("^(?:{text})")).map_err(|_| format!("the pattern {text:?} is broken"))?;
+        Ok(Pattern { text, regex, used: AtomicBool::new(false) })
+    };
+    if !matches!(list.value(), Value::List(_) | Value::Tuple(_)) {
+        return Err("patterns of universal_checkpoint_info are no list".to_string());
+    }
+    list.items().map(pattern).collect()
+}
+
+/// The one pattern that matches a name.
+fn matching<'a>(patterns: &'a [Pattern], name: &str) -> Result<Option<&'a Pattern>, String> {
+    let mut found: Option<&Pattern> = None;
+    for pattern in patterns {
+        // A pattern may take very long on some names. Its library gives up in time.
+        if pattern.regex.is_match(name).map_err(|_| format!("the pattern {:?} takes too long", pattern.text))? {
+            if let Some(found) = found {
+                return Err(format!("two patterns match {name}: {:?} and {:?}", found.text, pattern.text));
+            }
+            pattern.used.store(true, Relaxed);
+            found = Some(pattern);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,216 @@
+//! A rank's slice of the optimizer's state: flat buffers, and the fragments of parameters in them.
+
+use super::model::{Shapes, ensure_name, round_robin};
+use super::names::Rank;
+use super::{STATES, broken};
+use crate::checkpoint::torch::{Dtype, Node, Stored, TorchFile};
+use crate::error::BadInput;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// One rank's file.
+pub(super) struct Shard {
+    pub path: PathBuf,
+    pub rank: Rank,
+    pub stage: usize,
+    pub groups: Vec<Group>,
+    pub round_robin: bool,
+    /// Whether parameters are aligned one by one in the flat buffer.
+    pub aligned: bool,
+}
+
+/// The slice of one flat buffer.
+pub(super) struct Group {
+    /// In the order of [`STATES`].
+    pub states: [Stored; 3],
+    pub step: Option<Step>,
+    /// Elements at the slice's end that belong to no parameter, by the file's own account. It can be wrong.
+    pub padding: Option<i64>,
+    /// Elements of the slice that each parameter has here.
+    pub fragments: BTreeMap<String, Range<usize>>,
+}
+
+/// Steps that the optimizer has taken, as the file has them: a tensor of one element, or a number.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Step {
+    pub value: f64,
+    pub tensor: Option<(Dtype, Vec<u8>)>,
+}
+
+impl Group {
+    /// The size of the slice.
+    pub fn numel(&self) -> usize {
+        self.states.iter().map(Stored::numel).max().unwrap_or(0)
+    }
+}
+
+impl Shard {
+    /// Reads a file, and compares its numbers with their checksums. `shapes` are the parameters of each flat buffer, which
+    /// stage 3 needs. `ranks` share them.
+    pub fn read(path: &Path, rank: Rank, ranks: usize, shapes: &[Shapes]) -> Result<Shard, BadInput> {
+        let file = TorchFile::open(path)?;
+        file.ensure_undamaged()?;
+        let root = file.graph.root();
+        let state = need(path, root, "optimizer_state_dict")?;
+        // A member of an enumeration, or a number. The optimizer of bf16 has none, and is of stage 1.
+        let stage = state.get("zero_stage").and_then(Node::int).unwrap_or(1);
+        let stage = usize::try_from(stage).ok().filter(|stage| (1..=3).contains(stage));
+        let Some(stage) = stage else { return Err(broken(path, "it is of no stage of ZeRO that is known")) };
+        let counts = state.get("partition_count").map_or_else(Vec::new, |count| match count.int() {
+            Some(count) => vec![count],
+            None => count.items().filter_map(Node::int).collect(),
+        });
+        if let Some(count) = counts.iter().find(|count| **count != ranks as i64) {
+            return Err(broken(
+                path,
+                format!("it is one of {count} slices, and the folder has files of {ranks} ranks"),
+            ));
+        }
+        let groups = if stage == 3 { stage3(&file, state, rank, ranks, shapes)? } else { stage12(&file, state)? };
+        let aligned = state.get("param_alignment_paddings").into_iter().flat_map(Node::items);
+        let aligned = aligned.flat_map(Node::items).any(|padding| padding.int() != Some(0));
+        Ok(Shard { path: path.to_path_buf(), rank, stage, groups, round_robin: round_robin(root), aligned })
+    }
+}
+
+fn need<'a>(path: &Path, node: Node<'a>, key: &str) -> Result<Node<'a>, BadInput> {
+    node.get(key).ok_or_else(|| broken(path, format!("it has no {key}")))
+}
+
+fn tensor(file: &TorchFile, node: Option<Node>, what: &str) -> Result<Stored, BadInput> {
+    let found = node.map_or(Ok(None), |node| file.tensor(node))?;
+    found.ok_or_else(|| broken(file.path(), format!("it has no tensor {what}")))
+}
+
+/// The three states of a flat buffer. `of` is the optimizer's state of it.
+fn states(file: &TorchFile, of: Option<Node>, fp32: Option<Node>, group: usize) -> Result<[Stored; 3], BadInput> {
+    let moment = |name: &str| tensor(file, of.and_then(|of| of.get(name)), &format!("{name} of group {group}"));
+    let states = [tensor(file, fp32, &format!("fp32 of group {group}"))?, moment(STATES[1])?, moment(STATES[2])?];
+    for (state, name) in states.iter().zip(STATES) {
+        if state.shape.len() != 1 {
+            return Err(broken(
+                file.path(),
+                format!("{name} of group {group} has shape {:?}, not one dimension", state.shape),
+            ));
+        }
+    }
+    Ok(states)
+}
+
+fn stage12(file: &TorchFile, state: Node) -> Result<Vec<Group>, BadInput> {
+    let path = file.path();
+    let base = need(path, state, "base_optimizer_state")?;
+    let Some(of_groups) = base.get("state") else {
+        let how = "its base_optimizer_state has no state: it was saved with elastic_checkpoint, which is not supported";
+        return Err(broken(path, how));
+    };
+    let fp32: Vec<Node> = need(path, state, "single_partition_of_fp32_groups")?.items().collect();
+    let Some(mappings) = state.get("param_slice_mappings") else {
+        return Err(broken(path, "it has no param_slice_mappings, which DeepSpeed writes since 0.8"));
+    };
+    let mappings: Vec<Node> = mappings.items().collect();
+    if of_groups.entries().len() == 0 {
+        return Err(broken(path, "its optimizer has no state: it was saved before the first step"));
+    }
+    if fp32.len() != mappings.len() {
+        return Err(broken(path, format!("it has {} flat buffers, and fragments of {}", fp32.len(), mappings.len())));
+    }
+    let paddings: Vec<Option<i64>> =
+        state.get("group_paddings").into_iter().flat_map(Node::items).map(Node::int).collect();
+    let mut groups = Vec::new();
+    for (at, mapping) in mappings.iter().enumerate() {
+        let of = of_groups.get_at(at as i64);
+        let states = states(file, of, Some(fp32[at]), at)?;
+        let mut fragments = BTreeMap::new();
+        for (name, address) in mapping.entries() {
+            let number =
+                |key| address.attribute(key).and_then(Node::int).and_then(|number| usize::try_from(number).ok());
+            let (Some(name), Some(start), Some(numel)) = (name.text(), number("start"), number("numel")) else {
+                return Err(broken(path, format!("a fragment of group {at} has no start and numel")));
+            };
+            ensure_name(path, name)?;
+            let range = start..start.saturating_add(numel);
+            ensure_inside(path, name, &range, &states)?;
+            fragments.insert(name.to_string(), range);
+        }
+        let step = of.and_then(|of| of.get("step")).map(|step| self::step(file, step)).transpose()?.flatten();
+        groups.push(Group { states, step, padding: paddings.get(at).copied().flatten(), fragments });
+    }
+    Ok(groups)
+}
+
+/// In stage 3 every parameter is divided by itself: each rank has as many elements of it, and the last ranks fewer or none.
+fn stage3(file: &TorchFile, state: Node, rank: Rank, ranks: usize, shapes: &[Shapes]) -> Result<Vec<Group>, BadInput> {
+    let path = file.path();
+    let flat: Vec<Node> = need(path, state, "fp32_flat_groups")?.items().collect();
+    let of_groups = state.get("optimizer_state_dict").and_then(|inner| inner.get("state"));
+    let partitions: Vec<Node> = state.get("ds_zero_partition_groups").into_iter().flat_map(Node::items).collect();
+    let mut groups = Vec::new();
+    for (at, fp32) in flat.iter().enumerate() {
+        let of = of_groups.and_then(|groups| groups.get_at(at as i64));
+        let states = states(file, of, Some(*fp32), at)?;
+        let step = of.and_then(|of| of.get("step")).map(|step| self::step(file, step)).transpose()?.flatten();
+        groups.push(Group { states, step, padding: None, fragments: BTreeMap::new() });
+    }
+    if groups.is_empty() {
+        return Err(broken(path, "it has no fp32_flat_groups"));
+    }
+    // Large groups are divided into several flat buffers. Files list the parameters of each, or of all of them together.
+    let per_buffer = shapes.len() == groups.len();
+    let (mut buffer, mut offset) = (0, 0);
+    for (at, group) in shapes.iter().enumerate() {
+        if per_buffer {
+            (buffer, offset) = (at, 0);
+        }
+        let partition = |key: &str, default: usize| {
+            let partition = partitions.get(at).and_then(|partition| partition.get(key)).and_then(Node::int);
+            partition.and_then(|value| usize::try_from(value).ok()).unwrap_or(default)
+        };
+        let (count, number) = (partition("partition_count", ranks).max(1), partition("partition_rank", rank.dp));
+        for (name, shape) in group {
+            let numel: usize = shape.iter().product();
+            let part = numel.div_ceil(count);
+            if !per_buffer && offset >= groups[buffer].numel() && buffer + 1 < groups.len() {
+                (buffer, offset) = (buffer + 1, 0);
+            }
+            let kept = part.min(numel.saturating_sub(number.saturating_mul(part)));
+            let range = offset..offset + kept;
+            ensure_inside(path, name, &range, &groups[buffer].states)?;
+            groups[buffer].fragments.insert(name.clone(), range);
+            offset += part;
+        }
+    }
+    Ok(groups)
+}
+
+fn ensure_inside(path: &Path, name: &str, range: &Range<usize>, states: &[Stored; 3]) -> Result<(), BadInput> {
+    for (state, kind) in states.iter().zip(STATES) {
+        if range.end > state.numel() {
+            let Range { start, end } = range;
+            let how = format!("{kind} of {name} would be elements {start} to {end} of {}", state.numel());
+            return Err(broken(path, how));
+        }
+    }
+    Ok(())
+}
+
+fn step(file: &TorchFile, node: Node) -> Result<Option<Step>, BadInput> {
+    if let Some(value) = node.float() {
+        return Ok(Some(Step { value, tensor: None }));
+    }
+    let Some(stored) = file.tensor(node)? else { return Ok(None) };
+    let mut bytes = vec![0; stored.dtype.size()];
+    if stored.numel() != 1 {
+        return Err(broken(file.path(), format!("its step has {} elements", stored.numel())));
+    }
+    stored.read(0..1, &mut bytes)?;
+    let value = match stored.dtype {
+        Dtype::F32 => f32::from_le_bytes(bytes[..4].try_into().unwrap_or_default()).into(),
+        Dtype::I64 => i64::from_le_bytes(bytes[..8].try_into().unwrap_or_default()) as f64,
+        Dtype::F64 => f64::from_le_bytes(bytes[..8].try_into().unwrap_or_default()),
+        Dtype::I32 => i32::from_le_bytes(bytes[..4].try_into().unwrap_or_default()).into(),
+        other => return Err(broken(file.path(), format!("its step is a tensor of {}", other.name()))),
+    };
+    Ok(Some(Step { value, tensor: Some((stored.dtype, bytes)) }))
+}

@@ -1,0 +1,67 @@
+//! The tool `ds_to_universal`: its flags, its screen and its errors.
+
+use shardlab::checkpoint::deepspeed::example::{Example, Group};
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn run(dir: &Path, flags: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ds_to_universal"))
+        .current_dir(dir)
+        .args(["--input_folder", "global_step5", "--output_folder", "global_step5_universal"])
+        .args(flags)
+        .output()
+        .unwrap()
+}
+
+fn saved() -> tempfile::TempDir {
+    let group: Group = vec![("a.weight".to_string(), vec![3]), ("b.weight".to_string(), vec![2, 3])];
+    let dir = tempfile::tempdir().unwrap();
+    let example = Example { last_rank_only: true, ..Example::new(1, 4, vec![group]) };
+    example.save(&dir.path().join("global_step5"), &|_, _, state, element| (state + element) as f32).unwrap();
+    dir
+}
+
+/// The source's command line, with the phases of DeepSpeed's converter.
+#[test]
+fn the_tool_has_the_flags_of_deepspeeds_own() {
+    let dir = saved();
+    let flags = ["--num_extract_workers", "4", "--num_merge_workers", "2", "--keep_temp_folder"];
+    let output =
+        run(dir.path(), &[&flags[..], &["--no_strict", "--inject_missing_state", "--verify", "--list"]].concat());
+    let screen = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{screen}{}", String::from_utf8_lossy(&output.stderr));
+    let mut from = 0;
+    for text in [
+        "*** 1. Extracting ZeRO fragments",
+        "████████████████████████████████████████ 4/4",
+        "*** 2. Merging slices",
+        "████████████████████████████████████████ 2/2",
+        "*** 3. Saving common optimizer states",
+        "b.weight",
+        "4 ranks · ZeRO stage 1 · step 5",
+        "2 parameters of 9 elements",
+        "rank 3 records a padding of 7",
+        "2 of 2 ✓",
+    ] {
+        let at = screen[from..].find(text);
+        from += at.unwrap_or_else(|| panic!("{text} is missing or too early in\n{screen}"));
+    }
+    assert!(dir.path().join("global_step5_universal/tmp/b.weight/0/fp32.00").exists());
+}
+
+#[test]
+fn errors_name_the_file_and_leave_nothing() {
+    let dir = saved();
+    let path = dir.path().join("global_step5/zero_pp_rank_2_mp_rank_00_optim_states.pt");
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let output = run(dir.path(), &[]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.starts_with("error: global_step5/zero_pp_rank_2_mp_rank_00_optim_states.pt"), "{error}");
+    assert!(error.contains("truncated") && error.contains("help: "), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    std::fs::remove_file(path).unwrap();
+    let error = String::from_utf8(run(dir.path(), &["--dry-run"]).stderr).unwrap();
+    assert!(error.contains("rank 2 (mp rank 0) is missing"), "{error}");
+}
