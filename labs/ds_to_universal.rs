@@ -183,7 +183,7 @@ impl Bars<'_> {
     /// Draws a part of a line.
     fn draw(&self, part: &str) {
         let mut out = io::stdout().lock();
-        // Whoever reads may have left; the next whole line finds out.
+        // If the reader has left, the next whole line finds out.
         let written = write!(out, "{part}");
         if written.is_ok() && io::stdout().is_terminal() {
             out.flush().unwrap_or_default();

@@ -1,6 +1,12 @@
 //! The optimizer's state that all ranks share: hyperparameters, the loss scaler, versions.
 
-use super::{broken, output::Output};
+use super::convert::Options;
+use super::merge::Part;
+use super::model::ensure_name;
+use super::output::{Format, Output};
+use super::source::Source;
+use super::whole::{Results, lock};
+use super::{INCOMPLETE, broken};
 use crate::checkpoint::torch::{Graph, Id, Node, TorchFile, Value, save_value};
 use crate::error::BadInput;
 use std::cell::RefCell;
@@ -10,8 +16,56 @@ use std::path::Path;
 /// Entries that consist of slices. They are in the parameters' own folders.
 const SLICES: [&str; 3] = ["base_optimizer_state", "param_slice_mappings", "single_partition_of_fp32_groups"];
 
+/// Writes what does not belong to one parameter.
+pub(super) fn save(
+    options: &Options,
+    source: &Source,
+    output: &Output,
+    step: Option<f64>,
+    results: &Results,
+    notes: &mut Vec<String>,
+) -> Result<(), BadInput> {
+    let shard = &source.shards[0][0].path;
+    if options.format == Format::Safetensors {
+        let file = TorchFile::open(shard)?;
+        let state = file.graph.root().get("optimizer_state_dict");
+        let key = if source.stage == 3 { "optimizer_state_dict" } else { "base_optimizer_state" };
+        let groups = state.and_then(|state| state.get(key)).and_then(|base| base.get("param_groups"));
+        let record = serde_json::json!({
+            "source": "DeepSpeed",
+            "zero_stage": source.stage,
+            "param_groups": groups.map(|groups| json(groups, 4)),
+        });
+        let steps = (step.unwrap_or(0.0) as u64, source.models[0].steps.unwrap_or(0).max(0) as usize);
+        return output.index(std::mem::take(&mut lock(&results.hashes)), steps, record);
+    }
+    let refused = write(output, shard, source.stage, source.files.dp)?;
+    if !refused.is_empty() {
+        notes.push(format!("optimizer_state.pt has None for objects of {}: they could run code", refused.join(", ")));
+    }
+    for path in source.files.models.values() {
+        let to = output.folder().join(path.file_name().unwrap_or_default());
+        std::fs::copy(path, &to).map_err(|error| {
+            BadInput::new(format!("cannot copy {} to {}: {error}", path.display(), to.display()), INCOMPLETE)
+        })?;
+    }
+    // DeepSpeed keeps buffers of stages 1 and 2 with the parameters.
+    for model in source.models.iter().filter(|_| source.stage < 3) {
+        for name in &model.buffers {
+            let Some(weight) = model.weights.get(name).filter(|_| !lock(&results.shapes).contains_key(name)) else {
+                continue;
+            };
+            ensure_name(&model.path, name)?;
+            let mut part = Part { shape: weight.shape.clone(), bytes: vec![0; weight.numel() * weight.dtype.size()] };
+            weight.read(0..weight.numel(), &mut part.bytes)?;
+            output.buffer(name, weight.dtype, &part)?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes `zero/optimizer_state.pt` from one rank's file. Returns the classes that were left out.
-pub(super) fn write(output: &Output, shard: &Path, stage: usize, ranks: usize) -> Result<Vec<String>, BadInput> {
+fn write(output: &Output, shard: &Path, stage: usize, ranks: usize) -> Result<Vec<String>, BadInput> {
     let file = TorchFile::open(shard)?;
     let mut graph = file.graph.clone();
     let root = file.graph.root();
@@ -82,7 +136,7 @@ fn harmless(module: &str, name: &str) -> bool {
 }
 
 /// Hyperparameters as JSON: what plain values there are.
-pub(super) fn json(node: Node, depth: usize) -> serde_json::Value {
+fn json(node: Node, depth: usize) -> serde_json::Value {
     use serde_json::Value as Json;
     match node.value() {
         Value::Bool(value) => Json::from(*value),

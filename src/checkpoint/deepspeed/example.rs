@@ -11,7 +11,7 @@ use std::path::Path;
 /// Names and shapes of a group's parameters, in order.
 pub type Group = Vec<(String, Vec<usize>)>;
 
-/// What is saved.
+/// The job that is saved, and how.
 #[derive(Clone)]
 pub struct Example {
     pub stage: usize,

@@ -5,9 +5,10 @@
 //! puts each parameter together from the fragments of all ranks, and joins the parts of tensor parallelism.
 //!
 //! Reading order: `names.rs` (which file is whose), `model.rs` (a file of model states), `shard.rs` (a rank's slice),
-//! `layout.rs` and `parameters.rs` (which elements are whose, and where the recorded list is wrong), `rules.rs` and `merge.rs` (whole parameters
-//! from the parts), `weights.rs` (the model's own weights as a check), `output.rs` and `common.rs` (files of the
-//! result), `convert.rs` (all together), `example.rs` (files as DeepSpeed writes them, for tests and labs).
+//! `source.rs` (all files), `layout.rs` and `parameters.rs` (which elements are whose), `weights.rs` (the model's own weights
+//! as a check), `repair.rs` (records that are wrong), `rules.rs` and `merge.rs` (parts of tensor parallelism), `output.rs`
+//! (files of the result), `whole.rs` (one parameter), `common.rs` (what all ranks share), `workers.rs`, `convert.rs` (all
+//! together). `example.rs` writes files as DeepSpeed does, for labs and for `tests.rs`.
 
 mod common;
 mod convert;
@@ -18,11 +19,15 @@ mod model;
 mod names;
 mod output;
 mod parameters;
+mod repair;
 mod rules;
 mod shard;
+mod source;
 #[cfg(test)]
 mod tests;
 mod weights;
+mod whole;
+mod workers;
 
 pub use convert::{Options, Report, Watch, convert};
 pub use layout::paddings;

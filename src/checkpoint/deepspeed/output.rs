@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 /// The form of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// As DeepSpeed loads them
+    /// DeepSpeed loads these
     Torch,
-    /// As this workbook, and most other programs, load them
+    /// This workbook and most other programs load these
     Safetensors,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Inner {
     pub widths: Option<Vec<Vec<usize>>>,
 }
 
-/// What joins the parts of one parameter.
+/// The way to join the parts of one parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Rule {
     /// All ranks have the same.
@@ -196,7 +196,7 @@ impl Rules {
 fn patterns(list: Node) -> Result<Vec<Pattern>, String> {
     let pattern = |node: Node| {
         let text = node.text().ok_or("a pattern of universal_checkpoint_info is no text")?.to_string();
-        // As Python's `re.match`: from the name's beginning, to anywhere.
+        // Python's `re.match` begins where the name begins, and ends anywhere.
         let regex = Regex::new(&format!("^(?:{text})")).map_err(|_| format!("the pattern {text:?} is broken"))?;
         Ok(Pattern { text, regex, used: AtomicBool::new(false) })
     };
