@@ -92,14 +92,14 @@ fn join_inner(inner: &Inner, dtype: Dtype, mut parts: Vec<Part>) -> Result<Part,
         Size::One(count) => {
             let full: usize = parts.iter().map(|part| part.shape.get(dim).copied().unwrap_or(0)).sum();
             match usize::try_from(*count) {
-                Ok(count) if count > 0 && full > 0 && full % count == 0 => vec![full / count; count],
+                Ok(count) if count > 0 && full > 0 && full.is_multiple_of(count) => vec![full / count; count],
                 _ => return Err(format!("{count} parameters cannot share a dimension of {full}")),
             }
         }
     };
     let widths = match &inner.widths {
         Some(widths) => widths.clone(),
-        None if sizes.iter().all(|size| size % ranks == 0) => {
+        None if sizes.iter().all(|size| size.is_multiple_of(ranks)) => {
             sizes.iter().map(|size| vec![size / ranks; ranks]).collect()
         }
         None => return Err(format!("it consists of parameters of {sizes:?}, which {ranks} ranks cannot share evenly")),
@@ -119,7 +119,7 @@ fn join_inner(inner: &Inner, dtype: Dtype, mut parts: Vec<Part>) -> Result<Part,
     }
     logical[dim] = Some(sizes.iter().sum());
     let known = logical.iter().flatten().try_fold(1usize, |known, size: &usize| known.checked_mul(*size)).unwrap_or(0);
-    if logical.iter().filter(|size| size.is_none()).count() > 1 || known == 0 || numel % known != 0 {
+    if logical.iter().filter(|size| size.is_none()).count() > 1 || known == 0 || !numel.is_multiple_of(known) {
         return Err(format!("its {numel} elements do not have the shape {:?}", inner.shape));
     }
     for (rank, part) in parts.iter_mut().enumerate() {

@@ -5,7 +5,7 @@ use super::rules::{Inner, Rule, Size};
 use super::shard::Step;
 use super::{STATES, broken};
 use crate::checkpoint::files;
-use crate::checkpoint::torch::{Dtype, Graph, Id, TorchFile, Value, save_number, save_tensor};
+use crate::checkpoint::torch::{Dtype, Fields, Graph, Id, TorchFile, Value, save_number, save_tensor};
 use crate::checkpoint::universal::{Parameter, Universal, write_index};
 use crate::error::BadInput;
 use crate::sha256;
@@ -81,8 +81,7 @@ impl Output {
         match self.format {
             Format::Torch => {
                 let fields = |graph: &mut Graph| rule.map_or(Vec::new(), |(rule, words)| fields(graph, rule, words));
-                let fields: Option<&dyn Fn(&mut Graph) -> Vec<(Id, Id)>> =
-                    if rule.is_some() { Some(&fields) } else { None };
+                let fields: Option<Fields> = if rule.is_some() { Some(&fields) } else { None };
                 save_tensor(&path, dtype, &part.shape, &part.bytes, fields).map_err(|error| failed(&path, error))?;
                 Ok(String::new())
             }

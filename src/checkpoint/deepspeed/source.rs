@@ -58,7 +58,7 @@ impl Source {
         let degrees = models[0].degrees.filter(|_| stage < 3);
         let (pp, tp) = match (degrees, files.layer_ranks) {
             (Some(degrees), _) => degrees,
-            (None, Some(tp)) if tp > 0 && files.mp % tp == 0 => (files.mp / tp, tp),
+            (None, Some(tp)) if tp > 0 && files.mp.is_multiple_of(tp) => (files.mp / tp, tp),
             _ => (1, files.mp),
         };
         if pp.checked_mul(tp) != Some(files.mp) {

@@ -17,4 +17,4 @@ mod zip;
 pub use file::{Stored, TorchFile};
 pub use tensor::{Dtype, Tensor};
 pub use value::{Graph, Id, Node, Value};
-pub use write::{TorchWriter, save_graph, save_number, save_tensor, save_value};
+pub use write::{Fields, TorchWriter, save_graph, save_number, save_tensor, save_value};

@@ -148,14 +148,11 @@ fn frame<W: Write>(
     writer.entry("version", b"3\n")
 }
 
+/// Adds entries to a dictionary: values of the graph, with their keys.
+pub type Fields<'a> = &'a dyn Fn(&mut Graph) -> Vec<(Id, Id)>;
+
 /// Writes a file with one tensor. With `fields`, the tensor is the entry `param` of a dictionary, before these.
-pub fn save_tensor(
-    path: &Path,
-    dtype: Dtype,
-    shape: &[usize],
-    bytes: &[u8],
-    fields: Option<&dyn Fn(&mut Graph) -> Vec<(Id, Id)>>,
-) -> io::Result<()> {
+pub fn save_tensor(path: &Path, dtype: Dtype, shape: &[usize], bytes: &[u8], fields: Option<Fields>) -> io::Result<()> {
     let mut graph = Graph::default();
     let tensor = graph.tensor(dtype, shape, "0");
     graph.root = match fields {
