@@ -69,6 +69,7 @@ fn run(args: Args) -> Result<()> {
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let ranks = launch::ranks(args.ranks, 2)?;
     let config = args.train.resolve(ranks, Some(args.steps), &corpus)?;
+    let config = if flags.stall { survive::larger(&config) } else { config };
     let (poison, ranges) = flags.resolve(&config)?;
     let free = launch::free_memory(launch::ranks_here(ranks));
     free.map_or(Ok(()), |free| Footprint::new(&config).ensure_fits(free))?;
@@ -86,6 +87,7 @@ fn run(args: Args) -> Result<()> {
             Mode::Story => story(&lab.job, &comm),
             Mode::Once => survive::once(&lab.job, &comm),
             Mode::Restart => survive::restart(&lab.job, &comm),
+            Mode::Stall => survive::stall(&lab.job, &comm),
         };
         failed.map_err(|error| lab.job.config.explain(error))
     };

@@ -274,20 +274,35 @@ impl Mpirun {
         dir: &Path,
         variables: &[(&str, &str)],
     ) -> Result<Output> {
+        finish(self.command(ranks, program, flags, dir, variables))
+    }
+
+    fn command(&self, ranks: usize, program: &Path, flags: &[&str], dir: &Path, variables: &[(&str, &str)]) -> Command {
         let mut command = Command::new("mpirun");
         command.args(self.flags).args(["-n", &ranks.to_string()]).arg(program).args(flags).current_dir(dir);
-        // Containers run as root; more ranks than cores must not wait by spinning.
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        command.env("OMPI_MCA_mpi_yield_when_idle", "1").env_remove("SHARDLAB_CORPUS").envs(variables.iter().copied());
-        finish(command)
+        command.envs(variables.iter().copied());
+        gently(&mut command);
+        command
     }
 }
 
+/// Containers run as root; more ranks than cores must not wait by spinning.
+fn gently(command: &mut Command) {
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("OMPI_MCA_mpi_yield_when_idle", "1").env_remove("SHARDLAB_CORPUS");
+}
+
 /// Waits for a command, for as long as only a hang takes.
-fn finish(mut command: Command) -> Result<Output> {
+fn finish(command: Command) -> Result<Output> {
+    finish_after(command, |_| Ok(()))
+}
+
+/// Waits for a command, to which `meanwhile` does something; it gets the number of the process.
+fn finish_after(mut command: Command, meanwhile: impl FnOnce(u32) -> Result<()>) -> Result<Output> {
     let dir = tempfile::tempdir()?;
     let file = |name: &str| std::fs::File::create(dir.path().join(name));
     let mut child = command.stdin(Stdio::null()).stdout(file("out")?).stderr(file("err")?).spawn()?;
+    meanwhile(child.id())?;
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
@@ -430,6 +445,10 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
     test("lab01_breaks".into(), &|| lab01_breaks(mpirun));
     test("lab03_trains_what_threads_train".into(), &|| lab03_like_threads(mpirun));
     test("every_lab_runs_on_processes".into(), &|| every_lab(mpirun));
+    for ranks in [2, 3] {
+        test(format!("a_job_of_{ranks}_restarts_when_a_rank_is_killed"), &|| restarts(ranks));
+        test(format!("one_killed_process_ends_a_job_of_{ranks}"), &|| killed(mpirun, ranks));
+    }
     test("ranks_must_be_the_jobs".into(), &|| ranks_flag(mpirun));
     test("a_simulated_link_is_refused".into(), &|| no_link(mpirun));
     test("a_launcher_without_its_mpi_is_an_error".into(), &unconnected);
@@ -626,6 +645,58 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
         let output = mpirun.start(4, Path::new(env!("CARGO_BIN_EXE_lab07")), &flags, dir.path(), &[])?;
         ensure!(output.status.success() && text(&output).contains(mesh), "{}", text(&output));
     }
+    Ok(())
+}
+
+/// A small training with checkpoints, of about a second.
+const TRAIN: &str =
+    "--layers 1 --embd 16 --block 8 --batch 1 --grad-accum 1 --warmup 2 --steps 60 --save-every 3 --out o";
+const SAME: &str = "final weights: resumed = never stopped";
+
+/// `launch` starts the job again, which compares its weights with those of a job that was never stopped.
+fn restarts(ranks: usize) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_launch"));
+    command.args(["--max-restarts", "1", "-n", &ranks.to_string(), env!("CARGO_BIN_EXE_lab08")]);
+    command.args(TRAIN.split_whitespace()).args(["--kill-rank", "1", "--at-step", "32"]).current_dir(dir.path());
+    gently(&mut command);
+    let output = finish(command)?;
+    let text = text(&output);
+    ensure!(output.status.success(), "{text}");
+    for says in ["(exit code 137: SIGKILL); restart 1 of 1", "resumed  after step 30, ", "steps 31 to 31", SAME] {
+        ensure!(text.contains(says), "{says:?} is missing in\n{text}");
+    }
+    ensure!(text.matches(" ✓\n").count() == 2, "{text}");
+    Ok(())
+}
+
+/// One process is killed again and again, at different moments. Each time the job ends by an error, and the next job continues.
+fn killed(mpirun: &Mpirun, ranks: usize) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let flags: Vec<&str> = TRAIN.split_whitespace().chain(["--resume", "auto"]).collect();
+    let command = || mpirun.command(ranks, Path::new(env!("CARGO_BIN_EXE_lab08")), &flags, dir.path(), &[]);
+    let progress = || std::fs::read_to_string(dir.path().join("o/restart/progress.jsonl")).unwrap_or_default();
+    for (kill, after) in [3, 8, 13, 21, 34].into_iter().enumerate() {
+        let before = progress().lines().count();
+        let output = finish_after(command(), |mpirun| {
+            let start = Instant::now();
+            while progress().lines().count() < before + after / 2 && start.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let children = Command::new("pgrep").args(["-P", &mpirun.to_string()]).output()?.stdout;
+            let children = String::from_utf8(children)?;
+            let child = children.lines().nth(kill % ranks).with_context(|| format!("a process in {children:?}"))?;
+            ensure!(Command::new("kill").args(["-9", child]).status()?.success());
+            Ok(())
+        })?;
+        ensure!(!output.status.success(), "it ended without an error:\n{}", text(&output));
+    }
+    let output = finish(command())?;
+    let text = text(&output);
+    ensure!(output.status.success() && text.contains(SAME) && text.matches(" ✓\n").count() == 2, "{text}");
+    ensure!(text.contains("resumed  after step ") && !text.contains("rejected"), "{text}");
+    let lines = progress().lines().count();
+    println!("{ranks} ranks, 5 kills: {lines} steps were trained, {} of them again", lines - 60);
     Ok(())
 }
 

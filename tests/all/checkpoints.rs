@@ -282,11 +282,23 @@ fn a_disk_that_is_full() {
     .unwrap();
 }
 
-/// A training is killed at ten random moments. Each time, it continues from a checkpoint that is whole and at least as new as the
-/// last one that it reported. It ends with the bits of a training that was never killed.
 #[cfg(unix)]
 #[test]
 fn a_killed_training_ends_as_if_it_had_not_been_killed() {
+    kill_trainings(10);
+}
+
+#[cfg(unix)]
+#[test]
+#[ignore = "takes a minute"]
+fn trainings_that_are_killed_a_hundred_times_end_as_if_they_had_not_been() {
+    kill_trainings(100);
+}
+
+/// Kills trainings at random moments, every second time in the middle of a save. Each continues from a checkpoint that is whole and
+/// at least as new as the last one that it reported. Each ends with the bits of a training that was never killed.
+#[cfg(unix)]
+fn kill_trainings(most: usize) {
     use std::io::Read;
     let (config, corpus) = config(2, |_| ());
     let train = |comm: &Comm| {
@@ -297,18 +309,24 @@ fn a_killed_training_ends_as_if_it_had_not_been_killed() {
     let expected = launch::run(2, |comm| train(&comm)).unwrap();
     let random = shardlab::tensor::random::Stream::new(16, "kills");
     let mut dir = tempfile::tempdir().unwrap();
-    let (mut kills, mut finished, mut reported, mut at) = (0, 0, 0, Vec::new());
-    while kills < 10 || finished == 0 {
+    let (mut kills, mut in_saves, mut finished, mut reported, mut at) = (0, 0, 0, 0, Vec::new());
+    while kills < most || finished == 0 {
         let mut process = child("a_training_that_is_killed", dir.path(), "exec \"$0\" \"$@\"");
         let mut process = process.stdout(std::process::Stdio::piped()).spawn().unwrap();
-        if kills < 10 {
+        let killed = kills < most;
+        if killed {
             // Any moment will do. These are spread over the start, the steps and the saves.
             std::thread::sleep(std::time::Duration::from_secs_f64(0.4 * random.uniform(kills as u64)));
+            while kills % 2 == 1 && !saves(dir.path()) && process.try_wait().unwrap().is_none() {
+                std::hint::spin_loop();
+            }
             process.kill().unwrap();
+            kills += 1;
         }
         let mut said = String::new();
         process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         let status = process.wait().unwrap();
+        in_saves += usize::from(saves(dir.path()));
         let saved = said.lines().filter_map(|line| line.strip_prefix("saved ")?.parse().ok());
         reported = saved.fold(reported, usize::max);
         // Everything that was reported is there, and nothing is damaged.
@@ -320,10 +338,10 @@ fn a_killed_training_ends_as_if_it_had_not_been_killed() {
                 step >= reported && rejected.is_empty(),
                 "step {step} after {reported} were reported: {rejected:?}"
             );
-            at.push(step);
-            state
+            (step, state)
         });
-        let states: Vec<_> = states.collect();
+        let (steps, states): (Vec<usize>, Vec<_>) = states.unzip();
+        at.push(steps[0]);
         // Nor is any checkpoint that shows: what a kill has cut off has a name that is not one.
         for name in names(dir.path()).into_iter().filter(|name| name.starts_with("save-")) {
             let which = Resume::Path(dir.path().join(name));
@@ -332,14 +350,23 @@ fn a_killed_training_ends_as_if_it_had_not_been_killed() {
             };
             launch::run(2, whole).unwrap();
         }
-        if status.success() {
+        if steps[0] == KILLED_STEPS {
             assert!(states == expected, "after {kills} kills");
             // Begin again, if there are kills to come.
             (finished, reported, dir) = (finished + 1, 0, tempfile::tempdir().unwrap());
+        } else {
+            assert!(killed && !status.success(), "it ended after step {}", steps[0]);
         }
-        kills += 1;
     }
-    println!("steps at each kill: {at:?}; finished {finished} times");
+    println!(
+        "{kills} kills, {in_saves} in the middle of a save; {finished} trainings finished; steps after each: {at:?}"
+    );
+}
+
+/// Whether a save in this folder is incomplete.
+#[cfg(unix)]
+fn saves(dir: &Path) -> bool {
+    std::fs::read_dir(dir).unwrap().flatten().any(|entry| entry.file_name().to_string_lossy().ends_with(".partial"))
 }
 
 const KILLED_STEPS: usize = 20;

@@ -133,6 +133,17 @@ fn a_killed_training_continues_when_it_is_started_again() {
     failed(&other, 1, "the resumed run is not the run that was never stopped");
 }
 
+/// Only the bytes are checked: times are the machine's.
+#[test]
+fn a_save_in_the_background_writes_what_a_save_at_once_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = succeeded(&run(dir.path(), LAB08, "--stall --block 8 --batch 1 --grad-accum 1"));
+    has(&text, &["save at once: the training waits", "both kinds of saves write the same bytes", " ✓"]);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    // Nothing of it stays.
+    assert!(!dir.path().join("runs/lab08/stall").exists());
+}
+
 #[test]
 fn mistakes_are_refused() {
     let dir = tempfile::tempdir().unwrap();

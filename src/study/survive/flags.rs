@@ -42,6 +42,9 @@ pub struct SurviveFlags {
     pub save_every: usize,
     #[command(flatten)]
     pub restart: RestartFlags,
+    /// Measure for how long a save stops the training, with a model of 7 million parameters
+    #[arg(long)]
+    pub stall: bool,
     /// Make a mistake, and see what notices
     #[arg(long = "break", value_enum, conflicts_with = "policy")]
     pub broken: Option<Break>,
@@ -81,11 +84,16 @@ pub enum Mode {
     Once,
     /// One training that saves, and continues from its checkpoints.
     Restart,
+    /// The time for which saves stop a training.
+    Stall,
 }
 
 impl SurviveFlags {
     /// The part of the lab that the flags ask for.
     pub fn mode(&self) -> Mode {
+        if self.stall {
+            return Mode::Stall;
+        }
         if self.restart.asked() {
             return Mode::Restart;
         }
@@ -145,7 +153,7 @@ impl SurviveFlags {
         match self.poison.as_deref() {
             _ if self.no_poison => Ok(None),
             // A kill is a different accident.
-            None if self.restart.asked() && self.train_range_to_skip.is_empty() => Ok(None),
+            None if (self.stall || self.restart.asked()) && self.train_range_to_skip.is_empty() => Ok(None),
             None => Ok(Some((61, 64))),
             Some(&[first, last]) if 1 <= first && first <= last => Ok(Some((first, last))),
             Some(ends) => {
