@@ -4,14 +4,14 @@
 //! write into a folder beside the complete checkpoints. When all files are on the disk, rank 0 writes the manifest and
 //! renames the folder. So a kill at any moment leaves the earlier checkpoints, and never half of one that looks whole.
 //!
-//! A save stops the training only while it copies the state ([`Checkpoints::start`]). A thread writes the copy while the
-//! training continues, and [`Writing::finish`] completes the save.
+//! A save stops the training only while it copies the state ([`Checkpoints::start`]). Threads write the copy and complete
+//! the checkpoint while the training continues ([`Writing::advance`]), and [`Writing::finish`] waits for them.
 
 use super::agree::{agree, broadcast_text};
 use super::files;
 use super::manifest::{Entry, Job, Manifest, rank_file};
 use super::shard::{self, Shard};
-use crate::comm::{self, Comm};
+use crate::comm::Comm;
 use crate::error::BadInput;
 use crate::parallel::Zero;
 use crate::sha256;
@@ -90,7 +90,7 @@ impl Checkpoints {
             Ok(Entry { name, bytes: bytes.len() as u64, sha256: sha256::hex(&bytes) })
         };
         let record = serde_json::to_value(record)?;
-        Ok(Writing { all: self, folder, number, step, record, file: std::thread::spawn(write) })
+        Ok(Writing { all: self, folder, number, step, record, work: Work::File(std::thread::spawn(write)) })
     }
 
     /// Puts the state of a checkpoint back. `None`: there is none, or none was asked for. All ranks call it, before the
@@ -181,43 +181,77 @@ pub struct Writing<'a> {
     number: usize,
     step: usize,
     record: serde_json::Value,
-    file: JoinHandle<Result<Entry, BadInput>>,
+    work: Work,
 }
 
-impl Writing<'_> {
-    /// Whether all ranks have written their files, so that [`finish`](Writing::finish) does not wait for a disk. All ranks
-    /// call it.
-    pub fn is_written(&self) -> comm::Result<bool> {
-        Ok(!self.all.comm.any(!self.file.is_finished())?)
+/// The thread that works on a save.
+enum Work {
+    /// It writes this rank's file.
+    File(JoinHandle<Result<Entry, BadInput>>),
+    /// All ranks have written. Rank 0's thread completes the checkpoint, and returns its name.
+    Publish(JoinHandle<Result<String, BadInput>>),
+}
+
+impl<'a> Writing<'a> {
+    /// Takes the save as far as it goes without waiting for a disk. Returns whether it is on the disk, so that
+    /// [`finish`](Writing::finish) does not wait either. All ranks call it, after each step for example.
+    pub fn advance(self) -> Result<(Writing<'a>, bool)> {
+        let done = match &self.work {
+            Work::File(thread) => thread.is_finished(),
+            Work::Publish(thread) => thread.is_finished(),
+        };
+        let done = !self.all.comm.any(!done)?;
+        match self.work {
+            Work::File(_) if done => Ok((self.publish()?, false)),
+            _ => Ok((self, done)),
+        }
     }
 
     /// Waits until all ranks have written, and completes the save. If a rank could not write, every rank gets its error,
     /// and the earlier checkpoints stay. All ranks call it. Returns the checkpoint's folder.
     pub fn finish(self) -> Result<PathBuf> {
-        let Checkpoints { dir, keep, job, comm } = self.all;
-        let panicked = || BadInput::new(format!("the thread that writes {} ended", self.folder.display()), "try again");
-        let mine = self.file.join().unwrap_or_else(|_| Err(panicked()));
-        let published = match agree(comm, mine)? {
-            Err(error) => Err(error),
-            Ok(mine) => {
-                let files = gather(comm, &mine)?;
-                let manifest = Manifest { job: job.clone(), step: self.step, files, record: self.record };
-                let publish = || {
-                    manifest.write(&self.folder)?;
-                    files::publish(dir, &self.folder, self.number, self.step)
-                };
-                if comm.rank() == 0 { publish() } else { Ok(String::new()) }
-            }
+        let Writing { all: Checkpoints { dir, comm, .. }, folder, work, .. } = self.publish()?;
+        let published = match work {
+            Work::Publish(thread) => joined(thread, &folder),
+            Work::File(_) => unreachable!("it is published"),
         };
-        if comm.rank() == 0 {
-            match published {
-                Ok(_) => files::keep(dir, *keep),
-                Err(_) => files::discard(&self.folder),
-            }
-        }
         let name = agree(comm, published)?.map_err(|error| anyhow!("{error}"))?;
         Ok(dir.join(broadcast_text(comm, name, 0)?))
     }
+
+    /// Waits for all ranks' files, and begins to complete the checkpoint, or to remove it if a rank could not write.
+    fn publish(self) -> Result<Writing<'a>> {
+        let Work::File(file) = self.work else { return Ok(self) };
+        let Checkpoints { dir, keep, job, comm } = self.all;
+        let files = match agree(comm, joined(file, &self.folder))? {
+            Ok(mine) => Ok(gather(comm, &mine)?),
+            Err(error) => Err(error),
+        };
+        let (first, dir, keep, job) = (comm.rank() == 0, dir.clone(), *keep, job.clone());
+        let (folder, number, step, record) = (self.folder.clone(), self.number, self.step, self.record.clone());
+        let work = move || {
+            let published = files.and_then(|files| match first {
+                true => {
+                    Manifest { job, step, files, record }.write(&folder)?;
+                    files::publish(&dir, &folder, number, step)
+                }
+                false => Ok(String::new()),
+            });
+            match &published {
+                Ok(_) if first => files::keep(&dir, keep),
+                Err(_) if first => files::discard(&folder),
+                Ok(_) | Err(_) => {}
+            }
+            published
+        };
+        Ok(Writing { work: Work::Publish(std::thread::spawn(work)), ..self })
+    }
+}
+
+/// A thread's result.
+fn joined<T>(thread: JoinHandle<Result<T, BadInput>>, folder: &Path) -> Result<T, BadInput> {
+    let panicked = || BadInput::new(format!("the thread that writes {} ended", folder.display()), "try again");
+    thread.join().unwrap_or_else(|_| Err(panicked()))
 }
 
 /// All ranks' files, in rank order.

@@ -154,10 +154,9 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
         }
         let due = step.step.is_multiple_of(job.flags.save_every) || step.step == config.steps;
         if let Some(save) = writing.take() {
-            if due || save.is_written()? {
-                told(first, saved(job, all, save));
-            } else {
-                writing = Some(save);
+            match save.advance()? {
+                (save, done) if due || done => drop(told(first, saved(job, all, save))),
+                (save, _) => writing = Some(save),
             }
         }
         if due {

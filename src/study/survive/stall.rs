@@ -41,18 +41,17 @@ pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     for _ in 0..SAVES {
         step.push(timed(comm, || training.step())?.0);
         blocking.push(timed(comm, || training.start_save(&all)?.finish())?.0);
-        let (seconds, save) = timed(comm, || training.start_save(&all))?;
+        let (seconds, mut save) = timed(comm, || training.start_save(&all))?;
         copy.push(seconds);
-        let (seconds, steps) = timed(comm, || {
-            let mut steps = 0;
-            while steps == 0 || !save.is_written()? {
-                training.step()?;
-                steps += 1;
-            }
-            Ok(steps)
-        })?;
-        (slow.push(seconds / steps as f64), meanwhile.push(steps as f64));
-        finish.push(timed(comm, || save.finish())?.0);
+        let (mut done, mut stepping, mut waiting) = (false, Vec::new(), 0.0);
+        while !done {
+            stepping.push(timed(comm, || training.step())?.0);
+            let (seconds, advanced) = timed(comm, || save.advance())?;
+            ((save, done), waiting) = (advanced, waiting + seconds);
+        }
+        slow.push(stepping.iter().sum::<f64>() / stepping.len() as f64);
+        meanwhile.push(stepping.len() as f64);
+        finish.push(waiting + timed(comm, || save.finish())?.0);
     }
     comm.barrier()?;
     if comm.rank() > 0 {
@@ -83,11 +82,10 @@ pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     screen.say(screen.row(
         "stall",
         &format!(
-            "{} instead of {}: {:.1} times shorter. The {} steps meanwhile took {} longer in all.",
+            "{} instead of {}: {:.1} times shorter. The steps meanwhile took {} longer in all.",
             screen.seconds(short),
             screen.seconds(wait),
             wait / short,
-            median(&meanwhile),
             screen.seconds(cost.max(0.0))
         ),
     ));
