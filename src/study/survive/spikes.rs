@@ -20,14 +20,17 @@ use serde::Deserialize;
 use std::collections::VecDeque;
 use std::path::Path;
 
-/// Losses that the median is taken of.
+/// Losses whose median is the norm.
 const WINDOW: usize = 20;
 
-/// Losses that must precede a judgement: a loss that has only begun to fall has no norm.
-const FEWEST: usize = 8;
+/// Losses whose changes are the noise. Noise needs more of them than a median does.
+const NOISE: usize = 50;
 
-/// A limit is this many times the noise above the norm.
-const TIMES: f64 = 5.0;
+/// Losses that must precede a judgement: a loss that has only begun to fall has no norm.
+const FEWEST: usize = 12;
+
+/// A limit is this many times the noise above the norm. With 5, a noisy run has false spikes in its first steps.
+const TIMES: f64 = 6.0;
 
 /// A smaller rise than this fraction of the norm is no spike, however quiet the losses were.
 const LEAST_RISE: f64 = 0.1;
@@ -53,7 +56,7 @@ impl Norm {
     /// Adds the loss of a step that is not part of a spike.
     pub fn add(&mut self, loss: f64) {
         self.recent.push_back(loss);
-        if self.recent.len() > WINDOW {
+        if self.recent.len() > NOISE {
             self.recent.pop_front();
         }
     }
@@ -63,7 +66,7 @@ impl Norm {
         if self.recent.len() < FEWEST {
             return None;
         }
-        let middle = median(self.recent.iter().copied());
+        let middle = median(self.recent.iter().rev().take(WINDOW).copied());
         let noise = median(self.recent.iter().zip(self.recent.iter().skip(1)).map(|(a, b)| (a - b).abs()));
         let rise = (TIMES * noise).max(LEAST_RISE * middle);
         Some(Limit { median: middle, limit: middle + rise })
@@ -99,8 +102,6 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
 pub struct Spike {
     /// The bad steps: the first and the last of each range.
     pub ranges: Vec<(usize, usize)>,
-    /// The last step above the limit.
-    pub recovers: usize,
     /// The highest loss that is finite.
     pub peak: f64,
     /// Losses that are not finite.
@@ -140,7 +141,7 @@ fn spike(steps: &[(usize, f64)], before: Limit) -> Spike {
         high |= upper;
     }
     let not_finite = steps.len() - finite.count();
-    Spike { ranges, recovers: steps[steps.len() - 1].0, peak, not_finite, before }
+    Spike { ranges, peak, not_finite, before }
 }
 
 /// The first and the last step of each range to skip.
@@ -196,7 +197,6 @@ pub fn agree(comm: &Comm, path: &Path) -> Result<(Vec<Spike>, Ranges)> {
 /// The spikes in a metrics file as a table.
 pub fn show(screen: &Screen, spikes: &[Spike], path: &Path) -> String {
     let steps = |first: usize, last: usize| match last {
-        _ if last < first => "none".to_string(),
         _ if last == first => first.to_string(),
         _ => format!("{first} to {last}"),
     };
@@ -207,10 +207,9 @@ pub fn show(screen: &Screen, spikes: &[Spike], path: &Path) -> String {
             n => format!("{n} not finite"),
         };
         let Limit { median, limit } = spike.before;
-        let recovery = steps(spike.ranges.last().map_or(0, |range| range.1) + 1, spike.recovers);
-        [to_skip.join(", "), peak, format!("{median:.3}"), format!("{limit:.3}"), recovery].to_vec()
+        [to_skip.join(", "), peak, format!("{median:.3}"), format!("{limit:.3}")].to_vec()
     };
-    let header = ["steps to skip", "highest loss", "median before", "limit", "steps of recovery"];
+    let header = ["steps to skip", "highest loss", "median before", "limit"];
     let found = screen.row("spikes", &format!("in {}, found by --find-spikes", path.display()));
     format!("{found}\n{}", table(screen, &header, &spikes.iter().map(row).collect::<Vec<_>>()))
 }
@@ -292,7 +291,6 @@ mod tests {
         });
         let spikes = find(&losses);
         assert_eq!((spikes.len(), &spikes[0].ranges[..]), (1, &[(61, 64)][..]), "{spikes:?}");
-        assert!((68..=79).contains(&spikes[0].recovers), "{spikes:?}");
         assert!((spikes[0].peak - 5.26).abs() < 0.1 && (spikes[0].before.median - 2.3).abs() < 0.1, "{spikes:?}");
     }
 
