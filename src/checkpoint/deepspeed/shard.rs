@@ -53,10 +53,10 @@ impl Shard {
         file.ensure_undamaged()?;
         let root = file.graph.root();
         let state = need(path, root, "optimizer_state_dict")?;
-        // A member of an enumeration, or a number. The optimizer of bf16 has none, and is of stage 1.
-        let stage = state.get("zero_stage").and_then(Node::int).unwrap_or(1);
-        let stage = usize::try_from(stage).ok().filter(|stage| (1..=3).contains(stage));
-        let Some(stage) = stage else { return Err(broken(path, "it is of no stage of ZeRO that is known")) };
+        // The optimizer of bf16 records no stage: it is of stage 1.
+        let Some(stage) = state.get("zero_stage").map_or(Some(1), stage) else {
+            return Err(broken(path, "it is of no stage of ZeRO that is known"));
+        };
         let counts = state.get("partition_count").map_or_else(Vec::new, |count| match count.int() {
             Some(count) => vec![count],
             None => count.items().filter_map(Node::int).collect(),
@@ -72,6 +72,18 @@ impl Shard {
         let aligned = aligned.flat_map(Node::items).any(|padding| padding.int() != Some(0));
         Ok(Shard { path: path.to_path_buf(), rank, stage, groups, round_robin: round_robin(root), aligned })
     }
+}
+
+/// The number of a stage. Python stores a member of an enumeration by its number, or some versions by its name.
+fn stage(node: Node) -> Option<usize> {
+    const NAMES: [&str; 4] = ["disabled", "optimizer_states", "gradients", "weights"];
+    let by_name = |node: Node| {
+        let (_, args) = node.call()?;
+        let name = args.items().nth(1)?.text()?;
+        NAMES.iter().position(|known| *known == name)
+    };
+    let number = node.int().and_then(|number| usize::try_from(number).ok());
+    number.or_else(|| by_name(node)).filter(|stage| (1..=3).contains(stage))
 }
 
 fn need<'a>(path: &Path, node: Node<'a>, key: &str) -> Result<Node<'a>, BadInput> {
@@ -213,4 +225,20 @@ fn step(file: &TorchFile, node: Node) -> Result<Option<Step>, BadInput> {
         other => return Err(broken(file.path(), format!("its step is a tensor of {}", other.name()))),
     };
     Ok(Some(Step { value, tensor: Some((stored.dtype, bytes)) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stage;
+    use crate::checkpoint::torch::{Graph, Value};
+
+    #[test]
+    fn stages_are_stored_by_number_or_by_name() {
+        let mut graph = Graph::default();
+        let (class, get) = (graph.class("deepspeed", "ZeroStageEnum"), graph.class("builtins", "getattr"));
+        let (name, three) = (graph.text("gradients"), graph.push(Value::Int(3)));
+        let (by_number, by_name) = (graph.call(class, vec![three]), graph.call(get, vec![class, name]));
+        let stages = [by_number, by_name, three, name, graph.root].map(|id| stage(graph.node(id)));
+        assert_eq!(stages, [Some(3), Some(2), Some(3), None, None]);
+    }
 }
