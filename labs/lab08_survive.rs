@@ -197,7 +197,7 @@ fn introduce(lab: &Lab) {
     let (dot, shape) = (screen.separator(), &config.shape);
     screen.say(lab.lesson.heading(screen, None));
     report::ranks(screen, config.ranks);
-    let parameters = thousands(shape.parameters() as u64);
+    let parameters = thousands(shape.parameters());
     let model = format!("{} layers{dot}{} wide{dot}{parameters} parameters", shape.layers, shape.embd);
     screen.say(screen.row("model", &model));
     let bad = match poison.steps(config) {
