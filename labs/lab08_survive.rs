@@ -8,7 +8,7 @@
 //! Run `cargo run --bin lab08`. Two ranks train a tiny GPT on a text with four bad steps. The lab finds the spike in the
 //! metrics file, resumes without these steps, and compares three ways to skip them. Find spikes in any metrics file:
 //! `--find-spikes FILE`; skip other steps: `--train-range-to-skip 10 20 25 30`; print what is drawn: `--print-tokens`; break
-//! it: `--break one-rank`.
+//! it: `--break one-rank`. Train in fp16 with a loss scale: `--fp16`.
 
 use anyhow::{Result, ensure};
 use clap::Parser;
@@ -18,7 +18,9 @@ use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::ZeroConfig;
 use shardlab::show::{Plot, Screen, Series, thousands};
-use shardlab::study::survive::{self, Counts, Job, Metrics, Mode, Policy, Run, SurviveFlags, Training, Way, spikes};
+use shardlab::study::survive::{
+    self, Break, Counts, Job, Metrics, Mode, Policy, Run, SurviveFlags, Training, Way, spikes,
+};
 use shardlab::tensor::Precision;
 use shardlab::train::{Checks, Footprint, Ranges, RunFlags, TrainFlags, report};
 use shardlab::workbook::Lesson;
@@ -88,12 +90,13 @@ fn run(args: Args) -> Result<()> {
             Mode::Once => survive::once(&lab.job, &comm),
             Mode::Restart => survive::restart(&lab.job, &comm),
             Mode::Stall => survive::stall(&lab.job, &comm),
+            Mode::Scaling => survive::scaling(&lab.job, &comm, lab.job.flags.broken == Some(Break::ClipFirst)),
         };
         failed.map_err(|error| lab.job.config.explain(error))
     };
     let failed = launch::run_with(ranks, &options, rank)?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
-    let more = "More: --find-spikes FILE, --policy one-batch, --log, --break one-rank";
+    let more = "More: --find-spikes FILE, --policy one-batch, --log, --fp16, --break one-rank";
     launch::is_first_process().then(|| lab.job.screen.say(lab.lesson.ending(&lab.job.screen, more)));
     Ok(())
 }

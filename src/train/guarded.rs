@@ -33,6 +33,8 @@ pub struct Guarded<'a> {
     /// Skips steps whose loss or norm passes it.
     pub bound: Option<Bound>,
     pub scaler: Option<LossScaler>,
+    /// The gradients' norm after clipping, at most.
+    pub clip: f64,
     draw: Draw<'a>,
     _half: Option<Listener>,
 }
@@ -105,6 +107,7 @@ impl<'a> Guarded<'a> {
             policy: SkipPolicy::Count,
             bound: None,
             scaler: None,
+            clip: config.clip,
             draw: Box::new(move |n| sampler.nth(text, n, accumulation)),
             _half: half,
         })
@@ -156,7 +159,7 @@ impl<'a> Guarded<'a> {
 
     /// Updates the weights, unless the ranks agree that they must not. `own` is this rank's loss.
     fn decide(&mut self, own: f64) -> Result<Outcome> {
-        let (comm, clip) = (self.comm, self.config.clip);
+        let (comm, clip) = (self.comm, self.clip);
         let norm = self.zero.norm()?;
         let mut loss = [own];
         comm.all_reduce(&mut loss, Reduce::Mean)?;

@@ -25,6 +25,7 @@ mod lab05;
 mod lab06;
 mod lab07;
 mod lab08;
+mod lab08_scaling;
 mod lab09;
 mod labs;
 mod late;

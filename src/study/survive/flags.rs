@@ -1,6 +1,6 @@
 //! The flags of a run that survives bad steps, and the mistakes.
 
-use super::{Poison, RestartFlags};
+use super::{Poison, RestartFlags, ScalingFlags};
 use crate::error::BadInput;
 use crate::parallel::zero::Stage;
 use crate::train::flags::in_range;
@@ -45,6 +45,8 @@ pub struct SurviveFlags {
     /// Measure for how long a save stops the training, with a model of 7 million parameters
     #[arg(long)]
     pub stall: bool,
+    #[command(flatten)]
+    pub scaling: ScalingFlags,
     /// Make a mistake, and see what notices
     #[arg(long = "break", value_enum, conflicts_with = "policy")]
     pub broken: Option<Break>,
@@ -73,6 +75,8 @@ impl Policy {
 pub enum Break {
     /// The last rank alone skips the range
     OneRank,
+    /// Clip gradients before they are unscaled, with --fp16
+    ClipFirst,
 }
 
 /// The part of the lab that a run shows.
@@ -86,6 +90,8 @@ pub enum Mode {
     Restart,
     /// The time for which saves stop a training.
     Stall,
+    /// One training in fp16, with a loss scale.
+    Scaling,
 }
 
 impl SurviveFlags {
@@ -96,6 +102,9 @@ impl SurviveFlags {
         }
         if self.restart.asked() {
             return Mode::Restart;
+        }
+        if self.scaling.fp16 {
+            return Mode::Scaling;
         }
         let once = self.policy.is_some() || self.print_tokens || self.log || self.broken.is_some();
         if once || !self.train_range_to_skip.is_empty() { Mode::Once } else { Mode::Story }
@@ -112,11 +121,13 @@ impl SurviveFlags {
             self.restart.check(config)?;
             self.ensure_resumes()?;
         }
-        if self.broken.is_some() && config.ranks == 1 {
+        if self.broken == Some(Break::OneRank) && config.ranks == 1 {
             return Err(BadInput::new("one rank alone is all ranks, and nothing is wrong", "give --ranks 2 or more"));
         }
+        self.ensure_scales()?;
         let bad = self.bad_steps()?;
-        let skips = matches!(self.policy, Some(Policy::Count | Policy::OneBatch)) || self.broken.is_some();
+        let skips =
+            matches!(self.policy, Some(Policy::Count | Policy::OneBatch)) || self.broken == Some(Break::OneRank);
         let ends = match (&self.train_range_to_skip[..], bad) {
             ([], Some((first, last))) if skips => vec![first as i64, last as i64],
             ([], None) if skips => {
@@ -148,10 +159,41 @@ impl SurviveFlags {
         Err(BadInput::new(what, help))
     }
 
+    /// Refuses flags that do not go with a training in fp16.
+    fn ensure_scales(&self) -> Result<(), BadInput> {
+        self.scaling.check()?;
+        let fp16 = self.scaling.fp16;
+        if !fp16 && self.broken == Some(Break::ClipFirst) {
+            return Err(BadInput::new("--break clip-first needs a loss scale", "add --fp16"));
+        }
+        let others = [
+            ("--train-range-to-skip", !self.train_range_to_skip.is_empty()),
+            ("--policy", self.policy.is_some()),
+            ("--print-tokens", self.print_tokens),
+            ("--log", self.log),
+            ("--metrics", self.metrics.is_some()),
+            ("--break one-rank", self.broken == Some(Break::OneRank)),
+            ("--resume, --keep, --checkpoints or --kill-rank", self.restart.asked()),
+            ("--stall", self.stall),
+        ];
+        match others.into_iter().find(|(_, given)| fp16 && *given) {
+            Some((flag, _)) => Err(BadInput::new(format!("{flag} does not go with --fp16"), "leave out one of them")),
+            None if fp16 && self.zero.number() > 1 => {
+                let what = format!(
+                    "fp16 is emulated where a rank has all gradients, and ZeRO-{} has a shard",
+                    self.zero.number()
+                );
+                Err(BadInput::new(what, "give --zero 0 or 1"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The first and the last step whose text is damaged.
     fn bad_steps(&self) -> Result<Option<(usize, usize)>, BadInput> {
         match self.poison.as_deref() {
             _ if self.no_poison => Ok(None),
+            None if self.scaling.fp16 => Ok(None),
             // A kill is a different accident.
             None if (self.stall || self.restart.asked()) && self.train_range_to_skip.is_empty() => Ok(None),
             None => Ok(Some((61, 64))),

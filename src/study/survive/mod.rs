@@ -3,7 +3,8 @@
 //! Reading order: `poison.rs` (bad batches), `metrics.rs` and `spikes.rs` (a run's metrics file, and the spikes in it),
 //! `run.rs` (one training, which can begin at a checkpoint), `counts.rs` (what it drew and trained on), `policies.rs` (ways to
 //! skip, side by side), `once.rs` (one training with its log), `restart.rs` and `progress.rs`
-//! (one training that outlives a kill), `stall.rs` (for how long a save stops a training), `flags.rs`.
+//! (one training that outlives a kill), `stall.rs` (for how long a save stops a training), `scaling.rs` (one training in
+//! fp16), `flags.rs`.
 
 mod counts;
 mod flags;
@@ -14,6 +15,7 @@ mod policies;
 mod progress;
 mod restart;
 mod run;
+mod scaling;
 pub mod spikes;
 mod stall;
 
@@ -25,6 +27,7 @@ pub use poison::Poison;
 pub use policies::compared;
 pub use restart::{RestartFlags, restart};
 pub use run::{Run, Training, Way, checkpoints};
+pub use scaling::{ScalingFlags, scaling};
 pub use stall::{larger, stall};
 
 use crate::data::Corpus;

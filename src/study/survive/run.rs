@@ -5,6 +5,7 @@ use super::{Job, Policy};
 use crate::checkpoint::{self, Checkpoints, Resume};
 use crate::comm::Comm;
 use crate::data::Batch;
+use crate::parallel::Zero;
 use crate::sha256;
 use crate::train::{Bound, Counters, Diverged, Guarded, GuardedStep, Outcome, Ranges, all_hashes, evaluate};
 use anyhow::{Context, Result};
@@ -117,13 +118,18 @@ impl<'a> Training<'a> {
         let sampler = config.sampler(comm.rank());
         let val = zero.passes(|| evaluate(&gpt, comm, &sampler, &job.corpus.validation, EVALUATION))?;
         let models = zero.whole(|| all_hashes(comm, &gpt.params))?;
-        let mut bits = vec![zero.steps() as u32];
-        zero.fragments(|_, _, state| {
-            let all = state.values.iter().chain(&*state.exp_avg).chain(&*state.exp_avg_sq);
-            bits.extend(all.map(|x| x.to_bits()));
-        })?;
-        Ok(Run { steps: self.steps, counters, val, models, state: sha256::hex(bytemuck::cast_slice(&bits)) })
+        Ok(Run { steps: self.steps, counters, val, models, state: state_hash(&mut zero)? })
     }
+}
+
+/// The hash of all that an optimizer step changes on this rank: weights and moments.
+pub fn state_hash(zero: &mut Zero) -> Result<String> {
+    let mut bits = vec![zero.steps() as u32];
+    zero.fragments(|_, _, state| {
+        let all = state.values.iter().chain(&*state.exp_avg).chain(&*state.exp_avg_sq);
+        bits.extend(all.map(|x| x.to_bits()));
+    })?;
+    Ok(sha256::hex(bytemuck::cast_slice(&bits)))
 }
 
 /// One rank's figures of a training.
