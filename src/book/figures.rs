@@ -9,21 +9,23 @@ use crate::parallel::pipeline::{Pipeline, Schedule};
 use crate::parallel::zero::{Stage, ZeroConfig};
 use crate::plan::{BytesEach, GptShape, Keep, Network, zero_memory};
 use crate::show::{
-    Activity, Chart, Chunk, Fill, Holding, Holdings, Interval, Links, Loads, Moments, Nodes, Plot, Replicas, Ring,
-    Screen, Series, Timeline, block, block_svg, bytes_binary, bytes_decimal, gantt, gantt_svg, percent, seconds,
+    Activity, Chart, Chunk, Draws, Fill, Holding, Holdings, Interval, Links, Loads, Moments, Nodes, Plot, Replicas,
+    Ring, Screen, Series, Timeline, block, block_svg, bytes_binary, bytes_decimal, gantt, gantt_svg, percent, seconds,
 };
 use crate::study::collectives::{benchmark, predict};
 use crate::study::pipeline::Predicted;
 use crate::study::tensor::gemm;
 use crate::study::zero::computed_step;
 use crate::tensor::Precision;
+use crate::train::{Ranges, SkipPolicy};
 use anyhow::{Context, Result};
 use serde_json::Value;
+use std::iter;
 use std::path::Path;
 use std::slice;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 20] = [
+pub const FIGURES: [&str; 21] = [
     "cost",
     "stages",
     "gemm-columns",
@@ -44,6 +46,7 @@ pub const FIGURES: [&str; 20] = [
     "schedule",
     "schedules",
     "axes",
+    "draws",
 ];
 
 /// lab03's baby model, on the play that comes with the workbook.
@@ -107,6 +110,11 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
             (gantt(&on, &charts), gantt_svg("Four schedules with 4 ranks and 8 micro-batches, to one scale", &charts))
         }
         "axes" => (axes().render(&on), axes().svg("Eight ranks on three axes, two on each")),
+        "draws" => {
+            let title =
+                "Micro-batches of four steps: which step learns from each, in three ways to treat steps 2 and 3";
+            (draws()?.render(&on), draws()?.svg(title))
+        }
         _ => {
             let (holdings, title) = holdings(name)?;
             (holdings.render(&on), holdings.svg(title))
@@ -122,6 +130,26 @@ fn axes() -> Replicas {
     let ranks = (0..2).map(|data| (0..2).map(|pipeline| cell(data, pipeline)).collect()).collect();
     let layers = ["stage 0: layers 0-1", "stage 1: layers 2-3"].map(String::from).to_vec();
     Replicas { ranks, layers }
+}
+
+/// Four steps of four micro-batches, of which steps 2 and 3 are bad, in each way to skip.
+fn draws() -> Result<Draws> {
+    const ACCUMULATION: usize = 4;
+    let (none, range) = (Ranges::default(), Ranges::parse(&[2, 3])?);
+    let row = |(name, policy, ranges): (&str, SkipPolicy, &Ranges)| {
+        let step = |step| {
+            let plan = policy.plan(ranges, step, ACCUMULATION);
+            let learned = if plan.train { ACCUMULATION } else { 0 };
+            iter::repeat_n(None, plan.discard).chain(iter::repeat_n(Some(step), learned))
+        };
+        (name.to_string(), (1..=4).flat_map(step).collect())
+    };
+    let ways = [
+        ("no skip", SkipPolicy::Count, &none),
+        ("count", SkipPolicy::Count, &range),
+        ("one-batch", SkipPolicy::OneBatch, &range),
+    ];
+    Ok(Draws { rows: ways.map(row).into(), bad: ACCUMULATION + 1..=3 * ACCUMULATION })
 }
 
 fn plotted(plot: &Plot, screen: Option<&Screen>) -> Result<String> {
@@ -357,11 +385,13 @@ mod tests {
         for name in FIGURES.into_iter().filter(|name| !["activations", "cost"].contains(name)) {
             let (text, svg) = (figure(name, Some(&Screen::plain())).unwrap(), figure(name, None).unwrap());
             assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"), "{svg}");
-            if let "block" | "overlap" | "zero-step" | "stages" = name {
+            if let "block" | "overlap" | "zero-step" | "stages" | "draws" = name {
                 let [shown, drawn] = match name {
                     "block" => ["attention, 4d²", ">4 d²<"],
                     "overlap" => ["without", ">without<"],
                     "stages" => ["120 GB, does not fit", ">31.4 GB ✓<"],
+                    // One micro-batch is discarded for each of the two steps.
+                    "draws" => ["one-batch     1  1  1  1  –  –  2  2  2  2  3", ">one-batch<"],
                     _ => ["no prefetch │···", ">waiting<"],
                 };
                 assert!(text.contains(shown) && svg.contains(drawn), "{text}\n{svg}");

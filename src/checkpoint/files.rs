@@ -132,6 +132,7 @@ pub(super) fn begin(dir: &Path) -> Result<(PathBuf, usize), BadInput> {
     failed(dir, make())
 }
 
+// ANCHOR: publish
 /// Makes the checkpoint in `side` visible, when all its files are on the disk: renames its folder, then names it in
 /// `latest`. Returns its name.
 pub(super) fn publish(dir: &Path, side: &Path, number: usize, step: usize) -> Result<String, BadInput> {
@@ -148,6 +149,7 @@ pub(super) fn publish(dir: &Path, side: &Path, number: usize, step: usize) -> Re
     failed(&dir.join(LATEST), replace())?;
     Ok(name)
 }
+// ANCHOR_END: publish
 
 /// Removes all but the newest `keep` checkpoints.
 pub(super) fn keep(dir: &Path, keep: usize) {

@@ -21,6 +21,7 @@
 //! - `matrices.rs`: a matrix product that ranks share
 //! - `replicas.rs`: a mesh of ranks: replicas, their stages, and the ranks of each stage
 //! - `chunks.rs`: an algorithm's chunks, who holds them and who sends them
+//! - `draws.rs`: the micro-batches that a training draws, and the steps that learn from them
 //! - `block.rs`: a transformer block
 //! - `svg.rs`: SVG for pages, and `curves.rs`: plots as SVG
 //! - `text.rs`: visible width and line folding, for all of the above
@@ -37,6 +38,7 @@ mod chunks;
 mod complaint;
 #[cfg(feature = "figures")]
 mod curves;
+mod draws;
 mod frame;
 mod gantt;
 mod gantt_svg;
@@ -61,6 +63,7 @@ pub use bars::{bar, shares};
 pub use block::{block, block_svg};
 pub use chunks::{Chunk, Moments, Ring};
 pub use complaint::complain;
+pub use draws::Draws;
 pub use gantt::{Bar, Chart, gantt};
 pub use gantt_svg::gantt_svg;
 pub use grid::{Cell, before_and_after};

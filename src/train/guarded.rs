@@ -119,6 +119,7 @@ impl<'a> Guarded<'a> {
         Guarded { draw: Box::new(move |n| change(n, draw(n))), ..self }
     }
 
+    // ANCHOR: step
     /// The next step. All ranks call it, and all get the same outcome.
     pub fn step(&mut self) -> Result<GuardedStep> {
         let (size, step) = (self.config.step_size(), self.counters.next_step());
@@ -140,6 +141,7 @@ impl<'a> Guarded<'a> {
         }
         Ok(GuardedStep { step, drawn, outcome })
     }
+    // ANCHOR_END: step
 
     /// Adds up the gradients of the step's micro-batches. Returns this rank's loss.
     fn forward_backward(&mut self, step: usize, drawn: &mut Vec<String>) -> Result<f64> {
