@@ -59,7 +59,7 @@ pub enum Policy {
     Count,
     /// Draw one micro-batch for each skipped step, and count nothing: wrong with gradient accumulation
     OneBatch,
-    /// Compute every step, and skip the update if a rank's loss is far above the losses before
+    /// Compute every step, and skip the update if a rank's loss, or the gradient norm, is far above those before
     Auto,
 }
 

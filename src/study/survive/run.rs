@@ -38,11 +38,17 @@ impl Way {
     }
 }
 
+/// `auto` skips a step whose gradient norm is more than this many times the median of those before it. A norm varies more
+/// than a loss: without bad data, up to about 2 times.
+const NORMS: f64 = 4.0;
+
 /// One rank's training, and what has happened in it.
 pub struct Training<'a> {
     pub guarded: Guarded<'a>,
     policy: Policy,
+    /// The losses and the gradient norms of steps that were taken.
     norm: Norm,
+    grad_norm: Norm,
     /// All steps so far. If the training began at a checkpoint, the steps before it are those of the training that saved it.
     pub steps: Vec<GuardedStep>,
     /// The micro-batches of the last step, those that were discarded included.
@@ -61,7 +67,14 @@ impl<'a> Training<'a> {
             batch
         });
         (guarded.policy, guarded.ranges) = (way.policy.of_ranges(), way.ranges.clone());
-        Ok(Training { guarded, policy: way.policy, norm: Norm::default(), steps: Vec::new(), drawn })
+        Ok(Training {
+            guarded,
+            policy: way.policy,
+            norm: Norm::default(),
+            grad_norm: Norm::default(),
+            steps: Vec::new(),
+            drawn,
+        })
     }
 
     /// A training that continues from a checkpoint in `folder`, which `earlier` has saved. All ranks call it.
@@ -76,7 +89,12 @@ impl<'a> Training<'a> {
         let resumed = training.guarded.resume(all, &Resume::Path(folder.to_path_buf()))?;
         let step = resumed.context("a folder was named, so it was read")?.step;
         training.steps = earlier.steps[..step].to_vec();
-        training.steps.iter().filter_map(|step| step.outcome.loss()).for_each(|loss| training.norm.add(loss));
+        for step in &training.steps {
+            if let Outcome::Taken { loss, grad_norm, .. } = step.outcome {
+                training.norm.add(loss);
+                training.grad_norm.add(grad_norm);
+            }
+        }
         Ok(training)
     }
 
@@ -85,14 +103,16 @@ impl<'a> Training<'a> {
     pub fn step(&mut self) -> Result<&GuardedStep> {
         self.drawn.borrow_mut().clear();
         if self.policy == Policy::Auto {
-            // All ranks have the same limit, because the losses that it follows are means over all ranks.
-            let limit = self.norm.limit().map(|limit| Bound { loss: limit.limit, ..Bound::NONE });
-            self.guarded.bound = limit.or(Some(Bound::NONE));
+            // All ranks have the same bound: it follows losses that are means over all ranks, and norms of all gradients.
+            let bound = self.norm.limit().zip(self.grad_norm.limit());
+            let bound = bound.map(|(loss, norm)| Bound { loss: loss.limit, grad_norm: NORMS * norm.median });
+            self.guarded.bound = bound.or(Some(Bound::NONE));
         }
         let number = self.guarded.counters.next_step();
         let step = self.guarded.step().map_err(|error| Diverged::at(number, error))?;
-        if let Outcome::Taken { loss, .. } = step.outcome {
-            self.norm.add(loss); // a loss that passed the limit would raise it
+        if let Outcome::Taken { loss, grad_norm, .. } = step.outcome {
+            self.norm.add(loss); // a loss that passed the bound would raise it
+            self.grad_norm.add(grad_norm);
         }
         self.steps.push(step);
         Ok(&self.steps[self.steps.len() - 1])
