@@ -4,7 +4,7 @@
 //! source's log repeats the last norm there, and prints a throughput of more than a million tokens per second. These
 //! lines average only over iterations that trained, and leave out fields that nothing trained for. A *gpu* is a rank here.
 
-use super::Counters;
+use super::{Config, Counters};
 use crate::data::{Batch, Vocabulary};
 use crate::show;
 
@@ -17,6 +17,22 @@ pub struct LoggedRun {
     pub samples: usize,
     /// Tokens per sequence.
     pub block: usize,
+    /// FLOPs of one token: of the model's forward and backward pass, and with passes that are computed once more to save
+    /// activations.
+    pub flops_per_token: [f64; 2],
+}
+
+impl LoggedRun {
+    /// The run that a config defines, without recomputation.
+    pub fn of(config: &Config) -> LoggedRun {
+        LoggedRun {
+            steps: config.steps,
+            ranks: config.ranks,
+            samples: config.step_size().samples,
+            block: config.shape.block,
+            flops_per_token: [config.shape.flops_per_token() as f64; 2],
+        }
+    }
 }
 
 /// The iterations since the last line.
@@ -72,7 +88,12 @@ impl Interval {
         if trained > 0 {
             let sps = run.samples as f64 * count / seconds;
             fields.push(format!("samples_per_second={sps:.3}"));
-            fields.push(format!("tokens_per_gpu_per_second_tgs={:.3}", sps * run.block as f64 / run.ranks as f64));
+            let tgs = sps * run.block as f64 / run.ranks as f64;
+            fields.push(format!("tokens_per_gpu_per_second_tgs={tgs:.3}"));
+            // Per rank, as in the source. [DS] is DeepSpeed's count, which includes recomputation.
+            let [model, executed] = run.flops_per_token.map(|flops| 1e-12 * tgs * flops);
+            fields.push(format!("[LM]TFLOPs={model:.2}"));
+            fields.push(format!("[DS]TFLOPs={executed:.2}"));
         }
         fields.join(" | ") + " |"
     }
@@ -105,7 +126,14 @@ mod tests {
     use crate::data::{Corpus, Sampling};
 
     /// The run whose log the source shows: 24 ranks, 768 sequences of 4,096 tokens.
-    const RUN: LoggedRun = LoggedRun { steps: 635_782, ranks: 24, samples: 768, block: 4096 };
+    /// The log does not name the model. Its FLOPs per token follow from its rates, and they are the same in all lines.
+    const RUN: LoggedRun = LoggedRun {
+        steps: 635_782,
+        ranks: 24,
+        samples: 768,
+        block: 4096,
+        flops_per_token: [20.30e12 / 4432.597, 26.18e12 / 4432.597],
+    };
 
     fn after(steps: usize) -> Counters {
         Counters { global_steps: steps, global_samples: 768 * steps, ..Counters::default() }
@@ -122,7 +150,17 @@ mod tests {
              elapsed_time_per_iteration_ms=29570.0 | learning_rate=9.4372e-09 | global_batch_size=  768 | \
              lm loss=11.167250 | loss_scale=1.0 | grad_norm=6.363 | actual_seqlen= 4096 | \
              number_of_skipped_iterations=  0 | number_of_nan_iterations=  0 | samples_per_second=25.972 | \
-             tokens_per_gpu_per_second_tgs=4432.597 |"
+             tokens_per_gpu_per_second_tgs=4432.597 | [LM]TFLOPs=20.30 | [DS]TFLOPs=26.18 |"
+        );
+        // An iteration that the source skipped: its rates are nonsense, and still those of these formulas.
+        interval.trained(0.106_803, 0.0, 6.363);
+        let line = interval.line(&RUN, &after(2), 1.88744e-8, 1.0);
+        let rate = |name: &str| -> f64 {
+            let field = line.split(" | ").find_map(|field| field.strip_prefix(name)).unwrap();
+            field.trim_end_matches(" |").parse().unwrap()
+        };
+        assert!(
+            (rate("[LM]TFLOPs=") / 5620.92 - 1.0).abs() < 1e-3 && (rate("[DS]TFLOPs=") / 7247.49 - 1.0).abs() < 1e-3
         );
     }
 

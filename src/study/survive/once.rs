@@ -18,12 +18,7 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     }
     let mut metrics = Metrics::create(job, comm)?;
     let mut training = Training::begin(job, comm, &way)?;
-    let logged = LoggedRun {
-        steps: config.steps,
-        ranks: comm.size(),
-        samples: config.step_size().samples,
-        block: config.shape.block,
-    };
+    let logged = LoggedRun::of(config);
     let (mut interval, speaks, mut apart) = (Interval::default(), comm.rank() == 0, false);
     while training.guarded.counters.global_steps < config.steps {
         let start = Instant::now();

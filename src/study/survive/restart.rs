@@ -131,8 +131,7 @@ fn lost_in_words(screen: &Screen, config: &Config, from: usize, lost: &Lost) -> 
 /// Trains to the last step. Checkpoints are written while the next steps train.
 fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
     let (config, screen, first) = (&job.config, &job.screen, all.comm.rank() == 0);
-    let samples = config.step_size().samples;
-    let logged = LoggedRun { steps: config.steps, ranks: config.ranks, samples, block: config.shape.block };
+    let logged = LoggedRun::of(config);
     let (mut interval, progress) = (Interval::default(), Progress::of(&all.dir));
     let mut writing: Option<Writing> = None;
     while training.guarded.counters.global_steps < config.steps {

@@ -65,12 +65,7 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     let (config, screen, flags) = (&job.config, &job.screen, &job.flags.scaling);
     let mut guarded = Guarded::new(comm, config, &job.corpus.train, job.zero.clone(), true)?;
     guarded.scaler = Some(LossScaler::new(flags.config()));
-    let logged = LoggedRun {
-        steps: config.steps,
-        ranks: comm.size(),
-        samples: config.step_size().samples,
-        block: config.shape.block,
-    };
+    let logged = LoggedRun::of(config);
     let (mut steps, mut interval, mut moved) = (Vec::new(), Interval::default(), 0);
     for number in 1..=config.steps {
         let (scale, start) = (scale(&guarded), Instant::now());
@@ -100,7 +95,6 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     }
 
     screen.say(screen.row("fp16", "parameters' gradients are rounded; activations and theirs stay f32"));
-    screen.say("");
     log(screen, &steps);
     let points = steps.iter().zip(1..).map(|(step, number)| (f64::from(number), step.scale.log2()));
     let plot = Plot::new("log2 of the loss scale", "step").series(Series::line("scale", points));
