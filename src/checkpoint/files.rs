@@ -42,6 +42,14 @@ pub(super) fn read_at(path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, B
     read().map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), super::manifest::DAMAGED))
 }
 
+/// Makes an empty folder beside `to`, whose name it will get. Removes what an interrupted conversion has left there.
+pub(super) fn beside(to: &Path) -> Result<PathBuf, BadInput> {
+    let side = to.with_file_name(format!(".{}{PARTIAL}", to.file_name().unwrap_or_default().to_string_lossy()));
+    discard(&side);
+    make(&side)?;
+    Ok(side)
+}
+
 /// Makes a folder, and those that it is in.
 pub(super) fn make(folder: &Path) -> Result<(), BadInput> {
     failed(folder, std::fs::create_dir_all(folder))

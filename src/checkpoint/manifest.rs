@@ -45,8 +45,8 @@ pub(super) struct Manifest {
     pub record: serde_json::Value,
 }
 
-/// The name of a rank's file.
-pub(super) fn rank_file(rank: usize) -> String {
+/// The name of a rank's file in a checkpoint's folder.
+pub fn rank_file(rank: usize) -> String {
     format!("rank-{rank:03}.safetensors")
 }
 

@@ -15,6 +15,6 @@ pub mod torch;
 pub mod universal;
 mod weights;
 
-pub use manifest::{Job, MANIFEST};
+pub use manifest::{Job, MANIFEST, rank_file};
 pub use native::{Checkpoints, Resume, Resumed, Writing};
 pub use weights::{Description, FILE, describe, ensure_writable, load, save};

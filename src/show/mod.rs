@@ -77,6 +77,7 @@ pub use replicas::Replicas;
 pub use screen::Screen;
 pub use svg::Picture;
 pub use table::table;
+pub use text::folded;
 pub use timeline::{Activity, Interval, Timeline};
 pub use tree::{Branch, tree};
 pub use units::{bytes_binary, bytes_decimal, general, percent, seconds, significant, thousands};

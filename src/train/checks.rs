@@ -13,6 +13,11 @@ pub struct End {
     pub same_as_one_rank: bool,
 }
 
+/// The ends of a hash (hexadecimal digits), for a screen.
+pub fn short_hash(hash: &str) -> String {
+    format!("{}..{}", &hash[..4], &hash[hash.len() - 4..])
+}
+
 /// Prints each check, and keeps the failures.
 pub struct Checks<'a> {
     screen: &'a Screen,
@@ -35,8 +40,7 @@ impl<'a> Checks<'a> {
     /// Checks that all ranks' parameters have the same hash (hexadecimal digits).
     pub fn one_model(&mut self, hashes: &[String]) {
         let one_model = hashes.iter().all(|hash| hash == &hashes[0]);
-        let ends = |hash: &String| format!("{}..{}", &hash[..4], &hash[hash.len() - 4..]);
-        let short: Vec<String> = hashes.iter().take(4).map(ends).collect();
+        let short: Vec<String> = hashes.iter().take(4).map(|hash| short_hash(hash)).collect();
         let result = match (one_model, hashes.len()) {
             // Three or more equal hashes are counted instead of printed.
             (true, 3..) => format!("{} x {}", hashes.len(), short[0]),

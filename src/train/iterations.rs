@@ -4,7 +4,7 @@
 //! source's log repeats the last norm there, and prints a throughput of more than a million tokens per second. These
 //! lines average only over iterations that trained, and leave out fields that nothing trained for. A *gpu* is a rank here.
 
-use super::{Config, Counters};
+use super::{Config, Counters, Outcome};
 use crate::data::{Batch, Vocabulary};
 use crate::show;
 
@@ -47,6 +47,15 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// Adds a step with its outcome, which took `seconds`.
+    pub fn add(&mut self, outcome: &Outcome, seconds: f64) {
+        match *outcome {
+            Outcome::Taken { loss, grad_norm, .. } => self.trained(seconds, loss, grad_norm),
+            Outcome::PastBound { loss, .. } | Outcome::Overflow { loss } => self.skipped(Some(loss)),
+            Outcome::InRange => self.skipped(None),
+        }
+    }
+
     /// Adds an iteration that trained. `loss` is the mean over all ranks.
     pub fn trained(&mut self, seconds: f64, loss: f64, grad_norm: f64) {
         self.trained += 1;

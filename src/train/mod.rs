@@ -30,7 +30,7 @@ mod symptoms;
 pub(crate) mod trace;
 
 pub use crate::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
-pub use checks::{Checks, End};
+pub use checks::{Checks, End, short_hash};
 pub use config::Config;
 pub use counters::{Counters, StepSize};
 pub use diverged::Diverged;

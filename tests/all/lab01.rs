@@ -1,6 +1,6 @@
 //! lab01 as its users start it: what is on the screen, files, exit codes.
 
-use crate::suite::program::{self, failed, succeeded};
+use crate::suite::program::{self, failed, has, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -21,13 +21,6 @@ fn succeeds(flags: &str) -> String {
     }
     assert_eq!(text.matches("Takeaway").count(), 1, "{text}");
     text
-}
-
-#[track_caller]
-fn has(text: &str, expected: &[&str]) {
-    for expected in expected {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
-    }
 }
 
 #[test]

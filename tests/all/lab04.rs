@@ -1,6 +1,6 @@
 //! lab04 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, stderr, succeeded};
+use crate::suite::program::{failed, has, stderr, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -17,13 +17,6 @@ fn plain(flags: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab04"));
     command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
     command.args(flags.split_whitespace()).output().expect("lab04 starts")
-}
-
-#[track_caller]
-fn has(text: &str, expected: &[&str]) {
-    for expected in expected {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
-    }
 }
 
 /// The line of a table that begins with this, without the beginning.

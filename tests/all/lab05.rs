@@ -1,6 +1,6 @@
 //! lab05 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, stderr, succeeded};
+use crate::suite::program::{failed, has, stderr, succeeded};
 use std::process::{Command, Output};
 
 /// A model of 25,280 parameters, for some vocabulary.
@@ -15,13 +15,6 @@ fn lab05(flags: &str) -> Output {
 
 fn small(flags: &str) -> Output {
     lab05(&format!("{SMALL} {flags}"))
-}
-
-#[track_caller]
-fn has(text: &str, expected: &[&str]) {
-    for expected in expected {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
-    }
 }
 
 #[test]

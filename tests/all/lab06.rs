@@ -1,6 +1,6 @@
 //! lab06 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, stderr, succeeded};
+use crate::suite::program::{failed, has, stderr, succeeded};
 use std::process::{Command, Output};
 
 /// A model of 8 layers that takes no time, at its own pace.
@@ -16,13 +16,6 @@ fn lab06(flags: &str) -> Output {
 fn small(flags: &str) -> Output {
     let pace = if flags.contains("--pace") { "" } else { "--pace 0" };
     lab06(&format!("{SMALL} {pace} {flags}"))
-}
-
-#[track_caller]
-fn has(text: &str, expected: &[&str]) {
-    for expected in expected {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
-    }
 }
 
 fn fits(text: &str, lines: usize) {

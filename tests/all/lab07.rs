@@ -1,6 +1,6 @@
 //! lab07 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, stderr, succeeded};
+use crate::suite::program::{failed, has, is_narrow, stderr, succeeded};
 use std::process::{Command, Output};
 
 /// A model of 25,280 parameters if it has 2 layers, for some vocabulary.
@@ -16,20 +16,6 @@ fn lab07(flags: &str) -> Output {
 fn small(flags: &str) -> Output {
     let layers = if flags.contains("--layers") { "" } else { "--layers 2" };
     lab07(&format!("{SMALL} {layers} {flags}"))
-}
-
-#[track_caller]
-fn has(text: &str, expected: &[&str]) {
-    for expected in expected {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
-    }
-}
-
-#[track_caller]
-fn is_narrow(text: &str) {
-    for line in text.lines() {
-        assert!(line.chars().count() <= 80, "wider than 80: {line}");
-    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! lab08 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, stderr, stdout, succeeded};
+use crate::suite::program::{failed, has, is_narrow, stderr, stdout, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -21,20 +21,6 @@ fn lab08(flags: &str) -> Output {
 fn small(flags: &str) -> Output {
     let save = if flags.contains("--save-every") { "" } else { "--save-every 8" };
     lab08(&format!("{SMALL} {BAD} {save} {flags}"))
-}
-
-#[track_caller]
-fn has(text: &str, expected: &[&str]) {
-    for expected in expected {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
-    }
-}
-
-#[track_caller]
-fn is_narrow(text: &str) {
-    for line in text.lines() {
-        assert!(line.chars().count() <= 80, "wider than 80: {line}");
-    }
 }
 
 /// The cells of the table's row that begins with `name`.

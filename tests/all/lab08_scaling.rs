@@ -1,6 +1,6 @@
 //! `lab08 --fp16` as its users start it: the loss scale, both rules, the mistake, and what is refused.
 
-use crate::suite::program::{failed, stdout, succeeded};
+use crate::suite::program::{failed, has, stdout, succeeded};
 use std::process::{Command, Output};
 
 fn lab08(flags: &str) -> Output {
@@ -12,13 +12,6 @@ fn lab08(flags: &str) -> Output {
 
 fn small(flags: &str) -> Output {
     lab08(&format!("--fp16 --layers 1 --embd 16 --block 16 --lr 0.01 {flags}"))
-}
-
-#[track_caller]
-fn has(text: &str, expected: &[&str]) {
-    for expected in expected {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
-    }
 }
 
 #[test]

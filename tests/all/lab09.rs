@@ -1,6 +1,6 @@
 //! lab09 as its users start it: what is on the screen, what is refused, and exit codes.
 
-use crate::suite::program::{stderr, succeeded};
+use crate::suite::program::{has, is_narrow, stderr, succeeded};
 use std::process::{Command, Output};
 
 const SMALL: &str = "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2";
@@ -10,20 +10,6 @@ fn lab09(flags: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab09"));
     command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
     command.args(flags.split_whitespace()).output().expect("lab09 starts")
-}
-
-#[track_caller]
-fn has(text: &str, expected: &[&str]) {
-    for expected in expected {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
-    }
-}
-
-#[track_caller]
-fn is_narrow(text: &str) {
-    for line in text.lines() {
-        assert!(line.chars().count() <= 80, "wider than 80: {line}");
-    }
 }
 
 #[test]

@@ -64,12 +64,7 @@ impl<'a> Training<'a> {
 
     /// The bits of all state that an optimizer step changes on this rank.
     pub fn state(&mut self) -> anyhow::Result<Vec<u32>> {
-        let mut bits = vec![self.zero.steps() as u32];
-        self.zero.fragments(|_, _, state| {
-            let all = state.values.iter().chain(&*state.exp_avg).chain(&*state.exp_avg_sq);
-            bits.extend(all.map(|x| x.to_bits()));
-        })?;
-        Ok(bits)
+        self.zero.state_bits()
     }
 }
 
@@ -216,11 +211,7 @@ pub fn a_loss_scale_changes_no_bit_of_a_pipeline(world: &Comm, sizes: Coordinate
                 pipelined.zero.update(config.schedule.at(step), factor)?;
             }
         }
-        let mut bits = Vec::new();
-        pipelined.zero.fragments(|_, _, state| {
-            bits.extend(state.values.iter().chain(&*state.exp_avg).map(|x| x.to_bits()));
-        })?;
-        Ok((norms, bits))
+        Ok((norms, pipelined.zero.state_bits()?))
     };
     assert!(train(2f64.powi(16))? == train(1.0)?, "{sizes:?}");
     Ok(())

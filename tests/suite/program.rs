@@ -27,6 +27,22 @@ pub fn failed(output: &Output, code: i32, what: &str) -> String {
     stdout(output)
 }
 
+/// An output that must have all of these texts.
+#[track_caller]
+pub fn has(text: &str, expected: &[&str]) {
+    for expected in expected {
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+    }
+}
+
+/// An output that must fit a terminal of 80 columns.
+#[track_caller]
+pub fn is_narrow(text: &str) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "wider than 80: {line}");
+    }
+}
+
 /// A program whose reader goes away must end silently, as the signal SIGPIPE would end it.
 #[cfg(unix)]
 #[track_caller]

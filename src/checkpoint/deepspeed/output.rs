@@ -40,7 +40,9 @@ impl Output {
             let help = "give --output_folder a new folder, or that of an earlier conversion";
             Err(BadInput::new(format!("{} cannot be the output folder: {what}", to.display()), help))
         };
-        let Some(name) = to.file_name() else { return refuse("it has no name") };
+        if to.file_name().is_none() {
+            return refuse("it has no name");
+        }
         let absolute = |path: &Path| std::fs::canonicalize(path).ok();
         if absolute(to).is_some() && absolute(to) == absolute(input) {
             return refuse("it is the input folder");
@@ -48,8 +50,7 @@ impl Output {
         if to.exists() && !earlier(to) {
             return refuse("it exists, and is no universal checkpoint");
         }
-        let side = to.with_file_name(format!(".{}.partial", name.to_string_lossy()));
-        files::discard(&side);
+        let side = files::beside(to)?;
         files::make(&side.join("zero"))?;
         Ok(Output { to: to.to_path_buf(), side, format })
     }

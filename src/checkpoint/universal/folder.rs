@@ -155,15 +155,11 @@ pub struct Writer {
 impl Writer {
     /// Begins a checkpoint that will be `to`, which must not exist.
     pub fn begin(to: &Path) -> Result<Writer, BadInput> {
-        let name = to.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if name.is_empty() || to.exists() {
+        if to.file_name().is_none() || to.exists() {
             let help = "name a folder that does not exist yet";
             return Err(BadInput::new(format!("{} cannot be a new folder", to.display()), help));
         }
-        let side = to.with_file_name(format!(".{name}.partial"));
-        // An interrupted conversion may have left it.
-        files::discard(&side);
-        files::make(&side.join("zero"))?;
+        let side = files::beside(to)?;
         Ok(Writer { to: to.to_path_buf(), side, parameters: BTreeMap::new() })
     }
 

@@ -12,4 +12,4 @@ mod report;
 pub use flags::{AxesFlags, Break, Report};
 pub use measured::{Measured, OneRank, Run, collect, traffic};
 pub use plan::{Plan, Sent};
-pub use report::{Iteration, Job, Memory, folded};
+pub use report::{Iteration, Job, Memory};

@@ -214,19 +214,3 @@ impl Memory {
         )
     }
 }
-
-/// A log's line in lines of at most `width` columns. Values that the log separates by bars stay whole.
-pub fn folded(line: &str, width: usize) -> String {
-    if line.chars().count() <= width {
-        return line.to_string();
-    }
-    let mut lines = vec![String::new()];
-    for piece in line.split_inclusive(if line.contains('|') { '|' } else { ' ' }) {
-        let last = lines.last().map_or(0, |line| line.chars().count());
-        if last > 0 && last + piece.trim_end().chars().count() > width {
-            lines.push(format!("   {}", if piece.starts_with(' ') { "" } else { " " }));
-        }
-        lines.last_mut().into_iter().for_each(|line| *line += piece);
-    }
-    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
-}

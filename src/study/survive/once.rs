@@ -3,9 +3,8 @@
 use super::run::{Training, Way};
 use super::{Break, Job, Metrics, Policy, counts};
 use crate::comm::Comm;
-use crate::show::{Plot, Series};
-use crate::study::axes::folded;
-use crate::train::{Checks, Interval, LoggedRun, Outcome, Ranges, caught, drawn};
+use crate::show::{Plot, Series, folded};
+use crate::train::{Checks, Counters, Interval, LoggedRun, Outcome, Ranges, caught, drawn};
 use anyhow::Result;
 use std::time::Instant;
 
@@ -18,17 +17,12 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     }
     let mut metrics = Metrics::create(job, comm)?;
     let mut training = Training::begin(job, comm, &way)?;
-    let logged = LoggedRun::of(config);
     let (mut interval, speaks, mut apart) = (Interval::default(), comm.rank() == 0, false);
     while training.guarded.counters.global_steps < config.steps {
         let start = Instant::now();
         let step = training.step()?.clone();
         metrics.write(&step)?;
-        match step.outcome {
-            Outcome::Taken { loss, grad_norm, .. } => interval.trained(start.elapsed().as_secs_f64(), loss, grad_norm),
-            Outcome::InRange => interval.skipped(None),
-            Outcome::PastBound { loss, .. } | Outcome::Overflow { loss } => interval.skipped(Some(loss)),
-        }
+        interval.add(&step.outcome, start.elapsed().as_secs_f64());
         if flags.broken.is_some() && step.outcome.loss().is_some() && !apart {
             apart = tell_apart(job, comm, step.step)?;
         }
@@ -48,9 +42,7 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
             }
         }
         if flags.log {
-            let counters = training.guarded.counters;
-            let lr = config.schedule.at(counters.schedule.saturating_sub(1));
-            screen.say(folded(&interval.line(&logged, &counters, lr, 1.0), screen.width));
+            say_line(job, &mut interval, &training.guarded.counters);
         }
     }
     let run = training.finish(job)?;
@@ -67,6 +59,13 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     checks.one_model(&run.models);
     counts.check(&mut checks, job, !job.ranges.is_empty() || way.policy == Policy::Auto);
     Ok(checks.failed())
+}
+
+/// Prints the log line of the interval that ends with the last step.
+pub(super) fn say_line(job: &Job, interval: &mut Interval, counters: &Counters) {
+    let lr = job.config.schedule.at(counters.schedule.saturating_sub(1));
+    let line = interval.line(&LoggedRun::of(&job.config), counters, lr, 1.0);
+    job.screen.say(folded(&line, job.screen.width));
 }
 
 /// Compares the ranks' steps, after a step in which they have averaged their gradients. Returns whether they are different, and

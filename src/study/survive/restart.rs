@@ -3,6 +3,7 @@
 //! A restart trains the steps after the checkpoint again. Their bits are not lost: the resumed run ends with the weights of
 //! a run that was never stopped. The lab trains that run as well, and compares.
 
+use super::once::say_line;
 use super::progress::{Lost, Progress};
 use super::run::{Run, Training, Way, checkpoints};
 use super::{Job, Policy};
@@ -12,9 +13,8 @@ use crate::error::BadInput;
 use crate::launch::is_mpi;
 use crate::launch::restarts::{kill_this_process, restart_count};
 use crate::show::{Screen, complain, thousands};
-use crate::study::axes::folded;
 use crate::train::flags::in_range;
-use crate::train::{Checks, Config, Interval, LoggedRun, Outcome};
+use crate::train::{Checks, Config, Interval, short_hash};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -130,8 +130,7 @@ fn lost_in_words(screen: &Screen, config: &Config, from: usize, lost: &Lost) -> 
 
 /// Trains to the last step. Checkpoints are written while the next steps train.
 fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
-    let (config, screen, first) = (&job.config, &job.screen, all.comm.rank() == 0);
-    let logged = LoggedRun::of(config);
+    let (config, first) = (&job.config, all.comm.rank() == 0);
     let (mut interval, progress) = (Interval::default(), Progress::of(&all.dir));
     let mut writing: Option<Writing> = None;
     while training.guarded.counters.global_steps < config.steps {
@@ -143,11 +142,7 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
         let start = Instant::now();
         let step = training.step()?.clone();
         let seconds = start.elapsed().as_secs_f64();
-        match step.outcome {
-            Outcome::Taken { loss, grad_norm, .. } => interval.trained(seconds, loss, grad_norm),
-            Outcome::PastBound { loss, .. } | Outcome::Overflow { loss } => interval.skipped(Some(loss)),
-            Outcome::InRange => interval.skipped(None),
-        }
+        interval.add(&step.outcome, seconds);
         if first {
             progress.add(step.step, seconds);
         }
@@ -162,9 +157,7 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
             writing = told(first, training.guarded.start_save(all));
         }
         if first && (due || job.flags.log) {
-            let counters = training.guarded.counters;
-            let lr = config.schedule.at(counters.schedule.saturating_sub(1));
-            screen.say(folded(&interval.line(&logged, &counters, lr, 1.0), screen.width));
+            say_line(job, &mut interval, &training.guarded.counters);
         }
     }
     writing.map_or(Ok(()), |save| saved(job, all, save))
@@ -211,10 +204,7 @@ fn check(job: &Job, comm: &Comm, end: &Run, compared: Option<(usize, &Run)>) -> 
     }
     checks.one_model(&end.models);
     if let (Some(same), Some((_, never))) = (same, compared) {
-        let ends = |run: &Run| {
-            let hash = &run.models[0];
-            format!("{}..{}", &hash[..4], &hash[hash.len() - 4..])
-        };
+        let ends = |run: &Run| short_hash(&run.models[0]);
         let result = format!("{} {} {}", ends(end), if same { "=" } else { "and" }, ends(never));
         let otherwise = "the resumed run is not the run that was never stopped: did all attempts have the same flags?";
         checks.hold(same, "final weights: resumed = never stopped", &result, otherwise);

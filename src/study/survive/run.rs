@@ -144,12 +144,7 @@ impl<'a> Training<'a> {
 
 /// The hash of all that an optimizer step changes on this rank: weights and moments.
 pub fn state_hash(zero: &mut Zero) -> Result<String> {
-    let mut bits = vec![zero.steps() as u32];
-    zero.fragments(|_, _, state| {
-        let all = state.values.iter().chain(&*state.exp_avg).chain(&*state.exp_avg_sq);
-        bits.extend(all.map(|x| x.to_bits()));
-    })?;
-    Ok(sha256::hex(bytemuck::cast_slice(&bits)))
+    Ok(sha256::hex(bytemuck::cast_slice(&zero.state_bits()?)))
 }
 
 /// One rank's figures of a training.

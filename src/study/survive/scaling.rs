@@ -7,8 +7,7 @@ use super::Job;
 use super::run::state_hash;
 use crate::comm::Comm;
 use crate::error::BadInput;
-use crate::show::{Plot, Screen, Series, table, thousands};
-use crate::study::axes::folded;
+use crate::show::{Plot, Screen, Series, folded, table, thousands};
 use crate::train::flags::in_range;
 use crate::train::{
     Checks, Diverged, Guarded, Interval, LoggedRun, LossScaler, Outcome, ScalerConfig, ScalerRule, all_hashes,
@@ -68,17 +67,13 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     let logged = LoggedRun::of(config);
     let (mut steps, mut interval, mut moved) = (Vec::new(), Interval::default(), 0);
     for number in 1..=config.steps {
-        let (scale, start) = (scale(&guarded), Instant::now());
-        let (before, schedule) = (state_hash(&mut guarded.zero)?, guarded.counters.schedule);
+        let (scale, before, schedule) = (scale(&guarded), state_hash(&mut guarded.zero)?, guarded.counters.schedule);
+        let start = Instant::now();
         let outcome = step(&mut guarded, clip_first).map_err(|error| Diverged::at(number, error))?;
-        match outcome {
-            Outcome::Taken { loss, grad_norm, .. } => interval.trained(start.elapsed().as_secs_f64(), loss, grad_norm),
-            Outcome::Overflow { loss } => {
-                interval.skipped(Some(loss));
-                let same = before == state_hash(&mut guarded.zero)? && schedule == guarded.counters.schedule;
-                moved += usize::from(!same);
-            }
-            Outcome::InRange | Outcome::PastBound { .. } => interval.skipped(None),
+        interval.add(&outcome, start.elapsed().as_secs_f64());
+        if outcome.loss().is_none() {
+            let same = before == state_hash(&mut guarded.zero)? && schedule == guarded.counters.schedule;
+            moved += usize::from(!same);
         }
         let line = interval.line(&logged, &guarded.counters, config.schedule.at(schedule), scale);
         steps.push(Step { taken: outcome.loss(), scale, line });

@@ -7,7 +7,7 @@
 use super::Job;
 use super::run::checkpoints;
 use super::spikes;
-use crate::checkpoint::Checkpoints;
+use crate::checkpoint::{Checkpoints, rank_file};
 use crate::comm::{Comm, Reduce};
 use crate::plan::GptShape;
 use crate::sha256;
@@ -33,7 +33,7 @@ pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     // The first saves find cold memory, and are not measured.
     let at_once = training.start_save(&all)?.finish()?;
     let later = training.start_save(&all)?;
-    let file = format!("rank-{:03}.safetensors", comm.rank());
+    let file = rank_file(comm.rank());
     let (at_once, later) = (read(&at_once.join(&file))?, read(&later.finish()?.join(&file))?);
     let same = !comm.any(sha256::hex(&at_once) != sha256::hex(&later))?;
 
