@@ -1,6 +1,7 @@
 //! Arithmetic before anything is allocated or sent. No tensors. Reading order:
 //!
 //! - `gpt.rs`: parameters, memory and FLOPs of a model
+//! - `llama.rs`: parameters, FLOPs and names of a Llama, models by name
 //! - `formula.rs`: what an algorithm costs, in symbols
 //! - `network.rs` and `simulate.rs`: what it would take on a network that is not here
 //! - `overlap.rs`: how much of the communication the backward pass hides
@@ -12,6 +13,7 @@
 mod bandwidth;
 mod formula;
 mod gpt;
+mod llama;
 mod megatron;
 mod network;
 mod overlap;
@@ -22,6 +24,7 @@ mod zero;
 pub use bandwidth::{AlphaBeta, algbw, array_bytes, busbw};
 pub use formula::{Formula, formula};
 pub use gpt::{GptShape, Keep, Memory};
+pub use llama::{LlamaShape, Named, PRESETS, Rope, RopeScaling};
 pub use megatron::{Estimate, ModelShards, ParameterBytes};
 pub use network::{MOST_RANKS, Network};
 pub use overlap::{exposed, tokens_that_hide};
