@@ -33,6 +33,24 @@ pub enum Input<'a> {
     Hidden(&'a Tensor),
 }
 
+/// A range of a model's layers, as a pipeline's stage runs it.
+pub trait Chunk {
+    /// The parameters of these layers, and of the rank's other chunks.
+    fn params(&self) -> &Arc<Params>;
+    /// Runs the forward pass: activations, or at the model's end the mean cross-entropy of `targets`.
+    fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor>;
+}
+
+impl Chunk for Gpt {
+    fn params(&self) -> &Arc<Params> {
+        &self.params
+    }
+
+    fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor> {
+        Gpt::forward(self, input, targets, pass)
+    }
+}
+
 impl Gpt {
     /// Declares the whole model. [`Params::allocate`] gives it weights.
     pub fn new(shape: &GptShape) -> Result<Gpt> {

@@ -11,6 +11,6 @@ mod mlp;
 
 pub use build::{Build, Plain, Role, Tiled};
 pub use generate::generate;
-pub use gpt::{Gpt, Input};
+pub use gpt::{Chunk, Gpt, Input};
 pub use layers::{Attention, Block, Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Mlp, Pass, TiledLinear};
 pub use mlp::LinearStack;

@@ -1,6 +1,6 @@
 //! Matrix products over slices, on the calling thread, through the `gemm` crate.
 
-use super::profile;
+use super::profile::{self, Products};
 use std::ops::Range;
 
 /// A view of a slice as a matrix: element (r, c) has the offset `r * row_stride + c * col_stride`.
@@ -58,9 +58,11 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
         return;
     }
     assert!(stride >= cols && (rows - 1) * stride + cols <= c.len(), "the product ends outside its slice");
+    let moved = rows * inner + inner * cols + rows * cols * if write == Write::Add { 2 } else { 1 };
+    let product = Products { flops: 2 * (rows * cols * inner) as u64, bytes: (size_of::<f32>() * moved) as u64 };
     // SAFETY: the constructors and the assertions above make sure that all elements which the strides reach are inside
     // the slices. `c` is borrowed mutably, so it overlaps neither factor.
-    profile::matmul(|| unsafe {
+    profile::matmul(product, || unsafe {
         gemm::gemm(
             rows,
             cols,
@@ -135,6 +137,18 @@ mod tests {
                 assert_eq!(c, old + product, "row {row} column {col}");
             }
         }
+    }
+
+    /// A product with itself added reads the destination, too.
+    #[test]
+    fn products_are_counted() {
+        let (a, b, mut c) = ([1.0; 2 * 3], [1.0; 3 * 5], [0.0; 2 * 5]);
+        let before = profile::products();
+        matmul(&mut c, 5, Write::Replace, Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 5));
+        let once = profile::products() - before;
+        assert_eq!(once, Products { flops: 60, bytes: 4 * (6 + 15 + 10) });
+        matmul(&mut c, 5, Write::Add, Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 5));
+        assert_eq!(profile::products() - before, Products { flops: 120, bytes: 2 * once.bytes + 4 * 10 });
     }
 
     #[test]

@@ -22,10 +22,28 @@ pub struct PassTime {
     pub matmul: f64,
 }
 
+/// Matrix products: what they computed, and what they read and wrote. A product's operands and its result count once each, so
+/// `bytes` is the least that memory has to move.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Products {
+    /// A multiplication and an addition are two.
+    pub flops: u64,
+    pub bytes: u64,
+}
+
+impl std::ops::Sub for Products {
+    type Output = Products;
+    /// The products since an earlier reading.
+    fn sub(self, earlier: Products) -> Products {
+        Products { flops: self.flops - earlier.flops, bytes: self.bytes - earlier.bytes }
+    }
+}
+
 #[derive(Default)]
 struct Times {
     ops: Vec<OpTime>,
     current: Current,
+    products: Products,
 }
 
 /// The operation that runs now, in seconds since it began.
@@ -45,6 +63,11 @@ pub fn take() -> Vec<OpTime> {
     TIMES.with_borrow_mut(|times| std::mem::take(&mut times.ops))
 }
 
+/// All matrix products that this thread has computed so far.
+pub fn products() -> Products {
+    TIMES.with_borrow(|times| times.products)
+}
+
 pub(super) fn forward<R>(name: &'static str, run: impl FnOnce() -> R) -> R {
     timed(run, |times, took| times.op(name).forward.add(took))
 }
@@ -53,11 +76,15 @@ pub(super) fn backward<R>(name: &'static str, run: impl FnOnce() -> R) -> R {
     timed(run, |times, took| times.op(name).backward.add(took))
 }
 
-/// Times a matrix product, which counts as a part of the operation around it.
-pub(super) fn matmul<R>(run: impl FnOnce() -> R) -> R {
+/// Times a matrix product, which counts as a part of the operation around it, and counts `product`.
+pub(super) fn matmul<R>(product: Products, run: impl FnOnce() -> R) -> R {
     let start = Instant::now();
     let result = run();
-    TIMES.with_borrow_mut(|times| times.current.matmul += start.elapsed().as_secs_f64());
+    TIMES.with_borrow_mut(|times| {
+        times.current.matmul += start.elapsed().as_secs_f64();
+        times.products.flops += product.flops;
+        times.products.bytes += product.bytes;
+    });
     result
 }
 
@@ -106,7 +133,7 @@ mod tests {
     /// An operation runs an operation: so does a layer that recomputes its forward pass in the backward pass.
     #[test]
     fn an_operation_inside_an_operation_has_its_own_time() {
-        let product = |millis| matmul(|| std::thread::sleep(Duration::from_millis(millis)));
+        let product = |millis| matmul(Products::default(), || std::thread::sleep(Duration::from_millis(millis)));
         take();
         let start = Instant::now();
         backward("outer", || {

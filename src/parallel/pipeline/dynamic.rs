@@ -14,7 +14,7 @@ use super::simulate::peak;
 use super::{Ran, Stages};
 use crate::comm::Comm;
 use crate::data::Batch;
-use crate::model::Pass;
+use crate::model::{Chunk, Pass};
 use crate::parallel::Zero;
 use anyhow::Result;
 use std::collections::VecDeque;
@@ -82,7 +82,7 @@ pub struct Dynamic<'a> {
     pub tensor: &'a Comm,
 }
 
-impl Stages {
+impl<M: Chunk> Stages<M> {
     /// Like [`Stages::step`], in a dynamic order.
     pub fn step_dynamic(
         &self,

@@ -15,22 +15,30 @@ pub enum Partition {
 }
 
 impl Partition {
-    /// The layers of each of `stages` stages.
+    /// The layers of each of `stages` stages of a GPT.
     pub fn layers(self, shape: &GptShape, stages: usize) -> Result<Vec<Range<usize>>, BadInput> {
-        if stages == 0 || stages > shape.layers {
-            let what = format!(
-                "{stages} stages cannot share {} layers: a stage without a layer has no parameters",
-                shape.layers
-            );
-            let help = format!("choose at most {} stages (ranks x chunks), or more --layers", shape.layers);
+        self.divide(shape.layers, stages, |layers| parameters(shape, layers))
+    }
+
+    /// The layers of each of `stages` stages of a model with `layers` layers. `parameters` counts those of a stage.
+    pub fn divide(
+        self,
+        layers: usize,
+        stages: usize,
+        parameters: impl Fn(&Range<usize>) -> u64,
+    ) -> Result<Vec<Range<usize>>, BadInput> {
+        if stages == 0 || stages > layers {
+            let what =
+                format!("{stages} stages cannot share {layers} layers: a stage without a layer has no parameters");
+            let help = format!("choose at most {layers} stages (ranks x chunks), or more --layers");
             return Err(BadInput::new(what, help));
         }
         Ok(match self {
             Partition::Uniform => {
-                let cut = |stage: usize| stage * shape.layers / stages;
+                let cut = |stage: usize| stage * layers / stages;
                 (0..stages).map(|stage| cut(stage)..cut(stage + 1)).collect()
             }
-            Partition::Parameters => balanced(shape, stages),
+            Partition::Parameters => balanced(layers, stages, parameters),
         })
     }
 }
@@ -46,23 +54,23 @@ pub fn parameters(shape: &GptShape, layers: &Range<usize>) -> u64 {
 }
 
 /// The cuts with the smallest sum of squared sizes: no other cuts have sizes that differ less.
-fn balanced(shape: &GptShape, stages: usize) -> Vec<Range<usize>> {
+fn balanced(layers: usize, stages: usize, parameters: impl Fn(&Range<usize>) -> u64) -> Vec<Range<usize>> {
     // best[n]: if the first n layers are divided among the stages so far, the sum of squares, and where each starts.
-    let mut best = vec![None; shape.layers + 1];
+    let mut best = vec![None; layers + 1];
     best[0] = Some((0.0, Vec::new()));
     for _ in 0..stages {
         let up_to = |end: usize| {
             let with_last = |start: usize| {
                 let (squares, starts): &(f64, Vec<usize>) = best[start].as_ref()?;
                 let starts: Vec<usize> = starts.iter().copied().chain([start]).collect();
-                Some((squares + (parameters(shape, &(start..end)) as f64).powi(2), starts))
+                Some((squares + (parameters(&(start..end)) as f64).powi(2), starts))
             };
             (0..end).filter_map(with_last).min_by(|(a, _), (b, _)| a.total_cmp(b))
         };
-        best = (0..=shape.layers).map(up_to).collect();
+        best = (0..=layers).map(up_to).collect();
     }
     let (_, starts) = best.pop().flatten().unwrap_or_default();
-    let ends = starts[1..].iter().copied().chain([shape.layers]);
+    let ends = starts[1..].iter().copied().chain([layers]);
     starts.iter().zip(ends).map(|(&start, end)| start..end).collect()
 }
 

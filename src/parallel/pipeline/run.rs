@@ -3,22 +3,23 @@
 use super::{Instruction, Op, Partition, Pipeline, Times, Work};
 use crate::comm::Comm;
 use crate::data::Batch;
-use crate::model::{Build, Gpt, Input, Pass};
+use crate::model::{Build, Chunk, Gpt, Input, Pass};
 use crate::parallel::Zero;
 use crate::plan::GptShape;
 use crate::tensor::{Deferred, Tensor, backward_from, defer, gradient, read};
 use anyhow::{Context, Result, ensure};
 use candle_core::{Device, Var};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// One rank's stages of a model.
-pub struct Stages {
+/// One rank's stages of a model, a GPT or any other that is made in [`Chunk`]s.
+pub struct Stages<M = Gpt> {
     pub(super) pipeline: Pipeline,
     /// The ranks of the pipeline, in the order of the stages.
     pub(super) group: Comm,
-    /// One model per chunk. Their parameters are declared together: `chunks[0].params` has all of them.
-    pub chunks: Vec<Gpt>,
+    /// One model per chunk. Their parameters are declared together: those of `chunks[0]` are all of them.
+    pub chunks: Vec<M>,
     pub pace: Option<Pace>,
     /// The factor for the loss in the backward pass ([`LossScaler::scale`](crate::train::LossScaler::scale)); 1 changes
     /// nothing.
@@ -88,15 +89,26 @@ impl Stages {
         partition: Partition,
         build: &dyn Build,
     ) -> Result<Stages> {
+        let layers = partition.layers(shape, pipeline.stages())?;
+        Stages::of(pipeline, group, &layers, |mine| Ok(Gpt::chunks(shape, mine, build)?))
+    }
+}
+
+impl<M: Chunk> Stages<M> {
+    /// The stages of `group`'s rank, where stage s has `layers[s]`. `declare` makes the rank's chunks of their layers.
+    pub fn of(
+        pipeline: Pipeline,
+        group: &Comm,
+        layers: &[Range<usize>],
+        declare: impl FnOnce(&[Range<usize>]) -> Result<Vec<M>>,
+    ) -> Result<Stages<M>> {
         ensure!(group.size() == pipeline.ranks, "a pipeline of {} ranks on {}", pipeline.ranks, group.size());
         ensure!(
             pipeline.ranks > 1 || pipeline.chunks == 1,
             "one rank needs no chunks: its stages would follow each other"
         );
-        let layers = partition.layers(shape, pipeline.stages())?;
         let mine = |chunk| layers[pipeline.stage(group.rank(), chunk)].clone();
-        let chunks: Vec<_> = (0..pipeline.chunks).map(mine).collect();
-        let chunks = Gpt::chunks(shape, &chunks, build)?;
+        let chunks = declare(&(0..pipeline.chunks).map(mine).collect::<Vec<_>>())?;
         Ok(Stages { pipeline, group: group.clone(), chunks, pace: None, loss_scale: 1.0, averages_early: false })
     }
 
@@ -184,7 +196,7 @@ impl Stages {
     ) -> Result<()> {
         let stage = self.pipeline.stage(self.group.rank(), op.chunk);
         let (first, last) = (stage == 0, stage + 1 == self.pipeline.stages());
-        let (gpt, place) = (&self.chunks[op.chunk], (op.chunk, op.micro));
+        let (model, place) = (&self.chunks[op.chunk], (op.chunk, op.micro));
         match op.work {
             Work::Forward => {
                 let input = if first { None } else { Some(held.take(self, stage - 1, op, activations)?) };
@@ -192,7 +204,7 @@ impl Stages {
                     None => Input::Tokens { ids: &batch.inputs, length: batch.length },
                     Some(x) => Input::Hidden(x),
                 };
-                let mut output = gpt.forward(from, &batch.targets, pass)?;
+                let mut output = model.forward(from, &batch.targets, pass)?;
                 if last {
                     losses.push(f64::from(output.to_scalar::<f32>()?));
                     // Gradients add up to those of the mean.
@@ -252,7 +264,7 @@ impl Stages {
 
 impl InFlight {
     /// The result of the pass like `op` of a neighbouring stage, as a variable.
-    fn take(&mut self, stages: &Stages, stage: usize, op: Op, activations: [usize; 3]) -> Result<Var> {
+    fn take<M>(&mut self, stages: &Stages<M>, stage: usize, op: Op, activations: [usize; 3]) -> Result<Var> {
         let other = Op { chunk: stage / stages.pipeline.ranks, ..op };
         let result = self.results.remove(&(stage, other));
         let result = result.with_context(|| format!("{op} needs {other} of stage {stage}, which has not arrived"))?;
