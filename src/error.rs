@@ -11,8 +11,27 @@ pub struct BadInput {
 
 impl BadInput {
     pub fn new(what: impl Into<String>, help: impl Into<String>) -> BadInput {
-        BadInput { what: what.into(), help: help.into() }
+        BadInput { what: printable(&what.into()), help: help.into() }
     }
+}
+
+/// Characters of an error. A list in a file may have millions.
+const LONGEST: usize = 4000;
+
+/// A text that may quote a file, for a terminal: without control characters, which could clear it, and not too long.
+fn printable(text: &str) -> String {
+    let mut printable = String::new();
+    for (at, c) in text.chars().enumerate() {
+        match c {
+            _ if at == LONGEST => {
+                printable.push('…');
+                break;
+            }
+            c if c.is_control() && c != '\n' => printable.extend(c.escape_default()),
+            c => printable.push(c),
+        }
+    }
+    printable
 }
 
 impl fmt::Display for BadInput {
@@ -22,3 +41,15 @@ impl fmt::Display for BadInput {
 }
 
 impl std::error::Error for BadInput {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_error_quotes_does_nothing_to_the_terminal() {
+        let error = BadInput::new("its name is \u{1b}[2J\r\nHere", "rename it");
+        assert_eq!(error.what, "its name is \\u{1b}[2J\\r\nHere");
+        assert_eq!(BadInput::new("x".repeat(1 << 20), "").what.chars().count(), 4001);
+    }
+}

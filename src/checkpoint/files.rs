@@ -21,25 +21,56 @@ use std::path::{Path, PathBuf};
 const LATEST: &str = "latest";
 const PARTIAL: &str = ".partial";
 
+/// Bytes of a manifest or an index. One of 10,000 parameters has about four million.
+pub(super) const LIST: u64 = 64 << 20;
+
 /// Help for a write that has failed. Earlier checkpoints are in their own folders.
 const NO_ROOM: &str =
     "make room on the disk, or name a folder on a different one; earlier checkpoints are as they were";
 
-/// Reads a file.
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, BadInput> {
-    std::fs::read(path)
-        .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), super::manifest::DAMAGED))
+/// Opens a file to read it. Returns its size, too. Only regular files have one: a pipe would wait for its writer, and a device
+/// may never end.
+pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let file = File::open(path)?;
+    let size = file.metadata()?.len();
+    Ok((file, size))
+}
+
+/// The size of a regular file.
+pub(super) fn size(path: &Path) -> Result<u64, BadInput> {
+    open(path).map(|(_, size)| size).map_err(|error| unreadable(path, &error))
+}
+
+/// Reads a file of at most `most` bytes.
+pub(super) fn read(path: &Path, most: u64) -> Result<Vec<u8>, BadInput> {
+    let read = || -> io::Result<Vec<u8>> {
+        let (mut file, size) = open(path)?;
+        if size > most {
+            return Err(io::Error::other(format!("it has {size} bytes, and at most {most} are expected")));
+        }
+        let mut bytes = vec![0; size as usize];
+        file.read_exact(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> BadInput {
+    BadInput::new(format!("cannot read {}: {error}", path.display()), super::manifest::DAMAGED)
 }
 
 /// Reads `len` bytes of a file, from `offset` on.
 pub(super) fn read_at(path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, BadInput> {
     let read = || -> io::Result<Vec<u8>> {
-        let (mut file, mut bytes) = (File::open(path)?, vec![0; len]);
+        let (mut file, mut bytes) = (open(path)?.0, vec![0; len]);
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(&mut bytes)?;
         Ok(bytes)
     };
-    read().map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), super::manifest::DAMAGED))
+    read().map_err(|error| unreadable(path, &error))
 }
 
 /// Makes an empty folder beside `to`, whose name it will get. Removes what an interrupted conversion has left there.
@@ -115,7 +146,8 @@ fn is_partial(name: &str) -> bool {
 /// The names of complete checkpoints in the order in which they should be tried: the one that `latest` names, followed by
 /// the others, the newest first.
 pub(super) fn candidates(dir: &Path) -> Vec<String> {
-    let latest = std::fs::read_to_string(dir.join(LATEST)).unwrap_or_default();
+    let latest = read(&dir.join(LATEST), 1000).unwrap_or_default();
+    let latest = String::from_utf8_lossy(&latest);
     let mut names: Vec<String> = list(dir).into_iter().rev().map(|saved| saved.name).collect();
     names.sort_by_key(|name| name != latest.trim());
     names

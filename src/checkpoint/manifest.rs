@@ -4,7 +4,7 @@
 //! no file is used before they have been compared. `manifest.json.sha256` has the manifest's own hash, in the form that
 //! `sha256sum --check` reads.
 
-use super::files::{read, write};
+use super::files::{LIST, read, size, write};
 use crate::error::BadInput;
 use crate::plan::GptShape;
 use crate::sha256;
@@ -62,7 +62,7 @@ impl Manifest {
     /// Reads the manifest of the checkpoint in `folder`, and compares it with its checksum.
     pub fn read(folder: &Path) -> Result<Manifest, BadInput> {
         let path = folder.join(MANIFEST);
-        let (text, sum) = (read(&path)?, read(&folder.join(SUM))?);
+        let (text, sum) = (read(&path, LIST)?, read(&folder.join(SUM), 1000)?);
         let expected = String::from_utf8_lossy(&sum);
         let found = sha256::hex(&text);
         if expected.split_whitespace().next() != Some(&found) {
@@ -113,12 +113,12 @@ impl Manifest {
         let path = folder.join(rank_file(rank));
         let damaged = |how: String| BadInput::new(format!("{} is damaged: {how}", path.display()), DAMAGED);
         let entry = self.files.get(rank).ok_or_else(|| damaged("the manifest does not list it".to_string()))?;
-        let contents = read(&path)?;
-        let (found, expected) = (contents.len() as u64, entry.bytes);
+        let (found, expected) = (size(&path)?, entry.bytes);
         if found != expected {
             let how = if found < expected { "it is truncated" } else { "it is too long" };
             return Err(damaged(format!("{how}, with {found} bytes where the manifest says {expected}")));
         }
+        let contents = read(&path, expected)?;
         if sha256::hex(&contents) != entry.sha256 {
             return Err(damaged("its SHA-256 is not the one in the manifest, so at least one bit differs".to_string()));
         }

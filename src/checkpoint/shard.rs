@@ -4,6 +4,7 @@
 //! weights are stored in bf16. The header lists which elements of which parameter each fragment has, and where they are
 //! in the whole model. So the state can be put together for a different number of ranks.
 
+use super::torch::numel;
 use crate::parallel::Zero;
 use crate::tensor::{Cut, Init, Spec, Whole};
 use anyhow::{Context, Result};
@@ -14,6 +15,9 @@ use std::fmt;
 use std::ops::Range;
 
 pub(super) const KINDS: [&str; 3] = ["values", "exp_avg", "exp_avg_sq"];
+
+/// No parameter has more elements.
+const MOST: usize = 1 << 50;
 
 /// The name of the header's only entry.
 const HEADER: &str = "shard";
@@ -43,6 +47,21 @@ impl Held {
     fn of(spec: &Spec, elements: Range<usize>) -> Held {
         let whole = (spec.whole.name.clone(), spec.whole.shape.clone());
         Held { shape: spec.shape.clone(), elements, whole, cut: spec.cut.clone(), counts: spec.copies.counts() }
+    }
+
+    /// Refuses a record that contradicts itself, or whose sizes overflow.
+    pub fn ensure_sound(&self) -> Result<()> {
+        let Held { shape, elements, whole: (name, of), cut, .. } = self;
+        let (Some(here), Some(_)) = (numel(shape), numel(of)) else { anyhow::bail!("{name} has an absurd shape") };
+        if let Cut::Rows(ranges) = cut {
+            let inner: usize = of.iter().skip(1).product();
+            let absurd = |rows: &Range<usize>| rows.start > rows.end || rows.end > MOST / inner.max(1);
+            anyhow::ensure!(!ranges.iter().any(absurd), "{name} is cut into absurd rows");
+        }
+        let expected = cut.shape(&Whole::new("", of, Init::Constant(0.0)))?;
+        anyhow::ensure!(*shape == expected, "{name} {of:?} is cut into {expected:?}, not {shape:?}");
+        anyhow::ensure!(elements.start <= elements.end && elements.end <= here, "{name} has no {self}");
+        Ok(())
     }
 
     /// Calls `each` with every run of elements that is contiguous in the whole: its offsets in the fragment, and its first

@@ -34,7 +34,7 @@ pub(super) fn save(
         let record = serde_json::json!({
             "source": "DeepSpeed",
             "zero_stage": source.stage,
-            "param_groups": groups.map(|groups| json(groups, 4)),
+            "param_groups": groups.map(|groups| json(groups, 4, &mut 100_000)),
         });
         let steps = (step.unwrap_or(0.0) as u64, source.models[0].steps.unwrap_or(0).max(0) as usize);
         return output.index(std::mem::take(&mut lock(&results.hashes)), steps, record);
@@ -135,18 +135,23 @@ fn harmless(module: &str, name: &str) -> bool {
     }
 }
 
-/// Hyperparameters as JSON: what plain values there are.
-fn json(node: Node, depth: usize) -> serde_json::Value {
+/// Hyperparameters as JSON: what plain values there are. `left` values are written; a list can be used many times.
+fn json(node: Node, depth: usize, left: &mut usize) -> serde_json::Value {
     use serde_json::Value as Json;
+    *left = left.saturating_sub(1);
     match node.value() {
+        _ if *left == 0 => Json::Null,
         Value::Bool(value) => Json::from(*value),
         Value::Int(value) => Json::from(*value),
         Value::Float(value) => Json::from(*value),
         Value::Text(text) => Json::from(&**text),
-        Value::List(_) | Value::Tuple(_) if depth > 0 => node.items().map(|item| json(item, depth - 1)).collect(),
+        Value::List(_) | Value::Tuple(_) if depth > 0 => {
+            node.items().map_while(|item| (*left > 0).then(|| json(item, depth - 1, left))).collect()
+        }
         Value::Dict(_) if depth > 0 => {
+            let entries = node.entries().take(*left);
             let entries =
-                node.entries().filter_map(|(key, value)| Some((key.text()?.to_string(), json(value, depth - 1))));
+                entries.filter_map(|(key, value)| Some((key.text()?.to_string(), json(value, depth - 1, left))));
             Json::Object(entries.collect())
         }
         _ => Json::Null,

@@ -71,7 +71,8 @@ fn concatenate(
     let outer: usize = first.shape[..dim].iter().product();
     let inner: usize = first.shape[dim + 1..].iter().product::<usize>() * dtype.size();
     let mut bytes = Vec::with_capacity(shape.iter().product::<usize>() * dtype.size());
-    for row in 0..outer {
+    // Without elements there may still be very many rows.
+    for row in 0..if bytes.capacity() == 0 { 0 } else { outer } {
         for (part, range) in &pieces {
             let Part { shape, bytes: from } = &parts[*part];
             let begin = row * shape[dim] * inner;

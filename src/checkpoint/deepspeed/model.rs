@@ -2,9 +2,9 @@
 
 use super::broken;
 use super::rules::Rules;
-use crate::checkpoint::torch::{Node, Stored, TorchFile};
+use crate::checkpoint::torch::{Node, Stored, TorchFile, numel};
 use crate::error::BadInput;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// Parameters of a group of the optimizer, in order, with their shapes.
@@ -32,6 +32,10 @@ impl Model {
         let file = TorchFile::open(path)?;
         file.ensure_undamaged()?;
         let root = file.graph.root();
+        for key in ["param_shapes", "module", "buffer_names", "universal_checkpoint_info"] {
+            let value = root.get(key).map_or(Ok(()), Node::ensure_bounded);
+            value.map_err(|how| broken(path, format!("its {key} {how}")))?;
+        }
         let Some(shapes) = root.get("param_shapes").filter(|shapes| !shapes.is_none()) else {
             return Err(broken(path, "it has no param_shapes"));
         };
@@ -77,13 +81,21 @@ pub(super) fn round_robin(root: Node) -> bool {
 }
 
 fn shapes(path: &Path, group: Node) -> Result<Shapes, BadInput> {
+    let (mut names, mut total) = (HashSet::new(), 0);
     let shape = |(name, shape): (Node, Node)| {
         let (Some(name), Some(shape)) = (name.text(), shape.sizes()) else {
             return Err(broken(path, "its param_shapes are not names with shapes"));
         };
         ensure_name(path, name)?;
-        if shape.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size)).is_none_or(|numel| numel > 1 << 50) {
+        let Some(numel) = numel(&shape) else {
             return Err(broken(path, format!("{name} has the absurd shape {shape:?}")));
+        };
+        total += numel;
+        if total > 1 << 50 {
+            return Err(broken(path, "its param_shapes have absurdly many elements together"));
+        }
+        if !names.insert(name.to_string()) {
+            return Err(broken(path, format!("its param_shapes list {name} twice")));
         }
         Ok((name.to_string(), shape))
     };

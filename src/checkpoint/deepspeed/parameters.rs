@@ -5,7 +5,7 @@ use super::source::Source;
 use super::weights::{Difference, comparable, compare};
 use super::{STATES, broken};
 use crate::error::BadInput;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 /// One parameter: the slices of all ranks of tensor parallelism.
@@ -137,6 +137,7 @@ impl Source {
     fn ensure_alike(&self, mp: usize) -> Result<(), BadInput> {
         let (model, shards) = (&self.models[mp], &self.shards[mp]);
         let first = &shards[0];
+        let listed: HashSet<&str> = model.groups.iter().flatten().map(|(name, _)| name.as_str()).collect();
         if self.stage < 3 && first.groups.len() != model.groups.len() {
             let (groups, shapes) = (first.groups.len(), model.groups.len());
             let how = format!("it has {groups} groups, and {} lists the parameters of {shapes}", model.path.display());
@@ -154,8 +155,7 @@ impl Source {
                         return Err(broken(&shard.path, format!("{state} of group {at} is {a}, and rank 0's {b}")));
                     }
                 }
-                let listed = |name: &&String| !model.groups.iter().flatten().any(|(listed, _)| listed == *name);
-                if let Some(name) = group.fragments.keys().find(listed) {
+                if let Some(name) = group.fragments.keys().find(|name| !listed.contains(name.as_str())) {
                     let how = format!("it has elements of {name}, which {} does not list", model.path.display());
                     return Err(broken(&shard.path, how));
                 }

@@ -1,12 +1,19 @@
 //! How the parts of tensor parallelism are joined: rules by patterns of names, which the training program has recorded.
 
 use crate::checkpoint::torch::{Node, Value};
-use fancy_regex::Regex;
+use fancy_regex::{Regex, RegexBuilder};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// No dimension has more elements.
 const ABSURD: usize = 1 << 40;
+
+/// Parameters inside one parameter.
+const INSIDE: i64 = 1 << 12;
+
+/// Patterns of one list, and those of them that are large when they are compiled.
+const PATTERNS: usize = 1 << 14;
+const LARGE: usize = 100;
 
 /// A pattern of names, and whether a name has matched it.
 struct Pattern {
@@ -112,7 +119,11 @@ impl Rules {
                 Size::One(size) => *size > ABSURD as i64,
                 Size::Several(sizes) => sizes.iter().any(|size| *size > ABSURD),
             };
-            if shape.iter().any(absurd) || widths.values().flatten().flatten().any(|width| *width > ABSURD) {
+            let absurd = shape.len() > 32
+                || shape.iter().any(absurd)
+                || shape.get(dim).is_some_and(|size| matches!(size, Size::One(count) if *count > INSIDE))
+                || widths.values().flatten().flatten().any(|width| *width > ABSURD);
+            if absurd {
                 return Err("an entry of parameter_with_sub_params has an absurd size".to_string());
             }
             if dim >= shape.len() {
@@ -194,16 +205,28 @@ impl Rules {
 }
 
 fn patterns(list: Node) -> Result<Vec<Pattern>, String> {
-    let pattern = |node: Node| {
+    let mut large = 0;
+    let mut pattern = |node: Node| {
         let text = node.text().ok_or("a pattern of universal_checkpoint_info is no text")?.to_string();
+        if text.len() > 1000 {
+            return Err(format!("a pattern of universal_checkpoint_info has {} bytes", text.len()));
+        }
         // Python's `re.match` begins where the name begins, and ends anywhere.
-        let regex = Regex::new(&format!("^(?:{text})")).map_err(|_| format!("the pattern {text:?} is broken"))?;
+        let build = |size| RegexBuilder::new(&format!("^(?:{text})")).delegate_size_limit(size).build();
+        let regex = build(32 << 10).or_else(|error| {
+            large += 1;
+            if large > LARGE { Err(error) } else { build(1 << 20) }
+        });
+        let regex = regex.map_err(|_| format!("the pattern {text:?} is broken, or too large"))?;
         Ok(Pattern { text, regex, used: AtomicBool::new(false) })
     };
+    if list.items().len() > PATTERNS {
+        return Err(format!("universal_checkpoint_info has {} patterns in one list", list.items().len()));
+    }
     if !matches!(list.value(), Value::List(_) | Value::Tuple(_)) {
         return Err("patterns of universal_checkpoint_info are no list".to_string());
     }
-    list.items().map(pattern).collect()
+    list.items().map(&mut pattern).collect()
 }
 
 /// The one pattern that matches a name.

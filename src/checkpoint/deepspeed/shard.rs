@@ -5,7 +5,7 @@ use super::names::Rank;
 use super::{STATES, broken};
 use crate::checkpoint::torch::{Dtype, Node, Stored, TorchFile};
 use crate::error::BadInput;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -53,6 +53,7 @@ impl Shard {
         file.ensure_undamaged()?;
         let root = file.graph.root();
         let state = need(path, root, "optimizer_state_dict")?;
+        state.ensure_bounded().map_err(|how| broken(path, format!("its optimizer_state_dict {how}")))?;
         // The optimizer of bf16 records no stage: it is of stage 1.
         let Some(stage) = state.get("zero_stage").map_or(Some(1), stage) else {
             return Err(broken(path, "it is of no stage of ZeRO that is known"));
@@ -130,9 +131,10 @@ fn stage12(file: &TorchFile, state: Node) -> Result<Vec<Group>, BadInput> {
     }
     let paddings: Vec<Option<i64>> =
         state.get("group_paddings").into_iter().flat_map(Node::items).map(Node::int).collect();
+    let of_groups: HashMap<i64, Node> = of_groups.entries().filter_map(|(key, of)| Some((key.int()?, of))).collect();
     let mut groups = Vec::new();
     for (at, mapping) in mappings.iter().enumerate() {
-        let of = of_groups.get_at(at as i64);
+        let of = of_groups.get(&(at as i64)).copied();
         let states = states(file, of, Some(fp32[at]), at)?;
         let mut fragments = BTreeMap::new();
         for (name, address) in mapping.entries() {
@@ -146,6 +148,7 @@ fn stage12(file: &TorchFile, state: Node) -> Result<Vec<Group>, BadInput> {
             ensure_inside(path, name, &range, &states)?;
             fragments.insert(name.to_string(), range);
         }
+        ensure_apart(path, &fragments)?;
         let step = of.and_then(|of| of.get("step")).map(|step| self::step(file, step)).transpose()?.flatten();
         groups.push(Group { states, step, padding: paddings.get(at).copied().flatten(), fragments });
     }
@@ -194,6 +197,19 @@ fn stage3(file: &TorchFile, state: Node, rank: Rank, ranks: usize, shapes: &[Sha
         }
     }
     Ok(groups)
+}
+
+/// Refuses fragments with common elements. Each element belongs to one parameter.
+fn ensure_apart(path: &Path, fragments: &BTreeMap<String, Range<usize>>) -> Result<(), BadInput> {
+    let mut ranges: Vec<_> = fragments.iter().filter(|(_, range)| !range.is_empty()).collect();
+    ranges.sort_by_key(|(_, range)| range.start);
+    match ranges.windows(2).find(|pair| pair[1].1.start < pair[0].1.end) {
+        Some([(a, first), (b, second)]) => {
+            let how = format!("{a} has the elements {first:?} of its slice, and {b} {second:?}");
+            Err(broken(path, how))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn ensure_inside(path: &Path, name: &str, range: &Range<usize>, states: &[Stored; 3]) -> Result<(), BadInput> {

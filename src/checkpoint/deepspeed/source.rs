@@ -22,13 +22,34 @@ pub(super) struct Source {
     pub shards: Vec<Vec<Shard>>,
 }
 
+/// The model states of the first rank of each `mp`. In stage 3 all ranks have some, which must not contradict each other.
+fn first_of_each(all: Vec<(usize, Model)>) -> Result<Vec<Model>, BadInput> {
+    let mut models: Vec<Model> = Vec::new();
+    for (dp, model) in all {
+        match models.last() {
+            Some(first) if dp > 0 => {
+                if model.groups != first.groups || model.steps != first.steps {
+                    let how = format!(
+                        "it lists different parameters, or is of a different step, than {}",
+                        first.path.display()
+                    );
+                    return Err(broken(&model.path, how));
+                }
+            }
+            _ => models.push(model),
+        }
+    }
+    Ok(models)
+}
+
 impl Source {
     /// Reads all files, except for the numbers of their tensors.
     pub fn read(options: &Options, watch: &dyn Watch) -> Result<Source, BadInput> {
         let files = names::list(&options.input)?;
-        let firsts: Vec<&PathBuf> = (0..files.mp).filter_map(|mp| files.models.get(&Rank { mp, dp: 0 })).collect();
+        let paths: Vec<(&Rank, &PathBuf)> = files.models.iter().collect();
         watch.begin("1. Extracting ZeRO fragments", files.shards.len());
-        let models = parallel(options.extract_workers, &firsts, |path| Model::read(path))?;
+        let all = parallel(options.extract_workers, &paths, |(rank, path)| Ok((rank.dp, Model::read(path)?)))?;
+        let models = first_of_each(all)?;
         let tasks: Vec<(&Rank, &PathBuf)> = files.shards.iter().collect();
         let shards = parallel(options.extract_workers, &tasks, |(rank, path)| {
             let shard = Shard::read(path, **rank, files.dp, &models[rank.mp].groups);

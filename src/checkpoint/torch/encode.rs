@@ -84,6 +84,7 @@ impl Encoder<'_> {
             Value::Long(bytes) => {
                 self.out.push(0x8b);
                 self.counted(bytes);
+                self.remember(id);
             }
             Value::Float(value) => self.sized(b'G', &value.to_be_bytes()),
             Value::Text(text) => {

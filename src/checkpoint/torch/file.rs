@@ -3,6 +3,7 @@
 use super::tensor::{self, Dtype, Tensor};
 use super::value::{Graph, Node};
 use super::{pickle, zip};
+use crate::checkpoint::files;
 use crate::error::BadInput;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -40,8 +41,7 @@ impl TorchFile {
     /// Reads the values of a file, and checks them against their checksum. Errors name the file.
     pub fn open(path: &Path) -> Result<TorchFile, BadInput> {
         let open = || -> Result<TorchFile, String> {
-            let mut file = File::open(path).map_err(|error| format!("it cannot be opened: {error}"))?;
-            let length = file.metadata().map_err(|error| format!("it cannot be opened: {error}"))?.len();
+            let (mut file, length) = files::open(path).map_err(|error| format!("it cannot be opened: {error}"))?;
             let listing = zip::list(&mut file, length)?;
             let (at, entry) = listing.locate(&mut file, "data.pkl")?;
             if entry.size > PICKLE {

@@ -15,6 +15,6 @@ mod write;
 mod zip;
 
 pub use file::{Stored, TorchFile};
-pub use tensor::{Dtype, Tensor};
+pub use tensor::{Dtype, Tensor, numel};
 pub use value::{Graph, Id, Node, Value};
 pub use write::{Fields, TorchWriter, save_graph, save_number, save_tensor, save_value};

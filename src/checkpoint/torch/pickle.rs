@@ -3,8 +3,12 @@
 use super::value::{Graph, Id, Object, Value};
 use std::collections::HashMap;
 
-/// Values of a pickle, or entries of its stack. A real checkpoint has some ten thousand.
-const VALUES: usize = 1 << 22;
+/// Instructions of a pickle. Each adds at most one value, one mark and one entry of the memo, so that memory is bounded, too.
+/// The file of a model with 10,000 parameters has half a million.
+const INSTRUCTIONS: usize = 1 << 23;
+
+/// Bytes of a class's name. A name is copied whenever it is used.
+const NAME: usize = 1000;
 
 /// Runs a pickle. Errors describe the file: "its pickle …".
 pub(super) fn read(bytes: &[u8]) -> Result<Graph, String> {
@@ -26,22 +30,20 @@ struct Machine<'a> {
     /// The stack's length at each mark.
     marks: Vec<usize>,
     /// Values that the program uses again, by the number that it gave them.
-    memo: HashMap<u64, Id>,
+    memo: HashMap<u32, Id>,
 }
 
 impl<'a> Machine<'a> {
     fn run(&mut self, begin: &mut usize) -> Result<Id, String> {
-        loop {
+        for _ in 0..INSTRUCTIONS {
             *begin = self.at;
             let code = self.take(1)?[0];
             if code == b'.' {
                 return self.pop();
             }
             self.step(code)?;
-            if self.graph.len() > VALUES || self.stack.len() > VALUES {
-                return Err("it has more than 4 million values".to_string());
-            }
         }
+        Err("it has more than 8 million instructions".to_string())
     }
 
     fn step(&mut self, code: u8) -> Result<(), String> {
@@ -167,16 +169,16 @@ impl<'a> Machine<'a> {
             b'q' | b'r' => {
                 let number = self.length(if code == b'q' { 1 } else { 4 })?;
                 let top = self.top()?;
-                self.memo.insert(number as u64, top);
+                self.memo.insert(number as u32, top);
             }
             0x94 => {
-                let (number, top) = (self.memo.len() as u64, self.top()?);
+                let (number, top) = (self.memo.len() as u32, self.top()?);
                 self.memo.insert(number, top);
             }
             b'h' | b'j' => {
                 let number = self.length(if code == b'h' { 1 } else { 4 })?;
                 let value =
-                    *self.memo.get(&(number as u64)).ok_or_else(|| format!("it uses value {number} too early"))?;
+                    *self.memo.get(&(number as u32)).ok_or_else(|| format!("it uses value {number} too early"))?;
                 self.stack.push(value);
             }
             0x80 => {
@@ -238,7 +240,8 @@ impl<'a> Machine<'a> {
     fn pop_text(&mut self) -> Result<String, String> {
         let id = self.pop()?;
         match self.graph.value(id) {
-            Value::Text(text) => Ok(text.to_string()),
+            Value::Text(text) if text.len() <= NAME => Ok(text.to_string()),
+            Value::Text(text) => Err(format!("a class's name has {} bytes", text.len())),
             _ => Err("a class's name is no text".to_string()),
         }
     }

@@ -2,6 +2,9 @@
 
 use super::value::{Node, Value};
 
+/// Dimensions of a tensor.
+const DIMENSIONS: usize = 32;
+
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dtype {
@@ -118,9 +121,7 @@ fn rebuild(storage: Node, offset: Node, shape: Node, stride: Node, dtype: Option
     if shape.len() != stride.len() {
         return Err(broken(&format!("shape {shape:?} and strides {stride:?}")));
     }
-    // No product of sizes may overflow later.
-    let numel = shape.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size)).filter(|numel| *numel < 1 << 60);
-    let numel = numel.ok_or_else(|| broken(&format!("the absurd shape {shape:?}")))?;
+    let numel = numel(&shape).ok_or_else(|| broken(&format!("the absurd shape {shape:?}")))?;
     let last = if numel == 0 { Some(0) } else { last(&shape, &stride) };
     let end = last.and_then(|last| last.checked_add(offset)).and_then(|end| end.checked_add(usize::from(numel > 0)));
     let end = end.ok_or_else(|| broken(&format!("the absurd strides {stride:?}")))?;
@@ -131,6 +132,14 @@ fn rebuild(storage: Node, offset: Node, shape: Node, stride: Node, dtype: Option
         *size <= 1 || *stride == expected
     });
     Ok(Tensor { dtype, shape, contiguous, key: key.to_string(), elements: (offset, end) })
+}
+
+/// The elements of a shape, or `None` if it is absurd: no product of some of its sizes may overflow later, also if a different
+/// one is 0.
+pub fn numel(shape: &[usize]) -> Option<usize> {
+    let product = shape.iter().try_fold(1usize, |product, size| product.checked_mul((*size).max(1)));
+    let sound = shape.len() <= DIMENSIONS && product.is_some_and(|product| product <= 1 << 50);
+    sound.then(|| shape.iter().product())
 }
 
 /// The last element's offset from the first.

@@ -2,6 +2,8 @@
 //!
 //! Values refer to each other by number, because a pickle can use one value in several containers.
 
+use std::collections::HashMap;
+
 /// The number of a value in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub(super) u32);
@@ -45,6 +47,9 @@ pub struct Graph {
     values: Vec<Value>,
     pub root: Id,
 }
+
+/// Bytes of a value whose parts are copied wherever they are used.
+const UNFOLDED: u64 = 512 << 20;
 
 /// Containers inside containers. Real checkpoints have about ten levels.
 pub(super) const DEPTH: u32 = 200;
@@ -169,6 +174,32 @@ impl Graph {
         }
         Ok(())
     }
+
+    /// Bytes that a value takes if each of its parts is copied wherever it is used. A value that uses one part many times,
+    /// which does the same with its own parts, takes more than any memory.
+    fn unfolded(&self, id: Id) -> u64 {
+        let mut sizes: HashMap<Id, u64> = HashMap::new();
+        let mut stack = vec![(id, false)];
+        while let Some((id, left)) = stack.pop() {
+            if sizes.contains_key(&id) {
+                continue;
+            }
+            if left {
+                let mut size = 32
+                    + match self.value(id) {
+                        Value::Text(text) => text.len() as u64,
+                        Value::Bytes(bytes) | Value::Long(bytes) => bytes.len() as u64,
+                        _ => 0,
+                    };
+                self.children(id, &mut |child| size = size.saturating_add(sizes[&child]));
+                sizes.insert(id, size);
+            } else {
+                stack.push((id, true));
+                self.children(id, &mut |child| stack.push((child, false)));
+            }
+        }
+        sizes[&id]
+    }
 }
 
 /// A value, with the graph that it belongs to.
@@ -259,6 +290,14 @@ impl<'a> Node<'a> {
     pub fn call(self) -> Option<((&'a str, &'a str), Node<'a>)> {
         let Value::Object(object) = self.value() else { return None };
         Some((self.graph.node(object.class).class()?, self.graph.node(object.args)))
+    }
+
+    /// Refuses a value that would take absurdly many bytes if it were copied part by part. Real ones take some megabytes.
+    pub fn ensure_bounded(self) -> Result<(), String> {
+        match self.graph.unfolded(self.id) {
+            size if size <= UNFOLDED => Ok(()),
+            size => Err(format!("uses the same values so often that they would take {size} bytes")),
+        }
     }
 
     pub fn is_none(self) -> bool {

@@ -83,7 +83,7 @@ pub(super) fn list<F: Read + Seek>(file: &mut F, length: u64) -> Result<Listing,
 }
 
 fn read_directory(directory: &[u8], count: u64, end: u64) -> Result<HashMap<String, Entry>, String> {
-    let (mut entries, mut folder, mut at) = (HashMap::new(), None, 0);
+    let (mut entries, mut folder, mut at, mut total) = (HashMap::new(), None, 0, 0u64);
     for _ in 0..count {
         if number::<4>(directory, at)? != u64::from(CENTRAL) {
             return Err("its directory is broken".to_string());
@@ -105,6 +105,11 @@ fn read_directory(directory: &[u8], count: u64, end: u64) -> Result<HashMap<Stri
         }
         if header.checked_add(30).and_then(|data| data.checked_add(size)).is_none_or(|data| data > end) {
             return Err(format!("its entry {path:?} has {size} bytes at {header}, beyond the file's {end}"));
+        }
+        // Entries that share their bytes are read once for each: a small file would take hours.
+        total = total.saturating_add(size);
+        if total > end {
+            return Err("its entries have more bytes together than the file: they overlap".to_string());
         }
         // All names begin with one folder, named like the file when it was written.
         let Some((first, rest)) = path.split_once('/') else {

@@ -9,6 +9,7 @@
 //! ```
 
 use crate::checkpoint::files;
+use crate::checkpoint::torch::numel;
 use crate::error::BadInput;
 use crate::plan::GptShape;
 use crate::sha256;
@@ -75,10 +76,16 @@ impl Universal {
     /// Reads the index of the checkpoint in `dir`.
     pub fn open(dir: &Path) -> Result<Universal, BadInput> {
         let path = dir.join(INDEX);
-        let text = files::read(&path).map_err(|error| BadInput { help: DAMAGED.to_string(), ..error })?;
-        let index = serde_json::from_slice(&text).map_err(|error| {
-            BadInput::new(format!("{} is no index of a universal checkpoint: {error}", path.display()), DAMAGED)
-        })?;
+        let text = files::read(&path, files::LIST).map_err(|error| BadInput { help: DAMAGED.to_string(), ..error })?;
+        let broken = |how: String| {
+            BadInput::new(format!("{} is no index of a universal checkpoint: {how}", path.display()), DAMAGED)
+        };
+        let index: Index = serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
+        for (name, Parameter { shape, .. }) in &index.parameters {
+            if !is_name(name) || numel(shape).is_none() {
+                return Err(broken(format!("it has a parameter {name:?} of shape {shape:?}")));
+            }
+        }
         Ok(Universal { dir: dir.to_path_buf(), index })
     }
 
@@ -122,13 +129,20 @@ impl Universal {
     }
 }
 
+/// Whether a parameter's name can be that of a folder. Nothing outside the checkpoint's folder is read or written.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 200 && !name.starts_with('.') && !name.contains(['/', '\\', ':', '\0'])
+}
+
 fn path(dir: &Path, name: &str, state: &str) -> PathBuf {
     dir.join("zero").join(name).join(format!("{state}.safetensors"))
 }
 
 fn read_tensor(path: &Path, state: &str, shape: &[usize], sum: &str) -> Result<Vec<f32>, BadInput> {
     let damaged = |why: String| BadInput::new(format!("{} is damaged: {why}", path.display()), DAMAGED);
-    let bytes = files::read(path).map_err(|error| BadInput { help: DAMAGED.to_string(), ..error })?;
+    // The file has its own list of one tensor, and the elements.
+    let most = (1 << 20) + 4 * numel(shape).unwrap_or(0) as u64;
+    let bytes = files::read(path, most).map_err(|error| BadInput { help: DAMAGED.to_string(), ..error })?;
     let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
     let tensor = file.tensor(state).map_err(|error| damaged(error.to_string()))?;
     if tensor.shape() != shape || tensor.dtype() != Dtype::F32 {
@@ -152,6 +166,13 @@ pub struct Writer {
     parameters: BTreeMap<String, Parameter>,
 }
 
+/// A checkpoint that could not be completed is removed.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        files::discard(&self.side);
+    }
+}
+
 impl Writer {
     /// Begins a checkpoint that will be `to`, which must not exist.
     pub fn begin(to: &Path) -> Result<Writer, BadInput> {
@@ -165,7 +186,7 @@ impl Writer {
 
     /// Writes one parameter's states, in the order of [`STATES`].
     pub fn write(&mut self, name: &str, shape: &[usize], states: [&[f32]; 3]) -> Result<(), BadInput> {
-        if name.is_empty() || Path::new(name).components().count() != 1 || name.starts_with('.') {
+        if !is_name(name) {
             let help = "names come from the model: letters, digits, dots and underscores";
             return Err(BadInput::new(format!("a parameter cannot have the name {name:?}"), help));
         }
@@ -185,16 +206,16 @@ impl Writer {
 
     /// Completes the checkpoint: writes the index, and renames the folder.
     pub fn finish(
-        self,
+        mut self,
         model: Option<GptShape>,
         optimizer_steps: u64,
         step: usize,
         record: serde_json::Value,
     ) -> Result<Universal, BadInput> {
-        let Writer { to, side, parameters } = self;
+        let parameters = std::mem::take(&mut self.parameters);
         let index = Index { model, optimizer_steps, step, parameters, record };
-        index.write(&side)?;
-        files::rename(&side, &to)?;
-        Ok(Universal { dir: to, index })
+        index.write(&self.side)?;
+        files::rename(&self.side, &self.to)?;
+        Ok(Universal { dir: self.to.clone(), index })
     }
 }

@@ -9,7 +9,7 @@ use crate::checkpoint::files;
 use crate::checkpoint::manifest::{Manifest, rank_file};
 use crate::checkpoint::shard::{Header, Held, KINDS};
 use crate::error::BadInput;
-use safetensors::tensor::SafeTensors;
+use safetensors::tensor::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -46,10 +46,11 @@ impl RankFile {
             offsets.insert(name, (tensor.data().as_ptr() as usize - bytes.as_ptr() as usize) as u64);
         }
         for (name, held) in &header.fragments {
+            held.ensure_sound().map_err(|error| broken(format!("{error:#}")))?;
             for kind in KINDS {
                 let tensor = file.tensor(&format!("{kind}.{name}")).map_err(|error| broken(error.to_string()))?;
-                if tensor.data().len() != 4 * held.elements.len() {
-                    return Err(broken(format!("{kind}.{name} does not have {} elements", held.elements.len())));
+                if tensor.dtype() != Dtype::F32 || tensor.data().len() / 4 != held.elements.len() {
+                    return Err(broken(format!("{kind}.{name} is not {} f32", held.elements.len())));
                 }
             }
         }
@@ -111,7 +112,9 @@ pub fn merge(folder: &Path, to: &Path) -> Result<Universal, BadInput> {
     let (manifest, files) = open(folder)?;
     let mut writer = Writer::begin(to)?;
     for (whole, Fragments { shape, all }) in wholes(&files) {
-        let states = KINDS.map(|kind| assemble(&files, kind, whole, shape.iter().product(), &all));
+        let numel = shape.iter().product();
+        ensure_enough(&files, whole, shape, &all)?;
+        let states = KINDS.map(|kind| assemble(&files, kind, whole, numel, &all));
         let [values, exp_avg, exp_avg_sq] = states;
         writer.write(whole, shape, [&values?, &exp_avg?, &exp_avg_sq?])?;
     }
@@ -125,6 +128,25 @@ pub fn merge(folder: &Path, to: &Path) -> Result<Universal, BadInput> {
         return Err(BadInput::new(what, INCOMPLETE));
     }
     writer.finish(Some(manifest.job.shape), steps, manifest.step, manifest.record)
+}
+
+/// Refuses fragments of different wholes, or of fewer elements than the whole has: no memory is taken for what no file has.
+fn ensure_enough(files: &[RankFile], whole: &str, shape: &[usize], all: &[Fragment]) -> Result<(), BadInput> {
+    if let Some((rank, _, held)) = all.iter().find(|(.., held)| held.whole.1 != shape) {
+        let path = files[*rank].path.display();
+        return Err(BadInput::new(
+            format!("{path} has {whole} as {:?}, and others as {shape:?}", held.whole.1),
+            INCOMPLETE,
+        ));
+    }
+    let (numel, held) =
+        (shape.iter().product::<usize>(), all.iter().map(|(.., held)| held.elements.len()).sum::<usize>());
+    if held < numel {
+        let folder = files[0].path.parent().unwrap_or(Path::new("")).display();
+        let what = format!("the files in {folder} have {held} of the {numel} elements of {whole}");
+        return Err(BadInput::new(what, INCOMPLETE));
+    }
+    Ok(())
 }
 
 // ANCHOR: assemble
