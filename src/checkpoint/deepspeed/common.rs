@@ -49,16 +49,28 @@ pub(super) fn save(
             BadInput::new(format!("cannot copy {} to {}: {error}", path.display(), to.display()), INCOMPLETE)
         })?;
     }
-    // DeepSpeed keeps buffers of stages 1 and 2 with the parameters.
-    for model in source.models.iter().filter(|_| source.stage < 3) {
-        for name in &model.buffers {
-            let Some(weight) = model.weights.get(name).filter(|_| !lock(&results.shapes).contains_key(name)) else {
+    if source.stage < 3 {
+        save_others(source, output, results, notes)?;
+    }
+    Ok(())
+}
+
+/// Writes the model's tensors that the optimizer does not have: buffers, frozen parameters, and other names of one parameter.
+/// DeepSpeed keeps those of stages 1 and 2 with the parameters.
+fn save_others(source: &Source, output: &Output, results: &Results, notes: &mut Vec<String>) -> Result<(), BadInput> {
+    let mut written: BTreeSet<&str> = BTreeSet::new();
+    for model in &source.models {
+        for (name, weight) in &model.weights {
+            if lock(&results.shapes).contains_key(name) || !written.insert(name) {
                 continue;
-            };
+            }
             ensure_name(&model.path, name)?;
             let mut part = Part { shape: weight.shape.clone(), bytes: vec![0; weight.numel() * weight.dtype.size()] };
             weight.read(0..weight.numel(), &mut part.bytes)?;
-            output.buffer(name, weight.dtype, &part)?;
+            output.other(name, weight.dtype, &part)?;
+        }
+        for name in &model.unread {
+            notes.push(format!("{name} of {} cannot be read, and is left out", model.path.display()));
         }
     }
     Ok(())
@@ -128,6 +140,8 @@ fn harmless(module: &str, name: &str) -> bool {
             )
         }
         "_codecs" => name == "encode",
+        // How protocols 0 and 1 make an object.
+        "copyreg" | "copy_reg" => name == "_reconstructor",
         "argparse" => name == "Namespace",
         "numpy.core.multiarray" | "numpy._core.multiarray" => matches!(name, "_reconstruct" | "scalar"),
         "numpy" => matches!(name, "dtype" | "ndarray"),

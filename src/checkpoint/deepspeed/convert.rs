@@ -105,13 +105,13 @@ fn write(
         notes.push(what);
     }
     watch.begin("3. Saving common optimizer states", 1);
-    let names: Vec<String> = parameters.iter().map(|parameter| parameter.name.clone()).collect();
+    let names = parameters.iter().map(|parameter| parameter.name.clone());
     let step = source.shards[0][0].groups.iter().find_map(|group| group.step.as_ref()).map(|step| step.value);
     let mut verified = None;
     if let Some(output) = output {
         common::save(options, source, output, step, &results, &mut notes)?;
         if options.verify {
-            verified = Some(output.verify(&names)?);
+            verified = Some(output.verify()?);
         }
     }
     watch.advance();
@@ -124,7 +124,7 @@ fn write(
         stage: source.stage,
         ranks: (source.files.dp, source.tp, source.pp),
         step,
-        parameters: names.into_iter().map(shape).collect(),
+        parameters: names.map(shape).collect(),
         fragments: results.fragments.into_inner(),
         compared: (results.compared.into_inner(), slices),
         verified,

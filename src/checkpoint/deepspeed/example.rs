@@ -28,6 +28,14 @@ pub struct Example {
     pub last_rank_only: bool,
     /// Whether the buffer's order is that of `round_robin_gradients`, and the model's order is recorded.
     pub round_robin: bool,
+    /// Whether the optimizer has made a step, and so has moments.
+    pub moments: bool,
+    /// Whether the files list their fragments, as they do since version 0.8.
+    pub listed: bool,
+    /// In stage 3, parameters of up to so many elements are whole on every rank.
+    pub persistent: usize,
+    /// Tensors of the model that the optimizer does not have.
+    pub others: Group,
     /// Rules of tensor parallelism.
     pub info: Option<fn(&mut Graph) -> Id>,
 }
@@ -47,6 +55,10 @@ impl Example {
             bf16: false,
             last_rank_only: false,
             round_robin: false,
+            moments: true,
+            listed: true,
+            persistent: 0,
+            others: Vec::new(),
             info: Some(|graph| {
                 let (key, version) = (graph.text("universal_checkpoint_version"), graph.push(Value::Float(0.2)));
                 graph.push(Value::Dict(vec![(key, version)]))
@@ -78,12 +90,13 @@ impl Example {
     fn save_model(&self, path: &Path, mp: usize, values: Values) -> io::Result<()> {
         let mut file = Contents::default();
         let (mut weights, mut shapes) = (Vec::new(), Vec::new());
-        for group in &self.groups[mp] {
+        for group in self.groups[mp].iter().chain([&self.others]) {
             let mut of_group = Vec::new();
             for (name, shape) in group {
-                let numel = if self.stage == 3 { 0 } else { shape.iter().product() };
+                let whole = shape.iter().product();
+                let numel = if self.stage == 3 && whole > self.persistent { 0 } else { whole };
                 let numbers: Vec<f32> = (0..numel).map(|element| values(mp, name, 0, element)).collect();
-                let here = if self.stage == 3 { vec![0] } else { shape.clone() };
+                let here = if numel < whole { vec![0] } else { shape.clone() };
                 let weight = match self.bf16 {
                     true => {
                         let bytes = numbers.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes()).collect();
@@ -99,6 +112,8 @@ impl Example {
             }
             shapes.push(file.graph.push(Value::Dict(of_group)));
         }
+        // The optimizer does not have the others.
+        shapes.pop();
         let weights = file.graph.push(Value::Dict(weights));
         let shapes = file.graph.push(Value::List(shapes));
         let degrees = [self.degrees.0, self.degrees.1].map(|degree| file.graph.push(Value::Int(degree as i64)));
@@ -157,7 +172,9 @@ impl Example {
             let [value, exp_avg, exp_avg_sq] = [0, 1, 2].map(|state| file.floats(&[part], slice(state)));
             let step = file.floats(&[], &[self.step as f32]);
             let state = file.dict([("step", step), (STATES[1], exp_avg), (STATES[2], exp_avg_sq)]);
-            of_groups.push((file.graph.push(Value::Int(at as i64)), state));
+            if self.moments {
+                of_groups.push((file.graph.push(Value::Int(at as i64)), state));
+            }
             fp32.push(value);
             let padding = match self.last_rank_only {
                 true if dp + 1 == self.ranks => states[0].len() - used,
@@ -195,7 +212,7 @@ impl Example {
                 ("group_paddings", pads),
                 ("base_optimizer_state", base),
                 ("single_partition_of_fp32_groups", fp32),
-                ("param_slice_mappings", mappings),
+                (if self.listed { "param_slice_mappings" } else { "ds_version" }, mappings),
             ])
         };
         let turns = file.graph.push(Value::Bool(self.round_robin));

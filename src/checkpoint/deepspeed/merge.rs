@@ -41,6 +41,7 @@ pub(super) fn join(rule: &Rule, dtype: Dtype, mut parts: Vec<Part>) -> Result<Pa
             concatenate(0, dtype, &parts, first.chain(second))
         }
         Rule::Inner(inner) => join_inner(inner, dtype, parts),
+        Rule::Map(map) => map.join(dtype, &parts),
     }
 }
 
@@ -82,21 +83,29 @@ fn concatenate(
     Ok(Part { shape, bytes })
 }
 
+/// The rule with all sizes. Files before version 0.4 can have a number of equal parameters in the place of their sizes.
+pub(super) fn resolve<'a>(rule: Rule, mut parts: impl Iterator<Item = &'a [usize]>) -> Result<Rule, String> {
+    let Rule::Inner(mut inner) = rule else { return Ok(rule) };
+    if let Size::One(count) = inner.shape[inner.dim] {
+        let size = |part: &[usize]| part.get(inner.dim).copied().unwrap_or(0);
+        let full: usize = parts.try_fold(0usize, |full, part| full.checked_add(size(part))).unwrap_or(0);
+        match usize::try_from(count) {
+            Ok(count) if count > 0 && full > 0 && full.is_multiple_of(count) => {
+                inner.shape[inner.dim] = Size::Several(vec![full / count; count]);
+            }
+            _ => return Err(format!("{count} parameters cannot share a dimension of {full}")),
+        }
+    }
+    Ok(Rule::Inner(inner))
+}
+
 /// A parameter inside, such as the keys of an attention layer, is divided among ranks by itself. So each rank's part begins
 /// with its part of the first.
 fn join_inner(inner: &Inner, dtype: Dtype, mut parts: Vec<Part>) -> Result<Part, String> {
     let (dim, ranks) = (inner.dim, parts.len());
     let numel: usize = parts.iter().map(|part| part.bytes.len() / dtype.size()).sum();
-    let sizes = match &inner.shape[dim] {
-        Size::Several(sizes) => sizes.clone(),
-        // Before version 0.4: the number of parameters inside.
-        Size::One(count) => {
-            let full: usize = parts.iter().map(|part| part.shape.get(dim).copied().unwrap_or(0)).sum();
-            match usize::try_from(*count) {
-                Ok(count) if count > 0 && full > 0 && full.is_multiple_of(count) => vec![full / count; count],
-                _ => return Err(format!("{count} parameters cannot share a dimension of {full}")),
-            }
-        }
+    let Size::Several(sizes) = inner.shape[dim].clone() else {
+        return Err("the sizes of the parameters that it consists of are not known".to_string());
     };
     let widths = match &inner.widths {
         Some(widths) => widths.clone(),
@@ -224,6 +233,10 @@ mod tests {
         assert!(join(&Rule::Inner(uneven), Dtype::F32, parts.to_vec()).unwrap_err().contains("cannot share evenly"));
         let count = Inner { patterns: vec![], shape: vec![Size::One(2), Size::One(-1)], dim: 0, widths: None };
         let parts = [part(&[2, 1], &[1.0, 3.0]), part(&[2, 1], &[2.0, 4.0])];
-        assert_eq!(joined(&Rule::Inner(count), &parts), part(&[4, 1], &[1.0, 2.0, 3.0, 4.0]));
+        let shapes = || parts.iter().map(|part| &part.shape[..]);
+        let rule = resolve(Rule::Inner(count.clone()), shapes()).unwrap();
+        assert_eq!(joined(&rule, &parts), part(&[4, 1], &[1.0, 2.0, 3.0, 4.0]));
+        let three = Inner { shape: vec![Size::One(3), Size::One(-1)], ..count };
+        assert!(resolve(Rule::Inner(three), shapes()).unwrap_err().contains("3 parameters cannot share"));
     }
 }

@@ -4,7 +4,7 @@ use super::broken;
 use super::rules::Rules;
 use crate::checkpoint::torch::{Node, Stored, TorchFile, numel};
 use crate::error::BadInput;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// Parameters of a group of the optimizer, in order, with their shapes.
@@ -16,9 +16,9 @@ pub(super) struct Model {
     /// Rules for putting parameters together, if the file has any.
     pub rules: Option<Rules>,
     /// Tensors of the model as it computes, by name.
-    pub weights: HashMap<String, Stored>,
-    /// Tensors that are part of the model and no parameters.
-    pub buffers: Vec<String>,
+    pub weights: BTreeMap<String, Stored>,
+    /// Names of tensors that cannot be read: of an unknown type, or with gaps between their elements.
+    pub unread: Vec<String>,
     /// Steps that the run had made.
     pub steps: Option<i64>,
     /// Ranks of pipeline and tensor parallelism.
@@ -46,16 +46,16 @@ impl Model {
         }
         let groups = shapes.items().map(|group| self::shapes(path, group)).collect::<Result<Vec<_>, _>>()?;
         let rules = root.get("universal_checkpoint_info").filter(|info| !info.is_none());
-        let mut weights = HashMap::new();
+        let (mut weights, mut unread) = (BTreeMap::new(), Vec::new());
         for (name, value) in root.get("module").into_iter().flat_map(Node::entries) {
-            // A tensor of an unknown type cannot be compared, and nothing else is wrong with it.
-            if let (Some(name), Ok(Some(weight))) = (name.text(), file.tensor(value)) {
-                weights.insert(name.to_string(), weight);
+            let Some(name) = name.text() else { continue };
+            match file.tensor(value) {
+                Ok(Some(weight)) => drop(weights.insert(name.to_string(), weight)),
+                Ok(None) => {}
+                // A tensor of an unknown type cannot be compared, and nothing else is wrong with it.
+                Err(_) => unread.push(name.to_string()),
             }
         }
-        let names = |list: Option<Node>| -> Vec<String> {
-            list.into_iter().flat_map(Node::items).filter_map(|name| Some(name.text()?.to_string())).collect()
-        };
         let degree = |name: &str| {
             let degrees = root.get("checkpoint_parallel_dimensions")?;
             degrees.get(name)?.int().and_then(|degree| usize::try_from(degree).ok())
@@ -65,7 +65,7 @@ impl Model {
             groups,
             rules: rules.map(|info| Rules::read(info).map_err(|how| broken(path, how))).transpose()?,
             weights,
-            buffers: names(root.get("buffer_names")),
+            unread,
             steps: root.get("global_steps").and_then(Node::int),
             degrees: degree("pp_degree").zip(degree("tp_degree")),
             round_robin: round_robin(root),

@@ -3,6 +3,7 @@
 use super::merge::Part;
 use super::rules::{Inner, Rule, Size};
 use super::shard::Step;
+use super::whole::lock;
 use super::{STATES, broken};
 use crate::checkpoint::files;
 use crate::checkpoint::torch::{Dtype, Fields, Graph, Id, TorchFile, Value, save_number, save_tensor};
@@ -13,7 +14,10 @@ use half::{bf16, f16};
 use safetensors::tensor::{Dtype as Safe, TensorView};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 /// The form of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -28,6 +32,8 @@ pub(super) struct Output {
     to: PathBuf,
     side: PathBuf,
     format: Format,
+    /// The files of states.
+    written: Mutex<Vec<PathBuf>>,
 }
 
 /// The folder that names the newest universal checkpoint in this file contains it.
@@ -52,7 +58,7 @@ impl Output {
         }
         let side = files::beside(to)?;
         files::make(&side.join("zero"))?;
-        Ok(Output { to: to.to_path_buf(), side, format })
+        Ok(Output { to: to.to_path_buf(), side, format, written: Mutex::default() })
     }
 
     /// The folder as long as it is not complete.
@@ -79,6 +85,7 @@ impl Output {
         rule: Option<(&Rule, bool)>,
     ) -> Result<String, BadInput> {
         let path = self.path(name, &format!("{}.{}", STATES[state], self.ending()));
+        lock(&self.written).push(path.clone());
         match self.format {
             Format::Torch => {
                 let fields = |graph: &mut Graph| rule.map_or(Vec::new(), |(rule, words)| fields(graph, rule, words));
@@ -110,8 +117,8 @@ impl Output {
         written.map_err(|error| failed(&path, error))
     }
 
-    /// Writes a tensor that is no parameter, as f32.
-    pub fn buffer(&self, name: &str, dtype: Dtype, part: &Part) -> Result<(), BadInput> {
+    /// Writes a tensor that the optimizer does not have, as f32.
+    pub fn other(&self, name: &str, dtype: Dtype, part: &Part) -> Result<(), BadInput> {
         self.parameter(name)?;
         let path = self.path(name, "fp32.pt");
         let bytes = single(&path, dtype, &part.bytes)?;
@@ -129,19 +136,16 @@ impl Output {
     }
 
     /// Reads every state back, and compares it with what was written. Returns how many there are.
-    pub fn verify(&self, names: &[String]) -> Result<usize, BadInput> {
+    pub fn verify(&self) -> Result<usize, BadInput> {
+        let written = lock(&self.written);
         if self.format == Format::Safetensors {
             let universal = Universal::open(&self.side)?;
-            names.iter().try_for_each(|name| universal.read(name).map(drop))?;
+            universal.parameters().keys().try_for_each(|name| universal.read(name).map(drop))?;
         } else {
-            for name in names {
-                for state in STATES {
-                    // The checksum in the file is that of the elements in memory when they were written.
-                    TorchFile::open(&self.path(name, &format!("{state}.pt")))?.ensure_undamaged()?;
-                }
-            }
+            // The checksum in a file is that of the elements in memory when they were written.
+            written.iter().try_for_each(|path| TorchFile::open(path)?.ensure_undamaged())?;
         }
-        Ok(3 * names.len())
+        Ok(written.len())
     }
 
     /// Removes what has been written.
@@ -152,7 +156,7 @@ impl Output {
     /// Makes the folder visible, and names it as the newest. Returns its bytes.
     pub fn publish(self) -> Result<u64, BadInput> {
         let Output { to, side, .. } = self;
-        let bytes = size(&side);
+        let bytes = store(&side)?;
         if to.exists() {
             let old =
                 to.with_file_name(format!(".{}.old.partial", to.file_name().unwrap_or_default().to_string_lossy()));
@@ -177,11 +181,20 @@ fn earlier(folder: &Path) -> bool {
     entries.next().is_none() || folder.join("zero").is_dir()
 }
 
-fn size(path: &Path) -> u64 {
-    match std::fs::read_dir(path) {
-        Ok(entries) => entries.flatten().map(|entry| size(&entry.path())).sum(),
-        Err(_) => path.metadata().map_or(0, |metadata| metadata.len()),
+/// Returns when the disk has every file below a folder: the folder must not become visible before its contents. Returns
+/// their bytes.
+fn store(folder: &Path) -> Result<u64, BadInput> {
+    let sync = |path: &Path| -> io::Result<u64> {
+        let file = File::open(path)?;
+        file.sync_all()?;
+        Ok(file.metadata()?.len())
+    };
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder).map_err(|error| failed(folder, error))? {
+        let path = entry.map_err(|error| failed(folder, error))?.path();
+        bytes += if path.is_dir() { store(&path)? } else { sync(&path).map_err(|error| failed(&path, error))? };
     }
+    Ok(bytes)
 }
 
 fn failed(path: &Path, error: impl std::fmt::Display) -> BadInput {
@@ -214,7 +227,7 @@ fn fields(graph: &mut Graph, rule: &Rule, words: bool) -> Vec<(Id, Id)> {
         pairs.push((key, value));
     };
     match rule {
-        Rule::Replicated | Rule::Average => {}
+        Rule::Replicated | Rule::Average | Rule::Map(_) => {}
         Rule::Joined(dim) => {
             let dim = graph.push(Value::Int(*dim as i64));
             add(graph, "cat_dim", dim);

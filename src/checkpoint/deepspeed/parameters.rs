@@ -149,6 +149,11 @@ impl Source {
                 return Err(broken(&shard.path, format!("it has {here} groups, and rank {}'s {there}", first.rank.dp)));
             }
             for (at, (group, of_first)) in shard.groups.iter().zip(&first.groups).enumerate() {
+                if group.states.len() != of_first.states.len() {
+                    let (here, there) = (group.states.len(), of_first.states.len());
+                    let how = format!("it has {here} states of group {at}, and rank {}'s {there}", first.rank.dp);
+                    return Err(broken(&shard.path, how));
+                }
                 for (state, (a, b)) in group.states.iter().zip(&of_first.states).enumerate() {
                     if a.dtype != b.dtype {
                         let (state, a, b) = (STATES[state], a.dtype.name(), b.dtype.name());

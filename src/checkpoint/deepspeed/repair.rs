@@ -1,5 +1,6 @@
 //! Two mistakes of DeepSpeed in the record of a flat buffer, found and put right.
 
+use super::broken;
 use super::layout::{by_turns, fragments, paddings};
 use super::model::Shapes;
 use super::parameters::Slice;
@@ -47,7 +48,8 @@ impl Source {
         let by_turns = fragments(shapes, by_turns(shapes.len(), ranks).into_iter(), part, ranks);
         let mut others: Vec<_> = [in_order, by_turns].into_iter().filter(|other| *other != as_recorded).collect();
         others.retain(|other| self.slices_fit(other, mp, group));
-        if others.is_empty() {
+        let listed = shards.iter().all(|shard| shard.groups[group].listed);
+        if others.is_empty() && listed {
             return Ok(None);
         }
         let fits = |fragments: &[Fragments]| -> Result<Option<bool>, BadInput> {
@@ -85,13 +87,19 @@ impl Source {
                 }
                 right
             }
+            None if !listed => {
+                let how = "it has no param_slice_mappings, which DeepSpeed writes since 0.8, and the files have no weights \
+                           that would show where its parameters begin";
+                return Err(broken(&shards[0].path, how));
+            }
             // Without weights the settings decide. Stage 1 ignores this one.
             None => others.into_iter().next().filter(|_| turns && self.stage == 2),
         };
         if let Some(right) = &right {
             notes.push(format!(
                 "group {group}: the buffer has its parameters in the order of round_robin_gradients, and the files record \
-                 a different one. {} of {} parameters were found by the right order.",
+                 a different one. {} of {} parameters were found by the right order. DeepSpeed 0.19.8 loads the result \
+                 into the wrong order, too, unless round_robin_gradients is off.",
                 moved(right),
                 shapes.len(),
             ));

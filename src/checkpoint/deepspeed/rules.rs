@@ -1,5 +1,6 @@
 //! How the parts of tensor parallelism are joined: rules by patterns of names, which the training program has recorded.
 
+use super::affine::Map;
 use crate::checkpoint::torch::{Node, Value};
 use fancy_regex::{Regex, RegexBuilder};
 use std::collections::BTreeMap;
@@ -52,6 +53,8 @@ pub(super) enum Rule {
     /// Two parameters in one: all ranks' first halves, then all second halves.
     Halves,
     Inner(Inner),
+    /// As DeepSpeed's map says.
+    Map(Map),
 }
 
 pub(super) struct Rules {
@@ -61,6 +64,8 @@ pub(super) struct Rules {
     vocabulary: Vec<Pattern>,
     halves: Vec<Pattern>,
     inner: Vec<(Vec<Pattern>, Inner)>,
+    /// Patterns, each with its map. A map counts more than all other rules.
+    maps: Vec<(Pattern, Map)>,
     /// Parameters that several stages of a pipeline have.
     tied: Vec<Pattern>,
     /// Rows of the vocabulary without its padding.
@@ -81,6 +86,7 @@ impl Default for Rules {
             vocabulary: none(),
             halves: none(),
             inner: Vec::new(),
+            maps: Vec::new(),
             tied: none(),
             words: None,
             version: 0.4,
@@ -146,6 +152,7 @@ impl Rules {
             vocabulary: list("vocabulary_parameter_patterns")?,
             halves: list("parameter_with_2_sub_params_cat_dim_0")?,
             inner,
+            maps: maps(info)?,
             tied: list("pipeline_replicated_parameter_patterns")?,
             words: words.and_then(|words| usize::try_from(words).ok()),
             version: info.get("universal_checkpoint_version").and_then(Node::float).unwrap_or(0.0),
@@ -163,7 +170,16 @@ impl Rules {
     }
 
     pub fn rule(&self, name: &str) -> Result<Rule, String> {
-        Ok(if matching(&self.replicated, name)?.is_some() {
+        let replicated = matching(&self.replicated, name)?.is_some();
+        if let Some(map) = self.map(name)? {
+            // These describe the same, for older converters.
+            for patterns in [&self.averaged, &self.halves, &self.rows] {
+                matching(patterns, name)?;
+            }
+            self.inner(name)?;
+            return Ok(Rule::Map(map.clone()));
+        }
+        Ok(if replicated {
             Rule::Replicated
         } else if matching(&self.averaged, name)?.is_some() {
             Rule::Average
@@ -188,6 +204,16 @@ impl Rules {
         Ok(None)
     }
 
+    fn map(&self, name: &str) -> Result<Option<&Map>, String> {
+        let mut found = None;
+        for (pattern, map) in &self.maps {
+            if pattern.matches(name)? && found.replace(map).is_some() {
+                return Err(format!("two maps match {name}, the second by {:?}", pattern.text));
+            }
+        }
+        Ok(found)
+    }
+
     /// The rows of a parameter that has one row for each token of the vocabulary, without those that pad it.
     pub fn rows_of_vocabulary(&self, name: &str) -> Result<Option<usize>, String> {
         match (matching(&self.vocabulary, name)?, self.words) {
@@ -204,9 +230,9 @@ impl Rules {
     }
 }
 
-fn patterns(list: Node) -> Result<Vec<Pattern>, String> {
-    let mut large = 0;
-    let mut pattern = |node: Node| {
+impl Pattern {
+    /// Reads a pattern. `large` counts those of the same list that are large.
+    fn read(node: Node, large: &mut usize) -> Result<Pattern, String> {
         let text = node.text().ok_or("a pattern of universal_checkpoint_info is no text")?.to_string();
         if text.len() > 1000 {
             return Err(format!("a pattern of universal_checkpoint_info has {} bytes", text.len()));
@@ -214,27 +240,51 @@ fn patterns(list: Node) -> Result<Vec<Pattern>, String> {
         // Python's `re.match` begins where the name begins, and ends anywhere.
         let build = |size| RegexBuilder::new(&format!("^(?:{text})")).delegate_size_limit(size).build();
         let regex = build(32 << 10).or_else(|error| {
-            large += 1;
-            if large > LARGE { Err(error) } else { build(1 << 20) }
+            *large += 1;
+            if *large > LARGE { Err(error) } else { build(1 << 20) }
         });
         let regex = regex.map_err(|_| format!("the pattern {text:?} is broken, or too large"))?;
         Ok(Pattern { text, regex, used: AtomicBool::new(false) })
+    }
+
+    fn matches(&self, name: &str) -> Result<bool, String> {
+        // A pattern may take very long on some names. Its library gives up in time.
+        self.regex.is_match(name).map_err(|_| format!("the pattern {:?} takes too long", self.text))
+    }
+}
+
+/// DeepSpeed's maps, by pattern.
+fn maps(info: Node) -> Result<Vec<(Pattern, Map)>, String> {
+    let Some(maps) = info.get("affine_map") else { return Ok(Vec::new()) };
+    if maps.get("version").and_then(Node::int).is_some_and(|version| version > 1) {
+        return Err("its affine_map is of a version that is not known".to_string());
+    }
+    let mut large = 0;
+    let map = |(pattern, map): (Node, Node)| {
+        let pattern = Pattern::read(pattern, &mut large)?;
+        let map = Map::read(map).map_err(|how| format!("the map of {:?} cannot be used: {how}", pattern.text))?;
+        Ok((pattern, map))
     };
+    let params = maps.get("params");
+    params.into_iter().flat_map(Node::entries).take(PATTERNS).map(map).collect()
+}
+
+fn patterns(list: Node) -> Result<Vec<Pattern>, String> {
     if list.items().len() > PATTERNS {
         return Err(format!("universal_checkpoint_info has {} patterns in one list", list.items().len()));
     }
     if !matches!(list.value(), Value::List(_) | Value::Tuple(_)) {
         return Err("patterns of universal_checkpoint_info are no list".to_string());
     }
-    list.items().map(&mut pattern).collect()
+    let mut large = 0;
+    list.items().map(|node| Pattern::read(node, &mut large)).collect()
 }
 
 /// The one pattern that matches a name.
 fn matching<'a>(patterns: &'a [Pattern], name: &str) -> Result<Option<&'a Pattern>, String> {
     let mut found: Option<&Pattern> = None;
     for pattern in patterns {
-        // A pattern may take very long on some names. Its library gives up in time.
-        if pattern.regex.is_match(name).map_err(|_| format!("the pattern {:?} takes too long", pattern.text))? {
+        if pattern.matches(name)? {
             if let Some(found) = found {
                 return Err(format!("two patterns match {name}: {:?} and {:?}", found.text, pattern.text));
             }

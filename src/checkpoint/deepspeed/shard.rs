@@ -2,7 +2,7 @@
 
 use super::model::{Shapes, ensure_name, round_robin};
 use super::names::Rank;
-use super::{STATES, broken};
+use super::{STATES, broken, layout};
 use crate::checkpoint::torch::{Dtype, Node, Stored, TorchFile};
 use crate::error::BadInput;
 use std::collections::{BTreeMap, HashMap};
@@ -22,13 +22,15 @@ pub(super) struct Shard {
 
 /// The slice of one flat buffer.
 pub(super) struct Group {
-    /// In the order of [`STATES`].
-    pub states: [Stored; 3],
+    /// In the order of [`STATES`]. Before the optimizer's first step there is only the first.
+    pub states: Vec<Stored>,
     pub step: Option<Step>,
     /// Elements at the slice's end that belong to no parameter, by the file's own account. It can be wrong.
     pub padding: Option<i64>,
     /// Elements of the slice that each parameter has here.
     pub fragments: BTreeMap<String, Range<usize>>,
+    /// Whether the file lists the fragments.
+    pub listed: bool,
 }
 
 /// Steps that the optimizer has taken, as the file has them: a tensor of one element, or a number.
@@ -68,7 +70,11 @@ impl Shard {
                 format!("it is one of {count} slices, and the folder has files of {ranks} ranks"),
             ));
         }
-        let groups = if stage == 3 { stage3(&file, state, rank, ranks, shapes)? } else { stage12(&file, state)? };
+        let groups = if stage == 3 {
+            stage3(&file, state, rank, ranks, shapes)?
+        } else {
+            stage12(&file, state, rank, ranks, shapes)?
+        };
         let aligned = state.get("param_alignment_paddings").into_iter().flat_map(Node::items);
         let aligned = aligned.flat_map(Node::items).any(|padding| padding.int() != Some(0));
         Ok(Shard { path: path.to_path_buf(), rank, stage, groups, round_robin: round_robin(root), aligned })
@@ -96,10 +102,19 @@ fn tensor(file: &TorchFile, node: Option<Node>, what: &str) -> Result<Stored, Ba
     found.ok_or_else(|| broken(file.path(), format!("it has no tensor {what}")))
 }
 
-/// The three states of a flat buffer. `of` is the optimizer's state of it.
-fn states(file: &TorchFile, of: Option<Node>, fp32: Option<Node>, group: usize) -> Result<[Stored; 3], BadInput> {
-    let moment = |name: &str| tensor(file, of.and_then(|of| of.get(name)), &format!("{name} of group {group}"));
-    let states = [tensor(file, fp32, &format!("fp32 of group {group}"))?, moment(STATES[1])?, moment(STATES[2])?];
+/// The states of a flat buffer. `of` is the optimizer's state of it.
+fn states(file: &TorchFile, of: Option<Node>, fp32: Node, group: usize) -> Result<Vec<Stored>, BadInput> {
+    let mut states = vec![tensor(file, Some(fp32), &format!("fp32 of group {group}"))?];
+    let of = of.filter(|of| of.entries().any(|(key, _)| key.text() != Some("step")));
+    for name in of.iter().flat_map(|_| &STATES[1..]) {
+        let found = of.and_then(|of| of.get(name));
+        if let (None, Some(of)) = (found, of) {
+            let keys: Vec<&str> = of.entries().filter_map(|(key, _)| key.text()).collect();
+            let how = format!("group {group} has {} and no {name}: its optimizer is not Adam", keys.join(", "));
+            return Err(broken(file.path(), how));
+        }
+        states.push(tensor(file, found, &format!("{name} of group {group}"))?);
+    }
     for (state, name) in states.iter().zip(STATES) {
         if state.shape.len() != 1 {
             return Err(broken(
@@ -111,48 +126,55 @@ fn states(file: &TorchFile, of: Option<Node>, fp32: Option<Node>, group: usize) 
     Ok(states)
 }
 
-fn stage12(file: &TorchFile, state: Node) -> Result<Vec<Group>, BadInput> {
+fn stage12(file: &TorchFile, state: Node, rank: Rank, ranks: usize, shapes: &[Shapes]) -> Result<Vec<Group>, BadInput> {
     let path = file.path();
     let base = need(path, state, "base_optimizer_state")?;
     let Some(of_groups) = base.get("state") else {
-        let how = "its base_optimizer_state has no state: it was saved with elastic_checkpoint, which is not supported";
-        return Err(broken(path, how));
+        let what = format!("{} was saved with elastic_checkpoint, which cannot be converted", path.display());
+        let help = "load it in DeepSpeed with as many ranks, set elastic_checkpoint to false and save it again";
+        return Err(BadInput::new(what, help));
     };
     let fp32: Vec<Node> = need(path, state, "single_partition_of_fp32_groups")?.items().collect();
-    let Some(mappings) = state.get("param_slice_mappings") else {
-        return Err(broken(path, "it has no param_slice_mappings, which DeepSpeed writes since 0.8"));
-    };
-    let mappings: Vec<Node> = mappings.items().collect();
-    if of_groups.entries().len() == 0 {
-        return Err(broken(path, "its optimizer has no state: it was saved before the first step"));
-    }
-    if fp32.len() != mappings.len() {
-        return Err(broken(path, format!("it has {} flat buffers, and fragments of {}", fp32.len(), mappings.len())));
+    let mappings: Option<Vec<Node>> = state.get("param_slice_mappings").map(|mappings| mappings.items().collect());
+    let count = mappings.as_ref().map_or(shapes.len(), Vec::len);
+    if fp32.len() != count {
+        return Err(broken(path, format!("it has {} flat buffers, and fragments of {count}", fp32.len())));
     }
     let paddings: Vec<Option<i64>> =
         state.get("group_paddings").into_iter().flat_map(Node::items).map(Node::int).collect();
     let of_groups: HashMap<i64, Node> = of_groups.entries().filter_map(|(key, of)| Some((key.int()?, of))).collect();
     let mut groups = Vec::new();
-    for (at, mapping) in mappings.iter().enumerate() {
+    for at in 0..count {
         let of = of_groups.get(&(at as i64)).copied();
-        let states = states(file, of, Some(fp32[at]), at)?;
-        let mut fragments = BTreeMap::new();
-        for (name, address) in mapping.entries() {
-            let number =
-                |key| address.attribute(key).and_then(Node::int).and_then(|number| usize::try_from(number).ok());
-            let (Some(name), Some(start), Some(numel)) = (name.text(), number("start"), number("numel")) else {
-                return Err(broken(path, format!("a fragment of group {at} has no start and numel")));
-            };
-            ensure_name(path, name)?;
-            let range = start..start.saturating_add(numel);
-            ensure_inside(path, name, &range, &states)?;
-            fragments.insert(name.to_string(), range);
-        }
+        let states = states(file, of, fp32[at], at)?;
+        let fragments = match &mappings {
+            Some(mappings) => recorded(path, at, mappings[at])?,
+            // Before version 0.8 the buffer has the model's order, and files do not list their fragments.
+            None => {
+                let part = states.iter().map(Stored::numel).max().unwrap_or(0);
+                layout::fragments(&shapes[at], 0..shapes[at].len(), part, ranks).swap_remove(rank.dp)
+            }
+        };
+        fragments.iter().try_for_each(|(name, range)| ensure_inside(path, name, range, &states))?;
         ensure_apart(path, &fragments)?;
         let step = of.and_then(|of| of.get("step")).map(|step| self::step(file, step)).transpose()?.flatten();
-        groups.push(Group { states, step, padding: paddings.get(at).copied().flatten(), fragments });
+        let (padding, listed) = (paddings.get(at).copied().flatten(), mappings.is_some());
+        groups.push(Group { states, step, padding, fragments, listed });
     }
     Ok(groups)
+}
+
+/// The fragments of group `at` that a file lists.
+fn recorded(path: &Path, at: usize, mapping: Node) -> Result<BTreeMap<String, Range<usize>>, BadInput> {
+    let fragment = |(name, address): (Node, Node)| {
+        let number = |key| address.attribute(key).and_then(Node::int).and_then(|number| usize::try_from(number).ok());
+        let (Some(name), Some(start), Some(numel)) = (name.text(), number("start"), number("numel")) else {
+            return Err(broken(path, format!("a fragment of group {at} has no start and numel")));
+        };
+        ensure_name(path, name)?;
+        Ok((name.to_string(), start..start.saturating_add(numel)))
+    };
+    mapping.entries().map(fragment).collect()
 }
 
 /// In stage 3 every parameter is divided by itself: each rank has as many elements of it, and the last ranks fewer or none.
@@ -164,9 +186,9 @@ fn stage3(file: &TorchFile, state: Node, rank: Rank, ranks: usize, shapes: &[Sha
     let mut groups = Vec::new();
     for (at, fp32) in flat.iter().enumerate() {
         let of = of_groups.and_then(|groups| groups.get_at(at as i64));
-        let states = states(file, of, Some(*fp32), at)?;
+        let states = states(file, of, *fp32, at)?;
         let step = of.and_then(|of| of.get("step")).map(|step| self::step(file, step)).transpose()?.flatten();
-        groups.push(Group { states, step, padding: None, fragments: BTreeMap::new() });
+        groups.push(Group { states, step, padding: None, fragments: BTreeMap::new(), listed: true });
     }
     if groups.is_empty() {
         return Err(broken(path, "it has no fp32_flat_groups"));
@@ -212,7 +234,7 @@ fn ensure_apart(path: &Path, fragments: &BTreeMap<String, Range<usize>>) -> Resu
     }
 }
 
-fn ensure_inside(path: &Path, name: &str, range: &Range<usize>, states: &[Stored; 3]) -> Result<(), BadInput> {
+fn ensure_inside(path: &Path, name: &str, range: &Range<usize>, states: &[Stored]) -> Result<(), BadInput> {
     for (state, kind) in states.iter().zip(STATES) {
         if range.end > state.numel() {
             let Range { start, end } = range;

@@ -1,7 +1,7 @@
 //! One parameter, from its slices to its files.
 
 use super::convert::Options;
-use super::merge::{Part, join};
+use super::merge::{Part, join, resolve};
 use super::output::{Format, Output};
 use super::parameters::{Parameter, Slice};
 use super::rules::Rules;
@@ -39,7 +39,8 @@ pub(super) fn merge(
 ) -> Result<(), BadInput> {
     let Parameter { name, slices } = parameter;
     let path = &source.models[slices[0].mp].path;
-    let rule = rules.rule(name).map_err(|how| broken(path, how))?;
+    let rule = rules.rule(name).and_then(|rule| resolve(rule, slices.iter().map(|slice| &slice.shape[..])));
+    let rule = rule.map_err(|how| broken(path, format!("{name}: {how}")))?;
     let words = rules.rows_of_vocabulary(name).map_err(|how| broken(path, how))?;
     // DeepSpeed's own files of stage 3 are flat.
     let bare = source.stage == 3 && source.tp == 1;
@@ -47,12 +48,18 @@ pub(super) fn merge(
         output.parameter(name)?;
     }
     let mut hashes = [const { String::new() }; 3];
-    for state in 0..STATES.len() {
+    let of = |slice: &Slice| &source.shards[slice.mp][0].groups[slice.group].states;
+    let states = of(&slices[0]).len();
+    if let Some(slice) = slices.iter().find(|slice| of(slice).len() != states) {
+        let shard = &source.shards[slice.mp][0].path;
+        return Err(broken(shard, format!("it has {} states of {name}, and tp rank 0 has {states}", of(slice).len())));
+    }
+    for state in 0..states {
         let mut parts = Vec::new();
         let mut dtype = Dtype::F32;
         for (tp, slice) in slices.iter().enumerate() {
             let bytes = slice.read(source, state, 0..slice.numel())?;
-            dtype = source.shards[slice.mp][0].groups[slice.group].states[state].dtype;
+            dtype = of(slice)[state].dtype;
             if state == 0 {
                 results.fragments.fetch_add(slice.pieces.len(), Relaxed);
                 check(options, source, parameter, tp, &bytes, results)?;
@@ -77,6 +84,16 @@ pub(super) fn merge(
         }
         if let Some(output) = output {
             hashes[state] = output.state(name, state, dtype, &whole, (!bare).then_some((&rule, words.is_some())))?;
+        }
+    }
+    if states < STATES.len()
+        && let (Some(output), Format::Safetensors) = (output, options.format)
+    {
+        // Before the first step of Adam its moments are zero.
+        let shape = lock(&results.shapes).get(name).cloned().unwrap_or_default();
+        let zeros = Part { bytes: vec![0; shape.iter().product::<usize>() * Dtype::F32.size()], shape };
+        for (state, hash) in hashes.iter_mut().enumerate().skip(states) {
+            *hash = output.state(name, state, Dtype::F32, &zeros, None)?;
         }
     }
     if let Some(output) = output {

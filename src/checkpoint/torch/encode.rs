@@ -1,7 +1,7 @@
 //! Values as a pickle of protocol 2, for Python to read.
 
 use super::tensor::Dtype;
-use super::value::{Graph, Id, Value};
+use super::value::{Graph, Id, Object, Value};
 use std::collections::HashMap;
 
 /// Which values a pickle contains: those that `keep` lets through, by the module of their class. Others become `None`.
@@ -64,6 +64,12 @@ impl Encoder<'_> {
         self.graph.node(class).class().is_some_and(|(module, name)| (self.keep)(module, name))
     }
 
+    /// Whether a call may be asked for: the function, and every class that it is given.
+    fn callable(&self, object: &Object) -> bool {
+        let mut args = self.graph.node(object.args).items();
+        self.kept(object.class) && args.all(|arg| arg.class().is_none() || self.kept(arg.id))
+    }
+
     fn value(&mut self, id: Id) {
         if let Some(number) = self.memo.get(&id) {
             self.out.push(b'j');
@@ -122,7 +128,7 @@ impl Encoder<'_> {
                 self.out.extend(format!("c{}\n{}\n", class.0, class.1).into_bytes());
                 self.remember(id);
             }
-            Value::Object(object) if self.kept(object.class) => {
+            Value::Object(object) if self.callable(object) => {
                 self.value(object.class);
                 self.value(object.args);
                 self.out.push(if object.new { 0x81 } else { b'R' });

@@ -1,8 +1,9 @@
 //! One file, opened: its values in memory, its tensors on the disk until they are asked for.
 
+use super::node::Node;
 use super::tensor::{self, Dtype, Tensor};
-use super::value::{Graph, Node};
-use super::{pickle, zip};
+use super::value::Graph;
+use super::{legacy, pickle, zip};
 use crate::checkpoint::files;
 use crate::error::BadInput;
 use std::fs::File;
@@ -23,8 +24,29 @@ const DAMAGED: &str = "use a different copy of this file, or an earlier checkpoi
 pub struct TorchFile {
     path: Arc<Path>,
     file: File,
-    listing: zip::Listing,
+    storages: Storages,
     pub graph: Graph,
+}
+
+/// Where the numbers of a file's tensors are.
+enum Storages {
+    Zip(zip::Listing),
+    Legacy(legacy::Storages),
+}
+
+impl Storages {
+    /// The bytes of the file that a storage has.
+    fn find(&self, mut file: &File, key: &str) -> Result<Range<u64>, String> {
+        match self {
+            Storages::Zip(listing) => {
+                let (at, entry) = listing.locate(&mut file, &format!("data/{key}"))?;
+                Ok(at..at + entry.size)
+            }
+            Storages::Legacy(storages) => {
+                storages.get(key).cloned().ok_or_else(|| format!("its storage {key:?} is missing"))
+            }
+        }
+    }
 }
 
 /// A tensor's elements in a file. The file is not open meanwhile: a checkpoint can have more files than a process may open.
@@ -42,6 +64,11 @@ impl TorchFile {
     pub fn open(path: &Path) -> Result<TorchFile, BadInput> {
         let open = || -> Result<TorchFile, String> {
             let (mut file, length) = files::open(path).map_err(|error| format!("it cannot be opened: {error}"))?;
+            let first = zip::read_at(&mut file, 0, length.min(16) as usize)?;
+            if legacy::begins(&first) {
+                let (graph, storages) = legacy::read(&mut file, length)?;
+                return Ok(TorchFile { path: path.into(), file, storages: Storages::Legacy(storages), graph });
+            }
             let listing = zip::list(&mut file, length)?;
             let (at, entry) = listing.locate(&mut file, "data.pkl")?;
             if entry.size > PICKLE {
@@ -55,7 +82,8 @@ impl TorchFile {
                     return Err("its numbers are not in little-endian order".to_string());
                 }
             }
-            Ok(TorchFile { path: path.into(), file, listing, graph: pickle::read(&bytes)? })
+            let graph = pickle::read(&bytes)?;
+            Ok(TorchFile { path: path.into(), file, storages: Storages::Zip(listing), graph })
         };
         open().map_err(|how| damaged(path, &how))
     }
@@ -79,27 +107,27 @@ impl TorchFile {
         let Tensor { dtype, shape, contiguous, key, elements } = tensor;
         let (path, size) = (self.path.clone(), dtype.size() as u64);
         let locate = || {
-            let (at, entry) = self.listing.locate(&mut &self.file, &format!("data/{key}"))?;
-            if (elements.1 as u64).checked_mul(size).is_none_or(|end| end > entry.size) {
+            let storage = self.storages.find(&self.file, key)?;
+            let bytes = storage.end - storage.start;
+            if (elements.1 as u64).checked_mul(size).is_none_or(|end| end > bytes) {
                 let (name, (_, end)) = (dtype.name(), elements);
-                return Err(format!(
-                    "a tensor ends at {name} {end} of storage {key:?}, which has {} bytes",
-                    entry.size
-                ));
+                return Err(format!("a tensor ends at {name} {end} of storage {key:?}, which has {bytes} bytes"));
             }
             if !contiguous {
                 return Err(format!("a tensor of shape {shape:?} is not contiguous in storage {key:?}"));
             }
-            Ok(Stored { path: path.clone(), dtype: *dtype, shape: shape.clone(), at: at + elements.0 as u64 * size })
+            let at = storage.start + elements.0 as u64 * size;
+            Ok(Stored { path: path.clone(), dtype: *dtype, shape: shape.clone(), at })
         };
         locate().map_err(|how| damaged(&self.path, &how))
     }
 
     /// Compares every storage with its checksum. Files that were written without checksums pass.
     pub fn ensure_undamaged(&self) -> Result<(), BadInput> {
+        let Storages::Zip(listing) = &self.storages else { return Ok(()) };
         let mut buffer = vec![0; CHUNK];
         let mut check = |name: &String| -> Result<(), String> {
-            let (at, entry) = self.listing.locate(&mut &self.file, name)?;
+            let (at, entry) = listing.locate(&mut &self.file, name)?;
             let mut sum = crc32fast::Hasher::new();
             let read = |error| format!("its entry {name:?} cannot be read: {error}");
             (&self.file).seek(SeekFrom::Start(at)).map_err(read)?;
@@ -112,15 +140,13 @@ impl TorchFile {
             }
             ensure_sum(name, sum.finalize(), entry.crc)
         };
-        let mut names = self.listing.entries.keys().filter(|name| name.starts_with("data/"));
+        let mut names = listing.entries.keys().filter(|name| name.starts_with("data/"));
         names.try_for_each(&mut check).map_err(|how| damaged(&self.path, &how))
     }
 
     /// The bytes of the file that a storage has.
     pub(super) fn storage(&self, key: &str) -> Result<Range<u64>, BadInput> {
-        let found = self.listing.locate(&mut &self.file, &format!("data/{key}"));
-        let (at, entry) = found.map_err(|how| damaged(&self.path, &how))?;
-        Ok(at..at + entry.size)
+        self.storages.find(&self.file, key).map_err(|how| damaged(&self.path, &how))
     }
 
     pub(super) fn file(&self) -> &File {

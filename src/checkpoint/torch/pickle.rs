@@ -1,310 +1,176 @@
 //! The machine that a pickle is a program for. It builds values, and notes calls instead of making them.
 
-use super::value::{Graph, Id, Object, Value};
-use std::collections::HashMap;
+use super::literal::{decimal, float, integer, quoted, raw};
+use super::program::Program;
+use super::stack::Stack;
+use super::value::{Graph, Id, Value};
 
 /// Instructions of a pickle. Each adds at most one value, one mark and one entry of the memo, so that memory is bounded, too.
 /// The file of a model with 10,000 parameters has half a million.
 const INSTRUCTIONS: usize = 1 << 23;
 
-/// Bytes of a class's name. A name is copied whenever it is used.
-const NAME: usize = 1000;
-
 /// Runs a pickle. Errors describe the file: "its pickle …".
 pub(super) fn read(bytes: &[u8]) -> Result<Graph, String> {
-    let mut machine =
-        Machine { bytes, at: 0, graph: Graph::default(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
+    read_first(bytes).map(|(graph, _)| graph)
+}
+
+/// Runs the pickle that begins here. Returns how many bytes it has, too.
+pub(super) fn read_first(bytes: &[u8]) -> Result<(Graph, usize), String> {
+    let mut machine = Machine { program: Program::new(bytes), stack: Stack::default() };
     let mut begin = 0;
     let root = machine.run(&mut begin).map_err(|how| format!("its pickle is broken at byte {begin}: {how}"))?;
-    let mut graph = machine.graph;
+    let mut graph = machine.stack.graph;
     graph.root = root;
     graph.ensure_tree()?;
-    Ok(graph)
+    Ok((graph, machine.program.at))
 }
 
 struct Machine<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    graph: Graph,
-    stack: Vec<Id>,
-    /// The stack's length at each mark.
-    marks: Vec<usize>,
-    /// Values that the program uses again, by the number that it gave them.
-    memo: HashMap<u32, Id>,
+    program: Program<'a>,
+    stack: Stack,
 }
 
-impl<'a> Machine<'a> {
+impl Machine<'_> {
     fn run(&mut self, begin: &mut usize) -> Result<Id, String> {
         for _ in 0..INSTRUCTIONS {
-            *begin = self.at;
-            let code = self.take(1)?[0];
+            *begin = self.program.at;
+            let code = self.program.take(1)?[0];
             if code == b'.' {
-                return self.pop();
+                return self.stack.pop();
             }
-            self.step(code)?;
+            match self.value(code)? {
+                Some(value) => self.stack.push(value),
+                None => self.instruction(code)?,
+            }
         }
         Err("it has more than 8 million instructions".to_string())
     }
 
-    fn step(&mut self, code: u8) -> Result<(), String> {
+    /// The value that an instruction puts on the stack, if that is all it does.
+    fn value(&mut self, code: u8) -> Result<Option<Value>, String> {
+        let program = &mut self.program;
+        Ok(Some(match code {
+            b'N' => Value::None,
+            0x88 => Value::Bool(true),
+            0x89 => Value::Bool(false),
+            b'K' => Value::Int(program.take(1)?[0].into()),
+            b'M' => Value::Int(u16::from_le_bytes(program.array()?).into()),
+            b'J' => Value::Int(i32::from_le_bytes(program.array()?).into()),
+            0x8a => integer(program.counted(1)?),
+            0x8b => integer(program.counted(4)?),
+            b'I' | b'L' => decimal(program.line()?)?,
+            b'G' => Value::Float(f64::from_be_bytes(program.array()?)),
+            b'F' => float(program.line()?)?,
+            b'S' => text_or_bytes(&quoted(program.line()?)?),
+            b'V' => Value::Text(raw(program.line()?)?.into()),
+            b'X' => text(program.counted(4)?)?,
+            0x8c => text(program.counted(1)?)?,
+            0x8d => text(program.counted(8)?)?,
+            // Python 2 has one type for texts and bytes.
+            b'U' => text_or_bytes(program.counted(1)?),
+            b'T' => text_or_bytes(program.counted(4)?),
+            b'C' => Value::Bytes(program.counted(1)?.into()),
+            b'B' => Value::Bytes(program.counted(4)?.into()),
+            0x8e | 0x96 => Value::Bytes(program.counted(8)?.into()),
+            b']' => Value::List(Vec::new()),
+            b')' => Value::Tuple(Vec::new()),
+            b'}' => Value::Dict(Vec::new()),
+            0x8f => Value::Set(Vec::new()),
+            b'c' => {
+                let (module, name) = (program.line()?, program.line()?);
+                Value::Class(Box::new((module.to_string(), name.to_string())))
+            }
+            b't' => Value::Tuple(self.stack.since_mark()?),
+            b'l' => Value::List(self.stack.since_mark()?),
+            0x91 => Value::Set(self.stack.since_mark()?),
+            b'd' => Value::Dict(self.stack.pairs_since_mark()?),
+            0x85..=0x87 => Value::Tuple(self.stack.last(usize::from(code - 0x84))?),
+            0x93 => {
+                let (name, module) = (self.stack.pop_text()?, self.stack.pop_text()?);
+                Value::Class(Box::new((module, name)))
+            }
+            b'Q' => Value::Persistent(self.stack.pop()?),
+            _ => return Ok(None),
+        }))
+    }
+
+    fn instruction(&mut self, code: u8) -> Result<(), String> {
+        let (program, stack) = (&mut self.program, &mut self.stack);
         match code {
-            b'(' => self.marks.push(self.stack.len()),
-            b'0' => drop(self.pop()?),
-            b'1' => drop(self.since_mark()?),
+            b'(' => stack.mark(),
+            b'0' => drop(stack.pop()?),
+            b'1' => drop(stack.since_mark()?),
             b'2' => {
-                let top = self.top()?;
-                self.stack.push(top);
-            }
-            b'N' => self.push(Value::None),
-            0x88 => self.push(Value::Bool(true)),
-            0x89 => self.push(Value::Bool(false)),
-            b'K' => {
-                let value = self.take(1)?[0];
-                self.push(Value::Int(value.into()));
-            }
-            b'M' => {
-                let value = u16::from_le_bytes(self.array()?);
-                self.push(Value::Int(value.into()));
-            }
-            b'J' => {
-                let value = i32::from_le_bytes(self.array()?);
-                self.push(Value::Int(value.into()));
-            }
-            0x8a | 0x8b => {
-                let size = self.length(if code == 0x8a { 1 } else { 4 })?;
-                let value = integer(self.take(size)?);
-                self.push(value);
-            }
-            b'G' => {
-                let value = f64::from_be_bytes(self.array()?);
-                self.push(Value::Float(value));
-            }
-            b'X' | 0x8c | 0x8d => {
-                let size = self.length(match code {
-                    b'X' => 4,
-                    0x8c => 1,
-                    _ => 8,
-                })?;
-                let text = std::str::from_utf8(self.take(size)?).map_err(|_| "a text is not UTF-8".to_string())?;
-                self.push(Value::Text(text.into()));
-            }
-            b'U' | b'T' | b'C' | b'B' | 0x8e | 0x96 => {
-                let size = self.length(match code {
-                    b'U' | b'C' => 1,
-                    b'T' | b'B' => 4,
-                    _ => 8,
-                })?;
-                let bytes = self.take(size)?.into();
-                self.push(Value::Bytes(bytes));
-            }
-            b']' => self.push(Value::List(Vec::new())),
-            b')' => self.push(Value::Tuple(Vec::new())),
-            b'}' => self.push(Value::Dict(Vec::new())),
-            0x8f => self.push(Value::Set(Vec::new())),
-            b't' | b'l' | 0x91 => {
-                let items = self.since_mark()?;
-                self.push(match code {
-                    b't' => Value::Tuple(items),
-                    b'l' => Value::List(items),
-                    _ => Value::Set(items),
-                });
-            }
-            b'd' => {
-                let items = self.since_mark()?;
-                let pairs = pairs(&items)?;
-                self.push(Value::Dict(pairs));
-            }
-            0x85..=0x87 => {
-                let first = self.stack.len().checked_sub(usize::from(code - 0x84)).ok_or_else(empty)?;
-                self.above_mark(first)?;
-                let items = self.stack.split_off(first);
-                self.push(Value::Tuple(items));
+                let top = stack.top()?;
+                stack.again(top);
             }
             b'a' => {
-                let item = self.pop()?;
-                self.extend(vec![item])?;
+                let item = stack.pop()?;
+                stack.extend(vec![item])?;
             }
             b'e' | 0x90 => {
-                let items = self.since_mark()?;
-                self.extend(items)?;
+                let items = stack.since_mark()?;
+                stack.extend(items)?;
             }
             b's' => {
-                let (value, key) = (self.pop()?, self.pop()?);
-                self.insert(vec![(key, value)])?;
+                let (value, key) = (stack.pop()?, stack.pop()?);
+                stack.insert(vec![(key, value)])?;
             }
             b'u' => {
-                let items = self.since_mark()?;
-                self.insert(pairs(&items)?)?;
-            }
-            b'c' => {
-                let (module, name) = (self.line()?, self.line()?);
-                self.push(Value::Class(Box::new((module, name))));
-            }
-            0x93 => {
-                let (name, module) = (self.pop_text()?, self.pop_text()?);
-                self.push(Value::Class(Box::new((module, name))));
+                let pairs = stack.pairs_since_mark()?;
+                stack.insert(pairs)?;
             }
             b'R' | 0x81 => {
-                let (args, class) = (self.pop()?, self.pop()?);
-                self.call(class, args, code == 0x81)?;
+                let (args, class) = (stack.pop()?, stack.pop()?);
+                stack.call(class, args, code == 0x81)?;
             }
             0x92 => {
-                let (named, args, class) = (self.pop()?, self.pop()?, self.pop()?);
-                if !matches!(self.graph.value(named), Value::Dict(named) if named.is_empty()) {
+                let (named, args, class) = (stack.pop()?, stack.pop()?, stack.pop()?);
+                if !matches!(stack.graph.value(named), Value::Dict(named) if named.is_empty()) {
                     return Err("an object is made with named arguments, which cannot be kept".to_string());
                 }
-                self.call(class, args, true)?;
+                stack.call(class, args, true)?;
             }
-            b'b' => {
-                let (state, at) = (self.pop()?, self.top()?);
-                match self.graph.value_mut(at) {
-                    Value::Object(object) => object.state = Some(state),
-                    _ => return Err("it sets the state of what is no object".to_string()),
-                }
+            b'b' => stack.build()?,
+            b'q' | b'r' | b'p' => {
+                let number = number(program, code, b"qrp")?;
+                stack.remember(Some(number))?;
             }
-            b'Q' => {
-                let reference = self.pop()?;
-                self.push(Value::Persistent(reference));
-            }
-            b'q' | b'r' => {
-                let number = self.length(if code == b'q' { 1 } else { 4 })?;
-                let top = self.top()?;
-                self.memo.insert(number as u32, top);
-            }
-            0x94 => {
-                let (number, top) = (self.memo.len() as u32, self.top()?);
-                self.memo.insert(number, top);
-            }
-            b'h' | b'j' => {
-                let number = self.length(if code == b'h' { 1 } else { 4 })?;
-                let value =
-                    *self.memo.get(&(number as u32)).ok_or_else(|| format!("it uses value {number} too early"))?;
-                self.stack.push(value);
+            0x94 => stack.remember(None)?,
+            b'h' | b'j' | b'g' => {
+                let number = number(program, code, b"hjg")?;
+                stack.recall(number)?;
             }
             0x80 => {
-                let version = self.take(1)?[0];
+                let version = program.take(1)?[0];
                 if version > 5 {
-                    return Err(format!("it is of protocol {version}; known are 2 to 5"));
+                    return Err(format!("it is of protocol {version}; known are 0 to 5"));
                 }
             }
             // How many bytes follow together; they are all here.
-            0x95 => drop(self.take(8)?),
-            _ => return Err(format!("instruction 0x{code:02x} is unknown (known are those of protocols 2 to 5)")),
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, size: usize) -> Result<&'a [u8], String> {
-        let rest = &self.bytes[self.at..];
-        if size > rest.len() {
-            return Err(format!("it ends too early: {size} bytes are needed, {} are left", rest.len()));
-        }
-        self.at += size;
-        Ok(&rest[..size])
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
-        Ok(array)
-    }
-
-    /// An unsigned number of `bytes` bytes.
-    fn length(&mut self, bytes: usize) -> Result<usize, String> {
-        let mut array = [0; 8];
-        array[..bytes].copy_from_slice(self.take(bytes)?);
-        usize::try_from(u64::from_le_bytes(array)).map_err(|_| "a length is absurd".to_string())
-    }
-
-    fn line(&mut self) -> Result<String, String> {
-        let rest = &self.bytes[self.at..];
-        let end = rest.iter().position(|byte| *byte == b'\n').ok_or_else(|| "a name has no end".to_string())?;
-        self.at += end + 1;
-        String::from_utf8(rest[..end].to_vec()).map_err(|_| "a name is not UTF-8".to_string())
-    }
-
-    fn push(&mut self, value: Value) {
-        let id = self.graph.push(value);
-        self.stack.push(id);
-    }
-
-    fn above_mark(&self, length: usize) -> Result<(), String> {
-        if self.marks.last().is_some_and(|mark| *mark > length) { Err(empty()) } else { Ok(()) }
-    }
-
-    fn pop(&mut self) -> Result<Id, String> {
-        self.above_mark(self.stack.len().checked_sub(1).ok_or_else(empty)?)?;
-        self.stack.pop().ok_or_else(empty)
-    }
-
-    fn pop_text(&mut self) -> Result<String, String> {
-        let id = self.pop()?;
-        match self.graph.value(id) {
-            Value::Text(text) if text.len() <= NAME => Ok(text.to_string()),
-            Value::Text(text) => Err(format!("a class's name has {} bytes", text.len())),
-            _ => Err("a class's name is no text".to_string()),
-        }
-    }
-
-    fn top(&self) -> Result<Id, String> {
-        self.stack.last().copied().ok_or_else(empty)
-    }
-
-    fn since_mark(&mut self) -> Result<Vec<Id>, String> {
-        let mark = self.marks.pop().ok_or_else(|| "a mark is missing".to_string())?;
-        Ok(self.stack.split_off(mark))
-    }
-
-    fn call(&mut self, class: Id, args: Id, new: bool) -> Result<(), String> {
-        if !matches!(self.graph.value(args), Value::Tuple(_)) {
-            return Err("a call's arguments are no tuple".to_string());
-        }
-        self.push(Value::Object(Box::new(Object { class, args, new, items: vec![], pairs: vec![], state: None })));
-        Ok(())
-    }
-
-    fn extend(&mut self, more: Vec<Id>) -> Result<(), String> {
-        let at = self.top()?;
-        match self.graph.value_mut(at) {
-            Value::List(items) | Value::Set(items) => items.extend(more),
-            Value::Object(object) => object.items.extend(more),
-            _ => return Err("it appends to what is no list".to_string()),
-        }
-        Ok(())
-    }
-
-    fn insert(&mut self, more: Vec<(Id, Id)>) -> Result<(), String> {
-        let at = self.top()?;
-        match self.graph.value_mut(at) {
-            Value::Dict(pairs) => pairs.extend(more),
-            Value::Object(object) => object.pairs.extend(more),
-            _ => return Err("it inserts into what is no dictionary".to_string()),
+            0x95 => drop(program.take(8)?),
+            b'P' => return Err("it refers to tensors as protocol 0 does, which torch cannot read, either".to_string()),
+            _ => return Err(format!("instruction 0x{code:02x} is unknown (known are those of protocols 0 to 5)")),
         }
         Ok(())
     }
 }
 
-fn empty() -> String {
-    "it takes a value from an empty stack".to_string()
+/// The number under which a value is remembered: one byte, four, or a line, by the place of `code` in `forms`.
+fn number(program: &mut Program, code: u8, forms: &[u8; 3]) -> Result<u32, String> {
+    Ok(match forms.iter().position(|form| *form == code) {
+        Some(0) => program.length(1)? as u32,
+        Some(1) => program.length(4)? as u32,
+        _ => program.line()?.parse().map_err(|_| "a value's number is broken".to_string())?,
+    })
 }
 
-fn pairs(items: &[Id]) -> Result<Vec<(Id, Id)>, String> {
-    let (pairs, rest) = items.as_chunks();
-    if !rest.is_empty() {
-        return Err("a dictionary's key has no value".to_string());
-    }
-    Ok(pairs.iter().map(|[key, value]| (*key, *value)).collect())
+fn text(bytes: &[u8]) -> Result<Value, String> {
+    std::str::from_utf8(bytes).map(|text| Value::Text(text.into())).map_err(|_| "a text is not UTF-8".to_string())
 }
 
-/// An integer of any length: little-endian, two's complement.
-fn integer(bytes: &[u8]) -> Value {
-    if bytes.len() > 8 {
-        return Value::Long(bytes.into());
-    }
-    let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
-    let mut array = [if negative { 0xff } else { 0 }; 8];
-    array[..bytes.len()].copy_from_slice(bytes);
-    Value::Int(i64::from_le_bytes(array))
+fn text_or_bytes(bytes: &[u8]) -> Value {
+    text(bytes).unwrap_or_else(|_| Value::Bytes(bytes.into()))
 }
 
 #[cfg(test)]
@@ -329,12 +195,20 @@ mod tests {
         assert_eq!((class, args.items().next().unwrap().text()), (("os", "system"), Some("true")));
     }
 
+    /// What Python writes for `{"a": [1, 2.5, None, True, -7, "é"]}`, by its protocols.
     #[test]
-    fn integers_of_any_length() {
-        assert_eq!(integer(b""), Value::Int(0));
-        assert_eq!(integer(b"\xff"), Value::Int(-1));
-        assert_eq!(integer(b"\xff\x00"), Value::Int(255));
-        assert_eq!(integer(&[1; 9]), Value::Long([1; 9].into()));
+    fn all_protocols_say_the_same() {
+        for program in [
+            &b"(dp0\nVa\np1\n(lp2\nI1\naF2.5\naNaI01\naI-7\naV\\u00e9\np3\nas."[..],
+            b"}q\x00X\x01\x00\x00\x00aq\x01]q\x02(K\x01G@\x04\x00\x00\x00\x00\x00\x00NI01\nJ\xf9\xff\xff\xffX\x02\x00\x00\x00\xc3\xa9q\x03es.",
+            b"\x80\x02}q\x00X\x01\x00\x00\x00aq\x01]q\x02(K\x01G@\x04\x00\x00\x00\x00\x00\x00N\x88J\xf9\xff\xff\xffX\x02\x00\x00\x00\xc3\xa9q\x03es.",
+            b"\x80\x04\x95\x28\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x01a\x94]\x94(K\x01G@\x04\x00\x00\x00\x00\x00\x00N\x88J\xf9\xff\xff\xff\x8c\x02\xc3\xa9\x94es.",
+        ] {
+            let graph = read(program).unwrap();
+            let items: Vec<_> = graph.root().get("a").unwrap().items().map(|item| item.value().clone()).collect();
+            let plain = [Value::Int(1), Value::Float(2.5), Value::None, Value::Bool(true), Value::Int(-7)];
+            assert_eq!((&items[..5], &items[5]), (&plain[..], &Value::Text("é".into())));
+        }
     }
 
     /// A list that contains itself, a program that goes below its stack or mark, and one that asks for absurd lengths.
@@ -354,6 +228,8 @@ mod tests {
             (b"\x80\x02Ncos", "no end"),
             (b"\x80\x02\xfe.", "unknown"),
             (b"\x80\x09N.", "protocol 9"),
+            (b"ptest\n.", "broken"),
+            (b"Ptest\n.", "protocol 0"),
             (b"", "ends too early"),
         ] {
             let error = read(program).unwrap_err();

@@ -1,6 +1,7 @@
 //! Which values of a pickle are tensors: calls of torch's own rebuilding functions, with a reference to a storage.
 
-use super::value::{Node, Value};
+use super::node::Node;
+use super::value::Value;
 
 /// Dimensions of a tensor.
 const DIMENSIONS: usize = 32;
@@ -54,7 +55,7 @@ impl Dtype {
         DTYPES.iter().find(|(dtype, ..)| *dtype == self).map_or("?", |(_, storage, _)| storage)
     }
 
-    fn find(name: &str) -> Option<Dtype> {
+    pub(super) fn find(name: &str) -> Option<Dtype> {
         DTYPES.iter().find(|(_, storage, dtype)| name == *storage || name == *dtype).map(|(dtype, ..)| *dtype)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Values refer to each other by number, because a pickle can use one value in several containers.
 
+use super::node::Node;
 use std::collections::HashMap;
 
 /// The number of a value in its graph.
@@ -47,9 +48,6 @@ pub struct Graph {
     values: Vec<Value>,
     pub root: Id,
 }
-
-/// Bytes of a value whose parts are copied wherever they are used.
-const UNFOLDED: u64 = 512 << 20;
 
 /// Containers inside containers. Real checkpoints have about ten levels.
 pub(super) const DEPTH: u32 = 200;
@@ -119,6 +117,13 @@ impl Graph {
         self.node(self.root)
     }
 
+    /// What references to storages consist of.
+    pub(super) fn references(&self) -> impl Iterator<Item = Node<'_>> {
+        self.values.iter().filter_map(|value| {
+            if let Value::Persistent(reference) = value { Some(self.node(*reference)) } else { None }
+        })
+    }
+
     /// Calls `each` with every value that `id` refers to directly.
     pub(super) fn children(&self, id: Id, each: &mut dyn FnMut(Id)) {
         let pairs = |pairs: &[(Id, Id)], each: &mut dyn FnMut(Id)| {
@@ -177,7 +182,7 @@ impl Graph {
 
     /// Bytes that a value takes if each of its parts is copied wherever it is used. A value that uses one part many times,
     /// which does the same with its own parts, takes more than any memory.
-    fn unfolded(&self, id: Id) -> u64 {
+    pub(super) fn unfolded(&self, id: Id) -> u64 {
         let mut sizes: HashMap<Id, u64> = HashMap::new();
         let mut stack = vec![(id, false)];
         while let Some((id, left)) = stack.pop() {
@@ -199,121 +204,6 @@ impl Graph {
             }
         }
         sizes[&id]
-    }
-}
-
-/// A value, with the graph that it belongs to.
-#[derive(Clone, Copy)]
-pub struct Node<'a> {
-    pub graph: &'a Graph,
-    pub id: Id,
-}
-
-impl<'a> Node<'a> {
-    pub fn value(self) -> &'a Value {
-        self.graph.value(self.id)
-    }
-
-    /// The elements of a list, tuple or set.
-    pub fn items(self) -> impl ExactSizeIterator<Item = Node<'a>> {
-        let items: &[Id] = match self.value() {
-            Value::List(items) | Value::Tuple(items) | Value::Set(items) => items,
-            Value::Object(object) => &object.items,
-            _ => &[],
-        };
-        items.iter().map(move |id| self.graph.node(*id))
-    }
-
-    /// The entries of a dictionary of any class.
-    pub fn entries(self) -> impl DoubleEndedIterator<Item = (Node<'a>, Node<'a>)> + ExactSizeIterator {
-        let pairs: &[(Id, Id)] = match self.value() {
-            Value::Dict(pairs) => pairs,
-            Value::Object(object) => &object.pairs,
-            _ => &[],
-        };
-        pairs.iter().map(move |(key, value)| (self.graph.node(*key), self.graph.node(*value)))
-    }
-
-    /// The entry with this key. Later entries replace earlier ones.
-    pub fn get(self, key: &str) -> Option<Node<'a>> {
-        self.entries().rev().find(|(name, _)| name.text() == Some(key)).map(|(_, value)| value)
-    }
-
-    /// The entry with this number as its key.
-    pub fn get_at(self, key: i64) -> Option<Node<'a>> {
-        self.entries().rev().find(|(name, _)| name.int() == Some(key)).map(|(_, value)| value)
-    }
-
-    /// An attribute of an object.
-    pub fn attribute(self, name: &str) -> Option<Node<'a>> {
-        let Value::Object(object) = self.value() else { return None };
-        let state = self.graph.node(object.state?);
-        // Objects with slots have two dictionaries.
-        state.get(name).or_else(|| state.items().find_map(|part| part.get(name)))
-    }
-
-    pub fn int(self) -> Option<i64> {
-        match self.value() {
-            Value::Int(value) => Some(*value),
-            // A member of an enumeration is a call with its number.
-            Value::Object(object) => match self.graph.node(object.args).items().next()?.value() {
-                Value::Int(value) if object.pairs.is_empty() => Some(*value),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    pub fn float(self) -> Option<f64> {
-        match self.value() {
-            Value::Float(value) => Some(*value),
-            value => {
-                if let Value::Int(value) = value {
-                    Some(*value as f64)
-                } else {
-                    None
-                }
-            }
-        }
-    }
-
-    pub fn text(self) -> Option<&'a str> {
-        if let Value::Text(text) = self.value() { Some(text) } else { None }
-    }
-
-    /// A class's module and name.
-    pub fn class(self) -> Option<(&'a str, &'a str)> {
-        if let Value::Class(class) = self.value() { Some((&class.0, &class.1)) } else { None }
-    }
-
-    /// The class and arguments of an object.
-    pub fn call(self) -> Option<((&'a str, &'a str), Node<'a>)> {
-        let Value::Object(object) = self.value() else { return None };
-        Some((self.graph.node(object.class).class()?, self.graph.node(object.args)))
-    }
-
-    /// Refuses a value that would take absurdly many bytes if it were copied part by part. Real ones take some megabytes.
-    pub fn ensure_bounded(self) -> Result<(), String> {
-        match self.graph.unfolded(self.id) {
-            size if size <= UNFOLDED => Ok(()),
-            size => Err(format!("uses the same values so often that they would take {size} bytes")),
-        }
-    }
-
-    pub fn is_none(self) -> bool {
-        *self.value() == Value::None
-    }
-
-    /// Numbers of a list or tuple, or of the one argument of a call: `torch.Size` is a call.
-    pub fn sizes(self) -> Option<Vec<usize>> {
-        let whole = match self.call() {
-            Some((_, args)) => args.items().next()?,
-            None => self,
-        };
-        if !matches!(whole.value(), Value::List(_) | Value::Tuple(_)) {
-            return None;
-        }
-        whole.items().map(|size| usize::try_from(size.int()?).ok()).collect()
     }
 }
 

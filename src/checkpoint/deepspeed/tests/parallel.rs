@@ -1,0 +1,92 @@
+//! Parts of tensor and pipeline parallelism.
+
+use super::*;
+
+/// Rules for the parameters of `parallel`, and one for a parameter that only the last test has not.
+fn info(graph: &mut Graph) -> Id {
+    let mut entries = Vec::new();
+    for (key, pattern) in [
+        ("parameter_with_row_parallelism_patterns", r"row\.\d+"),
+        ("tp_replicated_parameter_patterns", "norm"),
+        ("parameter_to_average_patterns", "mean"),
+        ("vocabulary_parameter_patterns", "wte"),
+        ("parameter_with_2_sub_params_cat_dim_0", "swiglu"),
+        ("pipeline_replicated_parameter_patterns", "wte"),
+    ] {
+        let pattern = graph.text(pattern);
+        let list = graph.push(Value::List(vec![pattern]));
+        entries.push((graph.text(key), list));
+    }
+    let words = graph.push(Value::Int(5));
+    entries.push((graph.text("original_vocab_size"), words));
+    graph.push(Value::Dict(entries))
+}
+
+/// Two stages of a pipeline, each divided between two ranks of tensor parallelism. The second has a copy of the first
+/// stage's embeddings.
+fn parallel() -> Example {
+    let first = group(&[("wte", &[3, 2]), ("column", &[2, 3]), ("norm", &[3]), ("swiglu", &[2, 2])]);
+    let second = group(&[("row.1", &[3, 2]), ("mean", &[4]), ("wte", &[3, 2])]);
+    let groups = [first.clone(), first, second.clone(), second].map(|group| vec![group]).to_vec();
+    Example { degrees: (2, 2), groups, info: Some(info), ..Example::new(1, 3, vec![]) }
+}
+
+/// The element of the whole parameter that a rank has.
+fn part(mp: usize, name: &str, state: usize, element: usize) -> f32 {
+    let tp = mp % 2;
+    let whole = |element: usize| value(name, state, element);
+    match name {
+        "row.1" => whole(element / 2 * 4 + tp * 2 + element % 2),
+        "norm" => whole(element),
+        "mean" => whole(element) + tp as f32,
+        "swiglu" => whole((element / 2 * 2 + tp) * 2 + element % 2),
+        _ => whole(tp * 6 + element),
+    }
+}
+
+#[test]
+fn parts_of_tensor_and_pipeline_parallelism_are_joined() {
+    let dir = tempdir().unwrap();
+    parallel().save(&dir.path().join("global_step5"), &part).unwrap();
+    let options = options(dir.path());
+    let report = run(&options).unwrap();
+    assert_eq!((report.ranks, report.compared), ((3, 2, 2), (12, 12)));
+    for (number, kind) in STATES.iter().enumerate() {
+        let whole = |name: &str, numel: usize, add: f32| -> Vec<f32> {
+            (0..numel).map(|element| value(name, number, element) + add).collect()
+        };
+        for (name, shape) in
+            [("wte", &[5, 2][..]), ("column", &[4, 3]), ("norm", &[3]), ("row.1", &[3, 4]), ("swiglu", &[4, 2])]
+        {
+            assert_eq!(
+                state(&options.output, name, kind),
+                (shape.to_vec(), whole(name, shape.iter().product(), 0.0)),
+                "{name}"
+            );
+        }
+        let (_, mean) = state(&options.output, "mean", kind);
+        assert!(mean.iter().zip(whole("mean", 4, 0.5)).all(|(found, expected)| (found - expected).abs() < 1e-4));
+    }
+    let file = |name: &str| TorchFile::open(&options.output.join("zero").join(name).join("fp32.pt")).unwrap().graph;
+    assert_eq!(file("row.1").root().get("cat_dim").unwrap().int(), Some(1));
+    assert_eq!(file("swiglu").root().get("param_n_sub_params").unwrap().int(), Some(2));
+    assert!(file("wte").root().get("vocab_tensor").is_some() && file("norm").root().get("cat_dim").is_none());
+}
+
+/// Replicas that differ, a pattern that two rules have, and one that nothing matches.
+#[test]
+fn parts_that_contradict_a_rule_are_refused() {
+    let dir = tempdir().unwrap();
+    let different = |mp: usize, name: &str, state: usize, element: usize| {
+        part(mp, name, state, element) + if (mp, name, state, element) == (1, "norm", 1, 2) { 1.0 } else { 0.0 }
+    };
+    parallel().save(&dir.path().join("global_step5"), &different).unwrap();
+    let error = run(&options(dir.path())).unwrap_err();
+    assert!(error.contains("exp_avg of norm: it is replicated, but tp ranks 0 and 1 differ at element 2"), "{error}");
+    let unused = Example { groups: vec![groups()], degrees: (1, 1), ..parallel() };
+    let dir = saved(&unused);
+    let error = run(&options(dir.path())).unwrap_err();
+    assert!(error.contains(r"no parameter matches the recorded patterns norm, mean, row\.\d+"), "{error}");
+    let report = run(&Options { strict: false, ..options(dir.path()) }).unwrap();
+    assert!(report.notes[0].contains("no parameter matches"));
+}
