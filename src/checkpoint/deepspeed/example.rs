@@ -253,8 +253,8 @@ impl Contents {
     /// DeepSpeed's object for a fragment.
     fn address(&mut self, range: Range<usize>) -> Id {
         let class = self.graph.class("deepspeed.utils.tensor_fragment", "fragment_address");
-        let object = self.graph.call(class, vec![]);
         let numbers = self.numbers(&[range.len(), range.start]);
+        let object = self.graph.call(class, numbers.clone());
         let state = self.dict([("numel", numbers[0]), ("start", numbers[1])]);
         self.graph.set_state(object, state);
         object
