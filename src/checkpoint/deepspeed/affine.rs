@@ -19,7 +19,7 @@ struct View {
     strides: Vec<usize>,
 }
 
-/// Where the elements of one parameter are.
+/// The ranks that have the elements of one parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Map {
     shape: Vec<usize>,

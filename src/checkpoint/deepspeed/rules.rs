@@ -53,7 +53,7 @@ pub(super) enum Rule {
     /// Two parameters in one: all ranks' first halves, then all second halves.
     Halves,
     Inner(Inner),
-    /// As DeepSpeed's map says.
+    /// Blocks, by DeepSpeed's map.
     Map(Map),
 }
 

@@ -28,7 +28,7 @@ pub struct TorchFile {
     pub graph: Graph,
 }
 
-/// Where the numbers of a file's tensors are.
+/// The offsets of a file's tensors.
 enum Storages {
     Zip(zip::Listing),
     Legacy(legacy::Storages),

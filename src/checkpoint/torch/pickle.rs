@@ -195,7 +195,7 @@ mod tests {
         assert_eq!((class, args.items().next().unwrap().text()), (("os", "system"), Some("true")));
     }
 
-    /// What Python writes for `{"a": [1, 2.5, None, True, -7, "é"]}`, by its protocols.
+    /// Python's pickles of `{"a": [1, 2.5, None, True, -7, "é"]}`, by its protocols.
     #[test]
     fn all_protocols_say_the_same() {
         for program in [

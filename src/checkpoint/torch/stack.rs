@@ -1,4 +1,4 @@
-//! What a pickle's program works with: a stack of values, marks on it, and values that it uses again.
+//! The memory of a pickle's program: a stack of values, marks on it, and values that it uses again.
 
 use super::value::{Graph, Id, Object, Value};
 use std::collections::HashMap;

@@ -117,7 +117,7 @@ impl Graph {
         self.node(self.root)
     }
 
-    /// What references to storages consist of.
+    /// The tuple of each reference to a storage.
     pub(super) fn references(&self) -> impl Iterator<Item = Node<'_>> {
         self.values.iter().filter_map(|value| {
             if let Value::Persistent(reference) = value { Some(self.node(*reference)) } else { None }
