@@ -94,7 +94,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
         gpt.params.zero_gradients();
         let batch = sampler.batch(&corpus.train, step, 0);
         clock.lap(Part::Data);
-        let loss = gpt.loss(&batch, &Pass { train: true, dropout: None })?;
+        let loss = gpt.loss(&batch, &Pass::training(None))?;
         clock.lap(Part::Forward);
         loss.backward()?;
         let averaged = ddp.finish()?;

@@ -87,7 +87,7 @@ fn one_rank(shape: &GptShape, batch: usize, steps: usize, comm: Comm) -> Result<
                 let batch = sampler.batch(&corpus.train, round * steps + step, 0);
                 let start = Instant::now();
                 zero.begin()?;
-                gpt.loss(&batch, &Pass { train: true, dropout: None })?.backward()?;
+                gpt.loss(&batch, &Pass::training(None))?.backward()?;
                 zero.finish()?;
                 zero.step(1e-3, 1.0)?;
                 let seconds = start.elapsed().as_secs_f64();

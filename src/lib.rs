@@ -15,10 +15,10 @@
 //! | [`plan`] | computes a model's parameters, memory and FLOPs, and its time on a network; no tensors |
 //! | [`tensor`] | adds to candle what training on a CPU needs: operations with a backward pass, flat parameters |
 //! | [`data`] | text as tokens (or random numbers), and each rank's batches |
-//! | [`model`] | the GPT, composed of layers that a builder supplies, and a stack of linear layers |
+//! | [`model`] | the GPT and the Llama, composed of layers that a builder supplies, and a stack of linear layers |
 //! | [`optim`] | the optimizer and the global norm, on flat buffers |
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism, ZeRO |
-//! | [`checkpoint`] | weights, and the whole state of a training, on disk |
+//! | [`checkpoint`] | weights, pretrained models, and the whole state of a training, on disk |
 //! | [`train`] | a training step: its schedule, evaluation, flags, journal and checks |
 //! | [`study`] | what each lab measures and shows, one folder or file per lab |
 //! | [`book`] | keeps the book's pages true: outputs, figures, formulas |

@@ -197,12 +197,29 @@ fn suite(comm: Comm) -> Result<()> {
     suite::zero::a_step_that_was_given_up_is_forgotten(&comm)?;
     bad_steps_and_checkpoints(&comm)?;
     suite::tensor::a_mesh_trains_what_one_rank_trains(&comm, if ranks.is_multiple_of(2) { 2 } else { 1 }, ranks <= 2)?;
+    llama(&comm)?;
     if ranks >= 4 {
         suite::zero::two_groups_train_side_by_side(&comm, ranks == 4)?;
     }
     comm.barrier()?;
     if comm.rank() == 0 {
         println!("the suite holds on {ranks} ranks");
+    }
+    Ok(())
+}
+
+/// A Llama under every strategy that so many ranks allow.
+fn llama(comm: &Comm) -> Result<()> {
+    for (pipeline, tensor) in [(1, 1), (2, 1), (1, 2), (2, 2)] {
+        if comm.size().is_multiple_of(pipeline * tensor) {
+            suite::llama::a_mesh_trains_what_one_rank_trains(comm, pipeline, tensor)?;
+        }
+    }
+    suite::llama::sharing_changes_no_token(comm)?;
+    suite::llama::the_story_is_told(comm)?;
+    if comm.size() <= 5 {
+        suite::llama::fine_tuning_learns(comm)?;
+        suite::llama::the_story_teller_learns_answers(comm)?;
     }
     Ok(())
 }

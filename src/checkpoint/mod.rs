@@ -3,13 +3,14 @@
 //! Reading order: `weights.rs` (whole weights, for a different program to read); `native.rs` (a training's checkpoints),
 //! `shard.rs` (one rank's part), `manifest.rs` (what belongs together, and whether it is undamaged), `files.rs` (writing
 //! that survives a kill), `agree.rs` (one rank's error on all ranks); `universal/` (from N ranks to M);
-//! `torch/` (files of PyTorch); `deepspeed/` (checkpoints of DeepSpeed, converted).
+//! `torch/` (files of PyTorch); `deepspeed/` (checkpoints of DeepSpeed, converted); `pretrained/` (Llamas of the Hugging Face Hub).
 
 mod agree;
 pub mod deepspeed;
 mod files;
 mod manifest;
 mod native;
+pub mod pretrained;
 mod shard;
 pub mod torch;
 pub mod universal;

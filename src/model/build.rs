@@ -1,7 +1,7 @@
 //! The makers of a model's layers. A model names its layers. A builder decides the kind of each layer on this rank:
 //! plain, in tiles, or sharded among ranks.
 
-use super::layers::{Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, TiledLinear};
+use super::layers::{Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, RmsNorm, TiledLinear};
 use crate::tensor::{Copies, Cut, Param, Params, Whole};
 use candle_core::Result;
 use std::ops::Range;
@@ -30,19 +30,37 @@ pub trait Build {
         Ok(Box::new(Linear { weight: declare(params, whole, Copies::One)?, bias: None }))
     }
 
-    /// Makes a layer norm; `whole` is its gain.
-    fn norm(&self, params: &Arc<Params>, whole: Whole) -> Result<Box<dyn Layer>> {
-        Ok(Box::new(LayerNorm { gain: declare(params, whole, Copies::One)? }))
+    /// Makes one layer of several matrices that take the same input. Each has its own rows for every head, or for every part of
+    /// the MLP's inner width, so that all are column-parallel.
+    fn linears(&self, params: &Arc<Params>, wholes: Vec<Whole>, _role: Role) -> Result<Box<dyn Layer>> {
+        let weights = wholes.into_iter().map(|whole| declare(params, whole, Copies::One)).collect::<Result<_>>()?;
+        Ok(Box::new(Linears { weights }))
     }
 
-    /// Declares the token table, which entry and exit use. `copies` tells whether a second pipeline stage has a copy.
+    /// Declares a parameter that every rank of a tensor group holds whole, such as a norm's gain.
+    fn gain(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
+        declare(params, whole, Copies::One)
+    }
+
+    /// Makes a layer norm; `whole` is its gain.
+    fn norm(&self, params: &Arc<Params>, whole: Whole) -> Result<Box<dyn Layer>> {
+        Ok(Box::new(LayerNorm { gain: self.gain(params, whole)? }))
+    }
+
+    /// Makes an RMSNorm; `whole` is its gain.
+    fn rms_norm(&self, params: &Arc<Params>, whole: Whole, epsilon: f32) -> Result<Box<dyn Layer>> {
+        Ok(Box::new(RmsNorm { gain: self.gain(params, whole)?, epsilon }))
+    }
+
+    /// Declares the token table, which the entry uses, or the head's matrix, or one matrix for both. `copies` tells whether a second pipeline stage has a copy.
     fn table(&self, params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
         declare(params, whole, copies)
     }
 
-    /// Makes the layer that turns tokens into activations.
-    fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Whole) -> Result<Box<dyn Entry>> {
-        Ok(Box::new(Embedding { tokens, positions: declare(params, positions, Copies::One)? }))
+    /// Makes the layer that turns tokens into activations. `positions` is the position table of a model that has one.
+    fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Option<Whole>) -> Result<Box<dyn Entry>> {
+        let positions = positions.map(|whole| declare(params, whole, Copies::One)).transpose()?;
+        Ok(Box::new(Embedding { tokens, positions }))
     }
 
     /// Makes the layer that turns activations into logits, or into the loss.
@@ -50,7 +68,7 @@ pub trait Build {
         Box::new(Head { weight: tokens })
     }
 
-    /// The attention heads on this rank, out of `all` in a layer.
+    /// This rank's heads, out of `all` in a layer: query heads, or key and value heads.
     fn heads(&self, all: usize) -> Range<usize> {
         0..all
     }
@@ -103,7 +121,7 @@ mod tests {
         assert_eq!(*whole.values(), *tiled.values());
         let run = |layer: &dyn Layer| {
             let x = candle_core::Var::from_slice(&[0.1f32, -2.0, 3.0, 0.5, 1.0], (1, 1, 5), &Device::Cpu).unwrap();
-            let y = layer.forward(x.as_tensor(), &Pass { train: true, dropout: None }).unwrap();
+            let y = layer.forward(x.as_tensor(), &Pass::training(None)).unwrap();
             y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
             y.flatten_all().unwrap().to_vec1::<f32>().unwrap()
         };

@@ -1,5 +1,6 @@
 //! Generates text with a model, one token at a time.
 
+use super::sample;
 use super::{Gpt, Pass};
 use crate::tensor::random::Stream;
 use candle_core::{Result, bail};
@@ -25,15 +26,7 @@ pub fn generate(gpt: &Gpt, prompt: &[u32], count: usize, temperature: f32, strea
 fn draw(logits: &[f32], temperature: f32, u: f64) -> u32 {
     let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights: Vec<f64> = logits.iter().map(|x| f64::from((x - top) / temperature).exp()).collect();
-    let mut left = u * weights.iter().sum::<f64>();
-    for (token, weight) in weights.iter().enumerate() {
-        left -= weight;
-        if left < 0.0 {
-            return token as u32;
-        }
-    }
-    // The loop ends without a token only because of rounding, or of a NaN in the logits.
-    logits.len() as u32 - 1
+    sample::draw(&weights, u) as u32
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The layers of a transformer.
 
-use crate::tensor::{self, Dropout, Param};
+use crate::tensor::{self, Dropout, KvCache, Param};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,12 +12,24 @@ pub struct Pass {
     pub train: bool,
     /// `None` drops no elements.
     pub dropout: Option<Dropout>,
+    /// The keys and values of earlier positions, for passes that generate.
+    pub cache: Option<Arc<KvCache>>,
 }
 
 impl Pass {
     /// A pass that evaluates or generates: no graph, no dropout.
     pub fn evaluate() -> Pass {
         Pass::default()
+    }
+
+    /// A pass that a backward pass will follow.
+    pub fn training(dropout: Option<Dropout>) -> Pass {
+        Pass { train: true, dropout, cache: None }
+    }
+
+    /// A pass over the positions that follow those in `cache`, to which it appends them.
+    pub fn cached(cache: &Arc<KvCache>) -> Pass {
+        Pass { cache: Some(cache.clone()), ..Pass::default() }
     }
 
     /// Applies dropout to `x`. The name of the layer decides which elements it drops.
@@ -59,9 +71,10 @@ pub struct Linear {
 }
 
 impl Layer for Linear {
-    fn forward(&self, x: &Tensor, _pass: &Pass) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         match &self.bias {
-            None => tensor::linear(x, &self.weight),
+            None if pass.train => tensor::linear(x, &self.weight),
+            None => tensor::linears(x, &[&self.weight], false),
             Some(bias) => tensor::linear_bias(x, &self.weight, bias),
         }
     }
@@ -80,6 +93,18 @@ impl Layer for TiledLinear {
     }
 }
 
+/// Several matrices with the same input. Their results stand side by side.
+pub struct Linears {
+    /// `[out, in]` each.
+    pub weights: Vec<Param>,
+}
+
+impl Layer for Linears {
+    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+        tensor::linears(x, &self.weights.iter().collect::<Vec<_>>(), pass.train)
+    }
+}
+
 /// Layer norm with a gain and no bias.
 pub struct LayerNorm {
     /// `[width]`
@@ -92,18 +117,36 @@ impl Layer for LayerNorm {
     }
 }
 
-/// Token embedding plus position embedding.
+/// RMSNorm with a gain.
+pub struct RmsNorm {
+    /// `[width]`
+    pub gain: Param,
+    /// Added to the mean square.
+    pub epsilon: f32,
+}
+
+impl Layer for RmsNorm {
+    fn forward(&self, x: &Tensor, _pass: &Pass) -> Result<Tensor> {
+        tensor::rms_norm(x, &self.gain, self.epsilon)
+    }
+}
+
+/// Token embedding, plus position embedding if there is one.
 pub struct Embedding {
     /// `[vocabulary, width]`
     pub tokens: Param,
     /// `[block, width]`
-    pub positions: Param,
+    pub positions: Option<Param>,
 }
 
 impl Entry for Embedding {
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
         let x = tensor::embed(ids, length, &self.tokens, pass.train)?;
-        pass.drop(tensor::add_positions(x, &self.positions, 0)?, "embedding")
+        let x = match &self.positions {
+            Some(positions) => tensor::add_positions(x, positions, 0)?,
+            None => x,
+        };
+        pass.drop(x, "embedding")
     }
 }
 
@@ -114,8 +157,8 @@ pub struct Head {
 }
 
 impl Exit for Head {
-    fn logits(&self, x: &Tensor, _pass: &Pass) -> Result<Tensor> {
-        tensor::linear(x, &self.weight)
+    fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+        if pass.train { tensor::linear(x, &self.weight) } else { tensor::linears(x, &[&self.weight], false) }
     }
 
     fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor> {

@@ -42,7 +42,7 @@ impl LinearStack {
         let samples = x.len() / self.width.max(1);
         let mut x = Var::from_slice(x, (samples, self.width), &Device::Cpu)?.into_inner();
         for layer in &self.layers {
-            x = layer.forward(&x, &Pass { train: true, dropout: None })?;
+            x = layer.forward(&x, &Pass::training(None))?;
         }
         Ok(x)
     }

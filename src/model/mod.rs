@@ -1,16 +1,25 @@
 //! The models, written once. A model composes layers that it is given, so a sharded layer can replace a plain one.
 //!
-//! Reading order: `layers.rs` (the layers), `gpt.rs` (the whole model, or one pipeline stage), `build.rs` (the makers
-//! of layers), `generate.rs` (text from a model), `mlp.rs` (linear layers only, for the smallest job).
+//! Reading order: `layers.rs` (the layers), `decoder.rs` (the whole model, or one pipeline stage), `gpt.rs` and `llama.rs` (two
+//! architectures), `build.rs` (the makers of layers), `generate.rs` (text from a GPT), `sample.rs` (the choice of a token), `mlp.rs` (linear layers only, for
+//! the smallest job).
 
 mod build;
+mod decoder;
 mod generate;
 mod gpt;
 mod layers;
+mod llama;
 mod mlp;
+mod sample;
 
 pub use build::{Build, Plain, Role, Tiled};
+pub use decoder::{Architecture, Chunk, Decoder, Input};
 pub use generate::generate;
-pub use gpt::{Chunk, Gpt, Input};
-pub use layers::{Attention, Block, Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Mlp, Pass, TiledLinear};
+pub use gpt::Gpt;
+pub use layers::{
+    Attention, Block, Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, Mlp, Pass, RmsNorm, TiledLinear,
+};
+pub use llama::Llama;
 pub use mlp::LinearStack;
+pub use sample::{Likely, Sampling, likeliest};

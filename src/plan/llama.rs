@@ -12,6 +12,7 @@ mod presets;
 pub use presets::PRESETS;
 
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// The numbers that define a Llama.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -115,6 +116,14 @@ impl LlamaShape {
     pub fn parameters(&self) -> u64 {
         let tables = if self.tied { 1 } else { 2 };
         self.layers as u64 * self.per_layer() + tables * self.table() + self.embd as u64
+    }
+
+    /// Parameters of a pipeline's stage with `layers`. The first stage has the table, the last one the norm and the head, which is
+    /// a copy of a tied table.
+    pub fn stage_parameters(&self, layers: &Range<usize>) -> u64 {
+        let (first, last) = (layers.start == 0, layers.end == self.layers);
+        let tables = u64::from(first) + u64::from(last && !(first && self.tied));
+        layers.len() as u64 * self.per_layer() + tables * self.table() + if last { self.embd as u64 } else { 0 }
     }
 
     /// FLOPs of the forward pass for one token without attention's scores: 2 for every parameter (Kaplan et al., arXiv 2001.08361).

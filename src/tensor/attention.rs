@@ -1,4 +1,5 @@
-//! Causal self-attention: every position attends to itself and to earlier positions.
+//! Causal self-attention: every position attends to itself and to earlier positions. Query heads may share key and value heads
+//! (grouped-query attention: Ainslie et al., arXiv 2305.13245).
 
 use super::dropout::{Dropout, Mask};
 use super::graph::{Op, apply};
@@ -21,11 +22,18 @@ pub fn causal_attention(
     dropout: Option<(&Dropout, &str)>,
 ) -> Result<Tensor> {
     let mask = dropout.map(|(dropout, layer)| dropout.mask(layer));
-    apply(qkv, Attention { heads, first_head, mask, log_sums: OnceLock::new() })
+    apply(qkv, Attention { heads, kv_heads: heads, first_head, mask, log_sums: OnceLock::new() })
+}
+
+/// [`causal_attention`] in which each of `kv_heads` keys and values serves `heads / kv_heads` query heads. A row of `qkv` holds
+/// `heads` queries, `kv_heads` keys and `kv_heads` values side by side.
+pub fn grouped_attention(qkv: &Tensor, heads: usize, kv_heads: usize) -> Result<Tensor> {
+    apply(qkv, Attention { heads, kv_heads, first_head: 0, mask: None, log_sums: OnceLock::new() })
 }
 
 struct Attention {
     heads: usize,
+    kv_heads: usize,
     first_head: usize,
     mask: Option<Mask>,
     /// The logarithm of the sum of e^score, for every sequence, head and row.
@@ -37,18 +45,33 @@ struct Attention {
 struct Sizes {
     sequences: usize,
     length: usize,
+    /// Width of a row of qkv.
+    row: usize,
+    /// Width of all queries, and of the result.
     width: usize,
+    /// Width of all keys, and of all values.
+    kv_width: usize,
     /// Width of one head.
     head: usize,
+    /// Query heads for each key and value head.
+    group: usize,
 }
 
 impl Sizes {
-    fn of(dims: &[usize], heads: usize) -> Result<Sizes> {
+    fn of(dims: &[usize], heads: usize, kv_heads: usize) -> Result<Sizes> {
+        let all = heads + 2 * kv_heads;
         match *dims {
-            [sequences, length, triple] if length > 0 && triple > 0 && triple % (3 * heads) == 0 => {
-                Ok(Sizes { sequences, length, width: triple / 3, head: triple / 3 / heads })
+            [sequences, length, row] if length > 0 && row > 0 && row % all == 0 && heads % kv_heads == 0 => {
+                let head = row / all;
+                let (width, kv_width, group) = (heads * head, kv_heads * head, heads / kv_heads);
+                Ok(Sizes { sequences, length, row, width, kv_width, head, group })
             }
-            _ => bail!("attention with {heads} heads takes [sequences, length, 3 x heads x width], not {dims:?}"),
+            _ if heads == kv_heads => {
+                bail!("attention with {heads} heads takes [sequences, length, 3 x heads x width], not {dims:?}")
+            }
+            _ => bail!(
+                "attention with {heads} heads and {kv_heads} keys takes rows of a multiple of {all}, not {dims:?}"
+            ),
         }
     }
 
@@ -61,11 +84,16 @@ impl Sizes {
         s * self.length * row
     }
 
-    /// The queries (0), keys (1) or values (2) of one head of one sequence of qkv: [length, head].
-    fn part<'a>(&self, qkv: &'a [f32], s: usize, part: usize, h: usize) -> Matrix<'a> {
-        let row = 3 * self.width;
-        let start = self.sequence(s, row) + part * self.width + h * self.head;
-        Matrix::strided(&qkv[start..], self.length, self.head, row)
+    /// Offsets in a row of qkv: of query head `h`, and of its key and value.
+    fn parts(&self, h: usize) -> [usize; 3] {
+        let kv = self.width + h / self.group * self.head;
+        [h * self.head, kv, kv + self.kv_width]
+    }
+
+    /// The queries of one head of one sequence of qkv, their keys and their values: [length, head] each.
+    fn of_head<'a>(&self, qkv: &'a [f32], s: usize, h: usize) -> [Matrix<'a>; 3] {
+        let start = self.sequence(s, self.row);
+        self.parts(h).map(|part| Matrix::strided(&qkv[start + part..], self.length, self.head, self.row))
     }
 }
 
@@ -106,14 +134,14 @@ impl Op for Attention {
     const NAME: &'static str = "attention";
 
     fn forward(&self, qkv: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
-        let sizes = Sizes::of(dims, self.heads)?;
-        let Sizes { sequences, length: t, width, head } = sizes;
+        let sizes = Sizes::of(dims, self.heads, self.kv_heads)?;
+        let Sizes { sequences, length: t, width, head, .. } = sizes;
         let mut y = vec![0.0; sequences * t * width];
         let mut log_sums = vec![0.0; sequences * self.heads * t];
         let mut p = vec![0.0; t * t];
         for s in 0..sequences {
             for h in 0..self.heads {
-                let [q, k, v] = [0, 1, 2].map(|part| sizes.part(qkv, s, part, h)); // [t, head] each
+                let [q, k, v] = sizes.of_head(qkv, s, h); // [t, head] each
                 for Tile { rows, seen, .. } in tiles(t) {
                     // Scores [t, t] = Q [t, head] · Kᵀ [head, t].
                     matmul(&mut p[rows.start * t..], t, Write::Replace, q.rows(rows), k.rows(seen).t());
@@ -134,7 +162,7 @@ impl Op for Attention {
     }
 
     fn input_gradient(&self, qkv: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
-        let sizes = Sizes::of(dims, self.heads)?;
+        let sizes = Sizes::of(dims, self.heads, self.kv_heads)?;
         let mut dqkv = vec![0.0; qkv.len()];
         let mut scratch = [vec![0.0; sizes.length * sizes.length], vec![0.0; sizes.length * sizes.length]];
         for s in 0..sizes.sequences {
@@ -156,8 +184,8 @@ impl Attention {
         dqkv: &mut [f32],
         [p, ds]: &mut [Vec<f32>; 2],
     ) {
-        let Sizes { length: t, width, head, .. } = sizes;
-        let [q, k, v] = [0, 1, 2].map(|part| sizes.part(qkv, s, part, h)); // [t, head] each
+        let Sizes { length: t, row, width, head, group, .. } = sizes;
+        let [q, k, v] = sizes.of_head(qkv, s, h); // [t, head] each
         let dy = Matrix::strided(&dy[sizes.sequence(s, width) + h * head..], t, head, width); // [t, head]
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
         let log_sums = &log_sums[(s * self.heads + h) * t..][..t]; // [t]
@@ -172,15 +200,17 @@ impl Attention {
         vectorized((&mut p[..], &mut ds[..], log_sums, sizes.scale()), causal_softmax_gradient);
         self.apply_mask(p, sizes, s, h);
 
-        let start = sizes.sequence(s, 3 * width) + h * head;
+        let start = sizes.sequence(s, row);
         let (p, ds) = (Matrix::new(p, t, t), Matrix::new(ds, t, t));
+        // The first query head of a group writes the gradients of its key and value, the others add theirs.
+        let shared = if h.is_multiple_of(group) { Write::Replace } else { Write::Add };
         for Tile { rows, seen, seeing } in tiles(t) {
-            // Offsets of these rows of dQ, dK and dV in dqkv: [rows, head] each, in rows of 3 · width.
-            let [dq, dk, dv] = [0, 1, 2].map(|part| start + rows.start * 3 * width + part * width);
-            let mut put = |offset: usize, a, b| matmul(&mut dqkv[offset..], 3 * width, Write::Replace, a, b);
-            put(dq, ds.rows(rows.clone()).cols(seen.clone()), k.rows(seen)); // [rows, seen] · [seen, head]
-            put(dk, ds.rows(seeing.clone()).cols(rows.clone()).t(), q.rows(seeing.clone())); // [rows, seeing] · [seeing, head]
-            put(dv, p.rows(seeing.clone()).cols(rows).t(), dy.rows(seeing)); // [rows, seeing] · [seeing, head]
+            // Offsets of these rows of dQ, dK and dV in dqkv: [rows, head] each.
+            let [dq, dk, dv] = sizes.parts(h).map(|part| start + rows.start * row + part);
+            let mut put = |offset: usize, write, a, b| matmul(&mut dqkv[offset..], row, write, a, b);
+            put(dq, Write::Replace, ds.rows(rows.clone()).cols(seen.clone()), k.rows(seen)); // [rows, seen] · [seen, head]
+            put(dk, shared, ds.rows(seeing.clone()).cols(rows.clone()).t(), q.rows(seeing.clone())); // [rows, seeing] · [seeing, head]
+            put(dv, shared, p.rows(seeing.clone()).cols(rows).t(), dy.rows(seeing)); // [rows, seeing] · [seeing, head]
         }
     }
 }

@@ -5,7 +5,21 @@ use super::math::{exp, exp_sum, max, vectorized};
 use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::OnceLock;
 
-/// The mean of `-ln softmax(logits)[target]` over all rows of `logits` [.., vocabulary], in nats: a scalar.
+/// A target that counts neither in a loss nor in its gradient, such as a prompt's token in fine-tuning.
+pub const IGNORED: u32 = u32::MAX;
+
+/// The number of targets that count.
+pub(crate) fn counted(targets: &[u32]) -> usize {
+    targets.iter().filter(|&&target| target != IGNORED).count()
+}
+
+/// Whether there is one target for each of `rows` rows, and each is a token or [`IGNORED`].
+pub(crate) fn fit(targets: &[u32], rows: usize, vocabulary: usize) -> bool {
+    targets.len() == rows && targets.iter().all(|&target| target == IGNORED || (target as usize) < vocabulary)
+}
+
+/// The mean of `-ln softmax(logits)[target]` over all rows of `logits` [.., vocabulary], in nats: a scalar. Rows
+/// whose target is [`IGNORED`] do not count.
 pub fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
     apply(logits, CrossEntropy { targets: targets.to_vec(), log_sums: OnceLock::new() })
 }
@@ -21,27 +35,31 @@ impl Op for CrossEntropy {
 
     fn forward(&self, logits: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (n, vocabulary) = rows(dims)?;
-        if self.targets.len() != n || self.targets.iter().any(|&t| t as usize >= vocabulary) {
+        if !fit(&self.targets, n, vocabulary) {
             bail!("{n} rows of {vocabulary} logits need {n} targets below {vocabulary}, got {}", self.targets.len());
         }
         let mut log_sums = vec![0.0; n];
         vectorized((logits, vocabulary, &mut log_sums[..]), log_sum_exp);
-        let losses = log_sums.iter().zip(logits.chunks_exact(vocabulary)).zip(&self.targets);
+        let rows = log_sums.iter().zip(logits.chunks_exact(vocabulary)).zip(&self.targets);
+        let losses = rows.filter(|(_, target)| **target != IGNORED);
         // The sum is f64: the mean must not depend on how many rows a batch has.
         let sum: f64 = losses.map(|((log_sum, logits), &target)| f64::from(log_sum - logits[target as usize])).sum();
         self.log_sums.set(log_sums).ok();
-        Ok((vec![(sum / n as f64) as f32], Shape::from(())))
+        Ok((vec![(sum / counted(&self.targets).max(1) as f64) as f32], Shape::from(())))
     }
 
     /// `(softmax(logits) - one_hot(target)) / rows`
     fn input_gradient(&self, logits: &[f32], dims: &[usize], dloss: &[f32]) -> Result<Vec<f32>> {
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
-        let scale = dloss[0] / self.targets.len() as f32;
+        let scale = dloss[0] / counted(&self.targets).max(1) as f32;
         let (_, vocabulary) = rows(dims)?;
         let mut dlogits = vec![0.0; logits.len()];
         vectorized((logits, vocabulary, log_sums, scale, &mut dlogits[..]), softmax);
         for (row, &target) in dlogits.chunks_exact_mut(vocabulary).zip(&self.targets) {
-            row[target as usize] -= scale;
+            match target {
+                IGNORED => row.fill(0.0),
+                _ => row[target as usize] -= scale,
+            }
         }
         Ok(dlogits)
     }

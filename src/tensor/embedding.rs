@@ -46,11 +46,11 @@ impl Op for Embed {
         if let Some(id) = self.ids.iter().find(|&&id| id as usize >= vocabulary) {
             bail!("token {id} is outside the vocabulary of {vocabulary}");
         }
-        let tokens = self.tokens.value()?;
         let mut y = vec![0.0; self.ids.len() * width];
         for (&id, y) in self.ids.iter().zip(y.chunks_exact_mut(width)) {
             if here.contains(&(id as usize)) {
-                y.copy_from_slice(&tokens[(id as usize - here.start) * width..][..width]);
+                let row = id as usize - here.start;
+                y.copy_from_slice(&self.tokens.elements(row * width..(row + 1) * width)?);
             }
         }
         Ok((y, (self.ids.len() / self.length, self.length, width).into()))

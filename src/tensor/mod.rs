@@ -7,17 +7,20 @@
 //!
 //! Reading order: `params.rs` (where weights live: the idea that later labs build on) and `whole.rs` (which tensor a
 //! shard was cut from). Operations: `linear.rs` (the pattern that all of them follow), `gelu.rs`, `layer_norm.rs`,
-//! `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `squared_error.rs`, `dropout.rs`. Backward passes in pieces, for
+//! `embedding.rs`, `attention.rs`, `cross_entropy.rs`, `squared_error.rs`, `dropout.rs`. A Llama's: `rms_norm.rs`, `rope.rs`,
+//! `swiglu.rs`, `stacked.rs` (several matrices at once); for generating, `few_rows.rs` and `cache.rs`. Backward passes in pieces, for
 //! pipelines: `defer.rs` (in time) and `boundary.rs` (in space); and `recompute.rs`, which trades time for memory. Tools: `graph.rs` (makes an operation a node of the
 //! graph), `stored.rs` (the types of stored numbers), `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time that
 //! each operation took).
 
 mod attention;
 mod boundary;
+mod cache;
 mod cross_entropy;
 mod defer;
 mod dropout;
 mod embedding;
+mod few_rows;
 mod gelu;
 mod graph;
 mod layer_norm;
@@ -28,14 +31,20 @@ mod params;
 pub mod profile;
 pub mod random;
 mod recompute;
+mod rms_norm;
+mod rope;
 mod squared_error;
+mod stacked;
 pub mod stored;
+mod swiglu;
 mod whole;
 
-pub use attention::causal_attention;
+pub use attention::{causal_attention, grouped_attention};
 pub use boundary::{backward_from, gradient};
+pub use cache::KvCache;
 pub use candle_core::{Device, Tensor};
-pub use cross_entropy::cross_entropy;
+pub use cross_entropy::{IGNORED, cross_entropy};
+pub(crate) use cross_entropy::{counted, fit};
 pub use defer::{Deferred, defer};
 pub use dropout::{Dropout, dropout};
 pub use embedding::{add_positions, embed};
@@ -47,6 +56,10 @@ pub use linear::{linear, linear_bias};
 pub use params::{Collect, Gather, Group, Home, Hook, Layout, Listener, Param, Params, Spec, Value};
 pub use random::Init;
 pub use recompute::recompute;
+pub use rms_norm::rms_norm;
+pub use rope::{Rotations, rope};
 pub use squared_error::squared_error;
+pub use stacked::linears;
 pub use stored::{Numbers, Precision, Stored};
+pub use swiglu::swiglu;
 pub use whole::{Copies, Cut, Whole};

@@ -14,6 +14,7 @@
 //! A model first declares its parameters and later allocates them. The first question about the layout builds it; it
 //! never changes afterwards.
 
+use super::few_rows;
 use super::profile;
 use super::random::Init;
 use super::stored::{Numbers, Stored, widen};
@@ -401,6 +402,27 @@ impl Param {
         drop(home);
         let (all, range) = profile::elsewhere(|| gather.value(spec))?;
         Ok(Value { all: All::Gathered(all), range })
+    }
+
+    /// Calls `read` with the weight in the type in which this rank stores it: nothing is copied, unless ranks gather the weight.
+    pub(super) fn stored<R>(&self, read: impl FnOnce(few_rows::Numbers) -> Result<R>) -> Result<R> {
+        if let Home::Here(Numbers::Bf16(all)) = &*self.home.home_of_values() {
+            return read(few_rows::Numbers::Bf16(&all[self.spec().range()]));
+        }
+        read(few_rows::Numbers::F32(&self.value()?))
+    }
+
+    /// Some elements of the weight, for as long as the guard lives.
+    pub(super) fn elements(&self, elements: Range<usize>) -> Result<Value<'_>> {
+        let home = self.home.home_of_values();
+        if let Home::Here(Numbers::Bf16(all)) = &*home {
+            let mut wide = vec![0.0; elements.len()];
+            widen(&all[self.spec().range()][elements], &mut wide);
+            return Ok(Value { range: 0..wide.len(), all: All::Widened(wide) });
+        }
+        drop(home);
+        let Value { all, range } = self.value()?;
+        Ok(Value { all, range: range.start + elements.start..range.start + elements.end })
     }
 
     /// Calls `add` to add this use's contribution to the gradient. The last contribution calls the hooks.

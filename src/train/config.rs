@@ -102,6 +102,6 @@ impl Config {
             sequences: sequences.clone(),
             first_position: 0,
         };
-        Pass { train: true, dropout: (self.dropout > 0.0).then(rules) }
+        Pass::training((self.dropout > 0.0).then(rules))
     }
 }

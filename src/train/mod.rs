@@ -2,7 +2,7 @@
 //!
 //! Reading order: `schedule.rs`, `config.rs`, `evaluate.rs` and `diverged.rs` (a step and its outcome); `scaler.rs`,
 //! `skip.rs`, `counters.rs` and `guarded.rs` (steps that are not taken); `replicas.rs`, `symptoms.rs`, `parity.rs`, `pipelined.rs` and
-//! `checks.rs` (do all ranks still train one model?); `preset.rs`, `flags/` and `memory.rs` (the settings, and the memory
+//! `checks.rs` (do all ranks still train one model?); `finetune.rs` (a pretrained model learns answers); `preset.rs`, `flags/` and `memory.rs` (the settings, and the memory
 //! that they need); `metrics.rs`, `journal.rs`, `iterations.rs`, `trace.rs`, `report.rs` and `speedup.rs` (the screens and
 //! files of a run).
 
@@ -11,6 +11,7 @@ mod config;
 mod counters;
 mod diverged;
 mod evaluate;
+pub mod finetune;
 pub(crate) mod flags;
 mod guarded;
 mod iterations;

@@ -82,7 +82,7 @@ fn training_follows_pytorch() {
     let mut adamw = AdamW::new(config, &gpt.params);
     for (step, expected) in LOSSES.into_iter().enumerate() {
         gpt.params.zero_gradients();
-        let loss = gpt.loss(&batch(step), &Pass { train: true, dropout: None }).unwrap();
+        let loss = gpt.loss(&batch(step), &Pass::training(None)).unwrap();
         loss.backward().unwrap();
         let loss = f64::from(loss.to_scalar::<f32>().unwrap());
         let bound = if step == 0 { 1e-5 } else { 1e-3 };
@@ -119,7 +119,7 @@ fn weight_gradients_can_wait() {
         }));
         // Twice: a second pass adds to what the first one left.
         for step in 0..2 {
-            let loss = gpt.loss(&batch(step), &Pass { train: true, dropout: None }).unwrap();
+            let loss = gpt.loss(&batch(step), &Pass::training(None)).unwrap();
             if later {
                 let before = gpt.params.gradients().clone();
                 let (pass, weights) = tensor::defer(|| loss.backward());
@@ -177,7 +177,7 @@ fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
 fn a_model_in_stages_is_the_model() {
     let shape = GptShape { vocabulary: 65, block: 32, layers: 4, heads: 2, embd: 32 };
     let dropout = Dropout { p: 0.2, seed: 3, step: 1, sequences: [4u64, 5, 6, 7].as_slice().into(), first_position: 0 };
-    let pass = Pass { train: true, dropout: Some(dropout) };
+    let pass = Pass::training(Some(dropout));
     let whole = Gpt::new(&shape).unwrap();
     whole.params.allocate(1);
     let loss = whole.loss(&batch(0), &pass).unwrap();
@@ -243,7 +243,7 @@ fn a_stage_says_what_it_takes() {
 fn every_parameter_gets_a_gradient() {
     let gpt = Gpt::new(&GptShape { vocabulary: 65, block: 32, layers: 3, heads: 4, embd: 16 }).unwrap();
     gpt.params.allocate(1);
-    gpt.loss(&batch(0), &Pass { train: true, dropout: None }).unwrap().backward().unwrap();
+    gpt.loss(&batch(0), &Pass::training(None)).unwrap().backward().unwrap();
     let gradients = gpt.params.gradients();
     for spec in gpt.params.specs() {
         assert!(gradients[spec.range()].iter().any(|&g| g != 0.0), "{} got no gradient", spec.name);

@@ -32,6 +32,7 @@ mod late;
 #[cfg(unix)]
 mod launch;
 mod link;
+mod llama;
 mod loops;
 mod operations;
 mod pipeline;

@@ -137,12 +137,93 @@ fn attention() {
 }
 
 #[test]
+fn rms_norm() {
+    let args = [numbers(20, &[3, 4, 37], 2.0), numbers(21, &[37], 1.5)];
+    hold("rms_norm", &|x, w| tensor::rms_norm(x, &w[0], 1e-3), &|a| plain::rms_norm(a[0], a[1], 1e-3), &args);
+}
+
+#[test]
+fn swiglu() {
+    hold("swiglu", &|x, _| tensor::swiglu(x), &|a| plain::swiglu(a[0]), &[numbers(22, &[4, 3, 50], 6.0)]);
+}
+
+/// Three heads of six numbers turn, and four numbers behind them do not.
+#[test]
+fn rope() {
+    let frequencies = vec![1.0, 0.3, 0.01];
+    let rotations = tensor::Rotations::new(frequencies.clone());
+    for first in [0, 7] {
+        let fused = |x: &Tensor, _: &[Param]| tensor::rope((x + 0.0)?, &rotations, 3, first);
+        hold("rope", &fused, &|a| plain::rope(a[0], &frequencies, 3, first), &[numbers(23, &[2, 5, 22], 1.0)]);
+    }
+}
+
+#[test]
+fn linears() {
+    let args = [numbers(24, &[2, 3, 20], 1.0), numbers(25, &[7, 20], 1.0), numbers(26, &[2, 20], 1.0)];
+    let plain = |a: &[&Tensor]| plain::linears(a[0], &a[1..]);
+    hold("linears", &|x, w| tensor::linears(x, &[&w[0], &w[1]], true), &plain, &args);
+    // Without a backward pass, few rows have their own product.
+    for rows in [1, 4, 5] {
+        let args = [numbers(24, &[1, rows, 20], 1.0), args[1].clone(), args[2].clone()];
+        hold("linears", &|x, w| tensor::linears(x, &[&w[0], &w[1]], false), &plain, &args);
+    }
+}
+
+#[test]
+fn grouped_attention() {
+    for (sequences, length, heads, kv_heads, head) in [(2, 9, 6, 2, 4), (1, 70, 4, 1, 3), (2, 5, 2, 2, 4)] {
+        let args = [numbers(27, &[sequences, length, (heads + 2 * kv_heads) * head], 1.5)];
+        let fused = |x: &Tensor, _: &[Param]| tensor::grouped_attention(x, heads, kv_heads);
+        hold("grouped_attention", &fused, &|a| plain::grouped_attention(a[0], heads, kv_heads), &args);
+    }
+}
+
+/// Positions that come in parts see what they see all at once, in every layer of the cache.
+#[test]
+fn a_cache_remembers_earlier_positions() {
+    let (sequences, heads, kv_heads, head) = (2, 6, 2, 4);
+    let cache = tensor::KvCache::new(3..5, sequences, kv_heads, head, 9);
+    for (layer, seed) in [(3, 28), (4, 29)] {
+        let qkv = numbers(seed, &[sequences, 9, (heads + 2 * kv_heads) * head], 1.5).to_dtype(DType::F32).unwrap();
+        let expected = tensor::grouped_attention(&qkv, heads, kv_heads).unwrap();
+        let mut parts = Vec::new();
+        for (first, new) in [(0, 4), (4, 1), (5, 3), (8, 1)] {
+            assert_eq!(cache.next(layer).unwrap(), first);
+            let part = qkv.narrow(1, first, new).unwrap().contiguous().unwrap();
+            parts.push(cache.attend(layer, &part, heads).unwrap());
+        }
+        let found = Tensor::cat(&parts, 1).unwrap();
+        assert!(relative(&flat(&found), &flat(&expected)) < 1e-6);
+        let more = qkv.narrow(1, 0, 1).unwrap().contiguous().unwrap();
+        let error = cache.attend(layer, &more, heads).unwrap_err().to_string();
+        assert!(error.contains("9 positions and 1 more do not fit into a cache of 9"), "{error}");
+    }
+    assert_eq!((cache.seen(), cache.bytes()), (9, 2 * 4 * 2 * sequences * kv_heads * 9 * head));
+    assert!(cache.next(5).unwrap_err().to_string().contains("for layers 3..5"));
+    cache.clear();
+    assert_eq!(cache.seen(), 0);
+}
+
+#[test]
 fn cross_entropy() {
     let targets = [3u32, 0, 10, 6, 6, 1];
     let plain_targets = Tensor::new(&targets, CPU).unwrap();
     let args = [numbers(7, &[2, 3, 11], 4.0)];
     let fused = |x: &Tensor, _: &[Param]| tensor::cross_entropy(x, &targets);
     hold("cross_entropy", &fused, &|a| plain::cross_entropy(a[0], &plain_targets), &args);
+}
+
+/// Rows without a target count neither in the mean nor in the gradient.
+#[test]
+fn ignored_targets_do_not_count() {
+    let (x, targets) = (numbers(7, &[1, 6, 11], 4.0), [3u32, tensor::IGNORED, 10, 6, tensor::IGNORED, 1]);
+    let (rows, kept) = (Tensor::new(&[0u32, 2, 3, 5], CPU).unwrap(), Tensor::new(&[3u32, 10, 6, 1], CPU).unwrap());
+    let plain = |a: &[&Tensor]| plain::cross_entropy(&a[0].index_select(&rows, 1)?, &kept);
+    hold("cross_entropy", &|x, _| tensor::cross_entropy(x, &targets), &plain, &[x.clone()]);
+    let x = x.to_dtype(DType::F32).unwrap();
+    let none = tensor::cross_entropy(&x, &[tensor::IGNORED; 6]).unwrap();
+    assert_eq!(none.to_scalar::<f32>().unwrap(), 0.0);
 }
 
 #[test]

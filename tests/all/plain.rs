@@ -57,6 +57,48 @@ pub fn causal_attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
     probabilities.matmul(&v)?.transpose(1, 2)?.reshape((sequences, length, width))
 }
 
+/// Reference for [`tensor::linears`](shardlab::tensor::linears()).
+pub fn linears(x: &Tensor, weights: &[&Tensor]) -> Result<Tensor> {
+    let parts: Vec<Tensor> = weights.iter().map(|weight| linear(x, weight)).collect::<Result<_>>()?;
+    Tensor::cat(&parts, D::Minus1)
+}
+
+/// Reference for [`tensor::rms_norm`](shardlab::tensor::rms_norm()).
+pub fn rms_norm(x: &Tensor, gain: &Tensor, epsilon: f32) -> Result<Tensor> {
+    ops::rms_norm_slow(x, gain, epsilon)
+}
+
+/// Reference for [`tensor::swiglu`](shardlab::tensor::swiglu()).
+pub fn swiglu(x: &Tensor) -> Result<Tensor> {
+    ops::swiglu(x)
+}
+
+/// Reference for [`tensor::rope`](shardlab::tensor::rope()), with these frequencies for each pair of a head.
+pub fn rope(x: &Tensor, frequencies: &[f64], heads: usize, first: usize) -> Result<Tensor> {
+    let (sequences, length, width) = x.dims3()?;
+    let turned = 2 * frequencies.len() * heads;
+    let angles = (first..first + length).flat_map(|at| frequencies.iter().map(move |frequency| at as f64 * frequency));
+    let angles = Tensor::from_iter(angles, x.device())?.reshape((length, ()))?.to_dtype(x.dtype())?;
+    let all = x.narrow(D::Minus1, 0, turned)?.reshape((sequences, length, heads, ()))?.transpose(1, 2)?.contiguous()?;
+    let all = candle_nn::rotary_emb::rope_slow(&all, &angles.cos()?, &angles.sin()?)?;
+    let all = all.transpose(1, 2)?.reshape((sequences, length, turned))?;
+    Tensor::cat(&[all, x.narrow(D::Minus1, turned, width - turned)?], D::Minus1)
+}
+
+/// Reference for [`tensor::grouped_attention`](shardlab::tensor::grouped_attention()): every key and value is repeated for its
+/// query heads.
+pub fn grouped_attention(qkv: &Tensor, heads: usize, kv_heads: usize) -> Result<Tensor> {
+    let (sequences, length, row) = qkv.dims3()?;
+    let (head, group) = (row / (heads + 2 * kv_heads), heads / kv_heads);
+    let repeated = |first: usize| {
+        let part = qkv.narrow(D::Minus1, first * head, kv_heads * head)?;
+        let part = part.reshape((sequences, length, kv_heads, 1, head))?;
+        part.broadcast_as((sequences, length, kv_heads, group, head))?.reshape((sequences, length, heads * head))
+    };
+    let q = qkv.narrow(D::Minus1, 0, heads * head)?;
+    causal_attention(&Tensor::cat(&[q, repeated(heads)?, repeated(heads + kv_heads)?], D::Minus1)?, heads)
+}
+
 /// Reference for [`tensor::cross_entropy`](shardlab::tensor::cross_entropy()); `targets` has one u32 per row.
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     let logits = logits.flatten_to(D::Minus2)?;

@@ -70,7 +70,7 @@ impl Rank {
     fn backward(&mut self, step: usize) -> anyhow::Result<f32> {
         let sequences: Vec<u64> = (0..SEQUENCES as u64).collect();
         let dropout = Dropout { p: 0.2, seed: 9, step: step as u64, sequences: sequences.into(), first_position: 0 };
-        let pass = self.parallel.pass(Pass { train: true, dropout: Some(dropout) }, SHAPE.block);
+        let pass = self.parallel.pass(Pass::training(Some(dropout)), SHAPE.block);
         self.zero.begin()?;
         let input = Input::Tokens { ids: &tokens(step, 0), length: SHAPE.block };
         let loss = self.gpt.forward(input, &tokens(step, 1), &pass)?;

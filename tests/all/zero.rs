@@ -522,7 +522,7 @@ fn the_order_may_change() {
                 for _ in 0..passes {
                     gpt.logits(&ids, ids.len(), &Pass::evaluate())?;
                 }
-                let x = gpt.logits(&ids, ids.len(), &Pass { train: true, dropout: None })?;
+                let x = gpt.logits(&ids, ids.len(), &Pass::training(None))?;
                 x.sum_all()?.backward()?;
                 zero.finish()?;
                 zero.step(1e-3, 1.0)?;

@@ -31,7 +31,7 @@ fn the_plan_foresees_what_a_step_takes() {
         let sampler = Sampler { sampling: Sampling::Seeds, seed: 1, rank: 0, ranks: 1, batch, block };
         let batch = sampler.batch(&corpus.train, 0, 0);
         let rules = Dropout { p, seed: 1, step: 0, sequences: batch.sequences.clone(), first_position: 0 };
-        let pass = Pass { train: true, dropout: (p > 0.0).then_some(rules) };
+        let pass = Pass::training((p > 0.0).then_some(rules));
         let step = || gpt.loss(&batch, &pass)?.backward().map(drop);
         // gemm takes its packing buffers, one size whatever the model, at a thread's first product.
         step().unwrap();
@@ -58,7 +58,7 @@ fn recomputed_blocks_take_the_memory_of_their_inputs() {
         let sampler = Sampler { sampling: Sampling::Seeds, seed: 1, rank: 0, ranks: 1, batch, block: shape.block };
         let draw = sampler.batch(&corpus.train, 0, 0);
         let rules = Dropout { p: 0.1, seed: 1, step: 0, sequences: draw.sequences.clone(), first_position: 0 };
-        let pass = Pass { train: true, dropout: Some(rules) };
+        let pass = Pass::training(Some(rules));
         let train = |every: usize| {
             let mut gpt = Gpt::new(&shape).unwrap();
             gpt.params.allocate(0);

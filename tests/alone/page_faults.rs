@@ -33,7 +33,7 @@ fn a_step_takes_the_memory_that_the_one_before_freed() {
                 before = page_faults();
             }
             let batch = sampler.batch(&corpus.train, step, 0);
-            gpt.loss(&batch, &Pass { train: true, dropout: None })?.backward()?;
+            gpt.loss(&batch, &Pass::training(None))?.backward()?;
         }
         Ok((page_faults() - before) / 3)
     })

@@ -10,6 +10,7 @@ pub mod collectives;
 /// The solution of an exercise, which must run unchanged on every transport.
 #[path = "../../labs/solutions/lab01_ring.rs"]
 pub mod lab01_ring;
+pub mod llama;
 pub mod parity;
 pub mod pipeline;
 pub mod program;

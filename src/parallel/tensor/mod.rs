@@ -21,8 +21,8 @@ use super::unshard;
 use crate::comm::Comm;
 use crate::error::BadInput;
 use crate::mesh::Axis;
-use crate::model::{Build, Entry, Exit, Layer, LayerNorm, Linear, Pass, Role};
-use crate::plan::GptShape;
+use crate::model::{Build, Entry, Exit, Layer, Linear, Linears, Pass, Role};
+use crate::plan::{GptShape, LlamaShape};
 use crate::tensor::{Copies, Cut, Param, Params, Whole};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
@@ -48,10 +48,6 @@ impl TensorParallel {
     /// Refuses a model that `ranks` ranks cannot share.
     pub fn check(shape: &GptShape, ranks: usize, sequence: bool) -> std::result::Result<(), BadInput> {
         let GptShape { heads, embd, vocabulary, block, .. } = *shape;
-        let divisors = |n: usize| {
-            let all: Vec<String> = (1..=n.min(64)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string()).collect();
-            all.join(", ")
-        };
         if ranks > heads {
             let what = format!("{ranks} tensor ranks cannot share {heads} heads: a head is computed on one rank");
             return Err(BadInput::new(what, format!("choose --tp at most {heads}, or more --heads")));
@@ -69,6 +65,24 @@ impl TensorParallel {
         if sequence && !block.is_multiple_of(ranks) {
             let what = format!("sequences of {block} tokens cannot be divided evenly among {ranks} tensor ranks");
             return Err(BadInput::new(what, format!("choose a --block that {ranks} divides, or train without --sp")));
+        }
+        Ok(())
+    }
+
+    /// Refuses a Llama that `ranks` ranks cannot share. A rank needs whole key and value heads: if several ranks had a copy of one,
+    /// they would have to add up its gradients.
+    pub fn check_llama(shape: &LlamaShape, ranks: usize) -> std::result::Result<(), BadInput> {
+        let LlamaShape { heads, kv_heads, ffn, vocabulary, .. } = *shape;
+        if !kv_heads.is_multiple_of(ranks) {
+            let what = format!(
+                "{kv_heads} key and value heads (for {heads} query heads) cannot be divided evenly among {ranks} tensor ranks"
+            );
+            return Err(BadInput::new(what, format!("choose --tp among {}", divisors(kv_heads))));
+        }
+        if !ffn.is_multiple_of(ranks) || vocabulary < ranks {
+            let what =
+                format!("an MLP of width {ffn} and {vocabulary} tokens cannot be divided among {ranks} tensor ranks");
+            return Err(BadInput::new(what, "choose a smaller --tp"));
         }
         Ok(())
     }
@@ -133,6 +147,12 @@ impl TensorParallel {
     }
 }
 
+/// All numbers that divide `n`.
+fn divisors(n: usize) -> String {
+    let all: Vec<String> = (1..=n.min(64)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string()).collect();
+    all.join(", ")
+}
+
 impl Build for TensorParallel {
     fn linear(&self, params: &Arc<Params>, whole: Whole, role: Role) -> Result<Box<dyn Layer>> {
         let (rows, columns) = (whole.shape[0], whole.shape[1]);
@@ -143,13 +163,24 @@ impl Build for TensorParallel {
         };
         let linear = Linear { weight: params.declare_shard(whole.name.clone(), whole, cut, Copies::One)?, bias: None };
         Ok(match role {
-            Role::AttentionIn | Role::MlpIn => Box::new(ColumnParallel { enter: self.enter(), linear }),
+            Role::AttentionIn | Role::MlpIn => {
+                Box::new(ColumnParallel { enter: self.enter(), linear: Box::new(linear) })
+            }
             Role::AttentionOut | Role::MlpOut => Box::new(RowParallel { linear, leave: self.leave() }),
         })
     }
 
-    fn norm(&self, params: &Arc<Params>, whole: Whole) -> Result<Box<dyn Layer>> {
-        Ok(Box::new(LayerNorm { gain: self.declare_same(params, whole)? }))
+    fn linears(&self, params: &Arc<Params>, wholes: Vec<Whole>, _role: Role) -> Result<Box<dyn Layer>> {
+        let declare = |whole: Whole| {
+            let cut = Cut::rows(self.share(whole.shape[0]));
+            params.declare_shard(whole.name.clone(), whole, cut, Copies::One)
+        };
+        let weights = wholes.into_iter().map(declare).collect::<Result<_>>()?;
+        Ok(Box::new(ColumnParallel { enter: self.enter(), linear: Box::new(Linears { weights }) }))
+    }
+
+    fn gain(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
+        self.declare_same(params, whole)
     }
 
     fn table(&self, params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
@@ -157,8 +188,8 @@ impl Build for TensorParallel {
         params.declare_shard(whole.name.clone(), whole, Cut::rows(rows), copies)
     }
 
-    fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Whole) -> Result<Box<dyn Entry>> {
-        let positions = self.declare_same(params, positions)?;
+    fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Option<Whole>) -> Result<Box<dyn Entry>> {
+        let positions = positions.map(|whole| self.declare_same(params, whole)).transpose()?;
         Ok(Box::new(VocabularyEmbedding { tokens, positions, leave: self.leave(), build: self.clone() }))
     }
 
@@ -187,7 +218,7 @@ impl Parallel {
 /// Some rows of a matrix, and so some columns of the result: Y = [X·A₁ᵀ | X·A₂ᵀ].
 struct ColumnParallel {
     enter: Parallel,
-    linear: Linear,
+    linear: Box<dyn Layer>,
 }
 
 impl Layer for ColumnParallel {

@@ -8,7 +8,7 @@ use super::{Parallel, TensorParallel};
 use crate::comm::{Comm, Reduce};
 use crate::model::{Entry, Exit, Pass};
 use crate::tensor::math::{exp, exp_sum, max};
-use crate::tensor::{self, Op, Param, apply, rows};
+use crate::tensor::{self, IGNORED, Op, Param, apply, counted, fit, rows};
 use candle_core::{Error, Result, Shape, Tensor, bail};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ pub fn padded(vocabulary: usize, ranks: usize, multiple: usize) -> usize {
 /// Token plus position: each rank looks up the tokens that it has, and the sum over ranks is the embedding.
 pub(super) struct VocabularyEmbedding {
     pub tokens: Param,
-    pub positions: Param,
+    pub positions: Option<Param>,
     pub leave: Parallel,
     pub build: TensorParallel,
 }
@@ -30,8 +30,11 @@ pub(super) struct VocabularyEmbedding {
 impl Entry for VocabularyEmbedding {
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
         let x = self.leave.apply(tensor::embed(ids, length, &self.tokens, pass.train)?)?;
-        let first = self.build.first_position(length);
-        pass.drop(tensor::add_positions(x, &self.positions, first)?, "embedding")
+        let x = match &self.positions {
+            Some(positions) => tensor::add_positions(x, positions, self.build.first_position(length))?,
+            None => x,
+        };
+        pass.drop(x, "embedding")
     }
 }
 
@@ -43,14 +46,15 @@ pub(super) struct VocabularyHead {
 
 impl VocabularyHead {
     /// This rank's columns of the logits: [sequences, length, part of the vocabulary].
-    fn local(&self, x: &Tensor) -> Result<Tensor> {
-        tensor::linear(&self.enter.apply(x.clone())?, &self.weight)
+    fn local(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+        let x = self.enter.apply(x.clone())?;
+        if pass.train { tensor::linear(&x, &self.weight) } else { tensor::linears(&x, &[&self.weight], false) }
     }
 }
 
 impl Exit for VocabularyHead {
-    fn logits(&self, x: &Tensor, _pass: &Pass) -> Result<Tensor> {
-        let (group, local) = (&self.enter.group, self.local(x)?);
+    fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+        let (group, local) = (&self.enter.group, self.local(x, pass)?);
         let (sequences, length, columns) = local.dims3()?;
         let n = sequences * length;
         let mut all = vec![0.0; n * columns * group.size()];
@@ -61,7 +65,7 @@ impl Exit for VocabularyHead {
         rows.narrow(2, 0, self.weight.spec().whole.shape[0])
     }
 
-    fn loss(&self, x: &Tensor, targets: &[u32], _pass: &Pass) -> Result<Tensor> {
+    fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor> {
         let spec = self.weight.spec();
         let loss = VocabularyCrossEntropy {
             group: self.enter.group.clone(),
@@ -70,7 +74,7 @@ impl Exit for VocabularyHead {
             targets: targets.to_vec(),
             log_sums: OnceLock::new(),
         };
-        apply(&self.local(x)?, loss)
+        apply(&self.local(x, pass)?, loss)
     }
 }
 
@@ -98,7 +102,7 @@ impl Op for VocabularyCrossEntropy {
 
     fn forward(&self, logits: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (n, columns) = rows(dims)?;
-        if self.targets.len() != n || self.targets.iter().any(|&t| t as usize >= self.vocabulary) {
+        if !fit(&self.targets, n, self.vocabulary) {
             bail!("{n} rows need {n} targets below {}, got {}", self.vocabulary, self.targets.len());
         }
         // ANCHOR: loss
@@ -116,20 +120,22 @@ impl Op for VocabularyCrossEntropy {
         self.group.all_reduce(&mut both, Reduce::Sum).map_err(Error::wrap)?;
         let (sums, chosen) = both.split_at(n);
         let log_sums: Vec<f32> = tops.iter().zip(sums).map(|(top, sum)| top + sum.ln()).collect();
-        let sum: f64 = log_sums.iter().zip(chosen).map(|(log_sum, logit)| f64::from(log_sum - logit)).sum();
+        let rows = log_sums.iter().zip(chosen).zip(&self.targets).filter(|(_, target)| **target != IGNORED);
+        let sum: f64 = rows.map(|((log_sum, logit), _)| f64::from(log_sum - logit)).sum();
         // ANCHOR_END: loss
         self.log_sums.set(log_sums).ok();
-        Ok((vec![(sum / n as f64) as f32], Shape::from(())))
+        Ok((vec![(sum / counted(&self.targets).max(1) as f64) as f32], Shape::from(())))
     }
 
     /// `(softmax(logits) - one_hot(target)) / rows`: every rank has what it needs for its columns.
     fn input_gradient(&self, logits: &[f32], dims: &[usize], dloss: &[f32]) -> Result<Vec<f32>> {
-        let (n, columns) = rows(dims)?;
+        let (_, columns) = rows(dims)?;
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
-        let scale = dloss[0] / n as f32;
+        let scale = dloss[0] / counted(&self.targets).max(1) as f32;
         let mut dlogits = vec![0.0; logits.len()];
         let both = dlogits.chunks_exact_mut(columns).zip(logits.chunks_exact(columns));
-        for ((dlogits, logits), (log_sum, &target)) in both.zip(log_sums.iter().zip(&self.targets)) {
+        let rows = both.zip(log_sums.iter().zip(&self.targets)).filter(|(_, (_, target))| **target != IGNORED);
+        for ((dlogits, logits), (log_sum, &target)) in rows {
             // Padding has no part in the sum, and no gradient.
             let here = dlogits.iter_mut().zip(logits).take(self.here.len());
             here.for_each(|(d, logit)| *d = scale * exp(logit - log_sum));

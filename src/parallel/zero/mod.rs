@@ -20,15 +20,17 @@
 //! and 3 agree bitwise, and the two pairs agree within rounding.
 //!
 //! Reading order: `mod.rs` (the one interface), `replicated.rs` and `reduce.rs` (stages 0 to 2), `units.rs`,
-//! `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP).
+//! `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP), `inference.rs` (stage 3 without training).
 
 mod gather;
+mod inference;
 mod reduce;
 mod replicated;
 mod sharded;
 mod units;
 
 pub use crate::optim::Offload;
+pub use inference::ZeroInference;
 pub use units::Wrap;
 
 use super::{Averaged, TensorParallel};
@@ -295,7 +297,8 @@ impl Zero {
         Zero::begin_with(params, comm, config, &|spec, elements, out| spec.initial(seed[0], elements, out))
     }
 
-    fn begin_with(params: &Arc<Params>, comm: &Comm, config: ZeroConfig, begin: Begin) -> Result<Zero> {
+    /// Begins with values that each rank writes for its own shard, such as those of a pretrained model's file.
+    pub fn begin_with(params: &Arc<Params>, comm: &Comm, config: ZeroConfig, begin: Begin) -> Result<Zero> {
         let engine: Box<dyn Engine> = match (config.stage, config.precision) {
             (Stage::Three, Precision::F32) => Box::new(FullySharded::<f32>::new(params, comm, &config, begin)?),
             (Stage::Three, Precision::Bf16) => Box::new(FullySharded::<bf16>::new(params, comm, &config, begin)?),

@@ -8,7 +8,7 @@ use super::gather::Gatherer;
 use super::units::Units;
 use super::{Averaged, Each, Engine, Event, EventKind, MemoryUsage, Visit, Volumes, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
-use crate::optim::{AdamW, Begin, Fragment, initial_store};
+use crate::optim::{AdamW, Begin, initial_store};
 use crate::parallel::buckets::{Buckets, Reducer, Step, Target, listen};
 use crate::parallel::sharded_norm;
 use crate::tensor::{Collect, Gather, Home, Listener, Params, Spec, Stored};
@@ -36,13 +36,7 @@ struct Shards<T> {
 impl<T: Stored> FullySharded<T> {
     pub fn new(params: &Arc<Params>, comm: &Comm, config: &ZeroConfig, begin: Begin) -> Result<FullySharded<T>> {
         let units = Arc::new(Units::new(params.specs(), comm.size(), config.wrap, config.persistence_threshold));
-        let fragment = |spec: &Arc<Spec>| {
-            let sharded = units.offsets(spec).sharded;
-            let elements = sharded.range(comm.rank());
-            let padding = sharded.shard_numel() - elements.len();
-            (spec.clone(), elements, padding)
-        };
-        let fragments = Fragment::end_to_end(units.units.iter().flat_map(|unit| &unit.specs).map(fragment));
+        let fragments = units.fragments(comm.rank());
         let offload = config.offload.as_ref();
         let values = initial_store::<T>(&fragments, begin, offload)?;
         let optimizer = AdamW::sharded::<T>(config.adamw, fragments, begin, offload)?;

@@ -4,6 +4,7 @@
 //! unit is the shards of the unit's parameters, one after the other. A gather brings all ranks' shards, and `join`
 //! rearranges them into whole parameters.
 
+use crate::optim::Fragment;
 use crate::parallel::partition::Sharded;
 use crate::tensor::stored::widen;
 use crate::tensor::{Spec, Stored};
@@ -23,16 +24,20 @@ pub enum Wrap {
 }
 
 impl Wrap {
-    /// The unit of a parameter: `blocks.3.qkv.weight` belongs to `blocks.3`.
+    /// The unit of a parameter: `blocks.3.qkv.weight` belongs to `blocks.3`, and `model.layers.3.mlp.up_proj.weight` to
+    /// `model.layers.3`.
     fn unit(self, name: &str) -> &str {
         match self {
             Wrap::Model => "model",
             Wrap::Parameters => name,
             Wrap::Blocks => {
-                let mut dots = name.match_indices('.').map(|(at, _)| at);
-                let (first, second) = (dots.next().unwrap_or(name.len()), dots.next().unwrap_or(name.len()));
-                let is_number = name[first..second].trim_start_matches('.').parse::<usize>().is_ok();
-                &name[..if is_number { second } else { first }]
+                let ends = name.match_indices('.').map(|(at, _)| at);
+                let is_number = |end: &usize| {
+                    let last = name[..*end].rsplit('.').next();
+                    last.is_some_and(|last| last.parse::<usize>().is_ok())
+                };
+                let end = ends.clone().find(is_number).or_else(|| ends.clone().next_back());
+                &name[..end.unwrap_or(name.len())]
             }
         }
     }
@@ -107,6 +112,17 @@ impl Units {
         self.units.iter().map(|unit| unit.shard).sum()
     }
 
+    /// `rank`'s fragments of all parameters, in the order of the units.
+    pub fn fragments(&self, rank: usize) -> Vec<Fragment> {
+        let fragment = |spec: &Arc<Spec>| {
+            let sharded = self.offsets(spec).sharded;
+            let elements = sharded.range(rank);
+            let padding = sharded.shard_numel() - elements.len();
+            (spec.clone(), elements, padding)
+        };
+        Fragment::end_to_end(self.units.iter().flat_map(|unit| &unit.specs).map(fragment))
+    }
+
     /// Rearranges a unit's whole parameters into all ranks' shards.
     pub fn cut<T: Stored>(&self, unit: &Unit, whole: &[T]) -> Vec<T> {
         let mut shards = vec![T::zeroed(); self.ranks * unit.shard];
@@ -148,6 +164,8 @@ mod tests {
             ("wte.weight", "wte"),
             ("layers.0.bias", "layers.0"),
             ("gain", "gain"),
+            ("model.layers.3.mlp.up_proj.weight", "model.layers.3"),
+            ("model.embed_tokens.weight", "model.embed_tokens"),
         ] {
             assert_eq!(Wrap::Blocks.unit(name), unit);
             assert_eq!(Wrap::Parameters.unit(name), name);

@@ -58,15 +58,15 @@ impl Build for Broken {
         }
     }
 
-    fn norm(&self, params: &Arc<Params>, whole: Whole) -> Result<Box<dyn Layer>> {
-        self.tensor.norm(params, whole)
+    fn gain(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
+        self.tensor.gain(params, whole)
     }
 
     fn table(&self, params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
         self.tensor.table(params, whole, copies)
     }
 
-    fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Whole) -> Result<Box<dyn Entry>> {
+    fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Option<Whole>) -> Result<Box<dyn Entry>> {
         self.tensor.entry(params, tokens, positions)
     }
 

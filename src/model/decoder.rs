@@ -1,0 +1,222 @@
+//! A decoder-only transformer, or a range of its layers: entry, blocks, exit. The architecture declares the parts.
+
+use super::build::{Build, Plain};
+use super::layers::{Entry, Exit, Layer, Pass, Recomputed};
+use crate::data::Batch;
+use crate::tensor::{Copies, Param, Params, Whole};
+use candle_core::{Result, Tensor, bail};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The parts of a transformer, each declared with the layers that a builder makes. The shape of a model implements it.
+pub trait Architecture: Copy + Send + Sync + 'static {
+    /// The number of blocks.
+    fn layers(&self) -> usize;
+    /// Width of the residual stream.
+    fn width(&self) -> usize;
+    /// The token table.
+    fn table(&self) -> Whole;
+    /// The head's own matrix. `None`: the head is the token table.
+    fn head(&self) -> Option<Whole> {
+        None
+    }
+    fn entry(&self, params: &Arc<Params>, tokens: Param, build: &dyn Build) -> Result<Box<dyn Entry>>;
+    fn blocks(&self, params: &Arc<Params>, layers: Range<usize>, build: &dyn Build) -> Result<Vec<Box<dyn Layer>>>;
+    /// The last norm.
+    fn norm(&self, params: &Arc<Params>, build: &dyn Build) -> Result<Box<dyn Layer>>;
+}
+
+/// A decoder-only transformer over tokens, or a range of its layers. The embedding belongs to layer 0; the final norm
+/// and the head belong to the last layer.
+pub struct Decoder<S> {
+    pub shape: S,
+    pub params: Arc<Params>,
+    /// The numbers of the blocks that are here.
+    pub layers: Range<usize>,
+    entry: Option<Box<dyn Entry>>,
+    blocks: Vec<Box<dyn Layer>>,
+    /// The final norm, and the head with the loss.
+    exit: Option<End>,
+}
+
+type End = (Box<dyn Layer>, Box<dyn Exit>);
+
+/// The input of a range of layers.
+pub enum Input<'a> {
+    /// Layer 0's input: sequences of `length` tokens, one after the other.
+    Tokens { ids: &'a [u32], length: usize },
+    /// Every other layer's input: the previous layer's activations [sequences, length, width]. The previous stage waits
+    /// for their [`gradient`](crate::tensor::gradient), which the backward pass computes if they are a variable (a
+    /// `Var`).
+    Hidden(&'a Tensor),
+}
+
+/// A range of a model's layers, as a pipeline's stage runs it.
+pub trait Chunk {
+    /// The parameters of these layers, and of the rank's other chunks.
+    fn params(&self) -> &Arc<Params>;
+    /// Runs the forward pass: activations, or at the model's end the mean cross-entropy of `targets`.
+    fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor>;
+}
+
+impl<S> Chunk for Decoder<S> {
+    fn params(&self) -> &Arc<Params> {
+        &self.params
+    }
+
+    fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor> {
+        Decoder::forward(self, input, targets, pass)
+    }
+}
+
+impl<S: Architecture> Decoder<S> {
+    /// Declares the whole model. [`Params::allocate`] gives it weights.
+    pub fn new(shape: &S) -> Result<Decoder<S>> {
+        Decoder::build(shape, &Plain)
+    }
+
+    /// Declares the whole model, with layers that `build` makes.
+    pub fn build(shape: &S, build: &dyn Build) -> Result<Decoder<S>> {
+        Decoder::stage(shape, 0..shape.layers(), build)
+    }
+
+    /// Declares only the given layers. A parameter has the same name, and so the same initial values, as in the whole
+    /// model.
+    pub fn stage(shape: &S, layers: Range<usize>, build: &dyn Build) -> Result<Decoder<S>> {
+        let mut table = Table::of(shape, std::slice::from_ref(&layers));
+        Decoder::chunk(shape, &Params::new(), &mut table, layers, build)
+    }
+
+    /// Declares several ranges of layers with one set of parameters: what a rank of an interleaved pipeline holds.
+    pub fn chunks(shape: &S, chunks: &[Range<usize>], build: &dyn Build) -> Result<Vec<Decoder<S>>> {
+        let (params, mut table) = (Params::new(), Table::of(shape, chunks));
+        chunks.iter().map(|layers| Decoder::chunk(shape, &params, &mut table, layers.clone(), build)).collect()
+    }
+
+    /// Declares the parameters of `layers` in `params`.
+    fn chunk(
+        shape: &S,
+        params: &Arc<Params>,
+        table: &mut Table,
+        layers: Range<usize>,
+        build: &dyn Build,
+    ) -> Result<Decoder<S>> {
+        if layers.is_empty() || layers.end > shape.layers() {
+            bail!("a model of {} layers has no stage of layers {layers:?}", shape.layers());
+        }
+        let entry = match layers.start {
+            0 => Some(shape.entry(params, table.param(params, shape.table(), build)?, build)?),
+            _ => None,
+        };
+        let blocks = shape.blocks(params, layers.clone(), build)?;
+        let exit = if layers.end == shape.layers() {
+            let norm = shape.norm(params, build)?;
+            let head = match shape.head() {
+                Some(head) => build.table(params, head, Copies::One)?,
+                None => table.param(params, shape.table(), build)?,
+            };
+            Some((norm, build.exit(head)))
+        } else {
+            None
+        };
+        Ok(Decoder { shape: *shape, params: params.clone(), layers, entry, blocks, exit })
+    }
+}
+
+impl<S> Decoder<S> {
+    /// Keeps only the input of each group of `every` blocks for the backward pass, which computes the rest again:
+    /// activation checkpointing. 0 keeps everything.
+    pub fn recompute(&mut self, every: usize) {
+        if every > 0 {
+            let mut blocks = std::mem::take(&mut self.blocks).into_iter().peekable();
+            while blocks.peek().is_some() {
+                self.blocks.push(Box::new(Recomputed { blocks: blocks.by_ref().take(every).collect() }));
+            }
+        }
+    }
+
+    /// Runs the forward pass. Returns the last layer's activations [sequences, length, width]. At the model's end, it
+    /// returns the mean cross-entropy of `targets` in nats per token, a scalar.
+    pub fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor> {
+        let x = self.hidden(input, pass)?;
+        match &self.exit {
+            Some((norm, exit)) => exit.loss(&norm.forward(&x, pass)?, targets, pass),
+            None => Ok(x),
+        }
+    }
+
+    /// Runs the forward pass. Returns the last layer's activations. At the model's end, it returns the logits, with `last` only
+    /// those of each sequence's last position: a generation needs no others, and the head is a large part of its work.
+    pub fn predict(&self, input: Input, pass: &Pass, last: bool) -> Result<Tensor> {
+        let x = self.hidden(input, pass)?;
+        let Some((norm, exit)) = &self.exit else { return Ok(x) };
+        let length = x.dim(1)?;
+        let x = if last && length > 1 { x.narrow(1, length - 1, 1)?.contiguous()? } else { x };
+        exit.logits(&norm.forward(&x, pass)?, pass)
+    }
+
+    /// The mean cross-entropy over a batch, in nats per token: a scalar. Needs the whole model.
+    pub fn loss(&self, batch: &Batch, pass: &Pass) -> Result<Tensor> {
+        self.exit()?;
+        self.forward(Input::Tokens { ids: &batch.inputs, length: batch.length }, &batch.targets, pass)
+    }
+
+    /// The next token's logits at every position: [sequences, length, vocabulary]. Needs the whole model.
+    pub fn logits(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
+        self.exit()?;
+        self.predict(Input::Tokens { ids, length }, pass, false)
+    }
+
+    fn hidden(&self, input: Input, pass: &Pass) -> Result<Tensor> {
+        if let Input::Tokens { ids: [], .. } = input {
+            bail!(
+                "this rank's batch has no tokens\n\
+                 help: a layer of no rows has no result: give every rank at least one sequence, or start fewer data ranks"
+            );
+        }
+        let mut x = match (input, &self.entry) {
+            (Input::Tokens { ids, length }, Some(entry)) => entry.forward(ids, length, pass)?,
+            (Input::Hidden(x), None) => x.clone(),
+            (Input::Tokens { .. }, None) => {
+                bail!("these layers take activations: tokens are for layer 0, which is not here")
+            }
+            (Input::Hidden(_), Some(_)) => bail!("these layers take tokens: layer 0 is here, and nothing is before it"),
+        };
+        for block in &self.blocks {
+            x = block.forward(&x, pass)?;
+        }
+        Ok(x)
+    }
+
+    fn exit(&self) -> Result<&End> {
+        match &self.exit {
+            Some(exit) => Ok(exit),
+            None => bail!("the last layer is not here, so there are no logits and no loss: call forward or predict"),
+        }
+    }
+}
+
+/// A rank's token table. Entry and exit share one table if this rank has both. Otherwise each rank has its own copy.
+struct Table {
+    copies: Copies,
+    declared: Option<Param>,
+}
+
+impl Table {
+    fn of(shape: &impl Architecture, chunks: &[Range<usize>]) -> Table {
+        let first = chunks.iter().any(|layers| layers.start == 0);
+        let last = chunks.iter().any(|layers| layers.end == shape.layers());
+        let alone = shape.head().is_some() || (first && last);
+        Table { copies: if alone { Copies::One } else { Copies::Tied { first } }, declared: None }
+    }
+
+    /// A handle for one more layer that uses the table.
+    fn param(&mut self, params: &Arc<Params>, whole: Whole, build: &dyn Build) -> Result<Param> {
+        if let Some(declared) = &self.declared {
+            return declared.tie();
+        }
+        let param = build.table(params, whole, self.copies)?;
+        self.declared = Some(param.handle());
+        Ok(param)
+    }
+}

@@ -1,0 +1,145 @@
+//! The choice of the next token.
+
+use crate::tensor::random::Stream;
+use candle_core::{Result, bail};
+
+/// How a token is chosen from its logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// The logits are divided by it: below 1 likely tokens become likelier. 0 always takes the likeliest (greedy).
+    pub temperature: f32,
+    /// Only so many of the likeliest tokens can be drawn; 0 leaves all.
+    pub top_k: usize,
+    /// Only the likeliest tokens whose probabilities add up to this can be drawn (nucleus sampling: Holtzman et al., arXiv
+    /// 1904.09751); 1 leaves all.
+    pub top_p: f32,
+    pub seed: u64,
+}
+
+/// A token and its probability.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Likely {
+    pub token: u32,
+    pub probability: f32,
+}
+
+impl Sampling {
+    /// Always the likeliest token.
+    pub const GREEDY: Sampling = Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0 };
+
+    /// Chooses the token number `i` of a text. The draw is a function of the seed and of `i`, not of earlier draws.
+    pub fn choose(&self, logits: &[f32], i: u64) -> Result<u32> {
+        let top = largest(logits)?;
+        if self.temperature <= 0.0 {
+            return Ok(logits.iter().position(|&x| x == logits[top]).unwrap_or(top) as u32);
+        }
+        let mut tokens: Vec<u32> = (0..logits.len() as u32).collect();
+        if self.top_k > 0 || self.top_p < 1.0 {
+            tokens = order(logits, if self.top_k > 0 { self.top_k } else { logits.len() });
+        }
+        let weight = |&token: &u32| f64::from((logits[token as usize] - logits[top]) / self.temperature).exp();
+        let mut weights: Vec<f64> = tokens.iter().map(weight).collect();
+        if self.top_p < 1.0 {
+            let (all, mut sum) = (weights.iter().sum::<f64>(), 0.0);
+            // At least the likeliest token stays.
+            let within = |weight: &&f64| {
+                let before = sum;
+                sum += **weight;
+                before < f64::from(self.top_p) * all
+            };
+            let kept = weights.iter().take_while(within).count().max(1);
+            weights.truncate(kept);
+        }
+        Ok(tokens[draw(&weights, Stream::new(self.seed, "generate").uniform(i))])
+    }
+}
+
+/// The `n` likeliest tokens with their probabilities, likeliest first.
+pub fn likeliest(logits: &[f32], n: usize) -> Result<Vec<Likely>> {
+    let top = logits[largest(logits)?];
+    let weight = |x: f32| f64::from(x - top).exp();
+    let sum: f64 = logits.iter().map(|&x| weight(x)).sum();
+    let likely = |token: u32| Likely { token, probability: (weight(logits[token as usize]) / sum) as f32 };
+    Ok(order(logits, n).into_iter().map(likely).collect())
+}
+
+/// The `n` tokens with the largest logits, largest first; of equal ones the first.
+fn order(logits: &[f32], n: usize) -> Vec<u32> {
+    let mut tokens: Vec<u32> = (0..logits.len() as u32).collect();
+    let by_logit = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    if n > 0 && n < tokens.len() {
+        tokens.select_nth_unstable_by(n - 1, by_logit);
+        tokens.truncate(n);
+    }
+    tokens.sort_unstable_by(by_logit);
+    tokens
+}
+
+/// The position of the largest logit. Refuses logits that say nothing.
+fn largest(logits: &[f32]) -> Result<usize> {
+    match logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)) {
+        Some((top, x)) if x.is_finite() => Ok(top),
+        _ => bail!("the logits of the next token are not finite: are these the model's weights?"),
+    }
+}
+
+/// The index at which the cumulative weight exceeds `u` times the sum, 0 <= u < 1.
+pub(super) fn draw(weights: &[f64], u: f64) -> usize {
+    let mut left = u * weights.iter().sum::<f64>();
+    for (i, weight) in weights.iter().enumerate() {
+        left -= weight;
+        if left < 0.0 {
+            return i;
+        }
+    }
+    // The loop ends without an index only because of rounding, or of a NaN.
+    weights.len().saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Probabilities 0.5, 0.25, 0.125, 0.125 of tokens 2, 0, 1, 3.
+    fn logits() -> Vec<f32> {
+        [0.25f32, 0.125, 0.5, 0.125].map(f32::ln).to_vec()
+    }
+
+    fn counts(sampling: Sampling) -> [usize; 4] {
+        let mut counts = [0; 4];
+        (0..10_000).for_each(|i| counts[sampling.choose(&logits(), i).unwrap() as usize] += 1);
+        counts
+    }
+
+    #[test]
+    fn draws_follow_the_probabilities() {
+        let plain = Sampling { temperature: 1.0, ..Sampling::GREEDY };
+        let near = |counts: [usize; 4], expected: [usize; 4]| {
+            assert!(counts.iter().zip(expected).all(|(a, b)| a.abs_diff(b) < 200), "{counts:?}, not {expected:?}");
+            assert!(counts.iter().zip(expected).all(|(&a, b)| (a == 0) == (b == 0)), "{counts:?}");
+        };
+        near(counts(plain), [2500, 1250, 5000, 1250]);
+        near(counts(Sampling { temperature: 0.5, ..plain }), [1818, 455, 7273, 455]);
+        near(counts(Sampling { top_k: 2, ..plain }), [3333, 0, 6667, 0]);
+        near(counts(Sampling { top_p: 0.6, ..plain }), [3333, 0, 6667, 0]);
+        near(counts(Sampling { top_p: 0.0, ..plain }), [0, 0, 10_000, 0]);
+        near(counts(Sampling::GREEDY), [0, 0, 10_000, 0]);
+        assert_ne!(counts(plain), counts(Sampling { seed: 1, ..plain }));
+    }
+
+    #[test]
+    fn the_likeliest_come_first_with_their_probabilities() {
+        let found = likeliest(&logits(), 3).unwrap();
+        assert_eq!(found.iter().map(|likely| likely.token).collect::<Vec<_>>(), [2, 0, 1]);
+        assert!(found.iter().zip([0.5, 0.25, 0.125]).all(|(likely, p)| (likely.probability - p).abs() < 1e-6));
+        assert_eq!(likeliest(&logits(), 9).unwrap().len(), 4);
+        assert_eq!(Sampling::GREEDY.choose(&[1.0, 3.0, 3.0], 0).unwrap(), 1, "of equal ones the first");
+    }
+
+    #[test]
+    fn logits_that_say_nothing_are_refused() {
+        for logits in [&[0.0, f32::NAN][..], &[f32::INFINITY], &[f32::NEG_INFINITY; 2], &[]] {
+            assert!(Sampling::GREEDY.choose(logits, 0).unwrap_err().to_string().contains("are not finite"));
+        }
+    }
+}

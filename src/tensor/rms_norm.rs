@@ -1,0 +1,78 @@
+//! RMSNorm: scales each row to mean square 1, and multiplies it by a learned gain.
+
+use super::graph::{Op, apply, rows};
+use super::math::{dot, vectorized};
+use super::params::Param;
+use candle_core::{Result, Shape, Tensor, bail};
+use std::sync::OnceLock;
+
+/// `x / sqrt(mean(x²) + epsilon) · gain` over the last dimension; `gain` is `[width]` (Zhang and Sennrich, arXiv 1910.07467).
+pub fn rms_norm(x: &Tensor, gain: &Param, epsilon: f32) -> Result<Tensor> {
+    apply(x, RmsNorm { gain: gain.handle(), epsilon, scales: OnceLock::new(), dgain: OnceLock::new() })
+}
+
+struct RmsNorm {
+    gain: Param,
+    epsilon: f32,
+    /// Each row's factor. The forward pass keeps them for the backward pass.
+    scales: OnceLock<Vec<f32>>,
+    /// The gain's gradient. The loop that computes the input's gradient computes it too.
+    dgain: OnceLock<Vec<f32>>,
+}
+
+impl Op for RmsNorm {
+    const NAME: &'static str = "RMS norm";
+    const HAS_WEIGHTS: bool = true;
+
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let (n, width) = rows(dims)?;
+        let gain = self.gain.value()?;
+        if gain.len() != width {
+            bail!("{} normalises rows of {} numbers, not {dims:?}", self.gain.spec().name, gain.len());
+        }
+        let (mut y, mut scales) = (vec![0.0; x.len()], vec![0.0; n]);
+        vectorized((x, &*gain, self.epsilon, &mut y[..], &mut scales[..]), normalise);
+        self.scales.set(scales).ok();
+        Ok((y, dims.into()))
+    }
+
+    /// With x̂ the normalised row and g = dy · gain: `dx = scale · (g - x̂ · mean(g · x̂))`.
+    fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        let scales = self.scales.get().map(Vec::as_slice).unwrap_or_default();
+        let gain = self.gain.value()?;
+        let (mut dx, mut dgain) = (vec![0.0; x.len()], vec![0.0; gain.len()]);
+        vectorized((x, dy, &*gain, scales, &mut dx[..], &mut dgain[..]), gradient);
+        self.dgain.set(dgain).ok();
+        Ok(dx)
+    }
+
+    fn weight_gradients(&self, _x: &[f32], _dims: &[usize], _dy: &[f32]) -> Result<()> {
+        let dgain = self.dgain.get().map(Vec::as_slice).unwrap_or_default();
+        self.gain.add_gradient(|sum| sum.iter_mut().zip(dgain).for_each(|(sum, dgain)| *sum += dgain))
+    }
+}
+
+#[inline(always)]
+fn normalise((x, gain, epsilon, y, scales): (&[f32], &[f32], f32, &mut [f32], &mut [f32])) {
+    let width = gain.len();
+    for ((x, y), scale) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(scales) {
+        *scale = 1.0 / (dot(x, x) / width as f32 + epsilon).sqrt();
+        y.iter_mut().zip(x).zip(gain).for_each(|((y, x), gain)| *y = x * *scale * gain);
+    }
+}
+
+type Backward<'a> = (&'a [f32], &'a [f32], &'a [f32], &'a [f32], &'a mut [f32], &'a mut [f32]);
+
+#[inline(always)]
+fn gradient((x, dy, gain, scales, dx, dgain): Backward) {
+    let width = gain.len();
+    let mut normal = vec![0.0; width];
+    let rows = x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
+    for (((x, dy), dx), &scale) in rows.zip(scales) {
+        normal.iter_mut().zip(x).for_each(|(normal, x)| *normal = x * scale);
+        dgain.iter_mut().zip(dy).zip(&normal).for_each(|((dgain, dy), n)| *dgain += dy * n);
+        dx.iter_mut().zip(dy).zip(gain).for_each(|((g, dy), gain)| *g = dy * gain);
+        let mean = dot(dx, &normal) / width as f32;
+        dx.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - n * mean));
+    }
+}

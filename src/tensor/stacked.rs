@@ -1,0 +1,87 @@
+//! Several matrices that take the same input, such as those of queries, keys and values. Their results stand side by side.
+
+use super::few_rows::{FEW, few_rows};
+use super::graph::{Op, apply, rows};
+use super::matmul::{Matrix, Write, matmul};
+use super::params::Param;
+use candle_core::{Result, Shape, Tensor, bail};
+
+/// `[x · W₁ᵀ | x · W₂ᵀ | …]` for `x` [.., in] and weights [out, in]: [.., sum of outs]. Each parameter keeps its own gradient.
+///
+/// `train` tells whether a backward pass may follow. Without one, few rows are multiplied in a way that reads each weight once
+/// and copies none.
+pub fn linears(x: &Tensor, weights: &[&Param], train: bool) -> Result<Tensor> {
+    apply(x, Stacked { weights: weights.iter().map(|weight| weight.handle()).collect(), train })
+}
+
+struct Stacked {
+    weights: Vec<Param>,
+    train: bool,
+}
+
+impl Stacked {
+    /// The sum of the outputs, and the number of inputs.
+    fn sizes(&self) -> (usize, usize) {
+        let shapes = self.weights.iter().map(|weight| &weight.spec().shape);
+        (shapes.clone().map(|shape| shape[0]).sum(), shapes.clone().map(|shape| shape[1]).next().unwrap_or(0))
+    }
+
+    /// Calls `each` with every weight and its first column in the result.
+    fn each(&self, mut each: impl FnMut(&Param, usize) -> Result<()>) -> Result<()> {
+        let mut column = 0;
+        for weight in &self.weights {
+            each(weight, column)?;
+            column += weight.spec().shape[0];
+        }
+        Ok(())
+    }
+}
+
+impl Op for Stacked {
+    const NAME: &'static str = "linear";
+    const HAS_WEIGHTS: bool = true;
+
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let ((outs, ins), (n, width)) = (self.sizes(), rows(dims)?);
+        if let Some(other) = self.weights.iter().find(|weight| weight.spec().shape[1] != width) {
+            bail!("{} takes rows of {} numbers, not {dims:?}", other.spec().name, other.spec().shape[1]);
+        }
+        let mut y = vec![0.0; n * outs];
+        self.each(|weight, column| {
+            if !self.train && n <= FEW {
+                return weight.stored(|weight| few_rows(&mut y[column..], outs, x, weight, ins));
+            }
+            let (rows, weight) = (weight.spec().shape[0], weight.value()?);
+            matmul(&mut y[column..], outs, Write::Replace, Matrix::new(x, n, ins), Matrix::new(&weight, rows, ins).t());
+            Ok(())
+        })?;
+        Ok((y, [&dims[..dims.len() - 1], &[outs]].concat().into()))
+    }
+
+    fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        let (outs, ins) = self.sizes();
+        let (n, mut dx) = (x.len() / ins, vec![0.0; x.len()]);
+        self.each(|weight, column| {
+            let write = if column == 0 { Write::Replace } else { Write::Add };
+            let rows = weight.spec().shape[0];
+            let dy = Matrix::new(dy, n, outs).cols(column..column + rows);
+            matmul(&mut dx, ins, write, dy, Matrix::new(&weight.value()?, rows, ins));
+            Ok(())
+        })?;
+        Ok(dx)
+    }
+
+    fn weight_gradients(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<()> {
+        let (outs, ins) = self.sizes();
+        let n = x.len() / ins;
+        // The last weight first: gradients become complete from the model's end to its start.
+        let mut column = outs;
+        for weight in self.weights.iter().rev() {
+            let rows = weight.spec().shape[0];
+            column -= rows;
+            let dy = Matrix::new(dy, n, outs).cols(column..column + rows);
+            weight.add_gradient(|dw| matmul(dw, ins, Write::Add, dy.t(), Matrix::new(x, n, ins)))?;
+        }
+        Ok(())
+    }
+}
