@@ -19,7 +19,12 @@ use std::time::Instant;
 
 /// Convert a DeepSpeed checkpoint to a universal one.
 #[derive(Parser)]
-#[command(name = "ds_to_universal", version)]
+#[command(
+    name = "ds_to_universal",
+    version,
+    after_help = "Memory: each merge worker holds one state of one parameter. The peak is about workers x the largest \
+                  parameter x 4 bytes, twice with tensor parallelism. Experts and elastic_checkpoint are refused."
+)]
 struct Args {
     /// Folder of one save, such as checkpoints/global_step5
     #[arg(long = "input_folder", value_name = "FOLDER")]

@@ -65,3 +65,40 @@ fn errors_name_the_file_and_leave_nothing() {
     let error = String::from_utf8(run(dir.path(), &["--dry-run"]).stderr).unwrap();
     assert!(error.contains("rank 2 (mp rank 0) is missing"), "{error}");
 }
+
+/// A conversion that is killed at any moment leaves no output folder, or a complete one. The next run removes what it left.
+#[test]
+fn a_killed_conversion_leaves_nothing_half_made_and_can_be_run_again() {
+    let names = (0..40).map(|layer| (format!("layer.{layer}.weight"), vec![64, 33]));
+    let dir = tempfile::tempdir().unwrap();
+    let input = dir.path().join("global_step5");
+    Example::new(2, 6, vec![names.collect()]).save(&input, &|_, _, state, at| (state + at) as f32).unwrap();
+    let begin = std::time::Instant::now();
+    assert!(run(dir.path(), &[]).status.success());
+    let whole = begin.elapsed();
+    let output = dir.path().join("global_step5_universal");
+    let files = |folder: &Path| std::fs::read_dir(folder.join("zero")).unwrap().count();
+    let complete = files(&output);
+    for round in 0..12u32 {
+        std::fs::remove_dir_all(&output).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ds_to_universal"))
+            .current_dir(dir.path())
+            .args(["--input_folder", "global_step5", "--output_folder", "global_step5_universal"])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(whole * round / 11);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if output.exists() {
+            assert_eq!(files(&output), complete, "round {round}: what is visible is complete");
+        }
+        assert!(run(dir.path(), &["--verify"]).status.success(), "round {round}");
+        assert_eq!(files(&output), complete);
+        let left = std::fs::read_dir(dir.path())
+            .unwrap()
+            .flatten()
+            .filter(|entry| entry.file_name().to_string_lossy().ends_with(".partial"));
+        assert_eq!(left.count(), 0, "round {round}");
+    }
+}

@@ -91,3 +91,83 @@ fn element_sizes(graph: &Graph) -> Result<HashMap<&str, usize>, String> {
     }
     Ok(sizes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::torch::TorchFile;
+    use crate::checkpoint::torch::encode::encode;
+
+    /// A file with two tensors, `a` of two numbers and `b` of three, in the reverse order of their storages.
+    fn file() -> Vec<u8> {
+        // Python's form of a long integer.
+        let mut bytes = [b"\x80\x02\x8a\n", &MAGIC[..], b"."].concat();
+        let mut pickle = |fill: &dyn Fn(&mut Graph)| {
+            let mut graph = Graph::default();
+            fill(&mut graph);
+            bytes.extend(encode(&graph, &|_, _| true));
+        };
+        pickle(&|graph| graph.root = graph.push(Value::Int(1001)));
+        pickle(&|graph| {
+            let (key, yes) = (graph.text("little_endian"), graph.push(Value::Bool(true)));
+            graph.root = graph.push(Value::Dict(vec![(key, yes)]));
+        });
+        pickle(&|graph| {
+            let (a, b) = (graph.tensor(Dtype::F32, &[2], "17"), graph.tensor(Dtype::F64, &[3], "5"));
+            let pairs = vec![(graph.text("a"), a), (graph.text("b"), b)];
+            graph.root = graph.push(Value::Dict(pairs));
+        });
+        pickle(&|graph| {
+            let keys = vec![graph.text("5"), graph.text("17")];
+            graph.root = graph.push(Value::List(keys));
+        });
+        bytes.extend(3u64.to_le_bytes());
+        bytes.extend([0.5f64, 1.5, 2.5].iter().flat_map(|number| number.to_le_bytes()));
+        bytes.extend(2u64.to_le_bytes());
+        bytes.extend([7.0f32, 8.0].iter().flat_map(|number| number.to_le_bytes()));
+        bytes
+    }
+
+    fn open(bytes: &[u8]) -> Result<(), String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("old.pt");
+        std::fs::write(&path, bytes).unwrap();
+        TorchFile::open(&path).map(drop).map_err(|error| error.what)
+    }
+
+    #[test]
+    fn storages_follow_the_pickles() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("old.pt");
+        std::fs::write(&path, file()).unwrap();
+        let torch = TorchFile::open(&path).unwrap();
+        let mut bytes = [0; 4];
+        let a = torch.tensor(torch.graph.root().get("a").unwrap()).unwrap().unwrap();
+        a.read(1..2, &mut bytes).unwrap();
+        assert_eq!((a.shape, f32::from_le_bytes(bytes)), (vec![2], 8.0));
+        let mut bytes = [0; 8];
+        let b = torch.tensor(torch.graph.root().get("b").unwrap()).unwrap().unwrap();
+        b.read(2..3, &mut bytes).unwrap();
+        assert_eq!(f64::from_le_bytes(bytes), 2.5);
+    }
+
+    /// Every prefix is an error, and no changed byte of the pickles or lengths is a panic.
+    #[test]
+    fn damaged_files_are_refused() {
+        let whole = file();
+        for end in 0..whole.len() {
+            assert!(open(&whole[..end]).is_err(), "{end}");
+        }
+        for at in 0..whole.len() {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut changed = whole.clone();
+                changed[at] = byte;
+                drop(open(&changed));
+            }
+        }
+        let mut huge = whole.clone();
+        let at = whole.len() - 16;
+        huge[at..at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert!(open(&huge).unwrap_err().contains(r#"storage "17" ends beyond"#));
+    }
+}
