@@ -15,6 +15,8 @@ mod ddp;
 mod ds_to_universal;
 mod extras;
 mod golden;
+#[cfg(unix)]
+mod hostile;
 mod jobs;
 mod lab00;
 mod lab01;
@@ -34,6 +36,8 @@ mod launch;
 mod link;
 mod llama;
 mod loops;
+#[cfg(unix)]
+mod mutate;
 mod operations;
 mod pipeline;
 mod plain;

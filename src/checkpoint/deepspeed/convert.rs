@@ -3,12 +3,14 @@
 
 use super::common;
 use super::output::{Format, Output};
-use super::parameters::Parameter;
+use super::parameters::{Parameter, Slice};
 use super::rules::Rules;
 use super::source::Source;
 use super::whole::{Results, lock, merge};
 use super::workers::parallel;
 use crate::error::BadInput;
+use crate::launch;
+use crate::show::bytes_decimal;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug)]
@@ -61,6 +63,7 @@ pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, BadInput>
     let parameters = source.parameters(&mut notes)?;
     let none = Rules::default();
     let rules = source.rules(options, &none)?;
+    ensure_memory(options, &source, &parameters, launch::free_memory(0).unwrap_or(u64::MAX))?;
     let output = match options.dry_run {
         true => None,
         false => Some(Output::begin(&options.output, &options.input, options.format)?),
@@ -76,6 +79,31 @@ pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, BadInput>
             Err(error)
         }
     }
+}
+
+/// Refuses parameters that do not fit in memory. A file can have a size that no disk has, and no bytes.
+fn ensure_memory(options: &Options, source: &Source, parameters: &[Parameter], free: u64) -> Result<(), BadInput> {
+    let bytes = |parameter: &Parameter| -> u64 {
+        let of = |slice: &Slice| {
+            source.shards[slice.mp][0].groups[slice.group].states.iter().map(|state| state.dtype.size()).max()
+        };
+        let parts =
+            parameter.slices.iter().map(|slice| slice.numel() as u64 * of(slice).unwrap_or(0) as u64).sum::<u64>();
+        if parameter.slices.len() > 1 { 2 * parts } else { parts }
+    };
+    let mut sizes: Vec<(u64, &Parameter)> = parameters.iter().map(|parameter| (bytes(parameter), parameter)).collect();
+    sizes.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let needed = sizes.iter().take(options.merge_workers).fold(0u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
+    let Some((largest, Parameter { name, slices })) = sizes.first().filter(|_| needed > free) else { return Ok(()) };
+    let (path, needed, free) =
+        (source.models[slices[0].mp].path.display(), bytes_decimal(needed as f64), bytes_decimal(free as f64));
+    let what = format!(
+        "{} workers need {needed} of memory, and {free} are free{}: the largest parameter in {path}, {name}, takes {}",
+        options.merge_workers.min(sizes.len()),
+        launch::memory_limit_in_words(),
+        bytes_decimal(*largest as f64),
+    );
+    Err(BadInput::new(what, "give a smaller --num_merge_workers, or a machine with more memory"))
 }
 
 fn write(
@@ -97,7 +125,8 @@ fn write(
     watch.end();
     let unused = rules.unused();
     if !unused.is_empty() {
-        let what = format!("no parameter matches the recorded patterns {}", unused.join(", "));
+        let path = source.models[0].path.display();
+        let what = format!("{path}: no parameter matches the recorded patterns {}", unused.join(", "));
         if options.strict {
             let help = "a misspelt pattern joins parameters wrongly; if you know that it does not, add --no_strict";
             return Err(BadInput::new(what, help));

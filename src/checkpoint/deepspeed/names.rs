@@ -1,6 +1,7 @@
 //! Which file belongs to which rank, by its name.
 
 use super::{INCOMPLETE, broken};
+use crate::checkpoint::files;
 use crate::error::BadInput;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -138,9 +139,10 @@ fn complete(folder: &Path, files: &BTreeMap<Rank, PathBuf>, dp: usize, mp: usize
 
 fn nothing(folder: &Path) -> BadInput {
     let what = format!("{} has no file zero_pp_rank_…_optim_states.pt", folder.display());
-    match std::fs::read_to_string(folder.join("latest")) {
-        Ok(latest) if latest.len() < 200 => {
-            BadInput::new(what, format!("its newest checkpoint is {}", folder.join(latest.trim()).display()))
+    let latest = files::read(&folder.join("latest"), 200).ok().and_then(|latest| String::from_utf8(latest).ok());
+    match latest.as_deref().map(str::trim) {
+        Some(latest) if !latest.contains(char::is_control) => {
+            BadInput::new(what, format!("its newest checkpoint is {}", folder.join(latest).display()))
         }
         _ => BadInput::new(what, INCOMPLETE),
     }

@@ -7,7 +7,7 @@ use super::whole::lock;
 use super::{STATES, broken};
 use crate::checkpoint::files;
 use crate::checkpoint::torch::{Dtype, Fields, Graph, Id, TorchFile, Value, save_number, save_tensor};
-use crate::checkpoint::universal::{Parameter, Universal, write_index};
+use crate::checkpoint::universal::{INDEX, Parameter, Universal, write_index};
 use crate::error::BadInput;
 use crate::sha256;
 use half::{bf16, f16};
@@ -49,11 +49,15 @@ impl Output {
         if to.file_name().is_none() {
             return refuse("it has no name");
         }
-        let absolute = |path: &Path| std::fs::canonicalize(path).ok();
-        if absolute(to).is_some() && absolute(to) == absolute(input) {
+        let (there, input) = (absolute(to), absolute(input));
+        if there == input {
             return refuse("it is the input folder");
         }
-        if to.exists() && !earlier(to) {
+        // An output folder that exists is replaced, with all that is in it.
+        if there.starts_with(&input) || input.starts_with(&there) {
+            return refuse("one of the input and the output folder contains the other");
+        }
+        if to.symlink_metadata().is_ok() && !earlier(to) {
             return refuse("it exists, and is no universal checkpoint");
         }
         let side = files::beside(to)?;
@@ -156,29 +160,44 @@ impl Output {
     /// Makes the folder visible, and names it as the newest. Returns its bytes.
     pub fn publish(self) -> Result<u64, BadInput> {
         let Output { to, side, .. } = self;
-        let bytes = store(&side)?;
-        if to.exists() {
-            let old =
-                to.with_file_name(format!(".{}.old.partial", to.file_name().unwrap_or_default().to_string_lossy()));
+        let bytes = store(&side).inspect_err(|_| files::discard(&side))?;
+        let replace = || {
+            if !to.exists() {
+                return files::rename(&side, &to);
+            }
+            let name = to.file_name().unwrap_or_default().to_string_lossy();
+            let old = to.with_file_name(format!(".{name}.old.partial"));
             files::discard(&old);
             files::rename(&to, &old)?;
-            files::rename(&side, &to)?;
+            if let Err(error) = files::rename(&side, &to) {
+                return files::rename(&old, &to).and(Err(error));
+            }
             files::discard(&old);
-        } else {
-            files::rename(&side, &to)?;
-        }
+            Ok(())
+        };
+        replace().inspect_err(|_| files::discard(&side))?;
         let latest = to.with_file_name(LATEST);
         let beside = to.with_file_name(format!(".{LATEST}.partial"));
+        // A link of this name would be followed.
+        files::discard(&beside);
         files::write(&beside, to.file_name().unwrap_or_default().to_string_lossy().as_bytes())?;
         files::rename(&beside, &latest)?;
         Ok(bytes)
     }
 }
 
-/// Whether a folder is empty, or one that a conversion wrote.
+/// Whether a folder has only what a conversion writes. It may be empty.
 fn earlier(folder: &Path) -> bool {
-    let Ok(mut entries) = std::fs::read_dir(folder) else { return false };
-    entries.next().is_none() || folder.join("zero").is_dir()
+    let written = |name: &str| ["zero", "tmp", INDEX].contains(&name) || name.ends_with("model_states.pt");
+    let entries = std::fs::read_dir(folder).map(|entries| entries.flatten().map(|entry| entry.file_name()));
+    entries.is_ok_and(|mut names| names.all(|name| name.to_str().is_some_and(written)))
+}
+
+/// A path without links. Folders that do not exist have none.
+fn absolute(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let there = path.ancestors().find_map(|folder| Some((folder, std::fs::canonicalize(folder).ok()?)));
+    there.map_or_else(|| path.clone(), |(folder, real)| real.join(path.strip_prefix(folder).unwrap_or(&path)))
 }
 
 /// Returns when the disk has every file below a folder: the folder must not become visible before its contents. Returns

@@ -1,0 +1,622 @@
+//! Checkpoints that are broken, or made to do harm: each is an error that names a file. No reader panics, waits forever, takes
+//! memory that the files do not justify, or writes outside the output folder.
+
+use super::mutate::{self, Files, Random};
+use super::suite::universal as suite;
+use shardlab::checkpoint::deepspeed::example::{Example, Group};
+use shardlab::checkpoint::deepspeed::{Format, Options, Report, Watch, convert};
+use shardlab::checkpoint::torch::{Graph, Id, TorchFile, Value, save_graph};
+use shardlab::checkpoint::universal::{Universal, merge, slices};
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::parallel::zero::Stage;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+struct Silent;
+
+impl Watch for Silent {
+    fn begin(&self, _: &str, _: usize) {}
+    fn advance(&self) {}
+    fn end(&self) {}
+}
+
+fn options(dir: &Path) -> Options {
+    Options {
+        input: dir.join("step5"),
+        output: dir.join("universal"),
+        extract_workers: 1,
+        merge_workers: 1,
+        keep_temp: false,
+        strict: true,
+        inject: false,
+        dry_run: false,
+        verify: true,
+        format: Format::Torch,
+    }
+}
+
+fn group(parameters: &[(&str, &[usize])]) -> Group {
+    parameters.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect()
+}
+
+fn groups() -> Vec<Group> {
+    vec![group(&[("wte", &[5, 2]), ("a.weight", &[3, 4])]), group(&[("norm", &[3])])]
+}
+
+fn values(_mp: usize, name: &str, state: usize, element: usize) -> f32 {
+    (name.len() * 7 + state) as f32 + element as f32 * 0.25
+}
+
+fn saved(example: &Example) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    example.save(&dir.path().join("step5"), &values).unwrap();
+    dir
+}
+
+const MODEL: &str = "mp_rank_00_model_states.pt";
+const SHARD: &str = "zero_pp_rank_1_mp_rank_00_optim_states.pt";
+
+/// Converts on a thread, so that a reader that waits forever fails the test.
+fn within_a_minute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || send.send(work()));
+    receive.recv_timeout(Duration::from_secs(60)).expect("a reader waits, or panicked")
+}
+
+fn refused(options: &Options) -> String {
+    let options = options.clone();
+    let BadInput { what, help } = within_a_minute(move || convert(&options, &Silent).unwrap_err());
+    assert!(!help.is_empty(), "{what}");
+    what
+}
+
+fn names(dir: &Path) -> BTreeSet<String> {
+    std::fs::read_dir(dir).unwrap().flatten().map(|entry| entry.file_name().to_string_lossy().into()).collect()
+}
+
+/// In place of a file: a pipe without a writer; a device, which never ends; links to either, to nothing and to itself; a folder.
+#[cfg(unix)]
+#[test]
+fn only_regular_files_are_read() {
+    let put: [(&str, fn(&Path)); 5] = [
+        ("no regular file", |path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success())),
+        ("no regular file", |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
+        ("no regular file", |path| std::fs::create_dir(path).unwrap()),
+        ("No such file", |path| std::os::unix::fs::symlink("nothing", path).unwrap()),
+        ("symbolic links", |path| std::os::unix::fs::symlink(path, path).unwrap()),
+    ];
+    let native = tempfile::tempdir().unwrap();
+    let (save, universal) = train(native.path());
+    for (how, put) in put {
+        for (stage, name) in [(1, MODEL), (1, SHARD), (3, "zero_pp_rank_1_mp_rank_00_model_states.pt")] {
+            let dir = saved(&Example::new(stage, 2, groups()));
+            let path = dir.path().join("step5").join(name);
+            std::fs::remove_file(&path).unwrap();
+            put(&path);
+            let error = refused(&options(dir.path()));
+            assert!(error.contains(name) && error.contains(how), "{error}");
+            assert_eq!(names(dir.path()).len(), 1, "nothing is left");
+        }
+        for name in ["manifest.json", "manifest.json.sha256", "rank-001.safetensors"] {
+            let [whole, to] = ["whole", "to"].map(|name| native.path().join(name));
+            std::fs::rename(save.join(name), &whole).unwrap();
+            put(&save.join(name));
+            let from = save.clone();
+            let BadInput { what, .. } = within_a_minute(move || merge(&from, &to).unwrap_err());
+            assert!(what.contains(name) && what.contains(how), "{what}");
+            remove(&save.join(name));
+            std::fs::rename(&whole, save.join(name)).unwrap();
+        }
+        for name in ["universal.json", "zero/wte.weight/exp_avg.safetensors"] {
+            let whole = native.path().join("whole");
+            std::fs::rename(universal.join(name), &whole).unwrap();
+            put(&universal.join(name));
+            let from = universal.clone();
+            let read = move || Universal::open(&from).and_then(|universal| universal.read("wte.weight")).unwrap_err();
+            let BadInput { what, .. } = within_a_minute(read);
+            assert!(what.contains(name) && what.contains(how), "{what}");
+            remove(&universal.join(name));
+            std::fs::rename(&whole, universal.join(name)).unwrap();
+        }
+    }
+}
+
+fn remove(path: &Path) {
+    std::fs::remove_file(path).or_else(|_| std::fs::remove_dir(path)).unwrap();
+}
+
+/// A checkpoint of two ranks, and its universal one.
+fn train(dir: &Path) -> (PathBuf, PathBuf) {
+    let (save, to) = (dir.join("save"), dir.join("made"));
+    launch::run(2, |comm| suite::train_and_convert(&comm, Stage::One, &save, &to)).unwrap();
+    (save.join("save-0001-step-2"), to)
+}
+
+#[cfg(unix)]
+#[test]
+fn names_that_are_no_text_are_no_files_of_a_checkpoint() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = saved(&Example::new(1, 2, groups()));
+    let options = options(dir.path());
+    let odd = std::ffi::OsStr::from_bytes(b"zero_pp_rank_7_mp_rank_00_optim_states.pt\xff");
+    std::fs::write(options.input.join(odd), "").unwrap();
+    convert(&options, &Silent).unwrap();
+    // The folders may have such names.
+    let odd = Options { input: dir.path().join(odd), output: dir.path().join("to").join(odd), ..options.clone() };
+    std::fs::rename(&options.input, &odd.input).unwrap();
+    convert(&odd, &Silent).unwrap();
+    assert!(odd.output.join("zero/norm/fp32.pt").exists());
+}
+
+/// The output folder is replaced, with all that is in it. So it must not contain the input, nor anything else.
+#[cfg(unix)]
+#[test]
+fn the_input_is_never_replaced() {
+    let dir = saved(&Example::new(1, 2, groups()));
+    let options = options(dir.path());
+    let to = |output: PathBuf, how: &str| {
+        let before = names(&options.input);
+        let error = refused(&Options { output, ..options.clone() });
+        assert!(error.contains(how), "{error}");
+        assert_eq!(names(&options.input), before);
+    };
+    to(options.input.join("universal"), "contains the other");
+    to(options.input.join("deep/er/universal"), "contains the other");
+    to(options.input.join("../step5/./universal"), "contains the other");
+    std::os::unix::fs::symlink(&options.input, dir.path().join("link")).unwrap();
+    to(dir.path().join("link/universal"), "contains the other");
+    to(dir.path().join("link"), "it is the input folder");
+    std::fs::create_dir(dir.path().join("zero")).unwrap();
+    to(dir.path().to_path_buf(), "contains the other");
+    std::fs::remove_dir(dir.path().join("zero")).unwrap();
+    // A folder that has more than a conversion writes.
+    std::fs::create_dir_all(options.output.join("zero")).unwrap();
+    std::fs::write(options.output.join("thesis.tex"), "").unwrap();
+    to(options.output.clone(), "it exists, and is no universal checkpoint");
+    assert!(options.output.join("thesis.tex").exists());
+    std::fs::remove_file(options.output.join("thesis.tex")).unwrap();
+    // A link, and a file that such a link would overwrite.
+    let precious = dir.path().join("precious");
+    std::fs::write(&precious, "as it was").unwrap();
+    std::os::unix::fs::symlink(&precious, dir.path().join(".latest_universal.partial")).unwrap();
+    to(precious.clone(), "it exists, and is no universal checkpoint");
+    std::os::unix::fs::symlink("nothing", dir.path().join("dangling")).unwrap();
+    to(dir.path().join("dangling"), "it exists, and is no universal checkpoint");
+    convert(&options, &Silent).unwrap();
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "as it was");
+}
+
+/// The tool, started by a line of the shell.
+fn tool(dir: &Path, shell: &str) -> Output {
+    let flags = [
+        "--input_folder",
+        "step5",
+        "--output_folder",
+        "universal",
+        "--num_extract_workers",
+        "1",
+        "--num_merge_workers",
+        "1",
+    ];
+    let program = env!("CARGO_BIN_EXE_ds_to_universal");
+    Command::new("sh").arg("-c").arg(shell).arg(program).args(flags).current_dir(dir).output().unwrap()
+}
+
+#[track_caller]
+fn says(output: &Output, all: &[&str]) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(all.iter().all(|text| error.contains(text)), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_is_full_gets_nothing_half_made() {
+    let dir = saved(&Example::new(1, 2, vec![group(&[("large", &[100, 100])])]));
+    let output = tool(dir.path(), "trap '' XFSZ; ulimit -f 20; exec \"$0\" \"$@\"");
+    says(&output, &["error: cannot write .universal.partial/zero/large/fp32.pt: ", "help: make room on the disk"]);
+    assert_eq!(names(dir.path()).len(), 1);
+}
+
+/// Root may read everything, unless it gives the right away.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_without_permission_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = saved(&Example::new(1, 2, groups()));
+    let set =
+        |path: &str, mode| std::fs::set_permissions(dir.path().join(path), PermissionsExt::from_mode(mode)).unwrap();
+    let shell = "if [ $(id -u) = 0 ]; then exec setpriv --bounding-set -dac_override,-dac_read_search \"$0\" \"$@\"; else exec \"$0\" \"$@\"; fi";
+    set(&format!("step5/{SHARD}"), 0);
+    says(&tool(dir.path(), shell), &[SHARD, "Permission denied"]);
+    set(&format!("step5/{SHARD}"), 0o600);
+    set("", 0o500);
+    says(&tool(dir.path(), shell), &["cannot write .universal.partial", "Permission denied"]);
+    set("", 0o700);
+    set("step5", 0);
+    says(&tool(dir.path(), shell), &["cannot read the folder step5", "Permission denied"]);
+    set("step5", 0o700);
+}
+
+/// A parameter that is larger than the memory that is left: an error before the work, not an abort in it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_parameter_larger_than_memory_is_refused() {
+    let dir = saved(&Example::new(1, 1, vec![group(&[("large", &[4000, 4000])])]));
+    let output = tool(dir.path(), "ulimit -v 70000; exec \"$0\" \"$@\"");
+    says(
+        &output,
+        &["1 workers need 64.0 MB of memory", "`ulimit -v` limits this process", "large, takes 64.0 MB", MODEL],
+    );
+}
+
+/// Replaces the values of a file, and leaves its storages.
+fn rewrite(path: &Path, change: impl FnOnce(&mut Graph) -> Id) {
+    let mut graph = TorchFile::open(path).unwrap().graph;
+    graph.root = change(&mut graph);
+    save_graph(path, &graph, &[]).unwrap();
+}
+
+/// A file of some hundred bytes, whose values take more than any memory if each use of a value is a copy.
+#[test]
+fn values_that_repeat_without_end_are_refused() {
+    // Fifteen levels of ten.
+    let laugh = |graph: &mut Graph, value: Id| (0..15).fold(value, |inner, _| graph.push(Value::List(vec![inner; 10])));
+    for key in ["param_shapes", "universal_checkpoint_info", "buffer_names", "module"] {
+        let dir = saved(&Example::new(1, 2, groups()));
+        rewrite(&dir.path().join("step5").join(MODEL), |graph| {
+            let text = graph.text("n");
+            let (name, value) = (graph.text(key), laugh(graph, text));
+            let mut pairs: Vec<(Id, Id)> = graph.root().entries().map(|(key, value)| (key.id, value.id)).collect();
+            pairs.push((name, value));
+            graph.push(Value::Dict(pairs))
+        });
+        let error = refused(&options(dir.path()));
+        assert!(error.contains(MODEL) && error.contains(&format!("its {key} uses the same values")), "{error}");
+    }
+    let dir = saved(&Example::new(1, 2, groups()));
+    rewrite(&dir.path().join("step5").join(SHARD), |graph| {
+        let number = graph.push(Value::Int(1));
+        let (key, value) = (graph.text("optimizer_state_dict"), laugh(graph, number));
+        graph.push(Value::Dict(vec![(key, value)]))
+    });
+    let error = refused(&options(dir.path()));
+    assert!(error.contains(SHARD) && error.contains("its optimizer_state_dict uses the same values"), "{error}");
+}
+
+/// Shapes whose product is small because one size is 0, but not the product of the others.
+#[test]
+fn absurd_shapes_and_sizes_are_refused() {
+    let shaped = |shape: &[i64], file: &str| {
+        let dir = saved(&Example::new(1, 2, groups()));
+        let path = dir.path().join("step5").join(file);
+        rewrite(&path, |graph| {
+            let sizes = shape.iter().map(|size| graph.push(Value::Int(*size))).collect();
+            let (sizes, name) = (graph.push(Value::Tuple(sizes)), graph.text("a.weight"));
+            let shapes = graph.push(Value::Dict(vec![(name, sizes)]));
+            let (key, shapes) = (graph.text("param_shapes"), graph.push(Value::List(vec![shapes])));
+            graph.push(Value::Dict(vec![(key, shapes)]))
+        });
+        let error = refused(&options(dir.path()));
+        assert!(error.contains(file), "{error}");
+        error
+    };
+    for shape in [&[0, 1 << 40, 1 << 40][..], &[1 << 40, 1 << 40, 0], &[1 << 51], &[i64::MAX, 2], &[1; 33]] {
+        let error = shaped(shape, MODEL);
+        assert!(error.contains("a.weight has the absurd shape"), "{error}");
+    }
+    assert!(shaped(&[-1], MODEL).contains("not names with shapes"));
+    let twice = Example::new(1, 2, vec![group(&[("a", &[3]), ("a", &[3])])]);
+    assert!(refused(&options(saved(&twice).path())).contains("list a twice"));
+}
+
+/// Patterns that take very long on some names, or very much memory.
+#[test]
+fn hostile_patterns_are_refused() {
+    fn info(graph: &mut Graph, patterns: &[&str], times: usize) -> Id {
+        let patterns: Vec<Id> = patterns.iter().map(|pattern| graph.text(pattern)).collect();
+        let patterns = patterns.repeat(times);
+        let (key, list) = (graph.text("tp_replicated_parameter_patterns"), graph.push(Value::List(patterns)));
+        graph.push(Value::Dict(vec![(key, list)]))
+    }
+    let refused_info = |info: fn(&mut Graph) -> Id, how: &str| {
+        let name = format!("{}!", "a".repeat(100));
+        let example = Example { info: Some(info), ..Example::new(1, 1, vec![group(&[(&name, &[3])])]) };
+        let error = refused(&options(saved(&example).path()));
+        assert!(error.contains(MODEL) && error.contains(how), "{error}");
+    };
+    refused_info(|graph| info(graph, &["(a|a)*(?=b)(a|a)*$"], 1), "takes too long");
+    refused_info(|graph| info(graph, &["(?:(?:(?:a{90}){90}){90})"], 1), "broken, or too large");
+    refused_info(|graph| info(graph, &["\\w{9}"], 1000), "broken, or too large");
+    refused_info(|graph| info(graph, &["a"], 20_000), "20000 patterns in one list");
+    refused_info(|graph| info(graph, &[&"a".repeat(2000)], 1), "2000 bytes");
+}
+
+/// Two trainings with equal shapes and steps: the model's weights tell them apart.
+#[test]
+fn ranks_of_two_trainings_are_distinguished() {
+    let other = |mp: usize, name: &str, state: usize, element: usize| -values(mp, name, state, element) - 1.0;
+    for bf16 in [false, true] {
+        let example = Example { bf16, ..Example::new(1, 2, groups()) };
+        let (dir, theirs) = (saved(&example), tempfile::tempdir().unwrap());
+        example.save(theirs.path(), &other).unwrap();
+        std::fs::copy(theirs.path().join(SHARD), dir.path().join("step5").join(SHARD)).unwrap();
+        let error = refused(&options(dir.path()));
+        assert!(
+            error.contains(SHARD) && error.contains("the model's weight in mp_rank_00_model_states.pt is"),
+            "{error}"
+        );
+    }
+    // In stage 3 there are no weights. But each rank has its own list of shapes, and a step.
+    let name = "zero_pp_rank_1_mp_rank_00_model_states.pt";
+    let mut longer = groups();
+    longer[0][0].1 = vec![6, 2];
+    for theirs in [Example { step: 6.0, ..Example::new(3, 2, groups()) }, Example::new(3, 2, longer)] {
+        let (dir, theirs) = (saved(&Example::new(3, 2, groups())), saved(&theirs));
+        std::fs::copy(theirs.path().join("step5").join(name), dir.path().join("step5").join(name)).unwrap();
+        let error = refused(&options(dir.path()));
+        assert!(error.contains(name) && error.contains("different parameters, or is of a different step"), "{error}");
+    }
+}
+
+/// One line per run: what was tried, and what it took.
+#[derive(Default)]
+struct Tally {
+    refused: usize,
+    accepted: usize,
+    slowest: Duration,
+}
+
+impl Tally {
+    fn count<T>(&mut self, result: &Result<T, BadInput>, begin: Instant) {
+        *(if result.is_ok() { &mut self.accepted } else { &mut self.refused }) += 1;
+        self.slowest = self.slowest.max(begin.elapsed());
+    }
+}
+
+fn files(dir: &Path) -> Files {
+    let mut files = Files::new();
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        match entry.path().is_dir() {
+            true => files
+                .extend(self::files(&entry.path()).into_iter().map(|(file, bytes)| (format!("{name}/{file}"), bytes))),
+            false => drop(files.insert(name, std::fs::read(entry.path()).unwrap())),
+        }
+    }
+    files
+}
+
+fn put(files: &Files, dir: &Path) {
+    for (name, bytes) in files {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // A name that the damage made may be no name.
+        drop(std::fs::write(path, bytes));
+    }
+}
+
+/// Checkpoints of all kinds.
+fn checkpoints() -> Vec<Files> {
+    fn info(graph: &mut Graph) -> Id {
+        let mut entries = Vec::new();
+        for (key, pattern) in [
+            ("parameter_with_row_parallelism_patterns", "a\\."),
+            ("tp_replicated_parameter_patterns", "norm"),
+            ("parameter_to_average_patterns", "mean"),
+            ("vocabulary_parameter_patterns", "wte"),
+            ("parameter_with_2_sub_params_cat_dim_0", "swiglu"),
+        ] {
+            let pattern = graph.text(pattern);
+            let list = graph.push(Value::List(vec![pattern]));
+            entries.push((graph.text(key), list));
+        }
+        let numbers = [9, 2, -1, 0].map(|number| graph.push(Value::Int(number)));
+        entries.push((graph.text("original_vocab_size"), numbers[0]));
+        // A parameter that consists of several.
+        let pattern = graph.text("qkv");
+        let (patterns, shape) =
+            (graph.push(Value::List(vec![pattern])), graph.push(Value::Tuple(numbers[1..3].to_vec())));
+        let pairs = [("patterns", patterns), ("shape", shape), ("partition_dim", numbers[3])];
+        let pairs = pairs.map(|(key, value)| (graph.text(key), value)).to_vec();
+        let inner = graph.push(Value::Dict(pairs));
+        let list = graph.push(Value::List(vec![inner]));
+        entries.push((graph.text("parameter_with_sub_params"), list));
+        graph.push(Value::Dict(entries))
+    }
+    let of_rank = [
+        group(&[("wte", &[5, 2]), ("a.weight", &[3, 2]), ("mean", &[2])]),
+        group(&[("norm", &[3]), ("swiglu", &[2, 2]), ("qkv", &[4, 2])]),
+    ];
+    let parallel = Example {
+        degrees: (1, 2),
+        groups: vec![of_rank.to_vec(), of_rank.to_vec()],
+        info: Some(info),
+        ..Example::new(1, 2, vec![])
+    };
+    let all = [
+        Example::new(1, 2, groups()),
+        Example { bf16: true, last_rank_only: true, ..Example::new(2, 3, groups()) },
+        Example { round_robin: true, ..Example::new(2, 2, groups()) },
+        Example::new(3, 2, groups()),
+        parallel,
+    ];
+    all.iter().map(|example| files(&saved(example).path().join("step5"))).collect()
+}
+
+/// Converts a damaged checkpoint. Whatever is wrong with it, this must return.
+fn try_deepspeed(all: &[Files], dir: &Path, random: &mut Random, tally: &mut Tally) {
+    let (mut files, other) = (random.pick(all), random.pick(all));
+    for _ in 0..1 + random.below(3) {
+        let name = random.pick(&files.keys().cloned().collect::<Vec<_>>());
+        match random.one_in(8) && files.len() > 1 {
+            true => mutate::folder(&mut files, &other, random),
+            false => files.get_mut(&name).into_iter().for_each(|file| mutate::torch_file(file, random)),
+        }
+    }
+    put(&files, &dir.join("in/step5"));
+    let options = Options {
+        input: dir.join("in/step5"),
+        output: dir.join("in/universal"),
+        strict: !random.one_in(3),
+        inject: random.one_in(3),
+        keep_temp: random.one_in(8),
+        dry_run: !random.one_in(4),
+        verify: random.one_in(2),
+        format: random.pick(&[Format::Torch, Format::Safetensors]),
+        ..options(dir)
+    };
+    let begin = Instant::now();
+    let result: Result<Report, BadInput> = convert(&options, &Silent);
+    tally.count(&result, begin);
+    let left = names(&dir.join("in"));
+    match result {
+        Ok(_) if !options.dry_run => {
+            assert_eq!(left, ["latest_universal", "step5", "universal"].map(String::from).into())
+        }
+        Ok(_) => assert_eq!(left, ["step5".to_string()].into()),
+        Err(BadInput { what, help }) => {
+            assert_eq!(left, ["step5".to_string()].into(), "{what}");
+            assert!(what.contains("step5") && !help.is_empty(), "an error names a file: {what}");
+            assert!(!what.contains(|c: char| c.is_control() && c != '\n'), "{what:?}");
+        }
+    }
+}
+
+/// Merges, pictures and reads damaged checkpoints of this crate's own form. Checksums are right again after most damage.
+fn try_native(all: &[Files], dir: &Path, random: &mut Random, tally: &mut Tally) {
+    let mut files = random.pick(all);
+    let own = files.contains_key("manifest.json");
+    for _ in 0..1 + random.below(2) {
+        let name = random.pick(&files.keys().cloned().collect::<Vec<_>>());
+        let file = files.get_mut(&name).unwrap();
+        match serde_json::from_slice(file) {
+            Ok(mut value) if !random.one_in(6) => {
+                mutate::json(&mut value, random);
+                *file = serde_json::to_vec(&value).unwrap();
+            }
+            _ if name.ends_with(".safetensors") && !random.one_in(4) => safetensors(file, random),
+            _ => mutate::bytes(file, random),
+        }
+    }
+    if own && !random.one_in(6) {
+        let manifest: Result<serde_json::Value, _> = serde_json::from_slice(&files["manifest.json"]);
+        if let Ok(mut manifest) = manifest {
+            for entry in manifest.get_mut("files").and_then(|files| files.as_array_mut()).into_iter().flatten() {
+                let Some(bytes) = entry.get("name").and_then(|name| files.get(name.as_str()?)) else { continue };
+                if let Some(entry) = entry.as_object_mut() {
+                    entry.insert("bytes".to_string(), bytes.len().into());
+                    entry.insert("sha256".to_string(), shardlab::sha256::hex(bytes).into());
+                }
+            }
+            files.insert("manifest.json".to_string(), serde_json::to_vec(&manifest).unwrap());
+        }
+        let sum = shardlab::sha256::hex(&files["manifest.json"]);
+        files.insert("manifest.json.sha256".to_string(), format!("{sum}  manifest.json\n").into());
+    }
+    put(&files, &dir.join("in/step5"));
+    let (from, to) = (dir.join("in/step5"), dir.join("in/universal"));
+    let begin = Instant::now();
+    let result = match own {
+        true => slices(&from).and_then(|_| merge(&from, &to)).map(drop),
+        false => Universal::open(&from)
+            .and_then(|universal| universal.parameters().keys().try_for_each(|name| universal.read(name).map(drop))),
+    };
+    tally.count(&result, begin);
+    let left = names(&dir.join("in"));
+    match result {
+        Ok(()) => assert!(left.is_subset(&["step5", "universal"].map(String::from).into()), "{left:?}"),
+        Err(BadInput { what, .. }) => {
+            assert_eq!(left, ["step5".to_string()].into(), "{what}");
+            assert!(what.contains("step5") || what.contains("hold different"), "an error names a file: {what}");
+        }
+    }
+}
+
+/// Changes the list of tensors of a file, or of what it says about fragments.
+fn safetensors(file: &mut Vec<u8>, random: &mut Random) {
+    let Some(size) = file.get(..8).map(|size| u64::from_le_bytes(size.try_into().unwrap()) as usize) else { return };
+    let Some(mut list) = file.get(8..size.saturating_add(8)).and_then(|list| serde_json::from_slice(list).ok()) else {
+        return;
+    };
+    let list: &mut serde_json::Value = &mut list;
+    let inner = list
+        .get("__metadata__")
+        .and_then(|entries| entries.get("shard"))
+        .and_then(|text| serde_json::from_str(text.as_str()?).ok());
+    match inner {
+        Some(mut inner) if !random.one_in(3) => {
+            mutate::json(&mut inner, random);
+            list["__metadata__"]["shard"] = inner.to_string().into();
+        }
+        _ => mutate::json(list, random),
+    }
+    let list = list.to_string().into_bytes();
+    *file = [&(list.len() as u64).to_le_bytes()[..], &list, &file[8 + size..]].concat();
+}
+
+const EXECUTIONS: &str = "SHARDLAB_FUZZ";
+
+/// Thousands of damaged checkpoints, in a process whose memory is limited. `SHARDLAB_FUZZ=1000000 cargo test --test all --
+/// hostile::damaged --nocapture` tries more of them, and `SHARDLAB_FUZZ=1@123` only number 123.
+#[cfg(target_os = "linux")]
+#[test]
+fn damaged_checkpoints_are_errors_whatever_is_damaged() {
+    let mut child = Command::new("sh");
+    child.arg("-c").arg("ulimit -v 1500000; exec \"$0\" \"$@\"").arg(std::env::current_exe().unwrap());
+    child.args(["--ignored", "--exact", "--nocapture", "hostile::executions"]);
+    let output = child.output().unwrap();
+    let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    said.lines().filter(|line| line.contains("executions")).for_each(|line| println!("{line}"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "for damaged_checkpoints_are_errors_whatever_is_damaged"]
+fn executions() {
+    let setting = std::env::var(EXECUTIONS).unwrap_or("1000".to_string());
+    let (count, first) = setting.split_once('@').unwrap_or((&setting, "0"));
+    let (count, first): (u64, u64) = (count.parse().unwrap(), first.parse().unwrap());
+    let native = tempfile::tempdir().unwrap();
+    let (save, universal) = train(native.path());
+    let (deepspeed, native) = (checkpoints(), [files(&save), files(&universal)]);
+    let folder = tempfile::Builder::new();
+    let folder = if Path::new("/dev/shm").is_dir() { folder.tempdir_in("/dev/shm") } else { folder.tempdir() }.unwrap();
+    let (mut tallies, begin) = ([Tally::default(), Tally::default()], Instant::now());
+    std::panic::set_hook(Box::new(|_| ()));
+    for number in first..first + count {
+        let (dir, mut random) = (folder.path().join("all"), Random(number.wrapping_mul(0x2545_f491_4f6c_dd1d)));
+        let tally = &mut tallies[usize::from(number % 4 == 3)];
+        let attempt = AssertUnwindSafe(|| match number % 4 {
+            3 => try_native(&native, &dir, &mut random, tally),
+            _ => try_deepspeed(&deepspeed, &dir, &mut random, tally),
+        });
+        if let Err(panic) = catch_unwind(attempt) {
+            let how =
+                panic.downcast_ref::<String>().cloned().or(panic.downcast_ref::<&str>().map(|text| text.to_string()));
+            drop(std::panic::take_hook());
+            panic!("execution {number} ({EXECUTIONS}=1@{number}): {}", how.unwrap_or_default());
+        }
+        assert_eq!(names(folder.path()), ["all".to_string()].into(), "execution {number} wrote elsewhere");
+        assert_eq!(names(&dir), ["in".to_string()].into(), "execution {number} wrote elsewhere");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+    drop(std::panic::take_hook());
+    for (tally, of) in tallies.iter().zip(["DeepSpeed's files", "files of this crate"]) {
+        let Tally { refused, accepted, slowest } = tally;
+        println!(
+            "{} executions on {of}: {refused} refused, {accepted} accepted, slowest {slowest:?}",
+            refused + accepted
+        );
+    }
+    let peak = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak =
+        peak.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok());
+    println!("{count} executions in {:?}, peak memory {} MB", begin.elapsed(), peak.unwrap() / 1000);
+    assert!(peak < Some(400_000), "{peak:?} kB");
+}
