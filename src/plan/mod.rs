@@ -8,6 +8,7 @@
 //! - `zero.rs`: what ZeRO's stages hold, send and take
 //! - `tensor.rs`: what tensor ranks hold, keep and send
 //! - `megatron.rs`: what ranks hold when tensor and pipeline ranks divide a model, and Megatron-LM's estimate of it
+//! - `strategy/`: what a strategy costs, and the best one for a job
 //! - `bandwidth.rs`: how fast it is, in the field's terms
 
 mod bandwidth;
@@ -18,6 +19,7 @@ mod megatron;
 mod network;
 mod overlap;
 mod simulate;
+pub mod strategy;
 mod tensor;
 mod zero;
 

@@ -20,6 +20,8 @@ impl BytesEach {
     pub const F32: BytesEach = BytesEach { parameter: 4, gradient: 4, optimizer: 8 };
     /// Mixed precision: 2 + 2, two moments in f32, and the f32 master of the parameter. The paper's 2 + 2 + K with K = 12.
     pub const MIXED: BytesEach = BytesEach { parameter: 2, gradient: 2, optimizer: 12 };
+    /// The same with gradients in f32, as Megatron-LM adds them up: 18 bytes.
+    pub const MEGATRON: BytesEach = BytesEach { gradient: 4, ..BytesEach::MIXED };
 }
 
 /// Bytes that one of `ranks` ranks holds of a model of `numel` parameters: parameters, gradients, optimizer state. Stage 1

@@ -1,0 +1,70 @@
+//! The cost of a whole training, from the time of a step: tokens per second, MFU, days and money.
+
+use super::Job;
+
+/// Tokens per parameter if none are given: about what Hoffmann et al. (arXiv 2203.15556) found best for a given compute.
+pub const TOKENS: f64 = 20.0;
+
+/// A training with a given time per step.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Cost {
+    pub tokens_per_second: f64,
+    /// Model FLOPs per second and device.
+    pub flops: f64,
+    /// Model FLOPs utilisation: their share of the data sheet's peak.
+    pub mfu: f64,
+    pub days: f64,
+    pub device_hours: f64,
+    /// US dollars.
+    pub dollars: f64,
+}
+
+impl Job {
+    /// The cost of a training on `tokens` tokens with steps of `seconds`.
+    pub fn cost(&self, seconds: f64, tokens: f64) -> Cost {
+        let devices = self.devices as f64;
+        let tokens_per_second = (self.batch * self.model.length) as f64 / seconds;
+        let flops = self.model.flops_per_token() * tokens_per_second / devices;
+        let hours = tokens / tokens_per_second / 3600.0;
+        let device_hours = hours * devices;
+        Cost {
+            tokens_per_second,
+            flops,
+            mfu: flops / self.cluster.device.peak,
+            days: hours / 24.0,
+            device_hours,
+            dollars: device_hours * self.cluster.device.price,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cluster, Device, Model};
+    use super::*;
+
+    /// Narayanan et al., section 5.1: 34 days for GPT-3 on 300 billion tokens with 1,024 A100 at 140 TFLOP/s, and 84 days for
+    /// a trillion parameters on 450 billion tokens with 3,072 at 163. Their FLOPs count a second forward pass.
+    #[test]
+    fn days_are_the_published_ones() {
+        for (model, devices, batch, tokens, tera, days) in [
+            (Model::gpt(96, 12_288, 96, 51_200, 2048), 1024, 1536, 300e9, 140e12, 34.0),
+            (Model::gpt(128, 25_600, 160, 51_200, 2048), 3072, 3072, 450e9, 163e12, 84.0),
+        ] {
+            let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
+            let job = Job { batch, ..Job::new(model, cluster, devices) };
+            // 8TP / nX: eight FLOPs per parameter and token.
+            let seconds = 8.0 * (batch * 2048) as f64 * model.parameters() / (devices as f64 * tera);
+            assert!((job.cost(seconds, tokens).days - days).abs() < 0.6, "{}", job.cost(seconds, tokens).days);
+        }
+    }
+
+    #[test]
+    fn money_is_device_hours_times_a_price() {
+        let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
+        let job = Job { batch: 8, ..Job::new(Model::gpt(12, 768, 12, 50_257, 1024), cluster, 16) };
+        let cost = job.cost(0.5, 8.0 * 1024.0 * 7200.0);
+        assert!((cost.device_hours - 16.0).abs() < 1e-9 && (cost.dollars - 48.0).abs() < 1e-9);
+        assert_eq!(cost.tokens_per_second, 16_384.0);
+    }
+}

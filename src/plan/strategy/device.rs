@@ -1,0 +1,130 @@
+//! Devices: their speed, their memory and their bandwidths, from data sheets.
+
+/// One device, as a rank sees it: a GPU, a half of one, or a share of a processor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    pub name: String,
+    /// Bytes of memory.
+    pub memory: f64,
+    /// FLOPs per second of the data sheet: dense, in 16 bits.
+    pub peak: f64,
+    /// The part of the peak that a large layer's matrix products reach.
+    pub matmul: f64,
+    /// Bytes per second of its memory.
+    pub bandwidth: f64,
+    /// The part of the bandwidth that operations between the products reach.
+    pub streaming: f64,
+    /// Bytes of its host's memory, for what is offloaded.
+    pub host_memory: f64,
+    /// Bytes per second between device and host, in one direction.
+    pub host_link: f64,
+    /// US dollars per hour.
+    pub price: f64,
+    /// The source of the figures.
+    pub source: &'static str,
+}
+
+/// A device's figures in units that people read.
+struct Sheet {
+    name: &'static str,
+    gigabytes: f64,
+    tera_flops: f64,
+    matmul: f64,
+    terabytes_per_second: f64,
+    host_gigabytes: f64,
+    host_link: f64,
+    price: f64,
+    source: &'static str,
+}
+
+/// The devices with names.
+///
+/// `matmul`: a layer of a 22-billion-parameter GPT reaches 0.70 of an A100's peak (fitted to table 4 of Korthikanti et al.,
+/// arXiv 2205.05198, together with the 0.8 of its memory's bandwidth). This is 0.84 of the most that any matrix product was
+/// measured to reach. For the other devices it is 0.84 of that measured maximum: stas00/ml-engineering, "Maximum Achievable
+/// Matmul FLOPS" (August 2026).
+///
+/// Prices are assumptions: US dollars per hour and device, in the order of what clouds asked in 2025. Give your own with
+/// `--price-per-hour`.
+pub const DEVICES: [&str; 9] =
+    ["a100-40g", "a100-80g", "h100-80g", "h200-141g", "b200-180g", "mi250x-gcd", "mi300x", "v100-32g", "laptop"];
+
+const SHEETS: [Sheet; 9] = [
+    sheet("a100-40g", [40.0, 312.0, 0.73, 1.555], [128.0, 32.0, 1.8], "NVIDIA A100 data sheet, 2021"),
+    sheet("a100-80g", [80.0, 312.0, 0.73, 2.039], [256.0, 32.0, 2.2], "NVIDIA A100 data sheet, 2021"),
+    sheet("h100-80g", [80.0, 989.0, 0.675, 3.35], [256.0, 64.0, 3.0], "NVIDIA H100 data sheet (SXM), 2023"),
+    sheet("h200-141g", [141.0, 989.0, 0.675, 4.8], [256.0, 64.0, 3.5], "NVIDIA H200 data sheet, 2024"),
+    sheet("b200-180g", [180.0, 2250.0, 0.65, 8.0], [256.0, 64.0, 5.0], "NVIDIA DGX B200 data sheet, 2024"),
+    sheet("mi250x-gcd", [64.0, 191.5, 0.6, 1.638], [64.0, 36.0, 1.0], "half of an AMD MI250X; OLCF's Frontier guide"),
+    sheet("mi300x", [192.0, 1307.0, 0.43, 5.3], [256.0, 64.0, 3.0], "AMD MI300X data sheet, 2023"),
+    sheet("v100-32g", [32.0, 125.0, 0.7, 0.9], [64.0, 16.0, 1.0], "NVIDIA V100 data sheet (SXM2), 2020"),
+    sheet(
+        "laptop",
+        [8.0, 0.1, 0.7, 0.03],
+        [8.0, 10.0, 0.0],
+        "one core with AVX-512, in f32; measure yours: --calibrate",
+    ),
+];
+
+const fn sheet(name: &'static str, device: [f64; 4], host: [f64; 3], source: &'static str) -> Sheet {
+    let [gigabytes, tera_flops, matmul, terabytes_per_second] = device;
+    let [host_gigabytes, host_link, price] = host;
+    Sheet { name, gigabytes, tera_flops, matmul, terabytes_per_second, host_gigabytes, host_link, price, source }
+}
+
+impl Device {
+    /// The part of its memory that a plan may use. The rest is for the runtime's own buffers and for fragmentation.
+    pub const USABLE: f64 = 0.9;
+
+    /// The device of that name.
+    pub fn named(name: &str) -> Option<Device> {
+        let sheet = SHEETS.iter().find(|sheet| sheet.name == name)?;
+        Some(Device {
+            name: sheet.name.to_string(),
+            memory: 1e9 * sheet.gigabytes,
+            peak: 1e12 * sheet.tera_flops,
+            matmul: sheet.matmul,
+            bandwidth: 1e12 * sheet.terabytes_per_second,
+            streaming: 0.8,
+            host_memory: 1e9 * sheet.host_gigabytes,
+            host_link: 1e9 * sheet.host_link,
+            price: sheet.price,
+            source: sheet.source,
+        })
+    }
+
+    /// Bytes that a plan may use.
+    pub fn room(&self) -> f64 {
+        Device::USABLE * self.memory
+    }
+
+    /// Seconds of matrix products whose smallest side is `side`. Thin products are slower, because a device computes tiles and
+    /// loads its operands more often.
+    pub fn computes(&self, flops: f64, side: f64) -> f64 {
+        flops / (self.peak * self.matmul * side / (side + 32.0))
+    }
+
+    /// Seconds of operations that only move bytes.
+    pub fn streams(&self, bytes: f64) -> f64 {
+        bytes / (self.bandwidth * self.streaming)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_a_device() {
+        for name in DEVICES {
+            let device = Device::named(name).unwrap();
+            assert_eq!(device.name, name);
+            assert!(
+                device.room() < device.memory
+                    && device.computes(1.0, 1e3) > 1.0 / device.peak
+                    && !device.source.is_empty()
+            );
+        }
+        assert_eq!(Device::named("abacus"), None);
+    }
+}

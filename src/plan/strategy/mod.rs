@@ -1,0 +1,93 @@
+//! The cost of a strategy: the memory of a rank, the bytes on each axis, the time of a step, and the search for the best.
+//!
+//! Arithmetic alone: no tensors, no ranks. Every formula has its source beside it. Reading order:
+//!
+//! - `model.rs`: a transformer's parameters and FLOPs; `names.rs`: published models
+//! - `device.rs` and `cluster.rs`: devices, and the links between them; `file.rs`: a reader's own, in TOML
+//! - `degrees.rs`: a strategy, and how it is written; `check.rs`: whether a job can use it
+//! - `kept.rs`: activations of a layer; `memory.rs`: all bytes of a rank
+//! - `traffic.rs`: the bytes on each axis, and their time; `step.rs`: the time of a step
+//! - `cost.rs`: tokens per second, MFU, days and money
+//! - `search.rs`: all strategies of a job, ranked; `rules.rs`: the decision path of the source
+//! - `published.rs`: jobs whose figures papers state
+
+mod check;
+mod cluster;
+mod cost;
+mod degrees;
+mod device;
+mod file;
+mod kept;
+mod memory;
+mod model;
+mod names;
+pub mod published;
+mod rules;
+mod search;
+mod step;
+mod traffic;
+
+pub use check::{Kind, Refusal};
+pub use cluster::{CLUSTERS, Cluster, Group};
+pub use cost::{Cost, TOKENS};
+pub use degrees::{Offload, Recompute, Strategy};
+pub use device::{DEVICES, Device};
+pub use file::{EXAMPLE, read as read_cluster};
+pub use kept::Kept;
+pub use memory::Load;
+pub use model::{Family, Model};
+pub use names::{MODELS, model};
+pub use rules::{Decision, Step, decide};
+pub use search::{Plan, Search, search};
+pub use step::Time;
+pub use traffic::{Axis, Traffic};
+
+use super::BytesEach;
+
+/// A model to train, and what it is to be trained on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    pub model: Model,
+    pub cluster: Cluster,
+    pub devices: usize,
+    /// Sequences per step, over all ranks.
+    pub batch: usize,
+    pub bytes: BytesEach,
+    /// Whether attention keeps no scores: FlashAttention (Dao et al., arXiv 2205.14135).
+    pub flash: bool,
+    /// The communication that computing hides.
+    pub overlap: Overlap,
+}
+
+/// The axes whose communication overlaps with computing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overlap {
+    /// No axis: each collective is waited for, as in this library's tensor and pipeline layers.
+    None,
+    /// Tensor ranks sum a layer's input gradients while they compute its weights' gradients, as in Megatron-LM of 2022.
+    Tensor,
+    /// The data axis as well: DDP, FSDP, and Megatron-LM since 2023.
+    All,
+}
+
+impl Job {
+    /// A job with today's usual settings: 18 bytes per parameter, FlashAttention, overlap, and a batch by size.
+    pub fn new(model: Model, cluster: Cluster, devices: usize) -> Job {
+        let batch = Job::usual_batch(&model, devices);
+        Job { model, cluster, devices, batch, bytes: BytesEach::MEGATRON, flash: true, overlap: Overlap::All }
+    }
+
+    /// About 4 million tokens, as GPT-3's (3.2 million) and Llama 3's (4 million at first), and more on many devices: at least
+    /// a sequence for every eight of them. Llama 3 had 16 million tokens on 16,384 devices. The odd part of the number of
+    /// devices divides it, so that replicas get equal shares.
+    pub fn usual_batch(model: &Model, devices: usize) -> usize {
+        let sequences = (1usize << 22).div_ceil(model.length).max(devices / 8);
+        let odd = devices.max(1) >> devices.max(1).trailing_zeros();
+        odd * sequences.div_ceil(odd).next_power_of_two()
+    }
+
+    /// Bytes of an activation's number.
+    fn element(&self) -> f64 {
+        self.bytes.parameter as f64
+    }
+}
