@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// The schedules themselves, in tests/all/lab11.rs; here the paper's factor.
+    /// The factor of the paper.
     #[test]
     fn the_first_stage_has_all_layers_in_flight() {
         let of = |pipeline, chunks| Strategy { pipeline, chunks, ..Strategy::SINGLE }.in_flight(0, 64);
