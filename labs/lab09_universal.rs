@@ -7,7 +7,8 @@
 //!
 //! Run `cargo run --bin lab09`. Four ranks train and save. The lab converts their files, resumes the job on other ranks,
 //! and compares all parameters and moments bit by bit, and the losses of the steps that follow. Save a different job:
-//! `--from dp=4,zero=3`, `--from tp=2,pp=2`; resume it as you like: `--to dp=5`. See a real conversion fail: `--padding`.
+//! `--from dp=4,zero=3`, `--from tp=2,pp=2`; resume it as you like: `--to dp=5`. Break it: `--break first-data`. Rebuild a
+//! conversion that failed on 768 ranks: `--padding`; see which numbers of ranks would have failed, too: `--plot`.
 
 use anyhow::{Result, ensure};
 use clap::Parser;
@@ -18,7 +19,7 @@ use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::show::{Screen, significant, table, thousands};
-use shardlab::study::reshard::{self, Folders, Job, Run};
+use shardlab::study::reshard::{self, Break, Folders, Job, Run};
 use shardlab::train::{Checks, Config, RunFlags, TrainFlags};
 use shardlab::workbook::Lesson;
 use std::process::ExitCode;
@@ -44,9 +45,15 @@ struct Args {
     /// Show the slices of these parameters, beside those of the whole model
     #[arg(long, value_name = "NAME", num_args = 1.., default_values = ["blocks.0.fc.weight"])]
     slices: Vec<String>,
-    /// Show how a conversion fails at 768 ranks
+    /// Rebuild a conversion that failed, with the files of 768 ranks
     #[arg(long)]
     padding: bool,
+    /// Plot for which numbers of ranks it fails
+    #[arg(long, conflicts_with = "padding")]
+    plot: bool,
+    /// Break it on purpose, and see which check notices
+    #[arg(long = "break", value_enum, conflicts_with = "plot")]
+    broken: Option<Break>,
     #[command(flatten)]
     train: TrainFlags,
     #[command(flatten)]
@@ -70,12 +77,8 @@ fn main() -> ExitCode {
 
 fn run(mut args: Args) -> Result<()> {
     let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab09")?);
-    if args.padding {
-        if launch::is_first_process() {
-            screen.say(lesson.heading(&screen, None));
-            screen.say(reshard::padding(&screen));
-        }
-        return Ok(());
+    if args.padding || args.plot || args.broken == Some(Break::Strip) {
+        return incident(&args, &screen, &lesson);
     }
     refuse(&args)?;
     // 60 sequences per step: each number of ranks up to 6 divides them.
@@ -105,6 +108,22 @@ fn run(mut args: Args) -> Result<()> {
     let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
     let failed = launch::run_with(started, &options, rank)?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
+    Ok(())
+}
+
+/// The failure of the source, in one process. No rank trains.
+fn incident(args: &Args, screen: &Screen, lesson: &Lesson) -> Result<()> {
+    if !launch::is_first_process() {
+        return Ok(());
+    }
+    screen.say(lesson.heading(screen, None));
+    if args.plot {
+        screen.say(reshard::plots(screen));
+        return Ok(());
+    }
+    screen.say(reshard::tables(screen));
+    let failed = reshard::incident(screen, &args.run.folder("lab09"), args.broken == Some(Break::Strip))?;
+    ensure!(failed.is_empty(), "{}", failed.join("; "));
     Ok(())
 }
 
@@ -149,7 +168,9 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     let mut resumed = Vec::new();
     for (i, job) in args.to.iter().enumerate() {
         let again = folders(i + 1);
-        resumed.push(part_of(world, job, |comm| reshard::resume(comm, *job, config(job), text, &whole, &again))?);
+        resumed.push(part_of(world, job, |comm| {
+            reshard::resume(comm, *job, config(job), text, (&whole, &again), args.broken == Some(Break::FirstData))
+        })?);
     }
     if world.rank() != 0 {
         return Ok(Vec::new());
@@ -211,7 +232,9 @@ fn show_losses(lab: &Lab, first: &Run, resumed: &[Run], same: &[bool]) {
     let (after, last) = (lab.args.save_after + 1, lab.args.steps);
     let losses = [format!("loss of\nstep {after}"), format!("loss of\nstep {last}")];
     let heads = ["job\n", "parameters\nand moments", &losses[0], &losses[1], "largest difference\nof a loss"];
-    screen.say(format!("\n{}\n", table(screen, &heads, &rows)));
+    screen.say(format!("\n{}", table(screen, &heads, &rows)));
+    let why = "The same ranks add in the same order, so a loss keeps its bits. With other ranks the order differs, and the last digits can, too.";
+    screen.say(format!("{}\n", screen.wrap(why, 2)));
 }
 
 /// The largest difference of two runs' losses.
@@ -244,7 +267,7 @@ fn check(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run], same: &[boo
     }
     let failed = checks.failed();
     if failed.is_empty() {
-        let more = "More: --padding, --from dp=4,zero=3, --to dp=5 dp=2,tp=2, --slices wpe.weight\n\
+        let more = "More: --padding, --plot, --from dp=4,zero=3, --to dp=5, --break first-data\n\
                     Next: the exercises   cargo run --bin workbook";
         lab.screen.say(lab.lesson.ending(&lab.screen, more));
     }

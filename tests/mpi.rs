@@ -638,7 +638,7 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             env!("CARGO_BIN_EXE_lab09"),
             "--heads 2 --embd 16 --block 8 --steps 4 --save-after 2 --from dp=3 --to dp=2,zero=3 pp=2 dp=1 --out o",
             "3 of 3 jobs",
-            None,
+            Some("first-data"),
         ),
     ] {
         let dir = tempfile::tempdir()?;
@@ -655,6 +655,12 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
     let flags: Vec<&str> = flags.split_whitespace().collect();
     let output = mpirun.start(4, Path::new(env!("CARGO_BIN_EXE_lab05")), &flags, dir.path(), &[])?;
     ensure!(output.status.success() && text(&output).contains("2 data x 2 tensor"), "{}", text(&output));
+    // Four ranks save, three continue.
+    let flags =
+        "--heads 2 --embd 16 --block 8 --steps 4 --save-after 2 --from dp=4 --to dp=4 dp=3,zero=3 tp=2,pp=2 --out o";
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let output = mpirun.start(4, Path::new(env!("CARGO_BIN_EXE_lab09")), &flags, dir.path(), &[])?;
+    ensure!(output.status.success() && text(&output).contains("3 of 3 jobs"), "{}", text(&output));
     // Two stages of two tensor ranks, then two replicas of two stages.
     for (flags, mesh) in [("--tp 2", "1 data x 2 pipeline x 2 tensor"), ("--tp 1", "2 data x 2 pipeline x 1 tensor")] {
         let all = format!("--layers 2 --heads 2 --embd 16 --block 16 --batch 2 --steps 3 --pp 2 {flags}");

@@ -5,15 +5,18 @@ use crate::comm::algorithms::{Algorithm, Arrival, Collective, Task};
 use crate::error::BadInput;
 use crate::mesh::{Coordinates, Layout, Order};
 use crate::optim::AdamWConfig;
+use crate::parallel::partition::Flat;
 use crate::parallel::pipeline::{Pipeline, Schedule};
 use crate::parallel::zero::{Stage, ZeroConfig};
 use crate::plan::{BytesEach, GptShape, Keep, Network, zero_memory};
 use crate::show::{
-    Activity, Chart, Chunk, Draws, Fill, Holding, Holdings, Interval, Links, Loads, Moments, Nodes, Plot, Replicas,
-    Ring, Screen, Series, Timeline, block, block_svg, bytes_binary, bytes_decimal, gantt, gantt_svg, percent, seconds,
+    Activity, Chart, Chunk, Draws, Fill, Holding, Holdings, Interval, Links, Loads, Moments, Nodes, Piece, Plot,
+    Replicas, Ring, Screen, Series, Slices, Timeline, block, block_svg, bytes_binary, bytes_decimal, gantt, gantt_svg,
+    percent, seconds,
 };
 use crate::study::collectives::{benchmark, predict};
 use crate::study::pipeline::Predicted;
+use crate::study::reshard;
 use crate::study::tensor::gemm;
 use crate::study::zero::computed_step;
 use crate::tensor::Precision;
@@ -25,7 +28,7 @@ use std::path::Path;
 use std::slice;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 21] = [
+pub const FIGURES: [&str; 23] = [
     "cost",
     "stages",
     "gemm-columns",
@@ -47,6 +50,8 @@ pub const FIGURES: [&str; 21] = [
     "schedules",
     "axes",
     "draws",
+    "slices",
+    "padding",
 ];
 
 /// lab03's baby model, on the play that comes with the workbook.
@@ -62,6 +67,8 @@ const DATA: u64 = (2 * 4 * BATCH * BABY.block) as u64;
 pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
     let on = screen.cloned().unwrap_or_else(Screen::plain);
     let (text, svg) = match name {
+        "padding" if screen.is_some() => return Ok(reshard::plots(&on)),
+        "padding" => return reshard::padding_figures(|plot| Ok(curves(plot)?)),
         "activations" => return plotted(&activations(&BABY, BATCH, false), screen),
         "cost" => return plotted(&times_of(&cost()?), screen),
         "nodes" => {
@@ -115,6 +122,10 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
                 "Micro-batches of four steps: which step learns from each, in three ways to treat steps 2 and 3";
             (draws()?.render(&on), draws()?.svg(title))
         }
+        "slices" => {
+            let title = "Ten elements on four ranks, as two whole parameters, on three ranks and on two";
+            (slices().render(&on), slices().svg(title))
+        }
         _ => {
             let (holdings, title) = holdings(name)?;
             (holdings.render(&on), holdings.svg(title))
@@ -150,6 +161,26 @@ fn draws() -> Result<Draws> {
         ("one-batch", SkipPolicy::OneBatch, &range),
     ];
     Ok(Draws { rows: ways.map(row).into(), bad: ACCUMULATION + 1..=3 * ACCUMULATION })
+}
+
+/// Two parameters of 6 and 4 elements, as 4 ranks hold them, whole, and as 3 and 2 ranks hold them.
+fn slices() -> Slices {
+    let piece = |label: String, numel, rank, padding| Piece { label, numel, rank, padding };
+    let row = |ranks: usize| {
+        let flat = Flat { numel: 10, ranks };
+        let slice = |rank: usize| {
+            let (held, padding) = (flat.range(rank).len(), flat.padding(rank));
+            let pieces = [
+                piece(format!("rank {rank}"), held, Some(rank), false),
+                piece(padding.to_string(), padding, Some(rank), true),
+            ];
+            pieces.into_iter().filter(|piece| piece.numel > 0)
+        };
+        (format!("{ranks} ranks"), (0..ranks).flat_map(slice).collect())
+    };
+    let whole =
+        [("a, 6 elements", 6), ("b, 4 elements", 4)].map(|(name, numel)| piece(name.into(), numel, None, false));
+    Slices(vec![row(4), ("whole".to_string(), whole.into()), row(3), row(2)])
 }
 
 fn plotted(plot: &Plot, screen: Option<&Screen>) -> Result<String> {
@@ -377,12 +408,14 @@ mod tests {
     #[test]
     fn every_figure_is_drawn_in_both_ways() {
         assert!(figure("activations", Some(&Screen::plain())).unwrap().contains("recomputed"));
-        for name in ["activations", "cost"] {
+        let padding = figure("padding", Some(&Screen::plain())).unwrap();
+        assert!(padding.contains("419 of 1,024 numbers of ranks fail, the first is 376"), "{padding}");
+        for name in ["activations", "cost", "padding"] {
             assert_eq!(figure(name, None).is_ok(), cfg!(feature = "figures"), "{name}");
         }
         let cost = figure("cost", Some(&Screen::plain())).unwrap();
         assert!(cost.contains("predicted") && cost.contains("rabenseifner"), "{cost}");
-        for name in FIGURES.into_iter().filter(|name| !["activations", "cost"].contains(name)) {
+        for name in FIGURES.into_iter().filter(|name| !["activations", "cost", "padding"].contains(name)) {
             let (text, svg) = (figure(name, Some(&Screen::plain())).unwrap(), figure(name, None).unwrap());
             assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"), "{svg}");
             if let "block" | "overlap" | "zero-step" | "stages" | "draws" = name {

@@ -9,7 +9,7 @@
 //! Shards are equal. A group that does not divide evenly is padded at its end. The padding may be longer than one
 //! shard: then several of the last ranks hold padding, and some of them hold only padding. DeepSpeed's writer once
 //! recorded all padding on the last rank, so a run on 768 ranks could not be converted (the source on universal
-//! checkpoints; DeepSpeed pull request 7426).
+//! checkpoints; DeepSpeed pull request 6974).
 
 use crate::tensor::{Group, Params};
 use std::ops::Range;

@@ -22,6 +22,7 @@
 //! - `replicas.rs`: a mesh of ranks: replicas, their stages, and the ranks of each stage
 //! - `chunks.rs`: an algorithm's chunks, who holds them and who sends them
 //! - `draws.rs`: the micro-batches that a training draws, and the steps that learn from them
+//! - `slices.rs`: one buffer, cut in several ways, and the rank that holds each piece
 //! - `block.rs`: a transformer block
 //! - `svg.rs`: SVG for pages, and `curves.rs`: plots as SVG
 //! - `text.rs`: visible width and line folding, for all of the above
@@ -51,6 +52,7 @@ mod nodes;
 mod plot;
 mod replicas;
 mod screen;
+mod slices;
 mod svg;
 mod table;
 mod text;
@@ -75,6 +77,7 @@ pub use nodes::Nodes;
 pub use plot::{Labels, Plot, Series, Style};
 pub use replicas::Replicas;
 pub use screen::Screen;
+pub use slices::{Piece, Slices};
 pub use svg::Picture;
 pub use table::table;
 pub use text::folded;

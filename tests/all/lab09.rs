@@ -1,6 +1,6 @@
 //! lab09 as its users start it: what is on the screen, what is refused, and exit codes.
 
-use crate::suite::program::{has, is_narrow, stderr, succeeded};
+use crate::suite::program::{has, is_narrow, stderr, stdout, succeeded};
 use std::process::{Command, Output};
 
 const SMALL: &str = "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2";
@@ -27,7 +27,26 @@ fn any_ranks_resume() {
 fn the_failure_of_the_source_is_rebuilt() {
     let text = succeeded(&lab09("--padding"));
     is_narrow(&text);
-    has(&text, &["-676: narrow() fails", "-2: narrow() fails", "419 of 1,024 numbers of ranks fail, the first is 376"]);
+    assert!(text.lines().count() <= 48, "{} lines\n{text}", text.lines().count());
+    let shown = ["-676: narrow() fails", "-2: narrow() fails", "767 of 768", "768 of 768", "195 of 195", "48 of 48"];
+    has(&text, &shown);
+    has(&text, &["exp_avg: 348 - 1,024 = -676 ✓", "195 and 9 ✓", "padding 0 ✓", "1,170 of 1,170 ✓"]);
+    assert!(!text.contains('✗'), "{text}");
+    let text = succeeded(&lab09("--plot"));
+    is_narrow(&text);
+    has(&text, &["419 of 1,024 numbers of ranks fail, the first is 376. 48 does not, 144 does", "866 of 1,024"]);
+}
+
+#[test]
+fn what_is_broken_is_noticed() {
+    let output = lab09("--break strip");
+    let expected = "error: rank 767 of 768: narrow(): length must be non-negative: exp_avg: 348 - 1,024 = -676";
+    assert!(output.status.code() == Some(1) && stderr(&output).contains(expected), "{}", stderr(&output));
+    // What is loaded is right, so only the losses show that the data are not.
+    let output = lab09(&format!("{SMALL} --break first-data"));
+    assert_eq!(output.status.code(), Some(1));
+    has(&stdout(&output), &["bitwise ……………………… 6 of 6 jobs ✓", "✗"]);
+    assert!(stderr(&output).contains("error: the losses differ"), "{}", stderr(&output));
 }
 
 #[test]

@@ -1516,6 +1516,171 @@ fn lucky_repairs_of_lab08_alone_are_told_apart() {
     }
 }
 
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab09_gather_are_told_apart() {
+    let (one, two) = ("3 ranks: parameters that one rank holds", "a parameter that two ranks share");
+    let (even, last) = ("one that begins and ends with a slice", "the last one, with padding behind it");
+    let (five, real) = ("one on five ranks", "65 layer norms on 768 ranks");
+    let start = "sizes[..wanted].iter().sum();";
+    let (end, part) = ("start + sizes[wanted];", "slices.numel();");
+    let (ranks, from_to) = ("for rank in 0..slices.ranks() {", "(start.max(begin), end.min(begin + part));");
+    let (some, read) = ("if from < to {", "values.extend(slices.read(rank, from - begin..to - begin));");
+    let ends = "    }\n    values\n";
+    are_told_apart(
+        "lab09-gather",
+        &[
+            // More is read than the parameter.
+            mistake(
+                some,
+                "let all = slices.read(rank, 0..part);\n        if from < to {\n            values.extend(&all[from - begin..to - begin]);\n        }\n        if false {",
+                one,
+                "you read all 24 elements for a parameter of 5",
+            ),
+            mistake(
+                read,
+                "let all = slices.read(rank, 0..part);\n            values.extend(&all[from - begin..to - begin]);",
+                one,
+                "whole slices of them",
+            ),
+            mistake(
+                read,
+                "let some = slices.read(rank, 0..to - begin);\n            values.extend(&some[from - begin..]);",
+                one,
+                "more than the elements",
+            ),
+            mistake(some, "let to = to.max(from);\n        if begin < end {", one, "Nothing superfluous is read, but"),
+            mistake(
+                some,
+                "let to = to.max(from);\n        if from <= begin + part {",
+                one,
+                "Nothing superfluous is read, but",
+            ),
+            mistake(
+                some,
+                "if from < to {\n            slices.read(rank, from - begin..to - begin);",
+                one,
+                "each element",
+            ),
+            // Wrong places.
+            mistake(start, "sizes[..=wanted].iter().sum();", one, "This is parameter 1"),
+            mistake(read, "values.extend(slices.read(rank, from..to));", two, "these are offsets in the group"),
+            mistake(read, "values.extend(slices.read(rank, start..end));", two, "these are offsets in the group"),
+            mistake(part, "sizes.iter().sum::<usize>() / slices.ranks();", two, "slices of 7 elements"),
+            mistake(part, "sizes.iter().sum::<usize>().div_ceil(slices.ranks());", five, "nothing"),
+            // Some slices only.
+            mistake(ranks, "for rank in start / part..start / part + 1 {", two, "goes on where the next slice begins"),
+            mistake(ranks, "for rank in start / part..(start / part + 2).min(slices.ranks()) {", five, "have read two"),
+            mistake(
+                some,
+                "let ends = [start / part, (end - 1) / part];\n        if from < to && ends.contains(&rank) {",
+                five,
+                "Those between them",
+            ),
+            mistake(from_to, "(start.max(begin), end);", two, "The rest of the parameter is on the next rank"),
+            mistake(ranks, "for rank in (0..slices.ranks()).rev() {", two, "in the wrong order"),
+            mistake(ranks, "for rank in 0..slices.ranks() + 1 {", real, "nothing"),
+            mistake(ranks, "for rank in 0..0 {", one, "Nothing was read"),
+            mistake(end, "start + sizes[wanted] - 1;", one, "has 5 elements, and you return 4"),
+            mistake(end, "start + sizes[wanted] + 1;", one, "by elements of the next one"),
+            mistake(
+                end,
+                "if wanted + 1 == sizes.len() { part * slices.ranks() } else { start + sizes[wanted] };",
+                last,
+                "followed by zeros",
+            ),
+            mistake(ends, "    }\n    values.rotate_left(1);\n    values\n", one, "Compare the offsets"),
+            mistake(some, "if from < to && from > begin {", one, "Nothing was read"),
+            mistake(some, "if from < to && (from > begin || begin == 0) {", two, "goes on where the next slice begins"),
+            mistake(some, "if from < to && (from > begin || rank != 1 || wanted != 1) {", two, "goes on"),
+            mistake(some, "if from < to && to - from < part {", even, "Nothing was read"),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn lucky_repairs_of_lab09_strip_are_told_apart() {
+    let (ends, ten) =
+        ("10 numbers on 4 ranks, and the real 768: no error", "10 numbers on 4 ranks: parameters, paddings");
+    let (control, zeros) = ("12,288 numbers on 48 ranks, nothing to strip", "9 numbers, the last of them zeros");
+    let own = "files with each rank's own padding";
+    let push = "paddings.push(padding);";
+    let kept = "shard.numbers[..numel - padding]";
+    are_told_apart(
+        "lab09-strip",
+        &[
+            // The parameters are right, and the wrong records are passed on.
+            mistake(push, "paddings.push(shard.padding);", ten, "\"do not strip\""),
+            mistake(push, "paddings.push(shard.padding.min(numel));", ten, "are recorded on no rank"),
+            mistake(push, "paddings.push(numel - padding);", control, "first version of DeepSpeed's own repair"),
+            mistake(push, "paddings.push(((rank + 1) * numel).saturating_sub(data));", ten, "cannot have more padding"),
+            mistake(push, "paddings.push(shards.len() * numel - data);", ten, "padding of all ranks together"),
+            mistake(push, "paddings.push(0);", ten, "No rank has padding now"),
+            mistake(push, "if padding > 0 { paddings.push(padding); }", control, "one padding for each rank"),
+            mistake(
+                push,
+                "paddings.push(shard.numbers.iter().rev().take_while(|number| **number == 0.0).count());",
+                zeros,
+                "parameters can end with zeros",
+            ),
+            mistake(push, "paddings.push(if rank + 1 == shards.len() { 0 } else { padding });", ten, "behind the end"),
+            mistake(
+                push,
+                "paddings.push(if shard.padding == 2 { 0 } else { padding });",
+                own,
+                "These records are right, and you change them",
+            ),
+            // The parameters are wrong.
+            mistake(
+                "Ok(Converted {",
+                "parameters.truncate(1);\n    Ok(Converted {",
+                control,
+                "has 3 parameters, and you return 1",
+            ),
+            mistake("begin += size;", "begin += size / 2;", control, "the wrong numbers"),
+            mistake(
+                "Ok(Converted {",
+                "for parameter in &mut parameters {\n        while parameter.last() == Some(&0.0) { parameter.pop(); }\n    }\n    Ok(Converted {",
+                zeros,
+                "Zeros at the end of the last parameter",
+            ),
+            // An error in place of a repair.
+            mistake(
+                kept,
+                "shard.numbers[..if shard.padding > numel { return Err(format!(\"rank {rank} is damaged\")) } else { numel - padding }]",
+                ends,
+                "refuses the files",
+            ),
+        ],
+    );
+    // The untouched blank fails as the source's converter did, at both sizes.
+    let attempt = check("lab09-strip", &text("labs/exercises", "lab09-strip"));
+    let rows = &attempt.findings.iter().find(|finding| finding.holds == Some(false)).unwrap().rows;
+    let got: Vec<&str> = rows.iter().map(|row| row.got.as_str()).collect();
+    assert_eq!(
+        got,
+        ["4 - 6 = -2", "348 - 1024 = -676"].map(|sum| format!("narrow(): length must be non-negative: {sum}"))
+    );
+    // Its repairs that change one line.
+    for (from, to, means) in [
+        (
+            "numel.checked_sub(padding).ok_or_else(|| {",
+            "Some(numel.saturating_sub(padding)).ok_or_else(|| {",
+            "\"do not strip\"",
+        ),
+        ("numel.checked_sub(padding).ok_or_else(|| {", "Some(numel).ok_or_else(|| {", "\"do not strip\""),
+        (
+            "(shard.numbers.len(), shard.padding);",
+            "(shard.numbers.len(), shard.padding.min(shard.numbers.len()));",
+            "on no rank",
+        ),
+    ] {
+        let attempt = check("lab09-strip", &text("labs/exercises", "lab09-strip").replace(from, to));
+        assert!(attempt.stuck_at() == ten && attempt.means.contains(means), "{to}: {attempt:#?}");
+    }
+}
+
 /// The solution of lab03-schedule with another first line in its function.
 fn schedule_with(line: &str) -> String {
     let names = "let Schedule { lr, min_lr, warmup, decay_steps } = *schedule;";

@@ -1,14 +1,17 @@
 //! A training that is saved on some ranks and continues on others.
 //!
 //! Reading order: `job.rs` (how many ranks, and how they share the model), `run.rs` (train, save, convert, resume),
-//! `picture.rs` (which rank holds which slice), `padding.rs` (a conversion that fails at 768 ranks).
+//! `picture.rs` (which rank holds which slice), `padding.rs` (records that a slice is too short for), `incident.rs` (the
+//! conversion that failed at 768 ranks, with real files).
 
+mod incident;
 mod job;
 mod padding;
 mod picture;
 mod run;
 
+pub use incident::{CONTROL, FAILED, Incident, incident};
 pub use job::{Job, small};
-pub use padding::{Recorded, padding};
+pub use padding::{Recorded, figures as padding_figures, plots, tables};
 pub use picture::picture;
-pub use run::{Folders, Run, begin, resume};
+pub use run::{Break, Folders, Run, begin, resume};

@@ -1,7 +1,7 @@
 //! A conversion that fails at 768 ranks: padding that is longer than one rank's slice, recorded on the last rank alone.
 //!
 //! Source: "Universal Checkpoint Conversion Bug (with DP=768)", Sam Foreman, December 2024, and DeepSpeed pull request
-//! 7426.
+//! 6974.
 
 use crate::parallel::partition::Flat;
 use crate::show::{Plot, Screen, Series, table, thousands};
@@ -36,44 +36,66 @@ fn fails(flat: Flat) -> bool {
     Recorded::OnTheLast.stripped(flat, flat.ranks - 1) < 0
 }
 
-/// The failure of the source at its real size and in a size that fits on the screen, and all numbers of ranks at which it
-/// happens.
-pub fn padding(screen: &Screen) -> String {
-    let small = Flat { numel: 10, ranks: 4 };
-    let rows: Vec<Vec<String>> = (0..small.ranks).map(|rank| row(small, rank)).collect();
-    let mut text = format!("  10 elements on 4 ranks: {}\n", in_words(small));
-    text += &table(
-        screen,
-        &["rank\n", "elements\n", "padding\n", "recorded by\nthe old rule", "slice - padding\n(old rule)"],
-        &rows,
-    );
-    let source = Flat { numel: 65 * 4096, ranks: 768 };
-    let rows: Vec<Vec<String>> = [0, 764, 765, 766, 767].iter().map(|&rank| row(source, rank)).collect();
-    text += &format!("\n\n  65 layer norms x 4,096 on 768 ranks: {}\n", in_words(source));
-    text += &table(
-        screen,
-        &["rank\n", "elements\n", "padding\n", "recorded by\nthe old rule", "slice - padding\n(old rule)"],
-        &rows,
-    );
-    for (numel, model) in [(266_240, "32 layers"), (12_288, "1 layer")] {
-        let group = |ranks| Flat { numel, ranks };
-        let failing: Vec<usize> = (1..=1024).filter(|&ranks| fails(group(ranks))).collect();
-        let point = |ranks: usize, y: usize| (ranks as f64, y as f64);
-        let padding = (1..=1024).map(|ranks| point(ranks, group(ranks).padded() - numel));
-        let slice = (64..=1024).map(|ranks| point(ranks, group(ranks).shard_numel()));
-        let title = format!("{} elements ({model}): all padding, and one rank's slice", thousands(numel as u64));
-        let plot =
-            Plot::new(&title, "ranks").series(Series::dots("padding", padding)).series(Series::line("slice", slice));
-        text += &format!("\n\n{}", plot.height(8).render(screen));
+/// The failure of the source in a size that fits on the screen, and at its real size.
+pub fn tables(screen: &Screen) -> String {
+    let (small, source) = (Flat { numel: 10, ranks: 4 }, Flat { numel: SOURCES[0].1, ranks: 768 });
+    let table = |flat: Flat, ranks: &[usize]| {
+        let rows: Vec<Vec<String>> = ranks.iter().map(|&rank| row(flat, rank)).collect();
+        let heads = ["rank\n", "elements\n", "padding\n", "recorded by\nthe old rule", "slice - recorded\npadding"];
+        table(screen, &heads, &rows)
+    };
+    format!(
+        "  10 elements on 4 ranks: {}\n{}\n\n  65 layer norms x 4,096 on 768 ranks: {}\n{}",
+        in_words(small),
+        table(small, &[0, 1, 2, 3]),
+        in_words(source),
+        table(source, &[0, 764, 765, 766, 767])
+    )
+}
+
+/// The source's two models, and the elements of their layer norms.
+const SOURCES: [(&str, usize); 2] = [("32 layers", 65 * 4096), ("1 layer", 3 * 4096)];
+
+/// For each of the source's models: all padding beside one rank's slice, for 1 to 1,024 ranks.
+pub fn plots(screen: &Screen) -> String {
+    let one = |(model, numel)| {
+        let failing: Vec<usize> = (1..=1024).filter(|&ranks| fails(Flat { numel, ranks })).collect();
         let first = failing.first().map_or(String::new(), |first| format!(", the first is {first}"));
-        let others: Vec<String> = [48, 144, 216, 768]
-            .iter()
-            .map(|&ranks| format!("{ranks} {}", if fails(group(ranks)) { "fails" } else { "does not" }))
-            .collect();
+        let verdict = |ranks| if fails(Flat { numel, ranks }) { "fails" } else { "does not" };
+        let others: Vec<String> =
+            [48, 144, 216, 768].iter().map(|&ranks| format!("{ranks} {}", verdict(ranks))).collect();
         let counted = format!("{} of 1,024 numbers of ranks fail{first}. {}.", failing.len(), others.join(", "));
-        text += &format!("\n{}", screen.wrap(&counted, 2));
-    }
-    text
+        let title = title(model, numel);
+        format!("{}\n{}", plot(&title, numel, 1).height(10).render(screen), screen.wrap(&counted, 2))
+    };
+    SOURCES.map(one).join("\n\n")
+}
+
+/// The title of a model's plot.
+fn title(model: &str, numel: usize) -> String {
+    format!("{model}, {} elements: all padding, and one rank's slice", thousands(numel as u64))
+}
+
+/// All padding of a group, and one rank's slice, for every number of ranks up to 1,024 that is a multiple of `nodes`.
+fn plot(title: &str, numel: usize, nodes: usize) -> Plot<'_> {
+    let ranks = || (nodes..=1024).step_by(nodes).map(|ranks| Flat { numel, ranks });
+    let padding = |failing: bool| {
+        let all = ranks().filter(move |flat| fails(*flat) == failing);
+        all.map(|flat| (flat.ranks as f64, (flat.padded() - numel) as f64))
+    };
+    // Slices on few ranks are long, and would flatten the rest.
+    let slice =
+        ranks().map(|flat| (flat.ranks as f64, flat.shard_numel() as f64)).filter(|(_, slice)| *slice <= 2048.0);
+    Plot::new(title, "ranks")
+        .series(Series::line("slice", slice))
+        .series(Series::dots("padding that fits in a slice", padding(false)))
+        .series(Series::dots("padding that does not", padding(true)))
+}
+
+/// The plots of both models for a page: whole nodes of 12 ranks.
+pub fn figures(draw: impl Fn(&Plot) -> anyhow::Result<String>) -> anyhow::Result<String> {
+    let drawn = SOURCES.map(|(model, numel)| draw(&plot(&title(model, numel), numel, 12)));
+    Ok(drawn.into_iter().collect::<anyhow::Result<Vec<_>>>()?.join("\n"))
 }
 
 fn in_words(flat: Flat) -> String {
@@ -128,6 +150,27 @@ mod tests {
             prop_assert_eq!(kept.iter().sum::<isize>(), numel as isize);
             let recorded = |rule: Recorded| (0..ranks).map(|rank| rule.on(flat, rank)).sum::<usize>();
             prop_assert_eq!(recorded(Recorded::OnEach), recorded(Recorded::OnTheLast));
+        }
+
+        /// So a converter that strips the old record either is right or ends with an error.
+        #[test]
+        fn the_old_record_is_wrong_exactly_if_a_length_is_negative(numel in 1usize..5000, ranks in 1usize..300) {
+            let flat = Flat { numel, ranks };
+            let wrong = (0..ranks).any(|rank| Recorded::OnTheLast.on(flat, rank) != flat.padding(rank));
+            prop_assert_eq!(wrong, fails(flat));
+        }
+
+        /// The rule of DeepSpeed's repaired writer, and the rule by which its checkpoints are converted here.
+        #[test]
+        fn three_programs_compute_the_same_padding(numel in 1usize..5000, ranks in 1usize..300) {
+            let flat = Flat { numel, ranks };
+            let part = flat.shard_numel();
+            let converter = crate::checkpoint::deepspeed::paddings(numel, part, ranks);
+            for (rank, padding) in converter.into_iter().enumerate() {
+                let left = rank * part;
+                let writer = if numel <= left { part } else if numel < left + part { left + part - numel } else { 0 };
+                prop_assert_eq!([padding, writer], [flat.padding(rank); 2]);
+            }
         }
     }
 }

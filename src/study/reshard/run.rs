@@ -11,6 +11,15 @@ use crate::train::{Config, Pipelined};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 
+/// Ways to break it, for `--break`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Break {
+    /// The resumed jobs take the data of the first steps once more
+    FirstData,
+    /// The converter strips the padding that 768 ranks have recorded
+    Strip,
+}
+
 /// The folders of a run.
 #[derive(Clone, Debug)]
 pub struct Folders {
@@ -92,13 +101,21 @@ pub fn begin(comm: &Comm, job: Job, config: Config, text: &[u32], save_after: us
     Ok(Run { losses, saved })
 }
 
-/// Continues from the universal checkpoint `from`. Before the first step, the ranks save what they have loaded, so that it
-/// can be compared.
-pub fn resume(comm: &Comm, job: Job, config: Config, text: &[u32], from: &Path, again: &Folders) -> Result<Run> {
+/// Continues from the universal checkpoint `from`. Before the first step, the ranks save what they have loaded to `again`, so
+/// that it can be compared. A run that `forgets` takes the data of the first steps once more.
+pub fn resume(
+    comm: &Comm,
+    job: Job,
+    config: Config,
+    text: &[u32],
+    (from, again): (&Path, &Folders),
+    forgets: bool,
+) -> Result<Run> {
     let mut part = Part::new(comm, job, config, text)?;
     let universal = Universal::open(from)?;
     let step: usize = universal.restore(comm, &mut part.pipelined.zero)?;
     let saved = part.save(step, again)?;
-    let losses = part.train(step..part.config.steps)?;
+    let steps = if forgets { 0..part.config.steps - step } else { step..part.config.steps };
+    let losses = part.train(steps)?;
     Ok(Run { losses, saved })
 }

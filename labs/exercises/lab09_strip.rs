@@ -1,0 +1,51 @@
+//! lab09-strip · The converter that strips too much
+//!
+//! Broken on purpose: it converts a checkpoint of 48 ranks, and fails on one of 768 ranks.
+//!
+//! The parameters of a group lie end to end. The group is padded until it can be cut into equal slices, one per rank. So
+//! each rank's file also records how many numbers of its slice are padding. This converter cuts them off, joins the rest,
+//! and takes the parameters out of it one after the other. It also passes the records on, and other programs use them.
+//!
+//! A job of 768 ranks had trained for 95,600 steps. Its conversion went well up to the last rank, whose slice has 348
+//! numbers: "narrow(): length must be non-negative: 348 - 1024 = -676".
+//!
+//! Repair the converter. It must also convert files whose records are wrong: these 95,600 steps cannot be repeated.
+//!
+//! - `parameters` are the parameters, whole and in order.
+//! - `paddings` are right for every rank: how many numbers of its slice lie behind the last parameter.
+
+/// One rank's file.
+pub struct Shard {
+    /// The rank's slice of the group, padding included. Equally long on every rank.
+    pub numbers: Vec<f32>,
+    /// How many of these numbers are padding, as the program that saved has recorded it.
+    pub padding: usize,
+}
+
+/// A checkpoint that any number of ranks can read.
+pub struct Converted {
+    pub parameters: Vec<Vec<f32>>,
+    /// How many numbers of each rank's slice are padding.
+    pub paddings: Vec<usize>,
+}
+
+/// Converts the files of all ranks. `sizes` are the elements of each parameter of the group, in order.
+pub fn convert(shards: &[Shard], sizes: &[usize]) -> Result<Converted, String> {
+    let (mut flat, mut paddings) = (Vec::new(), Vec::new());
+    for shard in shards {
+        let (numel, padding) = (shard.numbers.len(), shard.padding);
+        let length = numel.checked_sub(padding).ok_or_else(|| {
+            let length = numel as isize - padding as isize;
+            format!("narrow(): length must be non-negative: {numel} - {padding} = {length}")
+        })?;
+        flat.extend_from_slice(&shard.numbers[..length]);
+        paddings.push(padding);
+    }
+    let mut begin = 0;
+    let mut parameters = Vec::new();
+    for size in sizes {
+        parameters.push(flat[begin..begin + size].to_vec());
+        begin += size;
+    }
+    Ok(Converted { parameters, paddings })
+}
