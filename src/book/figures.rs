@@ -16,7 +16,6 @@ use crate::show::{
 };
 use crate::study::collectives::{benchmark, predict};
 use crate::study::pipeline::Predicted;
-use crate::study::reshard;
 use crate::study::tensor::gemm;
 use crate::study::zero::computed_step;
 use crate::tensor::Precision;
@@ -28,7 +27,7 @@ use std::path::Path;
 use std::slice;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 23] = [
+pub const FIGURES: [&str; 22] = [
     "cost",
     "stages",
     "gemm-columns",
@@ -51,7 +50,6 @@ pub const FIGURES: [&str; 23] = [
     "axes",
     "draws",
     "slices",
-    "padding",
 ];
 
 /// lab03's baby model, on the play that comes with the workbook.
@@ -67,8 +65,6 @@ const DATA: u64 = (2 * 4 * BATCH * BABY.block) as u64;
 pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
     let on = screen.cloned().unwrap_or_else(Screen::plain);
     let (text, svg) = match name {
-        "padding" if screen.is_some() => return Ok(reshard::plots(&on)),
-        "padding" => return reshard::padding_figures(|plot| Ok(curves(plot)?)),
         "activations" => return plotted(&activations(&BABY, BATCH, false), screen),
         "cost" => return plotted(&times_of(&cost()?), screen),
         "nodes" => {
@@ -408,14 +404,12 @@ mod tests {
     #[test]
     fn every_figure_is_drawn_in_both_ways() {
         assert!(figure("activations", Some(&Screen::plain())).unwrap().contains("recomputed"));
-        let padding = figure("padding", Some(&Screen::plain())).unwrap();
-        assert!(padding.contains("419 of 1,024 numbers of ranks fail, the first is 376"), "{padding}");
-        for name in ["activations", "cost", "padding"] {
+        for name in ["activations", "cost"] {
             assert_eq!(figure(name, None).is_ok(), cfg!(feature = "figures"), "{name}");
         }
         let cost = figure("cost", Some(&Screen::plain())).unwrap();
         assert!(cost.contains("predicted") && cost.contains("rabenseifner"), "{cost}");
-        for name in FIGURES.into_iter().filter(|name| !["activations", "cost", "padding"].contains(name)) {
+        for name in FIGURES.into_iter().filter(|name| !["activations", "cost"].contains(name)) {
             let (text, svg) = (figure(name, Some(&Screen::plain())).unwrap(), figure(name, None).unwrap());
             assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"), "{svg}");
             if let "block" | "overlap" | "zero-step" | "stages" | "draws" = name {
