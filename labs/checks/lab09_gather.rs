@@ -47,6 +47,13 @@ impl Files {
     fn of(case: &Case) -> Files {
         Files { flat: Flat { numel: case.sizes.iter().sum(), ranks: case.ranks }, reads: Vec::new() }
     }
+
+    /// A file ends: what is beyond its end is left out.
+    fn elements(&self, rank: usize, range: Range<usize>) -> Vec<f32> {
+        let (part, held) = (self.flat.shard_numel(), self.flat.range(rank.min(self.flat.ranks)));
+        let elements = range.start.min(part)..range.end.min(part);
+        elements.map(|i| if i < held.len() { (held.start + i + 1) as f32 } else { 0.0 }).collect()
+    }
 }
 
 impl Slices for Files {
@@ -60,10 +67,7 @@ impl Slices for Files {
 
     fn read(&mut self, rank: usize, range: Range<usize>) -> Vec<f32> {
         self.reads.push((rank, range.clone()));
-        let (part, held) = (self.flat.shard_numel(), self.flat.range(rank.min(self.flat.ranks)));
-        // A file ends: a read beyond its end is cut off.
-        let elements = range.start.min(part)..range.end.min(part);
-        elements.map(|i| if i < held.len() { (held.start + i + 1) as f32 } else { 0.0 }).collect()
+        self.elements(rank, range)
     }
 }
 
@@ -92,6 +96,27 @@ fn parameter(evidence: &mut Evidence, case: &Case, wanted: usize) -> Result<()> 
     let read: usize = reads.iter().map(|(_, range)| range.len()).sum();
     let holders = start / part..(end - 1) / part + 1;
     evidence.row(got == expected, &input, said(&expected), said(&got));
+    if let Some((rank, range)) = reads.iter().find(|(rank, range)| *rank >= ranks || range.end > part) {
+        let read = format!("{range:?} of rank {rank}");
+        evidence.row(false, format!("{input}: a read"), format!("within 0..{part} of ranks 0 to {}", ranks - 1), &read);
+        evidence.means_if(*rank >= ranks, format!("You read from rank {rank}, and there are ranks 0 to {}.", ranks - 1));
+        evidence.means_if(
+            !holders.contains(rank),
+            format!("You read {read}, but its slice has nothing of this parameter. Compare both ends of the two ranges."),
+        );
+        evidence.means_if(
+            range.start >= rank * part && *rank > 0,
+            format!(
+                "You read {read}: these are offsets in the group. `read` counts from the beginning of a slice, and rank \
+                 {rank}'s begins at {}.",
+                rank * part
+            ),
+        );
+        evidence.means(format!(
+            "You read {read}, and a slice has {part} elements. The rest of the parameter is on the next rank."
+        ));
+        return Ok(());
+    }
     why_wrong(evidence, case, wanted, &got, &files);
     if !evidence.agrees() {
         return Ok(());
@@ -140,40 +165,30 @@ fn why_wrong(evidence: &mut Evidence, case: &Case, wanted: usize, got: &[f32], f
     if got == expected {
         return;
     }
-    if let Some((rank, range)) = files.reads.iter().find(|(rank, range)| *rank >= ranks || range.end > part) {
-        evidence.means_if(
-            *rank < ranks && *range == (start..end),
-            format!(
-                "You read {range:?} of rank {rank}: these are offsets in the group. `read` counts from the beginning of a slice, \
-                 and rank {rank}'s begins at {}.",
-                rank * part
-            ),
-        );
-        evidence.means_if(*rank >= ranks, format!("You read from rank {rank}, and there are ranks 0 to {}.", ranks - 1));
-        evidence.means(format!(
-            "You read {range:?} of rank {rank}, and a slice has {part} elements. The rest of the parameter is on the next rank."
-        ));
-    }
-    // The slices of a group that is not padded, or not as DeepSpeed pads it.
-    let unpadded = |part: usize| files.reads.first().is_some_and(|(rank, _)| *rank == start / part.max(1));
-    let other = [numel / ranks, numel.div_ceil(ranks)].into_iter().find(|other| *other != part && unpadded(*other));
-    let own_rank = files.reads.first().is_some_and(|(rank, _)| *rank == start / part);
+    // The elements that slices of a different length would have.
+    let cut = |other: usize| -> Vec<f32> {
+        let of = |rank: usize| {
+            let (from, to) = (start.max(rank * other), end.min((rank + 1) * other));
+            if from < to { files.elements(rank, from - rank * other..to - rank * other) } else { Vec::new() }
+        };
+        (0..ranks).flat_map(of).collect()
+    };
+    let lengths = [numel / ranks, numel.div_ceil(ranks)];
+    let other = lengths.into_iter().find(|other| *other > 0 && *other != part && got == cut(*other));
     evidence.means_if(
-        other.is_some() && !own_rank,
+        other.is_some(),
         format!(
             "You take slices of {} elements. They have {part}, because the group is padded before it is cut: ask `numel`.",
             other.unwrap_or(0)
         ),
     );
-    let is_parameter = |at: usize| {
-        let start: usize = sizes[..at].iter().sum();
-        got == numbers(start..start + sizes[at])
-    };
-    let mistaken = (0..sizes.len()).find(|&at| at != wanted && is_parameter(at));
+    let begin = |at: &usize| sizes[..*at].iter().sum::<usize>();
+    let mistaken = (0..sizes.len()).find(|at| *at != wanted && got.first() == Some(&((begin(at) + 1) as f32)));
     evidence.means_if(
         mistaken.is_some(),
         format!(
-            "This is parameter {}. Parameter {wanted} begins behind all parameters before it: at element {start}, counted from 0.",
+            "These elements begin with parameter {}. Parameter {wanted} begins behind all parameters before it: at element \
+             {start}, counted from 0.",
             mistaken.unwrap_or(0)
         ),
     );

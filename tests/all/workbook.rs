@@ -1521,7 +1521,7 @@ fn lucky_repairs_of_lab08_alone_are_told_apart() {
 fn mistakes_in_lab09_gather_are_told_apart() {
     let (one, two) = ("3 ranks: parameters that one rank holds", "a parameter that two ranks share");
     let (even, last) = ("one that begins and ends with a slice", "the last one, with padding behind it");
-    let (five, real) = ("one on five ranks", "65 layer norms on 768 ranks");
+    let (five, few) = ("one on five ranks", "10 elements, and a rank with only padding");
     let start = "sizes[..wanted].iter().sum();";
     let (end, part) = ("start + sizes[wanted];", "slices.numel();");
     let (ranks, from_to) = ("for rank in 0..slices.ranks() {", "(start.max(begin), end.min(begin + part));");
@@ -1560,14 +1560,14 @@ fn mistakes_in_lab09_gather_are_told_apart() {
                 some,
                 "if from < to {\n            slices.read(rank, from - begin..to - begin);",
                 one,
-                "each element",
+                "more than the elements",
             ),
             // Wrong places.
-            mistake(start, "sizes[..=wanted].iter().sum();", one, "This is parameter 1"),
-            mistake(read, "values.extend(slices.read(rank, from..to));", two, "these are offsets in the group"),
-            mistake(read, "values.extend(slices.read(rank, start..end));", two, "these are offsets in the group"),
-            mistake(part, "sizes.iter().sum::<usize>() / slices.ranks();", two, "slices of 7 elements"),
-            mistake(part, "sizes.iter().sum::<usize>().div_ceil(slices.ranks());", five, "nothing"),
+            mistake(start, "sizes[..=wanted].iter().sum();", one, "begin with parameter 1"),
+            mistake(read, "values.extend(slices.read(rank, from..to));", one, "these are offsets in the group"),
+            mistake(read, "values.extend(slices.read(rank, start..end));", one, "these are offsets in the group"),
+            mistake(part, "sizes.iter().sum::<usize>() / slices.ranks();", one, "slices of 7 elements"),
+            mistake(part, "sizes.iter().sum::<usize>().div_ceil(slices.ranks());", few, "slices of 3 elements"),
             // Some slices only.
             mistake(ranks, "for rank in start / part..start / part + 1 {", two, "goes on where the next slice begins"),
             mistake(ranks, "for rank in start / part..(start / part + 2).min(slices.ranks()) {", five, "have read two"),
@@ -1577,9 +1577,20 @@ fn mistakes_in_lab09_gather_are_told_apart() {
                 five,
                 "Those between them",
             ),
-            mistake(from_to, "(start.max(begin), end);", two, "The rest of the parameter is on the next rank"),
+            mistake(from_to, "(start.max(begin), end);", one, "has nothing of this parameter"),
+            mistake(
+                from_to,
+                "(start.max(begin), if start < begin + part { end } else { 0 });",
+                two,
+                "The rest of the parameter is on the next rank",
+            ),
             mistake(ranks, "for rank in (0..slices.ranks()).rev() {", two, "in the wrong order"),
-            mistake(ranks, "for rank in 0..slices.ranks() + 1 {", real, "nothing"),
+            mistake(
+                read,
+                "values.extend(slices.read(rank + 1, from - begin..to - begin));",
+                one,
+                "Compare the offsets",
+            ),
             mistake(ranks, "for rank in 0..0 {", one, "Nothing was read"),
             mistake(end, "start + sizes[wanted] - 1;", one, "has 5 elements, and you return 4"),
             mistake(end, "start + sizes[wanted] + 1;", one, "by elements of the next one"),

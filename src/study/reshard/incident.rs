@@ -166,10 +166,10 @@ impl Converted {
         }
     }
 
-    /// Files whose fragments all end where the right padding begins, or before.
+    /// Files whose fragments end where the right padding begins.
     fn clear(&self, job: Incident) -> usize {
         let flats = job.flats();
-        let clear = |rank: usize, slice: &Slice, flat: &Flat| slice.end + flat.padding(rank) <= slice.numel;
+        let clear = |rank: usize, slice: &Slice, flat: &Flat| slice.end + flat.padding(rank) == slice.numel;
         let all =
             |(rank, groups): &(usize, &Vec<Slice>)| groups.iter().zip(&flats).all(|(s, flat)| clear(*rank, s, flat));
         self.slices.iter().enumerate().filter(all).count()
