@@ -85,6 +85,10 @@ fn numbers(elements: Range<usize>) -> Vec<f32> {
     elements.map(|i| (i + 1) as f32).collect()
 }
 
+const EMPTY: &str =
+    "Nothing superfluous is read, but you read an empty range of a file that has nothing of this parameter. Its file is \
+         opened for that: with 768 ranks, for each parameter.";
+
 fn parameter(evidence: &mut Evidence, case: &Case, wanted: usize) -> Result<()> {
     let Case { sizes, ranks } = *case;
     let (mut files, start) = (Files::of(case), sizes[..wanted].iter().sum::<usize>());
@@ -99,6 +103,7 @@ fn parameter(evidence: &mut Evidence, case: &Case, wanted: usize) -> Result<()> 
     if let Some((rank, range)) = reads.iter().find(|(rank, range)| *rank >= ranks || range.end > part) {
         let read = format!("{range:?} of rank {rank}");
         evidence.row(false, format!("{input}: a read"), format!("within 0..{part} of ranks 0 to {}", ranks - 1), &read);
+        evidence.means_if(range.is_empty(), EMPTY);
         evidence.means_if(*rank >= ranks, format!("You read from rank {rank}, and there are ranks 0 to {}.", ranks - 1));
         evidence.means_if(
             !holders.contains(rank),
@@ -139,11 +144,7 @@ fn parameter(evidence: &mut Evidence, case: &Case, wanted: usize) -> Result<()> 
             thousands(sizes[wanted] as u64)
         ),
     );
-    evidence.means_if(
-        reads.iter().any(|(_, range)| range.is_empty()),
-        "Nothing superfluous is read, but you read an empty range of a file that has nothing of this parameter. Its file is \
-         opened for that: with 768 ranks, for each parameter.",
-    );
+    evidence.means_if(reads.iter().any(|(_, range)| range.is_empty()), EMPTY);
     evidence.means_if(
         read == holders.len() * part,
         "You read from the right files, but whole slices of them. Work out which elements of a slice you need, and read these.",

@@ -1547,7 +1547,7 @@ fn mistakes_in_lab09_gather_are_told_apart() {
                 read,
                 "let some = slices.read(rank, 0..to - begin);\n            values.extend(&some[from - begin..]);",
                 one,
-                "more than the elements",
+                "whole slices of them",
             ),
             mistake(some, "let to = to.max(from);\n        if begin < end {", one, "Nothing superfluous is read, but"),
             mistake(
