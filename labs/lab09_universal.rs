@@ -233,7 +233,8 @@ fn show_losses(lab: &Lab, first: &Run, resumed: &[Run], same: &[bool]) {
     let losses = [format!("loss of\nstep {after}"), format!("loss of\nstep {last}")];
     let heads = ["job\n", "parameters\nand moments", &losses[0], &losses[1], "largest difference\nof a loss"];
     screen.say(format!("\n{}", table(screen, &heads, &rows)));
-    let why = "The same ranks add in the same order: a loss keeps its bits. Other ranks add in a different order, and the last digits can differ.";
+    let why = "The same ranks add in the same order: a loss keeps its bits. Other ranks add in a different \
+               order, and the last digits can differ.";
     screen.say(format!("{}\n", screen.wrap(why, 2)));
 }
 
