@@ -73,8 +73,8 @@ pub struct Linear {
 impl Layer for Linear {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         match &self.bias {
-            None if pass.train => tensor::linear(x, &self.weight),
-            None => tensor::linears(x, &[&self.weight], false),
+            None if pass.cache.is_none() => tensor::linear(x, &self.weight),
+            None => tensor::linears(x, &[&self.weight], true),
             Some(bias) => tensor::linear_bias(x, &self.weight, bias),
         }
     }
@@ -101,7 +101,7 @@ pub struct Linears {
 
 impl Layer for Linears {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        tensor::linears(x, &self.weights.iter().collect::<Vec<_>>(), pass.train)
+        tensor::linears(x, &self.weights.iter().collect::<Vec<_>>(), pass.cache.is_some())
     }
 }
 
@@ -158,7 +158,7 @@ pub struct Head {
 
 impl Exit for Head {
     fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        if pass.train { tensor::linear(x, &self.weight) } else { tensor::linears(x, &[&self.weight], false) }
+        if pass.cache.is_none() { tensor::linear(x, &self.weight) } else { tensor::linears(x, &[&self.weight], true) }
     }
 
     fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor> {

@@ -8,15 +8,15 @@ use candle_core::{Result, Shape, Tensor, bail};
 
 /// `[x · W₁ᵀ | x · W₂ᵀ | …]` for `x` [.., in] and weights [out, in]: [.., sum of outs]. Each parameter keeps its own gradient.
 ///
-/// `train` tells whether a backward pass may follow. Without one, few rows are multiplied in a way that reads each weight once
-/// and copies none.
-pub fn linears(x: &Tensor, weights: &[&Param], train: bool) -> Result<Tensor> {
-    apply(x, Stacked { weights: weights.iter().map(|weight| weight.handle()).collect(), train })
+/// A pass that generates sets `generates`: few rows are then multiplied in a way that reads each weight once and copies none. Its
+/// sums have a different order, so passes that are compared with training do without it.
+pub fn linears(x: &Tensor, weights: &[&Param], generates: bool) -> Result<Tensor> {
+    apply(x, Stacked { weights: weights.iter().map(|weight| weight.handle()).collect(), generates })
 }
 
 struct Stacked {
     weights: Vec<Param>,
-    train: bool,
+    generates: bool,
 }
 
 impl Stacked {
@@ -48,7 +48,7 @@ impl Op for Stacked {
         }
         let mut y = vec![0.0; n * outs];
         self.each(|weight, column| {
-            if !self.train && n <= FEW {
+            if self.generates && n <= FEW {
                 return weight.stored(|weight| few_rows(&mut y[column..], outs, x, weight, ins));
             }
             let (rows, weight) = (weight.spec().shape[0], weight.value()?);
