@@ -85,8 +85,7 @@ fn numbers(elements: Range<usize>) -> Vec<f32> {
     elements.map(|i| (i + 1) as f32).collect()
 }
 
-const EMPTY: &str =
-    "Nothing superfluous is read, but you read an empty range of a file that has nothing of this parameter. Its file is \
+const EMPTY: &str = "Nothing superfluous is read, but you read an empty range of a file that has nothing of this parameter. Its file is \
          opened for that: with 768 ranks, for each parameter.";
 
 fn parameter(evidence: &mut Evidence, case: &Case, wanted: usize) -> Result<()> {
@@ -104,10 +103,13 @@ fn parameter(evidence: &mut Evidence, case: &Case, wanted: usize) -> Result<()> 
         let read = format!("{range:?} of rank {rank}");
         evidence.row(false, format!("{input}: a read"), format!("within 0..{part} of ranks 0 to {}", ranks - 1), &read);
         evidence.means_if(range.is_empty(), EMPTY);
-        evidence.means_if(*rank >= ranks, format!("You read from rank {rank}, and there are ranks 0 to {}.", ranks - 1));
+        evidence
+            .means_if(*rank >= ranks, format!("You read from rank {rank}, and there are ranks 0 to {}.", ranks - 1));
         evidence.means_if(
             !holders.contains(rank),
-            format!("You read {read}, but its slice has nothing of this parameter. Compare both ends of the two ranges."),
+            format!(
+                "You read {read}, but its slice has nothing of this parameter. Compare both ends of the two ranges."
+            ),
         );
         evidence.means_if(
             range.start >= rank * part && *rank > 0,
@@ -215,7 +217,9 @@ fn why_wrong(evidence: &mut Evidence, case: &Case, wanted: usize, got: &[f32], f
     );
     evidence.means_if(
         first + 1 < last && got == joined(&[first, first + 1]),
-        format!("The parameter is on ranks {first} to {last}, and you have read two of them. It can be longer than a slice."),
+        format!(
+            "The parameter is on ranks {first} to {last}, and you have read two of them. It can be longer than a slice."
+        ),
     );
     evidence.means_if(
         first + 1 < last && got == joined(&[first, last]),

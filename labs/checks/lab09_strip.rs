@@ -192,7 +192,10 @@ fn paddings(evidence: &mut Evidence, case: &Case, got: &[usize]) {
         "You count zeros at the end of a slice. But parameters can end with zeros, too: a number is padding because of its \
          offset, not because of its value.",
     );
-    evidence.means_if(is(&|_| all), format!("{all} is the padding of all ranks together. Each rank has its own part of it."));
+    evidence.means_if(
+        is(&|_| all),
+        format!("{all} is the padding of all ranks together. Each rank has its own part of it."),
+    );
     evidence.means_if(
         is(&|_| 0),
         "No rank has padding now. But the slices in the files do: a program that joins them would read zeros as parameters.",

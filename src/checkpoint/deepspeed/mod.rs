@@ -6,9 +6,9 @@
 //!
 //! Reading order: `names.rs` (which file is whose), `model.rs` (a file of model states), `shard.rs` (a rank's slice),
 //! `source.rs` (all files), `layout.rs` and `parameters.rs` (which elements are whose), `weights.rs` (the model's own weights
-//! as a check), `repair.rs` (records that are wrong), `rules.rs`, `merge.rs` and `affine.rs` (parts of tensor parallelism), `output.rs`
-//! (files of the result), `whole.rs` (one parameter), `common.rs` (what all ranks share), `workers.rs`, `convert.rs` (all
-//! together). `example.rs` writes files as DeepSpeed does, for labs and for `tests.rs`.
+//! as a check), `repair.rs` (records that are wrong), `rules.rs`, `merge.rs` and `affine.rs` (parts of tensor parallelism),
+//! `output.rs` (files of the result), `whole.rs` (one parameter), `common.rs` (what all ranks share), `workers.rs`,
+//! `convert.rs` (all together). `example.rs` writes files as DeepSpeed does, for labs and for the tests in `tests/`.
 
 mod affine;
 mod common;

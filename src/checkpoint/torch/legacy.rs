@@ -65,6 +65,7 @@ fn pickles(bytes: &[u8]) -> Result<(Graph, Vec<String>, u64), String> {
         return Err("its numbers are not in little-endian order".to_string());
     }
     let (graph, keys) = (next()?, next()?);
+    keys.root().ensure_bounded().map_err(|how| format!("the list of its storages {how}"))?;
     let keys = keys.root().items().map(|key| key.text().map(str::to_string)).collect::<Option<_>>();
     Ok((graph, keys.ok_or("the list of its storages is broken")?, at as u64))
 }
@@ -73,7 +74,8 @@ fn pickles(bytes: &[u8]) -> Result<(Graph, Vec<String>, u64), String> {
 fn element_sizes(graph: &Graph) -> Result<HashMap<&str, usize>, String> {
     let mut sizes = HashMap::new();
     for reference in graph.references() {
-        let [_, class, key, _, _, rest @ ..] = &reference.items().collect::<Vec<_>>()[..] else {
+        // Many references can share one tuple, which may have millions of items.
+        let [_, class, key, _, _, rest @ ..] = &reference.items().take(8).collect::<Vec<_>>()[..] else {
             return Err("a storage of its pickle is broken".to_string());
         };
         let (Some((_, class)), Some(key)) = (class.class(), key.text()) else {
@@ -95,11 +97,16 @@ fn element_sizes(graph: &Graph) -> Result<HashMap<&str, usize>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::torch::Id;
     use crate::checkpoint::torch::TorchFile;
     use crate::checkpoint::torch::encode::encode;
 
     /// A file with two tensors, `a` of two numbers and `b` of three, in the reverse order of their storages.
     fn file() -> Vec<u8> {
+        file_with(&|graph| vec![graph.text("5"), graph.text("17")])
+    }
+
+    fn file_with(keys: &dyn Fn(&mut Graph) -> Vec<Id>) -> Vec<u8> {
         // Python's form of a long integer.
         let mut bytes = [b"\x80\x02\x8a\n", &MAGIC[..], b"."].concat();
         let mut pickle = |fill: &dyn Fn(&mut Graph)| {
@@ -118,7 +125,7 @@ mod tests {
             graph.root = graph.push(Value::Dict(pairs));
         });
         pickle(&|graph| {
-            let keys = vec![graph.text("5"), graph.text("17")];
+            let keys = keys(graph);
             graph.root = graph.push(Value::List(keys));
         });
         bytes.extend(3u64.to_le_bytes());
@@ -149,6 +156,14 @@ mod tests {
         let b = torch.tensor(torch.graph.root().get("b").unwrap()).unwrap().unwrap();
         b.read(2..3, &mut bytes).unwrap();
         assert_eq!(f64::from_le_bytes(bytes), 2.5);
+    }
+
+    /// A megabyte of text that a list names a thousand times is not copied a thousand times.
+    #[test]
+    fn names_that_unfold_to_gigabytes_are_refused() {
+        let bytes = file_with(&|graph| vec![graph.text(&"x".repeat(1 << 20)); 1000]);
+        let error = open(&bytes).unwrap_err();
+        assert!(error.contains("the list of its storages"), "{error}");
     }
 
     /// Every prefix is an error, and no changed byte of the pickles or lengths is a panic.

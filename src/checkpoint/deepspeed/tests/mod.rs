@@ -1,4 +1,5 @@
-//! Conversions of small checkpoints, right and wrong.
+//! Conversions of small checkpoints, right and wrong. Reading order: `whole.rs` (all stages), `parallel.rs` (parts of tensor
+//! parallelism), `repairs.rs` (records that are wrong), `refusals.rs` (what cannot be converted).
 
 mod parallel;
 mod refusals;
