@@ -61,7 +61,7 @@ impl Sizes {
     fn of(dims: &[usize], heads: usize, kv_heads: usize) -> Result<Sizes> {
         let all = heads + 2 * kv_heads;
         match *dims {
-            [sequences, length, row] if length > 0 && row > 0 && row % all == 0 && heads % kv_heads == 0 => {
+            [sequences, length, row] if length > 0 && row > 0 && row % all == 0 && heads.is_multiple_of(kv_heads) => {
                 let head = row / all;
                 let (width, kv_width, group) = (heads * head, kv_heads * head, heads / kv_heads);
                 Ok(Sizes { sequences, length, row, width, kv_width, head, group })

@@ -82,7 +82,8 @@ fn names(dir: &Path) -> BTreeSet<String> {
 #[cfg(unix)]
 #[test]
 fn only_regular_files_are_read() {
-    let put: [(&str, fn(&Path)); 5] = [
+    type Put = fn(&Path);
+    let put: [(&str, Put); 5] = [
         ("no regular file", |path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success())),
         ("no regular file", |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
         ("no regular file", |path| std::fs::create_dir(path).unwrap()),

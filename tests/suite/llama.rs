@@ -64,8 +64,11 @@ fn batch(step: usize, rank: usize, micro: usize) -> Batch {
     }
 }
 
+/// Values of whole parameters, by name.
+type Values = HashMap<String, Vec<f32>>;
+
 /// The losses of a training on one rank that takes all sequences as one batch, and the trained parameters.
-fn serial(shape: &LlamaShape, ranks: usize, micros: usize) -> anyhow::Result<(Vec<f64>, HashMap<String, Vec<f32>>)> {
+fn serial(shape: &LlamaShape, ranks: usize, micros: usize) -> anyhow::Result<(Vec<f64>, Values)> {
     let llama = Llama::new(shape)?;
     llama.params.allocate(SEED);
     let (mut adamw, mut losses) = (AdamW::new(ADAMW, &llama.params), Vec::new());
@@ -120,7 +123,7 @@ fn train(
     stage: Stage,
     sequence: bool,
     micros: usize,
-    expected: &HashMap<String, Vec<f32>>,
+    expected: &Values,
 ) -> anyhow::Result<Vec<f64>> {
     let (ranks, data) = (mesh.group(Axis::Pipeline), mesh.group(Axis::Data));
     let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), sequence, 1);

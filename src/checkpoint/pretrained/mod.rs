@@ -39,7 +39,7 @@ pub struct Pretrained {
 
 enum Weights {
     Files(Files),
-    Gguf(Gguf),
+    Gguf(Box<Gguf>),
 }
 
 impl Pretrained {
@@ -54,7 +54,7 @@ impl Pretrained {
         let (shape, weights) = match gguf.filter(|_| !Files::are_in(&dir) || !path.is_dir()) {
             Some(path) => {
                 let gguf = Gguf::open(&path, shape.as_ref())?;
-                (gguf.shape, Weights::Gguf(gguf))
+                (gguf.shape, Weights::Gguf(Box::new(gguf)))
             }
             None => {
                 let shape = shape.ok_or_else(|| {

@@ -79,7 +79,8 @@ impl LlamaShape {
         if heads % kv_heads != 0 {
             return bad(format!("{heads} query heads cannot share {kv_heads} key and value heads evenly"));
         }
-        if !(self.norm_eps > 0.0 && self.norm_eps < 1.0) || !(self.rope.theta > 1.0) {
+        let in_range = self.norm_eps > 0.0 && self.norm_eps < 1.0 && self.rope.theta > 1.0;
+        if !in_range {
             return bad(format!("rms_norm_eps {} or rope_theta {} is out of range", self.norm_eps, self.rope.theta));
         }
         Ok(())

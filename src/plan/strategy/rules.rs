@@ -29,6 +29,9 @@ pub struct Decision {
 /// The part of a step from which on ranks wait too long.
 const SLOW: f64 = 0.25;
 
+/// Which strategies an advice means.
+type Such<'a> = &'a dyn Fn(&Strategy) -> bool;
+
 /// Walks the path for a job whose strategies have been searched.
 pub fn decide(job: &Job, found: &Search) -> Decision {
     let node = job.cluster.network.ranks_per_node;
@@ -36,7 +39,7 @@ pub fn decide(job: &Job, found: &Search) -> Decision {
     let (fits, takes) = fits_one(job);
     steps.push(Step { question: "does the model fit on one device?", answer: takes });
     let alone = |s: &Strategy| s.tensor == 1 && s.pipeline == 1;
-    let (advice, choices): (&str, Vec<&dyn Fn(&Strategy) -> bool>) = if job.devices == 1 {
+    let (advice, choices): (&str, Vec<Such>) = if job.devices == 1 {
         let (layer_fits, takes) = layer_fits(job);
         match (fits, layer_fits) {
             (true, _) => ("normal use", vec![&alone]),
@@ -67,12 +70,12 @@ pub fn decide(job: &Job, found: &Search) -> Decision {
             let question =
                 if one { "are the links within the node fast?" } else { "are the links between nodes fast?" };
             steps.push(Step { question, answer: why });
-            const PIPELINE: &dyn Fn(&Strategy) -> bool = &|s| s.pipeline > 1 && s.tensor == 1;
-            const ZERO: &dyn Fn(&Strategy) -> bool = &|s| s.pipeline * s.tensor == 1 && s.zero > 0;
-            const ZERO_OR_TENSOR: &dyn Fn(&Strategy) -> bool = &|s| s.pipeline == 1 && (s.zero > 0 || s.tensor > 1);
-            const ONE_WAY: &dyn Fn(&Strategy) -> bool = &|s| s.pipeline == 1 || s.tensor == 1;
-            const ALL: &dyn Fn(&Strategy) -> bool = &|s| s.pipeline > 1 && s.tensor > 1 && s.zero <= 1;
-            const ANY: &dyn Fn(&Strategy) -> bool = &|_| true;
+            const PIPELINE: Such = &|s| s.pipeline > 1 && s.tensor == 1;
+            const ZERO: Such = &|s| s.pipeline * s.tensor == 1 && s.zero > 0;
+            const ZERO_OR_TENSOR: Such = &|s| s.pipeline == 1 && (s.zero > 0 || s.tensor > 1);
+            const ONE_WAY: Such = &|s| s.pipeline == 1 || s.tensor == 1;
+            const ALL: Such = &|s| s.pipeline > 1 && s.tensor > 1 && s.zero <= 1;
+            const ANY: Such = &|_| true;
             match (one, fast) {
                 (true, true) => ("PP, ZeRO or TP: they should be comparable", vec![ONE_WAY]),
                 (true, false) => ("PP before ZeRO and TP", vec![PIPELINE, ZERO_OR_TENSOR]),
@@ -106,7 +109,7 @@ fn layer_fits(job: &Job) -> (bool, String) {
     (takes <= room, format!("{answer}: while it computes it takes {} of {}", bytes_decimal(takes), bytes_decimal(room)))
 }
 
-/// A fast network: the ranks of `strategy` wait for less than a tenth of a step.
+/// A fast network: the ranks of `strategy` wait for less than [`SLOW`] of a step.
 fn fast(job: &Job, strategy: Strategy, of: fn(&super::Time) -> f64, name: &str) -> (bool, String) {
     let time = job.time(&strategy);
     let (waits, all) = (of(&time), time.total());

@@ -168,7 +168,7 @@ mod tests {
             let converter = crate::checkpoint::deepspeed::paddings(numel, part, ranks);
             for (rank, padding) in converter.into_iter().enumerate() {
                 let left = rank * part;
-                let writer = if numel <= left { part } else if numel < left + part { left + part - numel } else { 0 };
+                let writer = if numel <= left { part } else { (left + part).saturating_sub(numel) };
                 prop_assert_eq!([padding, writer], [flat.padding(rank); 2]);
             }
         }
