@@ -1,9 +1,10 @@
 //! Layer norm without bias: centres each row, scales it to variance 1, and multiplies it by a learned gain.
 
-use super::graph::{Op, apply, rows};
+use super::gain::Gain;
+use super::graph::{Op, apply};
 use super::math::{dot, sum, vectorized};
 use super::params::Param;
-use candle_core::{Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, Tensor};
 use std::sync::OnceLock;
 
 /// Added to the variance, as in PyTorch.
@@ -12,15 +13,13 @@ const EPSILON: f32 = 1e-5;
 /// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[width]` (Ba et al., arXiv
 /// 1607.06450).
 pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
-    apply(x, LayerNorm { gain: gain.handle(), statistics: OnceLock::new(), dgain: OnceLock::new() })
+    apply(x, LayerNorm { gain: Gain::of(gain), statistics: OnceLock::new() })
 }
 
 struct LayerNorm {
-    gain: Param,
+    gain: Gain,
     /// Each row's statistics. The forward pass keeps them for the backward pass.
     statistics: OnceLock<Vec<Statistics>>,
-    /// The gain's gradient. The loop that computes the input's gradient computes it too.
-    dgain: OnceLock<Vec<f32>>,
 }
 
 impl Op for LayerNorm {
@@ -28,11 +27,7 @@ impl Op for LayerNorm {
     const HAS_WEIGHTS: bool = true;
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
-        let (n, width) = rows(dims)?;
-        let gain = self.gain.value()?;
-        if gain.len() != width {
-            bail!("{} normalises rows of {} numbers, not {dims:?}", self.gain.spec().name, gain.len());
-        }
+        let (n, gain) = self.gain.for_rows(dims)?;
         let mut y = vec![0.0; x.len()];
         let mut statistics = vec![(0.0, 0.0); n];
         vectorized((x, &*gain, &mut y[..], &mut statistics[..]), normalise);
@@ -48,13 +43,12 @@ impl Op for LayerNorm {
         let mut dx = vec![0.0; x.len()];
         let mut dgain = vec![0.0; width];
         vectorized((x, dy, &*gain, statistics, &mut dx[..], &mut dgain[..]), gradient);
-        self.dgain.set(dgain).ok();
+        self.gain.keep(dgain);
         Ok(dx)
     }
 
     fn weight_gradients(&self, _x: &[f32], _dims: &[usize], _dy: &[f32]) -> Result<()> {
-        let dgain = self.dgain.get().map(Vec::as_slice).unwrap_or_default();
-        self.gain.add_gradient(|sum| sum.iter_mut().zip(dgain).for_each(|(sum, dgain)| *sum += dgain))
+        self.gain.add_gradient()
     }
 }
 

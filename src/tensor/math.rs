@@ -6,7 +6,7 @@
 
 pub use crate::simd::vectorized;
 
-const LANES: usize = 16;
+pub const LANES: usize = 16;
 
 /// e^x for finite x, within 2 units in the last place. Below -87 it returns the smallest normal numbers, never 0.
 #[inline(always)]
@@ -81,8 +81,9 @@ pub fn exp_sum(x: &mut [f32], shift: f32) -> f32 {
     sum(x)
 }
 
+/// The sum of all lanes, in halves.
 #[inline(always)]
-fn fold(lanes: [f32; LANES]) -> f32 {
+pub fn fold(lanes: [f32; LANES]) -> f32 {
     let mut width = LANES / 2;
     let mut lanes = lanes;
     while width > 0 {

@@ -405,11 +405,11 @@ impl Param {
     }
 
     /// Calls `read` with the weight in the type in which this rank stores it: nothing is copied, unless ranks gather the weight.
-    pub(super) fn stored<R>(&self, read: impl FnOnce(few_rows::Numbers) -> Result<R>) -> Result<R> {
+    pub(super) fn stored<R>(&self, read: impl FnOnce(few_rows::Numbers) -> R) -> Result<R> {
         if let Home::Here(Numbers::Bf16(all)) = &*self.home.home_of_values() {
-            return read(few_rows::Numbers::Bf16(&all[self.spec().range()]));
+            return Ok(read(few_rows::Numbers::Bf16(&all[self.spec().range()])));
         }
-        read(few_rows::Numbers::F32(&self.value()?))
+        Ok(read(few_rows::Numbers::F32(&self.value()?)))
     }
 
     /// Some elements of the weight, for as long as the guard lives.

@@ -1,23 +1,22 @@
 //! RMSNorm: scales each row to mean square 1, and multiplies it by a learned gain.
 
-use super::graph::{Op, apply, rows};
+use super::gain::Gain;
+use super::graph::{Op, apply};
 use super::math::{dot, vectorized};
 use super::params::Param;
-use candle_core::{Result, Shape, Tensor, bail};
+use candle_core::{Result, Shape, Tensor};
 use std::sync::OnceLock;
 
 /// `x / sqrt(mean(x²) + epsilon) · gain` over the last dimension; `gain` is `[width]` (Zhang and Sennrich, arXiv 1910.07467).
 pub fn rms_norm(x: &Tensor, gain: &Param, epsilon: f32) -> Result<Tensor> {
-    apply(x, RmsNorm { gain: gain.handle(), epsilon, scales: OnceLock::new(), dgain: OnceLock::new() })
+    apply(x, RmsNorm { gain: Gain::of(gain), epsilon, scales: OnceLock::new() })
 }
 
 struct RmsNorm {
-    gain: Param,
+    gain: Gain,
     epsilon: f32,
     /// Each row's factor. The forward pass keeps them for the backward pass.
     scales: OnceLock<Vec<f32>>,
-    /// The gain's gradient. The loop that computes the input's gradient computes it too.
-    dgain: OnceLock<Vec<f32>>,
 }
 
 impl Op for RmsNorm {
@@ -25,11 +24,7 @@ impl Op for RmsNorm {
     const HAS_WEIGHTS: bool = true;
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
-        let (n, width) = rows(dims)?;
-        let gain = self.gain.value()?;
-        if gain.len() != width {
-            bail!("{} normalises rows of {} numbers, not {dims:?}", self.gain.spec().name, gain.len());
-        }
+        let (n, gain) = self.gain.for_rows(dims)?;
         let (mut y, mut scales) = (vec![0.0; x.len()], vec![0.0; n]);
         vectorized((x, &*gain, self.epsilon, &mut y[..], &mut scales[..]), normalise);
         self.scales.set(scales).ok();
@@ -42,13 +37,12 @@ impl Op for RmsNorm {
         let gain = self.gain.value()?;
         let (mut dx, mut dgain) = (vec![0.0; x.len()], vec![0.0; gain.len()]);
         vectorized((x, dy, &*gain, scales, &mut dx[..], &mut dgain[..]), gradient);
-        self.dgain.set(dgain).ok();
+        self.gain.keep(dgain);
         Ok(dx)
     }
 
     fn weight_gradients(&self, _x: &[f32], _dims: &[usize], _dy: &[f32]) -> Result<()> {
-        let dgain = self.dgain.get().map(Vec::as_slice).unwrap_or_default();
-        self.gain.add_gradient(|sum| sum.iter_mut().zip(dgain).for_each(|(sum, dgain)| *sum += dgain))
+        self.gain.add_gradient()
     }
 }
 
