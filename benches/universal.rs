@@ -7,8 +7,9 @@
 //! ```
 //!
 //! All sides run in turn, and a figure is the median over rounds. Times are those of whole processes. The copy is of the
-//! result, so it reads and writes as many bytes as the converter writes. Prints a Markdown table. Let nothing else run
-//! meanwhile.
+//! result, so it reads and writes as many bytes as the converter writes; unlike the converter, `cp` does not wait until they
+//! are on the disk. Memory is the peak of the process, the largest over rounds; DeepSpeed's workers are processes of their own
+//! and are not in its figure. Prints a Markdown table. Let nothing else run meanwhile.
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -16,7 +17,7 @@ use shardlab::checkpoint::deepspeed::example::{Example, Group};
 use shardlab::launch;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Parser)]
 struct Args {
@@ -76,10 +77,11 @@ fn drive(args: &Args) -> Result<()> {
         command.envs([("DS_ACCELERATOR", "cpu"), ("OMP_NUM_THREADS", "1")]);
         command
     };
-    let mut sides: Vec<(&str, Vec<f64>)> = vec![("ds_to_universal", vec![]), ("cp", vec![]), ("DeepSpeed", vec![])];
+    let side = |name| (name, vec![], 0);
+    let mut sides: Vec<(&str, Vec<f64>, usize)> = vec![side("ds_to_universal"), side("cp"), side("DeepSpeed")];
     sides.truncate(if args.python.is_some() { 3 } else { 2 });
     for _ in 0..args.rounds {
-        for (side, seconds) in &mut sides {
+        for (side, seconds, memory) in &mut sides {
             let to = dir.path().join(match *side {
                 "ds_to_universal" => "ours",
                 "cp" => "copy",
@@ -98,25 +100,42 @@ fn drive(args: &Args) -> Result<()> {
                 ("DeepSpeed", Some(python)) => tool(python, &["-m", "deepspeed.checkpoint.ds_to_universal"], &to),
                 _ => tool(Path::new(env!("CARGO_BIN_EXE_ds_to_universal")), &[], &to),
             };
-            seconds.push(timed(command)?);
+            let (time, peak) = timed(command)?;
+            seconds.push(time);
+            *memory = peak.max(*memory);
         }
     }
-    println!("{parameters} parameters, {ranks} ranks\n\n| | seconds | of cp's |\n|---|---:|---:|");
+    println!("{parameters} parameters, {ranks} ranks\n\n| | seconds | of cp's | peak MB |\n|---|---:|---:|---:|");
     let median = |seconds: &[f64]| {
         let mut sorted = seconds.to_vec();
         sorted.sort_by(f64::total_cmp);
         sorted[sorted.len() / 2]
     };
     let copy = median(&sides[1].1);
-    for (side, seconds) in &sides {
-        println!("| {side} | {:.3} | {:.2} |", median(seconds), median(seconds) / copy);
+    for (side, seconds, memory) in &sides {
+        println!("| {side} | {:.3} | {:.2} | {} |", median(seconds), median(seconds) / copy, memory / 1_000);
     }
     Ok(())
 }
 
-fn timed(mut command: Command) -> Result<f64> {
+/// Seconds that `command` takes, and its peak memory in kB, as Linux tells it of a living process.
+fn timed(mut command: Command) -> Result<(f64, usize)> {
     let begin = Instant::now();
-    let output = command.stdout(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(output.status.success(), "{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(begin.elapsed().as_secs_f64())
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    let mut peak = 0;
+    let status = loop {
+        let told = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = told.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak = line.and_then(|kilobytes| kilobytes.parse().ok()).unwrap_or(0).max(peak);
+        match child.try_wait()? {
+            Some(status) => break status,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    ensure!(status.success(), "{command:?} failed: run it by hand to see why");
+    Ok((begin.elapsed().as_secs_f64(), peak))
 }
