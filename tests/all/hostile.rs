@@ -3,8 +3,8 @@
 
 use super::mutate::{self, Files, Random};
 use super::suite::universal as suite;
-use shardlab::checkpoint::deepspeed::example::{Example, Group};
-use shardlab::checkpoint::deepspeed::{Format, Options, Report, Watch, convert};
+use shardlab::checkpoint::deepspeed::example::{Example, Group, group};
+use shardlab::checkpoint::deepspeed::{Format, Options, Report, convert};
 use shardlab::checkpoint::torch::{Graph, Id, TorchFile, Value, save_graph};
 use shardlab::checkpoint::universal::{Universal, merge, slices};
 use shardlab::error::BadInput;
@@ -16,31 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-struct Silent;
-
-impl Watch for Silent {
-    fn begin(&self, _: &str, _: usize) {}
-    fn advance(&self) {}
-    fn end(&self) {}
-}
-
 fn options(dir: &Path) -> Options {
-    Options {
-        input: dir.join("step5"),
-        output: dir.join("universal"),
-        extract_workers: 1,
-        merge_workers: 1,
-        keep_temp: false,
-        strict: true,
-        inject: false,
-        dry_run: false,
-        verify: true,
-        format: Format::Torch,
-    }
-}
-
-fn group(parameters: &[(&str, &[usize])]) -> Group {
-    parameters.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect()
+    let one = Options::new(dir.join("step5"), dir.join("universal"));
+    Options { extract_workers: 1, merge_workers: 1, verify: true, ..one }
 }
 
 fn groups() -> Vec<Group> {
@@ -69,7 +47,7 @@ fn within_a_minute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
 
 fn refused(options: &Options) -> String {
     let options = options.clone();
-    let BadInput { what, help } = within_a_minute(move || convert(&options, &Silent).unwrap_err());
+    let BadInput { what, help } = within_a_minute(move || convert(&options, &()).unwrap_err());
     assert!(!help.is_empty(), "{what}");
     what
 }
@@ -145,11 +123,11 @@ fn names_that_are_no_text_are_no_files_of_a_checkpoint() {
     let options = options(dir.path());
     let odd = std::ffi::OsStr::from_bytes(b"zero_pp_rank_7_mp_rank_00_optim_states.pt\xff");
     std::fs::write(options.input.join(odd), "").unwrap();
-    convert(&options, &Silent).unwrap();
+    convert(&options, &()).unwrap();
     // The folders may have such names.
     let odd = Options { input: dir.path().join(odd), output: dir.path().join("to").join(odd), ..options.clone() };
     std::fs::rename(&options.input, &odd.input).unwrap();
-    convert(&odd, &Silent).unwrap();
+    convert(&odd, &()).unwrap();
     assert!(odd.output.join("zero/norm/fp32.pt").exists());
 }
 
@@ -187,7 +165,7 @@ fn the_input_is_never_replaced() {
     to(precious.clone(), "it exists, and is no universal checkpoint");
     std::os::unix::fs::symlink("nothing", dir.path().join("dangling")).unwrap();
     to(dir.path().join("dangling"), "it exists, and is no universal checkpoint");
-    convert(&options, &Silent).unwrap();
+    convert(&options, &()).unwrap();
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "as it was");
 }
 
@@ -333,6 +311,7 @@ fn hostile_patterns_are_refused() {
     refused_info(|graph| info(graph, &["(a|a)*(?=b)(a|a)*$"], 1), "takes too long");
     refused_info(|graph| info(graph, &["(?:(?:(?:a{90}){90}){90})"], 1), "broken, or too large");
     refused_info(|graph| info(graph, &["\\w{9}"], 1000), "broken, or too large");
+    refused_info(|graph| info(graph, &["a", ".*!"], 1), "two patterns match it");
     refused_info(|graph| info(graph, &["a"], 20_000), "20000 patterns in one list");
     refused_info(|graph| info(graph, &[&"a".repeat(2000)], 1), "2000 bytes");
 }
@@ -472,7 +451,7 @@ fn try_deepspeed(all: &[Files], dir: &Path, random: &mut Random, tally: &mut Tal
         ..options(dir)
     };
     let begin = Instant::now();
-    let result: Result<Report, BadInput> = convert(&options, &Silent);
+    let result: Result<Report, BadInput> = convert(&options, &());
     tally.count(&result, begin);
     let left = names(&dir.join("in"));
     match result {
@@ -486,6 +465,39 @@ fn try_deepspeed(all: &[Files], dir: &Path, random: &mut Random, tally: &mut Tal
             assert!(!what.contains(|c: char| c.is_control() && c != '\n'), "{what:?}");
         }
     }
+}
+
+/// Writes the sizes and hashes of the files as they are into the manifest.
+fn sign(files: &mut Files) {
+    let manifest: Result<serde_json::Value, _> = serde_json::from_slice(&files["manifest.json"]);
+    if let Ok(mut manifest) = manifest {
+        for entry in manifest.get_mut("files").and_then(|files| files.as_array_mut()).into_iter().flatten() {
+            let Some(bytes) = entry.get("name").and_then(|name| files.get(name.as_str()?)) else { continue };
+            if let Some(entry) = entry.as_object_mut() {
+                entry.insert("bytes".to_string(), bytes.len().into());
+                entry.insert("sha256".to_string(), shardlab::sha256::hex(bytes).into());
+            }
+        }
+        files.insert("manifest.json".to_string(), serde_json::to_vec(&manifest).unwrap());
+    }
+    let sum = shardlab::sha256::hex(&files["manifest.json"]);
+    files.insert("manifest.json.sha256".to_string(), format!("{sum}  manifest.json\n").into());
+}
+
+#[test]
+fn a_name_in_a_rank_file_does_not_lead_outside() {
+    let dir = tempfile::tempdir().unwrap();
+    let (save, _) = train(dir.path());
+    let mut saved = files(&save);
+    let (name, shard) = saved.iter_mut().find(|(name, _)| name.ends_with(".safetensors")).unwrap();
+    let name = name.clone();
+    let header = 8..8 + u64::from_le_bytes(shard[..8].try_into().unwrap()) as usize;
+    let text = String::from_utf8_lossy(&shard[header.clone()]).replace("wte.weight", "wte/weight");
+    shard[header].copy_from_slice(text.as_bytes());
+    sign(&mut saved);
+    put(&saved, &dir.path().join("outside"));
+    let BadInput { what, .. } = merge(&dir.path().join("outside"), &dir.path().join("universal")).unwrap_err();
+    assert!(what.contains(&name) && what.contains("\"wte/weight\" cannot be a parameter's name"), "{what}");
 }
 
 /// Merges, pictures and reads damaged checkpoints of this crate's own form. Checksums are right again after most damage.
@@ -505,19 +517,7 @@ fn try_native(all: &[Files], dir: &Path, random: &mut Random, tally: &mut Tally)
         }
     }
     if own && !random.one_in(6) {
-        let manifest: Result<serde_json::Value, _> = serde_json::from_slice(&files["manifest.json"]);
-        if let Ok(mut manifest) = manifest {
-            for entry in manifest.get_mut("files").and_then(|files| files.as_array_mut()).into_iter().flatten() {
-                let Some(bytes) = entry.get("name").and_then(|name| files.get(name.as_str()?)) else { continue };
-                if let Some(entry) = entry.as_object_mut() {
-                    entry.insert("bytes".to_string(), bytes.len().into());
-                    entry.insert("sha256".to_string(), shardlab::sha256::hex(bytes).into());
-                }
-            }
-            files.insert("manifest.json".to_string(), serde_json::to_vec(&manifest).unwrap());
-        }
-        let sum = shardlab::sha256::hex(&files["manifest.json"]);
-        files.insert("manifest.json.sha256".to_string(), format!("{sum}  manifest.json\n").into());
+        sign(&mut files);
     }
     put(&files, &dir.join("in/step5"));
     let (from, to) = (dir.join("in/step5"), dir.join("in/universal"));

@@ -29,12 +29,32 @@ pub struct Options {
     pub format: Format,
 }
 
-/// Is told how far a conversion is.
-pub trait Watch: Sync {
-    fn begin(&self, phase: &str, tasks: usize);
-    fn advance(&self);
-    fn end(&self);
+impl Options {
+    /// A strict conversion with DeepSpeed's defaults.
+    pub fn new(input: impl Into<PathBuf>, output: impl Into<PathBuf>) -> Options {
+        Options {
+            input: input.into(),
+            output: output.into(),
+            extract_workers: 4,
+            merge_workers: 2,
+            keep_temp: false,
+            strict: true,
+            inject: false,
+            dry_run: false,
+            verify: false,
+            format: Format::Torch,
+        }
+    }
 }
+
+/// Is told how far a conversion is. `()` ignores it.
+pub trait Watch: Sync {
+    fn begin(&self, _phase: &str, _tasks: usize) {}
+    fn advance(&self) {}
+    fn end(&self) {}
+}
+
+impl Watch for () {}
 
 /// The result of a conversion.
 #[derive(Clone, Debug, Default)]

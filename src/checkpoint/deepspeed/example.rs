@@ -11,6 +11,17 @@ use std::path::Path;
 /// Names and shapes of a group's parameters, in order.
 pub type Group = Vec<(String, Vec<usize>)>;
 
+/// A group of these names and shapes.
+pub fn group(parameters: &[(&str, &[usize])]) -> Group {
+    parameters.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect()
+}
+
+/// A number that no other element of a small checkpoint has, by name, state, and offset.
+pub fn value(name: &str, state: usize, element: usize) -> f32 {
+    let name = name.bytes().fold(7usize, |hash, byte| (hash * 31 + usize::from(byte)) % 9973);
+    (name * 3 + state) as f32 * 0.37 + element as f32 * 0.013
+}
+
 /// The job that is saved, and how.
 #[derive(Clone)]
 pub struct Example {

@@ -187,7 +187,7 @@ impl Rules {
             Rule::Halves
         } else if let Some(inner) = self.inner(name)? {
             if self.version >= 0.4 && inner.widths.is_none() {
-                return Err(format!("{name} consists of several parameters, and their widths are not recorded"));
+                return Err("it consists of several parameters, and their widths are not recorded".to_string());
             }
             Rule::Inner(inner.clone())
         } else {
@@ -208,7 +208,7 @@ impl Rules {
         let mut found = None;
         for (pattern, map) in &self.maps {
             if pattern.matches(name)? && found.replace(map).is_some() {
-                return Err(format!("two maps match {name}, the second by {:?}", pattern.text));
+                return Err(format!("two maps match it, the second by {:?}", pattern.text));
             }
         }
         Ok(found)
@@ -217,7 +217,7 @@ impl Rules {
     /// The rows of a parameter that has one row for each token of the vocabulary, without those that pad it.
     pub fn rows_of_vocabulary(&self, name: &str) -> Result<Option<usize>, String> {
         match (matching(&self.vocabulary, name)?, self.words) {
-            (Some(_), None) => Err(format!("{name} has padded rows, and original_vocab_size is not recorded")),
+            (Some(_), None) => Err("it has padded rows, and original_vocab_size is not recorded".to_string()),
             (found, words) => Ok(words.filter(|_| found.is_some())),
         }
     }
@@ -286,7 +286,7 @@ fn matching<'a>(patterns: &'a [Pattern], name: &str) -> Result<Option<&'a Patter
     for pattern in patterns {
         if pattern.matches(name)? {
             if let Some(found) = found {
-                return Err(format!("two patterns match {name}: {:?} and {:?}", found.text, pattern.text));
+                return Err(format!("two patterns match it, {:?} and {:?}", found.text, pattern.text));
             }
             pattern.used.store(true, Relaxed);
             found = Some(pattern);

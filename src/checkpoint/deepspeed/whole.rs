@@ -28,6 +28,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+const PATTERNS: &str = "save again with patterns in universal_checkpoint_info that say how this parameter is divided";
+
 /// One parameter, state by state.
 pub(super) fn merge(
     options: &Options,
@@ -40,8 +42,9 @@ pub(super) fn merge(
     let Parameter { name, slices } = parameter;
     let path = &source.models[slices[0].mp].path;
     let rule = rules.rule(name).and_then(|rule| resolve(rule, slices.iter().map(|slice| &slice.shape[..])));
-    let rule = rule.map_err(|how| broken(path, format!("{name}: {how}")))?;
-    let words = rules.rows_of_vocabulary(name).map_err(|how| broken(path, how))?;
+    let refused = |how| BadInput::new(format!("{} cannot be converted: {name}: {how}", path.display()), PATTERNS);
+    let rule = rule.map_err(refused)?;
+    let words = rules.rows_of_vocabulary(name).map_err(refused)?;
     // DeepSpeed's own files of stage 3 are flat.
     let bare = source.stage == 3 && source.tp == 1;
     if let Some(output) = output {

@@ -130,7 +130,7 @@ impl Universal {
 }
 
 /// Whether a parameter's name can be that of a folder. Nothing outside the checkpoint's folder is read or written.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 200 && !name.starts_with('.') && !name.contains(['/', '\\', ':', '\0'])
 }
 

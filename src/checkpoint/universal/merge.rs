@@ -4,7 +4,7 @@
 //! slice to its place: no rule about a parameter's name is needed, and no padding has to be stripped, because no slice
 //! reaches into the padding.
 
-use super::folder::{Universal, Writer, floats};
+use super::folder::{Universal, Writer, floats, is_name};
 use crate::checkpoint::files;
 use crate::checkpoint::manifest::{Manifest, rank_file};
 use crate::checkpoint::shard::{Header, Held, KINDS};
@@ -47,6 +47,9 @@ impl RankFile {
         }
         for (name, held) in &header.fragments {
             held.ensure_sound().map_err(|error| broken(format!("{error:#}")))?;
+            if !is_name(&held.whole.0) {
+                return Err(broken(format!("{:?} cannot be a parameter's name", held.whole.0)));
+            }
             for kind in KINDS {
                 let tensor = file.tensor(&format!("{kind}.{name}")).map_err(|error| broken(error.to_string()))?;
                 if tensor.dtype() != Dtype::F32 || tensor.data().len() / 4 != held.elements.len() {

@@ -4,8 +4,8 @@
 //! failure is theirs. The matrices are small here: 1,536 elements each, so that their group needs no padding, as in the source.
 
 use super::Recorded;
-use crate::checkpoint::deepspeed::example::{Example, Group};
-use crate::checkpoint::deepspeed::{Format, Options, Report, STATES, Watch, convert};
+use crate::checkpoint::deepspeed::example::{Example, Group, value};
+use crate::checkpoint::deepspeed::{Options, Report, STATES, Watch, convert};
 use crate::checkpoint::torch::{Node, TorchFile};
 use crate::error::BadInput;
 use crate::parallel::partition::Flat;
@@ -76,7 +76,7 @@ impl Incident {
             step: 95_600.0,
             ..Example::new(self.stage, self.ranks, self.groups().into())
         };
-        example.save(&input, &number).map_err(|error| {
+        example.save(&input, &|_, name, state, element| value(name, state, element)).map_err(|error| {
             BadInput::new(
                 format!("cannot write {}: {error}", input.display()),
                 "make room, or name a folder with --out",
@@ -85,29 +85,11 @@ impl Incident {
         let file = |rank| input.join(format!("zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"));
         let slices = (0..self.ranks).map(|rank| slices(&file(rank))).collect::<Result<_, _>>()?;
         let folder = input.with_file_name("global_step95600_universal");
-        let options = Options {
-            input,
-            output: folder.clone(),
-            extract_workers: 4,
-            merge_workers: 2,
-            keep_temp: false,
-            strict: true,
-            inject: false,
-            dry_run: false,
-            verify: false,
-            format: Format::Torch,
-        };
         let count = Count::default();
-        let report = convert(&options, &count)?;
+        let report = convert(&Options::new(input, &folder), &count)?;
         let done = count.0.into_inner().unwrap_or_default();
         Ok(Converted { slices, done: [done[0], done[1]], report, folder })
     }
-}
-
-/// An element: different from most others of its parameter and of other parameters.
-fn number(_: usize, name: &str, state: usize, element: usize) -> f32 {
-    let name = name.bytes().fold(7usize, |hash, byte| (hash * 31 + usize::from(byte)) % 9973);
-    (name * 3 + state) as f32 * 0.37 + element as f32 * 0.013
 }
 
 /// The slices of a rank's file.

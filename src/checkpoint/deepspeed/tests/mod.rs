@@ -6,24 +6,12 @@ mod refusals;
 mod repairs;
 mod whole;
 
-use super::example::{Example, Group};
-use super::{Format, Options, Report, STATES, Watch, convert};
+use super::example::{Example, Group, group, value};
+use super::{Format, Options, Report, STATES, convert};
 use crate::checkpoint::torch::{Graph, Id, TorchFile, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tempfile::{TempDir, tempdir};
-
-struct Silent;
-
-impl Watch for Silent {
-    fn begin(&self, _: &str, _: usize) {}
-    fn advance(&self) {}
-    fn end(&self) {}
-}
-
-fn group(parameters: &[(&str, &[usize])]) -> Group {
-    parameters.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect()
-}
 
 /// Sizes that no number of ranks divides, in two groups. The last has fewer elements than some jobs have ranks.
 fn groups() -> Vec<Group> {
@@ -33,33 +21,16 @@ fn groups() -> Vec<Group> {
     ]
 }
 
-/// A number that no other element of a checkpoint has.
-fn value(name: &str, state: usize, element: usize) -> f32 {
-    let name = name.bytes().fold(7usize, |hash, byte| (hash * 31 + usize::from(byte)) % 9973);
-    (name * 3 + state) as f32 * 0.37 + element as f32 * 0.013
-}
-
 fn values(_mp: usize, name: &str, state: usize, element: usize) -> f32 {
     value(name, state, element)
 }
 
 fn options(dir: &Path) -> Options {
-    Options {
-        input: dir.join("global_step5"),
-        output: dir.join("global_step5_universal"),
-        extract_workers: 3,
-        merge_workers: 2,
-        keep_temp: false,
-        strict: true,
-        inject: false,
-        dry_run: false,
-        verify: true,
-        format: Format::Torch,
-    }
+    Options { verify: true, ..Options::new(dir.join("global_step5"), dir.join("global_step5_universal")) }
 }
 
 fn run(options: &Options) -> Result<Report, String> {
-    convert(options, &Silent).map_err(|error| error.what)
+    convert(options, &()).map_err(|error| error.what)
 }
 
 fn saved(example: &Example) -> TempDir {
