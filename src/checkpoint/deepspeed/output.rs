@@ -1,10 +1,10 @@
 //! The files of the result. They are written beside the output folder, which appears when it is complete.
 
+use super::STATES;
 use super::merge::Part;
 use super::rules::{Inner, Rule, Size};
 use super::shard::Step;
 use super::whole::lock;
-use super::{STATES, broken};
 use crate::checkpoint::files;
 use crate::checkpoint::torch::{Dtype, Fields, Graph, Id, TorchFile, Value, save_number, save_tensor};
 use crate::checkpoint::universal::{INDEX, Parameter, Universal, write_index};
@@ -98,7 +98,7 @@ impl Output {
                 Ok(String::new())
             }
             Format::Safetensors => {
-                let bytes = single(&path, dtype, &part.bytes)?;
+                let bytes = single(dtype, &part.bytes);
                 let view =
                     TensorView::new(Safe::F32, part.shape.clone(), &bytes).map_err(|error| failed(&path, error))?;
                 safetensors::serialize_to_file([(STATES[state], view)], None, &path)
@@ -125,7 +125,7 @@ impl Output {
     pub fn other(&self, name: &str, dtype: Dtype, part: &Part) -> Result<(), BadInput> {
         self.parameter(name)?;
         let path = self.path(name, "fp32.pt");
-        let bytes = single(&path, dtype, &part.bytes)?;
+        let bytes = single(dtype, &part.bytes);
         save_tensor(&path, Dtype::F32, &part.shape, &bytes, Some(&|_| Vec::new())).map_err(|error| failed(&path, error))
     }
 
@@ -222,20 +222,21 @@ fn failed(path: &Path, error: impl std::fmt::Display) -> BadInput {
 }
 
 /// Elements as f32.
-fn single<'a>(path: &Path, dtype: Dtype, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, BadInput> {
+fn single(dtype: Dtype, bytes: &[u8]) -> Cow<'_, [u8]> {
     fn each<const N: usize>(bytes: &[u8], to: impl Fn([u8; N]) -> f32) -> Cow<'static, [u8]> {
         bytes.as_chunks::<N>().0.iter().flat_map(|bytes| to(*bytes).to_le_bytes()).collect::<Vec<u8>>().into()
     }
-    Ok(match dtype {
+    match dtype {
         Dtype::F32 => Cow::Borrowed(bytes),
         Dtype::F64 => each(bytes, |bytes| f64::from_le_bytes(bytes) as f32),
         Dtype::BF16 => each(bytes, |bytes| bf16::from_le_bytes(bytes).to_f32()),
         Dtype::F16 => each(bytes, |bytes| f16::from_le_bytes(bytes).to_f32()),
         Dtype::I64 => each(bytes, |bytes| i64::from_le_bytes(bytes) as f32),
         Dtype::I32 => each(bytes, |bytes| i32::from_le_bytes(bytes) as f32),
+        Dtype::I16 => each(bytes, |bytes| i16::from_le_bytes(bytes).into()),
+        Dtype::I8 => each(bytes, |bytes| i8::from_le_bytes(bytes).into()),
         Dtype::U8 | Dtype::Bool => each(bytes, |[byte]: [u8; 1]| byte.into()),
-        other => return Err(broken(path, format!("{} cannot be stored as f32", other.name()))),
-    })
+    }
 }
 
 /// The entries beside the tensor: how DeepSpeed divides it among ranks again.
@@ -283,4 +284,24 @@ fn shape_of(graph: &mut Graph, inner: &Inner) -> Id {
     let sizes = sizes.collect();
     let (sizes, dim) = (graph.push(Value::Tuple(sizes)), graph.push(Value::Int(inner.dim as i64)));
     graph.call(class, vec![patterns, sizes, dim])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_becomes_f32() {
+        let same = |dtype, bytes: &[u8], number: f32| assert_eq!(single(dtype, bytes)[..], number.to_le_bytes());
+        same(Dtype::F64, &(-2.5f64).to_le_bytes(), -2.5);
+        same(Dtype::F32, &(-2.5f32).to_le_bytes(), -2.5);
+        same(Dtype::F16, &f16::from_f32(-2.5).to_le_bytes(), -2.5);
+        same(Dtype::BF16, &bf16::from_f32(-2.5).to_le_bytes(), -2.5);
+        same(Dtype::I64, &(-300i64).to_le_bytes(), -300.0);
+        same(Dtype::I32, &(-300i32).to_le_bytes(), -300.0);
+        same(Dtype::I16, &(-300i16).to_le_bytes(), -300.0);
+        same(Dtype::I8, &(-3i8).to_le_bytes(), -3.0);
+        same(Dtype::U8, &[253], 253.0);
+        same(Dtype::Bool, &[1], 1.0);
+    }
 }
