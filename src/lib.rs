@@ -15,6 +15,7 @@
 //! | [`plan`] | computes a model's parameters, memory and FLOPs, and its time on a network; no tensors |
 //! | [`tensor`] | adds to candle what training on a CPU needs: operations with a backward pass, flat parameters |
 //! | [`data`] | text as tokens (or random numbers), and each rank's batches |
+//! | [`hub`] | pretrained models, downloaded to a local folder |
 //! | [`model`] | the GPT and the Llama, composed of layers that a builder supplies, and a stack of linear layers |
 //! | [`optim`] | the optimizer and the global norm, on flat buffers |
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism, ZeRO |
@@ -29,6 +30,7 @@ pub mod checkpoint;
 pub mod comm;
 pub mod data;
 pub mod error;
+pub mod hub;
 pub mod launch;
 pub mod mesh;
 pub mod model;

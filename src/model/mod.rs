@@ -2,7 +2,7 @@
 //!
 //! Reading order: `layers.rs` (the layers), `decoder.rs` (the whole model, or one pipeline stage), `gpt.rs` and `llama.rs` (two
 //! architectures), `build.rs` (the makers of layers), `generate.rs` (text from a GPT), `sample.rs` (the choice of a token), `mlp.rs` (linear layers only, for
-//! the smallest job).
+//! the smallest job), `reference.rs` (candle's own Llama, to compare with).
 
 mod build;
 mod decoder;
@@ -11,6 +11,8 @@ mod gpt;
 mod layers;
 mod llama;
 mod mlp;
+#[cfg(feature = "llm")]
+mod reference;
 mod sample;
 
 pub use build::{Build, Plain, Role, Tiled};
@@ -22,4 +24,6 @@ pub use layers::{
 };
 pub use llama::Llama;
 pub use mlp::LinearStack;
+#[cfg(feature = "llm")]
+pub use reference::Reference;
 pub use sample::{Likely, Sampling, likeliest};

@@ -59,6 +59,9 @@ pub fn likeliest(logits: &[f32], n: usize) -> Result<Vec<Likely>> {
     let top = logits[largest(logits)?];
     let weight = |x: f32| f64::from(x - top).exp();
     let sum: f64 = logits.iter().map(|&x| weight(x)).sum();
+    if n == 0 {
+        return Ok(Vec::new());
+    }
     let likely = |token: u32| Likely { token, probability: (weight(logits[token as usize]) / sum) as f32 };
     Ok(order(logits, n).into_iter().map(likely).collect())
 }
@@ -132,7 +135,7 @@ mod tests {
         let found = likeliest(&logits(), 3).unwrap();
         assert_eq!(found.iter().map(|likely| likely.token).collect::<Vec<_>>(), [2, 0, 1]);
         assert!(found.iter().zip([0.5, 0.25, 0.125]).all(|(likely, p)| (likely.probability - p).abs() < 1e-6));
-        assert_eq!(likeliest(&logits(), 9).unwrap().len(), 4);
+        assert_eq!([0, 9].map(|n| likeliest(&logits(), n).unwrap().len()), [0, 4]);
         assert_eq!(Sampling::GREEDY.choose(&[1.0, 3.0, 3.0], 0).unwrap(), 1, "of equal ones the first");
     }
 
