@@ -110,8 +110,14 @@ fn states(file: &TorchFile, of: Option<Node>, fp32: Node, group: usize) -> Resul
         let found = of.and_then(|of| of.get(name));
         if let (None, Some(of)) = (found, of) {
             let keys: Vec<&str> = of.entries().filter_map(|(key, _)| key.text()).collect();
-            let how = format!("group {group} has {} and no {name}: its optimizer is not Adam", keys.join(", "));
-            return Err(broken(file.path(), how));
+            let (path, keys) = (file.path().display(), keys.join(", "));
+            let what = format!(
+                "{path} cannot be converted: group {group} has {keys} and no {name}: its optimizer is not Adam"
+            );
+            return Err(BadInput::new(
+                what,
+                "only Adam's states can be converted: resume on as many ranks as have saved",
+            ));
         }
         states.push(tensor(file, found, &format!("{name} of group {group}"))?);
     }

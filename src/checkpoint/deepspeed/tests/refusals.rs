@@ -63,7 +63,7 @@ fn contradictions_are_refused_by_file() {
 /// Names come from the file, and become names of folders.
 #[test]
 fn nothing_is_written_outside_the_output_folder() {
-    for name in ["../evil", "/evil", "..", "a/b", "a\\b", ".hidden", "", "a\0b"] {
+    for name in ["../evil", "/evil", "..", "a/b", "a\\b", ".hidden", "", "a\0b", "optimizer_state.pt"] {
         let dir = saved(&Example::new(1, 2, vec![group(&[(name, &[4])])]));
         let error = run(&options(dir.path())).unwrap_err();
         assert!(error.contains("cannot be the name of a folder"), "{name}: {error}");
