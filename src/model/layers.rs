@@ -39,6 +39,14 @@ impl Pass {
             None => Ok(x),
         }
     }
+
+    /// The product `x · Wᵀ`. A pass with a cache has few rows, and takes the product that is made for them.
+    pub fn linear(&self, x: &Tensor, weight: &Param) -> Result<Tensor> {
+        match self.cache {
+            None => tensor::linear(x, weight),
+            Some(_) => tensor::linears(x, &[weight], true),
+        }
+    }
 }
 
 /// A function of activations with its own weights: [sequences, length, width] in and out.
@@ -73,8 +81,7 @@ pub struct Linear {
 impl Layer for Linear {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         match &self.bias {
-            None if pass.cache.is_none() => tensor::linear(x, &self.weight),
-            None => tensor::linears(x, &[&self.weight], true),
+            None => pass.linear(x, &self.weight),
             Some(bias) => tensor::linear_bias(x, &self.weight, bias),
         }
     }
@@ -158,7 +165,7 @@ pub struct Head {
 
 impl Exit for Head {
     fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        if pass.cache.is_none() { tensor::linear(x, &self.weight) } else { tensor::linears(x, &[&self.weight], true) }
+        pass.linear(x, &self.weight)
     }
 
     fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor> {

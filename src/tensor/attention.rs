@@ -3,7 +3,7 @@
 
 use super::dropout::{Dropout, Mask};
 use super::graph::{Op, apply};
-use super::math::{dot, exp, exp_sum, max, vectorized};
+use super::math::{dot, exp, softmax, vectorized};
 use super::matmul::{Matrix, Write, matmul};
 use candle_core::{Result, Shape, Tensor, bail};
 use std::ops::Range;
@@ -221,13 +221,8 @@ fn causal_softmax((scores, log_sums, scale): (&mut [f32], &mut [f32], f32)) {
     let t = log_sums.len();
     for (i, (row, log_sum)) in scores.chunks_exact_mut(t).zip(log_sums).enumerate() {
         let (seen, future) = row.split_at_mut(i + 1);
-        seen.iter_mut().for_each(|x| *x *= scale);
-        let top = max(seen);
-        let sum = exp_sum(seen, top);
-        let share = 1.0 / sum;
-        seen.iter_mut().for_each(|p| *p *= share);
+        *log_sum = softmax(seen, scale);
         future.fill(0.0);
-        *log_sum = top + sum.ln();
     }
 }
 

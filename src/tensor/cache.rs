@@ -1,7 +1,7 @@
 //! The keys and values of earlier positions, so that a new token computes only its own.
 
 use super::graph::read;
-use super::math::{exp_sum, max, vectorized};
+use super::math::{softmax, vectorized};
 use super::matmul::{Matrix, Write, matmul};
 use candle_core::{Device, Result, Tensor, bail};
 use std::ops::Range;
@@ -141,20 +141,17 @@ impl Layer {
         let queries = Matrix::strided(&qkv[h * head..], new, head, row);
         let mut p = vec![0.0; new * all];
         matmul(&mut p, all, Write::Replace, queries, keys.t());
-        vectorized((&mut p[..], all, self.seen, 1.0 / (head as f32).sqrt()), softmax);
+        vectorized((&mut p[..], all, self.seen, 1.0 / (head as f32).sqrt()), causal_softmax);
         matmul(&mut y[h * head..], heads * head, Write::Replace, Matrix::new(&p, new, all), values);
     }
 }
 
 /// Turns rows of `all` scores into probabilities. Row i sees the first `seen + i + 1` positions.
 #[inline(always)]
-fn softmax((scores, all, seen, scale): (&mut [f32], usize, usize, f32)) {
+fn causal_softmax((scores, all, seen, scale): (&mut [f32], usize, usize, f32)) {
     for (i, row) in scores.chunks_exact_mut(all).enumerate() {
         let (seen, future) = row.split_at_mut(seen + i + 1);
-        seen.iter_mut().for_each(|x| *x *= scale);
-        let top = max(seen);
-        let share = 1.0 / exp_sum(seen, top);
-        seen.iter_mut().for_each(|p| *p *= share);
+        softmax(seen, scale);
         future.fill(0.0);
     }
 }

@@ -81,6 +81,17 @@ pub fn exp_sum(x: &mut [f32], shift: f32) -> f32 {
     sum(x)
 }
 
+/// Replaces `x` by the softmax of `scale · x`. Returns the logarithm of the sum of all `e^(scale · x[i])`.
+#[inline(always)]
+pub fn softmax(x: &mut [f32], scale: f32) -> f32 {
+    x.iter_mut().for_each(|x| *x *= scale);
+    let top = max(x);
+    let sum = exp_sum(x, top);
+    let share = 1.0 / sum;
+    x.iter_mut().for_each(|p| *p *= share);
+    top + sum.ln()
+}
+
 /// The sum of all lanes, in halves.
 #[inline(always)]
 pub fn fold(lanes: [f32; LANES]) -> f32 {

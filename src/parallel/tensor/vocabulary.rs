@@ -47,8 +47,7 @@ pub(super) struct VocabularyHead {
 impl VocabularyHead {
     /// This rank's columns of the logits: [sequences, length, part of the vocabulary].
     fn local(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let x = self.enter.apply(x.clone())?;
-        if pass.cache.is_none() { tensor::linear(&x, &self.weight) } else { tensor::linears(&x, &[&self.weight], true) }
+        pass.linear(&self.enter.apply(x.clone())?, &self.weight)
     }
 }
 
