@@ -16,6 +16,7 @@ use crate::show::{
 };
 use crate::study::collectives::{benchmark, predict};
 use crate::study::pipeline::Predicted;
+use crate::study::reshard::padding_figures;
 use crate::study::tensor::gemm;
 use crate::study::zero::computed_step;
 use crate::tensor::Precision;
@@ -27,7 +28,7 @@ use std::path::Path;
 use std::slice;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 22] = [
+pub const FIGURES: [&str; 23] = [
     "cost",
     "stages",
     "gemm-columns",
@@ -50,6 +51,7 @@ pub const FIGURES: [&str; 22] = [
     "axes",
     "draws",
     "slices",
+    "padding",
 ];
 
 /// lab03's baby model, on the play that comes with the workbook.
@@ -67,6 +69,7 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
     let (text, svg) = match name {
         "activations" => return plotted(&activations(&BABY, BATCH, false), screen),
         "cost" => return plotted(&times_of(&cost()?), screen),
+        "padding" => return padding_figures(|plot| plotted(plot, screen)),
         "nodes" => {
             let nodes = Nodes(vec![("node1".into(), 4), ("node2".into(), 4)]);
             (nodes.render(&on), nodes.svg("Eight ranks on two nodes"))
@@ -404,12 +407,12 @@ mod tests {
     #[test]
     fn every_figure_is_drawn_in_both_ways() {
         assert!(figure("activations", Some(&Screen::plain())).unwrap().contains("recomputed"));
-        for name in ["activations", "cost"] {
+        for name in ["activations", "cost", "padding"] {
             assert_eq!(figure(name, None).is_ok(), cfg!(feature = "figures"), "{name}");
         }
         let cost = figure("cost", Some(&Screen::plain())).unwrap();
         assert!(cost.contains("predicted") && cost.contains("rabenseifner"), "{cost}");
-        for name in FIGURES.into_iter().filter(|name| !["activations", "cost"].contains(name)) {
+        for name in FIGURES.into_iter().filter(|name| !["activations", "cost", "padding"].contains(name)) {
             let (text, svg) = (figure(name, Some(&Screen::plain())).unwrap(), figure(name, None).unwrap());
             assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"), "{svg}");
             if let "block" | "overlap" | "zero-step" | "stages" | "draws" = name {
