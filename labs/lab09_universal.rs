@@ -268,8 +268,7 @@ fn check(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run], same: &[boo
     }
     let failed = checks.failed();
     if failed.is_empty() {
-        let more = "More: --padding, --plot, --from dp=4,zero=3, --to dp=5, --break first-data\n\
-                    Next: the exercises   cargo run --bin workbook";
+        let more = "More: --padding, --plot, --from dp=4,zero=3, --to dp=5, --break first-data";
         lab.screen.say(lab.lesson.ending(&lab.screen, more));
     }
     failed

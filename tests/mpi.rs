@@ -640,6 +640,12 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             "3 of 3 jobs",
             Some("first-data"),
         ),
+        (
+            env!("CARGO_BIN_EXE_lab10"),
+            "--seq 16 --batch 6 --out o",
+            "every strategy generates one rank's tokens",
+            Some("ungathered"),
+        ),
     ] {
         let dir = tempfile::tempdir()?;
         let flags: Vec<&str> = flags.split_whitespace().collect();

@@ -58,6 +58,27 @@ pub fn resident_memory() -> Option<u64> {
     of_this_process(sysinfo::Process::memory)
 }
 
+/// The most that [`resident_memory`] has been. None if the system does not provide the number.
+pub fn peak_resident_memory() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib << 10)
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+/// Bytes of the machine's memory that are in use, and all that it has.
+pub fn machine_memory() -> Option<(u64, u64)> {
+    let memory = sysinfo::RefreshKind::nothing().with_memory(sysinfo::MemoryRefreshKind::nothing().with_ram());
+    let system = sysinfo::System::new_with_specifics(memory).ok()?;
+    let (total, available) = (system.total_memory(), system.available_memory());
+    (total > 0).then(|| (total.saturating_sub(available), total))
+}
+
 fn of_this_process(bytes: impl Fn(&sysinfo::Process) -> u64) -> Option<u64> {
     let process = sysinfo::get_current_pid().ok()?;
     let only_memory = sysinfo::ProcessRefreshKind::nothing().with_memory();

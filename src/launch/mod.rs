@@ -41,8 +41,10 @@ mod world;
 pub use arguments::arguments;
 pub use flags::CommFlags;
 pub use launcher::{Launched, launched};
-pub use machine::{cores, free_memory, host_name, memory_limit_in_words, resident_memory};
-pub use memory::keep_freed_memory;
+pub use machine::{
+    cores, free_memory, host_name, machine_memory, memory_limit_in_words, peak_resident_memory, resident_memory,
+};
+pub use memory::{keep_freed_memory, return_freed_memory};
 pub use place::{Place, Seat, seats};
 pub use world::{in_words, is_first_process, is_mpi, ranks, ranks_here};
 

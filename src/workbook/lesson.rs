@@ -28,13 +28,14 @@ impl Lesson {
         format!("{heading}\n{}\n", screen.wrap(question, 0))
     }
 
-    /// An empty line, the takeaway, `more` if there is any, and the next lab.
+    /// An empty line, the takeaway, `more` if there is any, and the next lab, or the exercises after the last one.
     pub fn ending(&self, screen: &Screen, more: &str) -> String {
         let mut lines = vec![String::new(), screen.wrap(&format!("Takeaway: {}", self.lab.takeaway), 2)];
         lines.extend((!more.is_empty()).then(|| screen.wrap(more, 2)));
-        if let Some(Lab { name, announced, .. }) = &self.next {
-            lines.push(format!("  Next: {name}, {announced}   cargo run --bin {name}"));
-        }
+        lines.push(match &self.next {
+            Some(Lab { name, announced, .. }) => format!("  Next: {name}, {announced}   cargo run --bin {name}"),
+            None => "  Next: the exercises   cargo run --bin workbook".to_string(),
+        });
         lines.join("\n")
     }
 }
@@ -44,11 +45,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_lab_is_announced_and_the_last_has_none() {
+    fn the_next_lab_is_announced_and_after_the_last_the_exercises() {
         let screen = Screen { ascii: true, ..Screen::plain() };
         let ends = |name: &str| Lesson::of(name).unwrap().ending(&screen, "").lines().last().unwrap().to_string();
         assert_eq!(ends("lab01"), "  Next: lab02, ranks that train together.   cargo run --bin lab02");
         let course = Course::read().unwrap();
+        assert_eq!(ends(&course.labs[course.labs.len() - 1].name), "  Next: the exercises   cargo run --bin workbook");
         assert!(course.labs[1..].iter().all(|lab| lab.announced.ends_with(['.', '?'])));
         for lab in &course.labs {
             let lesson = Lesson::of(&lab.name).unwrap();

@@ -71,6 +71,7 @@ pub fn short_run(name: &str) -> (&'static str, &'static str) {
             "--layers 1 --embd 16 --block 16 --batch 1 --steps 30 --poison 16 17 --save-every 8 --lr 0.01",
         ),
         "lab09" => (env!("CARGO_BIN_EXE_lab09"), "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2"),
+        "lab10" => (env!("CARGO_BIN_EXE_lab10"), "--seq 16 --batch 4 --ranks 2"),
         _ => panic!("{name}: add its program and flags that make its run short"),
     }
 }

@@ -29,6 +29,7 @@ mod lab07;
 mod lab08;
 mod lab08_scaling;
 mod lab09;
+mod lab10;
 mod labs;
 mod late;
 #[cfg(unix)]

@@ -1798,6 +1798,69 @@ fn ranks_that_wait_for_each_other_are_told_at_once() {
     }
 }
 
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab10_intensity_are_told_apart() {
+    let (prefill, decode) = ("a prefill", "a decode step");
+    let (flops, weights) = ("2 * parameters * batch * new,", "bytes: 2 * parameters +");
+    let cached = "batch * (earlier + new) * cache";
+    are_told_apart(
+        "lab10-intensity",
+        &[
+            mistake(flops, "6 * parameters * batch * new,", prefill, "a training step"),
+            mistake(flops, "parameters * batch * new,", prefill, "are 2 FLOPs"),
+            mistake(flops, "2 * parameters * new,", prefill, "FLOPs of one sequence"),
+            mistake(flops, "2 * parameters * batch,", prefill, "one token per sequence"),
+            mistake(flops, "2 * parameters * batch * (new + earlier),", decode, "computed once more"),
+            mistake(weights, "bytes: batch * 2 * parameters +", prefill, "once per sequence here"),
+            mistake(weights, "bytes: batch * new * 2 * parameters +", prefill, "once per token here"),
+            mistake(weights, "bytes: 4 * parameters +", prefill, "2 bytes here, not 4"),
+            mistake(weights, "bytes: parameters +", prefill, "2 bytes, not 1"),
+            mistake(cached, "0 * (batch + earlier + new + cache)", prefill, "of the new tokens is missing"),
+            mistake(cached, "(earlier + new) * cache", prefill, "each has its own cache"),
+            mistake(cached, "batch * earlier * cache", prefill, "of the new tokens is missing"),
+            mistake(cached, "batch * new * cache", decode, "read for all earlier ones"),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab10_heads_are_told_apart() {
+    let (first, second) = ("the query heads of each rank", "the key and value heads that they read");
+    let (copies, cached, copied) =
+        ("more ranks than key and value heads", "the cache of a rank", "the cache of ranks that hold copies");
+    let queries = "let queries = rank * each..(rank + 1) * each;";
+    let keys = "queries.start / group..(queries.end - 1) / group + 1";
+    let (count, bytes) = ("keys.len() * width", "2 * 2 * tokens * layers *");
+    are_told_apart(
+        "lab10-heads",
+        &[
+            mistake(queries, "let queries = rank * 0 * each..heads;", first, "nothing is divided"),
+            mistake("heads / ranks, heads", "kv_heads / ranks, heads", first, "divides the key and value heads"),
+            mistake(queries, "let queries = rank..rank + each;", first, "next heads / ranks"),
+            mistake(keys, "queries.start..queries.end + 0 * group", second, "multi-head attention"),
+            mistake(keys, "0 * group..kv_heads", second, "Every rank holds all"),
+            mistake(keys, "queries.start / group..queries.start / group + 1", second, "lacks a key and value head"),
+            mistake(keys, "queries.start / group..queries.end / group + 1", second, "and no more"),
+            mistake(keys, "queries.start / group..queries.end / group", copies, "nothing to read"),
+            mistake(
+                keys,
+                "if ranks > kv_heads { rank % kv_heads..rank % kv_heads + 1 } else { \
+                 queries.start / group..queries.end / group }",
+                copies,
+                "of the same group",
+            ),
+            mistake(bytes, "2 * tokens * layers *", cached, "Half the bytes"),
+            mistake(bytes, "2 * 2 * tokens * 1.min(layers) *", cached, "one layer's cache"),
+            mistake(count, "queries.len() * width", cached, "all query heads"),
+            mistake(count, "kv_heads * width", cached, "on every rank"),
+            mistake(count, "kv_heads * width / ranks", copied, "part of a head"),
+            mistake(count, "(kv_heads / ranks) * width", copied, "as many bytes as a head"),
+        ],
+    );
+}
+
 /// What a reader sees from the first command to the last.
 #[test]
 fn a_reader_goes_through_an_exercise() {

@@ -3,6 +3,7 @@
 
 mod allocations;
 mod counting;
+mod libraries;
 mod memory;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod page_faults;

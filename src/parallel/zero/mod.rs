@@ -453,10 +453,21 @@ impl Zero {
     /// All ranks call it, between steps, and make the same number of passes ([`evaluate`](crate::train::evaluate)
     /// does).
     pub fn passes<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        self.engine.open()?;
+        self.open()?;
         let result = work();
-        self.engine.close();
+        self.close();
         result
+    }
+
+    /// Begins passes outside of a step, like [`Zero::passes`], for work that also needs this `Zero`. Ends with
+    /// [`Zero::close`].
+    pub fn open(&mut self) -> Result<()> {
+        self.engine.open()
+    }
+
+    /// Ends the passes that [`Zero::open`] began.
+    pub fn close(&mut self) {
+        self.engine.close();
     }
 
     /// Ends the training. Every rank then holds all parameters in f32.

@@ -1,0 +1,234 @@
+//! The strategies side by side, as measured.
+
+use super::benchmark::Measured;
+use super::config::{DsConfig, PipelineConfig};
+use crate::mesh::Coordinates;
+use crate::parallel::TensorParallel;
+use crate::parallel::zero::Stage;
+use crate::plan::LlamaShape;
+use crate::show::{Plot, Screen, Series, bar, bytes_decimal, significant, table, thousands};
+use crate::tensor::Precision;
+use crate::train::Checks;
+
+/// A way to divide one job among ranks.
+#[derive(Clone)]
+pub struct Strategy {
+    pub name: String,
+    pub ranks: usize,
+    pub config: DsConfig,
+}
+
+impl Strategy {
+    /// `tensor` x `stages` ranks hold one replica, and ZeRO divides the state among the replicas.
+    pub fn new(ranks: usize, [tensor, stages]: [usize; 2], zero_stage: Stage, micro_batches: usize) -> Strategy {
+        let data = ranks / (tensor * stages).max(1);
+        let zero = match zero_stage {
+            Stage::Zero => format!("DP {data}"),
+            stage => format!("ZeRO-{} {data}", stage.number()),
+        };
+        let parts = [(stages > 1, format!("PP {stages}")), (tensor > 1, format!("TP {tensor}")), (data > 1, zero)];
+        let parts: Vec<String> = parts.into_iter().filter(|part| part.0).map(|part| part.1).collect();
+        let accumulation = if stages > 1 { micro_batches } else { 1 };
+        let pipeline = (stages > 1).then(|| PipelineConfig::new(stages));
+        let config = DsConfig { tensor_parallel: tensor, pipeline, zero_stage, accumulation, ..DsConfig::default() };
+        let name = if parts.is_empty() { "1 rank".to_string() } else { parts.join(" x ") };
+        Strategy { name, ranks, config }
+    }
+}
+
+// ANCHOR: all
+/// One rank, each strategy alone on `ranks` ranks, and combinations; without those that cannot divide the model.
+pub fn all(shape: &LlamaShape, ranks: usize, batch: usize) -> Vec<Strategy> {
+    let half = ranks / 2;
+    let strategy = |parts, zero| Strategy::new(ranks, parts, zero, half.max(2));
+    let divided = [
+        strategy([1, 1], Stage::Zero),
+        strategy([1, 1], Stage::Three),
+        strategy([ranks, 1], Stage::Zero),
+        strategy([1, ranks], Stage::Zero),
+        strategy([2, half.max(1)], Stage::Zero),
+        strategy([half.max(1), 1], Stage::Three),
+    ];
+    let combined = |strategy: &Strategy| strategy.name.contains(" x ");
+    let fits = |strategy: &Strategy| {
+        let Ok(mesh) = strategy.config.mesh(ranks) else { return false };
+        let parts = mesh.sizes.data * strategy.config.accumulation;
+        TensorParallel::check_llama(shape, mesh.sizes.tensor).is_ok()
+            && strategy.config.layers(shape).is_ok()
+            && batch.is_multiple_of(parts)
+    };
+    let mut all = vec![Strategy::new(1, [1, 1], Stage::Zero, 1)];
+    if ranks > 1 {
+        let (combined, alone): (Vec<Strategy>, Vec<Strategy>) = divided.into_iter().filter(fits).partition(combined);
+        for strategy in alone.into_iter().chain(combined) {
+            if all.iter().all(|one| one.name != strategy.name) {
+                all.push(strategy);
+            }
+        }
+    }
+    all
+}
+// ANCHOR_END: all
+
+/// A table of what each strategy holds, sends and takes, and the pros and cons that follow.
+pub fn compared(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
+    let row = |(strategy, measured): &(Strategy, Measured)| {
+        let Coordinates { data, pipeline, tensor } = measured.layout.sizes;
+        let Some([_, step]) = measured.runs.first() else { return vec![strategy.name.clone()] };
+        vec![
+            strategy.name.clone(),
+            format!("{data} {pipeline} {tensor}"),
+            bytes_decimal(measured.holds),
+            bytes_decimal(measured.peak),
+            bytes_decimal(measured.sent[1]),
+            screen.seconds(step.seconds),
+            thousands(step.tokens_per_second() as u64),
+        ]
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    let head = ["strategy", "d p t", "holds", "peak", "sent", "step", "tokens/s"];
+    let words = screen.wrap("d p t: data, pipeline, tensor ranks. holds, peak, sent: the bytes of a rank.", 2);
+    format!("{}\n{words}\n{}", table(screen, &head, &rows), pros_and_cons(screen, all))
+}
+
+/// For each strategy the ratios to the first one on several ranks: pros below 1, cons above.
+fn pros_and_cons(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
+    let mut parallel = all.iter().filter(|(strategy, _)| strategy.ranks > 1);
+    let Some((first, reference)) = parallel.next() else { return String::new() };
+    let row = |(strategy, measured): &(Strategy, Measured)| {
+        let times = |of: fn(&Measured) -> f64| of(measured) / of(reference);
+        let ratios = [
+            ("holds", times(|measured| measured.holds)),
+            ("peaks at", times(|measured| measured.peak)),
+            ("sends", times(|measured| measured.sent[1])),
+        ];
+        let words = |is: fn(f64) -> bool| {
+            let words = ratios.iter().filter(|(_, ratio)| is(*ratio));
+            words.map(|(what, ratio)| format!("{what} {}x", significant(*ratio, 2))).collect::<Vec<_>>().join(", ")
+        };
+        vec![strategy.name.clone(), words(|ratio| ratio < 0.95), words(|ratio| ratio > 1.05)]
+    };
+    let rows: Vec<Vec<String>> = parallel.map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!("\n{}", table(screen, &[&format!("beside {}", first.name), "pro", "con"], &rows))
+}
+
+/// Tokens per second of each strategy: in training, reading a prompt, and generating.
+pub fn throughput(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
+    let rate = |measured: &Measured| measured.runs.first().map_or(0.0, |run| run[1].tokens_per_second());
+    let most = all.iter().map(|(_, measured)| rate(measured)).fold(0.0, f64::max);
+    let row = |(strategy, measured): &(Strategy, Measured)| {
+        let [prefill, decode] = measured.generation.map(|timed| thousands(timed.tokens_per_second() as u64));
+        let training = rate(measured);
+        vec![strategy.name.clone(), bar(screen, training / most, 20), thousands(training as u64), prefill, decode]
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    table(screen, &["tokens/s", "", "training", "prefill", "decode"], &rows)
+}
+
+/// Batch sizes from one sequence to the number at which larger ones gain little.
+pub const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
+
+/// Tokens per second over the batch size, on one rank. Each sequence has one token, as in a decode step.
+pub fn over_batches(screen: &Screen, measured: &Measured) -> String {
+    let rates = |which: usize| {
+        measured
+            .runs
+            .iter()
+            .map(move |run| (run[which].batch as f64, run[which].tokens_per_second()))
+            .collect::<Vec<_>>()
+    };
+    Plot::new("tokens/s", "sequences, one token each")
+        .log_x()
+        .log_y()
+        .labels(|x| significant(x, 2), |y| thousands(y as u64))
+        .series(Series::line("forward", rates(0)))
+        .series(Series::line("training", rates(1)))
+        .height(8)
+        .render(screen)
+}
+
+/// One rank, each strategy alone on as many of `ranks` ranks as it can use, and combinations on all of them.
+pub fn for_finale(shape: &LlamaShape, ranks: usize) -> Vec<Strategy> {
+    let divides = |n: &usize| ranks.is_multiple_of(*n);
+    let tensor =
+        (1..=ranks).rev().filter(divides).find(|&n| TensorParallel::check_llama(shape, n).is_ok()).unwrap_or(1);
+    let stages = (1..=ranks).rev().filter(divides).find(|&n| n <= shape.layers).unwrap_or(1);
+    let (alone, all) = ([1, 1], stages * tensor);
+    vec![
+        Strategy::new(1, alone, Stage::Zero, 1),
+        Strategy::new(ranks, alone, Stage::Zero, 1),
+        Strategy::new(ranks, alone, Stage::Three, 1),
+        Strategy::new(tensor, [tensor, 1], Stage::Zero, 1),
+        Strategy::new(stages, [1, stages], Stage::Zero, stages),
+        Strategy::new(ranks, [tensor, 1], Stage::Three, 1),
+        Strategy::new(if ranks.is_multiple_of(all) { ranks } else { all }, [tensor, stages], Stage::One, stages),
+    ]
+}
+
+/// The most bytes of any rank beside a rank's limit, and the part of the job that did not fit. The first job had no limit.
+pub fn finale(screen: &Screen, all: &[(Strategy, Measured)], limit: f64) -> String {
+    let mut lines = Vec::new();
+    for (i, (strategy, measured)) in all.iter().enumerate() {
+        let words = match measured.stopped {
+            Some(at) => format!(", stopped in {at}"),
+            None if i == 0 => ", runs without a limit".to_string(),
+            None => String::new(),
+        };
+        let bar = bar(screen, measured.peak / limit, 16);
+        lines.push(format!("  {:22}  {bar}  {}{words}", strategy.name, bytes_decimal(measured.peak)));
+    }
+    format!("{}\n  a whole bar: the {} that each rank may take", lines.join("\n"), bytes_decimal(limit))
+}
+
+/// Checks that the model runs within `limit` only if strategies are combined.
+pub fn check_finale(checks: &mut Checks, all: &[(Strategy, Measured)], limit: f64) {
+    let fits = |(_, measured): &&(Strategy, Measured)| measured.stopped.is_none() && measured.peak <= limit;
+    let is_combined = |(strategy, _): &(Strategy, Measured)| strategy.name.contains(" x ");
+    let (combined, alone): (Vec<_>, Vec<_>) = all.iter().filter(fits).partition(|one| is_combined(one));
+    let names = |all: &[&(Strategy, Measured)]| all.iter().map(|one| &*one.0.name).collect::<Vec<_>>().join(", ");
+    checks.hold(
+        alone.is_empty(),
+        "no strategy alone fits",
+        &names(&alone),
+        "one strategy is enough: lower --memory-limit",
+    );
+    checks.hold(
+        !combined.is_empty(),
+        "a combination fits",
+        &names(&combined),
+        "no combination fits: raise --memory-limit, or start more --ranks",
+    );
+}
+
+/// The checks of all strategies.
+pub fn check(checks: &mut Checks, all: &[(Strategy, Measured)], dtype: Precision) {
+    let bound = 10.0 * dtype.loss_bound();
+    let Some(((_, one), others)) = all.split_first() else { return };
+    let others: Vec<_> = others.iter().filter(|(_, measured)| measured.stopped.is_none()).collect();
+    let apart = |measured: &Measured| {
+        let pairs = measured.losses.iter().zip(&one.losses);
+        pairs.map(|(a, b)| (a - b).abs() / b.abs()).fold(0.0, |most: f64, x| if x <= most { most } else { x })
+    };
+    let most = others.iter().map(|(_, measured)| apart(measured)).fold(0.0, f64::max);
+    let steps = one.losses.len();
+    checks.hold(
+        most < bound,
+        &format!("{steps} steps: every strategy has one rank's losses, within {bound:.0e}"),
+        &if most == 0.0 { "0".to_string() } else { format!("off by {most:.0e}") },
+        "a strategy trained a different model than one rank",
+    );
+    let different: Vec<&str> = others
+        .iter()
+        .filter(|(_, measured)| measured.tokens != one.tokens)
+        .map(|(strategy, _)| &*strategy.name)
+        .collect();
+    checks.hold(
+        different.is_empty(),
+        "every strategy generates one rank's tokens",
+        &different.join(", "),
+        "a strategy generated different tokens",
+    );
+}
