@@ -70,6 +70,7 @@ NUMBERS = """
             const ours = shardlab.ring(rounds[0][1].length).map(({ sent, held }) => [sent, held]);
             return JSON.stringify(ours) !== JSON.stringify(rounds);
         },
+        plans: ({ found, ...row }) => JSON.stringify(shardlab.plans(row)) !== JSON.stringify(found),
         schedule({ found, ...row }) {
             const ours = shardlab.schedule(row);
             if (ours.refusal || found.refusal) return ours.refusal !== found.refusal;
@@ -299,7 +300,7 @@ BAD = dict(style="width:900px", text="$$ \\frac {{#include x}} **", link="nowher
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
-FIGURES = ["cost", "stages", "ring", "schedule"]
+FIGURES = ["cost", "stages", "ring", "schedule", "plans"]
 FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
@@ -308,11 +309,13 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("ring.js", "(rank + 2 * n - round) % n", "(rank + round) % n"),
           ("shared.js", 'next.addEventListener("click"', 'next.addEventListener("copy"'),
           ("ring.js", "begin();", "begin(); ranks.addEventListener('input', () => console.error('shouts'));"),
+          ("plans", '"llama-3-8b",\n"llama-2-13b"', '"llama-2-13b",\n"llama-3-8b"'),
           ("data", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
           ("schedule.js", 'drawing.addEventListener("click"', 'drawing.addEventListener("copy"')]
 TURN = "<script>onkeydown = event => { if (event.key === 'ArrowRight') location.hash = 'turned' }</script>"
 FOUND = ["cost: not what the library computes", "stages: not what the library computes",
          "ring: not what the library computes", "schedule: not what the library computes",
+         "plans: not what the library computes",
          "schedule: passes that the Tab key does not reach", "schedule: touching a pass says nothing", "on the console: .*shouts", "cost: a control without a name",
          "stages: .*: no focus to see", "ring: next: keys change nothing", "ring: .*: moves although",
          "cost: letters of . pixels", "stages: letters outside of the picture: .* GB",
@@ -325,14 +328,14 @@ FOUND = ["cost: not what the library computes", "stages: not what the library co
 
 def figures(names, faults):
     """Interactive figures, with faults in their files. Each script runs twice, as in a notebook with two cells."""
-    texts = {"data": library("schedules")}
+    texts = {"data": library("schedules"), "plans": library("plans")}
     texts |= {file: (SOURCES.parent / "figures" / file).read_text() for file in FILES}
     for file, old, new in faults:
         if old not in texts[file]:
             sys.exit(f"error: {file} has no {old!r}\nhelp: plant the fault where it is now")
         texts[file] = texts[file].replace(old, new)
-    data, style, *scripts = texts.values()
-    data = {"schedule": f"<script type=application/json>{data}</script>"}
+    schedules, plans, style, *scripts = texts.values()
+    data = {name: f"<script type=application/json>{cases}</script>" for name, cases in (("schedule", schedules), ("plans", plans))}
     places = [f"<figure data-figure={name}><svg width=9 height=9></svg>{data.get(name, '')}</figure>" for name in names]
     return "".join([TURN, f"<style>{style}</style>", *places, *(f"<script>{script}</script>" for script in scripts * 2)])
 

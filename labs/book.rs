@@ -46,6 +46,8 @@ enum What {
     Plot { file: PathBuf },
     /// Print the cases of the explorer of pipeline schedules, as JSON
     Schedules,
+    /// Print the cases of the explorer of plans, as JSON
+    Plans,
     /// Print the numbers that the scripts of interactive figures must compute, as JSON: called by book/browse.py
     #[command(hide = true)]
     Numbers,
@@ -73,6 +75,10 @@ fn run() -> Result<()> {
         }
         What::Schedules => {
             screen.say(book::cases()?);
+            Ok(())
+        }
+        What::Plans => {
+            screen.say(book::plans()?);
             Ok(())
         }
         What::Numbers => {
@@ -121,5 +127,7 @@ fn numbers() -> Result<Value> {
         }
     }
     let rings: Vec<_> = (2..=8).map(book::ring).collect();
-    Ok(json!({ "cost": cost, "stages": stages, "ring": rings, "schedule": book::numbers()? }))
+    Ok(
+        json!({ "cost": cost, "stages": stages, "ring": rings, "schedule": book::numbers()?, "plans": book::plan_numbers()? }),
+    )
 }

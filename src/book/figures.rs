@@ -1,5 +1,6 @@
 //! Pictures for pages: who holds what, drawn from the arithmetic of `plan`, and the curves of a run's metrics.
 
+use super::plans::best_plans;
 use crate::comm::Link;
 use crate::comm::algorithms::{Algorithm, Arrival, Collective, Task};
 use crate::error::BadInput;
@@ -28,7 +29,7 @@ use std::path::Path;
 use std::slice;
 
 /// The names of all figures.
-pub const FIGURES: [&str; 23] = [
+pub const FIGURES: [&str; 24] = [
     "cost",
     "stages",
     "gemm-columns",
@@ -52,6 +53,7 @@ pub const FIGURES: [&str; 23] = [
     "draws",
     "slices",
     "padding",
+    "plans",
 ];
 
 /// lab03's baby model, on the play that comes with the workbook.
@@ -124,6 +126,13 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
         "slices" => {
             let title = "Ten elements on four ranks, as two whole parameters, on three ranks and on two";
             (slices().render(&on), slices().svg(title))
+        }
+        "plans" => {
+            let (plans, device) = best_plans()?;
+            let rows = plans.iter().map(|(words, bytes)| (words.as_str(), *bytes)).collect();
+            let loads = Loads { kinds: ["state", "activations", "working"], rows, device };
+            let title = "Bytes per rank of the fastest plans for 70 billion parameters on 512 A100";
+            (loads.render(&on), loads.svg(title))
         }
         _ => {
             let (holdings, title) = holdings(name)?;

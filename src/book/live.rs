@@ -1,28 +1,32 @@
 //! Interactive figures, for a notebook.
 
 use super::figures::figure;
+use super::plans::plans;
 use super::schedules::cases;
 use crate::error::BadInput;
 use crate::show::Picture;
 use anyhow::Result;
 
 /// The interactive figures and their scripts. The book's pages link the same files.
-const SCRIPTS: [(&str, &str); 4] = [
+const SCRIPTS: [(&str, &str); 5] = [
     ("cost", include_str!("../../book/figures/cost.js")),
     ("stages", include_str!("../../book/figures/stages.js")),
     ("ring", include_str!("../../book/figures/ring.js")),
     ("schedule", include_str!("../../book/figures/schedule.js")),
+    ("plans", include_str!("../../book/figures/plans.js")),
 ];
 
-/// An interactive figure for a notebook: "cost", "stages", "ring" or "schedule". Its static picture stays if scripts do not run.
+/// An interactive figure for a notebook: "cost", "stages", "ring", "schedule" or "plans". Its static picture stays if scripts do not run.
 pub fn live(name: &str) -> Result<Picture> {
     let svg = figure(name, None)?;
     let Some((_, script)) = SCRIPTS.into_iter().find(|figure| figure.0 == name) else {
         let help = format!("give one of these: {}", SCRIPTS.map(|figure| figure.0).join(", "));
         return Err(BadInput::new(format!("the figure {name:?} is not interactive"), help).into());
     };
+    let data = |cases: &str| format!("<script type=\"application/json\">\n{cases}\n</script>\n");
     let data = match name {
-        "schedule" => format!("<script type=\"application/json\">\n{}\n</script>\n", cases()?),
+        "schedule" => data(&cases()?),
+        "plans" => data(&plans()?),
         _ => String::new(),
     };
     let (style, shared) =

@@ -6,7 +6,7 @@
 //! - `outputs.rs`: runs the commands of `book/outputs.toml`, and writes or compares what they print
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
-//! - `figures.rs`: pictures for pages; `live.rs`: those that a reader can change; `schedules.rs`: thousands of cases for one
+//! - `figures.rs`: pictures for pages; `live.rs`: those that a reader can change; `schedules.rs` and `plans.rs`: thousands of cases for two
 //!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of interactive figures.
 
@@ -15,6 +15,7 @@ mod figures;
 mod live;
 mod math;
 mod outputs;
+mod plans;
 mod schedules;
 
 pub use compare::{Rule, differences};
@@ -22,4 +23,5 @@ pub use figures::{FIGURES, activations, curves, figure, plot, ring};
 pub use live::live;
 pub use math::{mathml_of_page, preprocess};
 pub use outputs::{Output, compare, outputs, write};
+pub use plans::{plan_numbers, plans};
 pub use schedules::{cases, numbers};

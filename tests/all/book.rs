@@ -107,7 +107,8 @@ fn chapters_say_what_labs_toml_says_and_have_all_their_sections() {
     for Lab { name, title, question, takes, ranks, exercise } in labs() {
         let page = text(format!("book/src/{name}.md"));
         assert!(page.starts_with(&format!("# {name} · {title}\n\n*{question}*\n")), "{name}: its beginning");
-        assert!(page.contains(&format!("\n{takes} to run")) && page.contains(&format!("· {ranks} ranks\n")), "{name}");
+        let ranks = if ranks == 1 { "1 rank".into() } else { format!("{ranks} ranks") };
+        assert!(page.contains(&format!("\n{takes} to run")) && page.contains(&format!("· {ranks}\n")), "{name}");
         // Others, with names of their own, stand before and between them.
         let sections = page.lines().filter_map(|line| line.strip_prefix("## "));
         let sections: Vec<&str> = sections.filter(|section| SECTIONS.contains(section)).collect();

@@ -72,6 +72,7 @@ pub fn short_run(name: &str) -> (&'static str, &'static str) {
         ),
         "lab09" => (env!("CARGO_BIN_EXE_lab09"), "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2"),
         "lab10" => (env!("CARGO_BIN_EXE_lab10"), "--seq 16 --batch 4 --ranks 2"),
+        "lab11" => (env!("CARGO_BIN_EXE_lab11"), "--devices 16 --model llama-3-8b"),
         _ => panic!("{name}: add its program and flags that make its run short"),
     }
 }

@@ -30,6 +30,7 @@ mod lab08;
 mod lab08_scaling;
 mod lab09;
 mod lab10;
+mod lab11;
 mod labs;
 mod late;
 #[cfg(unix)]

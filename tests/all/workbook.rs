@@ -2184,3 +2184,53 @@ fn the_readers_folder_is_the_readers_own() {
         assert_eq!(stdout(&ignored), "my/lab03_batches.rs\n");
     }
 }
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn mistakes_in_lab11_memory_are_told_apart() {
+    let (one, axes) = ("1.3 billion parameters on one rank", "tensor and pipeline ranks divide them");
+    let (zero, three) = ("ZeRO's stages on 8 data ranks", "ZeRO-1 in three dimensions");
+    let (held, shares) =
+        ("parameters / (tensor * pipeline)", "share(3), 4.0 * held / share(2), 12.0 * held / share(1)");
+    let (flying, share) = ("pipeline.min(micro_batches)", "zero >= from { data }");
+    are_told_apart(
+        "lab11-memory",
+        &[
+            mistake(held, "parameters", axes, "holds the whole model"),
+            mistake(held, "parameters / (tensor * pipeline * data)", axes, "divides by all devices"),
+            mistake(share, "zero >= from { data * tensor * pipeline }", three, "divides by all devices"),
+            mistake(share, "zero > 9 + from { data }", zero, "ZeRO changes nothing"),
+            mistake(shares, "share(1), 4.0 * held / share(1), 12.0 * held / share(1)", zero, "12 bytes alone"),
+            mistake(shares, "share(1), 4.0 * held / share(2), 12.0 * held / share(3)", zero, "The order is different"),
+            mistake("4.0 * held", "2.0 * held", one, "16 bytes"),
+            mistake(flying, "1.0", axes, "One micro-batch is counted"),
+            mistake(flying, "micro_batches", one, "this is GPipe"),
+            mistake(flying, "pipeline", "fewer micro-batches than stages", "more micro-batches in flight"),
+            mistake("in_flight * layers / pipeline * layer", "in_flight * layers * layer", axes, "only its own layers"),
+            mistake("tokens * width / tensor;", "tokens * width;", axes, "divide the activations, too"),
+            mistake("if recompute { 2.0 } else { 34.0 }", "34.0", "with recomputation", "its input alone"),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
+fn weak_plans_of_lab11_choose_are_told_apart() {
+    let (first, second) = ("team 1: 8 billion parameters on one node", "team 2: 70 billion on slow links");
+    let third = "team 3: 175 billion on 1,024 devices";
+    let (one, two) = ("\"dp=8,zero=3\"", "\"dp=4,tp=4,pp=4,zero=1,sp\"");
+    let three = "\"dp=16,tp=4,pp=16,chunks=3,zero=1,sp\"";
+    are_told_apart(
+        "lab11-choose",
+        &[
+            mistake(one, "\"dp=8\"", first, "It does not fit"),
+            mistake(one, "\"dp=4,zero=3\"", first, "dp=8 uses all 8 devices"),
+            mistake(one, "\"dp=8,zero=3,recompute=full\"", first, "Every layer is computed again"),
+            mistake(one, "\"tp=8,sp\"", first, "Ranks wait for tensor parallelism"),
+            mistake(one, "\"dp=eight\"", first, "no whole number"),
+            mistake(two, "\"dp=64,zero=3,recompute=full\"", second, "Ranks wait for parameters"),
+            mistake(three, "\"dp=8,tp=4,pp=32,zero=1,sp\"", third, "The pipeline waits"),
+            mistake(three, "\"dp=8,tp=16,pp=8,zero=1,sp\"", third, "leave their node"),
+        ],
+    );
+}

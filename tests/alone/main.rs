@@ -7,6 +7,7 @@ mod libraries;
 mod memory;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod page_faults;
+mod planned;
 #[path = "../suite/mod.rs"]
 mod suite;
 #[cfg(target_os = "linux")]

@@ -28,7 +28,7 @@ impl Kind {
             Kind::Schedule => "with too few micro-batches to interleave",
             Kind::Zero => "with ZeRO-2 or 3 in a pipeline",
             Kind::Useless => "that change nothing",
-            Kind::Memory => "does not fit",
+            Kind::Memory => "that do not fit",
         }
     }
 }

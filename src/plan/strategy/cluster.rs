@@ -14,6 +14,8 @@ pub struct Cluster {
     /// Network cards that one collective can use on each node. NCCL builds a ring for each card, so that it can use all. A
     /// single flat ring leaves each node through one card.
     pub rings: usize,
+    /// The source of the network's figures.
+    pub source: &'static str,
 }
 
 /// The networks with names: those of [`Network::presets`], and these.
@@ -23,9 +25,9 @@ pub const CLUSTERS: [&str; 9] =
 const MICRO: f64 = 1e-6;
 const GB: f64 = 1e9;
 
-/// Latencies are NCCL's, as in [`Network::presets`]. Bandwidths in one direction.
-fn network(name: &str) -> Option<Network> {
-    let node = |name, about, ranks, cards, within: f64, between: f64| Network {
+/// A network, and the source of its figures. Latencies are NCCL's, as in [`Network::presets`]. Bandwidths are in one direction.
+fn network(name: &str) -> Option<(Network, &'static str)> {
+    let node = |name, about, ranks, cards, [within, between]: [f64; 2]| Network {
         name,
         about,
         ranks_per_node: ranks,
@@ -36,17 +38,35 @@ fn network(name: &str) -> Option<Network> {
         pipelined: false,
     };
     Some(match name {
-        // NVIDIA DGX A100 system architecture, 2020: NVLink 3, 600 GB/s both directions; 8 HDR InfiniBand cards of 200 Gbit/s.
-        "dgx-a100" => node("dgx-a100", "8 GPUs, NVLink 300 GB/s, 8 cards of 25 GB/s", 8, 8, 300.0, 25.0),
-        // NVIDIA DGX H100 data sheet, 2023: NVLink 4, 900 GB/s both directions; 8 NDR InfiniBand cards of 400 Gbit/s.
-        "dgx-h100" => node("dgx-h100", "8 GPUs, NVLink 450 GB/s, 8 cards of 50 GB/s", 8, 8, 450.0, 50.0),
-        // NVIDIA DGX B200 data sheet, 2024: NVLink 5, 1.8 TB/s both directions; 8 cards of 400 Gbit/s.
-        "dgx-b200" => node("dgx-b200", "8 GPUs, NVLink 900 GB/s, 8 cards of 50 GB/s", 8, 8, 900.0, 50.0),
-        // OLCF's Frontier guide (2025): 8 dies a node, 50 GB/s and more between any two; 4 Slingshot 11 cards of 200 Gbit/s.
-        "frontier" => node("frontier", "8 dies, Infinity Fabric 50 GB/s, 4 cards of 25 GB/s", 8, 4, 50.0, 25.0),
-        // A common virtual machine: 8 GPUs behind NVSwitch, and one 100 Gbit/s card for all of them.
-        "cloud-100g" => node("cloud-100g", "8 GPUs, NVLink 300 GB/s, 1 card of 12.5 GB/s", 8, 1, 300.0, 12.5),
-        _ => return Network::named(name),
+        "dgx-a100" => (
+            node("dgx-a100", "8 GPUs, NVLink 300 GB/s, 8 cards of 25 GB/s", 8, 8, [300.0, 25.0]),
+            "NVIDIA DGX A100 system architecture, 2020: NVLink 3; HDR InfiniBand, 200 Gbit/s per card",
+        ),
+        "dgx-h100" => (
+            node("dgx-h100", "8 GPUs, NVLink 450 GB/s, 8 cards of 50 GB/s", 8, 8, [450.0, 50.0]),
+            "NVIDIA DGX H100 data sheet, 2023: NVLink 4; NDR InfiniBand, 400 Gbit/s per card",
+        ),
+        "dgx-b200" => (
+            node("dgx-b200", "8 GPUs, NVLink 900 GB/s, 8 cards of 50 GB/s", 8, 8, [900.0, 50.0]),
+            "NVIDIA DGX B200 data sheet, 2024: NVLink 5; 400 Gbit/s per card",
+        ),
+        "frontier" => (
+            node("frontier", "8 dies, Infinity Fabric 50 GB/s, 4 cards of 25 GB/s", 8, 4, [50.0, 25.0]),
+            "OLCF's Frontier guide, 2025: 50 GB/s and more between dies; Slingshot 11",
+        ),
+        "cloud-100g" => (
+            node("cloud-100g", "8 GPUs, NVLink 300 GB/s, 1 card of 12.5 GB/s", 8, 1, [300.0, 12.5]),
+            "a common virtual machine: 8 GPUs behind NVSwitch, and 100 Gbit/s for all of them",
+        ),
+        _ => (
+            Network::named(name)?,
+            match name {
+                "nvlink" => "NVIDIA A100 architecture, 2020: 8 A100 behind NVSwitch",
+                "polaris" => "ALCF's Polaris guide: 4 NVLinks between any two A100; Slingshot 11",
+                "aurora" => "ALCF's Aurora guide: measured from tile to tile; Slingshot 11",
+                _ => "10 Gbit/s; latency of TCP: S. Larsen et al., 2007",
+            },
+        ),
     })
 }
 
@@ -61,9 +81,9 @@ impl Cluster {
     /// A device on the network of that name. A measured all-reduce of NCCL reached 235 of NVLink's 300 GB/s
     /// (stas00/ml-engineering, 2026); between nodes it comes closer, 0.9 of a card's bandwidth. One figure stands for both.
     pub fn new(device: Device, name: &str) -> Option<Cluster> {
-        let network = network(name)?;
+        let (network, source) = network(name)?;
         let rings = network.cards;
-        Some(Cluster { device, network, efficiency: 0.78, rings })
+        Some(Cluster { device, network, efficiency: 0.78, rings, source })
     }
 
     /// The network that a device usually has.

@@ -23,7 +23,7 @@ pub enum Offload {
     None,
     /// The optimizer's state: ZeRO-Offload (Ren et al., arXiv 2101.06840).
     Optimizer,
-    /// Also the parameters, with ZeRO-3: ZeRO-Infinity (Rajbhandari et al., arXiv 2104.07857).
+    /// Also parameters and gradients, with ZeRO-3: ZeRO-Infinity (Rajbhandari et al., arXiv 2104.07857).
     Parameters,
 }
 

@@ -1,18 +1,4 @@
-//! A reader's own cluster, in a TOML file.
-//!
-//! ```toml
-//! [device]
-//! name = "my GPU"
-//! memory_gb = 24
-//! tflops = 165          # dense, 16 bits, from the data sheet
-//! bandwidth_gb_s = 1008
-//!
-//! [network]
-//! per_node = 4
-//! within_gb_s = 25      # from rank to rank on a node, in one direction
-//! between_gb_s = 12.5   # of one card
-//! cards = 1
-//! ```
+//! A reader's own cluster, in a TOML file such as [`EXAMPLE`].
 
 use super::cluster::Cluster;
 use super::device::Device;
@@ -121,6 +107,7 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
         },
         efficiency: share("efficiency", network.efficiency, 0.78)?,
         rings: count("rings", network.rings.unwrap_or(cards))?,
+        source: "your file",
     })
 }
 

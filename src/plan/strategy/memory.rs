@@ -65,13 +65,17 @@ impl Job {
         let kept = Kept::of(model, element, self.flash);
         let layer = kept.on_a_rank(s) * tokens * h;
         let flying = s.in_flight(stage, s.micro_batches(self.batch));
-        // Before the first layer: a mask of the embedding's dropout; here also the embedding, or the message from the stage before.
-        let before = match model.family {
+        // Before the first layer: a mask of the embedding's dropout. Here also the embedding or the message from the stage before,
+        // if the first layer does not keep it to be recomputed, and each chunk's result, except for the last, which is the head's.
+        let ends = match model.family {
             Family::Gpt if first => 1.0,
-            Family::Here { .. } => element,
+            Family::Here { .. } => {
+                let input = usize::from(s.recompute != Recompute::Full);
+                element * (input + s.chunks - usize::from(last)) as f64
+            }
             _ => 0.0,
         };
-        let ends = before * tokens * h / s.stream() * flying;
+        let ends = ends * tokens * h / s.stream() * flying;
         // After the last one: its norm, the head's input, and logits in f32.
         let logits = 4.0 * tokens * model.vocabulary as f64 / s.tensor as f64;
         let head = if last { logits + 2.0 * tokens * h * element / s.stream() } else { 0.0 };
@@ -90,12 +94,12 @@ impl Job {
         let gathered = if gathers { each * model.largest_layer() / (s.tensor * s.tiles) as f64 } else { 0.0 };
         let working = recomputed + gathered;
 
-        let (kept_weights, kept_optimizer) = (
-            if s.offload == Offload::Parameters { 0.0 } else { weights },
-            if s.offload > Offload::None { 0.0 } else { optimizer },
-        );
-        let host = weights + optimizer - kept_weights - kept_optimizer;
-        Load { weights: kept_weights, gradients, optimizer: kept_optimizer, activations, working, host }
+        let keeps = |bytes: f64, until: Offload| if s.offload < until { bytes } else { 0.0 };
+        let state = weights + gradients + optimizer;
+        let [weights, gradients] = [weights, gradients].map(|bytes| keeps(bytes, Offload::Parameters));
+        let optimizer = keeps(optimizer, Offload::Optimizer);
+        let host = state - weights - gradients - optimizer;
+        Load { weights, gradients, optimizer, activations, working, host }
     }
 }
 
@@ -142,7 +146,8 @@ mod tests {
         let (none, optimizer, all) =
             (on(Offload::None, 0, 1), on(Offload::Optimizer, 0, 1), on(Offload::Parameters, 3, 1));
         assert_eq!((optimizer.optimizer, optimizer.host), (0.0, none.optimizer));
-        assert_eq!((all.weights, all.host), (0.0, none.weights + none.optimizer));
+        let state = none.weights + none.gradients + none.optimizer;
+        assert_eq!((all.weights, all.gradients, all.host), (0.0, 0.0, state));
         let tiled = on(Offload::Parameters, 3, 4);
         assert_eq!(tiled.working, all.working / 4.0);
     }

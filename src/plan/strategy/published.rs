@@ -81,92 +81,68 @@ pub const WEAK_SCALING: [Row; 10] = [
 
 /// All runs that the planner is compared with.
 pub fn runs() -> Vec<Run> {
-    let named = |name| super::model(name).unwrap_or(WEAK_SCALING[0].model);
-    let mut all = Vec::new();
-    for row in &WEAK_SCALING {
-        let (tensor, pipeline) = (row.tensor, row.pipeline);
-        let strategy = Strategy {
-            data: row.devices / tensor / pipeline,
-            tensor,
-            pipeline,
-            recompute: Recompute::Full,
-            ..Strategy::SINGLE
-        };
-        let figure = Figure::Teraflops { value: row.teraflops, recomputed: true };
-        let Row { name, model, devices, batch, .. } = *row;
-        all.push(Run { source: "N1", name, model, devices, batch, strategy, free: true, flat_ring: false, figure });
-    }
+    // Most runs differ in these fields alone. The figures of 2021 count the FLOPs of a second forward pass.
+    let run = |source, name: &'static str, [devices, batch]: [usize; 2], strategy, figure| {
+        let model = super::model(name).expect("MODELS has every run's model");
+        Run { source, name, model, devices, batch, strategy, free: true, flat_ring: false, figure }
+    };
+    let full =
+        |data, tensor, pipeline| Strategy { data, tensor, pipeline, recompute: Recompute::Full, ..Strategy::SINGLE };
+    let again = |value| Figure::Teraflops { value, recomputed: true };
+
+    let mut all: Vec<Run> = WEAK_SCALING.iter().map(Row::run).collect();
     // Table 5: without sequence parallelism and with full recomputation, then with both of the paper's ideas.
-    for (name, devices, batch, micro_batch, pipeline, chunks, full, present) in [
-        ("megatron-22b", 8, 4, 4, 1, 1, 1.42, 1.10),
-        ("gpt3-175b", 64, 64, 1, 8, 3, 18.13, 13.75),
-        ("mt-nlg-530b", 280, 280, 1, 35, 3, 49.05, 37.83),
-        ("megatron-1t", 512, 512, 1, 64, 1, 94.42, 71.49),
+    for (name, job, micro_batch, pipeline, chunks, old, new) in [
+        ("megatron-22b", [8, 4], 4, 1, 1, 1.42, 1.10),
+        ("gpt3-175b", [64, 64], 1, 8, 3, 18.13, 13.75),
+        ("mt-nlg-530b", [280, 280], 1, 35, 3, 49.05, 37.83),
+        ("megatron-1t", [512, 512], 1, 64, 1, 94.42, 71.49),
     ] {
-        let old = Strategy { tensor: 8, pipeline, chunks, micro_batch, recompute: Recompute::Full, ..Strategy::SINGLE };
-        let new = Strategy { recompute: Recompute::Selective, sequence: true, ..old };
-        for (strategy, seconds) in [(old, full), (new, present)] {
-            let (model, figure) = (named(name), Figure::Seconds(seconds));
-            all.push(Run {
-                source: "K5",
-                name,
-                model,
-                devices,
-                batch,
-                strategy,
-                free: false,
-                flat_ring: false,
-                figure,
-            });
+        let before = Strategy { chunks, micro_batch, ..full(1, 8, pipeline) };
+        let after = Strategy { recompute: Recompute::Selective, sequence: true, ..before };
+        for (strategy, seconds) in [(before, old), (after, new)] {
+            all.push(Run { free: false, ..run("K5", name, job, strategy, Figure::Seconds(seconds)) });
         }
     }
-    // Table 2: the same models with tensor and pipeline ranks, one sequence per micro-batch. 175 billion on 96 of a replica's
-    // GPUs (8 x 12), 530 billion on 280 (8 x 35).
-    for (name, pipeline, batch, devices, value) in [
-        ("gpt3-175b", 12, 1536, 384, 153.0),
-        ("gpt3-175b", 12, 1536, 768, 149.0),
-        ("gpt3-175b", 12, 1536, 1536, 141.0),
-        ("mt-nlg-530b", 35, 2240, 560, 171.0),
-        ("mt-nlg-530b", 35, 2240, 1120, 167.0),
-        ("mt-nlg-530b", 35, 2240, 2240, 159.0),
+    // Table 2, with tensor and pipeline ranks: 175 billion on 96 GPUs per replica (8 x 12), 530 billion on 280 (8 x 35).
+    for (name, pipeline, job, value) in [
+        ("gpt3-175b", 12, [384, 1536], 153.0),
+        ("gpt3-175b", 12, [768, 1536], 149.0),
+        ("gpt3-175b", 12, [1536, 1536], 141.0),
+        ("mt-nlg-530b", 35, [560, 2240], 171.0),
+        ("mt-nlg-530b", 35, [1120, 2240], 167.0),
+        ("mt-nlg-530b", 35, [2240, 2240], 159.0),
     ] {
-        let data = devices / 8 / pipeline;
-        let strategy = Strategy { data, tensor: 8, pipeline, recompute: Recompute::Full, ..Strategy::SINGLE };
-        let figure = Figure::Teraflops { value, recomputed: true };
-        let model = named(name);
-        all.push(Run { source: "N2", name, model, devices, batch, strategy, free: true, flat_ring: false, figure });
+        all.push(run("N2", name, job, full(job[0] / 8 / pipeline, 8, pipeline), again(value)));
     }
-    for (name, batch, devices, micro_batch, value) in [
-        ("gpt3-175b", 1536, 384, 4, 144.0),
-        ("gpt3-175b", 1536, 768, 2, 88.0),
-        ("gpt3-175b", 1536, 1536, 1, 44.0),
-        ("mt-nlg-530b", 2560, 640, 4, 138.0),
-        ("mt-nlg-530b", 2240, 1120, 2, 98.0),
-        ("mt-nlg-530b", 2240, 2240, 1, 48.0),
+    // Table 2, with ZeRO-3.
+    for (name, job, micro_batch, value) in [
+        ("gpt3-175b", [384, 1536], 4, 144.0),
+        ("gpt3-175b", [768, 1536], 2, 88.0),
+        ("gpt3-175b", [1536, 1536], 1, 44.0),
+        ("mt-nlg-530b", [640, 2560], 4, 138.0),
+        ("mt-nlg-530b", [1120, 2240], 2, 98.0),
+        ("mt-nlg-530b", [2240, 2240], 1, 48.0),
     ] {
-        let strategy = Strategy { data: devices, micro_batch, zero: 3, recompute: Recompute::Full, ..Strategy::SINGLE };
-        let (model, figure) = (named(name), Figure::Teraflops { value, recomputed: true });
-        let source = "Z2";
-        all.push(Run { source, name, model, devices, batch, strategy, free: false, flat_ring: true, figure });
+        let strategy = Strategy { micro_batch, zero: 3, ..full(job[0], 1, 1) };
+        all.push(Run { free: false, flat_ring: true, ..run("Z2", name, job, strategy, again(value)) });
     }
     for (devices, value) in [(8192, 430.0), (16_384, 400.0)] {
-        let strategy =
-            Strategy { data: devices / 128, tensor: 8, pipeline: 16, zero: 1, sequence: true, ..Strategy::SINGLE };
+        let strategy = Strategy { zero: 1, sequence: true, recompute: Recompute::None, ..full(devices / 128, 8, 16) };
         let figure = Figure::Teraflops { value, recomputed: false };
-        let (name, model) = ("llama-3.1-405b", named("llama-3.1-405b"));
-        all.push(Run {
-            source: "L4",
-            name,
-            model,
-            devices,
-            batch: 2048,
-            strategy,
-            free: true,
-            flat_ring: false,
-            figure,
-        });
+        all.push(run("L4", "llama-3.1-405b", [devices, 2048], strategy, figure));
     }
     all
+}
+
+impl Row {
+    fn run(&self) -> Run {
+        let Row { name, model, tensor, pipeline, devices, batch, teraflops, .. } = *self;
+        let data = devices / tensor / pipeline;
+        let strategy = Strategy { data, tensor, pipeline, recompute: Recompute::Full, ..Strategy::SINGLE };
+        let figure = Figure::Teraflops { value: teraflops, recomputed: true };
+        Run { source: "N1", name, model, devices, batch, strategy, free: true, flat_ring: false, figure }
+    }
 }
 
 impl Run {

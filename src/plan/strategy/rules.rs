@@ -24,13 +24,17 @@ pub struct Decision {
     pub advice: String,
     /// The fastest plan that follows the advice, if one fits.
     pub plan: Option<Plan>,
+    /// The advice as a condition on the plan: "ZeRO alone".
+    asks: &'static str,
+    /// Devices of a node, which tensor ranks must not leave.
+    node: usize,
 }
 
 /// The part of a step from which on ranks wait too long.
 const SLOW: f64 = 0.25;
 
-/// Which strategies an advice means.
-type Such<'a> = &'a dyn Fn(&Strategy) -> bool;
+/// Which strategies an advice means, and the same in words.
+type Such<'a> = (&'static str, &'a dyn Fn(&Strategy) -> bool);
 
 /// Walks the path for a job whose strategies have been searched.
 pub fn decide(job: &Job, found: &Search) -> Decision {
@@ -38,19 +42,19 @@ pub fn decide(job: &Job, found: &Search) -> Decision {
     let mut steps = Vec::new();
     let (fits, takes) = fits_one(job);
     steps.push(Step { question: "does the model fit on one device?", answer: takes });
-    let alone = |s: &Strategy| s.tensor == 1 && s.pipeline == 1;
+    let alone: Such = ("copies of the whole model", &|s| s.tensor == 1 && s.pipeline == 1);
     let (advice, choices): (&str, Vec<Such>) = if job.devices == 1 {
         let (layer_fits, takes) = layer_fits(job);
         match (fits, layer_fits) {
-            (true, _) => ("normal use", vec![&alone]),
+            (true, _) => ("normal use", vec![alone]),
             (false, whole) => {
                 steps.push(Step { question: "does its largest layer fit?", answer: takes });
                 match whole {
                     true => (
                         "ZeRO with offloading to the CPU",
-                        vec![&|s: &Strategy| s.offload > Offload::None && s.tiles == 1],
+                        vec![("offloading", &|s| s.offload > Offload::None && s.tiles == 1)],
                     ),
-                    false => ("ZeRO with memory-centric tiling", vec![&|s: &Strategy| s.tiles > 1]),
+                    false => ("ZeRO with memory-centric tiling", vec![("tiles", &|s| s.tiles > 1)]),
                 }
             }
         }
@@ -64,21 +68,21 @@ pub fn decide(job: &Job, found: &Search) -> Decision {
         };
         steps.push(Step { question: "how many nodes?", answer: devices });
         if fits {
-            ("DDP, or ZeRO", vec![&alone])
+            ("DDP, or ZeRO", vec![alone])
         } else {
             let (fast, why) = if one { fast_within(job) } else { fast_between(job) };
             let question =
                 if one { "are the links within the node fast?" } else { "are the links between nodes fast?" };
             steps.push(Step { question, answer: why });
-            const PIPELINE: Such = &|s| s.pipeline > 1 && s.tensor == 1;
-            const ZERO: Such = &|s| s.pipeline * s.tensor == 1 && s.zero > 0;
-            const ZERO_OR_TENSOR: Such = &|s| s.pipeline == 1 && (s.zero > 0 || s.tensor > 1);
-            const ONE_WAY: Such = &|s| s.pipeline == 1 || s.tensor == 1;
-            const ALL: Such = &|s| s.pipeline > 1 && s.tensor > 1 && s.zero <= 1;
-            const ANY: Such = &|_| true;
+            const PIPELINE: Such = ("a pipeline without TP", &|s| s.pipeline > 1 && s.tensor == 1);
+            const ZERO: Such = ("ZeRO alone", &|s| s.pipeline * s.tensor == 1 && s.zero > 0);
+            const NO_PIPELINE: Such = ("ZeRO or TP", &|s| s.pipeline == 1 && (s.zero > 0 || s.tensor > 1));
+            const ONE_WAY: Such = ("PP or TP, not both", &|s| s.pipeline == 1 || s.tensor == 1);
+            const ALL: Such = ("PP and TP, with ZeRO-1 at most", &|s| s.pipeline > 1 && s.tensor > 1 && s.zero <= 1);
+            const ANY: Such = ("any strategy", &|_| true);
             match (one, fast) {
                 (true, true) => ("PP, ZeRO or TP: they should be comparable", vec![ONE_WAY]),
-                (true, false) => ("PP before ZeRO and TP", vec![PIPELINE, ZERO_OR_TENSOR]),
+                (true, false) => ("PP before ZeRO and TP", vec![PIPELINE, NO_PIPELINE]),
                 (false, true) => ("ZeRO; or PP + ZeRO + TP + DP, with less communication", vec![ZERO, ANY]),
                 (false, false) => ("DP + PP + TP + ZeRO-1", vec![ALL, ANY]),
             }
@@ -86,8 +90,9 @@ pub fn decide(job: &Job, found: &Search) -> Decision {
     };
     // "TP is almost always used within a single node."
     let near = |s: &Strategy| s.tensor <= node;
-    let plan = choices.iter().find_map(|such| found.best(|s| near(s) && such(s))).copied();
-    Decision { steps, advice: advice.to_string(), plan }
+    let chosen = choices.iter().find_map(|(asks, such)| Some((*asks, *found.best(|s| near(s) && such(s))?)));
+    let asks = chosen.map_or(choices[0].0, |(asks, _)| asks);
+    Decision { steps, advice: advice.to_string(), plan: chosen.map(|(_, plan)| plan), asks, node }
 }
 
 /// Whether one device can train the model on one sequence at a time, if it computes every layer again.
@@ -96,7 +101,7 @@ fn fits_one(job: &Job) -> (bool, String) {
     let load = one.load(&Strategy { recompute: Recompute::Full, ..Strategy::SINGLE });
     let (takes, room) = (load.total(), job.cluster.device.room());
     let answer = if takes <= room { "yes" } else { "no" };
-    (takes <= room, format!("{answer}: it takes {}, and a device has {}", bytes_decimal(takes), bytes_decimal(room)))
+    (takes <= room, format!("{answer}: it takes {} of {}", bytes_decimal(takes), bytes_decimal(room)))
 }
 
 /// Whether one device can hold what a layer needs while it computes, if everything else is offloaded.
@@ -115,8 +120,7 @@ fn fast(job: &Job, strategy: Strategy, of: fn(&super::Time) -> f64, name: &str) 
     let (waits, all) = (of(&time), time.total());
     let share = waits / all;
     let answer = if share < SLOW { "yes" } else { "no" };
-    let answer =
-        format!("{answer}: {name} would wait for {} of a step of {}, {}", seconds(waits), seconds(all), percent(share));
+    let answer = format!("{answer}: {name} waits {} of {}, {}", seconds(waits), seconds(all), percent(share));
     (share < SLOW, answer)
 }
 
@@ -138,6 +142,15 @@ fn largest(most: usize, of: usize) -> usize {
 }
 
 impl Decision {
+    /// The part of the advice that the search's best plan does not follow.
+    pub fn forbids(&self, best: &Plan) -> String {
+        let tensor = best.strategy.tensor;
+        match tensor > self.node {
+            true => format!("the rule keeps TP within a node of {}, and TP {tensor} leaves it", self.node),
+            false => format!("the rule asks for {}", self.asks),
+        }
+    }
+
     /// Why the search's best plan is faster than the rule's: the parts of a step that differ most. Empty if they agree.
     pub fn differs(&self, best: &Plan) -> Vec<(&'static str, f64)> {
         let Some(plan) = &self.plan else { return Vec::new() };

@@ -22,8 +22,8 @@ pub struct Search {
     pub plans: Vec<Plan>,
     /// How many strategies were refused for each reason, and one of them.
     pub refused: BTreeMap<Kind, (usize, Strategy, Refusal)>,
-    /// The strategy that needs least, if it does not fit.
-    pub smallest: Option<Plan>,
+    /// The strategy that needs least, for each (dp, tp, pp) with which none fits.
+    pub unfit: Vec<Plan>,
     pub considered: usize,
 }
 
@@ -49,6 +49,11 @@ impl Search {
         self.plans.iter().find(|plan| such(&plan.strategy))
     }
 
+    /// If nothing fits: the strategy that needs least.
+    pub fn smallest(&self) -> Option<&Plan> {
+        self.unfit.iter().min_by(|a, b| a.load.total().total_cmp(&b.load.total()))
+    }
+
     fn refuse(&mut self, strategy: Strategy, refusal: Refusal) {
         self.refused.entry(refusal.kind).or_insert((0, strategy, refusal)).0 += 1;
     }
@@ -61,6 +66,7 @@ pub fn search(job: &Job) -> Search {
     let offloaded =
         [(Offload::Optimizer, 1), (Offload::Parameters, 1), (Offload::Parameters, 4), (Offload::Parameters, 16)];
     for host in [&plain[..], &offloaded[..]] {
+        found.unfit.clear();
         for tensor in divisors(job.devices) {
             for pipeline in divisors(job.devices / tensor) {
                 let data = job.devices / tensor / pipeline;
@@ -104,8 +110,10 @@ fn try_degrees(job: &Job, found: &mut Search, base: Strategy, host: &[(Offload, 
         both.map(|sequence| Strategy { sequence, ..*s }).collect()
     });
     vary(&|s| variants(job, s));
-    for strategy in all {
-        consider(job, found, strategy);
+    let fit = found.plans.len();
+    let too_large: Vec<Plan> = all.into_iter().filter_map(|strategy| consider(job, found, strategy)).collect();
+    if found.plans.len() == fit {
+        found.unfit.extend(too_large.into_iter().min_by(|a, b| a.load.total().total_cmp(&b.load.total())));
     }
 }
 
@@ -117,19 +125,20 @@ fn variants(job: &Job, s: &Strategy) -> Vec<Strategy> {
     chunks.flat_map(|chunks| sizes().map(move |micro_batch| Strategy { chunks, micro_batch, ..*s })).collect()
 }
 
-fn consider(job: &Job, found: &mut Search, strategy: Strategy) {
+/// Adds a strategy to the plans or to those that are refused. Returns it if only its memory is refused.
+fn consider(job: &Job, found: &mut Search, strategy: Strategy) -> Option<Plan> {
     found.considered += 1;
     if let Some(refusal) = job.refusals(&strategy).into_iter().next() {
-        return found.refuse(strategy, refusal);
+        found.refuse(strategy, refusal);
+        return None;
     }
-    let load = job.load(&strategy);
-    if let Some(refusal) = job.too_large(&load) {
-        if found.smallest.is_none_or(|least| load.total() < least.load.total()) {
-            found.smallest = Some(Plan { strategy, load, time: job.time(&strategy) });
-        }
-        return found.refuse(strategy, refusal);
+    let plan = Plan { strategy, load: job.load(&strategy), time: job.time(&strategy) };
+    if let Some(refusal) = job.too_large(&plan.load) {
+        found.refuse(strategy, refusal);
+        return Some(plan);
     }
-    found.plans.push(Plan { strategy, load, time: job.time(&strategy) });
+    found.plans.push(plan);
+    None
 }
 
 /// The best micro-batch and chunks for a strategy of which a paper states the rest.
@@ -184,7 +193,14 @@ mod tests {
         let refused: usize = found.refused.values().map(|(count, ..)| count).sum();
         assert_eq!(found.plans.len() + refused, found.considered);
         assert!(found.refused.contains_key(&Kind::Memory) && found.refused.contains_key(&Kind::Heads));
-        // No replica holds 70 billion parameters whole.
+        // No replica holds 70 billion parameters whole. Every pair of degrees has a plan or one that is too large, not both.
+        let least = found.unfit.iter().find(|plan| plan.strategy.pipeline == 2).map(|plan| plan.strategy.data);
+        assert_eq!(least, Some(256), "{:?}", found.unfit);
+        for Plan { strategy, load, .. } in &found.unfit {
+            let same =
+                |s: &Strategy| (s.data, s.tensor, s.pipeline) == (strategy.data, strategy.tensor, strategy.pipeline);
+            assert!(job.too_large(load).is_some() && found.best(same).is_none(), "{strategy}");
+        }
         assert!(found.best(|s| s.tensor * s.pipeline == 1 && s.zero < 2).is_none());
     }
 
@@ -200,6 +216,6 @@ mod tests {
         let found = search(&job("llama-3-8b", 1));
         assert!(!found.plans.is_empty() && found.plans.iter().all(|plan| plan.strategy.offload > Offload::None));
         assert!(search(&job("llama-3-70b", 1)).plans.is_empty());
-        assert!(search(&job("llama-3-70b", 1)).smallest.is_some());
+        assert!(search(&job("llama-3-70b", 1)).smallest().is_some());
     }
 }

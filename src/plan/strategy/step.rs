@@ -89,6 +89,7 @@ impl Job {
         [forward, layer.backward + layer.again + layer.tensor + layer.tensor_again - 2.0 * self.tensor_seconds(s)]
     }
 
+    // ANCHOR: time
     /// Seconds of a step.
     pub fn time(&self, s: &Strategy) -> Time {
         let (model, device) = (&self.model, &self.cluster.device);
@@ -121,6 +122,7 @@ impl Job {
         time.optimizer = self.update_seconds(s);
         time
     }
+    // ANCHOR_END: time
 
     /// Seconds for which a rank waits for the data axis.
     fn exposed_data(&self, s: &Strategy, m: f64, layers: f64, forward: f64, backward: f64) -> f64 {

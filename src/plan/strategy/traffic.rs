@@ -82,14 +82,14 @@ impl Job {
         let group = self.cluster.group(strategy.data, strategy.tensor);
         let [gradients, parameters] = [self.bytes.gradient, self.bytes.parameter].map(|each| each as f64 * held);
         let gathered = if strategy.zero == 0 { gradients } else { parameters };
-        // Offloaded parameters come from the host first: each rank fetches its own part.
-        let fetched = match strategy.offload {
-            Offload::Parameters => parameters / strategy.data as f64 / self.cluster.device.host_link,
+        // Offloaded parameters come from the host first, and gradients go there: of each rank, its own part.
+        let host = |bytes: f64| match strategy.offload {
+            Offload::Parameters => bytes / strategy.data as f64 / self.cluster.device.host_link,
             _ => 0.0,
         };
         DataSeconds {
-            reduce: self.cluster.gathers(group, gradients, layers),
-            gather: self.cluster.gathers(group, gathered, layers) + fetched,
+            reduce: self.cluster.gathers(group, gradients, layers) + host(gradients),
+            gather: self.cluster.gathers(group, gathered, layers) + host(parameters),
         }
     }
 

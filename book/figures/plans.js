@@ -1,0 +1,70 @@
+// The explorer of plans: model, devices, memory and network, and the plans that fit. Every case is data that the library
+// wrote (src/book/plans.rs says how). This script shows it, and computes no plan.
+{
+    const { area, colours, frame, svg, table, text } = shardlab;
+    const source = document.querySelector('figure[data-figure="plans"] > script[type="application/json"]');
+    const data = JSON.parse(source?.textContent ?? "null");
+    const kinds = ["weights, gradients, optimizer", "activations", "gathered, recomputed"];
+
+    // One case: what the search found.
+    shardlab.plans = ({ model, devices, memory, network }) => {
+        const place = [["models", model], ["devices", devices], ["memories", memory], ["networks", network]];
+        const index = place.reduce((at, [name, value]) => at * data[name].length + data[name].indexOf(value), 0);
+        return data.cases[index];
+    };
+
+    const gigabytes = hundredths => shardlab.bytes(hundredths * 1e7);
+
+    function draw(values, width) {
+        const [tried, fit, advice, rows, least] = shardlab.plans(values);
+        const room = data.room[data.memories.indexOf(values.memory)];
+        const devices = `${values.devices.toLocaleString("en")} device${values.devices > 1 ? "s" : ""}`;
+        const rule = `The source's rule: ${advice}.`;
+        if (rows.length === 0) {
+            const said = `${values.model} on ${devices}: none of ${tried.toLocaleString("en")} strategies fits. ${rule}`;
+            const needs = least ? ` The one that needs least is ${least}, and a device has ${room} GB.` : "";
+            return { said, picture: `<div class="refused" style="height: 160px"><p>Nothing fits.${needs}</p></div>` };
+        }
+        const [row, top] = [44, 32];
+        const x = held => 1 + (width - 2) * Math.min(1, held / (100 * room));
+        const narrow = width < 480;
+        let at = 0;
+        let body = kinds.map((kind, i) => {
+            const words = narrow ? kind.split(",")[0] : kind;
+            const drawn = area(at, 2, 12, 12, colours[i + 2]) + text(at + 17, 13, "start", words);
+            at += 30 + 7 * words.length;
+            return drawn;
+        }).join("");
+        rows.forEach(([words, , , time, , , bytes], i) => {
+            const y = top + row * i;
+            body += text(0, y + 12, "start", words) + text(width, y + 12, "end", time);
+            let held = 0;
+            bytes.forEach((size, kind) => {
+                const [begin, end] = [x(held), x(held += size)];
+                body += area(begin, y + 18, Math.max(0, end - begin), 14, colours[kind + 2]);
+            });
+            body += frame(1, y + 17, width - 2, 16, "currentColor", 1);
+        });
+        const height = top + row * rows.length;
+        const best = rows[0];
+        const said = `${values.model} on ${devices}: ${fit.toLocaleString("en")} of ${tried.toLocaleString("en")} strategies fit. ` +
+            `The fastest is ${best[0]}, ${best[3]} per step. ${rule}`;
+        // A phone has room for some columns. The picture has the times.
+        const fit_in = row => narrow ? [row[0], ...row.slice(4)] : row;
+        const cells = rows.map(([words, micro, again, time, tokens, mfu, bytes]) =>
+            fit_in([words, micro, again || "no", time, tokens, mfu, gigabytes(bytes.reduce((sum, each) => sum + each))]));
+        const heads = fit_in(["plan", "sequences", "recomputes", "step", "tokens/s", "MFU", "memory"]);
+        const title = `Bytes per rank of the best plans; a whole bar is ${room} GB. ${said}`;
+        return { said, picture: svg(width, height, title, body) + table(heads, cells, 0) };
+    }
+
+    if (data) {
+        const controls = {
+            model: { label: "model", values: data.models, start: "llama-3-70b", list: true },
+            devices: { label: "devices", values: data.devices, start: 512, words: n => n.toLocaleString("en") },
+            memory: { label: "device", values: data.memories, start: "a100-80g", list: true },
+            network: { label: "network", values: data.networks, start: "8 x 200 Gbit/s per node", list: true },
+        };
+        shardlab.live("plans", controls, draw);
+    }
+}
