@@ -238,6 +238,9 @@ fn instructions(pickle: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn instruction(program: &mut Vec<Vec<u8>>, random: &mut Random) {
+    if program.is_empty() {
+        return program.push(hostile(random));
+    }
     let (at, other) = (random.below(program.len()), random.below(program.len()));
     // Instructions that a hostile value can replace.
     let plain: Vec<usize> = (0..program.len())
