@@ -96,12 +96,16 @@ fn run(args: Args) -> Result<()> {
     if lab.flags.generation.asked() || lab.flags.life_cycle {
         return lab.with_words(own);
     }
-    let strategies = match &own {
+    let mut strategies = match &own {
         Some(strategy) => vec![Strategy::new(1, [1, 1], Stage::Zero, 1), strategy.clone()],
         None if lab.flags.finale => libraries::for_finale(&lab.model.shape, lab.ranks),
         None => libraries::all(&lab.model.shape, lab.ranks, lab.flags.batch),
     };
-    strategies.iter().try_for_each(|strategy| lab.benchmark(strategy).check().map(drop))?;
+    // All processes of a launcher take part in each job.
+    strategies.retain(|strategy| [1, ranks].contains(&strategy.ranks) || !launch::is_mpi());
+    let (here, free) = (launch::ranks_here(ranks), launch::free_memory(launch::ranks_here(ranks)));
+    let possible = |benchmark: Benchmark| benchmark.check().and_then(|_| benchmark.check_memory(here, free));
+    strategies.iter().try_for_each(|strategy| possible(lab.benchmark(strategy)))?;
     let first = launch::is_first_process();
     first.then(|| introduce(&lab));
     if args.run.dry_run {

@@ -13,7 +13,9 @@ use crate::model::{Llama, Pass, Sampling};
 use crate::optim::clip_scale;
 use crate::parallel::generate::{Continuation, generate};
 use crate::parallel::pipeline::{Instruction, Op, Schedule, Stages};
+use crate::parallel::zero::Stage;
 use crate::parallel::{TensorParallel, Zero, ZeroConfig};
+use crate::show::bytes_decimal;
 use crate::tensor::Precision;
 use crate::tensor::profile::{self, Products};
 use crate::tensor::random::Stream;
@@ -105,6 +107,33 @@ impl Benchmark {
         let fits = |&batch: &usize| share(batch, layout.sizes.data, self.config.accumulation).map(drop);
         self.batch_sizes.iter().try_for_each(fits)?;
         Ok(layout)
+    }
+
+    /// Refuses a job whose state alone does not fit into the `free` bytes of this machine, where `here` of its ranks run.
+    pub fn check_memory(&self, here: usize, free: Option<u64>) -> Result<(), BadInput> {
+        let replicas = self.config.mesh(self.world_size)?.sizes.data as f64;
+        // 16 bytes per parameter: weights, gradients, two moments, and with bf16 a master copy. ZeRO's stages shard the later ones.
+        let whole = match (self.config.zero_stage, self.dtype) {
+            (Stage::Zero, _) => 16.0,
+            (Stage::One, Precision::F32) => 8.0,
+            (Stage::One, Precision::Bf16) | (Stage::Two, Precision::F32) => 4.0,
+            (Stage::Two, Precision::Bf16) => 2.0,
+            (Stage::Three, _) => 0.0,
+        };
+        let all = self.model.shape.parameters() as f64 * (replicas * whole + 16.0 - whole);
+        let bytes = all * here.min(self.world_size) as f64 / self.world_size as f64;
+        let Some(free) = free.filter(|&free| bytes > free as f64) else { return Ok(()) };
+        let what = format!(
+            "the state of {} takes {} on {} ranks, and {} are free",
+            self.model.name,
+            bytes_decimal(bytes),
+            self.world_size,
+            bytes_decimal(free as f64)
+        );
+        Err(BadInput::new(
+            what,
+            "choose a smaller --model, for instance smollm2-135m; --zero 3, --tp or --pp divide the state",
+        ))
     }
 }
 
@@ -346,4 +375,43 @@ fn one_rank(harness: &Harness, benchmark: &Benchmark, layout: Layout, comm: &Com
         runs.push(of_batch);
     }
     Ok(Measured { runs, generation, tokens, losses, sent, ..measured(&part)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::libraries::Strategy;
+
+    /// Llama-3.2-1B has 1.236 billion parameters: 19.8 GB of state.
+    #[test]
+    fn a_state_that_does_not_fit_is_refused_before_it_takes_memory() {
+        let refused = |strategy: &Strategy, dtype, free: u64| {
+            let benchmark = Benchmark {
+                model: Model::find("llama-3.2-1b").unwrap(),
+                seq_len: 64,
+                batch_sizes: vec![8],
+                dtype,
+                sharding: true,
+                world_size: strategy.ranks,
+                config: strategy.config.clone(),
+            };
+            benchmark.check_memory(strategy.ranks, Some(free)).err().map(|error| error.to_string())
+        };
+        let strategy = |parts, stage| Strategy::new(4, parts, stage, 2);
+        let (f32, bf16) = (Precision::F32, Precision::Bf16);
+        for (strategy, dtype, gigabytes) in [
+            (strategy([1, 1], Stage::Zero), f32, 79.1),
+            (strategy([1, 1], Stage::One), f32, 49.4),
+            (strategy([1, 1], Stage::One), bf16, 34.6),
+            (strategy([1, 1], Stage::Two), f32, 34.6),
+            (strategy([1, 1], Stage::Three), bf16, 19.8),
+            (strategy([4, 1], Stage::Zero), f32, 19.8),
+            (strategy([2, 1], Stage::Zero), f32, 39.5),
+        ] {
+            let free = |more: f64| ((gigabytes + more) * 1e9) as u64;
+            let error = refused(&strategy, dtype, free(-0.1)).expect(&strategy.name);
+            assert!(error.contains(&format!("takes {gigabytes} GB on 4 ranks")) && error.contains("help:"), "{error}");
+            assert_eq!(refused(&strategy, dtype, free(0.1)), None);
+        }
+    }
 }
