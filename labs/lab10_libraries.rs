@@ -75,7 +75,7 @@ fn run(args: Args) -> Result<()> {
     let reads_ungathered = flags.broken == Some(Break::Ungathered);
     let repeats = if flags.finale { 2 } else { 5 };
     let harness = Harness { bytes, options, repeats, seed: 1337, limit: None, reads_ungathered };
-    let model = if flags.finale { Model::larger() } else { Model::find(&flags.model)? };
+    let model = if flags.finale { Model::larger() } else { Model::find(&flags.model, &flags.hub)? };
     let replicas = if flags.zero == Some(3) { 2 } else { 1 };
     let few = flags.tp.unwrap_or(1) * flags.pp.unwrap_or(1) * replicas;
     let with_words = flags.generation.asked() || flags.life_cycle;
@@ -179,9 +179,7 @@ impl Lab {
         let (flags, screen, config) = (&self.flags, &self.screen, &strategy.config);
         let (options, job) =
             (&self.harness.options, Job { model: &self.model, how: &flags.generation, dtype: flags.dtype });
-        if flags.generation.reference {
-            return Ok(libraries::reference()?);
-        }
+        libraries::check_reference(job)?;
         if flags.generation.compare {
             let ranks = if self.is_fixed { vec![self.ranks] } else { vec![2, 4] };
             let failed = libraries::compare(screen, options, &libraries::for_texts(&self.model.shape, &ranks), job)?;
@@ -190,7 +188,10 @@ impl Lab {
         }
         if !flags.life_cycle {
             let rank = |comm| libraries::generate(Some(screen), &comm, config, job);
-            return launch::run_with(self.ranks, options, rank).map(drop);
+            let texts = launch::run_with(self.ranks, options, rank)?;
+            let failed = libraries::reference(screen, job, &texts[0].tokens)?;
+            ensure!(failed.is_empty(), "{}", failed.join("; "));
+            return Ok(());
         }
         let first = launch::is_first_process();
         first.then(|| screen.say(libraries::life_cycle(screen, &self.model.name, &self.model.shape)));

@@ -14,7 +14,7 @@ mod check;
 #[cfg(feature = "llm")]
 mod download;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::error::BadInput;
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ use download::download;
 
 #[cfg(not(feature = "llm"))]
 fn download(name: &str, _: &str, _: &Source, _: Watch) -> Result<PathBuf, BadInput> {
-    let what = format!("this program is built without downloads from the hub, from which {name} would come");
-    let help = "build with them: cargo run --features llm --bin …; or give the folder of a model";
+    let what = format!("this build downloads no models, so {name} cannot be had from the hub");
+    let help = "cargo run --features llm --bin lab10 builds the download in; or give a folder: --model FOLDER";
     Err(BadInput::new(what, help))
 }

@@ -19,11 +19,11 @@ fn what_is_no_name_is_refused() {
 #[test]
 fn without_the_feature_the_error_says_how_to_build_with_it() {
     let error = get(&Source::default()).unwrap_err();
-    assert!(error.contains("built without downloads") && error.contains("cargo run --features llm"), "{error}");
+    assert!(error.contains("this build downloads no models") && error.contains("cargo run --features llm"), "{error}");
 }
 
 #[cfg(feature = "llm")]
-mod with_feature {
+pub(crate) mod with_feature {
     use super::*;
     use std::io::{BufRead, BufReader, Write};
     use std::net::{TcpListener, TcpStream};
@@ -33,7 +33,7 @@ mod with_feature {
 
     /// A server's ways to answer.
     #[derive(Clone, Copy, Default)]
-    enum Answer {
+    pub(crate) enum Answer {
         #[default]
         Right,
         /// Large files are on a different path, as the hub's are.
@@ -55,8 +55,8 @@ mod with_feature {
 
     /// A server that speaks the hub's paths.
     #[derive(Clone, Default)]
-    struct Hub {
-        files: Vec<(&'static str, Vec<u8>, String)>,
+    pub(crate) struct Hub {
+        pub(crate) files: Vec<(&'static str, Vec<u8>, String)>,
         answer: Arc<Mutex<Answer>>,
         /// The requests: path, and first byte.
         asked: Arc<Mutex<Vec<(String, usize)>>>,
@@ -70,7 +70,7 @@ mod with_feature {
     }
 
     /// Weights, a configuration with git's checksum, and a tokenizer with one that is not known.
-    fn hub(answer: Answer) -> Hub {
+    pub(crate) fn hub(answer: Answer) -> Hub {
         let weights: Vec<u8> = (0..200_000u32).flat_map(|number| number.to_le_bytes()).collect();
         let sum = sha256(&weights);
         let git = "ce013625030ba8dba906f756967f9e9ca394464a".to_string();
@@ -85,7 +85,7 @@ mod with_feature {
 
     impl Hub {
         /// Starts the server. Returns its address.
-        fn start(&self) -> String {
+        pub(crate) fn start(&self) -> String {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let (address, hub) = (listener.local_addr().unwrap(), self.clone());
             std::thread::spawn(move || {
@@ -199,7 +199,7 @@ mod with_feature {
     }
 
     /// An endpoint, and a cache for this test alone.
-    fn source(endpoint: &str, cache: &Path) -> Source {
+    pub(crate) fn source(endpoint: &str, cache: &Path) -> Source {
         Source { endpoint: Some(endpoint.to_string()), cache: Some(cache.to_path_buf()), ..Source::default() }
     }
 

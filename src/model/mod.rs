@@ -26,4 +26,6 @@ pub use llama::Llama;
 pub use mlp::LinearStack;
 #[cfg(feature = "llm")]
 pub use reference::Reference;
+#[cfg(all(test, feature = "llm"))]
+pub(crate) use reference::tests as reference_tests;
 pub use sample::{Likely, Sampling, likeliest};

@@ -99,13 +99,13 @@ fn names(config: &Config) -> impl Iterator<Item = String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::{Llama, Pass, Plain, Sampling};
     use super::*;
     use crate::model::Input;
     use crate::plan::{Rope, RopeScaling};
 
-    const SHAPE: LlamaShape = LlamaShape {
+    pub(crate) const SHAPE: LlamaShape = LlamaShape {
         vocabulary: 37,
         embd: 32,
         layers: 4,
@@ -122,7 +122,7 @@ mod tests {
     };
 
     /// A model with random matrices, so large that attention prefers some positions, and with different gains; and its folder.
-    fn model(shape: &LlamaShape, folder: &Path) -> Llama {
+    pub(crate) fn model(shape: &LlamaShape, folder: &Path) -> Llama {
         let llama = Llama::new(shape).unwrap();
         llama.params.allocate(7);
         let mut tensors = HashMap::new();

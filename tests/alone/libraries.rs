@@ -3,6 +3,7 @@
 use crate::alone;
 use crate::counting::{self, PROCESS};
 use shardlab::comm::Options;
+use shardlab::hub::Source;
 use shardlab::study::libraries::{Benchmark, Bytes, Harness, Model, all, run_distributed_benchmark};
 use shardlab::tensor::Precision;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +18,7 @@ fn benchmarks_leave_no_memory_behind() {
     let bytes = Bytes { live: counting::live, peak, reset };
     let harness =
         Harness { bytes, options: Options::default(), repeats: 1, seed: 1, limit: None, reads_ungathered: false };
-    let model = Model::find("stories260k").unwrap();
+    let model = Model::find("stories260k", &Source::default()).unwrap();
     let run = || {
         for strategy in all(&model.shape, 4, 4) {
             let benchmark = Benchmark {

@@ -1,6 +1,7 @@
 //! The flags of lab10.
 
 use super::{Generation, PRICE_PER_HOUR};
+use crate::hub::Source;
 use crate::tensor::Precision;
 use clap::builder::RangedU64ValueParser;
 
@@ -10,6 +11,8 @@ pub struct LibraryFlags {
     /// A model by name, with random weights; a folder with its weights; or hub:OWNER/NAME, to download it
     #[arg(long, value_name = "MODEL", default_value = "stories260k")]
     pub model: String,
+    #[command(flatten)]
+    pub hub: Source,
     /// Tokens per sequence [default: 64, with --finale 32]
     #[arg(long, value_name = "TOKENS", value_parser = positive())]
     pub seq: Option<usize>,

@@ -5,6 +5,7 @@ use super::config::DsConfig;
 use super::flags::positive;
 use super::layers::Layers;
 use super::model::Model;
+use super::reference::reference;
 use super::strategies::{Strategy, all};
 use crate::checkpoint::pretrained::{Stream, Text};
 use crate::comm::{Comm, Options};
@@ -48,7 +49,7 @@ pub struct Generation {
     /// Generate the text under every strategy, and compare them
     #[arg(long)]
     pub compare: bool,
-    /// Also generate it with candle-transformers' Llama, in one piece
+    /// Also generate it with candle-transformers' Llama, in one piece, and compare
     #[arg(long)]
     pub reference: bool,
 }
@@ -133,12 +134,6 @@ pub fn generate(screen: Option<&Screen>, comm: &Comm, config: &DsConfig, job: Jo
     Ok(done)
 }
 
-/// Generates the text with candle-transformers' Llama.
-pub fn reference() -> Result<(), BadInput> {
-    let help = "cargo run --features llm --bin lab10 -- --model FOLDER --reference";
-    Err(BadInput::new("--reference needs candle-transformers, which this build leaves out", help))
-}
-
 /// Strategies that divide one text's model: alone and combined, on each number of ranks.
 pub fn for_texts(shape: &LlamaShape, ranks: &[usize]) -> Vec<Strategy> {
     let replicates = |strategy: &Strategy| strategy.ranks > 1 && strategy.name.starts_with("DP");
@@ -163,18 +158,25 @@ pub fn compare(screen: &Screen, options: &Options, strategies: &[Strategy], job:
     if first {
         screen.say("");
         for (strategy, text) in strategies.iter().zip(&texts).skip(1) {
-            let same = text.tokens.iter().zip(&texts[0].tokens).take_while(|(a, b)| a == b).count();
             let speed =
                 text.tokens_per_second().map_or_else(String::new, |rate| format!("{} tokens/s", significant(rate, 3)));
-            checks.hold(
-                text.tokens == texts[0].tokens,
-                &format!("{}: the same {} tokens", strategy.name, texts[0].tokens.len()),
-                &if text.tokens == texts[0].tokens { speed } else { format!("{same} only") },
-                &format!("{} generates different tokens from token {} on", strategy.name, same + 1),
-            );
+            same_tokens(&mut checks, &strategy.name, &texts[0].tokens, &text.tokens, speed);
         }
     }
-    Ok(checks.failed())
+    let mut failed = checks.failed();
+    failed.extend(reference(screen, job, &texts[0].tokens)?);
+    Ok(failed)
+}
+
+/// Checks that a text has the tokens of the first one. `result` is printed if it does.
+pub(super) fn same_tokens(checks: &mut Checks, name: &str, first: &[u32], found: &[u32], result: String) {
+    let same = first.iter().zip(found).take_while(|(a, b)| a == b).count();
+    checks.hold(
+        first == found,
+        &format!("{name}: the same {} tokens", first.len()),
+        &if first == found { result } else { format!("{same} only") },
+        &format!("{name} generates different tokens from token {} on", same + 1),
+    );
 }
 
 /// A text that arrives in parts, broken into lines between words.

@@ -3,7 +3,7 @@
 //! Reading order: `config.rs` (what a job divides, and DeepSpeed's JSON of it), `model.rs` (a shape or a pretrained model),
 //! `layers.rs` (one rank's layers), `benchmark.rs` (a job on its ranks, measured), `lines.rs` (what the source prints of it),
 //! `source.rs` (how the source counts), `strategies.rs` (the jobs side by side), `roofline.rs` (how far from this machine's peaks),
-//! `generation.rs` (a text under every strategy), `life_cycle.rs` (what a model costs), `flags.rs`.
+//! `generation.rs` (a text under every strategy), `reference.rs` (the same text from candle-transformers), `life_cycle.rs` (what a model costs), `flags.rs`.
 
 mod benchmark;
 mod config;
@@ -13,6 +13,7 @@ mod layers;
 mod life_cycle;
 mod lines;
 mod model;
+mod reference;
 mod roofline;
 pub mod source;
 mod strategies;
@@ -22,11 +23,12 @@ pub use benchmark::{
 };
 pub use config::{DsConfig, PipelineConfig, make_ds_config};
 pub use flags::{Break, LibraryFlags};
-pub use generation::{Generation, Job, compare, for_texts, generate, reference};
+pub use generation::{Generation, Job, compare, for_texts, generate};
 pub use layers::Layers;
 pub use life_cycle::{fine_tune, life_cycle};
 pub use lines::{MEMORY_MEANS, Memory, PRICE_PER_HOUR, Timed, cost_per_million};
 pub use model::Model;
+pub use reference::{check_reference, reference};
 pub use roofline::{Peaks, Point, roofline};
 pub use strategies::{
     BATCHES, Strategy, all, check, check_finale, compared, finale, for_finale, over_batches, throughput,

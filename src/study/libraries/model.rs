@@ -3,10 +3,13 @@
 use crate::checkpoint::pretrained::Pretrained;
 use crate::comm::Comm;
 use crate::error::BadInput;
+use crate::hub::{self, Source};
 use crate::parallel::{Zero, ZeroConfig};
 use crate::plan::{LlamaShape, Rope};
+use crate::show::{bytes_decimal, complain};
 use crate::tensor::Params;
 use anyhow::Result;
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,19 +23,19 @@ pub struct Model {
 }
 
 impl Model {
-    /// The model that `--model` names: a folder or a GGUF file with weights, or a shape by its name.
-    pub fn find(model: &str) -> Result<Model, BadInput> {
+    /// The model that `--model` names: a model of the hub, a folder or a GGUF file with weights, or a shape by its name.
+    pub fn find(model: &str, hub: &Source) -> Result<Model, BadInput> {
+        let with_weights = |name: String, path: &Path| {
+            let weights = Pretrained::open(path)?;
+            Ok(Model { name, shape: weights.shape, weights: Some(Arc::new(weights)) })
+        };
         if let Some(name) = model.strip_prefix("hub:") {
-            return Err(BadInput::new(
-                format!("this build downloads no models, so {name} cannot be had from the hub"),
-                HUB,
-            ));
+            return with_weights(name.to_string(), &hub::fetch(name, hub, &progress())?);
         }
         let path = Path::new(model);
         if path.exists() {
-            let weights = Pretrained::open(path)?;
             let name = path.file_stem().map_or_else(|| model.to_string(), |name| name.to_string_lossy().into_owned());
-            return Ok(Model { name, shape: weights.shape, weights: Some(Arc::new(weights)) });
+            return with_weights(name, path);
         }
         if model.contains('/') {
             let what = format!("{model} is neither a folder nor a file");
@@ -80,5 +83,13 @@ impl Model {
     }
 }
 
-/// How models come from the hub.
-const HUB: &str = "cargo run --features llm --bin lab10 builds the download in; or give a folder: --model FOLDER";
+/// Prints how far a download is: the end of each file, and each tenth of a large one.
+fn progress() -> impl Fn(&str, u64, u64) {
+    let last = Cell::new(0);
+    move |name, here, size| {
+        let tenth = here * 10 / size.max(1);
+        if last.replace(tenth) != tenth && (tenth == 10 || tenth > 0 && size > 10_000_000) {
+            complain(&format!("{name}: {} of {}", bytes_decimal(here as f64), bytes_decimal(size as f64)));
+        }
+    }
+}
