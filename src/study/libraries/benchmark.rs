@@ -387,7 +387,7 @@ mod tests {
     fn a_state_that_does_not_fit_is_refused_before_it_takes_memory() {
         let refused = |strategy: &Strategy, dtype, free: u64| {
             let benchmark = Benchmark {
-                model: Model::find("llama-3.2-1b").unwrap(),
+                model: Model::find("llama-3.2-1b", &Default::default()).unwrap(),
                 seq_len: 64,
                 batch_sizes: vec![8],
                 dtype,
