@@ -124,7 +124,7 @@ impl Benchmark {
         let bytes = all * here.min(self.world_size) as f64 / self.world_size as f64;
         let Some(free) = free.filter(|&free| bytes > free as f64) else { return Ok(()) };
         let what = format!(
-            "the state of {} takes {} on {} ranks, and {} are free",
+            "the state of {} takes {} on {} ranks, and this machine has {} left",
             self.model.name,
             bytes_decimal(bytes),
             self.world_size,
