@@ -424,11 +424,12 @@ mod tests {
         for name in FIGURES.into_iter().filter(|name| !["activations", "cost", "padding"].contains(name)) {
             let (text, svg) = (figure(name, Some(&Screen::plain())).unwrap(), figure(name, None).unwrap());
             assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"), "{svg}");
-            if let "block" | "overlap" | "zero-step" | "stages" | "draws" = name {
+            if let "block" | "overlap" | "zero-step" | "stages" | "draws" | "plans" = name {
                 let [shown, drawn] = match name {
                     "block" => ["attention, 4d²", ">4 d²<"],
                     "overlap" => ["without", ">without<"],
                     "stages" => ["120 GB, does not fit", ">31.4 GB ✓<"],
+                    "plans" => ["TP 8 + ZeRO-2 64", ">65.9 GB ✓<"],
                     // One micro-batch is discarded for each of the two steps.
                     "draws" => ["one-batch     1  1  1  1  –  –  2  2  2  2  3", ">one-batch<"],
                     _ => ["no prefetch │···", ">waiting<"],
