@@ -105,7 +105,7 @@ fn shapes(path: &Path, group: Node) -> Result<Shapes, BadInput> {
 /// Refuses a parameter whose name cannot be the name of a folder. Nothing is written outside the output folder.
 pub(super) fn ensure_name(path: &Path, name: &str) -> Result<(), BadInput> {
     let harmless = |c: char| !c.is_control() && !matches!(c, '/' | '\\' | ':');
-    // That name is taken by the file that all parameters share.
+    // The file that all parameters share has that name.
     let taken = name == "optimizer_state.pt";
     if name.is_empty() || name.len() > 200 || name.starts_with('.') || taken || !name.chars().all(harmless) {
         return Err(broken(path, format!("its parameter {name:?} cannot be the name of a folder")));
