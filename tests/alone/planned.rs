@@ -20,6 +20,7 @@ fn the_planner_foresees_the_bytes_of_labs_04_to_07() {
     let (thin, baby, deep) = (shape(12, 64, 64), shape(4, 128, 64), shape(8, 64, 32));
     // A wider model, because the inputs of thin layers are not much larger than candle's own notes about them.
     let wide = shape(8, 256, 32);
+    let mut wrong = Vec::new();
     let cluster = Cluster::new(Device::named("laptop").unwrap(), "ethernet").unwrap();
     for (lab, shape, dropout, batch, plan) in [
         ("lab04", thin, 0.0, 48, "dp=4,mb=12,zero=0"),
@@ -42,9 +43,11 @@ fn the_planner_foresees_the_bytes_of_labs_04_to_07() {
             for (of, is, says) in
                 [("state", held.state, planned.state), ("activations", held.activations, planned.activations)]
             {
-                println!("{lab} {plan}, stage {stage}: {of} {is}, planned {says}, {:+.3}", says / is - 1.0);
-                assert!((says / is - 1.0).abs() < 0.05, "{lab} {plan}, stage {stage}: {of} {is} bytes, planned {says}");
+                if (says / is - 1.0).abs() >= 0.05 {
+                    wrong.push(format!("{lab} {plan}, stage {stage}: {of} {is} bytes, planned {says}"));
+                }
             }
         }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

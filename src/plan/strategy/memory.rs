@@ -75,7 +75,9 @@ impl Job {
             }
             _ => 0.0,
         };
-        let ends = ends * tokens * h / s.stream() * flying;
+        // Here a stage's newest result is there twice: once more as the message to the next stage.
+        let sent = if matches!(model.family, Family::Here { .. }) && !last { element } else { 0.0 };
+        let ends = (ends * flying + sent) * tokens * h / s.stream();
         // After the last one: its norm, the head's input, and logits in f32.
         let logits = 4.0 * tokens * model.vocabulary as f64 / s.tensor as f64;
         let head = if last { logits + 2.0 * tokens * h * element / s.stream() } else { 0.0 };
