@@ -169,7 +169,8 @@ fn cluster(peak: f64, copy: f64, link: AlphaBeta) -> Cluster {
     Cluster { device, network, efficiency: 1.0, rings: 1, source: "measured" }
 }
 
-/// The parts of peak and bandwidth that fit two measured trainings: a part for products, and a part for everything else.
+/// The parts of peak and bandwidth that fit two measured trainings: a part for products, and a part for everything else. Neither
+/// is above 1.
 fn fit(mut cluster: Cluster, runs: [&(&str, Training, Trained); 2]) -> Cluster {
     let [(p, m, t), (q, n, u)] = runs.map(|(_, training, trained)| {
         let without = |change: fn(&mut Device)| {
@@ -183,7 +184,13 @@ fn fit(mut cluster: Cluster, runs: [&(&str, Training, Trained); 2]) -> Cluster {
     // Two unknowns: t = p x + m y and u = q x + n y.
     let determinant = p * n - m * q;
     let (x, y) = ((t * n - m * u) / determinant, (p * u - t * q) / determinant);
-    let (x, y) = if x > 0.0 && y > 0.0 { (x, y) } else { (t / (p + m), t / (p + m)) };
+    // No training is faster than the peak. Then only y is free: the one with the smallest relative errors, by least squares.
+    let (x, y) = if x >= 1.0 && y >= 1.0 {
+        (x, y)
+    } else {
+        let [(a, left), (b, rest)] = [(m / t, 1.0 - p / t), (n / u, 1.0 - q / u)];
+        (1.0, ((a * left + b * rest) / (a * a + b * b)).max(1.0))
+    };
     (cluster.device.matmul, cluster.device.streaming) = (1.0 / x, 1.0 / y);
     cluster
 }
@@ -250,8 +257,8 @@ impl Calibration {
             device.memory / 1e9,
             device.peak / 1e12,
             device.bandwidth / 1e9,
-            device.matmul.min(1.0),
-            device.streaming.min(1.0),
+            device.matmul,
+            device.streaming,
             launch::cores(),
             network.within.bandwidth / 1e9,
             (network.within.latency * 1e6).max(0.01),
