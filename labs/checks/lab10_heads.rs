@@ -62,7 +62,10 @@ fn divided(evidence: &mut Evidence, which: usize, jobs: &[usize]) -> Result<()> 
             "Every rank computes all query heads here: nothing is divided.",
         );
         evidence.means_if(
-            wrong && rule(|attention, rank, ranks| rank * attention.kv_heads / ranks..(rank + 1) * attention.kv_heads / ranks),
+            wrong
+                && rule(|attention, rank, ranks| {
+                    rank * attention.kv_heads / ranks..(rank + 1) * attention.kv_heads / ranks
+                }),
             "This divides the key and value heads. The first range is the query heads.",
         );
         evidence.means("Each rank takes the next heads / ranks query heads.");
@@ -113,7 +116,8 @@ fn cached(evidence: &mut Evidence, jobs: &[usize]) -> Result<()> {
             found.push((ranks, tokens, got));
         }
     }
-    let rule = |rule: &dyn Fn(usize, usize) -> usize| found.iter().all(|&(ranks, tokens, got)| rule(ranks, tokens) == got);
+    let rule =
+        |rule: &dyn Fn(usize, usize) -> usize| found.iter().all(|&(ranks, tokens, got)| rule(ranks, tokens) == got);
     let wrong = !rule(&right);
     evidence.means_if(
         wrong && (rule(&|ranks, tokens| right(ranks, tokens) / 2) || rule(&|ranks, tokens| right(ranks, tokens) / 4)),

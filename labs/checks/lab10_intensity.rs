@@ -88,7 +88,8 @@ fn passes(evidence: &mut Evidence, name: &str, passes: &[Pass]) -> Result<()> {
         !flops_right && flops(Rule { each: 6, ..RIGHT }),
         "6 FLOPs per parameter and token are a training step: forward and backward. Here there is only a forward pass.",
     );
-    evidence.means_if(!flops_right && flops(Rule { each: 1, ..RIGHT }), "A multiplication and an addition are 2 FLOPs.");
+    evidence
+        .means_if(!flops_right && flops(Rule { each: 1, ..RIGHT }), "A multiplication and an addition are 2 FLOPs.");
     evidence.means_if(
         !flops_right && flops(Rule { tokens: |[_, new, _]| new, ..RIGHT }),
         "These are the FLOPs of one sequence. Every sequence of the batch is computed.",

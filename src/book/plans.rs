@@ -111,8 +111,11 @@ pub fn plan_numbers() -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// The first picture: the best plans for 70 billion parameters on 512 devices, by the bytes of a rank.
-pub fn best_plans() -> Result<(Vec<(String, [f64; 3])>, f64)> {
+/// A plan, and its bytes of a rank: the state, activations, and what layers need while they compute.
+type Bar = (String, [f64; 3]);
+
+/// The first picture: the best plans for 70 billion parameters on 512 devices, and the bytes that each rank may use.
+pub fn best_plans() -> Result<(Vec<Bar>, f64)> {
     let Case { job, search } = case("llama-3-70b", 512, "a100-80g", "dgx-a100")?;
     let load = |plan: &Plan| {
         let load = plan.load;

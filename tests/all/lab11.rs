@@ -171,7 +171,7 @@ fn printed(file: &str, label: &str, n: usize) -> f64 {
     let line =
         text.lines().find(|line| line.trim_start().starts_with(label)).unwrap_or_else(|| panic!("{label}: {text}"));
     let words: Vec<&str> = line.split_whitespace().collect();
-    let figures = words.windows(2).filter_map(|pair| {
+    let mut figures = words.windows(2).filter_map(|pair| {
         let unit = match pair[1] {
             "B" => 1.0,
             "kB" => 1e3,
@@ -180,7 +180,7 @@ fn printed(file: &str, label: &str, n: usize) -> f64 {
         };
         pair[0].parse::<f64>().ok().map(|number| number * unit)
     });
-    figures.skip(n).next().unwrap_or_else(|| panic!("{label}, {n}: {line}"))
+    figures.nth(n).unwrap_or_else(|| panic!("{label}, {n}: {line}"))
 }
 
 #[track_caller]
