@@ -173,7 +173,8 @@ fn a_failing_rank_wakes_those_who_sleep_on_a_link() {
 
 #[test]
 fn every_lab_takes_a_link() {
-    for lab in labs() {
+    // lab11 computes, and sends nothing.
+    for lab in labs().into_iter().filter(|lab| lab.ranks > 1) {
         let (program, flags) = short_run(&lab.name);
         let folder = tempfile::tempdir().unwrap();
         let run = |link: &str| {
