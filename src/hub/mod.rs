@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Where a model comes from, as flags.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Source {
-    /// Address of the hub [default: $HF_ENDPOINT, or https://huggingface.co]
+    /// Address of the hub [default: $HF_ENDPOINT, or huggingface.co]
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
     /// Use only files of the hub that are already here [also: HF_HUB_OFFLINE=1]
