@@ -646,6 +646,8 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             "every strategy generates one rank's tokens",
             Some("ungathered"),
         ),
+        // It computes alone: one process speaks.
+        (env!("CARGO_BIN_EXE_lab11"), "--devices 16 --model llama-3-8b", "every plan fits", None),
     ] {
         let dir = tempfile::tempdir()?;
         let flags: Vec<&str> = flags.split_whitespace().collect();
