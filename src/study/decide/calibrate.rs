@@ -13,7 +13,7 @@ use crate::launch;
 use crate::plan::strategy::{Cluster, Device, Strategy};
 use crate::plan::{AlphaBeta, GptShape, MOST_RANKS, Network};
 use crate::show::{Screen, bytes_decimal, significant, table};
-use crate::tensor::matmul::measured_peak;
+use crate::study::libraries::Peaks;
 use anyhow::{Context, Result};
 use std::time::Instant;
 
@@ -63,7 +63,7 @@ const TRAININGS: [(&str, &str, [usize; 2]); 11] = [
 
 /// Measures this machine, and trains. `allocated` counts the calling thread's bytes.
 pub fn calibrate(corpus: &Corpus, allocated: fn() -> isize) -> Result<Calibration> {
-    let (peak, copy, link) = (measured_peak(), copies(), link()?);
+    let (peaks, link) = (Peaks::measure(), link()?);
     let mut runs: Vec<(&str, Training, Trained)> = Vec::new();
     for (i, (lab, plan, [layers, embd])) in (0..ROUNDS).flat_map(|_| TRAININGS.into_iter().enumerate()) {
         let strategy: Strategy = plan.parse()?;
@@ -79,7 +79,7 @@ pub fn calibrate(corpus: &Corpus, allocated: fn() -> isize) -> Result<Calibratio
             None => runs.push((lab, training, trained)),
         }
     }
-    let cluster = fit(cluster(peak, copy, link), [&runs[0], &runs[1]]);
+    let cluster = fit(cluster(peaks, link), [&runs[0], &runs[1]]);
     let row = |(lab, training, trained): (&'static str, Training, Trained)| {
         let job = training.job(&cluster);
         let total = |held: &Held| held.state + held.activations;
@@ -102,20 +102,6 @@ fn predicted(training: &Training, cluster: &Cluster) -> f64 {
     let time = training.job(cluster).time(&training.strategy);
     let ranks = training.strategy.devices() as f64 / launch::cores() as f64;
     time.total().max((time.total() - time.bubble) * ranks)
-}
-
-/// Bytes per second of a copy: read and written.
-fn copies() -> f64 {
-    const BYTES: usize = 1 << 26;
-    let (from, mut to) = (vec![1u8; BYTES], vec![0u8; BYTES]);
-    let mut best = f64::INFINITY;
-    for _ in 0..8 {
-        let start = Instant::now();
-        to.copy_from_slice(&from);
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    assert_eq!(to[BYTES - 1], 1);
-    2.0 * BYTES as f64 / best
 }
 
 /// The line through the times of all-reduces between two threads: of an array's bytes.
@@ -141,17 +127,17 @@ fn link() -> Result<AlphaBeta> {
 }
 
 /// One rank per core. An all-reduce between two ranks moves the array once, in two rounds.
-fn cluster(peak: f64, copy: f64, link: AlphaBeta) -> Cluster {
+fn cluster(peaks: Peaks, link: AlphaBeta) -> Cluster {
     let memory = launch::free_memory(1).unwrap_or(8 << 30) as f64;
     let device = Device {
         name: "this machine".into(),
         memory,
-        peak,
+        peak: peaks.flops,
         matmul: 1.0,
-        bandwidth: copy,
+        bandwidth: peaks.bytes,
         streaming: 1.0,
         host_memory: memory,
-        host_link: copy,
+        host_link: peaks.bytes,
         price: 0.0,
         source: "measured",
     };

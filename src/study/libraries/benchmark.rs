@@ -8,13 +8,13 @@ use crate::comm::{Comm, Options, Reduce};
 use crate::data::Batch;
 use crate::error::BadInput;
 use crate::launch;
-use crate::mesh::{Axis, Layout, Mesh};
+use crate::mesh::{Axis, Coordinates, Layout, Mesh};
 use crate::model::{Llama, Pass, Sampling};
 use crate::optim::clip_scale;
 use crate::parallel::generate::{Continuation, generate};
 use crate::parallel::pipeline::{Instruction, Op, Schedule, Stages};
-use crate::parallel::zero::Stage;
 use crate::parallel::{TensorParallel, Zero, ZeroConfig};
+use crate::plan::zero_memory;
 use crate::show::bytes_decimal;
 use crate::tensor::Precision;
 use crate::tensor::profile::{self, Products};
@@ -111,22 +111,15 @@ impl Benchmark {
 
     /// Refuses a job whose state alone does not fit into the `free` bytes of this machine, where `here` of its ranks run.
     pub fn check_memory(&self, here: usize, free: Option<u64>) -> Result<(), BadInput> {
-        let replicas = self.config.mesh(self.world_size)?.sizes.data as f64;
-        // 16 bytes per parameter: weights, gradients, two moments, and with bf16 a master copy. ZeRO's stages shard the later ones.
-        let whole = match (self.config.zero_stage, self.dtype) {
-            (Stage::Zero, _) => 16.0,
-            (Stage::One, Precision::F32) => 8.0,
-            (Stage::One, Precision::Bf16) | (Stage::Two, Precision::F32) => 4.0,
-            (Stage::Two, Precision::Bf16) => 2.0,
-            (Stage::Three, _) => 0.0,
-        };
-        let all = self.model.shape.parameters() as f64 * (replicas * whole + 16.0 - whole);
-        let bytes = all * here.min(self.world_size) as f64 / self.world_size as f64;
-        let Some(free) = free.filter(|&free| bytes > free as f64) else { return Ok(()) };
+        let Coordinates { data, pipeline, tensor } = self.config.mesh(self.world_size)?.sizes;
+        let part = self.model.shape.parameters().div_ceil((pipeline * tensor) as u64);
+        let held = zero_memory(self.config.zero_stage.number(), part, data as u64, self.dtype.bytes_each());
+        let bytes = held.iter().sum::<u64>() * here.min(self.world_size) as u64;
+        let Some(free) = free.filter(|&free| bytes > free) else { return Ok(()) };
         let what = format!(
             "the state of {} takes {} on {} ranks, and this machine has {} left",
             self.model.name,
-            bytes_decimal(bytes),
+            bytes_decimal(bytes as f64),
             self.world_size,
             bytes_decimal(free as f64)
         );
@@ -363,9 +356,9 @@ fn one_rank(harness: &Harness, benchmark: &Benchmark, layout: Layout, comm: &Com
             let mut sums = [figures.0, figures.1.bytes as f64];
             comm.all_reduce(&mut sums, Reduce::Sum)?;
             mesh.group(Axis::Data).all_reduce(&mut of_passes, Reduce::Mean)?;
-            let each = if train { 6.0 } else { 2.0 };
-            let seq = benchmark.seq_len;
-            let flops = each * benchmark.model.shape.parameters() as f64 * (batch * seq) as f64;
+            let (seq, shape) = (benchmark.seq_len, &benchmark.model.shape);
+            let each = if train { shape.training_flops_per_token() } else { shape.forward_flops_per_token() };
+            let flops = each as f64 * (batch * seq) as f64;
             *timed = Timed { batch, seq, seconds: seconds[seconds.len() / 2], flops, bytes: sums[1] };
             sent[usize::from(train)] = sums[0] / comm.size() as f64;
             if train {
@@ -380,6 +373,7 @@ fn one_rank(harness: &Harness, benchmark: &Benchmark, layout: Layout, comm: &Com
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parallel::zero::Stage;
     use crate::study::libraries::Strategy;
 
     /// Llama-3.2-1B has 1.236 billion parameters: 19.8 GB of state.
