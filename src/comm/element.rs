@@ -137,6 +137,8 @@ pub trait Parts {
     fn of(&mut self, rank: usize) -> &mut [u8];
     /// Two different ranks' parts.
     fn two(&mut self, ranks: [usize; 2]) -> [&mut [u8]; 2];
+    /// Counts bytes that were read in `from`'s memory for a different rank's.
+    fn count(&mut self, from: usize, bytes: usize);
 }
 
 /// Evaluates an expression with the element type of a [`Dtype`] in place of `$T`.
@@ -160,24 +162,29 @@ pub(super) use by_type;
 ///
 /// Every element is combined in rank order, whatever the length. So a result does not depend on how a vector is cut into
 /// blocks, buckets or shards.
-pub fn all_reduce_in_rank_order(dtype: Dtype, op: Reduce, into: Range<usize>, parts: &mut dyn Parts) {
-    by_type!(dtype, T => all_reduce_typed::<T>(op, into, parts))
+///
+/// The result counts as made in the memory of rank `home`: the other ranks' parts go there, and copies of it leave from there.
+pub fn all_reduce_in_rank_order(dtype: Dtype, op: Reduce, home: usize, into: Range<usize>, parts: &mut dyn Parts) {
+    by_type!(dtype, T => all_reduce_typed::<T>(op, home, into, parts))
 }
 
 /// Overwrites all other ranks' parts with `from`'s part.
 pub fn copy_to_all(from: usize, parts: &mut dyn Parts) {
     for to in (0..parts.ranks()).filter(|&to| to != from) {
-        let [from, to] = parts.two([from, to]);
-        to.copy_from_slice(from);
+        let [source, copy] = parts.two([from, to]);
+        copy.copy_from_slice(source);
+        let bytes = copy.len();
+        parts.count(from, bytes);
     }
 }
 
 /// Combines the ranks' parts in rank order: `out[i] = of(0)[i] op of(1)[i] op …`. Bytes are aligned as their type is.
+/// `of(rank, range)` is that range of a rank's part.
 pub fn reduce_in_rank_order<'a>(
     dtype: Dtype,
     op: Reduce,
     ranks: usize,
-    of: &dyn Fn(usize) -> &'a [u8],
+    of: &dyn Fn(usize, Range<usize>) -> &'a [u8],
     out: &mut [u8],
 ) {
     by_type!(dtype, T => reduce_typed::<T>(op, ranks, of, out))
@@ -186,11 +193,15 @@ pub fn reduce_in_rank_order<'a>(
 /// Elements whose sums stay in the first-level cache while all ranks' parts are added.
 const BLOCK: usize = 1024;
 
-fn all_reduce_typed<T: Element>(op: Reduce, into: Range<usize>, parts: &mut dyn Parts) {
+fn all_reduce_typed<T: Element>(op: Reduce, home: usize, into: Range<usize>, parts: &mut dyn Parts) {
     let (ranks, bytes, block) = (parts.ranks(), parts.bytes(), BLOCK * size_of::<T>());
     if ranks == 2 && into == (0..2) {
         let [a, b] = parts.two([0, 1]).map(bytemuck::cast_slice_mut::<u8, T>);
-        return vectorized((op, a, b), both_typed);
+        vectorized((op, a, b), both_typed);
+        // Each of the two reads what the other has: a summand, or the result.
+        parts.count(0, bytes);
+        parts.count(1, bytes);
+        return;
     }
     let mut sum = [T::Wide::zeroed(); BLOCK];
     for start in (0..bytes).step_by(block) {
@@ -199,21 +210,35 @@ fn all_reduce_typed<T: Element>(op: Reduce, into: Range<usize>, parts: &mut dyn 
         for rank in 0..ranks {
             let part: &[T] = bytemuck::cast_slice(&parts.of(rank)[range.clone()]);
             vectorized((op, rank, &mut *sum, part), add);
+            if rank != home {
+                parts.count(rank, range.len());
+            }
         }
         for rank in into.clone() {
             let out: &mut [T] = bytemuck::cast_slice_mut(&mut parts.of(rank)[range.clone()]);
             vectorized((op, ranks, &*sum, out), finish);
+            if rank != home {
+                parts.count(home, range.len());
+            }
         }
     }
 }
 
-fn reduce_typed<'a, T: Element>(op: Reduce, ranks: usize, of: &dyn Fn(usize) -> &'a [u8], out: &mut [u8]) {
+fn reduce_typed<'a, T: Element>(
+    op: Reduce,
+    ranks: usize,
+    of: &dyn Fn(usize, Range<usize>) -> &'a [u8],
+    out: &mut [u8],
+) {
     let mut sum = [T::Wide::zeroed(); BLOCK];
-    for (block, out) in bytemuck::cast_slice_mut::<u8, T>(out).chunks_mut(BLOCK).enumerate() {
-        let (sum, start) = (&mut sum[..out.len()], block * BLOCK);
+    for (block, out) in out.chunks_mut(BLOCK * size_of::<T>()).enumerate() {
+        let start = block * BLOCK * size_of::<T>();
+        let range = start..start + out.len();
+        let out: &mut [T] = bytemuck::cast_slice_mut(out);
+        let sum = &mut sum[..out.len()];
         for rank in 0..ranks {
-            let part: &[T] = bytemuck::cast_slice(of(rank));
-            vectorized((op, rank, &mut *sum, &part[start..start + out.len()]), add);
+            let part: &[T] = bytemuck::cast_slice(of(rank, range.clone()));
+            vectorized((op, rank, &mut *sum, part), add);
         }
         vectorized((op, ranks, &*sum, out), finish);
     }
@@ -280,7 +305,7 @@ mod tests {
 
     fn reduce<T: Element>(op: Reduce, parts: &[&[T]]) -> Vec<T> {
         let mut out = vec![T::zeroed(); parts[0].len()];
-        let of = |rank: usize| bytemuck::cast_slice(parts[rank]);
+        let of = |rank: usize, range: Range<usize>| &bytemuck::cast_slice(parts[rank])[range];
         reduce_in_rank_order(T::DTYPE, op, parts.len(), &of, bytemuck::cast_slice_mut(&mut out));
         out
     }

@@ -1,4 +1,8 @@
-//! The cost of communication for one rank: messages, bytes, seconds.
+//! The cost of communication for one rank: calls, bytes, seconds.
+//!
+//! Between threads, bytes are counted where they move: whoever copies or adds up numbers of a different rank's memory counts them
+//! as sent by that rank. So a count can differ from a formula, and does if a call moves more than it has to. An MPI library does
+//! not say which way its bytes take. There the count is what the calls need at least.
 
 use super::call::{Call, Kind};
 use std::ops::{Add, Range, Sub};
@@ -9,9 +13,12 @@ use std::time::Duration;
 /// Counts of one rank since it started, in one group or in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Traffic {
-    /// Messages that this rank sent to other ranks.
+    /// Collectives that this rank entered, and messages that it sent.
+    pub calls: u64,
+    /// Messages that this rank sent. The transport's own collectives count none.
     pub messages: u64,
-    /// Bytes that this rank sent to other ranks.
+    /// Bytes that went from this rank's memory to other ranks' memory. Over MPI: what this rank's calls have to send, by formula.
+    /// A collective that was started counts when the rank waits for it.
     pub bytes: u64,
     /// Rounds of sends and receives. A send and the receive after it are one round, because both are in flight at the same time.
     /// Any other send or receive is a round by itself. The transport's own collectives count none.
@@ -23,6 +30,7 @@ pub struct Traffic {
 impl Traffic {
     fn zip(self, other: Traffic, counts: fn(u64, u64) -> u64, seconds: fn(f64, f64) -> f64) -> Traffic {
         Traffic {
+            calls: counts(self.calls, other.calls),
             messages: counts(self.messages, other.messages),
             bytes: counts(self.bytes, other.bytes),
             rounds: counts(self.rounds, other.rounds),
@@ -61,13 +69,23 @@ impl Meter {
         Meter { total: self.total.clone(), ..Meter::default() }
     }
 
-    /// Counts a call that `rank` of `size` has made.
-    pub fn count(&self, call: &Call, rank: usize, size: usize, time: Duration) {
-        let (messages, bytes) = sent(call, rank, size);
+    /// Counts a call that the rank has made, but not its bytes.
+    pub fn called(&self, call: &Call, time: Duration) {
         let was_sending = self.sending.swap(call.kind == Kind::Send, Relaxed);
-        let round = call.kind == Kind::Send || (call.kind == Kind::Recv && !was_sending);
-        let (messages, bytes, rounds) = (messages as u64, bytes as u64, u64::from(round));
-        self.add(Traffic { messages, bytes, rounds, seconds: time.as_secs_f64() });
+        let sends = call.kind == Kind::Send;
+        let receives = call.kind == Kind::Recv;
+        self.add(Traffic {
+            calls: u64::from(!receives),
+            messages: u64::from(sends),
+            rounds: u64::from(sends || (receives && !was_sending)),
+            seconds: time.as_secs_f64(),
+            ..Traffic::default()
+        });
+    }
+
+    /// Counts bytes that went from this rank's memory to other ranks'.
+    pub fn sent(&self, bytes: u64) {
+        self.add(Traffic { bytes, ..Traffic::default() });
     }
 
     /// Adds time in a call that was counted before.
@@ -96,27 +114,101 @@ pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Messages and bytes that a rank sends to others in a call.
+/// The bytes that `rank` of `size` has to send in a call, for a transport that does not count them.
 ///
-/// Threads really move this much: a reduction is a reduce-scatter and an all-gather, and all other data moves directly from
-/// the rank that has it to the rank that needs it. An MPI library may take different ways, which it does not report.
-fn sent(call: &Call, rank: usize, size: usize) -> (usize, usize) {
+/// A reduction is a reduce-scatter and an all-gather, and all other data goes directly from the rank that has it to the rank that
+/// needs it. An MPI library may take different ways, which it does not report.
+#[cfg(any(feature = "mpi", test))]
+pub(super) fn by_calls(call: &Call, rank: usize, size: usize) -> u64 {
     let (others, bytes) = (size - 1, call.len * call.dtype.size());
     let is_peer = call.peer.is_some_and(|peer| peer.rank == rank);
-    match call.kind.collective() {
-        Kind::Barrier | Kind::Split => (others, 0),
+    let sent = match call.kind.collective() {
+        // A color and a key.
+        Kind::Split => others * 16,
         Kind::AllReduce => {
             let mine = even_part(call.len, rank, size).len() * call.dtype.size();
-            (2 * others, bytes - mine + others * mine)
+            bytes - mine + others * mine
         }
-        Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll => (others, others * bytes),
-        Kind::Broadcast | Kind::Scatter if is_peer => (others, others * bytes),
-        Kind::Reduce | Kind::Gather | Kind::Send if !is_peer => (1, bytes),
-        _ => (0, 0),
-    }
+        Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll => others * bytes,
+        Kind::Broadcast | Kind::Scatter if is_peer => others * bytes,
+        Kind::Reduce | Kind::Gather | Kind::Send if !is_peer => bytes,
+        _ => 0,
+    };
+    sent as u64
 }
 
 /// Part number `part` of `len` elements that are divided into `parts` parts, as evenly as possible.
 pub(super) fn even_part(len: usize, part: usize, parts: usize) -> Range<usize> {
     part * len / parts..(part + 1) * len / parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Comm, Options, Reduce, Result, Run};
+    use super::*;
+
+    /// What each rank's calls send, as counted and by formula: pairs, with the call's name.
+    fn sent(ranks: usize, len: usize) -> Vec<Vec<(&'static str, u64, u64)>> {
+        let run = Run::new(ranks, &Options::default());
+        std::thread::scope(|scope| {
+            let of_rank = |rank| {
+                let comm = run.comm(rank);
+                scope.spawn(move || all_calls(&comm, len).unwrap())
+            };
+            let ranks: Vec<_> = (0..ranks).map(of_rank).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    }
+
+    fn all_calls(comm: &Comm, len: usize) -> Result<Vec<(&'static str, u64, u64)>> {
+        let (rank, size, root) = (comm.rank(), comm.size(), comm.size() - 1);
+        let (mut mine, mut all) = (vec![1f32; len], vec![1f32; len * size]);
+        let mut pairs = Vec::new();
+        for kind in Kind::ALL {
+            let (op, peer) = match kind {
+                Kind::AllReduce | Kind::StartAllReduce | Kind::ReduceScatter | Kind::StartReduceScatter => {
+                    (Some(Reduce::Sum), None)
+                }
+                Kind::Reduce | Kind::StartReduce => (Some(Reduce::Sum), Some(root)),
+                Kind::Broadcast | Kind::Scatter | Kind::Gather => (None, Some(root)),
+                Kind::Send => (None, Some((rank + 1) % size)),
+                _ => (None, None),
+            };
+            let call = comm.call::<f32>(kind, len, op, peer)?;
+            let before = comm.traffic().bytes;
+            match kind {
+                Kind::Barrier => comm.barrier()?,
+                Kind::AllReduce => comm.all_reduce(&mut mine, Reduce::Sum)?,
+                Kind::StartAllReduce => drop(comm.start_all_reduce(mine.clone(), Reduce::Sum)?.wait()?),
+                Kind::StartReduce => drop(comm.start_reduce(mine.clone(), Reduce::Sum, root)?.wait()?),
+                Kind::StartAllGather => drop(comm.start_all_gather(all.clone())?.wait()?),
+                Kind::StartReduceScatter => drop(comm.start_reduce_scatter(all.clone(), Reduce::Sum)?.wait()?),
+                Kind::Reduce => comm.reduce(&mut mine, Reduce::Sum, root)?,
+                Kind::Broadcast => comm.broadcast(&mut mine, root)?,
+                Kind::AllGather => comm.all_gather(&mine, &mut all)?,
+                Kind::ReduceScatter => comm.reduce_scatter(&all, &mut mine, Reduce::Sum)?,
+                Kind::Scatter => comm.scatter(&all, &mut mine, root)?,
+                Kind::Gather => comm.gather(&mine, &mut all, root)?,
+                Kind::AllToAll => comm.all_to_all(&all.clone(), &mut all)?,
+                Kind::Split => drop(comm.split(0, 0)?),
+                Kind::Send => comm.send(&mine, (rank + 1) % size)?,
+                Kind::Recv => comm.recv(&mut mine, (rank + size - 1) % size)?,
+                Kind::Probe => continue,
+            }
+            pairs.push((kind.name(), comm.traffic().bytes - before, by_calls(&call, rank, size)));
+        }
+        Ok(pairs)
+    }
+
+    /// No rank moves more or less than a call needs, whichever rank does the work: small vectors, and ones of several blocks.
+    #[test]
+    fn ranks_move_the_bytes_that_their_calls_need() {
+        for (ranks, len) in [(1, 5), (2, 0), (2, 1), (2, 50_001), (3, 1), (3, 100_003), (4, 1000), (5, 33_333)] {
+            for (rank, calls) in sent(ranks, len).into_iter().enumerate() {
+                for (call, counted, expected) in calls {
+                    assert_eq!(counted, expected, "{call} of {len} elements, rank {rank} of {ranks}");
+                }
+            }
+        }
+    }
 }

@@ -114,7 +114,7 @@ impl Comm {
         &self.transport.membership().members
     }
 
-    /// This rank's traffic in this group so far.
+    /// This rank's traffic in this group so far. Its bytes are measured between threads, and follow from the calls over MPI.
     pub fn traffic(&self) -> Traffic {
         self.transport.membership().meter.read()
     }
@@ -140,7 +140,7 @@ impl Comm {
             self.transport.collective(&call, bytemuck::cast_slice(&mine), bytemuck::cast_slice_mut(&mut wishes))?;
             let mut members: Vec<usize> = (0..wishes.len()).filter(|&rank| wishes[rank][0] == color).collect();
             members.sort_by_key(|&rank| (wishes[rank][1] as i64, rank));
-            Ok(self.transport.group(&members))
+            self.transport.group(&call, &members)
         })?;
         Ok(Comm::new(transport))
     }
@@ -324,7 +324,7 @@ impl Comm {
         let result = communicate();
         let time = start.elapsed();
         recorder.end(start + time, result.is_ok());
-        meter.count(call, self.rank(), self.size(), time);
+        meter.called(call, time);
         result.map(|result| (result, number))
     }
 

@@ -181,9 +181,9 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
 pub fn legend(screen: &Screen, job: &Job) -> String {
     let psi = if screen.ascii { "P" } else { "Ψ" };
     let sends = match job.micro_steps {
-        1 => "sends: per step. Stage 3 gathers the parameters twice and reduces the gradients once.".to_string(),
+        1 => "Stage 3 gathers the parameters twice and reduces the gradients once.".to_string(),
         m => format!(
-            "sends: per step of M = {m} micro-steps. Stages 0 and 1 reduce the gradients once per step. Stages 2 and 3 reduce \
+            "A step has M = {m} micro-steps. Stages 0 and 1 reduce the gradients once per step. Stages 2 and 3 reduce \
              them in every micro-step: (M+1)(n-1)/n {psi} in stage 2. Stage 3 also gathers the parameters twice in every \
              micro-step: 3M(n-1)/n {psi}."
         ),
@@ -191,9 +191,10 @@ pub fn legend(screen: &Screen, job: &Job) -> String {
     screen.wrap(
         &format!(
             "{psi}: {} parameters; n: the number of ranks, {}. peak temp: temporary buffers at their largest, for gathered parameters and \
-             gradients in flight. {sends}",
+             gradients in flight. sends: per step, {}. {sends}",
             thousands(job.numel),
-            job.ranks
+            job.ranks,
+            report::counted()
         ),
         2,
     )

@@ -130,12 +130,20 @@ pub fn all_reduced(numel: usize, ranks: usize) -> (String, f64) {
     (format!("2(n-1)/n x 4 x {}", count(numel)), 2.0 * ((n - 1.0) / n * 4.0) * numel as f64)
 }
 
+/// How sent bytes are counted: where they move, or from the calls, where an MPI library moves them as it likes.
+pub fn counted() -> &'static str {
+    if launch::is_mpi() { "by its calls" } else { "measured" }
+}
+
 /// Prints the bytes that each rank sent in a step, beside the formula. If ranks do not divide a bucket evenly, the two
 /// differ by fractions of an element.
 pub fn sent(screen: &Screen, bytes: u64, (words, expected): &(String, f64)) {
-    let text = match (bytes as f64 - expected).abs() <= 1e-4 * expected {
-        true => format!("{} bytes per rank per step = {words} {}", count(bytes), screen.tick()),
-        false => format!("{} bytes per rank per step; formula: {words} = {}", count(bytes), count(*expected as u64)),
+    let by_calls = if launch::is_mpi() { " by its calls" } else { "" };
+    let sent = format!("{} bytes per rank per step{by_calls}", count(bytes));
+    let text = if (bytes as f64 - expected).abs() <= 1e-4 * expected {
+        format!("{sent} = {words} {}", screen.tick())
+    } else {
+        format!("{sent}; formula: {words} = {} {}", count(*expected as u64), screen.cross())
     };
     screen.say(screen.row("sent", &text));
 }

@@ -1,4 +1,4 @@
-//! Slices that the ranks of one collective lend each other. The only unsafe code of the in-process transport is here.
+//! Slices that the ranks of one collective lend each other. The unsafe code of the in-process transport is here and in `message.rs`.
 //!
 //! A send copies nothing. Every rank publishes where its slice is, and once all ranks have, they read each other's slices in
 //! place. A reduction cuts the vector into blocks. Each rank takes the next free block, adds it up over all slices in rank order,
@@ -20,7 +20,7 @@
 //! 5. `done` releases what was written, and the rank that sees the last part done acquires it.
 
 use super::Buffer;
-use super::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
+use super::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use super::sync::last_barrier;
 use crate::comm::call::{Call, Kind};
 use crate::comm::element::{Parts, all_reduce_in_rank_order, copy_to_all};
@@ -65,6 +65,8 @@ struct Slot {
     writable: AtomicBool,
     /// Blocks of this rank's part that ranks have taken, or tried to take.
     taken: AtomicUsize,
+    /// Bytes of this rank's memory that were copied to other ranks' memory, or added up there, whichever rank did that.
+    sent: AtomicU64,
     /// The vector that was handed over.
     owner: Mutex<Option<Box<dyn Buffer>>>,
 }
@@ -145,7 +147,7 @@ impl Exchange {
         match slice {
             Slice::Read(_, work) => {
                 assert!(self.slots.iter().all(|slot| !slot.writable.load(Relaxed)));
-                work(&Shared(self));
+                work(&Shared { exchange: self, reader: rank });
                 self.done.fetch_add(1, SeqCst);
             }
             Slice::Reduce(_, call) => self.work(rank, call, bytes, usize::MAX),
@@ -164,6 +166,15 @@ impl Exchange {
         let (start, bytes) = (bytes.as_mut_ptr(), bytes.len());
         *lock(&self.slots[rank].owner) = Some(vector);
         self.put_down(rank, start, bytes, true);
+    }
+
+    /// The bytes that `rank` has sent, once all parts are done.
+    pub fn sent(&self, rank: usize) -> u64 {
+        self.slots[rank].sent.load(Relaxed)
+    }
+
+    fn count(&self, from: usize, bytes: usize) {
+        self.slots[from].sent.fetch_add(bytes as u64, Relaxed);
     }
 
     /// Returns `rank`'s vector to it when all work is done.
@@ -213,23 +224,26 @@ impl Exchange {
 
     /// Works on one block, which `work` has taken: `range` of all vectors, which have `bytes` bytes.
     fn work_on(&self, call: &Call, bytes: usize, range: Range<usize>) {
-        let reduce = |into, range| {
-            all_reduce_in_rank_order(call.dtype, call.op(), into, &mut Block { exchange: self, range });
+        let reduce = |home, into, range| {
+            all_reduce_in_rank_order(call.dtype, call.op(), home, into, &mut Block { exchange: self, range });
         };
-        match (call.kind.collective(), call.peer) {
-            (Kind::AllReduce, _) => reduce(0..self.ranks(), range),
-            (Kind::Reduce, Some(root)) => reduce(root.rank..root.rank + 1, range),
-            (kind, _) => {
-                // A vector has one part per rank, and a block may overlap several parts.
-                let part = bytes / self.ranks();
-                for rank in range.start / part..range.end.div_ceil(part) {
-                    let range = range.start.max(rank * part)..range.end.min((rank + 1) * part);
-                    if kind == Kind::ReduceScatter {
-                        reduce(rank..rank + 1, range);
-                    } else {
-                        copy_to_all(rank, &mut Block { exchange: self, range });
-                    }
-                }
+        let kind = call.kind.collective();
+        if let (Kind::Reduce, Some(root)) = (kind, call.peer) {
+            return reduce(root.rank, root.rank..root.rank + 1, range);
+        }
+        // A vector has one part per rank, and a block may overlap several parts. The parts of an all-reduce only say which rank
+        // sends the result.
+        let (ranks, size) = (self.ranks(), call.dtype.size());
+        for rank in 0..ranks {
+            let part = even_part(bytes / size, rank, ranks);
+            let range = range.start.max(part.start * size)..range.end.min(part.end * size);
+            if range.is_empty() {
+                continue;
+            }
+            match kind {
+                Kind::AllReduce => reduce(rank, 0..ranks, range),
+                Kind::ReduceScatter => reduce(rank, rank..rank + 1, range),
+                _ => copy_to_all(rank, &mut Block { exchange: self, range }),
             }
         }
     }
@@ -258,6 +272,7 @@ impl Exchange {
         for slot in &self.slots {
             slot.start.store(std::ptr::null_mut(), Relaxed);
             slot.taken.store(0, Relaxed);
+            slot.sent.store(0, Relaxed);
         }
         for counter in [&self.lent, &self.done, &self.left] {
             counter.store(0, Relaxed);
@@ -266,16 +281,23 @@ impl Exchange {
     }
 }
 
-/// All ranks' slices, for reading.
-pub(super) struct Shared<'a>(&'a Exchange);
+/// All ranks' slices, for one of them to read.
+pub(super) struct Shared<'a> {
+    exchange: &'a Exchange,
+    reader: usize,
+}
 
 impl Shared<'_> {
-    /// The slice of `rank`.
-    pub fn of(&self, rank: usize) -> &[u8] {
-        let slot = &self.0.slots[rank];
+    /// These bytes of the slice of `rank`. They count as sent by it, unless it is the reader itself.
+    pub fn read(&self, rank: usize, range: Range<usize>) -> &[u8] {
+        let slot = &self.exchange.slots[rank];
         // SAFETY: a `Shared` exists only in `Exchange::lend`, after all ranks have lent slices for reading (1 and 3 above). The
         // slices live until all ranks have dropped their `Shared` (2).
-        unsafe { std::slice::from_raw_parts(slot.start.load(Relaxed), slot.bytes.load(Relaxed)) }
+        let slice = unsafe { std::slice::from_raw_parts(slot.start.load(Relaxed), slot.bytes.load(Relaxed)) };
+        if rank != self.reader {
+            self.exchange.count(rank, range.len());
+        }
+        &slice[range]
     }
 }
 
@@ -316,5 +338,9 @@ impl Parts for Block<'_> {
         assert_ne!(a, b);
         // SAFETY: see `Block::slice`. Two ranks' slices do not overlap, because both were lent for writing.
         unsafe { [self.slice(a), self.slice(b)] }
+    }
+
+    fn count(&mut self, from: usize, bytes: usize) {
+        self.exchange.count(from, bytes);
     }
 }

@@ -3,14 +3,15 @@
 //! [`Transport`] is the door. Behind it are two transports: threads of one process, and processes of an MPI job.
 //!
 //! Reading order: for threads, `threads.rs` (a collective is a meeting), `threads/started.rs` (a collective that continues
-//! while ranks compute), `exchange.rs` (slices that ranks lend each other), `run.rs` (how ranks wait), `lateness.rs` (ranks
-//! that are late), `sync.rs` (locks). For MPI: `mpi.rs` lists its own folder, and `board.rs` holds what processes have
-//! reported to each other.
+//! while ranks compute), `exchange.rs` (slices that ranks lend each other), `message.rs` (a message on its way), `run.rs`
+//! (how ranks wait), `lateness.rs` (ranks that are late), `sync.rs` (locks). For MPI: `mpi.rs` lists its own folder, and
+//! `board.rs` holds what processes have reported to each other.
 
 #[cfg(any(feature = "mpi", test))]
 mod board;
 mod exchange;
 mod lateness;
+mod message;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod run;
@@ -47,7 +48,8 @@ pub(in crate::comm) trait Transport: Send + Sync {
     /// Whether a receive would find a message from the call's peer. Never waits. An error if no message can come any more.
     fn probe(&self, call: &Call) -> Result<bool>;
     /// This rank's end of a new group of some `members` of this one, in the new group's order. All of them call it.
-    fn group(&self, members: &[usize]) -> Arc<dyn Transport>;
+    /// `call` is the split that makes it.
+    fn group(&self, call: &Call, members: &[usize]) -> Result<Arc<dyn Transport>>;
 }
 
 /// A rank as the member of a group.

@@ -4,9 +4,10 @@
 //! a rank has ended, two ranks came with different calls, or all ranks wait. Work on data needs no lock.
 
 use super::lateness::{self, Told, lasting};
+use super::message::Message;
 use super::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use super::sync::{Condvar, Mutex, MutexGuard, has_clock, may_spin, thread};
-use super::threads::{GroupId, Lane, Meetings, Message};
+use super::threads::{GroupId, Lane, Mail, Meetings};
 use crate::comm::call::Call;
 use crate::comm::meter::lock;
 use crate::comm::recorder::{self, Entry, Recorder};
@@ -34,7 +35,7 @@ pub(crate) struct Run {
     /// The last calls of each rank.
     pub(super) recorders: Box<[Arc<Recorder>]>,
     /// Memory of received messages, for the next ones.
-    spare: std::sync::Mutex<Vec<Vec<u8>>>,
+    spare: std::sync::Mutex<Vec<Message>>,
 }
 
 /// Wakes a rank. Each bell has its own cache lines, so that spinning ranks do not slow each other down.
@@ -58,7 +59,7 @@ pub(super) struct State {
     failure: Option<String>,
     pub meetings: Meetings,
     /// Messages in flight.
-    pub mail: HashMap<Lane, VecDeque<Message>>,
+    pub mail: HashMap<Lane, VecDeque<Mail>>,
     /// The groups that splits have made, by group, number of the split there, and first member.
     pub splits: HashMap<(GroupId, u64, Option<usize>), GroupId>,
     /// When each group's link is free again.
@@ -364,18 +365,18 @@ impl Run {
     }
 
     /// A copy of a message, in the memory of an earlier message if possible.
-    pub(super) fn copy(&self, data: &[u8]) -> Vec<u8> {
+    pub(super) fn copy(&self, data: &[u8]) -> Message {
         let mut spare = lock(&self.spare);
-        let fits = |vector: &Vec<u8>| vector.capacity() >= data.len() && vector.capacity() / 2 <= data.len();
-        let mut copy = spare.iter().position(fits).map(|i| spare.swap_remove(i)).unwrap_or_default();
+        let fits = |one: &Message| one.capacity() >= data.len() && one.capacity() / 2 <= data.len();
+        let found = spare.iter().position(fits).map(|i| spare.swap_remove(i));
         drop(spare);
-        copy.clear();
-        copy.extend_from_slice(data);
+        let mut copy = found.unwrap_or_else(|| Message::with_capacity(data.len()));
+        copy.fill(data);
         copy
     }
 
     /// Keeps a message's memory for the next message. At most two per rank are kept, so that memory does not grow.
-    pub(super) fn recycle(&self, message: Vec<u8>) {
+    pub(super) fn recycle(&self, message: Message) {
         let mut spare = lock(&self.spare);
         spare.push(message);
         if spare.len() > 2 * self.size() {
@@ -411,13 +412,13 @@ impl State {
     }
 
     /// The message that the next receive on a lane returns.
-    pub fn first_mail(&self, lane: &Lane) -> Option<&Message> {
+    pub fn first_mail(&self, lane: &Lane) -> Option<&Mail> {
         self.mail.get(lane).and_then(VecDeque::front)
     }
 
     /// Messages that no rank has received: sender, receiver, number of messages, and the latest send.
     fn unreceived(&self) -> Vec<(usize, usize, u64, Call)> {
-        let left = |(lane, queue): (&Lane, &VecDeque<Message>)| {
+        let left = |(lane, queue): (&Lane, &VecDeque<Mail>)| {
             queue.back().map(|latest| (*lane, queue.len() as u64, latest.call))
         };
         let mut left: Vec<_> = self.mail.iter().filter_map(left).collect();

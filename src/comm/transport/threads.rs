@@ -9,6 +9,7 @@
 mod started;
 
 use super::exchange::{Exchange, Shared, Slice};
+use super::message::Message;
 use super::run::{FITTING, Run, State, different};
 use super::sync::MutexGuard;
 use super::sync::atomic::{AtomicU64, Ordering::*};
@@ -18,6 +19,7 @@ use crate::comm::element::reduce_in_rank_order;
 use crate::comm::{Comm, Result, link};
 use started::Started;
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -48,9 +50,9 @@ struct Meeting {
 }
 
 /// A message, and the call that sent it.
-pub(super) struct Message {
+pub(super) struct Mail {
     pub call: Call,
-    bytes: Vec<u8>,
+    message: Message,
     /// When the message arrives, on a simulated link.
     arrives: Option<Instant>,
 }
@@ -205,6 +207,7 @@ impl Threads {
         };
         let stay = |parts| self.stay(exchange, last.get() && alone, parts);
         exchange.lend(self.membership.rank, slice, come, stay)?;
+        self.membership.meter.sent(exchange.sent(self.membership.rank));
         if self.run.options.link.is_some() {
             return self.run.sleep_until(self.me(), self.run.lock(), call, meeting.over.get().copied());
         }
@@ -228,18 +231,21 @@ impl Transport for Threads {
             Kind::Barrier => self.meet(call, Slice::Read(&[], &mut |_| ())),
             Kind::AllReduce | Kind::Reduce => self.meet(call, Slice::Reduce(recv, call)),
             Kind::Broadcast if rank == root => self.meet(call, Slice::Read(recv, &mut |_| ())),
-            Kind::Broadcast => self.meet(call, Slice::Read(&[], &mut |all| recv.copy_from_slice(all.of(root)))),
+            Kind::Broadcast => {
+                self.meet(call, Slice::Read(&[], &mut |all| recv.copy_from_slice(all.read(root, 0..recv.len()))))
+            }
             Kind::ReduceScatter => {
                 let part = part(rank, recv.len());
                 let mut reduce = |all: &Shared| {
-                    let of = |rank| &all.of(rank)[part.clone()];
+                    let of =
+                        |rank, range: Range<usize>| all.read(rank, part.start + range.start..part.start + range.end);
                     reduce_in_rank_order(call.dtype, call.op(), size, &of, recv);
                 };
                 self.meet(call, Slice::Read(send, &mut reduce))
             }
             Kind::Scatter => {
                 let part = part(rank, recv.len());
-                self.meet(call, Slice::Read(send, &mut |all| recv.copy_from_slice(&all.of(root)[part.clone()])))
+                self.meet(call, Slice::Read(send, &mut |all| recv.copy_from_slice(all.read(root, part.clone()))))
             }
             // All other collectives fill `recv` with the same part of every rank's slice, in rank order.
             _ => {
@@ -247,7 +253,7 @@ impl Transport for Threads {
                 let part = if call.kind == Kind::AllToAll { part(rank, bytes) } else { 0..bytes };
                 let mut copy = |all: &Shared| {
                     for (rank, to) in recv.chunks_exact_mut(bytes.max(1)).enumerate() {
-                        to.copy_from_slice(&all.of(rank)[part.clone()]);
+                        to.copy_from_slice(all.read(rank, part.clone()));
                     }
                 };
                 self.meet(call, Slice::Read(send, &mut copy))
@@ -264,7 +270,8 @@ impl Transport for Threads {
     }
 
     fn send(&self, call: &Call, data: &[u8]) -> Result<()> {
-        let (from, to, bytes) = (self.me(), call.peer().in_world, self.run.copy(data));
+        let (from, to) = (self.me(), call.peer().in_world);
+        let message = self.run.copy(data);
         let mut state = self.run.enter(from, call)?;
         let arrives = self.run.options.link.map(|link| {
             let (now, transfer) = (Instant::now(), link::duration(link.transfer_seconds(data.len())));
@@ -274,8 +281,11 @@ impl Transport for Threads {
             let arrival = state.ranks[to].free_in.map_or(arrival, |free| arrival.max(free + transfer));
             *state.ranks[to].free_in.insert(arrival)
         });
-        let message = Message { call: *call, bytes, arrives };
-        state.mail.entry((self.group, from, to, call.tag)).or_default().push_back(message);
+        let mail = Mail { call: *call, message, arrives };
+        state.mail.entry((self.group, from, to, call.tag)).or_default().push_back(mail);
+        if to != from {
+            self.membership.meter.sent(data.len() as u64);
+        }
         // The receiver may be waiting for this message, and is then no longer stuck.
         state.may_go_on(&[to]);
         drop(state);
@@ -291,29 +301,29 @@ impl Transport for Threads {
             state = self.run.spin_for_mail(self.me(), state);
         }
         let mut state = self.run.wait(self.me(), state, call, has_mail, |_| vec![from])?;
-        let message = state.mail.get_mut(&lane).and_then(|queue| queue.pop_front());
-        let Message { call: sent, bytes, arrives } = message.expect("wait returns when there is mail");
+        let mail = state.mail.get_mut(&lane).and_then(|queue| queue.pop_front());
+        let Mail { call: sent, message, arrives } = mail.expect("wait returns when there is mail");
         if !sent.fits(call) {
             let what = format!("the message does not fit: {sent} on rank {from} met {call}");
             return Err(self.run.broken(self.me(), &mut state, &what, FITTING));
         }
         self.run.sleep_until(self.me(), state, call, arrives)?;
-        data.copy_from_slice(&bytes);
-        self.run.recycle(bytes);
+        data.copy_from_slice(&message);
+        self.run.recycle(message);
         Ok(())
     }
 
     fn probe(&self, call: &Call) -> Result<bool> {
         let mut state = self.run.lock();
         state.stop_if_failed(self.me(), call)?;
-        if let Some(message) = state.first_mail(&self.lane(call)) {
-            return Ok(message.arrives.is_none_or(|arrives| arrives <= Instant::now()));
+        if let Some(mail) = state.first_mail(&self.lane(call)) {
+            return Ok(mail.arrives.is_none_or(|arrives| arrives <= Instant::now()));
         }
         self.run.stop_if_ended(self.me(), &mut state, call, |_| vec![call.peer().in_world])?;
         Ok(false)
     }
 
-    fn group(&self, members: &[usize]) -> Arc<dyn Transport> {
+    fn group(&self, _: &Call, members: &[usize]) -> Result<Arc<dyn Transport>> {
         // The first member to come here gives the group its number.
         let key = (self.group, self.calls.load(Relaxed), members.iter().min().copied());
         let mut state = self.run.lock();
@@ -321,6 +331,6 @@ impl Transport for Threads {
         let group = *state.splits.entry(key).or_insert(next);
         drop(state);
         let membership = self.membership.of_group(members, true);
-        Arc::new(Threads { run: self.run.clone(), group, membership, calls: AtomicU64::new(0) })
+        Ok(Arc::new(Threads { run: self.run.clone(), group, membership, calls: AtomicU64::new(0) }))
     }
 }

@@ -41,7 +41,8 @@ pub struct Done {
     pub end: Instant,
     /// Micro-batches whose activations this rank holds after it, over all chunks.
     pub live: usize,
-    /// Bytes that the rank has allocated since the step began, by the caller's counter.
+    /// Bytes that the rank has allocated since the step began, by the caller's counter. Messages, which it has received or is
+    /// about to send, do not count.
     pub bytes: isize,
 }
 
@@ -77,6 +78,11 @@ impl InFlight {
     /// Micro-batches whose activations are here.
     fn live(&self) -> usize {
         self.kept.len() + self.deferred.len()
+    }
+
+    /// Bytes of results that were received, or wait to be sent.
+    fn messages(&self) -> isize {
+        self.results.values().map(|result| size_of_val(&result[..]) as isize).sum()
     }
 }
 
@@ -170,7 +176,7 @@ impl<M: Chunk> Stages<M> {
                         &mut ran.losses,
                     )?;
                     self.keep_pace(op, start);
-                    let bytes = allocated() - before;
+                    let bytes = allocated() - before - held.messages();
                     ran.passes.push(Done { op, start, end: Instant::now(), live: held.live(), bytes });
                 }
                 Instruction::Send { op, to } => {

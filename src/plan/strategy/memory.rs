@@ -14,6 +14,8 @@ pub struct Load {
     pub optimizer: f64,
     /// Kept by the forward passes in flight.
     pub activations: f64,
+    /// The result of a pipeline's pass that waits to be sent: this library copies it out of the graph.
+    pub messages: f64,
     /// Gathered layers, and the layer that is being recomputed.
     pub working: f64,
     /// In the host's memory.
@@ -23,7 +25,7 @@ pub struct Load {
 impl Load {
     /// Bytes on the device.
     pub fn total(&self) -> f64 {
-        self.weights + self.gradients + self.optimizer + self.activations + self.working
+        self.weights + self.gradients + self.optimizer + self.activations + self.messages + self.working
     }
 }
 
@@ -75,9 +77,11 @@ impl Job {
             }
             _ => 0.0,
         };
-        // Here a stage's newest result is there twice: once more as the message to the next stage.
-        let sent = if matches!(model.family, Family::Here { .. }) && !last { element } else { 0.0 };
-        let ends = (ends * flying + sent) * tokens * h / s.stream();
+        let ends = ends * flying * tokens * h / s.stream();
+        let messages = match model.family {
+            Family::Here { .. } if !last => element * tokens * h / s.stream(),
+            _ => 0.0,
+        };
         // After the last one: its norm, the head's input, and logits in f32.
         let logits = 4.0 * tokens * model.vocabulary as f64 / s.tensor as f64;
         let head = if last { logits + 2.0 * tokens * h * element / s.stream() } else { 0.0 };
@@ -101,7 +105,7 @@ impl Job {
         let [weights, gradients] = [weights, gradients].map(|bytes| keeps(bytes, Offload::Parameters));
         let optimizer = keeps(optimizer, Offload::Optimizer);
         let host = state - weights - gradients - optimizer;
-        Load { weights, gradients, optimizer, activations, working, host }
+        Load { weights, gradients, optimizer, activations, messages, working, host }
     }
 }
 

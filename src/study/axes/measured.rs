@@ -7,7 +7,7 @@ use crate::mesh::{Axis, Layout, Mesh};
 use crate::model::Gpt;
 use crate::show::{Screen, bytes_decimal, significant, table, thousands};
 use crate::tensor::Params;
-use crate::train::{AdamW, Checks, Config, clip_scale, global_norm};
+use crate::train::{AdamW, Checks, Config, clip_scale, global_norm, report};
 use anyhow::Result;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -76,7 +76,7 @@ impl Figures {
         all[..4].copy_from_slice(&[measured.set_up, phase(0), phase(1), phase(2)]);
         all[4..Figures::FIRST].copy_from_slice(&[parameters, allocated, max_allocated, reserved]);
         for (of_kind, traffic) in all[Figures::FIRST..].chunks_exact_mut(3).zip(&measured.traffic) {
-            let of_run = [traffic.bytes as f64, traffic.messages as f64, traffic.seconds];
+            let of_run = [traffic.bytes as f64, traffic.calls as f64, traffic.seconds];
             of_kind.copy_from_slice(&of_run.map(|figure| figure / steps));
         }
         Figures(all)
@@ -91,7 +91,7 @@ impl Figures {
         Memory { allocated, max_allocated, reserved, max_reserved: reserved }
     }
 
-    /// Bytes, messages and seconds in calls, per step.
+    /// Bytes, calls and seconds in them, per step.
     fn traffic(&self, kind: usize) -> [f64; 3] {
         let first = Figures::FIRST + 3 * kind;
         [self.0[first], self.0[first + 1], self.0[first + 2]]
@@ -183,15 +183,15 @@ fn apart(all: &[f64], one: &[f64]) -> f64 {
 }
 
 impl Run {
-    /// The bytes on each axis, by the plan and by the ranks' own meters: the mean over ranks. With `waits`, also the time in
-    /// the calls, which depends on the link.
+    /// The bytes on each axis, by the plan and as counted: the mean over ranks. With `waits`, also the time in the calls, which
+    /// depends on the link.
     pub fn axes(&self, screen: &Screen, plan: &Plan, waits: bool) -> String {
         let n = self.ranks.len();
         let says = |kind: usize| (0..n).map(|rank| plan.sent(rank).parts()[kind]).sum::<f64>() / n as f64;
         let is = |kind: usize, i: usize| self.ranks.iter().map(|one| one.traffic(kind)[i]).sum::<f64>() / n as f64;
         let row = |(kind, (name, groups)): (usize, (&str, String))| {
-            let (says, [bytes, messages, seconds]) = (says(kind), [0, 1, 2].map(|i| is(kind, i)));
-            let mut row = vec![name.to_string(), groups, significant(messages, 3)];
+            let (says, [bytes, calls, seconds]) = (says(kind), [0, 1, 2].map(|i| is(kind, i)));
+            let mut row = vec![name.to_string(), groups, significant(calls, 3)];
             row.extend([bytes_decimal(says), bytes_decimal(bytes)]);
             row.extend(waits.then(|| screen.seconds(seconds)));
             row
@@ -206,8 +206,8 @@ impl Run {
         let table_is_tied = self.layout.sizes.pipeline > 1;
         let kinds = kinds.into_iter().enumerate().filter(|&(kind, _)| kind != 2 || table_is_tied);
         let rows: Vec<Vec<String>> = kinds.map(row).collect();
-        let head = ["axis", "groups of ranks", "messages", "predicted", "measured", "in calls"];
-        let words = "Messages and bytes that a rank sends per step: the mean over ranks.";
+        let head = ["axis", "groups of ranks", "calls", "predicted", report::counted(), "in calls"];
+        let words = "Calls of a rank per step, and the bytes that it sends: the mean over ranks.";
         format!("{}\n  {words}", table(screen, &head[..if waits { 6 } else { 5 }], &rows))
     }
 

@@ -173,10 +173,10 @@ pub fn refusals(screen: &Screen, found: &Found, top: usize) -> String {
 }
 
 /// The parts of a load, by name.
-fn parts(load: &Load) -> [(&'static str, f64); 5] {
-    let Load { weights, gradients, optimizer, activations, working, .. } = *load;
+fn parts(load: &Load) -> [(&'static str, f64); 6] {
+    let Load { weights, gradients, optimizer, activations, messages, working, .. } = *load;
     let named = [("weights", weights), ("gradients", gradients), ("optimizer", optimizer)];
-    [named[0], named[1], named[2], ("activations", activations), ("working", working)]
+    [named[0], named[1], named[2], ("activations", activations), ("messages", messages), ("working", working)]
 }
 
 /// The bytes of a rank: a bar for each kind.

@@ -1,12 +1,12 @@
 //! One rank and its tensor ranks, measured side by side.
 
 use super::{Break, Shared};
-use crate::comm::{Comm, Reduce};
+use crate::comm::{Comm, Reduce, Traffic};
 use crate::parallel::tensor::padded;
 use crate::plan::TensorShards;
 use crate::show::{Screen, bar, bytes_decimal, table};
 use crate::tensor::Params;
-use crate::train::Config;
+use crate::train::{Config, report};
 use anyhow::Result;
 use std::collections::HashMap;
 
@@ -104,10 +104,8 @@ pub fn measure(
         gradients: 0.0,
         losses_apart: 0.0,
     };
-    // One all-reduce sends twice as many messages as an all-gather. The loss takes two all-reduces.
-    let others = (ranks - 1).max(1);
-    let calls = |messages: u64| messages as usize / others / if way == Way::Sequence { 1 } else { 2 };
-    let of_loss = if ranks == 1 { 0 } else { calls(4 * others as u64) };
+    // The loss takes two all-reduces.
+    let of_loss = if ranks == 1 { 0 } else { 2 };
     let mut gradients = Vec::new();
     for step in 0..steps {
         let batch = config.sampler(0).batch(text, step, 0);
@@ -123,8 +121,8 @@ pub fn measure(
             measured.activations = kept.max(0) as u64;
         }
         if step == 0 {
-            measured.calls =
-                [calls((forward - before).messages).saturating_sub(of_loss), calls((backward - forward).messages)];
+            let calls = |traffic: Traffic| traffic.calls as usize;
+            measured.calls = [calls(forward - before).saturating_sub(of_loss), calls(backward - forward)];
             let mut sent = [(group.traffic() - before).bytes as f64];
             group.all_reduce(&mut sent, Reduce::Mean)?;
             measured.sent = sent[0];
@@ -224,8 +222,11 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
     let t = all.last().map_or(1, |measured| measured.shards.ranks);
     let words = format!(
         "TP: tensor parallelism. SP: sequence parallelism. t = {t} ranks share s = {} positions of b = {} sequences, h = {} \
-         wide. calls: per block, forward + backward. sends: per step.",
-        all[0].shards.shape.block, all[0].batch, all[0].shards.shape.embd
+         wide. calls: per block, forward + backward. sends: per step, {}.",
+        all[0].shards.shape.block,
+        all[0].batch,
+        all[0].shards.shape.embd,
+        report::counted()
     );
     format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
 }

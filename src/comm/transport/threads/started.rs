@@ -5,6 +5,7 @@ use crate::comm::Result;
 use crate::comm::call::{Call, Kind};
 use crate::comm::transport::InFlight;
 use std::any::Any;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,13 +17,16 @@ pub(super) struct Started {
     /// Bytes of the vector, and the blocks of work that it consists of.
     bytes: usize,
     blocks: usize,
+    /// Whether the meter has counted what this rank sent.
+    counted: Cell<bool>,
 }
 
 impl Started {
     /// `last`: whether this rank was the last to come.
     pub fn new(threads: Arc<Threads>, call: Call, meeting: Arc<Meeting>, last: bool) -> Started {
         let bytes = call.bytes(threads.membership.size());
-        let started = Started { blocks: meeting.exchange.blocks(bytes), bytes, threads, call, meeting };
+        let blocks = meeting.exchange.blocks(bytes);
+        let started = Started { blocks, bytes, threads, call, meeting, counted: Cell::new(false) };
         if last {
             started.threads.ring_others();
             started.note_end();
@@ -75,6 +79,9 @@ impl InFlight for Started {
         self.work(usize::MAX);
         // A rank that has taken a block does not stop before the block is done.
         threads.stay(exchange, false, self.blocks);
+        if !self.counted.replace(true) {
+            threads.membership.meter.sent(exchange.sent(threads.membership.rank));
+        }
         let over = meeting.over.get().copied();
         let reduced = *meeting.reduced.get_or_init(Instant::now);
         run.sleep_until(me, run.lock(), call, over)?;

@@ -1,0 +1,83 @@
+//! The memory of a message on its way.
+//!
+//! A message belongs to no rank. Its sender makes it, its receiver frees it or keeps it for the next message, and which rank does
+//! what is a matter of time. So the memory comes from the system's allocator directly: an allocator that counts each rank's bytes
+//! (`labs/memory.rs`, the tests) sees what the ranks hold, the same in every run, and no messages.
+
+use std::alloc::{GlobalAlloc, Layout, System, handle_alloc_error};
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// The bytes of a message.
+pub(super) struct Message {
+    memory: Option<NonNull<u8>>,
+    /// Bytes of the memory, and of the message in it.
+    capacity: usize,
+    len: usize,
+}
+
+// SAFETY: a message owns its memory, as a `Vec<u8>` does.
+unsafe impl Send for Message {}
+
+impl Message {
+    /// Memory for a message of `capacity` bytes.
+    pub fn with_capacity(capacity: usize) -> Message {
+        if capacity == 0 {
+            return Message { memory: None, capacity, len: 0 };
+        }
+        let layout = layout(capacity);
+        // SAFETY: the layout has at least one byte.
+        let memory = NonNull::new(unsafe { System.alloc(layout) });
+        if memory.is_none() {
+            handle_alloc_error(layout);
+        }
+        Message { memory, capacity, len: 0 }
+    }
+
+    /// A copy of `data` in memory of its own.
+    #[cfg(feature = "mpi")]
+    pub fn copy_of(data: &[u8]) -> Message {
+        let mut copy = Message::with_capacity(data.len());
+        copy.fill(data);
+        copy
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Overwrites the message with `data`, which must not be longer than the memory.
+    pub fn fill(&mut self, data: &[u8]) {
+        assert!(data.len() <= self.capacity);
+        if let Some(memory) = self.memory {
+            // SAFETY: the memory has room for `data`, and nobody else has a reference to it.
+            unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), memory.as_ptr(), data.len()) };
+        }
+        self.len = data.len();
+    }
+}
+
+impl Deref for Message {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self.memory {
+            // SAFETY: `fill` has written the first `len` bytes.
+            Some(memory) => unsafe { std::slice::from_raw_parts(memory.as_ptr(), self.len) },
+            None => &[],
+        }
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory {
+            // SAFETY: the memory came from this allocator, with this layout.
+            unsafe { System.dealloc(memory.as_ptr(), layout(self.capacity)) };
+        }
+    }
+}
+
+/// Elements of any type may lie there.
+fn layout(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, align_of::<u64>()).expect("a message was in memory already")
+}
