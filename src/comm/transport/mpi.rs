@@ -26,7 +26,7 @@ use super::run::FITTING;
 use super::{Buffer, InFlight, Membership, Transport};
 use crate::comm::call::{Call, Kind};
 use crate::comm::element::{Element, Reduce, by_type};
-use crate::comm::meter::lock;
+use crate::comm::meter::{by_calls, lock};
 use crate::comm::{CommError, Result};
 use agreement::Agreement;
 use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
@@ -122,6 +122,11 @@ impl Mpi {
 
     fn size(&self) -> usize {
         self.membership.size()
+    }
+
+    /// Counts what a call has to send: the library does not report what it sends.
+    fn count(&self, call: &Call) {
+        self.membership.meter.sent(by_calls(call, self.membership.rank, self.size()));
     }
 
     /// The root of a rooted collective, or the other side of a message.
@@ -286,6 +291,7 @@ impl Transport for Mpi {
 
     fn collective(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()> {
         self.enter(call)?;
+        self.count(call);
         match call.kind {
             Kind::Barrier => self.comm.barrier(),
             Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter => {
@@ -303,6 +309,7 @@ impl Transport for Mpi {
 
     fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn InFlight>> {
         self.check_thread(call)?;
+        self.count(call);
         if call.kind == Kind::StartAllGather {
             return Ok(Started::gather(self, call, data));
         }
@@ -311,6 +318,7 @@ impl Transport for Mpi {
 
     fn send(&self, call: &Call, data: &[u8]) -> Result<()> {
         self.check_thread(call)?;
+        self.count(call);
         let (receiver, tag) = (self.peer(call), call.tag.into());
         outbox::with(|outbox| {
             outbox.clear(false);
@@ -359,19 +367,23 @@ impl Transport for Mpi {
         Ok(self.is_here(call))
     }
 
-    fn group(&self, members: &[usize]) -> Arc<dyn Transport> {
+    fn group(&self, call: &Call, members: &[usize]) -> Result<Arc<dyn Transport>> {
         // MPI's colors and keys are C integers: the color is the first member, and the key is the rank in the new group.
         let first = members.iter().copied().min().unwrap_or_default();
         // Two numbers have the same sum in both orders.
         let membership = self.membership.of_group(members, members.len() <= 2);
+        // MPI can split only in a call that waits for all ranks. So they come together right before it.
+        if let Some(group) = &self.group {
+            group.come_together(call)?;
+        }
         let color = Color::with_value(first as i32);
         let comm = self.comm.split_by_color_with_key(color, membership.rank as i32);
         let comm = comm.expect("MPI gives a communicator to every rank that names a color");
-        let agreement = |group: &Agreement| {
-            Agreement::new(&comm, group.id_of_part(first), membership.members.clone(), self.reporter.clone())
+        let group = match &self.group {
+            Some(group) => Some(group.of_part(call, &comm, group.id_of_part(first), membership.members.clone())?),
+            None => None,
         };
-        let group = self.group.as_ref().map(agreement);
-        Arc::new(Mpi::new(comm, membership, group, self.reporter.clone()))
+        Ok(Arc::new(Mpi::new(comm, membership, group, self.reporter.clone())))
     }
 }
 

@@ -14,11 +14,13 @@ use crate::comm::transport::board::{Awaited, Counts};
 use crate::comm::transport::run::different;
 use crate::comm::{Call, CommError, Result};
 use mpi::collective::CommunicatorCollectives;
-use mpi::request::StaticScope;
+use mpi::ffi;
+use mpi::raw::{AsRaw, FromRaw};
+use mpi::request::{Request, StaticScope};
 use mpi::topology::{Communicator, SimpleCommunicator};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::Arc;
 
 /// The description of a call. Ranks compare five numbers: kind, type and reduction; elements; root; the number of the
@@ -35,7 +37,7 @@ pub(super) struct Question {
     pub words: String,
     pub number: u64,
     /// This rank's header and the headers of all ranks, until the answers have arrived.
-    posted: Option<Posted<u8, (Header, Vec<u8>)>>,
+    posted: Option<Posted<[u8], (Header, Vec<u8>)>>,
     /// The error if ranks make different calls.
     disagreement: Option<CommError>,
 }
@@ -43,7 +45,7 @@ pub(super) struct Question {
 /// How one group agrees on its calls, on this rank.
 pub(super) struct Agreement {
     /// Only questions use this communicator, so that no collective can be mistaken for one.
-    comm: ManuallyDrop<SimpleCommunicator>,
+    comm: Arc<ManuallyDrop<SimpleCommunicator>>,
     /// The group's number, the same on all members.
     pub id: u64,
     /// The members' numbers in the world.
@@ -66,12 +68,56 @@ pub(super) fn calls() -> Counts {
     CALLS.with_borrow(|calls| calls.iter().map(|(&group, &calls)| (group, calls)).collect())
 }
 
+thread_local! {
+    /// The world's communicator for questions. It is made once, when MPI starts: MPI makes communicators in calls that wait for
+    /// all processes, and a process that is late to a run would make the others wait in one, without a word or a deadline.
+    static OF_WORLD: RefCell<Option<Arc<ManuallyDrop<SimpleCommunicator>>>> = const { RefCell::new(None) };
+}
+
+/// All processes call this on the MPI thread once MPI is initialised.
+pub(super) fn start(world: &SimpleCommunicator) {
+    OF_WORLD.set(Some(Arc::new(ManuallyDrop::new(world.duplicate()))));
+}
+
 impl Agreement {
-    /// All members call this together.
-    pub fn new(comm: &SimpleCommunicator, id: u64, members: Arc<[usize]>, reporter: Arc<Reporter>) -> Agreement {
+    /// How all ranks of a run agree.
+    pub fn of_world(members: Arc<[usize]>, reporter: Arc<Reporter>) -> Agreement {
+        let comm = OF_WORLD.with_borrow(|comm| comm.clone()).expect("made when MPI started");
+        Agreement::on(comm, 0, members, reporter)
+    }
+
+    fn on(
+        comm: Arc<ManuallyDrop<SimpleCommunicator>>,
+        id: u64,
+        members: Arc<[usize]>,
+        reporter: Arc<Reporter>,
+    ) -> Agreement {
         // The group is listed before its first call: the other ranks then know that this rank has entered none.
         CALLS.with_borrow_mut(|calls| calls.insert(id, 0));
-        Agreement { comm: ManuallyDrop::new(comm.duplicate()), id, members, reporter }
+        Agreement { comm, id, members, reporter }
+    }
+
+    /// How the `members` of a new group agree, whose communicator is `comm`. `call` is the split of this group that made it. All
+    /// of them call this together, and wait for each other at most until the deadline.
+    pub fn of_part(&self, call: &Call, comm: &SimpleCommunicator, id: u64, members: Arc<[usize]>) -> Result<Agreement> {
+        let mut duplicate = Posted::new(None, |duplicate| vec![start_to_duplicate(comm, duplicate)]);
+        self.wait_within(call, || Ok(duplicate.test()))?;
+        let duplicate = duplicate.take().expect("the library has made it");
+        // SAFETY: the library has made this communicator for this rank alone.
+        let comm = unsafe { SimpleCommunicator::from_raw(duplicate) };
+        Ok(Agreement::on(Arc::new(ManuallyDrop::new(comm)), id, members, self.reporter.clone()))
+    }
+
+    /// Returns when all members have come to this place in `call`. A call of the library that cannot be interrupted may follow.
+    pub fn come_together(&self, call: &Call) -> Result<()> {
+        let mut barrier = Posted::new((), |()| vec![self.comm.immediate_barrier()]);
+        self.wait_within(call, || Ok(barrier.test()))
+    }
+
+    /// Waits until `ready`, in a call that this rank has asked about.
+    fn wait_within(&self, call: &Call, ready: impl FnMut() -> Result<bool>) -> Result<()> {
+        let number = CALLS.with_borrow(|calls| calls.get(&self.id).copied().unwrap_or_default());
+        self.wait(call, number, self.reporter.in_words(call), ready)
     }
 
     /// The number of the new group whose first member is rank `first` of this one, in the latest split. All members compute
@@ -149,8 +195,25 @@ impl Agreement {
 
     /// Frees the communicator. Only the MPI thread may call this.
     pub fn free(&mut self) {
-        // SAFETY: called once, when the group's transport is dropped.
-        unsafe { ManuallyDrop::drop(&mut self.comm) };
+        // The world's communicator has one more owner, and stays for the next run.
+        if let Some(comm) = Arc::get_mut(&mut self.comm) {
+            // SAFETY: called once, when the group's transport is dropped.
+            unsafe { ManuallyDrop::drop(comm) };
+        }
+    }
+}
+
+/// Starts to duplicate a communicator. The library writes the copy to `duplicate` before the request is complete.
+fn start_to_duplicate(
+    comm: &SimpleCommunicator,
+    duplicate: &'static mut Option<ffi::MPI_Comm>,
+) -> Request<'static, (), StaticScope> {
+    let copy = duplicate.insert(comm.as_raw());
+    let mut request = MaybeUninit::uninit();
+    // SAFETY: the communicator is alive, and the copy lives until the request is complete.
+    unsafe {
+        ffi::MPI_Comm_idup(comm.as_raw(), copy, request.as_mut_ptr());
+        Request::from_raw(request.assume_init(), &(), StaticScope)
     }
 }
 

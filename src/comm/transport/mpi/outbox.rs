@@ -1,13 +1,14 @@
 //! Messages that are sent without waiting for the receiver.
 
 use super::posted::Posted;
+use crate::comm::transport::message::Message;
 use mpi::point_to_point::Destination;
 use mpi::request::StaticScope;
 use std::cell::RefCell;
 
 /// Sends that may not be complete, with their data.
 #[derive(Default)]
-pub(super) struct Outbox(Vec<Posted<u8, Vec<u8>>>);
+pub(super) struct Outbox(Vec<Posted<[u8], Message>>);
 
 thread_local! {
     /// The sends of all groups, also of groups that no longer exist; of the MPI thread.
@@ -21,8 +22,8 @@ pub(super) fn with(f: impl FnOnce(&mut Outbox)) {
 impl Outbox {
     /// Starts to send a copy of `data`.
     pub fn send(&mut self, to: &impl Destination, tag: i32, data: &[u8]) {
-        let post = |data: &'static mut Vec<u8>| vec![to.immediate_send_with_tag(StaticScope, &data[..], tag)];
-        self.0.push(Posted::new(data.to_vec(), post));
+        let post = |data: &'static mut Message| vec![to.immediate_send_with_tag(StaticScope, &data[..], tag)];
+        self.0.push(Posted::new(Message::copy_of(data), post));
     }
 
     /// Frees the data of sends that are complete. Waits for all of them if `all`.

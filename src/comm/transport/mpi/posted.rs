@@ -2,22 +2,19 @@
 
 use mpi::request::{Request, StaticScope};
 
-/// Requests for slices of `W`, and their memory. If it is dropped before they are complete, both stay with the process.
-pub(super) struct Posted<W: 'static, M> {
-    requests: Vec<Request<'static, [W], StaticScope>>,
+/// Requests for data of type `D`, and their memory. If it is dropped before they are complete, both stay with the process.
+pub(super) struct Posted<D: ?Sized + 'static, M> {
+    requests: Vec<Request<'static, D, StaticScope>>,
     memory: *mut M,
 }
 
 // SAFETY: the requests are raw handles of the MPI library. They are used on the MPI thread alone, as is all that contains them
 // (see `Mpi`), and a drop elsewhere frees nothing.
-unsafe impl<W, M: Send> Send for Posted<W, M> {}
+unsafe impl<D: ?Sized, M: Send> Send for Posted<D, M> {}
 
-impl<W, M: 'static> Posted<W, M> {
+impl<D: ?Sized, M: 'static> Posted<D, M> {
     /// `post` hands `memory` to the library and keeps no reference to it.
-    pub fn new(
-        memory: M,
-        post: impl FnOnce(&'static mut M) -> Vec<Request<'static, [W], StaticScope>>,
-    ) -> Posted<W, M> {
+    pub fn new(memory: M, post: impl FnOnce(&'static mut M) -> Vec<Request<'static, D, StaticScope>>) -> Posted<D, M> {
         let memory = Box::into_raw(Box::new(memory));
         // SAFETY: the box lives until `take` has seen all requests complete, and no other code touches it before.
         Posted { requests: post(unsafe { &mut *memory }), memory }
@@ -43,7 +40,7 @@ impl<W, M: 'static> Posted<W, M> {
     }
 }
 
-impl<W, M> Drop for Posted<W, M> {
+impl<D: ?Sized, M> Drop for Posted<D, M> {
     fn drop(&mut self) {
         // rsmpi panics if a request is dropped before it is complete.
         self.requests.drain(..).for_each(std::mem::forget);

@@ -84,7 +84,7 @@ struct Work<T: Element> {
     /// Whether all ranks make this call.
     question: Option<Question>,
     vectors: Option<Vectors<T>>,
-    posted: Option<Posted<T::Wide, Vectors<T>>>,
+    posted: Option<Posted<[T::Wide], Vectors<T>>>,
     /// When this rank saw that the collective is complete.
     complete: Option<Instant>,
 }

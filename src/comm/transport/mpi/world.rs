@@ -46,6 +46,7 @@ impl MpiWorld {
                 let world = universe.world();
                 let place = (world.rank() as usize, world.size() as usize, world.split_shared(0).size() as usize);
                 notices::start(&world);
+                agreement::start(&world);
                 UNIVERSE.set(Some(ManuallyDrop::new(universe)));
                 Some(place)
             });
@@ -64,7 +65,7 @@ impl MpiWorld {
             notices::begin_run();
             agreement::begin_run();
             let membership = Membership::of_world(self.rank, self.size, reporter.recorder.clone(), self.size <= 2);
-            let agreement = || Agreement::new(&world, 0, membership.members.clone(), reporter.clone());
+            let agreement = || Agreement::of_world(membership.members.clone(), reporter.clone());
             let group = (!options.no_check).then(agreement);
             body(Comm::new(Arc::new(Mpi::new(world, membership, group, reporter))))
         })
