@@ -3,7 +3,7 @@
 //! Which strategy trains this model fastest on these devices, and at what cost?
 //!
 //! All labs before this one measured one strategy each. This lab computes. It knows what each strategy holds, sends and waits
-//! for, because labs 04 to 09 measured it. So it can try every combination of degrees on any cluster.
+//! for, because labs 04 to 09 measured it. So it can try every combination of degrees that divides the model evenly, on any cluster.
 //! The source of this workbook decides by rules. The lab walks them, too, and says where both agree.
 //!
 //! Run `cargo run --bin lab11`. It decides for a Llama of 70 billion parameters on 512 H100. Ask about your own job:

@@ -31,7 +31,7 @@ fn published(rule: ScalerRule, steps: &str, change: impl Fn(&mut ScalerConfig)) 
     let mut config = ScalerConfig { initial: 65_536.0, window: WINDOW, ..rule.defaults() };
     change(&mut config);
     let mut scaler = LossScaler::new(config);
-    // No run here comes to the minimum of DeepSpeed's rule, which is the only error.
+    // No run here comes to the minimum, which is DeepSpeed's only error.
     exponents(steps, &mut |overflow| scaler.update(overflow).map_or(f64::NAN, |()| scaler.scale()))
 }
 
@@ -63,7 +63,7 @@ fn wrong(steps: &str, mistake: &str) -> Vec<f64> {
 }
 
 fn vector(evidence: &mut Evidence, steps: &str) -> Result<()> {
-    use ScalerRule::{DeepSpeed, Megatron};
+    use ScalerRule::{DeepSpeed0171, Megatron};
     let asked = published(Megatron, steps, |_| ());
     let mut scaler = Scaler::new(65_536.0, 1.0, WINDOW, 2);
     let mut call = 0;
@@ -86,9 +86,9 @@ fn vector(evidence: &mut Evidence, steps: &str) -> Result<()> {
         "The scale never grows. After 4 good steps in a row it doubles.",
     );
     evidence.means_if(
-        is(published(DeepSpeed, steps, |_| ())),
-        "This is DeepSpeed's rule: at the start and after an overflow, the scale grows one good step later. It counts only \
-         the good steps before this one. Megatron-LM counts this one, too.",
+        is(published(DeepSpeed0171, steps, |_| ())),
+        "This is DeepSpeed's rule from 0.17.1 on: at the start and after an overflow, the scale grows one good step later. It \
+         counts only the good steps before this one. Megatron-LM counts this one, too, and so did DeepSpeed up to 0.17.0.",
     );
     evidence.means_if(
         is(wrong(steps, "growth")),

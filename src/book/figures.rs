@@ -314,7 +314,9 @@ fn chart(schedule: Schedule, chunks: usize) -> Result<Chart> {
 fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
     // Ranks, stage, and whether each rank has its own gradients.
     let (ranks, stage, own, title, note) = match name {
-        "one-device" => (1, 0, false, "One device holds everything", "One device: nothing is sharded."),
+        "one-device" => {
+            (1, 0, false, "One device holds everything: state and activations", "One device: nothing is sharded.")
+        }
         "ddp-before" => (
             3,
             0,
@@ -329,10 +331,20 @@ fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
             "Data parallelism, after averaging: only the data differ",
             "After averaging: the same on every rank, except for the data.",
         ),
-        "zero-1" => {
-            (3, 1, false, "ZeRO, stage 1: the optimizer state is sharded", "Stage 1: the optimizer state is sharded.")
-        }
-        "zero-3" => (3, 3, false, "ZeRO, stage 3: everything is sharded", "Stage 3: everything is sharded."),
+        "zero-1" => (
+            3,
+            1,
+            false,
+            "ZeRO, stage 1: the optimizer state is sharded, activations are each rank's own",
+            "Stage 1: the optimizer state is sharded.",
+        ),
+        "zero-3" => (
+            3,
+            3,
+            false,
+            "ZeRO, stage 3: the whole state is sharded, activations are each rank's own",
+            "Stage 3: the whole state is sharded.",
+        ),
         _ => {
             let what = format!("there is no figure {name:?}");
             return Err(BadInput::new(what, format!("give one of these: {}", FIGURES.join(", "))));
@@ -344,13 +356,18 @@ fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
         let held = |index| if stage >= sharded_from { Fill::Slice { index, of: ranks } } else { alike };
         Holding { name, ranks: (0..ranks).map(held).collect(), bytes: bytes_decimal(bytes as f64) }
     };
-    let rows = vec![
+    let mut rows = vec![
         row("data", ranks > 1, 4, DATA),
         row("parameters", false, 3, parameters),
         row("gradients", own, 2, gradients),
         row("optimizer", false, 1, optimizer),
     ];
-    Ok((Holdings { rows, note: note.into() }, title))
+    // Once the backward pass has ended, as in the figures of data parallelism, no activations are left.
+    if !name.starts_with("ddp") {
+        rows.push(row("activations", ranks > 1, 4, BABY.memory(BATCH, false).activations));
+    }
+    let note = format!("{note} A block is a whole kind of data, whatever its bytes.");
+    Ok((Holdings { rows, note }, title))
 }
 
 /// Activations over one step of a model, as the plot of a page or a screen.
@@ -438,6 +455,9 @@ mod tests {
                 continue;
             }
             assert!(text.contains("rank 0") && svg.contains(">rank 0<"), "{text}\n{svg}");
+            // The step holds them, whatever the state's sharding is; after the backward pass they are gone.
+            let holds_activations = name.starts_with("zero") || name.starts_with("one");
+            assert_eq!(svg.contains(">activations<") && svg.contains(">36.1 MB<"), holds_activations, "{svg}");
             if name.starts_with("zero") {
                 assert!(text.contains("2.14 MB") && svg.contains(">2.14 MB<"), "{text}\n{svg}");
             } else if name.starts_with("one") || name.starts_with("ddp") {

@@ -43,7 +43,10 @@ pub fn block_svg() -> String {
     let mut body = line((8.0, STREAM), (472.0, STREAM));
     for (start, name, parameters, rank) in [(30.0, "attention", "4 d²", 0), (258.0, "MLP", "8 d²", 1)] {
         body += &line((start, STREAM), (start, TOP));
-        body += &line((start, TOP), (start + 190.0, TOP));
+        // The branch goes from box to box, so that it strikes no label through.
+        for (from, to) in [(0.0, 14.0), (64.0, 80.0), (172.0, 190.0)] {
+            body += &line((start + from, TOP), (start + to, TOP));
+        }
         body += &line((start + 190.0, TOP), (start + 190.0, STREAM - 9.0));
         body += &named(start + 14.0, 50.0, "norm", "d", 4).replace("0.25", "0.15");
         body += &named(start + 80.0, 92.0, name, parameters, rank);
@@ -55,4 +58,32 @@ pub fn block_svg() -> String {
     }
     body += &svg::text(240.0, STREAM + 28.0, "middle", "the stream: d numbers for each position, to which both add");
     svg::picture("A transformer block: attention and MLP add to the stream", STREAM + 38.0, &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No line goes through a box, where its label would be struck through.
+    #[test]
+    fn lines_end_at_the_boxes() {
+        let svg = block_svg();
+        let number = |tag: &str, name: &str| -> f64 {
+            let rest = tag.split_once(&format!(" {name}=\"")).unwrap().1;
+            rest.split('"').next().unwrap().parse().unwrap()
+        };
+        let boxes: Vec<[f64; 4]> =
+            svg.split("<rect").skip(1).map(|tag| ["x", "y", "width", "height"].map(|name| number(tag, name))).collect();
+        let lines: Vec<[f64; 4]> =
+            svg.split("<line").skip(1).map(|tag| ["x1", "x2", "y1", "y2"].map(|name| number(tag, name))).collect();
+        assert_eq!((boxes.len(), lines.len()), (4, 11));
+        for [x1, x2, y1, y2] in lines {
+            let inside = |&[x, y, width, height]: &[f64; 4]| {
+                let across = x1.min(x2) < x + width && x1.max(x2) > x;
+                let down = y1.min(y2) < y + height && y1.max(y2) > y;
+                across && down
+            };
+            assert!(!boxes.iter().any(inside), "the line from {x1}, {y1} to {x2}, {y2}");
+        }
+    }
 }

@@ -8,9 +8,9 @@
 //! [`LossScaler::judge`] is the whole protocol of a step: agree, unscale, clip, update the scale. The order matters.
 //! Gradients that are clipped before they are unscaled would nearly all be clipped, whatever their size.
 //!
-//! Megatron-LM and DeepSpeed update the scale by rules that differ in three points ([`ScalerRule`]). A skipped step changes
-//! neither weights nor moments in both. Both also keep the learning-rate schedule where it is; DeepSpeed does so only
-//! for a scheduler that its engine steps.
+//! Megatron-LM and DeepSpeed update the scale by rules that differ in three points: where the scale starts, what happens at its
+//! minimum, and, from DeepSpeed 0.17.1 on, when it grows ([`ScalerRule`]). A skipped step changes neither weights nor moments in
+//! both. Both also keep the learning-rate schedule where it is; DeepSpeed does so only for a scheduler that its engine steps.
 
 use crate::comm::Comm;
 use crate::optim::clip_scale;
@@ -20,16 +20,19 @@ use half::f16;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The published rules. Sources: `megatron/core/optimizer/grad_scaler.py` and `deepspeed/runtime/fp16/loss_scaler.py`,
-/// read in November 2026.
+/// The published rules. Sources: `megatron/core/optimizer/grad_scaler.py`, and `deepspeed/runtime/fp16/loss_scaler.py` with its
+/// history, read in November 2026.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum ScalerRule {
     /// Grows after `window` good steps. An overflow at the minimum is skipped like any other.
     Megatron,
-    /// Grows after `window` good steps, but the first time after an overflow, or after the start, one step later. An
-    /// overflow at the minimum ends the run.
-    #[value(name = "deepspeed")]
-    DeepSpeed,
+    /// DeepSpeed up to 0.17.0: grows like Megatron-LM's, but an overflow at the minimum ends the run.
+    #[value(name = "deepspeed-0.17.0")]
+    DeepSpeed0170,
+    /// DeepSpeed from 0.17.1 on (commit e440506be, June 2025): it counts only the good steps before this one. So the first
+    /// growth after an overflow, or after the start, comes one step later. An overflow at the minimum ends the run.
+    #[value(name = "deepspeed-0.17.1")]
+    DeepSpeed0171,
 }
 
 /// The settings of a scaler.
@@ -53,7 +56,7 @@ impl ScalerRule {
     pub fn defaults(self) -> ScalerConfig {
         let initial = match self {
             ScalerRule::Megatron => 2f64.powi(32),
-            ScalerRule::DeepSpeed => 2f64.powi(16),
+            ScalerRule::DeepSpeed0170 | ScalerRule::DeepSpeed0171 => 2f64.powi(16),
         };
         ScalerConfig {
             rule: self,
@@ -127,7 +130,7 @@ impl LossScaler {
             *good = 0;
             *remaining = remaining.saturating_sub(1);
             if *remaining == 0 {
-                if config.rule == ScalerRule::DeepSpeed && *scale == config.min {
+                if config.rule != ScalerRule::Megatron && *scale == config.min {
                     return Err(AtMinimum(*scale));
                 }
                 *scale = (*scale * config.backoff).max(config.min);
@@ -137,8 +140,7 @@ impl LossScaler {
         if config.consecutive_hysteresis {
             *remaining = config.hysteresis;
         }
-        // DeepSpeed counts only the good steps before this one.
-        let counted = if config.rule == ScalerRule::DeepSpeed { *good } else { *good + 1 };
+        let counted = if config.rule == ScalerRule::DeepSpeed0171 { *good } else { *good + 1 };
         *good += 1;
         if counted > 0 && counted.is_multiple_of(config.window) {
             *scale *= config.growth;
@@ -179,7 +181,7 @@ fn round(params: &Params, range: std::ops::Range<usize>) -> Result<()> {
 mod tests {
     use super::*;
     use crate::launch;
-    use ScalerRule::{DeepSpeed, Megatron};
+    use ScalerRule::{DeepSpeed0170, DeepSpeed0171, Megatron};
 
     /// A scaler that begins at 2^16, with a window of 4.
     fn scaler(rule: ScalerRule, consecutive_hysteresis: bool) -> LossScaler {
@@ -199,8 +201,8 @@ mod tests {
 
     /// Vectors that the projects' own code gave.
     #[test]
-    fn both_rules_follow_their_projects_step_by_step() {
-        for (steps, megatron, deepspeed) in [
+    fn the_rules_follow_their_projects_step_by_step() {
+        for (steps, earlier, deepspeed) in [
             ("gggggggg", &[16, 16, 16, 17, 17, 17, 17, 18][..], &[16, 16, 16, 16, 17, 17, 17, 17][..]),
             ("iiiigggggg", &[16, 15, 14, 13, 13, 13, 13, 14, 14, 14], &[16, 15, 14, 13, 13, 13, 13, 13, 14, 14]),
             (
@@ -210,17 +212,20 @@ mod tests {
             ),
             ("iggiggggg", &[16, 16, 16, 15, 15, 15, 15, 16, 16], &[16, 16, 16, 15, 15, 15, 15, 15, 16]),
         ] {
-            assert_eq!(exponents(scaler(Megatron, false), steps), megatron, "Megatron, {steps}");
-            assert_eq!(exponents(scaler(DeepSpeed, false), steps), deepspeed, "DeepSpeed, {steps}");
+            assert_eq!(exponents(scaler(Megatron, false), steps), earlier, "Megatron-LM, {steps}");
+            assert_eq!(exponents(scaler(DeepSpeed0170, false), steps), earlier, "DeepSpeed 0.17.0, {steps}");
+            assert_eq!(exponents(scaler(DeepSpeed0171, false), steps), deepspeed, "DeepSpeed 0.17.1, {steps}");
         }
-        assert_eq!(exponents(scaler(DeepSpeed, true), "igigigigigig"), [16; 12]);
+        for rule in [DeepSpeed0170, DeepSpeed0171] {
+            assert_eq!(exponents(scaler(rule, true), "igigigigigig"), [16; 12]);
+        }
     }
 
     #[test]
     fn the_defaults_are_the_projects() {
-        let [megatron, deepspeed] = [Megatron, DeepSpeed].map(ScalerRule::defaults);
-        assert_eq!((megatron.initial, deepspeed.initial), (4_294_967_296.0, 65_536.0));
-        for config in [megatron, deepspeed] {
+        let all = [Megatron, DeepSpeed0170, DeepSpeed0171].map(ScalerRule::defaults);
+        assert_eq!(all.map(|config| config.initial), [4_294_967_296.0, 65_536.0, 65_536.0]);
+        for config in all {
             assert_eq!((config.window, config.hysteresis, config.min), (1000, 2, 1.0));
             assert_eq!((config.growth, config.backoff, config.consecutive_hysteresis), (2.0, 0.5, false));
         }
@@ -228,7 +233,7 @@ mod tests {
 
     #[test]
     fn at_the_minimum_megatron_goes_on_and_deepspeed_ends_the_run() {
-        for rule in [Megatron, DeepSpeed] {
+        for rule in [Megatron, DeepSpeed0170, DeepSpeed0171] {
             let config = ScalerConfig { initial: 2.0, hysteresis: 1, ..rule.defaults() };
             let mut scaler = LossScaler::new(config);
             assert_eq!((scaler.update(true), scaler.scale()), (Ok(()), 1.0));
@@ -256,7 +261,7 @@ mod tests {
 
     #[test]
     fn gradients_are_unscaled_before_they_are_clipped() {
-        let mut scaler = LossScaler::new(DeepSpeed.defaults());
+        let mut scaler = LossScaler::new(DeepSpeed0171.defaults());
         let mut judge = |norm| scaler.judge(&Comm::alone(), norm, 1.0).unwrap().unwrap();
         // A norm of 0.5 is not clipped, although 65,536 times as much would be.
         assert_eq!(judge(32_768.0), Unscaled { grad_norm: 0.5, factor: 0.5f32.powi(16) });

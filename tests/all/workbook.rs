@@ -619,7 +619,7 @@ fn mistakes_in_lab04_partition_are_told_apart() {
 fn mistakes_in_lab04_zero_step_are_told_apart() {
     let (one, two) = ("1 rank: it updates everything", "2 ranks, 8 numbers: each rank updates half");
     let padding = "3 ranks, 10 numbers: slices that need padding";
-    let cost = "4 ranks, 4,096 numbers: bytes, and who updates what";
+    let cost = "4 ranks, 4,096 numbers: the bytes that a rank sends";
     let scatter = "comm.reduce_scatter(&padded(gradients), &mut mean, Reduce::Mean)?;";
     let mine = "[rank * part..(rank + 1) * part]";
     let (before, update) = ("    let mut mean = vec![0.0; part];", "update(&mut mine, &mean);");
@@ -668,7 +668,7 @@ fn mistakes_in_lab04_zero_step_are_told_apart() {
         return Ok(());
     }
     let mut mean = vec![0.0; part];",
-                cost,
+                two,
                 "an all-reduce and a whole update",
             ),
             mistake(
@@ -680,7 +680,7 @@ fn mistakes_in_lab04_zero_step_are_told_apart() {
         return Ok(());
     }
     let mut all = padded(parameters);",
-                cost,
+                two,
                 "the ranks gather gradients",
             ),
             mistake(
@@ -1380,7 +1380,7 @@ fn mistakes_in_lab08_scaler_are_told_apart() {
                 "        self.good += 1;\n        if self.good == self.window {\n            self.good = 0;",
                 "        let counted = self.good;\n        self.good += 1;\n        if counted > 0 && counted % self.window == 0 {",
                 good,
-                "This is DeepSpeed's rule",
+                "This is DeepSpeed's rule from 0.17.1 on",
             ),
             mistake(
                 reaches,

@@ -44,7 +44,7 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
                 let zero = ZeroConfig { offload, ..ZeroConfig::new(stage, precision, config.adamw) };
                 let mut training = Training::new(comm, &config, &corpus.train, zero, false)?;
                 training.ranges = Ranges::parse(&[3, 4])?;
-                let scaler = ScalerConfig { window: 2, ..ScalerRule::DeepSpeed.defaults() };
+                let scaler = ScalerConfig { window: 2, ..ScalerRule::DeepSpeed0171.defaults() };
                 training.scaler = Some(LossScaler::new(scaler));
                 Ok(training)
             };

@@ -2,7 +2,9 @@
 //!
 //! Each of t ranks holds 1/t of every matrix, and all ranks compute on the same sequences. The ranks divide the heads of the
 //! attention, the inner width of the MLP, and the vocabulary of the token table. A block takes two all-reduces of its
-//! activations in the forward pass and two in the backward pass. Nothing hides them, so the group should lie inside a node.
+//! activations in the forward pass and two in the backward pass. In this library nothing hides them. Megatron-LM hides those of
+//! the backward pass behind the weights' gradients (`async_tensor_model_parallel_allreduce`), and since 2023 those of the
+//! forward pass, too (`tp_comm_overlap`; PyTorch: async TP). Either way the group should lie inside a node.
 //! Every rank holds the norms, the positions and the residual stream. With sequence parallelism the ranks also shard the
 //! stream by position (Korthikanti et al., arXiv 2205.05198).
 //!
@@ -215,7 +217,7 @@ impl Parallel {
 }
 
 // ANCHOR: layers
-/// Some rows of a matrix, and so some columns of the result: Y = [X·A₁ᵀ | X·A₂ᵀ].
+/// Some columns of the result: Y = [X·A₁ | X·A₂]. A weight is stored transposed, so a rank stores some of its rows.
 struct ColumnParallel {
     enter: Parallel,
     linear: Box<dyn Layer>,
@@ -227,7 +229,7 @@ impl Layer for ColumnParallel {
     }
 }
 
-/// Some columns of a matrix, for as many of the input's, and so one summand of the result: Y = X₁·A₁ᵀ + X₂·A₂ᵀ.
+/// One summand of the result, from some columns of the input: Y = X₁·A₁ + X₂·A₂. Of the stored weight these are columns.
 struct RowParallel {
     linear: Linear,
     leave: Parallel,

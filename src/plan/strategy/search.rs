@@ -1,4 +1,4 @@
-//! All strategies of a job, ranked by tokens per second.
+//! All strategies that the planner knows for a job, ranked by tokens per second.
 
 use super::check::{Kind, Refusal};
 use super::degrees::{Offload, Recompute, Strategy};

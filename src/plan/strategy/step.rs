@@ -70,8 +70,9 @@ impl Job {
             Recompute::Selective => attention + device.streams(2.0 * kept.scores / t * n * h),
             Recompute::Full => forward,
         };
-        // Two all-reduces forward, two backward. In the backward pass the gradients of the weights hide them. With sequence
-        // parallelism they hide the reduce-scatters, but a layer needs what it gathers.
+        // Two all-reduces forward, two backward. In the backward pass the gradients of the weights hide them, as in Megatron-LM
+        // (`async_tensor_model_parallel_allreduce`); this library does not. With sequence parallelism they hide the
+        // reduce-scatters, but a layer needs what it gathers.
         let all_reduce = self.tensor_seconds(s);
         let hidden = match (self.overlap, s.sequence) {
             (Overlap::None, _) => 0.0,
@@ -124,7 +125,8 @@ impl Job {
     }
     // ANCHOR_END: time
 
-    /// Seconds for which a rank waits for the data axis.
+    /// Seconds for which a rank waits for the data axis. The gather of ZeRO-1 and 2 hides behind the next forward pass, as with
+    /// Megatron-LM's `--overlap-param-gather`; DeepSpeed and this library wait for it.
     fn exposed_data(&self, s: &Strategy, m: f64, layers: f64, forward: f64, backward: f64) -> f64 {
         if s.data == 1 && s.offload != Offload::Parameters {
             return 0.0;

@@ -47,7 +47,8 @@ impl Job {
     }
 
     /// Seconds of one all-reduce of a micro-batch's residual stream among tensor ranks. With sequence parallelism it is a
-    /// reduce-scatter and an all-gather, with the same bytes.
+    /// reduce-scatter and an all-gather, with the same bytes, as in this library and in PyTorch. Megatron-LM gathers a layer's
+    /// inputs once more in the backward pass, which is not counted here.
     pub(super) fn tensor_seconds(&self, strategy: &Strategy) -> f64 {
         let group = self.cluster.group(strategy.tensor, 1);
         self.cluster.all_reduces(group, self.stream_bytes(strategy), 1.0)

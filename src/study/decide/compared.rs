@@ -21,8 +21,8 @@ pub fn compared() -> Compared {
 }
 
 impl Compared {
-    /// The errors that the check is about. Those of DeepSpeed's ZeRO-3 of 2021 are shown, and not checked: its layers took
-    /// longer than Megatron-LM's, for which the planner's constants are.
+    /// The errors that the check is about. Those of DeepSpeed's ZeRO-3 of 2021 are shown, and not checked: the planner is 9 to
+    /// 30% too fast there, and nobody has measured why.
     fn errors(&self) -> impl Iterator<Item = f64> {
         self.runs.iter().filter(|(run, _)| !run.flat_ring).map(|(_, error)| error.abs())
     }
@@ -38,7 +38,7 @@ impl Compared {
     /// The check of the lab.
     pub fn check(&self, checks: &mut Checks) {
         let (mean, worst) = (self.mean(), self.worst());
-        let what = format!("steps of {} published runs", self.errors().count());
+        let what = format!("steps of {} published runs without ZeRO-3", self.errors().count());
         let result = format!("off by {:.0}%, at most {:.0}%", 100.0 * mean, 100.0 * worst);
         let otherwise =
             format!("the planner is off by {:.0}% from published runs, at most {:.0}%", 100.0 * mean, 100.0 * worst);

@@ -27,7 +27,7 @@ pub struct ScalingFlags {
     /// The rule that updates the loss scale
     #[arg(long, value_enum, value_name = "RULE", default_value = "megatron", requires = "fp16")]
     pub scaler: ScalerRule,
-    /// The first loss scale is 2^N [default: the rule's: 32 for megatron, 16 for deepspeed]
+    /// The first loss scale is 2^N [default: the rule's: 32 for megatron, 16 for DeepSpeed's]
     #[arg(long, value_name = "N", requires = "fp16")]
     pub initial_scale_power: Option<usize>,
     /// Good steps before the loss scale grows
@@ -147,7 +147,7 @@ fn log(screen: &Screen, steps: &[Step]) {
     screen.say(format!("\n{}", screen.row("loss", &loss)));
 }
 
-/// Both rules over the same steps: `i` is an overflow and `g` a good step.
+/// The rules over the same steps: `i` is an overflow and `g` a good step.
 fn rules(screen: &Screen) -> String {
     const STEPS: &str = "gggggiigggggg";
     let exponents = |rule: ScalerRule| -> Vec<String> {
@@ -156,13 +156,16 @@ fn rules(screen: &Screen) -> String {
         let after = |step| scaler.update(step == 'i').map_or("end".into(), |()| scaler.scale().log2().to_string());
         STEPS.chars().map(after).collect()
     };
-    let [megatron, deepspeed] = [ScalerRule::Megatron, ScalerRule::DeepSpeed].map(exponents);
-    let differ = megatron.iter().zip(&deepspeed).map(|(a, b)| if a == b { "" } else { "x" }.to_string()).collect();
-    let named = |name: &str, cells: Vec<String>| [vec![name.to_string()], cells].concat();
+    let row = |(name, rule): (&str, ScalerRule)| [vec![name.to_string()], exponents(rule)].concat();
     let steps: Vec<String> = STEPS.chars().map(String::from).collect();
     let header: Vec<&str> = std::iter::once("log2, window 4").chain(steps.iter().map(String::as_str)).collect();
-    let rows = [named("megatron", megatron), named("deepspeed", deepspeed), named("differ", differ)];
-    let text = "Both rules from 2^16, hysteresis 2: g is a good step, i an overflow.";
+    let rows = [
+        ("Megatron-LM", ScalerRule::Megatron),
+        ("DeepSpeed to 0.17.0", ScalerRule::DeepSpeed0170),
+        ("from 0.17.1 on", ScalerRule::DeepSpeed0171),
+    ]
+    .map(row);
+    let text = "All rules from 2^16, hysteresis 2: g is a good step, i an overflow.";
     format!("  {text}\n{}", table(screen, &header, &rows))
 }
 
