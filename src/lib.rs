@@ -18,7 +18,7 @@
 //! | [`hub`] | pretrained models, downloaded to a local folder |
 //! | [`model`] | the GPT and the Llama, composed of layers that a builder supplies, and a stack of linear layers |
 //! | [`optim`] | the optimizer and the global norm, on flat buffers |
-//! | [`parallel`] | ways to divide one training job among ranks: data parallelism, ZeRO |
+//! | [`parallel`] | ways to divide one training job among ranks: data parallelism, ZeRO, tensors, pipelines |
 //! | [`checkpoint`] | weights, pretrained models, and the whole state of a training, on disk |
 //! | [`train`] | a training step: its schedule, evaluation, flags, journal and checks |
 //! | [`study`] | what each lab measures and shows, one folder or file per lab |

@@ -335,15 +335,15 @@ fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
             3,
             1,
             false,
-            "ZeRO, stage 1: the optimizer state is sharded, activations are each rank's own",
-            "Stage 1: the optimizer state is sharded.",
+            "ZeRO, stage 1: the optimizer state is sharded; activations are not drawn",
+            "Stage 1: the optimizer state is sharded. Activations, which ZeRO leaves whole, are not drawn.",
         ),
         "zero-3" => (
             3,
             3,
             false,
-            "ZeRO, stage 3: the whole state is sharded, activations are each rank's own",
-            "Stage 3: the whole state is sharded.",
+            "ZeRO, stage 3: the whole state is sharded; activations are not drawn",
+            "Stage 3: the whole state is sharded. Activations, which ZeRO leaves whole, are not drawn.",
         ),
         _ => {
             let what = format!("there is no figure {name:?}");
@@ -362,12 +362,12 @@ fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
         row("gradients", own, 2, gradients),
         row("optimizer", false, 1, optimizer),
     ];
-    // Once the backward pass has ended, as in the figures of data parallelism, no activations are left.
-    if !name.starts_with("ddp") {
-        rows.push(row("activations", ranks > 1, 4, BABY.memory(BATCH, false).activations));
+    // The other figures are about who shares the state. Data parallelism's show the moment after the backward pass, when no
+    // activations are left.
+    if name == "one-device" {
+        rows.push(row("activations", false, 4, BABY.memory(BATCH, false).activations));
     }
-    let note = format!("{note} A block is a whole kind of data, whatever its bytes.");
-    Ok((Holdings { rows, note }, title))
+    Ok((Holdings { rows, note: note.into() }, title))
 }
 
 /// Activations over one step of a model, as the plot of a page or a screen.
@@ -455,10 +455,10 @@ mod tests {
                 continue;
             }
             assert!(text.contains("rank 0") && svg.contains(">rank 0<"), "{text}\n{svg}");
-            // The step holds them, whatever the state's sharding is; after the backward pass they are gone.
-            let holds_activations = name.starts_with("zero") || name.starts_with("one");
-            assert_eq!(svg.contains(">activations<") && svg.contains(">36.1 MB<"), holds_activations, "{svg}");
+            // A drawing of what ranks hold shows activations, or says that it does not.
+            assert_eq!(svg.contains(">activations<") && svg.contains(">36.1 MB<"), name == "one-device", "{svg}");
             if name.starts_with("zero") {
+                assert!(text.contains("not drawn") && svg.contains("not drawn"), "{text}\n{svg}");
                 assert!(text.contains("2.14 MB") && svg.contains(">2.14 MB<"), "{text}\n{svg}");
             } else if name.starts_with("one") || name.starts_with("ddp") {
                 assert!(text.contains("3.22 MB") && svg.contains(">6.43 MB<"), "{text}\n{svg}");

@@ -38,7 +38,7 @@ impl Compared {
     /// The check of the lab.
     pub fn check(&self, checks: &mut Checks) {
         let (mean, worst) = (self.mean(), self.worst());
-        let what = format!("steps of {} published runs without ZeRO-3", self.errors().count());
+        let what = format!("steps of {} published runs, no ZeRO-3", self.errors().count());
         let result = format!("off by {:.0}%, at most {:.0}%", 100.0 * mean, 100.0 * worst);
         let otherwise =
             format!("the planner is off by {:.0}% from published runs, at most {:.0}%", 100.0 * mean, 100.0 * worst);
