@@ -45,6 +45,15 @@ fn one_rank_of_the_suite() -> Result<()> {
     }
     match std::env::var(FAIL).as_deref() {
         Err(_) => launch::run(ranks, suite).map(drop),
+        Ok("absent") => {
+            // The last rank works alone for longer than the others wait for it to come to the second run.
+            launch::run(ranks, |comm| Ok(comm.barrier()?))?;
+            if last {
+                std::thread::sleep(Duration::from_secs(3));
+            }
+            let options = Options { deadline: Duration::from_secs(1), ..Options::default() };
+            launch::run_with(ranks, &options, |comm| Ok(comm.labelled("meeting").barrier()?)).map(drop)
+        }
         Ok(how) if how.starts_with("start ") => {
             let options = Options { deadline: Duration::from_secs(20), ..Options::default() };
             launch::run_with(ranks, &options, |comm| start_differently(&comm, how, comm.rank() == ranks - 1)).map(drop)
@@ -410,6 +419,14 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
             ],
         ),
         (
+            "absent",
+            &[
+                "rank 2 did not come to barrier \"meeting\" (",
+                "\n  rank 2  has not been seen",
+                "\nhelp: is it still computing?",
+            ],
+        ),
+        (
             "named",
             &[
                 "in different calls: broadcast \"root\" in group tensor (root 1, 8 f32",
@@ -502,7 +519,7 @@ fn disagreeing(mpirun: &Mpirun, how: &str, messages: &[&str]) -> Result<()> {
         ensure!(text.contains(message), "{message:?} is missing in\n{text}");
     }
     // Each rank that can says what it was doing; who has ended, or computes, cannot. What all say is said in full once.
-    let silent = ["early", "message", "late", "unreceived"].contains(&how);
+    let silent = ["early", "message", "late", "absent", "unreceived"].contains(&how);
     let reports = text.lines().filter(|line| line.starts_with("error: rank ")).count();
     ensure!(reports >= if silent { 1 } else { 3 }, "{reports} reports in\n{text}");
     ensure!(text.matches("\nhelp: ").count() == 1, "{text}");
