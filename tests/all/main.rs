@@ -43,6 +43,7 @@ mod mutate;
 mod operations;
 mod pipeline;
 mod plain;
+mod recorded_orders;
 #[cfg(unix)]
 mod restart;
 mod rooms;

@@ -200,51 +200,6 @@ fn groups_that_would_wait_for_each_other_are_refused_and_the_deadlock_is_named()
     );
 }
 
-mod extras {
-    use super::*;
-
-    /// All orders, refusals, times and memory that Megatron-LM's own code computed, where the file lies.
-    #[test]
-    fn every_case_of_megatrons_is_equal() {
-        let Ok(extras) = std::env::var("SHARDLAB_EXTRAS") else { return };
-        let text = std::fs::read_to_string(format!("{extras}/fixtures/megatron_orders.json")).unwrap();
-        let all: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let number = |value: &serde_json::Value| value.as_u64().unwrap() as usize;
-        let list = |name: &str| all[name].as_array().unwrap().clone();
-        let shape = |case: &serde_json::Value| {
-            pipeline(number(&case["pp"]), case["vp"].as_u64().unwrap_or(1) as usize, number(&case["num_microbatches"]))
-        };
-        let mut compared = 0;
-        for case in list("interleaved").iter().chain(&list("one_f_one_b")) {
-            let p = shape(case);
-            let schedule = match case["microbatch_group_size"].as_u64() {
-                Some(group) => Schedule::Interleaved { group: group as usize },
-                None => Schedule::OneForwardOneBackward,
-            };
-            let orders = schedule.orders(&p).unwrap_or_else(|error| panic!("{case}: {error}"));
-            for (rank, expected) in case["ranks"].as_array().unwrap().iter().enumerate() {
-                assert_eq!(
-                    in_words(&orders[rank]),
-                    expected["ops"].as_str().unwrap(),
-                    "{p:?} {schedule:?} rank {rank}"
-                );
-                assert_eq!(schedule.warm_up(&p, rank), number(&expected["num_warmup"]));
-            }
-            let run = simulate(&p, &orders, &UNIT).unwrap();
-            assert_eq!(run.makespan, number(&case["makespan_F1_B2_blocking_order"]) as f64, "{p:?} {schedule:?}");
-            let peaks: Vec<usize> = case["peak_inflight_per_rank"].as_array().unwrap().iter().map(number).collect();
-            assert_eq!(run.peaks, peaks, "{p:?} {schedule:?}");
-            compared += 1;
-        }
-        for case in list("interleaved_rejected") {
-            let group = number(&case["microbatch_group_size"]);
-            assert!(Schedule::Interleaved { group }.check(&shape(&case)).is_err(), "{case}");
-            compared += 1;
-        }
-        assert!(compared >= 139, "{compared}");
-    }
-}
-
 #[test]
 fn pipelines_of_2_to_4_ranks_train_what_one_rank_trains() {
     for ranks in [2, 3, 4] {
