@@ -245,7 +245,8 @@ fn introduce(lab: &Lab) {
         report::splits(&lab.screen, &lab.corpus);
     }
     report::run(&lab.screen, &lab.config);
-    if lab.args.log.all {
+    // A dry run prints them anyway.
+    if lab.args.log.all && !lab.args.run.dry_run {
         report::settings(&lab.screen, &lab.config);
     }
 }

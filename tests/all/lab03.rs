@@ -333,6 +333,10 @@ fn a_dry_run_is_arithmetic() {
         assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
     }
     assert!(!dir.path().join("runs").exists());
+    let all = succeeds(dir.path(), "--dry-run --all");
+    for row in ["  counted ", "  settings "] {
+        assert_eq!(all.matches(row).count(), 1, "{row:?} once:\n{all}");
+    }
 }
 
 #[test]
