@@ -354,7 +354,7 @@ fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
     let row = |name, own, sharded_from, bytes: u64| {
         let alike = if own { Fill::Own } else { Fill::Same };
         let held = |index| if stage >= sharded_from { Fill::Slice { index, of: ranks } } else { alike };
-        Holding { name, ranks: (0..ranks).map(held).collect(), bytes: bytes_decimal(bytes as f64) }
+        Holding { name, ranks: (0..ranks).map(held).collect(), bytes: bytes as f64 }
     };
     let mut rows = vec![
         row("data", ranks > 1, 4, DATA),

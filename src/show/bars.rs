@@ -1,4 +1,4 @@
-//! Shares of a whole: as a sentence and as one bar.
+//! Shares of a whole: as a sentence and as a bar. Bars of one picture have one scale.
 
 use super::screen::Screen;
 
@@ -23,6 +23,26 @@ pub fn bar(screen: &Screen, share: f64, width: usize) -> String {
     let columns = (size(share).min(1.0) * width as f64).round() as usize;
     let columns = if size(share) > 0.0 { columns.max(1).min(width) } else { 0 };
     [vec![amount; columns], vec![rest; width - columns]].concat().into_iter().collect()
+}
+
+/// An amount on the scale of its picture, in which `most` is `width` columns long: the amount is `█`, the rest of its `whole`
+/// is `░`, and the columns after the whole are empty. All bars of a picture have the same `most`, so they can be compared. An
+/// amount that is not 0 has a column at least.
+pub fn bar_to_scale(screen: &Screen, amount: f64, whole: f64, most: f64, width: usize) -> String {
+    let (full, rest) = glyphs(screen);
+    let held = columns_to_scale(amount, most, width);
+    let whole = columns_to_scale(whole, most, width).max(held);
+    [vec![full; held], vec![rest; whole - held], vec![' '; width - whole]].concat().into_iter().collect()
+}
+
+/// How many of `width` columns an amount takes where `most` takes all.
+pub(super) fn columns_to_scale(amount: f64, most: f64, width: usize) -> usize {
+    let (amount, most) = (size(amount), size(most));
+    if amount == 0.0 || most == 0.0 {
+        return 0;
+    }
+    let columns = (amount / most * width as f64).round() as usize;
+    columns.clamp(1, width.max(1))
 }
 
 /// The amount that is held, and the rest of the whole: the same two glyphs in every picture of amounts.
@@ -78,6 +98,27 @@ mod tests {
         assert_eq!(shares(&Screen::plain(), &thirds), "a 34% · b 33% · c 33%");
         assert_eq!(shares(&Screen::plain(), &[("a", 1.0), ("b", 1e-6)]), "a 100% · b <1%");
         assert_eq!(shares(&Screen::plain(), &[("a", 1.0), ("b", f64::NAN)]), "a 100% · b 0%");
+    }
+
+    #[test]
+    fn bars_of_one_picture_are_in_proportion() {
+        let screen = Screen { ascii: true, ..Screen::plain() };
+        let bar = |amount, whole| bar_to_scale(&screen, amount, whole, 4.8, 6);
+        assert_eq!(
+            [bar(4.8, 4.8), bar(2.4, 2.4), bar(1.2, 4.8), bar(0.6, 2.4)],
+            ["######", "###   ", "##----", "#--   "]
+        );
+        for width in 1..40 {
+            for amount in 1..=100 {
+                let bar = bar_to_scale(&screen, f64::from(amount), 0.0, 100.0, width);
+                let (drawn, exact) = (bar.matches('#').count() as f64, f64::from(amount) * width as f64 / 100.0);
+                assert!((drawn - exact).abs() <= 0.5 || (drawn == 1.0 && exact < 0.5), "{amount} of 100: {bar}");
+            }
+        }
+        for nothing in [0.0, f64::NAN, -1.0] {
+            assert_eq!(bar(nothing, nothing), "      ");
+        }
+        assert_eq!(bar_to_scale(&screen, 9.0, 9.0, 4.8, 6), "######", "never longer than the picture");
     }
 
     #[test]

@@ -1,15 +1,21 @@
 //! The drawing of which rank holds what: devices are columns, each with its data, parameters, gradients and optimizer state.
 //!
 //! All strategies use this drawing, in the terminal and as SVG. Data that all ranks hold alike have one colour on every
-//! device. Data that only one rank holds have that rank's colour, and its number where there is no colour.
+//! device. Data that only one rank holds have that rank's colour, and its number where there is no colour. A block is as long as
+//! its bytes, to one scale for the whole picture.
 
+use super::bars::columns_to_scale;
 use super::screen::Screen;
 use super::svg::{WIDTH, area, picture, rank_colour, text};
 use super::text::{columns, pad_right};
+use super::units::bytes_decimal;
 use std::fmt::Write;
 
-/// Width of a block in the terminal, in columns.
+/// Width of the longest block in the terminal, in columns.
 const BLOCK: usize = 12;
+
+/// Width of the shortest block of a page's picture.
+const THIN: f64 = 2.0;
 
 /// The colour of data that every rank holds alike.
 const SAME: &str = "#8a8f98";
@@ -31,8 +37,16 @@ pub struct Holding<'a> {
     pub name: &'a str,
     /// By rank.
     pub ranks: Vec<Fill>,
-    /// Bytes per rank, in words.
-    pub bytes: String,
+    /// On each rank.
+    pub bytes: f64,
+}
+
+impl Holding<'_> {
+    /// The bytes of the whole, of which a rank may hold a slice.
+    fn whole(&self) -> f64 {
+        let slices = self.ranks.iter().map(|held| if let Fill::Slice { of, .. } = held { *of } else { 1 });
+        self.bytes * slices.max().unwrap_or(1) as f64
+    }
 }
 
 /// The drawing before it is rendered. All rows have the same number of ranks.
@@ -48,10 +62,16 @@ impl Holdings<'_> {
         self.rows.iter().map(|row| row.ranks.len()).max().unwrap_or(0)
     }
 
+    /// The bytes of the longest block.
+    fn most(&self) -> f64 {
+        self.rows.iter().map(Holding::whole).fold(0.0, f64::max)
+    }
+
     /// The drawing as text. Ranks that the screen has no room for are left out, and the last line says how many.
     pub fn render(&self, screen: &Screen) -> String {
         let name = self.rows.iter().map(|row| columns(row.name)).max().unwrap_or(0);
-        let bytes = self.rows.iter().map(|row| columns(&row.bytes)).max().unwrap_or(0).max(columns("per rank"));
+        let bytes = self.rows.iter().map(|row| columns(&bytes_decimal(row.bytes))).max().unwrap_or(0);
+        let bytes = bytes.max(columns("per rank"));
         let room = screen.width.saturating_sub(2 + name + 2 + bytes) / (BLOCK + 2);
         let shown = self.ranks().min(room.max(1));
         let head = |rank: usize| pad_right(&screen.rank(rank, format!("rank {rank}")), BLOCK + 2);
@@ -59,8 +79,9 @@ impl Holdings<'_> {
         let mut lines = vec![format!("{}{heads}{}", " ".repeat(name + 4), screen.dim("per rank"))];
         for row in &self.rows {
             let blocks = row.ranks.iter().take(shown).enumerate();
-            let blocks: String = blocks.map(|(rank, &held)| format!("{}  ", block(screen, rank, held))).collect();
-            lines.push(format!("  {}  {blocks}{}", pad_right(row.name, name), row.bytes));
+            let long = columns_to_scale(row.whole(), self.most(), BLOCK);
+            let blocks: String = blocks.map(|(rank, &held)| block(screen, rank, held, long)).collect();
+            lines.push(format!("  {}  {blocks}{}", pad_right(row.name, name), bytes_decimal(row.bytes)));
         }
         let left_out = self.ranks() - shown;
         let more = if left_out > 0 { format!("{left_out} more ranks like these. ") } else { String::new() };
@@ -94,9 +115,10 @@ impl Holdings<'_> {
         for (i, row) in self.rows.iter().enumerate() {
             let y = 28.0 + ROW * i as f64;
             body += &text(0.0, y + 16.0, "start", row.name);
-            body += &text(NAMES + column * ranks as f64 + 8.0, y + 16.0, "start", &row.bytes);
+            body += &text(NAMES + column * ranks as f64 + 8.0, y + 16.0, "start", &bytes_decimal(row.bytes));
+            let width = ((column - 22.0) * row.whole() / self.most().max(1.0)).max(THIN);
             for (rank, &held) in row.ranks.iter().enumerate() {
-                let (x, width) = (NAMES + column * rank as f64 + 11.0, column - 22.0);
+                let x = NAMES + column * rank as f64 + 11.0;
                 let (from, to, colour) = match held {
                     Fill::Same => (0.0, 1.0, SAME),
                     Fill::Own => (0.0, 1.0, rank_colour(rank)),
@@ -117,20 +139,24 @@ impl Holdings<'_> {
     }
 }
 
-fn block(screen: &Screen, rank: usize, held: Fill) -> String {
+/// A block whose whole is `long` columns, and the empty columns up to the next rank's.
+fn block(screen: &Screen, rank: usize, held: Fill, long: usize) -> String {
     let (full, empty) = super::bars::glyphs(screen);
     let of = |c: char, n: usize| c.to_string().repeat(n);
     let digit = char::from_digit((rank % 10) as u32, 10).unwrap_or(full);
-    match held {
-        Fill::Same => of(full, BLOCK),
-        Fill::Own => screen.rank(rank, of(digit, BLOCK)),
+    let drawn = match held {
+        Fill::Same => of(full, long),
+        Fill::Own => screen.rank(rank, of(digit, long)),
         Fill::Slice { index, of: parts } => {
-            let edge = |part: usize| (part * BLOCK / parts.max(1)).min(BLOCK);
-            let (from, to) = (edge(index), edge(index + 1));
+            let edge = |part: usize| (part * long / parts.max(1)).min(long);
+            // A slice has a column, even where the whole has fewer columns than slices.
+            let from = edge(index).min(long.saturating_sub(1));
+            let to = edge(index + 1).max(from + 1).min(long);
             let mine = screen.rank(rank, of(digit, to - from));
-            format!("{}{mine}{}", of(empty, from), of(empty, BLOCK - to))
+            format!("{}{mine}{}", of(empty, from), of(empty, long - to))
         }
-    }
+    };
+    drawn + &" ".repeat(BLOCK - long + 2)
 }
 
 #[cfg(test)]
@@ -138,16 +164,13 @@ mod tests {
     use super::*;
 
     fn zero_1(ranks: usize) -> Holdings<'static> {
-        let row = |name, held: &dyn Fn(usize) -> Fill, bytes: &str| Holding {
-            name,
-            ranks: (0..ranks).map(held).collect(),
-            bytes: bytes.to_string(),
-        };
+        let row =
+            |name, held: &dyn Fn(usize) -> Fill, bytes| Holding { name, ranks: (0..ranks).map(held).collect(), bytes };
         Holdings {
             rows: vec![
-                row("data", &|_| Fill::Own, "6 kB"),
-                row("parameters", &|_| Fill::Same, "3.22 MB"),
-                row("optimizer", &|rank| Fill::Slice { index: rank, of: ranks }, "1.61 MB"),
+                row("data", &|_| Fill::Own, 6_144.0),
+                row("parameters", &|_| Fill::Same, 3_216_384.0),
+                row("optimizer", &|rank| Fill::Slice { index: rank, of: ranks }, 6_432_768.0 / ranks as f64),
             ],
             note: "Optimizer states are sharded.".into(),
         }
@@ -157,11 +180,43 @@ mod tests {
     fn the_terminal_shows_columns_of_blocks() {
         let expected = "
               rank 0        rank 1        rank 2        per rank
-  data        000000000000  111111111111  222222222222  6 kB
-  parameters  ████████████  ████████████  ████████████  3.22 MB
-  optimizer   0000░░░░░░░░  ░░░░1111░░░░  ░░░░░░░░2222  1.61 MB
+  data        0             1             2             6.14 kB
+  parameters  ██████        ██████        ██████        3.22 MB
+  optimizer   0000░░░░░░░░  ░░░░1111░░░░  ░░░░░░░░2222  2.14 MB
   Optimizer states are sharded.";
         assert_eq!(zero_1(3).render(&Screen::plain()), expected.trim_start_matches('\n'));
+    }
+
+    /// Two blocks of one picture are in proportion to their bytes, to a column or to a unit of the SVG.
+    #[test]
+    fn blocks_are_to_one_scale() {
+        let row = |bytes| Holding { name: "data", ranks: vec![Fill::Same], bytes };
+        for bytes in [1e6, 2e6, 2.4e6, 7e6, 12e6] {
+            let drawing = Holdings { rows: vec![row(bytes), row(12e6)], note: String::new() };
+            let text = drawing.render(&Screen::plain());
+            let drawn: Vec<usize> = text.lines().skip(1).map(|line| line.matches('█').count()).collect();
+            assert!((drawn[0] as f64 - bytes / 1e6).abs() <= 0.5 && drawn[1] == 12, "{text}");
+            let svg = drawing.svg("two blocks");
+            let filled = svg.lines().filter(|line| line.contains(SAME));
+            let widths = filled.map(|line| line.split("width=\"").nth(1).unwrap().split('"').next().unwrap());
+            let widths: Vec<f64> = widths.map(|width| width.parse().unwrap()).collect();
+            assert!((widths[0] / widths[1] - bytes / 12e6).abs() < 0.01, "{svg}");
+        }
+    }
+
+    /// Seven slices of a block that is six columns long: each has a column.
+    #[test]
+    fn a_slice_is_never_invisible() {
+        let slices = |name, bytes| Holding {
+            name,
+            ranks: (0..4).map(|index| Fill::Slice { index: 2 * index, of: 7 }).collect(),
+            bytes,
+        };
+        let drawing = Holdings { rows: vec![slices("small", 1e6), slices("large", 2e6)], note: String::new() };
+        let text = drawing.render(&Screen::plain());
+        for rank in ['0', '1', '2', '3'] {
+            assert!(text.lines().skip(1).all(|line| line.contains(rank)), "{text}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! Bars beside one device: whether the bytes of each choice fit, with a part of the bar for each kind of data.
+//! Bars beside one device: whether the bytes of each choice fit, with a part of the bar for each kind of data. All have one
+//! scale.
 
-use super::bars::bar;
+use super::bars::{bar_to_scale, glyphs};
 use super::screen::Screen;
 use super::svg::{PALETTE, WIDTH, area, frame, picture, text};
 use super::text::{columns, pad_right};
@@ -17,23 +18,38 @@ pub struct Loads<'a> {
 }
 
 impl Loads<'_> {
-    /// One line per choice. A bar's whole is one device.
+    /// The most bytes of a choice.
+    fn most(&self) -> f64 {
+        self.rows.iter().map(|row| row.1.iter().sum()).fold(0.0, f64::max)
+    }
+
+    /// One line per choice. A bar that does not fit is longer than the device.
     pub fn render(&self, screen: &Screen) -> String {
+        let most = self.most().max(self.device);
         let name = self.rows.iter().map(|row| columns(row.0)).max().unwrap_or(0);
         let line = |(choice, bytes): &(&str, [f64; 3])| {
             let all: f64 = bytes.iter().sum();
             let held = format!("{}{}", bytes_decimal(all), if all <= self.device { "" } else { ", does not fit" });
-            format!("  {}  {}  {held}", pad_right(choice, name), bar(screen, all / self.device, 24))
+            format!("  {}  {}  {held}", pad_right(choice, name), bar_to_scale(screen, all, self.device, most, 24))
         };
         let lines: Vec<String> = self.rows.iter().map(line).collect();
-        format!("{}\n  a whole bar is one device: {}", lines.join("\n"), bytes_decimal(self.device))
+        let device = bytes_decimal(self.device);
+        let words = if most > self.device {
+            let (full, rest) = glyphs(screen);
+            format!("{full} and {rest} together are one device, {device}; a longer bar does not fit")
+        } else {
+            format!("a whole bar is one device: {device}")
+        };
+        format!("{}\n  {words}", lines.join("\n"))
     }
 
     /// The drawing as an inline SVG. A bar that is longer than its frame does not fit into a device.
     pub fn svg(&self, title: &str) -> String {
         const TOP: f64 = 32.0;
         const ROW: f64 = 50.0;
-        let x = |bytes: f64| 1.0 + (WIDTH - 2.0) * (0.6 * bytes / self.device).min(1.0);
+        // One device is three fifths of the width, or less where the largest choice would not fit into it.
+        let device = (self.device / self.most()).min(0.6);
+        let x = |bytes: f64| 1.0 + (WIDTH - 2.0) * device * bytes / self.device;
         let colours = &PALETTE[2..];
         let mut body = String::new();
         for ((kind, colour), at) in self.kinds.iter().zip(colours).zip([0.0, 100.0, 186.0]) {
@@ -71,12 +87,19 @@ mod tests {
         };
         let ascii = Screen { ascii: true, ..Screen::plain() };
         let expected = "  whole    ########################  120 GB, does not fit
-  sharded  ######------------------  20.0 GB
-  a whole bar is one device: 80.0 GB";
+  sharded  ####------------          20.0 GB
+  # and - together are one device, 80.0 GB; a longer bar does not fit";
         assert_eq!(loads.render(&ascii), expected);
+        let fits = Loads { rows: vec![("sharded", [15e9, 2e9, 3e9])], ..loads.clone() };
+        let expected = "  sharded  ######------------------  20.0 GB\n  a whole bar is one device: 80.0 GB";
+        assert_eq!(fits.render(&ascii), expected);
         let svg = loads.svg("two choices");
         // Three colours' names, and for each choice three parts, a frame, and the frame's end at 80 GB.
         assert_eq!(svg.matches("<rect").count(), 3 + 2 * 5);
         assert!(svg.contains("width=\"286.8\"") && svg.contains(">120 GB ✗<") && svg.contains(">20.0 GB ✓<"), "{svg}");
+        // However much a choice takes, a choice of half of it has a bar of half the length.
+        let rows = vec![("all", [400e9, 0.0, 0.0]), ("half", [200e9, 0.0, 0.0])];
+        let svg = Loads { rows, ..loads }.svg("two that do not fit");
+        assert!(svg.contains("width=\"478.0\"") && svg.contains("width=\"239.0\""), "{svg}");
     }
 }

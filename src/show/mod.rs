@@ -7,7 +7,7 @@
 //! - `screen.rs`: how wide, with colour or not, and the few line forms every lab uses
 //! - `complaint.rs`: errors and notices
 //! - `table.rs`: a small table that stays within the width
-//! - `bars.rs`: the share of each part in a whole
+//! - `bars.rs`: the share of each part in a whole, and amounts on one scale
 //! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
 //!   is) and `frame.rs` (title, legend and the values at the sides)
 //! - `grid.rs`: the numbers of each rank, before and after
@@ -61,7 +61,7 @@ pub mod trace;
 mod tree;
 mod units;
 
-pub use bars::{bar, shares};
+pub use bars::{bar, bar_to_scale, shares};
 pub use block::{block, block_svg};
 pub use chunks::{Chunk, Moments, Ring};
 pub use complaint::complain;

@@ -13,7 +13,9 @@ use crate::plan::{
     BytesEach, ComputedStep, GptShape, Network, simulate, zero_memory, zero_memory_offloaded, zero_step, zero_traffic,
     zero_volumes,
 };
-use crate::show::{Fill, Holding, Holdings, Screen, Timeline, bar, bytes_decimal, significant, table, thousands};
+use crate::show::{
+    Fill, Holding, Holdings, Screen, Timeline, bar_to_scale, bytes_decimal, significant, table, thousands,
+};
 use crate::tensor::Precision;
 use crate::train::parity::{self, ZeroReplica};
 use crate::train::{Checks, Config, ModelFlags, Preset, ZeroFlags, clip_scale, report};
@@ -144,17 +146,19 @@ fn by_stage(screen: &Screen, names: &[&str], stages: &[Stage], columns: &[Vec<St
     table(screen, &heads, &rows)
 }
 
-/// The comparison of stages: bytes that one rank holds and sends, measured, and the formulas. The bars show the share of the whole.
+/// The comparison of stages: bytes that one rank holds and sends, measured, and the formulas. All bars have one scale, and show
+/// what a rank holds of the whole.
 pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
     let psi = if screen.ascii { "P" } else { "Ψ" };
     let mark = |is, says| if agree(is, says) { screen.tick() } else { screen.cross() };
     let BytesEach { parameter, gradient, optimizer } = job.precision.bytes_each();
     let wholes = [parameter, gradient, optimizer].map(|bytes| (bytes * job.numel) as f64);
+    let most = wholes.into_iter().fold(0.0, f64::max);
     let column = |measured: &Measured| {
         let stage = measured.stage.number();
         let held = measured.beside_formula(job).into_iter().zip(wholes);
-        let mut cells: Vec<String> =
-            held.map(|((_, is, _), whole)| format!("{} {}", bar(screen, is / whole, 6), bytes_decimal(is))).collect();
+        let cell = |((_, is, _), whole)| format!("{} {}", bar_to_scale(screen, is, whole, most, 6), bytes_decimal(is));
+        let mut cells: Vec<String> = held.map(cell).collect();
         let (is, says) = measured.holds(job);
         cells.push(format!("{} {}", bytes_decimal(is), mark(is, says)));
         let whole = [(3, parameter), (2, gradient), (1, optimizer)];
@@ -191,7 +195,7 @@ pub fn legend(screen: &Screen, job: &Job) -> String {
     screen.wrap(
         &format!(
             "{psi}: {} parameters; n: the number of ranks, {}. peak temp: temporary buffers at their largest, for gathered parameters and \
-             gradients in flight. sends: per step, {}. {sends}",
+             gradients in flight. Bars: one scale; a bar's rest is on other ranks. sends: per step, {}. {sends}",
             thousands(job.numel),
             job.ranks,
             report::counted()
@@ -207,7 +211,7 @@ pub fn drawing(screen: &Screen, measured: &Measured, job: &Job) -> String {
             true => Fill::Slice { index, of: job.ranks },
             false => Fill::Same,
         };
-        Holding { name, ranks: (0..job.ranks).map(fill).collect(), bytes: bytes_decimal(is) }
+        Holding { name, ranks: (0..job.ranks).map(fill).collect(), bytes: is }
     };
     let rows = measured.beside_formula(job).into_iter().zip([3, 2, 1]).map(row).collect();
     let note = match measured.held.optimizer_file + measured.held.parameters_file {

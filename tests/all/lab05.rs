@@ -1,6 +1,6 @@
 //! lab05 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, has, stderr, succeeded};
+use crate::suite::program::{bars_are_to_one_scale, failed, has, stderr, succeeded};
 use std::process::{Command, Output};
 
 /// A model of 25,280 parameters, for some vocabulary.
@@ -29,6 +29,7 @@ fn shared_layers_are_one_ranks() {
         assert!(text.lines().count() <= 48, "{} lines\n{text}", text.lines().count());
         assert_eq!(text.matches(" ✓\n").count(), 9, "{text}");
         has(&text, &["rank 1  2·[3 4] = [6 8]    [7 10] → rank 2  [22 28] = y", "bitwise equal ✓", calls, "Takeaway"]);
+        bars_are_to_one_scale(&text);
         has(&text, &["2 + 2 all-reduces", "4 + 4 gather/scatter", "(8 + 72/t) sbh"]);
     }
     // One rank shares with no other rank.

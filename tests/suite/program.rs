@@ -43,6 +43,42 @@ pub fn is_narrow(text: &str) {
     }
 }
 
+/// The bars of a picture, in columns, and the bytes written beside each: `██░░░░ 600 kB`.
+pub fn bars(text: &str) -> Vec<(usize, f64)> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let mut rest = line;
+        while let Some(start) = rest.find('█') {
+            rest = &rest[start..];
+            let columns = rest.chars().take_while(|&c| c == '█').count();
+            rest = rest.trim_start_matches('█');
+            let words: Vec<&str> = rest.trim_start_matches(['░', ' ']).split([' ', ',']).take(2).collect();
+            let unit = match words.get(1) {
+                Some(&"B") => 1.0,
+                Some(&"kB") => 1e3,
+                Some(&"MB") => 1e6,
+                Some(&"GB") => 1e9,
+                _ => panic!("no bytes beside a bar: {line}"),
+            };
+            found.push((columns, words[0].parse::<f64>().unwrap() * unit));
+        }
+    }
+    found
+}
+
+/// Any two bars of a picture are in proportion to their bytes, to a column. The smallest have one column.
+#[track_caller]
+pub fn bars_are_to_one_scale(text: &str) {
+    let bars = bars(text);
+    let &(longest, most) = bars.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("a bar");
+    for (columns, bytes) in bars {
+        let exact = longest as f64 * bytes / most;
+        // Half a column, and what the written figure lost.
+        let is_near = (columns as f64 - exact).abs() <= 0.55;
+        assert!(is_near || (columns == 1 && exact < 1.0), "{columns} columns instead of {exact:.1}:\n{text}");
+    }
+}
+
 /// A program whose reader goes away must end silently, as the signal SIGPIPE would end it.
 #[cfg(unix)]
 #[track_caller]

@@ -2,7 +2,7 @@
 
 use super::flags::tokens;
 use crate::plan::strategy::{Decision, Job, Kind, Load, Plan, Recompute, Search, Strategy, Time, decide, search};
-use crate::show::{Screen, bar, bytes_decimal, percent, shares, table, thousands};
+use crate::show::{Screen, bar_to_scale, bytes_decimal, percent, shares, table, thousands};
 
 /// A searched job.
 pub struct Found {
@@ -179,11 +179,12 @@ fn parts(load: &Load) -> [(&'static str, f64); 6] {
     [named[0], named[1], named[2], ("activations", activations), ("messages", messages), ("working", working)]
 }
 
-/// The bytes of a rank: a bar for each kind.
+/// The bytes of a rank: a bar for each kind, all to one scale.
 pub fn memory(screen: &Screen, job: &Job, plan: &Plan) -> String {
     let room = job.cluster.device.room();
+    let most = plan.load.total().max(room);
     let line = |(name, bytes): (&str, f64)| {
-        format!("  {name:11}  {}  {}", bar(screen, bytes / room, 40), bytes_decimal(bytes))
+        format!("  {name:11}  {}  {}", bar_to_scale(screen, bytes, room, most, 40), bytes_decimal(bytes))
     };
     let mut lines: Vec<String> = parts(&plan.load).into_iter().filter(|part| part.1 > 0.0).map(line).collect();
     lines.push(line(("in all", plan.load.total())));
@@ -191,8 +192,13 @@ pub fn memory(screen: &Screen, job: &Job, plan: &Plan) -> String {
         let host = bytes_decimal(job.cluster.device.host_memory);
         lines.push(format!("  on the host: {} of {host}", bytes_decimal(plan.load.host)));
     }
-    let whole = bytes_decimal(room);
-    format!("  The best plan's bytes per rank; a whole bar is {whole}:\n{}", lines.join("\n"))
+    let room = bytes_decimal(room);
+    let scale = if plan.load.total() > job.cluster.device.room() {
+        format!("bars end at {room} where they fit")
+    } else {
+        format!("a whole bar is {room}")
+    };
+    format!("  The best plan's bytes per rank; {scale}:\n{}", lines.join("\n"))
 }
 
 /// The parts of a step's time.

@@ -4,7 +4,7 @@ use super::{Break, Shared};
 use crate::comm::{Comm, Reduce, Traffic};
 use crate::parallel::tensor::padded;
 use crate::plan::TensorShards;
-use crate::show::{Screen, bar, bytes_decimal, table};
+use crate::show::{Screen, bar_to_scale, bytes_decimal, table};
 use crate::tensor::Params;
 use crate::train::{Config, report};
 use anyhow::Result;
@@ -179,13 +179,15 @@ impl Measured {
     }
 }
 
-/// A table: each way's figures of one rank. The bars show the share of one rank's.
+/// A table: each way's figures of one rank. All bars have one scale; one rank's is their whole.
 pub fn compared(screen: &Screen, all: &[Measured]) -> String {
+    let parameters = |measured: &Measured| 4.0 * measured.parameters as f64;
+    let activations = |measured: &Measured| measured.activations as f64;
+    let most = all.iter().flat_map(|measured| [parameters(measured), activations(measured)]).fold(0.0, f64::max);
     let column = |measured: &Measured| {
-        let held = |of: fn(&Measured) -> f64, bytes: f64| {
-            format!("{} {}", bar(screen, of(measured) / of(&all[0]), 6), bytes_decimal(bytes))
+        let held = |of: fn(&Measured) -> f64| {
+            format!("{} {}", bar_to_scale(screen, of(measured), of(&all[0]), most, 10), bytes_decimal(of(measured)))
         };
-        let parameters = 4.0 * measured.parameters as f64;
         let [forward, backward] = measured.calls;
         let each = |calls: usize| {
             // Two calls, or one all-reduce, are outside of the blocks: at the embedding and at the head.
@@ -200,8 +202,8 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
         let losses = (measured.losses.first(), measured.losses.last());
         let loss = |loss: Option<&f64>| loss.map_or(String::new(), |loss| format!("{loss:.5}"));
         vec![
-            held(|measured| measured.parameters as f64, parameters),
-            held(|measured| measured.activations as f64, measured.activations as f64),
+            held(parameters),
+            held(activations),
             measured.formula().to_string(),
             calls,
             bytes_decimal(measured.sent),
