@@ -9,6 +9,7 @@ use crate::model::Gpt;
 use crate::parallel::ZeroConfig;
 use crate::parallel::partition::Flat;
 use crate::parallel::zero::{MemoryUsage, Stage, Zero};
+use crate::plan::strategy::{self, Cluster, Device, Load, Strategy};
 use crate::plan::{
     BytesEach, ComputedStep, GptShape, Network, simulate, zero_memory, zero_memory_offloaded, zero_step, zero_traffic,
     zero_volumes,
@@ -222,23 +223,41 @@ pub fn drawing(screen: &Screen, measured: &Measured, job: &Job) -> String {
     format!("  {heading}\n{}", Holdings { rows, note }.render(screen))
 }
 
-/// A model that one of its GPUs cannot train with plain data parallelism.
-const REAL: GptShape = GptShape { vocabulary: 50_257, block: 1024, layers: 36, heads: 32, embd: 4096 };
+/// GPT-3's model of 2.7 billion parameters (Brown et al., arXiv 2005.14165, table 2.1). One of its GPUs cannot train it with
+/// plain data parallelism.
+const REAL: GptShape = GptShape { vocabulary: 50_257, block: 2048, layers: 32, heads: 32, embd: 2560 };
 const GPUS: usize = 64;
-/// An A100's memory, and 40% of its bf16 peak of 312 TFLOP/s (NVIDIA's data sheet, 2020).
-const GPU_MEMORY: f64 = 40e9;
+/// 40% of an A100's bf16 peak of 312 TFLOP/s (NVIDIA's data sheet, 2020).
 const GPU_SPEED: f64 = 0.4 * 312e12;
+/// Sequences of a rank: with 4 the largest batch that stages 1 to 3 have room for.
+const SEQUENCES: [usize; 2] = [1, 4];
+
+/// The planner's job: [`REAL`] on A100 of 40 GB.
+fn job_elsewhere() -> Option<strategy::Job> {
+    let GptShape { vocabulary, block, layers, heads, embd } = REAL;
+    let model = strategy::Model::gpt(layers, embd, heads, vocabulary, block);
+    let cluster = Cluster::new(Device::named("a100-40g")?, "polaris")?;
+    Some(strategy::Job { bytes: BytesEach::MIXED, ..strategy::Job::new(model, cluster, GPUS) })
+}
+
+/// The bytes of one of its ranks, by the planner, with so many sequences at a time.
+fn load_elsewhere(job: &strategy::Job, stage: Stage, sequences: usize) -> Load {
+    let plan = Strategy { data: GPUS, zero: stage.number(), micro_batch: sequences, ..Strategy::SINGLE };
+    strategy::Job { batch: GPUS * sequences, ..job.clone() }.load(&plan)
+}
 
 /// The stages on a real network, predicted: what a rank holds, and how long a step takes.
 pub fn elsewhere(screen: &Screen) -> String {
-    let Some(network) = Network::named("polaris") else { return String::new() };
+    let Some((network, job)) = Network::named("polaris").zip(job_elsewhere()) else { return String::new() };
     let numel = REAL.parameters();
     let column = |stage: Stage| {
-        let holds = zero_memory(stage.number(), numel, GPUS as u64, BytesEach::MIXED).iter().sum::<u64>() as f64;
-        let mut cells = vec![bytes_decimal(holds)];
-        cells.push(if holds > GPU_MEMORY { "no" } else { "yes" }.to_string());
+        let Load { weights, gradients, optimizer, .. } = load_elsewhere(&job, stage, 1);
+        let mut cells = vec![bytes_decimal(weights + gradients + optimizer)];
         cells.push(bytes_decimal(zero_traffic(stage.number(), numel, GPUS as u64, 2, 1)));
-        for sequences in [2, 16] {
+        for sequences in SEQUENCES {
+            let needs = load_elsewhere(&job, stage, sequences).total();
+            let mark = if needs <= job.cluster.device.room() { screen.tick() } else { screen.cross() };
+            cells.push(format!("{} {mark}", bytes_decimal(needs)));
             let block = numel / REAL.layers as u64;
             let seconds = |collective, numel| ring(collective, numel, GPUS, 2, &network);
             let step = zero_step(stage.number(), &REAL, sequences * REAL.block, GPU_SPEED, block, seconds);
@@ -247,12 +266,12 @@ pub fn elsewhere(screen: &Screen) -> String {
         }
         cells
     };
-    let names = ["holds", "fits 40 GB", "sends", "step, 2k", "step, 16k"];
+    let names = ["holds", "sends", "needs, 2k", "step, 2k", "needs, 8k", "step, 8k"];
     let title =
         format!("Predicted: {:.2} billion parameters in bf16 on {GPUS} A100 of 40 GB (Polaris)", numel as f64 / 1e9);
     let columns: Vec<Vec<String>> = Stage::ALL.into_iter().map(column).collect();
-    let words = "step: its time, and the part of it that a GPU waits, with 2k or 16k tokens per rank. A GPU computes at 40% of \
-                 its peak.";
+    let words = "needs: with the activations of 2k or 8k tokens per rank; up to 36 GB fit. step: its time, and the part that a GPU \
+                 waits. Stages 1 and 2 gather at its end, where nothing hides it here and in DeepSpeed; Megatron-LM can.";
     let table = by_stage(screen, &names, &Stage::ALL, &columns);
     format!("  {}\n{table}\n{}", screen.bold(title), screen.wrap(words, 2))
 }

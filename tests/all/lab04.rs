@@ -1,6 +1,6 @@
 //! lab04 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, has, stderr, succeeded};
+use crate::suite::program::{bars_are_to_one_scale, failed, has, stderr, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -42,7 +42,12 @@ fn all_stages_train_the_same_and_hold_what_the_formulas_say() {
             &text,
             &["every rank clips by the same norm", "within 1% of the formulas ………………………………… 4 of 4 ✓", "Takeaway"],
         );
-        has(&text, &["Predicted: 7.46 billion", "  fits 40 GB  no            yes           yes           yes"]);
+        has(&text, &["Predicted: 2.65 billion"]);
+        // Every stage whose step is predicted has room for its activations, but stage 0.
+        for row in ["  needs, 2k", "  needs, 8k"] {
+            assert_eq!(line(&text, row).matches(['✓', '✗']).collect::<String>(), "✗✓✓✓", "{text}");
+        }
+        bars_are_to_one_scale(&text);
         assert_eq!(text.matches(sent).count(), 3, "{sent} in\n{text}");
         assert_eq!(line(&text, "  holds  ").matches('✓').count(), 4, "{text}");
         assert_eq!(text.matches("rank 0").count(), 0, "{text}");
