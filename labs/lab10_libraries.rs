@@ -16,8 +16,8 @@ use shardlab::launch;
 use shardlab::parallel::zero::Stage;
 use shardlab::show::{Screen, bytes_decimal, complain, thousands};
 use shardlab::study::libraries::{
-    self, Benchmark, Break, Bytes, Harness, Job, LibraryFlags, Measured, Model, Peaks, Point, Strategy, make_ds_config,
-    run_distributed_benchmark,
+    self, Benchmark, Break, Bytes, Harness, Job, LeftOut, LibraryFlags, Measured, Model, Peaks, Point, Strategy,
+    make_ds_config, run_distributed_benchmark,
 };
 use shardlab::train::{Checks, RunFlags, report};
 use shardlab::workbook::Lesson;
@@ -96,18 +96,23 @@ fn run(args: Args) -> Result<()> {
     if lab.flags.generation.asked() || lab.flags.life_cycle {
         return lab.with_words(own);
     }
-    let mut strategies = match &own {
-        Some(strategy) => vec![Strategy::new(1, [1, 1], Stage::Zero, 1), strategy.clone()],
-        None if lab.flags.finale => libraries::for_finale(&lab.model.shape, lab.ranks),
+    let (mut strategies, mut left_out) = match &own {
+        Some(strategy) => (vec![Strategy::new(1, [1, 1], Stage::Zero, 1), strategy.clone()], Vec::new()),
+        None if lab.flags.finale => (libraries::for_finale(&lab.model.shape, lab.ranks), Vec::new()),
         None => libraries::all(&lab.model.shape, lab.ranks, lab.flags.batch),
     };
-    // All processes of a launcher take part in each job.
-    strategies.retain(|strategy| [1, ranks].contains(&strategy.ranks) || !launch::is_mpi());
+    if launch::is_mpi() {
+        let (all_ranks, some): (Vec<_>, Vec<_>) =
+            strategies.into_iter().partition(|strategy| [1, ranks].contains(&strategy.ranks));
+        let why = format!("all {ranks} processes of a launcher take part in each job");
+        left_out.extend(some.into_iter().map(|strategy| LeftOut { name: strategy.name, why: why.clone() }));
+        strategies = all_ranks;
+    }
     let (here, free) = (launch::ranks_here(ranks), launch::free_memory(launch::ranks_here(ranks)));
     let possible = |benchmark: Benchmark| benchmark.check().and_then(|_| benchmark.check_memory(here, free));
     strategies.iter().try_for_each(|strategy| possible(lab.benchmark(strategy)))?;
     let first = launch::is_first_process();
-    first.then(|| introduce(&lab));
+    first.then(|| introduce(&lab, &left_out));
     if args.run.dry_run {
         return Ok(());
     }
@@ -120,7 +125,7 @@ fn run(args: Args) -> Result<()> {
         let harness = Harness { limit, ..lab.harness.clone() };
         let measured = run_distributed_benchmark(&harness, &lab.benchmark(&strategy))?;
         let shown = first && (all.is_empty() || own.is_some());
-        shown.then(|| as_the_source_prints(&lab, &measured));
+        shown.then(|| as_the_source_prints(&lab, &strategy, &measured));
         all.push((strategy, measured));
         live.push(counting::PROCESS.live.load(Relaxed)); // all ranks have ended
     }
@@ -185,7 +190,11 @@ impl Lab {
         libraries::check_reference(job)?;
         if flags.generation.compare {
             let ranks = if self.is_fixed { vec![self.ranks] } else { vec![2, 4] };
-            let failed = libraries::compare(screen, options, &libraries::for_texts(&self.model.shape, &ranks), job)?;
+            let (strategies, left_out) = libraries::for_texts(&self.model.shape, &ranks);
+            if launch::is_first_process() {
+                libraries::left_out(screen, &left_out).iter().for_each(|row| screen.say(row));
+            }
+            let failed = libraries::compare(screen, options, &strategies, job)?;
             ensure!(failed.is_empty(), "{}", failed.join("; "));
             return Ok(());
         }
@@ -229,8 +238,8 @@ impl Lab {
     }
 }
 
-/// Prints the model and the batch.
-fn introduce(lab: &Lab) {
+/// Prints the model, the batch, and the strategies that cannot run it.
+fn introduce(lab: &Lab, left_out: &[LeftOut]) {
     let (screen, shape, dot) = (&lab.screen, &lab.model.shape, lab.screen.separator());
     screen.say(lab.lesson.heading(screen, None));
     report::ranks(screen, lab.ranks);
@@ -240,13 +249,17 @@ fn introduce(lab: &Lab) {
     screen.say(screen.row("weights", lab.model.weights_in_words()));
     let (batch, seq) = (lab.flags.batch, lab.flags.seq());
     screen.say(screen.row("batch", &format!("{batch} sequences x {seq} tokens, shared by the data ranks")));
+    libraries::left_out(screen, left_out).iter().for_each(|row| screen.say(row));
 }
 
-/// The source's lines for one job.
-fn as_the_source_prints(lab: &Lab, measured: &Measured) {
-    let screen = &lab.screen;
+/// The source's lines for one job. Where ranks take turns, those with times are left out.
+fn as_the_source_prints(lab: &Lab, strategy: &Strategy, measured: &Measured) {
+    let (screen, turns) = (&lab.screen, libraries::turns(strategy.ranks));
     screen.say(format!("\n{}", screen.wrap(&format!("Using topology: {}", measured.layout), 2)));
-    for [forward, step] in &measured.runs {
+    if let Some(turns) = &turns {
+        screen.say(format!("  not timed: {turns}"));
+    }
+    for [forward, step] in measured.runs.iter().filter(|_| turns.is_none()) {
         screen.say(format!("  {}\n  --- Breakdown ---", forward.line()));
         screen.say(format!("  {}", forward.breakdown(lab.flags.price_per_hour)));
         screen.say(format!("  training: {}", step.line()));

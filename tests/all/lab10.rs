@@ -1,7 +1,8 @@
 //! lab10 as its users start it: what is on the screen, what is refused, and exit codes.
 
 use crate::suite::llama::stories;
-use crate::suite::program::{failed, has, is_narrow, stderr, succeeded};
+use crate::suite::program::{bars_are_to_one_scale, failed, has, is_narrow, stderr, succeeded};
+use shardlab::launch;
 use std::process::{Command, Output};
 
 const SMALL: &str = "--seq 16 --batch 4";
@@ -27,7 +28,35 @@ fn every_strategy_runs_one_ranks_model() {
         &text,
         &["  MA ", " Max_MA ", "CPU Virtual Memory:  used = ", "Cleared distributed env and caches.\n", "Takeaway"],
     );
-    assert!(succeeded(&lab10(&format!("{SMALL} --ranks 2 --ascii --roofline"))).is_ascii());
+    // Ranks that take turns on a core have no times.
+    let turns = format!("No times: 4 ranks take turns on {} cores.", launch::cores());
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(text.contains("tokens/s"), launch::cores() >= 4, "{text}");
+    assert_eq!(words.contains(&turns), launch::cores() < 4, "{text}");
+    let roofline = succeeded(&lab10(&format!("{SMALL} --ascii --roofline")));
+    assert!(roofline.is_ascii());
+    let words = roofline.split_whitespace().collect::<Vec<_>>().join(" ");
+    let slow = "4 ranks take turns on";
+    assert_eq!(words.contains(&format!("not timed, because {slow}")), launch::cores() < 4, "{roofline}");
+}
+
+/// A strategy that cannot run the job is named, with the reason.
+#[test]
+fn what_is_left_out_is_said() {
+    let dry = |flags: &str| {
+        let text = succeeded(&lab10(&format!("{flags} --dry-run")));
+        is_narrow(&text);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    has(&dry("--batch 2"), &["left out DP 4, ZeRO-3 4: 2 sequences for 4 ranks"]);
+    has(&dry("--batch 1"), &["1 sequence for 4 ranks", "1 sequence for 2 micro-batches", "1 sequence for 2 ranks"]);
+    let eight = dry("--ranks 8");
+    has(
+        &eight,
+        &["left out TP 8: 4 key and value heads (for 8 query heads) cannot be divided evenly among 8 tensor ranks"],
+    );
+    has(&eight, &["left out PP 8: "]);
+    assert!(!dry("").contains("left out") && !dry("--ranks 3").contains("mesh"));
 }
 
 #[test]
@@ -38,6 +67,10 @@ fn a_strategy_of_your_own() {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     has(&words, &["Using topology: {ProcessCoord(pipe=0, data=0, model=0): 0,", "(pipe=1, data=1, model=1): 7}"]);
     assert_eq!(text.matches(" ✓\n").count(), 3, "{text}");
+    // One rank's lines have times, and those of eight ranks on fewer cores do not.
+    let timed = if launch::cores() < 8 { 1 } else { 2 };
+    assert_eq!(text.matches("Elapsed=").count(), 2 * timed, "{text}");
+    assert_eq!(text.contains(&format!("not timed: 8 ranks take turns on {} cores", launch::cores())), timed == 1);
 }
 
 #[test]
@@ -116,6 +149,7 @@ fn only_strategies_combined_fit() {
         let line = text.lines().find(|line| line.starts_with(&format!("  {name}  "))).expect(name);
         assert!(line.ends_with(stopped), "{line}");
     }
+    bars_are_to_one_scale(&text);
     has(&text, &["no strategy alone fits", "a combination fits", "TP 2 x ZeRO-3 4, PP 4 x TP 2 ✓"]);
     let output = lab10("--finale --memory-limit 400");
     failed(&output, 1, "one strategy is enough: lower --memory-limit");
@@ -134,7 +168,8 @@ fn one_text_under_every_strategy() {
     for strategy in ["TP 2", "PP 2", "ZeRO-3 2", "TP 4", "PP 4", "ZeRO-3 4", "PP 2 x TP 2", "TP 2 x ZeRO-3 2"] {
         let line =
             text.lines().find(|line| line.contains(&format!(" {strategy}: the same 200 tokens"))).expect(strategy);
-        assert!(line.ends_with(" tokens/s ✓"), "{line}");
+        let ranks = if strategy.ends_with(" 2") && !strategy.contains(" x ") { 2 } else { 4 };
+        assert!(line.ends_with(" ✓") && line.contains("tokens/s") == (ranks <= launch::cores()), "{line}");
     }
     let text = lab10("--prompt Tim --show-next --tokens 3 --tp 2");
     assert_eq!(text.lines().filter(|line| line.contains('%')).count(), 15, "{text}");

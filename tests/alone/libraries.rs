@@ -20,7 +20,7 @@ fn benchmarks_leave_no_memory_behind() {
         Harness { bytes, options: Options::default(), repeats: 1, seed: 1, limit: None, reads_ungathered: false };
     let model = Model::find("stories260k", &Source::default()).unwrap();
     let run = || {
-        for strategy in all(&model.shape, 4, 4) {
+        for strategy in all(&model.shape, 4, 4).0 {
             let benchmark = Benchmark {
                 model: model.clone(),
                 seq_len: 16,

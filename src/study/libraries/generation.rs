@@ -6,7 +6,7 @@ use super::flags::positive;
 use super::layers::Layers;
 use super::model::Model;
 use super::reference::reference;
-use super::strategies::{Strategy, all};
+use super::strategies::{LeftOut, Strategy, all, not_timed, turns};
 use crate::checkpoint::pretrained::{Stream, Text};
 use crate::comm::{Comm, Options};
 use crate::error::BadInput;
@@ -119,6 +119,10 @@ pub fn generate(screen: Option<&Screen>, comm: &Comm, config: &DsConfig, job: Jo
     };
     if let Some(screen) = screen {
         print(&if how.show_next { String::new() } else { lines.push("\n") });
+        if let Some(turns) = turns(comm.size()) {
+            screen.say(format!("\n{}", screen.row("speed", &format!("not measured: {turns}"))));
+            return Ok(done);
+        }
         let seconds = done.prefill.as_secs_f64();
         let decode = done
             .tokens_per_second()
@@ -134,14 +138,19 @@ pub fn generate(screen: Option<&Screen>, comm: &Comm, config: &DsConfig, job: Jo
     Ok(done)
 }
 
-/// Strategies that divide one text's model: alone and combined, on each number of ranks.
-pub fn for_texts(shape: &LlamaShape, ranks: &[usize]) -> Vec<Strategy> {
+/// Strategies that divide one text's model: alone and combined, on each number of ranks; and those that cannot.
+pub fn for_texts(shape: &LlamaShape, ranks: &[usize]) -> (Vec<Strategy>, Vec<LeftOut>) {
     let replicates = |strategy: &Strategy| strategy.ranks > 1 && strategy.name.starts_with("DP");
-    let mut strategies: Vec<Strategy> = ranks.iter().flat_map(|&ranks| all(shape, ranks, ranks)).collect();
+    let (mut strategies, mut left_out) = (Vec::new(), Vec::new());
+    for &ranks in ranks {
+        let (can, cannot) = all(shape, ranks, ranks);
+        strategies.extend(can);
+        left_out.extend(cannot);
+    }
     strategies.retain(|strategy| !replicates(strategy));
     strategies.sort_by_key(|strategy| strategy.ranks);
     strategies.dedup_by(|a, b| a.name == b.name);
-    strategies
+    (strategies, left_out)
 }
 
 // ANCHOR: compare
@@ -157,10 +166,14 @@ pub fn compare(screen: &Screen, options: &Options, strategies: &[Strategy], job:
     let mut checks = Checks::new(screen);
     if first {
         screen.say("");
+        let slow: Vec<&Strategy> = strategies.iter().filter(|strategy| turns(strategy.ranks).is_some()).collect();
         for (strategy, text) in strategies.iter().zip(&texts).skip(1) {
-            let speed =
-                text.tokens_per_second().map_or_else(String::new, |rate| format!("{} tokens/s", significant(rate, 3)));
+            let rate = text.tokens_per_second().filter(|_| turns(strategy.ranks).is_none());
+            let speed = rate.map_or_else(String::new, |rate| format!("{} tokens/s", significant(rate, 3)));
             same_tokens(&mut checks, &strategy.name, &texts[0].tokens, &text.tokens, speed);
+        }
+        if !slow.is_empty() {
+            screen.say(not_timed(screen, &slow).trim_start_matches('\n'));
         }
     }
     let mut failed = checks.failed();

@@ -70,9 +70,8 @@ pub struct Memory {
 }
 
 /// The meaning of the two lines where ranks compute on a CPU.
-pub const MEMORY_MEANS: &str = "MA: bytes that this rank has allocated, now and at most (Max). CA: memory of its process, \
-                                which ranks that are threads share. CPU Virtual Memory: all programs of this machine. Units \
-                                of 2^20 and 2^30 bytes.";
+pub const MEMORY_MEANS: &str = "MA: bytes that this rank has allocated, now and at most (Max). CA: its process's. CPU \
+                                Virtual Memory: this machine's. Units of 2^20 and 2^30 bytes.";
 
 impl Memory {
     /// The memory of this process, and of a rank that has allocated `live` bytes, `peak` at the most.

@@ -31,5 +31,6 @@ pub use model::Model;
 pub use reference::{check_reference, reference};
 pub use roofline::{Peaks, Point, roofline};
 pub use strategies::{
-    BATCHES, Strategy, all, check, check_finale, compared, finale, for_finale, over_batches, throughput,
+    BATCHES, LeftOut, Strategy, all, check, check_finale, compared, finale, for_finale, left_out, over_batches,
+    throughput, turns,
 };

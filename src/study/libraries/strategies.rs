@@ -2,11 +2,12 @@
 
 use super::benchmark::Measured;
 use super::config::{DsConfig, PipelineConfig};
+use crate::launch;
 use crate::mesh::Coordinates;
 use crate::parallel::TensorParallel;
 use crate::parallel::zero::Stage;
 use crate::plan::LlamaShape;
-use crate::show::{Plot, Screen, Series, bar, bytes_decimal, significant, table, thousands};
+use crate::show::{Plot, Screen, Series, bar, bar_to_scale, bytes_decimal, significant, table, thousands};
 use crate::tensor::Precision;
 use crate::train::Checks;
 
@@ -34,48 +35,86 @@ impl Strategy {
         let name = if parts.is_empty() { "1 rank".to_string() } else { parts.join(" x ") };
         Strategy { name, ranks, config }
     }
+
+    /// Why this strategy cannot divide the model or a batch of so many sequences; none if it can.
+    fn refusal(&self, shape: &LlamaShape, batch: usize) -> Option<String> {
+        let sizes = match self.config.mesh(self.ranks) {
+            Ok(mesh) => mesh.sizes,
+            Err(error) => return Some(error.what),
+        };
+        if let Err(error) = TensorParallel::check_llama(shape, sizes.tensor) {
+            return Some(error.what);
+        }
+        if let Err(error) = self.config.layers(shape) {
+            return Some(error.what);
+        }
+        let parts = sizes.data * self.config.accumulation;
+        if batch.is_multiple_of(parts) {
+            return None;
+        }
+        let parts = match self.config.accumulation {
+            1 => format!("{parts} ranks"),
+            _ => format!("{parts} micro-batches"),
+        };
+        Some(format!("{batch} sequence{} for {parts}", if batch == 1 { "" } else { "s" }))
+    }
 }
 
 // ANCHOR: all
-/// One rank, each strategy alone on `ranks` ranks, and combinations; without those that cannot divide the model.
-pub fn all(shape: &LlamaShape, ranks: usize, batch: usize) -> Vec<Strategy> {
+/// One rank, each strategy alone on `ranks` ranks, and combinations; and those that cannot divide the model or the batch.
+pub fn all(shape: &LlamaShape, ranks: usize, batch: usize) -> (Vec<Strategy>, Vec<LeftOut>) {
     let half = ranks / 2;
     let strategy = |parts, zero| Strategy::new(ranks, parts, zero, half.max(2));
-    let divided = [
-        strategy([1, 1], Stage::Zero),
-        strategy([1, 1], Stage::Three),
-        strategy([ranks, 1], Stage::Zero),
-        strategy([1, ranks], Stage::Zero),
-        strategy([2, half.max(1)], Stage::Zero),
-        strategy([half.max(1), 1], Stage::Three),
-    ];
-    let combined = |strategy: &Strategy| strategy.name.contains(" x ");
-    let fits = |strategy: &Strategy| {
-        let Ok(mesh) = strategy.config.mesh(ranks) else { return false };
-        let parts = mesh.sizes.data * strategy.config.accumulation;
-        TensorParallel::check_llama(shape, mesh.sizes.tensor).is_ok()
-            && strategy.config.layers(shape).is_ok()
-            && batch.is_multiple_of(parts)
-    };
-    let mut all = vec![Strategy::new(1, [1, 1], Stage::Zero, 1)];
+    let mut divided = Vec::new();
     if ranks > 1 {
-        let (combined, alone): (Vec<Strategy>, Vec<Strategy>) = divided.into_iter().filter(fits).partition(combined);
-        for strategy in alone.into_iter().chain(combined) {
-            if all.iter().all(|one| one.name != strategy.name) {
-                all.push(strategy);
-            }
+        divided.push(strategy([1, 1], Stage::Zero));
+        divided.push(strategy([1, 1], Stage::Three));
+        divided.push(strategy([ranks, 1], Stage::Zero));
+        divided.push(strategy([1, ranks], Stage::Zero));
+    }
+    if ranks > 2 && ranks.is_multiple_of(2) {
+        divided.push(strategy([2, half], Stage::Zero));
+        divided.push(strategy([half, 1], Stage::Three));
+    }
+    let (mut all, mut left_out) = (vec![Strategy::new(1, [1, 1], Stage::Zero, 1)], Vec::new());
+    for strategy in divided {
+        match strategy.refusal(shape, batch) {
+            None => all.push(strategy),
+            Some(why) => left_out.push(LeftOut { name: strategy.name, why }),
         }
     }
-    all
+    (all, left_out)
 }
 // ANCHOR_END: all
 
-/// A table of what each strategy holds, sends and takes, and the pros and cons that follow.
+/// A strategy that a comparison does not have, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    pub name: String,
+    pub why: String,
+}
+
+/// A row for each reason: `left out DP 4, ZeRO-3 4: 2 sequences for 4 ranks`.
+pub fn left_out(screen: &Screen, all: &[LeftOut]) -> Vec<String> {
+    let same = all.chunk_by(|a, b| a.why == b.why);
+    let names = |same: &[LeftOut]| same.iter().map(|one| &*one.name).collect::<Vec<_>>().join(", ");
+    same.map(|same| screen.row("left out", &format!("{}: {}", names(same), same[0].why))).collect()
+}
+
+/// Why the times of `ranks` ranks say nothing here, if they say nothing: there are more ranks than cores.
+pub fn turns(ranks: usize) -> Option<String> {
+    let (here, cores) = (launch::ranks_here(ranks), launch::cores());
+    (here > cores).then(|| format!("{here} ranks take turns on {cores} cores"))
+}
+
+/// A table of what each strategy holds and sends, and the pros and cons that follow; and of its times, unless ranks take turns.
 pub fn compared(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
+    let turns = all.iter().find_map(|(strategy, _)| turns(strategy.ranks));
+    let columns = if turns.is_some() { 5 } else { 7 };
     let row = |(strategy, measured): &(Strategy, Measured)| {
         let Coordinates { data, pipeline, tensor } = measured.layout.sizes;
         let Some([_, step]) = measured.runs.first() else { return vec![strategy.name.clone()] };
-        vec![
+        let mut cells = vec![
             strategy.name.clone(),
             format!("{data} {pipeline} {tensor}"),
             bytes_decimal(measured.holds),
@@ -83,12 +122,16 @@ pub fn compared(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
             bytes_decimal(measured.sent[1]),
             screen.seconds(step.seconds),
             thousands(step.tokens_per_second() as u64),
-        ]
+        ];
+        cells.truncate(columns);
+        cells
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
     let head = ["strategy", "d p t", "holds", "peak", "sent", "step", "tokens/s"];
-    let words = screen.wrap("d p t: data, pipeline, tensor ranks. holds, peak, sent: the bytes of a rank.", 2);
-    format!("{}\n{words}\n{}", table(screen, &head, &rows), pros_and_cons(screen, all))
+    let times = turns.map_or_else(String::new, |turns| format!(" No times: {turns}."));
+    let words = format!("d p t: data, pipeline, tensor ranks. holds, peak, sent: the bytes of a rank.{times}");
+    let table = table(screen, &head[..columns], &rows);
+    format!("{table}\n{}\n{}", screen.wrap(&words, 2), pros_and_cons(screen, all))
 }
 
 /// For each strategy the ratios to the first one on several ranks: pros below 1, cons above.
@@ -115,17 +158,33 @@ fn pros_and_cons(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
     format!("\n{}", table(screen, &[&format!("beside {}", first.name), "pro", "con"], &rows))
 }
 
-/// Tokens per second of each strategy: in training, reading a prompt, and generating.
+/// Tokens per second of each strategy: in training, reading a prompt, and generating. Strategies whose ranks take turns are named
+/// below the table.
 pub fn throughput(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
+    let (slow, all): (Vec<_>, Vec<_>) = all.iter().partition(|(strategy, _)| turns(strategy.ranks).is_some());
     let rate = |measured: &Measured| measured.runs.first().map_or(0.0, |run| run[1].tokens_per_second());
     let most = all.iter().map(|(_, measured)| rate(measured)).fold(0.0, f64::max);
-    let row = |(strategy, measured): &(Strategy, Measured)| {
+    let row = |(strategy, measured): &&(Strategy, Measured)| {
         let [prefill, decode] = measured.generation.map(|timed| thousands(timed.tokens_per_second() as u64));
         let training = rate(measured);
         vec![strategy.name.clone(), bar(screen, training / most, 20), thousands(training as u64), prefill, decode]
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    table(screen, &["tokens/s", "", "training", "prefill", "decode"], &rows)
+    let table = table(screen, &["tokens/s", "", "training", "prefill", "decode"], &rows);
+    let slow: Vec<&Strategy> = slow.into_iter().map(|(strategy, _)| strategy).collect();
+    format!("{table}{}", not_timed(screen, &slow))
+}
+
+/// Lines that name the strategies whose ranks take turns; empty if there are none.
+pub(super) fn not_timed(screen: &Screen, slow: &[&Strategy]) -> String {
+    let mut lines = String::new();
+    for same in slow.chunk_by(|a, b| a.ranks == b.ranks) {
+        let names = same.iter().map(|strategy| &*strategy.name).collect::<Vec<_>>().join(", ");
+        if let Some(turns) = turns(same[0].ranks) {
+            lines += &format!("\n{}", screen.wrap(&format!("not timed, because {turns}: {names}"), 2));
+        }
+    }
+    lines
 }
 
 /// Batch sizes from one sequence to the number at which larger ones gain little.
@@ -168,19 +227,20 @@ pub fn for_finale(shape: &LlamaShape, ranks: usize) -> Vec<Strategy> {
     ]
 }
 
-/// The most bytes of any rank beside a rank's limit, and the part of the job that did not fit. The first job had no limit.
+/// The most bytes of any rank beside a rank's limit, and the part of the job that did not fit. The first job has no limit, and no
+/// bar: it would be several times as long as the others'.
 pub fn finale(screen: &Screen, all: &[(Strategy, Measured)], limit: f64) -> String {
-    let mut lines = Vec::new();
-    for (i, (strategy, measured)) in all.iter().enumerate() {
-        let words = match measured.stopped {
-            Some(at) => format!(", stopped in {at}"),
-            None if i == 0 => ", runs without a limit".to_string(),
-            None => String::new(),
-        };
-        let bar = bar(screen, measured.peak / limit, 16);
-        lines.push(format!("  {:22}  {bar}  {}{words}", strategy.name, bytes_decimal(measured.peak)));
+    let Some(((one, unlimited), limited)) = all.split_first() else { return String::new() };
+    let most = limited.iter().map(|(_, measured)| measured.peak).fold(limit, f64::max);
+    let mut lines = vec![format!("  {}, without a limit: {}", one.name, bytes_decimal(unlimited.peak))];
+    for (strategy, measured) in limited {
+        let words = measured.stopped.map_or_else(String::new, |at| format!(", stopped in {at}"));
+        // What is left of the limit is the rest of a bar. A bar without a rest is over the limit.
+        let bar = bar_to_scale(screen, measured.peak, limit, most, 22);
+        lines.push(format!("  {:15}  {bar}  {}{words}", strategy.name, bytes_decimal(measured.peak)));
     }
-    format!("{}\n  a whole bar: the {} that each rank may take", lines.join("\n"), bytes_decimal(limit))
+    lines.push(format!("  each rank may take {}; one scale for all bars", bytes_decimal(limit)));
+    lines.join("\n")
 }
 
 /// Checks that the model runs within `limit` only if strategies are combined.
