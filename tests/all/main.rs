@@ -52,6 +52,5 @@ mod seed_pipeline;
 mod tensor;
 mod torch_files;
 mod universal;
-mod words;
 mod workbook;
 mod zero;
