@@ -1,25 +1,20 @@
-//! What can only be tested with files that the project does not ship. `.ci/run` names them through two variables:
-//! SHARDLAB_CORPUS (the tiny Shakespeare text) and SHARDLAB_EXTRAS (a folder with `golden/gpt_training.json` and
-//! `fixtures/deepspeed/`).
+//! What can only be tested with files that the project does not ship. These tests are ignored unless they are asked for, as `.ci/run`
+//! does where it finds the files. Two variables name them: SHARDLAB_CORPUS (the tiny Shakespeare text) and SHARDLAB_EXTRAS (a
+//! folder with `golden/gpt_training.json` and `fixtures/deepspeed/`).
+//!
+//! `SHARDLAB_CORPUS=… SHARDLAB_EXTRAS=… cargo test --test all -- --ignored extras::`
 
+use crate::suite::needed;
 use shardlab::checkpoint::torch::TorchFile;
 use shardlab::data::Corpus;
 use shardlab::sha256;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn variable(name: &str) -> Option<PathBuf> {
-    let value = std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if value.is_none() {
-        println!("skipped: {name} is not set");
-    }
-    value
-}
-
 #[test]
+#[ignore = "needs SHARDLAB_CORPUS: the tiny Shakespeare text"]
 fn the_real_corpus_has_the_published_figures() {
-    let Some(path) = variable("SHARDLAB_CORPUS") else { return };
-    let corpus = Corpus::read(&path).unwrap();
+    let corpus = Corpus::read(&needed("SHARDLAB_CORPUS")).unwrap();
     assert_eq!((corpus.chars(), corpus.vocabulary.size()), (1_115_394, 65));
     assert_eq!((corpus.train.len(), corpus.validation.len()), (1_003_854, 111_540));
     // Models and figures are the same on both texts.
@@ -28,8 +23,9 @@ fn the_real_corpus_has_the_published_figures() {
 
 /// Found beside a lab as `data/tinyshakespeare.txt`, it is verified, and preferred to the embedded text.
 #[test]
+#[ignore = "needs SHARDLAB_CORPUS: the tiny Shakespeare text"]
 fn the_fetched_corpus_is_found_and_verified() {
-    let Some(path) = variable("SHARDLAB_CORPUS") else { return };
+    let path = needed("SHARDLAB_CORPUS");
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     std::fs::create_dir(&data).unwrap();
@@ -49,8 +45,9 @@ fn the_fetched_corpus_is_found_and_verified() {
 
 /// PyTorch, with the same model and schedule, reaches 2.21.
 #[test]
+#[ignore = "needs SHARDLAB_CORPUS: the tiny Shakespeare text"]
 fn the_main_job_learns_shakespeare() {
-    let Some(corpus) = variable("SHARDLAB_CORPUS") else { return };
+    let corpus = needed("SHARDLAB_CORPUS");
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_lab03"))
         .current_dir(dir.path())
@@ -69,10 +66,13 @@ fn the_main_job_learns_shakespeare() {
 
 /// What DeepSpeed itself saved: the hashes of all values and moments after the conversion are those that DeepSpeed held.
 #[test]
+#[ignore = "needs SHARDLAB_EXTRAS: a folder with fixtures/deepspeed"]
 fn checkpoints_of_the_real_deepspeed_are_converted() {
-    let Some(extras) = variable("SHARDLAB_EXTRAS") else { return };
-    let Ok(cases) = std::fs::read_dir(extras.join("fixtures/deepspeed")) else { return };
-    for case in cases.flatten().map(|case| case.path()) {
+    let folder = needed("SHARDLAB_EXTRAS").join("fixtures/deepspeed");
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let cases: Vec<PathBuf> = entries.map(|case| case.unwrap().path()).filter(|path| path.is_dir()).collect();
+    assert!(!cases.is_empty(), "{} has no checkpoint", folder.display());
+    for case in cases {
         let text = std::fs::read_to_string(case.join("expected.json")).unwrap();
         let expected: serde_json::Value = serde_json::from_str(&text).unwrap();
         // Where DeepSpeed's own converter scrambles parameters, the right ones are in a separate list.
@@ -108,9 +108,10 @@ fn checkpoints_of_the_real_deepspeed_are_converted() {
 
 /// The figures in tests/all/golden.rs are those of the file that PyTorch wrote, digit by digit.
 #[test]
+#[ignore = "needs SHARDLAB_EXTRAS: a folder with golden/gpt_training.json"]
 fn the_golden_figures_are_the_files() {
-    let Some(extras) = variable("SHARDLAB_EXTRAS") else { return };
-    let file = std::fs::read_to_string(extras.join("golden/gpt_training.json")).unwrap();
+    let path = needed("SHARDLAB_EXTRAS").join("golden/gpt_training.json");
+    let file = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/golden.rs")).unwrap();
     let words = source.split(|c: char| !c.is_ascii_digit() && c != '.');
     let figures: Vec<&str> = words.filter(|word| word.len() > 12).collect();

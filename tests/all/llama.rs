@@ -32,6 +32,7 @@ fn sharing_changes_no_token() {
 }
 
 #[test]
+#[ignore = "needs SHARDLAB_EXTRAS: a folder with models/stories260K"]
 fn the_story_is_told() {
     [1, 2, 4].into_iter().for_each(|ranks| on(ranks, llama::the_story_is_told));
 }
@@ -42,6 +43,7 @@ fn fine_tuning_learns() {
 }
 
 #[test]
+#[ignore = "needs SHARDLAB_EXTRAS: a folder with models/stories260K"]
 fn the_story_teller_learns_answers() {
     on(2, llama::the_story_teller_learns_answers);
 }

@@ -268,20 +268,14 @@ pub fn sharing_changes_no_token(world: &Comm) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The folder of the pretrained stories260K, if there is one.
-pub fn stories() -> Option<std::path::PathBuf> {
-    let extras = std::env::var_os("SHARDLAB_EXTRAS").filter(|value| !value.is_empty());
-    let dir = extras.map(|extras| std::path::PathBuf::from(extras).join("models/stories260K"));
-    let dir = dir.filter(|dir| dir.is_dir());
-    if dir.is_none() {
-        println!("skipped: SHARDLAB_EXTRAS names no folder with models/stories260K");
-    }
-    dir
+/// The folder of the pretrained stories260K.
+pub fn stories() -> std::path::PathBuf {
+    super::needed("SHARDLAB_EXTRAS").join("models/stories260K")
 }
 
 /// The real model tells the published story, however it is shared.
 pub fn the_story_is_told(world: &Comm) -> anyhow::Result<()> {
-    let Some(dir) = stories() else { return Ok(()) };
+    let dir = stories();
     let text = Pretrained::open(&dir)?.text()?;
     let how = Continuation { count: 200, sampling: Sampling::GREEDY, likeliest: 5, ends: Vec::new() };
     let mut first = None;
@@ -324,8 +318,7 @@ pub fn fine_tuning_learns(world: &Comm) -> anyhow::Result<()> {
 
 /// The real model learns the library's own answers.
 pub fn the_story_teller_learns_answers(world: &Comm) -> anyhow::Result<()> {
-    let Some(dir) = stories() else { return Ok(()) };
-    let model = Pretrained::open(&dir)?;
+    let model = Pretrained::open(&stories())?;
     let examples = finetune::examples(&model.text()?, &model.ends)?;
     let llama = Llama::new(&model.shape)?;
     let config = ZeroConfig::new(Stage::Two, Precision::F32, ADAMW);

@@ -17,3 +17,11 @@ pub mod program;
 pub mod tensor;
 pub mod universal;
 pub mod zero;
+
+/// The file or folder that a variable of the environment names. Tests that need one are ignored; who asks for them anyway gets a failure
+/// and no silence.
+#[track_caller]
+pub fn needed(variable: &str) -> std::path::PathBuf {
+    let value = std::env::var_os(variable).filter(|value| !value.is_empty());
+    value.unwrap_or_else(|| panic!("{variable} is not set, and this test needs it")).into()
+}
