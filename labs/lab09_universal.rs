@@ -223,9 +223,9 @@ fn show_losses(lab: &Lab, first: &Run, resumed: &[Run], same: &[bool]) {
     let mut rows = vec![[&[undisturbed, String::new()][..], &ends(first), &[String::new()]].concat()];
     for ((job, run), same) in lab.args.to.iter().zip(resumed).zip(same) {
         let state = if *same { format!("bitwise {}", screen.tick()) } else { format!("differ {}", screen.cross()) };
-        let difference = match run.losses == first.losses {
+        let difference = match run.has_bits_of(first) {
             true => "0: the same bits".to_string(),
-            false => significant(difference(first, run), 2),
+            false => significant(run.difference(first), 2),
         };
         rows.push([&[job.to_string(), state][..], &ends(run), &[difference]].concat());
     }
@@ -236,11 +236,6 @@ fn show_losses(lab: &Lab, first: &Run, resumed: &[Run], same: &[bool]) {
     let why = "The same ranks add in the same order: a loss keeps its bits. Other ranks add in a different \
                order, and the last digits can differ.";
     screen.say(format!("{}\n", screen.wrap(why, 2)));
-}
-
-/// The largest difference of two runs' losses.
-fn difference(a: &Run, b: &Run) -> f64 {
-    a.losses.iter().zip(&b.losses).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
 /// The checks, for the reader and for the exit code.
@@ -258,13 +253,13 @@ fn check(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run], same: &[boo
         &count,
         "a job has loaded other numbers",
     );
-    let largest = resumed.iter().map(|run| difference(first, run)).fold(0.0, f64::max);
+    let largest = resumed.iter().map(|run| run.difference(first)).fold(0.0, f64::max);
     let bound = 1e-4;
     let found = format!("{} < {}", significant(largest, 2), significant(bound, 2));
     checks.hold(largest < bound, "losses as if nothing had happened", &found, "the losses differ");
     for (job, run) in lab.args.to.iter().zip(resumed).filter(|(job, _)| **job == lab.args.from) {
         let what = format!("{job}, saved and resumed: the same bits");
-        checks.hold(run.losses == first.losses, &what, "", "the same ranks continue with other bits");
+        checks.hold(run.has_bits_of(first), &what, "", "the same ranks continue with other bits");
     }
     let failed = checks.failed();
     if failed.is_empty() {

@@ -8,6 +8,7 @@
 //! | [`show`] | draws plain values: plots, tables, the screen; no other room draws |
 //! | [`simd`] | loops in the machine's own vector instructions |
 //! | [`error`] | input that a lab refuses, and exit codes |
+//! | [`difference`] | how far apart two vectors are: no NaN and no missing element is overlooked |
 //! | [`sha256`] | the hash by which files and models are compared |
 //! | [`comm`] | communication between ranks: collectives, what they consist of and cost, transports |
 //! | [`launch`] | starting N ranks; the job around them: its nodes and its launch line |
@@ -29,6 +30,7 @@ pub mod book;
 pub mod checkpoint;
 pub mod comm;
 pub mod data;
+pub mod difference;
 pub mod error;
 pub mod hub;
 pub mod launch;

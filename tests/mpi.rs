@@ -7,6 +7,7 @@ mod suite;
 
 use anyhow::{Context, Result, bail, ensure};
 use shardlab::comm::{Comm, Options, Reduce};
+use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::parallel::zero::Stage;
 use std::path::Path;
@@ -630,7 +631,7 @@ fn lab03_like_threads(mpirun: &Mpirun) -> Result<()> {
     ensure!(!text(&output).contains('\x1b'), "{}", text(&output));
     let (ours, theirs) = (losses(processes.path())?, losses(threads.path())?);
     ensure!(ours.len() == 50 && theirs.len() == 50);
-    let apart = ours.iter().zip(&theirs).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
+    let apart = largest_difference(&ours, &theirs);
     println!("lab03, 50 steps on 2 ranks: the largest difference of a loss is {apart:e}");
     ensure!(apart < 1e-4);
     Ok(())

@@ -4,6 +4,7 @@ use exercise::{Logged, train};
 use shardlab::Result;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Corpus;
+use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
@@ -120,8 +121,7 @@ fn weights(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<
         let got = got.map_or(f64::NAN, |logged| logged.grad_norm);
         evidence.near(format!("step {step}: grad_norm"), expected.grad_norm, got);
     }
-    let differences = yours.weights.iter().zip(&right.weights).map(|(a, b)| f64::from((a - b).abs()));
-    let largest = differences.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most });
+    let largest = largest_difference(&yours.weights, &right.weights);
     // A repair may divide on a different line, and round there.
     let steps = format!("weights after {} steps: largest difference", yours.log.len());
     evidence.row(largest < 1e-5, steps, "below 0.00001", format!("{largest:.1e}"));

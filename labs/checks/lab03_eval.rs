@@ -4,10 +4,11 @@ use exercise::{History, train};
 use shardlab::Result;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Corpus;
+use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
-use shardlab::workbook::check::{Evidence, is_near, run};
+use shardlab::workbook::check::{Evidence, is_near, number, run};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -84,7 +85,7 @@ fn same_model(evidence: &mut Evidence) -> Result<()> {
     let Trainings { yours, .. } = trainings(3)?;
     for (rank, trained) in yours.iter().enumerate() {
         let got = largest_difference(&trained.weights, &yours[0].weights);
-        evidence.row(got == 0.0, format!("rank {rank}: largest difference from rank 0"), 0, got);
+        evidence.row(got == 0.0, format!("rank {rank}: largest difference from rank 0"), 0, number(got));
     }
     evidence
         .means("The gradients are no longer averaged over all ranks, or the ranks do not start from rank 0's weights.");
@@ -142,7 +143,7 @@ fn whole(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         evidence.near(format!("rank {rank}, step {step}: loss of its batch"), expected, got);
     }
     let largest = largest_difference(&yours[0].weights, &right[0].weights);
-    evidence.row(largest == 0.0, "weights after 12 steps: largest difference", 0, largest);
+    evidence.row(largest == 0.0, "weights after 12 steps: largest difference", 0, number(largest));
 
     let dropped = at(&got.evaluations, 0) != at(&expected.evaluations, 0) && !got.evaluations.is_empty();
     evidence.means_if(dropped, "The model is evaluated with dropout, and looks worse than it is.");
@@ -155,8 +156,4 @@ fn whole(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     );
     evidence.means("With one rank the exercise was right before, so your code has changed something else.");
     Ok(())
-}
-
-fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most })
 }

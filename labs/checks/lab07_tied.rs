@@ -3,6 +3,7 @@
 use exercise::{Stage, Weights, step};
 use shardlab::Result;
 use shardlab::comm::Comm;
+use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::workbook::check::{Evidence, is_near, run};
 use std::process::ExitCode;
@@ -176,12 +177,6 @@ fn train(evidence: &Evidence, ranks: usize, clip: f64, end: End) -> Result<Vec<V
     })
 }
 
-/// Largest difference of two vectors.
-fn apart(a: &[f64], b: &[f64]) -> f64 {
-    let largest = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-    if a.len() == b.len() { largest } else { f64::INFINITY }
-}
-
 fn same(a: &[f64], b: &[f64]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_near(*a, *b))
 }
@@ -194,9 +189,13 @@ fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
     for i in [wrong.unwrap_or(0), STEPS - 1] {
         evidence.near(format!("step {i}: loss"), one[i].loss, last[i].loss);
     }
-    let differ = (0..STEPS).find(|&i| yours.iter().any(|steps| apart(&steps[i].table, &yours[0][i].table) > 1e-12));
+    let apart = |step: usize| {
+        let from_rank_0 = |rank: &Vec<Step>| largest_difference(&rank[step].table, &yours[0][step].table);
+        yours.iter().map(from_rank_0).fold(0.0, f64::max)
+    };
+    let differ = (0..STEPS).find(|&i| apart(i) > 1e-12);
     for i in [differ.unwrap_or(0), STEPS - 1] {
-        let most = yours.iter().map(|steps| apart(&steps[i].table, &yours[0][i].table)).fold(0.0, f64::max);
+        let most = apart(i);
         evidence.row(most <= 1e-12, format!("after step {i}: difference of the copies"), 0, format!("{most:.1e}"));
     }
     if evidence.agrees() {

@@ -4,6 +4,7 @@ use crate::checkpoint;
 use crate::comm::algorithms::{Algorithm, Collective, Task};
 use crate::comm::{Comm, Link, Reduce};
 use crate::data::Corpus;
+use crate::difference::{largest_difference, largest_relative_difference, same_bits};
 use crate::error::BadInput;
 use crate::model::Gpt;
 use crate::parallel::ZeroConfig;
@@ -424,8 +425,8 @@ pub fn compare(checks: &mut Checks, comm: &Comm, all: &[Measured], bound: f64, a
             |first: &&Measured| !comm.adds_in_rank_order() || may_differ(first.stage, other.stage, accumulates, tiles);
         let equal = all[..i].iter().find(|first| !may_differ(first));
         let first = equal.unwrap_or(&all[0]);
-        let apart = first.losses.iter().zip(&other.losses).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
-        let same = first.hash == other.hash && first.losses == other.losses;
+        let apart = largest_difference(&first.losses, &other.losses);
+        let same = first.hash == other.hash && same_bits(&first.losses, &other.losses);
         let result = match apart {
             _ if same => "bitwise equal".into(),
             0.0 => "equal losses, different parameters".into(),
@@ -442,7 +443,8 @@ pub fn check_norms(checks: &mut Checks, screen: &Screen, all: &[Measured], clip:
     let expected = all[0].norms[0];
     let norms = || all.iter().flat_map(|measured| measured.norms.iter().copied());
     // Stages may add up in different orders.
-    let sound = norms().all(|norm| (norm / expected - 1.0).abs() < 0.01);
+    let of_all_ranks = vec![expected; all[0].norms.len()];
+    let sound = all.iter().all(|measured| largest_relative_difference(&measured.norms, &of_all_ranks) < 0.01);
     let result = match sound {
         true => format!("{expected:.4}"),
         false => {
@@ -582,4 +584,52 @@ pub fn restored(screen: &Screen, flat: Flat, recorded: impl Fn(usize) -> usize) 
     });
     let rows: Vec<Vec<String>> = rows.collect();
     (table(screen, &["rank", "elements", "padding", "recorded"], &rows), back)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::difference::damaged;
+
+    fn measured(losses: Vec<f64>, norms: Vec<f64>, hash: u64) -> Measured {
+        let (stage, held) = (Stage::One, MemoryUsage::default());
+        Measured { stage, losses, hash, norms, held, sent: 0.0, formula: 0.0 }
+    }
+
+    fn failures(check: impl FnOnce(&mut Checks, &Screen)) -> usize {
+        let screen = Screen::plain();
+        let mut checks = Checks::new(&screen);
+        check(&mut checks, &screen);
+        checks.failed().len()
+    }
+
+    #[test]
+    fn a_stage_without_a_loss_or_a_norm_is_not_the_same_as_a_good_one() {
+        let (losses, norms) = ([3.0, 2.0], [0.5, 0.5, 0.5]);
+        // Micro-steps: stages 1 and 2 may add in different orders, so that losses decide.
+        let compared = |first: Measured, mut other: Measured, accumulates: bool| {
+            other.stage = Stage::Two;
+            let all = [first, other];
+            failures(|checks, _| compare(checks, &Comm::alone(), &all, 1e-5, accumulates, false))
+        };
+        let with = |losses: &[f64]| measured(losses.to_vec(), norms.to_vec(), 7);
+        assert_eq!(compared(with(&losses), with(&losses), false), 0);
+        assert_eq!(compared(with(&losses), measured(vec![3.0, 2.000001], norms.to_vec(), 8), true), 0);
+        for accumulates in [false, true] {
+            for bad in damaged(&losses) {
+                assert_eq!(compared(with(&losses), with(&bad), accumulates), 1, "{bad:?}");
+                assert_eq!(compared(with(&bad), with(&losses), accumulates), 1, "{bad:?}");
+                assert_eq!(compared(with(&bad), with(&bad), accumulates), usize::from(bad.len() != 1), "{bad:?}");
+            }
+        }
+        let checked = |bad: &[f64]| {
+            let all = [with(&losses), measured(losses.to_vec(), bad.to_vec(), 7)];
+            failures(|checks, screen| check_norms(checks, screen, &all, 1.0))
+        };
+        assert_eq!(checked(&norms), 0);
+        // A table of the norms needs as many as there are ranks.
+        for bad in damaged(&norms).into_iter().filter(|bad| bad.len() == norms.len()) {
+            assert_eq!(checked(&bad), 1, "{bad:?}");
+        }
+    }
 }

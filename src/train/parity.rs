@@ -2,6 +2,7 @@
 
 use super::{AdamW, Config, Diverged, clip_scale, global_norm};
 use crate::comm::{Comm, Reduce};
+use crate::difference::{largest_difference, same_bits};
 use crate::model::Gpt;
 use crate::parallel::Ddp;
 use crate::parallel::zero::{Stage, Zero, ZeroConfig};
@@ -54,10 +55,9 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// The largest difference of two parameters. NaN if a parameter is NaN.
-    pub fn largest_difference(&self, other: &Trained) -> f32 {
-        let differences = self.values.iter().zip(&other.values).map(|(a, b)| (a - b).abs());
-        differences.fold(0.0, |largest, d| if d > largest || d.is_nan() { d } else { largest })
+    /// The largest difference of two parameters. Infinite if a parameter is NaN or missing.
+    pub fn largest_difference(&self, other: &Trained) -> f64 {
+        largest_difference(&self.values, &other.values)
     }
 }
 
@@ -128,16 +128,8 @@ pub fn compare(
     comm.all_reduce(&mut losses, Reduce::Mean)?;
     let mut holds = [0u8];
     if comm.rank() == 0 {
-        let serial = serial()?;
-        let difference = parallel.largest_difference(&serial);
-        let apart = losses.iter().zip(&serial.losses).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
-        let own_order = !comm.adds_in_rank_order();
-        let sound = difference == 0.0 || (own_order && apart < bound);
-        let result = match (difference == 0.0, own_order) {
-            (true, _) => "bitwise equal".to_string(),
-            (false, true) => format!("losses within {apart:.0e} (MPI adds in its own order)"),
-            (false, false) => format!("off by {difference:e}"),
-        };
+        let parallel = Trained { losses: losses.clone(), values: parallel.values.clone() };
+        let (sound, result) = judge(&parallel, &serial()?, comm.adds_in_rank_order(), bound);
         let ranks = if comm.size() == 1 { "rank" } else { "ranks" };
         let what = format!("{} steps, {} {ranks} compared with 1 rank", losses.len(), comm.size());
         screen.say(format!("\n{}\n", screen.check(sound, &what, &result)));
@@ -145,6 +137,25 @@ pub fn compare(
     }
     comm.broadcast(&mut holds, 0)?;
     Ok(holds[0] == 1)
+}
+
+/// Whether a parallel training, with the ranks' mean losses, is the serial one, and how far apart they are.
+fn judge(parallel: &Trained, serial: &Trained, in_rank_order: bool, bound: f64) -> (bool, String) {
+    let apart = largest_difference(&parallel.losses, &serial.losses);
+    if apart < bound && same_bits(&parallel.values, &serial.values) {
+        return (true, "bitwise equal".to_string());
+    }
+    let difference = parallel.largest_difference(serial);
+    if difference.is_infinite() {
+        // The losses can be right, if only the last step has ruined parameters.
+        (false, "a parameter is not finite, or missing".to_string())
+    } else if !in_rank_order {
+        (apart < bound, format!("losses within {apart:.0e} (MPI adds in its own order)"))
+    } else if difference > 0.0 {
+        (false, format!("off by {difference:.1e}"))
+    } else {
+        (false, format!("losses off by {apart:.1e}"))
+    }
 }
 
 /// A rank's GPT, data and AdamW.
@@ -258,13 +269,31 @@ pub fn backward(gpt: &Gpt, config: &Config, text: &[u32], rank: usize, step: usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::difference::damaged;
 
     #[test]
-    fn the_largest_difference_is_found_and_nan_is_one() {
-        let trained = |values: &[f32]| Trained { losses: Vec::new(), values: values.to_vec() };
-        let zero = trained(&[0.0; 3]);
-        assert_eq!(trained(&[0.5, -2.0, 1.0]).largest_difference(&zero), 2.0);
-        assert_eq!(zero.largest_difference(&zero), 0.0);
-        assert!(trained(&[0.5, f32::NAN, 1.0]).largest_difference(&zero).is_nan());
+    fn nan_and_missing_elements_are_no_parity() {
+        let good = Trained { losses: vec![3.0, 2.0, 1.0], values: vec![0.5, -2.0, 1.0] };
+        assert_eq!(judge(&good, &good, true, 1e-5), (true, "bitwise equal".to_string()));
+        let mut rounded = good.clone();
+        (rounded.losses[2], rounded.values[2]) = (1.000001, 1.01);
+        assert!(judge(&rounded, &good, false, 1e-5).0);
+        assert_eq!(judge(&rounded, &good, true, 1e-5), (false, "off by 1.0e-2".to_string()));
+        for in_rank_order in [true, false] {
+            let refuses = |bad: &Trained| {
+                let [found, expected] =
+                    [judge(bad, &good, in_rank_order, 1e-5), judge(&good, bad, in_rank_order, 1e-5)];
+                assert!(!found.0 && !expected.0, "{bad:?}: {found:?} {expected:?}");
+            };
+            for losses in damaged(&good.losses) {
+                refuses(&Trained { losses: losses.clone(), values: good.values.clone() });
+                // As over MPI, where parameters are rounded in a different order.
+                refuses(&Trained { losses, values: rounded.values.clone() });
+            }
+            for values in damaged(&[0.5, -2.0, 1.0]) {
+                let values = values.iter().map(|x| *x as f32).collect();
+                refuses(&Trained { losses: good.losses.clone(), values });
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::suite;
 use crate::suite::parity::config;
-use shardlab::data::{Corpus, Sampling};
+use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::parallel::Ddp;
@@ -18,38 +18,13 @@ fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<Trained> {
 }
 
 #[test]
-fn n_ranks_are_bitwise_one_rank_in_turns() {
+fn n_ranks_train_what_one_rank_trains() {
     for ranks in 1..=4 {
-        for (dropout, sampler) in [(0.0, Sampling::Partition), (0.2, Sampling::Seeds)] {
-            let (config, corpus) = config(ranks, |config| (config.dropout, config.sampling) = (dropout, sampler));
-            let traces = ddp(&config, &corpus, 6);
-            let serial = GptReplica::new(&config, &corpus.train, config.seed).unwrap();
-            let serial = parity::serial(serial, ranks, 6).unwrap();
-            for trace in &traces {
-                assert_eq!(trace.values, serial.values, "{ranks} ranks, dropout {dropout}");
-            }
-            for (step, loss) in serial.losses.iter().enumerate() {
-                let mean = traces.iter().map(|t| t.losses[step]).sum::<f64>() / ranks as f64;
-                assert!((mean - loss).abs() < 1e-12);
-            }
-        }
+        launch::run(ranks, |comm| suite::parity::ranks_train_what_one_rank_trains(&comm, true)).unwrap();
     }
 }
 
-#[test]
-fn n_ranks_follow_one_rank_with_an_n_times_larger_batch() {
-    for ranks in 1..=4 {
-        let (config, corpus) = config(ranks, |config| config.dropout = 0.1);
-        let traces = ddp(&config, &corpus, 20);
-        let serial = suite::parity::train_large_batch(&config, &corpus.train, 20).unwrap();
-        for (step, loss) in serial.losses.iter().enumerate() {
-            let mean = traces.iter().map(|t| t.losses[step]).sum::<f64>() / ranks as f64;
-            assert!((mean - loss).abs() < 1e-5, "{ranks} ranks, step {step}: {mean} against {loss}");
-        }
-    }
-}
-
-/// Dropout matters in the tests above: without it, the losses are others.
+/// Dropout matters in the test above: without it, the losses are others.
 #[test]
 fn dropout_changes_training_and_depends_on_the_seed() {
     let losses = |dropout, seed| {

@@ -152,6 +152,7 @@ fn every_step_is_the_one_that_a_serial_program_takes() {
     let gpt = Gpt::new(&config.shape).unwrap();
     gpt.params.allocate(config.seed);
     let mut adamw = AdamW::new(config.adamw, &gpt.params);
+    assert_eq!(metrics.lines().count(), 6);
     for (step, line) in metrics.lines().enumerate() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         let near = |name: &str, expected: f64, bound: f64| {

@@ -8,6 +8,7 @@ use half::{bf16, f16};
 use safetensors::tensor::{Dtype, TensorView};
 use shardlab::checkpoint::pretrained::{Pretrained, Stream};
 use shardlab::comm::Comm;
+use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::model::Llama;
 use shardlab::parallel::TensorParallel;
@@ -224,7 +225,7 @@ fn gguf_has_the_same_weights() {
     assert_eq!(loaded(&file).unwrap().1, flat);
     write_gguf(&file, &tensors, &SHAPE, GgmlDType::Q8_0);
     let quantized = loaded(&file).unwrap().1;
-    let most = quantized.iter().zip(&flat).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+    let most = largest_difference(&quantized, &flat);
     assert!(most > 0.0 && most < 0.04 / 127.0, "{most}");
 
     // Only config.json says how RoPE is scaled, and it must be this model's.

@@ -2,6 +2,7 @@
 
 use super::plain;
 use candle_core::{DType, Device, Result, Tensor, Var};
+use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::tensor::{self, Init, Param, Params};
 use std::sync::Arc;
@@ -59,9 +60,7 @@ fn plain_gradients(name: &str, f: Plain, args: &[Tensor]) -> Vec<Vec<f64>> {
 
 /// The largest difference, relative to the largest element.
 fn relative(a: &[f64], b: &[f64]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    let size = b.iter().fold(0f64, |m, x| m.max(x.abs()));
-    a.iter().zip(b).fold(0f64, |m, (a, b)| m.max((a - b).abs())) / size
+    largest_difference(a, b) / largest_difference(b, &vec![0.0; b.len()])
 }
 
 /// Holds a fused operation's values and gradients to the plain composition's.

@@ -1289,6 +1289,42 @@ fn mistakes_in_lab07_tied_are_told_apart() {
     }
 }
 
+/// A check that compares vectors sees a NaN and a number too many, wherever they are.
+#[test]
+#[ignore = "compiles five programs: the gate runs it, and whoever changes a check should"]
+fn checks_see_nan_and_numbers_too_many() {
+    let adamw = "adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip)?)?;";
+    let update = "update(stage, (clip / norm).min(1.0));";
+    let copies = "after step 0: difference of the copies";
+    for (exercise, from, to, at) in [
+        (
+            "lab03-accum",
+            "self.micro = 0;",
+            "if step == 11 { self.gpt.params.values_mut()[7] = f32::NAN; }",
+            "weights after 12 steps: largest difference",
+        ),
+        (
+            "lab03-eval",
+            adamw,
+            "if step == 11 { gpt.params.values_mut()[7] = f32::NAN; }",
+            "weights after 12 steps: largest difference",
+        ),
+        (
+            "lab03-eval",
+            adamw,
+            "if step == 11 && comm.rank() == 2 { gpt.params.values_mut()[7] = f32::NAN; }",
+            "rank 2: largest difference from rank 0",
+        ),
+        ("lab07-tied", update, "if comm.rank() == 1 { stage.table.values[7] = f64::NAN; }", copies),
+        ("lab07-tied", update, "if comm.rank() == 1 { stage.table.values.push(0.5); }", copies),
+    ] {
+        let attempt = check(exercise, &changed(exercise, &[(from, &format!("{from}\n{to}"))]));
+        assert_eq!(attempt.outcome, Outcome::Wrong, "{to:?}: {attempt:#?}");
+        let wrong = attempt.findings.iter().find(|finding| finding.holds == Some(false)).unwrap();
+        assert!(wrong.rows.iter().any(|row| !row.agrees && row.at == at), "{to:?}: {wrong:#?}");
+    }
+}
+
 #[test]
 #[ignore = "compiles some fifty programs: the gate runs it, and whoever changes a check should"]
 fn mistakes_in_lab08_skip_are_told_apart() {

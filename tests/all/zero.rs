@@ -4,8 +4,8 @@ use crate::suite;
 use crate::suite::parity::config;
 use crate::suite::zero::{
     ADAMW, a_bad_step_moves_nothing, a_model_begins_as_allocated, a_step_that_was_given_up_is_forgotten,
-    micro_steps_add_up, ranks_may_hold_nothing, stages_take_the_same_steps, state_goes_from_stage_to_stage, train,
-    two_groups_train_side_by_side,
+    micro_steps_add_up, ranks_may_hold_nothing, rounding_explains_no_mistake, stages_take_the_same_steps,
+    state_goes_from_stage_to_stage, train, two_groups_train_side_by_side,
 };
 use shardlab::comm::Comm;
 use shardlab::launch;
@@ -17,6 +17,13 @@ use shardlab::tensor::Precision;
 fn stages_take_the_same_steps_on_1_to_5_ranks() {
     for ranks in 1..=5 {
         launch::run(ranks, |comm| stages_take_the_same_steps(&comm, true)).unwrap();
+    }
+}
+
+#[test]
+fn rounding_is_no_excuse_for_a_mistake() {
+    for ranks in [1, 5] {
+        launch::run(ranks, |comm| rounding_explains_no_mistake(&comm)).unwrap();
     }
 }
 

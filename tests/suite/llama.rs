@@ -1,8 +1,10 @@
 //! A Llama that ranks share, against the Llama in one piece: training, generation, fine-tuning.
 
+use super::parity::loss_rounding;
 use shardlab::checkpoint::pretrained::Pretrained;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
+use shardlab::difference::largest_difference;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
 use shardlab::model::{Build, Llama, Pass, Plain, Sampling};
 use shardlab::optim::AdamWConfig;
@@ -103,9 +105,10 @@ pub fn a_mesh_trains_what_one_rank_trains(world: &Comm, pipeline: usize, tensor:
             for stage in Stage::ALL.into_iter().filter(|&stage| pipeline == 1 || stage < Stage::Two) {
                 let what = format!("{pipeline} x {tensor}, tied {tied}, sequence parallelism {sequence}, {stage:?}");
                 let losses = train(&mesh, &shape, stage, *sequence, micros, &values)?;
-                for (loss, expected) in losses.iter().zip(&expected) {
-                    assert!((loss - expected).abs() < 1e-5, "{what}: {losses:?}, serial {expected:?}");
-                }
+                let apart = largest_difference(&losses, &expected);
+                // All ranks' sequences together.
+                let tokens = 2 * 8 * micros * mesh.group(Axis::Data).size();
+                assert!(apart < loss_rounding(tokens), "{what}: {losses:?}, serial {expected:?}");
                 // All stages add in the same order, where the transport does.
                 match &first {
                     Some(first) if world.adds_in_rank_order() => assert_eq!(&losses, first, "{what}"),
@@ -157,10 +160,9 @@ fn train(
     }
     zero.each(|spec, shard| {
         spec.runs(0..shard.len(), |here, at| {
-            for (found, expected) in shard[here].iter().zip(&expected[&spec.whole.name][at..]) {
-                // Adam divides by a root: where a gradient is nearly zero, rounding decides its sign.
-                assert!((found - expected).abs() < 1e-4, "{}: {found}, not {expected}", spec.name);
-            }
+            let apart = largest_difference(&shard[here.clone()], &expected[&spec.whole.name][at..at + here.len()]);
+            // Adam divides by a root: where a gradient is nearly zero, rounding decides its sign. Each step is 10 times as long.
+            assert!(apart < LR / 10.0, "{} from {at} on: {apart:e}", spec.name);
         });
     })?;
     Ok(losses)
@@ -308,9 +310,8 @@ pub fn fine_tuning_learns(world: &Comm) -> anyhow::Result<()> {
     assert!(alone.after < alone.before / 4.0, "{alone:?}");
     for stage in Stage::ALL {
         let shared = tuned(world, stage)?;
-        for (loss, expected) in shared.losses.iter().zip(&alone.losses).take(5) {
-            assert!((loss - expected).abs() < 1e-4, "{stage:?}: {shared:?} against {alone:?}");
-        }
+        let apart = largest_difference(&shared.losses[..5], &alone.losses[..5]);
+        assert!(apart < 1e-4, "{stage:?}: {shared:?} against {alone:?}");
         assert!(shared.after < shared.before / 4.0, "{shared:?}");
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! Pipelines train the model that one rank trains, whatever the schedule.
 
-use super::parity::{config, train_large_batch};
+use super::parity::{config, loss_rounding, train_large_batch};
 use shardlab::comm::{Comm, Reduce};
+use shardlab::difference::{largest_difference, same_bits};
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
 use shardlab::model::Gpt;
 use shardlab::parallel::ZeroConfig;
@@ -58,8 +59,8 @@ fn trains_like(
     for step in 0..STEPS {
         let stepped = pipelined.step(text, step, || 0)?;
         let what = format!("{plan:?}, {stage:?}, step {step}, rank {rank}");
-        assert_eq!(stepped.loss.to_bits(), one.losses[step].to_bits(), "{what}: {} {}", stepped.loss, one.losses[step]);
-        assert_eq!(stepped.grad_norm.to_bits(), one.grad_norms[step].to_bits(), "{what}");
+        let (found, expected) = ([stepped.loss, stepped.grad_norm], [one.losses[step], one.grad_norms[step]]);
+        assert!(same_bits(&found, &expected), "{what}: loss and norm are {found:?}, not {expected:?}");
         let ran: Vec<_> = stepped.ran.passes.iter().map(|done| done.op).collect();
         assert_eq!(ran, orders[rank], "{what}");
         let most = stepped.ran.passes.iter().map(|done| done.live).max();
@@ -68,7 +69,7 @@ fn trains_like(
     let params = &pipelined.stages.chunks[0].params;
     for spec in params.specs() {
         let expected = one.value(&spec.name).unwrap_or_default();
-        assert_eq!(params.values()[spec.range()], expected, "{plan:?}, {stage:?}: {}", spec.name);
+        assert!(same_bits(&params.values()[spec.range()], &expected), "{plan:?}, {stage:?}: {}", spec.name);
     }
     Ok(())
 }
@@ -97,7 +98,8 @@ pub fn meshes_train_what_one_rank_trains(world: &Comm, sizes: Coordinates) -> an
             let stepped = pipelined.step(text, step, || 0)?;
             let mut loss = [stepped.loss];
             mesh.group(Axis::Data).all_reduce(&mut loss, Reduce::Mean)?;
-            assert!((loss[0] - one.losses[step]).abs() < 1e-5, "{what}: {loss:?} {:?}", one.losses);
+            let apart = largest_difference(&loss, &one.losses[step..step + 1]);
+            assert!(apart < loss_rounding(config.tokens_per_step()), "{what}: {loss:?} {:?}", one.losses);
             let mut most = [stepped.grad_norm];
             world.all_reduce(&mut most, Reduce::Max)?;
             assert_eq!(most[0], stepped.grad_norm, "{what}: ranks clip by different norms");
@@ -106,8 +108,9 @@ pub fn meshes_train_what_one_rank_trains(world: &Comm, sizes: Coordinates) -> an
         whole.params.allocate(0);
         pipelined.unshard(&whole.params)?;
         let values = whole.params.values();
-        let apart = values.iter().zip(&one.values).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
-        assert!(apart < 1e-4, "{what}: a parameter is {apart:e} apart");
+        let apart = largest_difference(&values, &one.values);
+        // A step that is missing, or goes elsewhere, is farther away than half of the smallest step.
+        assert!(apart < config.schedule.at(0) / 2.0, "{what}: a parameter is {apart:e} apart");
     }
     Ok(())
 }

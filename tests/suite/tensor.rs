@@ -1,7 +1,8 @@
 //! Data parallelism and every stage of ZeRO over the data groups of a mesh, with a model that tensor ranks share.
 
-use super::parity::{config, train_large_batch};
+use super::parity::{config, loss_rounding, train_large_batch};
 use shardlab::comm::{Comm, Reduce};
+use shardlab::difference::largest_difference;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
 use shardlab::model::Gpt;
 use shardlab::parallel::TensorParallel;
@@ -39,9 +40,9 @@ pub fn a_mesh_trains_what_one_rank_trains(world: &Comm, tensor: usize, same_orde
             let what = format!("{sizes:?}, sequence parallelism {sequence}, {stage:?}");
             let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
             let trained = train(&mesh, &config, text, sequence, zero, STEPS, &expected)?;
-            for (loss, expected) in trained.losses.iter().zip(&serial.losses) {
-                assert!((loss - expected).abs() < 1e-5, "{what}: {:?} against {:?}", trained.losses, serial.losses);
-            }
+            let apart = largest_difference(&trained.losses, &serial.losses);
+            let most = loss_rounding(config.tokens_per_step());
+            assert!(apart < most, "{what}: {:?} against {:?}", trained.losses, serial.losses);
             // Ranks that clip by different norms would drift apart.
             let mut most = trained.norms.clone();
             world.all_reduce(&mut most, Reduce::Max)?;
@@ -84,11 +85,11 @@ fn train(
     let mut values = Vec::new();
     zero.each(|spec, shard| {
         spec.runs(0..shard.len(), |here, at| {
-            let pairs = shard[here.clone()].iter().zip(&expected[spec.whole.name.as_str()][at..]);
-            for (i, (found, expected)) in pairs.enumerate() {
-                // Adam divides by a root: where a gradient is nearly zero, rounding decides its sign.
-                assert!((found - expected).abs() < 1e-4, "{} from {at} on, {i}: {found} {expected}", spec.name);
-            }
+            let expected = &expected[spec.whole.name.as_str()][at..at + here.len()];
+            let apart = largest_difference(&shard[here], expected);
+            // Adam divides by a root: where a gradient is nearly zero, rounding decides its sign. A step that is missing, or
+            // goes elsewhere, is farther away than half of the smallest step.
+            assert!(apart < config.schedule.at(0) / 2.0, "{} from {at} on: {apart:e}", spec.name);
         });
         values.push((spec.name.clone(), shard.to_vec()));
     })?;

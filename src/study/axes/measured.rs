@@ -3,6 +3,7 @@
 use super::plan::Plan;
 use super::report::{Iteration, Memory, times};
 use crate::comm::{Comm, Reduce, Traffic};
+use crate::difference::largest_relative_difference;
 use crate::mesh::{Axis, Layout, Mesh};
 use crate::model::Gpt;
 use crate::show::{Screen, bytes_decimal, significant, table, thousands};
@@ -176,10 +177,9 @@ impl OneRank {
     // ANCHOR_END: one
 }
 
-/// The largest difference, relative to `one`. NaN is a difference.
+/// The largest difference in the steps that one rank repeats, relative to its figures.
 fn apart(all: &[f64], one: &[f64]) -> f64 {
-    let apart = all.iter().zip(one).map(|(a, b)| (a - b).abs() / b.abs());
-    apart.fold(0.0, |most, apart| if apart <= most { most } else { apart })
+    largest_relative_difference(all.get(..one.len()).unwrap_or_default(), one)
 }
 
 impl Run {
@@ -241,7 +241,8 @@ impl Run {
     /// Runs all checks.
     pub fn check(&self, checks: &mut Checks, plan: &Plan, one: &OneRank) {
         let off = |apart: f64| if apart == 0.0 { "0".to_string() } else { format!("off by {apart:.0e}") };
-        let (losses, norm) = (apart(&self.losses, &one.losses), apart(&self.norms[0][..1], &one.norms));
+        let (losses, norm) =
+            (apart(&self.losses, &one.losses), apart(&self.norms[0], one.norms.get(..1).unwrap_or_default()));
         let steps = one.losses.len();
         checks.hold(
             losses < DRIFT,
@@ -341,5 +342,22 @@ impl Run {
             bytes_decimal(job.estimated_bytes()),
         );
         screen.row("memory", &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::difference::damaged;
+
+    #[test]
+    fn nan_and_missing_steps_are_differences() {
+        let good = [3.0, 2.0, 1.0];
+        assert_eq!(apart(&good, &good), 0.0);
+        assert_eq!(apart(&[3.0, 2.0, 1.5, 7.0], &good), 0.5, "one rank does not repeat all steps");
+        for bad in damaged(&good) {
+            assert!(apart(&bad, &good) > DRIFT, "{bad:?}");
+        }
+        assert!(apart(&good, &[]) > DRIFT && apart(&good, &[3.0, f64::NAN]) > DRIFT);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::benchmark::Measured;
 use super::config::{DsConfig, PipelineConfig};
+use crate::difference::largest_relative_difference;
 use crate::launch;
 use crate::mesh::Coordinates;
 use crate::parallel::TensorParallel;
@@ -263,16 +264,17 @@ pub fn check_finale(checks: &mut Checks, all: &[(Strategy, Measured)], limit: f6
     );
 }
 
+/// The largest relative difference of any strategy's losses from one rank's.
+fn farthest<'a>(others: impl Iterator<Item = &'a [f64]>, one: &[f64]) -> f64 {
+    others.map(|losses| largest_relative_difference(losses, one)).fold(0.0, f64::max)
+}
+
 /// The checks of all strategies.
 pub fn check(checks: &mut Checks, all: &[(Strategy, Measured)], dtype: Precision) {
     let bound = 10.0 * dtype.loss_bound();
     let Some(((_, one), others)) = all.split_first() else { return };
     let others: Vec<_> = others.iter().filter(|(_, measured)| measured.stopped.is_none()).collect();
-    let apart = |measured: &Measured| {
-        let pairs = measured.losses.iter().zip(&one.losses);
-        pairs.map(|(a, b)| (a - b).abs() / b.abs()).fold(0.0, |most: f64, x| if x <= most { most } else { x })
-    };
-    let most = others.iter().map(|(_, measured)| apart(measured)).fold(0.0, f64::max);
+    let most = farthest(others.iter().map(|(_, measured)| &*measured.losses), &one.losses);
     let steps = one.losses.len();
     checks.hold(
         most < bound,
@@ -291,4 +293,19 @@ pub fn check(checks: &mut Checks, all: &[(Strategy, Measured)], dtype: Precision
         &different.join(", "),
         "a strategy generated different tokens",
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::difference::damaged;
+
+    #[test]
+    fn one_strategy_with_nan_or_without_a_loss_is_enough() {
+        let good = [4.0, 2.0, 1.0];
+        assert_eq!(farthest([&good[..], &[4.0, 2.5, 1.0], &good].into_iter(), &good), 0.25);
+        for bad in damaged(&good) {
+            assert!(farthest([&good[..], &bad, &good].into_iter(), &good).is_infinite(), "{bad:?}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ use super::flags::paced;
 use super::predicted::{Predicted, bar};
 use super::{Break, rehearse};
 use crate::comm::{Comm, Reduce};
+use crate::difference::same_bits;
 use crate::launch;
 use crate::mesh::{Coordinates, Layout, Mesh, Order};
 use crate::parallel::ZeroConfig;
@@ -111,10 +112,9 @@ pub fn measure(
         }
     }
     let params = &pipelined.stages.chunks[0].params;
-    let same = |a: &[f32], b: &[f32]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
     let as_one_rank = |one: &Unpipelined| {
         let expected = |name: &str| one.value(name).unwrap_or_default();
-        params.specs().iter().all(|spec| same(&params.values()[spec.range()], &expected(&spec.name)))
+        params.specs().iter().all(|spec| same_bits(&params.values()[spec.range()], &expected(&spec.name)))
     };
     let own = one.is_none_or(as_one_rank);
     let mut holds = [u8::from(own)];
@@ -129,6 +129,13 @@ pub fn measure(
         same_parameters: holds == [1],
         sent: sent[0],
     })
+}
+
+fn first_different(losses: &[f64], expected: &[f64]) -> Option<(usize, f64, f64)> {
+    let at = |of: &[f64], step: usize| of.get(step).copied().unwrap_or(f64::NAN);
+    let steps = losses.len().max(expected.len()).max(1);
+    let mut pairs = (0..steps).map(|step| (step + 1, at(losses, step), at(expected, step)));
+    pairs.find(|(_, a, b)| !same_bits(&[*a], &[*b]))
 }
 
 /// Waits for all ranks. Returns the time at which the first of them went on, in seconds since `epoch`. MPI processes have no
@@ -176,10 +183,10 @@ impl Measured {
         }
     }
 
-    /// The first step whose loss has other bits than the unpipelined training's: its number, its loss, and that one's.
+    /// The first step whose loss has other bits than the unpipelined training's: its number, its loss, and that one's. A
+    /// loss that is missing is NaN.
     pub fn first_different_loss(&self) -> Option<(usize, f64, f64)> {
-        let mut pairs = (1..).zip(&self.losses).zip(&self.expected).map(|((step, &a), &b)| (step, a, b));
-        pairs.find(|(_, a, b)| a.to_bits() != b.to_bits())
+        first_different(&self.losses, &self.expected)
     }
 
     /// Each rank's passes, to draw them.
@@ -237,4 +244,22 @@ impl Measured {
 /// Bytes of one message between two stages: batch x sequence x width.
 pub fn message_bytes(config: &Config) -> f64 {
     (4 * config.batch * config.shape.block * config.shape.embd) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::difference::damaged;
+
+    #[test]
+    fn nan_and_missing_losses_are_different() {
+        let good = [3.0, 2.0, 1.0];
+        assert_eq!(first_different(&good, &good), None);
+        assert_eq!(first_different(&[3.0, 2.5, 1.5], &good), Some((2, 2.5, 2.0)));
+        for bad in damaged(&good) {
+            assert!(first_different(&bad, &good).is_some() && first_different(&good, &bad).is_some(), "{bad:?}");
+            let always = bad.is_empty() || bad.iter().any(|loss| loss.is_nan());
+            assert_eq!(first_different(&bad, &bad).is_some(), always, "{bad:?}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ use super::Job;
 use crate::checkpoint::universal::{self, Universal};
 use crate::checkpoint::{Checkpoints, Job as Saved};
 use crate::comm::{Comm, Reduce};
+use crate::difference::{largest_difference, same_bits};
 use crate::mesh::Mesh;
 use crate::parallel::ZeroConfig;
 use crate::tensor::Precision;
@@ -43,6 +44,18 @@ pub struct Run {
     pub losses: Vec<f64>,
     /// The folder of the ranks' files.
     pub saved: PathBuf,
+}
+
+impl Run {
+    /// The largest difference of two runs' losses.
+    pub fn difference(&self, other: &Run) -> f64 {
+        largest_difference(&self.losses, &other.losses)
+    }
+
+    /// Whether two runs' losses have the same bits.
+    pub fn has_bits_of(&self, other: &Run) -> bool {
+        same_bits(&self.losses, &other.losses)
+    }
 }
 
 /// One rank of a job: its part of the model, and how to save it.
@@ -118,4 +131,23 @@ pub fn resume(
     let steps = if forgets { 0..part.config.steps - step } else { step..part.config.steps };
     let losses = part.train(steps)?;
     Ok(Run { losses, saved })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::difference::damaged;
+
+    #[test]
+    fn nan_and_missing_losses_are_differences() {
+        let run = |losses: &[f64]| Run { losses: losses.to_vec(), ..Run::default() };
+        let good = run(&[3.0, 2.0]);
+        assert!(good.has_bits_of(&good) && good.difference(&good) == 0.0);
+        assert!(!run(&[3.0, 2.5]).has_bits_of(&good) && run(&[3.0, 2.5]).difference(&good) == 0.5);
+        for bad in damaged(&good.losses) {
+            let bad = run(&bad);
+            assert!(!bad.has_bits_of(&good) && bad.difference(&good).is_infinite(), "{bad:?}");
+            assert!(!good.has_bits_of(&bad) && good.difference(&bad).is_infinite(), "{bad:?}");
+        }
+    }
 }

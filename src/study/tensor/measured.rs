@@ -2,6 +2,7 @@
 
 use super::{Break, Shared};
 use crate::comm::{Comm, Reduce, Traffic};
+use crate::difference::{largest_difference, largest_relative_difference};
 use crate::parallel::tensor::padded;
 use crate::plan::TensorShards;
 use crate::show::{Screen, bar_to_scale, bytes_decimal, table};
@@ -58,17 +59,16 @@ fn by_name(params: &Params, flat: &[f32]) -> HashMap<String, Vec<f32>> {
 
 /// The largest difference of this rank's shards from the wholes, relative to the largest element of each.
 fn apart(params: &Params, flat: &[f32], wholes: &HashMap<String, Vec<f32>>) -> f64 {
-    let mut worst = 0f32;
+    let mut worst = 0f64;
     for spec in params.specs() {
         let (here, whole) = (&flat[spec.range()], &wholes[&spec.whole.name]);
         let top = whole.iter().fold(f32::MIN_POSITIVE, |top, x| top.max(x.abs()));
         spec.runs(0..here.len(), |run, at| {
-            let pairs = here[run.clone()].iter().zip(&whole[at..]);
-            // A NaN is a difference.
-            pairs.for_each(|(a, b)| worst = if (a - b).abs() <= worst * top { worst } else { (a - b).abs() / top });
+            let expected = whole.get(at..at + run.len()).unwrap_or_default();
+            worst = worst.max(largest_difference(&here[run], expected) / f64::from(top));
         });
     }
-    f64::from(worst)
+    worst
 }
 
 /// Trains in one way, on all ranks of `group`, or on each alone. `live` returns the bytes that this thread has allocated. Without
@@ -136,11 +136,12 @@ pub fn measure(
         let losses = measured.losses.clone();
         return Ok((measured, Some(Reference { losses, begun, gradients })));
     };
-    let losses = measured.losses.iter().zip(&reference.losses).map(|(a, b)| (a - b).abs() / b);
+    // Only rank 0 has trained the reference beyond the first step.
+    let losses = if group.rank() == 0 { &measured.losses[..] } else { &measured.losses[..1] };
     let mut worst = [
         apart(&params, &begun, &reference.begun),
         apart(&params, &gradients, &reference.gradients),
-        losses.fold(0.0, f64::max),
+        largest_relative_difference(losses, &reference.losses),
     ];
     group.all_reduce(&mut worst, Reduce::Max)?;
     (measured.begins_as_slices, measured.gradients, measured.losses_apart) = (worst[0] == 0.0, worst[1], worst[2]);
@@ -231,4 +232,31 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
         report::counted()
     );
     format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Gpt;
+    use crate::plan::GptShape;
+
+    #[test]
+    fn nan_and_missing_elements_are_differences() {
+        let gpt = Gpt::new(&GptShape { vocabulary: 5, block: 4, layers: 1, heads: 1, embd: 4 }).unwrap();
+        gpt.params.allocate(1);
+        let flat = gpt.params.values().clone();
+        let wholes = by_name(&gpt.params, &flat);
+        assert_eq!(apart(&gpt.params, &flat, &wholes), 0.0);
+        for i in 0..flat.len() {
+            let mut nan = flat.clone();
+            nan[i] = f32::NAN;
+            assert!(apart(&gpt.params, &nan, &wholes).is_infinite(), "{i}");
+            assert!(apart(&gpt.params, &flat, &by_name(&gpt.params, &nan)).is_infinite(), "{i}");
+        }
+        for name in wholes.keys() {
+            let mut shorter = by_name(&gpt.params, &flat);
+            shorter.get_mut(name).unwrap().pop();
+            assert!(apart(&gpt.params, &flat, &shorter).is_infinite(), "{name}");
+        }
+    }
 }

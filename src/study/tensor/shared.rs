@@ -3,6 +3,7 @@
 use super::broken::{Break, Broken};
 use crate::comm::{Comm, Reduce};
 use crate::data::{Batch, Corpus};
+use crate::difference::largest_difference;
 use crate::mesh::{Axis, Layout, Mesh};
 use crate::model::{Gpt, Plain};
 use crate::parallel::zero::{Stage, Zero};
@@ -156,13 +157,38 @@ pub fn same_as_one_rank(
     let mut holds = [0u8];
     if mesh.world().rank() == 0 {
         let serial = parity::serial(ZeroReplica::alone(&config, text, zero.precision)?, mesh.layout.sizes.data, STEPS)?;
-        let apart = losses.iter().zip(&serial.losses).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
-        let sound = apart < zero.precision.loss_bound();
+        let (sound, result) = judge(&losses, &serial.losses, zero.precision.loss_bound());
         let what = format!("{STEPS} steps, {} ranks compared with 1 rank", mesh.world().size());
-        let result = if apart == 0.0 { "equal".into() } else { format!("losses within {}", significant(apart, 1)) };
         screen.say(format!("\n{}\n", screen.check(sound, &what, &result)));
         holds = [sound.into()];
     }
     mesh.world().broadcast(&mut holds, 0)?;
     Ok(holds[0] == 1)
+}
+
+/// Whether losses are one rank's, and how far apart they are.
+fn judge(losses: &[f64], one: &[f64], bound: f64) -> (bool, String) {
+    let apart = largest_difference(losses, one);
+    let result = match apart {
+        0.0 => "equal".to_string(),
+        f64::INFINITY => "a loss is not finite, or missing".to_string(),
+        _ => format!("losses within {}", significant(apart, 1)),
+    };
+    (apart < bound, result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::difference::damaged;
+
+    #[test]
+    fn nan_and_missing_losses_are_not_one_ranks() {
+        let good = [3.0, 2.0, 1.0];
+        assert_eq!(judge(&good, &good, 1e-5), (true, "equal".to_string()));
+        assert_eq!(judge(&[3.0, 2.0, 1.000002], &good, 1e-5), (true, "losses within 2e-6".to_string()));
+        for bad in damaged(&good) {
+            assert!(!judge(&bad, &good, 1e-5).0 && !judge(&good, &bad, 1e-5).0, "{bad:?}");
+        }
+    }
 }
