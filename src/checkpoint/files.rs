@@ -13,6 +13,7 @@
 //! .save-0003.partial/           a save that is not complete; the next save removes it
 //! ```
 
+use super::cause;
 use crate::error::BadInput;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -24,9 +25,8 @@ const PARTIAL: &str = ".partial";
 /// Bytes of a manifest or an index. One of 10,000 parameters has about four million.
 pub(super) const LIST: u64 = 64 << 20;
 
-/// Help for a write that has failed. Earlier checkpoints are in their own folders.
-const NO_ROOM: &str =
-    "make room on the disk, or name a folder on a different one; earlier checkpoints are as they were";
+/// What is true after a write that has failed: earlier checkpoints are in their own folders.
+const KEPT: &str = "earlier checkpoints are as they were";
 
 /// Opens a file to read it. Returns its size, too. Only regular files have one: a pipe would wait for its writer, and a device
 /// may never end.
@@ -59,7 +59,8 @@ pub(super) fn read(path: &Path, most: u64) -> Result<Vec<u8>, BadInput> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> BadInput {
-    BadInput::new(format!("cannot read {}: {error}", path.display()), super::manifest::DAMAGED)
+    let help = cause::unread(error, super::manifest::DAMAGED);
+    BadInput::new(format!("cannot read {}: {error}", path.display()), help)
 }
 
 /// Reads `len` bytes of a file, from `offset` on.
@@ -104,7 +105,7 @@ pub(super) fn write(path: &Path, contents: &[u8]) -> Result<(), BadInput> {
 }
 
 fn failed<T>(path: &Path, result: io::Result<T>) -> Result<T, BadInput> {
-    result.map_err(|error| BadInput::new(format!("cannot write {}: {error}", path.display()), NO_ROOM))
+    result.map_err(|error| cause::unwritten(path, &error, KEPT))
 }
 
 /// Returns when the disk has the names in a folder.

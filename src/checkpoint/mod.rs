@@ -2,10 +2,11 @@
 //!
 //! Reading order: `weights.rs` (whole weights, for a different program to read); `native.rs` (a training's checkpoints),
 //! `shard.rs` (one rank's part), `manifest.rs` (what belongs together, and whether it is undamaged), `files.rs` (writing
-//! that survives a kill), `agree.rs` (one rank's error on all ranks); `universal/` (from N ranks to M);
+//! that survives a kill), `cause.rs` (why one failed), `agree.rs` (one rank's error on all ranks); `universal/` (from N ranks to M);
 //! `torch/` (files of PyTorch); `deepspeed/` (checkpoints of DeepSpeed, converted); `pretrained/` (Llamas of the Hugging Face Hub).
 
 mod agree;
+mod cause;
 pub mod deepspeed;
 mod files;
 mod manifest;
