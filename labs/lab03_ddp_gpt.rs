@@ -114,6 +114,10 @@ fn run(args: Args) -> Result<()> {
 /// One rank's part, from the first check to the last. Returns what the checks found wrong.
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let (config, screen) = (&lab.config, &lab.screen);
+    let _claim = match lab.save_to() {
+        Some(folder) => Some(checkpoint::Claim::take(comm, &folder)?),
+        None => None,
+    };
     let mut journal = Journal::new(comm, screen, config.rates(lab.peak), lab.eval.due, Some(&lab.args.log))?;
     if comm.rank() == 0 {
         introduce(lab);

@@ -175,7 +175,12 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         return Ok(zero::padding_on_last(comm, &lab.screen));
     }
     let (config, corpus, screen) = (&lab.config, &lab.corpus, &lab.screen);
-    let save_to = Some(lab.args.run.folder("lab04"));
+    let folder = lab.args.run.folder("lab04");
+    let _claim = match lab.eval {
+        Some(_) => Some(checkpoint::Claim::take(comm, &folder)?),
+        None => None,
+    };
+    let save_to = Some(folder);
     let evaluator = lab.eval.as_ref().map(|eval| Evaluator { config, eval, corpus, screen, comm, save_to });
     let compare = || zero::same_as_one_rank(comm, screen, config, &corpus.train, &lab.zero);
     let same_as_one_rank = evaluator.is_none() || compare()?;

@@ -190,10 +190,12 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
 /// Trains the model that each tensor group shares, with ZeRO in each data group.
 fn train_in_full(lab: &Lab, mesh: &Mesh, eval: &EvalConfig) -> Result<Vec<String>> {
     let (config, corpus, screen, world) = (&lab.config, &lab.corpus, &lab.screen, mesh.world());
+    let folder = lab.args.run.folder("lab05");
+    let _claim = checkpoint::Claim::take(world, &folder)?;
     let same_as_one_rank = tensor::same_as_one_rank(mesh, screen, config, &corpus.train, lab.sharing(), &lab.zero)?;
     let rates = Rates { ranks: world.size(), ..config.rates(lab.peak) };
     let mut journal = Journal::new(world, screen, rates, eval.due, Some(&lab.args.log))?;
-    let save_to = Some(lab.args.run.folder("lab05"));
+    let save_to = Some(folder);
     let evaluator = Evaluator { config, eval, corpus, screen, comm: world, save_to };
     let whole = Gpt::new(&config.shape)?; // for evaluation, on every rank
     whole.params.allocate(config.seed);

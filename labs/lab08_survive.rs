@@ -105,7 +105,8 @@ fn run(args: Args) -> Result<()> {
 /// One rank's part. Returns what the checks found wrong.
 fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     // A run with bad batches. It saves checkpoints, and writes its losses to the metrics file.
-    let (all, mut metrics) = (survive::checkpoints(job, comm), Metrics::create(job, comm)?);
+    let all = survive::checkpoints(job, comm)?;
+    let mut metrics = Metrics::create(job, comm)?;
     let (plain, mut saved) = (Way::plain(true), Vec::new());
     let mut training = Training::begin(job, comm, &plain)?;
     while training.guarded.counters.global_steps < job.config.steps {

@@ -12,6 +12,7 @@
 
 use anyhow::{Result, ensure};
 use clap::Parser;
+use shardlab::checkpoint::Claim;
 use shardlab::checkpoint::universal::{Universal, slices};
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampling};
@@ -103,6 +104,7 @@ fn run(mut args: Args) -> Result<()> {
         return Ok(());
     }
     let folder = lab.args.run.folder("lab09");
+    Folders::ensure_own(&folder.join("checkpoints"))?;
     let options = lab.args.run.comm.options(&folder);
     launch::one_compute_thread_a_rank();
     let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
@@ -154,12 +156,13 @@ fn ensure_known(slices: &[String], config: &Config) -> Result<()> {
 /// One rank's part in all jobs, one after the other. Returns what the checks found wrong.
 fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     let (args, text) = (&lab.args, &lab.corpus.train[..]);
-    let dir = lab.args.run.folder("lab09");
-    if world.rank() == 0 && dir.join("checkpoints").exists() {
-        std::fs::remove_dir_all(dir.join("checkpoints"))?; // an earlier run's
+    let dir = lab.args.run.folder("lab09").join("checkpoints");
+    let _claim = Claim::take(world, &dir)?;
+    if world.rank() == 0 {
+        Folders::remove(&dir)?; // an earlier run's
     }
     world.barrier()?;
-    let folders = |i: usize| Folders::of(&dir.join("checkpoints"), &format!("job-{i}"));
+    let folders = |i: usize| Folders::of(&dir, &format!("job-{i}"));
     let config = |job: &Job| job.config(&lab.config, lab.sequences);
     let whole = folders(0).universal;
     let first = part_of(world, &args.from, |comm| {

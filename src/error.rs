@@ -19,7 +19,7 @@ impl BadInput {
 const LONGEST: usize = 4000;
 
 /// A text that may quote a file, for a terminal: without control characters, which could clear it, and not too long.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let mut printable = String::new();
     for (at, c) in text.chars().enumerate() {
         match c {

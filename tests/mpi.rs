@@ -262,6 +262,7 @@ fn bad_steps_and_checkpoints(comm: &Comm) -> Result<()> {
     }
     comm.barrier()?;
     suite::checkpoints::resumed_training_is_uninterrupted_training(comm, &dir)?;
+    suite::checkpoints::one_job_at_a_time_saves_to_a_folder(comm, &dir.join("claimed"))?;
     comm.barrier()?;
     if comm.rank() == 0 {
         std::fs::remove_dir_all(&dir)?;

@@ -5,15 +5,22 @@
 //! `sha256sum --check` reads.
 
 use super::files::{LIST, read, size, write};
-use crate::error::BadInput;
+use crate::error::{BadInput, printable};
+use crate::launch;
 use crate::plan::GptShape;
 use crate::sha256;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The manifest's name in a checkpoint's folder.
 pub const MANIFEST: &str = "manifest.json";
 const SUM: &str = "manifest.json.sha256";
+
+/// What a step depends on beside the model and the seed, by the flags' names: the text, the batch, the learning rate and
+/// its schedule. A run that changes one of them has to say so.
+pub type Settings = BTreeMap<String, serde_json::Value>;
 
 /// The run that a checkpoint belongs to. A different run cannot continue from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +31,56 @@ pub struct Job {
     pub ranks: usize,
     /// How the ranks share the model, in words: the stage of ZeRO, the mesh.
     pub layout: String,
+    /// Empty in checkpoints of earlier versions. What is not recorded is no difference.
+    #[serde(default)]
+    pub settings: Settings,
+}
+
+impl Job {
+    /// The settings that `theirs` records and this job has differently, in words.
+    pub(super) fn changes(&self, theirs: &Settings) -> Vec<String> {
+        let mut changes = Vec::new();
+        for (name, ours) in &self.settings {
+            if let Some(theirs) = theirs.get(name).filter(|theirs| *theirs != &as_read(ours)) {
+                let short = |value| plain(value).chars().take(8).collect::<String>();
+                changes.push(match name.as_str() {
+                    "data" => format!("the text with SHA-256 {}.. instead of {}..", short(ours), short(theirs)),
+                    _ => format!("--{name} {} instead of {}", plain(ours), plain(theirs)),
+                });
+            }
+        }
+        changes
+    }
+}
+
+/// A value as it stands behind its flag.
+fn plain(value: &serde_json::Value) -> String {
+    printable(&value.as_str().map_or_else(|| value.to_string(), String::from))
+}
+
+/// A value as it comes back from a file: a number's last bit may differ.
+fn as_read(value: &serde_json::Value) -> serde_json::Value {
+    serde_json::from_str(&value.to_string()).unwrap_or_default()
+}
+
+/// One training, from its first step to its last. A resumed training goes on with the run of its checkpoint, if it has the same
+/// settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Decides which checkpoints of a folder a run may remove. Empty in checkpoints of earlier versions.
+    pub id: String,
+    /// Settings that this run and those that it continues have changed on the way, in words.
+    #[serde(default)]
+    pub changes: Vec<String>,
+}
+
+impl Run {
+    /// A run that begins now.
+    pub fn new() -> Run {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let unique = format!("{} {} {now}", launch::host_name(), std::process::id());
+        Run { id: sha256::hex(unique.as_bytes())[..16].to_string(), changes: Vec::new() }
+    }
 }
 
 /// A file of a checkpoint.
@@ -37,6 +94,8 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub job: Job,
+    #[serde(default)]
+    pub run: Run,
     /// Steps that the run has made.
     pub step: usize,
     /// In rank order.
@@ -75,9 +134,20 @@ impl Manifest {
         serde_json::from_slice(&text).map_err(broken)
     }
 
+    /// The run that saved the checkpoint in `folder`, if it says so.
+    pub fn run_of(folder: &Path) -> Option<String> {
+        #[derive(Deserialize)]
+        struct OnlyRun {
+            run: Run,
+        }
+        let text = read(&folder.join(MANIFEST), LIST).ok()?;
+        let found: OnlyRun = serde_json::from_slice(&text).ok()?;
+        Some(found.run.id).filter(|id| !id.is_empty())
+    }
+
     /// Refuses a checkpoint of a different run.
     pub fn ensure_of(&self, job: &Job, folder: &Path) -> Result<(), BadInput> {
-        let Job { shape, seed, ranks, layout } = &self.job;
+        let Job { shape, seed, ranks, layout, .. } = &self.job;
         let refuse = |what: &str, theirs: String, ours: String, help: &str| {
             let path = folder.join(MANIFEST);
             Err(BadInput::new(
@@ -108,6 +178,28 @@ impl Manifest {
         Ok(())
     }
 
+    /// Refuses a checkpoint whose settings are not this run's.
+    pub fn ensure_settings(&self, job: &Job, folder: &Path) -> Result<(), BadInput> {
+        let changes = job.changes(&self.job.settings);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let what =
+            format!("{} has other settings than this run: {}", folder.join(MANIFEST).display(), changes.join(", "));
+        Err(BadInput::new(what, self.other_settings(job)))
+    }
+
+    fn other_settings(&self, job: &Job) -> String {
+        const END: &str = "lr-decay-steps";
+        let same = "give the flags of the run that saved it";
+        let on_purpose = format!("to change them on purpose: {ANYWAY}");
+        let end = self.job.settings.get(END).filter(|end| end.is_u64());
+        match end.filter(|end| job.settings.get(END).is_some_and(|ours| ours != *end)) {
+            Some(end) => format!("{same} (--{END} {end}: without it the cosine ends with --steps); {on_purpose}"),
+            None => format!("{same}; {on_purpose}"),
+        }
+    }
+
     /// Reads a rank's file, and compares it with its length and checksum.
     pub fn rank(&self, folder: &Path, rank: usize) -> Result<Vec<u8>, BadInput> {
         let path = folder.join(rank_file(rank));
@@ -125,6 +217,9 @@ impl Manifest {
         Ok(contents)
     }
 }
+
+/// The flag of a run that continues with other settings.
+pub(super) const ANYWAY: &str = "--resume-anyway";
 
 pub(super) const DAMAGED: &str = "give --resume auto, which takes the newest checkpoint that is whole";
 

@@ -9,19 +9,24 @@
 
 use super::agree::{agree, broadcast_text};
 use super::files;
-use super::manifest::{Entry, Job, Manifest, rank_file};
+use super::lock::Claim;
+use super::manifest::{ANYWAY, Entry, Job, Manifest, Run, rank_file};
 use super::shard::{self, Shard};
 use crate::comm::Comm;
-use crate::error::BadInput;
+use crate::error::{BadInput, printable};
 use crate::parallel::Zero;
 use crate::sha256;
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::cell::{OnceCell, RefCell};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::thread::JoinHandle;
+
+/// The name of all runs whose checkpoints nobody else reads.
+const SCRATCH: &str = "scratch";
 
 /// The checkpoint that a run begins with, as `--resume` names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,11 +55,15 @@ impl FromStr for Resume {
 /// The checkpoints of one run, in one folder that all ranks can reach.
 pub struct Checkpoints {
     pub dir: PathBuf,
-    /// Complete checkpoints that stay; older ones are removed.
+    /// Complete checkpoints of this run that stay; older ones are removed. Those of other runs stay in any case.
     pub keep: usize,
     pub job: Job,
     /// All ranks of the run.
     pub comm: Comm,
+    /// Whether the run may continue from a checkpoint of other settings.
+    pub anyway: bool,
+    claim: OnceCell<Claim>,
+    run: RefCell<Run>,
 }
 
 /// A state from which a run continues.
@@ -65,11 +74,39 @@ pub struct Resumed<R> {
     pub step: usize,
     /// The trainer's own state, as [`Checkpoints::start`] got it.
     pub record: R,
+    /// Settings that the run has changed, now or when it was resumed before.
+    pub changes: Vec<String>,
     /// Newer checkpoints that could not be used, and why.
     pub rejected: Vec<BadInput>,
 }
 
 impl Checkpoints {
+    /// The checkpoints of a job in a folder. It is claimed by [`Checkpoints::claim`] or by the first save.
+    pub fn new(dir: impl Into<PathBuf>, keep: usize, job: Job, comm: &Comm) -> Checkpoints {
+        let (claim, run) = (OnceCell::new(), RefCell::new(Run::new()));
+        Checkpoints { dir: dir.into(), keep, job, comm: comm.clone(), anyway: false, claim, run }
+    }
+
+    /// Checkpoints that only this run reads. A later run of the same kind removes them.
+    pub fn scratch(self) -> Checkpoints {
+        self.run.replace(Run { id: SCRATCH.to_string(), changes: Vec::new() });
+        self
+    }
+
+    /// Refuses a folder to which a different job saves, and keeps other jobs out of it until this is dropped. All ranks call it,
+    /// before the work begins. Who only reads needs no claim.
+    pub fn claim(&self) -> Result<()> {
+        if self.claim.get().is_none() {
+            self.claim.set(Claim::take(&self.comm, &self.dir)?).ok();
+        }
+        Ok(())
+    }
+
+    /// The run's name, which its checkpoints have.
+    pub fn run(&self) -> String {
+        self.run.borrow().id.clone()
+    }
+
     /// Saves the state after `step` steps. Returns the checkpoint's folder. All ranks call it.
     pub fn save(&self, step: usize, zero: &mut Zero, record: &impl Serialize) -> Result<PathBuf> {
         self.start(step, zero, record)?.finish()
@@ -78,8 +115,10 @@ impl Checkpoints {
     /// Copies the state, and begins to write the copy. All ranks call it, and [`Writing::finish`] before the next save.
     /// `record` is the trainer's own state; it must be the same on all ranks.
     pub fn start(&self, step: usize, zero: &mut Zero, record: &impl Serialize) -> Result<Writing<'_>> {
+        self.claim()?;
         let (first, comm) = (self.comm.rank() == 0, &self.comm);
-        let side = if first { files::begin(&self.dir).map(Some) } else { Ok(None) };
+        let held = self.claim.get().map_or(Ok(()), Claim::ensure_held);
+        let side = if first { held.and_then(|()| files::begin(&self.dir)).map(Some) } else { Ok(None) };
         let side = agree(comm, side)?.map_err(|error| anyhow!("{error}"))?;
         let (folder, number) = side.unwrap_or_default();
         let folder = broadcast_text(comm, folder.to_string_lossy().into_owned(), 0)?;
@@ -99,7 +138,7 @@ impl Checkpoints {
         match resume {
             Resume::None => Ok(None),
             Resume::Path(folder) => match self.load(folder, zero)? {
-                Ok((step, record)) => Ok(Some(Resumed { folder: folder.clone(), step, record, rejected: Vec::new() })),
+                Ok(resumed) => Ok(Some(resumed)),
                 Err(error) => Err(self.with_next_good(folder, error, zero)?.into()),
             },
             Resume::Auto => self.newest(zero),
@@ -111,16 +150,18 @@ impl Checkpoints {
         let mut rejected = Vec::new();
         for folder in self.candidates()? {
             match self.load(&folder, zero)? {
-                Ok((step, record)) => return Ok(Some(Resumed { folder, step, record, rejected })),
+                Ok(resumed) => return Ok(Some(Resumed { rejected, ..resumed })),
                 Err(error) => rejected.push(error),
             }
         }
-        if rejected.is_empty() {
-            return Ok(None);
-        }
+        let Some(newest) = rejected.first() else { return Ok(None) };
         let reasons: Vec<String> = rejected.iter().map(|error| format!("\n  {}", error.what)).collect();
         let what = format!("no checkpoint in {} can be used:{}", self.dir.display(), reasons.concat());
-        let help = "give --resume none to start again from step 1, or name a different folder";
+        let again = "--resume none starts again from step 1";
+        let help = match newest.help.contains(ANYWAY) {
+            true => format!("{}; {again}", newest.help),
+            false => "give --resume none to start again from step 1, or name a different folder".to_string(),
+        };
         Err(BadInput::new(what, help).into())
     }
 
@@ -143,25 +184,41 @@ impl Checkpoints {
     }
 
     /// Puts the state in `folder` back if all ranks can read their parts. Otherwise no rank changes anything.
-    fn load<R: DeserializeOwned>(&self, folder: &Path, zero: &mut Zero) -> Result<Result<(usize, R), BadInput>> {
+    fn load<R: DeserializeOwned>(&self, folder: &Path, zero: &mut Zero) -> Result<Result<Resumed<R>, BadInput>> {
         let read = self.read(folder, zero).and_then(|(manifest, shard)| {
             let record = serde_json::from_value(manifest.record);
             let broken = |error| BadInput::new(format!("{}: {error}", folder.display()), super::manifest::DAMAGED);
-            Ok((manifest.step, record.map_err(broken)?, shard))
+            let Manifest { step, run, job, .. } = manifest;
+            Ok((step, self.goes_on(run, &job, step), record.map_err(broken)?, shard))
         });
         match agree(&self.comm, read)? {
-            Ok((step, record, shard)) => {
+            Ok((step, run, record, shard)) => {
                 shard.restore(zero)?;
-                Ok(Ok((step, record)))
+                let changes = run.changes.clone();
+                self.run.replace(run);
+                Ok(Ok(Resumed { folder: folder.to_path_buf(), step, record, changes, rejected: Vec::new() }))
             }
             Err(error) => Ok(Err(error)),
         }
+    }
+
+    /// The run of a checkpoint, as this job continues it after `step` steps.
+    fn goes_on(&self, run: Run, saved: &Job, step: usize) -> Run {
+        let new = self.job.changes(&saved.settings);
+        // Other settings make a new run, so that the old one's checkpoints stay. Nor does a name go on that stands for many runs.
+        let same = new.is_empty() && !["", SCRATCH].contains(&run.id.as_str());
+        let mut changes: Vec<String> = run.changes.iter().map(|change| printable(change)).collect();
+        changes.extend(new.into_iter().map(|change| format!("from step {} on {change}", step.saturating_add(1))));
+        Run { id: if same { run.id } else { self.run() }, changes }
     }
 
     /// Reads and checks this rank's part of the checkpoint in `folder`.
     fn read(&self, folder: &Path, zero: &mut Zero) -> Result<(Manifest, Shard), BadInput> {
         let manifest = Manifest::read(folder)?;
         manifest.ensure_of(&self.job, folder)?;
+        if !self.anyway {
+            manifest.ensure_settings(&self.job, folder)?;
+        }
         let rank = self.comm.rank();
         let shard = Shard::decode(manifest.rank(folder, rank)?, zero).map_err(|error| {
             let path = folder.join(rank_file(rank));
@@ -222,23 +279,23 @@ impl<'a> Writing<'a> {
     /// Waits for all ranks' files, and begins to complete the checkpoint, or to remove it if a rank could not write.
     fn publish(self) -> Result<Writing<'a>> {
         let Work::File(file) = self.work else { return Ok(self) };
-        let Checkpoints { dir, keep, job, comm } = self.all;
+        let Checkpoints { dir, keep, job, comm, run, .. } = self.all;
         let files = match agree(comm, joined(file, &self.folder))? {
             Ok(mine) => Ok(gather(comm, &mine)?),
             Err(error) => Err(error),
         };
-        let (first, dir, keep, job) = (comm.rank() == 0, dir.clone(), *keep, job.clone());
+        let (first, dir, keep, job, run) = (comm.rank() == 0, dir.clone(), *keep, job.clone(), run.borrow().clone());
         let (folder, number, step, record) = (self.folder.clone(), self.number, self.step, self.record.clone());
         let work = move || {
             let published = files.and_then(|files| match first {
                 true => {
-                    Manifest { job, step, files, record }.write(&folder)?;
+                    Manifest { job, run: run.clone(), step, files, record }.write(&folder)?;
                     files::publish(&dir, &folder, number, step)
                 }
                 false => Ok(String::new()),
             });
             match &published {
-                Ok(_) if first => files::keep(&dir, keep),
+                Ok(_) if first => files::keep(&dir, keep, &run.id),
                 Err(_) if first => files::discard(&folder),
                 Ok(_) | Err(_) => {}
             }

@@ -87,6 +87,18 @@ fn of_this_process(bytes: impl Fn(&sysinfo::Process) -> u64) -> Option<u64> {
     system.process(process).map(bytes)
 }
 
+/// When a process of this machine started, in seconds since 1970. None if there is no such process.
+pub fn process_start(process: u32) -> Option<u64> {
+    let process = sysinfo::Pid::from_u32(process);
+    let mut system = sysinfo::System::new().ok()?;
+    let nothing = sysinfo::ProcessRefreshKind::nothing();
+    system.refresh_processes_specifics(sysinfo::ProcessesToUpdate::Some(&[process]), false, nothing);
+    let found = system.process(process)?;
+    // A process that has ended keeps its number until its parent has asked for its exit code.
+    let ended = matches!(found.status(), sysinfo::ProcessStatus::Zombie | sysinfo::ProcessStatus::Dead);
+    (!ended).then(|| found.start_time())
+}
+
 /// The cores that ranks of this process can run on at the same time.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

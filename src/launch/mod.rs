@@ -42,7 +42,8 @@ pub use arguments::arguments;
 pub use flags::CommFlags;
 pub use launcher::{Launched, launched};
 pub use machine::{
-    cores, free_memory, host_name, machine_memory, memory_limit_in_words, peak_resident_memory, resident_memory,
+    cores, free_memory, host_name, machine_memory, memory_limit_in_words, peak_resident_memory, process_start,
+    resident_memory,
 };
 pub use memory::{keep_freed_memory, return_freed_memory};
 pub use place::{Place, Seat, seats};

@@ -4,10 +4,12 @@ use super::counters::StepSize;
 use super::metrics::Rates;
 use super::preset::Preset;
 use super::schedule::Schedule;
+use crate::checkpoint::Settings;
 use crate::data::{Corpus, Sampler, Sampling};
 use crate::model::Pass;
 use crate::optim::AdamWConfig;
 use crate::plan::GptShape;
+use crate::sha256;
 use crate::tensor::Dropout;
 use std::sync::Arc;
 
@@ -58,6 +60,28 @@ impl Config {
     /// The extent of one step.
     pub fn step_size(&self) -> StepSize {
         StepSize { accumulation: self.grad_accum, samples: self.batch * self.grad_accum * self.ranks }
+    }
+
+    /// All that a step on `text` depends on beside model and seed, as checkpoints record it: by the names of the flags.
+    pub fn settings(&self, text: &[u32]) -> Settings {
+        let (schedule, adamw) = (&self.schedule, &self.adamw);
+        let all = [
+            ("data", sha256::hex(bytemuck::cast_slice(text)).into()),
+            ("sampler", format!("{:?}", self.sampling).to_lowercase().into()),
+            ("batch", self.batch.into()),
+            ("grad-accum", self.grad_accum.into()),
+            ("global-batch", self.step_size().samples.into()),
+            ("lr", schedule.lr.into()),
+            ("min-lr", schedule.min_lr.into()),
+            ("warmup", schedule.warmup.into()),
+            ("lr-decay-steps", schedule.decay_steps.into()),
+            ("weight-decay", adamw.weight_decay.into()),
+            ("beta1", adamw.beta1.into()),
+            ("beta2", adamw.beta2.into()),
+            ("clip", self.clip.into()),
+            ("dropout", self.dropout.into()),
+        ];
+        all.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
     }
 
     /// The factors that turn a step's seconds into rates. `peak` is the matmul peak of one thread, in FLOP/s.

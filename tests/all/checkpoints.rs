@@ -3,7 +3,7 @@
 use crate::suite::bad_steps::Training;
 use crate::suite::checkpoints as suite;
 use crate::suite::parity::config;
-use shardlab::checkpoint::{Checkpoints, MANIFEST, Resume};
+use shardlab::checkpoint::{Checkpoints, Job, MANIFEST, Resume};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
@@ -24,6 +24,14 @@ fn resumed_training_is_uninterrupted_training() {
     for ranks in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         launch::run(ranks, |comm| suite::resumed_training_is_uninterrupted_training(&comm, dir.path())).unwrap();
+    }
+}
+
+#[test]
+fn one_job_at_a_time_saves_to_a_folder() {
+    for ranks in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        launch::run(ranks, |comm| suite::one_job_at_a_time_saves_to_a_folder(&comm, dir.path())).unwrap();
     }
 }
 
@@ -80,9 +88,11 @@ fn try_resume(all: &Checkpoints, which: &Resume) -> anyhow::Result<Result<Resume
     }
 }
 
+/// What is in a folder, but for the lock of the job that saves to it.
 fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| name != "writer.lock");
     names.sort();
     names
 }
@@ -124,6 +134,140 @@ fn the_newest_are_kept_and_nothing_else_is_left() {
         all.comm.barrier()?;
         assert_eq!(try_resume(all, &Resume::Auto)??.0, 5);
         Ok(())
+    });
+}
+
+/// A second run in the same folder begins at step 1, and keeps one checkpoint. Those of the first run are still there, and the
+/// first run can continue.
+#[test]
+fn checkpoints_of_other_runs_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    after_saves(2, dir.path(), |_, _| Ok(()));
+    let (config, corpus) = config(2, |_| ());
+    launch::run(2, |comm| {
+        let (mut training, _) = begin(&comm, &config, &corpus)?;
+        let mut all = suite::checkpoints(&comm, &config, dir.path(), LAYOUT);
+        all.keep = 1;
+        for _ in 0..2 {
+            training.step()?;
+            suite::save(&all, &mut training)?;
+        }
+        assert_eq!(names(dir.path()), ["latest", "save-0001-step-1", "save-0002-step-2", "save-0004-step-2"]);
+        Ok(comm.barrier()?)
+    })
+    .unwrap();
+    // The first run continues from its own, and removes only its own.
+    launch::run(2, |comm| {
+        let (mut training, _) = begin(&comm, &config, &corpus)?;
+        let mut all = suite::checkpoints(&comm, &config, dir.path(), LAYOUT);
+        all.keep = 1;
+        suite::resume(&all, &Resume::Path(dir.path().join("save-0002-step-2")), &mut training)?;
+        training.step()?;
+        suite::save(&all, &mut training)?;
+        assert_eq!(names(dir.path()), ["latest", "save-0004-step-2", "save-0005-step-3"]);
+        Ok(comm.barrier()?)
+    })
+    .unwrap();
+}
+
+/// A different text, batch, learning rate or schedule is no different run, but nobody changes it by accident.
+#[test]
+fn other_settings_are_told_and_need_a_flag() {
+    let dir = tempfile::tempdir().unwrap();
+    after_saves(1, dir.path(), |all, states| {
+        let newest = all.dir.join("save-0001-step-1");
+        let other = |edit: &dyn Fn(&mut Config), anyway: bool| -> anyhow::Result<Checkpoints> {
+            let (mut config, corpus) = config(2, |_| ());
+            edit(&mut config);
+            let job = Job { settings: config.settings(&corpus.train), ..all.job.clone() };
+            let mut other = Checkpoints::new(&all.dir, 1, job, &all.comm);
+            other.anyway = anyway;
+            Ok(other)
+        };
+        type Edit<'a> = &'a dyn Fn(&mut Config);
+        let edits: [(Edit, &str, &str); 4] = [
+            (&|config| config.schedule.lr = 0.1, "--lr 0.1 instead of 0.001", "the flags of the run that saved it; to"),
+            (&|config| config.schedule.warmup = 7, "--warmup 7 instead of 5", "the flags of the run that saved it; to"),
+            (&|config| config.clip = 0.5, "--clip 0.5 instead of 1.0", "the flags of the run that saved it; to"),
+            (
+                &|config| config.schedule.decay_steps = 500,
+                "--lr-decay-steps 500 instead of 300",
+                "(--lr-decay-steps 300: without it the cosine ends with --steps)",
+            ),
+        ];
+        for (edit, expected, help) in edits {
+            let error = try_resume(&other(edit, false)?, &Resume::Path(newest.clone()))?.unwrap_err();
+            let what = format!("/manifest.json has other settings than this run: {expected}");
+            assert!(error.what.ends_with(&what), "{error}");
+            assert!(error.help.contains(help) && error.help.contains("--resume-anyway"), "{error}");
+            let error = try_resume(&other(edit, false)?, &Resume::Auto)?.unwrap_err();
+            assert!(error.what.starts_with("no checkpoint in ") && error.what.ends_with(&what), "{error}");
+            assert!(error.help.contains("--resume-anyway; --resume none starts again"), "{error}");
+            let (step, rejected, state) = try_resume(&other(edit, true)?, &Resume::Auto)??;
+            assert!((step, rejected.len()) == (1, 0) && state == states[1]);
+        }
+        // A batch has three numbers, and a text has a hash.
+        let error = try_resume(&other(&|config| config.batch = 5, false)?, &Resume::Auto)?.unwrap_err();
+        assert!(error.what.ends_with(": --batch 5 instead of 3, --global-batch 10 instead of 6"), "{error}");
+        let mut text = other(&|_| (), false)?;
+        text.job.settings.insert("data".to_string(), "0123456789".into());
+        let error = try_resume(&text, &Resume::Auto)?.unwrap_err();
+        assert!(error.what.contains(": the text with SHA-256 01234567.. instead of "), "{error}");
+        Ok(())
+    });
+    // The change is recorded, and told by every later checkpoint.
+    let (config, corpus) = config(2, |config| config.schedule.lr = 0.1);
+    launch::run(2, |comm| {
+        for (anyway, step) in [(true, 1), (false, 2)] {
+            let mut all = suite::checkpoints(&comm, &config, dir.path(), LAYOUT);
+            all.anyway = anyway;
+            let (mut training, _) = begin(&comm, &config, &corpus)?;
+            let resumed = training.resume(&all, &Resume::Auto)?.expect("a checkpoint");
+            assert_eq!(resumed.step, step);
+            assert_eq!(resumed.changes, ["from step 2 on --lr 0.1 instead of 0.001"]);
+            all.keep = 1;
+            training.step()?;
+            suite::save(&all, &mut training)?;
+            // It is a new run, which goes on when it is resumed. The old one's checkpoint stays.
+            let own = if step == 1 { "save-0002-step-2" } else { "save-0003-step-3" };
+            assert_eq!(names(dir.path()), ["latest", "save-0001-step-1", own]);
+            comm.barrier()?;
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// A checkpoint of an earlier version records no settings and no run. It is read, and stays.
+#[test]
+fn what_is_not_recorded_is_no_difference() {
+    let dir = tempfile::tempdir().unwrap();
+    after_saves(1, dir.path(), |all, states| {
+        let folder = all.dir.join("save-0001-step-1");
+        if all.comm.rank() == 0 {
+            let path = folder.join(MANIFEST);
+            let mut manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+            manifest.as_object_mut().expect("a list").remove("run");
+            manifest["job"].as_object_mut().expect("a list").remove("settings");
+            let text = manifest.to_string();
+            std::fs::write(&path, &text)?;
+            let sum = shardlab::sha256::hex(text.as_bytes());
+            std::fs::write(folder.join("manifest.json.sha256"), format!("{sum}  {MANIFEST}\n"))?;
+        }
+        all.comm.barrier()?;
+        let (step, rejected, state) = try_resume(all, &Resume::Auto)??;
+        assert!((step, rejected.len()) == (1, 0) && state == states[1]);
+        let (config, corpus) = config(2, |_| ());
+        let (mut training, _) = begin(&all.comm, &config, &corpus)?;
+        for _ in 0..4 {
+            training.step()?;
+            suite::save(all, &mut training)?;
+        }
+        let expected = ["latest", "save-0001-step-1", "save-0003-step-2", "save-0004-step-3", "save-0005-step-4"];
+        if all.comm.rank() == 0 {
+            assert_eq!(names(&all.dir), expected);
+        }
+        Ok(all.comm.barrier()?)
     });
 }
 
@@ -195,8 +339,7 @@ fn checkpoints_of_different_runs_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     after_saves(1, dir.path(), |all, _| {
         let with = |edit: fn(&mut Checkpoints)| {
-            let (dir, comm) = (all.dir.clone(), all.comm.clone());
-            let mut other = Checkpoints { dir, comm, keep: 1, job: all.job.clone() };
+            let mut other = Checkpoints::new(&all.dir, 1, all.job.clone(), &all.comm);
             edit(&mut other);
             let error = try_resume(&other, &Resume::Path(all.dir.join("save-0001-step-1")))?.unwrap_err();
             assert!(error.what.contains("save-0001-step-1/manifest.json is a checkpoint of a different "), "{error}");
@@ -262,9 +405,9 @@ fn a_disk_that_is_full() {
     let small = |config: &mut Config| (config.shape.layers, config.shape.embd) = (1, 8);
     let ((config, corpus), (large, _)) = (config(2, small), config(2, |_| ()));
     launch::run(2, |comm| {
-        let (all, mut training) = (suite::checkpoints(&comm, &config, &dir, LAYOUT), begin(&comm, &config, &corpus)?.0);
+        let mut training = begin(&comm, &config, &corpus)?.0;
         training.step()?;
-        suite::save(&all, &mut training)?;
+        suite::save(&suite::checkpoints(&comm, &config, &dir, LAYOUT), &mut training)?;
         // The larger model's file is beyond the limit for the size of a file.
         let mut other = begin(&comm, &large, &corpus)?.0;
         let large = suite::checkpoints(&comm, &large, &dir, LAYOUT);
@@ -272,7 +415,9 @@ fn a_disk_that_is_full() {
         assert!(error.starts_with("cannot write ") && error.contains("rank-000.safetensors: "), "{error}");
         assert!(error.contains("\nhelp: files of this size are not allowed here"), "{error}");
         assert_eq!(names(&dir), ["latest", "save-0001-step-1"]);
+        drop(large);
         comm.barrier()?;
+        let all = suite::checkpoints(&comm, &config, &dir, LAYOUT);
         training.step()?;
         suite::save(&all, &mut training)?;
         let (step, rejected, state) = try_resume(&all, &Resume::Auto)??;

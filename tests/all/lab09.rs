@@ -1,6 +1,8 @@
 //! lab09 as its users start it: what is on the screen, what is refused, and exit codes.
 
-use crate::suite::program::{has, is_narrow, stderr, stdout, succeeded};
+use crate::suite::program::{failed, has, is_narrow, stderr, stdout, succeeded};
+use shardlab::checkpoint::Claim;
+use shardlab::comm::Comm;
 use std::process::{Command, Output};
 
 const SMALL: &str = "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2";
@@ -47,6 +49,33 @@ fn what_is_broken_is_noticed() {
     assert_eq!(output.status.code(), Some(1));
     has(&stdout(&output), &["bitwise ……………………… 6 of 6 jobs ✓", "✗"]);
     assert!(stderr(&output).contains("error: the losses differ"), "{}", stderr(&output));
+}
+
+/// A run removes what an earlier one left in its folder, and nothing else.
+#[test]
+fn only_an_earlier_runs_files_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let lab09 = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lab09"));
+        command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS");
+        command.args(SMALL.split_whitespace()).args(["--to", "dp=1", "--out", "."]).output().expect("lab09 starts")
+    };
+    let mine = dir.path().join("checkpoints");
+    std::fs::create_dir_all(mine.join("thesis")).unwrap();
+    std::fs::write(mine.join("thesis/precious"), "x").unwrap();
+    succeeded(&lab09());
+    succeeded(&lab09());
+    assert!(mine.join("thesis/precious").exists() && !mine.join("writer.lock").exists());
+    std::fs::write(mine.join("job-1/precious"), "x").unwrap();
+    let refused = lab09();
+    failed(&refused, 2, "./checkpoints/job-1 is in the way, and was not written by this lab");
+    assert!(mine.join("job-1/precious").exists() && mine.join("job-0").exists());
+    // Another lab09 is at work here.
+    std::fs::remove_file(mine.join("job-1/precious")).unwrap();
+    let claim = Claim::take(&Comm::alone(), &mine).unwrap();
+    failed(&lab09(), 2, &format!("./checkpoints is being written by process {} on host ", std::process::id()));
+    assert!(mine.join("job-0").exists());
+    drop(claim);
 }
 
 #[test]

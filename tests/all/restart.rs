@@ -1,10 +1,13 @@
 //! lab08's training that outlives a kill, as its users start it: alone, and under `launch --max-restarts`.
 
 use crate::suite::program::{failed, stderr, stdout, succeeded};
+use shardlab::checkpoint::Claim;
+use shardlab::comm::Comm;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const LAB08: &str = env!("CARGO_BIN_EXE_lab08");
+const TINY: &str = "--layers 1 --embd 8 --block 8 --batch 1 --grad-accum 2 --save-every 4";
 const SMALL: &str = "--layers 1 --embd 8 --block 8 --batch 1 --grad-accum 2 --warmup 2 --steps 12 --save-every 4";
 
 /// Runs a program in `dir`, where it finds no MPI.
@@ -125,12 +128,97 @@ fn a_killed_training_continues_when_it_is_started_again() {
     let dir = tempfile::tempdir().unwrap();
     let killed = lab08(dir.path(), "--kill-rank 0 --at-step 7");
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed.status), Some(9));
+    // A kill leaves the lock behind, and it stops nobody.
+    let lock = dir.path().join("runs/lab08/restart/writer.lock");
+    assert!(lock.exists());
     let text = succeeded(&lab08(dir.path(), "--resume auto"));
     has(&text, &["resumed after step 4, ", "lost steps 5 to 6: 8 samples ", SAME]);
-    // A run with different flags is not the run that was stopped: the check finds it.
-    succeeded(&lab08(dir.path(), "--resume none --lr 0.01"));
-    let other = lab08(dir.path(), "--resume auto");
-    failed(&other, 1, "the resumed run is not the run that was never stopped");
+    assert!(!lock.exists());
+}
+
+#[test]
+fn other_settings_are_refused_or_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let lab08 = |flags: &str| run(dir.path(), LAB08, &format!("{TINY} {flags}"));
+    succeeded(&lab08("--warmup 2 --steps 8 --resume none --lr-decay-steps 12"));
+    // More steps of the same schedule are the same run.
+    has(&succeeded(&lab08("--warmup 2 --steps 12 --resume auto")), &["resumed after step 8, ", SAME]);
+    let refused = lab08("--warmup 2 --steps 12 --resume auto --lr 0.1");
+    failed(&refused, 2, "no checkpoint in runs/lab08/restart can be used");
+    has(
+        &stderr(&refused),
+        &["has other settings than this run: --lr 0.1 instead of 0.004", "on purpose: --resume-anyway"],
+    );
+    has(&stderr(&lab08("--warmup 2 --steps 20 --resume auto")), &["(--lr-decay-steps 12: without it the cosine ends"]);
+    // On purpose it is allowed, and no run that was never stopped is compared: there is none.
+    let text = succeeded(&lab08("--resume-anyway --steps 16 --lr 0.1 --warmup 3"));
+    let changed = "changed from step 13 on --lr 0.1 instead of 0.004";
+    has(&text, &["resumed after step 12, ", changed, "changed from step 13 on --warmup 3 instead of 2"]);
+    assert!(!text.contains(SAME), "{text}");
+    // Later attempts know it from the checkpoint.
+    let text = succeeded(&lab08("--resume auto --steps 16 --lr 0.1 --warmup 3"));
+    has(&text, &["resumed after step 16, ", changed]);
+    assert!(!text.contains(SAME), "{text}");
+}
+
+/// A run that begins anew keeps its own checkpoints, and removes nobody else's. The first run continues from its own.
+#[test]
+fn a_new_run_in_a_folder_removes_no_other_runs_checkpoints() {
+    let dir = tempfile::tempdir().unwrap();
+    let lab08 = |flags: &str| run(dir.path(), LAB08, &format!("{TINY} --warmup 2 --checkpoints c --keep 1 {flags}"));
+    let saves = || names(dir.path().join("c")).into_iter().filter(|name| name.starts_with("save-")).collect::<Vec<_>>();
+    succeeded(&lab08("--seed 1 --steps 8 --lr-decay-steps 12"));
+    assert_eq!(saves(), ["save-0002-step-8"]);
+    succeeded(&lab08("--seed 2 --steps 12 --resume none"));
+    assert_eq!(saves(), ["save-0002-step-8", "save-0006-step-12"]);
+    let text = succeeded(&lab08("--seed 1 --steps 12"));
+    has(&text, &["rejected c/save-0006-step-12/manifest.json is a checkpoint of a different run: it has seed 2", SAME]);
+    has(&text, &["resumed after step 8, from c/save-0002-step-8"]);
+    assert_eq!(saves(), ["save-0006-step-12", "save-0007-step-12"]);
+}
+
+/// This process has the folder.
+#[test]
+fn a_second_job_in_the_folder_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let says = format!("is being written by process {} on host ", std::process::id());
+    for (folder, flags) in
+        [("c", "--checkpoints c"), ("runs/lab08/restart", "--kill-rank 0 --at-step 2"), ("runs/lab08/checkpoints", "")]
+    {
+        let claim = Claim::take(&Comm::alone(), &dir.path().join(folder)).unwrap();
+        let refused = lab08(dir.path(), flags);
+        failed(&refused, 2, &format!("{folder} {says}"));
+        has(&stderr(&refused), &["UTC help: wait until it has ended, or give this job a folder of its own"]);
+        assert_eq!(stderr(&refused).matches("error: ").count(), 1);
+        assert_eq!(names(dir.path().join(folder)), ["writer.lock"]);
+        drop(claim);
+        assert!(names(dir.path().join(folder)).is_empty());
+    }
+    assert!(!dir.path().join("runs/lab08/metrics.jsonl").exists(), "a job that was refused has written");
+}
+
+/// Ctrl-C, or the end of a job's time.
+#[test]
+fn a_signal_that_ends_the_job_removes_the_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    for signal in ["-INT", "-TERM"] {
+        let mut command = Command::new(LAB08);
+        command.current_dir(dir.path()).args(TINY.split_whitespace()).args(["--resume", "none", "--steps", "1000000"]);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut process = command.spawn().unwrap();
+        let save = dir.path().join("runs/lab08/restart/latest");
+        while !save.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let lock = dir.path().join("runs/lab08/restart/writer.lock");
+        assert!(lock.exists());
+        Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap();
+        let status = process.wait().unwrap();
+        let number = if signal == "-INT" { 2 } else { 15 };
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(number));
+        assert!(!lock.exists());
+        std::fs::remove_file(save).unwrap();
+    }
 }
 
 /// Only the bytes are checked: times are the machine's.

@@ -13,8 +13,9 @@ use shardlab::train::{Config, LossScaler, PipelinePlan, Pipelined, Ranges, Scale
 use std::path::Path;
 
 pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, layout: &str) -> Checkpoints {
-    let job = Job { shape: config.shape, seed: config.seed, ranks: comm.size(), layout: layout.to_string() };
-    Checkpoints { dir: dir.to_path_buf(), keep: 3, job, comm: comm.clone() }
+    let settings = config.settings(&super::parity::config(comm.size(), |_| ()).1.train);
+    let job = Job { shape: config.shape, seed: config.seed, ranks: comm.size(), layout: layout.to_string(), settings };
+    Checkpoints::new(dir, 3, job, comm)
 }
 
 /// Saves a training.
@@ -28,6 +29,33 @@ pub fn resume(all: &Checkpoints, which: &Resume, training: &mut Training) -> any
     let Some(resumed) = training.resume(all, which)? else { return Ok(None) };
     assert_eq!(training.counters.global_steps, resumed.step);
     Ok(Some(resumed.rejected.into_iter().map(|error| error.what).collect()))
+}
+
+/// A second job in one folder: every rank gets the same error, which names the process that has the folder, and nothing changes.
+pub fn one_job_at_a_time_saves_to_a_folder(comm: &Comm, dir: &Path) -> anyhow::Result<()> {
+    let (config, corpus) = config(comm.size(), |_| ());
+    let zero = ZeroConfig::new(Stage::One, Precision::F32, config.adamw);
+    let mut training = Training::new(comm, &config, &corpus.train, zero, false)?;
+    let first = checkpoints(comm, &config, dir, "one");
+    save(&first, &mut training)?;
+    let second = checkpoints(comm, &config, dir, "one");
+    let error = second.claim().expect_err("the folder is taken").to_string();
+    let owner = std::fs::read_to_string(dir.join("writer.lock"))?;
+    let owner: serde_json::Value = serde_json::from_str(&owner)?;
+    let expected = format!("{} is being written by process {} on host ", dir.display(), owner["process"]);
+    assert!(error.starts_with(&expected), "rank {}: {error}", comm.rank());
+    assert!(error.contains("help: wait until it has ended"), "rank {}: {error}", comm.rank());
+    // Who reads needs no lock. The first job goes on.
+    assert!(resume(&second, &Resume::Auto, &mut training)?.is_some());
+    save(&first, &mut training)?;
+    drop(first);
+    comm.barrier()?;
+    second.claim()?;
+    comm.barrier()?;
+    drop(second);
+    comm.barrier()?;
+    assert!(!dir.join("writer.lock").exists(), "the lock has outlived its owner");
+    Ok(())
 }
 
 /// Every stage, both types, state in memory and in files: with accumulation, dropout, clipping, a loss scale, and a range to skip, in

@@ -8,8 +8,8 @@
 //! zero/…
 //! ```
 
-use crate::checkpoint::files;
 use crate::checkpoint::torch::numel;
+use crate::checkpoint::{Settings, files};
 use crate::error::BadInput;
 use crate::plan::GptShape;
 use crate::sha256;
@@ -43,6 +43,9 @@ struct Index {
     /// Steps that the run has made.
     step: usize,
     parameters: BTreeMap<String, Parameter>,
+    /// The settings of the run that saved it, if they are known.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    settings: Settings,
     /// The trainer's own state, such as counters and the loss scaler.
     record: serde_json::Value,
 }
@@ -62,7 +65,8 @@ pub(in crate::checkpoint) fn write_index(
     steps: (u64, usize),
     record: serde_json::Value,
 ) -> Result<(), BadInput> {
-    Index { model: None, optimizer_steps: steps.0, step: steps.1, parameters, record }.write(folder)
+    let (optimizer_steps, step) = steps;
+    Index { model: None, optimizer_steps, step, parameters, settings: Settings::new(), record }.write(folder)
 }
 
 /// A complete universal checkpoint.
@@ -109,6 +113,11 @@ impl Universal {
     /// Steps that the optimizer had taken.
     pub fn optimizer_steps(&self) -> u64 {
         self.index.optimizer_steps
+    }
+
+    /// The settings of the run that saved it. Empty if they are not known, as after a conversion from DeepSpeed.
+    pub fn settings(&self) -> &Settings {
+        &self.index.settings
     }
 
     /// The trainer's own state.
@@ -164,6 +173,8 @@ pub struct Writer {
     to: PathBuf,
     side: PathBuf,
     parameters: BTreeMap<String, Parameter>,
+    /// The settings of the run that saved the checkpoint.
+    pub settings: Settings,
 }
 
 /// A checkpoint that could not be completed is removed.
@@ -181,7 +192,7 @@ impl Writer {
             return Err(BadInput::new(format!("{} cannot be a new folder", to.display()), help));
         }
         let side = files::beside(to)?;
-        Ok(Writer { to: to.to_path_buf(), side, parameters: BTreeMap::new() })
+        Ok(Writer { to: to.to_path_buf(), side, parameters: BTreeMap::new(), settings: Settings::new() })
     }
 
     /// Writes one parameter's states, in the order of [`STATES`].
@@ -213,7 +224,8 @@ impl Writer {
         record: serde_json::Value,
     ) -> Result<Universal, BadInput> {
         let parameters = std::mem::take(&mut self.parameters);
-        let index = Index { model, optimizer_steps, step, parameters, record };
+        let settings = std::mem::take(&mut self.settings);
+        let index = Index { model, optimizer_steps, step, parameters, settings, record };
         index.write(&self.side)?;
         files::rename(&self.side, &self.to)?;
         Ok(Universal { dir: self.to.clone(), index })

@@ -1,15 +1,16 @@
 //! Train, save, convert, resume: one run of a job.
 
 use super::Job;
-use crate::checkpoint::universal::{self, Universal};
+use crate::checkpoint::universal::{self, INDEX, Universal};
 use crate::checkpoint::{Checkpoints, Job as Saved};
 use crate::comm::{Comm, Reduce};
 use crate::difference::{largest_difference, same_bits};
+use crate::error::BadInput;
 use crate::mesh::Mesh;
 use crate::parallel::ZeroConfig;
 use crate::tensor::Precision;
 use crate::train::{Config, Pipelined};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
 /// Ways to break it, for `--break`.
@@ -35,6 +36,50 @@ impl Folders {
     pub fn of(dir: &Path, name: &str) -> Folders {
         Folders { save: dir.join(name), universal: dir.join(format!("{name}-universal")) }
     }
+
+    /// Refuses a job's folder with anything that no run of this lab has written. A run removes what an earlier one left.
+    pub fn ensure_own(dir: &Path) -> Result<(), BadInput> {
+        for path in entries(dir) {
+            if is_job(&path) && !is_own(&path) {
+                let what = format!("{} is in the way, and was not written by this lab", path.display());
+                return Err(BadInput::new(what, "move it away, or name a different folder with --out"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what an earlier run has left in `dir`.
+    pub fn remove(dir: &Path) -> Result<()> {
+        for path in entries(dir).filter(|path| is_job(path) && is_own(path)) {
+            std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Whether a path has the name of a job's folder.
+fn is_job(path: &Path) -> bool {
+    let name = name(path);
+    let number = name.strip_prefix("job-").map(|rest| rest.strip_suffix("-universal").unwrap_or(rest));
+    number.is_some_and(|number| number.parse::<usize>().is_ok())
+}
+
+/// Whether a job's folder has only what a job writes.
+fn is_own(path: &Path) -> bool {
+    let universal = name(path).ends_with("-universal");
+    let known = |name: &str| match universal {
+        true => [INDEX, "zero"].contains(&name),
+        false => ["latest", "writer.lock"].contains(&name) || name.starts_with("save-") || name.starts_with('.'),
+    };
+    path.is_dir() && !path.is_symlink() && entries(path).all(|entry| known(&name(&entry)))
 }
 
 /// The losses of a run, and its files.
@@ -93,8 +138,9 @@ impl<'a> Part<'a> {
             seed: self.config.seed,
             ranks: self.comm.size(),
             layout: self.job.to_string(),
+            settings: self.config.settings(self.text),
         };
-        let all = Checkpoints { dir: folders.save.clone(), keep: 1, job: saved, comm: self.comm.clone() };
+        let all = Checkpoints::new(&folders.save, 1, saved, self.comm).scratch();
         let saved = all.save(step, &mut self.pipelined.zero, &step)?;
         let merged =
             if self.comm.rank() == 0 { universal::merge(&saved, &folders.universal).map(drop) } else { Ok(()) };

@@ -5,7 +5,7 @@
 
 use super::once::say_line;
 use super::progress::{Lost, Progress};
-use super::run::{Run, Training, Way, checkpoints};
+use super::run::{Run, Training, Way, checkpoints_in};
 use super::{Job, Policy};
 use crate::checkpoint::{Checkpoints, Resume, Writing};
 use crate::comm::Comm;
@@ -26,10 +26,15 @@ pub struct RestartFlags {
     /// --kill-rank none, and auto after a restart]
     #[arg(long, value_name = "auto|PATH|none")]
     pub resume: Option<Resume>,
-    /// Train once, and keep the newest N checkpoints [default: 3]
+    /// Continue from a checkpoint that has another text, batch, learning rate or schedule than this run's flags: for a
+    /// change on purpose, such as a lower --lr after a spike. What changes is printed, and recorded in later checkpoints
+    #[arg(long)]
+    pub resume_anyway: bool,
+    /// Train once, and keep the newest N checkpoints of this run [default: 3]. Those of other runs stay
     #[arg(long, value_name = "N")]
     pub keep: Option<usize>,
-    /// Train once, with the checkpoints in this folder [default: restart in the run's folder]
+    /// Train once, with the checkpoints in this folder, to which one job at a time may save [default: restart in the run's
+    /// folder]
     #[arg(long, value_name = "DIR")]
     pub checkpoints: Option<PathBuf>,
     /// Train once, and kill this rank's process by SIGKILL: in the first attempt only, under `launch --max-restarts`
@@ -43,8 +48,8 @@ pub struct RestartFlags {
 impl RestartFlags {
     /// Whether the flags ask for one training with checkpoints.
     pub fn asked(&self) -> bool {
-        let RestartFlags { resume, keep, checkpoints, kill_rank, .. } = self;
-        resume.is_some() || keep.is_some() || checkpoints.is_some() || kill_rank.is_some()
+        let RestartFlags { resume, resume_anyway, keep, checkpoints, kill_rank, .. } = self;
+        resume.is_some() || *resume_anyway || keep.is_some() || checkpoints.is_some() || kill_rank.is_some()
     }
 
     /// Refuses mistakes.
@@ -69,7 +74,9 @@ impl RestartFlags {
 pub fn restart(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let flags = &job.flags.restart;
     let dir = flags.checkpoints.clone().unwrap_or_else(|| job.folder.join("restart"));
-    let all = Checkpoints { dir, keep: flags.keep.unwrap_or(3), ..checkpoints(job, comm) };
+    let mut all = checkpoints_in(dir, flags.keep.unwrap_or(3), job, comm);
+    all.anyway = flags.resume_anyway;
+    all.claim()?;
     let way = Way { policy: job.flags.policy.unwrap_or(Policy::Count), ranges: job.ranges.clone(), poisoned: true };
     let mut training = Training::begin(job, comm, &way)?;
     let from = begin(job, &all, &mut training)?;
@@ -79,7 +86,8 @@ pub fn restart(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     check(job, comm, &end, from.zip(never_stopped.as_ref()))
 }
 
-/// Resumes, and says what a kill has cost. Returns the step after which the training continues an earlier one.
+/// Resumes, and says what a kill has cost. Returns the step after which the training continues an earlier one, if a run that
+/// was never stopped would be the same.
 fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option<usize>> {
     let (which, first, dir) = (job.flags.restart.begin(), all.comm.rank() == 0, all.dir.display());
     let resumed = training.guarded.resume(all, &which)?;
@@ -93,13 +101,16 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
             }
             let done = if resumed.step < job.config.steps { "" } else { ": no step is left to train" };
             say("resumed", format!("after step {}, from {}{done}", resumed.step, resumed.folder.display()));
+            for change in &resumed.changes {
+                say("changed", change.clone());
+            }
         }
         None if which == Resume::Auto => drop(say("start", format!("at step 1: no checkpoint is in {dir}"))),
         None => drop(say("start", "at step 1".to_string())),
     }
-    let progress = Progress::of(&all.dir);
+    let progress = Progress::of(all);
     if let Some(from) = from.filter(|_| first)
-        && let Some(lost) = progress.lost(from)
+        && let Some(lost) = progress.lost(from, resumed.is_some())
         && (lost.last > from || restart_count() > 0)
     {
         say("lost", lost_in_words(&job.screen, &job.config, from, &lost));
@@ -111,7 +122,7 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
     if which != Resume::Auto {
         training.guarded.start_save(all)?.finish()?;
     }
-    Ok(from)
+    Ok(from.filter(|_| resumed.is_none_or(|resumed| resumed.changes.is_empty())))
 }
 
 fn lost_in_words(screen: &Screen, config: &Config, from: usize, lost: &Lost) -> String {
@@ -131,7 +142,7 @@ fn lost_in_words(screen: &Screen, config: &Config, from: usize, lost: &Lost) -> 
 /// Trains to the last step. Checkpoints are written while the next steps train.
 fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
     let (config, first) = (&job.config, all.comm.rank() == 0);
-    let (mut interval, progress) = (Interval::default(), Progress::of(&all.dir));
+    let (mut interval, progress) = (Interval::default(), Progress::of(all));
     let mut writing: Option<Writing> = None;
     while training.guarded.counters.global_steps < config.steps {
         if restart_count() == 0 && job.flags.restart.at_step == Some(training.guarded.counters.next_step()) {

@@ -175,10 +175,20 @@ pub fn trained_on(step: &GuardedStep, accumulation: usize) -> &[String] {
     }
 }
 
-/// The checkpoints of the job's runs. They all stay.
-pub fn checkpoints(job: &Job, comm: &Comm) -> Checkpoints {
-    let (config, dir) = (&job.config, job.folder.join("checkpoints"));
+/// The checkpoints that the story needs, all of one run. The next story removes them. Refuses a folder that a different job
+/// has. All ranks call it.
+pub fn checkpoints(job: &Job, comm: &Comm) -> Result<Checkpoints> {
+    let (dir, keep) = (job.folder.join("checkpoints"), job.config.steps / job.flags.save_every + 1);
+    let all = checkpoints_in(dir, keep, job, comm).scratch();
+    all.claim()?;
+    Ok(all)
+}
+
+/// The job's checkpoints in a folder.
+pub fn checkpoints_in(dir: PathBuf, keep: usize, job: &Job, comm: &Comm) -> Checkpoints {
+    let config = &job.config;
     let layout = format!("ZeRO-{} over {} ranks", job.zero.stage.number(), comm.size());
-    let of = checkpoint::Job { shape: config.shape, seed: config.seed, ranks: comm.size(), layout };
-    Checkpoints { dir, keep: config.steps / job.flags.save_every + 1, job: of, comm: comm.clone() }
+    let settings = config.settings(&job.corpus.train);
+    let of = checkpoint::Job { shape: config.shape, seed: config.seed, ranks: comm.size(), layout, settings };
+    Checkpoints::new(dir, keep, of, comm)
 }

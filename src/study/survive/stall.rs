@@ -5,9 +5,9 @@
 //! are slower: the lab measures this cost, too.
 
 use super::Job;
-use super::run::checkpoints;
+use super::run::checkpoints_in;
 use super::spikes;
-use crate::checkpoint::{Checkpoints, rank_file};
+use crate::checkpoint::rank_file;
 use crate::comm::{Comm, Reduce};
 use crate::plan::GptShape;
 use crate::sha256;
@@ -27,7 +27,8 @@ pub fn larger(config: &Config) -> Config {
 
 /// Measures both kinds of saves. Returns what the checks found wrong. All ranks call it.
 pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
-    let all = Checkpoints { dir: job.folder.join("stall"), keep: 2, ..checkpoints(job, comm) };
+    let all = checkpoints_in(job.folder.join("stall"), 2, job, comm).scratch();
+    all.claim()?;
     let mut training = Guarded::new(comm, &job.config, &job.corpus.train, job.zero.clone(), false)?;
     training.step()?;
     // The first saves find cold memory, and are not measured.
