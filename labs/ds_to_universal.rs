@@ -6,11 +6,12 @@
 //! Run `cargo run --bin ds_to_universal -- --input_folder checkpoints/global_step5 --output_folder
 //! checkpoints/global_step5_universal`.
 
-use anyhow::Result;
+use anyhow::{Error, Result, ensure};
 use clap::Parser;
-use shardlab::checkpoint::deepspeed::{Format, Options, Report, Watch, convert};
+use shardlab::checkpoint::deepspeed::{Format, NotFinite, Options, Refusal, Report, Watch, convert};
 use shardlab::launch;
 use shardlab::show::{Screen, bytes_decimal, table, thousands};
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,7 +51,7 @@ struct Args {
     /// Read and check everything, and write nothing
     #[arg(long)]
     dry_run: bool,
-    /// Read the result back, and compare it with what was written
+    /// Read the result back, and say whether the files show that its values are right
     #[arg(long)]
     verify: bool,
     /// Form of the files
@@ -91,14 +92,60 @@ fn run(args: Args) -> Result<()> {
     };
     let (begin, bars) = (Instant::now(), Bars { screen: &screen, now: Mutex::new(Bar::default()) });
     // An error begins its own line.
-    let report = convert(&options, &bars).inspect_err(|_| screen.say(""))?;
+    let report = convert(&options, &bars).map_err(|refusal| {
+        screen.say("");
+        match refusal {
+            Refusal::Input(error) => Error::from(error),
+            // Exit code 1, like any check that fails.
+            Refusal::Contradiction(error) => Error::msg(error.to_string()),
+        }
+    })?;
     let seconds = begin.elapsed().as_secs_f64();
     if args.list {
         let rows = report.parameters.iter().map(|(name, shape)| vec![name.clone(), format!("{shape:?}")]);
         screen.say(table(&screen, &["parameter", "shape"], &rows.collect::<Vec<_>>()));
     }
     summary(&screen, &options, &report, seconds);
+    if options.verify {
+        let (values, all) = (not_finite(&report), &report.not_finite);
+        ensure!(
+            all.is_empty(),
+            "{}\nhelp: the run had diverged before it saved, or a file is damaged: resume from an earlier checkpoint{}",
+            numbers(values, all),
+            if options.dry_run { "" } else { "; the result has these values as the files have them" }
+        );
+    }
     Ok(())
+}
+
+/// How many values are infinite or NaN.
+fn not_finite(report: &Report) -> usize {
+    report.not_finite.iter().map(|found| found.values).sum()
+}
+
+/// Where values are infinite or NaN: how many, and the first places.
+fn numbers(values: usize, all: &[NotFinite]) -> String {
+    const SHOWN: usize = 8;
+    let files: BTreeSet<_> = all.iter().map(|found| &found.file).collect();
+    let (values, files) = (counted(values, "value is", "values are"), counted(files.len(), "file", "files"));
+    let place = |found: &NotFinite| {
+        let NotFinite { file, parameter, state, values } = found;
+        format!(
+            "{} in {state} of {parameter} ({})",
+            thousands(*values as u64),
+            file.file_name().unwrap_or_default().display()
+        )
+    };
+    let mut lines = vec![format!("{values} infinite or NaN, in {files}:")];
+    lines.extend(all.iter().take(SHOWN).map(place));
+    if all.len() > SHOWN {
+        lines.push(format!("and in {} other places", thousands((all.len() - SHOWN) as u64)));
+    }
+    lines.join("\n  ")
+}
+
+fn counted(count: usize, one: &str, more: &str) -> String {
+    format!("{} {}", thousands(count as u64), if count == 1 { one } else { more })
 }
 
 fn summary(screen: &Screen, options: &Options, report: &Report, seconds: f64) {
@@ -116,25 +163,42 @@ fn summary(screen: &Screen, options: &Options, report: &Report, seconds: f64) {
     for note in &report.notes {
         screen.say(screen.row("note", note));
     }
+    if !report.not_finite.is_empty() && !options.verify {
+        screen.say(screen.row("warning", &numbers(not_finite(report), &report.not_finite)));
+    }
     match report.compared {
         (0, _) => screen.say(screen.row("weights", "the files have no whole weights to compare the values with")),
         (compared, all) => {
             let result = format!("{compared} of {all}");
-            screen.say(screen.check(
-                report.notes.is_empty() || compared == all,
-                "values, rounded, equal the model's weights",
-                &result,
-            ));
+            let what = "values, rounded, equal the model's weights";
+            screen.say(screen.check(report.differ == 0, what, &result));
         }
     }
-    if let Some(files) = report.verified {
-        screen.say(screen.check(true, "files read back equal what was written", &thousands(files as u64)));
+    if options.verify {
+        verified(screen, report);
     }
     let wrote = match options.dry_run {
         true => "wrote nothing (--dry-run)".to_string(),
         false => format!("wrote {}", bytes_decimal(report.bytes as f64)),
     };
     screen.say(screen.row("took", &format!("{}{dot}{wrote}", screen.seconds(seconds))));
+}
+
+/// What `--verify` found. Nothing is ticked where nobody can know whether the values are right.
+fn verified(screen: &Screen, report: &Report) {
+    let files = report.verified.map(|files| thousands(files as u64));
+    if let Some(reason) = &report.unverifiable {
+        if let Some(files) = files {
+            screen.say(screen.row("written", &format!("{files} files, read back, equal what was written")));
+        }
+        screen.say(screen.row("verify", &format!("not verifiable: {reason}")));
+    } else if let Some(files) = files {
+        screen.say(screen.check(true, "files read back equal what was written", &files));
+    }
+    let values = not_finite(report);
+    if values > 0 {
+        screen.say(screen.check(false, "all values are finite", &format!("{} are not", thousands(values as u64))));
+    }
 }
 
 /// Progress of the phases. A bar grows and never moves back, so that a redirected run reads like the live one.

@@ -80,6 +80,10 @@ pub(super) fn read_at(path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, B
 pub(super) fn beside(to: &Path) -> Result<PathBuf, BadInput> {
     let side = to.with_file_name(format!(".{}{PARTIAL}", to.file_name().unwrap_or_default().to_string_lossy()));
     discard(&side);
+    if side.symlink_metadata().is_ok() {
+        let what = format!("{} cannot be removed, which an interrupted conversion has left", side.display());
+        return Err(BadInput::new(what, "remove it, or name a different folder"));
+    }
     make(&side)?;
     Ok(side)
 }

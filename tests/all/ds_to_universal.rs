@@ -1,6 +1,6 @@
 //! The tool `ds_to_universal`: its flags, its screen and its errors.
 
-use shardlab::checkpoint::deepspeed::example::{Example, Group};
+use shardlab::checkpoint::deepspeed::example::{Example, Group, value};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -72,7 +72,8 @@ fn a_killed_conversion_leaves_nothing_half_made_and_can_be_run_again() {
     let names = (0..40).map(|layer| (format!("layer.{layer}.weight"), vec![64, 33]));
     let dir = tempfile::tempdir().unwrap();
     let input = dir.path().join("global_step5");
-    Example::new(2, 6, vec![names.collect()]).save(&input, &|_, _, state, at| (state + at) as f32).unwrap();
+    let values = |_: usize, name: &str, state: usize, at: usize| value(name, state, at);
+    Example::new(2, 6, vec![names.collect()]).save(&input, &values).unwrap();
     let begin = std::time::Instant::now();
     assert!(run(dir.path(), &[]).status.success());
     let whole = begin.elapsed();

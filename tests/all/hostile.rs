@@ -4,7 +4,7 @@
 use super::mutate::{self, Files, Random};
 use super::suite::universal as suite;
 use shardlab::checkpoint::deepspeed::example::{Example, Group, group};
-use shardlab::checkpoint::deepspeed::{Format, Options, Report, convert};
+use shardlab::checkpoint::deepspeed::{Format, MANIFEST, Options, Refusal, Report, convert};
 use shardlab::checkpoint::torch::{Graph, Id, TorchFile, Value, save_graph};
 use shardlab::checkpoint::universal::{Universal, merge, slices};
 use shardlab::error::BadInput;
@@ -47,7 +47,7 @@ fn within_a_minute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
 
 fn refused(options: &Options) -> String {
     let options = options.clone();
-    let BadInput { what, help } = within_a_minute(move || convert(&options, &()).unwrap_err());
+    let BadInput { what, help } = within_a_minute(move || convert(&options, &()).unwrap_err().error());
     assert!(!help.is_empty(), "{what}");
     what
 }
@@ -131,7 +131,7 @@ fn names_that_are_no_text_are_no_files_of_a_checkpoint() {
     assert!(odd.output.join("zero/norm/fp32.pt").exists());
 }
 
-/// The output folder is replaced, with all that is in it. So it must not contain the input, nor anything else.
+/// The output folder is replaced. So it must not contain the input, nor anything that a conversion did not write.
 #[cfg(unix)]
 #[test]
 fn the_input_is_never_replaced() {
@@ -152,21 +152,64 @@ fn the_input_is_never_replaced() {
     std::fs::create_dir(dir.path().join("zero")).unwrap();
     to(dir.path().to_path_buf(), "contains the other");
     std::fs::remove_dir(dir.path().join("zero")).unwrap();
-    // A folder that has more than a conversion writes.
-    std::fs::create_dir_all(options.output.join("zero")).unwrap();
-    std::fs::write(options.output.join("thesis.tex"), "").unwrap();
-    to(options.output.clone(), "it exists, and is no universal checkpoint");
-    assert!(options.output.join("thesis.tex").exists());
-    std::fs::remove_file(options.output.join("thesis.tex")).unwrap();
     // A link, and a file that such a link would overwrite.
     let precious = dir.path().join("precious");
     std::fs::write(&precious, "as it was").unwrap();
     std::os::unix::fs::symlink(&precious, dir.path().join(".latest_universal.partial")).unwrap();
-    to(precious.clone(), "it exists, and is no universal checkpoint");
+    to(precious.clone(), "it exists, and is no folder");
     std::os::unix::fs::symlink("nothing", dir.path().join("dangling")).unwrap();
-    to(dir.path().join("dangling"), "it exists, and is no universal checkpoint");
+    to(dir.path().join("dangling"), "it exists, and is no folder");
     convert(&options, &()).unwrap();
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "as it was");
+}
+
+/// An existing folder is replaced only if a conversion wrote all that is in it. Anything else is named, and stays.
+#[test]
+fn only_what_a_conversion_wrote_is_replaced() {
+    let dir = saved(&Example::new(1, 2, groups()));
+    let options = options(dir.path());
+    let output = &options.output;
+    let stays = |file: &str, how: &str| {
+        let before = files(dir.path());
+        let error = refused(&options);
+        assert!(error.contains(file) && error.contains(how), "{error}");
+        assert_eq!(files(dir.path()), before);
+    };
+    // Folders that only look like a conversion's.
+    std::fs::create_dir_all(output.join("zero")).unwrap();
+    stays("zero", &format!("and no {MANIFEST}"));
+    for name in ["zero/precious", "zero/wte/fp32.pt", "mp_rank_00_model_states.pt"] {
+        std::fs::create_dir_all(output.join(name).parent().unwrap()).unwrap();
+        std::fs::write(output.join(name), "x").unwrap();
+        stays("", &format!("and no {MANIFEST}"));
+    }
+    std::fs::remove_dir_all(output).unwrap();
+    // An empty folder has nothing to lose, and what is ours is replaced, in both forms.
+    std::fs::create_dir(output).unwrap();
+    for format in [Format::Torch, Format::Safetensors, Format::Torch] {
+        for keep_temp in [true, false] {
+            convert(&Options { format, keep_temp, ..options.clone() }, &()).unwrap();
+        }
+    }
+    // What was added to it, or changed in it, is not ours.
+    let not_ours = "was not written by a conversion";
+    for name in ["precious", "zero/precious", "zero/wte/fp32.pt.bak", "tmp/wte/fp32.00"] {
+        std::fs::create_dir_all(output.join(name).parent().unwrap()).unwrap();
+        std::fs::write(output.join(name), "x").unwrap();
+        stays(name.trim_end_matches("/wte/fp32.00"), not_ours);
+        std::fs::remove_file(output.join(name)).unwrap();
+    }
+    stays("tmp", not_ours);
+    std::fs::remove_dir_all(output.join("tmp")).unwrap();
+    let fp32 = output.join("zero/wte/fp32.pt");
+    let ours = std::fs::read(&fp32).unwrap();
+    std::fs::write(&fp32, "edited by hand").unwrap();
+    stays("zero/wte/fp32.pt", "has changed since it was converted");
+    std::fs::write(&fp32, ours).unwrap();
+    std::fs::write(output.join(MANIFEST), "{}").unwrap();
+    stays(MANIFEST, "is no list of files");
+    std::fs::remove_dir_all(output).unwrap();
+    convert(&options, &()).unwrap();
 }
 
 /// The tool, started by a line of the shell.
@@ -197,8 +240,32 @@ fn says(output: &Output, all: &[&str]) {
 fn a_disk_that_is_full_gets_nothing_half_made() {
     let dir = saved(&Example::new(1, 2, vec![group(&[("large", &[100, 100])])]));
     let output = tool(dir.path(), "trap '' XFSZ; ulimit -f 20; exec \"$0\" \"$@\"");
-    says(&output, &["error: cannot write .universal.partial/zero/large/fp32.pt: ", "help: make room on the disk"]);
+    says(&output, &["error: cannot write .universal.partial/zero/large/fp32.pt: ", "help: files of this size are"]);
     assert_eq!(names(dir.path()).len(), 1);
+}
+
+/// Too many open files are not a full disk. What could not be removed without opening more is named.
+#[cfg(target_os = "linux")]
+#[test]
+fn too_many_open_files_are_called_so() {
+    let dir = saved(&Example::new(1, 2, groups()));
+    let mut left = 0;
+    // With fewer the program itself cannot be loaded.
+    for limit in 5..16 {
+        let output = tool(dir.path(), &format!("ulimit -n {limit}; exec \"$0\" \"$@\""));
+        let error = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            break;
+        }
+        assert!(error.contains("Too many open files") && error.contains("`ulimit -n`"), "{limit}: {error}");
+        assert!(!error.contains("make room"), "{limit}: {error}");
+        let partial = names(dir.path()).contains(".universal.partial");
+        assert_eq!(partial, error.contains(".universal.partial is left half-made"), "{limit}: {error}");
+        left += usize::from(partial);
+    }
+    assert!(left > 0, "no limit left a folder, so nothing was seen here");
+    assert!(tool(dir.path(), "exec \"$0\" \"$@\"").status.success());
+    assert_eq!(names(dir.path()), ["latest_universal", "step5", "universal"].map(String::from).into());
 }
 
 /// Root may read everything, unless it gives the right away.
@@ -343,6 +410,170 @@ fn ranks_of_two_trainings_are_distinguished() {
     }
 }
 
+const SHARDS: [&str; 2] = ["zero_pp_rank_0_mp_rank_00_optim_states.pt", SHARD];
+
+/// Makes an archive forget the name that it was written under, as writers do that are given no name.
+fn unname(path: &Path) {
+    let stem = path.file_stem().unwrap().to_str().unwrap().as_bytes();
+    let mut bytes = std::fs::read(path).unwrap();
+    let other = [b'a'; 60];
+    for at in 0..bytes.len() - stem.len() {
+        if bytes[at..].starts_with(stem) {
+            bytes[at..at + stem.len()].copy_from_slice(&other[..stem.len()]);
+        }
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A checkpoint, with or without names inside, its two ranks' files exchanged or not.
+fn exchanged(example: &Example, named: bool, exchange: bool) -> tempfile::TempDir {
+    let dir = saved(example);
+    let [first, second] = SHARDS.map(|name| dir.path().join("step5").join(name));
+    if !named {
+        unname(&first);
+        unname(&second);
+    }
+    if exchange {
+        let aside = dir.path().join("aside");
+        for (from, to) in [(&first, &aside), (&second, &first), (&aside, &second)] {
+            std::fs::rename(from, to).unwrap();
+        }
+    }
+    dir
+}
+
+/// The tool's exit code with `--verify`, and all that it said.
+fn verified(dir: &Path, more: &str) -> (Option<i32>, String) {
+    let output = tool(dir, &format!("exec \"$0\" \"$@\" --verify {more}"));
+    let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+    (output.status.code(), said)
+}
+
+/// Parameters that two ranks divide without padding, so that padding shows nothing.
+fn even() -> Vec<Group> {
+    vec![group(&[("wte", &[5, 2]), ("a.weight", &[3, 4])]), group(&[("norm", &[4])])]
+}
+
+/// Every stage: a file that was copied over another rank's is no rank's own, whatever it says of itself.
+#[test]
+fn equal_files_of_two_ranks_are_refused() {
+    for (stage, named) in [(1, true), (1, false), (2, false), (3, true), (3, false)] {
+        let dir = exchanged(&Example::new(stage, 2, even()), named, false);
+        let [first, second] = SHARDS.map(|name| dir.path().join("step5").join(name));
+        std::fs::copy(first, second).unwrap();
+        for more in ["", "--no_strict"] {
+            let (code, said) = verified(dir.path(), more);
+            assert_eq!(code, Some(1), "{said}");
+            assert!(SHARDS.iter().all(|name| said.contains(name)) && said.contains("have the same numbers"), "{said}");
+            assert!(said.contains("\nhelp: ") && !said.contains('✓'), "{said}");
+            assert_eq!(names(dir.path()).len(), 1);
+        }
+    }
+    // Files that may be equal: nothing is trained yet, and every parameter is as it was made.
+    let untrained = |_: usize, name: &str, state: usize, _: usize| f32::from(state == 0 && name == "norm");
+    for moments in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let example = Example { moments, ..Example::new(3, 2, even()) };
+        example.save(&dir.path().join("step5"), &untrained).unwrap();
+        convert(&options(dir.path()), &()).unwrap();
+    }
+}
+
+/// Files of two ranks that were exchanged: the name inside shows it, or the padding. Otherwise nothing does, and no check is
+/// ticked. Where the files have whole weights, those show it.
+#[test]
+fn exchanged_files_are_refused_or_not_called_verified() {
+    let refused_as = |example: &Example, named, how: &str| {
+        let dir = exchanged(example, named, true);
+        let (code, said) = verified(dir.path(), "");
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(how) && said.contains(SHARDS[0]) && said.contains("help: "), "{said}");
+        assert_eq!(names(dir.path()).len(), 1);
+        // Someone who knows better gets the doubt as a note.
+        let (code, said) = verified(dir.path(), "--no_strict");
+        assert!(code == Some(0) && said.contains("not verifiable") && !said.contains('✓'), "{said}");
+        assert!(!said.contains("none was"), "{said}");
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words(&said).contains(how), "{said}");
+    };
+    refused_as(&Example::new(3, 2, even()), true, "was written for rank 1");
+    refused_as(&Example::new(3, 2, groups()), false, "has moments where it should have padding");
+    for (exchange, named, reason) in [
+        (false, true, "each file names its own rank inside"),
+        (false, false, "2 of 2 files do not name their rank"),
+        (true, false, "2 of 2 files do not name their rank"),
+    ] {
+        let dir = exchanged(&Example::new(3, 2, even()), named, exchange);
+        let (code, said) = verified(dir.path(), "");
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("not verifiable: ") && said.contains(reason) && !said.contains('✓'), "{said}");
+    }
+    // The norm is small enough to be whole on every rank.
+    let whole = Example { persistent: 4, ..Example::new(3, 2, even()) };
+    let (code, said) = verified(exchanged(&whole, false, true).path(), "");
+    assert!(code == Some(2) && said.contains("norm") && said.contains("the model's weight"), "{said}");
+    let (code, said) = verified(exchanged(&whole, false, false).path(), "");
+    assert!(code == Some(0) && said.contains("1 of 3 ✓") && said.contains("9 ✓"), "{said}");
+    assert!(!said.contains("not verifiable"), "{said}");
+    // A norm that is all ones is compared, and would fit any rank.
+    let ones = |mp: usize, name: &str, state: usize, at: usize| match (name, state) {
+        ("norm", 0) => 1.0,
+        _ => values(mp, name, state, at),
+    };
+    let dir = tempfile::tempdir().unwrap();
+    whole.save(&dir.path().join("step5"), &ones).unwrap();
+    let (code, said) = verified(dir.path(), "");
+    assert!(code == Some(0) && said.contains("not verifiable"), "{said}");
+}
+
+/// What all ranks of a run share, such as the version of DeepSpeed and the learning rate.
+#[test]
+fn files_of_runs_with_other_settings_are_refused() {
+    let (dir, theirs) = (saved(&Example::new(3, 2, even())), tempfile::tempdir().unwrap());
+    let other = |mp: usize, name: &str, state: usize, at: usize| values(mp, name, state, at) + 1.0;
+    Example { version: "0.9.0", ..Example::new(3, 2, even()) }.save(theirs.path(), &other).unwrap();
+    std::fs::copy(theirs.path().join(SHARD), dir.path().join("step5").join(SHARD)).unwrap();
+    let error = refused(&options(dir.path()));
+    assert!(error.contains("is from DeepSpeed 0.9.0, ") && error.contains("not of the same save"), "{error}");
+}
+
+/// Values that are infinite or NaN are counted and named. Padding is not: DeepSpeed leaves in it what was in memory.
+#[test]
+fn values_that_are_not_finite_are_counted() {
+    let bad = |mp: usize, name: &str, state: usize, at: usize| match (name, state, at) {
+        ("wte", 0, 9) => f32::NAN,
+        ("wte", 1, 7 | 8) => f32::NEG_INFINITY,
+        ("norm", 2, 0) => f32::INFINITY,
+        _ => values(mp, name, state, at),
+    };
+    for (stage, bf16) in [(1, true), (3, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        Example { bf16, padding: f32::NAN, ..Example::new(stage, 2, groups()) }
+            .save(&dir.path().join("step5"), &bad)
+            .unwrap();
+        let places = [
+            "4 values are infinite or NaN, in ",
+            &format!("1 in exp_avg_sq of norm ({})", SHARDS[0]),
+            "1 in fp32 of wte (",
+            "2 in exp_avg of wte (",
+        ];
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (code, said) = verified(dir.path(), "");
+        assert_eq!(code, Some(1), "{said}");
+        let text = words(&said);
+        assert!(places.iter().all(|place| text.contains(place)) && text.contains("4 are not ✗"), "{said}");
+        let output = tool(dir.path(), "exec \"$0\" \"$@\"");
+        let said = words(&String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success() && said.contains("warning"), "{said}");
+        assert!(places.iter().all(|place| said.contains(place)), "{said}");
+    }
+    // Nothing but padding.
+    let dir = saved(&Example { padding: f32::NAN, ..Example::new(3, 2, groups()) });
+    let (code, said) = verified(dir.path(), "");
+    assert!(code == Some(0) && !said.contains("NaN"), "{said}");
+}
+
 /// One line per run: what was tried, and what it took.
 #[derive(Default)]
 struct Tally {
@@ -451,7 +682,7 @@ fn try_deepspeed(all: &[Files], dir: &Path, random: &mut Random, tally: &mut Tal
         ..options(dir)
     };
     let begin = Instant::now();
-    let result: Result<Report, BadInput> = convert(&options, &());
+    let result: Result<Report, BadInput> = convert(&options, &()).map_err(Refusal::error);
     tally.count(&result, begin);
     let left = names(&dir.join("in"));
     match result {

@@ -7,6 +7,7 @@ use super::output::{Format, Output};
 use super::source::Source;
 use super::whole::{Results, lock};
 use super::{INCOMPLETE, broken};
+use crate::checkpoint::cause;
 use crate::checkpoint::torch::{Graph, Id, Node, TorchFile, Value, save_value};
 use crate::error::BadInput;
 use std::cell::RefCell;
@@ -46,7 +47,8 @@ pub(super) fn save(
     for path in source.files.models.values() {
         let to = output.folder().join(path.file_name().unwrap_or_default());
         std::fs::copy(path, &to).map_err(|error| {
-            BadInput::new(format!("cannot copy {} to {}: {error}", path.display(), to.display()), INCOMPLETE)
+            let help = cause::unread(&error, INCOMPLETE);
+            BadInput::new(format!("cannot copy {} to {}: {error}", path.display(), to.display()), help)
         })?;
     }
     if source.stage < 3 {
@@ -150,7 +152,7 @@ fn harmless(module: &str, name: &str) -> bool {
 }
 
 /// Hyperparameters as JSON: what plain values there are. `left` values are written; a list can be used many times.
-fn json(node: Node, depth: usize, left: &mut usize) -> serde_json::Value {
+pub(super) fn json(node: Node, depth: usize, left: &mut usize) -> serde_json::Value {
     use serde_json::Value as Json;
     *left = left.saturating_sub(1);
     match node.value() {

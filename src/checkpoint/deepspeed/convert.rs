@@ -2,11 +2,12 @@
 //! parallelism are joined.
 
 use super::common;
+use super::names::Rank;
 use super::output::{Format, Output};
 use super::parameters::{Parameter, Slice};
 use super::rules::Rules;
 use super::source::Source;
-use super::whole::{Results, lock, merge};
+use super::whole::{NotFinite, Results, lock, merge};
 use super::workers::parallel;
 use crate::error::BadInput;
 use crate::launch;
@@ -69,6 +70,12 @@ pub struct Report {
     pub fragments: usize,
     /// Slices whose values were compared with the model's own weights, of how many.
     pub compared: (usize, usize),
+    /// Slices whose values differ from these weights. A strict conversion refuses them.
+    pub differ: usize,
+    /// Why nobody can know from the files whether the values are right.
+    pub unverifiable: Option<String>,
+    /// Values that are infinite or NaN. They are converted as they are.
+    pub not_finite: Vec<NotFinite>,
     /// Files that were read back, if that was asked for.
     pub verified: Option<usize>,
     /// Mistakes of the checkpoint, and how they were put right.
@@ -77,9 +84,33 @@ pub struct Report {
     pub bytes: u64,
 }
 
-pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, BadInput> {
+/// Why a checkpoint is not converted.
+#[derive(Debug)]
+pub enum Refusal {
+    /// Something is missing, or has a form that is not known, or cannot be read or written.
+    Input(BadInput),
+    /// Everything is there, and the files contradict each other.
+    Contradiction(BadInput),
+}
+
+impl Refusal {
+    pub fn error(self) -> BadInput {
+        match self {
+            Refusal::Input(error) | Refusal::Contradiction(error) => error,
+        }
+    }
+}
+
+impl From<BadInput> for Refusal {
+    fn from(error: BadInput) -> Refusal {
+        Refusal::Input(error)
+    }
+}
+
+pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, Refusal> {
     let source = Source::read(options, watch)?;
     let mut notes = Vec::new();
+    source.ensure_own(options.strict, &mut notes)?;
     let parameters = source.parameters(&mut notes)?;
     let none = Rules::default();
     let rules = source.rules(options, &none)?;
@@ -90,14 +121,12 @@ pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, BadInput>
     };
     let written = write(options, &source, &parameters, rules, output.as_ref(), notes, watch);
     match (written, output) {
-        (Ok(report), None) => Ok(report),
-        (Ok(report), Some(output)) => Ok(Report { bytes: output.publish()?, ..report }),
-        (Err(error), output) => {
-            if let Some(output) = output {
-                output.discard();
-            }
-            Err(error)
+        (written, None) => Ok(written?),
+        (Ok(mut report), Some(output)) => {
+            report.bytes = output.publish(&mut report.notes)?;
+            Ok(report)
         }
+        (Err(error), Some(output)) => Err(output.discard(error).into()),
     }
 }
 
@@ -169,13 +198,21 @@ fn write(
     let shapes = lock(&results.shapes);
     let shape = |name: String| (name.clone(), shapes.get(&name).cloned().unwrap_or_default());
     let slices = parameters.iter().map(|parameter| parameter.slices.len()).sum();
+    let compared = results.compared.into_inner();
+    let seen = lock(&results.seen);
+    let unverifiable = source.unverifiable(compared, slices, |Rank { mp, dp }| seen.contains(&(mp, dp)));
+    let mut not_finite = std::mem::take(&mut *lock(&results.not_finite));
+    not_finite.sort();
     Ok(Report {
         stage: source.stage,
         ranks: (source.files.dp, source.tp, source.pp),
         step,
         parameters: names.map(shape).collect(),
         fragments: results.fragments.into_inner(),
-        compared: (results.compared.into_inner(), slices),
+        compared: (compared, slices),
+        differ: results.differ.into_inner(),
+        unverifiable,
+        not_finite,
         verified,
         notes,
         bytes: 0,

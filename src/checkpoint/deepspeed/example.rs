@@ -45,8 +45,12 @@ pub struct Example {
     pub listed: bool,
     /// In stage 3, parameters of up to so many elements are whole on every rank.
     pub persistent: usize,
+    /// In stage 3, the value of every element of padding. DeepSpeed leaves in it what was in memory.
+    pub padding: f32,
     /// Tensors of the model that the optimizer does not have.
     pub others: Group,
+    /// The version of DeepSpeed that each rank records.
+    pub version: &'static str,
     /// Rules of tensor parallelism.
     pub info: Option<fn(&mut Graph) -> Id>,
 }
@@ -69,7 +73,9 @@ impl Example {
             moments: true,
             listed: true,
             persistent: 0,
+            padding: 0.0,
             others: Vec::new(),
+            version: "0.19.8",
             info: Some(|graph| {
                 let (key, version) = (graph.text("universal_checkpoint_version"), graph.push(Value::Float(0.2)));
                 graph.push(Value::Dict(vec![(key, version)]))
@@ -163,7 +169,8 @@ impl Example {
                     for (name, shape) in group {
                         let numel: usize = shape.iter().product();
                         let part = numel.div_ceil(self.ranks);
-                        let element = |element| if element < numel { values(mp, name, state, element) } else { 0.0 };
+                        let padding = if state == 0 { self.padding } else { 0.0 };
+                        let element = |at| if at < numel { values(mp, name, state, at) } else { padding };
                         buffer.extend((dp * part..(dp + 1) * part).map(element));
                     }
                 }
@@ -229,7 +236,8 @@ impl Example {
         let turns = file.graph.push(Value::Bool(self.round_robin));
         let zero = file.dict([("round_robin_gradients", turns)]);
         let config = file.dict([("zero_optimization", zero)]);
-        file.save(path, vec![("optimizer_state_dict", inner), ("ds_config", config)])
+        let version = file.graph.text(self.version);
+        file.save(path, vec![("optimizer_state_dict", inner), ("ds_config", config), ("ds_version", version)])
     }
 }
 

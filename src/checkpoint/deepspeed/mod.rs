@@ -6,13 +6,15 @@
 //!
 //! Reading order: `names.rs` (which file is whose), `model.rs` (a file of model states), `shard.rs` (a rank's slice),
 //! `source.rs` (all files), `layout.rs` and `parameters.rs` (which elements are whose), `weights.rs` (the model's own weights
-//! as a check), `repair.rs` (records that are wrong), `rules.rs`, `merge.rs` and `affine.rs` (parts of tensor parallelism),
-//! `output.rs` (files of the result), `whole.rs` (one parameter), `common.rs` (what all ranks share), `workers.rs`,
+//! as a check), `evidence.rs` (whether each file is its rank's), `repair.rs` (records that are wrong), `rules.rs`, `merge.rs` and `affine.rs` (parts of tensor parallelism),
+//! `output.rs` (files of the result), `earlier.rs` (what it may replace), `whole.rs` (one parameter), `common.rs` (what all ranks share), `workers.rs`,
 //! `convert.rs` (all together). `example.rs` writes files as DeepSpeed does, for labs and for the tests in `tests/`.
 
 mod affine;
 mod common;
 mod convert;
+mod earlier;
+mod evidence;
 pub mod example;
 mod layout;
 mod merge;
@@ -30,9 +32,11 @@ mod weights;
 mod whole;
 mod workers;
 
-pub use convert::{Options, Report, Watch, convert};
+pub use convert::{Options, Refusal, Report, Watch, convert};
+pub use earlier::MANIFEST;
 pub use layout::paddings;
 pub use output::Format;
+pub use whole::NotFinite;
 
 use crate::error::BadInput;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! A file of model states: shapes of the parameters, rules of tensor parallelism, and the weights that the model computed with.
 
 use super::broken;
+use super::names::{Rank, rank_of};
 use super::rules::Rules;
 use crate::checkpoint::torch::{Node, Stored, TorchFile, numel};
 use crate::error::BadInput;
@@ -24,6 +25,8 @@ pub(super) struct Model {
     /// Ranks of pipeline and tensor parallelism.
     pub degrees: Option<(usize, usize)>,
     pub round_robin: bool,
+    /// The rank that the file names inside.
+    pub named: Option<Rank>,
 }
 
 impl Model {
@@ -69,6 +72,7 @@ impl Model {
             steps: root.get("global_steps").and_then(Node::int),
             degrees: degree("pp_degree").zip(degree("tp_degree")),
             round_robin: round_robin(root),
+            named: file.written_as().and_then(rank_of),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Which file belongs to which rank, by its name.
 
 use super::{INCOMPLETE, broken};
-use crate::checkpoint::files;
+use crate::checkpoint::{cause, files};
 use crate::error::BadInput;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -66,11 +66,19 @@ fn kind(name: &str) -> Option<Kind> {
     }
 }
 
+/// The rank whose file has this name, without its ending.
+pub(super) fn rank_of(stem: &str) -> Option<Rank> {
+    match kind(&format!("{stem}.pt"))? {
+        Kind::Model(rank) | Kind::Shard(rank, _) => Some(rank),
+        Kind::Layer(_) | Kind::Expert => None,
+    }
+}
+
 /// Lists the files of the checkpoint in `folder`. Every rank's file must be there.
 pub(super) fn list(folder: &Path) -> Result<Files, BadInput> {
     let entries = std::fs::read_dir(folder).map_err(|error| {
         let help = "give --input_folder the folder of one save, such as checkpoints/global_step100";
-        BadInput::new(format!("cannot read the folder {}: {error}", folder.display()), help)
+        BadInput::new(format!("cannot read the folder {}: {error}", folder.display()), cause::unread(&error, help))
     })?;
     let (mut zero3, mut plain, mut shards) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let (mut prefixes, mut layers) = (BTreeMap::new(), BTreeMap::<usize, usize>::new());

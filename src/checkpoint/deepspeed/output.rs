@@ -1,21 +1,21 @@
 //! The files of the result. They are written beside the output folder, which appears when it is complete.
 
 use super::STATES;
+use super::earlier::{ensure_ours, store};
 use super::merge::Part;
 use super::rules::{Inner, Rule, Size};
 use super::shard::Step;
 use super::whole::lock;
-use crate::checkpoint::files;
 use crate::checkpoint::torch::{Dtype, Fields, Graph, Id, TorchFile, Value, save_number, save_tensor};
-use crate::checkpoint::universal::{INDEX, Parameter, Universal, write_index};
+use crate::checkpoint::universal::{Parameter, Universal, write_index};
+use crate::checkpoint::{cause, files};
 use crate::error::BadInput;
 use crate::sha256;
 use half::{bf16, f16};
+use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype as Safe, TensorView};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -43,7 +43,7 @@ impl Output {
     /// Begins a conversion to the folder `to`. Removes what an interrupted conversion has left.
     pub fn begin(to: &Path, input: &Path, format: Format) -> Result<Output, BadInput> {
         let refuse = |what: &str| {
-            let help = "give --output_folder a new folder, or that of an earlier conversion";
+            let help = "give --output_folder a new folder, or that of an earlier conversion to which nothing was added";
             Err(BadInput::new(format!("{} cannot be the output folder: {what}", to.display()), help))
         };
         if to.file_name().is_none() {
@@ -53,16 +53,23 @@ impl Output {
         if there == input {
             return refuse("it is the input folder");
         }
-        // An output folder that exists is replaced, with all that is in it.
+        // An output folder that an earlier conversion has written is replaced.
         if there.starts_with(&input) || input.starts_with(&there) {
             return refuse("one of the input and the output folder contains the other");
         }
-        if to.symlink_metadata().is_ok() && !earlier(to) {
-            return refuse("it exists, and is no universal checkpoint");
+        if let Err(what) = ensure_ours(to) {
+            return refuse(&what);
         }
         let side = files::beside(to)?;
-        files::make(&side.join("zero"))?;
-        Ok(Output { to: to.to_path_buf(), side, format, written: Mutex::default() })
+        let output = Output { to: to.to_path_buf(), side, format, written: Mutex::default() };
+        match output.make(&output.side.join("zero")) {
+            Ok(()) => Ok(output),
+            Err(error) => Err(output.discard(error)),
+        }
+    }
+
+    fn make(&self, folder: &Path) -> Result<(), BadInput> {
+        std::fs::create_dir_all(folder).map_err(|error| cause::unwritten(folder, &error, ""))
     }
 
     /// The folder as long as it is not complete.
@@ -75,7 +82,7 @@ impl Output {
     }
 
     pub fn parameter(&self, name: &str) -> Result<(), BadInput> {
-        files::make(&self.side.join("zero").join(name))
+        self.make(&self.side.join("zero").join(name))
     }
 
     /// Writes one state of a parameter. `rule` is what joined it, and is `None` in stage 3, whose files are bare tensors.
@@ -94,7 +101,8 @@ impl Output {
             Format::Torch => {
                 let fields = |graph: &mut Graph| rule.map_or(Vec::new(), |(rule, words)| fields(graph, rule, words));
                 let fields: Option<Fields> = if rule.is_some() { Some(&fields) } else { None };
-                save_tensor(&path, dtype, &part.shape, &part.bytes, fields).map_err(|error| failed(&path, error))?;
+                save_tensor(&path, dtype, &part.shape, &part.bytes, fields)
+                    .map_err(|error| cause::unwritten(&path, &error, ""))?;
                 Ok(String::new())
             }
             Format::Safetensors => {
@@ -118,7 +126,7 @@ impl Output {
             Some((dtype, bytes)) => save_tensor(&path, *dtype, &[], bytes, None),
             None => save_number(&path, step.value),
         };
-        written.map_err(|error| failed(&path, error))
+        written.map_err(|error| cause::unwritten(&path, &error, ""))
     }
 
     /// Writes a tensor that the optimizer does not have, as f32.
@@ -126,7 +134,8 @@ impl Output {
         self.parameter(name)?;
         let path = self.path(name, "fp32.pt");
         let bytes = single(dtype, &part.bytes);
-        save_tensor(&path, Dtype::F32, &part.shape, &bytes, Some(&|_| Vec::new())).map_err(|error| failed(&path, error))
+        save_tensor(&path, Dtype::F32, &part.shape, &bytes, Some(&|_| Vec::new()))
+            .map_err(|error| cause::unwritten(&path, &error, ""))
     }
 
     /// Writes the list of parameters, which only safetensors need.
@@ -152,45 +161,68 @@ impl Output {
         Ok(written.len())
     }
 
-    /// Removes what has been written.
-    pub fn discard(self) {
-        files::discard(&self.side);
+    /// Removes what has been written, after an error. The error names what could not be removed.
+    pub fn discard(self, error: BadInput) -> BadInput {
+        discarded(&self.side, error)
     }
 
-    /// Makes the folder visible, and names it as the newest. Returns its bytes.
-    pub fn publish(self) -> Result<u64, BadInput> {
+    /// Makes the folder visible, and names it as the newest. Returns its bytes. `notes` gets what is left of the folder that
+    /// it replaces.
+    pub fn publish(self, notes: &mut Vec<String>) -> Result<u64, BadInput> {
         let Output { to, side, .. } = self;
-        let bytes = store(&side).inspect_err(|_| files::discard(&side))?;
-        let replace = || {
-            if !to.exists() {
-                return files::rename(&side, &to);
-            }
-            let name = to.file_name().unwrap_or_default().to_string_lossy();
-            let old = to.with_file_name(format!(".{name}.old.partial"));
-            files::discard(&old);
-            files::rename(&to, &old)?;
-            if let Err(error) = files::rename(&side, &to) {
-                return files::rename(&old, &to).and(Err(error));
-            }
-            files::discard(&old);
-            Ok(())
-        };
-        replace().inspect_err(|_| files::discard(&side))?;
+        let bytes = store(&side).and_then(|bytes| {
+            replace(&side, &to, notes)?;
+            Ok(bytes)
+        });
+        let bytes = bytes.map_err(|error| discarded(&side, error))?;
         let latest = to.with_file_name(LATEST);
         let beside = to.with_file_name(format!(".{LATEST}.partial"));
         // A link of this name would be followed.
         files::discard(&beside);
-        files::write(&beside, to.file_name().unwrap_or_default().to_string_lossy().as_bytes())?;
-        files::rename(&beside, &latest)?;
+        let name = to.file_name().unwrap_or_default().to_string_lossy();
+        let named = files::write(&beside, name.as_bytes()).and_then(|()| files::rename(&beside, &latest));
+        named.map_err(|error| {
+            let what = format!("{} is complete, and not named in {LATEST}: {}", to.display(), error.what);
+            discarded(&beside, BadInput { what, ..error })
+        })?;
         Ok(bytes)
     }
 }
 
-/// Whether a folder has only what a conversion writes. It may be empty.
-fn earlier(folder: &Path) -> bool {
-    let written = |name: &str| ["zero", "tmp", INDEX].contains(&name) || name.ends_with("model_states.pt");
-    let entries = std::fs::read_dir(folder).map(|entries| entries.flatten().map(|entry| entry.file_name()));
-    entries.is_ok_and(|mut names| names.all(|name| name.to_str().is_some_and(written)))
+/// Removes an incomplete file or folder, after an error. The error names it if it remains.
+fn discarded(side: &Path, mut error: BadInput) -> BadInput {
+    files::discard(side);
+    if side.symlink_metadata().is_ok() {
+        error.help += &format!("; {} is left half-made: remove it, or convert again", side.display());
+    }
+    error
+}
+
+/// Puts a complete folder in the place of an earlier one.
+fn replace(side: &Path, to: &Path, notes: &mut Vec<String>) -> Result<(), BadInput> {
+    if to.symlink_metadata().is_err() {
+        return files::rename(side, to);
+    }
+    // Someone may have added a file meanwhile.
+    ensure_ours(to).map_err(|what| {
+        let help = "give --output_folder a new folder";
+        BadInput::new(format!("{} cannot be replaced: {what}", to.display()), help)
+    })?;
+    let name = to.file_name().unwrap_or_default().to_string_lossy();
+    let old = to.with_file_name(format!(".{name}.old.partial"));
+    files::discard(&old);
+    files::rename(to, &old)?;
+    if let Err(mut error) = files::rename(side, to) {
+        if files::rename(&old, to).is_err() {
+            error.help += &format!("; the earlier conversion is {} now", old.display());
+        }
+        return Err(error);
+    }
+    files::discard(&old);
+    if old.symlink_metadata().is_ok() {
+        notes.push(format!("{} is left of the earlier conversion, and could not be removed", old.display()));
+    }
+    Ok(())
 }
 
 /// A path without links. Folders that do not exist have none.
@@ -200,25 +232,13 @@ fn absolute(path: &Path) -> PathBuf {
     there.map_or_else(|| path.clone(), |(folder, real)| real.join(path.strip_prefix(folder).unwrap_or(&path)))
 }
 
-/// Returns when the disk has every file below a folder: the folder must not become visible before its contents. Returns
-/// their bytes.
-fn store(folder: &Path) -> Result<u64, BadInput> {
-    let sync = |path: &Path| -> io::Result<u64> {
-        let file = File::open(path)?;
-        file.sync_all()?;
-        Ok(file.metadata()?.len())
+/// An error of the writer of safetensors.
+fn failed(path: &Path, error: SafeTensorError) -> BadInput {
+    let error = match error {
+        SafeTensorError::IoError(error) => error,
+        error => std::io::Error::other(error),
     };
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(folder).map_err(|error| failed(folder, error))? {
-        let path = entry.map_err(|error| failed(folder, error))?.path();
-        bytes += if path.is_dir() { store(&path)? } else { sync(&path).map_err(|error| failed(&path, error))? };
-    }
-    Ok(bytes)
-}
-
-fn failed(path: &Path, error: impl std::fmt::Display) -> BadInput {
-    let help = "make room on the disk, or name a folder on a different one; nothing is left half-made";
-    BadInput::new(format!("cannot write {}: {error}", path.display()), help)
+    cause::unwritten(path, &error, "")
 }
 
 /// Elements as f32.

@@ -1,10 +1,12 @@
 //! A rank's slice of the optimizer's state: flat buffers, and the fragments of parameters in them.
 
+use super::common::json;
 use super::model::{Shapes, ensure_name, round_robin};
-use super::names::Rank;
+use super::names::{Rank, rank_of};
 use super::{STATES, broken, layout};
 use crate::checkpoint::torch::{Dtype, Node, Stored, TorchFile};
 use crate::error::BadInput;
+use crate::sha256;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,12 @@ pub(super) struct Shard {
     pub round_robin: bool,
     /// Whether parameters are aligned one by one in the flat buffer.
     pub aligned: bool,
+    /// The rank that the file names inside.
+    pub named: Option<Rank>,
+    /// The version of DeepSpeed, and settings of the optimizer that all ranks share.
+    pub settings: String,
+    /// A hash of some of the numbers. Files with equal numbers have the same.
+    pub sample: String,
 }
 
 /// The slice of one flat buffer.
@@ -31,6 +39,8 @@ pub(super) struct Group {
     pub fragments: BTreeMap<String, Range<usize>>,
     /// Whether the file lists the fragments.
     pub listed: bool,
+    /// In stage 3, elements behind a rank's part of a parameter that belong to none. The first few are enough.
+    pub blank: Vec<Range<usize>>,
 }
 
 /// Steps that the optimizer has taken, as the file has them: a tensor of one element, or a number.
@@ -77,8 +87,52 @@ impl Shard {
         };
         let aligned = state.get("param_alignment_paddings").into_iter().flat_map(Node::items);
         let aligned = aligned.flat_map(Node::items).any(|padding| padding.int() != Some(0));
-        Ok(Shard { path: path.to_path_buf(), rank, stage, groups, round_robin: round_robin(root), aligned })
+        Ok(Shard {
+            path: path.to_path_buf(),
+            rank,
+            stage,
+            round_robin: round_robin(root),
+            aligned,
+            named: file.written_as().and_then(rank_of),
+            settings: settings(root, state),
+            sample: sample(&groups)?,
+            groups,
+        })
     }
+}
+
+/// What all ranks have in common, if they are of one run and one step.
+fn settings(root: Node, state: Node) -> String {
+    let inner = ["optimizer_state_dict", "base_optimizer_state"].into_iter().find_map(|key| state.get(key));
+    let groups = inner.and_then(|inner| inner.get("param_groups"));
+    let of_group = |group: Node| -> serde_json::Value {
+        let entry = |key| group.get(key).map(|value| (key.to_string(), json(value, 2, &mut 100)));
+        ["lr", "betas", "eps", "weight_decay"].into_iter().filter_map(entry).collect()
+    };
+    let groups: Vec<serde_json::Value> = groups.into_iter().flat_map(Node::items).take(1000).map(of_group).collect();
+    let version = root.get("ds_version").and_then(Node::text).unwrap_or("of no recorded version");
+    format!("DeepSpeed {version}, {}", serde_json::Value::from(groups))
+}
+
+/// Stretches of padding that are remembered for each flat buffer.
+const BLANK: usize = 16;
+
+/// Elements of each state that are hashed.
+const SAMPLE: usize = 1024;
+
+/// A hash of the elements in the middle of every state.
+fn sample(groups: &[Group]) -> Result<String, BadInput> {
+    let mut bytes = Vec::new();
+    for state in groups.iter().flat_map(|group| &group.states) {
+        let numel = state.numel();
+        let begin = numel.saturating_sub(SAMPLE) / 2;
+        let range = begin..(begin + SAMPLE).min(numel);
+        let at = bytes.len();
+        bytes.extend(numel.to_le_bytes());
+        bytes.resize(at + 8 + range.len() * state.dtype.size(), 0);
+        state.read(range, &mut bytes[at + 8..])?;
+    }
+    Ok(sha256::hex(&bytes))
 }
 
 /// The number of a stage. Python stores a member of an enumeration by its number, or some versions by its name.
@@ -165,7 +219,7 @@ fn stage12(file: &TorchFile, state: Node, rank: Rank, ranks: usize, shapes: &[Sh
         ensure_apart(path, &fragments)?;
         let step = of.and_then(|of| of.get("step")).map(|step| self::step(file, step)).transpose()?.flatten();
         let (padding, listed) = (paddings.get(at).copied().flatten(), mappings.is_some());
-        groups.push(Group { states, step, padding, fragments, listed });
+        groups.push(Group { states, step, padding, fragments, listed, blank: Vec::new() });
     }
     Ok(groups)
 }
@@ -194,7 +248,8 @@ fn stage3(file: &TorchFile, state: Node, rank: Rank, ranks: usize, shapes: &[Sha
         let of = of_groups.and_then(|groups| groups.get_at(at as i64));
         let states = states(file, of, *fp32, at)?;
         let step = of.and_then(|of| of.get("step")).map(|step| self::step(file, step)).transpose()?.flatten();
-        groups.push(Group { states, step, padding: None, fragments: BTreeMap::new(), listed: true });
+        let (fragments, blank) = (BTreeMap::new(), Vec::new());
+        groups.push(Group { states, step, padding: None, fragments, listed: true, blank });
     }
     if groups.is_empty() {
         return Err(broken(path, "it has no fp32_flat_groups"));
@@ -221,6 +276,10 @@ fn stage3(file: &TorchFile, state: Node, rank: Rank, ranks: usize, shapes: &[Sha
             let range = offset..offset + kept;
             ensure_inside(path, name, &range, &groups[buffer].states)?;
             groups[buffer].fragments.insert(name.clone(), range);
+            let few = groups[buffer].blank.len() < BLANK;
+            if few && kept < part && offset + part <= groups[buffer].numel() {
+                groups[buffer].blank.push(offset + kept..offset + part);
+            }
             offset += part;
         }
     }

@@ -8,7 +8,7 @@ use super::rules::Rules;
 use super::shard::Shard;
 use super::workers::parallel;
 use crate::error::BadInput;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// All files of a checkpoint, read except for their tensors.
 pub(super) struct Source {
@@ -20,6 +20,8 @@ pub(super) struct Source {
     pub models: Vec<Model>,
     /// By `mp`, then by `dp`.
     pub shards: Vec<Vec<Shard>>,
+    /// Files that name a different rank inside than their name says.
+    pub misnamed: Vec<String>,
 }
 
 /// The model states of the first rank of each `mp`. In stage 3 all ranks have some, which must not contradict each other.
@@ -42,6 +44,13 @@ fn first_of_each(all: Vec<(usize, Model)>) -> Result<Vec<Model>, BadInput> {
     Ok(models)
 }
 
+/// What is wrong with a file that names a different rank inside.
+fn misnamed(path: &Path, rank: Rank, named: Option<Rank>) -> Option<String> {
+    let words = |Rank { mp, dp }: Rank| format!("rank {dp} (mp rank {mp})");
+    let named = named.filter(|named| *named != rank)?;
+    Some(format!("{} was written for {}, and is named for {}", path.display(), words(named), words(rank)))
+}
+
 impl Source {
     /// Reads all files, except for the numbers of their tensors.
     pub fn read(options: &Options, watch: &dyn Watch) -> Result<Source, BadInput> {
@@ -49,6 +58,8 @@ impl Source {
         let paths: Vec<(&Rank, &PathBuf)> = files.models.iter().collect();
         watch.begin("1. Extracting ZeRO fragments", files.shards.len());
         let all = parallel(options.extract_workers, &paths, |(rank, path)| Ok((rank.dp, Model::read(path)?)))?;
+        let named = paths.iter().zip(&all).filter_map(|((rank, path), (_, model))| misnamed(path, **rank, model.named));
+        let mut misnamed: Vec<String> = named.collect();
         let models = first_of_each(all)?;
         let tasks: Vec<(&Rank, &PathBuf)> = files.shards.iter().collect();
         let shards = parallel(options.extract_workers, &tasks, |(rank, path)| {
@@ -57,6 +68,7 @@ impl Source {
             shard
         })?;
         watch.end();
+        misnamed.extend(shards.iter().filter_map(|shard| self::misnamed(&shard.path, shard.rank, shard.named)));
         let (stage, first) = (shards[0].stage, shards[0].path.clone());
         if let Some(other) = shards.iter().find(|shard| shard.stage != stage) {
             let how = format!("it is of stage {}, and {} of stage {stage}", other.stage, first.display());
@@ -86,7 +98,7 @@ impl Source {
             let how = format!("it has {} files of model states, and records {pp} x {tp} ranks", files.mp);
             return Err(broken(&files.folder, how));
         }
-        Ok(Source { files, stage, tp, pp, models, shards: by_mp })
+        Ok(Source { files, stage, tp, pp, models, shards: by_mp, misnamed })
     }
 
     /// The rules that join parts of tensor parallelism. `none` is for a checkpoint without any.

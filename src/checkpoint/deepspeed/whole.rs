@@ -8,9 +8,10 @@ use super::rules::Rules;
 use super::source::Source;
 use super::{STATES, broken};
 use crate::checkpoint::torch::{Dtype, save_tensor};
-use crate::checkpoint::universal;
+use crate::checkpoint::{cause, universal};
 use crate::error::BadInput;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -19,9 +20,23 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(super) struct Results {
     pub fragments: AtomicUsize,
     pub compared: AtomicUsize,
+    /// Slices that differ from the model's weights.
+    pub differ: AtomicUsize,
+    /// The ranks whose values were compared with weights that differ from each other.
+    pub seen: Mutex<BTreeSet<(usize, usize)>>,
+    pub not_finite: Mutex<Vec<NotFinite>>,
     pub notes: Mutex<Vec<String>>,
     pub hashes: Mutex<BTreeMap<String, universal::Parameter>>,
     pub shapes: Mutex<BTreeMap<String, Vec<usize>>>,
+}
+
+/// Values of a parameter in one rank's file that are infinite or NaN.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NotFinite {
+    pub file: PathBuf,
+    pub parameter: String,
+    pub state: &'static str,
+    pub values: usize,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -63,6 +78,7 @@ pub(super) fn merge(
         for (tp, slice) in slices.iter().enumerate() {
             let bytes = slice.read(source, state, 0..slice.numel())?;
             dtype = of(slice)[state].dtype;
+            count(source, name, slice, state, dtype, &bytes, results);
             if state == 0 {
                 results.fragments.fetch_add(slice.pieces.len(), Relaxed);
                 check(options, source, parameter, tp, &bytes, results)?;
@@ -132,6 +148,15 @@ fn check(
         None => {}
         Some(None) => {
             results.compared.fetch_add(1, Relaxed);
+            let mut rest = values;
+            for (dp, piece) in &slice.pieces {
+                let (own, after) = rest.split_at(piece.len() * (values.len() / slice.numel().max(1)));
+                rest = after;
+                // Equal numbers, such as a new layer norm's, would fit any rank.
+                if own.chunks(4).any(|value| value != &own[..4]) {
+                    lock(&results.seen).insert((slice.mp, *dp));
+                }
+            }
         }
         Some(Some(difference)) => {
             let (model, owner) = (&source.models[slice.mp].path, slice.owner(difference.element));
@@ -147,10 +172,48 @@ fn check(
                 let help = "the files are not from the same save, or their elements are in an order that is not known";
                 return Err(BadInput::new(what, help));
             }
+            results.differ.fetch_add(1, Relaxed);
             lock(&results.notes).push(what);
         }
     }
     Ok(())
+}
+
+/// Counts the values of a slice that are not finite, and finds their files. Padding is not in a slice: DeepSpeed leaves in it
+/// what was in memory.
+fn count(source: &Source, name: &str, slice: &Slice, state: usize, dtype: Dtype, bytes: &[u8], results: &Results) {
+    if not_finite(dtype, bytes) == 0 {
+        return;
+    }
+    let mut rest = bytes;
+    for (dp, piece) in &slice.pieces {
+        let (own, after) = rest.split_at(piece.len() * dtype.size());
+        rest = after;
+        let values = not_finite(dtype, own);
+        if values > 0 {
+            let file = source.shards[slice.mp][*dp].path.clone();
+            let found = NotFinite { file, parameter: name.to_string(), state: STATES[state], values };
+            lock(&results.not_finite).push(found);
+        }
+    }
+}
+
+/// How many numbers are infinite or NaN: all bits of their exponent are set.
+fn not_finite(dtype: Dtype, bytes: &[u8]) -> usize {
+    let short = |exponent: u16| {
+        let values = bytes.as_chunks().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
+        values.filter(|value| value & exponent == exponent).count()
+    };
+    match dtype {
+        Dtype::F32 => {
+            let values = bytes.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+            values.filter(|value| value & 0x7f80_0000 == 0x7f80_0000).count()
+        }
+        Dtype::F64 => bytes.as_chunks().0.iter().filter(|bytes| !f64::from_le_bytes(**bytes).is_finite()).count(),
+        Dtype::BF16 => short(0x7f80),
+        Dtype::F16 => short(0x7c00),
+        _ => 0,
+    }
 }
 
 /// Writes the fragments of one slice, each as its own file.
@@ -164,15 +227,35 @@ fn keep(
     bytes: &[u8],
 ) -> Result<(), BadInput> {
     let folder = output.folder().join("tmp").join(name).join(tp.to_string());
-    let failed =
-        |error| BadInput::new(format!("cannot write to {}: {error}", folder.display()), "make room on the disk");
-    std::fs::create_dir_all(&folder).map_err(failed)?;
+    std::fs::create_dir_all(&folder).map_err(|error| cause::unwritten(&folder, &error, ""))?;
     let (mut rest, size) = (bytes, dtype.size());
     for (dp, piece) in &slice.pieces {
         let (fragment, after) = rest.split_at(piece.len() * size);
         rest = after;
         let path = folder.join(format!("{}.{dp:02}", STATES[state]));
-        save_tensor(&path, dtype, &[piece.len()], fragment, None).map_err(failed)?;
+        save_tensor(&path, dtype, &[piece.len()], fragment, None)
+            .map_err(|error| cause::unwritten(&path, &error, ""))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+
+    #[test]
+    fn infinite_values_and_nan_are_counted_in_every_type() {
+        let odd = [1.0, f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 3e4, -1e-5];
+        let bytes = |of: &dyn Fn(f32) -> Vec<u8>| odd.iter().flat_map(|value| of(*value)).collect::<Vec<u8>>();
+        for (dtype, bytes) in [
+            (Dtype::F32, bytes(&|value| value.to_le_bytes().to_vec())),
+            (Dtype::F64, bytes(&|value| f64::from(value).to_le_bytes().to_vec())),
+            (Dtype::BF16, bytes(&|value| bf16::from_f32(value).to_le_bytes().to_vec())),
+            (Dtype::F16, bytes(&|value| f16::from_f32(value).to_le_bytes().to_vec())),
+        ] {
+            assert_eq!(not_finite(dtype, &bytes), 4, "{}", dtype.name());
+        }
+        assert_eq!(not_finite(Dtype::I64, &[0xff; 8]), 0);
+    }
 }

@@ -4,7 +4,7 @@ use super::node::Node;
 use super::tensor::{self, Dtype, Tensor};
 use super::value::Graph;
 use super::{legacy, pickle, zip};
-use crate::checkpoint::files;
+use crate::checkpoint::{cause, files};
 use crate::error::BadInput;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -62,8 +62,9 @@ pub struct Stored {
 impl TorchFile {
     /// Reads the values of a file, and checks them against their checksum. Errors name the file.
     pub fn open(path: &Path) -> Result<TorchFile, BadInput> {
+        let (mut file, length) =
+            files::open(path).map_err(|error| unread(path, &format!("it cannot be opened: {error}"), &error))?;
         let open = || -> Result<TorchFile, String> {
-            let (mut file, length) = files::open(path).map_err(|error| format!("it cannot be opened: {error}"))?;
             let first = zip::read_at(&mut file, 0, length.min(16) as usize)?;
             if legacy::begins(&first) {
                 let (graph, storages) = legacy::read(&mut file, length)?;
@@ -90,6 +91,15 @@ impl TorchFile {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The name that `torch.save` was given for this file, without its ending: the archive's folder has it. Other writers call
+    /// that folder `archive`.
+    pub fn written_as(&self) -> Option<&str> {
+        match &self.storages {
+            Storages::Zip(listing) => Some(&listing.folder),
+            Storages::Legacy(_) => None,
+        }
     }
 
     /// An error about this file.
@@ -168,7 +178,7 @@ impl Stored {
             file.seek(SeekFrom::Start(self.at + (elements.start * size) as u64))?;
             file.read_exact(into)
         };
-        read().map_err(|error| damaged(&self.path, &format!("its numbers cannot be read: {error}")))
+        read().map_err(|error| unread(&self.path, &format!("its numbers cannot be read: {error}"), &error))
     }
 }
 
@@ -179,6 +189,11 @@ fn ensure_sum(name: &str, found: u32, expected: u32) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// A file that the operating system does not let us read, which need not be the file's fault.
+fn unread(path: &Path, how: &str, error: &std::io::Error) -> BadInput {
+    BadInput { help: cause::unread(error, DAMAGED).to_string(), ..damaged(path, how) }
 }
 
 pub(super) fn damaged(path: &Path, how: &str) -> BadInput {

@@ -4,6 +4,7 @@ use super::encode::encode;
 use super::file::TorchFile;
 use super::tensor::Dtype;
 use super::value::{Graph, Id, Value};
+use crate::checkpoint::cause;
 use crate::error::BadInput;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -196,7 +197,8 @@ pub fn save_value(
     let mut storages = Vec::new();
     for key in keys(graph) {
         let range = source.storage(&key)?;
-        let crc = copy(source.file(), range.clone(), &mut io::sink()).map_err(|error| failed(path, &error))?;
+        let crc = copy(source.file(), range.clone(), &mut io::sink());
+        let crc = crc.map_err(|error| cause::unwritten(path, &error, ""))?;
         storages.push((key, range, crc));
     }
     let written = create(path, |writer| {
@@ -208,12 +210,7 @@ pub fn save_value(
             Ok(())
         })
     });
-    written.map_err(|error| failed(path, &error))
-}
-
-fn failed(path: &Path, error: &io::Error) -> BadInput {
-    let help = "make room on the disk, or name a folder on a different one";
-    BadInput::new(format!("cannot write {}: {error}", path.display()), help)
+    written.map_err(|error| cause::unwritten(path, &error, ""))
 }
 
 /// Copies bytes of a file. Returns their checksum.

@@ -25,6 +25,8 @@ pub(super) struct Entry {
 /// The entries of an archive by name, without the folder that all of them share.
 pub(super) struct Listing {
     pub entries: HashMap<String, Entry>,
+    /// The folder that all entries share.
+    pub folder: String,
     /// The directory's offset. All entries end before it.
     end: u64,
 }
@@ -78,11 +80,12 @@ pub(super) fn list<F: Read + Seek>(file: &mut F, length: u64) -> Result<Listing,
         return Err(format!("its directory would be {size} bytes at {begin} of {length}"));
     }
     let directory = read_at(file, begin, size as usize)?;
-    let entries = read_directory(&directory, count, begin)?;
-    Ok(Listing { entries, end: begin })
+    let (entries, folder) = read_directory(&directory, count, begin)?;
+    Ok(Listing { entries, folder, end: begin })
 }
 
-fn read_directory(directory: &[u8], count: u64, end: u64) -> Result<HashMap<String, Entry>, String> {
+/// The entries, and the folder that all of them share.
+fn read_directory(directory: &[u8], count: u64, end: u64) -> Result<(HashMap<String, Entry>, String), String> {
     let (mut entries, mut folder, mut at, mut total) = (HashMap::new(), None, 0, 0u64);
     for _ in 0..count {
         if number::<4>(directory, at)? != u64::from(CENTRAL) {
@@ -123,7 +126,7 @@ fn read_directory(directory: &[u8], count: u64, end: u64) -> Result<HashMap<Stri
         }
         at = next;
     }
-    Ok(entries)
+    Ok((entries, folder.unwrap_or_default().to_string()))
 }
 
 /// Sizes and offset of an entry. Those that need more than 32 bits are in an extra field.

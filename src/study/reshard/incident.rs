@@ -5,7 +5,7 @@
 
 use super::Recorded;
 use crate::checkpoint::deepspeed::example::{Example, Group, value};
-use crate::checkpoint::deepspeed::{Options, Report, STATES, Watch, convert};
+use crate::checkpoint::deepspeed::{Options, Refusal, Report, STATES, Watch, convert};
 use crate::checkpoint::torch::{Node, TorchFile};
 use crate::error::BadInput;
 use crate::parallel::partition::Flat;
@@ -86,7 +86,7 @@ impl Incident {
         let slices = (0..self.ranks).map(|rank| slices(&file(rank))).collect::<Result<_, _>>()?;
         let folder = input.with_file_name("global_step95600_universal");
         let count = Count::default();
-        let report = convert(&Options::new(input, &folder), &count)?;
+        let report = convert(&Options::new(input, &folder), &count).map_err(Refusal::error)?;
         let done = count.0.into_inner().unwrap_or_default();
         Ok(Converted { slices, done: [done[0], done[1]], report, folder })
     }

@@ -30,7 +30,7 @@ fn options(dir: &Path) -> Options {
 }
 
 fn run(options: &Options) -> Result<Report, String> {
-    convert(options, &()).map_err(|error| error.what)
+    convert(options, &()).map_err(|refusal| refusal.error().what)
 }
 
 fn saved(example: &Example) -> TempDir {

@@ -9,7 +9,7 @@ fn folders_of_something_else_are_not_replaced() {
     std::fs::create_dir(&there).unwrap();
     std::fs::write(there.join("a.jpg"), "a").unwrap();
     let error = run(&Options { output: there.clone(), ..options(dir.path()) }).unwrap_err();
-    assert!(error.contains("it exists, and is no universal checkpoint"), "{error}");
+    assert!(error.contains("it has a.jpg and no ds_to_universal.json"), "{error}");
     let input = options(dir.path()).input;
     assert!(run(&Options { output: input, ..options(dir.path()) }).unwrap_err().contains("it is the input folder"));
     assert!(there.join("a.jpg").exists());
