@@ -19,8 +19,8 @@ pub fn config(ranks: usize, edit: impl Fn(&mut Config)) -> (Config, Corpus) {
 }
 
 /// The most by which two losses differ that are the mean of so many tokens' losses, added in different orders. A sum of k numbers is
-/// rounded in each addition, by half of f32's epsilon times the sum so far, which is at most k times the largest number. No
-/// token's loss is much larger than the loss of a model that knows nothing: ln 65, the embedded text's vocabulary.
+/// rounded in each of k additions, by half of f32's epsilon times the sum so far, which is at most k times the largest number. The
+/// mean is this divided by k. The largest loss is about that of a model that knows nothing: ln 65, the embedded text's vocabulary.
 pub fn loss_rounding(tokens: usize) -> f64 {
     tokens as f64 * f64::from(f32::EPSILON) / 2.0 * 65f64.ln()
 }

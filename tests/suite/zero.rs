@@ -128,19 +128,21 @@ impl Rounding {
         }
     }
 
-    /// A sum is rounded by half of epsilon in each addition, relative to partial sums, of which some may be twice the result.
+    /// Each addition rounds a gradient by at most half of epsilon.
     fn of_gradients(&self) -> f64 {
-        self.roundings as f64 * self.epsilon
+        self.roundings as f64 * self.epsilon / 2.0
     }
 
     /// The distance of two models relative to their moves. AdamW moves a parameter by about the learning rate, in the direction
     /// of its gradient, whatever the gradient's size. So rounding matters where it decides the direction: for gradients that
     /// are smaller than their rounding. If gradients are distributed normally, that is the share √(2/π) x rounding of all, and
-    /// each moves two steps away from the other model. Besides, parameters are stored rounded: on average by ε/√12.
+    /// each moves two steps away from the other model. Besides, stored parameters are rounded, on average by ε/√12. The two
+    /// have nothing to do with each other, so their squares add up.
     fn of_moves(&self, other: &Trained) -> f64 {
-        let turned = (2.0 / std::f64::consts::PI).sqrt() * self.of_gradients();
+        let share = (2.0 / std::f64::consts::PI).sqrt() * self.of_gradients();
         let origin = vec![0.0; other.values.len()];
-        2.0 * turned.sqrt() + self.epsilon / 12f64.sqrt() * distance(&other.values, &origin) / other.moved()
+        let stored = self.epsilon / 12f64.sqrt() * distance(&other.values, &origin) / other.moved();
+        (4.0 * share + stored * stored).sqrt()
     }
 
     /// The difference of two losses. Each is a sum of tokens' losses in f32. And stored parameters are rounded: by ε/√12 of the
@@ -271,7 +273,11 @@ pub fn rounding_explains_no_mistake(comm: &Comm) -> anyhow::Result<()> {
             ("a NaN among the norms", nan_norm),
             ("a norm too few", shorter_norms),
         ] {
-            assert!(wrong.unlike(&good, &rounding).is_some(), "{precision:?}: {mistake}");
+            let most = rounding.of_moves(&good);
+            assert!(
+                wrong.unlike(&good, &rounding).is_some(),
+                "{precision:?}: {mistake}, and rounding explains {most:e}"
+            );
         }
     }
     Ok(())
