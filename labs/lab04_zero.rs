@@ -176,10 +176,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     }
     let (config, corpus, screen) = (&lab.config, &lab.corpus, &lab.screen);
     let folder = lab.args.run.folder("lab04");
-    let _claim = match lab.eval {
-        Some(_) => Some(checkpoint::Claim::take(comm, &folder)?),
-        None => None,
-    };
+    let _claim = if lab.eval.is_some() { Some(checkpoint::Claim::take(comm, &folder)?) } else { None };
     let save_to = Some(folder);
     let evaluator = lab.eval.as_ref().map(|eval| Evaluator { config, eval, corpus, screen, comm, save_to });
     let compare = || zero::same_as_one_rank(comm, screen, config, &corpus.train, &lab.zero);
