@@ -1,6 +1,6 @@
 //! Trains a model that ranks share as a pipeline, and the same model on one rank.
 
-use super::{AdamW, Config, clip_scale};
+use super::{AdamW, Config, Diverged, clip_scale};
 use crate::data::Batch;
 use crate::error::BadInput;
 use crate::mesh::{Axis, Mesh};
@@ -115,7 +115,8 @@ impl Pipelined {
     pub fn step(&mut self, text: &[u32], step: usize, allocated: fn() -> isize) -> Result<PipelinedStep> {
         let ran = self.forward_backward(text, step, allocated)?;
         let averaged = self.zero.finish()?;
-        let grad_norm = self.zero.step(self.config.schedule.at(step), self.config.clip)?;
+        let grad_norm = self.zero.step(self.config.schedule.at(step), self.config.clip);
+        let grad_norm = grad_norm.map_err(|error| Diverged::at(step + 1, error))?;
         Ok(PipelinedStep { loss: self.loss(&ran)?, grad_norm, ran, averaged })
     }
 
@@ -179,7 +180,7 @@ pub fn unpipelined(config: &Config, text: &[u32], steps: usize) -> Result<Unpipe
         // The table counts once.
         let norm = stored_norm(&[&first[..], &rest[..table[1].start], &rest[table[1].end..]]);
         drop((first, rest));
-        let scale = clip_scale(norm, config.clip)?;
+        let scale = clip_scale(norm, config.clip).map_err(|error| Diverged::at(step + 1, error.into()))?;
         for (adamw, part) in optimizers.iter_mut().zip(&parts) {
             adamw.step(&part.params, config.schedule.at(step), scale)?;
         }

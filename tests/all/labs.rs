@@ -168,3 +168,24 @@ fn every_exercise_has_its_files_and_every_file_its_exercise() {
         assert!(blank.lines().count() <= 100, "{}: an exercise is small", exercise.file());
     }
 }
+
+/// One form for all labs: the step, what happened, what to do.
+#[test]
+fn a_training_that_diverges_says_at_which_step_and_what_to_do() {
+    let tiny = "--layers 4 --embd 16 --heads 2 --block 8 --batch 4 --steps 4 --lr 1e30 --clip 0";
+    for (lab, more) in [
+        (env!("CARGO_BIN_EXE_lab03"), ""),
+        (env!("CARGO_BIN_EXE_lab04"), ""),
+        (env!("CARGO_BIN_EXE_lab05"), ""),
+        (env!("CARGO_BIN_EXE_lab06"), ""),
+        (env!("CARGO_BIN_EXE_lab09"), "--save-after 2"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = std::process::Command::new(lab);
+        command.current_dir(dir.path()).env_remove("SHARDLAB_CORPUS").args(tiny.split_whitespace());
+        let output = command.args(more.split_whitespace()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        let told = error.contains("at step ") && error.contains(": training has diverged\nhelp: lower --lr (it is ");
+        assert!(output.status.code() == Some(1) && told, "{lab}: {:?} {error}", output.status);
+    }
+}

@@ -12,7 +12,7 @@ use crate::parallel::pipeline::{Done, Instruction, Op, Times, Work};
 use crate::parallel::zero::Stage;
 use crate::show::Bar;
 use crate::tensor::Precision;
-use crate::train::{Config, PipelinePlan, Pipelined, Unpipelined};
+use crate::train::{Config, Diverged, PipelinePlan, Pipelined, Unpipelined};
 use anyhow::Result;
 use std::time::Instant;
 
@@ -93,7 +93,8 @@ pub fn measure(
         let ran = pipelined.forward_backward(text, step, allocated)?;
         let bytes = (pipelined.stages.group().traffic().bytes - before) as f64;
         pipelined.zero.finish()?;
-        pipelined.zero.step(config.schedule.at(step), config.clip)?;
+        let taken = pipelined.zero.step(config.schedule.at(step), config.clip);
+        taken.map_err(|error| Diverged::at(step + 1, error))?;
         losses.push(pipelined.loss(&ran)?);
         let seconds = |moment: Instant| moment.saturating_duration_since(epoch).as_secs_f64() - origin;
         let pass = |done: &Done| Pass {

@@ -10,7 +10,7 @@ use crate::parallel::ZeroConfig;
 use crate::parallel::zero::Stage;
 use crate::show::{Screen, bytes_decimal, percent, table, thousands};
 use crate::tensor::Precision;
-use crate::train::Config;
+use crate::train::{Config, Diverged};
 use anyhow::Result;
 use std::time::Instant;
 
@@ -104,7 +104,8 @@ fn speed(comm: &Comm, way: Way, config: &Config, text: &[u32]) -> Result<Speed> 
             shared.zero.begin()?;
             shared.loss(config, step, &batch)?.backward()?;
             shared.zero.finish()?;
-            shared.zero.step(config.schedule.at(step), config.clip)?;
+            let taken = shared.zero.step(config.schedule.at(step), config.clip);
+            taken.map_err(|error| Diverged::at(step + 1, error))?;
             let (seconds, sent) = (start.elapsed().as_secs_f64(), world.total_traffic() - before);
             if step > 0 && seconds < speed.seconds {
                 speed = Speed { seconds, communicating: sent.seconds / seconds, bytes: sent.bytes as f64 };

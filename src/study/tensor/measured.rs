@@ -7,7 +7,7 @@ use crate::parallel::tensor::padded;
 use crate::plan::TensorShards;
 use crate::show::{Screen, bar_to_scale, bytes_decimal, table};
 use crate::tensor::Params;
-use crate::train::{Config, report};
+use crate::train::{Config, Diverged, report};
 use anyhow::Result;
 use std::collections::HashMap;
 
@@ -129,7 +129,8 @@ pub fn measure(
             gradients = params.gradients().clone();
         }
         measured.losses.push(f64::from(loss.to_scalar::<f32>()?));
-        shared.zero.step(config.schedule.at(step), config.clip)?;
+        let taken = shared.zero.step(config.schedule.at(step), config.clip);
+        taken.map_err(|error| Diverged::at(step + 1, error))?;
     }
     let Some(reference) = reference else {
         let (begun, gradients) = (by_name(&params, &begun), by_name(&params, &gradients));

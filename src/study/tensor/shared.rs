@@ -13,7 +13,7 @@ use crate::show::{Screen, significant, thousands};
 use crate::study::zero;
 use crate::tensor::Precision;
 use crate::train::parity::{self, ZeroReplica};
-use crate::train::{Config, report};
+use crate::train::{Config, Diverged, report};
 use anyhow::Result;
 use candle_core::Tensor;
 use std::path::Path;
@@ -150,7 +150,8 @@ pub fn same_as_one_rank(
         let loss = shared.loss(&config, step, &batch)?;
         loss.backward()?;
         shared.zero.finish()?;
-        shared.zero.step(config.schedule.at(step), config.clip)?;
+        let taken = shared.zero.step(config.schedule.at(step), config.clip);
+        taken.map_err(|error| Diverged::at(step + 1, error))?;
         losses.push(f64::from(loss.to_scalar::<f32>()?));
     }
     mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
