@@ -66,10 +66,17 @@ impl GptShape {
         Memory { parameters: n, gradients: n, optimizer: 2 * n, activations: self.activations(batch, dropout) }
     }
 
-    /// The most bytes that a step's activations take.
+    /// The most bytes that a step's activations take: all that the forward pass leaves, and beside it what the backward pass works
+    /// on. That is most at one of three places: at the logits, of which there are three tensors then, at GELU, or at attention, where
+    /// one sequence's scores are computed again.
     fn activations(&self, batch: usize, dropout: bool) -> u64 {
-        let step = self.activations_over_a_step(batch, dropout, Keep::ToTheEnd);
-        step.into_iter().max().unwrap_or(0)
+        let wide = |n: usize| n as u128;
+        let (tokens, d, block) = (wide(batch) * wide(self.block), wide(self.embd), wide(self.block));
+        let (logits, gelu) = (3 * wide(self.vocabulary) * tokens, 17 * d * tokens);
+        let attention = 5 * d * tokens + 2 * block * block;
+        let work = 4 * logits.max(gelu).max(attention);
+        let forward = self.activations_over_a_step(batch, dropout, Keep::ToTheEnd)[self.layers + 2];
+        forward.saturating_add(work.try_into().unwrap_or(u64::MAX))
     }
 
     /// Bytes of activations after each part of a step, in f32: before it, after the embedding, each block and the head, then
@@ -132,6 +139,22 @@ mod tests {
         assert_eq!(wordplay.not_decayed(), (25, 19_200));
         assert_eq!(baby.flops_per_token(), 5_168_640);
         assert_eq!(char.flops_per_token(), 70_958_592);
+    }
+
+    /// What the program `memory` has counted with one rank, in bytes, beside the forward pass's activations.
+    #[test]
+    fn the_backward_pass_works_where_it_was_measured() {
+        for (shape, batch, measured) in [
+            (shape(4, 4, 128, 64), 12, 6_690_172.0),
+            (shape(2, 4, 256, 128), 1, 2_232_956.0),
+            (shape(4, 4, 8, 64), 8, 400_960.0),
+            (shape(1, 4, 64, 512), 1, 2_786_540.0),
+            (shape(2, 4, 32, 256), 2, 1_116_156.0),
+        ] {
+            let forward = shape.activations_over_a_step(batch, false, Keep::ToTheEnd)[shape.layers + 2];
+            let work = (shape.memory(batch, false).activations - forward) as f64;
+            assert!((work / measured - 1.0).abs() < 0.02, "{shape:?}: {work} planned, {measured} measured");
+        }
     }
 
     #[test]

@@ -97,6 +97,19 @@ fn a_ranks_memory_is_what_the_formulas_say() {
     );
     let other = succeeded(&memory("--layers 2 --embd 64 --block 128 --batch 5 --dropout 0.1 --ascii"));
     assert!(other.contains("4 of 4 ok") && other.is_ascii(), "{other}");
+    // Where notes, the logits, attention's scores or the copy of a matrix are more than all that the formulas had.
+    for flags in [
+        "--layers 1 --embd 16 --block 4",
+        "--layers 4 --embd 64 --heads 2 --block 4 --global-batch 2",
+        "--layers 2 --embd 8 --block 16 --global-batch 2",
+        "--layers 3 --embd 8 --block 64 --batch 8",
+        "--layers 2 --embd 32 --block 256 --batch 2",
+        "--layers 1 --embd 8 --heads 1 --block 300 --batch 1",
+        "--layers 3 --embd 256 --block 8 --batch 1",
+        "--layers 1 --embd 8 --heads 1 --block 1 --batch 1 --dropout 0.1",
+    ] {
+        assert!(succeeded(&memory(flags)).contains("4 of 4 ✓"), "{flags}");
+    }
     failed(&memory("--batch 0"), 2, "--batch 0 is out of range");
 }
 
