@@ -2,7 +2,6 @@
 
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -42,7 +41,7 @@ pub fn difference(path: &Path, size: u64, sum: Sum) -> io::Result<Option<String>
 }
 
 fn hash<D: Digest>(path: &Path, mut digest: D) -> io::Result<String> {
-    let (mut file, mut buffer) = (File::open(path)?, vec![0; 1 << 20]);
+    let ((mut file, _), mut buffer) = (crate::files::open(path)?, vec![0; 1 << 20]);
     loop {
         let count = file.read(&mut buffer)?;
         if count == 0 {

@@ -1,27 +1,39 @@
-//! Downloads, by the crate hf-hub. It continues what was interrupted, and leaves checksums and deadlines to its caller.
+//! Downloads: a model's files, in the layout that all programs of the hub share. An interrupted download continues.
+//!
+//! ```text
+//! models--OWNER--NAME/refs/main            the commit
+//! models--OWNER--NAME/snapshots/COMMIT/…   the files' names, as links to
+//! models--OWNER--NAME/blobs/…              their bytes, by checksum; `….part`: those that have come so far
+//! ```
+//!
+//! Checksum and commit become names of files. They are the server's words, so they are looked at once, and what was looked at is
+//! used.
 
 use super::check::{self, Sum};
-use super::{Source, Watch};
+use super::client::{About, Client, Failed, HUB};
+use super::{News, Source, Watch};
 use crate::error::BadInput;
-use hf_hub::api::Progress;
-use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
-use hf_hub::{Cache, CacheRepo, Repo, RepoType};
+use crate::files;
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 /// One model, at one revision.
 struct Hub<'a> {
     endpoint: String,
+    model: String,
+    revision: String,
     /// The model and its revision, for errors.
     asked: String,
+    /// The folder of all models.
     folder: PathBuf,
-    cache: CacheRepo,
-    api: Api,
-    repo: Repo,
+    client: Arc<Client>,
+    /// What to say where access is denied.
+    help: String,
     patience: Duration,
     watch: Watch<'a>,
 }
@@ -41,19 +53,30 @@ fn folder(source: &Source) -> Result<PathBuf, BadInput> {
     folder.ok_or_else(|| BadInput::new("there is no home folder for downloads", "set HF_HOME to a folder"))
 }
 
+/// The user's token: from the environment, or from the file that the hub's own program writes.
+fn token(folder: &Path) -> Option<String> {
+    let file = || files::text(&folder.parent()?.join("token"), 1 << 16).ok();
+    let token = variable("HF_TOKEN").or_else(file)?.trim().to_string();
+    (!token.is_empty()).then_some(token)
+}
+
 pub fn download(model: &str, revision: &str, source: &Source, watch: Watch) -> Result<PathBuf, BadInput> {
     let folder = folder(source)?;
-    let cache = Cache::new(folder.clone());
     let endpoint = source.endpoint.clone().or_else(|| variable("HF_ENDPOINT"));
-    let endpoint = endpoint.as_deref().unwrap_or("https://huggingface.co").trim_end_matches('/').to_string();
+    let endpoint = endpoint.as_deref().unwrap_or(HUB).trim_end_matches('/').to_string();
     let seconds = variable("HF_HUB_DOWNLOAD_TIMEOUT").and_then(|seconds| seconds.parse().ok());
     let patience = source.patience.unwrap_or(Duration::from_secs(seconds.unwrap_or(30)));
-    let repo = Repo::with_revision(model.to_string(), RepoType::Model, revision.to_string());
-    let token = variable("HF_TOKEN").or_else(|| cache.token());
-    let api = ApiBuilder::from_cache(cache.clone()).with_endpoint(endpoint.clone()).with_token(token).build();
-    let api = api.map_err(|error| BadInput::new(format!("cannot prepare downloads: {error}"), "try --offline"))?;
-    let (cache, asked) = (cache.repo(repo.clone()), format!("{model} ({revision})"));
-    let hub = Hub { endpoint, asked, folder, cache, api, repo, patience, watch };
+    let token = token(&folder);
+    let kept = token.is_some() && !super::client::may_have_token(&endpoint, source.send_token);
+    let help = if kept {
+        format!("your token was not sent, because {endpoint} is not {HUB}: --send-token sends it there")
+    } else {
+        "accept the model's terms on its page and put a token in HF_TOKEN; or check the model's name".to_string()
+    };
+    let client = Arc::new(Client::new(endpoint.clone(), token, source.send_token));
+    let (model, revision) = (model.to_string(), revision.to_string());
+    let asked = format!("{model} ({revision})");
+    let hub = Hub { endpoint, model, revision, asked, folder, client, help, patience, watch };
     if let Some(folder) = hub.complete() {
         return Ok(folder);
     }
@@ -75,41 +98,59 @@ const INDEX: &str = "model.safetensors.index.json";
 
 /// The files of weights that an index names.
 fn named(index: &Path) -> Option<BTreeSet<String>> {
-    let index: serde_json::Value = serde_json::from_slice(&std::fs::read(index).ok()?).ok()?;
+    let index: serde_json::Value = serde_json::from_slice(&files::read(index, files::LIST).ok()?).ok()?;
     let names = index.get("weight_map")?.as_object()?.values();
     names.map(|name| name.as_str().filter(|name| plain(name)).map(str::to_string)).collect()
 }
 
-/// Whether a file is in the model's own folder.
+/// Whether a text is the name of a file, in a folder that is chosen here.
 fn plain(name: &str) -> bool {
-    !name.contains(['/', '\\', ':', '\0']) && !name.starts_with('.')
+    let allowed = |c: char| !c.is_control() && !['/', '\\', ':'].contains(&c);
+    (1..=200).contains(&name.len()) && !name.starts_with('.') && name.chars().all(allowed)
 }
 
 /// A request's reports: bytes of a file, and its end.
-enum News<T> {
+enum Step<T> {
     Bytes(u64),
-    Ended(Result<T, ApiError>),
+    Ended(Result<T, Failed>),
 }
 
 impl Hub<'_> {
+    /// The folder of this model.
+    fn own(&self) -> PathBuf {
+        self.folder.join(format!("models--{}", self.model.replace('/', "--")))
+    }
+
+    fn reference(&self) -> PathBuf {
+        self.own().join("refs").join(&self.revision)
+    }
+
+    /// The name of a file that is here.
+    fn here(&self, name: &str) -> Option<PathBuf> {
+        let commit = files::text(&self.reference(), 1000).ok()?;
+        let path = self.own().join("snapshots").join(Some(commit.trim()).filter(|commit| plain(commit))?).join(name);
+        path.exists().then_some(path)
+    }
+
     /// The folder of the model's files, if all of them are here.
     fn complete(&self) -> Option<PathBuf> {
-        let config = self.cache.get("config.json")?;
-        self.cache.get("tokenizer.json")?;
-        let weights = match self.cache.get(INDEX) {
+        let config = self.here("config.json")?;
+        self.here("tokenizer.json")?;
+        let weights = match self.here(INDEX) {
             Some(index) => named(&index)?,
             None => BTreeSet::from(["model.safetensors".to_string()]),
         };
-        weights.iter().all(|name| self.cache.get(name).is_some()).then(|| config.parent().map(Path::to_path_buf))?
+        weights.iter().all(|name| self.here(name).is_some()).then(|| config.parent().map(Path::to_path_buf))?
     }
 
     /// Waits while a different process of a job downloads the same model. It ends with that process.
     fn lock(&self) -> Result<File, BadInput> {
-        let path = self.folder.join(".locks").join(format!("{}.lock", self.repo.folder_name()));
+        let name = format!("models--{}.lock", self.model.replace('/', "--"));
+        let path = self.folder.join(".locks").join(name);
         let open = || {
             std::fs::create_dir_all(path.parent().unwrap_or(&self.folder))?;
             let file = File::create(&path)?;
-            // Some network file systems have no locks. hf-hub then refuses two downloads at the same time.
+            // Some network file systems have no locks.
             file.lock().ok();
             Ok(file)
         };
@@ -118,13 +159,18 @@ impl Hub<'_> {
 
     /// The names of the files to download, the large ones last.
     fn files(&self) -> Result<Vec<String>, BadInput> {
-        let info = self.request("its list of files", 0, |repo, _| repo.info())?;
-        let there = |name: &str| info.siblings.iter().any(|file| file.rfilename == name);
+        let path = format!("api/models/{}/revision/{}", self.model, self.revision.replace('/', "%2F"));
+        let info = self.request("its list of files", 0, move |client, _| {
+            let info: Result<serde_json::Value, _> = serde_json::from_str(&client.text(&path)?);
+            info.map_err(|error| Failed::Answer(format!("its list of files is none: {error}")))
+        })?;
+        let siblings = info.get("siblings").and_then(|files| files.as_array()).map_or(&[][..], Vec::as_slice);
+        let there = |name: &str| siblings.iter().any(|file| file.get("rfilename").is_some_and(|file| file == name));
         let mut names = vec!["config.json".to_string(), "tokenizer.json".to_string()];
         names.extend(OPTIONAL.into_iter().filter(|name| there(name)).map(str::to_string));
         if there(INDEX) {
             self.file(INDEX)?;
-            let index = self.cache.get(INDEX).and_then(|index| named(&index));
+            let index = self.here(INDEX).and_then(|index| named(&index));
             names.extend(index.ok_or_else(|| self.wrong(&format!("its {INDEX} names no files")))?);
         } else {
             names.push("model.safetensors".to_string());
@@ -134,55 +180,78 @@ impl Hub<'_> {
         Err(BadInput::new(what, "give a model with config.json, tokenizer.json and weights as safetensors"))
     }
 
-    /// Downloads a file, unless it is here, and compares it with its checksum.
+    /// Downloads a file, unless it is here, compares it with its checksum, and makes it visible.
     fn file(&self, name: &str) -> Result<(), BadInput> {
-        if self.cache.get(name).is_some() {
+        if self.here(name).is_some() {
             return Ok(());
         }
-        let (file, api) = (name.to_string(), self.api.clone());
-        let about = self.request(name, 0, move |repo, _| api.metadata(&repo.url(&file)))?;
-        let (etag, commit, size) = (about.etag(), about.commit_hash(), about.size() as u64);
-        if !plain(etag) || !plain(commit) {
+        let address = format!("{}/resolve/{}/{name}", self.model, self.revision.replace('/', "%2F"));
+        let path = address.clone();
+        let About { etag, commit, size } = self.request(name, 0, move |client, _| client.about(&path))?;
+        if !plain(&etag) || !plain(&commit) {
             return Err(self.wrong(&format!("{name} has the checksum {etag:?}, and the commit {commit:?}")));
         }
-        let blob = self.cache.blob_path(etag);
-        make_resumable(&blob, size).map_err(|error| self.disk(&blob, &error))?;
-        let file = name.to_string();
-        let path = self.request(name, size, move |repo, news| {
-            repo.download_with_progress(&file, Told { here: 0, news: news.clone() })
-        })?;
-        let wrong = check::difference(&blob, size, Sum::of(etag)).map_err(|error| self.disk(&blob, &error))?;
-        let Some(wrong) = wrong else { return Ok(()) };
-        // Neither the bytes nor the link to them stay: the next download starts from the first byte.
-        for path in [&path, &blob] {
-            std::fs::remove_file(path).map_err(|error| self.disk(path, &error))?;
+        let (blob, sum) = (self.own().join("blobs").join(&etag), Sum::of(&etag));
+        // A different revision may have the same file.
+        if !check::difference(&blob, size, sum).is_ok_and(|difference| difference.is_none()) {
+            let part = self.own().join("blobs").join(format!("{etag}.part"));
+            let (to, lock) = (part.clone(), self.own().join("blobs").join(format!("{etag}.lock")));
+            let _locked = self.request(name, size, move |client, news| {
+                let locked = lock_for_others(&lock)?;
+                fetch(client, &address, &to, size, news)?;
+                Ok(locked)
+            })?;
+            let wrong = check::difference(&part, size, sum).map_err(|error| self.disk(&part, &error))?;
+            if let Some(wrong) = wrong {
+                // The next download starts from the first byte.
+                std::fs::remove_file(&part).map_err(|error| self.disk(&part, &error))?;
+                return Err(self.wrong(&format!("{name} is damaged: {wrong}")));
+            }
+            std::fs::rename(&part, &blob).map_err(|error| self.disk(&blob, &error))?;
         }
-        Err(self.wrong(&format!("{name} is damaged: {wrong}")))
+        if sum == Sum::Unknown {
+            (self.watch)(News::Unchecked { name, etag: &etag });
+        }
+        let link = self.own().join("snapshots").join(&commit).join(name);
+        self.publish(&etag, &link, &commit).map_err(|error| self.disk(&link, &error))
     }
 
-    /// Makes a request with hf-hub, which waits for a silent server without end. So a thread makes it. Without news for
-    /// too long, this returns and the thread stays behind, and ends when it next has news.
+    /// Gives a blob its name in the commit's folder, and the revision its commit.
+    fn publish(&self, etag: &str, link: &Path, commit: &str) -> io::Result<()> {
+        let reference = self.reference();
+        for path in [link, &reference] {
+            std::fs::create_dir_all(path.parent().unwrap_or(path))?;
+        }
+        if !link.exists() {
+            std::fs::remove_file(link).ok();
+            #[cfg(unix)]
+            std::os::unix::fs::symlink(Path::new("../../blobs").join(etag), link)?;
+            #[cfg(not(unix))]
+            std::fs::hard_link(self.own().join("blobs").join(etag), link)?;
+        }
+        std::fs::write(reference, commit)
+    }
+
+    /// Makes a request, which may wait for a silent server without end. So a thread makes it. Without news for too long, this
+    /// returns and the thread stays behind, and ends when it next has news.
     fn request<T: Send + 'static>(
         &self,
         name: &str,
         size: u64,
-        make: impl FnOnce(&ApiRepo, &Sender<News<T>>) -> Result<T, ApiError> + Send + 'static,
+        make: impl FnOnce(&Client, &Sender<Step<T>>) -> Result<T, Failed> + Send + 'static,
     ) -> Result<T, BadInput> {
         let (sender, news) = mpsc::channel();
-        let repo = self.api.repo(self.repo.clone());
-        std::thread::spawn(move || sender.send(News::Ended(make(&repo, &sender))).ok());
+        let client = self.client.clone();
+        std::thread::spawn(move || sender.send(Step::Ended(make(&client, &sender))).ok());
         let mut next = 0;
         loop {
             match news.recv_timeout(self.patience) {
-                Ok(News::Bytes(here)) if here > size => {
-                    return Err(self.wrong(&format!("{name} does not end after its {size} bytes")));
-                }
-                Ok(News::Bytes(here)) if here >= next || here == size => {
+                Ok(Step::Bytes(here)) if here >= next || here == size => {
                     next = here + size / 100;
-                    (self.watch)(name, here, size);
+                    (self.watch)(News::Bytes { name, here, size });
                 }
-                Ok(News::Bytes(_)) => (),
-                Ok(News::Ended(result)) => return result.map_err(|error| self.failed(name, error)),
+                Ok(Step::Bytes(_)) => (),
+                Ok(Step::Ended(result)) => return result.map_err(|error| self.failed(name, error)),
                 Err(RecvTimeoutError::Timeout) => {
                     let what = format!("{}: {name} from {}", self.asked, self.endpoint);
                     let what = format!("{what}: nothing has come for {:?}", self.patience);
@@ -192,7 +261,7 @@ impl Hub<'_> {
                     ));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(self.wrong(&format!("hf-hub could not read the answer about {name}")));
+                    return Err(self.wrong(&format!("the answer about {name} could not be read")));
                 }
             }
         }
@@ -209,30 +278,23 @@ impl Hub<'_> {
         BadInput::new(format!("cannot write {}: {error}", path.display()), help)
     }
 
-    /// An error of hf-hub, in words: what was asked for, what happened, what to do.
-    fn failed(&self, file: &str, error: ApiError) -> BadInput {
+    /// A failure in words: what was asked for, what happened, what to do.
+    fn failed(&self, file: &str, failed: Failed) -> BadInput {
         let asked = format!("{}: {file} from {}", self.asked, self.endpoint);
         let bad = |what: String, help: &str| BadInput::new(format!("{asked}: {what}"), help);
-        match error {
-            ApiError::IoError(error) if is_of_disk(error.kind()) => self.disk(&self.folder, &error),
-            ApiError::IoError(error) => bad(format!("the download ended early: {error}"), AGAIN),
-            ApiError::LockAcquisition(path) => {
+        match failed {
+            Failed::Disk(path, error) => self.disk(&path, &error),
+            Failed::Early(error) => bad(format!("the download ended early: {error}"), AGAIN),
+            Failed::Busy(path) => {
                 let path = path.display();
                 bad(format!("a different program is downloading it ({path} is locked)"), "wait until it has ended")
             }
-            ApiError::RequestError(error) => match *error {
-                ureq::Error::StatusCode(code @ (401 | 403)) => {
-                    let help =
-                        "accept the model's terms on its page and put a token in HF_TOKEN; or check the model's name";
-                    bad(format!("access is denied (HTTP {code})"), help)
-                }
-                ureq::Error::StatusCode(404) => {
-                    bad("not found (HTTP 404)".to_string(), "check the model's name and revision")
-                }
-                ureq::Error::StatusCode(code) => bad(format!("the hub answers HTTP {code}"), AGAIN),
-                error => bad(error.to_string(), NETWORK),
-            },
-            error => bad(error.to_string(), AGAIN),
+            Failed::Status(code @ (401 | 403)) => bad(format!("access is denied (HTTP {code})"), &self.help),
+            Failed::Status(404) => bad("not found (HTTP 404)".to_string(), "check the model's name and revision"),
+            Failed::Status(code) => bad(format!("the hub answers HTTP {code}"), AGAIN),
+            Failed::Network(error) => bad(error, NETWORK),
+            Failed::Answer(what) => self.wrong(&format!("{file}: {what}")),
+            Failed::GivenUp => bad("the download was given up".to_string(), AGAIN),
         }
     }
 }
@@ -240,50 +302,48 @@ impl Hub<'_> {
 const AGAIN: &str = "run again later: a download continues where it ended";
 const NETWORK: &str = "check the network and --endpoint; without a network, give --offline or the folder of a model";
 
-/// hf-hub asks for the bytes that a part of a file lacks. It fails if none are lacking, or if there are too many.
-fn make_resumable(blob: &Path, size: u64) -> io::Result<()> {
-    let part = blob.with_extension("part");
-    let Some(here) = part.metadata().ok().map(|metadata| metadata.len()).filter(|here| *here >= size) else {
-        return Ok(());
+/// Keeps other programs from downloading the same bytes at the same time. Those that use the crate hf-hub lock this file, too.
+fn lock_for_others(path: &Path) -> Result<File, Failed> {
+    let create = || {
+        std::fs::create_dir_all(path.parent().unwrap_or(path))?;
+        File::create(path)
     };
-    let keep = if here == size { size.saturating_sub(1) } else { 0 };
-    File::options().write(true).open(part)?.set_len(keep)
-}
-
-fn is_of_disk(kind: ErrorKind) -> bool {
-    use ErrorKind::*;
-    matches!(
-        kind,
-        StorageFull
-            | QuotaExceeded
-            | FileTooLarge
-            | PermissionDenied
-            | ReadOnlyFilesystem
-            | NotADirectory
-            | AlreadyExists
-            | IsADirectory
-            | NotFound
-    )
-}
-
-/// Reports the bytes that have come.
-struct Told<T> {
-    here: u64,
-    news: Sender<News<T>>,
-}
-
-impl<T: Send + 'static> Progress for Told<T> {
-    fn init(&mut self, _: usize, _: &str) {
-        self.here = 0;
+    let file = create().map_err(|error| Failed::Disk(path.to_path_buf(), error))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(Failed::Busy(path.to_path_buf())),
+        // Some network file systems have no locks.
+        _ => Ok(file),
     }
+}
 
-    fn update(&mut self, bytes: usize) {
-        self.here += bytes as u64;
-        if self.news.send(News::Bytes(self.here)).is_err() {
-            // The request was given up. hf-hub has no other way to end a download.
-            std::panic::resume_unwind(Box::new("given up"));
+/// Downloads what `part` lacks of a file's bytes.
+fn fetch<T>(client: &Client, address: &str, part: &Path, size: u64, news: &Sender<Step<T>>) -> Result<(), Failed> {
+    let disk = |error| Failed::Disk(part.to_path_buf(), error);
+    let mut file = File::options().create(true).append(true).open(part).map_err(disk)?;
+    let mut here = file.metadata().map_err(disk)?.len();
+    if here == size {
+        return Ok(());
+    }
+    let (from, mut bytes) = client.bytes(address, if here > size { 0 } else { here })?;
+    if from != here {
+        file.set_len(from).map_err(disk)?;
+        here = from;
+    }
+    let mut buffer = vec![0; 1 << 14];
+    loop {
+        let count = bytes.read(&mut buffer).map_err(Failed::Early)?;
+        here += count as u64;
+        if here > size {
+            return Err(Failed::Answer(format!("it does not end after its {size} bytes")));
         }
+        if count == 0 && here < size {
+            let what = format!("{here} of {size} bytes have come");
+            return Err(Failed::Early(io::Error::new(io::ErrorKind::UnexpectedEof, what)));
+        }
+        if count == 0 {
+            return file.sync_all().map_err(disk);
+        }
+        file.write_all(&buffer[..count]).map_err(disk)?;
+        news.send(Step::Bytes(here)).map_err(|_| Failed::GivenUp)?;
     }
-
-    fn finish(&mut self) {}
 }

@@ -2,15 +2,17 @@
 //!
 //! A download can be interrupted at any byte, and continues there. Each file is compared with the checksum that the hub
 //! gives for it. A server that is silent for too long is given up. The files are where all programs of the hub keep
-//! theirs, so that one download serves all of them.
+//! theirs, so that one download serves all of them. The user's token goes to the hub, and to no other server.
 //!
 //! Downloads need the feature `llm`. Without it, [`fetch`] says how to build with it.
 //!
-//! Reading order: `download.rs` (a model's files, and what can go wrong), `check.rs` (checksums), `tests.rs` (a server that speaks
-//! the hub's paths, right and wrong).
+//! Reading order: `download.rs` (a model's files, and what can go wrong), `client.rs` (requests, redirections and the token),
+//! `check.rs` (checksums), `tests.rs` (a server that speaks the hub's paths, right and wrong).
 
 #[cfg(feature = "llm")]
 mod check;
+#[cfg(feature = "llm")]
+mod client;
 #[cfg(feature = "llm")]
 mod download;
 #[cfg(test)]
@@ -29,6 +31,9 @@ pub struct Source {
     /// Use only files of the hub that are already here [also: HF_HUB_OFFLINE=1]
     #[arg(long)]
     pub offline: bool,
+    /// Send your token (HF_TOKEN) to the endpoint also if it is not https://huggingface.co
+    #[arg(long)]
+    pub send_token: bool,
     /// The folder of all models, if it is not $HF_HUB_CACHE, $HF_HOME/hub or ~/.cache/huggingface/hub.
     #[arg(skip)]
     pub cache: Option<PathBuf>,
@@ -37,8 +42,17 @@ pub struct Source {
     pub patience: Option<Duration>,
 }
 
-/// Is told of each file: its name, its bytes that are here, and all of its bytes.
-pub type Watch<'a> = &'a dyn Fn(&str, u64, u64);
+/// News of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News<'a> {
+    /// Its bytes that are here, and all of its bytes.
+    Bytes { name: &'a str, here: u64, size: u64 },
+    /// Only its size was compared: the server's checksum has a form that is not known here.
+    Unchecked { name: &'a str, etag: &'a str },
+}
+
+/// Is told of each file.
+pub type Watch<'a> = &'a dyn Fn(News);
 
 /// The folder with the files of a model of the hub: `OWNER/NAME`, or `OWNER/NAME@REVISION` with a branch, a tag or a commit.
 pub fn fetch(model: &str, source: &Source, watch: Watch) -> Result<PathBuf, BadInput> {

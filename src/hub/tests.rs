@@ -1,16 +1,18 @@
 //! Tests of downloads, against a server that they start.
 
+#[cfg(feature = "llm")]
+use super::News;
 use super::{Source, fetch};
 use std::path::PathBuf;
 
 fn get(source: &Source) -> Result<PathBuf, String> {
-    fetch("some/model", source, &|_, _, _| ()).map_err(|error| error.to_string())
+    fetch("some/model", source, &|_| ()).map_err(|error| error.to_string())
 }
 
 #[test]
 fn what_is_no_name_is_refused() {
     for name in ["", "../model", "a/b/c", "a b", ".hidden/model", "a--b", "a/", "ä", "a/b@", "a/b@../c", "a/b@x//y"] {
-        let error = fetch(name, &Source::default(), &|_, _, _| ()).unwrap_err();
+        let error = fetch(name, &Source::default(), &|_| ()).unwrap_err();
         assert!(error.what.contains("is no name of a model of the hub"), "{error}");
     }
 }
@@ -51,7 +53,13 @@ pub(crate) mod with_feature {
         Circular,
         /// A redirection leads nowhere.
         Nowhere,
+        /// Large files are on a different server, `Hub::store`.
+        Elsewhere,
+        /// Only the first answer about a file has its checksum and commit. All later ones have names outside of the cache.
+        Turncoat,
     }
+
+    const OUTSIDE: &str = "../../../../outside";
 
     /// A server that speaks the hub's paths.
     #[derive(Clone, Default)]
@@ -60,6 +68,9 @@ pub(crate) mod with_feature {
         answer: Arc<Mutex<Answer>>,
         /// The requests: path, and first byte.
         asked: Arc<Mutex<Vec<(String, usize)>>>,
+        /// The requests that had a token, and its text.
+        tokens: Arc<Mutex<Vec<(String, String)>>>,
+        store: String,
     }
 
     const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -111,6 +122,10 @@ pub(crate) mod with_feature {
                         let (from, to) = range.trim().split_once('-')?;
                         (first, only_one) = (from.parse().ok()?, to == "0");
                     }
+                    if line.to_lowercase().starts_with("authorization:") {
+                        let path = request.split(' ').nth(1)?.to_string();
+                        self.tokens.lock().unwrap().push((path, line.trim().to_string()));
+                    }
                 }
                 let path = request.split(' ').nth(1)?.to_string();
                 self.asked.lock().unwrap().push((path.clone(), first));
@@ -121,8 +136,10 @@ pub(crate) mod with_feature {
         /// Answers one request. Returns nothing if the connection ends.
         fn respond(&self, stream: &mut TcpStream, path: &str, first: usize, only_one: bool) -> Option<()> {
             let answer = *self.answer.lock().unwrap();
+            let turned = matches!(answer, Answer::Turncoat) && self.resolved(path.rsplit('/').next()?).len() > 1;
+            let commit = if turned { OUTSIDE } else { COMMIT };
             let mut head = |status: &str, length: usize, more: &str| {
-                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nX-Repo-Commit: {COMMIT}\r\n");
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nX-Repo-Commit: {commit}\r\n");
                 write!(stream, "{head}{more}\r\n").ok()
             };
             if let Answer::Status(status) = answer {
@@ -139,6 +156,7 @@ pub(crate) mod with_feature {
                 return head("404 Not Found", 0, "");
             };
             let size = bytes.len();
+            let sum = if turned { OUTSIDE } else { sum.as_str() };
             let tags = format!("X-Linked-Etag: \"{sum}\"\r\nETag: \"of-the-link\"\r\n");
             match answer {
                 Answer::Redirected if !path.starts_with("/store/") => {
@@ -147,6 +165,10 @@ pub(crate) mod with_feature {
                     let head =
                         format!("HTTP/1.1 302 Found\r\nContent-Length: 0\r\nX-Repo-Commit: {COMMIT}\r\n{location}");
                     return write!(stream, "{head}\r\n").ok();
+                }
+                Answer::Elsewhere if size > 10 => {
+                    let to = format!("{tags}Location: {}/store/{name}\r\n", self.store);
+                    return head("302 Found", 0, &to);
                 }
                 Answer::Circular => return head("302 Found", 0, &format!("{tags}Location: {path}\r\n")),
                 Answer::Nowhere => return head("302 Found", 0, &tags),
@@ -209,12 +231,17 @@ pub(crate) mod with_feature {
             let (hub, cache) = (hub(answer), tempfile::tempdir().unwrap());
             let source = source(&hub.start(), cache.path());
             let told = Mutex::new(Vec::new());
-            let watch = |name: &str, here: u64, all: u64| told.lock().unwrap().push((name.to_string(), here, all));
+            let unchecked = Mutex::new(Vec::new());
+            let watch = |news: News| match news {
+                News::Bytes { name, here, size } => told.lock().unwrap().push((name.to_string(), here, size)),
+                News::Unchecked { name, etag } => unchecked.lock().unwrap().push(format!("{name} {etag}")),
+            };
             let folder = fetch("some/model", &source, &watch).unwrap();
             hub.ensure_right(&folder);
             assert_eq!(folder, cache.path().join("models--some--model/snapshots").join(COMMIT));
             assert_eq!(told.lock().unwrap().last().unwrap(), &("model.safetensors".to_string(), 800_000, 800_000));
             assert!(told.lock().unwrap().len() > 20, "{told:?}");
+            assert_eq!(*unchecked.lock().unwrap(), ["tokenizer.json 5f-0"], "of one file only the size was compared");
             assert!(hub.resolved("README.md").is_empty());
             let asked = hub.asked.lock().unwrap().len();
             for source in [source.clone(), Source { offline: true, ..source.clone() }] {
@@ -234,7 +261,7 @@ pub(crate) mod with_feature {
                 scope.spawn(|| hub.ensure_right(&get(&source).unwrap()));
             }
         });
-        assert_eq!(hub.resolved("config.json").len(), 3, "{:?}", hub.asked);
+        assert_eq!(hub.resolved("config.json").len(), 2, "{:?}", hub.asked);
     }
 
     /// Interrupted three times, and then only the last byte is missing. No byte but the first, which asks for the size, is sent
@@ -285,6 +312,45 @@ pub(crate) mod with_feature {
         }
     }
 
+    /// What is looked at is what is used: a server that answers twice cannot name a path outside of the cache.
+    #[test]
+    fn a_server_that_changes_its_mind_writes_nothing_elsewhere() {
+        let (hub, dir) = (hub(Answer::Turncoat), tempfile::tempdir().unwrap());
+        let cache = dir.path().join("a/b/cache");
+        std::fs::create_dir_all(&cache).unwrap();
+        hub.ensure_right(&get(&source(&hub.start(), &cache)).unwrap());
+        let mut folders = vec![dir.path().to_path_buf()];
+        while let Some(folder) = folders.pop().filter(|folder| *folder != cache) {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                assert!(cache.starts_with(&path), "{} lies outside of the cache", path.display());
+                folders.push(path);
+            }
+        }
+    }
+
+    /// The token is in the folder beside the cache, as `hf auth login` leaves it.
+    #[test]
+    fn the_token_goes_to_the_hub_alone() {
+        for send_token in [false, true] {
+            let (store, dir) = (hub(Answer::Right), tempfile::tempdir().unwrap());
+            let hub = Hub { store: store.start(), ..hub(Answer::Elsewhere) };
+            std::fs::write(dir.path().join("token"), "hf_secret\n").unwrap();
+            let source = Source { send_token, ..source(&hub.start(), &dir.path().join("hub")) };
+            hub.ensure_right(&get(&source).unwrap());
+            let tokens = hub.tokens.lock().unwrap();
+            assert!(store.tokens.lock().unwrap().is_empty(), "the server of large files needs none");
+            assert_eq!(tokens.len(), if send_token { hub.asked.lock().unwrap().len() } else { 0 }, "{tokens:?}");
+            assert!(tokens.iter().all(|(_, line)| line.ends_with(": Bearer hf_secret")), "{tokens:?}");
+            assert_eq!(store.resolved("model.safetensors").len(), 2);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("token"), "hf_secret\n").unwrap();
+        let error = get(&source(&hub(Answer::Status(401)).start(), &dir.path().join("hub"))).unwrap_err();
+        assert!(error.contains("help: your token was not sent, because http://127.0.0.1"), "{error}");
+        assert!(error.contains("--send-token") && !error.contains("hf_secret"), "{error}");
+    }
+
     #[test]
     fn several_files_of_weights_are_found_by_their_index() {
         let (mut hub, cache) = (hub(Answer::Right), tempfile::tempdir().unwrap());
@@ -322,7 +388,7 @@ pub(crate) mod with_feature {
         // One whose redirections lead to themselves.
         let cache = tempfile::tempdir().unwrap();
         let circular = Source { cache: Some(cache.path().to_path_buf()), ..patient(&hub(Answer::Circular), 1000) };
-        assert!(get(&circular).unwrap_err().contains("nothing has come for 1s"));
+        assert!(get(&circular).unwrap_err().contains("config.json: more than 10 redirections"));
     }
 
     /// All together, the pauses are longer than a silent server is waited for.
@@ -338,7 +404,7 @@ pub(crate) mod with_feature {
         let (hub, cache) = (hub(Answer::Endless), tempfile::tempdir().unwrap());
         let source = source(&hub.start(), cache.path());
         let error = get(&source).unwrap_err();
-        assert!(error.contains("config.json does not end after its 6 bytes"), "{error}");
+        assert!(error.contains("config.json: it does not end after its 6 bytes"), "{error}");
         *hub.answer.lock().unwrap() = Answer::Right;
         hub.ensure_right(&get(&source).unwrap());
     }
@@ -354,7 +420,7 @@ pub(crate) mod with_feature {
         assert!(error.contains("some/model (main): its list of files from http://127.0.0.1:1"), "{error}");
         assert!(error.contains("help: check the network") && error.contains("--offline"), "{error}");
         let error = get(&source(&hub(Answer::Nowhere).start(), cache.path())).unwrap_err();
-        assert!(error.contains("hf-hub could not read the answer about config.json\nhelp: "), "{error}");
+        assert!(error.contains("config.json: a redirection leads nowhere\nhelp: run again"), "{error}");
         let mut hub = hub(Answer::Right);
         hub.files.remove(2);
         assert!(get(&source(&hub.start(), cache.path())).unwrap_err().contains("has no model.safetensors"));

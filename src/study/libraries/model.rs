@@ -3,7 +3,7 @@
 use crate::checkpoint::pretrained::Pretrained;
 use crate::comm::Comm;
 use crate::error::BadInput;
-use crate::hub::{self, Source};
+use crate::hub::{self, News, Source};
 use crate::parallel::{Zero, ZeroConfig};
 use crate::plan::{LlamaShape, Rope};
 use crate::show::{bytes_decimal, complain};
@@ -84,12 +84,18 @@ impl Model {
 }
 
 /// Prints how far a download is: the end of each file, and each tenth of a large one.
-fn progress() -> impl Fn(&str, u64, u64) {
+fn progress() -> impl Fn(News) {
     let last = Cell::new(0);
-    move |name, here, size| {
-        let tenth = here * 10 / size.max(1);
-        if last.replace(tenth) != tenth && (tenth == 10 || tenth > 0 && size > 10_000_000) {
-            complain(&format!("{name}: {} of {}", bytes_decimal(here as f64), bytes_decimal(size as f64)));
+    move |news| match news {
+        News::Bytes { name, here, size } => {
+            let tenth = here * 10 / size.max(1);
+            if last.replace(tenth) != tenth && (tenth == 10 || tenth > 0 && size > 10_000_000) {
+                complain(&format!("{name}: {} of {}", bytes_decimal(here as f64), bytes_decimal(size as f64)));
+            }
+        }
+        News::Unchecked { name, etag } => {
+            let what = "its size is right, and its checksum was not compared";
+            complain(&format!("{name}: {what}: {etag:?} is neither a SHA-256 nor git's"));
         }
     }
 }
