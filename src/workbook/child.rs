@@ -1,5 +1,7 @@
-//! Runs a program that may do anything: without input, with its output collected, and with limits on time and memory.
+//! Runs a program that may do anything: without input, with its output collected, and with limits on time and memory. What it has
+//! started ends with it.
 
+use super::family::{self, Family};
 use std::io::{PipeReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -38,7 +40,8 @@ pub(super) enum End {
 pub(super) fn run(command: &mut Command, limits: Limits) -> std::io::Result<(End, String)> {
     let (words, out) = std::io::pipe()?;
     let start = Instant::now();
-    let mut child = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()?;
+    let family = Family::new();
+    let mut child = family.start(command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out))?;
     // Otherwise the command keeps the pipe's other end open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let words = collect(words, limits.output);
@@ -48,7 +51,8 @@ pub(super) fn run(command: &mut Command, limits: Limits) -> std::io::Result<(End
         child.kill().ok();
         child.wait()?;
     }
-    // A process that the program has started may keep the pipe open for longer.
+    family.end(&child);
+    // A process that could not be ended may keep the pipe open for longer.
     Ok((end?, words.recv_timeout(Duration::from_secs(1)).unwrap_or_default()))
 }
 
@@ -61,6 +65,9 @@ fn wait(child: &mut Child, start: Instant, limits: Limits) -> std::io::Result<En
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(End::Exit(status));
+        }
+        if family::interrupted() {
+            return Ok(End::Stuck);
         }
         if let Some(system) = &mut system {
             let what = ProcessRefreshKind::nothing().with_memory().with_cpu();
@@ -159,6 +166,41 @@ mod tests {
             let (end, _) = shell("exec sleep 1000", limits);
             assert!(matches!(end, End::Stuck), "{end:?}");
         }
+    }
+
+    /// Those that are left, by the number of seconds that they sleep.
+    #[cfg(target_os = "linux")]
+    fn asleep(seconds: &str) -> usize {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let words = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+        words.filter(|words| words == format!("sleep\0{seconds}\0").as_bytes()).count()
+    }
+
+    /// Children and grandchildren, in the background, in sessions of their own, with closed output: however the program ends.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_a_program_has_started_ends_with_it() {
+        let start = |seconds: &str| {
+            let daemon =
+                format!("setsid sh -c 'sleep {seconds} & setsid sleep {seconds} & exec sleep {seconds}' >&- 2>&- &");
+            format!("sleep {seconds} & sleep {seconds} >&- 2>&- & ({daemon}) ; sleep 0.3; echo begun;")
+        };
+        for (seconds, then) in [("71111", "exit 3"), ("71112", "kill -9 $$"), ("71113", "while :; do :; done")] {
+            let (_, words) = shell(&format!("{} {then}", start(seconds)), LIMITS);
+            assert_eq!((words.as_str(), asleep(seconds)), ("begun\n", 0), "{then}");
+        }
+        // Programs that run at the same time, and children that are no program's, stay as they are.
+        let mut own = Command::new("sleep").arg("71115").spawn().unwrap();
+        let other = thread::spawn(|| shell("sleep 71114 & sleep 1; kill -0 $! && echo there", LIMITS));
+        let waits = Instant::now();
+        while asleep("71114") == 0 && waits.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        shell("exit 0", LIMITS);
+        let (other, left) = (other.join().unwrap(), [asleep("71114"), asleep("71115")]);
+        own.kill().unwrap();
+        own.wait().unwrap();
+        assert_eq!((other.1.as_str(), left), ("there\n", [0, 1]));
     }
 
     #[test]

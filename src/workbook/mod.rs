@@ -6,8 +6,8 @@
 //!
 //! Reading order: `course.rs` (the labs and their exercises, in order), `lesson.rs` (a lab's first and last lines),
 //! `desk.rs` (the folders of all files), `check.rs` (the claims of a check, and the evidence), `attempt.rs` (one check, by
-//! `compile.rs` and `child.rs`), `progress.rs` (the reader's results), `screens.rs` (the reader's screens), `report.rs`
-//! (many readers in one table).
+//! `compile.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` (the reader's screens),
+//! `report.rs` (many readers in one table).
 
 mod attempt;
 pub mod check;
@@ -15,6 +15,7 @@ mod child;
 mod compile;
 mod course;
 mod desk;
+mod family;
 mod lesson;
 mod progress;
 mod report;
