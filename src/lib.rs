@@ -9,6 +9,7 @@
 //! | [`simd`] | loops in the machine's own vector instructions |
 //! | [`error`] | input that a lab refuses, and exit codes |
 //! | [`difference`] | how far apart two vectors are: no NaN and no missing element is overlooked |
+//! | [`files`] | opens and reads files that someone else wrote |
 //! | [`sha256`] | the hash by which files and models are compared |
 //! | [`comm`] | communication between ranks: collectives, what they consist of and cost, transports |
 //! | [`launch`] | starting N ranks; the job around them: its nodes and its launch line |
@@ -32,6 +33,7 @@ pub mod comm;
 pub mod data;
 pub mod difference;
 pub mod error;
+pub mod files;
 pub mod hub;
 pub mod launch;
 pub mod mesh;

@@ -17,6 +17,7 @@
 use super::cause;
 use super::manifest::Manifest;
 use crate::error::BadInput;
+pub(super) use crate::files::open;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -30,17 +31,6 @@ pub(super) const LIST: u64 = 64 << 20;
 /// What is true after a write that has failed: earlier checkpoints are in their own folders.
 const KEPT: &str = "earlier checkpoints are as they were";
 
-/// Opens a file to read it. Returns its size, too. Only regular files have one: a pipe would wait for its writer, and a device
-/// may never end.
-pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
-    let file = File::open(path)?;
-    let size = file.metadata()?.len();
-    Ok((file, size))
-}
-
 /// The size of a regular file.
 pub(super) fn size(path: &Path) -> Result<u64, BadInput> {
     open(path).map(|(_, size)| size).map_err(|error| unreadable(path, &error))
@@ -48,16 +38,7 @@ pub(super) fn size(path: &Path) -> Result<u64, BadInput> {
 
 /// Reads a file of at most `most` bytes.
 pub(super) fn read(path: &Path, most: u64) -> Result<Vec<u8>, BadInput> {
-    let read = || -> io::Result<Vec<u8>> {
-        let (mut file, size) = open(path)?;
-        if size > most {
-            return Err(io::Error::other(format!("it has {size} bytes, and at most {most} are expected")));
-        }
-        let mut bytes = vec![0; size as usize];
-        file.read_exact(&mut bytes)?;
-        Ok(bytes)
-    };
-    read().map_err(|error| unreadable(path, &error))
+    crate::files::read(path, most).map_err(|error| unreadable(path, &error))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> BadInput {

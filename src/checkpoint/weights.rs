@@ -1,9 +1,11 @@
 //! Saves and loads a model's weights: one safetensors file, with the model's shape and vocabulary in the header.
 
 use crate::error::BadInput;
+use crate::files;
 use crate::plan::GptShape;
 use crate::tensor::{Cut, Params, Whole};
 use anyhow::{Context, Result};
+use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -105,9 +107,9 @@ pub fn load(dir: &Path, params: &Params) -> Result<(), BadInput> {
     Ok(())
 }
 
-fn read(dir: &Path) -> Result<Vec<u8>, BadInput> {
+fn read(dir: &Path) -> Result<Mmap, BadInput> {
     let path = dir.join(FILE);
-    std::fs::read(&path).map_err(|error| {
+    files::map(&path).map_err(|error| {
         let what = format!("cannot read weights from {}: {error}", path.display());
         BadInput::new(what, "give --init-from the folder that an earlier run wrote (its --out)")
     })

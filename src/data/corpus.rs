@@ -1,6 +1,7 @@
 //! The text that a model learns from: finding it, its characters as tokens, and the training and validation splits.
 
 use crate::error::BadInput;
+use crate::files;
 use crate::sha256;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,9 @@ const FILE: &str = "data/tinyshakespeare.txt";
 
 /// The hash of the file that all published figures are about.
 const SHA256: &str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed";
+
+/// Bytes of a text. Its tokens take four times as many, and the model has one per character.
+const MOST: u64 = 1 << 30;
 
 /// The command that fetches the real Shakespeare.
 pub const FETCH_COMMAND: &str = "curl -L -o data/tinyshakespeare.txt \
@@ -153,15 +157,7 @@ fn beginning(text: &str) -> String {
 
 fn read_text(path: &Path) -> Result<String, BadInput> {
     let help = "give --data the path of a text file in UTF-8";
-    if path.is_dir() {
-        return Err(BadInput::new(format!("{} is a folder, not a text file", path.display()), help));
-    }
-    let bytes =
-        std::fs::read(path).map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), help))?;
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        BadInput::new(format!("{} is not UTF-8 text (byte {at})", path.display()), help)
-    })
+    files::text(path, MOST).map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), help))
 }
 
 #[cfg(test)]
@@ -215,7 +211,7 @@ mod tests {
         assert!(file("empty", b"").ends_with("is empty"));
         assert!(file("short", b"short").contains("is too short to train on: 5 characters"));
         assert!(file("binary", b"abc\xff\xfe").contains("is not UTF-8 text (byte 3)"));
-        assert!(Corpus::read(dir.path()).err().unwrap().what.contains("is a folder"));
+        assert!(Corpus::read(dir.path()).err().unwrap().what.contains("a folder"));
         assert!(Corpus::read(&dir.path().join("none")).err().unwrap().what.contains("cannot read"));
         let path = dir.path().join("tinyshakespeare.txt");
         std::fs::write(&path, "Not Shakespeare, though long enough.").unwrap();

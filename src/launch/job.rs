@@ -7,6 +7,7 @@
 use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_counts, slurm_hosts};
 use crate::comm::named;
 use crate::error::BadInput;
+use crate::files;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -118,7 +119,7 @@ impl Job {
     pub fn here(wishes: &Wishes) -> Result<Job, BadInput> {
         let surroundings = Surroundings {
             env: &|name| std::env::var(name).ok(),
-            read: &|path| std::fs::read_to_string(path),
+            read: &|path| files::text(path, files::LIST),
             host: super::host_name(),
             cpus: Cpus::here(),
         };

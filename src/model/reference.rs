@@ -1,6 +1,7 @@
 //! candle's own Llama, on one rank: an independent program whose tokens ours must equal.
 
 use crate::error::BadInput;
+use crate::files;
 use crate::plan::LlamaShape;
 use candle_core::{DType, Device, Result, Tensor, safetensors};
 use candle_nn::VarBuilder;
@@ -24,14 +25,16 @@ impl Reference {
             )
         };
         let path = folder.join("config.json");
-        let config = std::fs::read_to_string(&path).map_err(|error| broken(&path, error.to_string()))?;
+        let config = files::text(&path, files::LIST).map_err(|error| broken(&path, error.to_string()))?;
         // candle-transformers does not know some newer keys, such as rope_parameters.
         let config = LlamaShape::from_config(&config).map_err(|error| broken(&path, error.what))?.to_config();
         let config: LlamaConfig = serde_json::from_str(&config).map_err(|error| broken(&path, error.to_string()))?;
         let config = config.into_config(false);
         let mut tensors = HashMap::new();
         for path in weights(folder).map_err(|error| broken(folder, error.to_string()))? {
-            tensors.extend(safetensors::load(&path, &Device::Cpu).map_err(|error| broken(&path, error.to_string()))?);
+            let map = files::map(&path).map_err(|error| broken(&path, error.to_string()))?;
+            let loaded = safetensors::load_buffer(&map, &Device::Cpu);
+            tensors.extend(loaded.map_err(|error| broken(&path, error.to_string()))?);
         }
         // candle-transformers panics where a block has no such tensor.
         if let Some(name) = names(&config).find(|name| !tensors.contains_key(name)) {

@@ -5,7 +5,8 @@ use super::child::{self, End, Limits};
 use super::compile::{Compiled, Library};
 use super::course::Exercise;
 use super::desk::Desk;
-use crate::error::BadInput;
+use crate::error::{BadInput, printable};
+use crate::files;
 use crate::show::Screen;
 use serde::{Deserialize, Serialize};
 use std::process::Command;
@@ -131,11 +132,29 @@ impl Attempt {
         let mut command = Command::new(program);
         command.env(EVENTS, &events).env_remove("RUST_BACKTRACE");
         let (end, printed) = child::run(&mut command, limits).map_err(|error| refuse("start the check", error))?;
-        let events = std::fs::read_to_string(&events).map_err(|error| refuse("read the check's file", error))?;
+        let events = files::text(&events, files::LIST).map_err(|error| refuse("read the check's file", error))?;
         // The last line may be incomplete if the program was ended.
         let events = events.lines().filter_map(|line| serde_json::from_str(line).ok());
-        Ok(Attempt { compiler: warnings, printed, ..told(events, &end, limits) })
+        Ok(harmless(Attempt { compiler: warnings, printed, ..told(events, &end, limits) }))
     }
+}
+
+/// The attempt with the control characters of the reader's values and messages shown and not obeyed. What the code has printed is
+/// quoted on the screen, which does the same.
+fn harmless(mut attempt: Attempt) -> Attempt {
+    attempt.means = printable(&attempt.means);
+    for finding in &mut attempt.findings {
+        finding.claim = printable(&finding.claim);
+        for row in &mut finding.rows {
+            for cell in [&mut row.at, &mut row.expected, &mut row.got] {
+                *cell = printable(cell);
+            }
+        }
+    }
+    for figure in &mut attempt.figures {
+        figure.what = printable(&figure.what);
+    }
+    attempt
 }
 
 /// The outcome if the compiler had to be ended.

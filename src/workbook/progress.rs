@@ -5,6 +5,7 @@ use super::check::Figure;
 use super::course::Exercise;
 use super::desk::{Desk, refusal};
 use crate::error::BadInput;
+use crate::files;
 use crate::sha256;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -54,7 +55,7 @@ impl Progress {
     /// Reads the reader's file. Without a file there is no progress.
     pub fn read(desk: &Desk) -> Result<Progress, BadInput> {
         let path = desk.my.join(FILE);
-        let text = match std::fs::read_to_string(&path) {
+        let text = match files::text(&path, files::LIST) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Progress::default()),
             text => text.map_err(|error| refusal("read", &path, &error))?,
         };
@@ -125,7 +126,7 @@ const FILE: &str = "progress.json";
 
 /// A file's SHA-256 as hexadecimal digits, if it can be read.
 pub(super) fn hash(path: &Path) -> Option<String> {
-    Some(sha256::hex(&std::fs::read(path).ok()?))
+    Some(sha256::hex(&files::read(path, files::LIST).ok()?))
 }
 
 /// Seconds since 1970.

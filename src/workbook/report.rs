@@ -6,7 +6,8 @@ use super::attempt::{Attempt, Outcome};
 use super::course::Course;
 use super::desk::Desk;
 use super::progress::{Progress, Record, Standing, now};
-use crate::error::BadInput;
+use crate::error::{BadInput, printable};
+use crate::files;
 use crate::show::{Screen, table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -110,7 +111,7 @@ impl Readers {
         let (mut read, mut refused): (Vec<(String, Document)>, Vec<String>) = Default::default();
         for path in files {
             let name = path.file_stem().unwrap_or_default().display().to_string();
-            let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
+            let text = files::text(&path, files::LIST).map_err(|error| error.to_string());
             match text.and_then(|text| serde_json::from_str::<Document>(&text).map_err(|error| error.to_string())) {
                 Ok(document) => read.push((name, document)),
                 Err(error) => refused.push(format!("{}: {error}", path.display())),
@@ -139,7 +140,7 @@ impl Readers {
         let header = ["who", "solved", "works on", "stuck at", "tries", "hints", "ago"];
         let mut text = format!("{}\n\n{}", table(screen, &header, &rows), self.exercises(screen));
         for line in &self.refused {
-            text += &format!("\n\n{}", screen.row("not read", line));
+            text += &format!("\n\n{}", screen.row("not read", &harmless(line)));
         }
         text
     }
@@ -159,25 +160,34 @@ impl Readers {
             }
             let mut reasons: Vec<(String, usize)> = reasons.into_iter().collect();
             reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-            let told: Vec<String> = reasons.iter().take(2).map(|(why, count)| format!("{count}: {why}")).collect();
+            let told: Vec<String> =
+                reasons.iter().take(2).map(|(why, count)| format!("{count}: {}", harmless(why))).collect();
             let solved = entries().filter(|entry| entry.solved).count();
             let begun = entries().filter(|entry| !entry.solved && entry.begun).count();
-            vec![name.to_string(), solved.to_string(), begun.to_string(), told.join("\n")]
+            vec![harmless(name), solved.to_string(), begun.to_string(), told.join("\n")]
         };
         let rows: Vec<Vec<String>> = names.iter().map(row).collect();
         table(screen, &["exercise", "solved", "begun", "most are stuck at"], &rows)
     }
 }
 
+/// What a participant's file or its name says, for the instructor's terminal: in one line, with its control characters shown and
+/// not obeyed. Anyone may write into the folder.
+fn harmless(text: &str) -> String {
+    const MOST: usize = 400;
+    let text: String = text.chars().take(MOST).collect();
+    printable(&text).replace('\n', "\\n")
+}
+
 fn person(who: &str, document: &Document) -> Vec<String> {
     let solved = format!("{} of {}", document.solved(), document.exercises.len());
     let (at, stuck, record) = match document.at() {
-        Some(at) => (at.name.clone(), at.stuck_at(), at.record.clone()),
+        Some(at) => (harmless(&at.name), harmless(&at.stuck_at()), at.record.clone()),
         None => (String::new(), "nothing: all solved".into(), Record::default()),
     };
     let last = document.exercises.iter().map(|entry| entry.record.when).max().unwrap_or(0);
     let ago = if last == 0 { String::new() } else { ago(now().saturating_sub(last)) };
-    vec![who.into(), solved, at, stuck, record.tries.to_string(), record.hints.to_string(), ago]
+    vec![harmless(who), solved, at, stuck, record.tries.to_string(), record.hints.to_string(), ago]
 }
 
 /// A time span in minutes, hours or days.

@@ -3,6 +3,8 @@
 
 use super::mutate::{self, Files, Random};
 use super::suite::universal as suite;
+#[cfg(target_os = "linux")]
+use super::suite::{llama, program::soon};
 use shardlab::checkpoint::deepspeed::example::{Example, Group, group};
 use shardlab::checkpoint::deepspeed::{Format, MANIFEST, Options, Refusal, Report, convert};
 use shardlab::checkpoint::torch::{Graph, Id, TorchFile, Value, save_graph};
@@ -106,6 +108,82 @@ fn only_regular_files_are_read() {
 
 fn remove(path: &Path) {
     std::fs::remove_file(path).or_else(|_| std::fs::remove_dir(path)).unwrap();
+}
+
+/// Files that programs read by a flag's name: a pipe, a device that never ends, and a size that no file of this kind has.
+#[cfg(target_os = "linux")]
+#[test]
+fn no_program_waits_for_what_is_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let here = |name: &str| dir.path().join(name).display().to_string();
+    let [lab03, lab08, lab10, lab11, launch] = [
+        env!("CARGO_BIN_EXE_lab03"),
+        env!("CARGO_BIN_EXE_lab08"),
+        env!("CARGO_BIN_EXE_lab10"),
+        env!("CARGO_BIN_EXE_lab11"),
+        env!("CARGO_BIN_EXE_launch"),
+    ];
+    // The folder of a model with one file that is none.
+    let model = |odd: &str| {
+        let folder = dir.path().join(format!("with-odd-{odd}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        llama::write_folder(&folder, &llama::SHAPE).unwrap();
+        let path = folder.join(odd);
+        std::fs::remove_file(&path).ok();
+        (folder.display().to_string(), path)
+    };
+    let own = |flags: &str, name: &str| (flags.replace("FILE", &here(name)), dir.path().join(name));
+    let of_a_model = |odd: &str, flags: &str| {
+        let (folder, path) = model(odd);
+        (format!("--model {folder} {flags}"), path)
+    };
+    std::fs::create_dir(dir.path().join("weights")).unwrap();
+    let (from, weights) = (format!("--init-from {}", here("weights")), dir.path().join("weights/model.safetensors"));
+    let generate = "--prompt every --tokens 4 --ranks 1";
+    let reads: Vec<(&str, (String, PathBuf))> = vec![
+        (lab03, own("--data FILE --steps 1", "text")),
+        (lab03, (from, weights)),
+        (lab08, own("--find-spikes FILE", "metrics")),
+        (lab10, own("--model FILE --ranks 1", "model.gguf")),
+        (lab10, of_a_model("config.json", "--ranks 1")),
+        (lab10, of_a_model("model.safetensors", "--ranks 1")),
+        (lab10, of_a_model("tokenizer.json", generate)),
+        (lab11, own("--cluster FILE", "cluster.toml")),
+        (launch, own("--hostfile FILE -- true", "hosts")),
+    ];
+    for (kind, put) in [("a pipe", pipe as fn(&Path)), ("a device", device), ("a folder", folder)] {
+        for (program, (flags, path)) in &reads {
+            put(path);
+            let output = soon(Command::new(program).args(flags.split_whitespace()).current_dir(dir.path()));
+            let (error, name) = (String::from_utf8_lossy(&output.stderr), path.file_name().unwrap().to_str().unwrap());
+            let what = format!("no regular file but {kind}");
+            let told = error.contains(name) && error.contains(&what) && error.contains("\nhelp: ");
+            // A folder is a model's, too.
+            let other = kind == "a folder" && name == "model.gguf";
+            assert!(output.status.code() == Some(2) && (told || other), "{flags}: {:?} {error}", output.status);
+            remove(path);
+        }
+    }
+    // A terabyte that takes no disk.
+    for (program, (flags, path)) in &reads {
+        std::fs::File::create(path).unwrap().set_len(1 << 40).unwrap();
+        let output = soon(Command::new(program).args(flags.split_whitespace()).current_dir(dir.path()));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains("\nhelp: "), "{flags}: {:?} {error}", output.status);
+        remove(path);
+    }
+}
+
+fn pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+fn device(path: &Path) {
+    std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+}
+
+fn folder(path: &Path) {
+    std::fs::create_dir(path).unwrap();
 }
 
 /// A checkpoint of two ranks, and its universal one.

@@ -171,6 +171,10 @@ fn interleaved(rows: &[f32], head: usize, width: usize) -> Vec<f32> {
 }
 
 fn write_gguf(path: &Path, tensors: &[Named], shape: &LlamaShape, dtype: GgmlDType) {
+    write_gguf_with(path, tensors, shape, dtype, &[]);
+}
+
+fn write_gguf_with(path: &Path, tensors: &[Named], shape: &LlamaShape, dtype: GgmlDType, more: &[(&str, Value)]) {
     let names = [
         ("model.embed_tokens", "token_embd"),
         ("model.norm", "output_norm"),
@@ -208,7 +212,8 @@ fn write_gguf(path: &Path, tensors: &[Named], shape: &LlamaShape, dtype: GgmlDTy
         ("llama.rope.freq_base", Value::F32(shape.rope.theta as f32)),
         ("llama.attention.layer_norm_rms_epsilon", Value::F32(shape.norm_eps as f32)),
     ];
-    let metadata: Vec<(&str, &Value)> = metadata.iter().map(|(key, value)| (*key, value)).collect();
+    let metadata = metadata.iter().filter(|(key, _)| more.iter().all(|(other, _)| other != key)).chain(more);
+    let metadata: Vec<(&str, &Value)> = metadata.map(|(key, value)| (*key, value)).collect();
     let quantized: Vec<(&str, &QTensor)> = quantized.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     gguf_file::write(&mut std::fs::File::create(path).unwrap(), &metadata, &quantized).unwrap();
 }
@@ -241,6 +246,40 @@ fn gguf_has_the_same_weights() {
     assert!(refused(&file).contains("ends behind the file's"), "{}", refused(&file));
     std::fs::write(&file, "GGUF").unwrap();
     assert!(refused(&file).contains("as GGUF"));
+}
+
+/// Header values by which a reader divides, or which it allocates.
+#[test]
+fn a_gguf_that_would_make_candle_panic_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let tensors = tensors(dir.path());
+    std::fs::remove_file(dir.path().join("config.json")).unwrap();
+    let file = dir.path().join("odd.gguf");
+    let with = |key: &'static str, value: Value| {
+        write_gguf_with(&file, &tensors, &SHAPE, GgmlDType::F32, &[(key, value)]);
+        Pretrained::open(&file).map(drop).map_err(|error| error.to_string())
+    };
+    for value in [32, 64] {
+        with("general.alignment", Value::U32(value)).unwrap_or_else(|error| assert!(value > 32, "{error}"));
+    }
+    let zeros =
+        [Value::U8(0), Value::U16(0), Value::U32(0), Value::I8(0), Value::I16(0), Value::I32(0), Value::I32(-32)];
+    for value in zeros.into_iter().chain([Value::U32(3), Value::U64(0)]) {
+        let error = with("general.alignment", value).unwrap_err();
+        assert!(error.contains("its general.alignment is ") && error.contains("\nhelp: "), "{error}");
+        assert!(error.contains("odd.gguf"), "{error}");
+    }
+    for (key, value) in [
+        ("llama.attention.head_count", Value::U32(0)),
+        ("llama.attention.head_count_kv", Value::U32(0)),
+        ("llama.block_count", Value::U32(1 << 29)),
+        ("llama.block_count", Value::U64(u64::MAX)),
+        ("llama.embedding_length", Value::U64(u64::MAX)),
+        ("llama.context_length", Value::U32(0)),
+    ] {
+        let error = with(key, value).unwrap_err();
+        assert!(error.contains("\nhelp: "), "{error}");
+    }
 }
 
 /// A tokenizer of four words, whose post-processor begins a text with token 1.

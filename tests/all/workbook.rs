@@ -1,5 +1,7 @@
 //! The workbook as its readers use it: every blank, every answer, the mistakes that checks must tell apart, the commands.
 
+#[cfg(target_os = "linux")]
+use crate::suite::program::soon;
 use crate::suite::program::{failed, stderr, stdout, succeeded};
 use shardlab::workbook::{Attempt, Course, Document, Outcome};
 use std::path::{Path, PathBuf};
@@ -2156,9 +2158,94 @@ fn a_host_sees_who_is_stuck_where() {
     assert!(order.is_sorted(), "those who need help first:\n{text}");
     assert!(text.contains("not read") && text.contains("broken.json"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80 || line.contains(".json")), "{text}");
+    assert!(text.contains("broken.json") && !text.contains("pipe"), "{text}");
     let json = succeeded(&workbook(reports.path(), &format!("report {} --json", reports.path().display())));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["documents"]["grace"]["exercises"].as_array().unwrap().len(), all);
+}
+
+/// Everyone may write into the folder of reports: what they write reaches the host's terminal as text, and hangs nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_hostile_report_does_nothing_to_the_host() {
+    let (reports, my) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let at = |name: &str| reports.path().join(name);
+    let bad = "bob\u{1b}]0;OWNED\u{7}\u{1b}[2J\r\u{9b}\u{202e}\nx";
+    let output = command(my.path(), "--json").env("USER", bad).output().unwrap();
+    let mut document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (i, key) in [(0, "name"), (1, "stuck_at")] {
+        document["exercises"][i][key] = bad.into();
+        document["exercises"][1]["outcome"] = "wrong".into();
+        document["exercises"][1]["when"] = 1.into();
+    }
+    std::fs::write(at(&format!("{bad}.json")), document.to_string()).unwrap();
+    document["version"] = bad.into();
+    std::fs::write(at(&format!("not {bad}.json")), document.to_string()).unwrap();
+    assert!(Command::new("mkfifo").arg(at("pipe.json")).status().unwrap().success());
+    std::os::unix::fs::symlink("/dev/zero", at("zero.json")).unwrap();
+    std::fs::File::create(at("large.json")).unwrap().set_len(1 << 40).unwrap();
+
+    let mut report = command(my.path(), &format!("report {}", reports.path().display()));
+    let text = succeeded(&soon(&mut report));
+    let harmful = |c: &char| *c != '\n' && (c.is_control() || *c == '\u{202e}');
+    assert_eq!(text.chars().find(harmful), None, "{text:?}");
+    let joined: String = text.split_whitespace().collect();
+    assert!(joined.contains("bob\\u{1b}]0;OWNED\\u{7}\\u{1b}[2J\\r\\u{9b}\\u{202e}\\nx"), "{text}");
+    for why in ["no regular file but a pipe", "no regular file but a device", "at most 67108864 are expected"] {
+        assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(why), "{why}: {text}");
+    }
+}
+
+/// What an exercise has started ends with its check, also where Ctrl-C ends the workbook.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_exercises_processes_end_with_its_check() {
+    let asleep = |seconds: &str| {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let words = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+        words.filter(|words| *words == format!("sleep\0{seconds}\0").as_bytes()).count()
+    };
+    let start = |seconds: &str| {
+        format!(
+            "if step == 0 {{
+                for program in [\"exec\", \"exec setsid\"] {{
+                    let line = format!(\"{{program}} sleep {seconds} >/dev/null 2>&1\");
+                    std::process::Command::new(\"sh\").args([\"-c\", &line]).spawn().unwrap();
+                }}
+                std::thread::sleep(std::time::Duration::from_millis(500));
+            }}"
+        )
+    };
+    let attempt = check("lab03-schedule", &schedule_with(&start("72221")));
+    assert_eq!((attempt.outcome, asleep("72221")), (Outcome::Solved, 0), "{attempt:#?}");
+
+    let my = tempfile::tempdir().unwrap();
+    let endless = format!("{} loop {{}}", start("72222"));
+    std::fs::write(my.path().join("lab03_schedule.rs"), schedule_with(&endless)).unwrap();
+    let mut checks = command(my.path(), "check lab03-schedule").spawn().unwrap();
+    let begun = Instant::now();
+    while asleep("72222") < 2 {
+        assert!(begun.elapsed().as_secs() < 60 && checks.try_wait().unwrap().is_none(), "they have not begun");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").args(["-INT", &checks.id().to_string()]).status().unwrap().success());
+    let status = checks.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2), "{status}");
+    assert_eq!(asleep("72222"), 0);
+}
+
+/// A panic's message is text.
+#[test]
+fn a_message_does_nothing_to_the_terminal() {
+    let bad = "panic!(\"\\u{1b}]0;owned\\u{7}\\u{9b}\\u{202e}\")";
+    let attempt = check("lab03-schedule", &schedule_with(bad));
+    assert_eq!(attempt.outcome, Outcome::Panicked);
+    assert!(attempt.means.contains("\\u{1b}]0;owned\\u{7}\\u{9b}\\u{202e}"), "{}", attempt.means);
+    let my = tempfile::tempdir().unwrap();
+    std::fs::write(my.path().join("lab03_schedule.rs"), schedule_with(bad)).unwrap();
+    let output = workbook(my.path(), "check lab03-schedule");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("owned") && !text.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}']), "{text:?}");
 }
 
 #[test]

@@ -10,6 +10,29 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// The output of a program that must end within a minute. It may not take more than 4 GB, so that an endless file fails the test
+/// and not the machine.
+#[cfg(target_os = "linux")]
+#[track_caller]
+pub fn soon(command: &mut Command) -> Output {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -v 4000000; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        limited.env(name, value.unwrap_or_default());
+    }
+    limited.current_dir(command.get_current_dir().unwrap_or(std::path::Path::new(".")));
+    let mut child = limited.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = std::time::Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed().as_secs() >= 60 {
+            child.kill().unwrap();
+            panic!("still running after a minute: {command:?}");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    child.wait_with_output().unwrap()
+}
+
 /// The output of a run that must have succeeded.
 #[track_caller]
 pub fn succeeded(output: &Output) -> String {

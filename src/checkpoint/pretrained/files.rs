@@ -54,13 +54,7 @@ impl Files {
             let what = format!("cannot read the weights in {}: {what}", path.display());
             BadInput::new(what, "is the file complete? Compare its size with the source's, or fetch it again")
         };
-        let file = std::fs::File::open(path).map_err(|error| bad(&error))?;
-        if !file.metadata().is_ok_and(|about| about.is_file()) {
-            return Err(bad(&"it is not a file"));
-        }
-        // SAFETY: a model's files do not change while they are read. If a different program cuts one, a signal ends this program,
-        // and its memory stays as it is.
-        let map = unsafe { Mmap::map(&file) }.map_err(|error| bad(&error))?;
+        let map = crate::files::map(path).map_err(|error| bad(&error))?;
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|error| bad(&error))?;
         let start = 8 + header;
         for (name, info) in metadata.tensors() {

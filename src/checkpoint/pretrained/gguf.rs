@@ -3,13 +3,14 @@
 //! GGUF has its own names and its own order of rows. RoPE there turns neighbouring numbers, so the file has the two halves of each
 //! query and key head interleaved.
 
-use super::{check, some};
+use super::{check, header, some};
 use crate::error::BadInput;
+use crate::files;
 use crate::plan::{LlamaShape, Named, Rope};
 use crate::tensor::Spec;
-use candle_core::quantized::gguf_file::{Content, Value};
+use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
 use candle_core::{Device, Result as CandleResult};
-use std::fs::File;
+use std::io::Seek;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -46,14 +47,12 @@ impl Gguf {
             let what = format!("cannot read {} as GGUF: {what}", path.display());
             BadInput::new(what, "is the file complete, and a Llama's?")
         };
-        let mut file = File::open(path).map_err(|error| bad(&error))?;
-        let length = file.metadata().map_err(|error| bad(&error))?.len();
+        let (mut file, length) = files::open(path).map_err(|error| bad(&error))?;
+        header::ensure_sound(&file, length).map_err(|error| bad(&error))?;
+        file.rewind().map_err(|error| bad(&error))?;
         let content = Content::read(&mut file).map_err(|error| bad(&error))?;
         for (name, info) in &content.tensor_infos {
-            let (block, size) = (info.ggml_dtype.block_size(), info.ggml_dtype.type_size());
-            let bytes = (info.shape.elem_count() / block * size) as u64;
-            let end = content.tensor_data_offset.checked_add(info.offset).and_then(|start| start.checked_add(bytes));
-            if end.is_none_or(|end| end > length) {
+            if end(&content, info).is_none_or(|end| end > length) {
                 return Err(bad(&format!("{name} ends behind the file's {length} bytes")));
             }
         }
@@ -105,12 +104,19 @@ impl Gguf {
     }
 
     fn dequantized(&self, name: &str) -> CandleResult<Vec<f32>> {
-        let mut file = File::open(&self.path)?;
+        let (mut file, _) = files::open(&self.path)?;
         let tensor = self.content.tensor(&mut file, &gguf_name(name).unwrap_or_default(), &Device::Cpu)?;
         let numbers = tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?;
         let turned = name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight");
         Ok(if turned { halves(&numbers, self.shape.head(), self.shape.embd) } else { numbers })
     }
+}
+
+/// The end of a tensor's numbers in the file. `None`: no file is so long.
+fn end(content: &Content, info: &TensorInfo) -> Option<u64> {
+    let elements = info.shape.dims().iter().try_fold(1usize, |product, dim| product.checked_mul(*dim))?;
+    let bytes = (elements / info.ggml_dtype.block_size()).checked_mul(info.ggml_dtype.type_size())?;
+    content.tensor_data_offset.checked_add(info.offset)?.checked_add(bytes as u64)
 }
 
 /// Sorts the interleaved rows of each head into two halves, as Hugging Face has them.

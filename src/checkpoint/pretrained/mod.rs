@@ -4,10 +4,11 @@
 //! A rank then reads only the elements that it holds: those of its heads, of its stage, of its shard.
 //!
 //! Reading order: `mod.rs` (the folder, and a model's way to it), `files.rs` (safetensors in memory-mapped files), `gguf.rs`,
-//! `text.rs` (the tokenizer).
+//! `header.rs` (what no GGUF file may begin with), `text.rs` (the tokenizer).
 
 mod files;
 mod gguf;
+mod header;
 mod text;
 
 pub use text::{Stream, Text};
@@ -138,7 +139,7 @@ impl Pretrained {
 const CHUNK: usize = 1 << 16;
 
 fn read(path: &Path) -> Result<String, BadInput> {
-    std::fs::read_to_string(path)
+    crate::files::text(path, crate::files::LIST)
         .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), "is the folder complete?"))
 }
 

@@ -2,9 +2,13 @@
 
 use super::read;
 use crate::error::BadInput;
+use crate::files;
 use serde_json::Value;
 use std::path::Path;
 use tokenizers::Tokenizer;
+
+/// Bytes of a tokenizer.json. Gemma's, with 256,000 tokens, has 34 million.
+const MOST: u64 = 512 << 20;
 
 /// The tokenizer of a tokenizer.json.
 pub struct Text {
@@ -19,7 +23,7 @@ impl Text {
             let help = "a model's folder has its tokenizer.json: fetch it from where the weights are from";
             BadInput::new(format!("cannot read {}: {what}", path.display()), help)
         };
-        let text = std::fs::read(&path).map_err(|error| bad(error.to_string()))?;
+        let text = files::read(&path, MOST).map_err(|error| bad(error.to_string()))?;
         let tokenizer = Tokenizer::from_bytes(text).map_err(|error| bad(error.to_string()))?;
         let most = tokenizer.get_vocab(true).into_values().max().map_or(0, |token| token as usize + 1);
         if most > vocabulary {

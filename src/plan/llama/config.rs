@@ -71,6 +71,10 @@ impl LlamaShape {
         if sizes.iter().any(|&size| size == 0 || size > 1 << 30) {
             return bad(format!("a Llama's sizes are 1 to 2^30, not {sizes:?}"));
         }
+        // Each layer has nine names, which are listed.
+        if self.layers > 1 << 16 {
+            return bad(format!("a Llama has at most 2^16 layers, not {}", self.layers));
+        }
         if embd % heads != 0 || (embd / heads) % 2 != 0 {
             return bad(format!(
                 "a width of {embd} does not give {heads} heads an even width each, which RoPE's pairs need"

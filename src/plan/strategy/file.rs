@@ -4,6 +4,7 @@ use super::cluster::Cluster;
 use super::device::Device;
 use crate::comm::Link;
 use crate::error::BadInput;
+use crate::files;
 use crate::plan::{MOST_RANKS, Network};
 use serde::Deserialize;
 use std::path::Path;
@@ -45,7 +46,7 @@ struct NetworkTable {
 /// Reads a cluster. Fields that may be left out have the A100's values.
 pub fn read(path: &Path) -> Result<Cluster, BadInput> {
     let name = path.display();
-    let text = std::fs::read_to_string(path)
+    let text = files::text(path, files::LIST)
         .map_err(|error| BadInput::new(format!("{name} cannot be read: {error}"), "give --cluster a TOML file"))?;
     parse(&text).map_err(|(line, what)| {
         let line = line.map_or(String::new(), |line| format!(", line {line}"));

@@ -1,6 +1,7 @@
 //! One line per step in a file beside the checkpoints, from which the next attempt tells what a kill has cost.
 
 use crate::checkpoint::Checkpoints;
+use crate::files;
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -29,6 +30,9 @@ pub struct Lost {
     /// Seconds since the last step.
     pub down: f64,
 }
+
+/// Bytes of the file. A million steps take 80 of them each.
+const LINES: u64 = 1 << 30;
 
 /// The file, and the run that writes to it.
 pub struct Progress {
@@ -61,7 +65,7 @@ impl Progress {
     /// the file has no step.
     pub fn lost(&self, from: usize, resumed: bool) -> Option<Lost> {
         let run = Some(self.run.as_str()).filter(|_| resumed);
-        lost(&std::fs::read_to_string(&self.path).ok()?, run, from, now())
+        lost(&files::text(&self.path, LINES).ok()?, run, from, now())
     }
 }
 

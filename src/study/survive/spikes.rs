@@ -12,6 +12,7 @@
 
 use crate::comm::Comm;
 use crate::error::BadInput;
+use crate::files;
 use crate::launch;
 use crate::show::{Screen, table};
 use crate::train::Ranges;
@@ -166,12 +167,15 @@ struct Line {
     skipped: bool,
 }
 
+/// Bytes of a metrics file: a million steps and more.
+const METRICS: u64 = 1 << 30;
+
 /// Steps and their losses from the file of `--metrics`, of any lab.
 pub fn read(path: &Path) -> Result<Vec<(usize, f64)>, BadInput> {
     let shown = path.display();
     let help = "name the file that --metrics wrote; a run of lab08 writes runs/lab08/metrics.jsonl";
     let text =
-        std::fs::read_to_string(path).map_err(|error| BadInput::new(format!("cannot read {shown}: {error}"), help))?;
+        files::text(path, METRICS).map_err(|error| BadInput::new(format!("cannot read {shown}: {error}"), help))?;
     let mut losses = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line: Line = serde_json::from_str(line)
