@@ -131,10 +131,10 @@ fn every_case_of_pytorchs_is_equal() {
         assert_eq!(orders.len(), case.orders.len(), "{}", case.line);
         for (rank, (ours, theirs)) in orders.iter().zip(&case.orders).enumerate() {
             let mut theirs = passes(theirs);
-            if *ours != theirs && case.kind() == "1f1b" {
+            if *ours != theirs && case.kind() == "1f1b" && rank + 1 == p.ranks {
                 wrong.push(format!("p={} m={} rank {rank}", p.ranks, p.micro_batches));
                 for pass in theirs.iter_mut().filter(|pass| pass.work == Work::Forward) {
-                    pass.micro -= 1; // counted from 1
+                    pass.micro = pass.micro.wrapping_sub(1); // counted from 1
                 }
             } else {
                 *compared.entry(case.kind()).or_default() += 1;
