@@ -196,8 +196,8 @@ pub fn legend(screen: &Screen, job: &Job) -> String {
     };
     screen.wrap(
         &format!(
-            "{psi}: {} parameters; n: the number of ranks, {}. peak temp: temporary buffers at their largest, for gathered parameters and \
-             gradients in flight. Bars: one scale; a bar's rest is on other ranks. sends: per step, {}. {sends}",
+            "{psi}: {} parameters; n: ranks, {}. peak temp: gathered parameters and gradients in flight, at most. Bars have one \
+             scale. sends: per step, {}. {sends}",
             thousands(job.numel),
             job.ranks,
             report::counted()
