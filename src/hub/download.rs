@@ -7,13 +7,15 @@
 //! ```
 //!
 //! Checksum and commit become names of files. They are the server's words, so they are looked at once, and what was looked at is
-//! used.
+//! used. The crate hf-hub knows the layout. Its own downloads ask about a file a second time and use that answer as it comes, so
+//! a hostile server could name a path outside of the folder (0.5.0).
 
 use super::check::{self, Sum};
 use super::client::{About, Client, Failed, HUB};
 use super::{News, Source, Watch};
 use crate::error::BadInput;
 use crate::files;
+use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
@@ -29,8 +31,10 @@ struct Hub<'a> {
     revision: String,
     /// The model and its revision, for errors.
     asked: String,
-    /// The folder of all models.
+    /// The folder of all models, and what lies there of this one.
     folder: PathBuf,
+    repo: Repo,
+    cache: CacheRepo,
     client: Arc<Client>,
     /// What to say where access is denied.
     help: String,
@@ -76,7 +80,9 @@ pub fn download(model: &str, revision: &str, source: &Source, watch: Watch) -> R
     let client = Arc::new(Client::new(endpoint.clone(), token, source.send_token));
     let (model, revision) = (model.to_string(), revision.to_string());
     let asked = format!("{model} ({revision})");
-    let hub = Hub { endpoint, model, revision, asked, folder, client, help, patience, watch };
+    let repo = Repo::with_revision(model.clone(), RepoType::Model, revision.clone());
+    let cache = Cache::new(folder.clone()).repo(repo.clone());
+    let hub = Hub { endpoint, model, revision, asked, folder, repo, cache, client, help, patience, watch };
     if let Some(folder) = hub.complete() {
         return Ok(folder);
     }
@@ -118,7 +124,7 @@ enum Step<T> {
 impl Hub<'_> {
     /// The folder of this model.
     fn own(&self) -> PathBuf {
-        self.folder.join(format!("models--{}", self.model.replace('/', "--")))
+        self.folder.join(self.repo.folder_name())
     }
 
     fn reference(&self) -> PathBuf {
@@ -128,7 +134,8 @@ impl Hub<'_> {
     /// The name of a file that is here.
     fn here(&self, name: &str) -> Option<PathBuf> {
         let commit = files::text(&self.reference(), 1000).ok()?;
-        let path = self.own().join("snapshots").join(Some(commit.trim()).filter(|commit| plain(commit))?).join(name);
+        let commit = Some(commit.trim()).filter(|commit| plain(commit))?;
+        let path = self.cache.pointer_path(commit).join(name);
         path.exists().then_some(path)
     }
 
@@ -145,7 +152,7 @@ impl Hub<'_> {
 
     /// Waits while a different process of a job downloads the same model. It ends with that process.
     fn lock(&self) -> Result<File, BadInput> {
-        let name = format!("models--{}.lock", self.model.replace('/', "--"));
+        let name = format!("{}.lock", self.repo.folder_name());
         let path = self.folder.join(".locks").join(name);
         let open = || {
             std::fs::create_dir_all(path.parent().unwrap_or(&self.folder))?;
@@ -212,16 +219,13 @@ impl Hub<'_> {
         if sum == Sum::Unknown {
             (self.watch)(News::Unchecked { name, etag: &etag });
         }
-        let link = self.own().join("snapshots").join(&commit).join(name);
+        let link = self.cache.pointer_path(&commit).join(name);
         self.publish(&etag, &link, &commit).map_err(|error| self.disk(&link, &error))
     }
 
     /// Gives a blob its name in the commit's folder, and the revision its commit.
     fn publish(&self, etag: &str, link: &Path, commit: &str) -> io::Result<()> {
-        let reference = self.reference();
-        for path in [link, &reference] {
-            std::fs::create_dir_all(path.parent().unwrap_or(path))?;
-        }
+        std::fs::create_dir_all(link.parent().unwrap_or(link))?;
         if !link.exists() {
             std::fs::remove_file(link).ok();
             #[cfg(unix)]
@@ -229,7 +233,7 @@ impl Hub<'_> {
             #[cfg(not(unix))]
             std::fs::hard_link(self.own().join("blobs").join(etag), link)?;
         }
-        std::fs::write(reference, commit)
+        self.cache.create_ref(commit)
     }
 
     /// Makes a request, which may wait for a silent server without end. So a thread makes it. Without news for too long, this

@@ -83,9 +83,13 @@ fn a_conversion_can_be_run_again() {
     std::fs::create_dir_all(partial.join("zero/ghost")).unwrap();
     run(&options).unwrap();
     assert!(!partial.exists() && !options.output.join("zero/ghost").exists());
-    std::fs::create_dir_all(options.output.join("zero/old")).unwrap();
     run(&options).unwrap();
-    assert!(!options.output.join("zero/old").exists());
+    ensure_right(&options.output, &groups(), false);
+    // What someone has added since is not the conversion's to remove.
+    let added = options.output.join("zero/old");
+    std::fs::create_dir_all(&added).unwrap();
+    assert!(run(&options).unwrap_err().contains("zero/old was not written by a conversion"));
+    assert!(added.exists());
     ensure_right(&options.output, &groups(), false);
     let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
     names.sort();
