@@ -105,10 +105,10 @@ pub fn only_the_last_micro_step_synchronises(comm: &Comm) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The most by which two means over ranks differ, whose largest number on any rank is `largest`: each addition rounds by half of f32's
-/// epsilon times a sum of at most all ranks' numbers, and the mean is the sum divided by the ranks.
+/// The most by which two means over ranks differ, whose largest number on any rank is `largest`. Each addition rounds by half of
+/// f32's epsilon times a sum of at most all ranks' numbers, and the mean is the sum divided by the ranks. Both means are rounded.
 fn mean_rounding(comm: &Comm, largest: f64) -> f64 {
-    comm.size() as f64 * f64::from(f32::EPSILON) / 2.0 * largest
+    comm.size() as f64 * f64::from(f32::EPSILON) * largest
 }
 
 /// Averages a model with several buckets, with and without overlap with the backward pass. `same_order`: whether this transport adds
