@@ -62,7 +62,7 @@ fn all_stages_train_the_same_and_hold_what_the_formulas_say() {
 fn accumulation_makes_stages_2_and_3_send_more() {
     let text = succeeded(&lab04("--grad-accum 4 --steps 2"));
     let words: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    has(&words, &["per step of M = 4 micro-steps", "(M+1)(n-1)/n Ψ in stage 2", "3M(n-1)/n Ψ"]);
+    has(&words, &["A step has M = 4 micro-steps", "(M+1)(n-1)/n Ψ in stage 2", "3M(n-1)/n Ψ"]);
     has(&words, &["formula 2(n-1)/n Ψ 2(n-1)/n Ψ 5(n-1)/n Ψ 12(n-1)/n Ψ"]);
     let sends: Vec<&str> = line(&text, "  sends  ").split("  ").filter(|cell| !cell.is_empty()).collect();
     assert!(sends.len() == 4 && sends.iter().all(|cell| cell.ends_with('✓')), "{text}");

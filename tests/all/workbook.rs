@@ -2237,7 +2237,7 @@ fn an_exercises_processes_end_with_its_check() {
 /// A panic's message is text.
 #[test]
 fn a_message_does_nothing_to_the_terminal() {
-    let bad = "panic!(\"\\u{1b}]0;owned\\u{7}\\u{9b}\\u{202e}\")";
+    let bad = "panic!(\"\\u{1b}]0;owned\\u{7}\\u{9b}\\u{202e}\");";
     let attempt = check("lab03-schedule", &schedule_with(bad));
     assert_eq!(attempt.outcome, Outcome::Panicked);
     assert!(attempt.means.contains("\\u{1b}]0;owned\\u{7}\\u{9b}\\u{202e}"), "{}", attempt.means);
