@@ -31,7 +31,7 @@ pub struct Source {
     /// Use only files of the hub that are already here [also: HF_HUB_OFFLINE=1]
     #[arg(long)]
     pub offline: bool,
-    /// Send your token (HF_TOKEN) to the endpoint also if it is not https://huggingface.co
+    /// Send your token (HF_TOKEN) to the endpoint also if it is not the hub (huggingface.co, by https)
     #[arg(long)]
     pub send_token: bool,
     /// The folder of all models, if it is not $HF_HUB_CACHE, $HF_HOME/hub or ~/.cache/huggingface/hub.
