@@ -27,6 +27,9 @@ use std::sync::Arc;
 /// collective in its group; the call's label. Then follows the call in words, for an error.
 type Header = [u8; COMPARED + WORDS];
 
+/// This rank's header, and the headers of all ranks.
+type Headers = (Header, Vec<u8>);
+
 const COMPARED: usize = 5 * size_of::<u64>();
 const WORDS: usize = 128;
 
@@ -37,7 +40,7 @@ pub(super) struct Question {
     pub words: String,
     pub number: u64,
     /// This rank's header and the headers of all ranks, until the answers have arrived.
-    posted: Option<Posted<[u8], (Header, Vec<u8>)>>,
+    posted: Option<Posted<[u8], Headers>>,
     /// The error if ranks make different calls.
     disagreement: Option<CommError>,
 }
@@ -76,7 +79,7 @@ thread_local! {
 
 /// All processes call this on the MPI thread once MPI is initialised.
 pub(super) fn start(world: &SimpleCommunicator) {
-    OF_WORLD.set(Some(Arc::new(ManuallyDrop::new(world.duplicate()))));
+    OF_WORLD.set(Some(shared(world.duplicate())));
 }
 
 impl Agreement {
@@ -105,7 +108,7 @@ impl Agreement {
         let duplicate = duplicate.take().expect("the library has made it");
         // SAFETY: the library has made this communicator for this rank alone.
         let comm = unsafe { SimpleCommunicator::from_raw(duplicate) };
-        Ok(Agreement::on(Arc::new(ManuallyDrop::new(comm)), id, members, self.reporter.clone()))
+        Ok(Agreement::on(shared(comm), id, members, self.reporter.clone()))
     }
 
     /// Returns when all members have come to this place in `call`. A call of the library that cannot be interrupted may follow.
@@ -201,6 +204,15 @@ impl Agreement {
             unsafe { ManuallyDrop::drop(comm) };
         }
     }
+}
+
+/// A communicator that several groups may have.
+#[allow(
+    clippy::arc_with_non_send_sync,
+    reason = "only the MPI thread uses it, but a group may be dropped elsewhere (see `Mpi`)"
+)]
+fn shared(comm: SimpleCommunicator) -> Arc<ManuallyDrop<SimpleCommunicator>> {
+    Arc::new(ManuallyDrop::new(comm))
 }
 
 /// Starts to duplicate a communicator. The library writes the copy to `duplicate` before the request is complete.
