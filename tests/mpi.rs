@@ -527,6 +527,8 @@ fn run_suite(mpirun: &Mpirun, ranks: usize, variables: &[(&str, &str)], says: &s
 fn failing_rank(mpirun: &Mpirun, how: &str, message: &str) -> Result<()> {
     let output = mpirun.start(3, &here()?, &[], Path::new("."), &[(FAIL, how)])?;
     ensure!(!output.status.success() && text(&output).contains(message), "{}", text(&output));
+    // No rank crashes because another one has failed.
+    ensure!(!text(&output).contains("signal"), "{}", text(&output));
     // The rank's own message stands before anything that the launcher says about it.
     let (ours, launchers) = (text(&output).find(message), text(&output).find("MPI_ABORT"));
     ensure!(launchers.is_none_or(|launchers| ours < Some(launchers)), "{}", text(&output));

@@ -379,18 +379,19 @@ impl Transport for Mpi {
         let color = Color::with_value(first as i32);
         let comm = self.comm.split_by_color_with_key(color, membership.rank as i32);
         let comm = comm.expect("MPI gives a communicator to every rank that names a color");
-        let group = match &self.group {
-            Some(group) => Some(group.of_part(call, &comm, group.id_of_part(first), membership.members.clone())?),
-            None => None,
-        };
-        Ok(Arc::new(Mpi::new(comm, membership, group, self.reporter.clone())))
+        let mut part = Mpi::new(comm, membership, None, self.reporter.clone());
+        if let Some(group) = &self.group {
+            let members = part.membership.members.clone();
+            part.group = Some(group.of_part(call, &part.comm, group.id_of_part(first), members)?);
+        }
+        Ok(Arc::new(part))
     }
 }
 
 impl Drop for Mpi {
     fn drop(&mut self) {
-        // Off its thread the communicator must not be freed, so it stays with the process.
-        if std::thread::current().id() == self.thread {
+        // Off its thread the communicator must not be freed, and neither while it may be in use: then it stays with the process.
+        if std::thread::current().id() == self.thread && !posted::is_abandoned() {
             self.group.iter_mut().for_each(Agreement::free);
             // SAFETY: dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.comm) };

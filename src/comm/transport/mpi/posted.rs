@@ -1,6 +1,16 @@
 //! Requests that the MPI library works on, and the memory that it uses meanwhile.
 
 use mpi::request::{Request, StaticScope};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Whether requests were dropped before they were complete.
+static ABANDONED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the library may still be working on requests that nobody waits for, as after a failure. It then needs their
+/// communicators: Open MPI 4.1 crashes if one is freed before its duplicate is complete.
+pub(super) fn is_abandoned() -> bool {
+    ABANDONED.load(Relaxed)
+}
 
 /// Requests for data of type `D`, and their memory. If it is dropped before they are complete, both stay with the process.
 pub(super) struct Posted<D: ?Sized + 'static, M> {
@@ -42,6 +52,7 @@ impl<D: ?Sized, M: 'static> Posted<D, M> {
 
 impl<D: ?Sized, M> Drop for Posted<D, M> {
     fn drop(&mut self) {
+        ABANDONED.fetch_or(!self.requests.is_empty(), Relaxed);
         // rsmpi panics if a request is dropped before it is complete.
         self.requests.drain(..).for_each(std::mem::forget);
     }
