@@ -3,6 +3,7 @@
 use crate::suite::program::{failed, stderr, stdout, succeeded};
 use shardlab::checkpoint::Claim;
 use shardlab::comm::Comm;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -205,7 +206,10 @@ fn a_signal_that_ends_the_job_removes_the_lock() {
         let mut command = Command::new(LAB08);
         command.current_dir(dir.path()).args(TINY.split_whitespace()).args(["--resume", "none", "--steps", "1000000"]);
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-        let mut process = command.spawn().unwrap();
+        // A shell starts its background jobs with SIGINT ignored, and a process inherits that.
+        let default = || unsafe { Ok(_ = libc::signal(libc::SIGINT, libc::SIG_DFL)) };
+        // SAFETY: between `fork` and `exec` only `signal` is called, which is allowed there.
+        let mut process = unsafe { command.pre_exec(default) }.spawn().unwrap();
         let save = dir.path().join("runs/lab08/restart/latest");
         while !save.exists() {
             std::thread::sleep(std::time::Duration::from_millis(10));
