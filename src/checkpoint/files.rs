@@ -17,16 +17,13 @@
 use super::cause;
 use super::manifest::Manifest;
 use crate::error::BadInput;
-pub(super) use crate::files::open;
+pub(super) use crate::files::{LIST, open};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 const LATEST: &str = "latest";
 const PARTIAL: &str = ".partial";
-
-/// Bytes of a manifest or an index. One of 10,000 parameters has about four million.
-pub(super) const LIST: u64 = 64 << 20;
 
 /// What is true after a write that has failed: earlier checkpoints are in their own folders.
 const KEPT: &str = "earlier checkpoints are as they were";

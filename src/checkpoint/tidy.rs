@@ -7,10 +7,11 @@ use std::path::Path;
 
 #[cfg(unix)]
 mod system {
+    use crate::launch::signals::{ENDING, catch, obey};
     use std::ffi::{CString, c_char};
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
-    use std::ptr::{null, null_mut};
+    use std::ptr::null_mut;
     use std::sync::Once;
     use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
@@ -19,7 +20,8 @@ mod system {
 
     pub fn remember(path: &Path) -> Option<usize> {
         static ONCE: Once = Once::new();
-        ONCE.call_once(watch);
+        // SAFETY: the handler only uses atomics, `unlink` and `obey`.
+        ONCE.call_once(|| unsafe { catch(&ENDING, on_signal) });
         let path = std::path::absolute(path).ok()?;
         // Its memory stays: the handler may be reading it.
         let path = CString::new(path.as_os_str().as_bytes()).ok()?.into_raw();
@@ -30,21 +32,6 @@ mod system {
         FILES[place].store(null_mut(), SeqCst);
     }
 
-    /// Watches the signals that would end this process. Someone else's handlers stay.
-    fn watch() {
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-            // SAFETY: all bytes zero is a valid `sigaction`, and the handler only calls what handlers may call.
-            unsafe {
-                let (mut before, mut action): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
-                libc::sigaction(signal, null(), &mut before);
-                if before.sa_sigaction == libc::SIG_DFL {
-                    action.sa_sigaction = on_signal as *const () as usize;
-                    libc::sigaction(signal, &action, null_mut());
-                }
-            }
-        }
-    }
-
     extern "C" fn on_signal(signal: i32) {
         for file in &FILES {
             let path = file.load(SeqCst);
@@ -53,12 +40,7 @@ mod system {
                 unsafe { libc::unlink(path) };
             }
         }
-        // The signal then ends the process as if nobody had watched.
-        // SAFETY: these calls touch no memory.
-        unsafe {
-            libc::signal(signal, libc::SIG_DFL);
-            libc::raise(signal);
-        }
+        obey(signal);
     }
 }
 

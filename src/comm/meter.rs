@@ -6,7 +6,7 @@
 
 use super::call::{Call, Kind};
 use std::ops::{Add, Range, Sub};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ pub(super) struct Meter {
     total: Arc<Mutex<Traffic>>,
     /// Whether the last call in the group was a send, with which a receive makes one round.
     sending: AtomicBool,
+    /// Bytes of the call that is being made. They are added with its time.
+    bytes: AtomicU64,
 }
 
 impl Meter {
@@ -69,7 +71,7 @@ impl Meter {
         Meter { total: self.total.clone(), ..Meter::default() }
     }
 
-    /// Counts a call that the rank has made, but not its bytes.
+    /// Counts a call that the rank has made, and what it sent in it.
     pub fn called(&self, call: &Call, time: Duration) {
         let was_sending = self.sending.swap(call.kind == Kind::Send, Relaxed);
         let sends = call.kind == Kind::Send;
@@ -77,20 +79,21 @@ impl Meter {
         self.add(Traffic {
             calls: u64::from(!receives),
             messages: u64::from(sends),
+            bytes: self.bytes.swap(0, Relaxed),
             rounds: u64::from(sends || (receives && !was_sending)),
             seconds: time.as_secs_f64(),
-            ..Traffic::default()
         });
     }
 
-    /// Counts bytes that went from this rank's memory to other ranks'.
+    /// Counts bytes that went from this rank's memory to other ranks' in the call that is being made.
     pub fn sent(&self, bytes: u64) {
-        self.add(Traffic { bytes, ..Traffic::default() });
+        self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Adds time in a call that was counted before.
+    /// Adds time in a call that was counted before, and what the rank sent in it.
     pub fn waited(&self, time: Duration) {
-        self.add(Traffic { seconds: time.as_secs_f64(), ..Traffic::default() });
+        let bytes = self.bytes.swap(0, Relaxed);
+        self.add(Traffic { bytes, seconds: time.as_secs_f64(), ..Traffic::default() });
     }
 
     fn add(&self, more: Traffic) {

@@ -99,6 +99,11 @@ pub fn process_start(process: u32) -> Option<u64> {
     (!ended).then(|| found.start_time())
 }
 
+/// Why the times of `here` ranks on this machine say nothing about as many devices, if they say nothing: there are fewer `cores`.
+pub fn turns(here: usize, cores: usize) -> Option<String> {
+    (here > cores).then(|| format!("{here} ranks take turns on {cores} cores"))
+}
+
 /// The cores that ranks of this process can run on at the same time.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

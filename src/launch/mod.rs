@@ -34,7 +34,7 @@ mod machine;
 mod memory;
 pub mod place;
 pub mod restarts;
-mod signals;
+pub(crate) mod signals;
 mod threads;
 mod world;
 
@@ -43,7 +43,7 @@ pub use flags::CommFlags;
 pub use launcher::{Launched, launched};
 pub use machine::{
     cores, free_memory, host_name, machine_memory, memory_limit_in_words, peak_resident_memory, process_start,
-    resident_memory,
+    resident_memory, turns,
 };
 pub use memory::{keep_freed_memory, return_freed_memory};
 pub use place::{Place, Seat, seats};

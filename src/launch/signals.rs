@@ -1,15 +1,50 @@
-//! Signals of a process that only waits for its child: the child gets them, and may tidy up before it ends.
+//! Signals of a process that only waits for its child: the child gets them, and may tidy up before it ends. And signals that
+//! would end a process which has something to tidy up first.
 //!
 //! A system without signals passes nothing on.
 
+#[cfg(unix)]
+pub(crate) use system::{ENDING, catch, obey};
 pub(super) use system::{run, stopped, watch};
 
 #[cfg(unix)]
 mod system {
     use std::io;
     use std::process::{Command, ExitStatus};
-    use std::ptr::null;
+    use std::ptr::{null, null_mut};
     use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
+
+    /// Signals with which people and job managers end a process: Ctrl-C, a time limit, a closed terminal.
+    pub(crate) const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+    /// Calls `handler` when these signals would end this process. Someone else's handlers stay, and so does a signal that the
+    /// process ignores.
+    ///
+    /// # Safety
+    /// The handler only does what handlers may do: it takes no lock and allocates nothing.
+    pub(crate) unsafe fn catch(signals: &[i32], handler: extern "C" fn(i32)) {
+        for &signal in signals {
+            // SAFETY: all bytes zero is a valid `sigaction`.
+            unsafe {
+                let (mut before, mut action): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
+                libc::sigaction(signal, null(), &mut before);
+                if before.sa_sigaction == libc::SIG_DFL {
+                    action.sa_sigaction = handler as *const () as usize;
+                    action.sa_flags = libc::SA_RESTART;
+                    libc::sigaction(signal, &action, null_mut());
+                }
+            }
+        }
+    }
+
+    /// Lets a signal that was caught end this process after all. In its handler: when the handler has returned.
+    pub(crate) fn obey(signal: i32) {
+        // SAFETY: both calls touch no memory, and are allowed in a handler.
+        unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::raise(signal);
+        }
+    }
 
     /// The process that gets this process's signals; 0: none.
     static CHILD: AtomicI32 = AtomicI32::new(0);

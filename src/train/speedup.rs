@@ -21,8 +21,8 @@ const MOST: usize = 30;
 pub fn show(comm: &Comm, screen: &Screen, gpt: &Gpt, config: &Config, text: &[u32], run: &[StepRecord]) -> Result<()> {
     let (ranks, cores) = (launch::ranks_here(config.ranks), launch::cores());
     if comm.rank() == 0 && comm.size() > 1 && !run.is_empty() {
-        let words = if ranks > cores {
-            format!("not compared with one rank: {ranks} ranks take turns on {cores} cores")
+        let words = if let Some(turns) = launch::turns(ranks, cores) {
+            format!("not compared with one rank: {turns}")
         } else {
             let tokens = config.tokens_per_step() as f64;
             let together = tokens / undisturbed(run.iter().map(|record| record.dt).collect());

@@ -15,9 +15,11 @@ pub(super) use other::{Family, interrupted};
 
 #[cfg(unix)]
 mod unix {
+    use crate::launch::signals::{ENDING, catch, obey};
     use std::io;
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
+    #[cfg(target_os = "linux")]
     use std::ptr::null_mut;
     use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::SeqCst};
     use std::sync::{Mutex, PoisonError};
@@ -35,9 +37,8 @@ mod unix {
     impl Family {
         pub fn new() -> Family {
             RUNNING.fetch_add(1, SeqCst);
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                keep(signal);
-            }
+            // SAFETY: the handler only uses atomics and `obey`.
+            unsafe { catch(&ENDING, on_signal) };
             Family
         }
 
@@ -75,11 +76,7 @@ mod unix {
     impl Drop for Family {
         fn drop(&mut self) {
             if RUNNING.fetch_sub(1, SeqCst) == 1 && interrupted() {
-                // SAFETY: these calls touch no memory.
-                unsafe {
-                    libc::signal(SIGNAL.load(SeqCst), libc::SIG_DFL);
-                    libc::raise(SIGNAL.load(SeqCst));
-                }
+                obey(SIGNAL.load(SeqCst));
             }
         }
     }
@@ -89,28 +86,10 @@ mod unix {
         SIGNAL.load(SeqCst) != 0
     }
 
-    /// Keeps a signal that would end this program.
-    fn keep(signal: i32) {
-        // SAFETY: all bytes zero is a valid `sigaction`, and the handler only uses atomics, `signal` and `raise`.
-        unsafe {
-            let (mut before, mut action): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
-            libc::sigaction(signal, null_mut(), &mut before);
-            if before.sa_sigaction == libc::SIG_DFL {
-                action.sa_sigaction = on_signal as *const () as usize;
-                action.sa_flags = libc::SA_RESTART;
-                libc::sigaction(signal, &action, null_mut());
-            }
-        }
-    }
-
     extern "C" fn on_signal(signal: i32) {
         SIGNAL.store(signal, SeqCst);
         if RUNNING.load(SeqCst) == 0 {
-            // SAFETY: both are allowed in a handler. The signal comes when the handler has returned.
-            unsafe {
-                libc::signal(signal, libc::SIG_DFL);
-                libc::raise(signal);
-            }
+            obey(signal);
         }
     }
 

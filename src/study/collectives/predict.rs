@@ -4,6 +4,7 @@ use super::benchmark::{Point, Timing};
 use super::call::Way;
 use crate::comm::algorithms::Collective;
 use crate::comm::{Link, Result};
+use crate::launch;
 use crate::plan::{GptShape, Network, simulate};
 use crate::show::{Screen, bar, bytes_decimal, percent, significant, table, thousands};
 use std::thread;
@@ -61,8 +62,8 @@ pub fn beside(timings: &[Timing], link: Link) -> Result<Vec<f64>> {
 /// The ratios of [`beside`] in words; or, where `ranks` threads take turns on `cores`, why a comparison says nothing. It is
 /// no check: how long sums take, and how soon a rank wakes up, depends on this machine.
 pub fn compared(ratios: &[f64], ranks: usize, cores: usize) -> String {
-    if ranks > cores {
-        return format!("not compared here: {ranks} ranks take turns on {cores} cores");
+    if let Some(turns) = launch::turns(ranks, cores) {
+        return format!("not compared here: {turns}");
     }
     let (Some(least), Some(most), Some(median)) = (ratios.first(), ratios.last(), ratios.get(ratios.len() / 2)) else {
         return "not compared here: no predicted time reaches 5 ms".to_owned();

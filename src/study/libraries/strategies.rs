@@ -102,10 +102,9 @@ pub fn left_out(screen: &Screen, all: &[LeftOut]) -> Vec<String> {
     same.map(|same| screen.row("left out", &format!("{}: {}", names(same), same[0].why))).collect()
 }
 
-/// Why the times of `ranks` ranks say nothing here, if they say nothing: there are more ranks than cores.
+/// Why the times of `ranks` ranks say nothing here, if they say nothing.
 pub fn turns(ranks: usize) -> Option<String> {
-    let (here, cores) = (launch::ranks_here(ranks), launch::cores());
-    (here > cores).then(|| format!("{here} ranks take turns on {cores} cores"))
+    launch::turns(launch::ranks_here(ranks), launch::cores())
 }
 
 /// A table of what each strategy holds and sends, and the pros and cons that follow; and of its times, unless ranks take turns.
