@@ -1,6 +1,7 @@
 //! `launch` and the cluster scripts as their users start them, with stand-ins for schedulers and launchers: small shell
 //! scripts that are found first on PATH.
 
+use crate::suite::program::interruptible;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -193,7 +194,7 @@ fn signals_reach_the_job() {
     for (restarts, signal, code) in [("0", "TERM", 41), ("0", "INT", 42), ("3", "TERM", 41), ("3", "INT", 42)] {
         let mut command = cluster.command(LAUNCH);
         command.args(["--max-restarts", restarts, "-n", "1", &job]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = interruptible(&mut command).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");

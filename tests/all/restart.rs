@@ -1,9 +1,8 @@
 //! lab08's training that outlives a kill, as its users start it: alone, and under `launch --max-restarts`.
 
-use crate::suite::program::{failed, stderr, stdout, succeeded};
+use crate::suite::program::{failed, interruptible, stderr, stdout, succeeded};
 use shardlab::checkpoint::Claim;
 use shardlab::comm::Comm;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -206,10 +205,7 @@ fn a_signal_that_ends_the_job_removes_the_lock() {
         let mut command = Command::new(LAB08);
         command.current_dir(dir.path()).args(TINY.split_whitespace()).args(["--resume", "none", "--steps", "1000000"]);
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-        // A shell starts its background jobs with SIGINT ignored, and a process inherits that.
-        let default = || unsafe { Ok(_ = libc::signal(libc::SIGINT, libc::SIG_DFL)) };
-        // SAFETY: between `fork` and `exec` only `signal` is called, which is allowed there.
-        let mut process = unsafe { command.pre_exec(default) }.spawn().unwrap();
+        let mut process = interruptible(&mut command).spawn().unwrap();
         let save = dir.path().join("runs/lab08/restart/latest");
         while !save.exists() {
             std::thread::sleep(std::time::Duration::from_millis(10));

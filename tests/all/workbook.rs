@@ -2222,7 +2222,8 @@ fn an_exercises_processes_end_with_its_check() {
     let my = tempfile::tempdir().unwrap();
     let endless = format!("{} loop {{}}", start("72222"));
     std::fs::write(my.path().join("lab03_schedule.rs"), schedule_with(&endless)).unwrap();
-    let mut checks = command(my.path(), "check lab03-schedule").spawn().unwrap();
+    let mut checks =
+        crate::suite::program::interruptible(&mut command(my.path(), "check lab03-schedule")).spawn().unwrap();
     let begun = Instant::now();
     while asleep("72222") < 2 {
         assert!(begun.elapsed().as_secs() < 60 && checks.try_wait().unwrap().is_none(), "they have not begun");

@@ -10,6 +10,15 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// A program that Ctrl-C ends. It may ignore it otherwise: a shell starts its background jobs so, and a process inherits that from
+/// whatever has started these tests.
+#[cfg(unix)]
+pub fn interruptible(command: &mut Command) -> &mut Command {
+    let default = || unsafe { Ok(_ = libc::signal(libc::SIGINT, libc::SIG_DFL)) };
+    // SAFETY: between `fork` and `exec` only `signal` is called, which is allowed there.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(command, default) }
+}
+
 /// The output of a program that must end within a minute. It may not take more than 4 GB, so that an endless file fails the test
 /// and not the machine.
 #[cfg(target_os = "linux")]
