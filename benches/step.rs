@@ -9,16 +9,17 @@ mod counting;
 
 use anyhow::Result;
 use counting::ALLOCATIONS;
+use kit::show::{Branch, Screen, tree};
+use kit::{Clock, Part};
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::parallel::Ddp;
 use shardlab::plan::GptShape;
-use shardlab::show::{Branch, Screen, tree};
 use shardlab::tensor::matmul;
 use shardlab::tensor::profile::{self, OpTime, PassTime};
-use shardlab::train::{self, AdamW, AdamWConfig, Clock, Part};
+use shardlab::train::{self, AdamW, AdamWConfig};
 use std::sync::atomic::Ordering::Relaxed;
 
 struct Shape {
@@ -106,7 +107,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
         reduces.push(averaged.iter().map(|a| (a.end - a.start).as_secs_f64()).sum::<f64>());
     }
     let steps = (shape.steps - warmup) as f64;
-    let median = |of: &dyn Fn(&train::StepTimes) -> f64| median(clocks[warmup..].iter().map(of).collect());
+    let median = |of: &dyn Fn(&kit::StepTimes) -> f64| median(clocks[warmup..].iter().map(of).collect());
     let mut ops = profile::take();
     for op in &mut ops {
         for pass in [&mut op.forward, &mut op.backward] {

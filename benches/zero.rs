@@ -5,13 +5,13 @@
 //! communicate as over such a network. Let nothing else run meanwhile.
 
 use anyhow::Result;
+use kit::show::{Screen, seconds, table, thousands};
 use shardlab::comm::{Comm, Link, Options};
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::parallel::zero::{EventKind, Stage, Zero, ZeroConfig};
 use shardlab::plan::GptShape;
-use shardlab::show::{Screen, seconds, table, thousands};
 use shardlab::tensor::Precision;
 use shardlab::train::AdamWConfig;
 use std::time::Instant;

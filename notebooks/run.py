@@ -27,7 +27,8 @@ def signatures(words):
     item, field = r"(?:const (?=fn))?(fn|struct|enum|type|const) (\w+)[^{;]*", r"(\w+):.*"
     declared = re.compile(rf"^( *)pub (?:{item}|{field})", re.MULTILINE)
     found = []
-    for source in sorted((HERE.parent / "src").rglob("*.rs")):
+    library = [HERE.parent / "src", HERE.parent / "labs" / "kit", *(HERE.parent / "labs").glob("lab*/apparatus")]
+    for source in sorted(path for folder in library for path in folder.rglob("*.rs")):
         items = [match for match in declared.finditer(source.read_text()) if (match.group(3) or match.group(4)) in words]
         has_type = any(match.group(2) in ("struct", "enum") for match in items)
         in_room = source.parent.name in words

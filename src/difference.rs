@@ -49,9 +49,9 @@ pub fn same_bits<T: Copy + Into<f64>>(a: &[T], b: &[T]) -> bool {
     a.len() == b.len() && !a.is_empty() && a.iter().zip(b).all(same)
 }
 
-/// What every comparison with `good` must refuse: a NaN at each index, a missing first or last element, no elements.
-#[cfg(test)]
-pub(crate) fn damaged(good: &[f64]) -> Vec<Vec<f64>> {
+/// What every comparison with `good` must refuse: a NaN at each index, a missing first or last element, no elements. For tests of
+/// comparisons.
+pub fn damaged(good: &[f64]) -> Vec<Vec<f64>> {
     let mut all = vec![good[1..].to_vec(), good[..good.len() - 1].to_vec(), Vec::new()];
     for i in 0..good.len() {
         let mut nan = good.to_vec();

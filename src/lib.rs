@@ -1,11 +1,12 @@
 //! Training large models on many devices, learned by running it: real tensors, real ranks, on a laptop.
 //!
-//! The labs (`labs/labNN_*.rs`) are the lessons. This library holds the mechanisms, one concept per file.
+//! The labs (`labs/labNN/lesson.rs`) are the lessons. This library holds the mechanisms, one concept per file.
 //! The table lists the rooms in reading order. Each room uses only rooms above it:
 //!
 //! | room | what it is for |
 //! |---|---|
-//! | [`show`] | draws plain values: plots, tables, the screen; no other room draws |
+//! | [`units`] | one number as people write it |
+//! | [`notice`] | errors and notices, on stderr |
 //! | [`simd`] | loops in the machine's own vector instructions |
 //! | [`error`] | input that a lab refuses, and exit codes |
 //! | [`difference`] | how far apart two vectors are: no NaN and no missing element is overlooked |
@@ -17,37 +18,30 @@
 //! | [`plan`] | computes a model's parameters, memory and FLOPs, and its time on a network; no tensors |
 //! | [`tensor`] | adds to candle what training on a CPU needs: operations with a backward pass, flat parameters |
 //! | [`data`] | text as tokens (or random numbers), and each rank's batches |
-//! | [`hub`] | pretrained models, downloaded to a local folder |
 //! | [`model`] | the GPT and the Llama, composed of layers that a builder supplies, and a stack of linear layers |
 //! | [`optim`] | the optimizer and the global norm, on flat buffers |
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism, ZeRO, tensors, pipelines |
-//! | [`checkpoint`] | weights, pretrained models, and the whole state of a training, on disk |
+//! | [`checkpoint`] | weights, and the whole state of a training, on disk |
 //! | [`train`] | a training step: its schedule, evaluation, flags, journal and checks |
-//! | [`study`] | what each lab measures and shows, one folder or file per lab |
-//! | [`book`] | keeps the book's pages true: outputs, figures, formulas |
-//! | [`workbook`] | the exercises: checks what the reader has done so far |
 
-pub mod book;
 pub mod checkpoint;
 pub mod comm;
 pub mod data;
 pub mod difference;
 pub mod error;
 pub mod files;
-pub mod hub;
 pub mod launch;
 pub mod mesh;
 pub mod model;
+pub mod notice;
 pub mod optim;
 pub mod parallel;
 pub mod plan;
 pub mod sha256;
-pub mod show;
 pub mod simd;
-pub mod study;
 pub mod tensor;
 pub mod train;
-pub mod workbook;
+pub mod units;
 
 /// The result that labs, exercises and notebook cells return.
 pub use anyhow::Result;

@@ -3,6 +3,7 @@
 //!
 //! `CARGO_TARGET_DIR=target-mpi cargo test --features mpi --test mpi`
 
+use suite::program::program;
 mod suite;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -591,7 +592,7 @@ fn lab01_breaks(mpirun: &Mpirun) -> Result<()> {
         ("early-exit", "rank 2 ended, and never entered all_reduce (sum, 4 f32"),
     ] {
         let dir = tempfile::tempdir()?;
-        let lab01 = Path::new(env!("CARGO_BIN_EXE_lab01"));
+        let lab01 = Path::new(program("lab01"));
         let output = mpirun.start(3, lab01, &["--break", how, "--out", "o"], dir.path(), &[])?;
         let text = text(&output);
         ensure!(output.status.code() == Some(1) && text.contains(says), "{how}:\n{text}");
@@ -599,14 +600,12 @@ fn lab01_breaks(mpirun: &Mpirun) -> Result<()> {
         ensure!(dir.path().join("o/flight-rank0.jsonl").is_file(), "{how}: rank 0 has written nothing");
     }
     let flags = ["--break", "slow-rank", "--deadline", "5", "--out", "o"];
-    let output = mpirun.start(3, Path::new(env!("CARGO_BIN_EXE_lab01")), &flags, Path::new("."), &[])?;
+    let output = mpirun.start(3, Path::new(program("lab01")), &flags, Path::new("."), &[])?;
     let text = text(&output);
     ensure!(output.status.success() && text.contains("Rank 2 waited least"), "{text}");
     ensure!(text.contains("notice: rank 2 is a straggler: "), "{text}");
     Ok(())
 }
-
-const LAB03: &str = env!("CARGO_BIN_EXE_lab03");
 
 fn losses(dir: &Path) -> Result<Vec<f64>> {
     let metrics = std::fs::read_to_string(dir.join("m.jsonl")).context("lab03 writes its metrics")?;
@@ -621,11 +620,11 @@ fn lab03_like_threads(mpirun: &Mpirun) -> Result<()> {
     let flags = "--layers 2 --embd 64 --steps 50 --eval-iters 2 --eval-interval 25 --metrics m.jsonl --out o";
     let flags: Vec<&str> = flags.split(' ').collect();
     let (threads, processes) = (tempfile::tempdir()?, tempfile::tempdir()?);
-    let mut alone = Command::new(LAB03);
+    let mut alone = Command::new(program("lab03"));
     alone.args(&flags).args(["--ranks", "2"]).current_dir(threads.path()).env_remove("SHARDLAB_CORPUS");
     let output = finish(alone)?;
     ensure!(output.status.success(), "{}", text(&output));
-    let output = mpirun.start(2, Path::new(LAB03), &flags, processes.path(), &[])?;
+    let output = mpirun.start(2, Path::new(program("lab03")), &flags, processes.path(), &[])?;
     ensure!(output.status.success(), "{}", text(&output));
     // Rank 0 alone speaks.
     ensure!(text(&output).matches("One model, many ranks").count() == 1, "{}", text(&output));
@@ -645,50 +644,50 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
     let tiny = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --warmup 2 --steps 6 --eval-iters 2 --out o";
     let small = "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --warmup 2 --steps 3 --lr 0.1 --out o";
     for (lab, flags, says, broken) in [
-        (env!("CARGO_BIN_EXE_lab00"), "--info", "DISTRIBUTED_BACKEND=mpi", Some("duplicate-rank")),
-        (env!("CARGO_BIN_EXE_lab01"), "--up-to 1 --out o", "19 of 19", Some("wrong-order")),
-        (env!("CARGO_BIN_EXE_lab01"), "--feed readers 2 --out o", "every rank got its own batch", None),
-        (env!("CARGO_BIN_EXE_lab02"), "--steps 12 --out o", "the loss fell", Some("same-batches")),
-        (LAB03, tiny, "all ranks hold the same model", Some("same-batches")),
-        (env!("CARGO_BIN_EXE_lab04"), small, "4 of 4", Some("local-norm")),
+        (program("lab00"), "--info", "DISTRIBUTED_BACKEND=mpi", Some("duplicate-rank")),
+        (program("lab01"), "--up-to 1 --out o", "19 of 19", Some("wrong-order")),
+        (program("lab01"), "--feed readers 2 --out o", "every rank got its own batch", None),
+        (program("lab02"), "--steps 12 --out o", "the loss fell", Some("same-batches")),
+        (program("lab03"), tiny, "all ranks hold the same model", Some("same-batches")),
+        (program("lab04"), small, "4 of 4", Some("local-norm")),
         (
-            env!("CARGO_BIN_EXE_lab05"),
+            program("lab05"),
             "--layers 1 --heads 3 --embd 48 --block 12 --batch 2 --steps 3 --out o",
             "bitwise equal",
             Some("mean"),
         ),
         (
-            env!("CARGO_BIN_EXE_lab06"),
+            program("lab06"),
             "--layers 6 --heads 2 --embd 16 --block 8 --batch 2 --pace 0 --schedule interleaved --micro-batches 6 --out o",
             "live activations are those of the list",
             Some("untied"),
         ),
         (
-            env!("CARGO_BIN_EXE_lab07"),
+            program("lab07"),
             "--layers 3 --heads 2 --embd 32 --block 16 --batch 2 --steps 3 --tp 1 --pp 3",
             "copies of parameters are the same",
             Some("untied"),
         ),
         (
-            env!("CARGO_BIN_EXE_lab08"),
+            program("lab08"),
             "--layers 1 --embd 16 --block 16 --lr 0.01 --steps 30 --poison 16 17 --save-every 8 --out o",
             "resumed at a checkpoint = trained without a stop",
             Some("one-rank"),
         ),
         (
-            env!("CARGO_BIN_EXE_lab09"),
+            program("lab09"),
             "--heads 2 --embd 16 --block 8 --steps 4 --save-after 2 --from dp=3 --to dp=2,zero=3 pp=2 dp=1 --out o",
             "3 of 3 jobs",
             Some("first-data"),
         ),
         (
-            env!("CARGO_BIN_EXE_lab10"),
+            program("lab10"),
             "--seq 16 --batch 6 --out o",
             "every strategy generates one rank's tokens",
             Some("ungathered"),
         ),
         // It computes alone: one process speaks.
-        (env!("CARGO_BIN_EXE_lab11"), "--devices 16 --model llama-3-8b", "every plan fits", None),
+        (program("lab11"), "--devices 16 --model llama-3-8b", "every plan fits", None),
     ] {
         let dir = tempfile::tempdir()?;
         let flags: Vec<&str> = flags.split_whitespace().collect();
@@ -702,19 +701,19 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
     // Two replicas of two tensor ranks.
     let (dir, flags) = (tempfile::tempdir()?, format!("{tiny} --tp 2 --zero 1"));
     let flags: Vec<&str> = flags.split_whitespace().collect();
-    let output = mpirun.start(4, Path::new(env!("CARGO_BIN_EXE_lab05")), &flags, dir.path(), &[])?;
+    let output = mpirun.start(4, Path::new(program("lab05")), &flags, dir.path(), &[])?;
     ensure!(output.status.success() && text(&output).contains("2 data x 2 tensor"), "{}", text(&output));
     // Four ranks save, three continue.
     let flags =
         "--heads 2 --embd 16 --block 8 --steps 4 --save-after 2 --from dp=4 --to dp=4 dp=3,zero=3 tp=2,pp=2 --out o";
     let flags: Vec<&str> = flags.split_whitespace().collect();
-    let output = mpirun.start(4, Path::new(env!("CARGO_BIN_EXE_lab09")), &flags, dir.path(), &[])?;
+    let output = mpirun.start(4, Path::new(program("lab09")), &flags, dir.path(), &[])?;
     ensure!(output.status.success() && text(&output).contains("3 of 3 jobs"), "{}", text(&output));
     // Two stages of two tensor ranks, then two replicas of two stages.
     for (flags, mesh) in [("--tp 2", "1 data x 2 pipeline x 2 tensor"), ("--tp 1", "2 data x 2 pipeline x 1 tensor")] {
         let all = format!("--layers 2 --heads 2 --embd 16 --block 16 --batch 2 --steps 3 --pp 2 {flags}");
         let flags: Vec<&str> = all.split_whitespace().collect();
-        let output = mpirun.start(4, Path::new(env!("CARGO_BIN_EXE_lab07")), &flags, dir.path(), &[])?;
+        let output = mpirun.start(4, Path::new(program("lab07")), &flags, dir.path(), &[])?;
         ensure!(output.status.success() && text(&output).contains(mesh), "{}", text(&output));
     }
     Ok(())
@@ -728,8 +727,8 @@ const SAME: &str = "final weights: resumed = never stopped";
 /// `launch` starts the job again, which compares its weights with those of a job that was never stopped.
 fn restarts(ranks: usize) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_launch"));
-    command.args(["--max-restarts", "1", "-n", &ranks.to_string(), env!("CARGO_BIN_EXE_lab08")]);
+    let mut command = Command::new(program("launch"));
+    command.args(["--max-restarts", "1", "-n", &ranks.to_string(), program("lab08")]);
     command.args(TRAIN.split_whitespace()).args(["--kill-rank", "1", "--at-step", "32"]).current_dir(dir.path());
     gently(&mut command);
     let output = finish(command)?;
@@ -746,7 +745,7 @@ fn restarts(ranks: usize) -> Result<()> {
 fn killed(mpirun: &Mpirun, ranks: usize) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let flags: Vec<&str> = TRAIN.split_whitespace().chain(["--resume", "auto"]).collect();
-    let command = || mpirun.command(ranks, Path::new(env!("CARGO_BIN_EXE_lab08")), &flags, dir.path(), &[]);
+    let command = || mpirun.command(ranks, Path::new(program("lab08")), &flags, dir.path(), &[]);
     let progress = || std::fs::read_to_string(dir.path().join("o/restart/progress.jsonl")).unwrap_or_default();
     for (kill, after) in [3, 8, 13, 21, 34].into_iter().enumerate() {
         let before = progress().lines().count();
@@ -773,16 +772,16 @@ fn killed(mpirun: &Mpirun, ranks: usize) -> Result<()> {
 }
 
 fn ranks_flag(mpirun: &Mpirun) -> Result<()> {
-    let output = mpirun.start(2, Path::new(LAB03), &["--ranks", "3", "--dry-run"], Path::new("."), &[])?;
+    let output = mpirun.start(2, Path::new(program("lab03")), &["--ranks", "3", "--dry-run"], Path::new("."), &[])?;
     let message = "error: --ranks 3 contradicts the launcher, which started 2 processes";
     ensure!(output.status.code() == Some(2) && text(&output).contains(message), "{}", text(&output));
-    let output = mpirun.start(2, Path::new(LAB03), &["--ranks", "2", "--dry-run"], Path::new("."), &[])?;
+    let output = mpirun.start(2, Path::new(program("lab03")), &["--ranks", "2", "--dry-run"], Path::new("."), &[])?;
     ensure!(output.status.success(), "{}", text(&output));
     Ok(())
 }
 
 fn no_link(mpirun: &Mpirun) -> Result<()> {
-    for lab in [env!("CARGO_BIN_EXE_lab00"), env!("CARGO_BIN_EXE_lab02")] {
+    for lab in [program("lab00"), program("lab02")] {
         let output = mpirun.start(2, Path::new(lab), &["--link", "1ms,1GB/s"], Path::new("."), &[])?;
         let message = "error: ranks are MPI processes, and no link of 1.00 GB/s, 1.00 ms is between them";
         ensure!(output.status.code() == Some(2) && text(&output).contains(message), "{}", text(&output));
@@ -792,7 +791,7 @@ fn no_link(mpirun: &Mpirun) -> Result<()> {
 }
 
 fn unconnected() -> Result<()> {
-    let mut command = Command::new(LAB03);
+    let mut command = Command::new(program("lab03"));
     command.arg("--dry-run").env("SLURM_STEP_NUM_TASKS", "4").env("SLURM_PROCID", "0");
     let output = finish(command)?;
     let message = "error: a launcher started 4 processes (SLURM_STEP_NUM_TASKS is set), but MPI's own world has 1";
@@ -802,7 +801,7 @@ fn unconnected() -> Result<()> {
 }
 
 fn plain() -> Result<()> {
-    let mut command = Command::new(LAB03);
+    let mut command = Command::new(program("lab03"));
     command.args(["--dry-run", "--ranks", "2"]);
     let output = finish(command)?;
     ensure!(output.status.success() && text(&output).contains("2 threads of this process"), "{}", text(&output));

@@ -1,5 +1,5 @@
 // The explorer of plans: model, devices, memory and network, and the plans that fit. Every case is data that the library
-// wrote (src/book/plans.rs says how). This script shows it, and computes no plan.
+// wrote (labs/tools/book/plans.rs says how). This script shows it, and computes no plan.
 {
     const { area, colours, frame, svg, table, text } = shardlab;
     const source = document.querySelector('figure[data-figure="plans"] > script[type="application/json"]');

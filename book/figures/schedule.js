@@ -1,4 +1,4 @@
-// The explorer of pipeline schedules. Every case is data that the library wrote (src/book/schedules.rs says how). This
+// The explorer of pipeline schedules. Every case is data that the library wrote (labs/tools/book/schedules.rs says how). This
 // script decodes and draws it, and computes no schedule.
 {
     const { area, colours, frame, svg, table, text } = shardlab;

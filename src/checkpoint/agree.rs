@@ -5,7 +5,7 @@ use crate::error::BadInput;
 
 /// The ranks' results, as every rank sees them: its own value if all ranks have one, or else the error of the first rank
 /// that has none. The outer error is one of the communication. All ranks call it.
-pub(super) fn agree<T>(comm: &Comm, mine: Result<T, BadInput>) -> comm::Result<Result<T, BadInput>> {
+pub fn agree<T>(comm: &Comm, mine: Result<T, BadInput>) -> comm::Result<Result<T, BadInput>> {
     let none = comm.size() as u64;
     let mut first = [if mine.is_err() { comm.rank() as u64 } else { none }];
     comm.all_reduce(&mut first, Reduce::Min)?;
@@ -19,7 +19,7 @@ pub(super) fn agree<T>(comm: &Comm, mine: Result<T, BadInput>) -> comm::Result<R
 }
 
 /// The text of rank `root`, on every rank.
-pub(super) fn broadcast_text(comm: &Comm, text: String, root: usize) -> comm::Result<String> {
+pub fn broadcast_text(comm: &Comm, text: String, root: usize) -> comm::Result<String> {
     let mut length = [text.len() as u64];
     comm.broadcast(&mut length, root)?;
     let mut bytes = text.into_bytes();

@@ -11,14 +11,14 @@ const MACHINE_FILES: i32 = 23;
 const PROCESS_FILES: i32 = 24;
 
 /// An error about a file or folder that could not be written. `and` says what is true besides, such as what is still there.
-pub(super) fn unwritten(path: &Path, error: &io::Error, and: &str) -> BadInput {
+pub fn unwritten(path: &Path, error: &io::Error, and: &str) -> BadInput {
     let help = cause(error).unwrap_or("name a folder on a different disk");
     let and = if and.is_empty() { String::new() } else { format!("; {and}") };
     BadInput::new(format!("cannot write {}: {error}", path.display()), format!("{help}{and}"))
 }
 
 /// What to do about a file that could not be opened or read. `otherwise` is the help if the file itself is to blame.
-pub(super) fn unread<'a>(error: &io::Error, otherwise: &'a str) -> &'a str {
+pub fn unread<'a>(error: &io::Error, otherwise: &'a str) -> &'a str {
     match error.kind() {
         // A file that is missing, or that is no file, is the caller's to explain.
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory => otherwise,

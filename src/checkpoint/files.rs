@@ -17,7 +17,7 @@
 use super::cause;
 use super::manifest::Manifest;
 use crate::error::BadInput;
-pub(super) use crate::files::{LIST, open};
+pub use crate::files::{LIST, open};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -29,12 +29,12 @@ const PARTIAL: &str = ".partial";
 const KEPT: &str = "earlier checkpoints are as they were";
 
 /// The size of a regular file.
-pub(super) fn size(path: &Path) -> Result<u64, BadInput> {
+pub fn size(path: &Path) -> Result<u64, BadInput> {
     open(path).map(|(_, size)| size).map_err(|error| unreadable(path, &error))
 }
 
 /// Reads a file of at most `most` bytes.
-pub(super) fn read(path: &Path, most: u64) -> Result<Vec<u8>, BadInput> {
+pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, BadInput> {
     crate::files::read(path, most).map_err(|error| unreadable(path, &error))
 }
 
@@ -44,7 +44,7 @@ fn unreadable(path: &Path, error: &io::Error) -> BadInput {
 }
 
 /// Reads `len` bytes of a file, from `offset` on.
-pub(super) fn read_at(path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, BadInput> {
+pub fn read_at(path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, BadInput> {
     let read = || -> io::Result<Vec<u8>> {
         let (mut file, mut bytes) = (open(path)?.0, vec![0; len]);
         file.seek(SeekFrom::Start(offset))?;
@@ -55,7 +55,7 @@ pub(super) fn read_at(path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, B
 }
 
 /// Makes an empty folder beside `to`, whose name it will get. Removes what an interrupted conversion has left there.
-pub(super) fn beside(to: &Path) -> Result<PathBuf, BadInput> {
+pub fn beside(to: &Path) -> Result<PathBuf, BadInput> {
     let side = to.with_file_name(format!(".{}{PARTIAL}", to.file_name().unwrap_or_default().to_string_lossy()));
     discard(&side);
     if side.symlink_metadata().is_ok() {
@@ -67,19 +67,19 @@ pub(super) fn beside(to: &Path) -> Result<PathBuf, BadInput> {
 }
 
 /// Makes a folder, and those that it is in.
-pub(super) fn make(folder: &Path) -> Result<(), BadInput> {
+pub fn make(folder: &Path) -> Result<(), BadInput> {
     failed(folder, std::fs::create_dir_all(folder))
 }
 
 /// Makes a complete folder visible under its final name.
-pub(super) fn rename(side: &Path, to: &Path) -> Result<(), BadInput> {
+pub fn rename(side: &Path, to: &Path) -> Result<(), BadInput> {
     let parent = to.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
     let rename = || sync_names(side).and_then(|()| std::fs::rename(side, to)).and_then(|()| sync_names(parent));
     failed(to, rename())
 }
 
 /// Writes a file. Returns when the disk has it.
-pub(super) fn write(path: &Path, contents: &[u8]) -> Result<(), BadInput> {
+pub fn write(path: &Path, contents: &[u8]) -> Result<(), BadInput> {
     let write = || -> io::Result<()> {
         let mut file = File::create(path)?;
         file.write_all(contents)?;
@@ -88,7 +88,7 @@ pub(super) fn write(path: &Path, contents: &[u8]) -> Result<(), BadInput> {
     failed(path, write())
 }
 
-pub(super) fn failed<T>(path: &Path, result: io::Result<T>) -> Result<T, BadInput> {
+pub fn failed<T>(path: &Path, result: io::Result<T>) -> Result<T, BadInput> {
     result.map_err(|error| cause::unwritten(path, &error, KEPT))
 }
 
@@ -100,14 +100,14 @@ fn sync_names(folder: &Path) -> io::Result<()> {
 
 /// A complete checkpoint in a folder of checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Saved {
+pub struct Saved {
     /// Saves are numbered. A run that was set back saves its steps once more, under new numbers.
     number: usize,
     pub name: String,
 }
 
 /// The complete checkpoints in `dir`, the oldest first.
-pub(super) fn list(dir: &Path) -> Vec<Saved> {
+pub fn list(dir: &Path) -> Vec<Saved> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let saved = |name: String| Some(Saved { number: number(&name)?, name });
     let mut all: Vec<Saved> =
@@ -137,7 +137,7 @@ fn is_partial(name: &str) -> bool {
 
 /// The names of complete checkpoints in the order in which they should be tried: the one that `latest` names, followed by
 /// the others, the newest first.
-pub(super) fn candidates(dir: &Path) -> Vec<String> {
+pub fn candidates(dir: &Path) -> Vec<String> {
     let latest = read(&dir.join(LATEST), 1000).unwrap_or_default();
     let latest = String::from_utf8_lossy(&latest);
     let mut names: Vec<String> = list(dir).into_iter().rev().map(|saved| saved.name).collect();
@@ -147,7 +147,7 @@ pub(super) fn candidates(dir: &Path) -> Vec<String> {
 
 /// Makes an empty folder for the next save, beside the complete ones, and removes what incomplete saves left. Returns the
 /// folder and the save's number.
-pub(super) fn begin(dir: &Path) -> Result<(PathBuf, usize), BadInput> {
+pub fn begin(dir: &Path) -> Result<(PathBuf, usize), BadInput> {
     let last = list(dir).pop();
     if let Some(Saved { name, .. }) = last.as_ref().filter(|last| last.number == MOST) {
         let what = format!("{} has {name}, and no save can have a larger number", dir.display());
@@ -172,7 +172,7 @@ pub(super) fn begin(dir: &Path) -> Result<(PathBuf, usize), BadInput> {
 // ANCHOR: publish
 /// Makes the checkpoint in `side` visible, when all its files are on the disk: renames its folder, then names it in
 /// `latest`. Returns its name.
-pub(super) fn publish(dir: &Path, side: &Path, number: usize, step: usize) -> Result<String, BadInput> {
+pub fn publish(dir: &Path, side: &Path, number: usize, step: usize) -> Result<String, BadInput> {
     let name = name(number, step);
     let publish = || -> io::Result<()> {
         sync_names(side)?;
@@ -189,7 +189,7 @@ pub(super) fn publish(dir: &Path, side: &Path, number: usize, step: usize) -> Re
 // ANCHOR_END: publish
 
 /// Removes all but the newest `keep` checkpoints of a run. Those of other runs stay, also if a run cannot be read.
-pub(super) fn keep(dir: &Path, keep: usize, run: &str) {
+pub fn keep(dir: &Path, keep: usize, run: &str) {
     let of_the_run = |saved: &Saved| Manifest::run_of(&dir.join(&saved.name)).is_some_and(|found| found == run);
     let all: Vec<Saved> = list(dir).into_iter().filter(of_the_run).collect();
     for old in &all[..all.len().saturating_sub(keep.max(1))] {
@@ -202,7 +202,7 @@ pub(super) fn keep(dir: &Path, keep: usize, run: &str) {
 }
 
 /// Removes an incomplete save. If that fails, the next save tries again.
-pub(super) fn discard(path: &Path) {
+pub fn discard(path: &Path) {
     let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     drop(removed);
 }

@@ -6,9 +6,8 @@
 
 use super::files::{LIST, read, size, write};
 use crate::error::{BadInput, printable};
-use crate::launch;
 use crate::plan::GptShape;
-use crate::sha256;
+use crate::{launch, sha256};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;

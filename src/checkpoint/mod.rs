@@ -3,24 +3,22 @@
 //! Reading order: `weights.rs` (whole weights, for a different program to read); `native.rs` (a training's checkpoints),
 //! `shard.rs` (one rank's part), `manifest.rs` (what belongs together, and whether it is undamaged), `files.rs` (writing
 //! that survives a kill), `cause.rs` (why one failed), `lock.rs` and `tidy.rs` (one job at a time), `agree.rs` (one rank's error on all
-//! ranks); `universal/` (from N ranks to M);
-//! `torch/` (files of PyTorch); `deepspeed/` (checkpoints of DeepSpeed, converted); `pretrained/` (Llamas of the Hugging Face Hub).
+//! ranks); `shape.rs` (shapes that files claim); `universal/` (from N ranks to M).
 
-mod agree;
-mod cause;
-pub mod deepspeed;
-mod files;
+pub mod agree;
+pub mod cause;
+pub mod files;
 mod lock;
 mod manifest;
 mod native;
-pub mod pretrained;
+mod shape;
 mod shard;
 mod tidy;
-pub mod torch;
 pub mod universal;
 mod weights;
 
 pub use lock::Claim;
 pub use manifest::{Job, MANIFEST, Settings, rank_file};
 pub use native::{Checkpoints, Resume, Resumed, Writing};
+pub use shape::numel;
 pub use weights::{Description, FILE, describe, ensure_writable, load, save};

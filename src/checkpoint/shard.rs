@@ -4,7 +4,7 @@
 //! weights are stored in bf16. The header lists which elements of which parameter each fragment has, and where they are
 //! in the whole model. So the state can be put together for a different number of ranks.
 
-use super::torch::numel;
+use super::numel;
 use crate::parallel::Zero;
 use crate::tensor::{Cut, Init, Spec, Whole};
 use anyhow::{Context, Result};

@@ -120,13 +120,13 @@ impl Call {
         self.op.expect("a reducing call names its reduction")
     }
 
-    /// The call's place in the source: `labs/lab03_ddp_gpt.rs:141`.
+    /// The call's place in the source: `labs/lab03/lesson.rs:141`.
     pub(super) fn place(&self) -> String {
         format!("{}:{}", self.at.file(), self.at.line())
     }
 }
 
-/// `all_reduce (sum, 804,096 f32, labs/lab03_ddp_gpt.rs:141)`, `broadcast "weights" in group tensor (root 4, 96 f32, …)`.
+/// `all_reduce (sum, 804,096 f32, labs/lab03/lesson.rs:141)`, `broadcast "weights" in group tensor (root 4, 96 f32, …)`.
 /// Ranks have their numbers in the world.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -151,7 +151,7 @@ impl fmt::Display for Call {
             write!(f, "tag {}, ", self.tag)?;
         }
         if !matches!(self.kind, Kind::Barrier | Kind::Split | Kind::Probe) {
-            write!(f, "{} {}, ", crate::show::thousands(self.len as u64), self.dtype.name())?;
+            write!(f, "{} {}, ", crate::units::thousands(self.len as u64), self.dtype.name())?;
         }
         write!(f, "{})", self.place())
     }

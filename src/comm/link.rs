@@ -16,7 +16,7 @@
 //! than its link.
 
 use super::call::Kind;
-use crate::show;
+use crate::units;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Link {
 /// Prints `1.00 GB/s, 50.0 µs`.
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{}/s, {}", show::bytes_decimal(self.bandwidth), show::seconds(self.latency))
+        write!(f, "{}/s, {}", units::bytes_decimal(self.bandwidth), units::seconds(self.latency))
     }
 }
 

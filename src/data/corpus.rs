@@ -1,8 +1,7 @@
 //! The text that a model learns from: finding it, its characters as tokens, and the training and validation splits.
 
 use crate::error::BadInput;
-use crate::files;
-use crate::sha256;
+use crate::{files, sha256};
 use std::path::{Path, PathBuf};
 
 /// The original play that comes with the project, so that no download is needed.

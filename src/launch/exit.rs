@@ -3,7 +3,7 @@
 //! The other ranks are in the middle of their work then. Nothing can stop the call, but the C library runs [`at_exit`] before the
 //! process ends, on the thread that made the call.
 
-use crate::show::complain;
+use crate::notice::complain;
 use std::cell::Cell;
 use std::sync::Once;
 

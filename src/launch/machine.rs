@@ -1,7 +1,7 @@
 //! This machine's memory, cores and name.
 
 use super::STACK_BYTES;
-use crate::show::bytes_decimal;
+use crate::units::bytes_decimal;
 
 /// Bytes that `ranks` ranks on this machine may still take: the least of free memory, what a container has left, and what the
 /// limits of their processes leave. None if the system does not provide these numbers.

@@ -8,38 +8,22 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! Reading order: `mod.rs`, `arguments.rs` (the command line), `flags.rs` (how ranks communicate), `threads.rs` (ranks of this
+//! Reading order: `mod.rs`, `threads.rs` (ranks of this
 //! process), `exit.rs` (a rank that ends the process), `explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
-//! `world.rs` (is this process part of an MPI job?). On a cluster, where a job starts on many nodes, also:
-//!
-//! - `hosts.rs`: nodes as host files and Slurm write them
-//! - `job.rs`: the job around this process: nodes, ranks per node, CPUs for each rank
-//! - `line.rs`: the line that starts it, in each launcher's own flags
-//! - `restarts.rs`: a job that fails is started again; `signals.rs`: how signals reach it
-//! - `place.rs`: the node of each rank
-//! - `machine.rs`: this node's memory, cores and name
-//!
-//! `memory.rs` is a setting of the allocator for every run.
+//! `world.rs` (is this process part of an MPI job?). `place.rs` (the node of each rank), `machine.rs` (this node's memory,
+//! cores and name), `signals.rs` (a process that is told to end), `memory.rs` (a setting of the allocator for every run).
 
-mod arguments;
 mod exit;
 #[cfg(all(test, feature = "shuttle"))]
 mod explored;
-mod flags;
-pub mod hosts;
-pub mod job;
 mod launcher;
-pub mod line;
 mod machine;
 mod memory;
 pub mod place;
-pub mod restarts;
-pub(crate) mod signals;
+pub mod signals;
 mod threads;
 mod world;
 
-pub use arguments::arguments;
-pub use flags::CommFlags;
 pub use launcher::{Launched, launched};
 pub use machine::{
     cores, free_memory, host_name, machine_memory, memory_limit_in_words, peak_resident_memory, process_start,
@@ -51,7 +35,7 @@ pub use world::{in_words, is_first_process, is_mpi, ranks, ranks_here};
 
 use crate::comm::{Comm, Options};
 use crate::error::BadInput;
-use crate::show::complain;
+use crate::notice::complain;
 use anyhow::{Result, ensure};
 use std::process::ExitCode;
 use std::sync::Once;

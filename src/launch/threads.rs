@@ -4,7 +4,7 @@ use super::{STACK_BYTES, exit};
 use crate::comm::sync::{spawn, thread};
 use crate::comm::{Comm, Options, Run};
 use crate::error::BadInput;
-use crate::show::complain;
+use crate::notice::complain;
 use anyhow::{Result, bail};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,7 +1,6 @@
 //! Generates text with a model, one token at a time.
 
-use super::sample;
-use super::{Gpt, Pass};
+use super::{Gpt, Pass, sample};
 use crate::tensor::random::Stream;
 use candle_core::{Result, bail};
 

@@ -2,7 +2,7 @@
 //!
 //! Reading order: `layers.rs` (the layers), `decoder.rs` (the whole model, or one pipeline stage), `gpt.rs` and `llama.rs` (two
 //! architectures), `build.rs` (the makers of layers), `generate.rs` (text from a GPT), `sample.rs` (the choice of a token), `mlp.rs` (linear layers only, for
-//! the smallest job), `reference.rs` (candle's own Llama, to compare with).
+//! the smallest job).
 
 mod build;
 mod decoder;
@@ -11,8 +11,6 @@ mod gpt;
 mod layers;
 mod llama;
 mod mlp;
-#[cfg(feature = "llm")]
-mod reference;
 mod sample;
 
 pub use build::{Build, Plain, Role, Tiled};
@@ -24,8 +22,4 @@ pub use layers::{
 };
 pub use llama::Llama;
 pub use mlp::LinearStack;
-#[cfg(feature = "llm")]
-pub use reference::Reference;
-#[cfg(all(test, feature = "llm"))]
-pub(crate) use reference::tests as reference_tests;
 pub use sample::{Likely, Sampling, likeliest};

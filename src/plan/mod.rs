@@ -9,8 +9,10 @@
 //! - `tensor.rs`: what tensor ranks hold, keep and send
 //! - `megatron.rs`: what ranks hold when tensor and pipeline ranks divide a model, and Megatron-LM's estimate of it
 //! - `strategy/`: what a strategy costs, and the best one for a job
+//! - `activity.rs`: what a rank does when
 //! - `bandwidth.rs`: how fast it is, in the field's terms
 
+mod activity;
 mod bandwidth;
 mod formula;
 mod gpt;
@@ -23,6 +25,7 @@ pub mod strategy;
 mod tensor;
 mod zero;
 
+pub use activity::{Activity, Interval};
 pub use bandwidth::{AlphaBeta, algbw, array_bytes, busbw};
 pub use formula::{Formula, formula};
 pub use gpt::{GptShape, Keep, Memory};

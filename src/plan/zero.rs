@@ -5,7 +5,7 @@
 
 use super::GptShape;
 use crate::comm::algorithms::Collective;
-use crate::show::{Activity, Interval};
+use crate::plan::{Activity, Interval};
 
 /// Bytes per parameter: the parameter, its gradient, and its optimizer state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

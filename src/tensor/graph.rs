@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// A function of one f32 tensor with its own backward pass, over slices. Weights are not tensors here. An operation
 /// holds handles on them, reads them in both passes, and adds their gradients through the handles.
-pub(crate) trait Op: Send + Sync + 'static {
+pub trait Op: Send + Sync + 'static {
     const NAME: &'static str;
     /// Whether the operation has weights. Without any, [`weight_gradients`](Op::weight_gradients) is not called.
     const HAS_WEIGHTS: bool = false;
@@ -27,13 +27,13 @@ pub(crate) trait Op: Send + Sync + 'static {
 }
 
 /// Applies `op` to `x`, as a node of candle's graph if `x` depends on a variable.
-pub(crate) fn apply(x: &Tensor, op: impl Op) -> Result<Tensor> {
+pub fn apply(x: &Tensor, op: impl Op) -> Result<Tensor> {
     x.apply_op1(Node { op: Arc::new(op), keeps_input: true })
 }
 
 /// [`apply`] for an operation whose backward pass does not read `x`: the pass gets an empty slice. candle keeps the
 /// inputs of all operations for the backward pass, but this function frees the memory of `x`.
-pub(crate) fn consume(x: Tensor, op: impl Op) -> Result<Tensor> {
+pub fn consume(x: Tensor, op: impl Op) -> Result<Tensor> {
     let y = x.apply_op1(Node { op: Arc::new(op), keeps_input: false })?;
     x.inplace_op1(&Free)?;
     Ok(y)
@@ -117,7 +117,7 @@ pub fn read<R>(tensor: &Tensor, read: impl FnOnce(&[f32]) -> Result<R>) -> Resul
 }
 
 /// The number of rows in a shape, and their width, which is its last dimension.
-pub(crate) fn rows(dims: &[usize]) -> Result<(usize, usize)> {
+pub fn rows(dims: &[usize]) -> Result<(usize, usize)> {
     match dims {
         [outer @ .., width] if *width > 0 => Ok((outer.iter().product(), *width)),
         _ => bail!("this operation takes a tensor with at least one column, not {dims:?}"),

@@ -14,11 +14,10 @@
 //! A model first declares its parameters and later allocates them. The first question about the layout builds it; it
 //! never changes afterwards.
 
-use super::few_rows;
-use super::profile;
 use super::random::Init;
 use super::stored::{Numbers, Stored, widen};
 use super::whole::{Copies, Cut, Whole};
+use super::{few_rows, profile};
 use candle_core::{Result, bail};
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

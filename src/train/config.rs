@@ -1,7 +1,6 @@
 //! The settings that define a training run. They are the same on all ranks, and they have been checked.
 
 use super::counters::StepSize;
-use super::metrics::Rates;
 use super::preset::Preset;
 use super::schedule::Schedule;
 use crate::checkpoint::Settings;
@@ -82,12 +81,6 @@ impl Config {
             ("dropout", self.dropout.into()),
         ];
         all.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
-    }
-
-    /// The factors that turn a step's seconds into rates. `peak` is the matmul peak of one thread, in FLOP/s.
-    pub fn rates(&self, peak: f64) -> Rates {
-        let (tokens, block) = (self.tokens_per_step(), self.shape.block);
-        Rates { ranks: self.ranks, tokens, block, flops_per_token: self.shape.flops_per_token(), peak }
     }
 
     /// The run for the check before training, which trains it in two ways. It has the baby preset's model, or this

@@ -2,13 +2,14 @@
 
 use crate::suite;
 use crate::suite::parity::config;
+use kit::parity::{self, GptReplica, Trained};
+use kit::{EvalFlags, Footprint, TrainFlags};
+use lab02::MlpReplica;
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::parallel::Ddp;
-use shardlab::study::smallest::MlpReplica;
-use shardlab::train::parity::{self, GptReplica, Trained};
-use shardlab::train::{self, Config, EvalConfig, EvalFlags, Footprint, TrainFlags};
+use shardlab::train::{self, Config, EvalConfig};
 
 fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<Trained> {
     launch::run(config.ranks, |comm| {

@@ -1,11 +1,12 @@
 //! The tool `ds_to_universal`: its flags, its screen and its errors.
 
-use shardlab::checkpoint::deepspeed::example::{Example, Group, value};
+use crate::suite::program::program;
+use ds_to_universal::example::{Example, Group, value};
 use std::path::Path;
 use std::process::{Command, Output};
 
 fn run(dir: &Path, flags: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ds_to_universal"))
+    Command::new(program("ds_to_universal"))
         .current_dir(dir)
         .args(["--input_folder", "global_step5", "--output_folder", "global_step5_universal"])
         .args(flags)
@@ -82,7 +83,7 @@ fn a_killed_conversion_leaves_nothing_half_made_and_can_be_run_again() {
     let complete = files(&output);
     for round in 0..12u32 {
         std::fs::remove_dir_all(&output).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ds_to_universal"))
+        let mut child = Command::new(program("ds_to_universal"))
             .current_dir(dir.path())
             .args(["--input_folder", "global_step5", "--output_folder", "global_step5_universal"])
             .stdout(std::process::Stdio::null())

@@ -5,7 +5,8 @@
 //! `SHARDLAB_CORPUS=… SHARDLAB_EXTRAS=… cargo test --test all -- --ignored extras::`
 
 use crate::suite::needed;
-use shardlab::checkpoint::torch::TorchFile;
+use crate::suite::program::program;
+use ds_to_universal::torch::TorchFile;
 use shardlab::data::Corpus;
 use shardlab::sha256;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ fn the_fetched_corpus_is_found_and_verified() {
     std::fs::create_dir(&data).unwrap();
     std::fs::copy(path, data.join("tinyshakespeare.txt")).unwrap();
     let run = || {
-        let mut lab03 = Command::new(env!("CARGO_BIN_EXE_lab03"));
+        let mut lab03 = Command::new(program("lab03"));
         lab03.env_remove("SHARDLAB_CORPUS").current_dir(dir.path()).arg("--dry-run").output().unwrap()
     };
     let output = run();
@@ -49,7 +50,7 @@ fn the_fetched_corpus_is_found_and_verified() {
 fn the_main_job_learns_shakespeare() {
     let corpus = needed("SHARDLAB_CORPUS");
     let dir = tempfile::tempdir().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_lab03"))
+    let output = Command::new(program("lab03"))
         .current_dir(dir.path())
         .arg("--data")
         .arg(corpus)
@@ -79,7 +80,7 @@ fn checkpoints_of_the_real_deepspeed_are_converted() {
         let right = expected.get("correct_params").unwrap_or(&expected["params"]).as_object().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let universal = dir.path().join("universal");
-        let output = Command::new(env!("CARGO_BIN_EXE_ds_to_universal"))
+        let output = Command::new(program("ds_to_universal"))
             .arg("--input_folder")
             .arg(case.join("global_step5"))
             .arg("--output_folder")
@@ -112,7 +113,9 @@ fn checkpoints_of_the_real_deepspeed_are_converted() {
 fn the_golden_figures_are_the_files() {
     let path = needed("SHARDLAB_EXTRAS").join("golden/gpt_training.json");
     let file = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let source = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/golden.rs")).unwrap();
+    let source =
+        std::fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/all/golden.rs"))
+            .unwrap();
     let words = source.split(|c: char| !c.is_ascii_digit() && c != '.');
     let figures: Vec<&str> = words.filter(|word| word.len() > 12).collect();
     assert_eq!(figures.len(), 20 + 15);

@@ -5,9 +5,10 @@ use super::mutate::{self, Files, Random};
 use super::suite::universal as suite;
 #[cfg(target_os = "linux")]
 use super::suite::{llama, program::soon};
-use shardlab::checkpoint::deepspeed::example::{Example, Group, group};
-use shardlab::checkpoint::deepspeed::{Format, MANIFEST, Options, Refusal, Report, convert};
-use shardlab::checkpoint::torch::{Graph, Id, TorchFile, Value, save_graph};
+use crate::suite::program::program;
+use ds_to_universal::example::{Example, Group, group};
+use ds_to_universal::torch::{Graph, Id, TorchFile, Value, save_graph};
+use ds_to_universal::{Format, MANIFEST, Options, Refusal, Report, convert};
 use shardlab::checkpoint::universal::{Universal, merge, slices};
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -116,13 +117,8 @@ fn remove(path: &Path) {
 fn no_program_waits_for_what_is_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let here = |name: &str| dir.path().join(name).display().to_string();
-    let [lab03, lab08, lab10, lab11, launch] = [
-        env!("CARGO_BIN_EXE_lab03"),
-        env!("CARGO_BIN_EXE_lab08"),
-        env!("CARGO_BIN_EXE_lab10"),
-        env!("CARGO_BIN_EXE_lab11"),
-        env!("CARGO_BIN_EXE_launch"),
-    ];
+    let [lab03, lab08, lab10, lab11, launch] =
+        [program("lab03"), program("lab08"), program("lab10"), program("lab11"), program("launch")];
     // The folder of a model with one file that is none.
     let model = |odd: &str| {
         let folder = dir.path().join(format!("with-odd-{odd}"));
@@ -302,7 +298,7 @@ fn tool(dir: &Path, shell: &str) -> Output {
         "--num_merge_workers",
         "1",
     ];
-    let program = env!("CARGO_BIN_EXE_ds_to_universal");
+    let program = program("ds_to_universal");
     Command::new("sh").arg("-c").arg(shell).arg(program).args(flags).current_dir(dir).output().unwrap()
 }
 

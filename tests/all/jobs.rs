@@ -1,10 +1,10 @@
 //! Job discovery and launch lines on environments that were recorded or made up, none of them this machine's.
 
+use kit::hosts::{Form, host_file, slurm_counts, slurm_hosts};
+use kit::job::{Cpus, Job, Scheduler, Surroundings, Wishes};
+use kit::line::{Launcher, quote, recognise};
 use proptest::prelude::*;
 use shardlab::error::BadInput;
-use shardlab::launch::hosts::{Form, host_file, slurm_counts, slurm_hosts};
-use shardlab::launch::job::{Cpus, Job, Scheduler, Surroundings, Wishes};
-use shardlab::launch::line::{Launcher, quote, recognise};
 use shardlab::launch::place::seats;
 use std::io;
 use std::path::Path;

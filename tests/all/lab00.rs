@@ -1,6 +1,6 @@
 //! lab00 as its users start it: on a laptop, in recorded jobs, broken.
 
-use crate::suite::program::{failed, succeeded};
+use crate::suite::program::{failed, program, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ const HOSTS: [&str; 2] = ["x3205c0s25b0n0.hsn.cm.polaris.alcf.anl.gov", "x3205c0
 
 /// lab00 where nothing is installed and no job is around, in a folder of its own.
 fn lab00(dir: &Path, flags: &str, env: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab00"));
+    let mut command = Command::new(program("lab00"));
     command.current_dir(dir).env_clear().env("PATH", dir).envs(env.iter().copied());
     command.args(flags.split_whitespace()).output().expect("lab00 starts")
 }
@@ -46,7 +46,7 @@ fn a_laptop_is_a_job_of_one_node() {
     let text = succeeds(dir.path(), "--info --per-node 8 --depth 2", &[]);
     let host = shardlab::launch::host_name();
     assert!(text.contains(&format!("[HOSTS]\n  • [host:0] - {host}\n")), "{text}");
-    let launch = format!("{} --ranks 8", env!("CARGO_BIN_EXE_lab00"));
+    let launch = format!("{} --ranks 8", program("lab00"));
     let machine = host.split('.').next().unwrap();
     for (name, value) in [
         ("DEVICE", "cpu"),
@@ -104,7 +104,7 @@ fn a_pbs_job_on_polaris_is_shown_as_the_seed_shows_it() {
     let file = node_file(dir.path());
     let env = [("PBS_JOBID", "3061463"), ("PBS_NODEFILE", file.as_str())];
     #[cfg(unix)]
-    program(dir.path(), "mpiexec", "echo 'mpiexec (PALS) 1.2.12'");
+    script(dir.path(), "mpiexec", "echo 'mpiexec (PALS) 1.2.12'");
     let text = succeeds(dir.path(), "--info --depth 8", &env);
     assert!(text.contains(&format!("  • [host:0] - {}\n  • [host:1] - {}\n", HOSTS[0], HOSTS[1])), "{text}");
     let dist = |name| field(&text, "[DIST INFO]", name);
@@ -125,7 +125,7 @@ fn a_pbs_job_on_polaris_is_shown_as_the_seed_shows_it() {
 
 /// A program of sh, written by a process of its own: what this process writes may be open in another test's, too.
 #[cfg(unix)]
-fn program(dir: &Path, name: &str, body: &str) {
+fn script(dir: &Path, name: &str, body: &str) {
     let write = ["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""];
     assert!(Command::new("/bin/sh").args(write).arg(dir.join(name)).arg(body).status().unwrap().success());
 }
@@ -134,7 +134,7 @@ fn program(dir: &Path, name: &str, body: &str) {
 #[track_caller]
 fn fits(text: &str, word: &str) {
     for line in text.lines() {
-        let one_word = line.contains(word) || line.contains(env!("CARGO_BIN_EXE_lab00"));
+        let one_word = line.contains(word) || line.contains(program("lab00"));
         assert!(line.chars().count() <= 80 || line.starts_with("launch = ") || one_word, "wider than 80: {line}");
     }
 }

@@ -1,6 +1,6 @@
 //! lab01 as its users start it: what is on the screen, files, exit codes.
 
-use crate::suite::program::{self, failed, has, succeeded};
+use crate::suite::program::{self, failed, has, program, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ const COLLECTIVES: [&str; 8] =
     ["all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter", "scatter", "gather", "all-to-all"];
 
 fn lab01(dir: &Path, flags: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab01"));
+    let mut command = Command::new(program("lab01"));
     command.current_dir(dir).env("NO_COLOR", "").args(flags.split_whitespace()).output().expect("lab01 starts")
 }
 
@@ -93,7 +93,7 @@ fn what_is_broken_ends_in_an_error_that_names_every_rank() {
         (
             "missing-rank",
             "the ranks are in different calls: ",
-            "\n  rank 3  waits in barrier (src/study/collectives/breaking.rs:",
+            "\n  rank 3  waits in barrier (labs/lab01/apparatus/breaking.rs:",
         ),
         ("wrong-length", "the ranks are in different calls: ", "\n  rank 3  waits in all_reduce (sum, 3 f32, "),
         ("wrong-op", "the ranks are in different calls: ", "\n  rank 3  waits in all_reduce (max, 4 f32, "),

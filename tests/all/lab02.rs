@@ -1,6 +1,6 @@
 //! lab02 as its users start it: flags, files, exit codes, what is on the screen.
 
-use crate::suite::program::{self, failed, stderr, succeeded};
+use crate::suite::program::{self, failed, program, stderr, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 const TINY: &str = "--ranks 2 --batch 2 --steps 6 --log-interval 2";
 
 fn lab02(dir: &Path, flags: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab02"));
+    let mut command = Command::new(program("lab02"));
     command.current_dir(dir).env("NO_COLOR", "").args(flags.split_whitespace()).output().expect("lab02 starts")
 }
 
@@ -229,6 +229,6 @@ fn divergence_is_an_error() {
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab02"));
+    let mut command = Command::new(program("lab02"));
     program::ends_quietly_on_a_closed_pipe(command.current_dir(dir.path()).args(TINY.split(' ')));
 }

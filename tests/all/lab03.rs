@@ -1,6 +1,6 @@
 //! lab03 as its users start it: flags, files, exit codes, what is on the screen.
 
-use crate::suite::program::{self, failed, stderr, stdout, succeeded};
+use crate::suite::program::{self, failed, program, stderr, stdout, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -9,11 +9,11 @@ const TINY: &str =
     "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --eval-interval 4 --eval-iters 2 --log-interval 2 --warmup 2";
 
 fn lab03(dir: &Path, flags: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab03"));
+    let mut command = Command::new(program("lab03"));
     // Away from any corpus that a reader may have fetched.
     command.current_dir(dir).env_remove("SHARDLAB_CORPUS").env("NO_COLOR", "");
     if !flags.contains("--data") {
-        command.args(["--data", concat!(env!("CARGO_MANIFEST_DIR"), "/data/play.txt")]);
+        command.args(["--data", concat!(env!("CARGO_MANIFEST_DIR"), "/../data/play.txt")]);
     }
     command.args(flags.split_whitespace()).output().expect("lab03 starts")
 }
@@ -31,11 +31,7 @@ fn fails(dir: &Path, flags: &str, code: i32, what: &str) -> String {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_limit_of_memory_is_an_error_and_no_abort() {
-    for (program, flags) in [
-        (env!("CARGO_BIN_EXE_lab02"), ""),
-        (env!("CARGO_BIN_EXE_lab03"), ""),
-        (env!("CARGO_BIN_EXE_lab04"), "--steps 1"),
-    ] {
+    for (program, flags) in [(program("lab02"), ""), (program("lab03"), ""), (program("lab04"), "--steps 1")] {
         let script = format!("ulimit -v 300000; exec {program} {flags}");
         let output = Command::new("sh").args(["-c", &script]).env_remove("SHARDLAB_CORPUS").output().unwrap();
         let error = stderr(&output);
@@ -205,7 +201,7 @@ fn the_corpus_can_come_from_the_environment() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mine.txt");
     std::fs::write(&path, "To be\r\nor not to be, \x1b[2Jthat is the question. ".repeat(40)).unwrap();
-    let mut lab03 = Command::new(env!("CARGO_BIN_EXE_lab03"));
+    let mut lab03 = Command::new(program("lab03"));
     let output =
         lab03.current_dir(dir.path()).env("SHARDLAB_CORPUS", &path).args(TINY.split(' ')).args(["--steps", "4"]);
     let text = stdout(&output.output().unwrap());
@@ -271,7 +267,7 @@ fn bad_input_is_refused_before_work_starts() {
         (dir.path().display().to_string(), "it is no regular file but a folder"),
     ];
     for (data, what) in texts {
-        let output = Command::new(env!("CARGO_BIN_EXE_lab03")).args(["--data", &data]).output().unwrap();
+        let output = Command::new(program("lab03")).args(["--data", &data]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{data}");
         assert!(stderr(&output).contains(what) && stderr(&output).contains("\nhelp: "), "{}", stderr(&output));
     }
@@ -380,7 +376,7 @@ fn divergence_is_an_error() {
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab03"));
+    let mut command = Command::new(program("lab03"));
     program::ends_quietly_on_a_closed_pipe(command.current_dir(dir.path()).args(TINY.split(' ')));
 }
 
@@ -398,7 +394,7 @@ fn a_launcher_without_the_feature_is_an_error() {
         (&[("PALS_RANKID", "0")], "started several processes (PALS_RANKID is set)"),
         (&[("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_PROCID", "0")], "started 8 processes (SLURM_STEP_NUM_TASKS is set)"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lab03"));
+        let mut command = Command::new(program("lab03"));
         let output = command.arg("--dry-run").envs(variables.iter().copied()).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{variables:?}");
         assert!(stderr(&output).starts_with(&format!("error: a launcher {says}")), "{}", stderr(&output));
@@ -406,7 +402,7 @@ fn a_launcher_without_the_feature_is_an_error() {
     }
     // One process alone, or an allocation that launches nothing: threads.
     for variables in [&[("OMPI_COMM_WORLD_SIZE", "1")][..], &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")]] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lab03"));
+        let mut command = Command::new(program("lab03"));
         let output = command.arg("--dry-run").envs(variables.iter().copied()).output().unwrap();
         assert!(
             output.status.success() && stdout(&output).contains("2 threads of this process"),

@@ -1,6 +1,6 @@
 //! lab04 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{bars_are_to_one_scale, failed, has, stderr, succeeded};
+use crate::suite::program::{bars_are_to_one_scale, failed, has, program, stderr, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -14,7 +14,7 @@ fn lab04(flags: &str) -> Output {
 /// With these flags alone.
 fn plain(flags: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab04"));
+    let mut command = Command::new(program("lab04"));
     command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
     command.args(flags.split_whitespace()).output().expect("lab04 starts")
 }
@@ -87,7 +87,7 @@ fn temporary_memory_does_not_depend_on_timing() {
 #[test]
 fn a_ranks_memory_is_what_the_formulas_say() {
     let memory = |flags: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_memory"));
+        let mut command = Command::new(program("memory"));
         command.env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").args(flags.split_whitespace()).output().unwrap()
     };
     let text = succeeded(&memory(""));
@@ -225,12 +225,11 @@ fn what_is_wrong_is_found() {
 
 #[test]
 fn a_batch_that_ranks_cannot_share_is_refused_before_work() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab04"));
+    let mut command = Command::new(program("lab04"));
     let refused = command.args(["--global-batch", "3", "--grad-accum", "2"]).output().unwrap();
     failed(&refused, 2, "--global-batch 3 cannot be divided evenly among 4 ranks x 2 micro-steps");
     has(&stderr(&refused), &["help: give a multiple of 8, such as 8;"]);
-    let shared =
-        Command::new(env!("CARGO_BIN_EXE_lab03")).args(["--global-batch", "24", "--dry-run"]).output().unwrap();
+    let shared = Command::new(program("lab03")).args(["--global-batch", "24", "--dry-run"]).output().unwrap();
     has(&succeeded(&shared), &["12 sequences x 2 ranks"]);
 }
 
@@ -273,9 +272,6 @@ fn tiny(dir: &Path, lab: &str, flags: &str) -> Output {
     command.args(TINY.split_whitespace()).args(flags.split_whitespace()).output().expect("the lab starts")
 }
 
-const LAB03: &str = env!("CARGO_BIN_EXE_lab03");
-const LAB04: &str = env!("CARGO_BIN_EXE_lab04");
-
 /// One stage alone trains in full. Whatever is divided, the losses are those of lab03's DDP to the bit; in bf16, all stages'
 /// are one another's.
 #[test]
@@ -291,9 +287,10 @@ fn every_stage_alone_trains_what_lab03_trains() {
         assert_eq!(lines.len(), 4, "{text}");
         lines
     };
-    let ddp = evaluations(LAB03, "", &["bytes per rank per step = 2(n-1)/n x 4 x "]);
+    let ddp = evaluations(program("lab03"), "", &["bytes per rank per step = 2(n-1)/n x 4 x "]);
     let sent = [" gathered", " for the norm"];
-    let zero = evaluations(LAB04, "--zero 0 --dtype f32", &["sharded  nothing (stage 0, DDP)", "stage 0 · DDP"]);
+    let zero =
+        evaluations(program("lab04"), "--zero 0 --dtype f32", &["sharded  nothing (stage 0, DDP)", "stage 0 · DDP"]);
     assert_eq!(zero, ddp);
     for (stage, sharded) in [
         (1, "the optimizer state (stage 1)"),
@@ -301,14 +298,18 @@ fn every_stage_alone_trains_what_lab03_trains() {
         (3, "the optimizer state, gradients and parameters (stage 3, FSDP)"),
     ] {
         let says = [&sent[..], &[sharded, "  parameters  "]].concat();
-        assert_eq!(evaluations(LAB04, &format!("--zero {stage}"), &says), ddp, "stage {stage}");
+        assert_eq!(evaluations(program("lab04"), &format!("--zero {stage}"), &says), ddp, "stage {stage}");
     }
-    let bf16 = evaluations(LAB04, "--zero 0 --dtype bf16", &["stores   bf16: 2 bytes per parameter"]);
+    let bf16 = evaluations(program("lab04"), "--zero 0 --dtype bf16", &["stores   bf16: 2 bytes per parameter"]);
     assert_ne!(bf16, ddp);
     for stage in
         ["1 --reduce-bucket 500", "2", "3 --persistence-threshold 0 --prefetch-bucket 0 --wrap parameters --offload ."]
     {
-        assert_eq!(evaluations(LAB04, &format!("--dtype bf16 --zero {stage}"), &sent), bf16, "stage {stage}");
+        assert_eq!(
+            evaluations(program("lab04"), &format!("--dtype bf16 --zero {stage}"), &sent),
+            bf16,
+            "stage {stage}"
+        );
     }
 }
 
@@ -319,7 +320,8 @@ fn one_stage_alone_leaves_weights_metrics_and_a_trace() {
         let line = text.lines().find(|l| l.starts_with(&format!("{step} train_loss"))).unwrap();
         line.split("   saved").next().unwrap().split_once(' ').unwrap().1.to_string()
     };
-    let trained = succeeded(&tiny(dir.path(), LAB04, "--zero 3 --metrics m.jsonl --trace t.json --log-all-ranks"));
+    let trained =
+        succeeded(&tiny(dir.path(), program("lab04"), "--zero 3 --metrics m.jsonl --trace t.json --log-all-ranks"));
     has(&trained, &["saved o/model.safetensors", "[2] step=2 ", "t.json: open it"]);
     let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
     assert_eq!(metrics.lines().count(), 6);
@@ -329,15 +331,15 @@ fn one_stage_alone_leaves_weights_metrics_and_a_trace() {
     // A block, the tables and the small parameters: the block and the token table twice, on 3 ranks in 6 steps.
     assert_eq!(gathers.count(), 3 * 6 * 5);
     // DDP starts from them, and so does another stage.
-    let in_lab03 = succeeded(&tiny(dir.path(), LAB03, "--init-from o --eval-only"));
+    let in_lab03 = succeeded(&tiny(dir.path(), program("lab03"), "--init-from o --eval-only"));
     assert_eq!(losses(&in_lab03, "step=0"), losses(&trained, "step=6"));
-    let again = succeeded(&tiny(dir.path(), LAB04, "--zero 1 --init-from o"));
+    let again = succeeded(&tiny(dir.path(), program("lab04"), "--zero 1 --init-from o"));
     assert_eq!(losses(&again, "step=0"), losses(&trained, "step=6"));
 }
 
 #[test]
 fn a_dry_run_of_one_stage_is_arithmetic() {
-    let mut command = Command::new(LAB04);
+    let mut command = Command::new(program("lab04"));
     command.env_remove("SHARDLAB_CORPUS").env("NO_COLOR", "");
     let flags = "--dry-run --preset wordplay --ranks 4 --zero 2 --dtype bf16";
     let text = succeeded(&command.args(flags.split_whitespace()).output().unwrap());

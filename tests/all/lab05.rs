@@ -1,6 +1,6 @@
 //! lab05 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{bars_are_to_one_scale, failed, has, stderr, succeeded};
+use crate::suite::program::{bars_are_to_one_scale, failed, has, program, stderr, succeeded};
 use std::process::{Command, Output};
 
 /// A model of 25,280 parameters, for some vocabulary.
@@ -8,7 +8,7 @@ const SMALL: &str = "--layers 2 --heads 4 --embd 32 --block 16 --batch 4 --warmu
 
 fn lab05(flags: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab05"));
+    let mut command = Command::new(program("lab05"));
     command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
     command.args(flags.split_whitespace()).output().expect("lab05 starts")
 }
@@ -99,7 +99,7 @@ fn a_shared_model_is_trained_in_full() {
 fn another_run_goes_on_with_the_weights() {
     let dir = tempfile::tempdir().unwrap();
     let run = |flags: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lab05"));
+        let mut command = Command::new(program("lab05"));
         command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS");
         succeeded(&command.args(flags.split_whitespace()).output().unwrap())
     };

@@ -1,6 +1,6 @@
 //! lab06 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, has, stderr, succeeded};
+use crate::suite::program::{failed, has, program, stderr, succeeded};
 use std::process::{Command, Output};
 
 /// A model of 8 layers that takes no time, at its own pace.
@@ -8,7 +8,7 @@ const SMALL: &str = "--layers 8 --heads 2 --embd 16 --block 8 --batch 2";
 
 fn lab06(flags: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab06"));
+    let mut command = Command::new(program("lab06"));
     command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
     command.args(flags.split_whitespace()).output().expect("lab06 starts")
 }

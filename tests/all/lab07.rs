@@ -1,6 +1,6 @@
 //! lab07 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, has, is_narrow, stderr, succeeded};
+use crate::suite::program::{failed, has, is_narrow, program, stderr, succeeded};
 use std::process::{Command, Output};
 
 /// A model of 25,280 parameters if it has 2 layers, for some vocabulary.
@@ -8,7 +8,7 @@ const SMALL: &str = "--heads 4 --embd 32 --block 16 --batch 1 --warmup 2 --lr 0.
 
 fn lab07(flags: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab07"));
+    let mut command = Command::new(program("lab07"));
     command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
     command.args(flags.split_whitespace()).output().expect("lab07 starts")
 }

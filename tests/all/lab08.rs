@@ -1,6 +1,6 @@
 //! lab08 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, has, is_narrow, stderr, stdout, succeeded};
+use crate::suite::program::{failed, has, is_narrow, program, stderr, stdout, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -9,7 +9,7 @@ const SMALL: &str = "--layers 1 --embd 16 --block 16 --lr 0.01";
 const BAD: &str = "--steps 30 --poison 16 17";
 
 fn lab08_in(folder: &Path, flags: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab08"));
+    let mut command = Command::new(program("lab08"));
     command.current_dir(folder).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
     command.args(flags.split_whitespace()).output().expect("lab08 starts")
 }

@@ -1,11 +1,11 @@
 //! `lab08 --fp16` as its users start it: the loss scale, the rules, the mistake, and what is refused.
 
-use crate::suite::program::{failed, has, stdout, succeeded};
+use crate::suite::program::{failed, has, program, stdout, succeeded};
 use std::process::{Command, Output};
 
 fn lab08(flags: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab08"));
+    let mut command = Command::new(program("lab08"));
     command.current_dir(folder.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
     command.args(flags.split_whitespace()).output().expect("lab08 starts")
 }

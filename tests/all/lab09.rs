@@ -1,6 +1,6 @@
 //! lab09 as its users start it: what is on the screen, what is refused, and exit codes.
 
-use crate::suite::program::{failed, has, is_narrow, stderr, stdout, succeeded};
+use crate::suite::program::{failed, has, is_narrow, program, stderr, stdout, succeeded};
 use shardlab::checkpoint::Claim;
 use shardlab::comm::Comm;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ const SMALL: &str = "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2";
 
 fn lab09(flags: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab09"));
+    let mut command = Command::new(program("lab09"));
     command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
     command.args(flags.split_whitespace()).output().expect("lab09 starts")
 }
@@ -56,7 +56,7 @@ fn what_is_broken_is_noticed() {
 fn only_an_earlier_runs_files_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let lab09 = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lab09"));
+        let mut command = Command::new(program("lab09"));
         command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS");
         command.args(SMALL.split_whitespace()).args(["--to", "dp=1", "--out", "."]).output().expect("lab09 starts")
     };

@@ -1,7 +1,7 @@
 //! lab10 as its users start it: what is on the screen, what is refused, and exit codes.
 
 use crate::suite::llama::stories;
-use crate::suite::program::{bars_are_to_one_scale, failed, has, is_narrow, stderr, succeeded};
+use crate::suite::program::{bars_are_to_one_scale, failed, has, is_narrow, program, stderr, succeeded};
 use shardlab::launch;
 use std::process::{Command, Output};
 
@@ -9,7 +9,7 @@ const SMALL: &str = "--seq 16 --batch 4";
 
 fn lab10(flags: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lab10"));
+    let mut command = Command::new(program("lab10"));
     command.current_dir(dir.path()).env("NO_COLOR", "").env("RUST_BACKTRACE", "0");
     command.args(flags.split_whitespace()).output().expect("lab10 starts")
 }

@@ -1,10 +1,11 @@
 //! The labs' list, `labs/labs.toml`, against everything that repeats it.
 
-use shardlab::workbook::{Course, Exercise, Lab};
+use crate::suite::program::program;
+use kit::{Course, Exercise, Lab};
 use std::path::Path;
 use std::process::Command;
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 fn text(path: &str) -> String {
     std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
@@ -19,16 +20,14 @@ fn exercises() -> Vec<Exercise> {
 }
 
 #[test]
-fn labs_are_binaries_of_the_package() {
-    let cargo: toml::Table = toml::from_str(&text("Cargo.toml")).unwrap();
-    let bins: Vec<(String, String)> = cargo["bin"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|bin| (bin["name"].as_str().unwrap().to_string(), bin["path"].as_str().unwrap().to_string()))
-        .filter(|(name, _)| name.starts_with("lab"))
-        .collect();
-    assert_eq!(bins, labs().into_iter().map(|lab| (lab.name, lab.file)).collect::<Vec<_>>());
+fn every_lab_is_a_package_with_its_lesson() {
+    for lab in labs() {
+        let cargo: toml::Table = toml::from_str(&text(&format!("labs/{}/Cargo.toml", lab.name))).unwrap();
+        let bins = cargo["bin"].as_array().unwrap();
+        assert_eq!(bins.len(), 1, "{}", lab.name);
+        assert_eq!(bins[0]["name"].as_str(), Some(&*lab.name));
+        assert_eq!(format!("labs/{}/{}", lab.name, bins[0]["path"].as_str().unwrap()), lab.file);
+    }
 }
 
 #[test]
@@ -56,21 +55,21 @@ fn labs_are_in_order_and_say_what_they_are() {
 /// A lab's program, with flags that make its run short.
 pub fn short_run(name: &str) -> (&'static str, &'static str) {
     match name {
-        "lab00" => (env!("CARGO_BIN_EXE_lab00"), ""),
-        "lab01" => (env!("CARGO_BIN_EXE_lab01"), "--ranks 1"),
-        "lab02" => (env!("CARGO_BIN_EXE_lab02"), "--ranks 2 --batch 2 --steps 6"),
-        "lab03" => (env!("CARGO_BIN_EXE_lab03"), "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --steps 6"),
-        "lab04" => (env!("CARGO_BIN_EXE_lab04"), "--ranks 1 --steps 2"),
-        "lab05" => (env!("CARGO_BIN_EXE_lab05"), "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --steps 2"),
-        "lab06" => (env!("CARGO_BIN_EXE_lab06"), "--heads 2 --embd 16 --block 8 --micro-batches 4 --pace 0"),
-        "lab07" => (env!("CARGO_BIN_EXE_lab07"), "--layers 2 --heads 2 --embd 32 --block 16 --batch 1 --steps 2"),
+        "lab00" => (program("lab00"), ""),
+        "lab01" => (program("lab01"), "--ranks 1"),
+        "lab02" => (program("lab02"), "--ranks 2 --batch 2 --steps 6"),
+        "lab03" => (program("lab03"), "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --steps 6"),
+        "lab04" => (program("lab04"), "--ranks 1 --steps 2"),
+        "lab05" => (program("lab05"), "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --steps 2"),
+        "lab06" => (program("lab06"), "--heads 2 --embd 16 --block 8 --micro-batches 4 --pace 0"),
+        "lab07" => (program("lab07"), "--layers 2 --heads 2 --embd 32 --block 16 --batch 1 --steps 2"),
         "lab08" => (
-            env!("CARGO_BIN_EXE_lab08"),
+            program("lab08"),
             "--layers 1 --embd 16 --block 16 --batch 1 --steps 30 --poison 16 17 --save-every 8 --lr 0.01",
         ),
-        "lab09" => (env!("CARGO_BIN_EXE_lab09"), "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2"),
-        "lab10" => (env!("CARGO_BIN_EXE_lab10"), "--seq 16 --batch 4 --ranks 2"),
-        "lab11" => (env!("CARGO_BIN_EXE_lab11"), "--devices 16 --model llama-3-8b"),
+        "lab09" => (program("lab09"), "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2"),
+        "lab10" => (program("lab10"), "--seq 16 --batch 4 --ranks 2"),
+        "lab11" => (program("lab11"), "--devices 16 --model llama-3-8b"),
         _ => panic!("{name}: add its program and flags that make its run short"),
     }
 }
@@ -142,20 +141,23 @@ fn exercises_have_names_texts_and_hints() {
 
 #[test]
 fn every_exercise_has_its_files_and_every_file_its_exercise() {
-    let mut expected: Vec<String> = exercises().iter().map(Exercise::file).collect();
-    expected.sort();
-    for folder in ["labs/exercises", "labs/solutions", "labs/checks"] {
-        let files = std::fs::read_dir(Path::new(ROOT).join(folder)).unwrap();
-        let mut files: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
-        files.sort();
-        assert_eq!(files, expected, "{folder}");
+    for lab in labs() {
+        let mut expected: Vec<String> = lab.exercises.iter().map(Exercise::file).collect();
+        expected.sort();
+        for folder in ["exercises", "solutions", "checks"] {
+            let files = std::fs::read_dir(Path::new(ROOT).join("labs").join(&lab.name).join(folder));
+            let names = files.into_iter().flatten().map(|file| file.unwrap().file_name().into_string().unwrap());
+            let mut files: Vec<String> = names.collect();
+            files.sort();
+            assert_eq!(files, expected, "{}/{folder}", lab.name);
+        }
     }
     for exercise in exercises() {
-        let blank = text(&format!("labs/exercises/{}", exercise.file()));
+        let blank = text(&format!("labs/{}/exercises/{}", exercise.lab(), exercise.file()));
         let first = format!("//! {} · {}\n", exercise.name, exercise.title);
         assert!(blank.starts_with(&first), "{}: its first line", exercise.file());
         assert!(
-            text(&format!("labs/solutions/{}", exercise.file())).starts_with(&first),
+            text(&format!("labs/{}/solutions/{}", exercise.lab(), exercise.file())).starts_with(&first),
             "{}: its solution's first line",
             exercise.file()
         );
@@ -174,11 +176,11 @@ fn every_exercise_has_its_files_and_every_file_its_exercise() {
 fn a_training_that_diverges_says_at_which_step_and_what_to_do() {
     let tiny = "--layers 4 --embd 16 --heads 2 --block 8 --batch 4 --steps 4 --lr 1e30 --clip 0";
     for (lab, more) in [
-        (env!("CARGO_BIN_EXE_lab03"), ""),
-        (env!("CARGO_BIN_EXE_lab04"), ""),
-        (env!("CARGO_BIN_EXE_lab05"), ""),
-        (env!("CARGO_BIN_EXE_lab06"), ""),
-        (env!("CARGO_BIN_EXE_lab09"), "--save-after 2"),
+        (program("lab03"), ""),
+        (program("lab04"), ""),
+        (program("lab05"), ""),
+        (program("lab06"), ""),
+        (program("lab09"), "--save-after 2"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let mut command = std::process::Command::new(lab);

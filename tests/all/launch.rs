@@ -1,14 +1,11 @@
 //! `launch` and the cluster scripts as their users start them, with stand-ins for schedulers and launchers: small shell
 //! scripts that are found first on PATH.
 
-use crate::suite::program::interruptible;
+use crate::suite::program::{interruptible, program};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-
-const LAUNCH: &str = env!("CARGO_BIN_EXE_launch");
-const LAB00: &str = env!("CARGO_BIN_EXE_lab00");
 
 /// A folder of stand-ins. Nothing of the machine's own MPI or job is seen from inside.
 struct Cluster {
@@ -53,7 +50,11 @@ impl Cluster {
     }
 
     fn launch(&self, words: &str, env: &[(&str, &str)]) -> Output {
-        self.command(LAUNCH).args(words.split_whitespace()).envs(env.iter().copied()).output().expect("launch starts")
+        self.command(program("launch"))
+            .args(words.split_whitespace())
+            .envs(env.iter().copied())
+            .output()
+            .expect("launch starts")
     }
 
     /// What `launch --print` prints: one line.
@@ -125,7 +126,7 @@ fn in_a_slurm_job_the_line_is_srun() {
 #[test]
 fn without_a_job_the_line_is_local() {
     let cluster = Cluster::new(&[("mpirun", &launcher(OPEN_MPI))]);
-    let cores = shardlab::launch::job::Cpus::here().cores;
+    let cores = kit::job::Cpus::here().cores;
     assert_eq!(cluster.line("-n 1 lab03", &[]), "mpirun -n 1 lab03");
     let more = cores + 1;
     assert_eq!(cluster.line(&format!("-n {more} lab03"), &[]), format!("mpirun --oversubscribe -n {more} lab03"));
@@ -141,17 +142,19 @@ fn without_a_job_the_line_is_local() {
 #[test]
 fn without_mpi_ranks_are_threads_and_it_says_so() {
     let cluster = Cluster::new(&[]);
-    let output = cluster.launch(&format!("-n 3 {LAB00} --info --ascii"), &[]);
+    let output = cluster.launch(&format!("-n 3 {lab00} --info --ascii", lab00 = program("lab00")), &[]);
     assert!(output.status.success());
     assert_eq!(
         stderr(&output),
         format!(
-            "launch: found no MPI to start processes with; ranks are threads\nlaunch: {LAB00} --info --ascii --ranks 3\n"
+            "launch: found no MPI to start processes with; ranks are threads\nlaunch: {lab00} --info --ascii --ranks 3\n",
+            lab00 = program("lab00")
         )
     );
     assert!(stdout(&output).contains("'rank 2'"), "{}", stdout(&output));
     let file = cluster.file("nodes", "n1\nn1\nn2\nn2\n");
-    let output = cluster.launch(&format!("{LAB00} --info --ascii"), &[("PBS_NODEFILE", &file)]);
+    let output =
+        cluster.launch(&format!("{lab00} --info --ascii", lab00 = program("lab00")), &[("PBS_NODEFILE", &file)]);
     assert!(stderr(&output).contains("threads, on this one of 2 nodes\n"), "{}", stderr(&output));
     assert!(stdout(&output).contains("Using [2 / 4]"), "{}", stdout(&output));
 }
@@ -192,7 +195,7 @@ fn signals_reach_the_job() {
     cluster.add("job", body);
     let job = cluster.path("job").display().to_string();
     for (restarts, signal, code) in [("0", "TERM", 41), ("0", "INT", 42), ("3", "TERM", 41), ("3", "INT", 42)] {
-        let mut command = cluster.command(LAUNCH);
+        let mut command = cluster.command(program("launch"));
         command.args(["--max-restarts", restarts, "-n", "1", &job]);
         let mut child = interruptible(&mut command).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
@@ -278,14 +281,14 @@ fn a_job_that_is_killed_is_started_again() {
 /// The project's folder as a job's user has it, with lab03 only noting how it was started.
 fn programs(cluster: &Cluster) -> String {
     std::fs::create_dir(cluster.path("lab")).unwrap();
-    symlink(LAUNCH, cluster.path("lab/launch")).unwrap();
-    symlink(LAB00, cluster.path("lab/lab00")).unwrap();
+    symlink(program("launch"), cluster.path("lab/launch")).unwrap();
+    symlink(program("lab00"), cluster.path("lab/lab00")).unwrap();
     cluster.add("lab/lab03", r#"echo "lab03 $@ in $PWD" >> "$T/ran""#);
     cluster.path("lab").display().to_string()
 }
 
 fn script(name: &str) -> String {
-    format!("{}/labs/cluster/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../labs/cluster/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]
@@ -349,7 +352,7 @@ exit 0"#
 fn a_job_script_stops_at_the_first_failure() {
     let cluster = Cluster::new(&[("mpiexec", &launcher(PALS))]);
     std::fs::create_dir(cluster.path("lab")).unwrap();
-    symlink(LAUNCH, cluster.path("lab/launch")).unwrap();
+    symlink(program("launch"), cluster.path("lab/launch")).unwrap();
     cluster.add("lab/lab00", "exit 3");
     let file = cluster.file("nodes", "x1.polaris\n");
     let mut command = cluster.command("bash");
@@ -413,7 +416,7 @@ for name in launch lab00 lab03; do echo "$CARGO_TARGET_DIR" > "$CARGO_TARGET_DIR
 
 #[test]
 fn the_readme_names_the_cluster_scripts() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
     for file in std::fs::read_dir(script("")).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
         assert!(readme.contains(&format!("labs/cluster/{name}")), "README.md does not name {name}");
@@ -424,7 +427,7 @@ fn the_readme_names_the_cluster_scripts() {
 #[cfg(target_os = "linux")]
 fn where_threads_do_not_start_the_error_says_what_to_do() {
     // The stacks of 512 ranks do not fit into 3 GB of addresses.
-    let script = format!("ulimit -v 3000000; exec {LAB00} --ranks 512");
+    let script = format!("ulimit -v 3000000; exec {lab00} --ranks 512", lab00 = program("lab00"));
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");

@@ -1,11 +1,11 @@
 //! The training loop that the book shows: on one device, and the same with data parallelism.
 
 use anyhow::Result;
+use lab02::MlpConfig;
 use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::model::LinearStack;
 use shardlab::parallel::Ddp;
-use shardlab::study::smallest::MlpConfig;
 use std::path::PathBuf;
 
 // ANCHOR: serial

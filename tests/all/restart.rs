@@ -1,12 +1,11 @@
 //! lab08's training that outlives a kill, as its users start it: alone, and under `launch --max-restarts`.
 
-use crate::suite::program::{failed, interruptible, stderr, stdout, succeeded};
+use crate::suite::program::{failed, interruptible, program, stderr, stdout, succeeded};
 use shardlab::checkpoint::Claim;
 use shardlab::comm::Comm;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const LAB08: &str = env!("CARGO_BIN_EXE_lab08");
 const TINY: &str = "--layers 1 --embd 8 --block 8 --batch 1 --grad-accum 2 --save-every 4";
 const SMALL: &str = "--layers 1 --embd 8 --block 8 --batch 1 --grad-accum 2 --warmup 2 --steps 12 --save-every 4";
 
@@ -18,12 +17,12 @@ fn run(dir: &Path, program: &str, words: &str) -> Output {
 }
 
 fn lab08(dir: &Path, flags: &str) -> Output {
-    run(dir, LAB08, &format!("{SMALL} {flags}"))
+    run(dir, program("lab08"), &format!("{SMALL} {flags}"))
 }
 
 fn launch(dir: &Path, restarts: usize, flags: &str) -> Output {
-    let words = format!("--max-restarts {restarts} -n 2 {LAB08} {SMALL} {flags}");
-    run(dir, env!("CARGO_BIN_EXE_launch"), &words)
+    let words = format!("--max-restarts {restarts} -n 2 {lab} {SMALL} {flags}", lab = program("lab08"));
+    run(dir, program("launch"), &words)
 }
 
 fn names(dir: PathBuf) -> Vec<String> {
@@ -139,7 +138,7 @@ fn a_killed_training_continues_when_it_is_started_again() {
 #[test]
 fn other_settings_are_refused_or_told() {
     let dir = tempfile::tempdir().unwrap();
-    let lab08 = |flags: &str| run(dir.path(), LAB08, &format!("{TINY} {flags}"));
+    let lab08 = |flags: &str| run(dir.path(), program("lab08"), &format!("{TINY} {flags}"));
     succeeded(&lab08("--warmup 2 --steps 8 --resume none --lr-decay-steps 12"));
     // More steps of the same schedule are the same run.
     has(&succeeded(&lab08("--warmup 2 --steps 12 --resume auto")), &["resumed after step 8, ", SAME]);
@@ -165,7 +164,8 @@ fn other_settings_are_refused_or_told() {
 #[test]
 fn a_new_run_in_a_folder_removes_no_other_runs_checkpoints() {
     let dir = tempfile::tempdir().unwrap();
-    let lab08 = |flags: &str| run(dir.path(), LAB08, &format!("{TINY} --warmup 2 --checkpoints c --keep 1 {flags}"));
+    let lab08 =
+        |flags: &str| run(dir.path(), program("lab08"), &format!("{TINY} --warmup 2 --checkpoints c --keep 1 {flags}"));
     let saves = || names(dir.path().join("c")).into_iter().filter(|name| name.starts_with("save-")).collect::<Vec<_>>();
     succeeded(&lab08("--seed 1 --steps 8 --lr-decay-steps 12"));
     assert_eq!(saves(), ["save-0002-step-8"]);
@@ -202,7 +202,7 @@ fn a_second_job_in_the_folder_is_refused() {
 fn a_signal_that_ends_the_job_removes_the_lock() {
     let dir = tempfile::tempdir().unwrap();
     for signal in ["-INT", "-TERM"] {
-        let mut command = Command::new(LAB08);
+        let mut command = Command::new(program("lab08"));
         command.current_dir(dir.path()).args(TINY.split_whitespace()).args(["--resume", "none", "--steps", "1000000"]);
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         let mut process = interruptible(&mut command).spawn().unwrap();
@@ -225,7 +225,7 @@ fn a_signal_that_ends_the_job_removes_the_lock() {
 #[test]
 fn a_save_in_the_background_writes_what_a_save_at_once_writes() {
     let dir = tempfile::tempdir().unwrap();
-    let text = succeeded(&run(dir.path(), LAB08, "--stall --block 8 --batch 1 --grad-accum 1"));
+    let text = succeeded(&run(dir.path(), program("lab08"), "--stall --block 8 --batch 1 --grad-accum 1"));
     has(&text, &["save at once: the training waits", "both kinds of saves write the same bytes", " ✓"]);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     // Nothing of it stays.

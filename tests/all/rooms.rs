@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const SRC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+const SRC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../src");
 
 fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
@@ -114,53 +114,57 @@ fn an_arrow_to_a_room_below_is_found_in_every_form() {
     let rooms = rooms();
     let finds = |file: &str, source: &str| upward(Path::new(file), source, &rooms);
     assert_eq!(finds("comm/link.rs", "use crate::train::Checks;"), ["train"]);
-    assert_eq!(finds("comm/mpi/world.rs", "fn f() { crate::{show::{a, b},\n  model}::x }"), ["model"]);
-    assert_eq!(finds("comm/mpi/world.rs", "use super::super::super::book;"), ["book"]);
+    assert_eq!(finds("comm/mpi/world.rs", "fn f() { crate::{units::{a, b},\n  model}::x }"), ["model"]);
+    assert_eq!(finds("comm/mpi/world.rs", "use super::super::super::data;"), ["data"]);
     assert_eq!(finds("simd.rs", "use super::data;"), ["data"]);
     assert!(
-        finds("comm/link.rs", "use super::launch; // crate::train\n/// crate::book\nmod my { crate::show::a }")
+        finds("comm/link.rs", "use super::launch; // crate::train\n/// crate::data\nmod my { crate::units::a }")
             .is_empty()
     );
-    assert!(finds("train/flags.rs", "use crate::comm; use mycrate::book;").is_empty());
+    assert!(finds("train/flags.rs", "use crate::comm; use mycrate::units;").is_empty());
 }
 
-/// The comment at a file's beginning.
-fn opening(path: &Path) -> String {
-    text(path).lines().take_while(|line| line.starts_with("//!")).map(|line| format!("{line}\n")).collect()
+/// The floor of each package, from the library up. A package depends only on floors below its own.
+const FLOORS: [&[&str]; 5] = [
+    &["shardlab"],
+    &["kit"],
+    &["ds_to_universal"],
+    &["lab00", "lab01", "lab02", "lab03", "lab04", "lab05", "lab06", "lab07", "lab08", "lab09", "lab10", "lab11"],
+    &["book", "launch", "memory", "scaling", "workbook"],
+];
+
+/// Which packages of ours a package depends on, tests aside.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let dependencies = manifest["dependencies"].as_table().unwrap().keys();
+    dependencies.filter(|name| FLOORS.concat().contains(&name.as_str())).cloned().collect()
 }
 
 #[test]
-fn a_reading_order_names_every_file_of_its_folder() {
-    let all = files(Path::new(SRC));
-    let mut folders: Vec<&Path> = all.iter().filter_map(|file| file.parent()).filter(|f| *f != Path::new("")).collect();
-    folders.dedup();
-    folders.sort();
-    folders.dedup();
-    let mut wrong = Vec::new();
-    for folder in folders {
-        let module = [folder.join("mod.rs"), folder.with_extension("rs")].into_iter().find(|file| all.contains(file));
-        let module = module.unwrap_or_else(|| panic!("src/{}: no module has these files", folder.display()));
-        let order = opening(&Path::new(SRC).join(&module));
-        if !order.contains("eading order:") {
-            wrong.push(format!("src/{}: no reading order", module.display()));
-            continue;
-        }
-        for entry in std::fs::read_dir(Path::new(SRC).join(folder)).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_str().unwrap();
-            let name = if path.is_dir() { format!("{name}/") } else { name.to_string() };
-            let beside = path.is_dir() && path.with_extension("rs").is_file();
-            if name != "mod.rs" && !beside && !order.contains(&format!("`{name}`")) {
-                wrong.push(format!("src/{}: its reading order lacks {name}", module.display()));
-            }
+fn a_package_depends_only_on_floors_below_its_own() {
+    let root = Path::new(SRC).parent().unwrap();
+    let folder = |name: &str| match name {
+        "shardlab" => root.to_path_buf(),
+        name if name == "kit" || name.starts_with("lab") && name != "launch" => root.join("labs").join(name),
+        name => root.join("labs/tools").join(name),
+    };
+    for (floor, packages) in FLOORS.into_iter().enumerate() {
+        for package in packages {
+            let used = dependencies(&text(&folder(package).join("Cargo.toml")));
+            let below = FLOORS[..floor].concat();
+            // The programs that draw for pages have their curves from the book's.
+            let book = |name: &str| ["memory", "scaling"].contains(package) && name == "book";
+            let wrong: Vec<&String> =
+                used.iter().filter(|name| !below.contains(&name.as_str()) && !book(name)).collect();
+            assert!(wrong.is_empty(), "{package} depends on {wrong:?}");
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(dependencies("[dependencies]\nlab05.workspace = true\nserde = \"1\"\n"), ["lab05"]);
 }
 
 #[test]
 fn the_files_that_the_readme_names_are_there() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let readme = text(&root.join("README.md"));
     let links = readme.split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap());
     let here: Vec<&str> = links.filter(|link| !link.is_empty() && !link.contains("://")).collect();

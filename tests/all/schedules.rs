@@ -1,11 +1,11 @@
 //! The data of the explorer of schedules, decoded here as its script decodes it: every case against the library.
 
+use kit::show::percent;
 use serde_json::Value;
 use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Times, Work, simulate};
-use shardlab::show::percent;
 use std::sync::LazyLock;
 
-static DATA: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(&shardlab::book::cases().unwrap()).unwrap());
+static DATA: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(&book::cases().unwrap()).unwrap());
 
 /// Numbers in base 64: a digit holds 5 bits, the lowest first, and a digit from 32 on is not the last one of its number.
 fn unpacked(text: &str) -> Vec<usize> {

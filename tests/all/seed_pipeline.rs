@@ -1,6 +1,7 @@
 //! The pipeline of a real log: 8 ranks (tensor 2, pipeline 4), 4 chunks per rank, 8 micro-batches, and a dynamic order. Its
 //! last lines are those of two tensor ranks that run different passes.
 
+use lab06::dynamic::{JOB, SCHEDULE, disagree, numbered, part, thin, train, with_a_late_message};
 use shardlab::comm::Reduce;
 use shardlab::data::Corpus;
 use shardlab::difference::largest_difference;
@@ -9,7 +10,6 @@ use shardlab::mesh::Axis;
 use shardlab::parallel::pipeline::{
     Choice, Disagreement, Op, Pipeline, Schedule, Times, Uneven, Work, simulate, simulate_uneven,
 };
-use shardlab::study::pipeline::dynamic::{JOB, SCHEDULE, disagree, numbered, part, thin, train, with_a_late_message};
 use shardlab::train::unpipelined;
 
 /// The log's second iteration on rank 6, up to the log's end.

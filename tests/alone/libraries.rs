@@ -2,9 +2,9 @@
 
 use crate::alone;
 use crate::counting::{self, PROCESS};
+use lab10::hub::Source;
+use lab10::{Benchmark, Bytes, Harness, Model, all, run_distributed_benchmark};
 use shardlab::comm::Options;
-use shardlab::hub::Source;
-use shardlab::study::libraries::{Benchmark, Bytes, Harness, Model, all, run_distributed_benchmark};
 use shardlab::tensor::Precision;
 use std::sync::atomic::Ordering::Relaxed;
 

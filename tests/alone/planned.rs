@@ -2,11 +2,11 @@
 
 use crate::alone;
 use crate::counting::live;
+use lab11::Training;
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::plan::GptShape;
 use shardlab::plan::strategy::{Cluster, Device, Strategy};
-use shardlab::study::decide::Training;
 
 /// The labs' jobs: what state and activations take on each rank, within 5% of the plan.
 #[test]

@@ -1,7 +1,8 @@
 //! A Llama that ranks share, against the Llama in one piece: training, generation, fine-tuning.
 
 use super::parity::loss_rounding;
-use shardlab::checkpoint::pretrained::Pretrained;
+use lab10::finetune::{self, Example, FineTuned};
+use lab10::pretrained::Pretrained;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::difference::largest_difference;
@@ -15,7 +16,6 @@ use shardlab::parallel::zero::{Stage, Wrap, Zero, ZeroConfig};
 use shardlab::plan::{LlamaShape, Rope, RopeScaling};
 use shardlab::tensor::random::Stream;
 use shardlab::tensor::{IGNORED, Params, Precision};
-use shardlab::train::finetune::{self, Example, FineTuned};
 use shardlab::train::{AdamW, clip_scale, global_norm};
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,12 +1,12 @@
 //! Training on N ranks compared with training on one.
 
+use kit::parity::{self, GptReplica, Trained};
+use lab02::{MlpConfig, MlpReplica};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Batch, Corpus, Sampling};
 use shardlab::difference::{largest_difference, largest_relative_difference, same_bits};
 use shardlab::model::Gpt;
 use shardlab::parallel::Ddp;
-use shardlab::study::smallest::{MlpConfig, MlpReplica};
-use shardlab::train::parity::{self, GptReplica, Trained};
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
 
 /// A small model on the embedded text. `edit` changes the run's settings.

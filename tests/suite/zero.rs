@@ -1,13 +1,13 @@
 //! All stages of ZeRO take the steps that DDP takes.
 
 use super::parity::{config, loss_rounding};
+use kit::parity::{self, GptReplica};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, largest_relative_difference, same_bits};
 use shardlab::model::{Gpt, LinearStack};
 use shardlab::optim::{Fragment, NotFinite};
 use shardlab::parallel::zero::{Offload, Stage, Wrap, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
-use shardlab::train::parity::{self, GptReplica};
 use shardlab::train::{AdamWConfig, Config};
 use std::collections::BTreeMap;
 

@@ -8,8 +8,7 @@
 //! zero/…
 //! ```
 
-use crate::checkpoint::torch::numel;
-use crate::checkpoint::{Settings, files};
+use crate::checkpoint::{Settings, files, numel};
 use crate::error::BadInput;
 use crate::plan::GptShape;
 use crate::sha256;
@@ -59,7 +58,7 @@ impl Index {
 }
 
 /// Writes the index of parameters that a different program has saved.
-pub(in crate::checkpoint) fn write_index(
+pub fn write_index(
     folder: &Path,
     parameters: BTreeMap<String, Parameter>,
     steps: (u64, usize),

@@ -5,7 +5,7 @@
 //! deadline the wait is an error.
 
 use crate::comm::{Call, Options};
-use crate::show;
+use crate::units;
 use std::time::{Duration, Instant};
 
 /// The last notice about a rank that is late.
@@ -35,25 +35,25 @@ pub(super) fn say(told: Told, late: usize, rank: usize, call: &Call, waited: Dur
         Told::Late => "is late",
         Told::Straggler => "is a straggler",
     };
-    let waited = show::seconds(waited.as_secs_f64());
+    let waited = units::seconds(waited.as_secs_f64());
     let waits = format!("rank {rank} has waited for it for {waited} in {call}");
     notice(&format!("rank {late} {is}: {waits}\n  rank {late}  {doing}"));
 }
 
 /// Prints a notice that a late rank has come to `call`.
 pub(super) fn say_it_came(late: usize, call: &Call, computed: Duration) {
-    notice(&format!("rank {late} came to {call} after {}", show::seconds(computed.as_secs_f64())));
+    notice(&format!("rank {late} came to {call} after {}", units::seconds(computed.as_secs_f64())));
 }
 
 fn notice(text: &str) {
-    show::complain(&format!("notice: {text}"));
+    crate::notice::complain(&format!("notice: {text}"));
 }
 
 /// Why the run ends at the deadline.
 pub(super) fn too_late(missing: &[usize], call: &Call, waited: Duration) -> String {
     let ranks: Vec<String> = missing.iter().map(usize::to_string).collect();
     let ranks = if let [one] = &ranks[..] { format!("rank {one}") } else { format!("ranks {}", ranks.join(", ")) };
-    format!("{ranks} did not come to {call} within {}", show::seconds(waited.as_secs_f64()))
+    format!("{ranks} did not come to {call} within {}", units::seconds(waited.as_secs_f64()))
 }
 
 /// ` for 10.0 s`, or nothing if the time is too short to matter.
@@ -69,5 +69,5 @@ pub(super) fn ago(at: Instant) -> String {
 
 fn long(since: Instant) -> Option<String> {
     let time = since.elapsed();
-    (time >= Duration::from_millis(500)).then(|| show::seconds(time.as_secs_f64()))
+    (time >= Duration::from_millis(500)).then(|| units::seconds(time.as_secs_f64()))
 }

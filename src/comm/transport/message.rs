@@ -2,7 +2,7 @@
 //!
 //! A message belongs to no rank. Its sender makes it, its receiver frees it or keeps it for the next message, and which rank does
 //! what is a matter of time. So the memory comes from the system's allocator directly: an allocator that counts each rank's bytes
-//! (`labs/memory.rs`, the tests) sees what the ranks hold, the same in every run, and no messages.
+//! (`labs/tools/memory`, the tests) sees what the ranks hold, the same in every run, and no messages.
 
 use std::alloc::{GlobalAlloc, Layout, System, handle_alloc_error};
 use std::ops::Deref;

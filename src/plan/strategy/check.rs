@@ -2,7 +2,7 @@
 
 use super::degrees::{Offload, Recompute, Strategy};
 use super::{Device, Job, Load};
-use crate::show::bytes_decimal;
+use crate::units::bytes_decimal;
 
 /// The subject of a refusal. A search counts its refusals by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,5 +1,7 @@
 //! Devices: their speed, their memory and their bandwidths, from data sheets.
 
+use super::Load;
+
 /// One device, as a rank sees it: a GPU, a half of one, or a share of a processor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
@@ -107,6 +109,11 @@ impl Device {
     /// Seconds of operations that only move bytes.
     pub fn streams(&self, bytes: f64) -> f64 {
         bytes / (self.bandwidth * self.streaming)
+    }
+
+    /// How much of the room a load takes.
+    pub fn share(&self, load: &Load) -> f64 {
+        load.total() / self.room()
     }
 }
 

@@ -1,29 +1,22 @@
-//! The cost of a strategy: the memory of a rank, the bytes on each axis, the time of a step, and the search for the best.
+//! The cost of a strategy: the memory of a rank, the bytes on each axis, and the time of a step.
 //!
 //! Arithmetic alone: no tensors, no ranks. Every formula has its source beside it. Reading order:
 //!
-//! - `model.rs`: a transformer's parameters and FLOPs; `names.rs`: published models
-//! - `device.rs` and `cluster.rs`: devices, and the links between them; `file.rs`: a reader's own, in TOML
+//! - `model.rs`: a transformer's parameters and FLOPs
+//! - `device.rs` and `cluster.rs`: devices, and the links between them
 //! - `degrees.rs`: a strategy, and how it is written; `check.rs`: whether a job can use it
 //! - `kept.rs`: activations of a layer; `memory.rs`: all bytes of a rank
 //! - `traffic.rs`: the bytes on each axis, and their time; `step.rs`: the time of a step
 //! - `cost.rs`: tokens per second, MFU, days and money
-//! - `search.rs`: all strategies of a job, ranked; `rules.rs`: the decision path of the source
-//! - `published.rs`: jobs whose figures papers state
 
 mod check;
 mod cluster;
 mod cost;
 mod degrees;
 mod device;
-mod file;
 mod kept;
 mod memory;
 mod model;
-mod names;
-pub mod published;
-mod rules;
-mod search;
 mod step;
 mod traffic;
 
@@ -32,13 +25,9 @@ pub use cluster::{CLUSTERS, Cluster, Group};
 pub use cost::{Cost, TOKENS};
 pub use degrees::{Offload, Recompute, Strategy};
 pub use device::{DEVICES, Device};
-pub use file::{EXAMPLE, read as read_cluster};
 pub use kept::Kept;
 pub use memory::Load;
 pub use model::{Family, Model};
-pub use names::{MODELS, model};
-pub use rules::{Decision, Step, decide};
-pub use search::{Plan, Search, search};
 pub use step::Time;
 pub use traffic::{Axis, Traffic};
 

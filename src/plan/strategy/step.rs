@@ -4,10 +4,9 @@
 //! roofline: Williams et al., 2009). Collectives take the time of a ring (alpha and beta). Communication that computing hides is
 //! subtracted, and a pipeline waits for (p-1)/v micro-batches.
 
-use super::Job;
-use super::Overlap;
 use super::degrees::{Offload, Recompute, Strategy};
 use super::kept::Kept;
+use super::{Job, Overlap};
 use crate::plan::exposed;
 
 /// Seconds of a step on the slowest rank, by what they are for. Communication counts only where nothing hides it.

@@ -1,9 +1,8 @@
 //! This process in the MPI job: how it begins, runs, fails and ends.
 
-use super::Mpi;
 use super::agreement::{self, Agreement};
 use super::reporter::Reporter;
-use super::{notices, outbox};
+use super::{Mpi, notices, outbox};
 use crate::comm::meter::lock;
 use crate::comm::transport::Membership;
 use crate::comm::transport::board::Ending;
@@ -127,7 +126,7 @@ impl MpiWorld {
                 report += &recorder::in_words(saved, &of("*"));
             }
         }
-        crate::show::complain(&format!("error: {report}"));
+        crate::notice::complain(&format!("error: {report}"));
         if ends_the_job { self.abort(1) } else { self.await_abort() }
     }
 

@@ -1,0 +1,283 @@
+//! The parts of a check: claims, each with the evidence for it.
+//!
+//! A check is a small program. It is linked with the reader's code as the crate `exercise`, and the workbook starts it. It
+//! goes through its claims in order, from the simplest on, and stops at the first claim that does not hold. It writes its
+//! findings line by line into a file that the workbook names. So the workbook knows them even if the reader's code never
+//! ends, and they do not mix with the output of that code.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use shardlab::launch;
+use std::cell::RefCell;
+use std::fmt::{Debug, Display};
+use std::fs::File;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The variable that names the file for [`Event`]s; without it they go to stdout.
+pub const EVENTS: &str = "SHARDLAB_CHECK_EVENTS";
+
+/// A statement that must be true, and the function that finds out whether it is.
+pub type Claim = (&'static str, fn(&mut Evidence) -> Result<()>);
+
+/// One comparison of an expected and an actual value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// The rank, step or element, for instance `rank 1, step 3`.
+    pub at: String,
+    pub expected: String,
+    pub got: String,
+    pub agrees: bool,
+}
+
+/// Something that a right answer can still do better or worse, such as bytes sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Its name, for instance `bytes per rank and step`.
+    pub what: String,
+    pub got: u64,
+    /// The best possible value. Less is better.
+    pub target: u64,
+}
+
+/// A moment of a check, one JSON line each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Event {
+    /// All claims that will be checked.
+    Claims(Vec<String>),
+    /// The check of the next claim has begun.
+    Begun,
+    /// The check of that claim has ended.
+    Ended {
+        rows: Vec<Row>,
+        means: String,
+        error: String,
+    },
+    Figure(Figure),
+    /// The input of the next call of the reader's code, for instance `step 5`.
+    Given(String),
+    /// A panic, and its source line: `my/lab03_batches.rs:12:5`, or `my/lab01_ring.rs:8:9, on rank 2`. `given` is the input
+    /// of the call, if the thread has reported one.
+    Panicked {
+        message: String,
+        at: String,
+        given: String,
+    },
+}
+
+thread_local! {
+    /// The input of this thread's call of the reader's code. Ranks may be in different calls.
+    static GIVEN: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// The evidence for or against a claim.
+pub struct Evidence<'a> {
+    events: &'a Events,
+    rows: Vec<Row>,
+    means: String,
+    figures: Vec<Figure>,
+}
+
+impl Evidence<'_> {
+    /// Reports the input of the next call of the reader's code, on the same thread. The reader sees it if the code panics or
+    /// never returns. A check needs this where the claim itself does not name the input.
+    pub fn given(&self, input: impl Display) {
+        GIVEN.set(input.to_string());
+        // If this cannot be written, the outcome cannot be written either.
+        self.events.tell(&Event::Given(input.to_string())).ok();
+    }
+
+    /// Compares two values, and returns whether they are equal.
+    pub fn same<T: PartialEq + Debug>(&mut self, at: impl Display, expected: T, got: T) -> bool {
+        self.row(expected == got, at, format!("{expected:?}"), format!("{got:?}"))
+    }
+
+    /// Compares two numbers, which may differ by rounding: by one part in a million, or by `1e-12` near 0.
+    pub fn near(&mut self, at: impl Display, expected: f64, got: f64) -> bool {
+        let near = is_near(expected, got);
+        self.row(near, at, number(expected), number(got))
+    }
+
+    /// Records a comparison that the caller has made, and returns its result.
+    pub fn row(&mut self, agrees: bool, at: impl Display, expected: impl Display, got: impl Display) -> bool {
+        self.rows.push(Row { at: at.to_string(), expected: expected.to_string(), got: got.to_string(), agrees });
+        agrees
+    }
+
+    /// Whether nothing has disagreed so far.
+    pub fn agrees(&self) -> bool {
+        self.rows.iter().all(|row| row.agrees)
+    }
+
+    /// Explains to the reader why the claim does not hold. Only the first explanation counts, so recognised mistakes come
+    /// first.
+    pub fn means(&mut self, text: impl Display) {
+        if self.means.is_empty() {
+            self.means = text.to_string();
+        }
+    }
+
+    /// [`Evidence::means`], if `sign` shows a certain mistake.
+    pub fn means_if(&mut self, sign: bool, text: impl Display) {
+        if sign {
+            self.means(text);
+        }
+    }
+
+    /// Records a figure that the reader sees once the exercise is solved.
+    pub fn figure(&mut self, what: &str, got: u64, target: u64) {
+        self.figures.push(Figure { what: what.into(), got, target });
+    }
+}
+
+/// Whether two numbers differ by no more than rounding, as in [`Evidence::near`].
+pub fn is_near(expected: f64, got: f64) -> bool {
+    (expected - got).abs() <= 1e-12 + 1e-6 * expected.abs()
+}
+
+/// A number with enough digits to distinguish two that are not near.
+pub fn number(x: f64) -> String {
+    if x == 0.0 { "0".into() } else { crate::show::general(x, 7) }
+}
+
+/// A check program's `main`: checks the claims in order, up to the first that does not hold.
+pub fn run(claims: &[Claim]) -> ExitCode {
+    let look = || {
+        let events = Arc::new(Events::open()?);
+        let panics = events.clone();
+        std::panic::set_hook(Box::new(move |info| panics.panicked(info)));
+        look_at(claims, &events)
+    };
+    match look() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => launch::main(|| Err(error)),
+    }
+}
+
+/// Returns whether all claims hold.
+fn look_at(claims: &[Claim], events: &Events) -> Result<bool> {
+    events.tell(&Event::Claims(claims.iter().map(|(what, _)| what.to_string()).collect()))?;
+    for (_, look) in claims {
+        events.tell(&Event::Begun)?;
+        GIVEN.take();
+        let mut evidence = Evidence { events, rows: Vec::new(), means: String::new(), figures: Vec::new() };
+        // After a panic nothing reads the state that it may have left incomplete.
+        let outcome = catch_unwind(AssertUnwindSafe(|| look(&mut evidence)));
+        let error = match outcome {
+            Ok(Ok(())) if evidence.rows.is_empty() => "the check has compared nothing".into(),
+            Ok(Ok(())) => String::new(),
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(_) => "panicked".into(),
+        };
+        let holds = evidence.agrees() && error.is_empty();
+        for figure in std::mem::take(&mut evidence.figures) {
+            events.tell(&Event::Figure(figure))?;
+        }
+        events.tell(&Event::Ended { rows: evidence.rows, means: evidence.means, error })?;
+        if !holds {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The file, or stdout, that receives the events.
+pub(super) struct Events(Mutex<Box<dyn Write + Send>>);
+
+impl Events {
+    fn open() -> Result<Events> {
+        let out: Box<dyn Write + Send> = match std::env::var_os(EVENTS) {
+            Some(path) => Box::new(File::options().append(true).open(&path).context("the workbook's file")?),
+            None => Box::new(std::io::stdout()),
+        };
+        Ok(Events(Mutex::new(out)))
+    }
+
+    fn tell(&self, event: &Event) -> Result<()> {
+        let line = serde_json::to_string(event)? + "\n";
+        let mut out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Flush at once: the process may be ended at any moment.
+        Ok(out.write_all(line.as_bytes()).and_then(|()| out.flush())?)
+    }
+
+    /// Reports a panic. The first one is the cause: panics of other ranks follow from it, or repeat it.
+    fn panicked(&self, info: &PanicHookInfo) {
+        let message = info.payload_as_str().unwrap_or("(no message)").to_string();
+        let mut at = info.location().map_or(String::new(), ToString::to_string);
+        if let Some(rank) = std::thread::current().name().filter(|name| name.starts_with("rank ")) {
+            at += &format!(", on {rank}");
+        }
+        // If this fails, there is no way left to report it.
+        self.tell(&Event::Panicked { message, at, given: GIVEN.with_borrow(String::clone) }).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a check's run tells, and whether its claims held.
+    fn events(claims: &[Claim]) -> (bool, Vec<Event>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let out: Box<dyn Write + Send> = Box::new(file.reopen().unwrap());
+        let held = look_at(claims, &Events(Mutex::new(out))).unwrap();
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        (held, text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    }
+
+    #[test]
+    fn a_check_stops_at_the_first_claim_that_does_not_hold() {
+        let claims: [Claim; 3] = [
+            ("one is one", |evidence| {
+                evidence.figure("steps", 3, 2);
+                evidence.same("here", 1, 1);
+                Ok(())
+            }),
+            ("two is two", |evidence| {
+                evidence.same("rank 0", 2, 2);
+                evidence.same("rank 1", 2, 3);
+                evidence.means_if(false, "not this");
+                evidence.means_if(true, "the first sign");
+                evidence.means("anything else");
+                Ok(())
+            }),
+            ("three is three", |_| unreachable!()),
+        ];
+        let (held, events) = events(&claims);
+        let row = |at: &str, expected: &str, got: &str| Row {
+            at: at.into(),
+            expected: expected.into(),
+            got: got.into(),
+            agrees: expected == got,
+        };
+        let ended = |rows, means: &str| Event::Ended { rows, means: means.into(), error: String::new() };
+        assert!(!held);
+        assert_eq!(
+            events,
+            [
+                Event::Claims(claims.iter().map(|claim| claim.0.into()).collect()),
+                Event::Begun,
+                Event::Figure(Figure { what: "steps".into(), got: 3, target: 2 }),
+                ended(vec![row("here", "1", "1")], ""),
+                Event::Begun,
+                ended(vec![row("rank 0", "2", "2"), row("rank 1", "2", "3")], "the first sign"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_claim_without_evidence_does_not_hold() {
+        assert!(!events(&[("nothing", |_| Ok(()))]).0);
+        assert!(!events(&[("an error", |_| anyhow::bail!("no"))]).0);
+    }
+
+    #[test]
+    fn near_is_what_rounding_does() {
+        assert!(is_near(1e-3, 1e-3 + 1e-10) && is_near(0.0, 1e-13) && is_near(-5.0, -5.000001));
+        assert!(!is_near(1e-3, 1.00001e-3) && !is_near(0.0, 1e-9) && !is_near(1.0, f64::NAN));
+    }
+}

@@ -1,0 +1,126 @@
+//! The checks at a lab's end, for the screen and for the exit code.
+
+use super::Journal;
+use crate::show::{Screen, thousands};
+use shardlab::train::Config;
+
+/// The state of all ranks at the end of training.
+pub struct End {
+    /// The hash of each rank's parameters.
+    pub hashes: Vec<String>,
+    /// A hash of the data that each rank drew, from [`Symptoms`](crate::Symptoms).
+    pub drawn: Vec<u64>,
+    /// Whether the comparison before training held.
+    pub same_as_one_rank: bool,
+}
+
+/// The ends of a hash (hexadecimal digits), for a screen.
+pub fn short_hash(hash: &str) -> String {
+    format!("{}..{}", &hash[..4], &hash[hash.len() - 4..])
+}
+
+/// Prints each check, and keeps the failures.
+pub struct Checks<'a> {
+    screen: &'a Screen,
+    failed: Vec<String>,
+}
+
+impl<'a> Checks<'a> {
+    pub fn new(screen: &'a Screen) -> Checks<'a> {
+        Checks { screen, failed: Vec::new() }
+    }
+
+    /// Prints one check and its result. `otherwise` is the error if the check is not `sound`.
+    pub fn hold(&mut self, sound: bool, what: &str, result: &str, otherwise: &str) {
+        self.screen.say(self.screen.check(sound, what, result));
+        if !sound {
+            self.failed.push(otherwise.to_string());
+        }
+    }
+
+    /// Checks that all ranks' parameters have the same hash (hexadecimal digits).
+    pub fn one_model(&mut self, hashes: &[String]) {
+        let one_model = hashes.iter().all(|hash| hash == &hashes[0]);
+        let short: Vec<String> = hashes.iter().take(4).map(|hash| short_hash(hash)).collect();
+        let result = match (one_model, hashes.len()) {
+            // Three or more equal hashes are counted instead of printed.
+            (true, 3..) => format!("{} x {}", hashes.len(), short[0]),
+            (true, _) => short.join(" = "),
+            (false, _) => short.join(", "),
+        };
+        self.hold(one_model, "all ranks hold the same model", &result, "the ranks hold different models");
+    }
+
+    /// Checks that no two ranks drew the same data. `drawn` has a hash of each rank's data, which are `count` samples
+    /// of the kind `what`. Samples are shared if a rank with a smaller number drew them in the same steps. Two or three
+    /// samples can be equal by chance, eight cannot.
+    pub fn own_data(&mut self, drawn: &[u64], count: usize, what: &str) {
+        let repeated = (1..drawn.len()).filter(|&rank| drawn[..rank].contains(&drawn[rank])).count();
+        let chance = repeated > 0 && count < 8;
+        let check = format!("every rank drew its own {what}");
+        let result = match repeated {
+            0 => String::new(),
+            _ if chance => format!("too few {what} to tell"),
+            _ => format!("expected 0 shared, found {}", thousands((repeated * count) as u64)),
+        };
+        self.hold(repeated == 0 || chance, &check, &result, &format!("ranks trained on the same {what}"));
+    }
+
+    /// The checks for every training of a GPT: all ranks hold one model, every rank drew its own data, the validation
+    /// loss fell, and the ranks trained the same as one rank.
+    pub fn training(&mut self, config: &Config, journal: &Journal, end: &End) {
+        self.one_model(&end.hashes);
+        self.own_data(&end.drawn, config.steps * config.grad_accum * config.batch, "sequences");
+        if let [first, .., last] = journal.evaluations[..] {
+            let result = format!("{:.3} to {:.3}", first.val, last.val);
+            let fell = last.val < first.val;
+            self.hold(fell, "the validation loss fell", &result, "the validation loss did not fall");
+        }
+        self.parity(end.same_as_one_rank, config.ranks);
+    }
+
+    /// Records whether the comparison before training ([`parity::compare`](super::parity::compare)) held. The
+    /// comparison has already printed its check.
+    pub fn parity(&mut self, held: bool, ranks: usize) {
+        if !held {
+            self.failed.push(format!("{ranks} ranks did not train what one rank trains"));
+        }
+    }
+
+    /// An error message for each failed check.
+    pub fn failed(self) -> Vec<String> {
+        self.failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failures(check: impl FnOnce(&mut Checks)) -> usize {
+        let screen = Screen::plain();
+        let mut checks = Checks::new(&screen);
+        check(&mut checks);
+        checks.failed().len()
+    }
+
+    #[test]
+    fn any_two_ranks_with_the_same_data_are_noticed() {
+        assert_eq!(failures(|checks| checks.own_data(&[1, 2, 3], 8, "samples")), 0);
+        assert_eq!(failures(|checks| checks.own_data(&[1, 2, 2], 8, "samples")), 1);
+        assert_eq!(failures(|checks| checks.own_data(&[1, 2, 2], 7, "samples")), 0);
+    }
+
+    #[test]
+    fn one_other_model_is_noticed() {
+        let hashes = |last: &str| ["abcdef", "abcdef", last].map(String::from);
+        assert_eq!(failures(|checks| checks.one_model(&hashes("abcdef"))), 0);
+        assert_eq!(failures(|checks| checks.one_model(&hashes("abcdee"))), 1);
+    }
+
+    #[test]
+    fn a_comparison_that_did_not_hold_counts() {
+        assert_eq!(failures(|checks| checks.parity(true, 2)), 0);
+        assert_eq!(failures(|checks| checks.parity(false, 2)), 1);
+    }
+}

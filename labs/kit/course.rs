@@ -1,0 +1,133 @@
+//! The labs and their exercises, in order, as `labs/labs.toml` lists them.
+
+use serde::Deserialize;
+use shardlab::error::BadInput;
+
+/// The whole workbook.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Course {
+    /// In order.
+    #[serde(rename = "lab")]
+    pub labs: Vec<Lab>,
+}
+
+/// One lab.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Lab {
+    pub number: usize,
+    /// For instance `lab03`. It is also the program's name.
+    pub name: String,
+    /// The program's source, from the package's root.
+    pub file: String,
+    pub title: String,
+    /// One line.
+    pub question: String,
+    /// One sentence, at the end of the lab's screen.
+    pub takeaway: String,
+    /// One phrase about this lab, at the end of the previous lab's screen.
+    #[serde(default)]
+    pub announced: String,
+    /// How long the lab runs, once it is built: `5 seconds`.
+    pub takes: String,
+    /// The default number of ranks.
+    pub ranks: usize,
+    /// The labs whose ideas it builds on.
+    #[serde(default)]
+    pub needs: Vec<String>,
+    /// In order.
+    #[serde(default, rename = "exercise")]
+    pub exercises: Vec<Exercise>,
+}
+
+/// A task: something to write or to repair.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Exercise {
+    /// For instance `lab03-batches`.
+    pub name: String,
+    pub title: String,
+    /// The task in one line.
+    pub task: String,
+    pub minutes: usize,
+    /// Whether the exercise is code that runs and is wrong, not a blank to fill.
+    #[serde(default)]
+    pub broken: bool,
+    /// Whether the main path leaves it out.
+    #[serde(default)]
+    pub optional: bool,
+    /// Shown once the exercise is solved: the real incident, and what PyTorch, DeepSpeed or Megatron do.
+    pub debrief: String,
+    /// From a first push to the idea itself, never the code.
+    pub hints: Vec<String>,
+}
+
+impl Exercise {
+    /// The name of its lab: `lab03`.
+    pub fn lab(&self) -> &str {
+        self.name.split('-').next().unwrap_or_default()
+    }
+
+    /// The name of the exercise's files, without folder: `lab03_batches.rs`.
+    pub fn file(&self) -> String {
+        format!("{}.rs", self.name.replace('-', "_"))
+    }
+}
+
+impl Course {
+    /// Reads `labs/labs.toml`, as it was when this program was compiled.
+    pub fn read() -> Result<Course, BadInput> {
+        toml::from_str(include_str!("../labs.toml")).map_err(|error| {
+            BadInput::new(format!("labs/labs.toml is damaged: {error}"), "restore it with git, and build again")
+        })
+    }
+
+    /// All exercises, in order.
+    pub fn exercises(&self) -> impl Iterator<Item = &Exercise> {
+        self.labs.iter().flat_map(|lab| &lab.exercises)
+    }
+
+    /// The exercise with the name `given`, or the only one whose name begins with `given`. The name of its file works, too.
+    pub fn find(&self, given: &str) -> Result<&Exercise, BadInput> {
+        let file = given.rsplit(['/', '\\']).next().unwrap_or(given);
+        let wanted = file.strip_suffix(".rs").unwrap_or(file).replace('_', "-");
+        if let Some(exercise) = self.exercises().find(|exercise| exercise.name == wanted) {
+            return Ok(exercise);
+        }
+        let fitting: Vec<&Exercise> = self.exercises().filter(|e| e.name.starts_with(&wanted)).collect();
+        let list = |of: &[&Exercise]| of.iter().map(|e| e.name.as_str()).collect::<Vec<_>>().join(", ");
+        match fitting[..] {
+            [exercise] => Ok(exercise),
+            [] => {
+                let all: Vec<&Exercise> = self.exercises().collect();
+                let help = format!("the exercises are {}; the beginning of a name is enough", list(&all));
+                Err(BadInput::new(format!("no exercise is named {given:?}"), help))
+            }
+            _ => {
+                let help = format!("say which: {}", list(&fitting));
+                Err(BadInput::new(format!("{} exercises begin with {given:?}", fitting.len()), help))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exercise_is_found_by_name_prefix_and_file() {
+        let exercise = |name: &str| {
+            format!("[[lab.exercise]]\nname='{name}'\ntitle='t'\ntask='t'\nminutes=1\nhints=['a']\ndebrief='d'\n")
+        };
+        let lab = "[[lab]]\nnumber=3\nname='lab03'\nfile='f'\ntitle='t'\nquestion='q'\ntakeaway='a'\ntakes='t'\nranks=2\nneeds=[]\n";
+        let text = [lab.into(), exercise("lab03-batches"), exercise("lab03-b"), exercise("lab03-schedule")].concat();
+        let course: Course = toml::from_str(&text).unwrap();
+        let found = |given: &str| course.find(given).map(|e| e.name.clone());
+        assert_eq!(found("lab03-s").unwrap(), "lab03-schedule");
+        assert_eq!(found("lab03-b").unwrap(), "lab03-b", "a whole name is no prefix");
+        assert_eq!(found("my/lab03_batches.rs").unwrap(), "lab03-batches");
+        let two = found("lab03-").unwrap_err();
+        assert_eq!(two.what, "3 exercises begin with \"lab03-\"");
+        assert_eq!(two.help, "say which: lab03-batches, lab03-b, lab03-schedule");
+        assert_eq!(found("lab04").unwrap_err().what, "no exercise is named \"lab04\"");
+    }
+}

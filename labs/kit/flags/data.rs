@@ -1,0 +1,69 @@
+//! Flags for the training text, and for the size of a step.
+
+use super::{COUNTS, SIZES, in_range};
+use shardlab::data::{Corpus, Sampling};
+use shardlab::error::BadInput;
+use shardlab::train::Config;
+use std::path::PathBuf;
+
+/// The text, and its division among ranks and micro-steps.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DataFlags {
+    /// Text to train on [default: the real Shakespeare where it is found, else a play that comes with the lab]
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// How ranks get different data
+    #[arg(long, value_enum, default_value_t = Sampling::Partition)]
+    pub sampler: Sampling,
+    /// Sequences per rank and micro-step
+    #[arg(long)]
+    pub batch: Option<usize>,
+    /// Sequences per step, over all ranks and micro-steps; in place of --batch
+    #[arg(long, conflicts_with = "batch")]
+    pub global_batch: Option<usize>,
+    /// Micro-steps whose gradients add up to one step
+    #[arg(long, default_value_t = 1)]
+    pub grad_accum: usize,
+}
+
+impl DataFlags {
+    /// Sequences per rank and micro-step, if a flag gives them. Refuses a batch that leaves a rank without sequences.
+    pub(super) fn batch(&self, ranks: usize) -> Result<Option<usize>, BadInput> {
+        in_range("grad-accum", self.grad_accum, SIZES)?;
+        let Some(global) = self.global_batch else {
+            self.batch.map_or(Ok(()), |batch| in_range("batch", batch, COUNTS))?;
+            return Ok(self.batch);
+        };
+        let parts = ranks.saturating_mul(self.grad_accum);
+        if global > 0 && parts > 0 && global.is_multiple_of(parts) {
+            in_range("global-batch", global, COUNTS)?;
+            return Ok(Some(global / parts));
+        }
+        let what = format!(
+            "--global-batch {global} cannot be divided evenly among {ranks} ranks x {} micro-steps",
+            self.grad_accum
+        );
+        let less = global / parts.max(1) * parts;
+        let nearest = if less > 0 { format!("{less} or {}", less + parts) } else { parts.to_string() };
+        Err(BadInput::new(
+            what,
+            format!("give a multiple of {parts}, such as {nearest}; or fewer ranks or --grad-accum"),
+        ))
+    }
+}
+
+/// Refuses sequences that do not fit into the text, or into a rank's slice of it.
+pub(super) fn ensure_text_is_long_enough(config: &Config, corpus: &Corpus) -> Result<(), BadInput> {
+    let (block, split) = (config.shape.block, corpus.shorter_split());
+    if block >= split {
+        let what = format!("--block {block} does not fit into {}: its shorter split has {split} tokens", corpus.name);
+        return Err(BadInput::new(what, format!("give --block at most {}, or a longer text", split - 1)));
+    }
+    let slice = corpus.train.len() / config.ranks;
+    if config.sampling == Sampling::Partition && block >= slice {
+        let what =
+            format!("each of {} ranks gets {slice} tokens of the text, no more than --block {block}", config.ranks);
+        return Err(BadInput::new(what, "give fewer ranks, a smaller --block, or --sampler seeds"));
+    }
+    Ok(())
+}

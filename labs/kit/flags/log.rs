@@ -1,0 +1,36 @@
+//! Flags for the outputs of each step.
+
+use super::{ANY, in_range};
+use shardlab::error::BadInput;
+use std::path::PathBuf;
+
+/// Log lines, metrics, traces.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LogFlags {
+    /// Print everything: the names in log lines, every setting, speed as a plot, a log line every ten steps
+    #[arg(long)]
+    pub all: bool,
+    /// Steps from one log line to the next [default: a quarter of the run]
+    #[arg(long)]
+    pub log_interval: Option<usize>,
+    /// Every rank prints its log lines, not only rank 0
+    #[arg(long)]
+    pub log_all_ranks: bool,
+    /// Write one JSON line per step to this file
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+    /// Write every rank's steps to this file, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+}
+
+impl LogFlags {
+    pub fn check(&self) -> Result<(), BadInput> {
+        in_range("log-interval", self.log_interval.unwrap_or(1), ANY)
+    }
+
+    /// Steps from one log line to the next, in a run of `steps` steps.
+    pub fn interval(&self, steps: usize) -> usize {
+        self.log_interval.unwrap_or(if self.all { 10 } else { (steps / 4).max(1) })
+    }
+}

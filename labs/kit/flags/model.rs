@@ -1,0 +1,82 @@
+//! Flags for the model's shape, and for its initial weights.
+
+use super::{SIZES, ensure, in_range, is_below_one};
+use shardlab::checkpoint;
+use shardlab::data::Corpus;
+use shardlab::error::BadInput;
+use shardlab::plan::GptShape;
+use shardlab::train::{Defaults, Preset};
+use std::path::PathBuf;
+
+/// The model's shape.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ModelFlags {
+    /// Model shape and settings that belong together
+    #[arg(long, value_enum, default_value_t = Preset::Baby)]
+    pub preset: Preset,
+    /// Transformer blocks
+    #[arg(long)]
+    pub layers: Option<usize>,
+    /// Attention heads
+    #[arg(long)]
+    pub heads: Option<usize>,
+    /// Width of the model
+    #[arg(long)]
+    pub embd: Option<usize>,
+    /// Tokens in a sequence
+    #[arg(long)]
+    pub block: Option<usize>,
+    /// Fraction of activations that dropout sets to 0 in training
+    #[arg(long, default_value_t = 0.0)]
+    pub dropout: f64,
+    /// Start from the weights in an earlier run's folder
+    #[arg(long, value_name = "DIR")]
+    pub init_from: Option<PathBuf>,
+}
+
+impl ModelFlags {
+    /// The model's shape, checked.
+    pub(super) fn resolve(&self, defaults: &Defaults, corpus: &Corpus) -> Result<GptShape, BadInput> {
+        let shape = self.shape(defaults, corpus)?;
+        // candle visits the graph by recursion, and a rank's stack is limited.
+        in_range("layers", shape.layers, 1..=1 << 12)?;
+        in_range("heads", shape.heads, SIZES)?;
+        in_range("embd", shape.embd, SIZES)?;
+        in_range("block", shape.block, SIZES)?;
+        if !shape.embd.is_multiple_of(shape.heads) {
+            return Err(BadInput::new(
+                format!("--embd {} cannot be divided among --heads {}", shape.embd, shape.heads),
+                "each head gets embd / heads numbers: give --embd a multiple of --heads",
+            ));
+        }
+        ensure("dropout", self.dropout, is_below_one(self.dropout), "at least 0 and below 1")?;
+        Ok(shape)
+    }
+
+    /// The preset's shape, with given flags in its place. With `--init-from`, the shape of those weights.
+    fn shape(&self, defaults: &Defaults, corpus: &Corpus) -> Result<GptShape, BadInput> {
+        let Some(dir) = &self.init_from else {
+            return Ok(GptShape {
+                vocabulary: corpus.vocabulary.size(),
+                block: self.block.unwrap_or(defaults.block),
+                layers: self.layers.unwrap_or(defaults.layers),
+                heads: self.heads.unwrap_or(defaults.heads),
+                embd: self.embd.unwrap_or(defaults.embd),
+            });
+        };
+        let saved = checkpoint::describe(dir)?;
+        let given = [("layers", self.layers), ("heads", self.heads), ("embd", self.embd), ("block", self.block)];
+        let has = [saved.shape.layers, saved.shape.heads, saved.shape.embd, saved.shape.block];
+        for ((flag, given), has) in given.into_iter().zip(has) {
+            if let Some(given) = given.filter(|&given| given != has) {
+                let what = format!("--{flag} {given} contradicts the weights in {}, which have {has}", dir.display());
+                return Err(BadInput::new(what, format!("leave --{flag} out: the shape comes with the weights")));
+            }
+        }
+        if saved.vocabulary != corpus.vocabulary.characters() {
+            let what = format!("the weights in {} have a different vocabulary than {}", dir.display(), corpus.name);
+            return Err(BadInput::new(what, "give --data the text that they were trained on"));
+        }
+        Ok(saved.shape)
+    }
+}

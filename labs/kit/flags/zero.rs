@@ -1,0 +1,145 @@
+//! The flags of ZeRO, as DeepSpeed names its settings.
+
+use super::{ANY, in_range};
+use shardlab::error::BadInput;
+use shardlab::optim::AdamWConfig;
+use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::zero::{Offload, Stage, Wrap};
+use shardlab::tensor::Precision;
+use std::path::PathBuf;
+
+/// The state that ranks shard, and the type in which they store it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ZeroFlags {
+    /// The stage. Ranks shard: 0 nothing, 1 the optimizer state, 2 also gradients, 3 also parameters
+    #[arg(long, value_enum, value_name = "STAGE", group = "stage")]
+    pub zero: Option<Stage>,
+    /// The stage by PyTorch's names for FSDP
+    #[arg(long, value_enum, value_name = "STRATEGY", group = "stage")]
+    pub fsdp: Option<Fsdp>,
+    /// The type in which parameters and gradients are stored; arithmetic is f32
+    #[arg(long, value_enum, default_value_t)]
+    pub dtype: Precision,
+    /// Elements of gradients that are reduced together, in stages 0 to 2 [default: 65536]
+    #[arg(long, value_name = "ELEMENTS")]
+    pub reduce_bucket: Option<usize>,
+    /// Elements of parameters that may be gathered ahead, in stage 3 [default: 262144; 65536 where lab04 compares
+    /// stages]
+    #[arg(long, value_name = "ELEMENTS")]
+    pub prefetch_bucket: Option<usize>,
+    /// Gather parameters of up to this many elements once per step and keep them to its end, in stage 3 [default: 1000]
+    #[arg(long, value_name = "ELEMENTS")]
+    pub persistence_threshold: Option<usize>,
+    /// The parameters that are gathered together, in stage 3 [default: blocks]
+    #[arg(long, value_enum)]
+    pub wrap: Option<Wrap>,
+    /// Cut each matrix of the MLPs into this many tiles, each gathered alone, in stage 3 [default: 1]
+    #[arg(long)]
+    pub tiles: Option<usize>,
+    /// Keep the optimizer state, and in stage 3 parameters, in files in this folder, with a small window in memory
+    #[arg(long, value_name = "DIR")]
+    pub offload: Option<PathBuf>,
+    /// Stop the backward pass during each reduction of gradients
+    #[arg(long)]
+    pub no_overlap: bool,
+}
+
+/// PyTorch's sharding strategies. Its `SHARD_GRAD_OP` also shards parameters between steps. It gathers each unit once
+/// per step, which takes as many bytes as stage 2's gather of all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Fsdp {
+    /// Parameters, gradients and optimizer state: stage 3
+    FullShard,
+    /// Gradients and optimizer state: stage 2
+    ShardGradOp,
+    /// Nothing: stage 0
+    NoShard,
+}
+
+impl ZeroFlags {
+    /// The stage, if a flag names one.
+    pub fn stage(&self) -> Option<Stage> {
+        let named = |fsdp| match fsdp {
+            Fsdp::FullShard => Stage::Three,
+            Fsdp::ShardGradOp => Stage::Two,
+            Fsdp::NoShard => Stage::Zero,
+        };
+        self.zero.or(self.fsdp.map(named))
+    }
+
+    /// Checks the flags. Without a stage, the stage is 0 and the flags of all stages count.
+    pub fn resolve(&self, adamw: AdamWConfig) -> Result<ZeroConfig, BadInput> {
+        let default = ZeroConfig::new(self.stage().unwrap_or_default(), self.dtype, adamw);
+        let of_stage_3 = [
+            ("prefetch-bucket", self.prefetch_bucket.is_some()),
+            ("persistence-threshold", self.persistence_threshold.is_some()),
+            ("wrap", self.wrap.is_some()),
+            ("tiles", self.tiles.is_some()),
+        ];
+        let given = of_stage_3.into_iter().find(|(_, given)| *given);
+        if let (Some((flag, _)), Some(stage)) = (given, self.stage().filter(|&stage| stage != Stage::Three)) {
+            let what = format!("--{flag} is for gathered parameters, and stage {} gathers none", stage.number());
+            return Err(BadInput::new(what, format!("give --zero 3, or leave --{flag} out")));
+        }
+        if self.stage() == Some(Stage::Three) && self.reduce_bucket.is_some() {
+            let what = "--reduce-bucket is not for stage 3, which reduces the gradients of a unit together";
+            return Err(BadInput::new(what, "give --wrap to change what a unit is"));
+        }
+        self.reduce_bucket.map_or(Ok(()), |elements| in_range("reduce-bucket", elements, ANY))?;
+        let offload = self.offload.clone().map(Offload::to);
+        if let Some(offload) = &offload {
+            offload.file()?;
+        }
+        Ok(ZeroConfig {
+            offload,
+            reduce_bucket: self.reduce_bucket.unwrap_or(default.reduce_bucket),
+            prefetch_bucket: self.prefetch_bucket.unwrap_or(default.prefetch_bucket),
+            persistence_threshold: self.persistence_threshold.unwrap_or(default.persistence_threshold),
+            wrap: self.wrap.unwrap_or(default.wrap),
+            overlap: !self.no_overlap,
+            ..default
+        })
+    }
+
+    /// The number of tiles into which stage 3 cuts the matrices of MLPs that are `embd` wide.
+    pub fn tiles(&self, embd: usize) -> Result<usize, BadInput> {
+        let tiles = self.tiles.unwrap_or(1);
+        if tiles == 0 || !embd.is_multiple_of(tiles) {
+            let what = format!("--tiles {tiles} does not divide --embd {embd}");
+            return Err(BadInput::new(what, "give 2, 4 or 8: tiles are equal parts of a matrix's rows"));
+        }
+        Ok(tiles)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        zero: ZeroFlags,
+    }
+
+    #[test]
+    fn every_flag_arrives() {
+        let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+        let config = |flags: &str| {
+            let words = format!("program {flags}");
+            Program::parse_from(words.split_whitespace()).zero.resolve(adamw).unwrap()
+        };
+        let three =
+            config("--zero 3 --dtype bf16 --prefetch-bucket 7 --persistence-threshold 8 --wrap model --offload .");
+        assert_eq!((three.stage, three.precision, three.wrap), (Stage::Three, Precision::Bf16, Wrap::Model));
+        assert_eq!((three.prefetch_bucket, three.persistence_threshold, three.overlap), (7, 8, true));
+        assert_eq!(three.offload.unwrap().dir, PathBuf::from("."));
+        let one = config("--zero 1 --reduce-bucket 9 --no-overlap");
+        assert_eq!((one.stage, one.reduce_bucket, one.overlap), (Stage::One, 9, false));
+        assert_eq!((one.precision, one.offload.is_none(), one.adamw), (Precision::F32, true, adamw));
+        for (name, stage) in [("full-shard", Stage::Three), ("shard-grad-op", Stage::Two), ("no-shard", Stage::Zero)] {
+            assert_eq!(config(&format!("--fsdp {name}")).stage, stage);
+        }
+    }
+}

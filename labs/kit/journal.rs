@@ -1,0 +1,238 @@
+//! The journal of one rank's training: log lines and metrics during the run, and plots at its end.
+
+use super::flags::LogFlags;
+use super::metrics::{self, Clock, MetricsFile, Rates, StepOutcome, StepRecord, StepTimes};
+use super::report;
+use super::trace::{self, Trace};
+use crate::show::{Plot, Screen, Series, significant};
+use anyhow::Result;
+use shardlab::comm::{Comm, Kind, Link, Reduce, Traffic};
+use shardlab::parallel::Averaged;
+use shardlab::parallel::zero::Event;
+use shardlab::plan;
+use shardlab::train::{Diverged, Due};
+use std::time::Instant;
+
+/// The loss on fixed batches of both splits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// The number of steps so far.
+    pub step: usize,
+    pub train: f64,
+    pub val: f64,
+}
+
+/// One rank's record of its training. Only rank 0 prints and writes files, unless `--log-all-ranks` is given.
+pub struct Journal<'a> {
+    screen: &'a Screen,
+    comm: Comm,
+    rates: Rates,
+    due: Due,
+    log: Option<&'a LogFlags>,
+    metrics: MetricsFile,
+    pub records: Vec<StepRecord>,
+    pub evaluations: Vec<Evaluation>,
+    times: StepTimes,
+    communication: Communication,
+    trace: Trace,
+    /// Bytes and messages that the last step's gradients took.
+    traffic: Traffic,
+    /// The bytes that a step should send, as a formula and as a number.
+    formula: Option<(String, f64)>,
+    /// For each bucket of gradients that a link carries: the fraction of the backward pass at whose end it is complete,
+    /// and the seconds of its all-reduce.
+    buckets: Vec<(f64, f64)>,
+}
+
+impl<'a> Journal<'a> {
+    /// Opens the run's files, so that a file that cannot be written is an error before work starts. Without `log`, the
+    /// journal prints no lines and writes no files. `due` defines the steps that an evaluation follows.
+    pub fn new(
+        comm: &Comm,
+        screen: &'a Screen,
+        rates: Rates,
+        due: Due,
+        log: Option<&'a LogFlags>,
+    ) -> Result<Journal<'a>> {
+        let metrics = log.and_then(|log| log.metrics.as_deref()).filter(|_| comm.rank() == 0);
+        Ok(Journal {
+            screen,
+            comm: comm.clone(),
+            rates,
+            due,
+            log,
+            metrics: MetricsFile::create(metrics)?,
+            records: Vec::new(),
+            evaluations: Vec::new(),
+            times: StepTimes::default(),
+            communication: Communication::default(),
+            trace: Trace::new(comm, log.and_then(|log| log.trace.as_deref()))?,
+            traffic: Traffic::default(),
+            formula: None,
+            buckets: Vec::new(),
+        })
+    }
+
+    /// Records a step: its times, its traffic, and its all-reduces. The recorded loss is the mean over all ranks. If it
+    /// is not finite, every rank gets an error.
+    pub fn step(&mut self, outcome: StepOutcome, clock: &Clock, traffic: Traffic, averaged: &[Averaged]) -> Result<()> {
+        let StepOutcome { step, loss, .. } = outcome;
+        let mut mean = [loss];
+        self.comm.all_reduce(&mut mean, Reduce::Mean)?;
+        if !mean[0].is_finite() {
+            return Err(Diverged { step, what: format!("the loss is {}", mean[0]) }.into());
+        }
+        let record = self.rates.record(outcome, mean[0], &clock.parts);
+        self.times.add(&clock.parts);
+        self.communication.add(averaged);
+        self.trace.step(step, clock, averaged);
+        self.traffic = traffic;
+        if let Some(log) = self.log.filter(|log| step.is_multiple_of(log.interval(self.due.last)) || step == 1) {
+            let line = |loss| StepRecord { loss, ..record.clone() }.line();
+            metrics::log(self.screen, self.comm.rank(), log.log_all_ranks, || line(loss), || line(mean[0]));
+        }
+        if !self.due.after(step) {
+            self.metrics.write(&record)?;
+        }
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// Records the times of a step's gathers, for `--trace`.
+    pub fn gathered(&mut self, step: usize, events: &[Event]) {
+        self.trace.gathers(step, events);
+    }
+
+    /// Records an evaluation after the last recorded step.
+    pub fn evaluated(&mut self, evaluation: Evaluation) -> Result<()> {
+        self.evaluations.push(evaluation);
+        if let Some(record) = self.records.last_mut() {
+            record.train_loss = Some(evaluation.train);
+            record.val_loss = Some(evaluation.val);
+            self.metrics.write(record)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the last evaluation has the lowest validation loss so far. The evaluation before training counts.
+    pub fn improved(&self) -> bool {
+        is_best(&self.evaluations)
+    }
+
+    /// Prints plots of loss and speed, the time of each part of a step, and the bytes that gradients took. With
+    /// `averaging` or `--all`, also prints the time of all-reduces. Writes the trace. All ranks call it at the end; rank 0
+    /// prints and writes.
+    pub fn show(&self, averaging: bool) -> Result<()> {
+        let trace = self.trace.write(&self.comm)?;
+        if self.comm.rank() != 0 {
+            return Ok(());
+        }
+        let point = |step: usize, y: f64| (step as f64, y);
+        let loss = Plot::new("loss", "step")
+            .series(Series::line("train", self.records.iter().map(|r| point(r.step, r.loss))))
+            .series(Series::dots("val", self.evaluations.iter().map(|e| point(e.step, e.val))));
+        self.screen.say(format!("\n{}\n", loss.height(5).render(self.screen)));
+        let all = self.log.is_some_and(|log| log.all);
+        if all {
+            let speed = Plot::new("tokens per second, all ranks", "step")
+                .series(Series::line("tps", self.records.iter().map(|r| point(r.step, r.tps))));
+            self.screen.say(format!("{}\n", speed.height(6).render(self.screen)));
+        }
+        report::time_shares(self.screen, &self.times, self.communication.exposed);
+        if (averaging || all) && self.comm.size() > 1 && !self.records.is_empty() {
+            let (steps, backward) = (self.records.len(), self.times.backward - self.communication.exposed);
+            let mut text = self.communication.in_words(steps);
+            if !self.buckets.is_empty() {
+                let predicted = plan::exposed(backward / steps as f64, self.buckets.iter().copied());
+                text += &format!("; predicted exposed: {}", milliseconds(predicted));
+            }
+            self.screen.say(self.screen.row("averaging", &text));
+        }
+        if let Some(formula) = self.formula.as_ref().filter(|_| self.comm.size() > 1) {
+            report::sent(self.screen, self.traffic.bytes, formula);
+        }
+        if let Some(path) = trace {
+            self.screen.say(trace::row(self.screen, path));
+        }
+        Ok(())
+    }
+
+    /// Bytes that this rank sent in the last step.
+    pub fn sent(&self) -> u64 {
+        self.traffic.bytes
+    }
+
+    /// Predicts the communication over `link`, if there is one, for buckets of these `elements` in the order of the
+    /// backward pass. The prediction assumes that the pass completes parameters at a constant rate.
+    pub fn expect_on_link(&mut self, link: Option<Link>, elements: &[usize]) {
+        let Some(link) = link else { return };
+        let (all, mut done) = (elements.iter().sum::<usize>() as f64, 0);
+        let bucket = |&elements: &usize| {
+            done += elements;
+            (done as f64 / all, link.collective_seconds(Kind::AllReduce, self.comm.size(), 4 * elements))
+        };
+        self.buckets = elements.iter().map(bucket).collect();
+    }
+
+    /// Sets the bytes that a step should send, as a formula and as a number.
+    pub fn expect(&mut self, formula: (String, f64)) {
+        self.formula = Some(formula);
+    }
+}
+
+/// Seconds of communication, over all steps.
+#[derive(Default)]
+struct Communication {
+    /// Seconds with at least one all-reduce in flight.
+    in_flight: f64,
+    /// Seconds in which the rank only waited for an all-reduce.
+    exposed: f64,
+}
+
+impl Communication {
+    fn add(&mut self, averaged: &[Averaged]) {
+        let mut covered: Option<Instant> = None;
+        for Averaged { start, end, waited: (from, to) } in averaged {
+            let start = covered.map_or(*start, |covered| covered.max(*start));
+            self.in_flight += end.saturating_duration_since(start).as_secs_f64();
+            covered = covered.max(Some(*end));
+            self.exposed += (*to - *from).as_secs_f64();
+        }
+    }
+
+    fn in_words(&self, steps: usize) -> String {
+        let each = |all: f64| milliseconds(all / steps as f64);
+        let (hidden, exposed) = ((self.in_flight - self.exposed).max(0.0), self.exposed);
+        format!(
+            "{} in flight per step: {} hidden behind the backward pass, {} exposed",
+            each(self.in_flight),
+            each(hidden),
+            each(exposed)
+        )
+    }
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{} ms", significant(1e3 * seconds, 3))
+}
+
+fn is_best(evaluations: &[Evaluation]) -> bool {
+    let Some((last, earlier)) = evaluations.split_last() else { return false };
+    !earlier.is_empty() && earlier.iter().all(|e| last.val < e.val)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_better_than_everything_before_is_saved() {
+        let all: Vec<Evaluation> = [(3.0, 1.0), (2.0, 5.0), (2.5, 0.5), (2.2, 0.4), (1.9, 9.0)]
+            .into_iter()
+            .enumerate()
+            .map(|(step, (val, train))| Evaluation { step, train, val })
+            .collect();
+        let best: Vec<bool> = (0..=all.len()).map(|n| is_best(&all[..n])).collect();
+        assert_eq!(best, [false, false, true, false, false, true]);
+    }
+}

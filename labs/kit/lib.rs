@@ -1,0 +1,50 @@
+//! What labs use to run and to speak.
+//!
+//! Reading order: `arguments.rs` (the command line) and `flags/` (flags that several labs have); `course.rs` and `lesson.rs` (what
+//! `labs/labs.toml` says of a lab); `show/` (draws plain values); `journal.rs`, `metrics.rs`, `evaluator.rs`, `trace.rs`, `report.rs`,
+//! `speedup.rs` and `iterations.rs` (the screens and files of a run); `footprint.rs` (the memory that it needs), `checks.rs`,
+//! `parity.rs` and `symptoms.rs` (do all ranks train what one rank would?); `peaks.rs` (this machine's), `neighbours.rs` (which ranks
+//! share a node); `check.rs` (the claims of an exercise's check). For a cluster `hosts.rs` (its nodes), `job.rs` (the job around this
+//! process), `line.rs` (what starts it), `restarts.rs` and `signals.rs` (what starts it again, or ends it).
+
+mod arguments;
+pub mod check;
+pub mod checks;
+mod course;
+mod evaluator;
+pub mod flags;
+mod footprint;
+pub mod hosts;
+pub mod iterations;
+pub mod job;
+pub mod journal;
+mod lesson;
+pub mod line;
+pub mod metrics;
+pub mod neighbours;
+mod order;
+pub mod parity;
+mod peaks;
+pub mod report;
+pub mod restarts;
+pub mod show;
+mod signals;
+pub mod speedup;
+pub mod symptoms;
+pub mod trace;
+
+pub use arguments::{arguments, main};
+pub use checks::{Checks, End, short_hash};
+pub use course::{Course, Exercise, Lab};
+pub use evaluator::Evaluator;
+pub use flags::{
+    CommFlags, DataFlags, EvalFlags, Fsdp, LogFlags, ModelFlags, OptimFlags, RunFlags, TrainFlags, ZeroFlags,
+};
+pub use footprint::{Footprint, does_not_fit};
+pub use iterations::{Interval, LoggedRun, drawn};
+pub use journal::{Evaluation, Journal};
+pub use lesson::Lesson;
+pub use metrics::{Clock, LEGEND, Lap, MetricsFile, Part, Rates, StepOutcome, StepRecord, StepTimes};
+pub use order::{Order, Slowest};
+pub use peaks::Peaks;
+pub use symptoms::{Break, Symptoms, leave_out};

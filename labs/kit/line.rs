@@ -1,0 +1,256 @@
+//! The launch line: one job in the flags of each launcher.
+
+use super::hosts::Form;
+use super::job::{Job, Scheduler};
+use shardlab::error::BadInput;
+use std::fmt;
+use std::process::{Command, Stdio};
+
+/// A program that starts the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launcher {
+    /// mpiexec of Cray's PALS, as on Polaris and Aurora.
+    Pals,
+    /// Open MPI's mpirun.
+    OpenMpi {
+        /// mpirun, or mpiexec where only that is Open MPI's.
+        program: &'static str,
+        /// Whether root runs it, as in containers. It refuses root without a flag.
+        root: bool,
+    },
+    /// mpiexec of MPICH and its descendants.
+    Hydra {
+        /// mpiexec, or mpirun where only that is Hydra's.
+        program: &'static str,
+    },
+    /// Slurm's srun.
+    Srun {
+        /// Whether to name PMIx, by which Open MPI's ranks find each other, because the site's default may be different.
+        pmix: bool,
+    },
+    /// No MPI here: ranks are threads of the program itself.
+    Threads,
+}
+
+/// The launcher that prints this text for `--version`: PALS, Open MPI or Hydra, if we know it.
+pub fn recognise(version: &str, program: &'static str) -> Option<Launcher> {
+    let has = |what: &str| version.to_lowercase().contains(what);
+    if has("open mpi") || has("open-mpi") || has("openrte") || has("prrte") {
+        Some(Launcher::OpenMpi { program, root: false })
+    } else if has("pals") {
+        Some(Launcher::Pals)
+    } else if has("hydra") || has("mpich") || has("intel(r) mpi") {
+        Some(Launcher::Hydra { program })
+    } else {
+        None
+    }
+}
+
+impl Launcher {
+    /// The launcher of this machine for this job.
+    pub fn here(job: &Job) -> Launcher {
+        let ask = |program: &str, args: &[&str]| {
+            let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
+            // Some answer on stderr.
+            Some(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
+        };
+        Launcher::find(job, &|name| std::env::var(name).ok(), &ask)
+    }
+
+    /// The launcher for this job. `ask` runs a program of PATH and returns its output, or None if there is no such program.
+    pub fn find(
+        job: &Job,
+        env: &dyn Fn(&str) -> Option<String>,
+        ask: &dyn Fn(&str, &[&str]) -> Option<String>,
+    ) -> Launcher {
+        let has = |text: Option<String>, what| text.is_some_and(|text| text.to_lowercase().contains(what));
+        let said = ["mpiexec", "mpirun"].map(|program| (program, ask(program, &["--version"])));
+        let known: Vec<Launcher> =
+            said.iter().filter_map(|(program, text)| recognise(text.as_deref()?, program)).collect();
+        // Both names are usually the same program. This takes the name that each MPI's manual uses.
+        let open_mpi = known.iter().rev().find(|launcher| matches!(launcher, Launcher::OpenMpi { .. }));
+        if job.scheduler == Some(Scheduler::Slurm) && has(ask("srun", &["--version"]), "slurm") {
+            // MPICH's descendants work with the site's default. The user's own choice stands.
+            let choose = open_mpi.is_some() && env("SLURM_MPI_TYPE").is_none();
+            return Launcher::Srun { pmix: choose && has(ask("srun", &["--mpi=list"]), "pmix") };
+        }
+        match known.first() {
+            // PALS starts nothing outside a job.
+            Some(Launcher::Pals) if job.is_local() => Launcher::Threads,
+            Some(Launcher::OpenMpi { program, .. }) => {
+                let program = if let Some(Launcher::OpenMpi { program, .. }) = open_mpi { program } else { program };
+                let allowed =
+                    env("OMPI_ALLOW_RUN_AS_ROOT").is_some() && env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM").is_some();
+                let root = !allowed && ask("id", &["-u"]).is_some_and(|id| id.trim() == "0");
+                Launcher::OpenMpi { program, root }
+            }
+            Some(launcher) => *launcher,
+            // Not every version of PALS prints its name, but these machines have no different mpiexec.
+            None if said[0].1.is_some() && ["Polaris", "Aurora"].contains(&job.machine.as_str()) => Launcher::Pals,
+            None => Launcher::Threads,
+        }
+    }
+
+    /// The launch line for `ranks` ranks. It is empty for threads.
+    pub fn line(self, job: &Job, ranks: usize) -> Result<Line, BadInput> {
+        if ranks == 0 {
+            return Err(BadInput::new("-n 0 is out of range", "give 1 or more"));
+        }
+        if !job.is_local() && self != Launcher::Threads && ranks > job.room() {
+            return Err(BadInput::new(
+                format!("{ranks} ranks do not fit: {} nodes take {} ranks", job.hosts.len(), job.room()),
+                "give fewer ranks with -n, more ranks per node with --per-node, or ask the scheduler for more nodes",
+            ));
+        }
+        let words = match self {
+            Launcher::Pals => pals(job, ranks)?,
+            Launcher::OpenMpi { program, root } => open_mpi(job, ranks, program, root),
+            Launcher::Hydra { program } => hydra(job, ranks, program),
+            Launcher::Srun { pmix } => srun(job, ranks, pmix),
+            Launcher::Threads => Vec::new(),
+        };
+        Ok(Line { launcher: self, words, ranks })
+    }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(String::from).collect()
+}
+
+/// A flag with a value, which may have spaces in it.
+fn flag(name: &str, value: impl fmt::Display) -> Vec<String> {
+    vec![name.to_string(), value.to_string()]
+}
+
+fn pals(job: &Job, ranks: usize) -> Result<Vec<String>, BadInput> {
+    if job.is_uneven() {
+        let fewest = job.hosts.iter().map(|host| host.slots).min().unwrap_or(1);
+        return Err(BadInput::new(
+            format!("PALS puts the same number of ranks on every node; here nodes take {fewest} to {}", job.per_node),
+            format!("give --per-node {fewest}"),
+        ));
+    }
+    let hosts = match &job.host_file {
+        Some((path, Form::Lines)) => flag("--hostfile", path.display()),
+        Some((path, _)) => {
+            return Err(BadInput::new(
+                format!("PALS cannot read host file {}", path.display()),
+                "write one host per line and nothing else, and give --per-node",
+            ));
+        }
+        None => Vec::new(),
+    };
+    let line = words(&format!("mpiexec --verbose --envall -n {ranks} -ppn {}", job.per_node));
+    Ok([line, hosts, words(&format!("--cpu-bind depth -d {}", job.depth))].concat())
+}
+
+fn open_mpi(job: &Job, ranks: usize, program: &str, root: bool) -> Vec<String> {
+    let root = if root { "--allow-run-as-root" } else { "" };
+    if job.is_local() {
+        // Without this flag it takes as many ranks as the machine has cores.
+        let more = if ranks > job.cores { "--oversubscribe" } else { "" };
+        return words(&format!("{program} {root} {more} -n {ranks}"));
+    }
+    let cores = if job.depth > 1 { format!(":PE={}", job.depth) } else { String::new() };
+    // On uneven nodes its own count of slots is right, and one number for all nodes is not.
+    let unit = if job.is_uneven() { "slot".to_string() } else { format!("ppr:{}:node", job.per_node) };
+    let hosts = match &job.host_file {
+        Some((_, Form::Colon)) => flag("--host", hosts_with_slots(job)),
+        Some((path, _)) => flag("--hostfile", path.display()),
+        // Open MPI asks Slurm itself.
+        None => Vec::new(),
+    };
+    [words(&format!("{program} {root} -n {ranks} --map-by {unit}{cores}")), hosts].concat()
+}
+
+fn hydra(job: &Job, ranks: usize, program: &str) -> Vec<String> {
+    let line = format!("{program} -n {ranks}");
+    if job.is_local() {
+        return words(&line);
+    }
+    if job.is_uneven() {
+        return [words(&line), flag("-hosts", hosts_with_slots(job))].concat();
+    }
+    let hosts = match &job.host_file {
+        Some((_, Form::Slots)) => flag("-hosts", hosts_with_slots(job)),
+        Some((path, _)) => flag("-f", path.display()),
+        None => Vec::new(),
+    };
+    [words(&format!("{line} -ppn {}", job.per_node)), hosts].concat()
+}
+
+fn srun(job: &Job, ranks: usize, pmix: bool) -> Vec<String> {
+    let nodes = nodes_for(job, ranks);
+    let mut line = format!("srun -N {nodes} -n {ranks}");
+    if !job.is_uneven() {
+        // A larger number would only make srun warn.
+        line += &format!(" --ntasks-per-node {}", job.per_node.min(ranks));
+    }
+    line += &format!(" -c {} {}", job.depth, if pmix { "--mpi=pmix" } else { "" });
+    let names: Vec<&str> = job.hosts.iter().take(nodes).map(|host| host.name.as_str()).collect();
+    [words(&line), if job.hosts_given { flag("-w", names.join(",")) } else { Vec::new() }].concat()
+}
+
+fn hosts_with_slots(job: &Job) -> String {
+    job.hosts.iter().map(|host| format!("{}:{}", host.name, host.slots)).collect::<Vec<_>>().join(",")
+}
+
+/// How many nodes `ranks` ranks fill, in the order of the hosts.
+fn nodes_for(job: &Job, ranks: usize) -> usize {
+    let mut room = 0;
+    let full = job.hosts.iter().take_while(|host| {
+        room += host.slots;
+        room < ranks
+    });
+    (full.count() + 1).min(job.hosts.len())
+}
+
+/// A launch line that lacks only its program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The program that starts the ranks.
+    pub launcher: Launcher,
+    /// The launcher and its flags; empty for threads.
+    pub words: Vec<String>,
+    /// How many ranks it starts.
+    pub ranks: usize,
+}
+
+impl Line {
+    /// The whole command for `program`, given with its arguments.
+    pub fn command(&self, program: &[String]) -> Vec<String> {
+        let mut command = [&self.words, program].concat();
+        // The user's own number of ranks stands.
+        let own = program.iter().any(|word| word == "--ranks" || word.starts_with("--ranks="));
+        if self.launcher == Launcher::Threads && !own {
+            command.extend(["--ranks".to_string(), self.ranks.to_string()]);
+        }
+        command
+    }
+
+    /// The line that hands ranks a variable of the launcher's environment. Only Open MPI has to be asked: it starts ranks on
+    /// other nodes without the variables of this one.
+    pub fn with_variable(mut self, name: &str) -> Line {
+        if matches!(self.launcher, Launcher::OpenMpi { .. }) {
+            self.words.extend(flag("-x", name));
+        }
+        self
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&quote(&self.words))
+    }
+}
+
+/// Joins words to one line, which a shell splits into the same words.
+pub fn quote(words: &[String]) -> String {
+    let plain =
+        |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c));
+    let quoted = words.iter().map(|word| match plain(word) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}

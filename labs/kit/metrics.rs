@@ -1,0 +1,241 @@
+//! The figures of a step: its outcome and its times, as log lines and JSON lines.
+
+use crate::show::Screen;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use shardlab::error::BadInput;
+use shardlab::train::Config;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// One training step, as `--metrics` writes it. Times are seconds. `dt` is the whole step, from its batch to the
+/// optimizer, without an evaluation.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepRecord {
+    /// The step, counted from 1.
+    pub step: usize,
+    /// Mean over ranks and micro-steps, before the step's update.
+    pub loss: f64,
+    pub dt: f64,
+    /// Forward pass.
+    pub dtf: f64,
+    /// Backward pass, averaging of gradients included.
+    pub dtb: f64,
+    /// Sequences per second, of all ranks. (The source's log counts batches.)
+    pub sps: f64,
+    pub sps_per_rank: f64,
+    /// Tokens per second, of all ranks.
+    pub tps: f64,
+    pub tps_per_rank: f64,
+    /// Model FLOPs per second, in percent of the measured matmul peak.
+    pub mfu: f64,
+    /// The evaluation after this step, if there was one.
+    pub train_loss: Option<f64>,
+    pub val_loss: Option<f64>,
+    /// The gradient's global norm before clipping.
+    pub grad_norm: f64,
+    pub lr: f64,
+}
+
+impl StepRecord {
+    /// The log line. It fits 80 columns in all runs that take minutes.
+    pub fn line(&self) -> String {
+        let StepRecord { step, loss, dt, dtf, dtb, sps, tps, mfu, .. } = self;
+        let tps = crate::show::thousands(*tps as u64);
+        format!("step={step} loss={loss:.3} dt={dt:.3} dtf={dtf:.3} dtb={dtb:.3} sps={sps:.0} tps={tps} mfu={mfu:.1}")
+    }
+}
+
+/// The factors that turn a step's seconds into rates.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    pub ranks: usize,
+    /// Tokens that a step learns from, over all ranks.
+    pub tokens: usize,
+    /// Tokens per sequence.
+    pub block: usize,
+    pub flops_per_token: u64,
+    /// The matmul peak of one thread, in FLOP/s.
+    pub peak: f64,
+}
+
+impl Rates {
+    /// The rates of a run. `peak` is the matmul peak of one thread, in FLOP/s.
+    pub fn of(config: &Config, peak: f64) -> Rates {
+        let (tokens, block) = (config.tokens_per_step(), config.shape.block);
+        Rates { ranks: config.ranks, tokens, block, flops_per_token: config.shape.flops_per_token(), peak }
+    }
+
+    /// The record of a step. `loss` is the mean over ranks.
+    pub fn record(&self, outcome: StepOutcome, loss: f64, times: &StepTimes) -> StepRecord {
+        let (dt, ranks, block) = (times.total(), self.ranks as f64, self.block as f64);
+        let tps = self.tokens as f64 / dt;
+        StepRecord {
+            step: outcome.step,
+            loss,
+            dt,
+            dtf: times.forward,
+            dtb: times.backward,
+            sps: tps / block,
+            sps_per_rank: tps / block / ranks,
+            tps,
+            tps_per_rank: tps / ranks,
+            mfu: 100.0 * self.flops_per_token as f64 * tps / (ranks * self.peak),
+            train_loss: None,
+            val_loss: None,
+            grad_norm: outcome.grad_norm,
+            lr: outcome.lr,
+        }
+    }
+}
+
+/// The outcome of a step on this rank.
+#[derive(Clone, Copy, Debug)]
+pub struct StepOutcome {
+    /// The step, counted from 1.
+    pub step: usize,
+    /// The loss of this rank's batches.
+    pub loss: f64,
+    pub grad_norm: f64,
+    pub lr: f64,
+}
+
+/// The meaning of the names in a log line and in `--metrics`, in the order of the source.
+pub const LEGEND: [(&str, &str); 10] = [
+    ("step", "Training step"),
+    ("loss", "Mean training loss of all ranks, nats per token"),
+    ("dt", "Seconds per step, from its batch to the optimizer"),
+    ("dtf", "Seconds of the forward pass"),
+    ("dtb", "Seconds of the backward pass, averaging of gradients included"),
+    ("sps", "Sequences per second, all ranks (the source's log counts batches)"),
+    ("tps", "Tokens per second, all ranks: sps x block"),
+    ("mfu", "Model FLOPs in percent of the measured matmul peak"),
+    ("train_loss", "Loss on fixed batches of the training split"),
+    ("val_loss", "Loss on fixed batches of the validation split"),
+];
+
+/// Prints a log line: on every rank with its `own` loss, or only on rank 0 with the `mean` of all ranks' losses.
+pub fn log(screen: &Screen, rank: usize, all_ranks: bool, own: impl FnOnce() -> String, mean: impl FnOnce() -> String) {
+    if all_ranks {
+        screen.say(format!("{} {}", screen.rank(rank, format!("[{rank}]")), own()));
+    } else if rank == 0 {
+        screen.say(mean());
+    }
+}
+
+/// Creates the file that `flag` names.
+pub(super) fn create(flag: &str, path: &Path) -> Result<File, BadInput> {
+    File::create(path).map_err(|error| {
+        let what = format!("cannot write --{flag} {}: {error}", path.display());
+        BadInput::new(what, "name a file in a folder that exists")
+    })
+}
+
+/// The file of `--metrics`.
+pub struct MetricsFile(Option<(PathBuf, File)>);
+
+impl MetricsFile {
+    /// Creates an empty file. Without a path, nothing is written.
+    pub fn create(path: Option<&Path>) -> Result<MetricsFile, BadInput> {
+        let Some(path) = path else { return Ok(MetricsFile(None)) };
+        Ok(MetricsFile(Some((path.to_path_buf(), create("metrics", path)?))))
+    }
+
+    /// Appends a line. The operating system has the line when this returns, so it survives the end of the process.
+    pub fn write(&mut self, record: &impl Serialize) -> Result<()> {
+        let Some((path, file)) = &mut self.0 else { return Ok(()) };
+        let line = serde_json::to_string(record)? + "\n";
+        file.write_all(line.as_bytes()).with_context(|| format!("cannot write to {}", path.display()))
+    }
+}
+
+/// A step's clock. Each call of [`Clock::lap`] assigns the time since the previous call to a part of the step.
+#[derive(Debug)]
+pub struct Clock {
+    start: Instant,
+    pub laps: Vec<Lap>,
+    pub parts: StepTimes,
+}
+
+/// An interval that belongs to one part of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Lap {
+    pub part: Part,
+    pub start: Instant,
+    pub end: Instant,
+}
+
+/// The parts of a training step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Data,
+    Forward,
+    Backward,
+    Optimizer,
+}
+
+impl Part {
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Data => "data",
+            Part::Forward => "forward",
+            Part::Backward => "backward",
+            Part::Optimizer => "optimizer",
+        }
+    }
+}
+
+/// Seconds by part of the step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepTimes {
+    pub data: f64,
+    pub forward: f64,
+    pub backward: f64,
+    pub optimizer: f64,
+}
+
+impl StepTimes {
+    pub fn total(&self) -> f64 {
+        self.data + self.forward + self.backward + self.optimizer
+    }
+
+    pub fn add(&mut self, other: &StepTimes) {
+        self.data += other.data;
+        self.forward += other.forward;
+        self.backward += other.backward;
+        self.optimizer += other.optimizer;
+    }
+}
+
+impl Clock {
+    pub fn start() -> Clock {
+        Clock { start: Instant::now(), laps: Vec::new(), parts: StepTimes::default() }
+    }
+
+    /// Seconds from the clock's start to `moment`.
+    pub fn at(&self, moment: Instant) -> f64 {
+        moment.saturating_duration_since(self.start).as_secs_f64()
+    }
+
+    /// Runs `work`, and adds the time since the last lap to `part`.
+    pub fn time<R>(&mut self, part: Part, work: impl FnOnce() -> R) -> R {
+        let result = work();
+        self.lap(part);
+        result
+    }
+
+    /// Adds the time since the last lap to `part`.
+    pub fn lap(&mut self, part: Part) {
+        let lap = Lap { part, start: self.laps.last().map_or(self.start, |last| last.end), end: Instant::now() };
+        let sum = match part {
+            Part::Data => &mut self.parts.data,
+            Part::Forward => &mut self.parts.forward,
+            Part::Backward => &mut self.parts.backward,
+            Part::Optimizer => &mut self.parts.optimizer,
+        };
+        *sum += (lap.end - lap.start).as_secs_f64();
+        self.laps.push(lap);
+    }
+}

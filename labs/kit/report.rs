@@ -1,0 +1,176 @@
+//! The rows that a training lab prints about its run, before and after it.
+
+use super::{Footprint, LEGEND, StepTimes};
+use crate::show::{self, Screen, thousands};
+use shardlab::data::Corpus;
+use shardlab::launch;
+use shardlab::parallel::zero::{Stage, Volumes, Zero};
+use shardlab::train::Config;
+
+fn count(n: impl TryInto<u64>) -> String {
+    thousands(n.try_into().unwrap_or(u64::MAX))
+}
+
+/// Prints the text's length and vocabulary.
+pub fn data(screen: &Screen, corpus: &Corpus) {
+    let dot = screen.separator();
+    let (chars, distinct) = (count(corpus.chars()), count(corpus.vocabulary.size()));
+    screen.say(screen.row("text", &format!("{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct", corpus.name)));
+}
+
+/// Prints the length of the text's splits.
+pub fn splits(screen: &Screen, corpus: &Corpus) {
+    let dot = screen.separator();
+    let splits = format!("train\u{a0}{}{dot}val\u{a0}{}", count(corpus.train.len()), count(corpus.validation.len()));
+    let real = if corpus.embedded { format!("{dot}the real Shakespeare: see README") } else { String::new() };
+    screen.say(screen.row("splits", &(splits + &real)));
+}
+
+/// Prints the number of ranks, and their kind: threads or processes.
+pub fn ranks(screen: &Screen, ranks: usize) {
+    screen.say(screen.row("ranks", &launch::in_words(ranks)));
+}
+
+/// Prints ranks, model, batch and steps.
+pub fn run(screen: &Screen, config: &Config) {
+    ranks(screen, config.ranks);
+    job(screen, config, "rank");
+}
+
+/// Model, batch and steps; each `replica` has its own sequences.
+pub fn job(screen: &Screen, config: &Config, replica: &str) {
+    let (dot, shape, schedule) = (screen.separator(), &config.shape, &config.schedule);
+    let model = format!(
+        "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}block\u{a0}{}{dot}{}\u{a0}parameters",
+        shape.layers,
+        shape.heads,
+        shape.embd,
+        shape.block,
+        count(shape.parameters())
+    );
+    screen.say(screen.row("model", &model));
+    let accum = if config.grad_accum > 1 { format!(" x {} micro-steps", config.grad_accum) } else { String::new() };
+    let batch = format!(
+        "{} sequences x {} {replica}{}{accum} x {} tokens = {} tokens per step",
+        config.batch,
+        config.ranks,
+        if config.ranks == 1 { "" } else { "s" },
+        shape.block,
+        count(config.tokens_per_step())
+    );
+    screen.say(screen.row("batch", &batch));
+    let steps = format!(
+        "{}{dot}AdamW, lr {} to {}, warm-up {}",
+        count(config.steps),
+        schedule.lr,
+        schedule.min_lr,
+        schedule.warmup
+    );
+    screen.say(screen.row("steps", &steps));
+}
+
+/// Prints the settings that [`run`] leaves out, and that a reproduction needs.
+pub fn settings(screen: &Screen, config: &Config) {
+    let (dot, shape) = (screen.separator(), &config.shape);
+    let ((decayed, elements), (plain, plain_elements)) = (shape.decayed(), shape.not_decayed());
+    let counted = format!(
+        "num_params={} without positions{dot}decayed: {decayed} tensors, {} parameters{dot}not: {plain} tensors, {}",
+        count(shape.num_params()),
+        count(elements),
+        count(plain_elements)
+    );
+    let (b1, b2) = (config.adamw.beta1, config.adamw.beta2);
+    let optimizer = format!(
+        "betas {b1} {b2}, weight decay {}, clip {}, dropout {}, seed {}",
+        config.adamw.weight_decay, config.clip, config.dropout, config.seed
+    );
+    screen.say(screen.row("counted", &counted));
+    screen.say(screen.row("settings", &optimizer));
+}
+
+/// Prints a run's computed memory and time, for `--dry-run`. `peak` is the matmul peak of one thread, in FLOP/s.
+pub fn dry_run(screen: &Screen, config: &Config, footprint: &Footprint, free: Option<u64>, peak: f64) {
+    settings(screen, config);
+    let rows = footprint.rows();
+    let row = |(what, bytes, why): (&str, u64, String)| [what.into(), show::bytes_decimal(bytes as f64), why].to_vec();
+    let rows: Vec<Vec<String>> = rows.into_iter().map(row).collect();
+    screen.say("");
+    screen.say(show::table(screen, &["memory", "bytes", ""], &rows));
+    if let Some(free) = free {
+        let fits = match footprint.ensure_fits(free) {
+            Ok(()) => "this run fits".to_string(),
+            Err(refusal) => format!("this run does not fit: {}", refusal.help),
+        };
+        screen.say(screen.row("free", &format!("{}; {fits}", show::bytes_decimal(free as f64))));
+    }
+    let flops = (config.tokens_per_step() / config.ranks) as f64 * config.shape.flops_per_token() as f64;
+    // If ranks outnumber cores, they take turns.
+    let turns = config.ranks.div_ceil(launch::cores()) as f64;
+    let step = flops * turns / peak;
+    let text = format!(
+        "at least {} per step: {} GFLOP per rank at the {:.0} GFLOP/s that a matmul reaches here; at half that speed \
+         {}, and the run {}",
+        show::seconds(step),
+        show::significant(flops / 1e9, 3),
+        peak / 1e9,
+        show::seconds(2.0 * step),
+        show::seconds(2.0 * step * config.steps as f64)
+    );
+    screen.say(screen.row("time", &text));
+}
+
+/// Prints the meaning of the names in log lines and metrics.
+pub fn legend(screen: &Screen) {
+    let rows: Vec<Vec<&str>> = LEGEND.iter().map(|(name, text)| vec![*name, *text]).collect();
+    screen.say(show::table(screen, &["abbr", "what it is"], &rows) + "\n");
+}
+
+/// The bytes that each of `ranks` ranks sends in an all-reduce of `numel` f32 numbers, as a formula and as a number.
+pub fn all_reduced(numel: usize, ranks: usize) -> (String, f64) {
+    let n = ranks as f64;
+    (format!("2(n-1)/n x 4 x {}", count(numel)), 2.0 * ((n - 1.0) / n * 4.0) * numel as f64)
+}
+
+/// How sent bytes are counted: where they move, or from the calls, where an MPI library moves them as it likes.
+pub fn counted() -> &'static str {
+    if launch::is_mpi() { "by its calls" } else { "measured" }
+}
+
+/// Prints the bytes that each rank sent in a step, beside the formula. If ranks do not divide a bucket evenly, the two
+/// differ by fractions of an element.
+pub fn sent(screen: &Screen, bytes: u64, (words, expected): &(String, f64)) {
+    let by_calls = if launch::is_mpi() { " by its calls" } else { "" };
+    let sent = format!("{} bytes per rank per step{by_calls}", count(bytes));
+    let text = if (bytes as f64 - expected).abs() <= 1e-4 * expected {
+        format!("{sent} = {words} {}", screen.tick())
+    } else {
+        format!("{sent}; formula: {words} = {} {}", count(*expected as u64), screen.cross())
+    };
+    screen.say(screen.row("sent", &text));
+}
+
+/// Prints each part's share of all steps' seconds. `communication` is part of the backward pass.
+pub fn time_shares(screen: &Screen, times: &StepTimes, communication: f64) {
+    let parts = [
+        ("forward", times.forward),
+        ("backward", (times.backward - communication).max(0.0)),
+        ("all-reduce", communication),
+        ("optimizer", times.optimizer),
+        ("data", times.data),
+    ];
+    screen.say(screen.row("time", &show::shares(screen, &parts)));
+}
+
+/// The bytes that each rank sends in a step of ZeRO, as a formula and as a number.
+pub fn bytes_of_zero(zero: &Zero, stage: Stage) -> (String, f64) {
+    let Volumes { gathered, reduced, bytes_each } = zero.volumes();
+    let (gathered, reduced) = (thousands(gathered as u64), thousands(reduced as u64));
+    let words = match stage {
+        Stage::Zero => format!("2(n-1)/n x {bytes_each} x {reduced}"),
+        _ => format!(
+            "(n-1)/n x {bytes_each} x ({gathered} gathered + {reduced} reduced) + {} for the norm",
+            zero.norm_bytes()
+        ),
+    };
+    (words, zero.bytes_a_step())
+}

@@ -1,0 +1,55 @@
+//! Errors and notices on stderr, folded into readable lines.
+
+use super::screen::Screen;
+
+/// An error or a notice for stderr. On a terminal its lines end at words, and go on below where their text began; in a file or
+/// a pipe, where one searches, each stays one line.
+pub fn folded_for_stderr(text: &str) -> String {
+    Screen::of_stderr().map_or(text.to_owned(), |screen| folded(&screen, text))
+}
+
+fn folded(screen: &Screen, text: &str) -> String {
+    let line = |line: &str| {
+        let (label, text) = line.split_at(label(line));
+        screen.hang(label, text)
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The bytes of a line before its text: spaces, and `error: `, `help: ` or `rank 12  ` after them.
+fn label(line: &str) -> usize {
+    let spaces = line.len() - line.trim_start_matches(' ').len();
+    let text = &line[spaces..];
+    let word = text.find(' ').filter(|&end| text[..end].ends_with(':'));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let rank = text.find("  ").filter(|&end| text[..end].strip_prefix("rank ").is_some_and(is_number));
+    // All the spaces between the label and the text belong to it.
+    let end = |label: usize| line.len() - text[label..].trim_start_matches(' ').len();
+    word.or(rank).map_or(spaces, end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_go_on_where_their_text_began() {
+        let screen = Screen { width: 34, ..Screen::plain() };
+        let text = "error: the ranks are in different calls:\n  rank 0  waits in barrier, its call 7\n  rank 12  ended\n\
+                    help: every rank of a group must\n      make the same calls in the same order\n\nNo label: 1  2\nrank 1 is late: 1  2";
+        let lines = [
+            "error: the ranks are in different",
+            "       calls:",
+            "  rank 0  waits in barrier, its",
+            "          call 7",
+            "  rank 12  ended",
+            "help: every rank of a group must",
+            "      make the same calls in the",
+            "      same order",
+            "",
+            "No label: 1  2",
+            "rank 1 is late: 1  2",
+        ];
+        assert_eq!(folded(&screen, text).lines().collect::<Vec<_>>(), lines);
+    }
+}

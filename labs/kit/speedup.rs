@@ -1,0 +1,80 @@
+//! Speed-up and efficiency: compares the speed of all ranks with one rank's (weak scaling: each rank has its own
+//! batch).
+
+use super::{StepRecord, parity};
+use crate::show::{Screen, thousands};
+use anyhow::Result;
+use shardlab::comm::Comm;
+use shardlab::launch;
+use shardlab::model::Gpt;
+use shardlab::optim::{AdamW, clip_scale, global_norm};
+use shardlab::train::Config;
+use std::time::{Duration, Instant};
+
+/// The time limit for the steps of one rank alone. It takes at least [`FEWEST`] steps.
+const PATIENCE: Duration = Duration::from_secs(1);
+const FEWEST: usize = 4;
+const MOST: usize = 30;
+
+/// Prints the speed of this run beside the speed of rank 0 alone. For the latter, rank 0 trains `gpt` further with the
+/// same batch per rank and without averaging, while the other ranks wait. All ranks call it at the very end, because
+/// the model changes.
+pub fn show(comm: &Comm, screen: &Screen, gpt: &Gpt, config: &Config, text: &[u32], run: &[StepRecord]) -> Result<()> {
+    let (ranks, cores) = (launch::ranks_here(config.ranks), launch::cores());
+    if comm.rank() == 0 && comm.size() > 1 && !run.is_empty() {
+        let words = if let Some(turns) = launch::turns(ranks, cores) {
+            format!("not compared with one rank: {turns}")
+        } else {
+            let tokens = config.tokens_per_step() as f64;
+            let together = tokens / undisturbed(run.iter().map(|record| record.dt).collect());
+            let alone = tokens / config.ranks as f64 / seconds_alone(gpt, config, text)?;
+            in_words(config.ranks, together, alone)
+        };
+        screen.say(screen.row("speed", &words));
+    }
+    Ok(comm.labelled("speed-up").barrier()?)
+}
+
+/// The row for these speeds: tokens per second of `ranks` ranks together, and of one rank alone.
+fn in_words(ranks: usize, together: f64, alone: f64) -> String {
+    let (speedup, [together, alone]) = (together / alone, [together, alone].map(|tps| thousands(tps as u64)));
+    let efficiency = 100.0 * speedup / ranks as f64;
+    let busy = if efficiency > 105.0 { "; other programs were running: repeat it" } else { "" };
+    format!(
+        "{ranks} ranks: {together} tokens/s = {speedup:.2} x one rank's {alone} (efficiency {efficiency:.0}%{busy})"
+    )
+}
+
+/// Measures the seconds of a step on this rank alone.
+fn seconds_alone(gpt: &Gpt, config: &Config, text: &[u32]) -> Result<f64> {
+    let (mut adamw, mut seconds, begun) = (AdamW::new(config.adamw, &gpt.params), Vec::new(), Instant::now());
+    while seconds.len() < FEWEST || (begun.elapsed() < PATIENCE && seconds.len() < MOST) {
+        let start = Instant::now();
+        gpt.params.zero_gradients();
+        for _ in 0..config.grad_accum {
+            parity::backward(gpt, config, text, 0, seconds.len())?;
+        }
+        let scale = clip_scale(global_norm(&gpt.params.gradients()), config.clip)?;
+        adamw.step(&gpt.params, config.schedule.min_lr, scale)?;
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    Ok(undisturbed(seconds))
+}
+
+/// The lower quartile of the steps' seconds. A median would also measure the machine's other programs.
+fn undisturbed(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 4]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn efficiency_is_the_speed_up_per_rank() {
+        let words = in_words(2, 52_800.0, 27_100.0);
+        assert_eq!(words, "2 ranks: 52,800 tokens/s = 1.95 x one rank's 27,100 (efficiency 97%)");
+        assert_eq!(undisturbed(vec![9.0, 1.0, 3.0, 2.0]), 2.0);
+    }
+}

@@ -1,0 +1,120 @@
+//! Deliberate mistakes in data parallelism, and the symptoms that expose them.
+
+use crate::show::{Plot, Screen, Series};
+use anyhow::Result;
+use shardlab::comm::Comm;
+use shardlab::parallel::Ddp;
+use shardlab::tensor::Params;
+use shardlab::train::distance;
+use std::sync::Arc;
+
+/// A piece of data parallelism that `--break` leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Break {
+    /// Every rank starts from its own weights
+    NoBroadcast,
+    /// Every rank keeps its own gradients
+    NoAverage,
+    /// Every rank trains on rank 0's data
+    SameBatches,
+}
+
+/// Undoes the piece of [`Ddp::new`]'s work that `broken` names. Returns the remaining `ddp`, and the rank whose data
+/// this rank draws.
+pub fn leave_out(
+    broken: Option<Break>,
+    comm: &Comm,
+    ddp: Ddp,
+    params: &Arc<Params>,
+    own_seed: u64,
+) -> Result<(Ddp, usize)> {
+    match broken {
+        Some(Break::NoBroadcast) if comm.rank() > 0 => params.allocate(own_seed),
+        Some(Break::NoAverage) => {
+            drop(ddp);
+            // In a group of one rank, the rank's own gradients are the average.
+            return Ok((Ddp::new(params, &Comm::alone())?, comm.rank()));
+        }
+        Some(Break::SameBatches) => return Ok((ddp, 0)),
+        _ => {}
+    }
+    Ok((ddp, comm.rank()))
+}
+
+/// One rank's observations of the ranks' data and models.
+#[derive(Default)]
+pub struct Symptoms {
+    broken: Option<Break>,
+    /// A hash of all samples so far. Two ranks have the same hash only if they drew the same samples in every step.
+    drawn: u64,
+    /// The last batch, with a number for each sample.
+    last: Vec<u64>,
+    /// (step, distance of the replicas)
+    distance: Vec<(f64, f64)>,
+    /// (step, different samples in all ranks' last batches)
+    distinct: Vec<(f64, f64)>,
+}
+
+impl Symptoms {
+    /// Observes a run that leaves `broken` out.
+    pub fn of(broken: Option<Break>) -> Symptoms {
+        Symptoms { broken, ..Symptoms::default() }
+    }
+
+    /// Records a batch that this rank trains on, with a number for each sample. Equal numbers mean equal samples.
+    pub fn draw(&mut self, samples: impl IntoIterator<Item = u64>) {
+        self.last = samples.into_iter().collect();
+        self.drawn = self.last.iter().fold(self.drawn, |hash, sample| hash.wrapping_mul(0x100_0000_01B3) ^ sample);
+    }
+
+    /// Compares the ranks after `step` steps if the run is broken on purpose. This costs a broadcast of the model. All
+    /// ranks call it.
+    pub fn look(&mut self, comm: &Comm, params: &Params, step: usize) -> Result<()> {
+        if self.broken.is_none() {
+            return Ok(());
+        }
+        self.distance.push((step as f64, distance(comm, params)?));
+        if step > 0 {
+            let mut all = vec![0; self.last.len() * comm.size()];
+            comm.all_gather(&self.last, &mut all)?;
+            all.sort_unstable();
+            all.dedup();
+            self.distinct.push((step as f64, all.len() as f64));
+        }
+        Ok(())
+    }
+
+    /// Plots the symptom of what was left out, if anything was. `what` names the samples; `asked` is how many of them
+    /// all ranks together request per step.
+    pub fn show(&self, screen: &Screen, what: &str, asked: usize) {
+        match self.broken {
+            None => (),
+            Some(Break::SameBatches) => screen.say(self.plot_distinct(screen, what, asked)),
+            Some(Break::NoBroadcast | Break::NoAverage) => screen.say(self.plot_distance(screen)),
+        }
+    }
+
+    /// All ranks' hashes of their samples, in rank order.
+    pub fn drawn_by_all(&self, comm: &Comm) -> Result<Vec<u64>> {
+        let mut all = vec![0; comm.size()];
+        comm.all_gather(&[self.drawn], &mut all)?;
+        Ok(all)
+    }
+
+    /// Plots the distance between the replicas, by step.
+    fn plot_distance(&self, screen: &Screen) -> String {
+        let title = "distance of the replicas, relative to their weights";
+        let plot = Plot::new(title, "step").series(Series::line("largest", self.distance.iter().copied()));
+        plot.height(8).render(screen) + "\n"
+    }
+
+    /// Plots the number of different samples that the ranks drew, and the number that they asked for, by step. `what`
+    /// names the samples.
+    fn plot_distinct(&self, screen: &Screen, what: &str, asked: usize) -> String {
+        let asked = self.distinct.iter().map(|&(step, _)| (step, asked as f64));
+        let title = format!("different {what} in a step");
+        let plot = Plot::new(&title, "step").series(Series::line("asked for", asked));
+        let plot = plot.series(Series::dots("drawn", self.distinct.iter().copied()));
+        plot.height(8).render(screen) + "\n"
+    }
+}

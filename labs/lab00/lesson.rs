@@ -1,0 +1,276 @@
+//! lab00 · Ranks
+//!
+//! Who am I, where am I, and how was this job started?
+//!
+//! A job is N ranks that run the same program. Each rank learns three things at the start: its number, the number of ranks,
+//! and its node. Everything else in distributed training is built on these three.
+//!
+//! Run `cargo run --bin lab00`. You will see one line for each rank, a number of each rank travel around a ring, and checks
+//! that the numbers are what a job needs. Then run `cargo run --bin lab00 -- --break duplicate-rank`. Two ranks take the same
+//! number, as happens when copies of a program start without knowing of each other. `--info` prints the job as a cluster's
+//! user sees it: the nodes, how many ranks fit, and the line that starts them there.
+
+use anyhow::{Result, ensure};
+use clap::{Parser, ValueEnum};
+use kit::job::{Job, Scheduler, Wishes};
+use kit::line::{Launcher, quote};
+use kit::show::{Screen, table};
+use kit::{Checks, CommFlags, Lesson, report};
+use shardlab::comm::{Comm, Reduce};
+use shardlab::error::BadInput;
+use shardlab::launch::place::{Place, Seat, seats};
+use shardlab::launch::{self};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Ranks: who am I, where am I, and how was this job started?
+#[derive(Parser)]
+#[command(name = "lab00", version)]
+struct Args {
+    /// Number of ranks: threads of this process [default: 4], or the launcher's processes
+    #[arg(long)]
+    ranks: Option<usize>,
+    /// Print the job in a cluster's words: nodes, room for ranks, and the launch line
+    #[arg(long)]
+    info: bool,
+    #[command(flatten)]
+    wishes: Wishes,
+    #[command(flatten)]
+    comm: CommFlags,
+    /// Draw with ASCII characters only
+    #[arg(long)]
+    ascii: bool,
+    /// Make a mistake on purpose, and see which check notices
+    #[arg(long = "break", value_enum)]
+    broken: Option<Break>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Break {
+    /// The last rank takes the number of the one before it
+    DuplicateRank,
+}
+
+fn main() -> ExitCode {
+    kit::main(run)
+}
+
+fn run(args: Args) -> Result<()> {
+    let ranks = launch::ranks(args.ranks, 4)?;
+    if args.broken.is_some() && ranks < 2 {
+        return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
+    }
+    let screen = Screen::detect(args.ascii);
+    let failed =
+        launch::run_with(ranks, &args.comm.options(Path::new("runs/lab00")), |comm| one_rank(&args, &screen, &comm))?;
+    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
+    Ok(())
+}
+
+// ANCHOR: one_rank
+/// One rank's work. Returns the checks that failed.
+fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
+    let mut number = comm.rank() as u64;
+    if args.broken == Some(Break::DuplicateRank) && comm.rank() == comm.size() - 1 {
+        number -= 1;
+    }
+    // Every rank tells every other rank its number and its host. A seat is a node, and the rank's number on that node.
+    let mut numbers = vec![0; comm.size()];
+    comm.all_gather(&[number], &mut numbers)?;
+    let places = Place::gather(comm)?;
+    let seats = seats(&places.iter().map(|place| place.host.clone()).collect::<Vec<_>>());
+
+    let seen = around_the_ring(comm, number)?;
+
+    if comm.rank() == 0 {
+        introduce(args, screen, comm, &places, &seats, &numbers)?;
+    }
+    show_ring(args, screen, comm, &seen)?;
+    check(screen, comm, &numbers, seen)
+}
+// ANCHOR_END: one_rank
+
+// ANCHOR: ring
+/// Each rank passes on what its left neighbour sent. After N-1 rounds every rank has seen every number.
+fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+    let mut seen = vec![mine];
+    for _ in 1..size {
+        let mut incoming = [0];
+        comm.send(&[seen[seen.len() - 1]], right)?;
+        comm.recv(&mut incoming, left)?;
+        seen.push(incoming[0]);
+    }
+    Ok(seen)
+}
+// ANCHOR_END: ring
+
+/// The job, and a line for each rank: its number, its local rank, its node, host, process and thread.
+fn introduce(
+    args: &Args,
+    screen: &Screen,
+    comm: &Comm,
+    places: &[Place],
+    seats: &[Seat],
+    numbers: &[u64],
+) -> Result<()> {
+    screen.say(Lesson::of("lab00")?.heading(screen, None));
+    // Only rank 0 looks: a host file may be on the job's first node alone.
+    let job = Job::here(&args.wishes)?;
+    if args.info {
+        info(screen, comm, &job, places, seats[0])?;
+    } else {
+        report::ranks(screen, comm.size());
+        let nodes = if job.hosts.len() == 1 { "1 node".into() } else { format!("{} nodes", job.hosts.len()) };
+        let room = format!("{nodes} with room for {} ranks: {}", job.room(), job.per_node_from);
+        screen.say(format!("{}\n", screen.row("job", &room)));
+    }
+    let row = |((&number, seat), place): ((&u64, &Seat), &Place)| {
+        vec![
+            screen.rank(number as usize, format!("rank {number}")),
+            seat.local_rank.to_string(),
+            seat.node.to_string(),
+            place.host.clone(),
+            place.process.to_string(),
+            format!("'{}'", place.thread),
+        ]
+    };
+    let rows: Vec<Vec<String>> = numbers.iter().zip(seats).zip(places).map(row).collect();
+    screen.say(table(screen, &["number", "local rank", "node", "host", "process", "thread"], &rows));
+    Ok(())
+}
+
+/// The numbers that each rank has seen, round by round. Shown are the first ranks and rounds.
+fn show_ring(args: &Args, screen: &Screen, comm: &Comm, seen: &[u64]) -> Result<()> {
+    const SHOWN: usize = 8;
+    let mut all = vec![0; if comm.rank() == 0 { comm.size() * comm.size() } else { 0 }];
+    comm.gather(seen, &mut all, 0)?;
+    if comm.rank() != 0 || args.info || comm.size() == 1 {
+        return Ok(());
+    }
+    let rounds = comm.size() - 1;
+    let title = format!("A ring: in {rounds} rounds, each rank passes on what its left neighbour sent");
+    let header: Vec<String> = (1..SHOWN.min(comm.size())).map(|round| format!("round {round}")).collect();
+    let header: Vec<&str> = ["rank", "starts with"].into_iter().chain(header.iter().map(String::as_str)).collect();
+    let row = |(rank, seen): (usize, &[u64])| -> Vec<String> {
+        let numbers = seen.iter().take(SHOWN).map(|&number| screen.rank(number as usize, number));
+        [screen.rank(rank, format!("rank {rank}"))].into_iter().chain(numbers).collect()
+    };
+    let rows: Vec<Vec<String>> = all.chunks(comm.size()).enumerate().take(SHOWN).map(row).collect();
+    screen.say(format!("\n{}\n{}", screen.bold(title), table(screen, &header, &rows)));
+    Ok(())
+}
+
+/// The checks, for the reader and for the exit code. `numbers` are every rank's, `seen` what this rank saw in the ring.
+fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> Result<Vec<String>> {
+    let size = comm.size() as u64;
+    seen.sort_unstable();
+    let complete = seen.iter().copied().eq(0..size);
+    // One all-reduce adds up three things: the numbers, the sizes that the ranks know, and the rings that came out right.
+    let mut sums = [numbers[comm.rank()], size, u64::from(complete)];
+    comm.all_reduce(&mut sums, Reduce::Sum)?;
+    if comm.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    screen.say("");
+    let mut checks = Checks::new(screen);
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]);
+    let otherwise = twice.map_or("a number is missing".into(), |pair| format!("two ranks are rank {}", pair[0]));
+    let what = format!("the ranks are {}, each exactly once", listed(&(0..size).collect::<Vec<_>>()));
+    let found = if twice.is_some() { format!("found {}", listed(numbers)) } else { String::new() };
+    checks.hold(sorted.into_iter().eq(0..size), &what, &found, &otherwise);
+    let result = format!("{} of {size} ranks", sums[2]);
+    checks.hold(sums[2] == size, "every number came around the ring", &result, "a number is missing in the ring");
+    let what = format!("every rank knows the world size, {size}");
+    checks.hold(sums[1] == size * size, &what, "", "the ranks disagree on the world size");
+    let expected = size * (size - 1) / 2;
+    let what = format!("the numbers add up to {size}*{}/2 = {expected} (by all-reduce)", size - 1);
+    let otherwise = format!("the ranks' numbers add up to {}, not to {expected}", sums[0]);
+    checks.hold(sums[0] == expected, &what, &format!("found {}", sums[0]), &otherwise);
+    let failed = checks.failed();
+    if failed.is_empty() {
+        let more = "More: --info, --ranks 7, --break duplicate-rank";
+        screen.say(Lesson::of("lab00")?.ending(screen, more));
+    }
+    Ok(failed)
+}
+
+/// The first eight numbers.
+fn listed(numbers: &[u64]) -> String {
+    let first: Vec<String> = numbers.iter().take(8).map(u64::to_string).collect();
+    format!("{}{}", first.join(" "), if numbers.len() > 8 { " .." } else { "" })
+}
+
+/// A title in brackets, then `NAME=value` lines, as ezpz prints them.
+fn block(screen: &Screen, title: &str, lines: &[(&str, String)]) {
+    let bullet = if screen.ascii { "*" } else { "•" };
+    screen.say(screen.bold(title));
+    for (name, value) in lines {
+        screen.say(screen.wrap(&format!("{bullet} {name}{value}"), 2));
+    }
+    screen.say("");
+}
+
+/// The job in ezpz's blocks, which a cluster's user looks at first.
+fn info(screen: &Screen, comm: &Comm, job: &Job, places: &[Place], seat: Seat) -> Result<()> {
+    let launcher = Launcher::here(job);
+    let lab = std::env::args().next().unwrap_or_else(|| "lab00".into());
+    let line = launcher.line(job, job.room())?;
+    let launch = if launcher == Launcher::Threads { quote(&line.command(&[lab])) } else { line.to_string() };
+    let host_file = job.host_file.as_ref().map_or("none".into(), |(path, _)| path.display().to_string());
+    let names: Vec<String> = job.hosts.iter().map(|host| format!("'{}'", host.name)).collect();
+    let hosts: Vec<(String, String)> =
+        job.hosts.iter().enumerate().map(|(i, host)| (format!("[host:{i}] - "), host.name.clone())).collect();
+    block(screen, "[HOSTS]", &hosts.iter().map(|(name, host)| (name.as_str(), host.clone())).collect::<Vec<_>>());
+    screen.say(screen.wrap(
+        "These are the names that a cluster with GPUs uses. Here a rank computes on CPUs: read GPU as \"room for a rank\".",
+        0,
+    ));
+    screen.say("");
+    block(
+        screen,
+        "[DIST INFO]",
+        &[
+            ("NGPUS=", job.room().to_string()),
+            ("NHOSTS=", job.hosts.len().to_string()),
+            ("NGPU_PER_HOST=", format!("{} ({})", job.per_node, job.per_node_from)),
+            ("HOSTFILE=", host_file.clone()),
+            ("DIST_LAUNCH=", launch.clone()),
+            ("DEPTH=", format!("{} ({})", job.depth, job.depth_from)),
+        ],
+    );
+    let bullet = if screen.ascii { "*" } else { "•" };
+    screen.say(screen.bold("[LAUNCH]:"));
+    screen.say(format!("  {bullet} To launch as many ranks as there is room for, use: launch\n"));
+    // One line, however long: it is there to be copied.
+    screen.say(format!("launch = {launch}\n"));
+    let fields = [
+        ("DEVICE=", "cpu".into()),
+        ("DEVICE_ID=", "cpu:0".into()),
+        ("DISTRIBUTED_BACKEND=", if launch::is_mpi() { "mpi" } else { "threads" }.into()),
+        ("GPUS_PER_NODE=", job.per_node.to_string()),
+        ("HOSTS=", format!("[{}]", names.join(", "))),
+        ("HOSTFILE=", host_file),
+        ("HOSTNAME=", places[0].host.clone()),
+        ("LOCAL_RANK=", seat.local_rank.to_string()),
+        ("MACHINE=", job.machine.clone()),
+        ("NUM_NODES=", job.hosts.len().to_string()),
+        ("NGPUS=", job.room().to_string()),
+        ("NGPUS_AVAILABLE=", job.room().to_string()),
+        ("NODE_ID=", seat.node.to_string()),
+        ("RANK=", comm.rank().to_string()),
+        ("SCHEDULER=", job.scheduler.map_or("none", Scheduler::name).into()),
+        ("WORLD_SIZE_TOTAL=", job.room().to_string()),
+        ("WORLD_SIZE_IN_USE=", comm.size().to_string()),
+        ("LAUNCH_CMD=", launch),
+    ];
+    block(screen, "[dist_info]:", &fields);
+    if comm.size() < job.room() {
+        let text = format!("Using [{} / {}] available \"cpu\" devices !!\n", comm.size(), job.room());
+        screen.say(screen.wrap(&text, 0));
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Collectives that go wrong: the last rank does not do what the other ranks do.
+
+use anyhow::Result;
+use clap::ValueEnum;
+use kit::Checks;
+use kit::show::{Screen, seconds, table};
+use shardlab::comm::{Comm, Reduce};
+use std::time::Duration;
+
+/// The last rank's mistake.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub enum Break {
+    /// It leaves out an all-reduce and goes on to the next call
+    MissingRank,
+    /// It brings fewer numbers to an all-reduce
+    WrongLength,
+    /// It asks for the maximum where the others ask for the sum
+    WrongOp,
+    /// It swaps two all-reduces of the same kind, type and length
+    WrongOrder,
+    /// It returns before the last all-reduce
+    EarlyExit,
+    /// It computes for a long time before the barrier
+    SlowRank,
+}
+
+impl Break {
+    /// The flag's value.
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+    }
+
+    /// One sentence about the mistake of `rank`, the last rank.
+    fn in_words(self, rank: usize) -> String {
+        let does = match self {
+            Break::MissingRank => "leaves out the losses' all-reduce and goes on to the barrier",
+            Break::WrongLength => "brings 3 losses where the others bring 4",
+            Break::WrongOp => "asks for the largest loss where the others ask for the sum",
+            Break::WrongOrder => "sums up the losses before the gradients; both are 4 numbers of one type",
+            Break::EarlyExit => "returns before the losses are summed up",
+            Break::SlowRank => "computes for a long time before it enters the barrier",
+        };
+        format!("Rank {rank} {does}.")
+    }
+}
+
+/// Breaks the end of a training step. A slow rank takes `slow` longer, and its checks return what they found wrong. Every
+/// other mistake ends in an error here.
+pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Result<Vec<String>> {
+    let odd = comm.size() - 1;
+    if comm.rank() == 0 {
+        let title = screen.bold(format!("What goes wrong: {}", broken.name()));
+        screen.say(format!("\n{title}\n\n{}\n", screen.wrap(&broken.in_words(odd), 2)));
+    }
+    let waited = step(comm, broken, slow)?;
+    if comm.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    screen.say(format!("{}\n", show(screen, &waited)));
+    let mut checks = Checks::new(screen);
+    let named = slowest(&waited) == odd;
+    checks.hold(named, "the slow rank is the one that all waited for", "", "the ranks waited for a different rank");
+    Ok(checks.failed())
+}
+
+// ANCHOR: step
+/// The end of a training step: all ranks add up gradients, add up losses, and meet in a barrier. `broken` is what the last
+/// rank does instead. Returns the seconds that each rank waited in the barrier, where all wait for a slow rank.
+fn step(comm: &Comm, broken: Break, slow: Duration) -> Result<Vec<f64>> {
+    let odd = comm.rank() + 1 == comm.size();
+    let (mut gradients, mut losses) = ([1f32; 4], [2f32; 4]);
+    let reduce_gradients = |gradients: &mut [f32]| comm.all_reduce(gradients, Reduce::Sum);
+    let reduce_losses = |losses: &mut [f32], op| comm.all_reduce(losses, op);
+
+    match broken {
+        Break::WrongOrder if odd => reduce_losses(&mut losses, Reduce::Sum)?,
+        _ => reduce_gradients(&mut gradients)?,
+    }
+    match broken {
+        Break::MissingRank if odd => {}
+        Break::WrongLength if odd => reduce_losses(&mut losses[..3], Reduce::Sum)?,
+        Break::WrongOp if odd => reduce_losses(&mut losses, Reduce::Max)?,
+        Break::WrongOrder if odd => reduce_gradients(&mut gradients)?,
+        Break::EarlyExit if odd => return Ok(Vec::new()),
+        _ => reduce_losses(&mut losses, Reduce::Sum)?,
+    }
+    if broken == Break::SlowRank && odd {
+        std::thread::sleep(slow);
+    }
+    let before = comm.traffic().seconds;
+    comm.barrier()?;
+    let mut waited = vec![0.0; comm.size()];
+    comm.all_gather(&[comm.traffic().seconds - before], &mut waited)?;
+    Ok(waited)
+}
+// ANCHOR_END: step
+
+/// A table of how long each rank waited. All others waited for the rank that waited least.
+fn show(screen: &Screen, waited: &[f64]) -> String {
+    let row = |(rank, &time): (usize, &f64)| vec![rank.to_string(), seconds(time)];
+    let rows: Vec<Vec<String>> = waited.iter().enumerate().map(row).collect();
+    let most = waited.iter().fold(0f64, |most, &time| most.max(time));
+    let words = format!("Rank {} waited least: the others waited {} for it.", slowest(waited), seconds(most));
+    format!("{}\n{}", table(screen, &["rank", "waited in the barrier"], &rows), screen.wrap(&words, 2))
+}
+
+/// The rank that waited least.
+fn slowest(waited: &[f64]) -> usize {
+    let least = waited.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1));
+    least.map_or(0, |(rank, _)| rank)
+}

@@ -1,0 +1,81 @@
+//! Any collective by any algorithm, in one form: a rank gives one array and gets one.
+
+use shardlab::comm::algorithms::{self, Algorithm, Collective, Task};
+use shardlab::comm::{Comm, Element, Reduce, Result};
+
+/// A collective and the algorithm that does it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Way {
+    pub collective: Collective,
+    /// None: the transport's own, which is shared memory between threads, and the MPI library between processes.
+    pub algorithm: Option<Algorithm>,
+}
+
+impl Way {
+    pub fn name(&self) -> &'static str {
+        self.algorithm.map_or(if shardlab::launch::is_mpi() { "MPI library" } else { "shared memory" }, Algorithm::name)
+    }
+
+    /// The algorithms of `collective`, without the transport's own.
+    pub fn algorithms(collective: Collective) -> impl Iterator<Item = Way> {
+        collective.algorithms().iter().map(move |&algorithm| Way { collective, algorithm: Some(algorithm) })
+    }
+
+    /// Whether the collective works in the array that a rank gets.
+    pub fn in_place(&self) -> bool {
+        matches!(self.collective, Collective::AllReduce | Collective::Reduce | Collective::Broadcast)
+    }
+
+    /// Elements of the whole array, at least `elements`: as many in each rank's part, where there are parts.
+    pub fn array(&self, ranks: usize, elements: usize) -> usize {
+        if self.in_place() { elements } else { elements.next_multiple_of(ranks) }
+    }
+
+    /// Elements that a rank gives and that it gets, of a whole array of `array` elements.
+    pub fn lengths(&self, comm: &Comm, array: usize) -> (usize, usize) {
+        let part = array / comm.size();
+        let root = if comm.rank() == 0 { array } else { 0 };
+        match self.collective {
+            Collective::AllReduce | Collective::Reduce | Collective::Broadcast => (0, array),
+            Collective::AllGather => (part, array),
+            Collective::ReduceScatter => (array, part),
+            Collective::Scatter => (root, part),
+            Collective::Gather => (part, root),
+            Collective::AllToAll => (array, array),
+        }
+    }
+
+    /// The algorithm's task for a whole array of `array` elements; none for the transport's own.
+    pub fn task(&self, ranks: usize, array: usize, element_bytes: usize) -> Result<Option<Task>> {
+        let len = if self.in_place() { array } else { array / ranks };
+        self.algorithm.map(|algorithm| Task::new(self.collective, algorithm, ranks, len, element_bytes, 0)).transpose()
+    }
+
+    /// Runs the collective, with rank 0 as the root, and with sums where it reduces. Lengths are those of [`Way::lengths`].
+    #[track_caller]
+    pub fn run<T: Element>(&self, comm: &Comm, give: &[T], get: &mut [T]) -> Result<()> {
+        let sum = Reduce::Sum;
+        let Some(algorithm) = self.algorithm else {
+            return match self.collective {
+                Collective::AllReduce => comm.all_reduce(get, sum),
+                Collective::Reduce => comm.reduce(get, sum, 0),
+                Collective::Broadcast => comm.broadcast(get, 0),
+                Collective::AllGather => comm.all_gather(give, get),
+                Collective::ReduceScatter => comm.reduce_scatter(give, get, sum),
+                Collective::Scatter => comm.scatter(give, get, 0),
+                Collective::Gather => comm.gather(give, get, 0),
+                Collective::AllToAll => comm.all_to_all(give, get),
+            };
+        };
+        match self.collective {
+            Collective::AllReduce => algorithms::all_reduce(comm, get, sum, algorithm),
+            Collective::Reduce => algorithms::reduce(comm, get, sum, 0, algorithm),
+            Collective::Broadcast => algorithms::broadcast(comm, get, 0, algorithm),
+            Collective::AllGather => algorithms::all_gather(comm, give, get, algorithm),
+            Collective::ReduceScatter => algorithms::reduce_scatter(comm, give, get, sum, algorithm),
+            Collective::Scatter => algorithms::scatter(comm, give, get, 0, algorithm),
+            Collective::Gather => algorithms::gather(comm, give, get, 0, algorithm),
+            Collective::AllToAll => algorithms::all_to_all(comm, give, get, algorithm),
+        }
+    }
+}

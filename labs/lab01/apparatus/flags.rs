@@ -1,0 +1,146 @@
+//! lab01's flags: they choose the collective and the view of it.
+
+use super::breaking::Break;
+use super::call::Way;
+use super::{benchmark, predict};
+use clap::ValueEnum;
+use clap::builder::PossibleValuesParser;
+use kit::show::{bytes_binary, seconds, thousands};
+use shardlab::comm::Link;
+use shardlab::comm::algorithms::{Algorithm, Collective};
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::plan::Network;
+use std::path::PathBuf;
+
+/// The flags.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StudyFlags {
+    /// Number of ranks: threads of this process [default: 4; with --bench one per core], or the launcher's processes
+    #[arg(long)]
+    pub ranks: Option<usize>,
+    /// The collective to show. `all` shows each collective before and after
+    #[arg(long, default_value = "all-reduce", value_parser = PossibleValuesParser::new(Collective::ALL.map(Collective::name).into_iter().chain(["all"])))]
+    pub collective: String,
+    /// Only this algorithm of the collective
+    #[arg(long, value_enum)]
+    pub algorithm: Option<Algorithm>,
+    /// Show every round of an algorithm
+    #[arg(long, alias = "step-by-step")]
+    pub rounds: bool,
+    /// Measure the algorithms on this machine, for arrays of 1 KiB and more
+    #[arg(long)]
+    pub bench: bool,
+    /// The largest array to measure, in MiB [default: 64, or less if memory or time is short]
+    #[arg(long, value_name = "MIB")]
+    pub up_to: Option<usize>,
+    /// Write the measured or predicted times to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Predict the times on N ranks, and those of a training step on 4 to 65,536 ranks
+    #[arg(long, value_name = "N")]
+    pub simulate: Option<usize>,
+    /// The network of the prediction
+    #[arg(long, default_value = "ethernet", value_parser = PossibleValuesParser::new(Network::NAMES))]
+    pub network: String,
+    /// Let the last rank make a mistake
+    #[arg(long = "break", value_enum)]
+    pub broken: Option<Break>,
+}
+
+/// The flags after their check.
+pub struct Study {
+    pub flags: StudyFlags,
+    pub ranks: usize,
+    pub collective: Collective,
+    /// Whether all collectives are drawn, and nothing else.
+    pub all: bool,
+    /// The algorithms of the collective that the lab shows.
+    pub ways: Vec<Way>,
+    /// Whether the lab measures the algorithms.
+    pub timed: bool,
+    /// The largest array to measure, in bytes.
+    pub most: usize,
+    pub network: Network,
+}
+
+impl StudyFlags {
+    /// Checks the flags before any rank starts. With a `link` the lab measures, unless a flag asks for a different view.
+    pub fn resolve(&self, link: Option<Link>, feeding: bool) -> Result<Study, BadInput> {
+        let all = self.collective == "all";
+        let other = all || self.rounds || self.simulate.is_some() || self.broken.is_some() || feeding;
+        let timed = self.bench || (link.is_some() && !other);
+        let ranks = launch::ranks(self.ranks, if timed { launch::cores().clamp(2, 4) } else { 4 })?;
+        if self.broken.is_some() && ranks < 2 {
+            return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more"));
+        }
+        let collective = Collective::from_str(&self.collective, false).unwrap_or(Collective::AllReduce);
+        let auto = Way { collective, algorithm: Some(Algorithm::Auto) };
+        let known = Way::algorithms(collective).chain(Some(auto).filter(|_| self.algorithm.is_some()));
+        let chosen = |way: &Way| self.algorithm.is_none_or(|algorithm| way.algorithm == Some(algorithm));
+        let ways: Vec<Way> = known.filter(chosen).collect();
+        if let Some(algorithm) = self.algorithm.filter(|_| ways.is_empty()) {
+            let names: Vec<&str> = collective.algorithms().iter().map(|algorithm| algorithm.name()).collect();
+            let what = format!("{} has no algorithm {}", collective.name(), algorithm.name());
+            return Err(BadInput::new(what, format!("it has {}", names.join(", "))));
+        }
+        let (flags, most, network) = (self.clone(), self.most(ranks)?, self.network(ranks)?);
+        let study = Study { flags, ranks, collective, all, ways, timed: timed && ranks > 1, most, network };
+        link.filter(|_| study.timed).map_or(Ok(()), |link| study.ensure_short(link))?;
+        Ok(study)
+    }
+
+    fn network(&self, ranks: usize) -> Result<Network, BadInput> {
+        let network = Network::named(&self.network).ok_or_else(|| {
+            BadInput::new(
+                format!("--network {} is unknown", self.network),
+                format!("give {}", Network::NAMES.join(", ")),
+            )
+        })?;
+        let (flag, n) = self.simulate.map_or(("ranks", ranks), |n| ("simulate", n));
+        let least = if self.simulate.is_some() { 2 } else { 1 };
+        if !(least..=network.most_ranks).contains(&n) {
+            let most = thousands(network.most_ranks as u64);
+            let help = format!("give {least} to {most}: {} is {}", network.name, network.about);
+            return Err(BadInput::new(format!("--{flag} {n} is out of range"), help));
+        }
+        Ok(network)
+    }
+
+    /// The largest array to measure, in bytes: the flag's, or else 64 MiB, or less if half of the memory does not hold that or
+    /// many ranks would take too long.
+    fn most(&self, ranks: usize) -> Result<usize, BadInput> {
+        const MIB: usize = 1 << 20;
+        let free = launch::free_memory(launch::ranks_here(ranks)).unwrap_or(u64::MAX);
+        let fits = |most: usize| benchmark::memory(launch::ranks_here(ranks), most) < free / 2;
+        let Some(mib) = self.up_to else {
+            let is_short = |most: usize| most <= 512 * MIB / launch::ranks_here(ranks);
+            let sizes = [64, 16, 4, 1].map(|mib| mib * MIB);
+            return Ok(sizes.into_iter().find(|&most| fits(most) && is_short(most)).unwrap_or(MIB / 64));
+        };
+        match mib.checked_mul(MIB) {
+            Some(most) if mib > 0 && fits(most) => Ok(most),
+            _ => {
+                let room = bytes_binary(free as f64 / 2.0);
+                let help = format!("give 1 or more; {ranks} ranks take 4 arrays each, and may fill {room}");
+                Err(BadInput::new(format!("--up-to {mib} is not possible here"), help))
+            }
+        }
+    }
+}
+
+impl Study {
+    /// An error if the link alone makes the measurement longer than two minutes. Each size is called twice at least.
+    fn ensure_short(&self, link: Link) -> Result<(), BadInput> {
+        const LONGEST: f64 = 120.0;
+        let sizes = benchmark::sizes(4, self.most);
+        let timings = predict::predict(self.collective, self.ranks, &sizes, &Network::uniform(link));
+        let timings = timings.map_err(|error| BadInput::new(error.to_string(), "give a different --link"))?;
+        let once: f64 = timings.iter().flat_map(|timing| &timing.points).map(|point| point.seconds).sum();
+        if 2.0 * once <= LONGEST {
+            return Ok(());
+        }
+        let what = format!("timing over --link {link} would take about {}", seconds(2.0 * once));
+        Err(BadInput::new(what, "give a faster link, such as 100us,1GB/s, or smaller arrays: --up-to 1"))
+    }
+}

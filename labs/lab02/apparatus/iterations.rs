@@ -1,0 +1,228 @@
+//! The journal of the smallest job: log lines during the run; plots and a profile at its end, on the screen and in
+//! files.
+
+use super::mlp::{MlpConfig, MlpFlags};
+use super::profile::{Profile, Stamps};
+use anyhow::{Context, Result, ensure};
+use kit::show::{Plot, Screen, Series, general, thousands};
+use kit::trace::{self, Trace};
+use kit::{Clock, MetricsFile, metrics, report};
+use serde::Serialize;
+use shardlab::comm::{Comm, Reduce};
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::parallel::Averaged;
+use std::path::Path;
+
+/// One iteration, as `--metrics` writes it. Times are this rank's seconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct IterRecord {
+    /// The iteration, counted from 0.
+    pub iter: usize,
+    /// Whether the iteration belongs to `--warmup-iters`, which are neither logged nor plotted.
+    pub warmup: bool,
+    /// Squared error of a rank's batch, mean over ranks, before the iteration's update.
+    pub loss: f64,
+    /// Samples per second, of all ranks. (The source's `test_dist` counts one rank's, its `wordplay` counts batches.)
+    pub sps: f64,
+    /// The whole iteration, from its samples to the optimizer.
+    pub dt: f64,
+    /// Forward pass.
+    pub dtf: f64,
+    /// Backward pass, averaging of gradients included. (The source's `test_dist` also includes the optimizer.)
+    pub dtb: f64,
+    /// All-reduces, a part of `dtb`.
+    pub all_reduce: f64,
+    pub optimizer: f64,
+}
+
+impl IterRecord {
+    /// The log line, with the names of the source's `test_dist`. Times have four digits, so the line fits 80 columns up
+    /// to iteration 99, and on most machines beyond.
+    pub fn line(&self) -> String {
+        let IterRecord { iter, loss, sps, dt, dtf, dtb, .. } = *self;
+        let (loss, sps) = (general(loss, 6), thousands(sps.round() as u64));
+        let (dt, dtf, dtb) = (general(dt, 4), general(dtf, 4), general(dtb, 4));
+        format!("iter={iter}, loss={loss}, sps={sps}, dt={dt}, dtf={dtf}, dtb={dtb}")
+    }
+}
+
+/// One rank's journal. Only rank 0 prints and writes files, unless `--log-all-ranks` is given.
+pub struct Iterations<'a> {
+    config: &'a MlpConfig,
+    screen: &'a Screen,
+    comm: Comm,
+    log_all_ranks: bool,
+    /// Whether all plots are printed.
+    all: bool,
+    /// Bytes that this rank sent in the last iteration.
+    sent: u64,
+    metrics: MetricsFile,
+    /// Every iteration, the warm-up included.
+    pub records: Vec<IterRecord>,
+    /// Stamps of the iterations after the warm-up.
+    stamps: Vec<Stamps>,
+    trace: Trace,
+}
+
+impl<'a> Iterations<'a> {
+    /// Opens the run's files, so that a file that cannot be written is an error before work starts.
+    pub fn new(comm: &Comm, config: &'a MlpConfig, flags: &MlpFlags, screen: &'a Screen) -> Result<Iterations<'a>> {
+        let metrics = flags.log.metrics.as_deref().filter(|_| comm.rank() == 0);
+        let metrics = MetricsFile::create(metrics)?;
+        if comm.rank() == 0 {
+            std::fs::create_dir_all(&config.out).map_err(|error| {
+                let what = format!("cannot make the folder --out {}: {error}", config.out.display());
+                BadInput::new(what, "name a folder that can be written")
+            })?;
+        }
+        Ok(Iterations {
+            config,
+            screen,
+            comm: comm.clone(),
+            log_all_ranks: flags.log.log_all_ranks,
+            all: flags.log.all,
+            sent: 0,
+            metrics,
+            records: Vec::new(),
+            stamps: Vec::new(),
+            trace: Trace::new(comm, flags.log.trace.as_deref())?,
+        })
+    }
+
+    /// Records an iteration, counted from 0: this rank's loss, times, sent bytes, and all-reduces. The recorded loss is
+    /// the mean over all ranks. If it is not finite, every rank gets an error.
+    pub fn note(&mut self, iter: usize, loss: f64, clock: &Clock, sent: u64, averaged: &[Averaged]) -> Result<()> {
+        self.sent = sent;
+        let mut mean = [loss];
+        self.comm.all_reduce(&mut mean, Reduce::Mean)?;
+        ensure!(
+            mean[0].is_finite(),
+            "the loss is {} at iteration {iter}: training has diverged\nhelp: lower --lr",
+            mean[0]
+        );
+        self.trace.step(iter, clock, averaged);
+        let (config, stamps) = (self.config, Stamps::new(clock, averaged));
+        let dt = stamps.times.total();
+        let record = IterRecord {
+            iter,
+            warmup: iter < config.warmup_iters,
+            loss: mean[0],
+            sps: config.samples() as f64 / dt,
+            dt,
+            dtf: stamps.times.forward,
+            dtb: stamps.times.backward,
+            all_reduce: stamps.all_reduces.iter().map(|(start, end)| end - start).sum(),
+            optimizer: stamps.times.optimizer,
+        };
+        self.metrics.write(&record)?;
+        if !record.warmup {
+            self.log(&record, loss);
+            self.stamps.push(stamps);
+        }
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// Prints the first and the last iteration after the warm-up, and one every `--log-interval`.
+    fn log(&self, record: &IterRecord, own_loss: f64) {
+        let (iter, config) = (record.iter, self.config);
+        let is_due =
+            iter.is_multiple_of(config.log_interval) || iter == config.warmup_iters || iter + 1 == config.steps;
+        if is_due {
+            let line = |loss| IterRecord { loss, ..record.clone() }.line();
+            metrics::log(self.screen, self.comm.rank(), self.log_all_ranks, || line(own_loss), || line(record.loss));
+        }
+    }
+
+    /// Draws the run, and saves each picture in the run's folder. All ranks call it at the end; rank 0 draws.
+    pub fn show(&self) -> Result<()> {
+        let profile = Profile::gather(&self.comm, &self.stamps, self.config.warmup_iters)?;
+        let trace = self.trace.write(&self.comm)?;
+        if self.comm.rank() != 0 {
+            return Ok(());
+        }
+        // Files must suit any terminal: 80 columns, no colour.
+        let paper = Screen { ascii: self.screen.ascii, ..Screen::plain() };
+        let measured = &self.records[self.config.warmup_iters..];
+        let curve = |name, title, of: fn(&IterRecord) -> f64| {
+            let points = measured.iter().map(|record| (record.iter as f64, of(record)));
+            (name, Plot::new(title, "iter").height(6).series(Series::line(name, points)))
+        };
+        let plots = [
+            curve("loss", "squared error of a batch", |r| r.loss),
+            curve("dt", "seconds per iteration", |r| r.dt),
+            curve("dtf", "seconds of the forward pass", |r| r.dtf),
+            curve("dtb", "seconds of the backward pass", |r| r.dtb),
+            curve("sps", "samples per second, all ranks", |r| r.sps),
+        ];
+        for (name, plot) in plots {
+            // The loss is not clipped: its first values show where it came from.
+            let plot = if name == "loss" { plot } else { plot.clip_outliers() };
+            if self.all {
+                self.screen.say(format!("\n{}", plot.render(self.screen)));
+            }
+            save(&self.config.out.join(format!("{name}.txt")), &plot.render(&paper))?;
+        }
+        let (tree, timeline) = profile.render(self.screen);
+        self.screen.say(format!("\n{tree}\n\n{timeline}\n"));
+        if self.config.ranks > launch::cores() {
+            let text = "Ranks outnumber cores here: what looks like waiting for a rank is often waiting for a core.";
+            self.screen.say(format!("{}\n", self.screen.wrap(text, 2)));
+        }
+        let (tree, timeline) = profile.render(&paper);
+        save(&self.config.out.join("profile.txt"), &tree)?;
+        save(&self.config.out.join("timeline.txt"), &timeline)?;
+        if self.config.ranks > 1 {
+            report::sent(self.screen, self.sent, &report::all_reduced(self.config.parameters(), self.config.ranks));
+        }
+        let files = format!("dt, dtf, dtb, loss, sps, profile and timeline as .txt in {}", self.config.out.display());
+        self.screen.say(self.screen.row("saved", &files));
+        if let Some(path) = trace {
+            self.screen.say(trace::row(self.screen, path));
+        }
+        Ok(())
+    }
+}
+
+fn save(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, format!("{text}\n")).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_sources_names() {
+        let record = IterRecord {
+            iter: 1,
+            warmup: false,
+            loss: 2152.41,
+            sps: 16_973.2,
+            dt: 0.003_770_66,
+            dtf: 0.001_003,
+            dtb: 0.002_768,
+            all_reduce: 0.0,
+            optimizer: 0.0,
+        };
+        assert_eq!(record.line(), "iter=1, loss=2152.41, sps=16,973, dt=0.003771, dtf=0.001003, dtb=0.002768");
+    }
+
+    /// The widest numbers that a run of 100 iterations can have.
+    #[test]
+    fn a_line_fits_80_columns() {
+        let record = IterRecord {
+            iter: 99,
+            warmup: false,
+            loss: 2152.41,
+            sps: 123_456.0,
+            dt: 0.000_123_456,
+            dtf: 0.000_123_456,
+            dtb: 0.000_123_456,
+            all_reduce: 0.0,
+            optimizer: 0.0,
+        };
+        assert_eq!(record.line().len(), 78);
+    }
+}

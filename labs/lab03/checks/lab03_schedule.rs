@@ -1,0 +1,121 @@
+//! The check of lab03-schedule: its phases one after the other, then its limits.
+
+use exercise::{Schedule, learning_rate};
+use shardlab::Result;
+use kit::check::{Evidence, is_near, run};
+use std::process::ExitCode;
+
+const SCHEDULE: Schedule = Schedule { lr: 1e-3, min_lr: 1e-4, warmup: 100, decay_steps: 500 };
+
+fn main() -> ExitCode {
+    run(&[
+        ("the warm-up rises evenly, and its last step has lr", warm_up),
+        ("the decay begins at lr and ends at min_lr", ends),
+        ("between them it is half a cosine", cosine),
+        ("after decay_steps it stays at min_lr", floor),
+        ("without warm-up, step 0 has lr", no_warm_up),
+        ("the whole schedule, with other numbers", others),
+    ])
+}
+
+fn at(step: usize) -> f64 {
+    learning_rate(&SCHEDULE, step)
+}
+
+fn compare(evidence: &mut Evidence, step: usize, expected: f64) {
+    evidence.given(format!("step {step}, warmup {}, decay_steps {}", SCHEDULE.warmup, SCHEDULE.decay_steps));
+    evidence.near(format!("step {step}"), expected, at(step));
+}
+
+fn warm_up(evidence: &mut Evidence) -> Result<()> {
+    for (step, expected) in [(0, 1e-5), (1, 2e-5), (49, 5e-4), (99, 1e-3)] {
+        compare(evidence, step, expected);
+    }
+    evidence.means_if(
+        at(0) == 0.0,
+        "At step 0 the rate is 0, so the model computes a whole step and learns nothing from it. Steps are counted from 0, and \
+         the first of 100 has a hundredth of lr.",
+    );
+    evidence.means("lr = 0.001 and warmup = 100: every step adds 0.00001, and step 99 is the hundredth.");
+    Ok(())
+}
+
+fn ends(evidence: &mut Evidence) -> Result<()> {
+    for (step, expected) in [(100, 1e-3), (500, 1e-4)] {
+        compare(evidence, step, expected);
+    }
+    evidence.means_if(
+        is_near(0.0, at(500)),
+        "The rate falls to 0, not to min_lr: the run's last steps would teach nothing.",
+    );
+    evidence.means_if(
+        at(100) < 1e-3 && is_near(1e-4, at(500)),
+        "The decay begins before the warm-up is over. Its progress must be 0 at step `warmup`, not at step 0.",
+    );
+    evidence.means_if(is_near(1e-3, at(500)), "At the end of the decay the rate is still lr, or lr again.");
+    evidence.means("The progress of the decay is 0 at step `warmup`, and 1 at step `decay_steps`.");
+    Ok(())
+}
+
+fn cosine(evidence: &mut Evidence) -> Result<()> {
+    // A quarter of the way: (1 + cos 45°) / 2 of the distance is left.
+    let quarter = 1e-4 + 9e-4 * (1.0 + 0.5f64.sqrt()) / 2.0;
+    for (step, expected) in [(200, quarter), (300, 5.5e-4), (400, 1.1e-3 - quarter)] {
+        compare(evidence, step, expected);
+    }
+    evidence.means_if(
+        is_near(7.75e-4, at(200)),
+        "This is a straight line. A cosine stays near lr at first, falls fastest in the middle, and ends gently.",
+    );
+    evidence.means_if(
+        is_near(1e-4, at(300)),
+        "The rate has reached min_lr halfway, as a whole wave does. Half a cosine goes from 0 to pi.",
+    );
+    evidence.means("In the middle of the decay the rate is halfway between lr and min_lr, and falls fastest there.");
+    Ok(())
+}
+
+fn floor(evidence: &mut Evidence) -> Result<()> {
+    for step in [501, 700, 900, 100_000] {
+        compare(evidence, step, 1e-4);
+    }
+    evidence.means_if(
+        at(900) > 5e-4,
+        "The cosine rises again: a run that goes on beyond decay_steps would end with long steps, and its loss would rise \
+         again.",
+    );
+    evidence.means("From decay_steps on, the rate stays the same.");
+    Ok(())
+}
+
+fn no_warm_up(evidence: &mut Evidence) -> Result<()> {
+    let schedule = Schedule { warmup: 0, ..SCHEDULE };
+    for (step, expected) in [(0, 1e-3), (250, 5.5e-4)] {
+        let at = format!("warmup 0, step {step}");
+        evidence.given(&at);
+        evidence.near(at, expected, learning_rate(&schedule, step));
+    }
+    let none = Schedule { warmup: 5, decay_steps: 5, ..SCHEDULE };
+    let at = "warmup 5, decay_steps 5, step 5";
+    evidence.given(at);
+    let got = learning_rate(&none, 5);
+    evidence.row((1e-4..=1e-3).contains(&got), at, "from min_lr to lr", got);
+    evidence.means_if(
+        got.is_nan(),
+        "0 / 0: the decay may have no steps at all, and a rate that is not a number ruins the run.",
+    );
+    evidence.means("A warm-up of 0 steps has no first step. The decay begins at once.");
+    Ok(())
+}
+
+fn others(evidence: &mut Evidence) -> Result<()> {
+    let schedule = Schedule { lr: 6e-4, min_lr: 0.0, warmup: 7, decay_steps: 600_007 };
+    for (step, expected) in [(0, 6e-4 / 7.0), (6, 6e-4), (300_007, 3e-4), (600_007, 0.0), (1_000_000, 0.0)] {
+        evidence.given(format!("step {step}, warmup 7, decay_steps 600,007"));
+        evidence.near(format!("step {step}"), expected, learning_rate(&schedule, step));
+    }
+    evidence.means(
+        "lr 0.0006, min_lr 0, warmup 7, decay_steps 600,007: does your code contain a number that should be a name?",
+    );
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! lab03 · One model, many ranks
+//!
+//! How do N ranks train one model, and why is it the same model as with one rank?
+//!
+//! Every rank holds the whole model and draws its own part of the data. Once per step the ranks average their gradients
+//! (an all-reduce). Every rank then applies the same update, so N replicas stay one model. The model is a GPT that
+//! learns to write plays, one character at a time.
+//!
+//! Run `cargo run --bin lab03`. You will see the loss fall from about 4.2 (65 characters and no idea: ln 65 = 4.17), what
+//! the model writes at every evaluation, and the checks: the same bits as one rank that does all the work, the same
+//! model on every rank, different data on every rank. Then break it: `cargo run --bin lab03 -- --break no-average`.
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use kit::Lesson;
+use kit::Part::{Backward, Data, Forward, Optimizer};
+use kit::parity::{self, GptReplica};
+use kit::show::Screen;
+use kit::{
+    Break, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, RunFlags, StepOutcome, Symptoms,
+    TrainFlags, report, speedup,
+};
+use shardlab::comm::Comm;
+use shardlab::data::{Corpus, Sampler};
+use shardlab::error::BadInput;
+use shardlab::model::Gpt;
+use shardlab::parallel::{Averaged, Ddp};
+use shardlab::tensor::{Precision, matmul};
+use shardlab::train::{self, AdamW, Config, Diverged, EvalConfig, Preset, clip_scale, global_norm};
+use shardlab::{checkpoint, launch};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// One model, many ranks: data-parallel training of a character-level GPT.
+#[derive(Parser)]
+#[command(name = "lab03", version)]
+struct Args {
+    /// Number of ranks: threads of this process [default: 2], or the launcher's processes
+    #[arg(long)]
+    ranks: Option<usize>,
+    /// Training steps [default: the preset's]
+    #[arg(long)]
+    steps: Option<usize>,
+    #[command(flatten)]
+    train: TrainFlags,
+    /// Stop the backward pass while the ranks average a bucket of gradients
+    #[arg(long)]
+    no_overlap: bool,
+    #[command(flatten)]
+    eval: EvalFlags,
+    /// Evaluate and sample, but do not train
+    #[arg(long, conflicts_with_all = ["metrics", "broken"])]
+    eval_only: bool,
+    #[command(flatten)]
+    log: LogFlags,
+    #[command(flatten)]
+    run: RunFlags,
+    /// Make a mistake on purpose, and see which check notices
+    #[arg(long = "break", value_enum)]
+    broken: Option<Break>,
+}
+
+/// All ranks read this, and none changes it.
+struct Lab {
+    args: Args,
+    config: Config,
+    eval: EvalConfig,
+    corpus: Corpus,
+    screen: Screen,
+    lesson: Lesson,
+    /// One thread's matmul peak, FLOP/s.
+    peak: f64,
+}
+
+impl Lab {
+    /// The folder for weights, unless the run leaves none behind: one that is broken on purpose must not replace good ones.
+    fn save_to(&self) -> Option<PathBuf> {
+        let saves = self.args.broken.is_none() && !self.args.eval_only;
+        saves.then(|| self.args.run.folder("lab03"))
+    }
+}
+
+fn main() -> ExitCode {
+    kit::main(run)
+}
+
+fn run(args: Args) -> Result<()> {
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let config = args.train.resolve(launch::ranks(args.ranks, 2)?, args.steps, &corpus)?;
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
+    args.log.check()?;
+    if args.broken.is_some() && config.ranks < 2 {
+        return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
+    }
+    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab03")?);
+    let lab = Lab { args, config, eval, corpus, screen, lesson, peak: matmul::measured_peak() };
+    let (footprint, free) = (Footprint::new(&lab.config), launch::free_memory(launch::ranks_here(lab.config.ranks)));
+    if lab.args.run.dry_run {
+        if launch::is_first_process() {
+            introduce(&lab);
+            report::dry_run(&lab.screen, &lab.config, &footprint, free, lab.peak);
+        }
+        return Ok(());
+    }
+    free.map_or(Ok(()), |free| footprint.ensure_fits(free))?;
+    lab.save_to().map_or(Ok(()), |folder| checkpoint::ensure_writable(&folder))?;
+    let options = lab.args.run.comm.options(&lab.args.run.folder("lab03"));
+    let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
+    let failed_checks = launch::run_with(lab.config.ranks, &options, rank)?;
+    ensure!(failed_checks[0].is_empty(), "{}", failed_checks[0].join("; "));
+    Ok(())
+}
+
+/// One rank's part, from the first check to the last. Returns what the checks found wrong.
+fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+    let (config, screen) = (&lab.config, &lab.screen);
+    let _claim = match lab.save_to() {
+        Some(folder) => Some(checkpoint::Claim::take(comm, &folder)?),
+        None => None,
+    };
+    let mut journal = Journal::new(comm, screen, kit::Rates::of(&config, lab.peak), lab.eval.due, Some(&lab.args.log))?;
+    if comm.rank() == 0 {
+        introduce(lab);
+    }
+    let evaluator = Evaluator { config, eval: &lab.eval, corpus: &lab.corpus, screen, comm, save_to: lab.save_to() };
+    let gpt = Gpt::new(&config.shape)?;
+    // Each rank starts with its own random seed; the broadcast makes them one model.
+    gpt.params.allocate(config.seed_of(comm.rank()));
+    if let Some(dir) = lab.args.train.model.init_from.as_deref().filter(|_| comm.rank() == 0) {
+        checkpoint::load(dir, &gpt.params)?;
+    }
+    if lab.args.eval_only {
+        comm.broadcast(&mut gpt.params.values_mut(), 0)?;
+        evaluator.run(&gpt, 0, &mut journal)?;
+        return Ok(Vec::new());
+    }
+    let same_as_one_rank = compare_with_one_rank(lab, comm)?;
+    let symptoms = train(lab, comm, &gpt, &evaluator, &mut journal);
+    let symptoms = symptoms.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
+    journal.expect(report::all_reduced(gpt.params.numel(), comm.size()));
+    journal.show(lab.args.no_overlap || lab.args.run.comm.link.is_some())?;
+    let (hashes, drawn) = (train::all_hashes(comm, &gpt.params)?, symptoms.drawn_by_all(comm)?);
+    if lab.args.broken.is_none() {
+        speedup::show(comm, screen, &gpt, config, &lab.corpus.train, &journal.records)?;
+    }
+    Ok(check(lab, comm, &journal, &symptoms, &End { hashes, drawn, same_as_one_rank }))
+}
+
+/// Trains, and watches it: all that is said about the run is said here, and the lesson is [`Replica::step`].
+fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, evaluator: &Evaluator, journal: &mut Journal) -> Result<Symptoms> {
+    let (config, text) = (&lab.config, &lab.corpus.train[..]);
+    let ddp = Ddp::new(&gpt.params, comm)?; // rank 0's weights to every rank; gradients will be averaged
+    let (ddp, whose) = kit::leave_out(lab.args.broken, comm, ddp, &gpt.params, config.seed_of(comm.rank()))?;
+    ddp.overlap(!lab.args.no_overlap);
+    journal.expect_on_link(lab.args.run.comm.link, &ddp.buckets());
+    let sampler = config.sampler(whose); // each rank draws its own sequences, unless --break says otherwise
+    let mut replica = Replica { config, text, gpt, sampler, ddp, adamw: AdamW::new(config.adamw, &gpt.params) };
+    let mut symptoms = Symptoms::of(lab.args.broken);
+    evaluator.run(gpt, 0, journal)?;
+    symptoms.look(comm, &gpt.params, 0)?;
+
+    for step in 0..config.steps {
+        let (mut clock, before) = (Clock::start(), comm.traffic());
+        let (loss, grad_norm, averaged) = replica.step(step, &mut clock)?;
+        let sent = comm.traffic() - before;
+
+        (0..config.grad_accum).for_each(|micro| symptoms.draw(sampler.batch(text, step, micro).numbers()));
+        let (lr, step) = (config.schedule.at(step), step + 1);
+        journal.step(StepOutcome { step, loss, grad_norm, lr }, &clock, sent, &averaged)?;
+        if lab.eval.due.after(step) {
+            evaluator.run(gpt, step, journal)?;
+        }
+        symptoms.look(comm, &gpt.params, step)?;
+    }
+    Ok(symptoms)
+}
+
+/// One rank's replica: a whole model, and its own part of the data.
+struct Replica<'a> {
+    config: &'a Config,
+    text: &'a [u32],
+    gpt: &'a Gpt,
+    sampler: Sampler,
+    ddp: Ddp,
+    adamw: AdamW,
+}
+
+impl Replica<'_> {
+    // ANCHOR: step
+    /// Every rank takes this step. It returns the rank's loss, the gradients' norm, and the time of each all-reduce.
+    fn step(&mut self, step: usize, clock: &mut Clock) -> Result<(f64, f64, Vec<Averaged>)> {
+        let Replica { config, text, gpt, sampler, ddp, adamw } = self;
+        let mut mean = 0.0;
+        gpt.params.zero_gradients();
+        for micro in 0..config.grad_accum {
+            let batch = clock.time(Data, || sampler.batch(text, step, micro)); // this rank's own sequences
+            let loss = clock.time(Forward, || gpt.loss(&batch, &config.pass(step, &batch.sequences)))?;
+            let share = (loss / config.grad_accum as f64)?; // the shares' gradients add up
+            mean += f64::from(share.to_scalar::<f32>()?);
+            ddp.synchronise(micro + 1 == config.grad_accum); // average in the last micro-step only
+            clock.time(Backward, || share.backward())?; // averages each complete bucket
+        }
+        let averaged = clock.time(Backward, || ddp.finish())?; // now all ranks have the same gradients
+        let norm = global_norm(&gpt.params.gradients());
+        let scale = clip_scale(norm, config.clip)?;
+        clock.time(Optimizer, || adamw.step(&gpt.params, config.schedule.at(step), scale))?; // and take the same step
+        Ok((mean, norm, averaged))
+    }
+    // ANCHOR_END: step
+}
+
+/// Trains the small model for three steps on all ranks, and again on one rank that processes all their batches.
+fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
+    const STEPS: usize = 3;
+    let config = lab.config.parity_check();
+    let replica = |rank| GptReplica::new(&config, &lab.corpus.train, config.seed_of(rank));
+    let parallel = parity::parallel(comm, replica(comm.rank())?, STEPS)?;
+    let serial = || parity::serial(replica(0)?, comm.size(), STEPS);
+    let same = parity::compare(comm, &lab.screen, Precision::F32.loss_bound(), &parallel, serial)?;
+    if comm.rank() == 0 && lab.args.log.all {
+        report::legend(&lab.screen);
+    }
+    Ok(same)
+}
+
+/// The checks, for the reader and for the exit code.
+fn check(lab: &Lab, comm: &Comm, journal: &Journal, symptoms: &Symptoms, end: &End) -> Vec<String> {
+    if comm.rank() != 0 {
+        return Vec::new();
+    }
+    lab.screen.say("");
+    symptoms.show(&lab.screen, "sequences", lab.config.batch * lab.config.ranks);
+    let mut checks = Checks::new(&lab.screen);
+    checks.training(&lab.config, journal, end);
+    let failed = checks.failed();
+    if failed.is_empty() {
+        let more = "More: --all, --dry-run, --link 100us,62MB/s, --break no-average";
+        lab.screen.say(lab.lesson.ending(&lab.screen, more));
+    }
+    failed
+}
+
+fn introduce(lab: &Lab) {
+    let small = lab.args.train.model.preset == Preset::Baby && lab.config.steps <= 1000;
+    let time = (!small).then_some("--dry-run says how long");
+    lab.screen.say(lab.lesson.heading(&lab.screen, time));
+    report::data(&lab.screen, &lab.corpus);
+    if lab.args.log.all {
+        report::splits(&lab.screen, &lab.corpus);
+    }
+    report::run(&lab.screen, &lab.config);
+    // A dry run prints them anyway.
+    if lab.args.log.all && !lab.args.run.dry_run {
+        report::settings(&lab.screen, &lab.config);
+    }
+}

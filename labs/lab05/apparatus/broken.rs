@@ -1,0 +1,127 @@
+//! Mistakes of tensor parallelism, each of which trains on and looks plausible.
+
+use candle_core::{Result, Shape, Tensor};
+use shardlab::comm::Comm;
+use shardlab::mesh::Axis;
+use shardlab::model::{Build, Entry, Exit, Layer, Linear, Pass, Role};
+use shardlab::parallel::TensorParallel;
+use shardlab::parallel::tensor::Operator;
+use shardlab::tensor::{Copies, Cut, Op, Param, Params, Whole, consume};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The mistakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Break {
+    /// The row-parallel layers forget the all-reduce of their summands
+    NoG,
+    /// The row-parallel layers average their summands instead of adding them up
+    Mean,
+    /// The last block's MLP is whole on every rank
+    Unsharded,
+    /// The ranks add up the gradient of the head's input twice
+    HeadTwice,
+}
+
+/// The builder of a model with one mistake.
+pub struct Broken {
+    pub tensor: TensorParallel,
+    pub mistake: Break,
+    /// The number of the last block.
+    pub last: usize,
+}
+
+impl Build for Broken {
+    fn linear(&self, params: &Arc<Params>, whole: Whole, role: Role) -> Result<Box<dyn Layer>> {
+        let row_parallel = matches!(role, Role::AttentionOut | Role::MlpOut);
+        let group = self.tensor.group();
+        let whole_layer = |params: &Arc<Params>, whole: Whole, cut, copies| -> Result<Box<dyn Layer>> {
+            Ok(Box::new(Linear { weight: params.declare_shard(whole.name.clone(), whole, cut, copies)?, bias: None }))
+        };
+        match self.mistake {
+            Break::NoG if row_parallel => {
+                let each = whole.shape[1] / group.size();
+                let columns = group.rank() * each..(group.rank() + 1) * each;
+                whole_layer(params, whole, Cut::Columns(columns), Copies::One)
+            }
+            Break::Mean if row_parallel => {
+                Ok(Box::new(Mean { sum: self.tensor.linear(params, whole, role)?, ranks: group.size() }))
+            }
+            Break::Unsharded
+                if matches!(role, Role::MlpIn | Role::MlpOut)
+                    && whole.name.starts_with(&format!("blocks.{}.", self.last)) =>
+            {
+                let copies = Copies::Same { axis: Axis::Tensor, first: group.rank() == 0 };
+                whole_layer(params, whole, Cut::All, copies)
+            }
+            _ => self.tensor.linear(params, whole, role),
+        }
+    }
+
+    fn gain(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
+        self.tensor.gain(params, whole)
+    }
+
+    fn table(&self, params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
+        self.tensor.table(params, whole, copies)
+    }
+
+    fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Option<Whole>) -> Result<Box<dyn Entry>> {
+        self.tensor.entry(params, tokens, positions)
+    }
+
+    fn exit(&self, tokens: Param) -> Box<dyn Exit> {
+        let exit = self.tensor.exit(tokens);
+        match self.mistake {
+            Break::HeadTwice => Box::new(Twice { exit, group: self.tensor.group().clone() }),
+            _ => exit,
+        }
+    }
+
+    fn heads(&self, all: usize) -> Range<usize> {
+        self.tensor.heads(all)
+    }
+}
+
+/// A layer whose forward pass ends with an `all_reduce` that averages.
+struct Mean {
+    sum: Box<dyn Layer>,
+    ranks: usize,
+}
+
+impl Layer for Mean {
+    fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+        consume(self.sum.forward(x, pass)?, Divide(self.ranks as f32))
+    }
+}
+
+/// Divides in the forward pass only.
+struct Divide(f32);
+
+impl Op for Divide {
+    const NAME: &'static str = "divide";
+
+    fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        Ok((x.iter().map(|x| x / self.0).collect(), dims.into()))
+    }
+
+    fn input_gradient(&self, _x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
+        Ok(dy.to_vec())
+    }
+}
+
+/// Applies Megatron's f in front of a head that applies it, too.
+struct Twice {
+    exit: Box<dyn Exit>,
+    group: Comm,
+}
+
+impl Exit for Twice {
+    fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
+        self.exit.logits(x, pass)
+    }
+
+    fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor> {
+        self.exit.loss(&Operator::Copy.apply(x.clone(), &self.group)?, targets, pass)
+    }
+}

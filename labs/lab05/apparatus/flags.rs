@@ -1,0 +1,71 @@
+//! The flags of tensor parallelism.
+
+use super::{gemm, placement};
+use anyhow::Result;
+use clap::ValueEnum;
+use kit::Slowest;
+use kit::show::Screen;
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::mesh::{Coordinates, Layout, Order};
+
+/// How ranks share a model, and the mesh that they form.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TensorFlags {
+    /// Train in full with this many tensor ranks per replica; the other ranks are further replicas
+    #[arg(long, value_name = "RANKS", group = "full")]
+    pub tp: Option<usize>,
+    /// Also shard the activations between the matrices, by position: sequence parallelism
+    #[arg(long, requires = "tp")]
+    pub sp: bool,
+    /// Pad the vocabulary until each rank has a multiple of this many tokens; Megatron-LM's default is 128
+    #[arg(long, value_name = "TOKENS", default_value_t = 1)]
+    pub make_vocab_size_divisible_by: usize,
+    /// Draw a matrix product that two ranks share, or the mesh of ranks
+    #[arg(long, value_enum)]
+    pub show: Option<Show>,
+    /// The axis along which the numbers of ranks run slowest; tensor ranks are always nearest
+    #[arg(long, value_enum, default_value_t = Slowest::Pipeline)]
+    pub order: Slowest,
+    /// Pipeline stages in the mesh that --show draws [default: 2]
+    #[arg(long, requires = "show")]
+    pub pp: Option<usize>,
+    /// Ranks on each node of the mesh that --show draws [default: 4]
+    #[arg(long, requires = "show")]
+    pub per_node: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub enum Show {
+    /// Which rank holds which elements of X, A and Y
+    Gemm,
+    /// Which ranks are neighbours
+    Mesh,
+}
+
+impl TensorFlags {
+    /// The mesh of a run on `ranks` ranks: without --tp, all of them share one model.
+    pub fn layout(&self, ranks: usize) -> Result<Layout, BadInput> {
+        self.mesh(ranks, self.tp.unwrap_or(ranks), 1)
+    }
+
+    fn mesh(&self, ranks: usize, tensor: usize, pipeline: usize) -> Result<Layout, BadInput> {
+        let data = (ranks / tensor.saturating_mul(pipeline).max(1)).max(1);
+        let order = if self.order == Slowest::Data { Order::DataSlowest } else { Order::PipelineSlowest };
+        let layout = Layout { sizes: Coordinates { data, pipeline, tensor }, order };
+        layout.check(ranks).map(|()| layout)
+    }
+
+    /// Prints the picture that --show asks for. It needs no ranks.
+    pub fn draw(&self, screen: &Screen, show: Show, ranks: Option<usize>) -> Result<(), BadInput> {
+        let ranks = ranks.unwrap_or(8);
+        let layout = self.mesh(ranks, self.tp.unwrap_or(2), self.pp.unwrap_or(2))?;
+        if launch::is_first_process() {
+            screen.say(match show {
+                Show::Gemm => gemm::both(screen),
+                Show::Mesh => placement::mesh(screen, &layout, &placement::nodes(ranks, self.per_node.unwrap_or(4))),
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,264 @@
+//! One rank and its tensor ranks, measured side by side.
+
+use super::{Break, Shared};
+use anyhow::Result;
+use kit::report;
+use kit::show::{Screen, bar_to_scale, bytes_decimal, table};
+use shardlab::comm::{Comm, Reduce, Traffic};
+use shardlab::difference::{largest_difference, largest_relative_difference};
+use shardlab::parallel::tensor::padded;
+use shardlab::plan::TensorShards;
+use shardlab::tensor::Params;
+use shardlab::train::{Config, Diverged};
+use std::collections::HashMap;
+
+/// How the model is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    OneRank,
+    Tensor,
+    /// With sequence parallelism.
+    Sequence,
+}
+
+/// Results of one rank alone. Every rank has them, and compares its shards with them.
+pub struct Reference {
+    losses: Vec<f64>,
+    begun: HashMap<String, Vec<f32>>,
+    /// The first step's.
+    gradients: HashMap<String, Vec<f32>>,
+}
+
+/// A short training of one way, as all of its ranks saw it.
+pub struct Measured {
+    pub way: Way,
+    pub shards: TensorShards,
+    /// The job's sequences per step, and whether activations are dropped.
+    batch: usize,
+    dropout: bool,
+    pub losses: Vec<f64>,
+    /// Parameters on this rank.
+    pub parameters: u64,
+    /// Bytes on this rank that the forward pass has left.
+    pub activations: u64,
+    /// Collective calls in the forward and in the backward pass, without the loss's.
+    pub calls: [usize; 2],
+    /// Bytes that a rank sent in the first step, mean over ranks.
+    pub sent: f64,
+    /// Whether every parameter began as the slice of the whole's.
+    pub begins_as_slices: bool,
+    /// The largest difference of a gradient from the unsharded model's, relative to the largest of the parameter.
+    pub gradients: f64,
+    /// The largest relative difference of a step's loss.
+    pub losses_apart: f64,
+}
+
+/// All elements of each parameter, by name.
+fn by_name(params: &Params, flat: &[f32]) -> HashMap<String, Vec<f32>> {
+    params.specs().iter().map(|spec| (spec.name.clone(), flat[spec.range()].to_vec())).collect()
+}
+
+/// The largest difference of this rank's shards from the wholes, relative to the largest element of each.
+fn apart(params: &Params, flat: &[f32], wholes: &HashMap<String, Vec<f32>>) -> f64 {
+    let mut worst = 0f64;
+    for spec in params.specs() {
+        let (here, whole) = (&flat[spec.range()], &wholes[&spec.whole.name]);
+        let top = whole.iter().fold(f32::MIN_POSITIVE, |top, x| top.max(x.abs()));
+        spec.runs(0..here.len(), |run, at| {
+            let expected = whole.get(at..at + run.len()).unwrap_or_default();
+            worst = worst.max(largest_difference(&here[run], expected) / f64::from(top));
+        });
+    }
+    worst
+}
+
+/// Trains in one way, on all ranks of `group`, or on each alone. `live` returns the bytes that this thread has allocated. Without
+/// a `reference`, nothing is compared, and one is returned.
+pub fn measure(
+    group: &Comm,
+    (way, multiple, broken): (Way, usize, Option<Break>),
+    config: &Config,
+    text: &[u32],
+    live: fn() -> isize,
+    reference: Option<&Reference>,
+) -> Result<(Measured, Option<Reference>)> {
+    // Gradients are compared on every rank, losses on rank 0.
+    let steps = if way == Way::OneRank && group.rank() > 0 { 1 } else { config.steps };
+    let group = if way == Way::OneRank { Comm::alone() } else { group.clone() };
+    let ranks = group.size();
+    let mut shared = Shared::alone(config, &group, way == Way::Sequence, multiple, broken)?;
+    let params = shared.gpt.params.clone();
+    let rows = if ranks == 1 { config.shape.vocabulary } else { padded(config.shape.vocabulary, ranks, multiple) };
+    let shards = TensorShards { shape: config.shape, ranks, sequence: way == Way::Sequence, rows };
+    let begun = params.values().clone();
+    let mut measured = Measured {
+        way,
+        shards,
+        batch: config.batch,
+        dropout: config.dropout > 0.0,
+        losses: Vec::new(),
+        parameters: params.numel() as u64,
+        activations: 0,
+        calls: [0; 2],
+        sent: 0.0,
+        begins_as_slices: true,
+        gradients: 0.0,
+        losses_apart: 0.0,
+    };
+    // The loss takes two all-reduces.
+    let of_loss = if ranks == 1 { 0 } else { 2 };
+    let mut gradients = Vec::new();
+    for step in 0..steps {
+        let batch = config.sampler(0).batch(text, step, 0);
+        shared.zero.begin()?;
+        let (before, allocated) = (group.traffic(), live());
+        let loss = shared.loss(config, step, &batch)?;
+        let (forward, kept) = (group.traffic(), live() - allocated);
+        loss.backward()?;
+        let backward = group.traffic();
+        shared.zero.finish()?;
+        if step <= 1 {
+            // The first step also leaves buffers that are not the step's.
+            measured.activations = kept.max(0) as u64;
+        }
+        if step == 0 {
+            let calls = |traffic: Traffic| traffic.calls as usize;
+            measured.calls = [calls(forward - before).saturating_sub(of_loss), calls(backward - forward)];
+            let mut sent = [(group.traffic() - before).bytes as f64];
+            group.all_reduce(&mut sent, Reduce::Mean)?;
+            measured.sent = sent[0];
+            gradients = params.gradients().clone();
+        }
+        measured.losses.push(f64::from(loss.to_scalar::<f32>()?));
+        let taken = shared.zero.step(config.schedule.at(step), config.clip);
+        taken.map_err(|error| Diverged::at(step + 1, error))?;
+    }
+    let Some(reference) = reference else {
+        let (begun, gradients) = (by_name(&params, &begun), by_name(&params, &gradients));
+        let losses = measured.losses.clone();
+        return Ok((measured, Some(Reference { losses, begun, gradients })));
+    };
+    // Only rank 0 has trained the reference beyond the first step.
+    let losses = if group.rank() == 0 { &measured.losses[..] } else { &measured.losses[..1] };
+    let mut worst = [
+        apart(&params, &begun, &reference.begun),
+        apart(&params, &gradients, &reference.gradients),
+        largest_relative_difference(losses, &reference.losses),
+    ];
+    group.all_reduce(&mut worst, Reduce::Max)?;
+    (measured.begins_as_slices, measured.gradients, measured.losses_apart) = (worst[0] == 0.0, worst[1], worst[2]);
+    Ok((measured, None))
+}
+
+impl Measured {
+    /// The expected bytes of activations.
+    pub fn expected_activations(&self) -> f64 {
+        self.shards.activations(self.batch, self.dropout)
+    }
+
+    /// The expected bytes per step.
+    pub fn expected_bytes(&self) -> f64 {
+        self.shards.sent(self.batch, self.shards.copies())
+    }
+
+    fn heading(&self) -> String {
+        match (self.way, self.shards.ranks) {
+            (Way::OneRank, _) => "1 rank".to_string(),
+            (Way::Tensor, ranks) => format!("{ranks} ranks, TP"),
+            (Way::Sequence, ranks) => format!("{ranks} ranks, TP + SP"),
+        }
+    }
+
+    /// The activations of a block, in the letters of the papers: s·b·h numbers of 4 bytes each.
+    fn formula(&self) -> &'static str {
+        match (self.way, self.dropout) {
+            (Way::OneRank, false) => "72 sbh",
+            (Way::OneRank, true) => "80 sbh",
+            (Way::Tensor, false) => "(24 + 48/t) sbh",
+            (Way::Tensor, true) => "(32 + 48/t) sbh",
+            (Way::Sequence, false) => "(8 + 64/t) sbh",
+            (Way::Sequence, true) => "(8 + 72/t) sbh",
+        }
+    }
+}
+
+/// A table: each way's figures of one rank. All bars have one scale; one rank's is their whole.
+pub fn compared(screen: &Screen, all: &[Measured]) -> String {
+    let parameters = |measured: &Measured| 4.0 * measured.parameters as f64;
+    let activations = |measured: &Measured| measured.activations as f64;
+    let most = all.iter().flat_map(|measured| [parameters(measured), activations(measured)]).fold(0.0, f64::max);
+    let column = |measured: &Measured| {
+        let held = |of: fn(&Measured) -> f64| {
+            format!("{} {}", bar_to_scale(screen, of(measured), of(&all[0]), most, 10), bytes_decimal(of(measured)))
+        };
+        let [forward, backward] = measured.calls;
+        let each = |calls: usize| {
+            // Two calls, or one all-reduce, are outside of the blocks: at the embedding and at the head.
+            let outside = if measured.way == Way::Sequence { 2 } else { 1 };
+            calls.saturating_sub(outside) as f64 / measured.shards.shape.layers as f64
+        };
+        let calls = match measured.way {
+            Way::OneRank => "none".to_string(),
+            Way::Tensor => format!("{} + {} all-reduces", each(forward), each(backward)),
+            Way::Sequence => format!("{} + {} gather/scatter", each(forward), each(backward)),
+        };
+        let losses = (measured.losses.first(), measured.losses.last());
+        let loss = |loss: Option<&f64>| loss.map_or(String::new(), |loss| format!("{loss:.5}"));
+        vec![
+            held(parameters),
+            held(activations),
+            measured.formula().to_string(),
+            calls,
+            bytes_decimal(measured.sent),
+            loss(losses.0),
+            loss(losses.1),
+        ]
+    };
+    let last = format!("loss, step {}", all[0].losses.len());
+    let names = ["parameters", "activations", "  per block", "calls", "sends", "loss, step 1", &last];
+    let columns: Vec<Vec<String>> = all.iter().map(column).collect();
+    let row = |(i, name): (usize, &&str)| {
+        std::iter::once(name.to_string()).chain(columns.iter().map(|column| column[i].clone())).collect()
+    };
+    let rows: Vec<Vec<String>> = names.iter().enumerate().map(row).collect();
+    let heads: Vec<String> =
+        std::iter::once("each rank".to_string()).chain(all.iter().map(Measured::heading)).collect();
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let t = all.last().map_or(1, |measured| measured.shards.ranks);
+    let words = format!(
+        "TP: tensor parallelism. SP: sequence parallelism. t = {t} ranks share s = {} positions of b = {} sequences, h = {} \
+         wide. calls: per block, forward + backward. sends: per step, {}.",
+        all[0].shards.shape.block,
+        all[0].batch,
+        all[0].shards.shape.embd,
+        report::counted()
+    );
+    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardlab::model::Gpt;
+    use shardlab::plan::GptShape;
+
+    #[test]
+    fn nan_and_missing_elements_are_differences() {
+        let gpt = Gpt::new(&GptShape { vocabulary: 5, block: 4, layers: 1, heads: 1, embd: 4 }).unwrap();
+        gpt.params.allocate(1);
+        let flat = gpt.params.values().clone();
+        let wholes = by_name(&gpt.params, &flat);
+        assert_eq!(apart(&gpt.params, &flat, &wholes), 0.0);
+        for i in 0..flat.len() {
+            let mut nan = flat.clone();
+            nan[i] = f32::NAN;
+            assert!(apart(&gpt.params, &nan, &wholes).is_infinite(), "{i}");
+            assert!(apart(&gpt.params, &flat, &by_name(&gpt.params, &nan)).is_infinite(), "{i}");
+        }
+        for name in wholes.keys() {
+            let mut shorter = by_name(&gpt.params, &flat);
+            shorter.get_mut(name).unwrap().pop();
+            assert!(apart(&gpt.params, &flat, &shorter).is_infinite(), "{name}");
+        }
+    }
+}

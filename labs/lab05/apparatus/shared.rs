@@ -1,0 +1,195 @@
+//! A model that tensor ranks share, with its optimizer.
+
+use super::broken::{Break, Broken};
+use anyhow::Result;
+use candle_core::Tensor;
+use kit::parity::{self, ZeroReplica};
+use kit::report;
+use kit::show::{Screen, significant, thousands};
+use shardlab::comm::{Comm, Reduce};
+use shardlab::data::{Batch, Corpus};
+use shardlab::difference::largest_difference;
+use shardlab::mesh::{Axis, Layout, Mesh};
+use shardlab::model::{Gpt, Plain};
+use shardlab::parallel::zero::{Stage, Zero};
+use shardlab::parallel::{TensorParallel, ZeroConfig};
+use shardlab::plan::TensorShards;
+use shardlab::tensor::Precision;
+use shardlab::train::{Config, Diverged, initial};
+use std::path::Path;
+
+/// One rank's part of the model and of its training.
+pub struct Shared {
+    pub gpt: Gpt,
+    pub tensor: TensorParallel,
+    pub zero: Zero,
+}
+
+impl Shared {
+    // ANCHOR: build
+    /// The part of the rank that is `mesh.at`: its tensor group shares the model, and ZeRO works in its data group.
+    pub fn new(
+        config: &Config,
+        mesh: &Mesh,
+        (sequence, multiple): (bool, usize),
+        zero: ZeroConfig,
+        init_from: Option<&Path>,
+    ) -> Result<Shared> {
+        let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), sequence, multiple);
+        let gpt = Gpt::build(&config.shape, &tensor)?; // the one GPT, of sharded layers
+        let zero = initial(&gpt, mesh.group(Axis::Data), zero, config.seed, init_from)?.with_tensor(&tensor)?;
+        Ok(Shared { gpt, tensor, zero })
+    }
+    // ANCHOR_END: build
+
+    /// Without data parallelism, for the ranks of `group`; with a mistake, if there is one.
+    pub fn alone(
+        config: &Config,
+        group: &Comm,
+        sequence: bool,
+        multiple: usize,
+        broken: Option<Break>,
+    ) -> Result<Shared> {
+        let tensor = TensorParallel::new(group.clone(), sequence, multiple);
+        let gpt = match broken {
+            Some(mistake) => {
+                Gpt::build(&config.shape, &Broken { tensor: tensor.clone(), mistake, last: config.shape.layers - 1 })?
+            }
+            None if group.size() == 1 => Gpt::build(&config.shape, &Plain)?,
+            None => Gpt::build(&config.shape, &tensor)?,
+        };
+        let zero = ZeroConfig::new(Default::default(), Precision::F32, config.adamw);
+        let zero = Zero::init(&gpt.params, &Comm::alone(), zero, config.seed)?.with_tensor(&tensor)?;
+        Ok(Shared { gpt, tensor, zero })
+    }
+
+    /// Runs `work` with the whole model, which every rank holds meanwhile: to evaluate it, and to let it write.
+    pub fn whole<R>(&mut self, whole: &Gpt, work: impl FnOnce(&Gpt) -> Result<R>) -> Result<R> {
+        self.zero.whole(|| Ok(self.tensor.unshard(&self.gpt.params, &whole.params)?))?;
+        work(whole)
+    }
+
+    /// The loss of a batch, of which each rank computes its part.
+    pub fn loss(&self, config: &Config, step: usize, batch: &Batch) -> Result<Tensor> {
+        let pass = self.tensor.pass(config.pass(step, &batch.sequences), batch.length);
+        Ok(self.gpt.loss(batch, &pass)?)
+    }
+}
+
+/// Prints the setup: of a training on a `corpus`, or without one of the comparison.
+pub fn introduce(
+    screen: &Screen,
+    corpus: Option<&Corpus>,
+    config: &Config,
+    layout: &Layout,
+    (sp, zero): (bool, &ZeroConfig),
+) {
+    let (ranks, sizes) = (layout.ranks(), layout.sizes);
+    let Some(corpus) = corpus else {
+        report::ranks(screen, ranks);
+        let (dot, shape) = (screen.separator(), &config.shape);
+        let model = format!(
+            "{} layers{dot}{} heads{dot}{} wide{dot}{} parameters{dot}dropout {}",
+            shape.layers,
+            shape.heads,
+            shape.embd,
+            thousands(shape.parameters()),
+            config.dropout
+        );
+        screen.say(screen.row("model", &model));
+        let tokens = thousands(config.tokens_per_step() as u64);
+        return screen.say(screen.row("steps", &format!("{}{dot}{tokens} tokens per step", config.steps)));
+    };
+    report::data(screen, corpus);
+    report::ranks(screen, ranks);
+    let sequence = if sp { ", with sequence parallelism" } else { "" };
+    let mesh = format!("{} data x {} tensor{sequence}", sizes.data, sizes.tensor);
+    screen.say(screen.row("mesh", &mesh));
+    report::job(screen, config, "replica");
+    if zero.stage > Stage::Zero {
+        screen.say(screen.row("sharded", &format!("ZeRO stage {} in each data group", zero.stage.number())));
+    }
+}
+
+/// The bytes that rank 0 sends for a step, in words and as a number.
+pub fn expected_bytes(
+    config: &Config,
+    layout: &Layout,
+    shared: &mut Shared,
+    zero: &ZeroConfig,
+    shards: &TensorShards,
+) -> (String, f64) {
+    let (tensor, micro_steps) = (layout.sizes.tensor, config.grad_accum);
+    let (words, data) = report::bytes_of_zero(&shared.zero, zero.stage);
+    let norm = if tensor > 1 { 20.0 } else { 0.0 };
+    let layers = shards.sent(config.batch * micro_steps, shared.zero.copies());
+    let words = match layout.sizes.data {
+        1 => format!("{} by layers + {norm} for the norm", thousands(layers as u64)),
+        _ => format!("{} by layers + {words} + {norm} for the tensor ranks' norm", thousands(layers as u64)),
+    };
+    (words, layers + data + norm)
+}
+
+/// Trains a small model for three steps on the mesh, and on one rank that takes the replicas' batches in turn. Returns whether
+/// the losses agree; rank 0 prints the check.
+pub fn same_as_one_rank(
+    mesh: &Mesh,
+    screen: &Screen,
+    config: &Config,
+    text: &[u32],
+    sharing: (bool, usize),
+    zero: &ZeroConfig,
+) -> Result<bool> {
+    const STEPS: usize = 3;
+    let config = config.parity_check();
+    let mut shared = Shared::new(&config, mesh, sharing, zero.clone(), None)?;
+    let mut losses = Vec::new();
+    for step in 0..STEPS {
+        let batch = config.sampler(mesh.at.data).batch(text, step, 0);
+        shared.zero.begin()?;
+        let loss = shared.loss(&config, step, &batch)?;
+        loss.backward()?;
+        shared.zero.finish()?;
+        let taken = shared.zero.step(config.schedule.at(step), config.clip);
+        taken.map_err(|error| Diverged::at(step + 1, error))?;
+        losses.push(f64::from(loss.to_scalar::<f32>()?));
+    }
+    mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
+    let mut holds = [0u8];
+    if mesh.world().rank() == 0 {
+        let serial = parity::serial(ZeroReplica::alone(&config, text, zero.precision)?, mesh.layout.sizes.data, STEPS)?;
+        let (sound, result) = judge(&losses, &serial.losses, zero.precision.loss_bound());
+        let what = format!("{STEPS} steps, {} ranks compared with 1 rank", mesh.world().size());
+        screen.say(format!("\n{}\n", screen.check(sound, &what, &result)));
+        holds = [sound.into()];
+    }
+    mesh.world().broadcast(&mut holds, 0)?;
+    Ok(holds[0] == 1)
+}
+
+/// Whether losses are one rank's, and how far apart they are.
+fn judge(losses: &[f64], one: &[f64], bound: f64) -> (bool, String) {
+    let apart = largest_difference(losses, one);
+    let result = match apart {
+        0.0 => "equal".to_string(),
+        f64::INFINITY => "a loss is not finite, or missing".to_string(),
+        _ => format!("losses within {}", significant(apart, 1)),
+    };
+    (apart < bound, result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardlab::difference::damaged;
+
+    #[test]
+    fn nan_and_missing_losses_are_not_one_ranks() {
+        let good = [3.0, 2.0, 1.0];
+        assert_eq!(judge(&good, &good, 1e-5), (true, "equal".to_string()));
+        assert_eq!(judge(&[3.0, 2.0, 1.000002], &good, 1e-5), (true, "losses within 2e-6".to_string()));
+        for bad in damaged(&good) {
+            assert!(!judge(&bad, &good, 1e-5).0 && !judge(&good, &bad, 1e-5).0, "{bad:?}");
+        }
+    }
+}

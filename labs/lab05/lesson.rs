@@ -1,0 +1,299 @@
+//! lab05 · One layer, many ranks
+//!
+//! What if one layer is too large for a rank, even while it computes?
+//!
+//! ZeRO shards what a rank holds, but each rank still computes whole layers. Tensor parallelism shards the computation: each
+//! rank multiplies with its slice of every matrix. The ranks then add up their results, twice per block and pass. Sequence
+//! parallelism also shards what lies between the matrices.
+//!
+//! Run `cargo run --bin lab05`. Three ranks first share one sum of products. Then two ranks share every layer of a small GPT:
+//! the screen compares what a rank holds, keeps and sends with one rank's figures, and the checks compare every gradient.
+//! Draw it: `--show gemm`, `--show mesh`; break it: `--break no-g`; time it: `--bench`; or train with it, together with data
+//! parallelism and ZeRO: `--tp 2 --ranks 4 --zero 1`.
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use kit::Lesson;
+use kit::show::Screen;
+use kit::{
+    Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, Part, Rates, RunFlags, StepOutcome,
+    Symptoms, TrainFlags, ZeroFlags, report,
+};
+use lab05::{Break, Shared, TensorFlags, Way};
+use shardlab::comm::{Comm, Options};
+use shardlab::data::{Batch, Corpus};
+use shardlab::error::BadInput;
+use shardlab::mesh::{Axis, Layout, Mesh};
+use shardlab::model::Gpt;
+use shardlab::parallel::tensor::padded;
+use shardlab::parallel::{Averaged, TensorParallel, ZeroConfig};
+use shardlab::plan::TensorShards;
+use shardlab::tensor::matmul;
+use shardlab::train::{self, Config, Diverged, EvalConfig, Preset, clip_scale};
+use shardlab::{checkpoint, launch};
+use std::process::ExitCode;
+
+#[allow(dead_code, reason = "it also counts the process's bytes")]
+#[path = "../../tests/alone/counting.rs"]
+mod counting;
+
+/// Tensor and sequence parallelism: ranks that share every layer. With --tp, the model is trained in full.
+#[derive(Parser)]
+#[command(name = "lab05", version)]
+// The comparison trains a few steps, and writes nothing.
+#[command(mut_group("EvalFlags", |flags| flags.requires("full")), mut_group("LogFlags", |flags| flags.requires("full")))]
+#[command(mut_group("ZeroFlags", |flags| flags.requires("full")), mut_arg("dry_run", |flag| flag.requires("full")))]
+#[command(mut_arg("tiles", |flag| flag.hide(true)), mut_arg("init_from", |flag| flag.requires("full")))]
+struct Args {
+    /// Ranks: threads of this process [default: 2, or --tp], or the launcher's processes
+    #[arg(long)]
+    ranks: Option<usize>,
+    /// Training steps [default: 50, with --tp the preset's]
+    #[arg(long)]
+    steps: Option<usize>,
+    #[command(flatten)]
+    tensor: TensorFlags,
+    #[command(flatten)]
+    zero: ZeroFlags,
+    #[command(flatten)]
+    train: TrainFlags,
+    #[command(flatten)]
+    eval: EvalFlags,
+    #[command(flatten)]
+    log: LogFlags,
+    #[command(flatten)]
+    run: RunFlags,
+    /// Make a mistake, and see which check notices
+    #[arg(long = "break", value_enum, conflicts_with = "full")]
+    broken: Option<Break>,
+    /// Measure tokens per second beside one rank and beside DDP, here and over a slow link
+    #[arg(long, conflicts_with_all = ["broken", "full", "steps"])]
+    bench: bool,
+}
+
+/// The run's settings, which all ranks share.
+struct Lab {
+    args: Args,
+    layout: Layout,
+    config: Config,
+    zero: ZeroConfig,
+    /// Only with --tp, where the model is trained in full.
+    eval: Option<EvalConfig>,
+    corpus: Corpus,
+    screen: Screen,
+    /// One thread's matmul peak, FLOP/s; 0 if no figure needs it.
+    peak: f64,
+    lesson: Lesson,
+}
+
+fn main() -> ExitCode {
+    kit::main(run)
+}
+
+fn run(mut args: Args) -> Result<()> {
+    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab05")?);
+    if let Some(show) = args.tensor.show {
+        return Ok(args.tensor.draw(&screen, show, args.ranks)?);
+    }
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let full = args.tensor.tp.is_some();
+    let ranks = launch::ranks(args.ranks, args.tensor.tp.unwrap_or(2).max(1))?;
+    let layout = args.tensor.layout(ranks)?;
+    if args.bench && args.train.model.preset == Preset::Baby {
+        args.train.model.preset = Preset::Char;
+    }
+    if !full && !args.bench && args.train.model.dropout == 0.0 {
+        args.train.model.dropout = 0.1; // the comparison covers the masks
+    }
+    let few = if args.bench { 2 } else { 50 };
+    let config = args.train.resolve(layout.sizes.data, args.steps.or((!full).then_some(few)), &corpus)?;
+    TensorParallel::check(&config.shape, layout.sizes.tensor, args.tensor.sp || !full)?;
+    refuse(&args, ranks)?;
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
+    args.log.check()?;
+    let (zero, peak) = (args.zero.resolve(config.adamw)?, if full { matmul::measured_peak() } else { 0.0 });
+    let lab = Lab { args, layout, config, zero, eval: full.then_some(eval), corpus, screen, peak, lesson };
+    let (footprint, free) =
+        (Footprint::sharded(&lab.config, &lab.zero), launch::free_memory(launch::ranks_here(ranks)));
+    if lab.args.run.dry_run {
+        if launch::is_first_process() {
+            introduce(&lab);
+            report::dry_run(&lab.screen, &lab.config, &footprint, free, lab.peak);
+        }
+        return Ok(());
+    }
+    free.map_or(Ok(()), |free| footprint.ensure_fits(free))?;
+    let folder = lab.args.run.folder("lab05");
+    lab.eval.as_ref().map_or(Ok(()), |_| checkpoint::ensure_writable(&folder))?;
+    launch::is_first_process().then(|| introduce(&lab));
+    if lab.args.bench {
+        return lab05::benchmark(&lab.screen, &lab.config, &lab.corpus, ranks, lab.args.run.comm.link);
+    }
+    if !full && lab.args.broken.is_none() {
+        let of = if launch::is_mpi() { ranks } else { 3 };
+        let example = launch::run_with(of, &Options::default(), |comm| lab05::products(&comm))?;
+        launch::is_first_process().then(|| lab.screen.say(format!("\n{}", example[0].render(&lab.screen))));
+    }
+    let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
+    let failed = launch::run_with(ranks, &lab.args.run.comm.options(&folder), rank)?;
+    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
+    Ok(())
+}
+
+fn refuse(args: &Args, ranks: usize) -> Result<(), BadInput> {
+    let (what, help) = match args.broken {
+        Some(_) if ranks < 2 => ("--break needs ranks that share layers", "give --ranks 2 or more"),
+        _ if args.zero.tiles.is_some() => ("--tiles is lab04's", "leave it out: tensor ranks cut every matrix anyway"),
+        _ => return Ok(()),
+    };
+    Err(BadInput::new(what, help))
+}
+
+/// One rank's part. Returns what the checks found wrong.
+fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+    kit::neighbours::warn(comm, &lab.layout)?;
+    let mesh = Mesh::new(comm, lab.layout)?;
+    match &lab.eval {
+        Some(eval) => train_in_full(lab, &mesh, eval),
+        None => compare(lab, mesh.group(Axis::Tensor)),
+    }
+}
+
+/// Trains a few steps on one rank, then shared by all ranks, and compares.
+fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
+    let (config, multiple) = (&lab.config, lab.args.tensor.make_vocab_size_divisible_by);
+    let measure = |way, broken, reference: Option<&_>| {
+        lab05::measure(group, (way, multiple, broken), config, &lab.corpus.train, counting::live, reference)
+    };
+    let (one, reference) = measure(Way::OneRank, None, None)?;
+    let (mut all, mut masks) = (vec![one], Vec::new());
+    // A mistake is shown once.
+    let ways = if lab.args.broken.is_some() { &[Way::Tensor][..] } else { &[Way::Tensor, Way::Sequence] };
+    for &way in ways {
+        all.push(measure(way, lab.args.broken, reference.as_ref())?.0);
+        masks.push(lab05::same_masks(group, config, way == Way::Sequence)?);
+    }
+    if group.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    lab.screen.say(format!("\n{}\n", lab05::compared(&lab.screen, &all)));
+    let mut checks = Checks::new(&lab.screen);
+    lab05::check(&mut checks, &all, &masks);
+    let failed = checks.failed();
+    if failed.is_empty() {
+        let more = "More: --show gemm, --show mesh, --break no-g, --bench, --tp 2";
+        lab.screen.say(lab.lesson.ending(&lab.screen, more));
+    }
+    Ok(failed)
+}
+
+/// Trains the model that each tensor group shares, with ZeRO in each data group.
+fn train_in_full(lab: &Lab, mesh: &Mesh, eval: &EvalConfig) -> Result<Vec<String>> {
+    let (config, corpus, screen, world) = (&lab.config, &lab.corpus, &lab.screen, mesh.world());
+    let folder = lab.args.run.folder("lab05");
+    let _claim = checkpoint::Claim::take(world, &folder)?;
+    let same_as_one_rank = lab05::same_as_one_rank(mesh, screen, config, &corpus.train, lab.sharing(), &lab.zero)?;
+    let rates = Rates { ranks: world.size(), ..Rates::of(&config, lab.peak) };
+    let mut journal = Journal::new(world, screen, rates, eval.due, Some(&lab.args.log))?;
+    let save_to = Some(folder);
+    let evaluator = Evaluator { config, eval, corpus, screen, comm: world, save_to };
+    let whole = Gpt::new(&config.shape)?; // for evaluation, on every rank
+    whole.params.allocate(config.seed);
+    let trained = train(lab, mesh, &whole, &evaluator, &mut journal);
+    let (mut shared, symptoms) = trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
+    journal.expect(lab.expected_bytes(&mut shared));
+    journal.show(!lab.zero.overlap || lab.args.run.comm.link.is_some())?;
+    let seconds = mesh.group(Axis::Tensor).traffic().seconds;
+    let hashes = shared.whole(&whole, |whole| train::all_hashes(world, &whole.params))?;
+    let drawn = symptoms.drawn_by_all(mesh.group(Axis::Data))?;
+    if world.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    let text = format!("{} in the tensor group's collectives", screen.seconds(seconds));
+    screen.say(format!("\n{}\n", screen.row("tensor", &text)));
+    let mut checks = Checks::new(screen);
+    checks.training(config, &journal, &End { hashes, drawn, same_as_one_rank });
+    Ok(checks.failed())
+}
+
+fn train(
+    lab: &Lab,
+    mesh: &Mesh,
+    whole: &Gpt,
+    evaluator: &Evaluator,
+    journal: &mut Journal,
+) -> Result<(Shared, Symptoms)> {
+    let (config, text) = (&lab.config, &lab.corpus.train);
+    let init_from = lab.args.train.model.init_from.as_deref();
+    let mut shared = Shared::new(config, mesh, lab.sharing(), lab.zero.clone(), init_from)?;
+    let (sampler, mut symptoms) = (config.sampler(mesh.at.data), Symptoms::default()); // tensor ranks draw the same
+    shared.whole(whole, |whole| evaluator.run(whole, 0, journal))?;
+    for step in 0..config.steps {
+        let (mut clock, before) = (Clock::start(), mesh.world().total_traffic());
+        let draw = |micro| {
+            let batch = sampler.batch(text, step, micro);
+            symptoms.draw(batch.numbers());
+            batch
+        };
+        let (outcome, averaged) = one_step(config, &mut shared, step, draw, &mut clock)?;
+        journal.step(outcome, &clock, mesh.world().total_traffic() - before, &averaged)?;
+        if evaluator.eval.due.after(step + 1) {
+            shared.whole(whole, |whole| evaluator.run(whole, step + 1, journal))?;
+        }
+    }
+    Ok((shared, symptoms))
+}
+
+// ANCHOR: train
+/// One step. The layers communicate in both passes; ZeRO, in the data group, sees only this rank's slices.
+fn one_step(
+    config: &Config,
+    shared: &mut Shared,
+    step: usize,
+    mut draw: impl FnMut(usize) -> Batch,
+    clock: &mut Clock,
+) -> Result<(StepOutcome, Vec<Averaged>)> {
+    let mut loss = 0.0;
+    shared.zero.begin()?;
+    for micro in 0..config.grad_accum {
+        let batch = draw(micro); // the same on all tensor ranks of a replica
+        clock.lap(Part::Data);
+        let share = (shared.loss(config, step, &batch)? / config.grad_accum as f64)?;
+        loss += f64::from(share.to_scalar::<f32>()?);
+        clock.lap(Part::Forward);
+        shared.zero.synchronise(micro + 1 == config.grad_accum);
+        share.backward()?;
+        clock.lap(Part::Backward);
+    }
+    let averaged = shared.zero.finish()?;
+    clock.lap(Part::Backward);
+    let (lr, grad_norm) = (config.schedule.at(step), shared.zero.norm()?); // of all slices on all ranks
+    shared.zero.update(lr, clip_scale(grad_norm, config.clip)?)?;
+    clock.lap(Part::Optimizer);
+    Ok((StepOutcome { step: step + 1, loss, grad_norm, lr }, averaged))
+}
+// ANCHOR_END: train
+
+impl Lab {
+    /// Whether with sequence parallelism, and what the table's rows on each rank are a multiple of.
+    fn sharing(&self) -> (bool, usize) {
+        (self.args.tensor.sp, self.args.tensor.make_vocab_size_divisible_by)
+    }
+
+    fn expected_bytes(&self, shared: &mut Shared) -> (String, f64) {
+        let (ranks, (sequence, multiple)) = (self.layout.sizes.tensor, self.sharing());
+        let rows = padded(self.config.shape.vocabulary, ranks, multiple);
+        let shards = TensorShards { shape: self.config.shape, ranks, sequence, rows };
+        lab05::expected_bytes(&self.config, &self.layout, shared, &self.zero, &shards)
+    }
+}
+
+fn introduce(lab: &Lab) {
+    let time = match (&lab.eval, lab.args.bench) {
+        (Some(_), _) => Some("--dry-run predicts how long"),
+        (None, bench) => bench.then_some("about 1 minute"),
+    };
+    lab.screen.say(lab.lesson.heading(&lab.screen, time));
+    let corpus = lab.eval.as_ref().map(|_| &lab.corpus);
+    lab05::introduce(&lab.screen, corpus, &lab.config, &lab.layout, (lab.args.tensor.sp, &lab.zero));
+}

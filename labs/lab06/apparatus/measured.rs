@@ -1,0 +1,266 @@
+//! A pipeline's run: what each pass took, what each rank kept and sent, and whether it trained what one rank trains.
+
+use super::flags::paced;
+use super::predicted::{Predicted, bar};
+use super::{Break, rehearse};
+use anyhow::Result;
+use kit::show::Bar;
+use shardlab::comm::{Comm, Reduce};
+use shardlab::difference::same_bits;
+use shardlab::launch;
+use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
+use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::pipeline::{Done, Instruction, Op, Times, Work};
+use shardlab::parallel::zero::Stage;
+use shardlab::tensor::Precision;
+use shardlab::train::{Config, Diverged, PipelinePlan, Pipelined, Unpipelined};
+use std::time::Instant;
+
+/// One pass of one rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass {
+    pub op: Op,
+    /// Seconds since all ranks began the step.
+    pub start: f64,
+    pub end: f64,
+    /// Chunks whose activations the rank held after it, and the bytes that it had allocated since the step began.
+    pub live: usize,
+    pub bytes: f64,
+}
+
+/// A short training with one schedule, as all of its ranks saw it.
+pub struct Measured {
+    pub plan: PipelinePlan,
+    /// Each rank's passes in the fastest step.
+    pub ranks: Vec<Vec<Pass>>,
+    pub losses: Vec<f64>,
+    /// The losses of the unpipelined training, if there was one.
+    pub expected: Vec<f64>,
+    /// Whether every parameter ends with the bits of the unpipelined training.
+    pub same_parameters: bool,
+    /// Bytes of activations and their gradients that all ranks sent in a step.
+    pub sent: f64,
+}
+
+/// How one run of the pipeline differs from the next.
+#[derive(Clone, Copy)]
+pub struct Way {
+    pub plan: PipelinePlan,
+    /// The least seconds of a rank's forward pass; 0 is none.
+    pub pace: f64,
+    pub broken: Option<Break>,
+    /// A moment before the run, the same for all ranks of a process.
+    pub epoch: Instant,
+}
+
+// ANCHOR: program
+/// Each rank's program: its passes in the schedule's order, with messages between them. Refuses programs that cannot end.
+pub fn programs(plan: &PipelinePlan, broken: Option<Break>) -> Result<Vec<Vec<Instruction>>> {
+    let ranks = plan.pipeline.ranks;
+    let program = |rank| {
+        let mut program = plan.pipeline.with_messages(rank, &plan.schedule.order(&plan.pipeline, rank));
+        broken.into_iter().for_each(|mistake| mistake.spoil(&mut program, rank, ranks));
+        program
+    };
+    let programs: Vec<_> = (0..ranks).map(program).collect();
+    rehearse(&plan.pipeline, &programs)?;
+    Ok(programs)
+}
+// ANCHOR_END: program
+
+/// Trains `config.steps` steps, and compares with the same steps on one rank, if they are given. All ranks of `comm` call it.
+/// `allocated` counts this rank's bytes.
+pub fn measure(
+    comm: &Comm,
+    way: Way,
+    config: &Config,
+    text: &[u32],
+    one: Option<&Unpipelined>,
+    allocated: fn() -> isize,
+) -> Result<Measured> {
+    let Way { plan, pace, broken, epoch } = way;
+    let sizes = Coordinates { data: 1, pipeline: comm.size(), tensor: 1 };
+    let mesh = Mesh::new(comm, Layout { sizes, order: Order::default() })?;
+    let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
+    let zero = ZeroConfig { local_tied: broken == Some(Break::Untied), ..zero };
+    let mut pipelined = Pipelined::new(config, &mesh, &plan, (false, 1), zero)?;
+    pipelined.program.clone_from(&programs(&plan, broken)?[comm.rank()]);
+    pipelined.stages.pace = (pace > 0.0).then(|| paced(plan.schedule, plan.pipeline.chunks, pace));
+    let (mut losses, mut fastest, mut sent) = (Vec::new(), None::<(f64, Vec<Pass>)>, 0.0);
+    for step in 0..config.steps {
+        let before = pipelined.stages.group().traffic().bytes;
+        let origin = start_together(comm, epoch)?;
+        let ran = pipelined.forward_backward(text, step, allocated)?;
+        let bytes = (pipelined.stages.group().traffic().bytes - before) as f64;
+        pipelined.zero.finish()?;
+        let taken = pipelined.zero.step(config.schedule.at(step), config.clip);
+        taken.map_err(|error| Diverged::at(step + 1, error))?;
+        losses.push(pipelined.loss(&ran)?);
+        let seconds = |moment: Instant| moment.saturating_duration_since(epoch).as_secs_f64() - origin;
+        let pass = |done: &Done| Pass {
+            op: done.op,
+            start: seconds(done.start),
+            end: seconds(done.end),
+            live: done.live,
+            bytes: done.bytes.max(0) as f64,
+        };
+        let passes: Vec<Pass> = ran.passes.iter().map(pass).collect();
+        let mut end = [passes.iter().map(|pass| pass.end).fold(0.0, f64::max)];
+        comm.all_reduce(&mut end, Reduce::Max)?;
+        // The first step also leaves buffers that are not the step's.
+        if fastest.as_ref().is_none_or(|(best, _)| end[0] < *best) || step == 1 {
+            (fastest, sent) = (Some((end[0], passes)), bytes);
+        }
+    }
+    let params = &pipelined.stages.chunks[0].params;
+    let as_one_rank = |one: &Unpipelined| {
+        let expected = |name: &str| one.value(name).unwrap_or_default();
+        params.specs().iter().all(|spec| same_bits(&params.values()[spec.range()], &expected(&spec.name)))
+    };
+    let own = one.is_none_or(as_one_rank);
+    let mut holds = [u8::from(own)];
+    comm.all_reduce(&mut holds, Reduce::Min)?;
+    let mut sent = [sent];
+    comm.all_reduce(&mut sent, Reduce::Sum)?;
+    Ok(Measured {
+        plan,
+        ranks: gather(comm, &fastest.map(|(_, passes)| passes).unwrap_or_default())?,
+        expected: one.map_or_else(Vec::new, |one| one.losses.clone()),
+        losses,
+        same_parameters: holds == [1],
+        sent: sent[0],
+    })
+}
+
+fn first_different(losses: &[f64], expected: &[f64]) -> Option<(usize, f64, f64)> {
+    let at = |of: &[f64], step: usize| of.get(step).copied().unwrap_or(f64::NAN);
+    let steps = losses.len().max(expected.len()).max(1);
+    let mut pairs = (0..steps).map(|step| (step + 1, at(losses, step), at(expected, step)));
+    pairs.find(|(_, a, b)| !same_bits(&[*a], &[*b]))
+}
+
+/// Waits for all ranks. Returns the time at which the first of them went on, in seconds since `epoch`. MPI processes have no
+/// common clock, so each returns its own.
+fn start_together(comm: &Comm, epoch: Instant) -> Result<f64> {
+    comm.labelled("step").barrier()?;
+    let mut now = [epoch.elapsed().as_secs_f64()];
+    if !launch::is_mpi() {
+        comm.all_reduce(&mut now, Reduce::Min)?;
+    }
+    Ok(now[0])
+}
+
+/// All ranks' passes, on every rank.
+fn gather(comm: &Comm, passes: &[Pass]) -> Result<Vec<Vec<Pass>>> {
+    let numbers = |pass: &Pass| {
+        let Op { work, chunk, micro } = pass.op;
+        [work as usize as f64, chunk as f64, micro as f64, pass.start, pass.end, pass.live as f64, pass.bytes]
+    };
+    let mine: Vec<f64> = passes.iter().flat_map(numbers).collect();
+    let mut all = vec![0.0; mine.len() * comm.size()];
+    comm.all_gather(&mine, &mut all)?;
+    let pass = |numbers: &[f64; NUMBERS]| {
+        let [work, chunk, micro, start, end, live, bytes] = *numbers;
+        let op = Op { work: Work::ALL[work as usize], chunk: chunk as usize, micro: micro as usize };
+        Pass { op, start, end, live: live as usize, bytes }
+    };
+    Ok(all
+        .chunks_exact(mine.len().max(1))
+        .map(|rank| rank.as_chunks::<NUMBERS>().0.iter().map(pass).collect())
+        .collect())
+}
+
+/// Numbers that describe a pass.
+const NUMBERS: usize = 7;
+
+impl Measured {
+    /// The same step, simulated: with the `pace` of the passes, or without one with the mean time that each rank took for
+    /// passes of one kind through one chunk.
+    pub fn predicted(&self, pace: f64) -> Result<Predicted> {
+        let PipelinePlan { schedule, pipeline, .. } = self.plan;
+        match pace {
+            0.0 => Predicted::new(schedule, pipeline, self.times(), |rank, op| self.mean(rank, op)),
+            pace => Predicted::paced(schedule, pipeline, pace),
+        }
+    }
+
+    /// The first step whose loss has other bits than the unpipelined training's: its number, its loss, and that one's. A
+    /// loss that is missing is NaN.
+    pub fn first_different_loss(&self) -> Option<(usize, f64, f64)> {
+        first_different(&self.losses, &self.expected)
+    }
+
+    /// Each rank's passes, to draw them.
+    pub fn bars(&self) -> Vec<Vec<Bar>> {
+        let rank = |passes: &Vec<Pass>| passes.iter().map(|pass| bar(pass.op, pass.start, pass.end)).collect();
+        self.ranks.iter().map(rank).collect()
+    }
+
+    /// When the last pass of the step ended.
+    pub fn makespan(&self) -> f64 {
+        self.ranks.iter().flatten().map(|pass| pass.end).fold(0.0, f64::max)
+    }
+
+    /// The share of the step in which the busiest rank did not compute.
+    pub fn bubble(&self) -> f64 {
+        let busy = |passes: &Vec<Pass>| passes.iter().map(|pass| pass.end - pass.start).sum::<f64>();
+        1.0 - self.ranks.iter().map(busy).fold(0.0, f64::max) / self.makespan()
+    }
+
+    /// The most chunks' activations that each rank held at once, and the most bytes.
+    pub fn peaks(&self) -> Vec<(usize, f64)> {
+        let most = |passes: &Vec<Pass>| {
+            passes.iter().fold((0, 0.0), |(live, bytes), pass| (live.max(pass.live), pass.bytes.max(bytes)))
+        };
+        self.ranks.iter().map(most).collect()
+    }
+
+    /// The mean time of `rank`'s passes like `op`, over its micro-batches.
+    fn mean(&self, rank: usize, op: Op) -> f64 {
+        let like = |pass: &&Pass| (pass.op.work, pass.op.chunk) == (op.work, op.chunk);
+        let times = || self.ranks[rank].iter().filter(like).map(|pass| pass.end - pass.start);
+        times().sum::<f64>() / times().count().max(1) as f64
+    }
+
+    /// The mean time of each kind of pass.
+    pub fn times(&self) -> Times {
+        let mean = |work: Work| {
+            let times =
+                || self.ranks.iter().flatten().filter(|pass| pass.op.work == work).map(|pass| pass.end - pass.start);
+            times().sum::<f64>() / times().count().max(1) as f64
+        };
+        let [forward, backward, weights] = Work::ALL.map(mean);
+        Times { forward, backward, weights, message: 0.0 }
+    }
+
+    /// Bytes that the ranks send in a step, by formula: a message in each direction for each micro-batch at each boundary
+    /// between stages of different ranks.
+    pub fn expected_bytes(&self, config: &Config) -> f64 {
+        let pipeline = self.plan.pipeline;
+        let boundaries = if pipeline.ranks > 1 { pipeline.stages() - 1 } else { 0 };
+        (2 * boundaries * pipeline.micro_batches) as f64 * message_bytes(config)
+    }
+}
+
+/// Bytes of one message between two stages: batch x sequence x width.
+pub fn message_bytes(config: &Config) -> f64 {
+    (4 * config.batch * config.shape.block * config.shape.embd) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardlab::difference::damaged;
+
+    #[test]
+    fn nan_and_missing_losses_are_different() {
+        let good = [3.0, 2.0, 1.0];
+        assert_eq!(first_different(&good, &good), None);
+        assert_eq!(first_different(&[3.0, 2.5, 1.5], &good), Some((2, 2.5, 2.0)));
+        for bad in damaged(&good) {
+            assert!(first_different(&bad, &good).is_some() && first_different(&good, &bad).is_some(), "{bad:?}");
+            let always = bad.is_empty() || bad.iter().any(|loss| loss.is_nan());
+            assert_eq!(first_different(&bad, &bad).is_some(), always, "{bad:?}");
+        }
+    }
+}

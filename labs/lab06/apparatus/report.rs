@@ -1,0 +1,219 @@
+//! The screens of a pipeline: its setup, its charts, and the checks.
+
+use super::measured::{Measured, message_bytes};
+use super::predicted::Predicted;
+use kit::show::{Chart, Screen, bytes_decimal, gantt, percent, table, thousands};
+use kit::{Checks, report};
+use shardlab::launch;
+use shardlab::parallel::pipeline::{Pipeline, Schedule, parameters};
+use shardlab::train::{Config, PipelinePlan};
+use std::ops::Range;
+
+/// Prints ranks, model, schedules and pace.
+pub fn introduce(screen: &Screen, config: &Config, plans: &[PipelinePlan], pace: f64) {
+    let Some(plan) = plans.first() else { return };
+    let (dot, shape, Pipeline { ranks, micro_batches, .. }) = (screen.separator(), &config.shape, plan.pipeline);
+    report::ranks(screen, ranks);
+    let model = format!(
+        "{} layers{dot}{} heads{dot}{} wide{dot}{} parameters",
+        shape.layers,
+        shape.heads,
+        shape.embd,
+        thousands(shape.parameters())
+    );
+    screen.say(screen.row("model", &model));
+    let step = format!(
+        "{micro_batches} micro-batches of {} sequences x {} tokens{dot}{}",
+        config.batch,
+        shape.block,
+        if plans.len() > 1 { format!("{} runs", plans.len()) } else { name(plan) }
+    );
+    screen.say(screen.row("step", &step));
+    let words = match pace {
+        0.0 => "off: each pass takes the time that it takes".to_string(),
+        pace => format!(
+            "a micro-batch takes a rank {} forward and {} backward: it sleeps for the rest of that time. So {ranks} ranks \
+             on {} cores behave like {ranks} devices.",
+            screen.seconds(pace),
+            screen.seconds(2.0 * pace),
+            launch::cores()
+        ),
+    };
+    screen.say(screen.row("pace", &words));
+}
+
+/// The predicted step above the measured one, and the bubble of both.
+pub fn charts(screen: &Screen, predicted: &Predicted, measured: &Measured) -> String {
+    let title = |word: &str, seconds: f64, bubble: f64| {
+        format!("{word}: {} per step, {} of it bubble", screen.seconds(seconds), percent(bubble))
+    };
+    let simulated = &predicted.simulated;
+    let first =
+        Chart { title: title("predicted", simulated.makespan, simulated.bubble()), ranks: predicted.bars.clone() };
+    let second = Chart { title: title("measured", measured.makespan(), measured.bubble()), ranks: measured.bars() };
+    gantt(screen, &[first, second])
+}
+
+/// The predicted step alone.
+pub fn planned(screen: &Screen, plan: &PipelinePlan, predicted: &Predicted) -> String {
+    let (seconds, bubble) = (predicted.simulated.makespan, predicted.simulated.bubble());
+    let title = format!("{}: {} per step, {} of it bubble", name(plan), screen.seconds(seconds), percent(bubble));
+    gantt(screen, &[Chart { title, ranks: predicted.bars.clone() }])
+}
+
+/// The bubble by formula, in both denominators.
+pub fn bubble(screen: &Screen, predicted: &Predicted) -> String {
+    let simulated = &predicted.simulated;
+    let Pipeline { ranks, chunks, micro_batches } = predicted.pipeline;
+    let of_step = match predicted.formula() {
+        Some((share, words)) => format!("{words} = {} of the step", percent(share)),
+        None => format!(
+            "{} of the step; no formula holds if {micro_batches} is no multiple of {ranks}",
+            percent(simulated.bubble())
+        ),
+    };
+    let v = if chunks > 1 { format!(", v = {chunks} chunks per rank") } else { String::new() };
+    let text = format!(
+        "{of_step}, or {} of the time in which a rank works; p = {ranks} ranks, m = {micro_batches} micro-batches{v}",
+        percent(simulated.bubble_to_work())
+    );
+    screen.row("bubble", &text)
+}
+
+/// The first and the last loss.
+pub fn losses(screen: &Screen, measured: &Measured) -> String {
+    let loss = |loss: Option<&f64>| loss.map_or(String::new(), |loss| format!("{loss:.5}"));
+    let (first, last) = (loss(measured.losses.first()), loss(measured.losses.last()));
+    screen.row("loss", &format!("{first} in step 1, {last} in step {}", measured.losses.len()))
+}
+
+/// Each rank's layers, parameters and activations.
+pub fn holdings(screen: &Screen, config: &Config, predicted: &Predicted, measured: &Measured) -> String {
+    let plan = &measured.plan;
+    let Ok(layers) = plan.partition.layers(&config.shape, plan.pipeline.stages()) else { return String::new() };
+    let row = |(rank, &(live, bytes)): (usize, &(usize, f64))| {
+        let mine: Vec<_> =
+            (0..plan.pipeline.chunks).map(|chunk| layers[plan.pipeline.stage(rank, chunk)].clone()).collect();
+        let name = |layers: &Range<usize>| match layers.len() {
+            1 => layers.start.to_string(),
+            _ => format!("{}-{}", layers.start, layers.end - 1),
+        };
+        let names: Vec<String> = mine.iter().map(name).collect();
+        let held: u64 = mine.iter().map(|layers| parameters(&config.shape, layers)).sum();
+        vec![
+            rank.to_string(),
+            names.join(" "),
+            thousands(held),
+            predicted.simulated.peaks[rank].to_string(),
+            live.to_string(),
+            bytes_decimal(bytes),
+        ]
+    };
+    let rows: Vec<Vec<String>> = measured.peaks().iter().enumerate().map(row).collect();
+    table(screen, &["rank", "layers", "parameters", "live, by list", "live, measured", "their bytes"], &rows)
+}
+
+/// All schedules side by side.
+pub fn compared(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
+    let row = |(predicted, measured): &(Predicted, Measured)| {
+        let Pipeline { chunks, .. } = predicted.pipeline;
+        let name = name(&measured.plan);
+        let live: Vec<String> = measured.peaks().iter().map(|(live, _)| live.to_string()).collect();
+        let most = measured.peaks().iter().map(|&(_, bytes)| bytes).fold(0.0, f64::max);
+        let of = if chunks > 1 { format!(" /{chunks}") } else { String::new() };
+        vec![
+            name,
+            screen.seconds(predicted.simulated.makespan),
+            screen.seconds(measured.makespan()),
+            percent(predicted.simulated.bubble()),
+            percent(measured.bubble()),
+            live.join(" ") + &of,
+            bytes_decimal(most),
+        ]
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    let heads = ["schedule", "step", "measured", "bubble", "measured", "live by rank", "most"];
+    let words = "Step and bubble are predicted, then measured. Live: chunks' activations that each rank keeps at once; /2: of \
+                 half of its layers. Most: their bytes on the rank that keeps most.";
+    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(words, 2))
+}
+
+/// The same schedule with all activations kept, and with some computed twice.
+pub fn recomputed(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
+    let row = |(_, measured): &(Predicted, Measured)| {
+        let kept = match measured.plan.recompute {
+            0 => "all activations".to_string(),
+            1 => "each block's input".to_string(),
+            every => format!("the input of every {every} blocks"),
+        };
+        let most = measured.peaks().iter().map(|&(_, bytes)| bytes).fold(0.0, f64::max);
+        let times = measured.times();
+        vec![
+            kept,
+            bytes_decimal(most),
+            screen.seconds(times.forward),
+            screen.seconds(times.backward),
+            screen.seconds(measured.makespan()),
+        ]
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    let heads = ["a rank keeps", "at most", "forward pass", "backward pass", "step"];
+    format!(
+        "{}\n{}",
+        table(screen, &heads, &rows),
+        screen.wrap("at most: on the rank that keeps most. Passes: the mean of all ranks.", 2)
+    )
+}
+
+/// A schedule's name with its chunks and groups.
+pub fn name(plan: &PipelinePlan) -> String {
+    match plan.schedule {
+        Schedule::Interleaved { group } => format!("interleaved by {group}"),
+        schedule => schedule.name().to_string(),
+    }
+}
+
+/// Runs all checks on schedules that trained `config.steps` steps each.
+pub fn check(checks: &mut Checks, config: &Config, all: &[(Predicted, Measured)]) {
+    let of = if all.len() > 1 { format!("{} runs, ", all.len()) } else { String::new() };
+    let apart = |(_, measured): &(Predicted, Measured)| measured.first_different_loss();
+    let result = match all.iter().find_map(apart) {
+        None => "bitwise equal".to_string(),
+        Some((step, loss, expected)) => format!("step {step}: expected {expected:.5}, found {loss:.5}"),
+    };
+    let what = format!("{of}{} steps: losses are one rank's", config.steps);
+    checks.hold(result == "bitwise equal", &what, &result, "the pipeline's losses are not one rank's");
+    let names = |sound: &dyn Fn(&(Predicted, Measured)) -> bool| {
+        let bad: Vec<String> = all.iter().filter(|one| !sound(one)).map(|(_, measured)| name(&measured.plan)).collect();
+        bad.join(", ")
+    };
+    let mut hold = |what: &str, sound: &dyn Fn(&(Predicted, Measured)) -> bool, good: &str, otherwise: &str| {
+        let bad = names(sound);
+        let result = if bad.is_empty() { good.to_string() } else { format!("different: {bad}") };
+        checks.hold(bad.is_empty(), what, &result, otherwise);
+    };
+    hold(
+        &format!("{of}every parameter is one rank's"),
+        &|(_, measured)| measured.same_parameters,
+        "bitwise equal",
+        "the pipeline trained a different model",
+    );
+    let live = |(predicted, measured): &(Predicted, Measured)| {
+        measured.peaks().iter().map(|peak| peak.0).eq(predicted.simulated.peaks.iter().copied())
+    };
+    hold("live activations are those of the list", &live, "equal", "a rank kept other activations than its list says");
+    let mut different = all.iter().map(|(_, measured)| (measured.sent, measured.expected_bytes(config)));
+    let different = different.find(|(sent, expected)| sent != expected);
+    let result = match different {
+        None => bytes_decimal(message_bytes(config)),
+        Some((sent, expected)) => {
+            format!("expected {} bytes in all, found {}", thousands(expected as u64), thousands(sent as u64))
+        }
+    };
+    checks.hold(
+        different.is_none(),
+        "each message is batch x sequence x width",
+        &result,
+        "the ranks sent other bytes than the formula says",
+    );
+}

@@ -1,0 +1,197 @@
+//! lab06 · Who waits for whom
+//!
+//! What if the model is divided by layers: who waits for whom?
+//!
+//! Tensor parallelism sends activations inside every layer. A pipeline sends them only between stages: each rank holds some
+//! layers, and micro-batches travel from rank to rank. The order of the passes decides how long ranks wait, and how many
+//! activations they keep. One list of operations per rank is checked, simulated, drawn, and then trains the model.
+//!
+//! Run `cargo run --bin lab06`. Four ranks train a small GPT for three steps. The screen draws the step as predicted and as
+//! measured, with the bubble and each rank's activations, and checks every loss and parameter against one rank's.
+//! Compare all schedules: `--compare`; choose one: `--schedule interleaved`; print it as Megatron-LM's log: `--print-order`;
+//! break it: `--break early-recv`; save memory: `--recompute 1`; time it: `--bench`.
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use kit::show::Screen;
+use kit::{Checks, Lesson, RunFlags, TrainFlags};
+use lab06::{Break, Measured, PipelineFlags, Predicted, Way};
+use shardlab::comm::Comm;
+use shardlab::data::Corpus;
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::parallel::pipeline::Schedule;
+use shardlab::train::{Config, PipelinePlan, Unpipelined, unpipelined};
+use std::process::ExitCode;
+use std::time::Instant;
+
+#[allow(dead_code, reason = "it also counts the process's bytes")]
+#[path = "../../tests/alone/counting.rs"]
+mod counting;
+
+/// A pipeline: ranks that hold different layers, and micro-batches that travel through them.
+#[derive(Parser)]
+#[command(name = "lab06", version)]
+#[command(mut_arg("grad_accum", |flag| flag.hide(true)), mut_arg("global_batch", |flag| flag.hide(true)))]
+#[command(mut_arg("init_from", |flag| flag.hide(true)))]
+struct Args {
+    /// Training steps of each schedule
+    #[arg(long, default_value_t = 3)]
+    steps: usize,
+    #[command(flatten)]
+    pipeline: PipelineFlags,
+    /// Run all schedules, and put them side by side
+    #[arg(long)]
+    compare: bool,
+    /// Print every rank's order, or one rank's, as Megatron-LM's log has it
+    #[arg(long, value_name = "RANK")]
+    print_order: Option<Option<usize>>,
+    /// Let ranks choose the next pass: alone, until two disagree, and together
+    #[arg(long)]
+    dynamic: bool,
+    /// Make a mistake, and see what notices
+    #[arg(long = "break", value_enum, conflicts_with = "compare")]
+    broken: Option<Break>,
+    #[command(flatten)]
+    train: TrainFlags,
+    #[command(flatten)]
+    run: RunFlags,
+    /// Measure a pipeline's speed beside one rank's
+    #[arg(long, conflicts_with_all = ["broken", "compare"])]
+    bench: bool,
+}
+
+/// The run's settings, which all ranks share.
+struct Lab {
+    args: Args,
+    plans: Vec<PipelinePlan>,
+    /// Seconds; 0 if each pass takes the time that it takes.
+    pace: f64,
+    epoch: Instant,
+    config: Config,
+    corpus: Corpus,
+    screen: Screen,
+    lesson: Lesson,
+}
+
+fn main() -> ExitCode {
+    kit::main(run)
+}
+
+fn run(mut args: Args) -> Result<()> {
+    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab06")?);
+    if args.bench {
+        args.pipeline.for_benchmark(&mut args.train);
+    }
+    let shape = args.pipeline.pipeline()?;
+    let mut plan = args.pipeline.plan(shape)?;
+    if let Some(rank) = args.print_order {
+        return Ok(lab06::print_order(&screen, &plan, rank)?);
+    }
+    if args.dynamic {
+        return lab06::dynamic::dynamic(&screen, &Corpus::find(args.train.data.data.as_deref())?);
+    }
+    refuse(&args, shape.ranks)?;
+    if args.broken == Some(Break::SmallGroup) {
+        (plan.pipeline.chunks, plan.schedule) = (shape.chunks.max(2), Schedule::Interleaved { group: shape.ranks / 2 });
+    } else if !args.compare {
+        plan.schedule.check(&plan.pipeline)?;
+    }
+    let plans = match (args.compare, args.pipeline.recompute) {
+        (true, _) => args.pipeline.plans(shape.ranks),
+        (_, 0) => vec![plan],
+        _ => vec![PipelinePlan { recompute: 0, ..plan }, plan],
+    };
+    let most = plans.iter().map(|plan| plan.pipeline.stages()).max().unwrap_or(1);
+    args.pipeline.thin(&mut args.train, most);
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let mut config = args.train.resolve(1, Some(args.steps), &corpus)?;
+    config.grad_accum = shape.micro_batches;
+    let ranks = shape.ranks;
+    let lab =
+        Lab { pace: args.pipeline.pace(ranks), epoch: Instant::now(), args, plans, config, corpus, screen, lesson };
+    for plan in &lab.plans {
+        plan.partition.layers(&lab.config.shape, plan.pipeline.stages())?;
+        lab06::programs(plan, lab.args.broken)?; // refuses what would never end, before anything runs
+    }
+    launch::is_first_process().then(|| introduce(&lab));
+    if lab.args.bench {
+        return lab06::benchmark(&lab.screen, &lab.config, &lab.corpus, ranks);
+    }
+    if lab.args.run.dry_run {
+        return plan_only(&lab);
+    }
+    let options = lab.args.run.comm.options(&lab.args.run.folder("lab06"));
+    launch::one_compute_thread_a_rank();
+    // Once per process: every rank compares its own stages.
+    let one = unpipelined(&lab.config, &lab.corpus.train, lab.config.steps).map_err(|e| lab.config.explain(e))?;
+    let rank = |comm| one_rank(&lab, &one, &comm).map_err(|e| lab.config.explain(e));
+    let failed = launch::run_with(ranks, &options, rank)?;
+    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
+    Ok(())
+}
+
+fn refuse(args: &Args, ranks: usize) -> Result<(), BadInput> {
+    let data = &args.train.data;
+    let (what, help) = match () {
+        _ if ranks < 2 => ("one rank waits for no other: a pipeline has at least 2", "give --stages 2 or more"),
+        _ if data.grad_accum != 1 || data.global_batch.is_some() => {
+            ("a pipeline's micro-batches are its micro-steps", "give --micro-batches, and --batch for the size of each")
+        }
+        _ if args.train.model.init_from.is_some() => {
+            ("--init-from is lab03's", "leave it out: this lab trains a few steps")
+        }
+        _ => return Ok(()),
+    };
+    Err(BadInput::new(what, help))
+}
+
+/// One rank's part. Returns what the checks found wrong.
+fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
+    let (config, screen, text) = (&lab.config, &lab.screen, &lab.corpus.train);
+    let mut all: Vec<(Predicted, Measured)> = Vec::new();
+    for &plan in &lab.plans {
+        let way = Way { plan, pace: lab.pace, broken: lab.args.broken, epoch: lab.epoch };
+        let measured = lab06::measure(comm, way, config, text, Some(one), counting::live)?;
+        all.push((measured.predicted(lab.pace)?, measured));
+    }
+    if comm.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    match &all[..] {
+        [(predicted, measured)] => {
+            screen.say(format!("\n{}", lab06::charts(screen, predicted, measured)));
+            screen.say(lab06::bubble(screen, predicted));
+            if config.steps >= 10 {
+                screen.say(lab06::losses(screen, measured));
+            }
+            screen.say(format!("\n{}\n", lab06::holdings(screen, config, predicted, measured)));
+        }
+        _ if lab.args.compare => screen.say(format!("\n{}\n", lab06::compared(screen, &all))),
+        _ => screen.say(format!("\n{}\n", lab06::recomputed(screen, &all))),
+    }
+    let mut checks = Checks::new(screen);
+    lab06::check(&mut checks, config, &all);
+    let failed = checks.failed();
+    if failed.is_empty() {
+        let more = "More: --compare, --schedule gpipe, --print-order, --break untied, --bench";
+        screen.say(lab.lesson.ending(screen, more));
+    }
+    Ok(failed)
+}
+
+/// Draws the predicted steps. Without a pace, a forward pass is given 5 ms.
+fn plan_only(lab: &Lab) -> Result<()> {
+    let pace = if lab.pace > 0.0 { lab.pace } else { 5e-3 };
+    for plan in lab.plans.iter().filter(|_| launch::is_first_process()) {
+        let predicted = Predicted::paced(plan.schedule, plan.pipeline, pace)?;
+        lab.screen.say(format!("\n{}", lab06::planned(&lab.screen, plan, &predicted)));
+    }
+    Ok(())
+}
+
+fn introduce(lab: &Lab) {
+    let time = lab.args.bench.then_some("about 1 minute");
+    lab.screen.say(lab.lesson.heading(&lab.screen, time));
+    lab06::introduce(&lab.screen, &lab.config, &lab.plans, lab.pace);
+}

@@ -1,0 +1,116 @@
+//! The flags of three axes, and the mistakes.
+
+use clap::builder::RangedU64ValueParser;
+use kit::Order as Passes;
+use kit::Slowest;
+use shardlab::error::BadInput;
+use shardlab::mesh::{Coordinates, Layout, Order};
+use shardlab::parallel::TensorParallel;
+use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
+use shardlab::parallel::zero::Stage;
+use shardlab::train::{Config, PipelinePlan};
+
+/// The axes of a job, and how micro-batches go through its stages.
+#[derive(Clone, Debug, clap::Args)]
+pub struct AxesFlags {
+    /// Tensor ranks, which share every layer
+    #[arg(long, value_name = "RANKS", default_value_t = 2)]
+    pub tp: usize,
+    /// Pipeline ranks, which hold different layers
+    #[arg(long, value_name = "RANKS", default_value_t = 2)]
+    pub pp: usize,
+    /// Chunks of layers per pipeline rank [default: 1, or 2 with --schedule interleaved]
+    #[arg(long)]
+    pub chunks: Option<usize>,
+    /// Micro-batches per replica and step
+    #[arg(long, default_value_t = 4, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 16))]
+    pub micro_batches: usize,
+    /// The order of forward and backward passes
+    #[arg(long, value_enum, default_value_t = Passes::OneForwardOneBackward)]
+    pub schedule: Passes,
+    /// 1: the data ranks divide the optimizer's state; 0: each holds all of it
+    #[arg(long, value_name = "STAGE", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub zero: u8,
+    /// The axis along which the numbers of ranks run slowest; tensor ranks are always nearest
+    #[arg(long, value_enum, default_value_t = Slowest::Pipeline)]
+    pub order: Slowest,
+    /// Pad the vocabulary until each tensor rank has a multiple of this many tokens
+    #[arg(long, value_name = "TOKENS", default_value_t = 1)]
+    pub make_vocab_size_divisible_by: usize,
+    /// Print this run as Megatron-LM's log does, or the log that the lab rebuilds
+    #[arg(long, value_enum, num_args = 0..=1, default_missing_value = "run")]
+    pub report: Option<Report>,
+    /// Make a mistake, and see which check notices
+    #[arg(long = "break", value_enum)]
+    pub broken: Option<Break>,
+}
+
+/// The log to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Report {
+    /// This run's
+    Run,
+    /// The source's: 8 GPUs, tensor 2, pipeline 4
+    Source,
+}
+
+/// The mistakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Break {
+    /// Each rank clips by its own gradients' norm
+    LocalNorm,
+    /// First and last stage each train their own copy of the token table
+    Untied,
+    /// Gradients are averaged in the first backward pass of a step, not in the last
+    EarlyAverage,
+}
+
+impl AxesFlags {
+    /// The mesh of a run on `ranks` ranks.
+    pub fn layout(&self, ranks: usize) -> Result<Layout, BadInput> {
+        let data = (ranks / self.tp.saturating_mul(self.pp).max(1)).max(1);
+        let order = if self.order == Slowest::Data { Order::DataSlowest } else { Order::PipelineSlowest };
+        let layout = Layout { sizes: Coordinates { data, pipeline: self.pp, tensor: self.tp }, order };
+        layout.check(ranks).map(|()| layout)
+    }
+
+    /// The schedule and the stages, checked.
+    pub fn plan(&self, config: &Config) -> Result<PipelinePlan, BadInput> {
+        let interleaved = self.schedule == Passes::Interleaved && self.pp > 1;
+        let chunks = self.chunks.unwrap_or(if interleaved { 2 } else { 1 });
+        if self.pp == 1 && chunks > 1 {
+            let what = format!("{chunks} chunks on a pipeline of 1 rank would follow each other on the same rank");
+            return Err(BadInput::new(what, "give --pp 2 or more, or --chunks 1"));
+        }
+        let pipeline = Pipeline { ranks: self.pp, chunks, micro_batches: self.micro_batches };
+        let schedule = match self.schedule {
+            Passes::Gpipe => Schedule::GPipe,
+            Passes::OneForwardOneBackward => Schedule::OneForwardOneBackward,
+            Passes::Interleaved => Schedule::depth_first(&pipeline),
+            Passes::ZeroBubble => Schedule::ZeroBubble,
+        };
+        let plan = PipelinePlan { pipeline, schedule, partition: Partition::Uniform, recompute: 0 };
+        plan.check(config)?;
+        TensorParallel::check(&config.shape, self.tp, false)?;
+        self.refuse(config).map(|()| plan)
+    }
+
+    /// Refuses a mistake that this job cannot make.
+    fn refuse(&self, config: &Config) -> Result<(), BadInput> {
+        let (what, help) = match self.broken {
+            Some(Break::Untied) if self.pp == 1 => ("one stage has one token table, and nothing to tie", "give --pp 2"),
+            Some(Break::EarlyAverage) if self.micro_batches == 1 => {
+                ("the first micro-batch is also the last one", "give --micro-batches 2 or more")
+            }
+            Some(Break::EarlyAverage) if config.ranks == 1 => {
+                ("one replica averages with no other", "start twice as many ranks")
+            }
+            _ => return Ok(()),
+        };
+        Err(BadInput::new(what, help))
+    }
+
+    pub fn stage(&self) -> Stage {
+        if self.zero == 0 { Stage::Zero } else { Stage::One }
+    }
+}

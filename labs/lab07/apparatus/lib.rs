@@ -1,0 +1,16 @@
+//! Three axes of parallelism in one job: who holds what, who talks to whom, and what a log says about it.
+//!
+//! Reading order: `plan.rs` (what each rank holds and sends), `measured.rs` (what ranks measured, beside the plan and beside
+//! one rank), `report.rs` (the lines of a Megatron-LM log), `logged.rs` (a real log's job), `flags.rs`.
+
+mod flags;
+pub mod logged;
+mod measured;
+mod plan;
+mod report;
+
+pub use flags::{AxesFlags, Break, Report};
+pub use kit;
+pub use measured::{Measured, OneRank, Run, collect, traffic};
+pub use plan::{Plan, Sent};
+pub use report::{Iteration, Job, Memory};

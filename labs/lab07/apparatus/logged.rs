@@ -1,0 +1,199 @@
+//! The job of a real log: Megatron-LM on 8 GPUs, June 2025. The book lists it among its sources.
+
+use super::report::{Job, MEGABYTE, Memory};
+use kit::show::{Screen, table, thousands};
+use shardlab::mesh::Coordinates;
+use shardlab::parallel::tensor::padded;
+use shardlab::plan::{GptShape, ModelShards, ParameterBytes};
+
+/// Bytes per parameter that each rank of the job held after its first iteration, which was skipped. The gradients are in 16
+/// bits, and Megatron-LM copies them to f32 before the optimizer. There are no moments before the first update.
+const HELD: ParameterBytes = ParameterBytes { weights: 2, gradients: 2 + 4, master: 4, moments: 0 };
+
+/// The memory that the log states for ranks 0 to 7: allocated, max allocated and reserved, in units of 2^20 bytes.
+const MEMORY: [(f64, f64, f64); 8] = [
+    (1941.8955078125, 7706.13916015625, 8174.0),
+    (1941.8955078125, 7706.13916015625, 8178.0),
+    (1348.8955078125, 7150.60791015625, 7352.0),
+    (1348.8955078125, 7150.60791015625, 7356.0),
+    (1348.8955078125, 7086.60791015625, 7300.0),
+    (1348.8955078125, 7086.60791015625, 7292.0),
+    (1958.19287109375, 6713.7314453125, 7050.0),
+    (1958.19287109375, 6713.6689453125, 7038.0),
+];
+
+/// The job.
+pub fn job() -> Job {
+    let shape = GptShape { vocabulary: 50_257, block: 2048, layers: 16, heads: 32, embd: 2048 };
+    let (sizes, chunks) = (Coordinates { data: 1, pipeline: 4, tensor: 2 }, 4);
+    let rows = padded(shape.vocabulary, sizes.tensor, 128);
+    let layer = |rank: usize, chunk: usize| {
+        let layer = chunk * sizes.pipeline + rank;
+        layer..layer + 1
+    };
+    Job {
+        shards: ModelShards { shape, tensor: sizes.tensor, pipeline: sizes.pipeline, rows, biases: true },
+        sizes,
+        chunks,
+        layers: (0..sizes.pipeline).map(|rank| (0..chunks).map(|chunk| layer(rank, chunk)).collect()).collect(),
+        micro_batches: 8,
+        micro_batch: 2,
+        steps: 20,
+        log_interval: 1,
+        weights: "torch.float16",
+        bytes: ParameterBytes::MEGATRON,
+        distributed_optimizer: false,
+        multiple: 128,
+        lr: 6e-5,
+        clip: 1.0,
+        seed: 1234,
+    }
+}
+
+/// Bytes that a rank of `stage` holds for its parameters after the first iteration.
+pub fn held(stage: usize) -> f64 {
+    job().parameters(stage) as f64 * HELD.on_a_rank(1)
+}
+
+/// The memory of each rank, as the log states it.
+pub fn memory() -> Vec<Memory> {
+    let bytes = |&(allocated, max, reserved): &(f64, f64, f64)| Memory {
+        allocated: allocated * MEGABYTE,
+        max_allocated: max * MEGABYTE,
+        reserved: reserved * MEGABYTE,
+        max_reserved: reserved * MEGABYTE,
+    };
+    MEMORY.iter().map(bytes).collect()
+}
+
+/// Why the log's memory is below its estimate: 12 bytes per parameter and buffers, instead of 18.
+pub fn below_the_estimate(screen: &Screen) -> String {
+    let (job, memory) = (job(), memory());
+    let in_mb = |bytes: f64| format!("{:.2}", bytes / MEGABYTE);
+    let row = |stage: usize| {
+        let rank = stage * job.sizes.tensor;
+        let (held, allocated) = (held(stage), memory[rank].allocated);
+        let ranks = format!("{rank}, {}", rank + 1);
+        let counted = thousands(job.parameters(stage));
+        vec![ranks, counted, in_mb(held), in_mb(allocated), in_mb(allocated - held)]
+    };
+    let rows: Vec<Vec<String>> = (0..job.sizes.pipeline).map(row).collect();
+    let moments = ParameterBytes { moments: 8, ..HELD };
+    let words = format!(
+        "In MB (2^20 bytes), after iteration 1. The rest is a whole number of MB, or a quarter more, and 5 kB: buffers, which \
+         do not depend on the number of parameters. {} bytes per parameter: weights 2, gradients 2 and their f32 copy 4, \
+         f32 master 4. Iteration 1 was skipped, because its gradients overflowed at the loss scale 4,294,967,296. So Adam had \
+         no moments yet: 8 bytes per parameter less. With them, rank 0 would hold {} MB and its buffers, more than the \
+         estimate's {}: the estimate counts 18 bytes, this job takes {}.",
+        HELD.on_a_rank(1),
+        in_mb(job.parameters(0) as f64 * moments.on_a_rank(1)),
+        in_mb(job.estimated_bytes()),
+        moments.on_a_rank(1)
+    );
+    let head = ["ranks", "parameters", "x 12 bytes", "allocated", "the rest"];
+    format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Iteration, times};
+
+    fn has(lines: &[String], expected: &[&str]) {
+        for expected in expected {
+            assert!(lines.iter().any(|line| line == expected), "{expected:?} is missing in\n{}", lines.join("\n"));
+        }
+    }
+
+    #[test]
+    fn the_logs_own_lines() {
+        let job = job();
+        has(
+            &job.header(),
+            &[
+                "Number of virtual stages per pipeline stage: 4",
+                "using torch.float16 for parameters ...",
+                "------------------------ arguments ------------------------",
+                "  global_batch_size ............................... 16",
+                "  hidden_size ..................................... 2048",
+                "  lr .............................................. 6e-05",
+                "  clip_grad ....................................... 1.0",
+                "  virtual_pipeline_model_parallel_size ............ 4",
+                "-------------------- end of arguments ---------------------",
+                " > padded vocab (size: 50257) with 175 dummy tokens (new size: 50432)",
+                "> initialized tensor model parallel with size 2",
+                "> initialized pipeline model parallel with size 4",
+                "> setting random seeds to 1234 ...",
+            ],
+        );
+        assert_eq!(job.counts().len(), 8);
+        has(
+            &job.counts(),
+            &[
+                " > number of parameters on (tensor, pipeline) model parallel rank (1, 0): 156577792",
+                " > number of parameters on (tensor, pipeline) model parallel rank (0, 1): 100741120",
+                " > number of parameters on (tensor, pipeline) model parallel rank (1, 2): 100741120",
+                " > number of parameters on (tensor, pipeline) model parallel rank (0, 3): 152387584",
+            ],
+        );
+        assert_eq!(
+            job.estimate(),
+            [
+                "Number of parameters in transformer block in billions:  0.81",
+                "Number of parameters in embedding layers in billions: 0.10",
+                "Total number of parameters in billions: 0.91",
+                "Number of parameters in most loaded shard in billions: 0.1523",
+                "Number of parameters in other shards in billions: 0.1007",
+                "Theoretical memory footprints: weight and optimizer=2614.79 MB",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_iteration_and_times_as_the_log_prints_them() {
+        let skipped = Iteration {
+            number: 1,
+            steps: 20,
+            seconds: 4.4932,
+            lr: 0.0,
+            global_batch: 16,
+            loss: None,
+            loss_scale: 4_294_967_296.0,
+            grad_norm: None,
+            nan: 0,
+        };
+        assert_eq!(
+            skipped.line(),
+            " iteration        1/      20 | consumed samples:           16 | elapsed time per iteration (ms): 4493.2 | learning \
+             rate: 0.000000E+00 | global batch size:    16 | loss scale: 4294967296.0 | number of skipped iterations:   1 | \
+             number of nan iterations:   0 |"
+        );
+        let taken = Iteration { loss: Some(10.987654321), grad_norm: Some(2.5), lr: 6e-5, loss_scale: 1.0, ..skipped };
+        let line = taken.line();
+        assert!(
+            line.contains(" | lm loss: 1.098765E+01 | loss scale: 1.0 | grad norm: 2.500 | number of skipped"),
+            "{line}"
+        );
+        assert!(line.contains("learning rate: 6.000000E-05 |") && line.contains("skipped iterations:   0 |"), "{line}");
+        assert_eq!(
+            times(&[("model-and-optimizer-setup", 0.19721, 0.20995)]),
+            [
+                "(min, max) time across ranks (ms):",
+                "    model-and-optimizer-setup ......................: (197.21, 209.95)"
+            ]
+        );
+    }
+
+    /// What is left beside 12 bytes per parameter does not depend on the number of parameters: MiB in quarters, and 5 or 5.5 KiB.
+    #[test]
+    fn after_a_skipped_step_a_rank_holds_twelve_bytes_per_parameter() {
+        for (rank, memory) in memory().iter().enumerate() {
+            let rest = memory.allocated - held(rank / 2);
+            let quarters = (rest / (MEGABYTE / 4.0)).floor();
+            let small = rest - quarters * MEGABYTE / 4.0;
+            assert!(small == 5120.0 || small == 5632.0, "rank {rank}: {rest} bytes");
+            assert_eq!(quarters / 4.0, [150.0, 196.0, 196.0, 214.25][rank / 2]);
+            assert!(memory.allocated < job().estimated_bytes());
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The check of lab07-tied: two ranks against one, step by step, first without clipping and then with it.
+
+use exercise::{Stage, Weights, step};
+use shardlab::{Result, launch};
+use shardlab::comm::Comm;
+use shardlab::difference::largest_difference;
+use kit::check::{Evidence, is_near, run};
+use std::process::ExitCode;
+
+const STEPS: usize = 12;
+const TOKENS: usize = 6;
+const WIDTH: usize = 4;
+const POSITIONS: usize = 5;
+/// The gradient's norm is larger than this in the first steps, so they are clipped.
+const CLIP: f64 = 0.25;
+
+fn main() -> ExitCode {
+    run(&[
+        ("1 rank: the losses are right", |evidence| losses(evidence, 1, f64::INFINITY)),
+        ("2 ranks: the losses of 1 rank", |evidence| losses(evidence, 2, f64::INFINITY)),
+        ("1 rank: the norm of the gradient", |evidence| norms(evidence, 1)),
+        ("2 ranks: the norm on both", |evidence| norms(evidence, 2)),
+        ("1 rank, with clipping: the losses", |evidence| losses(evidence, 1, CLIP)),
+        ("2 ranks, with clipping: the losses of 1 rank", |evidence| losses(evidence, 2, CLIP)),
+    ])
+}
+
+/// One rank after one step.
+struct Step {
+    /// The mean over the positions, on the last rank.
+    loss: f64,
+    norm: f64,
+    /// The gradients of the rank's own backward pass: table, layers.
+    own: [Vec<f64>; 2],
+    /// The arguments of each call of `update`: the gradients of table and layers, and the scale.
+    updates: Vec<([Vec<f64>; 2], f64)>,
+    /// The table and its gradient when `step` has returned.
+    table: Vec<f64>,
+    gradient: Vec<f64>,
+}
+
+/// The squared norm of some numbers.
+fn squares(numbers: &[f64]) -> f64 {
+    numbers.iter().map(|x| x * x).sum()
+}
+
+/// `matrix`, which has rows of [`WIDTH`] numbers, times `x`.
+fn times(matrix: &[f64], x: &[f64]) -> Vec<f64> {
+    matrix.chunks_exact(WIDTH).map(|row| row.iter().zip(x).map(|(a, b)| a * b).sum()).collect()
+}
+
+/// `matrix` transposed, times `y`.
+fn transposed_times(matrix: &[f64], y: &[f64]) -> Vec<f64> {
+    (0..WIDTH).map(|j| matrix.chunks_exact(WIDTH).zip(y).map(|(row, y)| row[j] * y).sum()).collect()
+}
+
+fn tanh(x: &[f64]) -> Vec<f64> {
+    x.iter().map(|x| x.tanh()).collect()
+}
+
+/// The gradient before a tanh whose result was `y`.
+fn before_tanh(dy: &[f64], y: &[f64]) -> Vec<f64> {
+    dy.iter().zip(y).map(|(dy, y)| dy * (1.0 - y * y)).collect()
+}
+
+/// Adds the gradient of a matrix that was multiplied with `x`.
+fn add_outer(gradient: &mut [f64], dy: &[f64], x: &[f64]) {
+    for (row, dy) in gradient.chunks_exact_mut(WIDTH).zip(dy) {
+        row.iter_mut().zip(x).for_each(|(g, x)| *g += dy * x);
+    }
+}
+
+fn weights(seed: f64, len: usize) -> Weights {
+    let values = (0..len).map(|i| 0.7 * (seed + 1.7 * i as f64).sin()).collect();
+    Weights { values, gradient: vec![0.0; len] }
+}
+
+/// The rank's stage at the beginning. Both copies of the table are equal.
+fn begin(comm: &Comm) -> Stage {
+    const LAYER: usize = WIDTH * WIDTH;
+    let mut layers = weights(2.0, 2 * LAYER).values;
+    if comm.size() > 1 {
+        layers = layers[comm.rank() * LAYER..][..LAYER].to_vec();
+    }
+    let gradient = vec![0.0; layers.len()];
+    Stage { table: weights(1.0, TOKENS * WIDTH), layers: Weights { values: layers, gradient } }
+}
+
+/// Forward and backward passes of a step over all positions: x = table[token], h = tanh(A x), y = tanh(B h), and logits from
+/// y and the table. Rank 0 has A, the last rank B. Returns the loss on the last rank.
+fn passes(comm: &Comm, stage: &mut Stage, step: usize) -> Result<f64> {
+    let (first, last) = (comm.rank() == 0, comm.rank() + 1 == comm.size());
+    let Stage { table, layers } = stage;
+    let (upper, n) = (layers.values.len() - WIDTH * WIDTH, POSITIONS as f64);
+    table.gradient.fill(0.0);
+    layers.gradient.fill(0.0);
+    let mut loss = 0.0;
+    for i in 0..POSITIONS {
+        let token = (3 * step + 2 * i) % TOKENS;
+        let target = (token * token + 1) % TOKENS;
+        let row = token * WIDTH..(token + 1) * WIDTH;
+        let mut h = vec![0.0; WIDTH];
+        if first {
+            h = tanh(&times(&layers.values[..WIDTH * WIDTH], &table.values[row.clone()]));
+            if !last {
+                comm.send(&h, 1)?;
+            }
+        } else {
+            comm.recv(&mut h, 0)?;
+        }
+        let mut dh = vec![0.0; WIDTH];
+        if last {
+            let y = tanh(&times(&layers.values[upper..], &h));
+            let logits = times(&table.values, &y);
+            let sum: f64 = logits.iter().map(|logit| logit.exp()).sum();
+            loss += (sum.ln() - logits[target]) / n;
+            let hot = |token: usize| if token == target { 1.0 } else { 0.0 };
+            let dlogits = logits.iter().enumerate().map(|(token, logit)| (logit.exp() / sum - hot(token)) / n);
+            let dlogits: Vec<f64> = dlogits.collect();
+            add_outer(&mut table.gradient, &dlogits, &y);
+            let dz = before_tanh(&transposed_times(&table.values, &dlogits), &y);
+            add_outer(&mut layers.gradient[upper..], &dz, &h);
+            dh = transposed_times(&layers.values[upper..], &dz);
+            if !first {
+                comm.send(&dh, 0)?;
+            }
+        } else {
+            comm.recv(&mut dh, 1)?;
+        }
+        if first {
+            let dz = before_tanh(&dh, &h);
+            add_outer(&mut layers.gradient[..WIDTH * WIDTH], &dz, &table.values[row.clone()]);
+            let dx = transposed_times(&layers.values[..WIDTH * WIDTH], &dz);
+            table.gradient[row].iter_mut().zip(&dx).for_each(|(g, dx)| *g += dx);
+        }
+    }
+    Ok(loss)
+}
+
+/// The function that ends a step.
+type End = fn(&Comm, &mut Stage, f64, &mut dyn FnMut(&mut Stage, f64)) -> Result<f64>;
+
+/// The right end of a step on one rank.
+fn right(_: &Comm, stage: &mut Stage, clip: f64, update: &mut dyn FnMut(&mut Stage, f64)) -> Result<f64> {
+    let norm = (squares(&stage.table.gradient) + squares(&stage.layers.gradient)).sqrt();
+    update(stage, (clip / norm).min(1.0));
+    Ok(norm)
+}
+
+/// All steps of each rank.
+fn train(evidence: &Evidence, ranks: usize, clip: f64, end: End) -> Result<Vec<Vec<Step>>> {
+    launch::run(ranks, |comm| {
+        let mut stage = begin(&comm);
+        let mut momenta = [&stage.table, &stage.layers].map(|weights| vec![0.0; weights.values.len()]);
+        let mut steps = Vec::new();
+        for i in 0..STEPS {
+            let loss = passes(&comm, &mut stage, i)?;
+            let own = [stage.table.gradient.clone(), stage.layers.gradient.clone()];
+            let mut updates = Vec::new();
+            evidence.given(format!("rank {} of {ranks} at step {i}, with clip {clip}", comm.rank()));
+            let mut update = |stage: &mut Stage, scale: f64| {
+                updates.push(([stage.table.gradient.clone(), stage.layers.gradient.clone()], scale));
+                for (weights, momenta) in [&mut stage.table, &mut stage.layers].into_iter().zip(&mut momenta) {
+                    let Weights { values, gradient } = weights;
+                    for ((value, momentum), g) in values.iter_mut().zip(momenta.iter_mut()).zip(gradient) {
+                        *momentum = 0.9 * *momentum + scale * *g;
+                        *value -= 0.1 * *momentum;
+                    }
+                }
+            };
+            let norm = end(&comm, &mut stage, clip, &mut update)?;
+            let (table, gradient) = (stage.table.values.clone(), stage.table.gradient.clone());
+            steps.push(Step { loss, norm, own, updates, table, gradient });
+        }
+        Ok(steps)
+    })
+}
+
+fn same(a: &[f64], b: &[f64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_near(*a, *b))
+}
+
+fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
+    let one = train(evidence, 1, clip, right)?;
+    let yours = train(evidence, ranks, clip, step)?;
+    let (one, last) = (&one[0], &yours[ranks - 1]);
+    let wrong = (0..STEPS).find(|&i| !is_near(one[i].loss, last[i].loss));
+    for i in [wrong.unwrap_or(0), STEPS - 1] {
+        evidence.near(format!("step {i}: loss"), one[i].loss, last[i].loss);
+    }
+    let apart = |step: usize| {
+        let from_rank_0 = |rank: &Vec<Step>| largest_difference(&rank[step].table, &yours[0][step].table);
+        yours.iter().map(from_rank_0).fold(0.0, f64::max)
+    };
+    let differ = (0..STEPS).find(|&i| apart(i) > 1e-12);
+    for i in [differ.unwrap_or(0), STEPS - 1] {
+        let most = apart(i);
+        evidence.row(most <= 1e-12, format!("after step {i}: difference of the copies"), 0, format!("{most:.1e}"));
+    }
+    if evidence.agrees() {
+        return Ok(());
+    }
+
+    // The first step is the cause, everything later follows from it.
+    let at: Vec<&Step> = yours.iter().map(|steps| &steps[0]).collect();
+    evidence.means_if(
+        at.iter().any(|rank| rank.updates.len() != 1),
+        "`update` is the optimizer's step: call it once per step, with all gradients.",
+    );
+    let all = |sign: &dyn Fn(usize, &Step, &[Vec<f64>; 2]) -> bool| {
+        at.iter().enumerate().all(|(rank, of)| of.updates.first().is_some_and(|(given, _)| sign(rank, of, given)))
+    };
+    evidence.means_if(
+        !all(&|_, of, given| same(&of.own[1], &given[1])),
+        "The gradients of `layers` have changed. Each rank has different layers, so the ranks have nothing to add up there. \
+         Only the table is on both.",
+    );
+    let combined = |a: f64, b: f64| -> Vec<f64> {
+        let parts = at[0].own[0].iter().zip(&at[ranks - 1].own[0]);
+        parts.map(|(embedding, head)| a * embedding + b * head).collect()
+    };
+    let given_is = |wrong: &[f64]| all(&|_, _, given| same(wrong, &given[0]));
+    let own = all(&|_, of, given| same(&of.own[0], &given[0]));
+    let sum = if ranks == 1 { combined(1.0, 0.0) } else { combined(1.0, 1.0) };
+    evidence.means_if(
+        given_is(&sum) && all(&|_, of, _| !is_near(one[0].updates[0].1, of.updates[0].1)),
+        "The gradients are right, but `scale` is not: it follows from the norm of the whole model's gradient, and is at most 1.",
+    );
+    evidence.means_if(
+        ranks == 1,
+        "On 1 rank everything was right before: its gradient of the table goes through the embedding and the head already. \
+         Your change has to leave this as it is.",
+    );
+    evidence.means_if(
+        own && at.iter().all(|rank| same(&sum, &rank.gradient)),
+        "The ranks add up the table's gradients, but after the optimizer's step. `update` has already used each rank's own \
+         part, and the next backward pass begins with gradients of 0.",
+    );
+    evidence.means_if(
+        own && differ.is_none(),
+        "The ranks make their copies equal after the optimizer's step. Each copy was trained with its own part of the \
+         gradient, so the table has not moved as far as on 1 rank, and each momentum knows one part only. Combine the \
+         gradients before the step.",
+    );
+    evidence.means_if(
+        own,
+        "Each copy of the table is trained with its own part of the gradient: on rank 0 the part through the embedding, on \
+         rank 1 the part through the head. So the copies drift apart, and neither is the table of 1 rank. The loss depends on \
+         the table in both ways, and the table's gradient has both parts.",
+    );
+    evidence.means_if(
+        given_is(&combined(0.5, 0.5)),
+        "The copies are equal, but `update` gets half of the table's gradient: a mean. Data ranks average, because each has \
+         the gradient of different data. These two ranks have two parts of one gradient.",
+    );
+    let one_part = |part: &str, other: &str| {
+        format!(
+            "The copies are equal, but both are trained with the part of the gradient that comes through the {part}. The part \
+             through the {other} is lost. A broadcast overwrites; what is needed has both parts."
+        )
+    };
+    evidence.means_if(given_is(&combined(1.0, 0.0)), one_part("embedding", "head"));
+    evidence.means_if(given_is(&combined(0.0, 1.0)), one_part("head", "embedding"));
+    evidence.means_if(
+        given_is(&combined(2.0, 2.0)),
+        "`update` gets the table's gradient twice. After an all-reduce both ranks have the whole sum: add up once.",
+    );
+    evidence.means_if(
+        given_is(&sum) && differ.is_some(),
+        "Both ranks give `update` the right gradients, but not the same scale, or they change the table afterwards.",
+    );
+    evidence.means_if(
+        differ.is_some(),
+        "The copies are different after a step. They stay equal only if both ranks update with the same gradient and scale.",
+    );
+    evidence.means("The copies are equal, but not the table of 1 rank: `update` gets a wrong gradient for it.");
+    Ok(())
+}
+
+fn norms(evidence: &mut Evidence, ranks: usize) -> Result<()> {
+    let one = train(evidence, 1, f64::INFINITY, right)?;
+    let yours = train(evidence, ranks, f64::INFINITY, step)?;
+    // Without clipping the parameters do not depend on the norm, so each step shows the same mistake.
+    for (rank, steps) in yours.iter().enumerate() {
+        for i in [0, STEPS - 1] {
+            evidence.near(format!("rank {rank}, step {i}: norm"), one[0][i].norm, steps[i].norm);
+        }
+    }
+    if evidence.agrees() {
+        return Ok(());
+    }
+
+    let at: Vec<&Step> = yours.iter().map(|steps| &steps[0]).collect();
+    let is = |wrong: &dyn Fn(usize) -> f64| at.iter().enumerate().all(|(rank, of)| is_near(wrong(rank), of.norm));
+    let table = squares(&one[0][0].own[0]);
+    let layers = |rank: usize| squares(&at[rank].own[1]);
+    let all_layers: f64 = (0..ranks).map(layers).sum();
+    let parts: f64 = at.iter().map(|of| squares(&of.own[0])).sum();
+    evidence.means_if(
+        is(&|_| (2.0 * table + all_layers).sqrt()),
+        "The norm counts the table twice: both ranks hold its whole gradient now, and the model has the table once. A norm that \
+         is too large makes clipping too strong.",
+    );
+    evidence.means_if(
+        is(&|_| (parts + all_layers).sqrt()),
+        "The norm was computed before the two parts of the table's gradient were added up. The square of a sum is not the sum \
+         of the squares, so add up first.",
+    );
+    evidence
+        .means_if(is(&|_| all_layers.sqrt()), "The norm leaves the table out. One of the two ranks has to count it.");
+    evidence.means_if(
+        is(&|rank| (table + layers(rank)).sqrt()) || is(&|rank| (if rank == 0 { table } else { 0.0 } + layers(rank)).sqrt()),
+        "Each rank has only its own gradients in the norm. Then each rank clips by a different factor. All ranks need the norm of \
+         the whole model.",
+    );
+    evidence.means_if(
+        is(&|_| (table + all_layers) / ranks as f64) || is(&|_| table + all_layers),
+        "The norm is the root of the sum of all squares, and the root is missing.",
+    );
+    evidence.means_if(
+        is(&|_| ((table + all_layers) / ranks as f64).sqrt()) || is(&|_| (table + all_layers / 2.0).sqrt()),
+        "The ranks average their sums of squares, and the model's norm is the root of the sum.",
+    );
+    evidence.means_if(
+        is(&|_| (table + layers(0)).sqrt() + layers(ranks - 1).sqrt())
+            || is(&|_| (0..ranks).map(|rank| (table + layers(rank)).sqrt()).sum()),
+        "The ranks add up norms. Add up squares, and take the root of the sum.",
+    );
+    evidence
+        .means("The norm is the root of the sum of all squares: every layer's on every rank, and the table's once.");
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! lab07 · Three axes, one job
+//!
+//! How do the three axes share one job?
+//!
+//! Large models train on a mesh of ranks. Tensor ranks share every layer, pipeline ranks hold different layers, data ranks
+//! hold the same layers and take different sequences. Each axis has its own groups of ranks, its own bytes and its own link.
+//! With ZeRO-1, data ranks also divide the optimizer's state.
+//!
+//! Run `cargo run --bin lab07`. Eight ranks, two on each axis, train one small GPT. The screen shows the map of the mesh, the
+//! bytes on each axis, and one rank's losses beside theirs. Read it as a Megatron-LM log: `--report`; rebuild a real log:
+//! `--report source`; break it: `--break local-norm`; factor the ranks in a different way: `--tp 1 --pp 4`.
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use kit::show::{Screen, folded, thousands};
+use kit::{Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
+use lab07::{AxesFlags, Break, Measured, Memory, OneRank, Plan, Report, logged};
+use shardlab::comm::Comm;
+use shardlab::data::Corpus;
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::mesh::Mesh;
+use shardlab::parallel::ZeroConfig;
+use shardlab::tensor::Precision;
+use shardlab::train::{Diverged, Pipelined, clip_scale};
+use std::process::ExitCode;
+use std::time::Instant;
+
+#[allow(dead_code, reason = "it also counts the process's bytes")]
+#[path = "../../tests/alone/counting.rs"]
+mod counting;
+
+/// Data, pipeline and tensor parallelism in one job, with ZeRO-1.
+#[derive(Parser)]
+#[command(name = "lab07", version)]
+#[command(mut_arg("init_from", |flag| flag.hide(true)), mut_arg("grad_accum", |flag| flag.hide(true)))]
+struct Args {
+    /// Ranks: threads of this process [default: 8], or the launcher's processes
+    #[arg(long)]
+    ranks: Option<usize>,
+    /// Training steps
+    #[arg(long, default_value_t = 20)]
+    steps: usize,
+    #[command(flatten)]
+    axes: AxesFlags,
+    #[command(flatten)]
+    train: TrainFlags,
+    #[command(flatten)]
+    run: RunFlags,
+}
+
+/// The run's settings, which all ranks share.
+struct Lab {
+    plan: Plan,
+    zero: ZeroConfig,
+    broken: Option<Break>,
+    as_a_log: bool,
+    /// Whether there is a simulated link, so that times on the axes are worth showing.
+    waits: bool,
+    corpus: Corpus,
+    screen: Screen,
+    lesson: Lesson,
+}
+
+fn main() -> ExitCode {
+    kit::main(run)
+}
+
+fn run(mut args: Args) -> Result<()> {
+    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab07")?);
+    if args.axes.report == Some(Report::Source) {
+        source(&screen);
+        return Ok(());
+    }
+    refuse(&args)?;
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let layout = args.axes.layout(launch::ranks(args.ranks, 8)?)?;
+    args.train.data.grad_accum = args.axes.micro_batches;
+    if args.train.data.global_batch.is_none() {
+        args.train.data.batch = args.train.data.batch.or(Some(2));
+    }
+    let config = args.train.resolve(layout.sizes.data, Some(args.steps), &corpus)?;
+    let (pipeline, stage) = (args.axes.plan(&config)?, args.axes.stage());
+    let free = launch::free_memory(launch::ranks_here(layout.ranks()));
+    let mut zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
+    zero.local_norm = args.axes.broken == Some(Break::LocalNorm);
+    zero.local_tied = args.axes.broken == Some(Break::Untied);
+    if args.axes.broken == Some(Break::EarlyAverage) {
+        (zero.overlap, zero.reduce_bucket) = (false, 1); // what the mistake does depends on neither clock nor buckets
+    }
+    let multiple = args.axes.make_vocab_size_divisible_by;
+    let plan = Plan { config, layout, pipeline, zero: stage, multiple };
+    let lab = Lab {
+        plan,
+        zero,
+        broken: args.axes.broken,
+        as_a_log: args.axes.report.is_some(),
+        waits: args.run.comm.link.is_some(),
+        corpus,
+        screen,
+        lesson,
+    };
+    let footprint = Footprint::new(&lab.plan.config); // one rank's, which is compared with
+    free.map_or(Ok(()), |free| footprint.ensure_fits(free))?;
+    launch::is_first_process().then(|| introduce(&lab));
+    if args.run.dry_run {
+        return Ok(());
+    }
+    let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.plan.config.explain(error));
+    let folder = args.run.folder("lab07");
+    let failed = launch::run_with(layout.ranks(), &args.run.comm.options(&folder), rank)?;
+    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
+    Ok(())
+}
+
+fn refuse(args: &Args) -> Result<(), BadInput> {
+    if args.train.data.grad_accum > 1 {
+        return Err(BadInput::new(
+            "--grad-accum is --micro-batches here",
+            "a pipeline's micro-batches are its micro-steps",
+        ));
+    }
+    match args.train.model.init_from {
+        Some(_) => Err(BadInput::new("--init-from is for labs that keep their weights", "leave it out")),
+        None => Ok(()),
+    }
+}
+
+/// One rank's part. Returns what the checks found wrong.
+fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+    let (plan, screen, start) = (&lab.plan, &lab.screen, Instant::now());
+    kit::neighbours::warn(comm, &plan.layout)?;
+    let mesh = Mesh::new(comm, plan.layout)?;
+    let mut part = Pipelined::new(&plan.config, &mesh, &plan.pipeline, (false, plan.multiple), lab.zero.clone())?;
+    part.stages.averages_early = lab.broken == Some(Break::EarlyAverage);
+    let mut measured = Measured {
+        set_up: start.elapsed().as_secs_f64(),
+        parameters: part.zero.params().numel(),
+        ..Measured::default()
+    };
+    let (before, mut seconds) = (lab07::traffic(&mesh), Vec::new());
+    for step in 0..plan.config.steps {
+        let start = Instant::now();
+        one_step(lab, &mut part, step, &mut measured).map_err(|error| Diverged::at(step + 1, error))?;
+        seconds.push(start.elapsed().as_secs_f64());
+        if step == 0 {
+            let peak = counting::THREAD.with(|thread| thread.peak.get());
+            let (allocated, max_allocated) = (counting::live() as f64, peak as f64);
+            let reserved = launch::resident_memory().unwrap_or_default() as f64; // of the process
+            measured.memory = Memory { allocated, max_allocated, reserved, max_reserved: reserved };
+        }
+    }
+    let after = lab07::traffic(&mesh);
+    measured.traffic = std::array::from_fn(|i| after[i] - before[i]);
+    let run = lab07::collect(&mesh, &measured, part.zero.params())?;
+    if comm.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    let one = OneRank::train(&plan.config, &lab.corpus.train)?;
+    if lab.as_a_log {
+        run.log(plan, &seconds).iter().for_each(|line| screen.say(folded(line, screen.width)));
+    } else {
+        screen.say(format!("\n{}", run.axes(screen, plan, lab.waits)));
+        screen.say(format!("\n{}\n", run.steps(screen, &one)));
+        screen.say(run.memory(screen, plan));
+    }
+    screen.say("");
+    let mut checks = Checks::new(screen);
+    run.check(&mut checks, plan, &one);
+    let failed = checks.failed();
+    if failed.is_empty() {
+        let more = "More: --report, --report source, --break untied, --link 1ms,1GB/s";
+        screen.say(lab.lesson.ending(screen, more));
+    }
+    Ok(failed)
+}
+
+// ANCHOR: train
+/// One step, and who communicates in it.
+fn one_step(lab: &Lab, part: &mut Pipelined, step: usize, measured: &mut Measured) -> Result<()> {
+    let (config, start) = (&lab.plan.config, Instant::now());
+    // Tensor ranks, inside every layer. Pipeline ranks, between stages. Data ranks, in the last backward pass.
+    let ran = part.forward_backward(&lab.corpus.train, step, counting::live)?;
+    let passed = start.elapsed();
+    // First and last stage add up their gradients of the token table. Then data ranks average the table, too.
+    part.zero.finish()?;
+    let averaged = start.elapsed();
+    let norm = part.zero.norm()?; // of all gradients, on all three axes
+    part.zero.update(config.schedule.at(step), clip_scale(norm, config.clip)?)?; // data ranks gather the parameters
+    let updated = start.elapsed();
+    let phases = [passed, averaged - passed, updated - averaged];
+    measured.phases.push(phases.map(|time| time.as_secs_f64()));
+    measured.losses.push(part.loss(&ran)?); // only the last stage has computed it
+    measured.norms.push(norm);
+    Ok(())
+}
+// ANCHOR_END: train
+
+fn introduce(lab: &Lab) {
+    let Lab { plan, screen, .. } = lab;
+    screen.say(lab.lesson.heading(screen, None));
+    if lab.as_a_log {
+        return plan.job().header().iter().for_each(|line| screen.say(folded(line, screen.width)));
+    }
+    let (sizes, dot) = (plan.layout.sizes, screen.separator());
+    report::ranks(screen, plan.layout.ranks());
+    let zero = if plan.job().distributed_optimizer { format!("{dot}ZeRO-1 over data") } else { String::new() };
+    let mesh = format!("{} data x {} pipeline x {} tensor{zero}", sizes.data, sizes.pipeline, sizes.tensor);
+    let chunks = match plan.pipeline.pipeline.chunks {
+        1 => String::new(),
+        chunks => format!(", {chunks} chunks per rank"),
+    };
+    let schedule = format!("{dot}{}{chunks}", plan.pipeline.schedule.name());
+    screen.say(screen.row("mesh", &format!("{mesh}{schedule}")));
+    let shape = &plan.config.shape;
+    let model =
+        format!("{} layers{dot}{} heads{dot}{} wide{dot}block {}", shape.layers, shape.heads, shape.embd, shape.block);
+    screen.say(screen.row("model", &format!("{model}{dot}{} parameters", thousands(shape.parameters()))));
+    let batch = format!("{} replicas x {} micro-batches x {}", sizes.data, plan.config.grad_accum, plan.config.batch);
+    let sequences = plan.job().global_batch();
+    screen
+        .say(screen.row("batch", &format!("{sequences} sequences per step ({batch}){dot}{} steps", plan.config.steps)));
+    screen.say(format!("\n{}", plan.map(screen)));
+}
+
+/// Rebuilds the log of a real job, and shows why its memory lies below its estimate.
+fn source(screen: &Screen) {
+    if launch::is_first_process() {
+        let job = logged::job();
+        let memory = logged::memory();
+        let memory = memory.iter().enumerate().map(|(rank, memory)| memory.line(rank, 1));
+        let lines = job.header().into_iter().chain(job.counts()).chain(job.estimate()).chain(memory);
+        lines.for_each(|line| screen.say(folded(&line, screen.width)));
+        screen.say(format!("\n{}", logged::below_the_estimate(screen)));
+    }
+}

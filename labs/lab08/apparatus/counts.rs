@@ -1,0 +1,88 @@
+//! Counts, by hashes, the micro-batches that a training drew and learned from.
+//!
+//! Each rank knows the hash of every micro-batch of its data. So it can tell which of them a step trained on, whatever the
+//! way to skip says about it.
+
+use super::Job;
+use super::run::{Run, trained_on};
+use anyhow::Result;
+use kit::Checks;
+use shardlab::comm::Comm;
+use shardlab::train::Counters;
+use std::collections::HashMap;
+
+/// The figures of one training, from all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Steps that changed the weights.
+    pub taken: usize,
+    /// Bad micro-batches per rank that the weights learned from.
+    pub bad: usize,
+    /// The first step that drew other micro-batches than a run that skips nothing; 0 if there is none.
+    pub moved: usize,
+    /// The first micro-batch that step `after` of [`counts`] trained on, counted from 1; 0 if it was not taken.
+    pub next: usize,
+    /// Whether all ranks have the same figures, and skipped the same steps.
+    pub agree: bool,
+    pub counters: Counters,
+}
+
+/// Counts what `run` drew, and what step `after` trained on. All ranks call it.
+pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts> {
+    let (config, accumulation) = (&job.config, job.config.grad_accum);
+    let sampler = config.sampler(comm.rank());
+    let batch = |n| job.poison.apply(comm.rank(), n, sampler.nth(&job.corpus.train, n, accumulation));
+    let numbers: HashMap<String, usize> = (0..run.counters.drawn).map(|n| (batch(n).hash(), n)).collect();
+    let number = |hash: &String| numbers.get(hash).copied();
+    let (mut taken, mut bad, mut moved, mut next) = (0, 0, 0, 0);
+    for step in &run.steps {
+        let learned = trained_on(step, accumulation);
+        let own = (step.step - 1) * accumulation..step.step * accumulation;
+        if moved == 0 && !step.drawn.iter().map(number).eq(own.map(Some)) {
+            moved = step.step;
+        }
+        taken += usize::from(step.outcome.loss().is_some());
+        bad += learned.iter().filter_map(number).filter(|n| job.poison.draws.contains(n)).count();
+        if step.step == after {
+            next = learned.first().and_then(number).map_or(0, |n| n + 1);
+        }
+    }
+    let mut mine = vec![bad as u64, moved as u64, next as u64];
+    mine.extend(run.steps.iter().map(|step| u64::from(step.outcome.loss().is_some())));
+    // A rank that skipped alone has made as many steps.
+    let mut all = vec![0; mine.len() * comm.size()];
+    comm.all_gather(&mine, &mut all)?;
+    let agree = all.chunks_exact(mine.len()).all(|rank| rank == mine);
+    Ok(Counts { taken, bad, moved, next, agree: !comm.any(!agree)?, counters: run.counters })
+}
+
+impl Counts {
+    /// The checks of one training. `skips`: it should leave the bad batches out.
+    pub fn check(&self, checks: &mut Checks, job: &Job, skips: bool) {
+        let (steps, config) = (self.counters.global_steps, &job.config);
+        let skipped = format!("{} of {steps}", steps - self.taken);
+        checks.hold(self.agree, "all ranks skipped the same steps", &skipped, "ranks skipped different steps");
+        let bad = job.poison.steps(config).count() * config.grad_accum;
+        if skips && bad > 0 {
+            let result = format!("{} of {bad} per rank", self.bad);
+            let otherwise = "the weights learned from bad batches";
+            checks.hold(self.bad == 0, "no bad micro-batch reached the weights", &result, otherwise);
+        }
+        let (found, otherwise) = match self.moved {
+            0 => (format!("{} per rank", self.counters.drawn), String::new()),
+            step => (format!("not from step {step} on"), format!("step {step} drew micro-batches of a different step")),
+        };
+        checks.hold(self.moved == 0, "each step drew its own micro-batches", &found, &otherwise);
+        let size = config.step_size();
+        let expected = Counters {
+            global_steps: steps,
+            skipped_steps: steps - self.taken,
+            micro_steps: steps * size.accumulation,
+            global_samples: steps * size.samples,
+            schedule: steps,
+            drawn: steps * size.accumulation,
+        };
+        let result = format!("skipped_steps={}", self.counters.skipped_steps);
+        checks.hold(self.counters == expected, "skipped steps count in every counter", &result, "a counter is wrong");
+    }
+}

@@ -1,0 +1,208 @@
+//! The flags of a run that survives bad steps, and the mistakes.
+
+use super::{Poison, RestartFlags, ScalingFlags};
+use kit::flags::in_range;
+use shardlab::error::BadInput;
+use shardlab::parallel::zero::Stage;
+use shardlab::train::{Config, Ranges, SkipPolicy};
+use std::path::PathBuf;
+
+/// The steps that are bad, and what the run does about them.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SurviveFlags {
+    /// Train once and skip these steps: the first and the last step of each range
+    #[arg(long, value_name = "STEP", num_args = 1.., allow_negative_numbers = true)]
+    pub train_range_to_skip: Vec<i64>,
+    /// Train once and skip in this way; without --train-range-to-skip, the bad steps
+    #[arg(long, value_enum)]
+    pub policy: Option<Policy>,
+    /// Replace the text of these steps by random characters [default: 61 64]
+    #[arg(long, value_names = ["FIRST", "LAST"], num_args = 2)]
+    pub poison: Option<Vec<usize>>,
+    /// Leave the text as it is
+    #[arg(long, conflicts_with = "poison")]
+    pub no_poison: bool,
+    /// Find spikes of the loss in a metrics file, and exit [default: the metrics of this lab's last run]
+    #[arg(long, value_name = "FILE")]
+    pub find_spikes: Option<Option<PathBuf>>,
+    /// Train once and print the first and last tokens of every micro-batch that rank 0 draws
+    #[arg(long)]
+    pub print_tokens: bool,
+    /// Train once and print every step as Megatron-DeepSpeed's log does
+    #[arg(long)]
+    pub log: bool,
+    /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder]
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+    /// Stage of ZeRO
+    #[arg(long, value_enum, value_name = "STAGE", default_value = "1")]
+    pub zero: Stage,
+    /// Steps from one checkpoint to the next
+    #[arg(long, value_name = "STEPS", default_value_t = 25)]
+    pub save_every: usize,
+    #[command(flatten)]
+    pub restart: RestartFlags,
+    /// Measure for how long a save stops the training, with a model of 7 million parameters
+    #[arg(long)]
+    pub stall: bool,
+    #[command(flatten)]
+    pub scaling: ScalingFlags,
+    /// Make a mistake, and see what notices
+    #[arg(long = "break", value_enum, conflicts_with = "policy")]
+    pub broken: Option<Break>,
+}
+
+/// Ways to skip bad steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Policy {
+    /// Draw all micro-batches of each skipped step, and count the step
+    Count,
+    /// Draw one micro-batch for each skipped step, and count nothing: wrong with gradient accumulation
+    OneBatch,
+    /// Compute every step, and skip the update if a rank's loss, or the gradient norm, is far above those before
+    Auto,
+}
+
+impl Policy {
+    /// The treatment of steps in a range.
+    pub fn of_ranges(self) -> SkipPolicy {
+        if self == Policy::OneBatch { SkipPolicy::OneBatch } else { SkipPolicy::Count }
+    }
+}
+
+/// The mistakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Break {
+    /// The last rank alone skips the range
+    OneRank,
+    /// Clip gradients before they are unscaled, with --fp16
+    ClipFirst,
+}
+
+/// The part of the lab that a run shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A spike, the range that it takes, and the run without it.
+    Story,
+    /// One training.
+    Once,
+    /// One training that saves, and continues from its checkpoints.
+    Restart,
+    /// The time for which saves stop a training.
+    Stall,
+    /// One training in fp16, with a loss scale.
+    Scaling,
+}
+
+impl SurviveFlags {
+    /// The part of the lab that the flags ask for.
+    pub fn mode(&self) -> Mode {
+        if self.stall {
+            return Mode::Stall;
+        }
+        if self.restart.asked() {
+            return Mode::Restart;
+        }
+        if self.scaling.fp16 {
+            return Mode::Scaling;
+        }
+        let once = self.policy.is_some() || self.print_tokens || self.log || self.broken.is_some();
+        if once || !self.train_range_to_skip.is_empty() { Mode::Once } else { Mode::Story }
+    }
+
+    /// The bad batches and the steps to skip, checked.
+    pub fn resolve(&self, config: &Config) -> Result<(Poison, Ranges), BadInput> {
+        in_range("save-every", self.save_every, 1..=usize::MAX)?;
+        if self.policy == Some(Policy::Auto) && !self.train_range_to_skip.is_empty() {
+            let what = "--policy auto finds the steps to skip, and --train-range-to-skip names them";
+            return Err(BadInput::new(what, "give one of the two"));
+        }
+        if self.restart.asked() {
+            self.restart.check(config)?;
+            self.ensure_resumes()?;
+        }
+        if self.broken == Some(Break::OneRank) && config.ranks == 1 {
+            return Err(BadInput::new("one rank alone is all ranks, and nothing is wrong", "give --ranks 2 or more"));
+        }
+        self.ensure_scales()?;
+        let bad = self.bad_steps()?;
+        let skips =
+            matches!(self.policy, Some(Policy::Count | Policy::OneBatch)) || self.broken == Some(Break::OneRank);
+        let ends = match (&self.train_range_to_skip[..], bad) {
+            ([], Some((first, last))) if skips => vec![first as i64, last as i64],
+            ([], None) if skips => {
+                let help = "name its first and last step: --train-range-to-skip 61 64";
+                return Err(BadInput::new("there is no range to skip", help));
+            }
+            (ends, _) => ends.to_vec(),
+        };
+        let ranges = Ranges::parse(&ends)?;
+        if let Some((first, last)) = ranges.ends().find(|range| range.0 > config.steps) {
+            let what = format!("--train-range-to-skip {first} {last} begins after the last step, {}", config.steps);
+            return Err(BadInput::new(what, "give more --steps, or an earlier range"));
+        }
+        let m = config.grad_accum;
+        let draws = bad.map_or(0..0, |(first, last)| (first - 1) * m..last * m);
+        Ok((Poison { draws, vocabulary: config.shape.vocabulary }, ranges))
+    }
+
+    /// Refuses flags that say nothing about a training that continues from a checkpoint.
+    fn ensure_resumes(&self) -> Result<(), BadInput> {
+        let others = [
+            ("--policy auto", self.policy == Some(Policy::Auto), "its limit follows losses that no checkpoint stores"),
+            ("--metrics", self.metrics.is_some(), "a restart would overwrite the file"),
+            ("--print-tokens", self.print_tokens, "leave it out"),
+            ("--break", self.broken.is_some(), "leave it out"),
+        ];
+        let Some((flag, _, help)) = others.into_iter().find(|(_, given, _)| *given) else { return Ok(()) };
+        let what = format!("{flag} is not for a training with --resume, --keep, --checkpoints or --kill-rank");
+        Err(BadInput::new(what, help))
+    }
+
+    /// Refuses flags that do not go with a training in fp16.
+    fn ensure_scales(&self) -> Result<(), BadInput> {
+        self.scaling.check()?;
+        let fp16 = self.scaling.fp16;
+        if !fp16 && self.broken == Some(Break::ClipFirst) {
+            return Err(BadInput::new("--break clip-first needs a loss scale", "add --fp16"));
+        }
+        let others = [
+            ("--train-range-to-skip", !self.train_range_to_skip.is_empty()),
+            ("--policy", self.policy.is_some()),
+            ("--print-tokens", self.print_tokens),
+            ("--log", self.log),
+            ("--metrics", self.metrics.is_some()),
+            ("--break one-rank", self.broken == Some(Break::OneRank)),
+            ("--resume, --keep, --checkpoints or --kill-rank", self.restart.asked()),
+            ("--stall", self.stall),
+        ];
+        match others.into_iter().find(|(_, given)| fp16 && *given) {
+            Some((flag, _)) => Err(BadInput::new(format!("{flag} does not go with --fp16"), "leave out one of them")),
+            None if fp16 && self.zero.number() > 1 => {
+                let what = format!(
+                    "fp16 is emulated where a rank has all gradients, and ZeRO-{} has a shard",
+                    self.zero.number()
+                );
+                Err(BadInput::new(what, "give --zero 0 or 1"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The first and the last step whose text is damaged.
+    fn bad_steps(&self) -> Result<Option<(usize, usize)>, BadInput> {
+        match self.poison.as_deref() {
+            _ if self.no_poison => Ok(None),
+            None if self.scaling.fp16 => Ok(None),
+            // A kill is a different accident.
+            None if (self.stall || self.restart.asked()) && self.train_range_to_skip.is_empty() => Ok(None),
+            None => Ok(Some((61, 64))),
+            Some(&[first, last]) if 1 <= first && first <= last => Ok(Some((first, last))),
+            Some(ends) => {
+                let ends: Vec<String> = ends.iter().map(usize::to_string).collect();
+                let what = format!("--poison {} is no range of steps", ends.join(" "));
+                Err(BadInput::new(what, "give its first and its last step, counted from 1: --poison 61 64"))
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Surviving bad steps: a spike in the loss, and what a run does about it.
+//!
+//! Reading order: `poison.rs` (bad batches), `metrics.rs` and `spikes.rs` (a run's metrics file, and the spikes in it),
+//! `run.rs` (one training, which can begin at a checkpoint), `counts.rs` (what it drew and trained on), `policies.rs` (ways to
+//! skip, side by side), `once.rs` (one training with its log), `restart.rs` and `progress.rs`
+//! (one training that outlives a kill), `stall.rs` (for how long a save stops a training), `scaling.rs` (one training in
+//! fp16), `flags.rs`.
+
+mod counts;
+mod flags;
+mod metrics;
+mod once;
+mod poison;
+mod policies;
+mod progress;
+mod restart;
+mod run;
+mod scaling;
+pub mod spikes;
+mod stall;
+
+pub use counts::{Counts, counts};
+pub use flags::{Break, Mode, Policy, SurviveFlags};
+pub use kit;
+pub use metrics::{METRICS, Metrics};
+pub use once::once;
+pub use poison::Poison;
+pub use policies::compared;
+pub use restart::{RestartFlags, restart};
+pub use run::{Run, Training, Way, checkpoints};
+pub use scaling::{ScalingFlags, scaling};
+pub use stall::{larger, stall};
+
+use kit::show::Screen;
+use shardlab::data::Corpus;
+use shardlab::parallel::ZeroConfig;
+use shardlab::train::{Config, Ranges};
+use std::path::PathBuf;
+
+/// The run's settings, which all ranks share.
+pub struct Job {
+    pub flags: SurviveFlags,
+    pub config: Config,
+    pub zero: ZeroConfig,
+    pub poison: Poison,
+    /// Steps to skip.
+    pub ranges: Ranges,
+    pub corpus: Corpus,
+    pub screen: Screen,
+    /// For the run's files.
+    pub folder: PathBuf,
+}

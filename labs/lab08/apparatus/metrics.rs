@@ -1,0 +1,55 @@
+//! The metrics file of a run whose steps can be skipped.
+
+use super::Job;
+use anyhow::Result;
+use kit::MetricsFile;
+use serde::Serialize;
+use shardlab::comm::Comm;
+use shardlab::error::BadInput;
+use shardlab::train::{GuardedStep, Outcome};
+use std::path::PathBuf;
+
+/// The default name of a run's metrics, in the run's folder.
+pub const METRICS: &str = "metrics.jsonl";
+
+/// One step. A skipped step has no loss and no norm, so it stays out of averages.
+#[derive(Serialize)]
+struct Line {
+    step: usize,
+    loss: Option<f64>,
+    grad_norm: Option<f64>,
+    lr: Option<f64>,
+    skipped: bool,
+}
+
+/// Rank 0's metrics file.
+pub struct Metrics {
+    pub path: PathBuf,
+    file: MetricsFile,
+}
+
+impl Metrics {
+    /// Creates an empty file, on rank 0.
+    pub fn create(job: &Job, comm: &Comm) -> Result<Metrics> {
+        let path = job.flags.metrics.clone().unwrap_or_else(|| job.folder.join(METRICS));
+        if comm.rank() > 0 {
+            return Ok(Metrics { path, file: MetricsFile::create(None)? });
+        }
+        if job.flags.metrics.is_none() {
+            std::fs::create_dir_all(&job.folder).map_err(|error| {
+                let what = format!("cannot make the folder {}: {error}", job.folder.display());
+                BadInput::new(what, "give --out a folder that can be written")
+            })?;
+        }
+        Ok(Metrics { file: MetricsFile::create(Some(&path))?, path })
+    }
+
+    /// Appends a step.
+    pub fn write(&mut self, step: &GuardedStep) -> Result<()> {
+        let (loss, grad_norm, lr) = match step.outcome {
+            Outcome::Taken { loss, grad_norm, lr } => (Some(loss), Some(grad_norm), Some(lr)),
+            _ => (None, None, None),
+        };
+        self.file.write(&Line { step: step.step, loss, grad_norm, lr, skipped: loss.is_none() })
+    }
+}

@@ -1,0 +1,225 @@
+//! One training that outlives a kill: it saves checkpoints, and a restarted job continues from the newest.
+//!
+//! A restart trains the steps after the checkpoint again. Their bits are not lost: the resumed run ends with the weights of
+//! a run that was never stopped. The lab trains that run as well, and compares.
+
+use super::once::say_line;
+use super::progress::{Lost, Progress};
+use super::run::{Run, Training, Way, checkpoints_in};
+use super::{Job, Policy};
+use anyhow::Result;
+use kit::flags::in_range;
+use kit::restarts::{kill_this_process, restart_count};
+use kit::show::{Screen, complain, thousands};
+use kit::{Checks, Interval, short_hash};
+use shardlab::checkpoint::{Checkpoints, Resume, Writing};
+use shardlab::comm::Comm;
+use shardlab::error::BadInput;
+use shardlab::launch::is_mpi;
+use shardlab::train::Config;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// The checkpoints of one training, and the death of a rank.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct RestartFlags {
+    /// Train once, and begin with this checkpoint: the newest (auto), the one in this folder, or none [default: auto; with
+    /// --kill-rank none, and auto after a restart]
+    #[arg(long, value_name = "auto|PATH|none")]
+    pub resume: Option<Resume>,
+    /// Continue from a checkpoint that has another text, batch, learning rate or schedule than this run's flags: for a
+    /// change on purpose, such as a lower --lr after a spike. What changes is printed, and recorded in later checkpoints
+    #[arg(long)]
+    pub resume_anyway: bool,
+    /// Train once, and keep the newest N checkpoints of this run [default: 3]. Those of other runs stay
+    #[arg(long, value_name = "N")]
+    pub keep: Option<usize>,
+    /// Train once, with the checkpoints in this folder, to which one job at a time may save [default: restart in the run's
+    /// folder]
+    #[arg(long, value_name = "DIR")]
+    pub checkpoints: Option<PathBuf>,
+    /// Train once, and kill this rank's process by SIGKILL: in the first attempt only, under `launch --max-restarts`
+    #[arg(long, value_name = "RANK", requires = "at_step")]
+    pub kill_rank: Option<usize>,
+    /// Kill it before this step
+    #[arg(long, value_name = "STEP", requires = "kill_rank")]
+    pub at_step: Option<usize>,
+}
+
+impl RestartFlags {
+    /// Whether the flags ask for one training with checkpoints.
+    pub fn asked(&self) -> bool {
+        let RestartFlags { resume, resume_anyway, keep, checkpoints, kill_rank, .. } = self;
+        resume.is_some() || *resume_anyway || keep.is_some() || checkpoints.is_some() || kill_rank.is_some()
+    }
+
+    /// Refuses mistakes.
+    pub fn check(&self, config: &Config) -> Result<(), BadInput> {
+        in_range("keep", self.keep.unwrap_or(1), 1..=usize::MAX)?;
+        in_range("kill-rank", self.kill_rank.unwrap_or(0), 0..=config.ranks - 1)?;
+        in_range("at-step", self.at_step.unwrap_or(1), 1..=config.steps)
+    }
+
+    /// The checkpoint that this attempt begins with. A restart continues its own run, however that began.
+    fn begin(&self) -> Resume {
+        match (&self.resume, self.kill_rank) {
+            _ if restart_count() > 0 => Resume::Auto,
+            (Some(resume), _) => resume.clone(),
+            (None, Some(_)) => Resume::None,
+            (None, None) => Resume::Auto,
+        }
+    }
+}
+
+/// Trains, saves and resumes as the flags say. Returns what the checks found wrong. All ranks call it.
+pub fn restart(job: &Job, comm: &Comm) -> Result<Vec<String>> {
+    let flags = &job.flags.restart;
+    let dir = flags.checkpoints.clone().unwrap_or_else(|| job.folder.join("restart"));
+    let mut all = checkpoints_in(dir, flags.keep.unwrap_or(3), job, comm);
+    all.anyway = flags.resume_anyway;
+    all.claim()?;
+    let way = Way { policy: job.flags.policy.unwrap_or(Policy::Count), ranges: job.ranges.clone(), poisoned: true };
+    let mut training = Training::begin(job, comm, &way)?;
+    let from = begin(job, &all, &mut training)?;
+    train(job, &all, &mut training)?;
+    let end = training.finish(job)?;
+    let never_stopped = from.map(|_| Training::begin(job, comm, &way)?.run(job)).transpose()?;
+    check(job, comm, &end, from.zip(never_stopped.as_ref()))
+}
+
+/// Resumes, and says what a kill has cost. Returns the step after which the training continues an earlier one, if a run that
+/// was never stopped would be the same.
+fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option<usize>> {
+    let (which, first, dir) = (job.flags.restart.begin(), all.comm.rank() == 0, all.dir.display());
+    let resumed = training.guarded.resume(all, &which)?;
+    let from = resumed.as_ref().map(|resumed| resumed.step).or((restart_count() > 0).then_some(0));
+    let say = |label: &str, text: String| first.then(|| job.screen.say(job.screen.row(label, &text)));
+    say("save", format!("every {} steps to {dir}; the newest {} stay", job.flags.save_every, all.keep));
+    match &resumed {
+        Some(resumed) => {
+            for error in &resumed.rejected {
+                say("rejected", error.what.clone());
+            }
+            let done = if resumed.step < job.config.steps { "" } else { ": no step is left to train" };
+            say("resumed", format!("after step {}, from {}{done}", resumed.step, resumed.folder.display()));
+            for change in &resumed.changes {
+                say("changed", change.clone());
+            }
+        }
+        None if which == Resume::Auto => drop(say("start", format!("at step 1: no checkpoint is in {dir}"))),
+        None => drop(say("start", "at step 1".to_string())),
+    }
+    let progress = Progress::of(all);
+    if let Some(from) = from.filter(|_| first)
+        && let Some(lost) = progress.lost(from, resumed.is_some())
+        && (lost.last > from || restart_count() > 0)
+    {
+        say("lost", lost_in_words(&job.screen, &job.config, from, &lost));
+    }
+    if first && restart_count() == 0 && (resumed.is_none() || which != Resume::Auto) {
+        progress.clear();
+    }
+    // Otherwise a restart before the next save would continue from whatever an older run has left in the folder.
+    if which != Resume::Auto {
+        training.guarded.start_save(all)?.finish()?;
+    }
+    Ok(from.filter(|_| resumed.is_none_or(|resumed| resumed.changes.is_empty())))
+}
+
+fn lost_in_words(screen: &Screen, config: &Config, from: usize, lost: &Lost) -> String {
+    let (steps, down) = (lost.last - from, screen.seconds(lost.down));
+    if steps == 0 {
+        return format!("no step: the checkpoint is of the last one; the restart took {down}");
+    }
+    let samples = steps * config.step_size().samples;
+    let [samples, tokens] = [samples, samples * config.shape.block].map(|count| thousands(count as u64));
+    let what = if steps == 1 { format!("step {}", lost.last) } else { format!("steps {} to {}", from + 1, lost.last) };
+    format!(
+        "{what}: {samples} samples ({tokens} tokens) and {} of training are repeated; the restart took {down} more",
+        screen.seconds(lost.seconds)
+    )
+}
+
+/// Trains to the last step. Checkpoints are written while the next steps train.
+fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
+    let (config, first) = (&job.config, all.comm.rank() == 0);
+    let (mut interval, progress) = (Interval::default(), Progress::of(all));
+    let mut writing: Option<Writing> = None;
+    while training.guarded.counters.global_steps < config.steps {
+        if restart_count() == 0 && job.flags.restart.at_step == Some(training.guarded.counters.next_step()) {
+            // A kill may come in the middle of a save. Here it does not, so that the lab's figures are the same in every run.
+            writing.take().map(|save| told(first, saved(job, all, save)));
+            kill(job, &all.comm)?;
+        }
+        let start = Instant::now();
+        let step = training.step()?.clone();
+        let seconds = start.elapsed().as_secs_f64();
+        interval.add(&step.outcome, seconds);
+        if first {
+            progress.add(step.step, seconds);
+        }
+        let due = step.step.is_multiple_of(job.flags.save_every) || step.step == config.steps;
+        if let Some(save) = writing.take() {
+            match save.advance()? {
+                (save, done) if due || done => drop(told(first, saved(job, all, save))),
+                (save, _) => writing = Some(save),
+            }
+        }
+        if due {
+            writing = told(first, training.guarded.start_save(all));
+        }
+        if first && (due || job.flags.log) {
+            say_line(job, &mut interval, &training.guarded.counters);
+        }
+    }
+    writing.map_or(Ok(()), |save| saved(job, all, save))
+}
+
+/// Completes a save.
+fn saved(job: &Job, all: &Checkpoints, save: Writing) -> Result<()> {
+    let folder = save.finish()?;
+    if all.comm.rank() == 0 {
+        job.screen.say(job.screen.row("saved", &folder.display().to_string()));
+    }
+    Ok(())
+}
+
+/// Prints an error. A save that fails, because the disk is full, does not end the training.
+fn told<T>(first: bool, result: Result<T>) -> Option<T> {
+    result.map_err(|error| first.then(|| complain(&format!("error: {error:#}")))).ok()
+}
+
+/// Kills the rank that the flags name, when all ranks have made the step before.
+fn kill(job: &Job, comm: &Comm) -> Result<()> {
+    comm.barrier()?;
+    let RestartFlags { kill_rank, at_step, .. } = job.flags.restart;
+    if let (Some(rank), Some(step)) = (kill_rank, at_step)
+        && rank == comm.rank()
+    {
+        let others = if is_mpi() { "" } else { ", and with it all ranks: they are its threads" };
+        complain(&format!("rank {rank} kills its process before step {step}{others}"));
+        kill_this_process();
+    }
+    Ok(())
+}
+
+/// Runs the checks. A training that continued an earlier one is compared with a run that was never stopped.
+fn check(job: &Job, comm: &Comm, end: &Run, compared: Option<(usize, &Run)>) -> Result<Vec<String>> {
+    let different = |(from, never): (usize, &Run)| {
+        let later = never.steps.get(from..).unwrap_or_default();
+        end.state != never.state || end.counters != never.counters || end.steps != later
+    };
+    let same = compared.map(|compared| comm.any(different(compared))).transpose()?.map(|any| !any);
+    let mut checks = Checks::new(&job.screen);
+    if comm.rank() > 0 {
+        return Ok(Vec::new());
+    }
+    checks.one_model(&end.models);
+    if let (Some(same), Some((_, never))) = (same, compared) {
+        let ends = |run: &Run| short_hash(&run.models[0]);
+        let result = format!("{} {} {}", ends(end), if same { "=" } else { "and" }, ends(never));
+        let otherwise = "the resumed run is not the run that was never stopped: did all attempts have the same flags?";
+        checks.hold(same, "final weights: resumed = never stopped", &result, otherwise);
+    }
+    Ok(checks.failed())
+}

@@ -1,0 +1,194 @@
+//! One training of the lab: in one way to skip, from its start or from a checkpoint.
+
+use super::spikes::Norm;
+use super::{Job, Policy};
+use anyhow::{Context, Result};
+use shardlab::checkpoint::{self, Checkpoints, Resume};
+use shardlab::comm::Comm;
+use shardlab::data::Batch;
+use shardlab::parallel::Zero;
+use shardlab::sha256;
+use shardlab::train::{Bound, Counters, Diverged, Guarded, GuardedStep, Outcome, Ranges, all_hashes, evaluate};
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Batches of the validation split, for the loss at a training's end.
+const EVALUATION: usize = 40;
+
+/// A training's treatment of bad steps.
+#[derive(Clone, Debug)]
+pub struct Way {
+    pub policy: Policy,
+    pub ranges: Ranges,
+    /// Whether the data has the bad batches.
+    pub poisoned: bool,
+}
+
+impl Way {
+    /// Skips nothing.
+    pub fn plain(poisoned: bool) -> Way {
+        Way { policy: Policy::Count, ranges: Ranges::default(), poisoned }
+    }
+
+    /// Skips `ranges` of a text with bad batches.
+    pub fn skip(policy: Policy, ranges: &Ranges) -> Way {
+        let ranges = if policy == Policy::Auto { Ranges::default() } else { ranges.clone() };
+        Way { policy, ranges, poisoned: true }
+    }
+}
+
+/// `auto` skips a step whose gradient norm is more than this many times the median of those before it. A norm varies more
+/// than a loss: without bad data, up to about 2 times.
+const NORMS: f64 = 4.0;
+
+/// One rank's training, and what has happened in it.
+pub struct Training<'a> {
+    pub guarded: Guarded<'a>,
+    policy: Policy,
+    /// The losses and the gradient norms of steps that were taken.
+    norm: Norm,
+    grad_norm: Norm,
+    /// All steps so far. If the training began at a checkpoint, the steps before it are those of the training that saved it.
+    pub steps: Vec<GuardedStep>,
+    /// The micro-batches of the last step, those that were discarded included.
+    pub drawn: Rc<RefCell<Vec<Batch>>>,
+}
+
+impl<'a> Training<'a> {
+    /// A training at its start. All ranks call it.
+    pub fn begin(job: &'a Job, comm: &'a Comm, way: &Way) -> Result<Training<'a>> {
+        let guarded = Guarded::new(comm, &job.config, &job.corpus.train, job.zero.clone(), false)?;
+        let drawn = Rc::new(RefCell::new(Vec::new()));
+        let (keep, poisoned) = (drawn.clone(), way.poisoned);
+        let mut guarded = guarded.with_draws(move |n, batch| {
+            let batch = if poisoned { job.poison.apply(comm.rank(), n, batch) } else { batch };
+            keep.borrow_mut().push(batch.clone());
+            batch
+        });
+        (guarded.policy, guarded.ranges) = (way.policy.of_ranges(), way.ranges.clone());
+        Ok(Training {
+            guarded,
+            policy: way.policy,
+            norm: Norm::default(),
+            grad_norm: Norm::default(),
+            steps: Vec::new(),
+            drawn,
+        })
+    }
+
+    /// A training that continues from a checkpoint in `folder`, which `earlier` has saved. All ranks call it.
+    pub fn resume(
+        job: &'a Job,
+        comm: &'a Comm,
+        way: &Way,
+        (all, folder): (&Checkpoints, &Path),
+        earlier: &Run,
+    ) -> Result<Training<'a>> {
+        let mut training = Training::begin(job, comm, way)?;
+        let resumed = training.guarded.resume(all, &Resume::Path(folder.to_path_buf()))?;
+        let step = resumed.context("a folder was named, so it was read")?.step;
+        training.steps = earlier.steps[..step].to_vec();
+        for step in &training.steps {
+            if let Outcome::Taken { loss, grad_norm, .. } = step.outcome {
+                training.norm.add(loss);
+                training.grad_norm.add(grad_norm);
+            }
+        }
+        Ok(training)
+    }
+
+    // ANCHOR: auto
+    /// The next step. All ranks call it, and get the same outcome.
+    pub fn step(&mut self) -> Result<&GuardedStep> {
+        self.drawn.borrow_mut().clear();
+        if self.policy == Policy::Auto {
+            // All ranks have the same bound: it follows losses that are means over all ranks, and norms of all gradients.
+            let bound = self.norm.limit().zip(self.grad_norm.limit());
+            let bound = bound.map(|(loss, norm)| Bound { loss: loss.limit, grad_norm: NORMS * norm.median });
+            self.guarded.bound = bound.or(Some(Bound::NONE));
+        }
+        let number = self.guarded.counters.next_step();
+        let step = self.guarded.step().map_err(|error| Diverged::at(number, error))?;
+        if let Outcome::Taken { loss, grad_norm, .. } = step.outcome {
+            self.norm.add(loss); // a loss that passed the bound would raise it
+            self.grad_norm.add(grad_norm);
+        }
+        self.steps.push(step);
+        Ok(&self.steps[self.steps.len() - 1])
+    }
+    // ANCHOR_END: auto
+
+    /// Saves the training. Returns the checkpoint's folder. All ranks call it.
+    pub fn save(&mut self, all: &Checkpoints) -> Result<PathBuf> {
+        self.guarded.start_save(all)?.finish()
+    }
+
+    /// Trains up to the run's last step, and evaluates the model. All ranks call it.
+    pub fn run(mut self, job: &Job) -> Result<Run> {
+        while self.guarded.counters.global_steps < job.config.steps {
+            self.step()?;
+        }
+        self.finish(job)
+    }
+
+    /// Evaluates the model. All ranks call it.
+    pub fn finish(self, job: &Job) -> Result<Run> {
+        let Guarded { comm, config, gpt, mut zero, counters, .. } = self.guarded;
+        let sampler = config.sampler(comm.rank());
+        let val = zero.passes(|| evaluate(&gpt, comm, &sampler, &job.corpus.validation, EVALUATION))?;
+        let models = zero.whole(|| all_hashes(comm, &gpt.params))?;
+        Ok(Run { steps: self.steps, counters, val, models, state: state_hash(&mut zero)? })
+    }
+}
+
+/// The hash of all that an optimizer step changes on this rank: weights and moments.
+pub fn state_hash(zero: &mut Zero) -> Result<String> {
+    Ok(sha256::hex(bytemuck::cast_slice(&zero.state_bits()?)))
+}
+
+/// One rank's figures of a training.
+pub struct Run {
+    pub steps: Vec<GuardedStep>,
+    pub counters: Counters,
+    /// Loss on the validation split at the end.
+    pub val: f64,
+    /// The hash of each rank's model.
+    pub models: Vec<String>,
+    /// The hash of this rank's weights and moments.
+    pub state: String,
+}
+
+impl Run {
+    /// The steps that were taken, and their losses.
+    pub fn losses(&self) -> Vec<(usize, f64)> {
+        self.steps.iter().filter_map(|step| Some((step.step, step.outcome.loss()?))).collect()
+    }
+}
+
+/// The hashes of the micro-batches that a step trained on: none if it was not taken.
+pub fn trained_on(step: &GuardedStep, accumulation: usize) -> &[String] {
+    match step.outcome.loss() {
+        // Those that were discarded came first.
+        Some(_) => &step.drawn[step.drawn.len() - accumulation..],
+        None => &[],
+    }
+}
+
+/// The checkpoints that the story needs, all of one run. The next story removes them. Refuses a folder that a different job
+/// has. All ranks call it.
+pub fn checkpoints(job: &Job, comm: &Comm) -> Result<Checkpoints> {
+    let (dir, keep) = (job.folder.join("checkpoints"), job.config.steps / job.flags.save_every + 1);
+    let all = checkpoints_in(dir, keep, job, comm).scratch();
+    all.claim()?;
+    Ok(all)
+}
+
+/// The job's checkpoints in a folder.
+pub fn checkpoints_in(dir: PathBuf, keep: usize, job: &Job, comm: &Comm) -> Checkpoints {
+    let config = &job.config;
+    let layout = format!("ZeRO-{} over {} ranks", job.zero.stage.number(), comm.size());
+    let settings = config.settings(&job.corpus.train);
+    let of = checkpoint::Job { shape: config.shape, seed: config.seed, ranks: comm.size(), layout, settings };
+    Checkpoints::new(dir, keep, of, comm)
+}

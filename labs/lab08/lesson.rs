@@ -1,0 +1,211 @@
+//! lab08 · Surviving bad steps
+//!
+//! One bad batch makes the loss jump. How does a run survive it?
+//!
+//! A batch of damaged text makes the loss jump, and its gradients damage the weights. The run is then started again from a
+//! checkpoint before the spike, and skips these steps. All other steps must train on the tokens that they would have had.
+//!
+//! Run `cargo run --bin lab08`. Two ranks train a tiny GPT on a text with four bad steps. The lab finds the spike in the
+//! metrics file, resumes without these steps, and compares three ways to skip them. Find spikes in any metrics file:
+//! `--find-spikes FILE`; skip other steps: `--train-range-to-skip 10 20 25 30`; print what is drawn: `--print-tokens`; break
+//! it: `--break one-rank`. Train in fp16 with a loss scale: `--fp16`.
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use kit::show::{Plot, Screen, Series, thousands};
+use kit::{Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
+use lab08::{Break, Counts, Job, Metrics, Mode, Policy, Run, SurviveFlags, Training, Way, spikes};
+use shardlab::comm::Comm;
+use shardlab::data::Corpus;
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::parallel::ZeroConfig;
+use shardlab::tensor::Precision;
+use shardlab::train::Ranges;
+use std::process::ExitCode;
+
+/// A run that survives bad steps.
+#[derive(Parser)]
+#[command(name = "lab08", version)]
+#[command(mut_arg("layers", |flag| flag.default_value("2")), mut_arg("heads", |flag| flag.default_value("2")))]
+#[command(mut_arg("embd", |flag| flag.default_value("64")), mut_arg("block", |flag| flag.default_value("32")))]
+#[command(mut_arg("batch", |flag| flag.default_value("2")), mut_arg("grad_accum", |flag| flag.default_value("4")))]
+#[command(mut_arg("lr", |flag| flag.default_value("0.004")), mut_arg("warmup", |flag| flag.default_value("10")))]
+#[command(mut_arg("init_from", |flag| flag.hide(true)))]
+struct Args {
+    /// Ranks: threads of this process [default: 2], or the launcher's processes
+    #[arg(long)]
+    ranks: Option<usize>,
+    /// Training steps
+    #[arg(long, default_value_t = 120)]
+    steps: usize,
+    #[command(flatten)]
+    survive: SurviveFlags,
+    #[command(flatten)]
+    train: TrainFlags,
+    #[command(flatten)]
+    run: RunFlags,
+}
+
+struct Lab {
+    job: Job,
+    lesson: Lesson,
+}
+
+fn main() -> ExitCode {
+    kit::main(run)
+}
+
+fn run(args: Args) -> Result<()> {
+    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab08")?);
+    let (flags, folder) = (args.survive, args.run.folder("lab08"));
+    if let Some(file) = &flags.find_spikes {
+        let file = file.clone().unwrap_or_else(|| folder.join(lab08::METRICS));
+        return Ok(spikes::report(&screen, &file)?);
+    }
+    if args.train.model.init_from.is_some() {
+        return Err(BadInput::new("--init-from is lab03's", "leave it out: this lab's runs begin together").into());
+    }
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let ranks = launch::ranks(args.ranks, 2)?;
+    let config = args.train.resolve(ranks, Some(args.steps), &corpus)?;
+    let config = if flags.stall { lab08::larger(&config) } else { config };
+    let (poison, ranges) = flags.resolve(&config)?;
+    let free = launch::free_memory(launch::ranks_here(ranks));
+    free.map_or(Ok(()), |free| Footprint::new(&config).ensure_fits(free))?;
+    let zero = ZeroConfig::new(flags.zero, Precision::F32, config.adamw);
+    let options = args.run.comm.options(&folder);
+    let lab = Lab { job: Job { flags, config, zero, poison, ranges, corpus, screen, folder }, lesson };
+    // A restarted job has been introduced.
+    let first = launch::is_first_process() && kit::restarts::restart_count() == 0;
+    first.then(|| introduce(&lab));
+    if args.run.dry_run {
+        return Ok(());
+    }
+    let rank = |comm: Comm| {
+        let failed = match lab.job.flags.mode() {
+            Mode::Story => story(&lab.job, &comm),
+            Mode::Once => lab08::once(&lab.job, &comm),
+            Mode::Restart => lab08::restart(&lab.job, &comm),
+            Mode::Stall => lab08::stall(&lab.job, &comm),
+            Mode::Scaling => lab08::scaling(&lab.job, &comm, lab.job.flags.broken == Some(Break::ClipFirst)),
+        };
+        failed.map_err(|error| lab.job.config.explain(error))
+    };
+    let failed = launch::run_with(ranks, &options, rank)?;
+    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
+    let more = "More: --find-spikes FILE, --policy one-batch, --log, --fp16, --break one-rank";
+    launch::is_first_process().then(|| lab.job.screen.say(lab.lesson.ending(&lab.job.screen, more)));
+    Ok(())
+}
+
+// ANCHOR: story
+/// One rank's part. Returns what the checks found wrong.
+fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
+    // A run with bad batches. It saves checkpoints, and writes its losses to the metrics file.
+    let all = lab08::checkpoints(job, comm)?;
+    let mut metrics = Metrics::create(job, comm)?;
+    let (plain, mut saved) = (Way::plain(true), Vec::new());
+    let mut training = Training::begin(job, comm, &plain)?;
+    while training.guarded.counters.global_steps < job.config.steps {
+        let step = training.step()?;
+        metrics.write(step)?;
+        if step.step.is_multiple_of(job.flags.save_every) {
+            saved.push((step.step, training.save(&all)?));
+        }
+    }
+    let damaged = training.finish(job)?;
+
+    // The spikes in the file, and the steps to skip. Rank 0 reads the file for all ranks.
+    let (spikes, ranges) = spikes::agree(comm, &metrics.path)?;
+    let Some((first, _)) = ranges.ends().next() else { return calm(job, comm, &damaged) };
+
+    // The same run without these steps, from the last checkpoint before them.
+    let before = saved.iter().rev().find(|(step, _)| *step < first);
+    let again = |way: &Way| match before {
+        Some((_, folder)) => Training::resume(job, comm, way, (&all, folder), &damaged)?.run(job),
+        None => Training::begin(job, comm, way)?.run(job),
+    };
+    let skipped = again(&Way::skip(Policy::Count, &ranges))?;
+
+    // Two more ways to skip, a run without bad batches, and a run that skips and was never stopped.
+    let one_batch = again(&Way::skip(Policy::OneBatch, &ranges))?;
+    let auto = again(&Way::skip(Policy::Auto, &ranges))?;
+    let clean = again(&Way::plain(false))?;
+    let unstopped = Training::begin(job, comm, &Way::skip(Policy::Count, &ranges))?.run(job)?;
+
+    let names = ["skips nothing", "count", "one-batch", "auto", "clean text"];
+    let mut runs = Vec::new();
+    for (name, run) in names.into_iter().zip([&damaged, &skipped, &one_batch, &auto, &clean]) {
+        runs.push((name, run, lab08::counts(job, comm, run, ranges.after())?));
+    }
+    let bitwise = !comm.any(skipped.state != unstopped.state || skipped.steps != unstopped.steps)?;
+    if comm.rank() > 0 {
+        return Ok(Vec::new());
+    }
+    let (screen, from) = (&job.screen, before.map_or(0, |(step, _)| *step));
+    screen.say(overlaid(screen, &damaged, &skipped, from));
+    screen.say(format!("\n{}", spikes::show(screen, &spikes, &metrics.path)));
+    screen.say(screen.row("resume", &format!("from step {from} with {}", spikes::flag(&spikes))));
+    screen.say(format!("\n{}\n", lab08::compared(job, &ranges, &runs)));
+    Ok(check(job, &ranges, &runs, bitwise))
+}
+// ANCHOR_END: story
+
+/// Runs the checks, for the reader and for the exit code.
+fn check(job: &Job, ranges: &Ranges, runs: &[(&str, &Run, Counts)], bitwise: bool) -> Vec<String> {
+    let mut checks = Checks::new(&job.screen);
+    let bad = job.poison.steps(&job.config);
+    let found = ranges.ends().map(|(first, last)| format!("{first} to {last}")).collect::<Vec<_>>().join(", ");
+    let whole = bad.clone().all(|step| ranges.contains(step));
+    checks.hold(whole, "the range has every bad step", &found, &format!("bad are {bad:?}, found were {found}"));
+    let (_, skipped, counts) = &runs[1];
+    counts.check(&mut checks, job, true);
+    let equal = if bitwise { "bitwise equal" } else { "different" };
+    let what = "resumed at a checkpoint = trained without a stop";
+    checks.hold(bitwise, what, equal, "a resumed run is not the run that was never stopped");
+    checks.one_model(&skipped.models);
+    checks.failed()
+}
+
+/// Both curves in one plot. The second begins where the run was resumed.
+fn overlaid(screen: &Screen, damaged: &Run, skipped: &Run, from: usize) -> String {
+    let points = |run: &Run, from: usize| {
+        let losses = run.losses().into_iter().filter(move |&(step, _)| step > from);
+        losses.map(|(step, loss)| (step as f64, loss))
+    };
+    let plot = Plot::new("loss", "step").series(Series::line("with bad batches", points(damaged, 0)));
+    plot.series(Series::dots("resumed, skipping them", points(skipped, from))).height(8).render(screen)
+}
+
+/// A run without a spike needs no other.
+fn calm(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>> {
+    let counts = lab08::counts(job, comm, run, 0)?;
+    if comm.rank() > 0 {
+        return Ok(Vec::new());
+    }
+    let points = run.losses().into_iter().map(|(step, loss)| (step as f64, loss));
+    let plot = Plot::new("loss", "step").series(Series::line("train", points));
+    job.screen.say(format!("{}\n", plot.height(8).render(&job.screen)));
+    let mut checks = Checks::new(&job.screen);
+    let bad = !job.poison.steps(&job.config).is_empty();
+    checks.hold(!bad, "no spike was found", "", "the bad batches made no spike");
+    counts.check(&mut checks, job, false);
+    Ok(checks.failed())
+}
+
+fn introduce(lab: &Lab) {
+    let Job { screen, config, poison, .. } = &lab.job;
+    let (dot, shape) = (screen.separator(), &config.shape);
+    screen.say(lab.lesson.heading(screen, None));
+    report::ranks(screen, config.ranks);
+    let parameters = thousands(shape.parameters());
+    let model = format!("{} layers{dot}{} wide{dot}{parameters} parameters", shape.layers, shape.embd);
+    screen.say(screen.row("model", &model));
+    let bad = match poison.steps(config) {
+        bad if bad.is_empty() => "no text is random".to_string(),
+        bad => format!("steps {} to {} have random text", bad.start(), bad.end()),
+    };
+    screen.say(screen.row("steps", &format!("{} x {} micro-batches; {bad}", config.steps, config.grad_accum)));
+    screen.say("");
+}

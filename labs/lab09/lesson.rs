@@ -1,0 +1,288 @@
+//! lab09 · Save on N ranks, resume on M
+//!
+//! A job was saved on 4 ranks, and today there are only 3: how does it continue?
+//!
+//! Each rank's file has slices of parameters, and their ends depend on the number of ranks. A universal checkpoint has every
+//! parameter whole. So any number of ranks, which may share the model in any way, takes its own slices of it.
+//!
+//! Run `cargo run --bin lab09`. Four ranks train and save. The lab converts their files, resumes the job on other ranks,
+//! and compares all parameters and moments bit by bit, and the losses of the steps that follow. Save a different job:
+//! `--from dp=4,zero=3`, `--from tp=2,pp=2`; resume it as you like: `--to dp=5`. Break it: `--break first-data`. Rebuild a
+//! conversion that failed on 768 ranks: `--padding`; see which numbers of ranks would have failed, too: `--plot`.
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use kit::show::{Screen, significant, table, thousands};
+use kit::{Checks, Lesson, RunFlags, TrainFlags};
+use lab09::{Break, Folders, Job, Run};
+use shardlab::checkpoint::Claim;
+use shardlab::checkpoint::universal::{Universal, slices};
+use shardlab::comm::Comm;
+use shardlab::data::{Corpus, Sampling};
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::model::Gpt;
+use shardlab::train::Config;
+use std::process::ExitCode;
+
+/// Universal checkpoints: save on N ranks, resume on M.
+#[derive(Parser)]
+#[command(name = "lab09", version)]
+#[command(mut_arg("init_from", |flag| flag.hide(true)), mut_arg("batch", |flag| flag.hide(true)))]
+#[command(mut_arg("sampler", |flag| flag.hide(true)))]
+struct Args {
+    /// The job that saves: ranks along each axis, and ZeRO's stage
+    #[arg(long, value_name = "JOB", default_value = "dp=4")]
+    from: Job,
+    /// The jobs that resume
+    #[arg(long, value_name = "JOB", num_args = 1.., default_values = ["dp=4", "dp=2", "dp=3,zero=3", "dp=1", "tp=2", "pp=2"])]
+    to: Vec<Job>,
+    /// Training steps in all
+    #[arg(long, default_value_t = 20)]
+    steps: usize,
+    /// Save after this many steps
+    #[arg(long, default_value_t = 10)]
+    save_after: usize,
+    /// Show the slices of these parameters, beside those of the whole model
+    #[arg(long, value_name = "NAME", num_args = 1.., default_values = ["blocks.0.fc.weight"])]
+    slices: Vec<String>,
+    /// Rebuild a conversion that failed, with the files of 768 ranks
+    #[arg(long)]
+    padding: bool,
+    /// Plot for which numbers of ranks it fails
+    #[arg(long, conflicts_with = "padding")]
+    plot: bool,
+    /// Break it on purpose, and see which check notices
+    #[arg(long = "break", value_enum, conflicts_with = "plot")]
+    broken: Option<Break>,
+    #[command(flatten)]
+    train: TrainFlags,
+    #[command(flatten)]
+    run: RunFlags,
+}
+
+/// The run's settings, which all ranks share.
+struct Lab {
+    args: Args,
+    /// Sequences per step, over all ranks.
+    sequences: usize,
+    config: Config,
+    corpus: Corpus,
+    screen: Screen,
+    lesson: Lesson,
+}
+
+fn main() -> ExitCode {
+    kit::main(run)
+}
+
+fn run(mut args: Args) -> Result<()> {
+    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab09")?);
+    if args.padding || args.plot || args.broken == Some(Break::Strip) {
+        return incident(&args, &screen, &lesson);
+    }
+    refuse(&args)?;
+    // 60 sequences per step: each number of ranks up to 6 divides them.
+    let sequences = args.train.data.global_batch.take().unwrap_or(60);
+    args.train.data.batch = Some(1);
+    lab09::small(&mut args.train.model);
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let config = args.train.resolve(1, Some(args.steps), &corpus)?;
+    let config = Config { sampling: Sampling::Global, ..config };
+    let jobs = || std::iter::once(&args.from).chain(&args.to);
+    jobs().try_for_each(|job| job.check(&config, sequences))?;
+    let ranks = jobs().map(Job::ranks).max().unwrap_or(1);
+    ensure_known(&args.slices, &config)?;
+    let started = launch::ranks(None, ranks)?;
+    if started < ranks {
+        let what = format!("these jobs take up to {ranks} ranks, and the launcher started {started}");
+        return Err(BadInput::new(what, "start more, or choose --from and --to").into());
+    }
+    let lab = Lab { args, sequences, config, corpus, screen, lesson };
+    launch::is_first_process().then(|| introduce(&lab));
+    if lab.args.run.dry_run {
+        return Ok(());
+    }
+    let folder = lab.args.run.folder("lab09");
+    Folders::ensure_own(&folder.join("checkpoints"))?;
+    let options = lab.args.run.comm.options(&folder);
+    launch::one_compute_thread_a_rank();
+    let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
+    let failed = launch::run_with(started, &options, rank)?;
+    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
+    Ok(())
+}
+
+/// The failure of the source, in one process. No rank trains.
+fn incident(args: &Args, screen: &Screen, lesson: &Lesson) -> Result<()> {
+    if !launch::is_first_process() {
+        return Ok(());
+    }
+    screen.say(lesson.heading(screen, None));
+    if args.plot {
+        screen.say(lab09::plots(screen));
+        return Ok(());
+    }
+    screen.say(lab09::tables(screen));
+    let failed = lab09::incident(screen, &args.run.folder("lab09"), args.broken == Some(Break::Strip))?;
+    ensure!(failed.is_empty(), "{}", failed.join("; "));
+    Ok(())
+}
+
+fn refuse(args: &Args) -> Result<(), BadInput> {
+    if args.train.model.init_from.is_some() {
+        return Err(BadInput::new("--init-from is lab03's", "leave it out: this lab trains a few steps"));
+    }
+    if args.save_after == 0 || args.save_after >= args.steps {
+        let what =
+            format!("--save-after {} of {} steps: nothing would be saved or resumed", args.save_after, args.steps);
+        return Err(BadInput::new(what, "give a number from 1 to --steps minus 1"));
+    }
+    Ok(())
+}
+
+/// Refuses names of parameters that the model does not have.
+fn ensure_known(slices: &[String], config: &Config) -> Result<()> {
+    let gpt = Gpt::new(&config.shape)?;
+    let names: Vec<&str> = gpt.params.specs().iter().map(|spec| spec.name.as_str()).collect();
+    match slices.iter().find(|slice| !names.contains(&slice.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            Err(BadInput::new(format!("the model has no {name}"), format!("choose of {}", names.join(", "))).into())
+        }
+    }
+}
+
+/// One rank's part in all jobs, one after the other. Returns what the checks found wrong.
+fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
+    let (args, text) = (&lab.args, &lab.corpus.train[..]);
+    let dir = lab.args.run.folder("lab09").join("checkpoints");
+    let _claim = Claim::take(world, &dir)?;
+    if world.rank() == 0 {
+        Folders::remove(&dir)?; // an earlier run's
+    }
+    world.barrier()?;
+    let folders = |i: usize| Folders::of(&dir, &format!("job-{i}"));
+    let config = |job: &Job| job.config(&lab.config, lab.sequences);
+    let whole = folders(0).universal;
+    let first = part_of(world, &args.from, |comm| {
+        lab09::begin(comm, args.from, config(&args.from), text, args.save_after, &folders(0))
+    })?;
+    let mut resumed = Vec::new();
+    for (i, job) in args.to.iter().enumerate() {
+        let again = folders(i + 1);
+        resumed.push(part_of(world, job, |comm| {
+            lab09::resume(comm, *job, config(job), text, (&whole, &again), args.broken == Some(Break::FirstData))
+        })?);
+    }
+    if world.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    let saved = Universal::open(&whole)?;
+    let mut same = Vec::new();
+    for i in 0..args.to.len() {
+        same.push(Universal::open(&folders(i + 1).universal)?.parameters() == saved.parameters());
+    }
+    show_slices(lab, &saved, &first, &resumed)?;
+    show_losses(lab, &first, &resumed, &same);
+    Ok(check(lab, &saved, &first, &resumed, &same))
+}
+
+/// Runs a job on the first ranks of the world. All ranks wait until it has ended.
+fn part_of(world: &Comm, job: &Job, work: impl FnOnce(&Comm) -> Result<Run>) -> Result<Run> {
+    let takes_part = world.rank() < job.ranks();
+    let comm = world.split(takes_part.into(), 0)?;
+    let run = if takes_part { work(&comm) } else { Ok(Run::default()) };
+    world.barrier()?;
+    run
+}
+
+/// The slices of the model and of a few parameters: on the ranks that saved them, and on those that have loaded them.
+fn show_slices(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run]) -> Result<()> {
+    let (args, screen, parameters) = (&lab.args, &lab.screen, saved.parameters());
+    let mut jobs = vec![(format!("{} saves", args.from), slices(&first.saved)?)];
+    // The job that saves needs no second line when it resumes.
+    for (job, run) in args.to.iter().zip(resumed).filter(|(job, _)| **job != args.from) {
+        jobs.push((job.to_string(), slices(&run.saved)?));
+    }
+    screen.say("\n  The rank that holds each slice, of all parameters end to end");
+    let all: Vec<&str> = parameters.keys().map(String::as_str).collect();
+    screen.say(lab09::picture(screen, parameters, &all, &jobs));
+    for name in &args.slices {
+        screen.say(format!("\n  of {name} {:?}", parameters[name].shape));
+        screen.say(lab09::picture(screen, parameters, &[name.as_str()], &jobs));
+    }
+    Ok(())
+}
+
+/// The losses after the save, beside those of the run that nothing interrupted.
+fn show_losses(lab: &Lab, first: &Run, resumed: &[Run], same: &[bool]) {
+    let screen = &lab.screen;
+    let ends = |run: &Run| match (run.losses.first(), run.losses.last()) {
+        (Some(first), Some(last)) => [format!("{first:.6}"), format!("{last:.6}")],
+        _ => [String::new(), String::new()],
+    };
+    let undisturbed = format!("{}, runs on", lab.args.from);
+    let mut rows = vec![[&[undisturbed, String::new()][..], &ends(first), &[String::new()]].concat()];
+    for ((job, run), same) in lab.args.to.iter().zip(resumed).zip(same) {
+        let state = if *same { format!("bitwise {}", screen.tick()) } else { format!("differ {}", screen.cross()) };
+        let difference = match run.has_bits_of(first) {
+            true => "0: the same bits".to_string(),
+            false => significant(run.difference(first), 2),
+        };
+        rows.push([&[job.to_string(), state][..], &ends(run), &[difference]].concat());
+    }
+    let (after, last) = (lab.args.save_after + 1, lab.args.steps);
+    let losses = [format!("loss of\nstep {after}"), format!("loss of\nstep {last}")];
+    let heads = ["job\n", "parameters\nand moments", &losses[0], &losses[1], "largest difference\nof a loss"];
+    screen.say(format!("\n{}", table(screen, &heads, &rows)));
+    let why = "The same ranks add in the same order: a loss keeps its bits. Other ranks add in a different \
+               order, and the last digits can differ.";
+    screen.say(format!("{}\n", screen.wrap(why, 2)));
+}
+
+/// The checks, for the reader and for the exit code.
+fn check(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run], same: &[bool]) -> Vec<String> {
+    let mut checks = Checks::new(&lab.screen);
+    let (numel, jobs) = (lab.config.shape.parameters(), lab.args.to.len());
+    let whole: usize = saved.parameters().values().map(|parameter| parameter.shape.iter().product::<usize>()).sum();
+    let merged = format!("{} = {}", thousands(whole as u64), thousands(numel));
+    checks.hold(whole as u64 == numel, "all ranks' slices make one model", &merged, "elements are missing");
+    let held = same.iter().filter(|same| **same).count();
+    let count = format!("{held} of {jobs} jobs");
+    checks.hold(
+        held == jobs,
+        "parameters and moments after loading: bitwise",
+        &count,
+        "a job has loaded other numbers",
+    );
+    let largest = resumed.iter().map(|run| run.difference(first)).fold(0.0, f64::max);
+    let bound = 1e-4;
+    let found = format!("{} < {}", significant(largest, 2), significant(bound, 2));
+    checks.hold(largest < bound, "losses as if nothing had happened", &found, "the losses differ");
+    for (job, run) in lab.args.to.iter().zip(resumed).filter(|(job, _)| **job == lab.args.from) {
+        let what = format!("{job}, saved and resumed: the same bits");
+        checks.hold(run.has_bits_of(first), &what, "", "the same ranks continue with other bits");
+    }
+    let failed = checks.failed();
+    if failed.is_empty() {
+        let more = "More: --padding, --plot, --from dp=4,zero=3, --to dp=5, --break first-data";
+        lab.screen.say(lab.lesson.ending(&lab.screen, more));
+    }
+    failed
+}
+
+fn introduce(lab: &Lab) {
+    let Lab { args, screen, config, .. } = lab;
+    screen.say(lab.lesson.heading(screen, None));
+    let (shape, dot) = (&config.shape, screen.separator());
+    let model =
+        format!("{} layers{dot}{} wide{dot}{} parameters", shape.layers, shape.embd, thousands(shape.parameters()));
+    screen.say(screen.row("model", &model));
+    let batch = format!("{} sequences per step, the same for any number of ranks", lab.sequences);
+    screen.say(screen.row("batch", &batch));
+    let ranks = |job: &Job| format!("{job} ({} rank{})", job.ranks(), if job.ranks() == 1 { "" } else { "s" });
+    let saves = format!("{} trains {} steps, and saves after step {}", ranks(&args.from), args.steps, args.save_after);
+    screen.say(screen.row("saves", &saves));
+    screen.say(screen.row("resume", &args.to.iter().map(ranks).collect::<Vec<_>>().join(dot)));
+}

@@ -1,0 +1,81 @@
+//! The flags of lab10.
+
+use super::{Generation, PRICE_PER_HOUR};
+use crate::hub::Source;
+use clap::builder::RangedU64ValueParser;
+use shardlab::tensor::Precision;
+
+/// The flags that say what runs, and what is printed of it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LibraryFlags {
+    /// A model by name, with random weights; a folder with its weights; or hub:OWNER/NAME, to download it
+    #[arg(long, value_name = "MODEL", default_value = "stories260k")]
+    pub model: String,
+    #[command(flatten)]
+    pub hub: Source,
+    /// Tokens per sequence [default: 64, with --finale 32]
+    #[arg(long, value_name = "TOKENS", value_parser = positive())]
+    pub seq: Option<usize>,
+    /// Sequences per step, over all ranks
+    #[arg(long, value_name = "SEQUENCES", default_value_t = 8, value_parser = positive())]
+    pub batch: usize,
+    /// The type of stored weights and gradients
+    #[arg(long, value_enum, default_value_t)]
+    pub dtype: Precision,
+    /// Tensor ranks, for --emit-deepspeed or your own strategy
+    #[arg(long, value_name = "RANKS")]
+    pub tp: Option<usize>,
+    /// Pipeline stages
+    #[arg(long, value_name = "STAGES")]
+    pub pp: Option<usize>,
+    /// ZeRO's stage
+    #[arg(long, value_name = "STAGE", value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub zero: Option<u8>,
+    /// Micro-batches per replica and step, if there are pipeline stages
+    #[arg(long, default_value_t = 2, value_parser = positive())]
+    pub micro_batches: usize,
+    /// Draw throughput, by strategy and by batch size, and how far each computation is from this machine's peaks
+    #[arg(long)]
+    pub roofline: bool,
+    /// Print the DeepSpeed configuration of the job, and exit
+    #[arg(long)]
+    pub emit_deepspeed: bool,
+    /// Run a larger model on 8 ranks with little memory each: which strategies fit?
+    #[arg(long)]
+    pub finale: bool,
+    /// The MB that each rank may take
+    #[arg(long, value_name = "MB", default_value_t = 25.0, requires = "finale")]
+    pub memory_limit: f64,
+    /// Print what the four stages of a model's life cost, and fine-tune the model if it has weights
+    #[arg(long)]
+    pub life_cycle: bool,
+    #[command(flatten)]
+    pub generation: Generation,
+    /// Dollars per hour of the machine
+    #[arg(long, value_name = "DOLLARS", default_value_t = PRICE_PER_HOUR)]
+    pub price_per_hour: f64,
+    /// Rebuild the source's two figures, and exit
+    #[arg(long)]
+    pub source: bool,
+    /// Make a mistake on purpose, and see how it ends
+    #[arg(long = "break", value_enum)]
+    pub broken: Option<Break>,
+}
+
+impl LibraryFlags {
+    /// Tokens per sequence. Shorter ones have fewer activations, so that the state decides which strategy fits.
+    pub fn seq(&self) -> usize {
+        self.seq.unwrap_or(if self.finale { 32 } else { 64 })
+    }
+}
+
+/// The mistakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Break {
+    /// A rank reads sharded parameters outside of a step
+    Ungathered,
+}
+
+pub(super) fn positive() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=1 << 20)
+}

@@ -1,0 +1,264 @@
+//! A text from ranks that share a model, printed token by token.
+
+use super::benchmark::on_ranks;
+use super::config::DsConfig;
+use super::flags::positive;
+use super::layers::Layers;
+use super::model::Model;
+use super::reference::reference;
+use super::strategies::{LeftOut, Strategy, all, not_timed, turns};
+use crate::pretrained::{Stream, Text};
+use anyhow::Result;
+use kit::Checks;
+use kit::show::{Screen, bar, percent, significant};
+use shardlab::comm::{Comm, Options};
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::mesh::{Axis, Mesh};
+use shardlab::model::{Likely, Sampling};
+use shardlab::parallel::generate::{self, Continuation, Generated};
+use shardlab::parallel::zero::{Stage, Wrap};
+use shardlab::plan::LlamaShape;
+use shardlab::tensor::Precision;
+use std::io::Write;
+
+/// The flags of a text: its beginning, its length, the choice of tokens.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Generation {
+    /// Continue this text: the model's folder needs its tokenizer
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// Tokens to generate
+    #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = positive())]
+    pub tokens: usize,
+    /// Draw tokens from their probabilities; below 1 likely ones become likelier. 0 takes the likeliest (greedy)
+    #[arg(long, default_value_t = 0.0)]
+    pub temperature: f32,
+    /// Draw only from so many of the likeliest tokens; 0: from all
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub top_k: usize,
+    /// Draw only from the likeliest tokens whose probabilities add up to this
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    pub top_p: f32,
+    /// The seed of the draws
+    #[arg(long, default_value_t = 1337)]
+    pub draw_seed: u64,
+    /// Print the five likeliest tokens at each step
+    #[arg(long)]
+    pub show_next: bool,
+    /// Generate the text under every strategy, and compare them
+    #[arg(long)]
+    pub compare: bool,
+    /// Also generate it with candle-transformers' Llama, in one piece, and compare
+    #[arg(long)]
+    pub reference: bool,
+}
+
+impl Generation {
+    /// Whether the user asked for a text.
+    pub fn asked(&self) -> bool {
+        self.prompt.is_some() || self.show_next || self.compare || self.reference
+    }
+
+    fn sampling(&self) -> Result<Sampling, BadInput> {
+        let Generation { temperature, top_k, top_p, draw_seed, .. } = *self;
+        if !(temperature >= 0.0 && temperature.is_finite() && top_p > 0.0 && top_p <= 1.0) {
+            let what = format!("--temperature {temperature} --top-p {top_p} is out of range");
+            return Err(BadInput::new(what, "a temperature is 0 or more, and a share above 0 and at most 1"));
+        }
+        Ok(Sampling { temperature, top_k, top_p, seed: draw_seed })
+    }
+}
+
+/// A text to generate.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    pub model: &'a Model,
+    pub how: &'a Generation,
+    pub dtype: Precision,
+}
+
+/// Generates the text on the rank that is `comm`'s, with the strategy of `config`. The first rank prints it on `screen`.
+pub fn generate(screen: Option<&Screen>, comm: &Comm, config: &DsConfig, job: Job) -> Result<generate::Text> {
+    let Job { model, how, dtype } = job;
+    let weights = model.pretrained("text")?;
+    let (text, mesh) = (weights.text()?, Mesh::new(comm, config.mesh(comm.size())?)?);
+    let layers = Layers::declare(&model.shape, config, &mesh)?;
+    let prompt = text.tokens(how.prompt.as_deref().unwrap_or_default())?;
+    let likeliest = if how.show_next { 5 } else { 0 };
+    let continuation =
+        Continuation { count: how.tokens, sampling: how.sampling()?, likeliest, ends: weights.ends.clone() };
+    let cache = layers.cache(model.shape.block.min(prompt.len() + how.tokens));
+    let (mut stream, screen) = (Stream::default(), screen.filter(|_| comm.rank() == 0));
+    let mut lines = Lines { width: screen.map_or(0, |screen| screen.width), column: 0, word: String::new() };
+    if let Some(screen) = screen.filter(|_| how.show_next) {
+        screen.say(screen.dim(format!("  {:?}", how.prompt.as_deref().unwrap_or_default())));
+    }
+    // The text begins with the prompt; a token that only begins a text has none.
+    for &token in &prompt {
+        let more = stream.push(&text, token);
+        (screen.is_some() && !how.show_next).then(|| print(&lines.push(&more)));
+    }
+    let mut run = || {
+        generate::generate(layers.model(), &cache, Some(mesh.group(Axis::Pipeline)), &prompt, &continuation, |one| {
+            let more = stream.push(&text, one.token);
+            match screen {
+                Some(screen) if how.show_next => screen.say(next(screen, &text, one)),
+                Some(_) => print(&lines.push(&more)),
+                None => {}
+            }
+            Ok(())
+        })
+    };
+    let data = mesh.group(Axis::Data);
+    let done = if config.zero_stage == Stage::Three {
+        weights.shard(&layers.model().params, data, Wrap::Blocks, dtype)?.passes(&mut run)?
+    } else {
+        weights.load(&layers.model().params, dtype)?;
+        run()?
+    };
+    if let Some(screen) = screen {
+        print(&if how.show_next { String::new() } else { lines.push("\n") });
+        if let Some(turns) = turns(comm.size()) {
+            screen.say(format!("\n{}", screen.row("speed", &format!("not measured: {turns}"))));
+            return Ok(done);
+        }
+        let seconds = done.prefill.as_secs_f64();
+        let decode = done
+            .tokens_per_second()
+            .map_or_else(String::new, |rate| format!("{}decode {} tokens/s", screen.separator(), significant(rate, 3)));
+        let rates = format!(
+            "prefill {} for {} tokens ({} tokens/s){decode}",
+            screen.seconds(seconds),
+            prompt.len(),
+            significant(prompt.len() as f64 / seconds, 3),
+        );
+        screen.say(format!("\n{}", screen.row("speed", &rates)));
+    }
+    Ok(done)
+}
+
+/// Strategies that divide one text's model: alone and combined, on each number of ranks; and those that cannot.
+pub fn for_texts(shape: &LlamaShape, ranks: &[usize]) -> (Vec<Strategy>, Vec<LeftOut>) {
+    let replicates = |strategy: &Strategy| strategy.ranks > 1 && strategy.name.starts_with("DP");
+    let (mut strategies, mut left_out) = (Vec::new(), Vec::new());
+    for &ranks in ranks {
+        let (can, cannot) = all(shape, ranks, ranks);
+        strategies.extend(can);
+        left_out.extend(cannot);
+    }
+    strategies.retain(|strategy| !replicates(strategy));
+    strategies.sort_by_key(|strategy| strategy.ranks);
+    strategies.dedup_by(|a, b| a.name == b.name);
+    (strategies, left_out)
+}
+
+// ANCHOR: compare
+/// Generates the text under each strategy. The first one's is printed, and the others must have the same tokens.
+pub fn compare(screen: &Screen, options: &Options, strategies: &[Strategy], job: Job) -> Result<Vec<String>> {
+    let first = launch::is_first_process();
+    let run = |i: usize, strategy: &Strategy| {
+        let spoken = (i == 0 && first).then_some(screen);
+        on_ranks(strategy.ranks, options, |comm| generate(spoken, &comm, &strategy.config, job))
+    };
+    let texts = strategies.iter().enumerate().map(|(i, one)| run(i, one)).collect::<Result<Vec<_>>>()?;
+    // ANCHOR_END: compare
+    let mut checks = Checks::new(screen);
+    if first {
+        screen.say("");
+        let slow: Vec<&Strategy> = strategies.iter().filter(|strategy| turns(strategy.ranks).is_some()).collect();
+        for (strategy, text) in strategies.iter().zip(&texts).skip(1) {
+            let rate = text.tokens_per_second().filter(|_| turns(strategy.ranks).is_none());
+            let speed = rate.map_or_else(String::new, |rate| format!("{} tokens/s", significant(rate, 3)));
+            same_tokens(&mut checks, &strategy.name, &texts[0].tokens, &text.tokens, speed);
+        }
+        if !slow.is_empty() {
+            screen.say(not_timed(screen, &slow).trim_start_matches('\n'));
+        }
+    }
+    let mut failed = checks.failed();
+    failed.extend(reference(screen, job, &texts[0].tokens)?);
+    Ok(failed)
+}
+
+/// Checks that a text has the tokens of the first one. `result` is printed if it does.
+pub(super) fn same_tokens(checks: &mut Checks, name: &str, first: &[u32], found: &[u32], result: String) {
+    let same = first.iter().zip(found).take_while(|(a, b)| a == b).count();
+    checks.hold(
+        first == found,
+        &format!("{name}: the same {} tokens", first.len()),
+        &if first == found { result } else { format!("{same} only") },
+        &format!("{name} generates different tokens from token {} on", same + 1),
+    );
+}
+
+/// A text that arrives in parts, broken into lines between words.
+struct Lines {
+    width: usize,
+    column: usize,
+    /// The last word, which may have more letters to come.
+    word: String,
+}
+
+impl Lines {
+    /// The part of the lines that is complete with `more`: up to the last word. Control characters would move the cursor.
+    fn push(&mut self, more: &str) -> String {
+        let mut out = String::new();
+        for c in more.chars() {
+            if !c.is_whitespace() {
+                self.word.push(if c.is_control() { '·' } else { c });
+                continue;
+            }
+            let letters = self.word.chars().count();
+            if letters > 0 {
+                if self.column > 0 && self.column + 1 + letters > self.width {
+                    out.push('\n');
+                    self.column = 0;
+                }
+                out += if self.column == 0 { "  " } else { " " };
+                self.column += letters + if self.column == 0 { 2 } else { 1 };
+                out += &std::mem::take(&mut self.word);
+            }
+            if c == '\n' {
+                out.push('\n');
+                self.column = 0;
+            }
+        }
+        out
+    }
+}
+
+/// Prints a part of a line at once.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // Nothing is left to be done if the output has no reader any more.
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+}
+
+/// The chosen token, and the likeliest ones with their probabilities.
+fn next(screen: &Screen, text: &Text, one: &Generated) -> String {
+    let mut lines = vec![format!("  {}", screen.bold(shown(text, one.token)))];
+    for &Likely { token, probability } in &one.likeliest {
+        let bar = bar(screen, f64::from(probability), 24);
+        lines.push(format!("    {bar} {:>6}  {}", percent(f64::from(probability)), shown(text, token)));
+    }
+    lines.join("\n")
+}
+
+/// A token as the vocabulary has it, in one line.
+fn shown(text: &Text, token: u32) -> String {
+    format!("{:?}", text.token(token).replace('▁', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_between_words() {
+        let mut lines = Lines { width: 12, column: 0, word: String::new() };
+        let parts = ["One day", ", a", " ball rol", "led\u{7} by.\n", "The", " end", "\n"].map(|part| lines.push(part));
+        assert_eq!(parts.concat(), "  One day, a\n  ball\n  rolled·\n  by.\n  The end\n");
+        assert_eq!([&*parts[0], &parts[1], &parts[2]], ["  One", " day,", " a\n  ball"]);
+    }
+}

@@ -1,0 +1,57 @@
+//! One rank's layers of a Llama, as a library's settings divide it.
+
+use super::config::DsConfig;
+use anyhow::Result;
+use shardlab::error::BadInput;
+use shardlab::mesh::{Axis, Mesh};
+use shardlab::model::{Build, Llama, Plain};
+use shardlab::parallel::TensorParallel;
+use shardlab::parallel::pipeline::{Partition, Pipeline, Stages};
+use shardlab::plan::LlamaShape;
+use shardlab::tensor::KvCache;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// One rank's layers: those of its stage, cut among the tensor ranks.
+pub struct Layers {
+    pub pipeline: Pipeline,
+    pub stages: Stages<Llama>,
+    pub tensor: TensorParallel,
+}
+
+impl Layers {
+    // ANCHOR: declare
+    /// Declares the layers of the rank that is `mesh.at`.
+    pub fn declare(shape: &LlamaShape, config: &DsConfig, mesh: &Mesh) -> Result<Layers> {
+        let group = mesh.group(Axis::Pipeline);
+        let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), false, 1);
+        let pipeline = Pipeline { ranks: group.size(), chunks: 1, micro_batches: config.accumulation };
+        let declare = |layers: &[Range<usize>]| Ok(Llama::chunks(shape, layers, builder(&tensor))?);
+        let mut stages = Stages::of(pipeline, group, &config.layers(shape)?, declare)?;
+        let every = config.pipeline.map_or(0, |pipeline| pipeline.activation_checkpoint_interval);
+        stages.chunks.iter_mut().for_each(|chunk| chunk.recompute(every));
+        Ok(Layers { pipeline, stages, tensor })
+    }
+    // ANCHOR_END: declare
+
+    pub fn model(&self) -> &Llama {
+        &self.stages.chunks[0]
+    }
+
+    /// An empty cache for one sequence of up to `capacity` tokens.
+    pub fn cache(&self, capacity: usize) -> Arc<KvCache> {
+        self.model().cache(1, capacity, builder(&self.tensor))
+    }
+}
+
+fn builder(tensor: &TensorParallel) -> &dyn Build {
+    if tensor.group().size() > 1 { tensor } else { &Plain }
+}
+
+impl DsConfig {
+    /// The layers of each pipeline stage.
+    pub fn layers(&self, shape: &LlamaShape) -> Result<Vec<Range<usize>>, BadInput> {
+        let method = self.pipeline.map_or(Partition::Uniform, |pipeline| pipeline.partition_method);
+        method.divide(shape.layers, self.stages(), |layers| shape.stage_parameters(layers))
+    }
+}

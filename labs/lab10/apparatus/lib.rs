@@ -1,0 +1,43 @@
+//! Back to libraries: one model under every strategy, with the settings and the lines of the tools that people use.
+//!
+//! Reading order: `config.rs` (what a job divides, and DeepSpeed's JSON of it), `model.rs` (a shape or a pretrained model),
+//! `layers.rs` (one rank's layers), `benchmark.rs` (a job on its ranks, measured), `lines.rs` (what the source prints of it),
+//! `source.rs` (how the source counts), `strategies.rs` (the jobs side by side), `roofline.rs` (how far from this machine's peaks),
+//! `generation.rs` (a text under every strategy), `reference.rs` (the same text from candle-transformers), `life_cycle.rs` (what a model costs), `flags.rs`; `hub/` (downloads), `pretrained/` (their
+//! files), `finetune.rs` (answers to prompts), `candle_llama.rs` (candle's own Llama, to compare with).
+
+mod benchmark;
+#[cfg(feature = "llm")]
+mod candle_llama;
+mod config;
+pub mod finetune;
+mod flags;
+mod generation;
+pub mod hub;
+mod layers;
+mod life_cycle;
+mod lines;
+mod model;
+pub mod pretrained;
+mod reference;
+mod roofline;
+pub mod source;
+mod strategies;
+
+pub use benchmark::{
+    Benchmark, Bytes, Harness, Measured, reset_distributed_and_clear_memory, run_distributed_benchmark,
+};
+pub use config::{DsConfig, PipelineConfig, make_ds_config};
+pub use flags::{Break, LibraryFlags};
+pub use generation::{Generation, Job, compare, for_texts, generate};
+pub use kit::{self, Peaks};
+pub use layers::Layers;
+pub use life_cycle::{fine_tune, life_cycle};
+pub use lines::{MEMORY_MEANS, Memory, PRICE_PER_HOUR, Timed, cost_per_million};
+pub use model::Model;
+pub use reference::{check_reference, reference};
+pub use roofline::{Point, roofline};
+pub use strategies::{
+    BATCHES, LeftOut, Strategy, all, check, check_finale, compared, finale, for_finale, left_out, over_batches,
+    throughput, turns,
+};

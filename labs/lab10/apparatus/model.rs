@@ -1,0 +1,101 @@
+//! The model of a job: a shape by its name, with random weights, or a pretrained model's folder.
+
+use crate::hub::{self, News, Source};
+use crate::pretrained::Pretrained;
+use anyhow::Result;
+use kit::show::{bytes_decimal, complain};
+use shardlab::comm::Comm;
+use shardlab::error::BadInput;
+use shardlab::parallel::{Zero, ZeroConfig};
+use shardlab::plan::{LlamaShape, Rope};
+use shardlab::tensor::Params;
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A Llama, and where its weights come from.
+#[derive(Clone)]
+pub struct Model {
+    pub name: String,
+    pub shape: LlamaShape,
+    /// `None`: each rank makes its own part of random weights. Time and bytes do not depend on their values.
+    pub weights: Option<Arc<Pretrained>>,
+}
+
+impl Model {
+    /// The model that `--model` names: a model of the hub, a folder or a GGUF file with weights, or a shape by its name.
+    pub fn find(model: &str, hub: &Source) -> Result<Model, BadInput> {
+        let with_weights = |name: String, path: &Path| {
+            let weights = Pretrained::open(path)?;
+            Ok(Model { name, shape: weights.shape, weights: Some(Arc::new(weights)) })
+        };
+        if let Some(name) = model.strip_prefix("hub:") {
+            return with_weights(name.to_string(), &hub::fetch(name, hub, &progress())?);
+        }
+        let path = Path::new(model);
+        if path.exists() {
+            let name = path.file_stem().map_or_else(|| model.to_string(), |name| name.to_string_lossy().into_owned());
+            return with_weights(name, path);
+        }
+        if model.contains('/') {
+            let what = format!("{model} is neither a folder nor a file");
+            return Err(BadInput::new(what, format!("is it a model of the hub? then write --model hub:{model}")));
+        }
+        Ok(Model { name: model.to_string(), shape: LlamaShape::preset(model)?, weights: None })
+    }
+
+    /// A model of 3.8 million parameters with few layers and few key and value heads: each strategy alone soon ends.
+    pub fn larger() -> Model {
+        let small = LlamaShape {
+            vocabulary: 4096,
+            embd: 256,
+            layers: 4,
+            heads: 8,
+            kv_heads: 2,
+            ffn: 688,
+            block: 512,
+            rope: Rope { theta: 10_000.0, scaling: None },
+            norm_eps: 1e-5,
+            tied: true,
+        };
+        Model { name: "larger".to_string(), shape: small, weights: None }
+    }
+
+    /// Begins a training: of the folder's weights, or of the random ones that `seed` gives.
+    pub fn train(&self, params: &Arc<Params>, data: &Comm, config: ZeroConfig, seed: u64) -> Result<Zero> {
+        match &self.weights {
+            Some(weights) => weights.train(params, data, config),
+            None => Zero::init(params, data, config, seed),
+        }
+    }
+
+    /// Its pretrained weights, for what needs words.
+    pub fn pretrained(&self, for_what: &str) -> Result<&Arc<Pretrained>, BadInput> {
+        self.weights.as_ref().ok_or_else(|| {
+            let what = format!("{for_what} needs a trained model, and {} has random weights here", self.name);
+            BadInput::new(what, "give a folder with config.json, model.safetensors and tokenizer.json: --model FOLDER")
+        })
+    }
+
+    /// In words: where its weights come from.
+    pub fn weights_in_words(&self) -> &'static str {
+        if self.weights.is_some() { "from its folder" } else { "random: time and bytes are the same" }
+    }
+}
+
+/// Prints how far a download is: the end of each file, and each tenth of a large one.
+fn progress() -> impl Fn(News) {
+    let last = Cell::new(0);
+    move |news| match news {
+        News::Bytes { name, here, size } => {
+            let tenth = here * 10 / size.max(1);
+            if last.replace(tenth) != tenth && (tenth == 10 || tenth > 0 && size > 10_000_000) {
+                complain(&format!("{name}: {} of {}", bytes_decimal(here as f64), bytes_decimal(size as f64)));
+            }
+        }
+        News::Unchecked { name, etag } => {
+            let what = "its size is right, and its checksum was not compared";
+            complain(&format!("{name}: {what}: {etag:?} is neither a SHA-256 nor git's"));
+        }
+    }
+}

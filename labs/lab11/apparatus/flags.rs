@@ -1,0 +1,138 @@
+//! The job that a reader asks about.
+
+use crate::planner::{model, read_cluster};
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
+use shardlab::error::BadInput;
+use shardlab::plan::BytesEach;
+use shardlab::plan::strategy::{CLUSTERS, Cluster, DEVICES, Device, Job, Overlap, Strategy, TOKENS};
+use std::path::PathBuf;
+
+/// The model, the devices, and what is asked about them.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DecideFlags {
+    /// A model by name, such as gpt3-175b, llama-3-8b or megatron-1t
+    #[arg(long, value_name = "NAME", default_value = "llama-3-70b")]
+    pub model: String,
+    /// How many devices there are
+    #[arg(long, value_name = "NUMBER", default_value_t = 512, value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+    pub devices: usize,
+    /// A device by name, such as a100-80g or mi250x-gcd
+    #[arg(long, value_name = "NAME", default_value = "h100-80g")]
+    pub device: String,
+    /// The network, by name [default: what the device usually has]
+    #[arg(long, value_name = "NAME")]
+    pub network: Option<String>,
+    /// Your own devices and network, in a TOML file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "network"])]
+    pub cluster: Option<PathBuf>,
+    /// Sequences per step, over all devices [default: about 4 million tokens]
+    #[arg(long, value_name = "SEQUENCES", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 24))]
+    pub batch: Option<usize>,
+    /// Tokens of a sequence [default: the model's, at most 8,192]
+    #[arg(long, value_name = "TOKENS", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 22))]
+    pub length: Option<usize>,
+    /// Tokens of the whole training, such as 300e9 [default: 20 for each parameter]
+    #[arg(long, value_name = "TOKENS")]
+    pub tokens: Option<f64>,
+    /// Bytes per parameter: 18 has gradients in f32, 16 in 16 bits
+    #[arg(long, default_value = "18", value_parser = PossibleValuesParser::new(["16", "18"]))]
+    pub bytes: String,
+    /// Attention keeps its scores: no FlashAttention
+    #[arg(long)]
+    pub keep_scores: bool,
+    /// Nothing hides the data axis
+    #[arg(long)]
+    pub no_overlap: bool,
+    /// US dollars per device and hour
+    #[arg(long, value_name = "DOLLARS", allow_negative_numbers = true)]
+    pub price_per_hour: Option<f64>,
+    /// Cost this strategy, or say what is wrong with it: dp=16,tp=8,pp=4,zero=1,sp
+    #[arg(long, value_name = "STRATEGY")]
+    pub plan: Option<String>,
+    /// How many plans to show
+    #[arg(long, value_name = "NUMBER", default_value_t = 6)]
+    pub top: usize,
+    /// Print JSON for tools
+    #[arg(long, conflicts_with = "published")]
+    pub json: bool,
+    /// Print every published run beside the planner's figure
+    #[arg(long)]
+    pub published: bool,
+    /// Print why strategies are refused, and what does not fit
+    #[arg(long, conflicts_with_all = ["json", "published", "plan"])]
+    pub refused: bool,
+    /// Print all names of models, devices and networks, with the sources of their figures
+    #[arg(long)]
+    pub presets: bool,
+    /// Measure this machine, and compare trainings as labs 03 to 07 run them with their predictions
+    #[arg(long, conflicts_with_all = ["cluster", "json", "published", "plan"])]
+    pub calibrate: bool,
+    /// Print a file for --cluster to begin with
+    #[arg(long)]
+    pub help_cluster: bool,
+}
+
+impl DecideFlags {
+    /// The job.
+    pub fn job(&self) -> Result<Job, BadInput> {
+        let mut model = model(&self.model)?;
+        model.length = self.length.unwrap_or(model.length);
+        let mut cluster = match &self.cluster {
+            Some(path) => read_cluster(path)?,
+            None => self.named()?,
+        };
+        if let Some(price) = self.price_per_hour {
+            if !(price.is_finite() && price >= 0.0) {
+                return Err(BadInput::new(
+                    format!("--price-per-hour {price} is no price"),
+                    "give dollars, such as 2.5",
+                ));
+            }
+            cluster.device.price = price;
+        }
+        let mut job = Job::new(model, cluster, self.devices);
+        job.batch = self.batch.unwrap_or(job.batch);
+        job.bytes = if self.bytes == "16" { BytesEach::MIXED } else { BytesEach::MEGATRON };
+        job.flash = !self.keep_scores;
+        job.overlap = if self.no_overlap { Overlap::Tensor } else { Overlap::All };
+        Ok(job)
+    }
+
+    fn named(&self) -> Result<Cluster, BadInput> {
+        let device = Device::named(&self.device).ok_or_else(|| {
+            let help = format!("choose one of {}, or describe yours with --cluster FILE", DEVICES.join(", "));
+            BadInput::new(format!("no device is named {}", self.device), help)
+        })?;
+        let name = self.network.as_deref().unwrap_or(Cluster::usual_network(&self.device));
+        Cluster::new(device, name).ok_or_else(|| {
+            let help = format!("choose one of {}, or describe yours with --cluster FILE", CLUSTERS.join(", "));
+            BadInput::new(format!("no network is named {name}"), help)
+        })
+    }
+
+    /// The strategy that `--plan` names.
+    pub fn strategy(&self) -> Result<Option<Strategy>, BadInput> {
+        self.plan.as_deref().map(str::parse).transpose()
+    }
+
+    /// The tokens of the whole training.
+    pub fn tokens(&self, job: &Job) -> Result<f64, BadInput> {
+        match self.tokens {
+            Some(tokens) if tokens.is_finite() && tokens >= 1.0 => Ok(tokens),
+            Some(tokens) => {
+                Err(BadInput::new(format!("--tokens {tokens} is no number of tokens"), "give one, such as 300e9"))
+            }
+            None => Ok(TOKENS * job.model.parameters()),
+        }
+    }
+}
+
+/// `15.0 trillion`.
+pub fn tokens(number: f64) -> String {
+    let (unit, one) = match number {
+        n if n >= 1e12 => ("trillion", 1e12),
+        n if n >= 1e9 => ("billion", 1e9),
+        _ => ("million", 1e6),
+    };
+    format!("{:.1} {unit}", number / one)
+}

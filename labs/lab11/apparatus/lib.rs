@@ -1,0 +1,26 @@
+//! Deciding on a strategy: a job from flags, the search beside the source's rules, and what both print.
+//!
+//! Reading order: `planner/` (the search), `flags.rs` (the job), `report.rs` (the default screen), `detail.rs` (one plan in detail), `presets.rs` (names
+//! and sources), `compared.rs` (the planner beside published runs), `json.rs` (the same for tools), `trained.rs` (a short
+//! training, and the planner's figures for it), `calibrate.rs` (this machine as a cluster, and trainings beside their
+//! predictions).
+
+mod calibrate;
+mod compared;
+mod detail;
+mod flags;
+mod json;
+pub mod planner;
+mod presets;
+mod report;
+mod trained;
+
+pub use calibrate::{Calibration, calibrate};
+pub use compared::{Compared, compared, published};
+pub use detail::detail;
+pub use flags::{DecideFlags, tokens};
+pub use json::json;
+pub use kit;
+pub use presets::presets;
+pub use report::{Found, ending, job, memory, ranking, refusals, refused, rules, sensitivity, time};
+pub use trained::{Held, Trained, Training};

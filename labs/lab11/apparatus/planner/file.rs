@@ -1,0 +1,164 @@
+//! A reader's own cluster, in a TOML file such as [`EXAMPLE`].
+
+use serde::Deserialize;
+use shardlab::comm::Link;
+use shardlab::error::BadInput;
+use shardlab::files;
+use shardlab::plan::strategy::{Cluster, Device};
+use shardlab::plan::{MOST_RANKS, Network};
+use std::path::Path;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    device: DeviceTable,
+    network: NetworkTable,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceTable {
+    name: Option<String>,
+    memory_gb: f64,
+    tflops: f64,
+    bandwidth_gb_s: f64,
+    matmul: Option<f64>,
+    streaming: Option<f64>,
+    host_memory_gb: Option<f64>,
+    host_gb_s: Option<f64>,
+    price_per_hour: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetworkTable {
+    per_node: usize,
+    within_gb_s: f64,
+    within_us: Option<f64>,
+    between_gb_s: Option<f64>,
+    between_us: Option<f64>,
+    cards: Option<usize>,
+    rings: Option<usize>,
+    efficiency: Option<f64>,
+}
+
+/// Reads a cluster. Fields that may be left out have the A100's values.
+pub fn read(path: &Path) -> Result<Cluster, BadInput> {
+    let name = path.display();
+    let text = files::text(path, files::LIST)
+        .map_err(|error| BadInput::new(format!("{name} cannot be read: {error}"), "give --cluster a TOML file"))?;
+    parse(&text).map_err(|(line, what)| {
+        let line = line.map_or(String::new(), |line| format!(", line {line}"));
+        let help = "a cluster has a table [device] with memory_gb, tflops and bandwidth_gb_s, and a table [network] with \
+                    per_node and within_gb_s; lab11 --help-cluster prints one to begin with";
+        BadInput::new(format!("{name}{line}: {what}"), help)
+    })
+}
+
+type Wrong = (Option<usize>, String);
+
+fn parse(text: &str) -> Result<Cluster, Wrong> {
+    let file: File = toml::from_str(text).map_err(|error| {
+        let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        (line, error.message().to_string())
+    })?;
+    let (device, network) = (file.device, file.network);
+    let find = |key: &str| text.lines().position(|line| line.trim_start().starts_with(key)).map(|at| at + 1);
+    let positive = |key: &str, value: f64| match value.is_finite() && value > 0.0 {
+        true => Ok(value),
+        false => Err((find(key), format!("{key} = {value} must be more than 0"))),
+    };
+    let share = |key: &str, value: Option<f64>, usual: f64| match value.unwrap_or(usual) {
+        value if value > 0.0 && value <= 1.0 => Ok(value),
+        value => Err((find(key), format!("{key} = {value} must be a part of the peak, from 0 to 1"))),
+    };
+    let count = |key: &str, value: usize| match value {
+        1..=MOST_RANKS => Ok(value),
+        _ => Err((find(key), format!("{key} = {value} must be from 1 to {MOST_RANKS}"))),
+    };
+    let within = positive("within_gb_s", network.within_gb_s)?;
+    let cards = count("cards", network.cards.unwrap_or(1))?;
+    let micro = |key: &str, value: Option<f64>, usual: f64| positive(key, value.unwrap_or(usual)).map(|us| 1e-6 * us);
+    Ok(Cluster {
+        device: Device {
+            name: device.name.unwrap_or_else(|| "your device".into()),
+            memory: 1e9 * positive("memory_gb", device.memory_gb)?,
+            peak: 1e12 * positive("tflops", device.tflops)?,
+            matmul: share("matmul", device.matmul, 0.7)?,
+            bandwidth: 1e9 * positive("bandwidth_gb_s", device.bandwidth_gb_s)?,
+            streaming: share("streaming", device.streaming, 0.8)?,
+            host_memory: 1e9 * positive("host_memory_gb", device.host_memory_gb.unwrap_or(64.0))?,
+            host_link: 1e9 * positive("host_gb_s", device.host_gb_s.unwrap_or(32.0))?,
+            price: device.price_per_hour.unwrap_or(0.0).max(0.0),
+            source: "your file",
+        },
+        network: Network {
+            name: "yours",
+            about: "from your file",
+            ranks_per_node: count("per_node", network.per_node)?,
+            most_ranks: MOST_RANKS,
+            cards,
+            within: Link { latency: micro("within_us", network.within_us, 3.4)?, bandwidth: 1e9 * within },
+            between: Link {
+                latency: micro("between_us", network.between_us, 14.0)?,
+                bandwidth: 1e9 * positive("between_gb_s", network.between_gb_s.unwrap_or(network.within_gb_s))?,
+            },
+            pipelined: false,
+        },
+        efficiency: share("efficiency", network.efficiency, 0.78)?,
+        rings: count("rings", network.rings.unwrap_or(cards))?,
+        source: "your file",
+    })
+}
+
+/// A file to begin with.
+pub const EXAMPLE: &str = "[device]
+name = \"my GPU\"
+memory_gb = 24
+tflops = 165          # dense, in 16 bits, from the data sheet
+bandwidth_gb_s = 1008 # of its memory
+# matmul = 0.7, streaming = 0.8: the parts of both that a training reaches
+# host_memory_gb = 64, host_gb_s = 32, price_per_hour = 0
+
+[network]
+per_node = 4
+within_gb_s = 25      # from rank to rank on a node, in one direction
+between_gb_s = 12.5   # of one card
+cards = 1
+# within_us = 3.4, between_us = 14: latencies; efficiency = 0.78
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_a_cluster() {
+        let cluster = parse(EXAMPLE).unwrap();
+        assert_eq!((cluster.device.memory, cluster.network.ranks_per_node, cluster.rings), (24e9, 4, 1));
+        assert_eq!((cluster.network.between.bandwidth, cluster.device.matmul), (12.5e9, 0.7));
+    }
+
+    #[test]
+    fn what_is_wrong_has_a_line() {
+        for (from, to, line, says) in [
+            ("memory_gb = 24", "memory_gb = -1", 3, "memory_gb = -1 must be more than 0"),
+            ("memory_gb = 24", "memory_gb = \"24\"", 3, "expected"),
+            ("memory_gb = 24", "memory = 24", 3, "unknown field"),
+            ("tflops = 165 ", "tflops 165 ", 4, "="),
+            ("per_node = 4", "per_node = 0", 10, "per_node = 0 must be from 1"),
+            ("cards = 1", "efficiency = 1.5", 13, "efficiency = 1.5 must be a part"),
+        ] {
+            let (at, what) = parse(&EXAMPLE.replace(from, to)).unwrap_err();
+            assert!(at == Some(line) && what.contains(says), "{to}: {at:?} {what}");
+        }
+        let (_, what) = parse("[device]\nmemory_gb = 1").unwrap_err();
+        assert!(what.contains("missing field"), "{what}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_told() {
+        let error = read(Path::new("no/such.toml")).unwrap_err();
+        assert!(error.what.contains("no/such.toml cannot be read"), "{error}");
+    }
+}

@@ -1,0 +1,105 @@
+//! Short trainings of this library's GPT, and the planner's figures for them.
+
+use anyhow::Result;
+use shardlab::comm::Comm;
+use shardlab::data::Corpus;
+use shardlab::launch;
+use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
+use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
+use shardlab::parallel::zero::Stage;
+use shardlab::plan::strategy::{Cluster, Job, Model, Overlap, Recompute, Strategy};
+use shardlab::plan::{BytesEach, GptShape};
+use shardlab::tensor::Precision;
+use shardlab::train::{Config, PipelinePlan, Pipelined};
+use std::time::Instant;
+
+/// A training of this library's GPT.
+#[derive(Clone, Copy, Debug)]
+pub struct Training {
+    pub shape: GptShape,
+    pub dropout: f64,
+    /// Sequences per step, over all ranks.
+    pub batch: usize,
+    pub strategy: Strategy,
+}
+
+/// Bytes of one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Held {
+    /// Weights, gradients and the optimizer's state.
+    pub state: f64,
+    /// Activations, when they are most. With ZeRO-3 also the layers that are gathered then.
+    pub activations: f64,
+}
+
+/// The measurements of a training.
+pub struct Trained {
+    /// Seconds of the fastest step, on the slowest rank. Programs in the background only ever delay a step.
+    pub seconds: f64,
+    /// Bytes of each rank, with the number of its pipeline stage.
+    pub held: Vec<(usize, Held)>,
+}
+
+impl Training {
+    /// The planner's job on a cluster.
+    pub fn job(&self, cluster: &Cluster) -> Job {
+        let model = Model::here(&self.shape, self.dropout > 0.0);
+        let job = Job::new(model, cluster.clone(), self.strategy.devices());
+        Job { batch: self.batch, bytes: BytesEach::F32, overlap: Overlap::None, ..job }
+    }
+
+    /// The planner's bytes for a rank of a pipeline stage.
+    pub fn planned(&self, job: &Job, stage: usize) -> Held {
+        let load = job.load_of(&self.strategy, stage);
+        // Between two passes: the layer that was used last and the next one, and no gradients in flight.
+        let layers = if self.strategy.zero == 3 { 2.0 } else { 0.0 };
+        let gathered = layers * (job.bytes.parameter as f64) * job.model.largest_layer() / self.strategy.tensor as f64;
+        Held { state: load.weights + load.gradients + load.optimizer, activations: load.activations + gathered }
+    }
+
+    /// Trains for some steps. `allocated` counts the calling thread's bytes. `copies` trainings run at the same time, and know
+    /// nothing of each other.
+    pub fn run(&self, corpus: &Corpus, steps: usize, copies: usize, allocated: fn() -> isize) -> Result<Trained> {
+        let s = self.strategy;
+        let micro_batches = s.micro_batches(self.batch);
+        let config = Config {
+            shape: self.shape,
+            batch: s.micro_batch,
+            grad_accum: micro_batches,
+            steps,
+            dropout: self.dropout,
+            ..Config::small(s.data, corpus)
+        };
+        let pipeline = Pipeline { ranks: s.pipeline, chunks: s.chunks, micro_batches };
+        let schedule = match s.chunks {
+            1 => Schedule::OneForwardOneBackward,
+            _ => Schedule::depth_first(&pipeline),
+        };
+        let recompute = usize::from(s.recompute == Recompute::Full);
+        let plan = PipelinePlan { pipeline, schedule, partition: Partition::Uniform, recompute };
+        plan.check(&config)?;
+        let sizes = Coordinates { data: s.data, pipeline: s.pipeline, tensor: s.tensor };
+        let rank = |all: Comm| {
+            let comm = all.split((all.rank() / s.devices()) as u64, 0)?;
+            let mesh = Mesh::new(&comm, Layout { sizes, order: Order::default() })?;
+            let zero = ZeroConfig::new(Stage::ALL[s.zero], Precision::F32, config.adamw);
+            let mut part = Pipelined::new(&config, &mesh, &plan, (s.sequence, 1), zero)?;
+            let (mut seconds, mut activations) = (f64::INFINITY, 0);
+            for step in 0..steps {
+                comm.barrier()?;
+                let start = Instant::now();
+                let ran = part.step(&corpus.train, step, allocated)?.ran;
+                comm.barrier()?;
+                seconds = seconds.min(start.elapsed().as_secs_f64());
+                // The last step counts: the first one also leaves buffers that are not a step's.
+                activations = ran.passes.iter().map(|pass| pass.bytes).max().unwrap_or(0);
+            }
+            let memory = part.zero.memory();
+            let state = (memory.parameters + memory.gradients + memory.optimizer) as f64;
+            Ok((seconds, (mesh.at.pipeline, Held { state, activations: activations as f64 })))
+        };
+        let (seconds, held): (Vec<f64>, _) = launch::run(s.devices() * copies, rank)?.into_iter().unzip();
+        Ok(Trained { seconds: seconds.into_iter().fold(0.0, f64::max), held })
+    }
+}

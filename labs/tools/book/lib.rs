@@ -1,0 +1,30 @@
+//! The workbook's book: what keeps its pages true.
+//!
+//! Pages are Markdown in `book/src`. Listings are included from the labs by anchors, outputs and figures are files that a
+//! command makes, and never typed. In reading order:
+//!
+//! - `outputs.rs`: runs the commands of `book/outputs.toml`, and writes or compares what they print
+//! - `compare.rs`: what may differ between two runs of one command, and what may not
+//! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
+//! - `figures.rs`: pictures for pages; `live.rs`: those that a reader can change; `schedules.rs` and `plans.rs`: thousands of cases for two
+//!
+//! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of interactive figures.
+
+mod compare;
+mod figures;
+mod live;
+mod math;
+mod outputs;
+mod plans;
+mod schedules;
+
+// A notebook names two crates of ours: the library, and one that has the rest.
+pub use {kit, lab01, lab04};
+
+pub use compare::{Rule, differences};
+pub use figures::{FIGURES, activations, curves, figure, plot, ring};
+pub use live::live;
+pub use math::{mathml_of_page, preprocess};
+pub use outputs::{Output, compare, outputs, write};
+pub use plans::{plan_numbers, plans};
+pub use schedules::{cases, numbers};

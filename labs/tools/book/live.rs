@@ -1,0 +1,56 @@
+//! Interactive figures, for a notebook.
+
+use super::figures::figure;
+use super::plans::plans;
+use super::schedules::cases;
+use anyhow::Result;
+use kit::show::Picture;
+use shardlab::error::BadInput;
+
+/// The interactive figures and their scripts. The book's pages link the same files.
+const SCRIPTS: [(&str, &str); 5] = [
+    ("cost", include_str!("../../../book/figures/cost.js")),
+    ("stages", include_str!("../../../book/figures/stages.js")),
+    ("ring", include_str!("../../../book/figures/ring.js")),
+    ("schedule", include_str!("../../../book/figures/schedule.js")),
+    ("plans", include_str!("../../../book/figures/plans.js")),
+];
+
+/// An interactive figure for a notebook: "cost", "stages", "ring", "schedule" or "plans". Its static picture stays if scripts do not run.
+pub fn live(name: &str) -> Result<Picture> {
+    let svg = figure(name, None)?;
+    let Some((_, script)) = SCRIPTS.into_iter().find(|figure| figure.0 == name) else {
+        let help = format!("give one of these: {}", SCRIPTS.map(|figure| figure.0).join(", "));
+        return Err(BadInput::new(format!("the figure {name:?} is not interactive"), help).into());
+    };
+    let data = |cases: &str| format!("<script type=\"application/json\">\n{cases}\n</script>\n");
+    let data = match name {
+        "schedule" => data(&cases()?),
+        "plans" => data(&plans()?),
+        _ => String::new(),
+    };
+    let (style, shared) =
+        (include_str!("../../../book/figures/figures.css"), include_str!("../../../book/figures/shared.js"));
+    Ok(Picture(format!(
+        "<figure data-figure=\"{name}\">\n{svg}\n{data}</figure>\n<style>\n{style}</style>\n<script>\n{shared}{script}</script>"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_live_figure_has_a_picture_that_stays() {
+        for (name, _) in SCRIPTS {
+            let Ok(Picture(html)) = live(name) else {
+                assert!(name == "cost" && !cfg!(feature = "figures"), "{name}");
+                continue;
+            };
+            let places =
+                ["<svg ", "</svg>", "<script>", &format!("shardlab.live(\"{name}\"")].map(|part| html.find(part));
+            assert!(places.is_sorted() && places[0].is_some(), "{name}: {places:?}");
+        }
+        assert!(live("block").is_err() && live("nothing").is_err());
+    }
+}

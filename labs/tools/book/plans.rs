@@ -1,0 +1,126 @@
+//! The cases of the explorer of plans: the best plans of some jobs on some clusters.
+//!
+//! The figure's script (`book/figures/plans.js`) shows them, and computes nothing.
+
+use anyhow::{Context, Result};
+use kit::show::{bytes_decimal, percent, seconds, thousands};
+use lab11::planner::{Plan, Search, decide, model, search};
+use serde_json::{Value, json};
+use shardlab::plan::strategy::{Cluster, Device, Job, Recompute};
+
+const MODELS: [&str; 7] =
+    ["llama-3.2-1b", "llama-3-8b", "llama-2-13b", "llama-3-70b", "gpt3-175b", "mt-nlg-530b", "megatron-1t"];
+const DEVICES: [usize; 7] = [1, 8, 64, 256, 512, 1024, 4096];
+const MEMORIES: [&str; 3] = ["a100-40g", "a100-80g", "h200-141g"];
+/// A network, and what the reader chooses.
+const NETWORKS: [(&str, &str); 3] = [
+    ("dgx-h100", "8 x 400 Gbit/s per node"),
+    ("dgx-a100", "8 x 200 Gbit/s per node"),
+    ("cloud-100g", "100 Gbit/s per node"),
+];
+
+/// The plans that a case shows: the best for each (dp, tp, pp).
+const SHOWN: usize = 5;
+
+/// One case: the job's search, and the rules' advice.
+struct Case {
+    job: Job,
+    search: Search,
+}
+
+fn case(name: &str, devices: usize, device: &str, network: &str) -> Result<Case> {
+    let cluster = Device::named(device).and_then(|device| Cluster::new(device, network));
+    let job = Job::new(model(name)?, cluster.with_context(|| format!("no {device} or no {network}"))?, devices);
+    let search = search(&job);
+    Ok(Case { job, search })
+}
+
+impl Case {
+    /// The plan in cells of a table, and its bytes in hundredths of a GB: state, activations, and gathered or recomputed layers.
+    fn row(&self, plan: &Plan) -> Value {
+        let (s, load) = (plan.strategy, plan.load);
+        let again = match s.recompute {
+            Recompute::None => "",
+            Recompute::Selective => "scores",
+            Recompute::Full => "all",
+        };
+        let cost = self.job.cost(plan.time.total(), 1.0);
+        let state = load.weights + load.gradients + load.optimizer;
+        let hundredths = [state, load.activations, load.working].map(|bytes| (bytes / 1e7).round());
+        json!([
+            s.words(),
+            s.micro_batch,
+            again,
+            seconds(plan.time.total()),
+            thousands(cost.tokens_per_second as u64),
+            percent(cost.mfu),
+            hundredths,
+        ])
+    }
+
+    fn json(&self) -> Value {
+        let rows: Vec<Value> = self.search.by_degrees().into_iter().take(SHOWN).map(|plan| self.row(plan)).collect();
+        let advice = decide(&self.job, &self.search).advice;
+        let least = match (&self.search.smallest(), rows.is_empty()) {
+            (Some(least), true) => format!("{}: {}", least.strategy.words(), bytes_decimal(least.load.total())),
+            _ => String::new(),
+        };
+        json!([self.search.considered, self.search.plans.len(), advice, rows, least])
+    }
+}
+
+/// All cases that a reader can choose, as JSON with one case per line:
+///
+/// - `models`, `devices`, `memories`, `networks`: the values of the controls; `room`: GB that a plan may use, for each memory
+/// - `cases`: for each model, then number of devices, memory and network: how many strategies were tried, how many fit, the
+///   source's advice, the best plans, and if none fits the plan that needs least
+pub fn plans() -> Result<String> {
+    let mut cases = Vec::new();
+    for name in MODELS {
+        for devices in DEVICES {
+            for memory in MEMORIES {
+                for (network, _) in NETWORKS {
+                    cases.push(case(name, devices, memory, network)?.json());
+                }
+            }
+        }
+    }
+    let room = |name: &str| Device::named(name).map_or(0.0, |device| (device.room() / 1e7).round() / 100.0);
+    let fields = [
+        ("models", MODELS.map(Value::from).to_vec()),
+        ("devices", DEVICES.map(Value::from).to_vec()),
+        ("memories", MEMORIES.map(Value::from).to_vec()),
+        ("room", MEMORIES.map(|name| json!(room(name))).to_vec()),
+        ("networks", NETWORKS.map(|(_, words)| Value::from(words)).to_vec()),
+        ("cases", cases),
+    ];
+    let fields = fields.map(|(name, values)| {
+        let values: Vec<String> = values.iter().map(Value::to_string).collect();
+        format!("\"{name}\":[{}]", values.join(",\n"))
+    });
+    Ok(format!("{{{}}}", fields.join(",\n")))
+}
+
+/// Some of the cases as the library computes them: book/browse.py compares them with the figure's.
+pub fn plan_numbers() -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for (name, devices, memory, network) in [(1, 1, 1, 0), (3, 4, 2, 1), (4, 5, 1, 2), (6, 6, 0, 0), (5, 0, 0, 2)] {
+        let (name, devices, memory, network) = (MODELS[name], DEVICES[devices], MEMORIES[memory], NETWORKS[network]);
+        let found = case(name, devices, memory, network.0)?.json();
+        all.push(json!({ "model": name, "devices": devices, "memory": memory, "network": network.1, "found": found }));
+    }
+    Ok(all)
+}
+
+/// A plan, and its bytes of a rank: the state, activations, and what layers need while they compute.
+type Bar = (String, [f64; 3]);
+
+/// The first picture: the best plans for 70 billion parameters on 512 devices, and the bytes that each rank may use.
+pub fn best_plans() -> Result<(Vec<Bar>, f64)> {
+    let Case { job, search } = case("llama-3-70b", 512, "a100-80g", "dgx-a100")?;
+    let load = |plan: &Plan| {
+        let load = plan.load;
+        (plan.strategy.words(), [load.weights + load.gradients + load.optimizer, load.activations, load.working])
+    };
+    Ok((search.by_degrees().into_iter().take(SHOWN).map(load).collect(), job.cluster.device.room()))
+}

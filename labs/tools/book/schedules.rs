@@ -1,0 +1,210 @@
+//! The cases of the explorer of pipeline schedules: thousands of simulated steps in one small file.
+//!
+//! The figure's script (`book/figures/schedule.js`) decodes the file and computes no schedule. Numbers are in base 64 with a
+//! variable length, as in source maps: a digit holds 5 bits, the lowest first, and 32 more says that one more digit follows.
+
+use anyhow::Result;
+use kit::show::percent;
+use serde_json::{Value, json};
+use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Simulated, Times, Work, simulate};
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+
+const RANKS: RangeInclusive<usize> = 2..=8;
+const CHUNKS: RangeInclusive<usize> = 1..=4;
+const MICRO_BATCHES: RangeInclusive<usize> = 1..=16;
+
+/// The time of a backward pass, in forward passes.
+const RATIOS: [f64; 4] = [1.0, 1.5, 2.0, 3.0];
+
+/// Units of time in the forward pass of one chunk. So all times are whole numbers, also those of half a backward pass.
+const UNITS: f64 = 4.0;
+
+const NAMES: [&str; 5] = ["gpipe", "1f1b", "interleaved, depth-first", "interleaved, breadth-first", "zero-bubble"];
+
+/// The schedule with this name. Interleaved groups are as small as they can be, or a single group has all micro-batches.
+fn schedule(name: usize, pipeline: &Pipeline) -> Schedule {
+    match name {
+        0 => Schedule::GPipe,
+        1 => Schedule::OneForwardOneBackward,
+        2 => Schedule::depth_first(pipeline),
+        3 => Schedule::Interleaved { group: pipeline.micro_batches },
+        _ => Schedule::ZeroBubble,
+    }
+}
+
+/// The times of passes, in units. Zero-bubble cuts a backward pass into two halves that take equally long.
+fn times(schedule: Schedule, ratio: f64) -> Times {
+    let halves = if schedule == Schedule::ZeroBubble { 2.0 } else { 1.0 };
+    let backward = ratio * UNITS / halves;
+    Times { forward: UNITS, backward, weights: if halves > 1.0 { backward } else { 0.0 }, message: 0.0 }
+}
+
+/// Different texts, each once, and the number of each.
+#[derive(Default)]
+struct Pool {
+    texts: Vec<String>,
+    numbers: HashMap<String, usize>,
+}
+
+impl Pool {
+    fn number(&mut self, text: String) -> usize {
+        let next = self.texts.len();
+        let number = *self.numbers.entry(text.clone()).or_insert(next);
+        if number == next {
+            self.texts.push(text);
+        }
+        number
+    }
+}
+
+/// All cases that a reader can choose, as JSON with one case per line:
+///
+/// - `ranks`, `chunks`, `micro`, `ratios`, `names`: the values of the controls
+/// - `units`: the units of time in a chunk's forward pass
+/// - `took`: the units of each kind of pass, for each ratio, first with whole backward passes, then with halves
+/// - `needs`: for each number of ranks, and then of chunks: for each kind of pass, rank and chunk, how many passes it needs,
+///   and of each of these the kind, the rank and the chunk
+/// - `orders`: a rank's passes, each as (micro-batch * chunks + chunk) * 3 + kind
+/// - `gaps`: when a rank waits: after how many passes since the previous gap, and for how many units
+/// - `refusals`: why a schedule refuses a pipeline, and what would do
+/// - `cases`: for each schedule, and then for each number of ranks, chunks and micro-batches: the number of its refusal, or
+///   the number of each rank's order, each rank's peak, and for each ratio the makespan, the busy time, the bubble in tenths of
+///   a percent of the step and of the work, and the number of each rank's gaps
+pub fn cases() -> Result<String> {
+    let (mut orders, mut gaps, mut refusals) = (Pool::default(), Pool::default(), Pool::default());
+    let (mut cases, mut needs) = (Vec::new(), Vec::new());
+    for name in 0..NAMES.len() {
+        for (ranks, chunks) in RANKS.flat_map(|ranks| CHUNKS.map(move |chunks| (ranks, chunks))) {
+            for micro_batches in MICRO_BATCHES {
+                let pipeline = Pipeline { ranks, chunks, micro_batches };
+                let schedule = schedule(name, &pipeline);
+                cases.push(match schedule.orders(&pipeline) {
+                    Err(refusal) => json!(refusals.number(refusal.to_string())),
+                    Ok(passes) => json!(case(&pipeline, schedule, &passes, &mut orders, &mut gaps)?),
+                });
+            }
+            needs.extend((name == 0).then(|| json!(needs_of(&Pipeline { ranks, chunks, micro_batches: 1 }))));
+        }
+    }
+    let took = [Schedule::OneForwardOneBackward, Schedule::ZeroBubble]
+        .map(|schedule| RATIOS.map(|ratio| Work::ALL.map(|kind| times(schedule, ratio).of(kind))));
+    let values = |range: RangeInclusive<usize>| range.map(Value::from).collect();
+    let fields = [
+        ("ranks", values(RANKS)),
+        ("chunks", values(CHUNKS)),
+        ("micro", values(MICRO_BATCHES)),
+        ("ratios", RATIOS.map(Value::from).to_vec()),
+        ("names", NAMES.map(Value::from).to_vec()),
+        ("units", vec![json!(UNITS)]),
+        ("took", took.map(|took| json!(took)).to_vec()),
+        ("needs", needs),
+        ("orders", orders.texts.into_iter().map(Value::from).collect()),
+        ("gaps", gaps.texts.into_iter().map(Value::from).collect()),
+        ("refusals", refusals.texts.into_iter().map(Value::from).collect()),
+        ("cases", cases),
+    ];
+    let fields = fields.map(|(name, values)| {
+        let values: Vec<String> = values.iter().map(Value::to_string).collect();
+        format!("\"{name}\":[{}]", values.join(",\n"))
+    });
+    Ok(format!("{{{}}}", fields.join(",\n")))
+}
+
+/// Some of the cases as the library computes them, not packed: book/browse.py compares them with the figure's.
+pub fn numbers() -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    let shapes = [2, 4, 8].into_iter().flat_map(|ranks| [1, 2, 4].map(|chunks| (ranks, chunks)));
+    for (i, (ranks, chunks)) in shapes.enumerate() {
+        for (name, micro_batches) in (0..NAMES.len()).flat_map(|name| [1, 4, 6, 16].map(|micro| (name, micro))) {
+            let pipeline = Pipeline { ranks, chunks, micro_batches };
+            let (schedule, ratio) = (schedule(name, &pipeline), RATIOS[(i + micro_batches / 2) % RATIOS.len()]);
+            let mut row = json!({
+                "schedule": NAMES[name], "ranks": ranks, "chunks": chunks, "micro": micro_batches, "ratio": ratio,
+            });
+            let found = match schedule.orders(&pipeline) {
+                Err(refusal) => json!({ "refusal": refusal.to_string() }),
+                Ok(orders) => {
+                    let simulated = simulate(&pipeline, &orders, &times(schedule, ratio))?;
+                    let needs = |(rank, op): (usize, &Op)| {
+                        let needs: Vec<_> =
+                            pipeline.needs(rank, *op).map(|(rank, op)| json!([rank, op.to_string()])).collect();
+                        json!([op.to_string(), needs])
+                    };
+                    let passes = |(rank, order): (usize, &Vec<Op>)| order.iter().map(|op| needs((rank, op))).collect();
+                    json!({
+                        "passes": orders.iter().enumerate().map(passes).collect::<Vec<Vec<_>>>(),
+                        "starts": simulated.starts, "peaks": simulated.peaks,
+                        "took": [simulated.makespan, simulated.busy],
+                        "bubble": [percent(simulated.bubble()), percent(simulated.bubble_to_work())],
+                    })
+                }
+            };
+            row["found"] = found;
+            all.push(row);
+        }
+    }
+    Ok(all)
+}
+
+/// Packs one case.
+fn case(
+    pipeline: &Pipeline,
+    schedule: Schedule,
+    passes: &[Vec<Op>],
+    orders: &mut Pool,
+    gaps: &mut Pool,
+) -> Result<String> {
+    let pass = |op: &Op| (op.micro * pipeline.chunks + op.chunk) * Work::ALL.len() + op.work as usize;
+    let mut all: Vec<usize> = passes.iter().map(|order| orders.number(packed(order.iter().map(pass)))).collect();
+    for (i, ratio) in RATIOS.into_iter().enumerate() {
+        let times = times(schedule, ratio);
+        let simulated = simulate(pipeline, passes, &times)?;
+        if i == 0 {
+            all.extend(&simulated.peaks);
+        }
+        let tenths = |share: f64| (1000.0 * share).round_ties_even() as usize;
+        let Simulated { makespan, busy, .. } = simulated;
+        all.extend([makespan as usize, busy as usize, tenths(simulated.bubble()), tenths(simulated.bubble_to_work())]);
+        for (order, starts) in passes.iter().zip(&simulated.starts) {
+            let (mut waits, mut free, mut since) = (Vec::new(), 0.0, 0);
+            for (op, start) in order.iter().zip(starts) {
+                if *start > free {
+                    waits.extend([since, (start - free) as usize]);
+                    since = 0;
+                }
+                since += 1;
+                free = start + times.of(op.work);
+            }
+            all.push(gaps.number(packed(waits)));
+        }
+    }
+    Ok(packed(all))
+}
+
+/// The passes that each pass of a micro-batch needs.
+fn needs_of(pipeline: &Pipeline) -> String {
+    let mut all = Vec::new();
+    for kind in Work::ALL {
+        for (rank, chunk) in (0..pipeline.ranks).flat_map(|rank| (0..pipeline.chunks).map(move |chunk| (rank, chunk))) {
+            let needed: Vec<_> = pipeline.needs(rank, Op { work: kind, chunk, micro: 0 }).collect();
+            all.push(needed.len());
+            all.extend(needed.iter().flat_map(|&(rank, op)| [op.work as usize, rank, op.chunk]));
+        }
+    }
+    packed(all)
+}
+
+/// Numbers in base 64, each with as many digits as it needs.
+fn packed(numbers: impl IntoIterator<Item = usize>) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::new();
+    for mut number in numbers {
+        while number >= 32 {
+            text.push(DIGITS[32 + number % 32] as char);
+            number /= 32;
+        }
+        text.push(DIGITS[number] as char);
+    }
+    text
+}

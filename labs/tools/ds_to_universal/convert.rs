@@ -1,0 +1,220 @@
+//! A whole conversion. Memory is bounded by the number of workers times the largest parameter, twice if parts of tensor
+//! parallelism are joined.
+
+use super::common;
+use super::names::Rank;
+use super::output::{Format, Output};
+use super::parameters::{Parameter, Slice};
+use super::rules::Rules;
+use super::source::Source;
+use super::whole::{NotFinite, Results, lock, merge};
+use super::workers::parallel;
+use kit::show::bytes_decimal;
+use shardlab::error::BadInput;
+use shardlab::launch;
+use std::path::PathBuf;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub input: PathBuf,
+    pub output: PathBuf,
+    pub extract_workers: usize,
+    pub merge_workers: usize,
+    pub keep_temp: bool,
+    /// Whether a doubtful result is an error.
+    pub strict: bool,
+    /// Whether missing rules of tensor parallelism are taken to be none.
+    pub inject: bool,
+    pub dry_run: bool,
+    pub verify: bool,
+    pub format: Format,
+}
+
+impl Options {
+    /// A strict conversion with DeepSpeed's defaults.
+    pub fn new(input: impl Into<PathBuf>, output: impl Into<PathBuf>) -> Options {
+        Options {
+            input: input.into(),
+            output: output.into(),
+            extract_workers: 4,
+            merge_workers: 2,
+            keep_temp: false,
+            strict: true,
+            inject: false,
+            dry_run: false,
+            verify: false,
+            format: Format::Torch,
+        }
+    }
+}
+
+/// Is told how far a conversion is. `()` ignores it.
+pub trait Watch: Sync {
+    fn begin(&self, _phase: &str, _tasks: usize) {}
+    fn advance(&self) {}
+    fn end(&self) {}
+}
+
+impl Watch for () {}
+
+/// The result of a conversion.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub stage: usize,
+    /// Ranks of data, tensor and pipeline parallelism.
+    pub ranks: (usize, usize, usize),
+    pub step: Option<f64>,
+    /// Names and shapes, in the model's order.
+    pub parameters: Vec<(String, Vec<usize>)>,
+    /// Fragments that were put together.
+    pub fragments: usize,
+    /// Slices whose values were compared with the model's own weights, of how many.
+    pub compared: (usize, usize),
+    /// Slices whose values differ from these weights. A strict conversion refuses them.
+    pub differ: usize,
+    /// Why nobody can know from the files whether the values are right.
+    pub unverifiable: Option<String>,
+    /// Values that are infinite or NaN. They are converted as they are.
+    pub not_finite: Vec<NotFinite>,
+    /// Files that were read back, if that was asked for.
+    pub verified: Option<usize>,
+    /// Mistakes of the checkpoint, and how they were put right.
+    pub notes: Vec<String>,
+    /// Bytes of the result.
+    pub bytes: u64,
+}
+
+/// Why a checkpoint is not converted.
+#[derive(Debug)]
+pub enum Refusal {
+    /// Something is missing, or has a form that is not known, or cannot be read or written.
+    Input(BadInput),
+    /// Everything is there, and the files contradict each other.
+    Contradiction(BadInput),
+}
+
+impl Refusal {
+    pub fn error(self) -> BadInput {
+        match self {
+            Refusal::Input(error) | Refusal::Contradiction(error) => error,
+        }
+    }
+}
+
+impl From<BadInput> for Refusal {
+    fn from(error: BadInput) -> Refusal {
+        Refusal::Input(error)
+    }
+}
+
+pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, Refusal> {
+    let source = Source::read(options, watch)?;
+    let mut notes = Vec::new();
+    source.ensure_own(options.strict, &mut notes)?;
+    let parameters = source.parameters(&mut notes)?;
+    let none = Rules::default();
+    let rules = source.rules(options, &none)?;
+    ensure_memory(options, &source, &parameters, launch::free_memory(0).unwrap_or(u64::MAX))?;
+    let output = match options.dry_run {
+        true => None,
+        false => Some(Output::begin(&options.output, &options.input, options.format)?),
+    };
+    let written = write(options, &source, &parameters, rules, output.as_ref(), notes, watch);
+    match (written, output) {
+        (written, None) => Ok(written?),
+        (Ok(mut report), Some(output)) => {
+            report.bytes = output.publish(&mut report.notes)?;
+            Ok(report)
+        }
+        (Err(error), Some(output)) => Err(output.discard(error).into()),
+    }
+}
+
+/// Refuses parameters that do not fit in memory. A file can have a size that no disk has, and no bytes.
+fn ensure_memory(options: &Options, source: &Source, parameters: &[Parameter], free: u64) -> Result<(), BadInput> {
+    let bytes = |parameter: &Parameter| -> u64 {
+        let of = |slice: &Slice| {
+            source.shards[slice.mp][0].groups[slice.group].states.iter().map(|state| state.dtype.size()).max()
+        };
+        let parts =
+            parameter.slices.iter().map(|slice| slice.numel() as u64 * of(slice).unwrap_or(0) as u64).sum::<u64>();
+        if parameter.slices.len() > 1 { 2 * parts } else { parts }
+    };
+    let mut sizes: Vec<(u64, &Parameter)> = parameters.iter().map(|parameter| (bytes(parameter), parameter)).collect();
+    sizes.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let needed = sizes.iter().take(options.merge_workers).fold(0u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
+    let Some((largest, Parameter { name, slices })) = sizes.first().filter(|_| needed > free) else { return Ok(()) };
+    let (path, needed, free) =
+        (source.models[slices[0].mp].path.display(), bytes_decimal(needed as f64), bytes_decimal(free as f64));
+    let what = format!(
+        "{} workers need {needed} of memory, and {free} are free{}: the largest parameter in {path}, {name}, takes {}",
+        options.merge_workers.min(sizes.len()),
+        launch::memory_limit_in_words(),
+        bytes_decimal(*largest as f64),
+    );
+    Err(BadInput::new(what, "give a smaller --num_merge_workers, or a machine with more memory"))
+}
+
+fn write(
+    options: &Options,
+    source: &Source,
+    parameters: &[Parameter],
+    rules: &Rules,
+    output: Option<&Output>,
+    mut notes: Vec<String>,
+    watch: &dyn Watch,
+) -> Result<Report, BadInput> {
+    let results = Results::default();
+    watch.begin("2. Merging slices", parameters.len());
+    parallel(options.merge_workers, parameters, |parameter| {
+        merge(options, source, parameter, rules, output, &results)?;
+        watch.advance();
+        Ok(())
+    })?;
+    watch.end();
+    let unused = rules.unused();
+    if !unused.is_empty() {
+        let path = source.models[0].path.display();
+        let what = format!("{path}: no parameter matches the recorded patterns {}", unused.join(", "));
+        if options.strict {
+            let help = "a misspelt pattern joins parameters wrongly; if you know that it does not, add --no_strict";
+            return Err(BadInput::new(what, help));
+        }
+        notes.push(what);
+    }
+    watch.begin("3. Saving common optimizer states", 1);
+    let names = parameters.iter().map(|parameter| parameter.name.clone());
+    let step = source.shards[0][0].groups.iter().find_map(|group| group.step.as_ref()).map(|step| step.value);
+    let mut verified = None;
+    if let Some(output) = output {
+        common::save(options, source, output, step, &results, &mut notes)?;
+        if options.verify {
+            verified = Some(output.verify()?);
+        }
+    }
+    watch.advance();
+    watch.end();
+    notes.extend(results.notes.into_inner().unwrap_or_default());
+    let shapes = lock(&results.shapes);
+    let shape = |name: String| (name.clone(), shapes.get(&name).cloned().unwrap_or_default());
+    let slices = parameters.iter().map(|parameter| parameter.slices.len()).sum();
+    let compared = results.compared.into_inner();
+    let seen = lock(&results.seen);
+    let unverifiable = source.unverifiable(compared, slices, |Rank { mp, dp }| seen.contains(&(mp, dp)));
+    let mut not_finite = std::mem::take(&mut *lock(&results.not_finite));
+    not_finite.sort();
+    Ok(Report {
+        stage: source.stage,
+        ranks: (source.files.dp, source.tp, source.pp),
+        step,
+        parameters: names.map(shape).collect(),
+        fragments: results.fragments.into_inner(),
+        compared: (compared, slices),
+        differ: results.differ.into_inner(),
+        unverifiable,
+        not_finite,
+        verified,
+        notes,
+        bytes: 0,
+    })
+}

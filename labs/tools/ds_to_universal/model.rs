@@ -1,0 +1,119 @@
+//! A file of model states: shapes of the parameters, rules of tensor parallelism, and the weights that the model computed with.
+
+use super::broken;
+use super::names::{Rank, rank_of};
+use super::rules::Rules;
+use crate::torch::{Node, Stored, TorchFile};
+use shardlab::checkpoint::numel;
+use shardlab::error::BadInput;
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+
+/// Parameters of a group of the optimizer, in order, with their shapes.
+pub(super) type Shapes = Vec<(String, Vec<usize>)>;
+
+pub(super) struct Model {
+    pub path: PathBuf,
+    pub groups: Vec<Shapes>,
+    /// Rules for putting parameters together, if the file has any.
+    pub rules: Option<Rules>,
+    /// Tensors of the model as it computes, by name.
+    pub weights: BTreeMap<String, Stored>,
+    /// Names of tensors that cannot be read: of an unknown type, or with gaps between their elements.
+    pub unread: Vec<String>,
+    /// Steps that the run had made.
+    pub steps: Option<i64>,
+    /// Ranks of pipeline and tensor parallelism.
+    pub degrees: Option<(usize, usize)>,
+    pub round_robin: bool,
+    /// The rank that the file names inside.
+    pub named: Option<Rank>,
+}
+
+impl Model {
+    /// Reads a file, and compares its numbers with their checksums.
+    pub fn read(path: &Path) -> Result<Model, BadInput> {
+        let file = TorchFile::open(path)?;
+        file.ensure_undamaged()?;
+        let root = file.graph.root();
+        for key in ["param_shapes", "module", "buffer_names", "universal_checkpoint_info"] {
+            let value = root.get(key).map_or(Ok(()), Node::ensure_bounded);
+            value.map_err(|how| broken(path, format!("its {key} {how}")))?;
+        }
+        let Some(shapes) = root.get("param_shapes").filter(|shapes| !shapes.is_none()) else {
+            return Err(broken(path, "it has no param_shapes"));
+        };
+        for layers in ["ds_autoep_layers", "autoep_layers"] {
+            if root.get(layers).is_some_and(|layers| !layers.is_none()) {
+                return Err(broken(path, "its experts are divided among ranks, which is not supported"));
+            }
+        }
+        let groups = shapes.items().map(|group| self::shapes(path, group)).collect::<Result<Vec<_>, _>>()?;
+        let rules = root.get("universal_checkpoint_info").filter(|info| !info.is_none());
+        let (mut weights, mut unread) = (BTreeMap::new(), Vec::new());
+        for (name, value) in root.get("module").into_iter().flat_map(Node::entries) {
+            let Some(name) = name.text() else { continue };
+            match file.tensor(value) {
+                Ok(Some(weight)) => drop(weights.insert(name.to_string(), weight)),
+                Ok(None) => {}
+                // A tensor of an unknown type cannot be compared, and nothing else is wrong with it.
+                Err(_) => unread.push(name.to_string()),
+            }
+        }
+        let degree = |name: &str| {
+            let degrees = root.get("checkpoint_parallel_dimensions")?;
+            degrees.get(name)?.int().and_then(|degree| usize::try_from(degree).ok())
+        };
+        Ok(Model {
+            path: path.to_path_buf(),
+            groups,
+            rules: rules.map(|info| Rules::read(info).map_err(|how| broken(path, how))).transpose()?,
+            weights,
+            unread,
+            steps: root.get("global_steps").and_then(Node::int),
+            degrees: degree("pp_degree").zip(degree("tp_degree")),
+            round_robin: round_robin(root),
+            named: file.written_as().and_then(rank_of),
+        })
+    }
+}
+
+/// Whether the run divided gradients by turns.
+pub(super) fn round_robin(root: Node) -> bool {
+    let zero = root.get("ds_config").and_then(|config| config.get("zero_optimization"));
+    let value = zero.and_then(|zero| zero.get("round_robin_gradients"));
+    value.is_some_and(|value| *value.value() == crate::torch::Value::Bool(true))
+}
+
+fn shapes(path: &Path, group: Node) -> Result<Shapes, BadInput> {
+    let (mut names, mut total) = (HashSet::new(), 0);
+    let shape = |(name, shape): (Node, Node)| {
+        let (Some(name), Some(shape)) = (name.text(), shape.sizes()) else {
+            return Err(broken(path, "its param_shapes are not names with shapes"));
+        };
+        ensure_name(path, name)?;
+        let Some(numel) = numel(&shape) else {
+            return Err(broken(path, format!("{name} has the absurd shape {shape:?}")));
+        };
+        total += numel;
+        if total > 1 << 50 {
+            return Err(broken(path, "its param_shapes have absurdly many elements together"));
+        }
+        if !names.insert(name.to_string()) {
+            return Err(broken(path, format!("its param_shapes list {name} twice")));
+        }
+        Ok((name.to_string(), shape))
+    };
+    group.entries().map(shape).collect()
+}
+
+/// Refuses a parameter whose name cannot be the name of a folder. Nothing is written outside the output folder.
+pub(super) fn ensure_name(path: &Path, name: &str) -> Result<(), BadInput> {
+    let harmless = |c: char| !c.is_control() && !matches!(c, '/' | '\\' | ':');
+    // The file that all parameters share has that name.
+    let taken = name == "optimizer_state.pt";
+    if name.is_empty() || name.len() > 200 || name.starts_with('.') || taken || !name.chars().all(harmless) {
+        return Err(broken(path, format!("its parameter {name:?} cannot be the name of a folder")));
+    }
+    Ok(())
+}

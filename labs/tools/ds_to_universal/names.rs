@@ -1,0 +1,194 @@
+//! Which file belongs to which rank, by its name.
+
+use super::{INCOMPLETE, broken};
+use shardlab::checkpoint::{cause, files};
+use shardlab::error::BadInput;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A rank of a job, as names of files count it: `dp` in data parallelism, `mp` in tensor and pipeline parallelism together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    pub mp: usize,
+    pub dp: usize,
+}
+
+/// The files of a checkpoint. Ranks are in the order of their numbers: as text, "10" would come before "2".
+#[derive(Debug)]
+pub(super) struct Files {
+    pub folder: PathBuf,
+    /// Model states. In stage 3 each rank has its own; otherwise `dp` is 0.
+    pub models: BTreeMap<Rank, PathBuf>,
+    /// Slices of the optimizer's state.
+    pub shards: BTreeMap<Rank, PathBuf>,
+    /// Ranks of tensor parallelism, if the files of a pipeline's layers say it.
+    pub layer_ranks: Option<usize>,
+    pub dp: usize,
+    pub mp: usize,
+}
+
+enum Kind {
+    Model(Rank),
+    Shard(Rank, String),
+    /// One layer of a pipeline.
+    Layer(usize),
+    /// Some experts of a layer.
+    Expert,
+}
+
+/// Splits a number from the beginning of a name. No job has a rank of more than nine digits.
+fn number(name: &str) -> Option<(usize, &str)> {
+    let end = name.find(|c: char| !c.is_ascii_digit()).unwrap_or(name.len());
+    Some((name[..end].parse().ok().filter(|number| *number < 1_000_000_000)?, &name[end..]))
+}
+
+fn kind(name: &str) -> Option<Kind> {
+    if let Some(rest) = name.strip_prefix("mp_rank_") {
+        let (mp, rest) = number(rest)?;
+        return (rest == "_model_states.pt").then_some(Kind::Model(Rank { mp, dp: 0 }));
+    }
+    if let Some(rest) = name.strip_prefix("layer_") {
+        let (layer, rest) = number(rest)?;
+        if rest.contains("expert") {
+            return Some(Kind::Expert);
+        }
+        return rest.ends_with("model_states.pt").then_some(Kind::Layer(layer));
+    }
+    let at = name.find("zero_pp_rank_")?;
+    let (prefix, rest) = (&name[..at], name[at..].strip_prefix("zero_pp_rank_")?);
+    let (dp, rest) = number(rest)?;
+    let (mp, rest) = number(rest.strip_prefix("_mp_rank_")?)?;
+    let rank = Rank { mp, dp };
+    match (prefix, rest) {
+        ("" | "bf16_" | "fp16_", "_optim_states.pt") => Some(Kind::Shard(rank, prefix.to_string())),
+        ("" | "bf16_" | "fp16_", "_model_states.pt") => Some(Kind::Model(rank)),
+        _ => None,
+    }
+}
+
+/// The rank whose file has this name, without its ending.
+pub(super) fn rank_of(stem: &str) -> Option<Rank> {
+    match kind(&format!("{stem}.pt"))? {
+        Kind::Model(rank) | Kind::Shard(rank, _) => Some(rank),
+        Kind::Layer(_) | Kind::Expert => None,
+    }
+}
+
+/// Lists the files of the checkpoint in `folder`. Every rank's file must be there.
+pub(super) fn list(folder: &Path) -> Result<Files, BadInput> {
+    let entries = std::fs::read_dir(folder).map_err(|error| {
+        let help = "give --input_folder the folder of one save, such as checkpoints/global_step100";
+        BadInput::new(format!("cannot read the folder {}: {error}", folder.display()), cause::unread(&error, help))
+    })?;
+    let (mut zero3, mut plain, mut shards) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut prefixes, mut layers) = (BTreeMap::new(), BTreeMap::<usize, usize>::new());
+    let mut names: Vec<String> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into()).collect();
+    names.sort();
+    for name in names {
+        let path = folder.join(&name);
+        let (rank, files) = match kind(&name) {
+            Some(Kind::Model(rank)) if name.starts_with("mp_") => (rank, &mut plain),
+            Some(Kind::Model(rank)) => (rank, &mut zero3),
+            Some(Kind::Shard(rank, prefix)) => {
+                prefixes.insert(prefix, name.clone());
+                (rank, &mut shards)
+            }
+            Some(Kind::Layer(layer)) => {
+                *layers.entry(layer).or_default() += 1;
+                continue;
+            }
+            Some(Kind::Expert) => {
+                let help = "experts are divided among ranks in their own way, which is not supported";
+                return Err(BadInput::new(format!("{} is a file of experts", path.display()), help));
+            }
+            None => continue,
+        };
+        if let Some(earlier) = files.insert(rank, path.clone()) {
+            return Err(broken(&path, format!("{} has the same rank", earlier.display())));
+        }
+    }
+    if prefixes.len() > 1 {
+        let names: Vec<&str> = prefixes.values().map(String::as_str).collect();
+        return Err(broken(folder, format!("it has files of two optimizers, {}", names.join(" and "))));
+    }
+    let Some((dp, mp)) = sizes(&shards) else { return Err(nothing(folder)) };
+    complete(folder, &shards, dp, mp, "optimizer's")?;
+    let models = if plain.is_empty() { zero3 } else { plain };
+    match sizes(&models) {
+        Some((1, models)) if models == mp => {}
+        Some(found) if found == (dp, mp) => {}
+        found => {
+            let (ranks, states) = found.unwrap_or((0, 0));
+            let how = format!("it has optimizer states of {dp} x {mp} ranks, and model states of {ranks} x {states}");
+            return Err(broken(folder, how));
+        }
+    }
+    complete(folder, &models, sizes(&models).map_or(1, |(dp, _)| dp), mp, "model's")?;
+    let layer_ranks = layers.get(&1).or(layers.values().next()).copied();
+    Ok(Files { folder: folder.to_path_buf(), models, shards, layer_ranks, dp, mp })
+}
+
+fn sizes(files: &BTreeMap<Rank, PathBuf>) -> Option<(usize, usize)> {
+    let largest = |of: fn(&Rank) -> usize| files.keys().map(of).max();
+    Some((largest(|rank| rank.dp)? + 1, largest(|rank| rank.mp)? + 1))
+}
+
+fn complete(folder: &Path, files: &BTreeMap<Rank, PathBuf>, dp: usize, mp: usize, of: &str) -> Result<(), BadInput> {
+    // A single absurd number in a name must not become a long loop.
+    let ranks = (0..mp).flat_map(|mp| (0..dp).map(move |dp| Rank { mp, dp }));
+    let missing: Vec<Rank> = ranks.filter(|rank| !files.contains_key(rank)).take(5).collect();
+    let Some(Rank { mp: m, dp: d }) = missing.first() else { return Ok(()) };
+    let count = match (dp * mp - files.len(), missing.len()) {
+        (1, _) => String::new(),
+        (all, _) => format!(" and {} more", all - 1),
+    };
+    Err(broken(folder, format!("the {of} state of rank {d} (mp rank {m}) is missing{count}, of {dp} x {mp} ranks")))
+}
+
+fn nothing(folder: &Path) -> BadInput {
+    let what = format!("{} has no file zero_pp_rank_…_optim_states.pt", folder.display());
+    let latest = files::read(&folder.join("latest"), 200).ok().and_then(|latest| String::from_utf8(latest).ok());
+    match latest.as_deref().map(str::trim) {
+        Some(latest) if !latest.contains(char::is_control) => {
+            BadInput::new(what, format!("its newest checkpoint is {}", folder.join(latest).display()))
+        }
+        _ => BadInput::new(what, INCOMPLETE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(names: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        names.iter().for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
+        dir
+    }
+
+    #[test]
+    fn ranks_are_in_the_order_of_their_numbers() {
+        let names: Vec<String> =
+            (0..12).map(|dp| format!("bf16_zero_pp_rank_{dp}_mp_rank_00_optim_states.pt")).collect();
+        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+        names.extend(["mp_rank_00_model_states.pt", "zero_to_fp32.py", "latest"]);
+        let dir = folder(&names);
+        let files = list(dir.path()).unwrap();
+        assert_eq!((files.dp, files.mp, files.models.len()), (12, 1, 1));
+        assert_eq!(files.shards.keys().map(|rank| rank.dp).collect::<Vec<_>>(), (0..12).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn incomplete_folders_are_refused() {
+        let shard = |dp, mp| format!("zero_pp_rank_{dp}_mp_rank_{mp:02}_optim_states.pt");
+        let refused = |names: &[&str]| list(folder(names).path()).unwrap_err().what;
+        let model = "mp_rank_00_model_states.pt";
+        assert!(refused(&[model]).contains("no file zero_pp_rank_"));
+        assert!(refused(&[&shard(0, 0)]).contains("1 x 1 ranks, and model states of 0 x 0"));
+        assert!(refused(&[&shard(0, 0), &shard(2, 0), model]).contains("rank 1 (mp rank 0) is missing, of 3 x 1"));
+        assert!(refused(&[&shard(0, 0), &shard(0, 1), model]).contains("1 x 2 ranks, and model states of 1 x 1"));
+        assert!(refused(&[&shard(0, 0), "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", model]).contains("two"));
+        assert!(refused(&[&shard(0, 0), &shard(999_999_999, 0), model]).contains("is missing and 999999997 more"));
+        assert!(refused(&[&shard(0, 0), model, "layer_01_expert_0_mp_rank_00_model_states.pt"]).contains("experts"));
+    }
+}

@@ -1,0 +1,143 @@
+//! Two mistakes of DeepSpeed in the record of a flat buffer, found and put right.
+
+use super::broken;
+use super::layout::{by_turns, fragments, paddings};
+use super::model::Shapes;
+use super::parameters::Slice;
+use super::source::Source;
+use shardlab::error::BadInput;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+type Fragments = BTreeMap<String, Range<usize>>;
+
+impl Source {
+    /// Looks for two mistakes of DeepSpeed in the record of one flat buffer: paddings that are recorded on the last rank
+    /// alone, and fragments that are recorded in a different order than the buffer's. Returns the right fragments, if those
+    /// of the files are wrong.
+    pub fn repair(
+        &self,
+        mp: usize,
+        group: usize,
+        shapes: &Shapes,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Vec<Fragments>>, BadInput> {
+        let (shards, ranks) = (&self.shards[mp], self.files.dp);
+        let part = shards.iter().map(|shard| shard.groups[group].numel()).max().unwrap_or(0);
+        let numel: usize = shapes.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+        if shards.iter().any(|shard| shard.aligned) || part * ranks < numel {
+            return Ok(None);
+        }
+        let recorded: Vec<Option<i64>> = shards.iter().map(|shard| shard.groups[group].padding).collect();
+        let right = paddings(numel, part, ranks);
+        let wrong = |dp: &usize| recorded[*dp].is_some_and(|padding| padding != right[*dp] as i64);
+        let wrong: Vec<usize> = (0..ranks).filter(wrong).collect();
+        if let Some(dp) = wrong.last() {
+            notes.push(format!(
+                "group {group}: rank {dp} records a padding of {}, and its slice has {} elements, {} of them padding \
+                 ({} of {ranks} ranks record a wrong one). No file is cut by its padding, so nothing is lost.",
+                recorded[*dp].unwrap_or(0),
+                part,
+                right[*dp],
+                wrong.len(),
+            ));
+        }
+        let as_recorded: Vec<_> = shards.iter().map(|shard| shard.groups[group].fragments.clone()).collect();
+        // Newer versions list the shapes in the buffer's order, older ones in the model's.
+        let in_order = fragments(shapes, 0..shapes.len(), part, ranks);
+        let by_turns = fragments(shapes, by_turns(shapes.len(), ranks).into_iter(), part, ranks);
+        let mut others: Vec<_> = [in_order, by_turns].into_iter().filter(|other| *other != as_recorded).collect();
+        others.retain(|other| self.slices_fit(other, mp, group));
+        let listed = shards.iter().all(|shard| shard.groups[group].listed);
+        if others.is_empty() && listed {
+            return Ok(None);
+        }
+        let fits = |fragments: &[Fragments]| -> Result<Option<bool>, BadInput> {
+            let mut compared = false;
+            for (name, shape) in shapes {
+                let pieces = fragments.iter().enumerate();
+                let pieces = pieces.filter_map(|(dp, fragments)| Some((dp, fragments.get(name)?.clone()))).collect();
+                let slice = Slice { mp, group, shape: shape.clone(), pieces };
+                for range in samples(slice.numel()) {
+                    let values = slice.read(self, 0, range.clone())?;
+                    match slice.differs(self, name, range.start, &values)? {
+                        Some(None) => compared = true,
+                        Some(Some(_)) => return Ok(Some(false)),
+                        None => break,
+                    }
+                }
+            }
+            Ok(compared.then_some(true))
+        };
+        let turns = shards.iter().any(|shard| shard.round_robin) || self.models[mp].round_robin;
+        let moved = |fragments: &[Fragments]| {
+            let differs = |(name, _): &&(String, Vec<usize>)| {
+                (0..ranks).any(|dp| fragments[dp].get(name) != as_recorded[dp].get(name))
+            };
+            shapes.iter().filter(differs).count()
+        };
+        let right = match fits(&as_recorded)? {
+            Some(true) => None,
+            Some(false) => {
+                let mut right = None;
+                for other in others {
+                    if right.is_none() && fits(&other)? == Some(true) {
+                        right = Some(other);
+                    }
+                }
+                right
+            }
+            None if !listed => {
+                let how = "it has no param_slice_mappings, which DeepSpeed writes since 0.8, and the files have no weights \
+                           that would show where its parameters begin";
+                return Err(broken(&shards[0].path, how));
+            }
+            // Without weights the settings decide. Stage 1 ignores this one.
+            None => others.into_iter().next().filter(|_| turns && self.stage == 2),
+        };
+        if let Some(right) = &right {
+            notes.push(format!(
+                "group {group}: the buffer has its parameters in the order of round_robin_gradients, and the files record \
+                 a different one. {} of {} parameters were found by the right order. DeepSpeed 0.19.8 loads the result \
+                 into the wrong order, too, unless round_robin_gradients is off.",
+                moved(right),
+                shapes.len(),
+            ));
+        }
+        Ok(right)
+    }
+
+    /// Whether the files have all elements of these fragments.
+    fn slices_fit(&self, fragments: &[Fragments], mp: usize, group: usize) -> bool {
+        let ends = fragments.iter().map(|fragments| fragments.values().map(|range| range.end).max().unwrap_or(0));
+        let states = self.shards[mp].iter().map(|shard| &shard.groups[group].states);
+        ends.zip(states).all(|(end, states)| states.iter().all(|state| end <= state.numel()))
+    }
+}
+
+/// Some runs of elements of a parameter, among them the first and the last.
+fn samples(numel: usize) -> impl Iterator<Item = Range<usize>> {
+    const RUNS: usize = 8;
+    const LENGTH: usize = 16;
+    let runs = if numel <= RUNS * LENGTH { 1 } else { RUNS };
+    let length = if runs == 1 { numel } else { LENGTH };
+    (0..runs).map(move |run| {
+        let begin = (numel - length) / runs.max(2).saturating_sub(1) * run;
+        let begin = if run + 1 == runs && runs > 1 { numel - length } else { begin };
+        begin..begin + length
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples;
+
+    #[test]
+    fn samples_begin_at_the_first_element_and_end_at_the_last() {
+        for numel in [0, 1, 128, 129, 1000, 123_457] {
+            let runs: Vec<_> = samples(numel).collect();
+            assert_eq!((runs[0].start, runs[runs.len() - 1].end), (0, numel));
+            assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start), "{runs:?}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Which values of a pickle are tensors: calls of torch's own rebuilding functions, with a reference to a storage.
+
+use super::node::Node;
+use super::value::Value;
+use shardlab::checkpoint::numel;
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dtype {
+    F64,
+    F32,
+    F16,
+    BF16,
+    I64,
+    I32,
+    I16,
+    I8,
+    U8,
+    Bool,
+}
+
+/// Each type, with its storage class and its name in torch.
+const DTYPES: [(Dtype, &str, &str); 10] = [
+    (Dtype::F64, "DoubleStorage", "float64"),
+    (Dtype::F32, "FloatStorage", "float32"),
+    (Dtype::F16, "HalfStorage", "float16"),
+    (Dtype::BF16, "BFloat16Storage", "bfloat16"),
+    (Dtype::I64, "LongStorage", "int64"),
+    (Dtype::I32, "IntStorage", "int32"),
+    (Dtype::I16, "ShortStorage", "int16"),
+    (Dtype::I8, "CharStorage", "int8"),
+    (Dtype::U8, "ByteStorage", "uint8"),
+    (Dtype::Bool, "BoolStorage", "bool"),
+];
+
+impl Dtype {
+    /// Bytes per element.
+    pub fn size(self) -> usize {
+        match self {
+            Dtype::F64 | Dtype::I64 => 8,
+            Dtype::F32 | Dtype::I32 => 4,
+            Dtype::F16 | Dtype::BF16 | Dtype::I16 => 2,
+            Dtype::I8 | Dtype::U8 | Dtype::Bool => 1,
+        }
+    }
+
+    /// Its name in torch.
+    pub fn name(self) -> &'static str {
+        DTYPES.iter().find(|(dtype, ..)| *dtype == self).map_or("?", |(.., name)| name)
+    }
+
+    pub(super) fn storage(self) -> &'static str {
+        DTYPES.iter().find(|(dtype, ..)| *dtype == self).map_or("?", |(_, storage, _)| storage)
+    }
+
+    pub(super) fn find(name: &str) -> Option<Dtype> {
+        DTYPES.iter().find(|(_, storage, dtype)| name == *storage || name == *dtype).map(|(dtype, ..)| *dtype)
+    }
+}
+
+/// A tensor, as a pickle describes it: elements of a storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    /// Whether the elements follow each other in the storage, in the shape's order.
+    pub contiguous: bool,
+    /// The name of the storage.
+    pub(super) key: String,
+    /// The first element's offset in the storage, and one past the last's.
+    pub(super) elements: (usize, usize),
+}
+
+impl Tensor {
+    pub fn numel(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// The tensor that a value is, or `None` if it is none.
+pub fn find(node: Node) -> Result<Option<Tensor>, String> {
+    let Some(((module, name), args)) = node.call() else { return Ok(None) };
+    let arg = |at: usize| args.items().nth(at);
+    match (module, name) {
+        ("torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_tensor_v3") => {
+            let (Some(storage), Some(offset), Some(shape), Some(stride)) = (arg(0), arg(1), arg(2), arg(3)) else {
+                return Err("a tensor of its pickle has too few arguments".to_string());
+            };
+            rebuild(storage, offset, shape, stride, arg(6)).map(Some)
+        }
+        ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => arg(0).map_or(Ok(None), find),
+        // A function, a class and the function's arguments.
+        ("torch._tensor", "_rebuild_from_type_v2") => {
+            let (Some(function), Some(inner)) = (arg(0).and_then(Node::class), arg(2)) else { return Ok(None) };
+            let inner: Vec<Node> = inner.items().collect();
+            match (function, &inner[..]) {
+                (("torch._utils", "_rebuild_tensor_v2"), [storage, offset, shape, stride, ..]) => {
+                    rebuild(*storage, *offset, *shape, *stride, None).map(Some)
+                }
+                (("torch._utils", "_rebuild_parameter"), [tensor, ..]) => find(*tensor),
+                _ => Ok(None),
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+fn rebuild(storage: Node, offset: Node, shape: Node, stride: Node, dtype: Option<Node>) -> Result<Tensor, String> {
+    let broken = |what: &str| format!("a tensor of its pickle has {what}");
+    let Value::Persistent(reference) = storage.value() else { return Err(broken("no storage")) };
+    let reference: Vec<Node> = storage.graph.node(*reference).items().collect();
+    let [kind, class, key, _device, _numel, ..] = &reference[..] else { return Err(broken("a broken storage")) };
+    let (Some("storage"), Some(key)) = (kind.text(), key.text()) else { return Err(broken("a broken storage")) };
+    // The third version names the type itself, because its storage has none.
+    let name = dtype.unwrap_or(*class).class().map_or("?", |(_, name)| name);
+    let dtype = Dtype::find(name).ok_or_else(|| broken(&format!("elements of type {name}, which is not supported")))?;
+    let (Some(shape), Some(stride)) = (shape.sizes(), stride.sizes()) else { return Err(broken("a broken shape")) };
+    let offset =
+        offset.int().and_then(|offset| usize::try_from(offset).ok()).ok_or_else(|| broken("a broken offset"))?;
+    if shape.len() != stride.len() {
+        return Err(broken(&format!("shape {shape:?} and strides {stride:?}")));
+    }
+    let numel = numel(&shape).ok_or_else(|| broken(&format!("the absurd shape {shape:?}")))?;
+    let last = if numel == 0 { Some(0) } else { last(&shape, &stride) };
+    let end = last.and_then(|last| last.checked_add(offset)).and_then(|end| end.checked_add(usize::from(numel > 0)));
+    let end = end.ok_or_else(|| broken(&format!("the absurd strides {stride:?}")))?;
+    let mut step = 1;
+    let contiguous = shape.iter().zip(&stride).rev().all(|(size, stride)| {
+        let expected = step;
+        step *= (*size).max(1);
+        *size <= 1 || *stride == expected
+    });
+    Ok(Tensor { dtype, shape, contiguous, key: key.to_string(), elements: (offset, end) })
+}
+
+/// The last element's offset from the first.
+fn last(shape: &[usize], stride: &[usize]) -> Option<usize> {
+    shape.iter().zip(stride).try_fold(0usize, |last, (size, stride)| last.checked_add((size - 1).checked_mul(*stride)?))
+}

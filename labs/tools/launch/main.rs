@@ -1,0 +1,91 @@
+//! launch: starts a lab's ranks on whatever there is: a cluster's nodes, this machine's MPI, or threads.
+//!
+//! `cargo run --bin launch -- [-n N] [--ppn P] [--print] target/release/lab03 ARGS…` finds the job around it, prints the
+//! launch line and runs it. It ends with the exit code of what it started, and signals reach that, because on Unix this
+//! process becomes the launcher. With `--max-restarts N` it stays, and starts a job that fails again.
+
+use anyhow::Result;
+use clap::Parser;
+use kit::arguments;
+use kit::job::{Job, Wishes};
+use kit::line::{Launcher, quote};
+use kit::restarts::{self, RESTART_COUNT};
+use kit::show::Screen;
+use shardlab::error::BadInput;
+use std::process::{Command, ExitCode};
+
+/// Starts a program's ranks the way this machine or cluster does it.
+#[derive(Parser)]
+#[command(name = "launch", version)]
+struct Args {
+    /// Ranks in all [default: as many as the job has room for]
+    #[arg(short = 'n', value_name = "N")]
+    ranks: Option<usize>,
+    #[command(flatten)]
+    wishes: Wishes,
+    /// Start the ranks as threads of one process, even if there is an MPI: for programs that are built without it
+    #[arg(long)]
+    threads: bool,
+    /// Only print the launch line
+    #[arg(long)]
+    print: bool,
+    /// Start a job that fails again, up to N times: a rank died, or the program ended with an error. The program must continue
+    /// from a checkpoint by itself (lab08 does); SHARDLAB_RESTART_COUNT tells it which restart this is
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_restarts: usize,
+    /// The program to start, and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match launch() {
+        Ok(code) => code,
+        Err(error) => shardlab::launch::main(|| Err(error)),
+    }
+}
+
+fn launch() -> Result<ExitCode> {
+    let args: Args = arguments()?;
+    let job = Job::here(&args.wishes)?;
+    let launcher = if args.threads { Launcher::Threads } else { Launcher::here(&job) };
+    // Threads are all on this node, however many nodes there are.
+    let room = if launcher == Launcher::Threads { job.per_node } else { job.room() };
+    let line = launcher.line(&job, args.ranks.unwrap_or(room))?;
+    let line = if args.max_restarts > 0 { line.with_variable(RESTART_COUNT) } else { line };
+    let command = line.command(&args.program);
+    if launcher == Launcher::Threads {
+        let nodes = job.hosts.len();
+        let where_to = if nodes > 1 { format!(", on this one of {nodes} nodes") } else { String::new() };
+        let why = if args.threads { "" } else { "found no MPI to start processes with; " };
+        eprintln!("launch: {why}ranks are threads{where_to}");
+    }
+    // The line is the output of --print; before a run it goes where it does not mix with the program's own.
+    if args.print {
+        Screen::plain().say(quote(&command));
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("launch: {}", quote(&command));
+    let outcome = match args.max_restarts {
+        0 => run(&command),
+        most => restarts::run(&command, most).map(exit_code),
+    };
+    outcome.map_err(|error| {
+        BadInput::new(format!("cannot start {}: {error}", command[0]), "build it first, and give its path").into()
+    })
+}
+
+fn exit_code(code: i32) -> ExitCode {
+    ExitCode::from(code.clamp(0, 255) as u8)
+}
+
+/// Becomes the command, or says why not.
+fn run(command: &[String]) -> std::io::Result<ExitCode> {
+    let mut process = Command::new(&command[0]);
+    process.args(&command[1..]);
+    // In the launcher's place nothing has to be passed on: signals, exit code and terminal are its own.
+    #[cfg(unix)]
+    return Err(std::os::unix::process::CommandExt::exec(&mut process));
+    #[cfg(not(unix))]
+    process.status().map(|status| exit_code(status.code().unwrap_or(1)))
+}

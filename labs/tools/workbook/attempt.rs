@@ -1,0 +1,259 @@
+//! One check of one exercise, from the reader's file to the words about it.
+
+use super::child::{self, End, Limits};
+use super::compile::{Compiled, Library};
+use super::desk::Desk;
+use kit::Exercise;
+use kit::check::{EVENTS, Event, Figure, Row};
+use kit::show::Screen;
+use serde::{Deserialize, Serialize};
+use shardlab::error::{BadInput, printable};
+use shardlab::files;
+use std::process::Command;
+use std::time::Duration;
+
+/// The limits of the compiler and of the check.
+///
+/// A check may compute for SHARDLAB_CHECK_SECONDS, or for 6 s. A fraction of a second is usually enough. It may wait for
+/// the same time, and run ten times as long from start to end. The compiler usually takes a second or two, and may compute
+/// five times as long as a check. While it waits for the linker it does not compute, so its wait has only a loose limit.
+fn limits() -> Result<(Limits, Limits), BadInput> {
+    let given = std::env::var("SHARDLAB_CHECK_SECONDS").unwrap_or("6".into());
+    let seconds = given.parse().ok().filter(|seconds| (1..=3600).contains(seconds)).ok_or_else(|| {
+        let what = format!("SHARDLAB_CHECK_SECONDS={given} is not a number of seconds");
+        BadInput::new(what, "give a whole number from 1 to 3600, or unset it")
+    })?;
+    let computing = Duration::from_secs(seconds);
+    let check = Limits { computing, idle: computing, running: 10 * computing, memory: 2 << 30, output: 8 << 10 };
+    let loose = 60 * computing;
+    Ok((Limits { computing: 5 * computing, idle: loose, running: loose, output: 1 << 20, ..check }, check))
+}
+
+/// The result of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// All claims hold.
+    Solved,
+    /// The reader has no file yet.
+    NotBegun,
+    /// A `todo!()` was reached.
+    Unfinished,
+    DoesNotCompile,
+    /// The check cannot call the reader's code.
+    DoesNotFit,
+    /// A claim does not hold.
+    Wrong,
+    /// The reader's code, or a call that it made, returned an error.
+    Failed,
+    Panicked,
+    /// Neither finished nor failed: an endless loop, or a wait.
+    Endless,
+    /// It used more memory than its limit.
+    TooLarge,
+    /// The process ended during the check.
+    Ended,
+}
+
+/// A claim of a check, and whether it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub claim: String,
+    /// None if it was not checked, because an earlier claim does not hold.
+    pub holds: Option<bool>,
+    pub rows: Vec<Row>,
+}
+
+/// One check: its outcome, its findings, and the words about them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    pub outcome: Outcome,
+    pub findings: Vec<Finding>,
+    /// An explanation of why the exercise is not solved.
+    pub means: String,
+    pub figures: Vec<Figure>,
+    /// rustc's errors or warnings.
+    pub compiler: String,
+    /// The output of the reader's code.
+    pub printed: String,
+}
+
+impl Attempt {
+    /// An attempt of which only the outcome is known, and its meaning.
+    pub(super) fn new(outcome: Outcome, means: &str) -> Attempt {
+        Attempt {
+            outcome,
+            findings: Vec::new(),
+            means: means.into(),
+            figures: Vec::new(),
+            compiler: String::new(),
+            printed: String::new(),
+        }
+    }
+
+    /// The claim that does not hold, or the empty string.
+    pub fn stuck_at(&self) -> &str {
+        self.findings.iter().find(|finding| finding.holds == Some(false)).map_or("", |finding| &finding.claim)
+    }
+
+    /// Compiles and runs the reader's file of the exercise.
+    pub(super) fn make(
+        library: &Library,
+        screen: &Screen,
+        desk: &Desk,
+        exercise: &Exercise,
+    ) -> Result<Attempt, BadInput> {
+        let refuse = |what: &str, error: std::io::Error| {
+            let help = "checks are built in the folder for temporary files; choose a different one:  export TMPDIR=…";
+            BadInput::new(format!("cannot {what}: {error}"), help)
+        };
+        let (compiler, limits) = limits()?;
+        let out = tempfile::tempdir().map_err(|error| refuse("make a folder for the check", error))?;
+        let (mine, check) = (desk.mine(exercise), desk.check(exercise));
+        let (program, warnings) = match library.compile(screen, desk, [&mine, &check], out.path(), compiler)? {
+            Compiled::Program(program, warnings) => (program, warnings),
+            Compiled::NotYours(errors) => {
+                let means = "Your file does not compile yet. Begin with the compiler's first message.";
+                return Ok(Attempt { compiler: errors, ..Attempt::new(Outcome::DoesNotCompile, means) });
+            }
+            Compiled::Ended(end) => {
+                let (outcome, means) = ended_compiler(&end, compiler);
+                return Ok(Attempt::new(outcome, &means));
+            }
+            Compiled::NotTheCheck(errors) => {
+                let means = "Your file compiles, but the check that calls it does not. Keep the exercise's names, arguments \
+                             and fields as they were. `workbook reset` brings the original back, and keeps your file \
+                             beside it.";
+                return Ok(Attempt { compiler: errors, ..Attempt::new(Outcome::DoesNotFit, means) });
+            }
+        };
+        let events = out.path().join("events");
+        std::fs::write(&events, "").map_err(|error| refuse("write the check's file", error))?;
+        let mut command = Command::new(program);
+        command.env(EVENTS, &events).env_remove("RUST_BACKTRACE");
+        let (end, printed) = child::run(&mut command, limits).map_err(|error| refuse("start the check", error))?;
+        let events = files::text(&events, files::LIST).map_err(|error| refuse("read the check's file", error))?;
+        // The last line may be incomplete if the program was ended.
+        let events = events.lines().filter_map(|line| serde_json::from_str(line).ok());
+        Ok(harmless(Attempt { compiler: warnings, printed, ..told(events, &end, limits) }))
+    }
+}
+
+/// The attempt with the control characters of the reader's values and messages shown and not obeyed. What the code has printed is
+/// quoted on the screen, which does the same.
+fn harmless(mut attempt: Attempt) -> Attempt {
+    attempt.means = printable(&attempt.means);
+    for finding in &mut attempt.findings {
+        finding.claim = printable(&finding.claim);
+        for row in &mut finding.rows {
+            for cell in [&mut row.at, &mut row.expected, &mut row.got] {
+                *cell = printable(cell);
+            }
+        }
+    }
+    for figure in &mut attempt.figures {
+        figure.what = printable(&figure.what);
+    }
+    attempt
+}
+
+/// The outcome if the compiler had to be ended.
+fn ended_compiler(end: &End, limits: Limits) -> (Outcome, String) {
+    let (seconds, memory) = (limits.computing.as_secs(), kit::show::bytes_binary(limits.memory as f64));
+    match end {
+        End::TooLarge => {
+            let what = format!("The compiler took more than {memory} of memory");
+            (Outcome::TooLarge, format!("{what}: does your file include a file, or build a constant, without an end?"))
+        }
+        End::TooLong => {
+            let what = format!("The compiler was still computing after {seconds} s. One or two are usually enough");
+            (Outcome::Endless, format!("{what}: does a constant loop without an end?"))
+        }
+        _ => (
+            Outcome::Endless,
+            "The compiler waits and does not go on. Does it wait for a file that your code includes?".into(),
+        ),
+    }
+}
+
+/// The outcome that follows from a check's events.
+fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attempt {
+    let mut attempt = Attempt::new(Outcome::Solved, "");
+    // The number of claims checked, whether one more was begun, and the last one's panic, error and input.
+    let (mut looked_at, mut open, mut panic, mut failure, mut given) = (0, false, None, String::new(), String::new());
+    for event in events {
+        match event {
+            Event::Claims(claims) => {
+                let finding = |claim| Finding { claim, holds: None, rows: Vec::new() };
+                attempt.findings = claims.into_iter().map(finding).collect();
+            }
+            Event::Begun => (open, panic, given) = (true, None, String::new()),
+            // After a panic the other ranks' inputs do not matter.
+            Event::Given(_) if panic.is_some() => {}
+            Event::Given(input) => given = input,
+            Event::Ended { rows, means, error } => {
+                let holds = error.is_empty() && rows.iter().all(|row| row.agrees);
+                if let Some(finding) = attempt.findings.get_mut(looked_at) {
+                    (finding.holds, finding.rows) = (Some(holds), rows);
+                }
+                (attempt.means, failure, open) = (means, error, false);
+                looked_at += 1;
+            }
+            Event::Figure(figure) => attempt.figures.push(figure),
+            // Other ranks' panics follow from the first, or repeat it.
+            Event::Panicked { .. } if panic.is_some() => {}
+            Event::Panicked { message, at, given: input } => {
+                panic = Some((message, at));
+                given = if input.is_empty() { given } else { input };
+            }
+        }
+    }
+    if !attempt.findings.is_empty() && attempt.findings.iter().all(|finding| finding.holds == Some(true)) {
+        attempt.means = String::new();
+        return attempt;
+    }
+    if let Some(finding) = attempt.findings.get_mut(looked_at).filter(|_| open) {
+        finding.holds = Some(false);
+    }
+    let (outcome, what) = match (open, end, panic) {
+        (true, End::TooLong, _) => {
+            let seconds = limits.computing.as_secs();
+            (
+                Outcome::Endless,
+                format!(
+                    "It was still computing after {seconds} s. A fraction of a second is usually enough. Is there a loop \
+                     without an end? (If ranks wait for each other forever, the check notices at once.)"
+                ),
+            )
+        }
+        (true, End::Stuck, _) => {
+            let what = "It was not finished, and has not computed for a long time: what does your code wait for?";
+            (Outcome::Endless, what.into())
+        }
+        (true, End::TooLarge, _) => {
+            let limit = kit::show::bytes_binary(limits.memory as f64);
+            (Outcome::TooLarge, format!("It used more than {limit} of memory: does something grow without end?"))
+        }
+        (_, _, Some((message, at))) => match message.strip_prefix("not yet implemented") {
+            Some(todo) => {
+                (Outcome::Unfinished, format!("Write your code here, {at}:\n{}", todo.trim_start_matches(": ")))
+            }
+            None => (Outcome::Panicked, format!("It panicked at {at}:\n{message}")),
+        },
+        (false, _, None) if looked_at > 0 && failure.is_empty() => (Outcome::Wrong, String::new()),
+        (false, _, None) if looked_at > 0 => (Outcome::Failed, format!("It ended with an error:\n{failure}")),
+        (_, End::Exit(status), None) => {
+            (Outcome::Ended, format!("The process ended during the check ({status}): did your code end it?"))
+        }
+        (false, _, None) => (Outcome::Ended, "The check did not begin.".into()),
+    };
+    attempt.outcome = outcome;
+    if outcome != Outcome::Wrong {
+        attempt.means = what;
+        // For unwritten code the input does not matter.
+        if !given.is_empty() && (open || outcome == Outcome::Panicked) {
+            attempt.means += &format!("\nYour code was called with {given}.");
+        }
+    }
+    attempt
+}

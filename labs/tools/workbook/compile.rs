@@ -1,0 +1,192 @@
+//! From the reader's file to a program: two calls of rustc, about a second together.
+//!
+//! The reader's file becomes a crate named `exercise`. The check becomes a program, linked with that crate and with this
+//! library, whose compiled form lies near the workbook's program. So nothing of the package is built again, and Cargo is not
+//! needed: an editor that holds Cargo's lock does not block a check, and a mistake in the reader's file breaks no build.
+
+use super::child::{self, End, Limits};
+use super::desk::Desk;
+use kit::show::Screen;
+use shardlab::error::BadInput;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+/// The crates that a check may use. A reader's file uses the first alone.
+const CRATES: [&str; 4] = ["shardlab", "kit", "lab09", "lab11"];
+
+/// The library in its compiled form.
+#[derive(Clone, Debug)]
+pub(super) struct Library {
+    /// The compiled forms of `CRATES`.
+    crates: Vec<PathBuf>,
+    /// All folders with compiled crates.
+    folders: Vec<PathBuf>,
+}
+
+/// The outcome of compiling the reader's file and its check.
+pub(super) enum Compiled {
+    /// The program that checks it, and the compiler's warnings.
+    Program(PathBuf, String),
+    /// rustc's errors in the reader's file.
+    NotYours(String),
+    /// rustc took too much or too long, for the reader's file or for the check with it.
+    Ended(End),
+    /// rustc's errors where the check calls the reader's code: the exercise's functions or types have changed.
+    NotTheCheck(String),
+}
+
+impl Library {
+    /// The library that this program was built with.
+    pub fn find() -> Result<Library, BadInput> {
+        if cfg!(feature = "mpi") {
+            // Its programs are linked with libraries whose paths only Cargo knows.
+            let help =
+                "exercises run on threads: build the workbook without --features mpi, in a separate target folder";
+            return Err(BadInput::new("this workbook was built with MPI", help));
+        }
+        let program = std::env::current_exe().unwrap_or_default();
+        let built = program.metadata().and_then(|data| data.modified()).unwrap_or_else(|_| SystemTime::now());
+        let folder = program.parent().unwrap_or(Path::new("."));
+        let mut crates = Vec::new();
+        // None of Cargo's layouts puts a compiled crate deeper than deps/ or build/PACKAGE/HASH/out/.
+        compiled_crates(folder, 5, &mut crates);
+        // If there are several, this program was linked with the newest that is older than it.
+        let newest = |name: &str| {
+            let begins = format!("lib{name}-");
+            let is_it = |path: &Path| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&begins));
+            let older = crates.iter().filter(|(path, time)| is_it(path) && *time <= built);
+            older.max_by_key(|(_, time)| *time).map(|(path, _)| path.clone())
+        };
+        let Some(ours) = CRATES.into_iter().map(newest).collect::<Option<Vec<PathBuf>>>() else {
+            return Err(BadInput::new(
+                format!("the compiled library is not near {}", program.display()),
+                "start the workbook where Cargo has built it:  cargo run --bin workbook",
+            ));
+        };
+        let mut folders: Vec<PathBuf> = crates.iter().filter_map(|(path, _)| path.parent()).map(Into::into).collect();
+        folders.sort();
+        folders.dedup();
+        Ok(Library { crates: ours, folders })
+    }
+
+    /// Compiles the reader's file and the check into `out`. Messages contain paths as the reader would type them.
+    pub fn compile(
+        &self,
+        screen: &Screen,
+        desk: &Desk,
+        [mine, check]: [&Path; 2],
+        out: &Path,
+        limits: Limits,
+    ) -> Result<Compiled, BadInput> {
+        let exercise = out.join("libexercise.rlib");
+        let mut yours = self.rustc(screen, out, &CRATES[..1]);
+        yours.args(["--crate-name", "exercise", "--crate-type", "rlib"]).arg(desk.shown(mine));
+        let warnings = match run(yours, limits)? {
+            (End::Exit(status), warnings) if status.success() => warnings,
+            (End::Exit(_), errors) => return Ok(Compiled::NotYours(errors)),
+            (end, _) => return Ok(Compiled::Ended(end)),
+        };
+        let mut ours = self.rustc(screen, out, &CRATES);
+        ours.args(["--crate-name", "check", "--crate-type", "bin", "--extern"]);
+        ours.arg(format!("exercise={}", exercise.display())).arg(desk.shown(check));
+        Ok(match run(ours, limits)? {
+            (End::Exit(status), _) if status.success() => {
+                Compiled::Program(out.join("check").with_extension(std::env::consts::EXE_EXTENSION), warnings)
+            }
+            (End::Exit(_), errors) => Compiled::NotTheCheck(errors),
+            (end, _) => Compiled::Ended(end),
+        })
+    }
+
+    fn rustc(&self, screen: &Screen, out: &Path, uses: &[&str]) -> Command {
+        let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
+        // Optimizing would take longer than it saves, because the slow work is in the library.
+        rustc.args(["--edition", "2024", "-C", "codegen-units=1", "-C", "strip=debuginfo", "--color"]);
+        rustc.arg(if screen.colour { "always" } else { "never" });
+        rustc.arg(format!("--diagnostic-width={}", screen.width));
+        for (name, file) in uses.iter().zip(&self.crates) {
+            rustc.arg("--extern").arg(format!("{name}={}", file.display()));
+        }
+        for folder in &self.folders {
+            rustc.arg("-L").arg(format!("dependency={}", folder.display()));
+        }
+        rustc.arg("--out-dir").arg(out);
+        rustc
+    }
+}
+
+/// Runs rustc. Returns how it ended, and its messages.
+fn run(mut rustc: Command, limits: Limits) -> Result<(End, String), BadInput> {
+    let (end, text) = child::run(&mut rustc, limits).map_err(|error| {
+        let what = format!("cannot start {}: {error}", rustc.get_program().display());
+        BadInput::new(what, "exercises are compiled by rustc: put it on PATH, as rustup does")
+    })?;
+    // The library was compiled by a different rustc, or a part of it is missing. The reader's code is not the reason.
+    let failed = matches!(end, End::Exit(status) if !status.success());
+    if failed && ["E0514", "E0460", "E0462"].iter().any(|code| text.contains(&format!("[{code}]"))) {
+        let what = format!("rustc cannot use the compiled library:\n{}", text.trim_end());
+        return Err(BadInput::new(what, "build it again with this rustc:  cargo run --bin workbook"));
+    }
+    Ok((end, text))
+}
+
+/// Compiled crates below a folder, with the times at which they were written.
+fn compiled_crates(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, SystemTime)>) {
+    // Unreadable folders are skipped.
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, Ok(data)) = (entry.path(), entry.metadata()) else { continue };
+        if data.is_dir() && depth > 1 && entry.file_name() != "incremental" {
+            compiled_crates(&path, depth - 1, found);
+        } else if path.extension().is_some_and(|ending| ending == "rlib") {
+            found.push((path, data.modified().unwrap_or(SystemTime::UNIX_EPOCH)));
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const LIMITS: Limits = Limits {
+        computing: Duration::from_secs(60),
+        idle: Duration::from_secs(600),
+        running: Duration::from_secs(600),
+        memory: 4 << 30,
+        output: 1 << 20,
+    };
+
+    /// How rustc ends that compiles `code` as a library.
+    fn compiled(code: &str, limits: Limits) -> (End, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("code.rs");
+        std::fs::write(&file, code).unwrap();
+        let mut rustc = Command::new("rustc");
+        rustc.args(["--crate-type", "rlib", "--out-dir"]).arg(folder.path()).arg(file);
+        run(rustc, limits).unwrap()
+    }
+
+    #[test]
+    fn the_compiler_ends_by_itself_where_it_can() {
+        assert!(
+            matches!(compiled("pub fn f() {}", LIMITS), (End::Exit(status), text) if status.success() && text.is_empty())
+        );
+        let (end, text) = compiled("pub fn f() -> u8 { }", LIMITS);
+        assert!(matches!(end, End::Exit(status) if !status.success()) && text.contains("E0308"), "{end:?} {text}");
+    }
+
+    #[test]
+    fn a_file_that_fills_the_memory_is_not_compiled_to_the_end() {
+        let code = "pub static ALL: &[u8] = include_bytes!(\"/dev/zero\");";
+        let (end, text) = compiled(code, Limits { memory: 500 << 20, ..LIMITS });
+        assert!(matches!(end, End::TooLarge), "{end:?} {text}");
+    }
+
+    #[test]
+    fn a_constant_without_an_end_is_not_computed_for_ever() {
+        let code = "#![allow(long_running_const_eval)] pub const N: u8 = loop {};";
+        let (end, text) = compiled(code, Limits { computing: Duration::from_secs(2), ..LIMITS });
+        assert!(matches!(end, End::TooLong), "{end:?} {text}");
+    }
+}

@@ -1,0 +1,141 @@
+//! The folders of an exercise's files: those of the workbook, and the reader's own.
+//!
+//! Blanks, solutions and checks lie below `labs/` and never change. The reader works in a separate folder, `my/` at the
+//! checkout's root. Git ignores it, and Cargo does not read it.
+
+use kit::Exercise;
+use shardlab::error::BadInput;
+use std::path::{Path, PathBuf};
+
+/// The folders.
+#[derive(Clone, Debug)]
+pub struct Desk {
+    /// The checkout.
+    pub root: PathBuf,
+    /// The reader's own.
+    pub my: PathBuf,
+    /// The reader's current folder.
+    here: PathBuf,
+}
+
+impl Desk {
+    /// Finds the checkout: the one around the current folder, or else the one that this program was built from. The reader's
+    /// folder is the one that the variable SHARDLAB_MY names, or else `my` in the checkout.
+    pub fn find() -> Result<Desk, BadInput> {
+        let here = std::env::current_dir().unwrap_or_default();
+        let built_from =
+            Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).expect("labs/tools/workbook is below");
+        let root = here.ancestors().chain([built_from]).find(|folder| folder.join("labs/labs.toml").is_file());
+        let root = root.ok_or_else(|| {
+            let what = format!("there is no labs/labs.toml around {}, nor in {}", here.display(), built_from.display());
+            BadInput::new(what, "run the workbook inside a checkout of shardlab")
+        })?;
+        let given = std::env::var_os("SHARDLAB_MY").filter(|folder| !folder.is_empty());
+        let my = given.map_or_else(|| root.join("my"), |folder| here.join(folder));
+        Ok(Desk { root: root.to_path_buf(), my, here })
+    }
+
+    /// A file of the exercise in its lab's folder.
+    fn of_lab(&self, folder: &str, exercise: &Exercise) -> PathBuf {
+        self.root.join("labs").join(exercise.lab()).join(folder).join(exercise.file())
+    }
+
+    /// The file with which the exercise begins.
+    pub fn blank(&self, exercise: &Exercise) -> PathBuf {
+        self.of_lab("exercises", exercise)
+    }
+
+    /// Our solution.
+    pub fn solution(&self, exercise: &Exercise) -> PathBuf {
+        self.of_lab("solutions", exercise)
+    }
+
+    /// The program that checks it.
+    pub fn check(&self, exercise: &Exercise) -> PathBuf {
+        self.of_lab("checks", exercise)
+    }
+
+    /// The reader's own file.
+    pub fn mine(&self, exercise: &Exercise) -> PathBuf {
+        self.my.join(exercise.file())
+    }
+
+    /// Puts a copy of the blank on the desk, unless there is one. Returns whether it did.
+    pub fn begin(&self, exercise: &Exercise) -> Result<bool, BadInput> {
+        let mine = self.mine(exercise);
+        if mine.exists() {
+            return Ok(false);
+        }
+        let blank = self.blank(exercise);
+        let text = std::fs::read(&blank).map_err(|error| {
+            let what = format!("cannot read {}: {error}", blank.display());
+            BadInput::new(what, "this file comes with the workbook: restore it with git")
+        })?;
+        self.write(&mine, &text)?;
+        Ok(true)
+    }
+
+    /// Begins again. Moves the reader's old file to `old/`, and returns its path.
+    pub fn reset(&self, exercise: &Exercise) -> Result<Option<PathBuf>, BadInput> {
+        let mine = self.mine(exercise);
+        let mut kept = None;
+        if mine.exists() {
+            let old = self.my.join("old").join(exercise.file());
+            let moved = std::fs::create_dir_all(self.my.join("old")).and_then(|()| std::fs::rename(&mine, &old));
+            moved.map_err(|error| refusal("write", &old, &error))?;
+            kept = Some(old);
+        }
+        self.begin(exercise)?;
+        Ok(kept)
+    }
+
+    /// Writes a file of the reader's folder, either completely or not at all.
+    pub fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), BadInput> {
+        let write = || {
+            std::fs::create_dir_all(&self.my)?;
+            // A reader who interrupts this, or a second workbook, must not find half a file.
+            let mut file = tempfile::NamedTempFile::new_in(&self.my)?;
+            std::io::Write::write_all(&mut file, bytes)?;
+            file.persist(path).map_err(|error| error.error)?;
+            Ok(())
+        };
+        write().map_err(|error: std::io::Error| refusal("write", path, &error))
+    }
+
+    /// A path as the reader can type it in the current folder.
+    pub fn shown(&self, path: &Path) -> PathBuf {
+        if let Ok(below) = path.strip_prefix(&self.here) {
+            return below.to_path_buf();
+        }
+        match (path.strip_prefix(&self.root), self.here.strip_prefix(&self.root)) {
+            (Ok(below), Ok(depth)) => depth.iter().map(|_| "..").collect::<PathBuf>().join(below),
+            _ => path.to_path_buf(),
+        }
+    }
+}
+
+/// The reader's folder cannot be used.
+pub(super) fn refusal(to: &str, path: &Path, error: &std::io::Error) -> BadInput {
+    BadInput::new(
+        format!("cannot {to} {}: {error}", path.display()),
+        "choose a folder for your exercises:  export SHARDLAB_MY=$HOME/shardlab-my",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_shown_from_where_the_reader_stands() {
+        let shown = |here: &str, path: &str| {
+            let desk = Desk { root: "/w/shardlab".into(), my: "/w/shardlab/my".into(), here: here.into() };
+            desk.shown(Path::new(path)).display().to_string()
+        };
+        assert_eq!(shown("/w/shardlab", "/w/shardlab/my/a.rs"), "my/a.rs");
+        assert_eq!(shown("/w/shardlab/labs/cluster", "/w/shardlab/my/a.rs"), "../../my/a.rs");
+        assert_eq!(shown("/w/shardlab/my", "/w/shardlab/my/a.rs"), "a.rs");
+        assert_eq!(shown("/tmp", "/w/shardlab/my/a.rs"), "/w/shardlab/my/a.rs");
+        assert_eq!(shown("/w/shardlab", "/home/reader/a.rs"), "/home/reader/a.rs");
+    }
+}

@@ -1,0 +1,66 @@
+//! The exercises: what the `workbook` program does.
+//!
+//! A reader writes the part of a lab that is its lesson, and a check shows how much of it is right. To add an exercise,
+//! write an entry in `labs/labs.toml` and three files of its name: in its lab's folder the blank in `exercises/`, the
+//! solution in `solutions/`, and the program that checks it in `checks/`.
+//!
+//! Reading order: `desk.rs` (the folders of all files), `attempt.rs` (one check, by
+//! `compile.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` (the reader's screens),
+//! `report.rs` (many readers in one table).
+
+mod attempt;
+mod child;
+mod compile;
+mod desk;
+mod family;
+mod progress;
+mod report;
+mod screens;
+
+pub use attempt::{Attempt, Finding, Outcome};
+pub use desk::Desk;
+pub use progress::{Progress, Record, Standing};
+pub use report::{Document, Entry, Readers};
+pub use screens::{attempt as show_attempt, command, hints, map, solution};
+
+use kit::show::Screen;
+use kit::{Course, Exercise};
+use shardlab::error::BadInput;
+
+/// The workbook, with one reader's files.
+pub struct Workbook {
+    pub course: Course,
+    pub desk: Desk,
+    library: compile::Library,
+}
+
+impl Workbook {
+    /// Finds everything that checks need.
+    pub fn open() -> Result<Workbook, BadInput> {
+        let desk = Desk::find()?;
+        Ok(Workbook { course: Course::read()?, desk, library: compile::Library::find()? })
+    }
+
+    /// The first exercise that the reader has not solved.
+    pub fn next(&self) -> Result<Option<&Exercise>, BadInput> {
+        self.next_of(self.course.exercises())
+    }
+
+    /// The first of `of` that the reader has not solved. Optional exercises count only if the reader has begun them.
+    pub fn next_of<'a>(&self, of: impl IntoIterator<Item = &'a Exercise>) -> Result<Option<&'a Exercise>, BadInput> {
+        let progress = Progress::read(&self.desk)?;
+        let wanted = |exercise: &&Exercise| !exercise.optional || self.desk.mine(exercise).exists();
+        Ok(of.into_iter().filter(wanted).find(|exercise| !progress.has_solved(exercise)))
+    }
+
+    /// Checks an exercise and records the result.
+    pub fn check(&self, screen: &Screen, exercise: &Exercise) -> Result<Attempt, BadInput> {
+        let Some(checked) = progress::hash(&self.desk.mine(exercise)) else {
+            return Ok(Attempt::new(Outcome::NotBegun, "There is nothing to check yet."));
+        };
+        let attempt = Attempt::make(&self.library, screen, &self.desk, exercise)?;
+        let blank = progress::hash(&self.desk.blank(exercise));
+        Progress::change(&self.desk, exercise, |record| record.take(&attempt, checked, blank.as_ref()))?;
+        Ok(attempt)
+    }
+}

@@ -1,0 +1,242 @@
+//! workbook: the exercises, from the map of the labs to the check of what you wrote.
+//!
+//! `cargo run --bin workbook` (or `cargo workbook`) shows the labs, the exercises that you have solved, and the next step.
+//! `check` shows how much of an exercise is right, `hint` prints the next hint, `watch` checks whenever you save, and
+//! `solution` prints ours. You write in your own folder, `my/`, which no other program reads.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use kit::Exercise;
+use kit::show::Screen;
+use shardlab::error::BadInput;
+use shardlab::launch;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+use workbook::{self, Attempt, Document, Outcome, Progress, Readers, Workbook};
+
+/// The exercises. Without a command it prints a map of the labs, with what you have solved and the next step.
+#[derive(Parser)]
+#[command(name = "workbook", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Option<Action>,
+    /// Print one JSON document and nothing else
+    #[arg(long, global = true)]
+    json: bool,
+    /// Draw with ASCII characters only
+    #[arg(long, global = true)]
+    ascii: bool,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Check an exercise. Give its name or the beginning of it, a lab (`lab03`) for the next one there, `next`, or `all`
+    /// for all that you have begun
+    Check {
+        #[arg(default_value = "next")]
+        name: String,
+    },
+    /// Print one more hint
+    Hint {
+        #[arg(default_value = "next")]
+        name: String,
+    },
+    /// Print our solution, once you have solved the exercise or read all its hints
+    Solution { name: String },
+    /// Begin an exercise again. Your old file moves to my/old/
+    Reset { name: String },
+    /// Check an exercise whenever you save it
+    Watch {
+        #[arg(default_value = "next")]
+        name: String,
+    },
+    /// Make one table from the `--json` documents of many people, for the instructor of a workshop
+    Report { dir: PathBuf },
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => launch::main(|| Err(error)),
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let args = &kit::arguments::<Args>()?;
+    let screen = Screen::detect(args.ascii);
+    if let Some(Action::Report { dir }) = &args.command {
+        let readers = Readers::read(dir)?;
+        screen.say(if args.json { serde_json::to_string_pretty(&readers)? } else { readers.render(&screen) });
+        return Ok(ExitCode::SUCCESS);
+    }
+    let workbook = Workbook::open()?;
+    match &args.command {
+        None if args.json => tell(&screen, &workbook, &[])?,
+        None => screen.say(workbook::map(&screen, &workbook)?),
+        Some(Action::Check { name }) => return check(args, &screen, &workbook, name),
+        Some(Action::Hint { name }) => hint(args, &screen, &workbook, name)?,
+        Some(Action::Solution { name }) => {
+            let solution = workbook::solution(&screen, &workbook, workbook.course.find(name)?)?;
+            let document = || serde_json::json!({ "exercise": name, "solution": solution }).to_string();
+            screen.say(if args.json { document() } else { solution.clone() });
+        }
+        Some(Action::Reset { name }) => reset(args, &screen, &workbook, workbook.course.find(name)?)?,
+        Some(Action::Watch { .. }) if args.json => {
+            let help = "leave one of the two out; `check --json` prints one document";
+            return Err(BadInput::new("--json prints one document, and watch goes on", help).into());
+        }
+        Some(Action::Watch { name }) => watch(&screen, &workbook, named(&workbook, name)?)?,
+        Some(Action::Report { .. }) => unreachable!("it needs no workbook"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The exercise that `name` means: an exercise, the next one of a lab, or `next`. None if all of these are solved.
+fn named<'a>(workbook: &'a Workbook, name: &str) -> Result<Option<&'a Exercise>, BadInput> {
+    match workbook.course.labs.iter().find(|lab| lab.name == name && !lab.exercises.is_empty()) {
+        Some(lab) => Ok(workbook.next_of(&lab.exercises)?.or(lab.exercises.first())),
+        None if name == "next" => workbook.next(),
+        None => workbook.course.find(name).map(Some),
+    }
+}
+
+/// Checks one exercise or all. The exit code is a success only if all checked exercises are solved.
+fn check(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result<ExitCode> {
+    let all = name == "all";
+    let exercises: Vec<&Exercise> = match all {
+        true => workbook.course.exercises().collect(),
+        false => named(workbook, name)?.into_iter().collect(),
+    };
+    // In a document, rustc's messages are plain text, too.
+    let screen = if args.json { Screen { ascii: args.ascii, ..Screen::plain() } } else { screen.clone() };
+    let mut checks: Vec<(String, Attempt)> = Vec::new();
+    for exercise in exercises {
+        let new = !all && workbook.desk.begin(exercise)?;
+        let attempt = workbook.check(&screen, exercise)?;
+        if !args.json && attempt.outcome != Outcome::NotBegun {
+            if !checks.is_empty() {
+                screen.say("");
+            }
+            show(&screen, workbook, exercise, &attempt, new)?;
+        }
+        checks.push((exercise.name.clone(), attempt));
+    }
+    if args.json {
+        tell(&screen, workbook, &checks)?;
+    } else if checks.is_empty() {
+        screen.say(workbook::map(&screen, workbook)?);
+    } else if all {
+        let solved = checks.iter().filter(|(_, attempt)| attempt.outcome == Outcome::Solved).count();
+        screen.say(format!("\n{} of {} exercises are solved in their current version", solved, checks.len()));
+    }
+    let solved = checks.iter().all(|(_, attempt)| attempt.outcome == Outcome::Solved);
+    Ok(if solved { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn show(screen: &Screen, workbook: &Workbook, exercise: &Exercise, attempt: &Attempt, new: bool) -> Result<()> {
+    screen.say(workbook::show_attempt(screen, workbook, exercise, attempt)?);
+    if new {
+        let file = workbook.desk.shown(&workbook.desk.mine(exercise));
+        screen.say(screen.row("new", &format!("edit {}: it is a copy of the blank", file.display())));
+    }
+    Ok(())
+}
+
+/// Prints the reader's document.
+fn tell(screen: &Screen, workbook: &Workbook, checks: &[(String, Attempt)]) -> Result<()> {
+    let progress = Progress::read(&workbook.desk)?;
+    let document = Document::new(&workbook.course, &workbook.desk, &progress, checks);
+    screen.say(serde_json::to_string_pretty(&document)?);
+    Ok(())
+}
+
+fn hint(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result<()> {
+    let Some(exercise) = named(workbook, name)? else {
+        screen.say(workbook::map(screen, workbook)?);
+        return Ok(());
+    };
+    let all = exercise.hints.len();
+    let record = Progress::change(&workbook.desk, exercise, |record| record.hints = (record.hints + 1).min(all))?;
+    if args.json {
+        return tell(screen, workbook, &[]);
+    }
+    screen.say(workbook::hints(screen, exercise, record.hints));
+    Ok(())
+}
+
+fn reset(args: &Args, screen: &Screen, workbook: &Workbook, exercise: &Exercise) -> Result<()> {
+    let kept = workbook.desk.reset(exercise)?;
+    Progress::change(&workbook.desk, exercise, |record| *record = Default::default())?;
+    if args.json {
+        return tell(screen, workbook, &[]);
+    }
+    let shown = |path: &std::path::Path| workbook.desk.shown(path).display().to_string();
+    screen.say(format!("{} is a copy of the blank", shown(&workbook.desk.mine(exercise))));
+    if let Some(old) = kept {
+        screen.say(format!("your old file is {}", shown(&old)));
+    }
+    Ok(())
+}
+
+/// Checks an exercise, and then each exercise that the reader saves, until all are solved or the reader stops.
+fn watch(screen: &Screen, workbook: &Workbook, first: Option<&Exercise>) -> Result<()> {
+    let mut known: BTreeMap<&str, Option<Version>> =
+        workbook.course.exercises().map(|exercise| (exercise.name.as_str(), version(workbook, exercise))).collect();
+    let mut current = first;
+    while let Some(exercise) = current {
+        let new = workbook.desk.begin(exercise)?;
+        // Remember the version before the check, so a file that is saved during the check is checked next.
+        known.insert(&exercise.name, version(workbook, exercise));
+        clear(screen);
+        let attempt = workbook.check(screen, exercise)?;
+        show(screen, workbook, exercise, &attempt, new)?;
+        if attempt.outcome == Outcome::Solved {
+            let Some(next) = workbook.next()? else { return Ok(()) };
+            if workbook.desk.begin(next)? {
+                known.insert(&next.name, version(workbook, next));
+            }
+            let file = workbook.desk.shown(&workbook.desk.mine(next));
+            screen.say(screen.row("", &format!("now edit {}", file.display())));
+        }
+        screen.say(screen.dim("\n  watching: save a file to check it; Ctrl-C ends"));
+        current = Some(saved(workbook, &known));
+    }
+    screen.say(workbook::map(screen, workbook)?);
+    Ok(())
+}
+
+/// The time at which a file was written, and its length.
+type Version = (SystemTime, u64);
+
+/// The version of the reader's file of an exercise.
+fn version(workbook: &Workbook, exercise: &Exercise) -> Option<Version> {
+    let data = workbook.desk.mine(exercise).metadata().ok()?;
+    Some((data.modified().ok()?, data.len()))
+}
+
+/// Waits until an exercise has a new version that stays the same for two looks. Editors save in several operations, and the
+/// file may be missing or incomplete for a while.
+fn saved<'a>(workbook: &'a Workbook, known: &BTreeMap<&str, Option<Version>>) -> &'a Exercise {
+    let mut last = known.clone();
+    loop {
+        std::thread::sleep(Duration::from_millis(150));
+        for exercise in workbook.course.exercises() {
+            let (name, now) = (exercise.name.as_str(), version(workbook, exercise));
+            if now.is_some() && now != known[name] && now == last[name] {
+                return exercise;
+            }
+            last.insert(name, now);
+        }
+    }
+}
+
+/// Clears the terminal. In a file, begins a new paragraph.
+fn clear(screen: &Screen) {
+    let terminal = std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    screen.say(if terminal { "\x1b[2J\x1b[H" } else { "" });
+    // If stdout cannot be written, the next line reports it.
+    std::io::stdout().flush().ok();
+}
