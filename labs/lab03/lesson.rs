@@ -118,7 +118,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         Some(folder) => Some(checkpoint::Claim::take(comm, &folder)?),
         None => None,
     };
-    let mut journal = Journal::new(comm, screen, kit::Rates::of(&config, lab.peak), lab.eval.due, Some(&lab.args.log))?;
+    let mut journal = Journal::new(comm, screen, kit::Rates::of(config, lab.peak), lab.eval.due, Some(&lab.args.log))?;
     if comm.rank() == 0 {
         introduce(lab);
     }

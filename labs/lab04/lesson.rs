@@ -184,7 +184,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let (due, log) = lab.eval.as_ref().map_or((Due::NEVER, None), |eval| (eval.due, Some(&lab.args.log)));
     let (mut all, mut end) = (Vec::new(), None);
     for &stage in &lab.stages {
-        let mut journal = Journal::new(comm, screen, kit::Rates::of(&config, lab.peak), due, log)?;
+        let mut journal = Journal::new(comm, screen, kit::Rates::of(config, lab.peak), due, log)?;
         let trained = train(lab, comm, stage, evaluator.as_ref(), &mut journal);
         let (gpt, mut zero, symptoms) = trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
         if stage == Stage::Three && lab.args.broken == Some(Break::UsedAfterRelease) {

@@ -193,7 +193,7 @@ fn train_in_full(lab: &Lab, mesh: &Mesh, eval: &EvalConfig) -> Result<Vec<String
     let folder = lab.args.run.folder("lab05");
     let _claim = checkpoint::Claim::take(world, &folder)?;
     let same_as_one_rank = lab05::same_as_one_rank(mesh, screen, config, &corpus.train, lab.sharing(), &lab.zero)?;
-    let rates = Rates { ranks: world.size(), ..Rates::of(&config, lab.peak) };
+    let rates = Rates { ranks: world.size(), ..Rates::of(config, lab.peak) };
     let mut journal = Journal::new(world, screen, rates, eval.due, Some(&lab.args.log))?;
     let save_to = Some(folder);
     let evaluator = Evaluator { config, eval, corpus, screen, comm: world, save_to };

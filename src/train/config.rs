@@ -12,7 +12,7 @@ use crate::sha256;
 use crate::tensor::Dropout;
 use std::sync::Arc;
 
-/// The settings that define a training run. [`TrainFlags`](super::TrainFlags) makes one of flags, [`Config::small`] one
+/// The settings that define a training run. A lab makes one of its flags, [`Config::small`] one
 /// without flags.
 #[derive(Clone, Debug)]
 pub struct Config {

@@ -20,7 +20,7 @@ pub struct CommFlags {
 }
 
 impl CommFlags {
-    /// The options for [`run_with`](super::run_with). If the ranks cannot go on together, `folder` gets their last calls.
+    /// The options for [`run_with`](shardlab::launch::run_with). If the ranks cannot go on together, `folder` gets their last calls.
     pub fn options(&self, folder: &Path) -> Options {
         let Options { deadline, .. } = Options::default();
         Options {
