@@ -103,10 +103,10 @@ fn names(config: &Config) -> impl Iterator<Item = String> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::{Llama, Pass, Plain, Sampling};
     use super::*;
     use shardlab::difference::largest_difference;
     use shardlab::model::Input;
+    use shardlab::model::{Llama, Pass, Plain, Sampling};
     use shardlab::plan::{Rope, RopeScaling};
 
     pub(crate) const SHAPE: LlamaShape = LlamaShape {

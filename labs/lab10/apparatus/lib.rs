@@ -8,7 +8,7 @@
 
 mod benchmark;
 #[cfg(feature = "llm")]
-mod candle_llama;
+pub mod candle_llama;
 mod config;
 pub mod finetune;
 mod flags;
