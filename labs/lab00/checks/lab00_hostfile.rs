@@ -1,9 +1,9 @@
 //! The check of lab00-hostfile: one process alone, then whole jobs, rank by rank.
 
 use exercise::{Place, place};
+use kit::check::{Evidence, run};
 use shardlab::Result;
 use shardlab::launch::place::seats;
-use kit::check::{Evidence, run};
 use std::process::ExitCode;
 
 const OPEN_MPI: [&str; 2] = ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"];

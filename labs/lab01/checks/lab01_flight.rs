@@ -1,9 +1,9 @@
 //! The check of lab01-flight: files that the library's flight recorder writes when a rank makes a mistake.
 
 use exercise::{Call, Suspect, suspect};
-use shardlab::{Result, launch};
-use shardlab::comm::{self, Comm, Options, Reduce};
 use kit::check::{Evidence, run};
+use shardlab::comm::{self, Comm, Options, Reduce};
+use shardlab::{Result, launch};
 use std::process::ExitCode;
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! The check of lab01-ring: sums on one, two and more ranks, chunks of different lengths, and then rounds and bytes.
 
 use exercise::all_reduce;
-use shardlab::{Result, launch};
-use shardlab::comm::Traffic;
 use kit::check::{Evidence, run};
+use shardlab::comm::Traffic;
+use shardlab::{Result, launch};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,8 +1,8 @@
 //! The check of lab02-average: one rank, several micro-batches, several ranks, all together, and the bytes sent.
 
 use exercise::step;
-use shardlab::{Result, launch};
 use kit::check::{Evidence, run};
+use shardlab::{Result, launch};
 use std::process::ExitCode;
 
 /// Numbers in the gradient. 4 ranks divide them evenly.

@@ -1,13 +1,13 @@
 //! The check of lab03-accum: against a loop that adds up the micro-batches' gradients, and divides once.
 
 use exercise::{Logged, train};
-use shardlab::{Result, launch};
+use kit::check::{Evidence, is_near, run};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Corpus;
 use shardlab::difference::largest_difference;
 use shardlab::model::Gpt;
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
-use kit::check::{Evidence, is_near, run};
+use shardlab::{Result, launch};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,8 +1,8 @@
 //! The check of lab03-batches: sequences lie within the text, can be drawn again, and belong to one rank and step.
 
 use exercise::{Run, starts};
-use shardlab::Result;
 use kit::check::{Evidence, run};
+use shardlab::Result;
 use std::collections::{BTreeSet, HashMap};
 use std::process::ExitCode;
 

@@ -1,11 +1,11 @@
 //! The check of lab03-bucket: three quiet clusters with different best sizes, and the same clusters with disturbed steps.
 
 use exercise::best_bucket;
+use kit::check::{Evidence, run};
+use kit::show::{seconds, thousands};
 use shardlab::Result;
 use shardlab::comm::{Kind, Link};
-use kit::show::{seconds, thousands};
 use shardlab::tensor::random::Stream;
-use kit::check::{Evidence, run};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 

@@ -1,13 +1,13 @@
 //! The check of lab03-eval: it compares with a loop in which nothing has a mode.
 
 use exercise::{History, train};
-use shardlab::{Result, launch};
+use kit::check::{Evidence, is_near, number, run};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Corpus;
 use shardlab::difference::largest_difference;
 use shardlab::model::{Gpt, Pass};
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
-use kit::check::{Evidence, is_near, number, run};
+use shardlab::{Result, launch};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

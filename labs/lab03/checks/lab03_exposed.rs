@@ -1,9 +1,9 @@
 //! The check of lab03-exposed: the cost of one all-reduce, then several buckets on a quick link and on a slow one.
 
 use exercise::{Job, exposed};
-use shardlab::{Result, plan};
-use shardlab::comm::{Kind, Link};
 use kit::check::{Evidence, is_near, run};
+use shardlab::comm::{Kind, Link};
+use shardlab::{Result, plan};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,8 +1,8 @@
 //! The check of lab03-schedule: its phases one after the other, then its limits.
 
 use exercise::{Schedule, learning_rate};
-use shardlab::Result;
 use kit::check::{Evidence, is_near, run};
+use shardlab::Result;
 use std::process::ExitCode;
 
 const SCHEDULE: Schedule = Schedule { lr: 1e-3, min_lr: 1e-4, warmup: 100, decay_steps: 500 };

@@ -1,10 +1,10 @@
 //! The check of lab04-memory: one GPU, many, few, recomputation, a large model, and smaller GPUs.
 
 use exercise::{Job, Plan, plan};
+use kit::check::{Evidence, is_near, run};
+use kit::show::bytes_decimal;
 use shardlab::Result;
 use shardlab::plan::{BytesEach, zero_memory};
-use kit::show::bytes_decimal;
-use kit::check::{Evidence, is_near, run};
 use std::process::ExitCode;
 
 /// A model on GPUs of 80 GB.

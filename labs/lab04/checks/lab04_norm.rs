@@ -1,9 +1,9 @@
 //! The check of lab04-norm: one rank, several ranks, padding, replicated parameters, large gradients, and a NaN on one rank.
 
 use exercise::{Gradients, global_norm};
-use shardlab::{Result, launch};
-use shardlab::train::global_norm as global_norm_of;
 use kit::check::{Evidence, is_near, number, run};
+use shardlab::train::global_norm as global_norm_of;
+use shardlab::{Result, launch};
 use std::process::ExitCode;
 
 /// Numbers in a rank's shard.

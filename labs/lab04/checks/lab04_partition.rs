@@ -1,10 +1,10 @@
 //! The check of lab04-partition: DeepSpeed's own cases, from a group without padding to ranks that hold only padding.
 
 use exercise::{Slice, slice};
+use kit::check::{Evidence, run};
+use kit::show::thousands;
 use shardlab::Result;
 use shardlab::parallel::partition::Flat;
-use kit::show::thousands;
-use kit::check::{Evidence, run};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -2,9 +2,9 @@
 //! bit. Then the check counts the bytes, and the numbers that a rank updates.
 
 use exercise::step;
-use shardlab::{Result, launch};
-use shardlab::comm::Reduce;
 use kit::check::{Evidence, run};
+use shardlab::comm::Reduce;
+use shardlab::{Result, launch};
 use std::process::ExitCode;
 
 /// From the second step on there is momentum. It shows whether a slice moves from rank to rank between steps.

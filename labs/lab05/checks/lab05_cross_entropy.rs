@@ -2,8 +2,8 @@
 //! vocabulary grows.
 
 use exercise::{Logits, cross_entropy};
-use shardlab::{Result, launch};
 use kit::check::{Evidence, is_near, run};
+use shardlab::{Result, launch};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,9 +1,9 @@
 //! The check of lab05-mlp: the result and all gradients against an MLP on one rank, and the bytes of two all-reduces.
 
 use exercise::{Gradients, Mlp, mlp};
-use shardlab::{Result, launch};
-use shardlab::tensor::{Device, Tensor};
 use kit::check::{Evidence, is_near, run};
+use shardlab::tensor::{Device, Tensor};
+use shardlab::{Result, launch};
 use std::f64::consts::{PI, SQRT_2};
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
 //! The check of lab06-deadlock: all ranks end, with the gradients of one rank; then memory, and what a rank does before it waits.
 
 use exercise::{Stage, step};
-use shardlab::{Result, launch};
-use shardlab::comm::Comm;
 use kit::check::{Evidence, is_near, number, run};
+use shardlab::comm::Comm;
+use shardlab::{Result, launch};
 use std::collections::HashMap;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};

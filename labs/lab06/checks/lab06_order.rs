@@ -1,9 +1,9 @@
 //! The check of lab06-order: the passes of each rank, then all ranks together in the simulator: deadlock, memory, time.
 
 use exercise::order;
+use kit::check::{Evidence, run};
 use shardlab::Result;
 use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Simulated, Times, Work, simulate};
-use kit::check::{Evidence, run};
 use std::process::ExitCode;
 
 /// A backward pass takes twice as long as a forward pass, and messages no time.

@@ -1,10 +1,10 @@
 //! The check of lab07-tied: two ranks against one, step by step, first without clipping and then with it.
 
 use exercise::{Stage, Weights, step};
-use shardlab::{Result, launch};
+use kit::check::{Evidence, is_near, run};
 use shardlab::comm::Comm;
 use shardlab::difference::largest_difference;
-use kit::check::{Evidence, is_near, run};
+use shardlab::{Result, launch};
 use std::process::ExitCode;
 
 const STEPS: usize = 12;

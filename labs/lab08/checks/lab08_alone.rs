@@ -1,8 +1,8 @@
 //! The check of lab08-alone: all ranks end, hold the same weights, and take the same steps, whichever rank has the bad batch.
 
 use exercise::{Replica, step};
-use shardlab::{Result, launch};
 use kit::check::{Evidence, is_near, number, run};
+use shardlab::{Result, launch};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 

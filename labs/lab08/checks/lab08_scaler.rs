@@ -1,9 +1,9 @@
 //! The check of lab08-scaler: the scale after every step of some runs, by what Megatron-LM's own code gave; then a whole step.
 
 use exercise::Scaler;
+use kit::check::{Evidence, is_near, number, run};
 use shardlab::Result;
 use shardlab::train::{LossScaler, ScalerConfig, ScalerRule, global_norm};
-use kit::check::{Evidence, is_near, number, run};
 use std::process::ExitCode;
 
 const WINDOW: u64 = 4;

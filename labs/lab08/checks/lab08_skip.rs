@@ -1,9 +1,9 @@
 //! The check of lab08-skip: which steps train, on which micro-batches, and what the counters say.
 
 use exercise::{Counters, Run, Trainer, iteration};
+use kit::check::{Evidence, run};
 use shardlab::Result;
 use shardlab::data::{Batch, Corpus, Sampler, Sampling};
-use kit::check::{Evidence, run};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,10 +1,10 @@
 //! The check of lab09-gather: parameters on one rank, on two and on many, the last one before the padding, and a real group.
 
 use exercise::{Slices, gather};
+use kit::check::{Evidence, run};
+use kit::show::thousands;
 use shardlab::Result;
 use shardlab::parallel::partition::Flat;
-use kit::show::thousands;
-use kit::check::{Evidence, run};
 use std::ops::Range;
 use std::process::ExitCode;
 

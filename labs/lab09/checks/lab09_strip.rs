@@ -1,11 +1,11 @@
 //! The check of lab09-strip: the source's control and its failure, then records that are wrong and records that are right.
 
 use exercise::{Converted, Shard, convert};
-use shardlab::Result;
-use shardlab::parallel::partition::Flat;
+use kit::check::{Evidence, run};
 use kit::show::thousands;
 use lab09::Recorded;
-use kit::check::{Evidence, run};
+use shardlab::Result;
+use shardlab::parallel::partition::Flat;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,10 +1,10 @@
 //! The check of lab10-heads: query heads, the key and value heads that they read, copies, and the bytes of the cache.
 
 use exercise::{Attention, Held, held};
+use kit::check::{Evidence, run};
+use kit::show::thousands;
 use shardlab::Result;
 use shardlab::plan::LlamaShape;
-use kit::show::thousands;
-use kit::check::{Evidence, run};
 use std::ops::Range;
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
 //! The check of lab10-intensity: prefill, decode, batches, long contexts, and the batch at the ridge.
 
 use exercise::{Model, Work, batch_at_the_ridge, work};
+use kit::check::{Evidence, run};
+use kit::show::{significant, thousands};
 use shardlab::Result;
 use shardlab::plan::LlamaShape;
-use kit::show::{significant, thousands};
-use kit::check::{Evidence, run};
 use std::process::ExitCode;
 
 /// A pass: batch, new tokens, earlier tokens.

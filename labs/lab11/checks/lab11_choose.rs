@@ -1,12 +1,12 @@
 //! The check of lab11-choose: each strategy beside the best that the search finds.
 
 use exercise::strategies;
+use kit::check::{Evidence, run};
+use kit::show::seconds;
+use lab11::planner::{Plan, model, search};
 use shardlab::Result;
 use shardlab::error::BadInput;
-use lab11::planner::{Plan, model, search};
 use shardlab::plan::strategy::{Cluster, Device, Job, Recompute, Strategy, Time};
-use kit::show::seconds;
-use kit::check::{Evidence, run};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,9 +1,9 @@
 //! The check of lab11-memory: parameters of 3D plans, ZeRO's stages, activations in flight.
 
 use exercise::{Plan, bytes};
-use shardlab::Result;
-use kit::show::bytes_decimal;
 use kit::check::{Evidence, is_near, run};
+use kit::show::bytes_decimal;
+use shardlab::Result;
 use std::process::ExitCode;
 
 /// GPT-3 on 8 x 8 x 8 ranks.
