@@ -1,13 +1,13 @@
 //! What every program answers to a command line: help, versions, and what is wrong with it.
 
-use crate::suite::program::{failed, program, stderr, succeeded};
+use crate::suite::program::{ROOT, failed, program, stderr, succeeded};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// All programs of the package.
 fn programs() -> Vec<PathBuf> {
     let built = Path::new(program("lab00")).parent().unwrap();
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let root = Path::new(ROOT);
     let folders = |of: &str| std::fs::read_dir(root.join(of)).unwrap().map(|entry| entry.unwrap().path());
     let packages = folders("labs").chain(folders("labs/tools")).filter(|folder| folder.join("Cargo.toml").is_file());
     let names = packages.map(|folder| folder.file_name().unwrap().to_os_string()).filter(|name| name != "kit");

@@ -1,6 +1,7 @@
 //! The book's pages and the notebooks, as far as nothing needs to run: order, listings, outputs, words and links.
 
 use super::labs::short_run;
+use crate::suite::program::ROOT;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ struct Exercise {
 }
 
 fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+    Path::new(ROOT)
 }
 
 fn text(path: impl AsRef<Path>) -> String {

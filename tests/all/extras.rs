@@ -5,7 +5,7 @@
 //! `SHARDLAB_CORPUS=… SHARDLAB_EXTRAS=… cargo test --test all -- --ignored extras::`
 
 use crate::suite::needed;
-use crate::suite::program::program;
+use crate::suite::program::{ROOT, program};
 use ds_to_universal::torch::TorchFile;
 use shardlab::data::Corpus;
 use shardlab::sha256;
@@ -113,9 +113,7 @@ fn checkpoints_of_the_real_deepspeed_are_converted() {
 fn the_golden_figures_are_the_files() {
     let path = needed("SHARDLAB_EXTRAS").join("golden/gpt_training.json");
     let file = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let source =
-        std::fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/all/golden.rs"))
-            .unwrap();
+    let source = std::fs::read_to_string(Path::new(ROOT).join("tests/all/golden.rs")).unwrap();
     let words = source.split(|c: char| !c.is_ascii_digit() && c != '.');
     let figures: Vec<&str> = words.filter(|word| word.len() > 12).collect();
     assert_eq!(figures.len(), 20 + 15);

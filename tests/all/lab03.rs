@@ -1,6 +1,6 @@
 //! lab03 as its users start it: flags, files, exit codes, what is on the screen.
 
-use crate::suite::program::{self, failed, program, stderr, stdout, succeeded};
+use crate::suite::program::{self, ROOT, failed, program, stderr, stdout, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -13,7 +13,7 @@ fn lab03(dir: &Path, flags: &str) -> Output {
     // Away from any corpus that a reader may have fetched.
     command.current_dir(dir).env_remove("SHARDLAB_CORPUS").env("NO_COLOR", "");
     if !flags.contains("--data") {
-        command.args(["--data", concat!(env!("CARGO_MANIFEST_DIR"), "/../data/play.txt")]);
+        command.args(["--data", &format!("{ROOT}/data/play.txt")]);
     }
     command.args(flags.split_whitespace()).output().expect("lab03 starts")
 }

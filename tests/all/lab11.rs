@@ -1,6 +1,6 @@
 //! lab11 as its users start it: what is on the screen, what is refused, and the planner beside what other labs measured.
 
-use crate::suite::program::{has, is_narrow, program, stderr, succeeded};
+use crate::suite::program::{ROOT, has, is_narrow, program, stderr, succeeded};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
 use shardlab::plan::strategy::{Cluster, Device, Job, Model, Overlap, Strategy};
 use shardlab::plan::{BytesEach, GptShape};
@@ -166,7 +166,7 @@ fn here(shape: GptShape, dropout: bool, batch: usize, devices: usize) -> Job {
 
 /// A figure such as `9.59 MB` of a book's output, in bytes: number `n` of the line that begins with `label`.
 fn printed(file: &str, label: &str, n: usize) -> f64 {
-    let path = format!("{}/../book/outputs/{file}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{ROOT}/book/outputs/{file}");
     let text = std::fs::read_to_string(&path).unwrap();
     let line =
         text.lines().find(|line| line.trim_start().starts_with(label)).unwrap_or_else(|| panic!("{label}: {text}"));

@@ -1,11 +1,9 @@
 //! The labs' list, `labs/labs.toml`, against everything that repeats it.
 
-use crate::suite::program::program;
+use crate::suite::program::{ROOT, program};
 use kit::{Course, Exercise, Lab};
 use std::path::Path;
 use std::process::Command;
-
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 fn text(path: &str) -> String {
     std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))

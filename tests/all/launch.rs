@@ -1,7 +1,7 @@
 //! `launch` and the cluster scripts as their users start them, with stand-ins for schedulers and launchers: small shell
 //! scripts that are found first on PATH.
 
-use crate::suite::program::{interruptible, program};
+use crate::suite::program::{ROOT, interruptible, program};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -288,7 +288,7 @@ fn programs(cluster: &Cluster) -> String {
 }
 
 fn script(name: &str) -> String {
-    format!("{}/../labs/cluster/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!("{ROOT}/labs/cluster/{name}")
 }
 
 #[test]
@@ -416,7 +416,7 @@ for name in launch lab00 lab03; do echo "$CARGO_TARGET_DIR" > "$CARGO_TARGET_DIR
 
 #[test]
 fn the_readme_names_the_cluster_scripts() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    let readme = std::fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
     for file in std::fs::read_dir(script("")).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
         assert!(readme.contains(&format!("labs/cluster/{name}")), "README.md does not name {name}");

@@ -2,14 +2,12 @@
 
 #[cfg(target_os = "linux")]
 use crate::suite::program::soon;
-use crate::suite::program::{failed, program, stderr, stdout, succeeded};
+use crate::suite::program::{ROOT, failed, program, stderr, stdout, succeeded};
 use kit::Course;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use workbook::{Attempt, Document, Outcome};
-
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 fn root(path: &str) -> PathBuf {
     Path::new(ROOT).join(path)

@@ -1,19 +1,19 @@
 //! The project's programs; and one that has run: its exit code and its output.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::{LazyLock, Mutex};
+use std::sync::LazyLock;
+
+/// The checkout.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// The path of one of the project's programs. The first call builds them all, so that no stale one is tested: Cargo names only the
 /// programs of a test's own package.
 pub fn program(name: &str) -> &'static str {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(build);
-    static PATHS: Mutex<BTreeMap<String, &'static str>> = Mutex::new(BTreeMap::new());
     let path = FOLDER.join(name).with_extension(std::env::consts::EXE_EXTENSION);
     assert!(path.is_file(), "no program is named {name}");
-    let path = || path.into_os_string().into_string().expect("a path of UTF-8").leak();
-    PATHS.lock().unwrap().entry(name.to_string()).or_insert_with(|| path())
+    path.into_os_string().into_string().expect("a path of UTF-8").leak()
 }
 
 /// Builds all programs, as this test was built. Returns their folder.
@@ -22,8 +22,10 @@ fn build() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.ancestors().nth(2).unwrap();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    cargo.args(["build", "--quiet", "--offline", "--bins", "--target-dir"]).arg(folder.parent().unwrap());
+    cargo
+        .current_dir(ROOT)
+        .args(["build", "--quiet", "--offline", "--bins", "--target-dir"])
+        .arg(folder.parent().unwrap());
     if folder.ends_with("release") {
         cargo.arg("--release");
     }

@@ -3,7 +3,7 @@
 use super::report::{ending, memory, time};
 use crate::planner::Plan;
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
-use shardlab::plan::strategy::{Axis, Job, Refusal, Strategy};
+use shardlab::plan::strategy::{Axis, Job, Refusal, Strategy, Traffic};
 
 /// The cost of a plan, on a screen; or every reason against it.
 pub fn detail(screen: &Screen, job: &Job, strategy: &Strategy, all: f64) -> Result<String, Vec<Refusal>> {
@@ -31,7 +31,7 @@ pub fn detail(screen: &Screen, job: &Job, strategy: &Strategy, all: f64) -> Resu
 
 /// The bytes of each axis, its links, and its time if nothing hides it.
 fn axes(screen: &Screen, job: &Job, strategy: &Strategy) -> String {
-    let row = |traffic: &shardlab::plan::strategy::Traffic| {
+    let row = |traffic: &Traffic| {
         let (name, ranks) = match traffic.axis {
             Axis::Tensor => ("tensor", strategy.tensor),
             Axis::Pipeline => ("pipeline", strategy.pipeline),

@@ -22,7 +22,7 @@ pub struct Rule {
     /// Numbers after one of these names and `=` may have any value, for instance seconds and speeds.
     #[serde(default)]
     pub free: Vec<String>,
-    /// All numbers may have any value.
+    /// All numbers may have any value, and bars any length.
     #[serde(default)]
     pub shape: bool,
     /// The line or the block may contain anything, for instance names of hosts, hashes, or the number of cores.
@@ -107,8 +107,8 @@ fn same_line(expected: &str, got: &str, rule: &Rule) -> bool {
     was.len() == is.len()
         && was.iter().zip(&is).enumerate().all(|(i, (a, b))| {
             let (Some(x), Some(y)) = (number(a), number(b)) else {
-                // A share of time may be printed as <1%.
-                let any_share = |text: &str| text.strip_suffix('<').unwrap_or(text).to_owned();
+                // A share of time may be printed as <1%, and a bar is as long as the number beside it.
+                let any_share = |text: &str| text.strip_suffix('<').unwrap_or(text).replace(['█', '░'], "");
                 return a == b || (rule.shape && any_share(a) == any_share(b));
             };
             let free = i > 0 && rule.free.iter().any(|name| is_named(&was[i - 1], name));
@@ -204,6 +204,8 @@ mod tests {
         assert!(same("   1.322  100.0%  99 iterations", "  12.5  99.0%  99 iterations", &rules));
         assert!(same("99 iterations · data <1%", "99 iterations · data 2%", &rules));
         assert!(!same("1.3 iterations", "1.3 s iterations", &rules));
+        assert!(same("iter ████░ 21 MB", "iter ██░ 9 MB", &rules), "a bar is as long as its number");
+        assert!(!same("iter ████ 21 MB", "iter ████ 21 MB, stopped", &rules));
     }
 
     #[test]

@@ -10,7 +10,6 @@ use kit::show::{Screen, bytes_binary, bytes_decimal, seconds};
 use serde_json::{Value, json};
 use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Collective, Task};
-use shardlab::launch;
 use shardlab::plan::{BytesEach, Network, formula, simulate, zero_memory};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -56,15 +55,13 @@ enum What {
 }
 
 fn main() -> ExitCode {
-    launch::main(run)
+    kit::main(run)
 }
 
-fn run() -> Result<()> {
-    let (root, screen) = (
-        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).expect("labs/tools/book is below"),
-        Screen::detect(false),
-    );
-    match kit::arguments::<Args>()?.command {
+fn run(args: Args) -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).expect("labs/tools/book is below");
+    let screen = Screen::detect(false);
+    match args.command {
         What::Outputs { name, write: false } => book::compare(&screen, root, &name),
         What::Outputs { name, write: true } => book::write(&screen, root, &name),
         What::Figure { name, terminal } => {

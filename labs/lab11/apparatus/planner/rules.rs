@@ -5,7 +5,7 @@
 //! than a quarter of their step.
 
 use super::search::{Plan, Search};
-use shardlab::plan::strategy::{Job, Offload, Recompute, Strategy};
+use shardlab::plan::strategy::{Job, Offload, Recompute, Strategy, Time};
 use shardlab::units::{bytes_decimal, percent, seconds};
 
 /// A question of the path, and its answer with the reason.
@@ -114,7 +114,7 @@ fn layer_fits(job: &Job) -> (bool, String) {
 }
 
 /// A fast network: the ranks of `strategy` wait for less than [`SLOW`] of a step.
-fn fast(job: &Job, strategy: Strategy, of: fn(&shardlab::plan::strategy::Time) -> f64, name: &str) -> (bool, String) {
+fn fast(job: &Job, strategy: Strategy, of: fn(&Time) -> f64, name: &str) -> (bool, String) {
     let time = job.time(&strategy);
     let (waits, all) = (of(&time), time.total());
     let share = waits / all;
@@ -153,7 +153,7 @@ impl Decision {
     /// Why the search's best plan is faster than the rule's: the parts of a step that differ most. Empty if they agree.
     pub fn differs(&self, best: &Plan) -> Vec<(&'static str, f64)> {
         let Some(plan) = &self.plan else { return Vec::new() };
-        let parts = shardlab::plan::strategy::Time::PARTS.into_iter().zip(plan.time.parts()).zip(best.time.parts());
+        let parts = Time::PARTS.into_iter().zip(plan.time.parts()).zip(best.time.parts());
         let mut parts: Vec<(&str, f64)> = parts.map(|((name, rule), search)| (name, rule - search)).collect();
         parts.sort_by(|a, b| b.1.total_cmp(&a.1));
         let all = plan.time.total() - best.time.total();
