@@ -68,12 +68,16 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 fn tell(what: &str, bytes: usize, us: f64) {
-    println!("{}", serde_json::json!({ "what": what, "bytes": bytes, "us": us }));
+    println!(
+        "{}",
+        serde_json::json!({ "what": what, "bytes": bytes, "us": us })
+    );
 }
 
 /// The median time of a call, in microseconds, of the slowest rank.
 fn time(comm: &Comm, bytes: usize, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
-    let (begin, mut warm) = (Instant::now(), [0u8]);
+    let begin = Instant::now();
+    let mut warm = [0u8];
     while warm == [0] {
         call()?;
         warm = [u8::from(begin.elapsed() > WARM_UP)];
@@ -129,7 +133,8 @@ mod library {
         let universe = mpi::initialize().context("MPI does not start")?;
         let world = universe.world();
         for bytes in SIZES {
-            let (x, mut sum) = (vec![1f32; bytes / 4], vec![0f32; bytes / 4]);
+            let x = vec![1f32; bytes / 4];
+            let mut sum = vec![0f32; bytes / 4];
             let mut times = Vec::new();
             for i in 0..calls(bytes) + 3 {
                 world.barrier();
@@ -151,53 +156,102 @@ mod library {
 
 /// Runs a side to its end, and adds what it tells.
 fn run(command: &mut Command, what: &str, round: &mut Times) -> Result<()> {
-    let output = command.output().with_context(|| format!("{command:?} does not start"))?;
-    ensure!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
+    let output = command
+        .output()
+        .with_context(|| format!("{command:?} does not start"))?;
+    ensure!(
+        output.status.success(),
+        "{command:?}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let line: serde_json::Value = serde_json::from_str(line).with_context(|| line.to_string())?;
-        let (Some(bytes), Some(us)) = (line["bytes"].as_u64(), line["us"].as_f64()) else { bail!("{line}") };
-        round.entry(line["what"].as_str().unwrap_or(what).to_string()).or_default().insert(bytes as usize, us);
+        let line: serde_json::Value =
+            serde_json::from_str(line).with_context(|| line.to_string())?;
+        let (Some(bytes), Some(us)) = (line["bytes"].as_u64(), line["us"].as_f64()) else {
+            bail!("{line}")
+        };
+        round
+            .entry(line["what"].as_str().unwrap_or(what).to_string())
+            .or_default()
+            .insert(bytes as usize, us);
     }
     Ok(())
 }
 
 fn drive(args: &Args) -> Result<()> {
-    let (here, ranks) = (std::env::current_exe()?, args.ranks.to_string());
+    let here = std::env::current_exe()?;
+    let ranks = args.ranks.to_string();
     let gloo = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers/allreduce_gloo.py");
     let mut rounds: Vec<Times> = Vec::new();
     for _ in 0..args.rounds {
         let mut round = Times::new();
-        run(Command::new(&here).args(["--side", "threads", "--ranks", &ranks]), "threads", &mut round)?;
+        run(
+            Command::new(&here).args(["--side", "threads", "--ranks", &ranks]),
+            "threads",
+            &mut round,
+        )?;
         if let Some(python) = &args.python {
-            run(Command::new(python).arg(&gloo).args(["--ranks", &ranks]), "gloo", &mut round)?;
+            run(
+                Command::new(python).arg(&gloo).args(["--ranks", &ranks]),
+                "gloo",
+                &mut round,
+            )?;
         }
         if cfg!(feature = "mpi") {
             let mut mpirun = Command::new("mpirun");
-            mpirun.args(["--oversubscribe", "-n", &ranks]).arg(&here).args(["--side", "mpi"]);
+            mpirun
+                .args(["--oversubscribe", "-n", &ranks])
+                .arg(&here)
+                .args(["--side", "mpi"]);
             // Containers run as root.
-            mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+            mpirun
+                .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+                .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
             run(&mut mpirun, "mpi", &mut round)?;
         }
         rounds.push(round);
     }
     let get = |what: &str, bytes| -> Option<f64> {
-        let times: Vec<f64> = rounds.iter().filter_map(|round| round.get(what)?.get(&bytes).copied()).collect();
+        let times: Vec<f64> = rounds
+            .iter()
+            .filter_map(|round| round.get(what)?.get(&bytes).copied())
+            .collect();
         (!times.is_empty()).then(|| median(times))
     };
-    println!("{} ranks, {} cores, {} rounds in turn; microseconds\n", args.ranks, launch::cores(), args.rounds);
-    println!("| bytes | threads | gloo | gloo / threads | MPI | MPI / threads | memory copy | copy / threads |");
+    println!(
+        "{} ranks, {} cores, {} rounds in turn; microseconds\n",
+        args.ranks,
+        launch::cores(),
+        args.rounds
+    );
+    println!(
+        "| bytes | threads | gloo | gloo / threads | MPI | MPI / threads | memory copy | copy / threads |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     let show = |us: Option<f64>| us.map_or("-".to_string(), |us| format!("{us:.1}"));
     for bytes in SIZES {
-        let Some(ours) = get("threads", bytes) else { continue };
-        let name = if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
+        let Some(ours) = get("threads", bytes) else {
+            continue;
+        };
+        let name = if bytes < 1 << 20 {
+            format!("{} KiB", bytes >> 10)
+        } else {
+            format!("{} MiB", bytes >> 20)
+        };
         print!("| {name} | {ours:.1} |");
         for side in ["gloo", "mpi", "copy"] {
             let us = get(side, bytes);
-            print!(" {} | {} |", show(us), us.map_or("-".to_string(), |us| format!("{:.2}", us / ours)));
+            print!(
+                " {} | {} |",
+                show(us),
+                us.map_or("-".to_string(), |us| format!("{:.2}", us / ours))
+            );
         }
         println!();
     }
-    println!("\n1 KiB on 8 ranks, threads: {} us", show(get("threads, 8 ranks", 1024)));
+    println!(
+        "\n1 KiB on 8 ranks, threads: {} us",
+        show(get("threads, 8 ranks", 1024))
+    );
     Ok(())
 }

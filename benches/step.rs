@@ -41,17 +41,36 @@ struct Measured {
 }
 
 fn main() -> Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with("--"))
+        .collect();
     let preset = words.first().map_or("baby", String::as_str);
     let ranks = words.get(1).map_or(Ok(1), |word| word.parse())?;
     let vocabulary = Corpus::embedded()?.vocabulary.size();
     let shape = match preset {
-        "baby" => {
-            Shape { gpt: GptShape { vocabulary, block: 64, layers: 4, heads: 4, embd: 128 }, batch: 12, steps: 150 }
-        }
-        "char" => {
-            Shape { gpt: GptShape { vocabulary, block: 256, layers: 6, heads: 6, embd: 384 }, batch: 4, steps: 20 }
-        }
+        "baby" => Shape {
+            gpt: GptShape {
+                vocabulary,
+                block: 64,
+                layers: 4,
+                heads: 4,
+                embd: 128,
+            },
+            batch: 12,
+            steps: 150,
+        },
+        "char" => Shape {
+            gpt: GptShape {
+                vocabulary,
+                block: 256,
+                layers: 6,
+                heads: 6,
+                embd: 384,
+            },
+            batch: 4,
+            steps: 20,
+        },
         other => anyhow::bail!("there is no preset {other}: give baby or char"),
     };
     let peak = matmul::measured_peak();
@@ -74,7 +93,15 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
     let gpt = Gpt::new(&shape.gpt)?;
     gpt.params.allocate(1);
     let ddp = Ddp::new(&gpt.params, &comm)?;
-    let mut adamw = AdamW::new(AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 }, &gpt.params);
+    let mut adamw = AdamW::new(
+        AdamWConfig {
+            beta1: 0.9,
+            beta2: 0.99,
+            epsilon: 1e-8,
+            weight_decay: 0.1,
+        },
+        &gpt.params,
+    );
     let sampler = Sampler {
         seed: 1,
         sampling: Sampling::Partition,
@@ -84,7 +111,9 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
         block: shape.gpt.block,
     };
     let warmup = shape.steps / 5;
-    let (mut clocks, mut reduces, mut allocations) = (Vec::new(), Vec::new(), 0);
+    let mut clocks = Vec::new();
+    let mut reduces = Vec::new();
+    let mut allocations = 0;
     for step in 0..shape.steps {
         if step == warmup {
             comm.barrier()?;
@@ -104,14 +133,23 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
         adamw.step(&gpt.params, 1e-3, train::clip_scale(norm, 1.0)?)?;
         clock.lap(Part::Optimizer);
         clocks.push(clock.parts);
-        reduces.push(averaged.iter().map(|a| (a.end - a.start).as_secs_f64()).sum::<f64>());
+        reduces.push(
+            averaged
+                .iter()
+                .map(|a| (a.end - a.start).as_secs_f64())
+                .sum::<f64>(),
+        );
     }
     let steps = (shape.steps - warmup) as f64;
-    let median = |of: &dyn Fn(&kit::StepTimes) -> f64| median(clocks[warmup..].iter().map(of).collect());
+    let median =
+        |of: &dyn Fn(&kit::StepTimes) -> f64| median(clocks[warmup..].iter().map(of).collect());
     let mut ops = profile::take();
     for op in &mut ops {
         for pass in [&mut op.forward, &mut op.backward] {
-            *pass = PassTime { seconds: pass.seconds / steps, matmul: pass.matmul / steps };
+            *pass = PassTime {
+                seconds: pass.seconds / steps,
+                matmul: pass.matmul / steps,
+            };
         }
     }
     Ok(Measured {
@@ -134,7 +172,11 @@ impl Measured {
                 .map(|op| (op.name, of(op)))
                 .filter(|(_, time)| time.seconds > 0.0)
                 .map(|(name, PassTime { seconds, matmul })| {
-                    let products = if matmul > 0.0 { vec![Branch::new("matrix products", matmul)] } else { Vec::new() };
+                    let products = if matmul > 0.0 {
+                        vec![Branch::new("matrix products", matmul)]
+                    } else {
+                        Vec::new()
+                    };
                     Branch::new(name, seconds).with(products)
                 })
                 .collect();
@@ -142,7 +184,10 @@ impl Measured {
             if all_reduce > 0.0 {
                 parts.push(Branch::new("all-reduce", all_reduce));
             }
-            parts.push(Branch::new("the graph: sums of gradients, residuals", whole - known));
+            parts.push(Branch::new(
+                "the graph: sums of gradients, residuals",
+                whole - known,
+            ));
             parts.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
             Branch::new(name, whole).with(parts)
         };

@@ -16,7 +16,12 @@ use shardlab::tensor::Precision;
 use shardlab::train::AdamWConfig;
 use std::time::Instant;
 
-const ADAMW: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+const ADAMW: AdamWConfig = AdamWConfig {
+    beta1: 0.9,
+    beta2: 0.99,
+    epsilon: 1e-8,
+    weight_decay: 0.1,
+};
 
 /// What is compared; the first is what the others are measured by.
 fn variants() -> Vec<(&'static str, ZeroConfig)> {
@@ -27,8 +32,20 @@ fn variants() -> Vec<(&'static str, ZeroConfig)> {
         ("1", of(Stage::One, Precision::F32)),
         ("2", of(Stage::Two, Precision::F32)),
         ("3", three.clone()),
-        ("3, no prefetch", ZeroConfig { prefetch_bucket: 0, ..three.clone() }),
-        ("3, large prefetch", ZeroConfig { prefetch_bucket: 1 << 26, ..three }),
+        (
+            "3, no prefetch",
+            ZeroConfig {
+                prefetch_bucket: 0,
+                ..three.clone()
+            },
+        ),
+        (
+            "3, large prefetch",
+            ZeroConfig {
+                prefetch_bucket: 1 << 26,
+                ..three
+            },
+        ),
         ("0, bf16", of(Stage::Zero, Precision::Bf16)),
         ("3, bf16", of(Stage::Three, Precision::Bf16)),
     ]
@@ -38,32 +55,84 @@ fn variants() -> Vec<(&'static str, ZeroConfig)> {
 type Step = (f64, f64);
 
 fn main() -> Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with("--"))
+        .collect();
     let preset = words.first().map_or("baby", String::as_str);
     let ranks = words.get(1).map_or(Ok(2), |word| word.parse())?;
-    let link: Option<Link> = words.get(2).map(|word| word.parse().map_err(anyhow::Error::msg)).transpose()?;
+    let link: Option<Link> = words
+        .get(2)
+        .map(|word| word.parse().map_err(anyhow::Error::msg))
+        .transpose()?;
     let vocabulary = Corpus::embedded()?.vocabulary.size();
     let (gpt, batch, steps) = match preset {
-        "baby" => (GptShape { vocabulary, block: 64, layers: 4, heads: 4, embd: 128 }, 12, 20),
-        "char" => (GptShape { vocabulary, block: 256, layers: 6, heads: 6, embd: 384 }, 4, 4),
+        "baby" => (
+            GptShape {
+                vocabulary,
+                block: 64,
+                layers: 4,
+                heads: 4,
+                embd: 128,
+            },
+            12,
+            20,
+        ),
+        "char" => (
+            GptShape {
+                vocabulary,
+                block: 256,
+                layers: 6,
+                heads: 6,
+                embd: 384,
+            },
+            4,
+            4,
+        ),
         other => anyhow::bail!("there is no preset {other}: give baby or char"),
     };
-    let options = Options { link, ..Options::default() };
+    let options = Options {
+        link,
+        ..Options::default()
+    };
     let measured = launch::run_with(ranks, &options, |comm| one_rank(&gpt, batch, steps, comm))?;
     let tokens = (batch * gpt.block * ranks) as f64;
     let rows: Vec<Vec<String>> = variants()
         .iter()
         .zip(&measured[0])
         .map(|((name, _), (step, waited))| {
-            let waited = if name.starts_with('3') { seconds(*waited) } else { String::new() };
+            let waited = if name.starts_with('3') {
+                seconds(*waited)
+            } else {
+                String::new()
+            };
             let ratio = format!("{:.2}", measured[0][0].0 / step);
-            vec![name.to_string(), thousands((tokens / step) as u64), ratio, seconds(*step), waited]
+            vec![
+                name.to_string(),
+                thousands((tokens / step) as u64),
+                ratio,
+                seconds(*step),
+                waited,
+            ]
         })
         .collect();
-    println!("{preset}, {ranks} ranks{}", link.map_or(String::new(), |link| format!(", {link}")));
+    println!(
+        "{preset}, {ranks} ranks{}",
+        link.map_or(String::new(), |link| format!(", {link}"))
+    );
     println!(
         "{}",
-        table(&Screen::detect(false), &["stage", "tokens/s", "of DDP's", "a step", "waits for gathers"], &rows)
+        table(
+            &Screen::detect(false),
+            &[
+                "stage",
+                "tokens/s",
+                "of DDP's",
+                "a step",
+                "waits for gathers"
+            ],
+            &rows
+        )
     );
     Ok(())
 }
@@ -72,8 +141,16 @@ fn main() -> Result<()> {
 fn one_rank(shape: &GptShape, batch: usize, steps: usize, comm: Comm) -> Result<Vec<Step>> {
     const ROUNDS: usize = 5;
     let corpus = Corpus::embedded()?;
-    let (rank, ranks) = (comm.rank(), comm.size());
-    let sampler = Sampler { seed: 1, sampling: Sampling::Partition, ranks, rank, batch, block: shape.block };
+    let rank = comm.rank();
+    let ranks = comm.size();
+    let sampler = Sampler {
+        seed: 1,
+        sampling: Sampling::Partition,
+        ranks,
+        rank,
+        batch,
+        block: shape.block,
+    };
     let mut all = Vec::new();
     for (_, config) in variants() {
         let gpt = Gpt::new(shape)?;
@@ -91,8 +168,13 @@ fn one_rank(shape: &GptShape, batch: usize, steps: usize, comm: Comm) -> Result<
                 zero.finish()?;
                 zero.step(1e-3, 1.0)?;
                 let seconds = start.elapsed().as_secs_f64();
-                let waits = zero.events().into_iter().filter(|event| event.kind == EventKind::Wait);
-                let waited: f64 = waits.map(|event| (event.end - event.start).as_secs_f64()).sum();
+                let waits = zero
+                    .events()
+                    .into_iter()
+                    .filter(|event| event.kind == EventKind::Wait);
+                let waited: f64 = waits
+                    .map(|event| (event.end - event.start).as_secs_f64())
+                    .sum();
                 // The first round warms up, and each turn's first step finds other models' numbers in the caches.
                 if round > 0 && step > 0 {
                     measured.push((seconds, waited));
@@ -109,5 +191,8 @@ fn one_rank(shape: &GptShape, batch: usize, steps: usize, comm: Comm) -> Result<
         let (seconds, waited) = measured.iter().copied().unzip();
         (median(seconds), median(waited))
     };
-    Ok(all.iter().map(|(_, _, measured)| medians(measured)).collect())
+    Ok(all
+        .iter()
+        .map(|(_, _, measured)| medians(measured))
+        .collect())
 }

@@ -11,7 +11,10 @@ pub struct BadInput {
 
 impl BadInput {
     pub fn new(what: impl Into<String>, help: impl Into<String>) -> BadInput {
-        BadInput { what: printable(&what.into()), help: help.into() }
+        BadInput {
+            what: printable(&what.into()),
+            help: help.into(),
+        }
     }
 }
 
@@ -58,7 +61,13 @@ mod tests {
         let error = BadInput::new("its name is \u{1b}[2J\r\nHere", "rename it");
         assert_eq!(error.what, "its name is \\u{1b}[2J\\r\nHere");
         let bytes = "bob\u{1b}]0;OWNED\u{7}\u{1b}[2J\r\u{9b}\u{202e}é";
-        assert_eq!(printable(bytes), "bob\\u{1b}]0;OWNED\\u{7}\\u{1b}[2J\\r\\u{9b}\\u{202e}é");
-        assert_eq!(BadInput::new("x".repeat(1 << 20), "").what.chars().count(), 4001);
+        assert_eq!(
+            printable(bytes),
+            "bob\\u{1b}]0;OWNED\\u{7}\\u{1b}[2J\\r\\u{9b}\\u{202e}é"
+        );
+        assert_eq!(
+            BadInput::new("x".repeat(1 << 20), "").what.chars().count(),
+            4001
+        );
     }
 }

@@ -24,7 +24,10 @@ fn open_now(path: &Path) -> io::Result<(File, u64)> {
     options.read(true);
     // With this flag, opening a pipe does not wait.
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK | libc::O_NOCTTY);
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        libc::O_NONBLOCK | libc::O_NOCTTY,
+    );
     let file = options.open(path)?;
     let about = file.metadata()?;
     regular(&about)?;
@@ -44,7 +47,11 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(size as usize);
     // The file may grow meanwhile.
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most { too_large(bytes.len() as u64) } else { Ok(bytes) }
+    if bytes.len() as u64 > most {
+        too_large(bytes.len() as u64)
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// Reads a text of at most `most` bytes.
@@ -52,7 +59,10 @@ pub fn text(path: &Path, most: u64) -> io::Result<String> {
     let text = String::from_utf8(read(path, most)?);
     text.map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        io::Error::new(ErrorKind::InvalidData, format!("it is not UTF-8 text (byte {at})"))
+        io::Error::new(
+            ErrorKind::InvalidData,
+            format!("it is not UTF-8 text (byte {at})"),
+        )
     })
 }
 
@@ -68,7 +78,10 @@ fn regular(about: &Metadata) -> io::Result<()> {
     if about.is_file() {
         return Ok(());
     }
-    Err(io::Error::other(format!("it is no regular file but {}", kind(about))))
+    Err(io::Error::other(format!(
+        "it is no regular file but {}",
+        kind(about)
+    )))
 }
 
 #[cfg(unix)]
@@ -85,7 +98,11 @@ fn kind(about: &Metadata) -> &'static str {
 
 #[cfg(not(unix))]
 fn kind(about: &Metadata) -> &'static str {
-    if about.is_dir() { "a folder" } else { "a device" }
+    if about.is_dir() {
+        "a folder"
+    } else {
+        "a device"
+    }
 }
 
 #[cfg(all(test, unix))]
@@ -100,24 +117,41 @@ mod tests {
         let (send, receive) = channel();
         let path = path.to_path_buf();
         std::thread::spawn(move || {
-            let read = read(&path, most).map(drop).and_then(|()| map(&path).map(drop));
+            let read = read(&path, most)
+                .map(drop)
+                .and_then(|()| map(&path).map(drop));
             send.send(read.unwrap_err().to_string())
         });
-        receive.recv_timeout(Duration::from_secs(20)).expect("it waits")
+        receive
+            .recv_timeout(Duration::from_secs(20))
+            .expect("it waits")
     }
 
     #[test]
     fn what_is_no_file_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        assert!(
+            Command::new("mkfifo")
+                .arg(at("pipe"))
+                .status()
+                .unwrap()
+                .success()
+        );
         std::os::unix::fs::symlink("/dev/zero", at("zero")).unwrap();
         std::os::unix::fs::symlink(at("pipe"), at("link")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-        for (name, what) in
-            [("pipe", "a pipe"), ("link", "a pipe"), ("zero", "a device"), ("socket", "a socket"), ("", "a folder")]
-        {
-            assert_eq!(refused(&at(name), 100), format!("it is no regular file but {what}"));
+        for (name, what) in [
+            ("pipe", "a pipe"),
+            ("link", "a pipe"),
+            ("zero", "a device"),
+            ("socket", "a socket"),
+            ("", "a folder"),
+        ] {
+            assert_eq!(
+                refused(&at(name), 100),
+                format!("it is no regular file but {what}")
+            );
         }
         assert!(refused(&at("none"), 100).contains("No such file"));
     }
@@ -127,10 +161,18 @@ mod tests {
     fn opening_a_pipe_itself_does_not_wait() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(
+            Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
         let (send, receive) = channel();
         std::thread::spawn(move || send.send(open_now(&pipe).unwrap_err().to_string()));
-        let said = receive.recv_timeout(Duration::from_secs(20)).expect("it waits for the pipe's writer");
+        let said = receive
+            .recv_timeout(Duration::from_secs(20))
+            .expect("it waits for the pipe's writer");
         assert_eq!(said, "it is no regular file but a pipe");
     }
 
@@ -141,14 +183,33 @@ mod tests {
         std::fs::write(&path, "höher").unwrap();
         assert_eq!(text(&path, 6).unwrap(), "höher");
         assert_eq!(&map(&path).unwrap()[..], "höher".as_bytes());
-        assert_eq!(read(&path, 5).unwrap_err().to_string(), "it has 6 bytes, and at most 5 are expected");
+        assert_eq!(
+            read(&path, 5).unwrap_err().to_string(),
+            "it has 6 bytes, and at most 5 are expected"
+        );
         // A sparse file has a size, and takes no disk.
-        File::options().write(true).open(&path).unwrap().set_len(1 << 34).unwrap();
-        assert!(read(&path, LIST).unwrap_err().to_string().starts_with("it has 17179869184 bytes"));
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(1 << 34)
+            .unwrap();
+        assert!(
+            read(&path, LIST)
+                .unwrap_err()
+                .to_string()
+                .starts_with("it has 17179869184 bytes")
+        );
         assert_eq!(map(&path).unwrap().len(), 1 << 34);
         std::fs::write(&path, [b'a', 0xff]).unwrap();
-        assert_eq!(text(&path, 6).unwrap_err().to_string(), "it is not UTF-8 text (byte 1)");
+        assert_eq!(
+            text(&path, 6).unwrap_err().to_string(),
+            "it is not UTF-8 text (byte 1)"
+        );
         // The system's own lists have no size.
-        assert!(text(Path::new("/proc/self/status"), LIST).map_or(cfg!(target_os = "macos"), |text| !text.is_empty()));
+        assert!(
+            text(Path::new("/proc/self/status"), LIST)
+                .map_or(cfg!(target_os = "macos"), |text| !text.is_empty())
+        );
     }
 }

@@ -76,12 +76,19 @@ pub struct Layout {
 
 impl Layout {
     pub fn ranks(&self) -> usize {
-        Axis::ALL.iter().map(|&axis| self.sizes.along(axis)).product()
+        Axis::ALL
+            .iter()
+            .map(|&axis| self.sizes.along(axis))
+            .product()
     }
 
     /// The coordinates of `rank`.
     pub fn coordinates(&self, rank: usize) -> Coordinates {
-        let mut at = Coordinates { data: 0, pipeline: 0, tensor: 0 };
+        let mut at = Coordinates {
+            data: 0,
+            pipeline: 0,
+            tensor: 0,
+        };
         self.order.axes().iter().fold(rank, |rest, &axis| {
             at.set(axis, rest % self.sizes.along(axis));
             rest / self.sizes.along(axis)
@@ -91,7 +98,9 @@ impl Layout {
 
     /// The rank at these coordinates.
     pub fn rank(&self, at: Coordinates) -> usize {
-        self.order.axes().iter().rev().fold(0, |rank, &axis| rank * self.sizes.along(axis) + at.along(axis))
+        self.order.axes().iter().rev().fold(0, |rank, &axis| {
+            rank * self.sizes.along(axis) + at.along(axis)
+        })
     }
 
     /// The ranks of `rank`'s group along an axis, in the order of their coordinates.
@@ -106,8 +115,14 @@ impl Layout {
 
     /// Refuses sizes that do not make a mesh of all `ranks`.
     pub fn check(&self, ranks: usize) -> Result<(), BadInput> {
-        let Coordinates { data, pipeline, tensor } = self.sizes;
-        let needed = [data, pipeline, tensor].into_iter().try_fold(1usize, usize::checked_mul);
+        let Coordinates {
+            data,
+            pipeline,
+            tensor,
+        } = self.sizes;
+        let needed = [data, pipeline, tensor]
+            .into_iter()
+            .try_fold(1usize, usize::checked_mul);
         if needed == Some(ranks) && ranks > 0 {
             return Ok(());
         }
@@ -118,11 +133,20 @@ impl Layout {
         let replica = pipeline.saturating_mul(tensor).max(1);
         let help = match ranks % replica {
             0 if ranks > 0 => {
-                format!("with these {ranks} ranks, {} replicas fit: data {}", ranks / replica, ranks / replica)
+                format!(
+                    "with these {ranks} ranks, {} replicas fit: data {}",
+                    ranks / replica,
+                    ranks / replica
+                )
             }
-            _ => format!("pipeline x tensor must divide the number of ranks: start a multiple of {replica} ranks"),
+            _ => format!(
+                "pipeline x tensor must divide the number of ranks: start a multiple of {replica} ranks"
+            ),
         };
-        Err(BadInput::new(format!("a mesh of {data} data x {pipeline} pipeline x {tensor} tensor {needs}"), &help))
+        Err(BadInput::new(
+            format!("a mesh of {data} data x {pipeline} pipeline x {tensor} tensor {needs}"),
+            &help,
+        ))
     }
 }
 
@@ -139,10 +163,21 @@ impl fmt::Display for Layout {
         let rank = |rank| {
             let at = self.coordinates(rank);
             let place = |&axis: &Axis| format!("{}={}", name(axis), at.along(axis));
-            let place: Vec<String> = self.order.axes().iter().rev().filter(shown).map(place).collect();
+            let place: Vec<String> = self
+                .order
+                .axes()
+                .iter()
+                .rev()
+                .filter(shown)
+                .map(place)
+                .collect();
             format!("ProcessCoord({}): {rank}", place.join(", "))
         };
-        write!(f, "{{{}}}", (0..self.ranks()).map(rank).collect::<Vec<_>>().join(", "))
+        write!(
+            f,
+            "{{{}}}",
+            (0..self.ranks()).map(rank).collect::<Vec<_>>().join(", ")
+        )
     }
 }
 
@@ -164,10 +199,21 @@ impl Mesh {
         let at = layout.coordinates(world.rank());
         let group = |axis: Axis| {
             let first = layout.group(world.rank(), axis)[0];
-            world.split(first as u64, at.along(axis) as i64).map(|group| group.named(axis.name()))
+            world
+                .split(first as u64, at.along(axis) as i64)
+                .map(|group| group.named(axis.name()))
         };
-        let (data, pipeline, tensor) = (group(Axis::Data)?, group(Axis::Pipeline)?, group(Axis::Tensor)?);
-        Ok(Mesh { layout, at, world: world.clone(), data, pipeline, tensor })
+        let data = group(Axis::Data)?;
+        let pipeline = group(Axis::Pipeline)?;
+        let tensor = group(Axis::Tensor)?;
+        Ok(Mesh {
+            layout,
+            at,
+            world: world.clone(),
+            data,
+            pipeline,
+            tensor,
+        })
     }
 
     /// The group of all ranks.
@@ -190,7 +236,14 @@ mod tests {
     use super::*;
 
     fn layout(data: usize, pipeline: usize, tensor: usize, order: Order) -> Layout {
-        Layout { sizes: Coordinates { data, pipeline, tensor }, order }
+        Layout {
+            sizes: Coordinates {
+                data,
+                pipeline,
+                tensor,
+            },
+            order,
+        }
     }
 
     /// The groups along an axis, by their first ranks.
@@ -205,7 +258,16 @@ mod tests {
         let mesh = layout(2, 4, 2, Order::PipelineSlowest);
         let pairs: Vec<Vec<usize>> = (0..8).map(|i| vec![2 * i, 2 * i + 1]).collect();
         assert_eq!(groups(&mesh, Axis::Tensor), pairs);
-        let data = [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10], [9, 11], [12, 14], [13, 15]];
+        let data = [
+            [0, 2],
+            [1, 3],
+            [4, 6],
+            [5, 7],
+            [8, 10],
+            [9, 11],
+            [12, 14],
+            [13, 15],
+        ];
         assert_eq!(groups(&mesh, Axis::Data), data);
         let pipeline = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]];
         assert_eq!(groups(&mesh, Axis::Pipeline), pipeline);
@@ -214,7 +276,10 @@ mod tests {
     #[test]
     fn with_data_slowest_a_replica_is_in_one_piece() {
         let mesh = layout(2, 4, 2, Order::DataSlowest);
-        assert_eq!(groups(&mesh, Axis::Data), (0..8).map(|i| [i, i + 8]).collect::<Vec<_>>());
+        assert_eq!(
+            groups(&mesh, Axis::Data),
+            (0..8).map(|i| [i, i + 8]).collect::<Vec<_>>()
+        );
         let pipeline = [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14], [9, 11, 13, 15]];
         assert_eq!(groups(&mesh, Axis::Pipeline), pipeline);
     }
@@ -237,7 +302,9 @@ mod tests {
     #[test]
     fn sizes_that_make_no_mesh_are_refused() {
         let refused = |data, pipeline, tensor| {
-            let error = layout(data, pipeline, tensor, Order::default()).check(12).unwrap_err();
+            let error = layout(data, pipeline, tensor, Order::default())
+                .check(12)
+                .unwrap_err();
             format!("{}; {}", error.what, error.help)
         };
         assert_eq!(
@@ -245,10 +312,9 @@ mod tests {
             "a mesh of 2 data x 2 pipeline x 2 tensor needs 8 ranks, but there are 12; \
              with these 12 ranks, 3 replicas fit: data 3"
         );
-        assert!(
-            refused(1, 5, 2)
-                .ends_with("pipeline x tensor must divide the number of ranks: start a multiple of 10 ranks")
-        );
+        assert!(refused(1, 5, 2).ends_with(
+            "pipeline x tensor must divide the number of ranks: start a multiple of 10 ranks"
+        ));
         assert!(refused(0, 2, 2).contains("2 tensor is not possible"));
         assert!(refused(usize::MAX, 2, 2).contains("is not possible"));
     }

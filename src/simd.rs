@@ -22,7 +22,9 @@ fn widest(setting: Option<&str>) -> Option<pulp::Arch> {
     match setting {
         None | Some("") => Some(pulp::Arch::new()),
         Some("portable") => None,
-        Some(other) => panic!("SHARDLAB_SIMD={other} is unknown: set it to portable, or leave it out"),
+        Some(other) => {
+            panic!("SHARDLAB_SIMD={other} is unknown: set it to portable, or leave it out")
+        }
     }
 }
 
@@ -54,6 +56,11 @@ mod tests {
     fn portable_is_a_choice_and_a_slip_is_not() {
         assert!(widest(None).is_some() && widest(Some("portable")).is_none());
         let message = std::panic::catch_unwind(|| widest(Some("portabel"))).unwrap_err();
-        assert!(message.downcast_ref::<String>().unwrap().contains("set it to portable"));
+        assert!(
+            message
+                .downcast_ref::<String>()
+                .unwrap()
+                .contains("set it to portable")
+        );
     }
 }

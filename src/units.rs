@@ -33,7 +33,12 @@ pub fn seconds(seconds: f64) -> String {
         return "0 s".to_owned();
     }
     // 999.6 µs would print as "1,000 µs": a unit ends where rounding reaches the next one.
-    for (unit, factor, end) in [("ns", 1e9, 999.5), ("µs", 1e6, 999.5), ("ms", 1e3, 999.5), ("s", 1.0, 59.95)] {
+    for (unit, factor, end) in [
+        ("ns", 1e9, 999.5),
+        ("µs", 1e6, 999.5),
+        ("ms", 1e3, 999.5),
+        ("s", 1.0, 59.95),
+    ] {
         if seconds * factor < end {
             return format!("{} {unit}", significant(seconds * factor, 3));
         }
@@ -70,7 +75,10 @@ pub fn significant(value: f64, digits: usize) -> String {
     let digits = digits.clamp(1, 15);
     let rounded = format!("{value:.*e}", digits - 1);
     // Rounding comes first because it may add a digit: 9.996 has three, and so has 10.0.
-    let Some(exponent) = rounded.split_once('e').and_then(|(_, e)| e.parse::<i32>().ok()) else {
+    let Some(exponent) = rounded
+        .split_once('e')
+        .and_then(|(_, e)| e.parse::<i32>().ok())
+    else {
         return rounded;
     };
     let Ok(value) = rounded.parse::<f64>() else {
@@ -92,14 +100,22 @@ pub fn general(value: f64, digits: usize) -> String {
     let digits = digits.clamp(1, 15);
     // Rounded first: it decides the exponent, and the exponent the form.
     let rounded = format!("{value:.*e}", digits - 1);
-    let Some((mantissa, exponent)) = rounded.split_once('e') else { return rounded };
+    let Some((mantissa, exponent)) = rounded.split_once('e') else {
+        return rounded;
+    };
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let short = |number: &str| match number.contains('.') {
-        true => number.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        true => number
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned(),
         false => number.to_owned(),
     };
     if (-4..digits as i32).contains(&exponent) {
-        short(&format!("{value:.*}", (digits as i32 - 1 - exponent) as usize))
+        short(&format!(
+            "{value:.*}",
+            (digits as i32 - 1 - exponent) as usize
+        ))
     } else {
         let sign = if exponent < 0 { '-' } else { '+' };
         format!("{}e{sign}{:02}", short(mantissa), exponent.abs())

@@ -29,7 +29,9 @@ fn main() -> ExitCode {
         return launch::main(one_rank_of_the_suite);
     }
     let Some(mpirun) = Mpirun::find() else {
-        eprintln!("error: there is no mpirun\nhelp: install one with your MPI library: on Debian, openmpi-bin");
+        eprintln!(
+            "error: there is no mpirun\nhelp: install one with your MPI library: on Debian, openmpi-bin"
+        );
         return ExitCode::FAILURE;
     };
     drive(&mpirun)
@@ -37,7 +39,8 @@ fn main() -> ExitCode {
 
 fn one_rank_of_the_suite() -> Result<()> {
     let ranks = launch::ranks(None, 1)?;
-    let last = launch::launched(|name| std::env::var(name).ok()).is_some_and(|launched| launched.rank == ranks - 1);
+    let last = launch::launched(|name| std::env::var(name).ok())
+        .is_some_and(|launched| launched.rank == ranks - 1);
     if last && std::env::var(FAIL).is_ok_and(|how| how == "file") {
         bail!("the text is missing here");
     }
@@ -66,21 +69,44 @@ fn one_rank_of_the_suite() -> Result<()> {
             if last {
                 std::thread::sleep(Duration::from_secs(3));
             }
-            let options = Options { deadline: Duration::from_secs(1), ..Options::default() };
-            launch::run_with(ranks, &options, |comm| Ok(comm.labelled("meeting").barrier()?)).map(drop)
+            let options = Options {
+                deadline: Duration::from_secs(1),
+                ..Options::default()
+            };
+            launch::run_with(ranks, &options, |comm| {
+                Ok(comm.labelled("meeting").barrier()?)
+            })
+            .map(drop)
         }
         Ok(how) if how.starts_with("start ") => {
-            let options = Options { deadline: Duration::from_secs(20), ..Options::default() };
-            launch::run_with(ranks, &options, |comm| start_differently(&comm, how, comm.rank() == ranks - 1)).map(drop)
+            let options = Options {
+                deadline: Duration::from_secs(20),
+                ..Options::default()
+            };
+            launch::run_with(ranks, &options, |comm| {
+                start_differently(&comm, how, comm.rank() == ranks - 1)
+            })
+            .map(drop)
         }
         Ok(
-            how @ ("missing" | "named" | "unreceived" | "exit" | "length" | "reduction" | "order" | "early" | "message"
-            | "started" | "started_before" | "deadlock" | "late" | "slow"),
+            how @ ("missing" | "named" | "unreceived" | "exit" | "length" | "reduction" | "order"
+            | "early" | "message" | "started" | "started_before" | "deadlock" | "late"
+            | "slow"),
         ) => {
             // Only what late ranks cause takes until the deadline.
-            let deadline = Duration::from_secs(if matches!(how, "late" | "slow") { 1 } else { 20 });
-            let options = Options { deadline, ..Options::default() };
-            launch::run_with(ranks, &options, |comm| disagree(&comm, how, comm.rank() == ranks - 1)).map(drop)
+            let deadline = Duration::from_secs(if matches!(how, "late" | "slow") {
+                1
+            } else {
+                20
+            });
+            let options = Options {
+                deadline,
+                ..Options::default()
+            };
+            launch::run_with(ranks, &options, |comm| {
+                disagree(&comm, how, comm.rank() == ranks - 1)
+            })
+            .map(drop)
         }
         Ok(how) => launch::run(ranks, |comm| {
             if comm.rank() == ranks - 1 {
@@ -101,18 +127,24 @@ fn disagree(comm: &Comm, how: &str, odd: bool) -> Result<()> {
     // A group of its own, which has made other numbers of calls than the world.
     let part = comm.split(7, -(comm.rank() as i64))?.named("tensor");
     part.barrier()?;
-    let (mut x, next) = ([1f32; 8], (comm.rank() + 1) % comm.size());
+    let mut x = [1f32; 8];
+    let next = (comm.rank() + 1) % comm.size();
     let reduce_elsewhere = |x: &mut [f32]| comm.all_reduce(x, Reduce::Sum);
     match how {
         "order" if odd => reduce_elsewhere(&mut x)?,
         "deadlock" if odd => part.barrier()?,
         "deadlock" => {
             // The others find the deadlock before this rank takes part in it, and wait for its report.
-            std::thread::sleep(Duration::from_millis(if comm.rank() == 0 { 600 } else { 0 }));
+            std::thread::sleep(Duration::from_millis(if comm.rank() == 0 {
+                600
+            } else {
+                0
+            }));
             comm.recv(&mut x, next)?
         }
         "late" | "slow" => {
-            let (slow, late) = (Duration::from_millis(450), Duration::from_secs(3));
+            let slow = Duration::from_millis(450);
+            let late = Duration::from_secs(3);
             if odd {
                 std::thread::sleep(if how == "slow" { slow } else { late });
             }
@@ -161,9 +193,15 @@ fn disagree(comm: &Comm, how: &str, odd: bool) -> Result<()> {
 /// `start KIND LENGTH KIND LENGTH`: the last rank starts the second, all others the first.
 fn start_differently(comm: &Comm, how: &str, odd: bool) -> Result<()> {
     let words: Vec<&str> = how.split(' ').collect();
-    let (kind, len) = if odd { (words[3], words[4]) } else { (words[1], words[2]) };
-    let (len, sum) = (len.parse::<usize>()?, Reduce::Sum);
-    let (one, all) = (vec![1f32; len], vec![1f32; len * comm.size()]);
+    let (kind, len) = if odd {
+        (words[3], words[4])
+    } else {
+        (words[1], words[2])
+    };
+    let len = len.parse::<usize>()?;
+    let sum = Reduce::Sum;
+    let one = vec![1f32; len];
+    let all = vec![1f32; len * comm.size()];
     let comm = comm.labelled("started");
     let mut started = match kind {
         "all_reduce" => comm.start_all_reduce(one, sum)?,
@@ -194,15 +232,22 @@ fn suite(comm: Comm) -> Result<()> {
     (1..=3).try_for_each(|colors| suite::collectives::split(&comm, colors, 7))?;
     algorithms(&comm)?;
     // Large enough for the library's rendezvous, which waits for the other side: sends must not.
-    let (to, from) = ((comm.rank() + 1) % ranks, (comm.rank() + ranks - 1) % ranks);
+    let to = (comm.rank() + 1) % ranks;
+    let from = (comm.rank() + ranks - 1) % ranks;
     comm.send(&vec![comm.rank() as u64; 1 << 18], to)?;
     let mut received = vec![0u64; 1 << 18];
     comm.recv(&mut received, from)?;
     assert!(received.iter().all(|&x| x == from as u64));
 
     let elsewhere = std::thread::scope(|scope| scope.spawn(|| comm.barrier()).join());
-    let error = elsewhere.expect("no panic").expect_err("a Comm off its thread").to_string();
-    assert!(error.contains("only on the thread that it was handed to"), "{error}");
+    let error = elsewhere
+        .expect("no panic")
+        .expect_err("a Comm off its thread")
+        .to_string();
+    assert!(
+        error.contains("only on the thread that it was handed to"),
+        "{error}"
+    );
 
     // With one or two ranks there is only one order to add in.
     suite::parity::ranks_train_what_one_rank_trains(&comm, ranks <= 2)?;
@@ -220,7 +265,11 @@ fn suite(comm: Comm) -> Result<()> {
     suite::zero::a_bad_step_moves_nothing(&comm)?;
     suite::zero::a_step_that_was_given_up_is_forgotten(&comm)?;
     bad_steps_and_checkpoints(&comm)?;
-    suite::tensor::a_mesh_trains_what_one_rank_trains(&comm, if ranks.is_multiple_of(2) { 2 } else { 1 }, ranks <= 2)?;
+    suite::tensor::a_mesh_trains_what_one_rank_trains(
+        &comm,
+        if ranks.is_multiple_of(2) { 2 } else { 1 },
+        ranks <= 2,
+    )?;
     llama(&comm)?;
     if ranks >= 4 {
         suite::zero::two_groups_train_side_by_side(&comm, ranks == 4)?;
@@ -303,7 +352,9 @@ impl Mpirun {
     fn find() -> Option<Mpirun> {
         let version = Command::new("mpirun").arg("--version").output().ok()?;
         let open_mpi = String::from_utf8_lossy(&version.stdout).contains("Open MPI");
-        Some(Mpirun { flags: if open_mpi { &["--oversubscribe"] } else { &[] } })
+        Some(Mpirun {
+            flags: if open_mpi { &["--oversubscribe"] } else { &[] },
+        })
     }
 
     fn start(
@@ -317,9 +368,21 @@ impl Mpirun {
         finish(self.command(ranks, program, flags, dir, variables))
     }
 
-    fn command(&self, ranks: usize, program: &Path, flags: &[&str], dir: &Path, variables: &[(&str, &str)]) -> Command {
+    fn command(
+        &self,
+        ranks: usize,
+        program: &Path,
+        flags: &[&str],
+        dir: &Path,
+        variables: &[(&str, &str)],
+    ) -> Command {
         let mut command = Command::new("mpirun");
-        command.args(self.flags).args(["-n", &ranks.to_string()]).arg(program).args(flags).current_dir(dir);
+        command
+            .args(self.flags)
+            .args(["-n", &ranks.to_string()])
+            .arg(program)
+            .args(flags)
+            .current_dir(dir);
         command.envs(variables.iter().copied());
         gently(&mut command);
         command
@@ -328,8 +391,12 @@ impl Mpirun {
 
 /// Containers run as root; more ranks than cores must not wait by spinning.
 fn gently(command: &mut Command) {
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.env("OMPI_MCA_mpi_yield_when_idle", "1").env_remove("SHARDLAB_CORPUS");
+    command
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command
+        .env("OMPI_MCA_mpi_yield_when_idle", "1")
+        .env_remove("SHARDLAB_CORPUS");
 }
 
 /// Waits for a command, for as long as only a hang takes.
@@ -341,13 +408,22 @@ fn finish(command: Command) -> Result<Output> {
 fn finish_after(mut command: Command, meanwhile: impl FnOnce(u32) -> Result<()>) -> Result<Output> {
     let dir = tempfile::tempdir()?;
     let file = |name: &str| std::fs::File::create(dir.path().join(name));
-    let mut child = command.stdin(Stdio::null()).stdout(file("out")?).stderr(file("err")?).spawn()?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(file("out")?)
+        .stderr(file("err")?)
+        .spawn()?;
     meanwhile(child.id())?;
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            let (stdout, stderr) = (std::fs::read(dir.path().join("out"))?, std::fs::read(dir.path().join("err"))?);
-            return Ok(Output { status, stdout, stderr });
+            let stdout = std::fs::read(dir.path().join("out"))?;
+            let stderr = std::fs::read(dir.path().join("err"))?;
+            return Ok(Output {
+                status,
+                stdout,
+                stderr,
+            });
         }
         if start.elapsed() > Duration::from_secs(300) {
             child.kill()?;
@@ -359,14 +435,22 @@ fn finish_after(mut command: Command, meanwhile: impl FnOnce(u32) -> Result<()>)
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Named tests, each an error or not.
 fn drive(mpirun: &Mpirun) -> ExitCode {
-    let (mut passed, mut failed) = (0, 0);
+    let mut passed = 0;
+    let mut failed = 0;
     // `cargo test … --test mpi -- NAME` runs those with such a name.
-    let wanted = std::env::args().nth(1).filter(|name| !name.starts_with('-')).unwrap_or_default();
+    let wanted = std::env::args()
+        .nth(1)
+        .filter(|name| !name.starts_with('-'))
+        .unwrap_or_default();
     let mut test = |name: String, run: &dyn Fn() -> Result<()>| {
         if !name.contains(&wanted) {
             return;
@@ -383,7 +467,9 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         }
     };
     for ranks in [1, 2, 3, 5] {
-        test(format!("suite_on_{ranks}_ranks"), &|| run_suite(mpirun, ranks, &[], "suite holds"));
+        test(format!("suite_on_{ranks}_ranks"), &|| {
+            run_suite(mpirun, ranks, &[], "suite holds")
+        });
     }
     for ranks in [4, 6, 7, 8, 9] {
         let run = || run_suite(mpirun, ranks, &[(ALGORITHMS, "1")], "algorithms hold");
@@ -393,9 +479,13 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
     for ranks in [2, 4] {
         let name = format!("story_on_{ranks}_ranks");
         if has_model {
-            test(name, &|| run_suite(mpirun, ranks, &[(STORY, "1")], "story is told"));
+            test(name, &|| {
+                run_suite(mpirun, ranks, &[(STORY, "1")], "story is told")
+            });
         } else {
-            println!("test {name} ... ignored, needs SHARDLAB_EXTRAS: a folder with models/stories260K");
+            println!(
+                "test {name} ... ignored, needs SHARDLAB_EXTRAS: a folder with models/stories260K"
+            );
         }
     }
     let in_chunks = || run_suite(mpirun, 3, &[("SHARDLAB_MPI_CHUNK", "1001")], "suite holds");
@@ -405,18 +495,35 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         ("file", "the text is missing here"),
         ("panic", "error: rank 2 failed: panicked: index 7"),
     ] {
-        test(format!("{how}_ends_the_job"), &|| failing_rank(mpirun, how, message));
+        test(format!("{how}_ends_the_job"), &|| {
+            failing_rank(mpirun, how, message)
+        });
     }
     const SAME: &str = "\nhelp: every rank of a group must make the same calls";
     for (how, messages) in [
-        ("missing", &["in different calls: all_reduce (sum, 8 f32", "\n  rank 2  waits in barrier (", SAME][..]),
+        (
+            "missing",
+            &[
+                "in different calls: all_reduce (sum, 8 f32",
+                "\n  rank 2  waits in barrier (",
+                SAME,
+            ][..],
+        ),
         (
             "length",
-            &["in different calls: all_reduce (sum, 8 f32", "\n  rank 2  waits in all_reduce (sum, 4 f32", SAME],
+            &[
+                "in different calls: all_reduce (sum, 8 f32",
+                "\n  rank 2  waits in all_reduce (sum, 4 f32",
+                SAME,
+            ],
         ),
         (
             "reduction",
-            &["in different calls: all_reduce (sum, 8 f32", "\n  rank 2  waits in all_reduce (max, 8 f32", SAME],
+            &[
+                "in different calls: all_reduce (sum, 8 f32",
+                "\n  rank 2  waits in all_reduce (max, 8 f32",
+                SAME,
+            ],
         ),
         (
             "order",
@@ -474,9 +581,25 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
                 "\nhelp: return from the closure",
             ],
         ),
-        ("early", &["rank 2 ended, and never entered all_reduce in group tensor (sum, 8 f32", SAME]),
-        ("message", &["rank 2 ended, and never entered recv (from 2, 8 f32", SAME]),
-        ("started", &["in different calls: start_all_reduce (sum, 8 f32", "\n  rank 2  waits in barrier (", SAME]),
+        (
+            "early",
+            &[
+                "rank 2 ended, and never entered all_reduce in group tensor (sum, 8 f32",
+                SAME,
+            ],
+        ),
+        (
+            "message",
+            &["rank 2 ended, and never entered recv (from 2, 8 f32", SAME],
+        ),
+        (
+            "started",
+            &[
+                "in different calls: start_all_reduce (sum, 8 f32",
+                "\n  rank 2  waits in barrier (",
+                SAME,
+            ],
+        ),
         (
             "started_before",
             &[
@@ -486,29 +609,52 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
             ],
         ),
     ] {
-        test(format!("ranks_that_disagree_are_told_{how}"), &|| disagreeing(mpirun, how, messages));
+        test(format!("ranks_that_disagree_are_told_{how}"), &|| {
+            disagreeing(mpirun, how, messages)
+        });
     }
     for kind in ["all_reduce", "reduce", "all_gather", "reduce_scatter"] {
-        for (ranks, len, odd) in [(2, 100_000, 10), (2, 10, 100_000), (3, 100_000, 10), (3, 10, 100_000), (3, 10, 12)] {
+        for (ranks, len, odd) in [
+            (2, 100_000, 10),
+            (2, 10, 100_000),
+            (3, 100_000, 10),
+            (3, 10, 100_000),
+            (3, 10, 12),
+        ] {
             let how = format!("start {kind} {len} {kind} {odd}");
             let run = || started_differently(mpirun, ranks, &how);
             test(format!("{}_on_{ranks}", how.replace(' ', "_")), &run);
         }
     }
-    for how in ["start all_reduce 100000 all_gather 100000", "start reduce_scatter 1000 reduce 100000"] {
-        test(format!("{}_on_3", how.replace(' ', "_")), &|| started_differently(mpirun, 3, how));
+    for how in [
+        "start all_reduce 100000 all_gather 100000",
+        "start reduce_scatter 1000 reduce 100000",
+    ] {
+        test(format!("{}_on_3", how.replace(' ', "_")), &|| {
+            started_differently(mpirun, 3, how)
+        });
     }
     test("a_slow_rank_is_named".into(), &|| slow_rank(mpirun));
     test("lab01_breaks".into(), &|| lab01_breaks(mpirun));
-    test("lab03_trains_what_threads_train".into(), &|| lab03_like_threads(mpirun));
+    test("lab03_trains_what_threads_train".into(), &|| {
+        lab03_like_threads(mpirun)
+    });
     test("every_lab_runs_on_processes".into(), &|| every_lab(mpirun));
     for ranks in [2, 3] {
-        test(format!("a_job_of_{ranks}_restarts_when_a_rank_is_killed"), &|| restarts(ranks));
-        test(format!("one_killed_process_ends_a_job_of_{ranks}"), &|| killed(mpirun, ranks));
+        test(
+            format!("a_job_of_{ranks}_restarts_when_a_rank_is_killed"),
+            &|| restarts(ranks),
+        );
+        test(format!("one_killed_process_ends_a_job_of_{ranks}"), &|| {
+            killed(mpirun, ranks)
+        });
     }
     test("ranks_must_be_the_jobs".into(), &|| ranks_flag(mpirun));
     test("a_simulated_link_is_refused".into(), &|| no_link(mpirun));
-    test("a_launcher_without_its_mpi_is_an_error".into(), &unconnected);
+    test(
+        "a_launcher_without_its_mpi_is_an_error".into(),
+        &unconnected,
+    );
     test("started_plainly_ranks_are_threads".into(), &plain);
     println!("{passed} passed, {failed} failed");
     ExitCode::from((failed > 0) as u8)
@@ -521,18 +667,31 @@ fn here() -> Result<std::path::PathBuf> {
 fn run_suite(mpirun: &Mpirun, ranks: usize, variables: &[(&str, &str)], says: &str) -> Result<()> {
     let output = mpirun.start(ranks, &here()?, &[], Path::new("."), variables)?;
     ensure!(output.status.success(), "{}", text(&output));
-    ensure!(text(&output).contains(&format!("the {says} on {ranks} ranks")), "{}", text(&output));
+    ensure!(
+        text(&output).contains(&format!("the {says} on {ranks} ranks")),
+        "{}",
+        text(&output)
+    );
     Ok(())
 }
 
 fn failing_rank(mpirun: &Mpirun, how: &str, message: &str) -> Result<()> {
     let output = mpirun.start(3, &here()?, &[], Path::new("."), &[(FAIL, how)])?;
-    ensure!(!output.status.success() && text(&output).contains(message), "{}", text(&output));
+    ensure!(
+        !output.status.success() && text(&output).contains(message),
+        "{}",
+        text(&output)
+    );
     // No rank crashes because another one has failed.
     ensure!(!text(&output).contains("signal"), "{}", text(&output));
     // The rank's own message stands before anything that the launcher says about it.
-    let (ours, launchers) = (text(&output).find(message), text(&output).find("MPI_ABORT"));
-    ensure!(launchers.is_none_or(|launchers| ours < Some(launchers)), "{}", text(&output));
+    let ours = text(&output).find(message);
+    let launchers = text(&output).find("MPI_ABORT");
+    ensure!(
+        launchers.is_none_or(|launchers| ours < Some(launchers)),
+        "{}",
+        text(&output)
+    );
     Ok(())
 }
 
@@ -545,8 +704,14 @@ fn disagreeing(mpirun: &Mpirun, how: &str, messages: &[&str]) -> Result<()> {
     }
     // Each rank that can says what it was doing; who has ended, or computes, cannot. What all say is said in full once.
     let silent = ["early", "message", "late", "absent", "unreceived"].contains(&how);
-    let reports = text.lines().filter(|line| line.starts_with("error: rank ")).count();
-    ensure!(reports >= if silent { 1 } else { 3 }, "{reports} reports in\n{text}");
+    let reports = text
+        .lines()
+        .filter(|line| line.starts_with("error: rank "))
+        .count();
+    ensure!(
+        reports >= if silent { 1 } else { 3 },
+        "{reports} reports in\n{text}"
+    );
     ensure!(text.matches("\nhelp: ").count() == 1, "{text}");
     Ok(())
 }
@@ -555,12 +720,28 @@ fn disagreeing(mpirun: &Mpirun, how: &str, messages: &[&str]) -> Result<()> {
 fn started_differently(mpirun: &Mpirun, ranks: usize, how: &str) -> Result<()> {
     let output = mpirun.start(ranks, &here()?, &[], Path::new("."), &[(FAIL, how)])?;
     let text = text(&output);
-    let reports = text.lines().filter(|line| line.starts_with("error: rank ")).count();
-    ensure!(output.status.code() == Some(1) && reports == ranks, "{}, {reports} reports in\n{text}", output.status);
-    let says = format!("the ranks are in different calls: start_{} \"started\" (", how.split(' ').nth(1).unwrap_or(""));
-    ensure!(text.contains(&says) && text.matches("\nhelp: ").count() == 1, "{text}");
+    let reports = text
+        .lines()
+        .filter(|line| line.starts_with("error: rank "))
+        .count();
+    ensure!(
+        output.status.code() == Some(1) && reports == ranks,
+        "{}, {reports} reports in\n{text}",
+        output.status
+    );
+    let says = format!(
+        "the ranks are in different calls: start_{} \"started\" (",
+        how.split(' ').nth(1).unwrap_or("")
+    );
+    ensure!(
+        text.contains(&says) && text.matches("\nhelp: ").count() == 1,
+        "{text}"
+    );
     for of_the_library in ["MPI_ERR", "NBC", "corrupt", "signal"] {
-        ensure!(!text.contains(of_the_library), "{of_the_library} in\n{text}");
+        ensure!(
+            !text.contains(of_the_library),
+            "{of_the_library} in\n{text}"
+        );
     }
     Ok(())
 }
@@ -574,10 +755,16 @@ fn slow_rank(mpirun: &Mpirun) -> Result<()> {
         "rank 2 is a straggler: rank 0",
         "rank 2 came to barrier \"meeting\"",
     ] {
-        ensure!(text.matches(&format!("notice: {says}")).count() == 1, "{says:?} is not said once in\n{text}");
+        ensure!(
+            text.matches(&format!("notice: {says}")).count() == 1,
+            "{says:?} is not said once in\n{text}"
+        );
     }
     // After the time for which it was waited for, at least, and not after none.
-    let came = text.lines().find(|line| line.contains("came to barrier")).unwrap_or_default();
+    let came = text
+        .lines()
+        .find(|line| line.contains("came to barrier"))
+        .unwrap_or_default();
     ensure!(!came.contains("µs"), "{came}");
     Ok(())
 }
@@ -588,27 +775,46 @@ fn lab01_breaks(mpirun: &Mpirun) -> Result<()> {
         ("missing-rank", "waits in barrier ("),
         ("wrong-length", "waits in all_reduce (sum, 3 f32"),
         ("wrong-op", "waits in all_reduce (max, 4 f32"),
-        ("wrong-order", "help: calls that differ in nothing else are compared by"),
-        ("early-exit", "rank 2 ended, and never entered all_reduce (sum, 4 f32"),
+        (
+            "wrong-order",
+            "help: calls that differ in nothing else are compared by",
+        ),
+        (
+            "early-exit",
+            "rank 2 ended, and never entered all_reduce (sum, 4 f32",
+        ),
     ] {
         let dir = tempfile::tempdir()?;
         let lab01 = Path::new(program("lab01"));
         let output = mpirun.start(3, lab01, &["--break", how, "--out", "o"], dir.path(), &[])?;
         let text = text(&output);
-        ensure!(output.status.code() == Some(1) && text.contains(says), "{how}:\n{text}");
-        ensure!(text.contains("the last 64 calls of every rank are in o/flight-rank*.jsonl"), "{how}:\n{text}");
-        ensure!(dir.path().join("o/flight-rank0.jsonl").is_file(), "{how}: rank 0 has written nothing");
+        ensure!(
+            output.status.code() == Some(1) && text.contains(says),
+            "{how}:\n{text}"
+        );
+        ensure!(
+            text.contains("the last 64 calls of every rank are in o/flight-rank*.jsonl"),
+            "{how}:\n{text}"
+        );
+        ensure!(
+            dir.path().join("o/flight-rank0.jsonl").is_file(),
+            "{how}: rank 0 has written nothing"
+        );
     }
     let flags = ["--break", "slow-rank", "--deadline", "5", "--out", "o"];
     let output = mpirun.start(3, Path::new(program("lab01")), &flags, Path::new("."), &[])?;
     let text = text(&output);
-    ensure!(output.status.success() && text.contains("Rank 2 waited least"), "{text}");
+    ensure!(
+        output.status.success() && text.contains("Rank 2 waited least"),
+        "{text}"
+    );
     ensure!(text.contains("notice: rank 2 is a straggler: "), "{text}");
     Ok(())
 }
 
 fn losses(dir: &Path) -> Result<Vec<f64>> {
-    let metrics = std::fs::read_to_string(dir.join("m.jsonl")).context("lab03 writes its metrics")?;
+    let metrics =
+        std::fs::read_to_string(dir.join("m.jsonl")).context("lab03 writes its metrics")?;
     let loss = |line: &str| -> Result<f64> {
         let line: serde_json::Value = serde_json::from_str(line)?;
         line["loss"].as_f64().context("a loss")
@@ -619,19 +825,39 @@ fn losses(dir: &Path) -> Result<Vec<f64>> {
 fn lab03_like_threads(mpirun: &Mpirun) -> Result<()> {
     let flags = "--layers 2 --embd 64 --steps 50 --eval-iters 2 --eval-interval 25 --metrics m.jsonl --out o";
     let flags: Vec<&str> = flags.split(' ').collect();
-    let (threads, processes) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let threads = tempfile::tempdir()?;
+    let processes = tempfile::tempdir()?;
     let mut alone = Command::new(program("lab03"));
-    alone.args(&flags).args(["--ranks", "2"]).current_dir(threads.path()).env_remove("SHARDLAB_CORPUS");
+    alone
+        .args(&flags)
+        .args(["--ranks", "2"])
+        .current_dir(threads.path())
+        .env_remove("SHARDLAB_CORPUS");
     let output = finish(alone)?;
     ensure!(output.status.success(), "{}", text(&output));
-    let output = mpirun.start(2, Path::new(program("lab03")), &flags, processes.path(), &[])?;
+    let output = mpirun.start(
+        2,
+        Path::new(program("lab03")),
+        &flags,
+        processes.path(),
+        &[],
+    )?;
     ensure!(output.status.success(), "{}", text(&output));
     // Rank 0 alone speaks.
-    ensure!(text(&output).matches("One model, many ranks").count() == 1, "{}", text(&output));
-    ensure!(text(&output).contains("2 MPI processes"), "{}", text(&output));
+    ensure!(
+        text(&output).matches("One model, many ranks").count() == 1,
+        "{}",
+        text(&output)
+    );
+    ensure!(
+        text(&output).contains("2 MPI processes"),
+        "{}",
+        text(&output)
+    );
     // Its output goes to a file here, so there is no colour in it.
     ensure!(!text(&output).contains('\x1b'), "{}", text(&output));
-    let (ours, theirs) = (losses(processes.path())?, losses(threads.path())?);
+    let ours = losses(processes.path())?;
+    let theirs = losses(threads.path())?;
     ensure!(ours.len() == 50 && theirs.len() == 50);
     let apart = largest_difference(&ours, &theirs);
     println!("lab03, 50 steps on 2 ranks: the largest difference of a loss is {apart:e}");
@@ -642,13 +868,39 @@ fn lab03_like_threads(mpirun: &Mpirun) -> Result<()> {
 /// On three ranks, where the library adds in its own order.
 fn every_lab(mpirun: &Mpirun) -> Result<()> {
     let tiny = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --warmup 2 --steps 6 --eval-iters 2 --out o";
-    let small = "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --warmup 2 --steps 3 --lr 0.1 --out o";
+    let small =
+        "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --warmup 2 --steps 3 --lr 0.1 --out o";
     for (lab, flags, says, broken) in [
-        (program("lab00"), "--info", "DISTRIBUTED_BACKEND=mpi", Some("duplicate-rank")),
-        (program("lab01"), "--up-to 1 --out o", "19 of 19", Some("wrong-order")),
-        (program("lab01"), "--feed readers 2 --out o", "every rank got its own batch", None),
-        (program("lab02"), "--steps 12 --out o", "the loss fell", Some("same-batches")),
-        (program("lab03"), tiny, "all ranks hold the same model", Some("same-batches")),
+        (
+            program("lab00"),
+            "--info",
+            "DISTRIBUTED_BACKEND=mpi",
+            Some("duplicate-rank"),
+        ),
+        (
+            program("lab01"),
+            "--up-to 1 --out o",
+            "19 of 19",
+            Some("wrong-order"),
+        ),
+        (
+            program("lab01"),
+            "--feed readers 2 --out o",
+            "every rank got its own batch",
+            None,
+        ),
+        (
+            program("lab02"),
+            "--steps 12 --out o",
+            "the loss fell",
+            Some("same-batches"),
+        ),
+        (
+            program("lab03"),
+            tiny,
+            "all ranks hold the same model",
+            Some("same-batches"),
+        ),
         (program("lab04"), small, "4 of 4", Some("local-norm")),
         (
             program("lab05"),
@@ -687,54 +939,106 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             Some("ungathered"),
         ),
         // It computes alone: one process speaks.
-        (program("lab11"), "--devices 16 --model llama-3-8b", "every plan fits", None),
+        (
+            program("lab11"),
+            "--devices 16 --model llama-3-8b",
+            "every plan fits",
+            None,
+        ),
     ] {
         let dir = tempfile::tempdir()?;
         let flags: Vec<&str> = flags.split_whitespace().collect();
         let output = mpirun.start(3, Path::new(lab), &flags, dir.path(), &[])?;
-        ensure!(output.status.success() && text(&output).contains(says), "{lab}:\n{}", text(&output));
-        ensure!(text(&output).matches("Takeaway").count() == 1, "{lab}: more than one rank speaks\n{}", text(&output));
+        ensure!(
+            output.status.success() && text(&output).contains(says),
+            "{lab}:\n{}",
+            text(&output)
+        );
+        ensure!(
+            text(&output).matches("Takeaway").count() == 1,
+            "{lab}: more than one rank speaks\n{}",
+            text(&output)
+        );
         let Some(broken) = broken else { continue };
-        let output = mpirun.start(3, Path::new(lab), &[&flags[..], &["--break", broken]].concat(), dir.path(), &[])?;
-        ensure!(output.status.code() == Some(1) && text(&output).contains("error: "), "{lab}:\n{}", text(&output));
+        let output = mpirun.start(
+            3,
+            Path::new(lab),
+            &[&flags[..], &["--break", broken]].concat(),
+            dir.path(),
+            &[],
+        )?;
+        ensure!(
+            output.status.code() == Some(1) && text(&output).contains("error: "),
+            "{lab}:\n{}",
+            text(&output)
+        );
     }
     // Two replicas of two tensor ranks.
-    let (dir, flags) = (tempfile::tempdir()?, format!("{tiny} --tp 2 --zero 1"));
+    let dir = tempfile::tempdir()?;
+    let flags = format!("{tiny} --tp 2 --zero 1");
     let flags: Vec<&str> = flags.split_whitespace().collect();
     let output = mpirun.start(4, Path::new(program("lab05")), &flags, dir.path(), &[])?;
-    ensure!(output.status.success() && text(&output).contains("2 data x 2 tensor"), "{}", text(&output));
+    ensure!(
+        output.status.success() && text(&output).contains("2 data x 2 tensor"),
+        "{}",
+        text(&output)
+    );
     // Four ranks save, three continue.
-    let flags =
-        "--heads 2 --embd 16 --block 8 --steps 4 --save-after 2 --from dp=4 --to dp=4 dp=3,zero=3 tp=2,pp=2 --out o";
+    let flags = "--heads 2 --embd 16 --block 8 --steps 4 --save-after 2 --from dp=4 --to dp=4 dp=3,zero=3 tp=2,pp=2 --out o";
     let flags: Vec<&str> = flags.split_whitespace().collect();
     let output = mpirun.start(4, Path::new(program("lab09")), &flags, dir.path(), &[])?;
-    ensure!(output.status.success() && text(&output).contains("3 of 3 jobs"), "{}", text(&output));
+    ensure!(
+        output.status.success() && text(&output).contains("3 of 3 jobs"),
+        "{}",
+        text(&output)
+    );
     // Two stages of two tensor ranks, then two replicas of two stages.
-    for (flags, mesh) in [("--tp 2", "1 data x 2 pipeline x 2 tensor"), ("--tp 1", "2 data x 2 pipeline x 1 tensor")] {
-        let all = format!("--layers 2 --heads 2 --embd 16 --block 16 --batch 2 --steps 3 --pp 2 {flags}");
+    for (flags, mesh) in [
+        ("--tp 2", "1 data x 2 pipeline x 2 tensor"),
+        ("--tp 1", "2 data x 2 pipeline x 1 tensor"),
+    ] {
+        let all =
+            format!("--layers 2 --heads 2 --embd 16 --block 16 --batch 2 --steps 3 --pp 2 {flags}");
         let flags: Vec<&str> = all.split_whitespace().collect();
         let output = mpirun.start(4, Path::new(program("lab07")), &flags, dir.path(), &[])?;
-        ensure!(output.status.success() && text(&output).contains(mesh), "{}", text(&output));
+        ensure!(
+            output.status.success() && text(&output).contains(mesh),
+            "{}",
+            text(&output)
+        );
     }
     Ok(())
 }
 
 /// A small training with checkpoints, of about a second.
-const TRAIN: &str =
-    "--layers 1 --embd 16 --block 8 --batch 1 --grad-accum 1 --warmup 2 --steps 60 --save-every 3 --out o";
+const TRAIN: &str = "--layers 1 --embd 16 --block 8 --batch 1 --grad-accum 1 --warmup 2 --steps 60 --save-every 3 --out o";
 const SAME: &str = "final weights: resumed = never stopped";
 
 /// `launch` starts the job again, which compares its weights with those of a job that was never stopped.
 fn restarts(ranks: usize) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let mut command = Command::new(program("launch"));
-    command.args(["--max-restarts", "1", "-n", &ranks.to_string(), program("lab08")]);
-    command.args(TRAIN.split_whitespace()).args(["--kill-rank", "1", "--at-step", "32"]).current_dir(dir.path());
+    command.args([
+        "--max-restarts",
+        "1",
+        "-n",
+        &ranks.to_string(),
+        program("lab08"),
+    ]);
+    command
+        .args(TRAIN.split_whitespace())
+        .args(["--kill-rank", "1", "--at-step", "32"])
+        .current_dir(dir.path());
     gently(&mut command);
     let output = finish(command)?;
     let text = text(&output);
     ensure!(output.status.success(), "{text}");
-    for says in ["(exit code 137: SIGKILL); restart 1 of 1", "resumed  after step 30, ", "lost     step 31: ", SAME] {
+    for says in [
+        "(exit code 137: SIGKILL); restart 1 of 1",
+        "resumed  after step 30, ",
+        "lost     step 31: ",
+        SAME,
+    ] {
         ensure!(text.contains(says), "{says:?} is missing in\n{text}");
     }
     ensure!(text.matches(" ✓\n").count() == 2, "{text}");
@@ -744,59 +1048,126 @@ fn restarts(ranks: usize) -> Result<()> {
 /// One process is killed again and again, at different moments. Each time the job ends by an error, and the next job continues.
 fn killed(mpirun: &Mpirun, ranks: usize) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let flags: Vec<&str> = TRAIN.split_whitespace().chain(["--resume", "auto"]).collect();
+    let flags: Vec<&str> = TRAIN
+        .split_whitespace()
+        .chain(["--resume", "auto"])
+        .collect();
     let command = || mpirun.command(ranks, Path::new(program("lab08")), &flags, dir.path(), &[]);
-    let progress = || std::fs::read_to_string(dir.path().join("o/restart/progress.jsonl")).unwrap_or_default();
+    let progress =
+        || std::fs::read_to_string(dir.path().join("o/restart/progress.jsonl")).unwrap_or_default();
     for (kill, after) in [3, 8, 13, 21, 34].into_iter().enumerate() {
         let before = progress().lines().count();
         let output = finish_after(command(), |mpirun| {
             let start = Instant::now();
-            while progress().lines().count() < before + after / 2 && start.elapsed() < Duration::from_secs(60) {
+            while progress().lines().count() < before + after / 2
+                && start.elapsed() < Duration::from_secs(60)
+            {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let children = Command::new("pgrep").args(["-P", &mpirun.to_string()]).output()?.stdout;
+            let children = Command::new("pgrep")
+                .args(["-P", &mpirun.to_string()])
+                .output()?
+                .stdout;
             let children = String::from_utf8(children)?;
-            let child = children.lines().nth(kill % ranks).with_context(|| format!("a process in {children:?}"))?;
+            let child = children
+                .lines()
+                .nth(kill % ranks)
+                .with_context(|| format!("a process in {children:?}"))?;
             ensure!(Command::new("kill").args(["-9", child]).status()?.success());
             Ok(())
         })?;
-        ensure!(!output.status.success(), "it ended without an error:\n{}", text(&output));
+        ensure!(
+            !output.status.success(),
+            "it ended without an error:\n{}",
+            text(&output)
+        );
     }
     let output = finish(command())?;
     let text = text(&output);
-    ensure!(output.status.success() && text.contains(SAME) && text.matches(" ✓\n").count() == 2, "{text}");
-    ensure!(text.contains("resumed  after step ") && !text.contains("rejected"), "{text}");
+    ensure!(
+        output.status.success() && text.contains(SAME) && text.matches(" ✓\n").count() == 2,
+        "{text}"
+    );
+    ensure!(
+        text.contains("resumed  after step ") && !text.contains("rejected"),
+        "{text}"
+    );
     let lines = progress().lines().count();
-    println!("{ranks} ranks, 5 kills: {lines} steps were trained, {} of them again", lines - 60);
+    println!(
+        "{ranks} ranks, 5 kills: {lines} steps were trained, {} of them again",
+        lines - 60
+    );
     Ok(())
 }
 
 fn ranks_flag(mpirun: &Mpirun) -> Result<()> {
-    let output = mpirun.start(2, Path::new(program("lab03")), &["--ranks", "3", "--dry-run"], Path::new("."), &[])?;
+    let output = mpirun.start(
+        2,
+        Path::new(program("lab03")),
+        &["--ranks", "3", "--dry-run"],
+        Path::new("."),
+        &[],
+    )?;
     let message = "error: --ranks 3 contradicts the launcher, which started 2 processes";
-    ensure!(output.status.code() == Some(2) && text(&output).contains(message), "{}", text(&output));
-    let output = mpirun.start(2, Path::new(program("lab03")), &["--ranks", "2", "--dry-run"], Path::new("."), &[])?;
+    ensure!(
+        output.status.code() == Some(2) && text(&output).contains(message),
+        "{}",
+        text(&output)
+    );
+    let output = mpirun.start(
+        2,
+        Path::new(program("lab03")),
+        &["--ranks", "2", "--dry-run"],
+        Path::new("."),
+        &[],
+    )?;
     ensure!(output.status.success(), "{}", text(&output));
     Ok(())
 }
 
 fn no_link(mpirun: &Mpirun) -> Result<()> {
     for lab in [program("lab00"), program("lab02")] {
-        let output = mpirun.start(2, Path::new(lab), &["--link", "1ms,1GB/s"], Path::new("."), &[])?;
-        let message = "error: ranks are MPI processes, and no link of 1.00 GB/s, 1.00 ms is between them";
-        ensure!(output.status.code() == Some(2) && text(&output).contains(message), "{}", text(&output));
-        ensure!(text(&output).matches("error: ").count() == 1, "{}", text(&output));
+        let output = mpirun.start(
+            2,
+            Path::new(lab),
+            &["--link", "1ms,1GB/s"],
+            Path::new("."),
+            &[],
+        )?;
+        let message =
+            "error: ranks are MPI processes, and no link of 1.00 GB/s, 1.00 ms is between them";
+        ensure!(
+            output.status.code() == Some(2) && text(&output).contains(message),
+            "{}",
+            text(&output)
+        );
+        ensure!(
+            text(&output).matches("error: ").count() == 1,
+            "{}",
+            text(&output)
+        );
     }
     Ok(())
 }
 
 fn unconnected() -> Result<()> {
     let mut command = Command::new(program("lab03"));
-    command.arg("--dry-run").env("SLURM_STEP_NUM_TASKS", "4").env("SLURM_PROCID", "0");
+    command
+        .arg("--dry-run")
+        .env("SLURM_STEP_NUM_TASKS", "4")
+        .env("SLURM_PROCID", "0");
     let output = finish(command)?;
     let message = "error: a launcher started 4 processes (SLURM_STEP_NUM_TASKS is set), but MPI's own world has 1";
-    ensure!(output.status.code() == Some(2) && text(&output).contains(message), "{}", text(&output));
-    ensure!(text(&output).contains("srun --mpi=pmix"), "{}", text(&output));
+    ensure!(
+        output.status.code() == Some(2) && text(&output).contains(message),
+        "{}",
+        text(&output)
+    );
+    ensure!(
+        text(&output).contains("srun --mpi=pmix"),
+        "{}",
+        text(&output)
+    );
     Ok(())
 }
 
@@ -804,6 +1175,10 @@ fn plain() -> Result<()> {
     let mut command = Command::new(program("lab03"));
     command.args(["--dry-run", "--ranks", "2"]);
     let output = finish(command)?;
-    ensure!(output.status.success() && text(&output).contains("2 threads of this process"), "{}", text(&output));
+    ensure!(
+        output.status.success() && text(&output).contains("2 threads of this process"),
+        "{}",
+        text(&output)
+    );
     Ok(())
 }

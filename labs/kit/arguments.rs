@@ -18,7 +18,9 @@ pub fn arguments<Args: clap::Parser>() -> Result<Args, BadInput> {
     notice::fold_with(show::folded_for_stderr);
     Args::try_parse().map_err(|error| {
         // A program without its command prints more than an error: everything that it can do.
-        if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        if !error.use_stderr()
+            || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        {
             error.exit()
         }
         refusal(&error.to_string())
@@ -31,7 +33,10 @@ fn refusal(error: &str) -> BadInput {
     let (wrong, rest) = error.split_once("\n\n").unwrap_or((error, ""));
     let (mut what, mut help): (Vec<&str>, Vec<&str>) = Default::default();
     for line in wrong.trim_start_matches("error: ").lines().map(str::trim) {
-        match line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+        match line
+            .strip_prefix('[')
+            .and_then(|line| line.strip_suffix(']'))
+        {
             Some(possible) => help.push(possible),
             None => what.push(line),
         }

@@ -92,7 +92,12 @@ impl Evidence<'_> {
 
     /// Compares two values, and returns whether they are equal.
     pub fn same<T: PartialEq + Debug>(&mut self, at: impl Display, expected: T, got: T) -> bool {
-        self.row(expected == got, at, format!("{expected:?}"), format!("{got:?}"))
+        self.row(
+            expected == got,
+            at,
+            format!("{expected:?}"),
+            format!("{got:?}"),
+        )
     }
 
     /// Compares two numbers, which may differ by rounding: by one part in a million, or by `1e-12` near 0.
@@ -102,8 +107,19 @@ impl Evidence<'_> {
     }
 
     /// Records a comparison that the caller has made, and returns its result.
-    pub fn row(&mut self, agrees: bool, at: impl Display, expected: impl Display, got: impl Display) -> bool {
-        self.rows.push(Row { at: at.to_string(), expected: expected.to_string(), got: got.to_string(), agrees });
+    pub fn row(
+        &mut self,
+        agrees: bool,
+        at: impl Display,
+        expected: impl Display,
+        got: impl Display,
+    ) -> bool {
+        self.rows.push(Row {
+            at: at.to_string(),
+            expected: expected.to_string(),
+            got: got.to_string(),
+            agrees,
+        });
         agrees
     }
 
@@ -129,7 +145,11 @@ impl Evidence<'_> {
 
     /// Records a figure that the reader sees once the exercise is solved.
     pub fn figure(&mut self, what: &str, got: u64, target: u64) {
-        self.figures.push(Figure { what: what.into(), got, target });
+        self.figures.push(Figure {
+            what: what.into(),
+            got,
+            target,
+        });
     }
 }
 
@@ -140,7 +160,11 @@ pub fn is_near(expected: f64, got: f64) -> bool {
 
 /// A number with enough digits to distinguish two that are not near.
 pub fn number(x: f64) -> String {
-    if x == 0.0 { "0".into() } else { crate::show::general(x, 7) }
+    if x == 0.0 {
+        "0".into()
+    } else {
+        crate::show::general(x, 7)
+    }
 }
 
 /// A check program's `main`: checks the claims in order, up to the first that does not hold.
@@ -160,11 +184,18 @@ pub fn run(claims: &[Claim]) -> ExitCode {
 
 /// Returns whether all claims hold.
 fn look_at(claims: &[Claim], events: &Events) -> Result<bool> {
-    events.tell(&Event::Claims(claims.iter().map(|(what, _)| what.to_string()).collect()))?;
+    events.tell(&Event::Claims(
+        claims.iter().map(|(what, _)| what.to_string()).collect(),
+    ))?;
     for (_, look) in claims {
         events.tell(&Event::Begun)?;
         GIVEN.take();
-        let mut evidence = Evidence { events, rows: Vec::new(), means: String::new(), figures: Vec::new() };
+        let mut evidence = Evidence {
+            events,
+            rows: Vec::new(),
+            means: String::new(),
+            figures: Vec::new(),
+        };
         // After a panic nothing reads the state that it may have left incomplete.
         let outcome = catch_unwind(AssertUnwindSafe(|| look(&mut evidence)));
         let error = match outcome {
@@ -177,7 +208,11 @@ fn look_at(claims: &[Claim], events: &Events) -> Result<bool> {
         for figure in std::mem::take(&mut evidence.figures) {
             events.tell(&Event::Figure(figure))?;
         }
-        events.tell(&Event::Ended { rows: evidence.rows, means: evidence.means, error })?;
+        events.tell(&Event::Ended {
+            rows: evidence.rows,
+            means: evidence.means,
+            error,
+        })?;
         if !holds {
             return Ok(false);
         }
@@ -191,7 +226,12 @@ pub(super) struct Events(Mutex<Box<dyn Write + Send>>);
 impl Events {
     fn open() -> Result<Events> {
         let out: Box<dyn Write + Send> = match std::env::var_os(EVENTS) {
-            Some(path) => Box::new(File::options().append(true).open(&path).context("the workbook's file")?),
+            Some(path) => Box::new(
+                File::options()
+                    .append(true)
+                    .open(&path)
+                    .context("the workbook's file")?,
+            ),
             None => Box::new(std::io::stdout()),
         };
         Ok(Events(Mutex::new(out)))
@@ -208,11 +248,19 @@ impl Events {
     fn panicked(&self, info: &PanicHookInfo) {
         let message = info.payload_as_str().unwrap_or("(no message)").to_string();
         let mut at = info.location().map_or(String::new(), ToString::to_string);
-        if let Some(rank) = std::thread::current().name().filter(|name| name.starts_with("rank ")) {
+        if let Some(rank) = std::thread::current()
+            .name()
+            .filter(|name| name.starts_with("rank "))
+        {
             at += &format!(", on {rank}");
         }
         // If this fails, there is no way left to report it.
-        self.tell(&Event::Panicked { message, at, given: GIVEN.with_borrow(String::clone) }).ok();
+        self.tell(&Event::Panicked {
+            message,
+            at,
+            given: GIVEN.with_borrow(String::clone),
+        })
+        .ok();
     }
 }
 
@@ -226,7 +274,12 @@ mod tests {
         let out: Box<dyn Write + Send> = Box::new(file.reopen().unwrap());
         let held = look_at(claims, &Events(Mutex::new(out))).unwrap();
         let text = std::fs::read_to_string(file.path()).unwrap();
-        (held, text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+        (
+            held,
+            text.lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect(),
+        )
     }
 
     #[test]
@@ -254,17 +307,28 @@ mod tests {
             got: got.into(),
             agrees: expected == got,
         };
-        let ended = |rows, means: &str| Event::Ended { rows, means: means.into(), error: String::new() };
+        let ended = |rows, means: &str| Event::Ended {
+            rows,
+            means: means.into(),
+            error: String::new(),
+        };
         assert!(!held);
         assert_eq!(
             events,
             [
                 Event::Claims(claims.iter().map(|claim| claim.0.into()).collect()),
                 Event::Begun,
-                Event::Figure(Figure { what: "steps".into(), got: 3, target: 2 }),
+                Event::Figure(Figure {
+                    what: "steps".into(),
+                    got: 3,
+                    target: 2
+                }),
                 ended(vec![row("here", "1", "1")], ""),
                 Event::Begun,
-                ended(vec![row("rank 0", "2", "2"), row("rank 1", "2", "3")], "the first sign"),
+                ended(
+                    vec![row("rank 0", "2", "2"), row("rank 1", "2", "3")],
+                    "the first sign"
+                ),
             ]
         );
     }

@@ -76,7 +76,10 @@ impl Course {
     /// Reads `labs/labs.toml`, as it was when this program was compiled.
     pub fn read() -> Result<Course, BadInput> {
         toml::from_str(include_str!("../labs.toml")).map_err(|error| {
-            BadInput::new(format!("labs/labs.toml is damaged: {error}"), "restore it with git, and build again")
+            BadInput::new(
+                format!("labs/labs.toml is damaged: {error}"),
+                "restore it with git, and build again",
+            )
         })
     }
 
@@ -92,18 +95,35 @@ impl Course {
         if let Some(exercise) = self.exercises().find(|exercise| exercise.name == wanted) {
             return Ok(exercise);
         }
-        let fitting: Vec<&Exercise> = self.exercises().filter(|e| e.name.starts_with(&wanted)).collect();
-        let list = |of: &[&Exercise]| of.iter().map(|e| e.name.as_str()).collect::<Vec<_>>().join(", ");
+        let fitting: Vec<&Exercise> = self
+            .exercises()
+            .filter(|e| e.name.starts_with(&wanted))
+            .collect();
+        let list = |of: &[&Exercise]| {
+            of.iter()
+                .map(|e| e.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         match fitting[..] {
             [exercise] => Ok(exercise),
             [] => {
                 let all: Vec<&Exercise> = self.exercises().collect();
-                let help = format!("the exercises are {}; the beginning of a name is enough", list(&all));
-                Err(BadInput::new(format!("no exercise is named {given:?}"), help))
+                let help = format!(
+                    "the exercises are {}; the beginning of a name is enough",
+                    list(&all)
+                );
+                Err(BadInput::new(
+                    format!("no exercise is named {given:?}"),
+                    help,
+                ))
             }
             _ => {
                 let help = format!("say which: {}", list(&fitting));
-                Err(BadInput::new(format!("{} exercises begin with {given:?}", fitting.len()), help))
+                Err(BadInput::new(
+                    format!("{} exercises begin with {given:?}", fitting.len()),
+                    help,
+                ))
             }
         }
     }
@@ -116,18 +136,36 @@ mod tests {
     #[test]
     fn an_exercise_is_found_by_name_prefix_and_file() {
         let exercise = |name: &str| {
-            format!("[[lab.exercise]]\nname='{name}'\ntitle='t'\ntask='t'\nminutes=1\nhints=['a']\ndebrief='d'\n")
+            format!(
+                "[[lab.exercise]]\nname='{name}'\ntitle='t'\ntask='t'\nminutes=1\nhints=['a']\ndebrief='d'\n"
+            )
         };
         let lab = "[[lab]]\nnumber=3\nname='lab03'\nfile='f'\ntitle='t'\nquestion='q'\ntakeaway='a'\ntakes='t'\nranks=2\nneeds=[]\n";
-        let text = [lab.into(), exercise("lab03-batches"), exercise("lab03-b"), exercise("lab03-schedule")].concat();
+        let text = [
+            lab.into(),
+            exercise("lab03-batches"),
+            exercise("lab03-b"),
+            exercise("lab03-schedule"),
+        ]
+        .concat();
         let course: Course = toml::from_str(&text).unwrap();
         let found = |given: &str| course.find(given).map(|e| e.name.clone());
         assert_eq!(found("lab03-s").unwrap(), "lab03-schedule");
-        assert_eq!(found("lab03-b").unwrap(), "lab03-b", "a whole name is no prefix");
+        assert_eq!(
+            found("lab03-b").unwrap(),
+            "lab03-b",
+            "a whole name is no prefix"
+        );
         assert_eq!(found("my/lab03_batches.rs").unwrap(), "lab03-batches");
         let two = found("lab03-").unwrap_err();
         assert_eq!(two.what, "3 exercises begin with \"lab03-\"");
-        assert_eq!(two.help, "say which: lab03-batches, lab03-b, lab03-schedule");
-        assert_eq!(found("lab04").unwrap_err().what, "no exercise is named \"lab04\"");
+        assert_eq!(
+            two.help,
+            "say which: lab03-batches, lab03-b, lab03-schedule"
+        );
+        assert_eq!(
+            found("lab04").unwrap_err().what,
+            "no exercise is named \"lab04\""
+        );
     }
 }

@@ -28,22 +28,37 @@ impl Evaluator<'_> {
     pub fn run(&self, gpt: &Gpt, step: usize, journal: &mut Journal) -> Result<()> {
         let sampler = self.config.sampler(self.comm.rank());
         let loss = |text| evaluate(gpt, self.comm, &sampler, text, self.eval.batches);
-        let (train, val) = (loss(&self.corpus.train)?, loss(&self.corpus.validation)?);
+        let train = loss(&self.corpus.train)?;
+        let val = loss(&self.corpus.validation)?;
         journal.evaluated(Evaluation { step, train, val })?;
         if self.comm.rank() != 0 {
             return Ok(());
         }
         let mut saved = String::new();
         if let Some(folder) = self.save_to.as_ref().filter(|_| journal.improved()) {
-            let description = Description { shape: gpt.shape, vocabulary: self.corpus.vocabulary.characters() };
-            saved = format!("   saved {}", checkpoint::save(folder, &gpt.params, &description)?.display());
+            let description = Description {
+                shape: gpt.shape,
+                vocabulary: self.corpus.vocabulary.characters(),
+            };
+            saved = format!(
+                "   saved {}",
+                checkpoint::save(folder, &gpt.params, &description)?.display()
+            );
         }
         let screen = self.screen;
         let line = format!("step={step} train_loss={train:.3} val_loss={val:.3}");
         let text = screen.quote(&self.sample(gpt, step)?, 4);
         // One line of the screen. The sample after the last step may be longer.
-        let text = if step == self.eval.due.last { &text } else { text.lines().next().unwrap_or_default() };
-        screen.say(format!("{}{}\n{text}", screen.bold(line), screen.dim(saved)));
+        let text = if step == self.eval.due.last {
+            &text
+        } else {
+            text.lines().next().unwrap_or_default()
+        };
+        screen.say(format!(
+            "{}{}\n{text}",
+            screen.bold(line),
+            screen.dim(saved)
+        ));
         Ok(())
     }
 
@@ -52,16 +67,27 @@ impl Evaluator<'_> {
     fn sample(&self, gpt: &Gpt, step: usize) -> Result<String> {
         let last = step == self.eval.due.last;
         let stream = Stream::new(self.config.seed, "samples").branch(step as u64);
-        let written = generate(gpt, &self.eval.prompt_tokens, if last { 120 } else { 90 }, 0.8, stream)?;
+        let written = generate(
+            gpt,
+            &self.eval.prompt_tokens,
+            if last { 120 } else { 90 },
+            0.8,
+            stream,
+        )?;
         let written = self.corpus.vocabulary.decode(&written);
         let text = |continued: &str| format!("{}{continued}", self.eval.prompt);
-        Ok(if last { text(whole_words(&written)) } else { text(&written).replace('\n', " / ") })
+        Ok(if last {
+            text(whole_words(&written))
+        } else {
+            text(&written).replace('\n', " / ")
+        })
     }
 }
 
 /// The text without its last word, which may be incomplete. A text of one word stays as it is.
 fn whole_words(text: &str) -> &str {
-    text.rfind(char::is_whitespace).map_or(text, |end| text[..end].trim_end())
+    text.rfind(char::is_whitespace)
+        .map_or(text, |end| text[..end].trim_end())
 }
 
 #[cfg(test)]
@@ -70,8 +96,12 @@ mod tests {
 
     #[test]
     fn a_sample_ends_with_a_whole_word() {
-        let cases =
-            [(" Who's there?\n\nRA", " Who's there?"), (" Long live ", " Long live"), ("words", "words"), ("", "")];
+        let cases = [
+            (" Who's there?\n\nRA", " Who's there?"),
+            (" Long live ", " Long live"),
+            ("words", "words"),
+            ("", ""),
+        ];
         for (written, whole) in cases {
             assert_eq!(whole_words(written), whole, "{written:?}");
         }

@@ -21,26 +21,54 @@ pub struct Footprint<'a> {
 impl<'a> Footprint<'a> {
     /// The footprint of data parallelism: every rank holds everything.
     pub fn new(config: &'a Config) -> Footprint<'a> {
-        Footprint { config, stage: Stage::Zero, precision: Precision::F32, offloads: false }
+        Footprint {
+            config,
+            stage: Stage::Zero,
+            precision: Precision::F32,
+            offloads: false,
+        }
     }
 
     /// The footprint of ZeRO: ranks shard the model's state.
     pub fn sharded(config: &'a Config, zero: &ZeroConfig) -> Footprint<'a> {
-        Footprint { config, stage: zero.stage, precision: zero.precision, offloads: zero.offload.is_some() }
+        Footprint {
+            config,
+            stage: zero.stage,
+            precision: zero.precision,
+            offloads: zero.offload.is_some(),
+        }
     }
 
     /// Bytes of one rank with batches of `batch` sequences; and bytes of a temporary f32 copy of all parameters. A rank
     /// that does not hold all parameters in f32 needs this copy to begin and to evaluate.
     pub fn of_a_rank(&self, batch: usize) -> (Memory, u64) {
-        let Footprint { config, stage, precision, offloads } = *self;
+        let Footprint {
+            config,
+            stage,
+            precision,
+            offloads,
+        } = *self;
         let plan = config.shape.memory(batch, config.dropout > 0.0);
         let numel = config.shape.parameters();
-        let state = if offloads { zero_memory_offloaded } else { zero_memory };
+        let state = if offloads {
+            zero_memory_offloaded
+        } else {
+            zero_memory
+        };
         let each = precision.bytes_each();
-        let [parameters, gradients, optimizer] = state(stage.number(), numel, config.ranks as u64, each);
+        let [parameters, gradients, optimizer] =
+            state(stage.number(), numel, config.ranks as u64, each);
         let holds_all = stage < Stage::Three && precision == Precision::F32;
         let temporary = if holds_all { 0 } else { 4 * numel };
-        (Memory { parameters, gradients, optimizer, activations: plan.activations }, temporary)
+        (
+            Memory {
+                parameters,
+                gradients,
+                optimizer,
+                activations: plan.activations,
+            },
+            temporary,
+        )
     }
 
     /// Bytes that the ranks on this machine take together: in training, or in the check before training if that takes
@@ -53,13 +81,24 @@ impl<'a> Footprint<'a> {
             memory.total() + temporary
         };
         let training = of(self, batch).saturating_mul(ranks);
-        let check = (Footprint { config: &check, ..self.clone() }, check.batch.min(batch));
+        let check = (
+            Footprint {
+                config: &check,
+                ..self.clone()
+            },
+            check.batch.min(batch),
+        );
         training.max(of(&check.0, check.1).saturating_mul(ranks + 1))
     }
 
     /// Refuses a run that does not fit into `free` bytes.
     pub fn ensure_fits(&self, free: u64) -> Result<(), BadInput> {
-        let Config { batch, grad_accum, ranks, .. } = *self.config;
+        let Config {
+            batch,
+            grad_accum,
+            ranks,
+            ..
+        } = *self.config;
         if self.total(batch) <= free {
             return Ok(());
         }
@@ -70,31 +109,69 @@ impl<'a> Footprint<'a> {
             }
             None => "not even --batch 1 fits: give fewer --ranks, a smaller --block, or a smaller --preset".to_string(),
         };
-        Err(does_not_fit(launch::ranks_here(ranks), batch, self.total(batch), free, &help))
+        Err(does_not_fit(
+            launch::ranks_here(ranks),
+            batch,
+            self.total(batch),
+            free,
+            &help,
+        ))
     }
 
     /// The rows of a table: contents, bytes, and an explanation. Rows of 0 bytes are left out.
     pub fn rows(&self) -> Vec<(&'static str, u64, String)> {
-        let Footprint { config, stage, precision, .. } = *self;
+        let Footprint {
+            config,
+            stage,
+            precision,
+            ..
+        } = *self;
         let (memory, temporary) = self.of_a_rank(config.batch);
         let bytes = precision.bytes();
-        let sharded = |from| if stage >= from { format!(", sharded among {}", config.ranks) } else { String::new() };
+        let sharded = |from| {
+            if stage >= from {
+                format!(", sharded among {}", config.ranks)
+            } else {
+                String::new()
+            }
+        };
         let optimizer = match precision {
             Precision::F32 => "two moments, 8 bytes per parameter",
             Precision::Bf16 => "two moments and the master, 12 bytes per parameter",
         };
-        let (one, all) = (memory.total() + temporary, self.total(config.batch));
+        let one = memory.total() + temporary;
+        let all = self.total(config.batch);
         let sharing = if all > one * launch::ranks_here(config.ranks) as u64 {
             "at most: the first check holds one more model"
         } else {
             "all ranks that share this machine's memory"
         };
         let mut rows = vec![
-            ("parameters", memory.parameters, format!("{bytes} bytes each{}", sharded(Stage::Three))),
-            ("gradients", memory.gradients, format!("{bytes} bytes each{}", sharded(Stage::Two))),
-            ("optimizer", memory.optimizer, format!("{optimizer}{}", sharded(Stage::One))),
-            ("activations", memory.activations, "what forward keeps for backward, grows with --batch".to_string()),
-            ("gathered", temporary, "all parameters, to begin with and to evaluate".to_string()),
+            (
+                "parameters",
+                memory.parameters,
+                format!("{bytes} bytes each{}", sharded(Stage::Three)),
+            ),
+            (
+                "gradients",
+                memory.gradients,
+                format!("{bytes} bytes each{}", sharded(Stage::Two)),
+            ),
+            (
+                "optimizer",
+                memory.optimizer,
+                format!("{optimizer}{}", sharded(Stage::One)),
+            ),
+            (
+                "activations",
+                memory.activations,
+                "what forward keeps for backward, grows with --batch".to_string(),
+            ),
+            (
+                "gathered",
+                temporary,
+                "all parameters, to begin with and to evaluate".to_string(),
+            ),
             ("one rank", one, String::new()),
             ("ranks here", all, sharing.to_string()),
         ];
@@ -107,5 +184,8 @@ impl<'a> Footprint<'a> {
 pub fn does_not_fit(ranks: usize, batch: usize, takes: u64, free: u64, help: &str) -> BadInput {
     let [takes, free] = [takes, free].map(|bytes| show::bytes_decimal(bytes as f64));
     let limit = launch::memory_limit_in_words();
-    BadInput::new(format!("{ranks} ranks with --batch {batch} take {takes}, and {free} are free{limit}"), help)
+    BadInput::new(
+        format!("{ranks} ranks with --batch {batch} take {takes}, and {free} are free{limit}"),
+        help,
+    )
 }

@@ -39,7 +39,8 @@ pub struct HostFile {
 
 /// Reads the text of a host file. `path` is for messages.
 pub fn host_file(text: &str, path: &Path) -> Result<HostFile, BadInput> {
-    let refuse = |what: String, help: &str| Err(BadInput::new(format!("{} {what}", path.display()), help));
+    let refuse =
+        |what: String, help: &str| Err(BadInput::new(format!("{} {what}", path.display()), help));
     let mut hosts: Vec<Host> = Vec::new();
     let mut file_form = None;
     for (number, line) in text.lines().enumerate() {
@@ -48,31 +49,53 @@ pub fn host_file(text: &str, path: &Path) -> Result<HostFile, BadInput> {
             continue;
         }
         let Some((name, slots, form)) = host_line(line) else {
-            let what = format!("cannot be read as a host file, line {}: {line:?}", number + 1);
-            return refuse(what, "write `host`, `host slots=4` or `host:4`, one host per line");
+            let what = format!(
+                "cannot be read as a host file, line {}: {line:?}",
+                number + 1
+            );
+            return refuse(
+                what,
+                "write `host`, `host slots=4` or `host:4`, one host per line",
+            );
         };
         if *file_form.get_or_insert(form) != form {
             let what = format!(
                 "contradicts itself: line {} counts ranks in a different way than the lines before",
                 number + 1
             );
-            return refuse(what, "write every line alike: `host`, or `host slots=4`, or `host:4`");
+            return refuse(
+                what,
+                "write every line alike: `host`, or `host slots=4`, or `host:4`",
+            );
         }
         match hosts.iter_mut().find(|host| host.name == name) {
-            None => hosts.push(Host { name: name.to_string(), slots }),
+            None => hosts.push(Host {
+                name: name.to_string(),
+                slots,
+            }),
             Some(host) if form == Form::Lines => host.slots += 1,
             Some(host) => {
-                let what = format!("contradicts itself: it has two counts for {name}, {} and {slots}", host.slots);
+                let what = format!(
+                    "contradicts itself: it has two counts for {name}, {} and {slots}",
+                    host.slots
+                );
                 return refuse(what, "give each host one line");
             }
         }
     }
     if hosts.is_empty() {
-        return refuse("names no host".into(), "a host file has one host per line; is the job still running?");
+        return refuse(
+            "names no host".into(),
+            "a host file has one host per line; is the job still running?",
+        );
     }
     let form = file_form.unwrap_or(Form::Lines);
     let counts = form != Form::Lines || hosts.iter().any(|host| host.slots > 1);
-    Ok(HostFile { hosts, form, counts })
+    Ok(HostFile {
+        hosts,
+        form,
+        counts,
+    })
 }
 
 /// A line's host, its slots and its form. None if it has no known form.
@@ -91,7 +114,9 @@ fn host_line(line: &str) -> Option<(&str, usize, Form)> {
     match (slots, name.split_once(':')) {
         (Some(slots), None) => Some((name, slots, Form::Slots)),
         // Two colons and more are an IPv6 address.
-        (None, Some((name, after))) if !after.contains(':') => Some((name, count(after)?, Form::Colon)),
+        (None, Some((name, after))) if !after.contains(':') => {
+            Some((name, count(after)?, Form::Colon))
+        }
         (None, _) => Some((name, 1, Form::Lines)),
         (Some(_), Some(_)) => None,
     }
@@ -100,7 +125,9 @@ fn host_line(line: &str) -> Option<(&str, usize, Form)> {
 
 /// A positive number of a plausible size.
 fn count(text: &str) -> Option<usize> {
-    text.parse().ok().filter(|number| (1..=MOST).contains(number))
+    text.parse()
+        .ok()
+        .filter(|number| (1..=MOST).contains(number))
 }
 
 /// Reads names in Slurm's short form: `x[001-003,007],login` is x001, x002, x003, x007 and login.
@@ -117,12 +144,18 @@ pub fn slurm_hosts(list: &str) -> Result<Vec<String>, BadInput> {
         let mut names = vec![String::new()];
         let mut rest = part;
         while let Some((before, after)) = rest.split_once('[') {
-            let (inside, after) = after.split_once(']').ok_or_else(|| wrong("a bracket is left open"))?;
+            let (inside, after) = after
+                .split_once(']')
+                .ok_or_else(|| wrong("a bracket is left open"))?;
             let room = MOST / names.len();
             let numbers = slurm_numbers(inside, room).map_err(wrong)?;
             names = names
                 .iter()
-                .flat_map(|name| numbers.iter().map(move |number| format!("{name}{before}{number}")))
+                .flat_map(|name| {
+                    numbers
+                        .iter()
+                        .map(move |number| format!("{name}{before}{number}"))
+                })
                 .collect();
             rest = after;
         }
@@ -140,7 +173,9 @@ pub fn slurm_hosts(list: &str) -> Result<Vec<String>, BadInput> {
 
 /// Splits at commas that are not inside brackets.
 fn split_outside_brackets(list: &str) -> Result<Vec<&str>, &'static str> {
-    let (mut parts, mut start, mut inside) = (Vec::new(), 0, false);
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut inside = false;
     for (at, character) in list.char_indices() {
         match character {
             '[' if inside => return Err("a bracket is inside a bracket"),
@@ -154,7 +189,11 @@ fn split_outside_brackets(list: &str) -> Result<Vec<&str>, &'static str> {
         }
     }
     parts.push(&list[start..]);
-    if inside { Err("a bracket is left open") } else { Ok(parts) }
+    if inside {
+        Err("a bracket is left open")
+    } else {
+        Ok(parts)
+    }
 }
 
 /// `001-003,007` as 001, 002, 003, 007. Numbers have as many digits as the first number of their range. An error if there are
@@ -162,12 +201,17 @@ fn split_outside_brackets(list: &str) -> Result<Vec<&str>, &'static str> {
 fn slurm_numbers(inside: &str, room: usize) -> Result<Vec<String>, &'static str> {
     let number = |digits: &str| -> Result<u64, &'static str> {
         let all_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
-        digits.parse().ok().filter(|_| all_digits).ok_or("brackets hold numbers and ranges such as 001-003")
+        digits
+            .parse()
+            .ok()
+            .filter(|_| all_digits)
+            .ok_or("brackets hold numbers and ranges such as 001-003")
     };
     let mut numbers = Vec::new();
     for range in inside.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (from, to) = (number(first)?, number(last)?);
+        let from = number(first)?;
+        let to = number(last)?;
         if from > to {
             return Err("a range runs backwards");
         }

@@ -50,8 +50,12 @@ impl Interval {
     /// Adds a step with its outcome, which took `seconds`.
     pub fn add(&mut self, outcome: &Outcome, seconds: f64) {
         match *outcome {
-            Outcome::Taken { loss, grad_norm, .. } => self.trained(seconds, loss, grad_norm),
-            Outcome::PastBound { loss, .. } | Outcome::Overflow { loss } => self.skipped(Some(loss)),
+            Outcome::Taken {
+                loss, grad_norm, ..
+            } => self.trained(seconds, loss, grad_norm),
+            Outcome::PastBound { loss, .. } | Outcome::Overflow { loss } => {
+                self.skipped(Some(loss))
+            }
             Outcome::InRange => self.skipped(None),
         }
     }
@@ -71,16 +75,33 @@ impl Interval {
     }
 
     /// The line after the interval's last iteration. The next interval begins empty.
-    pub fn line(&mut self, run: &LoggedRun, counters: &Counters, lr: f64, loss_scale: f64) -> String {
-        let Interval { trained, skipped, nan, seconds, loss, grad_norm } = std::mem::take(self);
-        let (samples, count) = (counters.global_samples, trained as f64);
+    pub fn line(
+        &mut self,
+        run: &LoggedRun,
+        counters: &Counters,
+        lr: f64,
+        loss_scale: f64,
+    ) -> String {
+        let Interval {
+            trained,
+            skipped,
+            nan,
+            seconds,
+            loss,
+            grad_norm,
+        } = std::mem::take(self);
+        let samples = counters.global_samples;
+        let count = trained as f64;
         let mut fields = vec![
             format!("iteration={:>8}/{:>8}", counters.global_steps, run.steps),
             format!("consumed_samples={samples:>12}"),
             format!("consumed_tokens={:>12}", samples * run.block),
         ];
         if trained > 0 {
-            fields.push(format!("elapsed_time_per_iteration_ms={:.1}", 1e3 * seconds / count));
+            fields.push(format!(
+                "elapsed_time_per_iteration_ms={:.1}",
+                1e3 * seconds / count
+            ));
         }
         fields.push(format!("learning_rate={}", show::general(lr, 6)));
         fields.push(format!("global_batch_size={:>5}", run.samples));
@@ -110,16 +131,35 @@ impl Interval {
 
 /// The tokens of a micro-step as the source's log shows them, and their text: each sequence's first and last tokens.
 /// `micro` counts from 0.
-pub fn drawn(iteration: usize, micro: usize, accumulation: usize, batch: &Batch, vocabulary: &Vocabulary) -> String {
+pub fn drawn(
+    iteration: usize,
+    micro: usize,
+    accumulation: usize,
+    batch: &Batch,
+    vocabulary: &Vocabulary,
+) -> String {
     const ENDS: usize = 3;
-    let rows = batch.inputs.chunks(batch.length.max(1)).zip(batch.targets.chunks(batch.length.max(1)));
+    let rows = batch
+        .inputs
+        .chunks(batch.length.max(1))
+        .zip(batch.targets.chunks(batch.length.max(1)));
     let mut lines = format!("iteration={iteration} [{micro}/{accumulation}]: ");
     lines += &format!("[{}, {}]", batch.sequences.len(), batch.length + 1);
     for (inputs, targets) in rows {
         let row: Vec<u32> = inputs.iter().chain(targets.last()).copied().collect();
-        let numbers = |tokens: &[u32]| tokens.iter().map(|token| format!("{token:>5}")).collect::<Vec<_>>().join(", ");
+        let numbers = |tokens: &[u32]| {
+            tokens
+                .iter()
+                .map(|token| format!("{token:>5}"))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         let tokens = match row.len() > 2 * ENDS {
-            true => format!("{},  ..., {}", numbers(&row[..ENDS]), numbers(&row[row.len() - ENDS..])),
+            true => format!(
+                "{},  ..., {}",
+                numbers(&row[..ENDS]),
+                numbers(&row[row.len() - ENDS..])
+            ),
             false => numbers(&row),
         };
         let text: String = vocabulary.decode(&row).chars().take(24).collect();
@@ -144,7 +184,11 @@ mod tests {
     };
 
     fn after(steps: usize) -> Counters {
-        Counters { global_steps: steps, global_samples: 768 * steps, ..Counters::default() }
+        Counters {
+            global_steps: steps,
+            global_samples: 768 * steps,
+            ..Counters::default()
+        }
     }
 
     #[test]
@@ -164,11 +208,15 @@ mod tests {
         interval.trained(0.106_803, 0.0, 6.363);
         let line = interval.line(&RUN, &after(2), 1.88744e-8, 1.0);
         let rate = |name: &str| -> f64 {
-            let field = line.split(" | ").find_map(|field| field.strip_prefix(name)).unwrap();
+            let field = line
+                .split(" | ")
+                .find_map(|field| field.strip_prefix(name))
+                .unwrap();
             field.trim_end_matches(" |").parse().unwrap()
         };
         assert!(
-            (rate("[LM]TFLOPs=") / 5620.92 - 1.0).abs() < 1e-3 && (rate("[DS]TFLOPs=") / 7247.49 - 1.0).abs() < 1e-3
+            (rate("[LM]TFLOPs=") / 5620.92 - 1.0).abs() < 1e-3
+                && (rate("[DS]TFLOPs=") / 7247.49 - 1.0).abs() < 1e-3
         );
     }
 
@@ -204,13 +252,24 @@ mod tests {
             assert!(line.contains(field), "{field}: {line}");
         }
         // Each line counts the iterations since the previous one.
-        assert!(interval.line(&RUN, &after(4), 1e-3, 1.0).contains("skipped_iterations=  0 "));
+        assert!(
+            interval
+                .line(&RUN, &after(4), 1e-3, 1.0)
+                .contains("skipped_iterations=  0 ")
+        );
     }
 
     #[test]
     fn a_micro_step_shows_its_tokens_and_their_text() {
         let corpus = Corpus::new("test", &"abcdefghij".repeat(11)).unwrap();
-        let sampler = Sampler { sampling: Sampling::Partition, seed: 1, rank: 0, ranks: 1, batch: 2, block: 9 };
+        let sampler = Sampler {
+            sampling: Sampling::Partition,
+            seed: 1,
+            rank: 0,
+            ranks: 1,
+            batch: 2,
+            block: 9,
+        };
         let batch = sampler.batch(&corpus.train, 1, 0);
         let shown = drawn(2, 0, 8, &batch, &corpus.vocabulary);
         let lines: Vec<&str> = shown.lines().collect();
@@ -227,6 +286,10 @@ mod tests {
             token(9)
         );
         assert!(lines[1].starts_with(&expected), "{}", lines[1]);
-        assert!(lines[1].ends_with('"') && lines[1].len() == expected.len() + 12, "{}", lines[1]);
+        assert!(
+            lines[1].ends_with('"') && lines[1].len() == expected.len() + 12,
+            "{}",
+            lines[1]
+        );
     }
 }

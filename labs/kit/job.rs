@@ -47,7 +47,10 @@ impl Cpus {
         let threads = launch::cores();
         let cores = sysinfo::System::physical_core_count().unwrap_or(threads);
         // A container sees all cores of the machine, and may use fewer threads.
-        Cpus { cores: cores.clamp(1, threads), threads }
+        Cpus {
+            cores: cores.clamp(1, threads),
+            threads,
+        }
     }
 }
 
@@ -111,9 +114,17 @@ struct Machine {
 }
 
 const MACHINES: [Machine; 2] = [
-    Machine { name: "Polaris", pattern: "polaris", per_node: 4 },
+    Machine {
+        name: "Polaris",
+        pattern: "polaris",
+        per_node: 4,
+    },
     // Six GPUs of two tiles each.
-    Machine { name: "Aurora", pattern: "aurora", per_node: 12 },
+    Machine {
+        name: "Aurora",
+        pattern: "aurora",
+        per_node: 12,
+    },
 ];
 
 /// The nodes, before the numbers of their ranks are known.
@@ -138,21 +149,38 @@ impl Job {
     pub fn discover(wishes: &Wishes, around: &Surroundings) -> Result<Job, BadInput> {
         for (flag, value) in [("--per-node", wishes.per_node), ("--depth", wishes.depth)] {
             if let Some(value) = value.filter(|value| !(1..=MOST).contains(value)) {
-                return Err(BadInput::new(format!("{flag} {value} is out of range"), format!("give 1 to {MOST}")));
+                return Err(BadInput::new(
+                    format!("{flag} {value} is out of range"),
+                    format!("give 1 to {MOST}"),
+                ));
             }
         }
-        let search = Search { wishes, around, scheduler: scheduler(around) };
+        let search = Search {
+            wishes,
+            around,
+            scheduler: scheduler(around),
+        };
         let nodes = search.nodes()?;
         let machine = search.machine(&nodes);
         let (slots, per_node_from) = search.slots(&nodes, machine)?;
         let per_node = slots.iter().copied().max().unwrap_or(1);
         let (depth, depth_from) = search.depth(per_node)?;
-        let cluster = around.variable("SLURM_CLUSTER_NAME").filter(|_| search.scheduler == Some(Scheduler::Slurm));
+        let cluster = around
+            .variable("SLURM_CLUSTER_NAME")
+            .filter(|_| search.scheduler == Some(Scheduler::Slurm));
         let first = nodes.names[0].split('.').next().unwrap_or_default();
         Ok(Job {
             scheduler: search.scheduler,
-            machine: machine.map(|machine| machine.name.into()).or(cluster).unwrap_or_else(|| first.to_string()),
-            hosts: nodes.names.into_iter().zip(slots).map(|(name, slots)| Host { name, slots }).collect(),
+            machine: machine
+                .map(|machine| machine.name.into())
+                .or(cluster)
+                .unwrap_or_else(|| first.to_string()),
+            hosts: nodes
+                .names
+                .into_iter()
+                .zip(slots)
+                .map(|(name, slots)| Host { name, slots })
+                .collect(),
             per_node,
             per_node_from,
             depth,
@@ -192,7 +220,9 @@ fn scheduler(around: &Surroundings) -> Option<Scheduler> {
 impl Surroundings<'_> {
     /// The value of a variable that is not empty: schedulers and scripts leave empty variables behind.
     fn variable(&self, name: &str) -> Option<String> {
-        (self.env)(name).map(|value| value.trim().to_string()).filter(|value| !value.is_empty())
+        (self.env)(name)
+            .map(|value| value.trim().to_string())
+            .filter(|value| !value.is_empty())
     }
 }
 
@@ -206,7 +236,9 @@ struct Search<'a> {
 impl Search<'_> {
     /// The value of a variable that must be a positive number if it is set.
     fn number(&self, name: &str) -> Result<Option<usize>, BadInput> {
-        let Some(text) = self.around.variable(name) else { return Ok(None) };
+        let Some(text) = self.around.variable(name) else {
+            return Ok(None);
+        };
         match text.parse() {
             Ok(number) if (1..=MOST).contains(&number) => Ok(Some(number)),
             _ => Err(BadInput::new(
@@ -228,24 +260,49 @@ impl Search<'_> {
         };
         // The nodes, the source of their names, and the variable with their number.
         let (nodes, whence, size) = match self.scheduler {
-            None => return Ok(Nodes { names: vec![self.around.host.clone()], file: None }),
+            None => {
+                return Ok(Nodes {
+                    names: vec![self.around.host.clone()],
+                    file: None,
+                });
+            }
             Some(Scheduler::Pbs) => {
                 let path = self.around.variable("PBS_NODEFILE");
                 let path = path.ok_or_else(|| missing("PBS", "PBS_JOBID", "PBS_NODEFILE"))?;
                 let help = "PBS keeps this file on the job's first node while the job runs; start from there, or give --hostfile";
-                (self.nodes_of_file(Path::new(&path), help)?, path, "PBS_NUM_NODES")
+                (
+                    self.nodes_of_file(Path::new(&path), help)?,
+                    path,
+                    "PBS_NUM_NODES",
+                )
             }
             Some(Scheduler::Slurm) => {
                 // The names without JOB are older.
-                let names = [("SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"), ("SLURM_NODELIST", "SLURM_NNODES")];
-                let list = names.into_iter().find_map(|(name, size)| Some((name, self.around.variable(name)?, size)));
-                let (name, list, size) = list.ok_or_else(|| missing("Slurm", "SLURM_JOB_ID", "SLURM_JOB_NODELIST"))?;
-                (Nodes { names: slurm_hosts(&list)?, file: None }, name.to_string(), size)
+                let names = [
+                    ("SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"),
+                    ("SLURM_NODELIST", "SLURM_NNODES"),
+                ];
+                let list = names
+                    .into_iter()
+                    .find_map(|(name, size)| Some((name, self.around.variable(name)?, size)));
+                let (name, list, size) =
+                    list.ok_or_else(|| missing("Slurm", "SLURM_JOB_ID", "SLURM_JOB_NODELIST"))?;
+                (
+                    Nodes {
+                        names: slurm_hosts(&list)?,
+                        file: None,
+                    },
+                    name.to_string(),
+                    size,
+                )
             }
         };
         match self.number(size)? {
             Some(number) if number != nodes.names.len() => Err(BadInput::new(
-                format!("{whence} has {} nodes, and {size}={number} contradicts it", nodes.names.len()),
+                format!(
+                    "{whence} has {} nodes, and {size}={number} contradicts it",
+                    nodes.names.len()
+                ),
                 format!("one of them is from a different job; unset {size}, or give --hostfile"),
             )),
             _ => Ok(nodes),
@@ -253,11 +310,18 @@ impl Search<'_> {
     }
 
     fn nodes_of_file(&self, path: &Path, help: &str) -> Result<Nodes, BadInput> {
-        let text = (self.around.read)(path)
-            .map_err(|error| BadInput::new(format!("cannot read host file {}: {error}", path.display()), help))?;
+        let text = (self.around.read)(path).map_err(|error| {
+            BadInput::new(
+                format!("cannot read host file {}: {error}", path.display()),
+                help,
+            )
+        })?;
         let file = host_file(&text, path)?;
         let names = file.hosts.iter().map(|host| host.name.clone()).collect();
-        Ok(Nodes { names, file: Some((path.to_path_buf(), file)) })
+        Ok(Nodes {
+            names,
+            file: Some((path.to_path_buf(), file)),
+        })
     }
 
     fn machine(&self, nodes: &Nodes) -> Option<&'static Machine> {
@@ -266,21 +330,44 @@ impl Search<'_> {
         // Nodes of Aurora are called x4102c5s2b0n0.hostmgmt2102.cm.aurora.alcf.anl.gov, or only the part before the first dot.
         // Then the name of the host where the job was submitted decides.
         let submitted = self.around.variable("PBS_O_HOST");
-        let names = [Some(nodes.names[0].as_str()), Some(self.around.host.as_str()), submitted.as_deref()];
+        let names = [
+            Some(nodes.names[0].as_str()),
+            Some(self.around.host.as_str()),
+            submitted.as_deref(),
+        ];
         let matches = |name: &str, machine: &Machine| name.to_lowercase().contains(machine.pattern);
-        names.into_iter().flatten().find_map(|name| MACHINES.iter().find(|machine| matches(name, machine)))
+        names
+            .into_iter()
+            .flatten()
+            .find_map(|name| MACHINES.iter().find(|machine| matches(name, machine)))
     }
 
     /// How many ranks each node takes, and the source of these numbers.
-    fn slots(&self, nodes: &Nodes, machine: Option<&Machine>) -> Result<(Vec<usize>, String), BadInput> {
-        let each = |slots: usize, from: &str| Ok((vec![slots; nodes.names.len()], from.to_string()));
+    fn slots(
+        &self,
+        nodes: &Nodes,
+        machine: Option<&Machine>,
+    ) -> Result<(Vec<usize>, String), BadInput> {
+        let each =
+            |slots: usize, from: &str| Ok((vec![slots; nodes.names.len()], from.to_string()));
         if let Some(per_node) = self.wishes.per_node {
             return each(per_node, "--per-node");
         }
-        let counted = nodes.file.as_ref().filter(|(_, file)| file.counts).map(|(_, file)| {
-            let from = if file.form == Form::Lines { "lines of the host file" } else { "the host file's counts" };
-            (file.hosts.iter().map(|host| host.slots).collect(), from.to_string())
-        });
+        let counted = nodes
+            .file
+            .as_ref()
+            .filter(|(_, file)| file.counts)
+            .map(|(_, file)| {
+                let from = if file.form == Form::Lines {
+                    "lines of the host file"
+                } else {
+                    "the host file's counts"
+                };
+                (
+                    file.hosts.iter().map(|host| host.slots).collect(),
+                    from.to_string(),
+                )
+            });
         // The user's own file counts as the user's word, as --per-node does.
         let given = self.wishes.host_file.is_some();
         if given && let Some(counted) = counted {
@@ -301,10 +388,13 @@ impl Search<'_> {
             && let Some(list) = self.around.variable("SLURM_TASKS_PER_NODE")
         {
             let slots = slurm_counts(&list)?;
-            let (counts, size) = (slots.len(), nodes.names.len());
+            let counts = slots.len();
+            let size = nodes.names.len();
             if counts != size {
                 return Err(BadInput::new(
-                    format!("SLURM_TASKS_PER_NODE={list} is for {counts} nodes, and the job has {size}"),
+                    format!(
+                        "SLURM_TASKS_PER_NODE={list} is for {counts} nodes, and the job has {size}"
+                    ),
                     "one of them is from a different job; give --per-node",
                 ));
             }
@@ -312,9 +402,10 @@ impl Search<'_> {
         }
         match (counted, machine) {
             (Some(counted), _) => Ok(counted),
-            (None, Some(machine)) => {
-                each(machine.per_node, &format!("one for each accelerator of a {} node", machine.name))
-            }
+            (None, Some(machine)) => each(
+                machine.per_node,
+                &format!("one for each accelerator of a {} node", machine.name),
+            ),
             (None, None) => each(self.around.cpus.cores, "one for each core of this node"),
         }
     }
@@ -331,11 +422,21 @@ impl Search<'_> {
             }
             // srun's -c counts the same CPUs: cores at one site, hardware threads at a different one.
             if let Some(cpus) = self.number("SLURM_CPUS_ON_NODE")? {
-                return Ok(((cpus / per_node).max(1), format!("SLURM_CPUS_ON_NODE={cpus} / {per_node} ranks")));
+                return Ok((
+                    (cpus / per_node).max(1),
+                    format!("SLURM_CPUS_ON_NODE={cpus} / {per_node} ranks"),
+                ));
             }
         }
         let Cpus { cores, threads } = self.around.cpus;
-        let apart = if cores == threads { String::new() } else { format!(" (not {threads} hardware threads)") };
-        Ok(((cores / per_node).max(1), format!("{cores} cores{apart} / {per_node} ranks")))
+        let apart = if cores == threads {
+            String::new()
+        } else {
+            format!(" (not {threads} hardware threads)")
+        };
+        Ok((
+            (cores / per_node).max(1),
+            format!("{cores} cores{apart} / {per_node} ranks"),
+        ))
     }
 }

@@ -54,7 +54,9 @@ impl<'a> Journal<'a> {
         due: Due,
         log: Option<&'a LogFlags>,
     ) -> Result<Journal<'a>> {
-        let metrics = log.and_then(|log| log.metrics.as_deref()).filter(|_| comm.rank() == 0);
+        let metrics = log
+            .and_then(|log| log.metrics.as_deref())
+            .filter(|_| comm.rank() == 0);
         Ok(Journal {
             screen,
             comm: comm.clone(),
@@ -75,21 +77,46 @@ impl<'a> Journal<'a> {
 
     /// Records a step: its times, its traffic, and its all-reduces. The recorded loss is the mean over all ranks. If it
     /// is not finite, every rank gets an error.
-    pub fn step(&mut self, outcome: StepOutcome, clock: &Clock, traffic: Traffic, averaged: &[Averaged]) -> Result<()> {
+    pub fn step(
+        &mut self,
+        outcome: StepOutcome,
+        clock: &Clock,
+        traffic: Traffic,
+        averaged: &[Averaged],
+    ) -> Result<()> {
         let StepOutcome { step, loss, .. } = outcome;
         let mut mean = [loss];
         self.comm.all_reduce(&mut mean, Reduce::Mean)?;
         if !mean[0].is_finite() {
-            return Err(Diverged { step, what: format!("the loss is {}", mean[0]) }.into());
+            return Err(Diverged {
+                step,
+                what: format!("the loss is {}", mean[0]),
+            }
+            .into());
         }
         let record = self.rates.record(outcome, mean[0], &clock.parts);
         self.times.add(&clock.parts);
         self.communication.add(averaged);
         self.trace.step(step, clock, averaged);
         self.traffic = traffic;
-        if let Some(log) = self.log.filter(|log| step.is_multiple_of(log.interval(self.due.last)) || step == 1) {
-            let line = |loss| StepRecord { loss, ..record.clone() }.line();
-            metrics::log(self.screen, self.comm.rank(), log.log_all_ranks, || line(loss), || line(mean[0]));
+        if let Some(log) = self
+            .log
+            .filter(|log| step.is_multiple_of(log.interval(self.due.last)) || step == 1)
+        {
+            let line = |loss| {
+                StepRecord {
+                    loss,
+                    ..record.clone()
+                }
+                .line()
+            };
+            metrics::log(
+                self.screen,
+                self.comm.rank(),
+                log.log_all_ranks,
+                || line(loss),
+                || line(mean[0]),
+            );
         }
         if !self.due.after(step) {
             self.metrics.write(&record)?;
@@ -129,21 +156,33 @@ impl<'a> Journal<'a> {
         }
         let point = |step: usize, y: f64| (step as f64, y);
         let loss = Plot::new("loss", "step")
-            .series(Series::line("train", self.records.iter().map(|r| point(r.step, r.loss))))
-            .series(Series::dots("val", self.evaluations.iter().map(|e| point(e.step, e.val))));
-        self.screen.say(format!("\n{}\n", loss.height(5).render(self.screen)));
+            .series(Series::line(
+                "train",
+                self.records.iter().map(|r| point(r.step, r.loss)),
+            ))
+            .series(Series::dots(
+                "val",
+                self.evaluations.iter().map(|e| point(e.step, e.val)),
+            ));
+        self.screen
+            .say(format!("\n{}\n", loss.height(5).render(self.screen)));
         let all = self.log.is_some_and(|log| log.all);
         if all {
-            let speed = Plot::new("tokens per second, all ranks", "step")
-                .series(Series::line("tps", self.records.iter().map(|r| point(r.step, r.tps))));
-            self.screen.say(format!("{}\n", speed.height(6).render(self.screen)));
+            let speed = Plot::new("tokens per second, all ranks", "step").series(Series::line(
+                "tps",
+                self.records.iter().map(|r| point(r.step, r.tps)),
+            ));
+            self.screen
+                .say(format!("{}\n", speed.height(6).render(self.screen)));
         }
         report::time_shares(self.screen, &self.times, self.communication.exposed);
         if (averaging || all) && self.comm.size() > 1 && !self.records.is_empty() {
-            let (steps, backward) = (self.records.len(), self.times.backward - self.communication.exposed);
+            let steps = self.records.len();
+            let backward = self.times.backward - self.communication.exposed;
             let mut text = self.communication.in_words(steps);
             if !self.buckets.is_empty() {
-                let predicted = plan::exposed(backward / steps as f64, self.buckets.iter().copied());
+                let predicted =
+                    plan::exposed(backward / steps as f64, self.buckets.iter().copied());
                 text += &format!("; predicted exposed: {}", milliseconds(predicted));
             }
             self.screen.say(self.screen.row("averaging", &text));
@@ -166,10 +205,14 @@ impl<'a> Journal<'a> {
     /// backward pass. The prediction assumes that the pass completes parameters at a constant rate.
     pub fn expect_on_link(&mut self, link: Option<Link>, elements: &[usize]) {
         let Some(link) = link else { return };
-        let (all, mut done) = (elements.iter().sum::<usize>() as f64, 0);
+        let all = elements.iter().sum::<usize>() as f64;
+        let mut done = 0;
         let bucket = |&elements: &usize| {
             done += elements;
-            (done as f64 / all, link.collective_seconds(Kind::AllReduce, self.comm.size(), 4 * elements))
+            (
+                done as f64 / all,
+                link.collective_seconds(Kind::AllReduce, self.comm.size(), 4 * elements),
+            )
         };
         self.buckets = elements.iter().map(bucket).collect();
     }
@@ -192,7 +235,12 @@ struct Communication {
 impl Communication {
     fn add(&mut self, averaged: &[Averaged]) {
         let mut covered: Option<Instant> = None;
-        for Averaged { start, end, waited: (from, to) } in averaged {
+        for Averaged {
+            start,
+            end,
+            waited: (from, to),
+        } in averaged
+        {
             let start = covered.map_or(*start, |covered| covered.max(*start));
             self.in_flight += end.saturating_duration_since(start).as_secs_f64();
             covered = covered.max(Some(*end));
@@ -202,7 +250,8 @@ impl Communication {
 
     fn in_words(&self, steps: usize) -> String {
         let each = |all: f64| milliseconds(all / steps as f64);
-        let (hidden, exposed) = ((self.in_flight - self.exposed).max(0.0), self.exposed);
+        let hidden = (self.in_flight - self.exposed).max(0.0);
+        let exposed = self.exposed;
         format!(
             "{} in flight per step: {} hidden behind the backward pass, {} exposed",
             each(self.in_flight),
@@ -217,7 +266,9 @@ fn milliseconds(seconds: f64) -> String {
 }
 
 fn is_best(evaluations: &[Evaluation]) -> bool {
-    let Some((last, earlier)) = evaluations.split_last() else { return false };
+    let Some((last, earlier)) = evaluations.split_last() else {
+        return false;
+    };
     !earlier.is_empty() && earlier.iter().all(|e| last.val < e.val)
 }
 

@@ -38,13 +38,16 @@ pub use checks::{Checks, End, short_hash};
 pub use course::{Course, Exercise, Lab};
 pub use evaluator::Evaluator;
 pub use flags::{
-    CommFlags, DataFlags, EvalFlags, Fsdp, LogFlags, ModelFlags, OptimFlags, RunFlags, TrainFlags, ZeroFlags,
+    CommFlags, DataFlags, EvalFlags, Fsdp, LogFlags, ModelFlags, OptimFlags, RunFlags, TrainFlags,
+    ZeroFlags,
 };
 pub use footprint::{Footprint, does_not_fit};
 pub use iterations::{Interval, LoggedRun, drawn};
 pub use journal::{Evaluation, Journal};
 pub use lesson::Lesson;
-pub use metrics::{Clock, LEGEND, Lap, MetricsFile, Part, Rates, StepOutcome, StepRecord, StepTimes};
+pub use metrics::{
+    Clock, LEGEND, Lap, MetricsFile, Part, Rates, StepOutcome, StepRecord, StepTimes,
+};
 pub use order::{Order, Slowest};
 pub use peaks::Peaks;
 pub use symptoms::{Break, Symptoms, leave_out};

@@ -36,7 +36,10 @@ pub enum Launcher {
 pub fn recognise(version: &str, program: &'static str) -> Option<Launcher> {
     let has = |what: &str| version.to_lowercase().contains(what);
     if has("open mpi") || has("open-mpi") || has("openrte") || has("prrte") {
-        Some(Launcher::OpenMpi { program, root: false })
+        Some(Launcher::OpenMpi {
+            program,
+            root: false,
+        })
     } else if has("pals") {
         Some(Launcher::Pals)
     } else if has("hydra") || has("mpich") || has("intel(r) mpi") {
@@ -50,9 +53,17 @@ impl Launcher {
     /// The launcher of this machine for this job.
     pub fn here(job: &Job) -> Launcher {
         let ask = |program: &str, args: &[&str]| {
-            let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
+            let output = Command::new(program)
+                .args(args)
+                .stdin(Stdio::null())
+                .output()
+                .ok()?;
             // Some answer on stderr.
-            Some(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
+            Some(format!(
+                "{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            ))
         };
         Launcher::find(job, &|name| std::env::var(name).ok(), &ask)
     }
@@ -63,30 +74,47 @@ impl Launcher {
         env: &dyn Fn(&str) -> Option<String>,
         ask: &dyn Fn(&str, &[&str]) -> Option<String>,
     ) -> Launcher {
-        let has = |text: Option<String>, what| text.is_some_and(|text| text.to_lowercase().contains(what));
+        let has = |text: Option<String>, what| {
+            text.is_some_and(|text| text.to_lowercase().contains(what))
+        };
         let said = ["mpiexec", "mpirun"].map(|program| (program, ask(program, &["--version"])));
-        let known: Vec<Launcher> =
-            said.iter().filter_map(|(program, text)| recognise(text.as_deref()?, program)).collect();
+        let known: Vec<Launcher> = said
+            .iter()
+            .filter_map(|(program, text)| recognise(text.as_deref()?, program))
+            .collect();
         // Both names are usually the same program. This takes the name that each MPI's manual uses.
-        let open_mpi = known.iter().rev().find(|launcher| matches!(launcher, Launcher::OpenMpi { .. }));
+        let open_mpi = known
+            .iter()
+            .rev()
+            .find(|launcher| matches!(launcher, Launcher::OpenMpi { .. }));
         if job.scheduler == Some(Scheduler::Slurm) && has(ask("srun", &["--version"]), "slurm") {
             // MPICH's descendants work with the site's default. The user's own choice stands.
             let choose = open_mpi.is_some() && env("SLURM_MPI_TYPE").is_none();
-            return Launcher::Srun { pmix: choose && has(ask("srun", &["--mpi=list"]), "pmix") };
+            return Launcher::Srun {
+                pmix: choose && has(ask("srun", &["--mpi=list"]), "pmix"),
+            };
         }
         match known.first() {
             // PALS starts nothing outside a job.
             Some(Launcher::Pals) if job.is_local() => Launcher::Threads,
             Some(Launcher::OpenMpi { program, .. }) => {
-                let program = if let Some(Launcher::OpenMpi { program, .. }) = open_mpi { program } else { program };
-                let allowed =
-                    env("OMPI_ALLOW_RUN_AS_ROOT").is_some() && env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM").is_some();
+                let program = if let Some(Launcher::OpenMpi { program, .. }) = open_mpi {
+                    program
+                } else {
+                    program
+                };
+                let allowed = env("OMPI_ALLOW_RUN_AS_ROOT").is_some()
+                    && env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM").is_some();
                 let root = !allowed && ask("id", &["-u"]).is_some_and(|id| id.trim() == "0");
                 Launcher::OpenMpi { program, root }
             }
             Some(launcher) => *launcher,
             // Not every version of PALS prints its name, but these machines have no different mpiexec.
-            None if said[0].1.is_some() && ["Polaris", "Aurora"].contains(&job.machine.as_str()) => Launcher::Pals,
+            None if said[0].1.is_some()
+                && ["Polaris", "Aurora"].contains(&job.machine.as_str()) =>
+            {
+                Launcher::Pals
+            }
             None => Launcher::Threads,
         }
     }
@@ -98,7 +126,11 @@ impl Launcher {
         }
         if !job.is_local() && self != Launcher::Threads && ranks > job.room() {
             return Err(BadInput::new(
-                format!("{ranks} ranks do not fit: {} nodes take {} ranks", job.hosts.len(), job.room()),
+                format!(
+                    "{ranks} ranks do not fit: {} nodes take {} ranks",
+                    job.hosts.len(),
+                    job.room()
+                ),
                 "give fewer ranks with -n, more ranks per node with --per-node, or ask the scheduler for more nodes",
             ));
         }
@@ -109,7 +141,11 @@ impl Launcher {
             Launcher::Srun { pmix } => srun(job, ranks, pmix),
             Launcher::Threads => Vec::new(),
         };
-        Ok(Line { launcher: self, words, ranks })
+        Ok(Line {
+            launcher: self,
+            words,
+            ranks,
+        })
     }
 }
 
@@ -126,7 +162,10 @@ fn pals(job: &Job, ranks: usize) -> Result<Vec<String>, BadInput> {
     if job.is_uneven() {
         let fewest = job.hosts.iter().map(|host| host.slots).min().unwrap_or(1);
         return Err(BadInput::new(
-            format!("PALS puts the same number of ranks on every node; here nodes take {fewest} to {}", job.per_node),
+            format!(
+                "PALS puts the same number of ranks on every node; here nodes take {fewest} to {}",
+                job.per_node
+            ),
             format!("give --per-node {fewest}"),
         ));
     }
@@ -140,27 +179,53 @@ fn pals(job: &Job, ranks: usize) -> Result<Vec<String>, BadInput> {
         }
         None => Vec::new(),
     };
-    let line = words(&format!("mpiexec --verbose --envall -n {ranks} -ppn {}", job.per_node));
-    Ok([line, hosts, words(&format!("--cpu-bind depth -d {}", job.depth))].concat())
+    let line = words(&format!(
+        "mpiexec --verbose --envall -n {ranks} -ppn {}",
+        job.per_node
+    ));
+    Ok([
+        line,
+        hosts,
+        words(&format!("--cpu-bind depth -d {}", job.depth)),
+    ]
+    .concat())
 }
 
 fn open_mpi(job: &Job, ranks: usize, program: &str, root: bool) -> Vec<String> {
     let root = if root { "--allow-run-as-root" } else { "" };
     if job.is_local() {
         // Without this flag it takes as many ranks as the machine has cores.
-        let more = if ranks > job.cores { "--oversubscribe" } else { "" };
+        let more = if ranks > job.cores {
+            "--oversubscribe"
+        } else {
+            ""
+        };
         return words(&format!("{program} {root} {more} -n {ranks}"));
     }
-    let cores = if job.depth > 1 { format!(":PE={}", job.depth) } else { String::new() };
+    let cores = if job.depth > 1 {
+        format!(":PE={}", job.depth)
+    } else {
+        String::new()
+    };
     // On uneven nodes its own count of slots is right, and one number for all nodes is not.
-    let unit = if job.is_uneven() { "slot".to_string() } else { format!("ppr:{}:node", job.per_node) };
+    let unit = if job.is_uneven() {
+        "slot".to_string()
+    } else {
+        format!("ppr:{}:node", job.per_node)
+    };
     let hosts = match &job.host_file {
         Some((_, Form::Colon)) => flag("--host", hosts_with_slots(job)),
         Some((path, _)) => flag("--hostfile", path.display()),
         // Open MPI asks Slurm itself.
         None => Vec::new(),
     };
-    [words(&format!("{program} {root} -n {ranks} --map-by {unit}{cores}")), hosts].concat()
+    [
+        words(&format!(
+            "{program} {root} -n {ranks} --map-by {unit}{cores}"
+        )),
+        hosts,
+    ]
+    .concat()
 }
 
 fn hydra(job: &Job, ranks: usize, program: &str) -> Vec<String> {
@@ -187,12 +252,29 @@ fn srun(job: &Job, ranks: usize, pmix: bool) -> Vec<String> {
         line += &format!(" --ntasks-per-node {}", job.per_node.min(ranks));
     }
     line += &format!(" -c {} {}", job.depth, if pmix { "--mpi=pmix" } else { "" });
-    let names: Vec<&str> = job.hosts.iter().take(nodes).map(|host| host.name.as_str()).collect();
-    [words(&line), if job.hosts_given { flag("-w", names.join(",")) } else { Vec::new() }].concat()
+    let names: Vec<&str> = job
+        .hosts
+        .iter()
+        .take(nodes)
+        .map(|host| host.name.as_str())
+        .collect();
+    [
+        words(&line),
+        if job.hosts_given {
+            flag("-w", names.join(","))
+        } else {
+            Vec::new()
+        },
+    ]
+    .concat()
 }
 
 fn hosts_with_slots(job: &Job) -> String {
-    job.hosts.iter().map(|host| format!("{}:{}", host.name, host.slots)).collect::<Vec<_>>().join(",")
+    job.hosts
+        .iter()
+        .map(|host| format!("{}:{}", host.name, host.slots))
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// How many nodes `ranks` ranks fill, in the order of the hosts.
@@ -221,7 +303,9 @@ impl Line {
     pub fn command(&self, program: &[String]) -> Vec<String> {
         let mut command = [&self.words, program].concat();
         // The user's own number of ranks stands.
-        let own = program.iter().any(|word| word == "--ranks" || word.starts_with("--ranks="));
+        let own = program
+            .iter()
+            .any(|word| word == "--ranks" || word.starts_with("--ranks="));
         if self.launcher == Launcher::Threads && !own {
             command.extend(["--ranks".to_string(), self.ranks.to_string()]);
         }
@@ -246,8 +330,12 @@ impl fmt::Display for Line {
 
 /// Joins words to one line, which a shell splits into the same words.
 pub fn quote(words: &[String]) -> String {
-    let plain =
-        |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c));
+    let plain = |word: &str| {
+        !word.is_empty()
+            && word
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c))
+    };
     let quoted = words.iter().map(|word| match plain(word) {
         true => word.clone(),
         false => format!("'{}'", word.replace('\'', r"'\''")),

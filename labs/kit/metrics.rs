@@ -42,9 +42,21 @@ pub struct StepRecord {
 impl StepRecord {
     /// The log line. It fits 80 columns in all runs that take minutes.
     pub fn line(&self) -> String {
-        let StepRecord { step, loss, dt, dtf, dtb, sps, tps, mfu, .. } = self;
+        let StepRecord {
+            step,
+            loss,
+            dt,
+            dtf,
+            dtb,
+            sps,
+            tps,
+            mfu,
+            ..
+        } = self;
         let tps = crate::show::thousands(*tps as u64);
-        format!("step={step} loss={loss:.3} dt={dt:.3} dtf={dtf:.3} dtb={dtb:.3} sps={sps:.0} tps={tps} mfu={mfu:.1}")
+        format!(
+            "step={step} loss={loss:.3} dt={dt:.3} dtf={dtf:.3} dtb={dtb:.3} sps={sps:.0} tps={tps} mfu={mfu:.1}"
+        )
     }
 }
 
@@ -64,13 +76,22 @@ pub struct Rates {
 impl Rates {
     /// The rates of a run. `peak` is the matmul peak of one thread, in FLOP/s.
     pub fn of(config: &Config, peak: f64) -> Rates {
-        let (tokens, block) = (config.tokens_per_step(), config.shape.block);
-        Rates { ranks: config.ranks, tokens, block, flops_per_token: config.shape.flops_per_token(), peak }
+        let tokens = config.tokens_per_step();
+        let block = config.shape.block;
+        Rates {
+            ranks: config.ranks,
+            tokens,
+            block,
+            flops_per_token: config.shape.flops_per_token(),
+            peak,
+        }
     }
 
     /// The record of a step. `loss` is the mean over ranks.
     pub fn record(&self, outcome: StepOutcome, loss: f64, times: &StepTimes) -> StepRecord {
-        let (dt, ranks, block) = (times.total(), self.ranks as f64, self.block as f64);
+        let dt = times.total();
+        let ranks = self.ranks as f64;
+        let block = self.block as f64;
         let tps = self.tokens as f64 / dt;
         StepRecord {
             step: outcome.step,
@@ -108,8 +129,14 @@ pub const LEGEND: [(&str, &str); 10] = [
     ("loss", "Mean training loss of all ranks, nats per token"),
     ("dt", "Seconds per step, from its batch to the optimizer"),
     ("dtf", "Seconds of the forward pass"),
-    ("dtb", "Seconds of the backward pass, averaging of gradients included"),
-    ("sps", "Sequences per second, all ranks (the source's log counts batches)"),
+    (
+        "dtb",
+        "Seconds of the backward pass, averaging of gradients included",
+    ),
+    (
+        "sps",
+        "Sequences per second, all ranks (the source's log counts batches)",
+    ),
     ("tps", "Tokens per second, all ranks: sps x block"),
     ("mfu", "Model FLOPs in percent of the measured matmul peak"),
     ("train_loss", "Loss on fixed batches of the training split"),
@@ -117,9 +144,19 @@ pub const LEGEND: [(&str, &str); 10] = [
 ];
 
 /// Prints a log line: on every rank with its `own` loss, or only on rank 0 with the `mean` of all ranks' losses.
-pub fn log(screen: &Screen, rank: usize, all_ranks: bool, own: impl FnOnce() -> String, mean: impl FnOnce() -> String) {
+pub fn log(
+    screen: &Screen,
+    rank: usize,
+    all_ranks: bool,
+    own: impl FnOnce() -> String,
+    mean: impl FnOnce() -> String,
+) {
     if all_ranks {
-        screen.say(format!("{} {}", screen.rank(rank, format!("[{rank}]")), own()));
+        screen.say(format!(
+            "{} {}",
+            screen.rank(rank, format!("[{rank}]")),
+            own()
+        ));
     } else if rank == 0 {
         screen.say(mean());
     }
@@ -139,15 +176,23 @@ pub struct MetricsFile(Option<(PathBuf, File)>);
 impl MetricsFile {
     /// Creates an empty file. Without a path, nothing is written.
     pub fn create(path: Option<&Path>) -> Result<MetricsFile, BadInput> {
-        let Some(path) = path else { return Ok(MetricsFile(None)) };
-        Ok(MetricsFile(Some((path.to_path_buf(), create("metrics", path)?))))
+        let Some(path) = path else {
+            return Ok(MetricsFile(None));
+        };
+        Ok(MetricsFile(Some((
+            path.to_path_buf(),
+            create("metrics", path)?,
+        ))))
     }
 
     /// Appends a line. The operating system has the line when this returns, so it survives the end of the process.
     pub fn write(&mut self, record: &impl Serialize) -> Result<()> {
-        let Some((path, file)) = &mut self.0 else { return Ok(()) };
+        let Some((path, file)) = &mut self.0 else {
+            return Ok(());
+        };
         let line = serde_json::to_string(record)? + "\n";
-        file.write_all(line.as_bytes()).with_context(|| format!("cannot write to {}", path.display()))
+        file.write_all(line.as_bytes())
+            .with_context(|| format!("cannot write to {}", path.display()))
     }
 }
 
@@ -211,7 +256,11 @@ impl StepTimes {
 
 impl Clock {
     pub fn start() -> Clock {
-        Clock { start: Instant::now(), laps: Vec::new(), parts: StepTimes::default() }
+        Clock {
+            start: Instant::now(),
+            laps: Vec::new(),
+            parts: StepTimes::default(),
+        }
     }
 
     /// Seconds from the clock's start to `moment`.
@@ -228,7 +277,11 @@ impl Clock {
 
     /// Adds the time since the last lap to `part`.
     pub fn lap(&mut self, part: Part) {
-        let lap = Lap { part, start: self.laps.last().map_or(self.start, |last| last.end), end: Instant::now() };
+        let lap = Lap {
+            part,
+            start: self.laps.last().map_or(self.start, |last| last.end),
+            end: Instant::now(),
+        };
         let sum = match part {
             Part::Data => &mut self.parts.data,
             Part::Forward => &mut self.parts.forward,

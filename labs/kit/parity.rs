@@ -75,7 +75,12 @@ pub fn parallel_zero(comm: &Comm, replica: ZeroReplica, steps: usize) -> Result<
 }
 
 /// Trains one of several parallel ranks. `average` replaces its gradients by the mean of all ranks' gradients.
-fn train(rank: usize, mut replica: impl Replica, steps: usize, average: impl Fn() -> Result<()>) -> Result<Trained> {
+fn train(
+    rank: usize,
+    mut replica: impl Replica,
+    steps: usize,
+    average: impl Fn() -> Result<()>,
+) -> Result<Trained> {
     let mut losses = Vec::new();
     for step in 0..steps {
         replica.begin()?;
@@ -83,7 +88,10 @@ fn train(rank: usize, mut replica: impl Replica, steps: usize, average: impl Fn(
         average()?;
         replica.update(step)?;
     }
-    Ok(Trained { losses, values: replica.values()? })
+    Ok(Trained {
+        losses,
+        values: replica.values()?,
+    })
 }
 
 // ANCHOR: serial
@@ -92,14 +100,18 @@ fn train(rank: usize, mut replica: impl Replica, steps: usize, average: impl Fn(
 pub fn serial(mut replica: impl Replica, ranks: usize, steps: usize) -> Result<Trained> {
     let mut losses = Vec::new();
     for step in 0..steps {
-        let (mut sum, mut loss) = (Vec::new(), 0.0);
+        let mut sum = Vec::new();
+        let mut loss = 0.0;
         for rank in 0..ranks {
             replica.begin()?;
             loss += replica.backward(rank, step)?;
             let gradients = replica.gradients();
             match rank {
                 0 => sum = gradients,
-                _ => sum.iter_mut().zip(&gradients).for_each(|(sum, g)| *sum += g),
+                _ => sum
+                    .iter_mut()
+                    .zip(&gradients)
+                    .for_each(|(sum, g)| *sum += g),
             }
         }
         sum.iter_mut().for_each(|sum| *sum /= ranks as f32);
@@ -107,7 +119,10 @@ pub fn serial(mut replica: impl Replica, ranks: usize, steps: usize) -> Result<T
         losses.push(loss / ranks as f64);
         replica.update(step)?;
     }
-    Ok(Trained { losses, values: replica.values()? })
+    Ok(Trained {
+        losses,
+        values: replica.values()?,
+    })
 }
 // ANCHOR_END: serial
 
@@ -128,9 +143,19 @@ pub fn compare(
     comm.all_reduce(&mut losses, Reduce::Mean)?;
     let mut holds = [0u8];
     if comm.rank() == 0 {
-        let (sound, result) = judge(&losses, &parallel.values, &serial()?, comm.adds_in_rank_order(), bound);
+        let (sound, result) = judge(
+            &losses,
+            &parallel.values,
+            &serial()?,
+            comm.adds_in_rank_order(),
+            bound,
+        );
         let ranks = if comm.size() == 1 { "rank" } else { "ranks" };
-        let what = format!("{} steps, {} {ranks} compared with 1 rank", losses.len(), comm.size());
+        let what = format!(
+            "{} steps, {} {ranks} compared with 1 rank",
+            losses.len(),
+            comm.size()
+        );
         screen.say(format!("\n{}\n", screen.check(sound, &what, &result)));
         holds = [sound.into()];
     }
@@ -139,7 +164,13 @@ pub fn compare(
 }
 
 /// Whether a parallel training, with the ranks' mean losses, is the serial one, and how far apart they are.
-fn judge(losses: &[f64], values: &[f32], serial: &Trained, in_rank_order: bool, bound: f64) -> (bool, String) {
+fn judge(
+    losses: &[f64],
+    values: &[f32],
+    serial: &Trained,
+    in_rank_order: bool,
+    bound: f64,
+) -> (bool, String) {
     let apart = largest_difference(losses, &serial.losses);
     if apart < bound && same_bits(values, &serial.values) {
         return (true, "bitwise equal".to_string());
@@ -149,7 +180,10 @@ fn judge(losses: &[f64], values: &[f32], serial: &Trained, in_rank_order: bool, 
         // The losses can be right, if only the last step has ruined parameters.
         (false, "a parameter is not finite, or missing".to_string())
     } else if !in_rank_order {
-        (apart < bound, format!("losses within {apart:.0e} (MPI adds in its own order)"))
+        (
+            apart < bound,
+            format!("losses within {apart:.0e} (MPI adds in its own order)"),
+        )
     } else if difference > 0.0 {
         (false, format!("off by {difference:.1e}"))
     } else {
@@ -171,7 +205,12 @@ impl<'a> GptReplica<'a> {
         let gpt = Gpt::new(&config.shape)?;
         gpt.params.allocate(seed);
         let adamw = AdamW::new(config.adamw, &gpt.params);
-        Ok(GptReplica { gpt, adamw, config, text })
+        Ok(GptReplica {
+            gpt,
+            adamw,
+            config,
+            text,
+        })
     }
 }
 
@@ -186,8 +225,10 @@ impl Replica for GptReplica<'_> {
 
     fn update(&mut self, step: usize) -> Result<()> {
         let norm = global_norm(&self.gpt.params.gradients());
-        let scale = clip_scale(norm, self.config.clip).map_err(|error| Diverged::at(step + 1, error.into()))?;
-        self.adamw.step(&self.gpt.params, self.config.schedule.at(step), scale)
+        let scale = clip_scale(norm, self.config.clip)
+            .map_err(|error| Diverged::at(step + 1, error.into()))?;
+        self.adamw
+            .step(&self.gpt.params, self.config.schedule.at(step), scale)
     }
 }
 
@@ -202,15 +243,36 @@ pub struct ZeroReplica<'a> {
 
 impl<'a> ZeroReplica<'a> {
     /// The replica of one of `comm`'s ranks.
-    pub fn new(config: &'a Config, text: &'a [u32], comm: &Comm, zero: ZeroConfig) -> Result<ZeroReplica<'a>> {
-        let (gpt, precision) = (Gpt::new(&config.shape)?, zero.precision);
+    pub fn new(
+        config: &'a Config,
+        text: &'a [u32],
+        comm: &Comm,
+        zero: ZeroConfig,
+    ) -> Result<ZeroReplica<'a>> {
+        let gpt = Gpt::new(&config.shape)?;
+        let precision = zero.precision;
         let zero = Zero::init(&gpt.params, comm, zero, config.seed_of(comm.rank()))?;
-        Ok(ZeroReplica { gpt, zero, precision, config, text })
+        Ok(ZeroReplica {
+            gpt,
+            zero,
+            precision,
+            config,
+            text,
+        })
     }
 
     /// The replica of a single rank, which holds everything.
-    pub fn alone(config: &'a Config, text: &'a [u32], precision: Precision) -> Result<ZeroReplica<'a>> {
-        ZeroReplica::new(config, text, &Comm::alone(), ZeroConfig::new(Stage::Zero, precision, config.adamw))
+    pub fn alone(
+        config: &'a Config,
+        text: &'a [u32],
+        precision: Precision,
+    ) -> Result<ZeroReplica<'a>> {
+        ZeroReplica::new(
+            config,
+            text,
+            &Comm::alone(),
+            ZeroConfig::new(Stage::Zero, precision, config.adamw),
+        )
     }
 }
 
@@ -230,8 +292,11 @@ impl Replica for ZeroReplica<'_> {
     }
 
     fn update(&mut self, step: usize) -> Result<()> {
-        let norm = self.zero.step(self.config.schedule.at(step), self.config.clip);
-        norm.map(drop).map_err(|error| Diverged::at(step + 1, error))
+        let norm = self
+            .zero
+            .step(self.config.schedule.at(step), self.config.clip);
+        norm.map(drop)
+            .map_err(|error| Diverged::at(step + 1, error))
     }
 
     fn gradients(&self) -> Vec<f32> {
@@ -273,28 +338,54 @@ mod tests {
     #[test]
     fn nan_and_missing_elements_are_no_parity() {
         let judge = |parallel: &Trained, serial: &Trained, in_rank_order, bound| {
-            judge(&parallel.losses, &parallel.values, serial, in_rank_order, bound)
+            judge(
+                &parallel.losses,
+                &parallel.values,
+                serial,
+                in_rank_order,
+                bound,
+            )
         };
-        let good = Trained { losses: vec![3.0, 2.0, 1.0], values: vec![0.5, -2.0, 1.0] };
-        assert_eq!(judge(&good, &good, true, 1e-5), (true, "bitwise equal".to_string()));
+        let good = Trained {
+            losses: vec![3.0, 2.0, 1.0],
+            values: vec![0.5, -2.0, 1.0],
+        };
+        assert_eq!(
+            judge(&good, &good, true, 1e-5),
+            (true, "bitwise equal".to_string())
+        );
         let mut rounded = good.clone();
         (rounded.losses[2], rounded.values[2]) = (1.000001, 1.01);
         assert!(judge(&rounded, &good, false, 1e-5).0);
-        assert_eq!(judge(&rounded, &good, true, 1e-5), (false, "off by 1.0e-2".to_string()));
+        assert_eq!(
+            judge(&rounded, &good, true, 1e-5),
+            (false, "off by 1.0e-2".to_string())
+        );
         for in_rank_order in [true, false] {
             let refuses = |bad: &Trained| {
-                let [found, expected] =
-                    [judge(bad, &good, in_rank_order, 1e-5), judge(&good, bad, in_rank_order, 1e-5)];
+                let [found, expected] = [
+                    judge(bad, &good, in_rank_order, 1e-5),
+                    judge(&good, bad, in_rank_order, 1e-5),
+                ];
                 assert!(!found.0 && !expected.0, "{bad:?}: {found:?} {expected:?}");
             };
             for losses in damaged(&good.losses) {
-                refuses(&Trained { losses: losses.clone(), values: good.values.clone() });
+                refuses(&Trained {
+                    losses: losses.clone(),
+                    values: good.values.clone(),
+                });
                 // As over MPI, where parameters are rounded in a different order.
-                refuses(&Trained { losses, values: rounded.values.clone() });
+                refuses(&Trained {
+                    losses,
+                    values: rounded.values.clone(),
+                });
             }
             for values in damaged(&[0.5, -2.0, 1.0]) {
                 let values = values.iter().map(|x| *x as f32).collect();
-                refuses(&Trained { losses: good.losses.clone(), values });
+                refuses(&Trained {
+                    losses: good.losses.clone(),
+                    values,
+                });
             }
         }
     }

@@ -26,7 +26,10 @@ impl Peaks {
             start.elapsed().as_secs_f64()
         };
         let best = (0..6).map(copy).fold(f64::INFINITY, f64::min);
-        Peaks { flops: matmul::measured_peak(), bytes: 2.0 * from.len() as f64 / best }
+        Peaks {
+            flops: matmul::measured_peak(),
+            bytes: 2.0 * from.len() as f64 / best,
+        }
     }
 
     /// The most FLOP/s at `intensity` FLOPs per byte.

@@ -14,15 +14,30 @@ fn count(n: impl TryInto<u64>) -> String {
 /// Prints the text's length and vocabulary.
 pub fn data(screen: &Screen, corpus: &Corpus) {
     let dot = screen.separator();
-    let (chars, distinct) = (count(corpus.chars()), count(corpus.vocabulary.size()));
-    screen.say(screen.row("text", &format!("{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct", corpus.name)));
+    let chars = count(corpus.chars());
+    let distinct = count(corpus.vocabulary.size());
+    screen.say(screen.row(
+        "text",
+        &format!(
+            "{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct",
+            corpus.name
+        ),
+    ));
 }
 
 /// Prints the length of the text's splits.
 pub fn splits(screen: &Screen, corpus: &Corpus) {
     let dot = screen.separator();
-    let splits = format!("train\u{a0}{}{dot}val\u{a0}{}", count(corpus.train.len()), count(corpus.validation.len()));
-    let real = if corpus.embedded { format!("{dot}the real Shakespeare: see README") } else { String::new() };
+    let splits = format!(
+        "train\u{a0}{}{dot}val\u{a0}{}",
+        count(corpus.train.len()),
+        count(corpus.validation.len())
+    );
+    let real = if corpus.embedded {
+        format!("{dot}the real Shakespeare: see README")
+    } else {
+        String::new()
+    };
     screen.say(screen.row("splits", &(splits + &real)));
 }
 
@@ -39,7 +54,9 @@ pub fn run(screen: &Screen, config: &Config) {
 
 /// Model, batch and steps; each `replica` has its own sequences.
 pub fn job(screen: &Screen, config: &Config, replica: &str) {
-    let (dot, shape, schedule) = (screen.separator(), &config.shape, &config.schedule);
+    let dot = screen.separator();
+    let shape = &config.shape;
+    let schedule = &config.schedule;
     let model = format!(
         "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}block\u{a0}{}{dot}{}\u{a0}parameters",
         shape.layers,
@@ -49,7 +66,11 @@ pub fn job(screen: &Screen, config: &Config, replica: &str) {
         count(shape.parameters())
     );
     screen.say(screen.row("model", &model));
-    let accum = if config.grad_accum > 1 { format!(" x {} micro-steps", config.grad_accum) } else { String::new() };
+    let accum = if config.grad_accum > 1 {
+        format!(" x {} micro-steps", config.grad_accum)
+    } else {
+        String::new()
+    };
     let batch = format!(
         "{} sequences x {} {replica}{}{accum} x {} tokens = {} tokens per step",
         config.batch,
@@ -71,15 +92,18 @@ pub fn job(screen: &Screen, config: &Config, replica: &str) {
 
 /// Prints the settings that [`run`] leaves out, and that a reproduction needs.
 pub fn settings(screen: &Screen, config: &Config) {
-    let (dot, shape) = (screen.separator(), &config.shape);
-    let ((decayed, elements), (plain, plain_elements)) = (shape.decayed(), shape.not_decayed());
+    let dot = screen.separator();
+    let shape = &config.shape;
+    let (decayed, elements) = shape.decayed();
+    let (plain, plain_elements) = shape.not_decayed();
     let counted = format!(
         "num_params={} without positions{dot}decayed: {decayed} tensors, {} parameters{dot}not: {plain} tensors, {}",
         count(shape.num_params()),
         count(elements),
         count(plain_elements)
     );
-    let (b1, b2) = (config.adamw.beta1, config.adamw.beta2);
+    let b1 = config.adamw.beta1;
+    let b2 = config.adamw.beta2;
     let optimizer = format!(
         "betas {b1} {b2}, weight decay {}, clip {}, dropout {}, seed {}",
         config.adamw.weight_decay, config.clip, config.dropout, config.seed
@@ -89,10 +113,18 @@ pub fn settings(screen: &Screen, config: &Config) {
 }
 
 /// Prints a run's computed memory and time, for `--dry-run`. `peak` is the matmul peak of one thread, in FLOP/s.
-pub fn dry_run(screen: &Screen, config: &Config, footprint: &Footprint, free: Option<u64>, peak: f64) {
+pub fn dry_run(
+    screen: &Screen,
+    config: &Config,
+    footprint: &Footprint,
+    free: Option<u64>,
+    peak: f64,
+) {
     settings(screen, config);
     let rows = footprint.rows();
-    let row = |(what, bytes, why): (&str, u64, String)| [what.into(), show::bytes_decimal(bytes as f64), why].to_vec();
+    let row = |(what, bytes, why): (&str, u64, String)| {
+        [what.into(), show::bytes_decimal(bytes as f64), why].to_vec()
+    };
     let rows: Vec<Vec<String>> = rows.into_iter().map(row).collect();
     screen.say("");
     screen.say(show::table(screen, &["memory", "bytes", ""], &rows));
@@ -101,9 +133,13 @@ pub fn dry_run(screen: &Screen, config: &Config, footprint: &Footprint, free: Op
             Ok(()) => "this run fits".to_string(),
             Err(refusal) => format!("this run does not fit: {}", refusal.help),
         };
-        screen.say(screen.row("free", &format!("{}; {fits}", show::bytes_decimal(free as f64))));
+        screen.say(screen.row(
+            "free",
+            &format!("{}; {fits}", show::bytes_decimal(free as f64)),
+        ));
     }
-    let flops = (config.tokens_per_step() / config.ranks) as f64 * config.shape.flops_per_token() as f64;
+    let flops =
+        (config.tokens_per_step() / config.ranks) as f64 * config.shape.flops_per_token() as f64;
     // If ranks outnumber cores, they take turns.
     let turns = config.ranks.div_ceil(launch::cores()) as f64;
     let step = flops * turns / peak;
@@ -121,30 +157,48 @@ pub fn dry_run(screen: &Screen, config: &Config, footprint: &Footprint, free: Op
 
 /// Prints the meaning of the names in log lines and metrics.
 pub fn legend(screen: &Screen) {
-    let rows: Vec<Vec<&str>> = LEGEND.iter().map(|(name, text)| vec![*name, *text]).collect();
+    let rows: Vec<Vec<&str>> = LEGEND
+        .iter()
+        .map(|(name, text)| vec![*name, *text])
+        .collect();
     screen.say(show::table(screen, &["abbr", "what it is"], &rows) + "\n");
 }
 
 /// The bytes that each of `ranks` ranks sends in an all-reduce of `numel` f32 numbers, as a formula and as a number.
 pub fn all_reduced(numel: usize, ranks: usize) -> (String, f64) {
     let n = ranks as f64;
-    (format!("2(n-1)/n x 4 x {}", count(numel)), 2.0 * ((n - 1.0) / n * 4.0) * numel as f64)
+    (
+        format!("2(n-1)/n x 4 x {}", count(numel)),
+        2.0 * ((n - 1.0) / n * 4.0) * numel as f64,
+    )
 }
 
 /// How sent bytes are counted: where they move, or from the calls, where an MPI library moves them as it likes.
 pub fn counted() -> &'static str {
-    if launch::is_mpi() { "by its calls" } else { "measured" }
+    if launch::is_mpi() {
+        "by its calls"
+    } else {
+        "measured"
+    }
 }
 
 /// Prints the bytes that each rank sent in a step, beside the formula. If ranks do not divide a bucket evenly, the two
 /// differ by fractions of an element.
 pub fn sent(screen: &Screen, bytes: u64, (words, expected): &(String, f64)) {
-    let by_calls = if launch::is_mpi() { " by its calls" } else { "" };
+    let by_calls = if launch::is_mpi() {
+        " by its calls"
+    } else {
+        ""
+    };
     let sent = format!("{} bytes per rank per step{by_calls}", count(bytes));
     let text = if (bytes as f64 - expected).abs() <= 1e-4 * expected {
         format!("{sent} = {words} {}", screen.tick())
     } else {
-        format!("{sent}; formula: {words} = {} {}", count(*expected as u64), screen.cross())
+        format!(
+            "{sent}; formula: {words} = {} {}",
+            count(*expected as u64),
+            screen.cross()
+        )
     };
     screen.say(screen.row("sent", &text));
 }
@@ -163,8 +217,13 @@ pub fn time_shares(screen: &Screen, times: &StepTimes, communication: f64) {
 
 /// The bytes that each rank sends in a step of ZeRO, as a formula and as a number.
 pub fn bytes_of_zero(zero: &Zero, stage: Stage) -> (String, f64) {
-    let Volumes { gathered, reduced, bytes_each } = zero.volumes();
-    let (gathered, reduced) = (thousands(gathered as u64), thousands(reduced as u64));
+    let Volumes {
+        gathered,
+        reduced,
+        bytes_each,
+    } = zero.volumes();
+    let gathered = thousands(gathered as u64);
+    let reduced = thousands(reduced as u64);
     let words = match stage {
         Stage::Zero => format!("2(n-1)/n x {bytes_each} x {reduced}"),
         _ => format!(

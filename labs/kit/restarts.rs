@@ -17,7 +17,10 @@ pub const RESTART_COUNT: &str = "SHARDLAB_RESTART_COUNT";
 
 /// How often the launcher has restarted this job: 0 in the first attempt, and without `--max-restarts`.
 pub fn restart_count() -> usize {
-    std::env::var(RESTART_COUNT).ok().and_then(|count| count.parse().ok()).unwrap_or(0)
+    std::env::var(RESTART_COUNT)
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(0)
 }
 
 /// Kills this process as nothing can prevent: no destructor runs, no file is flushed, no other rank is told.
@@ -35,8 +38,11 @@ pub fn kill_this_process() -> ! {
 pub fn run(command: &[String], most: usize) -> io::Result<i32> {
     signals::watch();
     for count in 0.. {
-        let (start, mut process) = (Instant::now(), Command::new(&command[0]));
-        process.args(&command[1..]).env(RESTART_COUNT, count.to_string());
+        let start = Instant::now();
+        let mut process = Command::new(&command[0]);
+        process
+            .args(&command[1..])
+            .env(RESTART_COUNT, count.to_string());
         let code = exit_code(signals::run(&mut process)?);
         let took = format!("{:.1} s", start.elapsed().as_secs_f64());
         if code == 0 {
@@ -83,7 +89,10 @@ fn exit_code(status: ExitStatus) -> i32 {
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);
     #[cfg(not(unix))]
     let signal = None;
-    status.code().or(signal.map(|signal| 128 + signal)).unwrap_or(1)
+    status
+        .code()
+        .or(signal.map(|signal| 128 + signal))
+        .unwrap_or(1)
 }
 
 /// The code, with the signal that it stands for.

@@ -21,7 +21,8 @@ mod system {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
             // SAFETY: all bytes zero is a valid `sigaction`, and the handler only uses atomics and `kill`.
             unsafe {
-                let (mut before, mut action): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
+                let (mut before, mut action): (libc::sigaction, libc::sigaction) =
+                    std::mem::zeroed();
                 libc::sigaction(signal, null(), &mut before);
                 if before.sa_sigaction != libc::SIG_IGN {
                     action.sa_sigaction = on_signal as *const () as usize;

@@ -19,8 +19,16 @@ const MOST: usize = 30;
 /// Prints the speed of this run beside the speed of rank 0 alone. For the latter, rank 0 trains `gpt` further with the
 /// same batch per rank and without averaging, while the other ranks wait. All ranks call it at the very end, because
 /// the model changes.
-pub fn show(comm: &Comm, screen: &Screen, gpt: &Gpt, config: &Config, text: &[u32], run: &[StepRecord]) -> Result<()> {
-    let (ranks, cores) = (launch::ranks_here(config.ranks), launch::cores());
+pub fn show(
+    comm: &Comm,
+    screen: &Screen,
+    gpt: &Gpt,
+    config: &Config,
+    text: &[u32],
+    run: &[StepRecord],
+) -> Result<()> {
+    let ranks = launch::ranks_here(config.ranks);
+    let cores = launch::cores();
     if comm.rank() == 0 && comm.size() > 1 && !run.is_empty() {
         let words = if let Some(turns) = launch::turns(ranks, cores) {
             format!("not compared with one rank: {turns}")
@@ -37,9 +45,14 @@ pub fn show(comm: &Comm, screen: &Screen, gpt: &Gpt, config: &Config, text: &[u3
 
 /// The row for these speeds: tokens per second of `ranks` ranks together, and of one rank alone.
 fn in_words(ranks: usize, together: f64, alone: f64) -> String {
-    let (speedup, [together, alone]) = (together / alone, [together, alone].map(|tps| thousands(tps as u64)));
+    let speedup = together / alone;
+    let [together, alone] = [together, alone].map(|tps| thousands(tps as u64));
     let efficiency = 100.0 * speedup / ranks as f64;
-    let busy = if efficiency > 105.0 { "; other programs were running: repeat it" } else { "" };
+    let busy = if efficiency > 105.0 {
+        "; other programs were running: repeat it"
+    } else {
+        ""
+    };
     format!(
         "{ranks} ranks: {together} tokens/s = {speedup:.2} x one rank's {alone} (efficiency {efficiency:.0}%{busy})"
     )
@@ -47,7 +60,9 @@ fn in_words(ranks: usize, together: f64, alone: f64) -> String {
 
 /// Measures the seconds of a step on this rank alone.
 fn seconds_alone(gpt: &Gpt, config: &Config, text: &[u32]) -> Result<f64> {
-    let (mut adamw, mut seconds, begun) = (AdamW::new(config.adamw, &gpt.params), Vec::new(), Instant::now());
+    let mut adamw = AdamW::new(config.adamw, &gpt.params);
+    let mut seconds = Vec::new();
+    let begun = Instant::now();
     while seconds.len() < FEWEST || (begun.elapsed() < PATIENCE && seconds.len() < MOST) {
         let start = Instant::now();
         gpt.params.zero_gradients();
@@ -74,7 +89,10 @@ mod tests {
     #[test]
     fn efficiency_is_the_speed_up_per_rank() {
         let words = in_words(2, 52_800.0, 27_100.0);
-        assert_eq!(words, "2 ranks: 52,800 tokens/s = 1.95 x one rank's 27,100 (efficiency 97%)");
+        assert_eq!(
+            words,
+            "2 ranks: 52,800 tokens/s = 1.95 x one rank's 27,100 (efficiency 97%)"
+        );
         assert_eq!(undisturbed(vec![9.0, 1.0, 3.0, 2.0]), 2.0);
     }
 }

@@ -58,13 +58,18 @@ pub struct Symptoms {
 impl Symptoms {
     /// Observes a run that leaves `broken` out.
     pub fn of(broken: Option<Break>) -> Symptoms {
-        Symptoms { broken, ..Symptoms::default() }
+        Symptoms {
+            broken,
+            ..Symptoms::default()
+        }
     }
 
     /// Records a batch that this rank trains on, with a number for each sample. Equal numbers mean equal samples.
     pub fn draw(&mut self, samples: impl IntoIterator<Item = u64>) {
         self.last = samples.into_iter().collect();
-        self.drawn = self.last.iter().fold(self.drawn, |hash, sample| hash.wrapping_mul(0x100_0000_01B3) ^ sample);
+        self.drawn = self.last.iter().fold(self.drawn, |hash, sample| {
+            hash.wrapping_mul(0x100_0000_01B3) ^ sample
+        });
     }
 
     /// Compares the ranks after `step` steps if the run is broken on purpose. This costs a broadcast of the model. All
@@ -104,7 +109,8 @@ impl Symptoms {
     /// Plots the distance between the replicas, by step.
     fn plot_distance(&self, screen: &Screen) -> String {
         let title = "distance of the replicas, relative to their weights";
-        let plot = Plot::new(title, "step").series(Series::line("largest", self.distance.iter().copied()));
+        let plot =
+            Plot::new(title, "step").series(Series::line("largest", self.distance.iter().copied()));
         plot.height(8).render(screen) + "\n"
     }
 

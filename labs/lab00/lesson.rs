@@ -58,11 +58,16 @@ fn main() -> ExitCode {
 fn run(args: Args) -> Result<()> {
     let ranks = launch::ranks(args.ranks, 4)?;
     if args.broken.is_some() && ranks < 2 {
-        return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
+        return Err(BadInput::new(
+            "--break needs ranks that can differ",
+            "give --ranks 2 or more",
+        )
+        .into());
     }
     let screen = Screen::detect(args.ascii);
-    let failed =
-        launch::run_with(ranks, &args.comm.options(Path::new("runs/lab00")), |comm| one_rank(&args, &screen, &comm))?;
+    let failed = launch::run_with(ranks, &args.comm.options(Path::new("runs/lab00")), |comm| {
+        one_rank(&args, &screen, &comm)
+    })?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
     Ok(())
 }
@@ -78,7 +83,12 @@ fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
     let mut numbers = vec![0; comm.size()];
     comm.all_gather(&[number], &mut numbers)?;
     let places = Place::gather(comm)?;
-    let seats = seats(&places.iter().map(|place| place.host.clone()).collect::<Vec<_>>());
+    let seats = seats(
+        &places
+            .iter()
+            .map(|place| place.host.clone())
+            .collect::<Vec<_>>(),
+    );
 
     let seen = around_the_ring(comm, number)?;
 
@@ -93,8 +103,10 @@ fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
 // ANCHOR: ring
 /// Each rank passes on what its left neighbour sent. After N-1 rounds every rank has seen every number.
 fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
-    let (rank, size) = (comm.rank(), comm.size());
-    let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+    let rank = comm.rank();
+    let size = comm.size();
+    let left = (rank + size - 1) % size;
+    let right = (rank + 1) % size;
     let mut seen = vec![mine];
     for _ in 1..size {
         let mut incoming = [0];
@@ -122,8 +134,16 @@ fn introduce(
         info(screen, comm, &job, places, seats[0])?;
     } else {
         report::ranks(screen, comm.size());
-        let nodes = if job.hosts.len() == 1 { "1 node".into() } else { format!("{} nodes", job.hosts.len()) };
-        let room = format!("{nodes} with room for {} ranks: {}", job.room(), job.per_node_from);
+        let nodes = if job.hosts.len() == 1 {
+            "1 node".into()
+        } else {
+            format!("{} nodes", job.hosts.len())
+        };
+        let room = format!(
+            "{nodes} with room for {} ranks: {}",
+            job.room(),
+            job.per_node_from
+        );
         screen.say(format!("{}\n", screen.row("job", &room)));
     }
     let row = |((&number, seat), place): ((&u64, &Seat), &Place)| {
@@ -137,28 +157,60 @@ fn introduce(
         ]
     };
     let rows: Vec<Vec<String>> = numbers.iter().zip(seats).zip(places).map(row).collect();
-    screen.say(table(screen, &["number", "local rank", "node", "host", "process", "thread"], &rows));
+    screen.say(table(
+        screen,
+        &["number", "local rank", "node", "host", "process", "thread"],
+        &rows,
+    ));
     Ok(())
 }
 
 /// The numbers that each rank has seen, round by round. Shown are the first ranks and rounds.
 fn show_ring(args: &Args, screen: &Screen, comm: &Comm, seen: &[u64]) -> Result<()> {
     const SHOWN: usize = 8;
-    let mut all = vec![0; if comm.rank() == 0 { comm.size() * comm.size() } else { 0 }];
+    let mut all = vec![
+        0;
+        if comm.rank() == 0 {
+            comm.size() * comm.size()
+        } else {
+            0
+        }
+    ];
     comm.gather(seen, &mut all, 0)?;
     if comm.rank() != 0 || args.info || comm.size() == 1 {
         return Ok(());
     }
     let rounds = comm.size() - 1;
-    let title = format!("A ring: in {rounds} rounds, each rank passes on what its left neighbour sent");
-    let header: Vec<String> = (1..SHOWN.min(comm.size())).map(|round| format!("round {round}")).collect();
-    let header: Vec<&str> = ["rank", "starts with"].into_iter().chain(header.iter().map(String::as_str)).collect();
+    let title =
+        format!("A ring: in {rounds} rounds, each rank passes on what its left neighbour sent");
+    let header: Vec<String> = (1..SHOWN.min(comm.size()))
+        .map(|round| format!("round {round}"))
+        .collect();
+    let header: Vec<&str> = ["rank", "starts with"]
+        .into_iter()
+        .chain(header.iter().map(String::as_str))
+        .collect();
     let row = |(rank, seen): (usize, &[u64])| -> Vec<String> {
-        let numbers = seen.iter().take(SHOWN).map(|&number| screen.rank(number as usize, number));
-        [screen.rank(rank, format!("rank {rank}"))].into_iter().chain(numbers).collect()
+        let numbers = seen
+            .iter()
+            .take(SHOWN)
+            .map(|&number| screen.rank(number as usize, number));
+        [screen.rank(rank, format!("rank {rank}"))]
+            .into_iter()
+            .chain(numbers)
+            .collect()
     };
-    let rows: Vec<Vec<String>> = all.chunks(comm.size()).enumerate().take(SHOWN).map(row).collect();
-    screen.say(format!("\n{}\n{}", screen.bold(title), table(screen, &header, &rows)));
+    let rows: Vec<Vec<String>> = all
+        .chunks(comm.size())
+        .enumerate()
+        .take(SHOWN)
+        .map(row)
+        .collect();
+    screen.say(format!(
+        "\n{}\n{}",
+        screen.bold(title),
+        table(screen, &header, &rows)
+    ));
     Ok(())
 }
 
@@ -178,18 +230,48 @@ fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> R
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
     let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]);
-    let otherwise = twice.map_or("a number is missing".into(), |pair| format!("two ranks are rank {}", pair[0]));
-    let what = format!("the ranks are {}, each exactly once", listed(&(0..size).collect::<Vec<_>>()));
-    let found = if twice.is_some() { format!("found {}", listed(numbers)) } else { String::new() };
+    let otherwise = twice.map_or("a number is missing".into(), |pair| {
+        format!("two ranks are rank {}", pair[0])
+    });
+    let what = format!(
+        "the ranks are {}, each exactly once",
+        listed(&(0..size).collect::<Vec<_>>())
+    );
+    let found = if twice.is_some() {
+        format!("found {}", listed(numbers))
+    } else {
+        String::new()
+    };
     checks.hold(sorted.into_iter().eq(0..size), &what, &found, &otherwise);
     let result = format!("{} of {size} ranks", sums[2]);
-    checks.hold(sums[2] == size, "every number came around the ring", &result, "a number is missing in the ring");
+    checks.hold(
+        sums[2] == size,
+        "every number came around the ring",
+        &result,
+        "a number is missing in the ring",
+    );
     let what = format!("every rank knows the world size, {size}");
-    checks.hold(sums[1] == size * size, &what, "", "the ranks disagree on the world size");
+    checks.hold(
+        sums[1] == size * size,
+        &what,
+        "",
+        "the ranks disagree on the world size",
+    );
     let expected = size * (size - 1) / 2;
-    let what = format!("the numbers add up to {size}*{}/2 = {expected} (by all-reduce)", size - 1);
-    let otherwise = format!("the ranks' numbers add up to {}, not to {expected}", sums[0]);
-    checks.hold(sums[0] == expected, &what, &format!("found {}", sums[0]), &otherwise);
+    let what = format!(
+        "the numbers add up to {size}*{}/2 = {expected} (by all-reduce)",
+        size - 1
+    );
+    let otherwise = format!(
+        "the ranks' numbers add up to {}, not to {expected}",
+        sums[0]
+    );
+    checks.hold(
+        sums[0] == expected,
+        &what,
+        &format!("found {}", sums[0]),
+        &otherwise,
+    );
     let failed = checks.failed();
     if failed.is_empty() {
         let more = "More: --info, --ranks 7, --break duplicate-rank";
@@ -201,7 +283,11 @@ fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> R
 /// The first eight numbers.
 fn listed(numbers: &[u64]) -> String {
     let first: Vec<String> = numbers.iter().take(8).map(u64::to_string).collect();
-    format!("{}{}", first.join(" "), if numbers.len() > 8 { " .." } else { "" })
+    format!(
+        "{}{}",
+        first.join(" "),
+        if numbers.len() > 8 { " .." } else { "" }
+    )
 }
 
 /// A title in brackets, then `NAME=value` lines, as ezpz prints them.
@@ -219,12 +305,34 @@ fn info(screen: &Screen, comm: &Comm, job: &Job, places: &[Place], seat: Seat) -
     let launcher = Launcher::here(job);
     let lab = std::env::args().next().unwrap_or_else(|| "lab00".into());
     let line = launcher.line(job, job.room())?;
-    let launch = if launcher == Launcher::Threads { quote(&line.command(&[lab])) } else { line.to_string() };
-    let host_file = job.host_file.as_ref().map_or("none".into(), |(path, _)| path.display().to_string());
-    let names: Vec<String> = job.hosts.iter().map(|host| format!("'{}'", host.name)).collect();
-    let hosts: Vec<(String, String)> =
-        job.hosts.iter().enumerate().map(|(i, host)| (format!("[host:{i}] - "), host.name.clone())).collect();
-    block(screen, "[HOSTS]", &hosts.iter().map(|(name, host)| (name.as_str(), host.clone())).collect::<Vec<_>>());
+    let launch = if launcher == Launcher::Threads {
+        quote(&line.command(&[lab]))
+    } else {
+        line.to_string()
+    };
+    let host_file = job
+        .host_file
+        .as_ref()
+        .map_or("none".into(), |(path, _)| path.display().to_string());
+    let names: Vec<String> = job
+        .hosts
+        .iter()
+        .map(|host| format!("'{}'", host.name))
+        .collect();
+    let hosts: Vec<(String, String)> = job
+        .hosts
+        .iter()
+        .enumerate()
+        .map(|(i, host)| (format!("[host:{i}] - "), host.name.clone()))
+        .collect();
+    block(
+        screen,
+        "[HOSTS]",
+        &hosts
+            .iter()
+            .map(|(name, host)| (name.as_str(), host.clone()))
+            .collect::<Vec<_>>(),
+    );
     screen.say(screen.wrap(
         "These are the names that a cluster with GPUs uses. Here a rank computes on CPUs: read GPU as \"room for a rank\".",
         0,
@@ -236,7 +344,10 @@ fn info(screen: &Screen, comm: &Comm, job: &Job, places: &[Place], seat: Seat) -
         &[
             ("NGPUS=", job.room().to_string()),
             ("NHOSTS=", job.hosts.len().to_string()),
-            ("NGPU_PER_HOST=", format!("{} ({})", job.per_node, job.per_node_from)),
+            (
+                "NGPU_PER_HOST=",
+                format!("{} ({})", job.per_node, job.per_node_from),
+            ),
             ("HOSTFILE=", host_file.clone()),
             ("DIST_LAUNCH=", launch.clone()),
             ("DEPTH=", format!("{} ({})", job.depth, job.depth_from)),
@@ -244,13 +355,18 @@ fn info(screen: &Screen, comm: &Comm, job: &Job, places: &[Place], seat: Seat) -
     );
     let bullet = if screen.ascii { "*" } else { "•" };
     screen.say(screen.bold("[LAUNCH]:"));
-    screen.say(format!("  {bullet} To launch as many ranks as there is room for, use: launch\n"));
+    screen.say(format!(
+        "  {bullet} To launch as many ranks as there is room for, use: launch\n"
+    ));
     // One line, however long: it is there to be copied.
     screen.say(format!("launch = {launch}\n"));
     let fields = [
         ("DEVICE=", "cpu".into()),
         ("DEVICE_ID=", "cpu:0".into()),
-        ("DISTRIBUTED_BACKEND=", if launch::is_mpi() { "mpi" } else { "threads" }.into()),
+        (
+            "DISTRIBUTED_BACKEND=",
+            if launch::is_mpi() { "mpi" } else { "threads" }.into(),
+        ),
         ("GPUS_PER_NODE=", job.per_node.to_string()),
         ("HOSTS=", format!("[{}]", names.join(", "))),
         ("HOSTFILE=", host_file),
@@ -262,14 +378,21 @@ fn info(screen: &Screen, comm: &Comm, job: &Job, places: &[Place], seat: Seat) -
         ("NGPUS_AVAILABLE=", job.room().to_string()),
         ("NODE_ID=", seat.node.to_string()),
         ("RANK=", comm.rank().to_string()),
-        ("SCHEDULER=", job.scheduler.map_or("none", Scheduler::name).into()),
+        (
+            "SCHEDULER=",
+            job.scheduler.map_or("none", Scheduler::name).into(),
+        ),
         ("WORLD_SIZE_TOTAL=", job.room().to_string()),
         ("WORLD_SIZE_IN_USE=", comm.size().to_string()),
         ("LAUNCH_CMD=", launch),
     ];
     block(screen, "[dist_info]:", &fields);
     if comm.size() < job.room() {
-        let text = format!("Using [{} / {}] available \"cpu\" devices !!\n", comm.size(), job.room());
+        let text = format!(
+            "Using [{} / {}] available \"cpu\" devices !!\n",
+            comm.size(),
+            job.room()
+        );
         screen.say(screen.wrap(&text, 0));
     }
     Ok(())

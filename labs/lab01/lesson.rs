@@ -57,8 +57,15 @@ struct Lab {
 impl Lab {
     /// Whether no flag asks for a single section.
     fn tells_the_story(&self) -> bool {
-        let Study { flags, all, timed, .. } = &self.study;
-        !(flags.rounds || flags.bench || *timed || *all || flags.simulate.is_some() || self.feed.is_some())
+        let Study {
+            flags, all, timed, ..
+        } = &self.study;
+        !(flags.rounds
+            || flags.bench
+            || *timed
+            || *all
+            || flags.simulate.is_some()
+            || self.feed.is_some())
     }
 }
 
@@ -67,16 +74,31 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    let study = args.study.resolve(args.comm.link, args.feed.is_asked_for())?;
-    let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("runs/lab01"));
+    let study = args
+        .study
+        .resolve(args.comm.link, args.feed.is_asked_for())?;
+    let folder = args
+        .out
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("runs/lab01"));
     let feed = args.feed.resolve(study.ranks, &folder)?;
     let deadline = args.comm.deadline.unwrap_or(Duration::from_secs(10));
-    let options = Options { deadline, ..args.comm.options(&folder) };
+    let options = Options {
+        deadline,
+        ..args.comm.options(&folder)
+    };
     let mut lesson = Lesson::of("lab01")?;
     if feed.is_some() {
         lesson.lab.takeaway = "read ahead, and in few large requests.".into();
     }
-    let lab = Lab { study, feed, options, screen: Screen::detect(args.ascii), lesson, args };
+    let lab = Lab {
+        study,
+        feed,
+        options,
+        screen: Screen::detect(args.ascii),
+        lesson,
+        args,
+    };
     if let Some(path) = &lab.study.flags.json {
         benchmark::ensure_writable(path, lab.study.timed || lab.study.flags.simulate.is_some())?;
     }
@@ -102,9 +124,19 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         film(lab, comm)?;
     }
     // Every algorithm of every collective runs once. Its result is compared, and its messages are counted.
-    let auto = lab.study.ways.iter().copied().filter(|way| way.algorithm == Some(Algorithm::Auto));
-    let ways = Collective::ALL.into_iter().flat_map(Way::algorithms).chain(auto);
-    let counts: Vec<Count> = ways.map(|way| counts::count(comm, way)).collect::<Result<_, _>>()?;
+    let auto = lab
+        .study
+        .ways
+        .iter()
+        .copied()
+        .filter(|way| way.algorithm == Some(Algorithm::Auto));
+    let ways = Collective::ALL
+        .into_iter()
+        .flat_map(Way::algorithms)
+        .chain(auto);
+    let counts: Vec<Count> = ways
+        .map(|way| counts::count(comm, way))
+        .collect::<Result<_, _>>()?;
     if story && comm.size() > 1 && comm.rank() == 0 {
         costs(lab, &counts)?;
     }
@@ -112,9 +144,15 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         time(lab, comm, &counts)?;
     }
     if comm.rank() == 0 {
-        flags.simulate.map_or(Ok(()), |ranks| elsewhere(lab, ranks))?;
+        flags
+            .simulate
+            .map_or(Ok(()), |ranks| elsewhere(lab, ranks))?;
     }
-    let fed = lab.feed.as_ref().map(|(how, store)| feed(lab, comm, *how, store)).transpose()?;
+    let fed = lab
+        .feed
+        .as_ref()
+        .map(|(how, store)| feed(lab, comm, *how, store))
+        .transpose()?;
     check(lab, comm, &counts, fed)
 }
 
@@ -126,52 +164,89 @@ fn introduce(lab: &Lab) {
         screen.say(screen.row("link", &format!("simulated, one for each rank: {link}")));
     }
     if lab.study.ranks == 1 {
-        screen.say(screen.row("", "one rank has no other rank to talk to; give --ranks 2 or more"));
+        screen.say(screen.row(
+            "",
+            "one rank has no other rank to talk to; give --ranks 2 or more",
+        ));
     }
 }
 
 fn section(lab: &Lab, title: &str) {
-    lab.screen.say(format!("\n{}", lab.screen.heading(title, "")));
+    lab.screen
+        .say(format!("\n{}", lab.screen.heading(title, "")));
 }
 
 /// `4 ranks`, or the number of ranks that are shown.
 fn in_words(shown: &Comm, lab: &Lab) -> String {
-    let (shown, all) = (shown.size(), lab.study.ranks);
-    if shown == all { format!("{all} ranks") } else { format!("the first {shown} of {all} ranks") }
+    let shown = shown.size();
+    let all = lab.study.ranks;
+    if shown == all {
+        format!("{all} ranks")
+    } else {
+        format!("the first {shown} of {all} ranks")
+    }
 }
 
 /// Draws the collective before and after, or all of them.
 fn pictures(lab: &Lab, comm: &Comm) -> Result<()> {
-    let drawn = if lab.study.all { &Collective::ALL[..] } else { &[lab.study.collective] };
+    let drawn = if lab.study.all {
+        &Collective::ALL[..]
+    } else {
+        &[lab.study.collective]
+    };
     for (i, &collective) in drawn.iter().enumerate() {
         let few = picture::few(comm, collective)?;
-        let Some(text) = picture::collective(&few, &lab.screen, collective)?.filter(|_| comm.rank() == 0) else {
+        let Some(text) =
+            picture::collective(&few, &lab.screen, collective)?.filter(|_| comm.rank() == 0)
+        else {
             continue;
         };
         if i == 0 {
-            section(lab, &format!("What it does: before and after, {}", in_words(&few, lab)));
-            let blank = if lab.study.all { "\nA blank: this rank holds nothing there." } else { "" };
-            let digits = format!("Each digit belongs to one rank, so a sum shows whose numbers it contains.{blank}");
+            section(
+                lab,
+                &format!("What it does: before and after, {}", in_words(&few, lab)),
+            );
+            let blank = if lab.study.all {
+                "\nA blank: this rank holds nothing there."
+            } else {
+                ""
+            };
+            let digits = format!(
+                "Each digit belongs to one rank, so a sum shows whose numbers it contains.{blank}"
+            );
             lab.screen.say(lab.screen.wrap(&digits, 2));
         }
-        lab.screen.say(format!("{}{text}", if i > 0 || lab.study.all { "\n" } else { "" }));
+        lab.screen.say(format!(
+            "{}{text}",
+            if i > 0 || lab.study.all { "\n" } else { "" }
+        ));
     }
     Ok(())
 }
 
 /// An algorithm's rounds on real numbers: all of them, or in the story those that tell it.
 fn film(lab: &Lab, comm: &Comm) -> Result<()> {
-    let (study, screen) = (&lab.study, &lab.screen);
+    let study = &lab.study;
+    let screen = &lab.screen;
     let way = picture::simplest(&study.ways).context("every collective has an algorithm")?;
     let few = picture::few(comm, study.collective)?;
     let film = picture::film(&few, screen, way)?;
     if comm.rank() != 0 {
         return Ok(());
     }
-    let what = format!("{} by {}, {}", study.collective.name(), film.task.algorithm.name(), in_words(&few, lab));
-    section(lab, &format!("How: {what}. Left: [sent]. Right: [received]"));
+    let what = format!(
+        "{} by {}, {}",
+        study.collective.name(),
+        film.task.algorithm.name(),
+        in_words(&few, lab)
+    );
+    section(
+        lab,
+        &format!("How: {what}. Left: [sent]. Right: [received]"),
+    );
     let ring = (way.collective, way.algorithm) == (Collective::AllReduce, Some(Algorithm::Ring));
-    let (n, total) = (few.size(), film.frames.len());
+    let n = few.size();
+    let total = film.frames.len();
     for (number, frame) in (1..).zip(&film.frames) {
         let caption = match number {
             1 if ring => ": each rank sends one chunk to the next rank, which adds it",
@@ -182,36 +257,72 @@ fn film(lab: &Lab, comm: &Comm) -> Result<()> {
         if study.flags.rounds || !ring || !caption.is_empty() && number < total {
             screen.say(format!("  round {number} of {total}{caption}\n{frame}"));
         } else if number == total {
-            screen.say(format!("  round {number} of {total}{caption} (--rounds shows all)"));
+            screen.say(format!(
+                "  round {number} of {total}{caption} (--rounds shows all)"
+            ));
         }
     }
     if study.flags.rounds {
         let size = n * size_of::<u64>();
-        screen.say(format!("\n  rank 0 sent {} messages, {} bytes; its array has {size}", film.messages, film.bytes));
+        screen.say(format!(
+            "\n  rank 0 sent {} messages, {} bytes; its array has {size}",
+            film.messages, film.bytes
+        ));
     }
     Ok(())
 }
 
 /// The cost of each algorithm, and the fastest one for few and for many bytes.
 fn costs(lab: &Lab, counts: &[Count]) -> Result<()> {
-    let (study, screen, network) = (&lab.study, &lab.screen, &lab.study.network);
+    let study = &lab.study;
+    let screen = &lab.screen;
+    let network = &lab.study.network;
     let size = bytes_decimal((ELEMENTS * size_of::<u64>()) as f64);
-    section(lab, &format!("What it costs: the busiest of {} ranks, S = {size}", study.ranks));
-    let shown: Vec<&Count> = counts.iter().filter(|count| study.ways.contains(&count.way)).collect();
+    section(
+        lab,
+        &format!(
+            "What it costs: the busiest of {} ranks, S = {size}",
+            study.ranks
+        ),
+    );
+    let shown: Vec<&Count> = counts
+        .iter()
+        .filter(|count| study.ways.contains(&count.way))
+        .collect();
     screen.say(counts::show(screen, &shown));
-    section(lab, &format!("Which is the fastest? Predicted for {} ranks on {}", study.ranks, network.name));
+    section(
+        lab,
+        &format!(
+            "Which is the fastest? Predicted for {} ranks on {}",
+            study.ranks, network.name
+        ),
+    );
     screen.say(screen.wrap(&predict::in_words(screen, network), 2));
-    let timings = predict::predict(study.collective, study.ranks, &[1 << 10, 1 << 16, 1 << 20, 1 << 26], network)?;
+    let timings = predict::predict(
+        study.collective,
+        study.ranks,
+        &[1 << 10, 1 << 16, 1 << 20, 1 << 26],
+        network,
+    )?;
     screen.say(benchmark::sizes_table(screen, &timings));
     Ok(())
 }
 
 /// Times the algorithms here. On a simulated link, it also compares with the simulator.
 fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<()> {
-    let (study, screen) = (&lab.study, &lab.screen);
-    let (collective, name) = (study.collective, study.collective.name());
+    let study = &lab.study;
+    let screen = &lab.screen;
+    let collective = study.collective;
+    let name = study.collective.name();
     let sizes = benchmark::sizes(4, study.most);
-    let mut timings = vec![benchmark::time(comm, Way { collective, algorithm: None }, &sizes)?];
+    let mut timings = vec![benchmark::time(
+        comm,
+        Way {
+            collective,
+            algorithm: None,
+        },
+        &sizes,
+    )?];
     for &way in &study.ways {
         timings.push(benchmark::time(comm, way, &sizes)?);
     }
@@ -219,17 +330,28 @@ fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<()> {
         return Ok(());
     }
     section(lab, "How long it takes here");
-    screen.say(benchmark::plot(screen, &format!("{name} on {} ranks", study.ranks), &timings));
+    screen.say(benchmark::plot(
+        screen,
+        &format!("{name} on {} ranks", study.ranks),
+        &timings,
+    ));
     screen.say(format!("\n{}", benchmark::sizes_table(screen, &timings)));
     screen.say(format!("\n{}", benchmark::fits(screen, &timings)));
     if let Some(words) = benchmark::overlapping(&timings) {
         screen.say(screen.wrap(&words, 2));
     }
     if let Some(link) = lab.args.comm.link {
-        let words = predict::compared(&predict::beside(&timings, link)?, study.ranks, launch::cores());
+        let words = predict::compared(
+            &predict::beside(&timings, link)?,
+            study.ranks,
+            launch::cores(),
+        );
         screen.say(screen.row("formula", &words));
     } else if !launch::is_mpi() {
-        screen.say(screen.wrap("Threads share one memory. To time them over a network: --link 100us,1GB/s", 2));
+        screen.say(screen.wrap(
+            "Threads share one memory. To time them over a network: --link 100us,1GB/s",
+            2,
+        ));
     }
     let network = if launch::is_mpi() { "mpi" } else { "threads" };
     write(lab, benchmark::json(&timings, counts, network))
@@ -237,23 +359,45 @@ fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<()> {
 
 /// Predicts the collective on a network that is not here, and a training step on more and more ranks.
 fn elsewhere(lab: &Lab, ranks: usize) -> Result<()> {
-    let (screen, network) = (&lab.screen, &lab.study.network);
+    let screen = &lab.screen;
+    let network = &lab.study.network;
     let count = thousands(ranks as u64);
-    section(lab, &format!("How long it would take: {count} ranks on {}", network.name));
+    section(
+        lab,
+        &format!("How long it would take: {count} ranks on {}", network.name),
+    );
     screen.say(screen.row("network", &predict::in_words(screen, network)));
-    let timings = predict::predict(lab.study.collective, ranks, &benchmark::sizes(4, 64 << 20), network)?;
+    let timings = predict::predict(
+        lab.study.collective,
+        ranks,
+        &benchmark::sizes(4, 64 << 20),
+        network,
+    )?;
     let title = format!("{} on {count} ranks", lab.study.collective.name());
     screen.say(benchmark::plot(screen, &title, &timings));
     screen.say(format!("\n{}", benchmark::sizes_table(screen, &timings)));
-    section(lab, &format!("Weak and strong scaling: a training step on {}, 4 ranks and more", network.name));
+    section(
+        lab,
+        &format!(
+            "Weak and strong scaling: a training step on {}, 4 ranks and more",
+            network.name
+        ),
+    );
     screen.say(predict::scaling(screen, network)?);
-    if lab.study.timed { Ok(()) } else { write(lab, benchmark::json(&timings, &[], network.name)) }
+    if lab.study.timed {
+        Ok(())
+    } else {
+        write(lab, benchmark::json(&timings, &[], network.name))
+    }
 }
 
 /// Writes the file that --json asks for.
 fn write(lab: &Lab, times: serde_json::Value) -> Result<()> {
-    let Some(path) = &lab.study.flags.json else { return Ok(()) };
-    std::fs::write(path, format!("{times:#}\n")).with_context(|| format!("cannot write {}", path.display()))
+    let Some(path) = &lab.study.flags.json else {
+        return Ok(());
+    };
+    std::fs::write(path, format!("{times:#}\n"))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Shows how long ranks wait for their batches. Returns whether each rank got its own.
@@ -262,7 +406,14 @@ fn feed(lab: &Lab, comm: &Comm, how: Feed, store: &Store) -> Result<bool> {
     let waits = feeding::measure(comm, store, how, COMPUTE)?;
     if comm.rank() == 0 {
         section(lab, "Bringing in the data");
-        lab.screen.say(feeding::show(&lab.screen, store, how, lab.study.ranks, COMPUTE, &waits));
+        lab.screen.say(feeding::show(
+            &lab.screen,
+            store,
+            how,
+            lab.study.ranks,
+            COMPUTE,
+            &waits,
+        ));
     }
     Ok(waits.right)
 }
@@ -277,10 +428,20 @@ fn check(lab: &Lab, comm: &Comm, counts: &[Count], fed: Option<bool>) -> Result<
     let all = counts.len();
     let right = counts.iter().filter(|count| count.right).count();
     let result = format!("{right} of {all}");
-    checks.hold(right == all, "every algorithm gives its collective's result", &result, "an algorithm is wrong");
+    checks.hold(
+        right == all,
+        "every algorithm gives its collective's result",
+        &result,
+        "an algorithm is wrong",
+    );
     let said = counts.iter().filter(|count| count.is_as_said()).count();
     let result = format!("{said} of {all}");
-    checks.hold(said == all, "rounds, messages and bytes match the formulas", &result, "a count is not its formula's");
+    checks.hold(
+        said == all,
+        "rounds, messages and bytes match the formulas",
+        &result,
+        "a count is not its formula's",
+    );
     if let Some(right) = fed {
         checks.hold(
             right,
@@ -292,7 +453,10 @@ fn check(lab: &Lab, comm: &Comm, counts: &[Count], fed: Option<bool>) -> Result<
     let failed = checks.failed();
     if failed.is_empty() {
         let more = "More: --rounds, --bench, --simulate 768, --collective all, --feed readers 2";
-        lab.screen.say(lab.lesson.ending(&lab.screen, if lab.tells_the_story() { more } else { "" }));
+        lab.screen.say(
+            lab.lesson
+                .ending(&lab.screen, if lab.tells_the_story() { more } else { "" }),
+        );
     }
     Ok(failed)
 }

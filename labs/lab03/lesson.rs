@@ -17,8 +17,8 @@ use kit::Part::{Backward, Data, Forward, Optimizer};
 use kit::parity::{self, GptReplica};
 use kit::show::Screen;
 use kit::{
-    Break, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, RunFlags, StepOutcome, Symptoms,
-    TrainFlags, report, speedup,
+    Break, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, RunFlags,
+    StepOutcome, Symptoms, TrainFlags, report, speedup,
 };
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampler};
@@ -86,15 +86,33 @@ fn main() -> ExitCode {
 
 fn run(args: Args) -> Result<()> {
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
-    let config = args.train.resolve(launch::ranks(args.ranks, 2)?, args.steps, &corpus)?;
-    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
+    let config = args
+        .train
+        .resolve(launch::ranks(args.ranks, 2)?, args.steps, &corpus)?;
+    let eval = args
+        .eval
+        .resolve(config.steps, &args.train.defaults(), &corpus)?;
     args.log.check()?;
     if args.broken.is_some() && config.ranks < 2 {
-        return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more").into());
+        return Err(BadInput::new(
+            "--break needs ranks that can differ",
+            "give --ranks 2 or more",
+        )
+        .into());
     }
-    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab03")?);
-    let lab = Lab { args, config, eval, corpus, screen, lesson, peak: matmul::measured_peak() };
-    let (footprint, free) = (Footprint::new(&lab.config), launch::free_memory(launch::ranks_here(lab.config.ranks)));
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab03")?;
+    let lab = Lab {
+        args,
+        config,
+        eval,
+        corpus,
+        screen,
+        lesson,
+        peak: matmul::measured_peak(),
+    };
+    let footprint = Footprint::new(&lab.config);
+    let free = launch::free_memory(launch::ranks_here(lab.config.ranks));
     if lab.args.run.dry_run {
         if launch::is_first_process() {
             introduce(&lab);
@@ -103,30 +121,56 @@ fn run(args: Args) -> Result<()> {
         return Ok(());
     }
     free.map_or(Ok(()), |free| footprint.ensure_fits(free))?;
-    lab.save_to().map_or(Ok(()), |folder| checkpoint::ensure_writable(&folder))?;
+    lab.save_to()
+        .map_or(Ok(()), |folder| checkpoint::ensure_writable(&folder))?;
     let options = lab.args.run.comm.options(&lab.args.run.folder("lab03"));
     let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
     let failed_checks = launch::run_with(lab.config.ranks, &options, rank)?;
-    ensure!(failed_checks[0].is_empty(), "{}", failed_checks[0].join("; "));
+    ensure!(
+        failed_checks[0].is_empty(),
+        "{}",
+        failed_checks[0].join("; ")
+    );
     Ok(())
 }
 
 /// One rank's part, from the first check to the last. Returns what the checks found wrong.
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
-    let (config, screen) = (&lab.config, &lab.screen);
+    let config = &lab.config;
+    let screen = &lab.screen;
     let _claim = match lab.save_to() {
         Some(folder) => Some(checkpoint::Claim::take(comm, &folder)?),
         None => None,
     };
-    let mut journal = Journal::new(comm, screen, kit::Rates::of(config, lab.peak), lab.eval.due, Some(&lab.args.log))?;
+    let mut journal = Journal::new(
+        comm,
+        screen,
+        kit::Rates::of(config, lab.peak),
+        lab.eval.due,
+        Some(&lab.args.log),
+    )?;
     if comm.rank() == 0 {
         introduce(lab);
     }
-    let evaluator = Evaluator { config, eval: &lab.eval, corpus: &lab.corpus, screen, comm, save_to: lab.save_to() };
+    let evaluator = Evaluator {
+        config,
+        eval: &lab.eval,
+        corpus: &lab.corpus,
+        screen,
+        comm,
+        save_to: lab.save_to(),
+    };
     let gpt = Gpt::new(&config.shape)?;
     // Each rank starts with its own random seed; the broadcast makes them one model.
     gpt.params.allocate(config.seed_of(comm.rank()));
-    if let Some(dir) = lab.args.train.model.init_from.as_deref().filter(|_| comm.rank() == 0) {
+    if let Some(dir) = lab
+        .args
+        .train
+        .model
+        .init_from
+        .as_deref()
+        .filter(|_| comm.rank() == 0)
+    {
         checkpoint::load(dir, &gpt.params)?;
     }
     if lab.args.eval_only {
@@ -139,34 +183,85 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let symptoms = symptoms.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
     journal.expect(report::all_reduced(gpt.params.numel(), comm.size()));
     journal.show(lab.args.no_overlap || lab.args.run.comm.link.is_some())?;
-    let (hashes, drawn) = (train::all_hashes(comm, &gpt.params)?, symptoms.drawn_by_all(comm)?);
+    let hashes = train::all_hashes(comm, &gpt.params)?;
+    let drawn = symptoms.drawn_by_all(comm)?;
     if lab.args.broken.is_none() {
-        speedup::show(comm, screen, &gpt, config, &lab.corpus.train, &journal.records)?;
+        speedup::show(
+            comm,
+            screen,
+            &gpt,
+            config,
+            &lab.corpus.train,
+            &journal.records,
+        )?;
     }
-    Ok(check(lab, comm, &journal, &symptoms, &End { hashes, drawn, same_as_one_rank }))
+    Ok(check(
+        lab,
+        comm,
+        &journal,
+        &symptoms,
+        &End {
+            hashes,
+            drawn,
+            same_as_one_rank,
+        },
+    ))
 }
 
 /// Trains, and watches it: all that is said about the run is said here, and the lesson is [`Replica::step`].
-fn train(lab: &Lab, comm: &Comm, gpt: &Gpt, evaluator: &Evaluator, journal: &mut Journal) -> Result<Symptoms> {
-    let (config, text) = (&lab.config, &lab.corpus.train[..]);
+fn train(
+    lab: &Lab,
+    comm: &Comm,
+    gpt: &Gpt,
+    evaluator: &Evaluator,
+    journal: &mut Journal,
+) -> Result<Symptoms> {
+    let config = &lab.config;
+    let text = &lab.corpus.train[..];
     let ddp = Ddp::new(&gpt.params, comm)?; // rank 0's weights to every rank; gradients will be averaged
-    let (ddp, whose) = kit::leave_out(lab.args.broken, comm, ddp, &gpt.params, config.seed_of(comm.rank()))?;
+    let (ddp, whose) = kit::leave_out(
+        lab.args.broken,
+        comm,
+        ddp,
+        &gpt.params,
+        config.seed_of(comm.rank()),
+    )?;
     ddp.overlap(!lab.args.no_overlap);
     journal.expect_on_link(lab.args.run.comm.link, &ddp.buckets());
     let sampler = config.sampler(whose); // each rank draws its own sequences, unless --break says otherwise
-    let mut replica = Replica { config, text, gpt, sampler, ddp, adamw: AdamW::new(config.adamw, &gpt.params) };
+    let mut replica = Replica {
+        config,
+        text,
+        gpt,
+        sampler,
+        ddp,
+        adamw: AdamW::new(config.adamw, &gpt.params),
+    };
     let mut symptoms = Symptoms::of(lab.args.broken);
     evaluator.run(gpt, 0, journal)?;
     symptoms.look(comm, &gpt.params, 0)?;
 
     for step in 0..config.steps {
-        let (mut clock, before) = (Clock::start(), comm.traffic());
+        let mut clock = Clock::start();
+        let before = comm.traffic();
         let (loss, grad_norm, averaged) = replica.step(step, &mut clock)?;
         let sent = comm.traffic() - before;
 
-        (0..config.grad_accum).for_each(|micro| symptoms.draw(sampler.batch(text, step, micro).numbers()));
-        let (lr, step) = (config.schedule.at(step), step + 1);
-        journal.step(StepOutcome { step, loss, grad_norm, lr }, &clock, sent, &averaged)?;
+        (0..config.grad_accum)
+            .for_each(|micro| symptoms.draw(sampler.batch(text, step, micro).numbers()));
+        let lr = config.schedule.at(step);
+        let step = step + 1;
+        journal.step(
+            StepOutcome {
+                step,
+                loss,
+                grad_norm,
+                lr,
+            },
+            &clock,
+            sent,
+            &averaged,
+        )?;
         if lab.eval.due.after(step) {
             evaluator.run(gpt, step, journal)?;
         }
@@ -189,12 +284,21 @@ impl Replica<'_> {
     // ANCHOR: step
     /// Every rank takes this step. It returns the rank's loss, the gradients' norm, and the time of each all-reduce.
     fn step(&mut self, step: usize, clock: &mut Clock) -> Result<(f64, f64, Vec<Averaged>)> {
-        let Replica { config, text, gpt, sampler, ddp, adamw } = self;
+        let Replica {
+            config,
+            text,
+            gpt,
+            sampler,
+            ddp,
+            adamw,
+        } = self;
         let mut mean = 0.0;
         gpt.params.zero_gradients();
         for micro in 0..config.grad_accum {
             let batch = clock.time(Data, || sampler.batch(text, step, micro)); // this rank's own sequences
-            let loss = clock.time(Forward, || gpt.loss(&batch, &config.pass(step, &batch.sequences)))?;
+            let loss = clock.time(Forward, || {
+                gpt.loss(&batch, &config.pass(step, &batch.sequences))
+            })?;
             let share = (loss / config.grad_accum as f64)?; // the shares' gradients add up
             mean += f64::from(share.to_scalar::<f32>()?);
             ddp.synchronise(micro + 1 == config.grad_accum); // average in the last micro-step only
@@ -203,7 +307,9 @@ impl Replica<'_> {
         let averaged = clock.time(Backward, || ddp.finish())?; // now all ranks have the same gradients
         let norm = global_norm(&gpt.params.gradients());
         let scale = clip_scale(norm, config.clip)?;
-        clock.time(Optimizer, || adamw.step(&gpt.params, config.schedule.at(step), scale))?; // and take the same step
+        clock.time(Optimizer, || {
+            adamw.step(&gpt.params, config.schedule.at(step), scale)
+        })?; // and take the same step
         Ok((mean, norm, averaged))
     }
     // ANCHOR_END: step
@@ -216,7 +322,13 @@ fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     let replica = |rank| GptReplica::new(&config, &lab.corpus.train, config.seed_of(rank));
     let parallel = parity::parallel(comm, replica(comm.rank())?, STEPS)?;
     let serial = || parity::serial(replica(0)?, comm.size(), STEPS);
-    let same = parity::compare(comm, &lab.screen, Precision::F32.loss_bound(), &parallel, serial)?;
+    let same = parity::compare(
+        comm,
+        &lab.screen,
+        Precision::F32.loss_bound(),
+        &parallel,
+        serial,
+    )?;
     if comm.rank() == 0 && lab.args.log.all {
         report::legend(&lab.screen);
     }
@@ -229,7 +341,11 @@ fn check(lab: &Lab, comm: &Comm, journal: &Journal, symptoms: &Symptoms, end: &E
         return Vec::new();
     }
     lab.screen.say("");
-    symptoms.show(&lab.screen, "sequences", lab.config.batch * lab.config.ranks);
+    symptoms.show(
+        &lab.screen,
+        "sequences",
+        lab.config.batch * lab.config.ranks,
+    );
     let mut checks = Checks::new(&lab.screen);
     checks.training(&lab.config, journal, end);
     let failed = checks.failed();

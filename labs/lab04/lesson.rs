@@ -15,8 +15,8 @@ use clap::{Parser, ValueEnum};
 use kit::Lesson;
 use kit::show::Screen;
 use kit::{
-    Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, Part, RunFlags, StepOutcome, Symptoms,
-    TrainFlags, ZeroFlags, parity, report,
+    Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, Part, RunFlags,
+    StepOutcome, Symptoms, TrainFlags, ZeroFlags, parity, report,
 };
 use lab04::{Job, Measured};
 use shardlab::comm::Comm;
@@ -111,15 +111,25 @@ fn run(mut args: Args) -> Result<()> {
     if alone.is_none() && args.show != Some(Show::Timeline) {
         lab04::thin(&mut args.train.model, &mut args.zero);
     }
-    let steps = if alone.is_some() { args.steps } else { args.steps.or(Some(6)) };
-    let config = args.train.resolve(launch::ranks(args.ranks, 4)?, steps, &corpus)?;
-    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
+    let steps = if alone.is_some() {
+        args.steps
+    } else {
+        args.steps.or(Some(6))
+    };
+    let config = args
+        .train
+        .resolve(launch::ranks(args.ranks, 4)?, steps, &corpus)?;
+    let eval = args
+        .eval
+        .resolve(config.steps, &args.train.defaults(), &corpus)?;
     args.log.check()?;
     let mut zero = args.zero.resolve(config.adamw)?;
-    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab04")?);
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab04")?;
     if args.show == Some(Show::Timeline) {
         zero.stage = alone.unwrap_or(Stage::Three);
-        launch::is_first_process().then(|| screen.say(lab04::timeline(&screen, &config, &zero, args.run.comm.link)));
+        launch::is_first_process()
+            .then(|| screen.say(lab04::timeline(&screen, &config, &zero, args.run.comm.link)));
         return Ok(());
     }
     let tiles = args.zero.tiles(config.shape.embd)?;
@@ -130,9 +140,21 @@ fn run(mut args: Args) -> Result<()> {
     zero.stage = stages[0];
     // One reduction in flight at a time: then the peak of memory does not depend on timing.
     zero.overlap &= alone.is_some();
-    let (eval, peak) = (alone.map(|_| eval), alone.map_or(0.0, |_| matmul::measured_peak()));
-    let lab =
-        Lab { job: Job::of(&config, &zero), args, config, zero, tiles, eval, corpus, stages, screen, peak, lesson };
+    let eval = alone.map(|_| eval);
+    let peak = alone.map_or(0.0, |_| matmul::measured_peak());
+    let lab = Lab {
+        job: Job::of(&config, &zero),
+        args,
+        config,
+        zero,
+        tiles,
+        eval,
+        corpus,
+        stages,
+        screen,
+        peak,
+        lesson,
+    };
     let footprint = Footprint::sharded(&lab.config, &lab.zero);
     let free = launch::free_memory(launch::ranks_here(lab.config.ranks));
     if lab.args.run.dry_run {
@@ -144,7 +166,9 @@ fn run(mut args: Args) -> Result<()> {
     }
     free.map_or(Ok(()), |free| footprint.ensure_fits(free))?;
     let folder = lab.args.run.folder("lab04");
-    lab.eval.as_ref().map_or(Ok(()), |_| checkpoint::ensure_writable(&folder))?;
+    lab.eval
+        .as_ref()
+        .map_or(Ok(()), |_| checkpoint::ensure_writable(&folder))?;
     let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
     let failed = launch::run_with(lab.config.ranks, &lab.args.run.comm.options(&folder), rank)?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
@@ -155,12 +179,21 @@ fn run(mut args: Args) -> Result<()> {
 fn refuse_breaking_nothing(args: &Args, config: &Config, stages: &[Stage]) -> Result<(), BadInput> {
     use Break::{LocalNorm, PaddingOnLast};
     let (what, help) = match args.broken {
-        Some(PaddingOnLast) if config.ranks < 3 => ("padding spans ranks only from 3 ranks on", "give --ranks 3"),
-        Some(LocalNorm) if config.ranks < 2 => ("--break needs ranks that can differ", "give --ranks 2 or more"),
-        Some(LocalNorm) if config.clip == 0.0 => ("--break local-norm clips, and --clip is 0", "leave --clip out"),
-        Some(LocalNorm) if stages[0] != Stage::Zero => {
-            ("--break local-norm shows beside stage 0", "leave --memory-limit out")
+        Some(PaddingOnLast) if config.ranks < 3 => {
+            ("padding spans ranks only from 3 ranks on", "give --ranks 3")
         }
+        Some(LocalNorm) if config.ranks < 2 => (
+            "--break needs ranks that can differ",
+            "give --ranks 2 or more",
+        ),
+        Some(LocalNorm) if config.clip == 0.0 => (
+            "--break local-norm clips, and --clip is 0",
+            "leave --clip out",
+        ),
+        Some(LocalNorm) if stages[0] != Stage::Zero => (
+            "--break local-norm shows beside stage 0",
+            "leave --memory-limit out",
+        ),
         _ => return Ok(()),
     };
     Err(BadInput::new(what, help))
@@ -174,36 +207,67 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     if lab.args.broken == Some(Break::PaddingOnLast) {
         return Ok(lab04::padding_on_last(comm, &lab.screen));
     }
-    let (config, corpus, screen) = (&lab.config, &lab.corpus, &lab.screen);
+    let config = &lab.config;
+    let corpus = &lab.corpus;
+    let screen = &lab.screen;
     let folder = lab.args.run.folder("lab04");
-    let _claim = if lab.eval.is_some() { Some(checkpoint::Claim::take(comm, &folder)?) } else { None };
+    let _claim = if lab.eval.is_some() {
+        Some(checkpoint::Claim::take(comm, &folder)?)
+    } else {
+        None
+    };
     let save_to = Some(folder);
-    let evaluator = lab.eval.as_ref().map(|eval| Evaluator { config, eval, corpus, screen, comm, save_to });
+    let evaluator = lab.eval.as_ref().map(|eval| Evaluator {
+        config,
+        eval,
+        corpus,
+        screen,
+        comm,
+        save_to,
+    });
     let compare = || lab04::same_as_one_rank(comm, screen, config, &corpus.train, &lab.zero);
     let same_as_one_rank = evaluator.is_none() || compare()?;
-    let (due, log) = lab.eval.as_ref().map_or((Due::NEVER, None), |eval| (eval.due, Some(&lab.args.log)));
-    let (mut all, mut end) = (Vec::new(), None);
+    let (due, log) = lab
+        .eval
+        .as_ref()
+        .map_or((Due::NEVER, None), |eval| (eval.due, Some(&lab.args.log)));
+    let mut all = Vec::new();
+    let mut end = None;
     for &stage in &lab.stages {
         let mut journal = Journal::new(comm, screen, kit::Rates::of(config, lab.peak), due, log)?;
         let trained = train(lab, comm, stage, evaluator.as_ref(), &mut journal);
-        let (gpt, mut zero, symptoms) = trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
+        let (gpt, mut zero, symptoms) =
+            trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
         if stage == Stage::Three && lab.args.broken == Some(Break::UsedAfterRelease) {
             parity::backward(&gpt, config, &corpus.train, comm.rank(), 0)?;
         }
-        let (losses, norm) = (journal.records.iter().map(|r| r.loss).collect(), journal.records[0].grad_norm);
+        let losses = journal.records.iter().map(|r| r.loss).collect();
+        let norm = journal.records[0].grad_norm;
         let measured = Measured::look(comm, stage, &mut zero, losses, norm, journal.sent())?;
         if evaluator.is_some() {
             journal.expect(report::bytes_of_zero(&zero, stage));
             journal.show(!lab.zero.overlap || lab.args.run.comm.link.is_some())?;
             let hashes = zero.whole(|| train::all_hashes(comm, &gpt.params))?;
-            end = Some((journal, End { hashes, drawn: symptoms.drawn_by_all(comm)?, same_as_one_rank }));
+            end = Some((
+                journal,
+                End {
+                    hashes,
+                    drawn: symptoms.drawn_by_all(comm)?,
+                    same_as_one_rank,
+                },
+            ));
         }
         all.push(measured);
     }
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
-    lab04::show(screen, &all, &lab.job, lab.eval.is_some() || lab.args.show == Some(Show::Holdings));
+    lab04::show(
+        screen,
+        &all,
+        &lab.job,
+        lab.eval.is_some() || lab.args.show == Some(Show::Holdings),
+    );
     Ok(check(lab, comm, &all, end.as_ref()))
 }
 
@@ -215,16 +279,31 @@ fn train(
     evaluator: Option<&Evaluator>,
     journal: &mut Journal,
 ) -> Result<(Gpt, Zero, Symptoms)> {
-    let gpt = Gpt::build(&lab.config.shape, &Tiled(if stage == Stage::Three { lab.tiles } else { 1 }))?;
+    let gpt = Gpt::build(
+        &lab.config.shape,
+        &Tiled(if stage == Stage::Three { lab.tiles } else { 1 }),
+    )?;
     let local_norm = lab.args.broken == Some(Break::LocalNorm);
-    let zero = ZeroConfig { stage, local_norm, ..lab.zero.clone() };
-    let mut zero = initial(&gpt, comm, zero, lab.config.seed, lab.args.train.model.init_from.as_deref())?;
-    let (sampler, mut symptoms) = (lab.config.sampler(comm.rank()), Symptoms::default());
+    let zero = ZeroConfig {
+        stage,
+        local_norm,
+        ..lab.zero.clone()
+    };
+    let mut zero = initial(
+        &gpt,
+        comm,
+        zero,
+        lab.config.seed,
+        lab.args.train.model.init_from.as_deref(),
+    )?;
+    let sampler = lab.config.sampler(comm.rank());
+    let mut symptoms = Symptoms::default();
     if let Some(evaluator) = evaluator {
         zero.whole(|| evaluator.run(&gpt, 0, journal))?;
     }
     for step in 0..lab.config.steps {
-        let (mut clock, before) = (Clock::start(), comm.traffic());
+        let mut clock = Clock::start();
+        let before = comm.traffic();
         let draw = |micro| {
             let batch = sampler.batch(&lab.corpus.train, step, micro);
             symptoms.draw(batch.numbers());
@@ -255,7 +334,8 @@ fn one_step(
     for micro in 0..config.grad_accum {
         let batch = draw(micro);
         clock.lap(Part::Data);
-        let share = (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / config.grad_accum as f64)?;
+        let share =
+            (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / config.grad_accum as f64)?;
         loss += f64::from(share.to_scalar::<f32>()?);
         clock.lap(Part::Forward);
         zero.synchronise(micro + 1 == config.grad_accum);
@@ -264,25 +344,45 @@ fn one_step(
     }
     let averaged = zero.finish()?; // each rank has the averaged gradients of its slice
     clock.lap(Part::Backward);
-    let (lr, grad_norm) = (config.schedule.at(step), zero.norm()?); // the norm of all gradients
+    let lr = config.schedule.at(step);
+    let grad_norm = zero.norm()?; // the norm of all gradients
     zero.update(lr, clip_scale(grad_norm, config.clip)?)?; // each rank updates its slice
     clock.lap(Part::Optimizer);
-    Ok((StepOutcome { step: step + 1, loss, grad_norm, lr }, averaged))
+    Ok((
+        StepOutcome {
+            step: step + 1,
+            loss,
+            grad_norm,
+            lr,
+        },
+        averaged,
+    ))
 }
 // ANCHOR_END: train
 
 fn introduce(lab: &Lab) {
-    lab.screen.say(lab.lesson.heading(&lab.screen, lab.eval.as_ref().map(|_| "--dry-run predicts how long")));
+    lab.screen.say(lab.lesson.heading(
+        &lab.screen,
+        lab.eval.as_ref().map(|_| "--dry-run predicts how long"),
+    ));
     let corpus = lab.eval.as_ref().map(|_| &lab.corpus);
     lab04::introduce(&lab.screen, corpus, &lab.config, &lab.job, &lab.stages);
 }
 
 /// Runs the checks, for the reader and for the exit code.
 fn check(lab: &Lab, comm: &Comm, all: &[Measured], end: Option<&(Journal, End)>) -> Vec<String> {
-    let (screen, config) = (&lab.screen, &lab.config);
+    let screen = &lab.screen;
+    let config = &lab.config;
     screen.say("");
     let mut checks = Checks::new(screen);
-    lab04::compare(&mut checks, comm, all, lab.zero.precision.loss_bound(), config.grad_accum > 1, lab.tiles > 1);
+    lab04::compare(
+        &mut checks,
+        comm,
+        all,
+        lab.zero.precision.loss_bound(),
+        config.grad_accum > 1,
+        lab.tiles > 1,
+    );
     lab04::check_norms(&mut checks, screen, all, config.clip);
     if let Some((journal, end)) = end {
         checks.training(config, journal, end);

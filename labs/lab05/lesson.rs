@@ -16,8 +16,8 @@ use clap::Parser;
 use kit::Lesson;
 use kit::show::Screen;
 use kit::{
-    Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, Part, Rates, RunFlags, StepOutcome,
-    Symptoms, TrainFlags, ZeroFlags, report,
+    Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, Part, Rates, RunFlags,
+    StepOutcome, Symptoms, TrainFlags, ZeroFlags, report,
 };
 use lab05::{Break, Shared, TensorFlags, Way};
 use shardlab::comm::{Comm, Options};
@@ -91,7 +91,8 @@ fn main() -> ExitCode {
 }
 
 fn run(mut args: Args) -> Result<()> {
-    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab05")?);
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab05")?;
     if let Some(show) = args.tensor.show {
         return Ok(args.tensor.draw(&screen, show, args.ranks)?);
     }
@@ -106,15 +107,32 @@ fn run(mut args: Args) -> Result<()> {
         args.train.model.dropout = 0.1; // the comparison covers the masks
     }
     let few = if args.bench { 2 } else { 50 };
-    let config = args.train.resolve(layout.sizes.data, args.steps.or((!full).then_some(few)), &corpus)?;
+    let config = args.train.resolve(
+        layout.sizes.data,
+        args.steps.or((!full).then_some(few)),
+        &corpus,
+    )?;
     TensorParallel::check(&config.shape, layout.sizes.tensor, args.tensor.sp || !full)?;
     refuse(&args, ranks)?;
-    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
+    let eval = args
+        .eval
+        .resolve(config.steps, &args.train.defaults(), &corpus)?;
     args.log.check()?;
-    let (zero, peak) = (args.zero.resolve(config.adamw)?, if full { matmul::measured_peak() } else { 0.0 });
-    let lab = Lab { args, layout, config, zero, eval: full.then_some(eval), corpus, screen, peak, lesson };
-    let (footprint, free) =
-        (Footprint::sharded(&lab.config, &lab.zero), launch::free_memory(launch::ranks_here(ranks)));
+    let zero = args.zero.resolve(config.adamw)?;
+    let peak = if full { matmul::measured_peak() } else { 0.0 };
+    let lab = Lab {
+        args,
+        layout,
+        config,
+        zero,
+        eval: full.then_some(eval),
+        corpus,
+        screen,
+        peak,
+        lesson,
+    };
+    let footprint = Footprint::sharded(&lab.config, &lab.zero);
+    let free = launch::free_memory(launch::ranks_here(ranks));
     if lab.args.run.dry_run {
         if launch::is_first_process() {
             introduce(&lab);
@@ -124,15 +142,26 @@ fn run(mut args: Args) -> Result<()> {
     }
     free.map_or(Ok(()), |free| footprint.ensure_fits(free))?;
     let folder = lab.args.run.folder("lab05");
-    lab.eval.as_ref().map_or(Ok(()), |_| checkpoint::ensure_writable(&folder))?;
+    lab.eval
+        .as_ref()
+        .map_or(Ok(()), |_| checkpoint::ensure_writable(&folder))?;
     launch::is_first_process().then(|| introduce(&lab));
     if lab.args.bench {
-        return lab05::benchmark(&lab.screen, &lab.config, &lab.corpus, ranks, lab.args.run.comm.link);
+        return lab05::benchmark(
+            &lab.screen,
+            &lab.config,
+            &lab.corpus,
+            ranks,
+            lab.args.run.comm.link,
+        );
     }
     if !full && lab.args.broken.is_none() {
         let of = if launch::is_mpi() { ranks } else { 3 };
         let example = launch::run_with(of, &Options::default(), |comm| lab05::products(&comm))?;
-        launch::is_first_process().then(|| lab.screen.say(format!("\n{}", example[0].render(&lab.screen))));
+        launch::is_first_process().then(|| {
+            lab.screen
+                .say(format!("\n{}", example[0].render(&lab.screen)))
+        });
     }
     let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
     let failed = launch::run_with(ranks, &lab.args.run.comm.options(&folder), rank)?;
@@ -142,8 +171,14 @@ fn run(mut args: Args) -> Result<()> {
 
 fn refuse(args: &Args, ranks: usize) -> Result<(), BadInput> {
     let (what, help) = match args.broken {
-        Some(_) if ranks < 2 => ("--break needs ranks that share layers", "give --ranks 2 or more"),
-        _ if args.zero.tiles.is_some() => ("--tiles is lab04's", "leave it out: tensor ranks cut every matrix anyway"),
+        Some(_) if ranks < 2 => (
+            "--break needs ranks that share layers",
+            "give --ranks 2 or more",
+        ),
+        _ if args.zero.tiles.is_some() => (
+            "--tiles is lab04's",
+            "leave it out: tensor ranks cut every matrix anyway",
+        ),
         _ => return Ok(()),
     };
     Err(BadInput::new(what, help))
@@ -161,14 +196,27 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
 
 /// Trains a few steps on one rank, then shared by all ranks, and compares.
 fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
-    let (config, multiple) = (&lab.config, lab.args.tensor.make_vocab_size_divisible_by);
+    let config = &lab.config;
+    let multiple = lab.args.tensor.make_vocab_size_divisible_by;
     let measure = |way, broken, reference: Option<&_>| {
-        lab05::measure(group, (way, multiple, broken), config, &lab.corpus.train, counting::live, reference)
+        lab05::measure(
+            group,
+            (way, multiple, broken),
+            config,
+            &lab.corpus.train,
+            counting::live,
+            reference,
+        )
     };
     let (one, reference) = measure(Way::OneRank, None, None)?;
-    let (mut all, mut masks) = (vec![one], Vec::new());
+    let mut all = vec![one];
+    let mut masks = Vec::new();
     // A mistake is shown once.
-    let ways = if lab.args.broken.is_some() { &[Way::Tensor][..] } else { &[Way::Tensor, Way::Sequence] };
+    let ways = if lab.args.broken.is_some() {
+        &[Way::Tensor][..]
+    } else {
+        &[Way::Tensor, Way::Sequence]
+    };
     for &way in ways {
         all.push(measure(way, lab.args.broken, reference.as_ref())?.0);
         masks.push(lab05::same_masks(group, config, way == Way::Sequence)?);
@@ -176,7 +224,8 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
     if group.rank() != 0 {
         return Ok(Vec::new());
     }
-    lab.screen.say(format!("\n{}\n", lab05::compared(&lab.screen, &all)));
+    lab.screen
+        .say(format!("\n{}\n", lab05::compared(&lab.screen, &all)));
     let mut checks = Checks::new(&lab.screen);
     lab05::check(&mut checks, &all, &masks);
     let failed = checks.failed();
@@ -189,18 +238,39 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
 
 /// Trains the model that each tensor group shares, with ZeRO in each data group.
 fn train_in_full(lab: &Lab, mesh: &Mesh, eval: &EvalConfig) -> Result<Vec<String>> {
-    let (config, corpus, screen, world) = (&lab.config, &lab.corpus, &lab.screen, mesh.world());
+    let config = &lab.config;
+    let corpus = &lab.corpus;
+    let screen = &lab.screen;
+    let world = mesh.world();
     let folder = lab.args.run.folder("lab05");
     let _claim = checkpoint::Claim::take(world, &folder)?;
-    let same_as_one_rank = lab05::same_as_one_rank(mesh, screen, config, &corpus.train, lab.sharing(), &lab.zero)?;
-    let rates = Rates { ranks: world.size(), ..Rates::of(config, lab.peak) };
+    let same_as_one_rank = lab05::same_as_one_rank(
+        mesh,
+        screen,
+        config,
+        &corpus.train,
+        lab.sharing(),
+        &lab.zero,
+    )?;
+    let rates = Rates {
+        ranks: world.size(),
+        ..Rates::of(config, lab.peak)
+    };
     let mut journal = Journal::new(world, screen, rates, eval.due, Some(&lab.args.log))?;
     let save_to = Some(folder);
-    let evaluator = Evaluator { config, eval, corpus, screen, comm: world, save_to };
+    let evaluator = Evaluator {
+        config,
+        eval,
+        corpus,
+        screen,
+        comm: world,
+        save_to,
+    };
     let whole = Gpt::new(&config.shape)?; // for evaluation, on every rank
     whole.params.allocate(config.seed);
     let trained = train(lab, mesh, &whole, &evaluator, &mut journal);
-    let (mut shared, symptoms) = trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
+    let (mut shared, symptoms) =
+        trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
     journal.expect(lab.expected_bytes(&mut shared));
     journal.show(!lab.zero.overlap || lab.args.run.comm.link.is_some())?;
     let seconds = mesh.group(Axis::Tensor).traffic().seconds;
@@ -209,10 +279,21 @@ fn train_in_full(lab: &Lab, mesh: &Mesh, eval: &EvalConfig) -> Result<Vec<String
     if world.rank() != 0 {
         return Ok(Vec::new());
     }
-    let text = format!("{} in the tensor group's collectives", screen.seconds(seconds));
+    let text = format!(
+        "{} in the tensor group's collectives",
+        screen.seconds(seconds)
+    );
     screen.say(format!("\n{}\n", screen.row("tensor", &text)));
     let mut checks = Checks::new(screen);
-    checks.training(config, &journal, &End { hashes, drawn, same_as_one_rank });
+    checks.training(
+        config,
+        &journal,
+        &End {
+            hashes,
+            drawn,
+            same_as_one_rank,
+        },
+    );
     Ok(checks.failed())
 }
 
@@ -223,20 +304,28 @@ fn train(
     evaluator: &Evaluator,
     journal: &mut Journal,
 ) -> Result<(Shared, Symptoms)> {
-    let (config, text) = (&lab.config, &lab.corpus.train);
+    let config = &lab.config;
+    let text = &lab.corpus.train;
     let init_from = lab.args.train.model.init_from.as_deref();
     let mut shared = Shared::new(config, mesh, lab.sharing(), lab.zero.clone(), init_from)?;
-    let (sampler, mut symptoms) = (config.sampler(mesh.at.data), Symptoms::default()); // tensor ranks draw the same
+    let sampler = config.sampler(mesh.at.data);
+    let mut symptoms = Symptoms::default(); // tensor ranks draw the same
     shared.whole(whole, |whole| evaluator.run(whole, 0, journal))?;
     for step in 0..config.steps {
-        let (mut clock, before) = (Clock::start(), mesh.world().total_traffic());
+        let mut clock = Clock::start();
+        let before = mesh.world().total_traffic();
         let draw = |micro| {
             let batch = sampler.batch(text, step, micro);
             symptoms.draw(batch.numbers());
             batch
         };
         let (outcome, averaged) = one_step(config, &mut shared, step, draw, &mut clock)?;
-        journal.step(outcome, &clock, mesh.world().total_traffic() - before, &averaged)?;
+        journal.step(
+            outcome,
+            &clock,
+            mesh.world().total_traffic() - before,
+            &averaged,
+        )?;
         if evaluator.eval.due.after(step + 1) {
             shared.whole(whole, |whole| evaluator.run(whole, step + 1, journal))?;
         }
@@ -267,23 +356,43 @@ fn one_step(
     }
     let averaged = shared.zero.finish()?;
     clock.lap(Part::Backward);
-    let (lr, grad_norm) = (config.schedule.at(step), shared.zero.norm()?); // of all slices on all ranks
-    shared.zero.update(lr, clip_scale(grad_norm, config.clip)?)?;
+    let lr = config.schedule.at(step);
+    let grad_norm = shared.zero.norm()?; // of all slices on all ranks
+    shared
+        .zero
+        .update(lr, clip_scale(grad_norm, config.clip)?)?;
     clock.lap(Part::Optimizer);
-    Ok((StepOutcome { step: step + 1, loss, grad_norm, lr }, averaged))
+    Ok((
+        StepOutcome {
+            step: step + 1,
+            loss,
+            grad_norm,
+            lr,
+        },
+        averaged,
+    ))
 }
 // ANCHOR_END: train
 
 impl Lab {
     /// Whether with sequence parallelism, and what the table's rows on each rank are a multiple of.
     fn sharing(&self) -> (bool, usize) {
-        (self.args.tensor.sp, self.args.tensor.make_vocab_size_divisible_by)
+        (
+            self.args.tensor.sp,
+            self.args.tensor.make_vocab_size_divisible_by,
+        )
     }
 
     fn expected_bytes(&self, shared: &mut Shared) -> (String, f64) {
-        let (ranks, (sequence, multiple)) = (self.layout.sizes.tensor, self.sharing());
+        let ranks = self.layout.sizes.tensor;
+        let (sequence, multiple) = self.sharing();
         let rows = padded(self.config.shape.vocabulary, ranks, multiple);
-        let shards = TensorShards { shape: self.config.shape, ranks, sequence, rows };
+        let shards = TensorShards {
+            shape: self.config.shape,
+            ranks,
+            sequence,
+            rows,
+        };
         lab05::expected_bytes(&self.config, &self.layout, shared, &self.zero, &shards)
     }
 }
@@ -295,5 +404,11 @@ fn introduce(lab: &Lab) {
     };
     lab.screen.say(lab.lesson.heading(&lab.screen, time));
     let corpus = lab.eval.as_ref().map(|_| &lab.corpus);
-    lab05::introduce(&lab.screen, corpus, &lab.config, &lab.layout, (lab.args.tensor.sp, &lab.zero));
+    lab05::introduce(
+        &lab.screen,
+        corpus,
+        &lab.config,
+        &lab.layout,
+        (lab.args.tensor.sp, &lab.zero),
+    );
 }

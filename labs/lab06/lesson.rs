@@ -79,7 +79,8 @@ fn main() -> ExitCode {
 }
 
 fn run(mut args: Args) -> Result<()> {
-    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab06")?);
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab06")?;
     if args.bench {
         args.pipeline.for_benchmark(&mut args.train);
     }
@@ -93,25 +94,49 @@ fn run(mut args: Args) -> Result<()> {
     }
     refuse(&args, shape.ranks)?;
     if args.broken == Some(Break::SmallGroup) {
-        (plan.pipeline.chunks, plan.schedule) = (shape.chunks.max(2), Schedule::Interleaved { group: shape.ranks / 2 });
+        (plan.pipeline.chunks, plan.schedule) = (
+            shape.chunks.max(2),
+            Schedule::Interleaved {
+                group: shape.ranks / 2,
+            },
+        );
     } else if !args.compare {
         plan.schedule.check(&plan.pipeline)?;
     }
     let plans = match (args.compare, args.pipeline.recompute) {
         (true, _) => args.pipeline.plans(shape.ranks),
         (_, 0) => vec![plan],
-        _ => vec![PipelinePlan { recompute: 0, ..plan }, plan],
+        _ => vec![
+            PipelinePlan {
+                recompute: 0,
+                ..plan
+            },
+            plan,
+        ],
     };
-    let most = plans.iter().map(|plan| plan.pipeline.stages()).max().unwrap_or(1);
+    let most = plans
+        .iter()
+        .map(|plan| plan.pipeline.stages())
+        .max()
+        .unwrap_or(1);
     args.pipeline.thin(&mut args.train, most);
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let mut config = args.train.resolve(1, Some(args.steps), &corpus)?;
     config.grad_accum = shape.micro_batches;
     let ranks = shape.ranks;
-    let lab =
-        Lab { pace: args.pipeline.pace(ranks), epoch: Instant::now(), args, plans, config, corpus, screen, lesson };
+    let lab = Lab {
+        pace: args.pipeline.pace(ranks),
+        epoch: Instant::now(),
+        args,
+        plans,
+        config,
+        corpus,
+        screen,
+        lesson,
+    };
     for plan in &lab.plans {
-        plan.partition.layers(&lab.config.shape, plan.pipeline.stages())?;
+        plan.partition
+            .layers(&lab.config.shape, plan.pipeline.stages())?;
         lab06::programs(plan, lab.args.broken)?; // refuses what would never end, before anything runs
     }
     launch::is_first_process().then(|| introduce(&lab));
@@ -124,7 +149,8 @@ fn run(mut args: Args) -> Result<()> {
     let options = lab.args.run.comm.options(&lab.args.run.folder("lab06"));
     launch::one_compute_thread_a_rank();
     // Once per process: every rank compares its own stages.
-    let one = unpipelined(&lab.config, &lab.corpus.train, lab.config.steps).map_err(|e| lab.config.explain(e))?;
+    let one = unpipelined(&lab.config, &lab.corpus.train, lab.config.steps)
+        .map_err(|e| lab.config.explain(e))?;
     let rank = |comm| one_rank(&lab, &one, &comm).map_err(|e| lab.config.explain(e));
     let failed = launch::run_with(ranks, &options, rank)?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
@@ -134,13 +160,18 @@ fn run(mut args: Args) -> Result<()> {
 fn refuse(args: &Args, ranks: usize) -> Result<(), BadInput> {
     let data = &args.train.data;
     let (what, help) = match () {
-        _ if ranks < 2 => ("one rank waits for no other: a pipeline has at least 2", "give --stages 2 or more"),
-        _ if data.grad_accum != 1 || data.global_batch.is_some() => {
-            ("a pipeline's micro-batches are its micro-steps", "give --micro-batches, and --batch for the size of each")
-        }
-        _ if args.train.model.init_from.is_some() => {
-            ("--init-from is lab03's", "leave it out: this lab trains a few steps")
-        }
+        _ if ranks < 2 => (
+            "one rank waits for no other: a pipeline has at least 2",
+            "give --stages 2 or more",
+        ),
+        _ if data.grad_accum != 1 || data.global_batch.is_some() => (
+            "a pipeline's micro-batches are its micro-steps",
+            "give --micro-batches, and --batch for the size of each",
+        ),
+        _ if args.train.model.init_from.is_some() => (
+            "--init-from is lab03's",
+            "leave it out: this lab trains a few steps",
+        ),
         _ => return Ok(()),
     };
     Err(BadInput::new(what, help))
@@ -148,10 +179,17 @@ fn refuse(args: &Args, ranks: usize) -> Result<(), BadInput> {
 
 /// One rank's part. Returns what the checks found wrong.
 fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
-    let (config, screen, text) = (&lab.config, &lab.screen, &lab.corpus.train);
+    let config = &lab.config;
+    let screen = &lab.screen;
+    let text = &lab.corpus.train;
     let mut all: Vec<(Predicted, Measured)> = Vec::new();
     for &plan in &lab.plans {
-        let way = Way { plan, pace: lab.pace, broken: lab.args.broken, epoch: lab.epoch };
+        let way = Way {
+            plan,
+            pace: lab.pace,
+            broken: lab.args.broken,
+            epoch: lab.epoch,
+        };
         let measured = lab06::measure(comm, way, config, text, Some(one), counting::live)?;
         all.push((measured.predicted(lab.pace)?, measured));
     }
@@ -165,7 +203,10 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
             if config.steps >= 10 {
                 screen.say(lab06::losses(screen, measured));
             }
-            screen.say(format!("\n{}\n", lab06::holdings(screen, config, predicted, measured)));
+            screen.say(format!(
+                "\n{}\n",
+                lab06::holdings(screen, config, predicted, measured)
+            ));
         }
         _ if lab.args.compare => screen.say(format!("\n{}\n", lab06::compared(screen, &all))),
         _ => screen.say(format!("\n{}\n", lab06::recomputed(screen, &all))),
@@ -185,7 +226,10 @@ fn plan_only(lab: &Lab) -> Result<()> {
     let pace = if lab.pace > 0.0 { lab.pace } else { 5e-3 };
     for plan in lab.plans.iter().filter(|_| launch::is_first_process()) {
         let predicted = Predicted::paced(plan.schedule, plan.pipeline, pace)?;
-        lab.screen.say(format!("\n{}", lab06::planned(&lab.screen, plan, &predicted)));
+        lab.screen.say(format!(
+            "\n{}",
+            lab06::planned(&lab.screen, plan, &predicted)
+        ));
     }
     Ok(())
 }

@@ -67,7 +67,8 @@ fn main() -> ExitCode {
 }
 
 fn run(mut args: Args) -> Result<()> {
-    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab07")?);
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab07")?;
     if args.axes.report == Some(Report::Source) {
         source(&screen);
         return Ok(());
@@ -79,8 +80,11 @@ fn run(mut args: Args) -> Result<()> {
     if args.train.data.global_batch.is_none() {
         args.train.data.batch = args.train.data.batch.or(Some(2));
     }
-    let config = args.train.resolve(layout.sizes.data, Some(args.steps), &corpus)?;
-    let (pipeline, stage) = (args.axes.plan(&config)?, args.axes.stage());
+    let config = args
+        .train
+        .resolve(layout.sizes.data, Some(args.steps), &corpus)?;
+    let pipeline = args.axes.plan(&config)?;
+    let stage = args.axes.stage();
     let free = launch::free_memory(launch::ranks_here(layout.ranks()));
     let mut zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
     zero.local_norm = args.axes.broken == Some(Break::LocalNorm);
@@ -89,7 +93,13 @@ fn run(mut args: Args) -> Result<()> {
         (zero.overlap, zero.reduce_bucket) = (false, 1); // what the mistake does depends on neither clock nor buckets
     }
     let multiple = args.axes.make_vocab_size_divisible_by;
-    let plan = Plan { config, layout, pipeline, zero: stage, multiple };
+    let plan = Plan {
+        config,
+        layout,
+        pipeline,
+        zero: stage,
+        multiple,
+    };
     let lab = Lab {
         plan,
         zero,
@@ -121,33 +131,52 @@ fn refuse(args: &Args) -> Result<(), BadInput> {
         ));
     }
     match args.train.model.init_from {
-        Some(_) => Err(BadInput::new("--init-from is for labs that keep their weights", "leave it out")),
+        Some(_) => Err(BadInput::new(
+            "--init-from is for labs that keep their weights",
+            "leave it out",
+        )),
         None => Ok(()),
     }
 }
 
 /// One rank's part. Returns what the checks found wrong.
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
-    let (plan, screen, start) = (&lab.plan, &lab.screen, Instant::now());
+    let plan = &lab.plan;
+    let screen = &lab.screen;
+    let start = Instant::now();
     kit::neighbours::warn(comm, &plan.layout)?;
     let mesh = Mesh::new(comm, plan.layout)?;
-    let mut part = Pipelined::new(&plan.config, &mesh, &plan.pipeline, (false, plan.multiple), lab.zero.clone())?;
+    let mut part = Pipelined::new(
+        &plan.config,
+        &mesh,
+        &plan.pipeline,
+        (false, plan.multiple),
+        lab.zero.clone(),
+    )?;
     part.stages.averages_early = lab.broken == Some(Break::EarlyAverage);
     let mut measured = Measured {
         set_up: start.elapsed().as_secs_f64(),
         parameters: part.zero.params().numel(),
         ..Measured::default()
     };
-    let (before, mut seconds) = (lab07::traffic(&mesh), Vec::new());
+    let before = lab07::traffic(&mesh);
+    let mut seconds = Vec::new();
     for step in 0..plan.config.steps {
         let start = Instant::now();
-        one_step(lab, &mut part, step, &mut measured).map_err(|error| Diverged::at(step + 1, error))?;
+        one_step(lab, &mut part, step, &mut measured)
+            .map_err(|error| Diverged::at(step + 1, error))?;
         seconds.push(start.elapsed().as_secs_f64());
         if step == 0 {
             let peak = counting::THREAD.with(|thread| thread.peak.get());
-            let (allocated, max_allocated) = (counting::live() as f64, peak as f64);
+            let allocated = counting::live() as f64;
+            let max_allocated = peak as f64;
             let reserved = launch::resident_memory().unwrap_or_default() as f64; // of the process
-            measured.memory = Memory { allocated, max_allocated, reserved, max_reserved: reserved };
+            measured.memory = Memory {
+                allocated,
+                max_allocated,
+                reserved,
+                max_reserved: reserved,
+            };
         }
     }
     let after = lab07::traffic(&mesh);
@@ -158,7 +187,9 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     }
     let one = OneRank::train(&plan.config, &lab.corpus.train)?;
     if lab.as_a_log {
-        run.log(plan, &seconds).iter().for_each(|line| screen.say(folded(line, screen.width)));
+        run.log(plan, &seconds)
+            .iter()
+            .for_each(|line| screen.say(folded(line, screen.width)));
     } else {
         screen.say(format!("\n{}", run.axes(screen, plan, lab.waits)));
         screen.say(format!("\n{}\n", run.steps(screen, &one)));
@@ -178,7 +209,8 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
 // ANCHOR: train
 /// One step, and who communicates in it.
 fn one_step(lab: &Lab, part: &mut Pipelined, step: usize, measured: &mut Measured) -> Result<()> {
-    let (config, start) = (&lab.plan.config, Instant::now());
+    let config = &lab.plan.config;
+    let start = Instant::now();
     // Tensor ranks, inside every layer. Pipeline ranks, between stages. Data ranks, in the last backward pass.
     let ran = part.forward_backward(&lab.corpus.train, step, counting::live)?;
     let passed = start.elapsed();
@@ -186,7 +218,8 @@ fn one_step(lab: &Lab, part: &mut Pipelined, step: usize, measured: &mut Measure
     part.zero.finish()?;
     let averaged = start.elapsed();
     let norm = part.zero.norm()?; // of all gradients, on all three axes
-    part.zero.update(config.schedule.at(step), clip_scale(norm, config.clip)?)?; // data ranks gather the parameters
+    part.zero
+        .update(config.schedule.at(step), clip_scale(norm, config.clip)?)?; // data ranks gather the parameters
     let updated = start.elapsed();
     let phases = [passed, averaged - passed, updated - averaged];
     measured.phases.push(phases.map(|time| time.as_secs_f64()));
@@ -200,12 +233,24 @@ fn introduce(lab: &Lab) {
     let Lab { plan, screen, .. } = lab;
     screen.say(lab.lesson.heading(screen, None));
     if lab.as_a_log {
-        return plan.job().header().iter().for_each(|line| screen.say(folded(line, screen.width)));
+        return plan
+            .job()
+            .header()
+            .iter()
+            .for_each(|line| screen.say(folded(line, screen.width)));
     }
-    let (sizes, dot) = (plan.layout.sizes, screen.separator());
+    let sizes = plan.layout.sizes;
+    let dot = screen.separator();
     report::ranks(screen, plan.layout.ranks());
-    let zero = if plan.job().distributed_optimizer { format!("{dot}ZeRO-1 over data") } else { String::new() };
-    let mesh = format!("{} data x {} pipeline x {} tensor{zero}", sizes.data, sizes.pipeline, sizes.tensor);
+    let zero = if plan.job().distributed_optimizer {
+        format!("{dot}ZeRO-1 over data")
+    } else {
+        String::new()
+    };
+    let mesh = format!(
+        "{} data x {} pipeline x {} tensor{zero}",
+        sizes.data, sizes.pipeline, sizes.tensor
+    );
     let chunks = match plan.pipeline.pipeline.chunks {
         1 => String::new(),
         chunks => format!(", {chunks} chunks per rank"),
@@ -213,13 +258,26 @@ fn introduce(lab: &Lab) {
     let schedule = format!("{dot}{}{chunks}", plan.pipeline.schedule.name());
     screen.say(screen.row("mesh", &format!("{mesh}{schedule}")));
     let shape = &plan.config.shape;
-    let model =
-        format!("{} layers{dot}{} heads{dot}{} wide{dot}block {}", shape.layers, shape.heads, shape.embd, shape.block);
-    screen.say(screen.row("model", &format!("{model}{dot}{} parameters", thousands(shape.parameters()))));
-    let batch = format!("{} replicas x {} micro-batches x {}", sizes.data, plan.config.grad_accum, plan.config.batch);
+    let model = format!(
+        "{} layers{dot}{} heads{dot}{} wide{dot}block {}",
+        shape.layers, shape.heads, shape.embd, shape.block
+    );
+    screen.say(screen.row(
+        "model",
+        &format!("{model}{dot}{} parameters", thousands(shape.parameters())),
+    ));
+    let batch = format!(
+        "{} replicas x {} micro-batches x {}",
+        sizes.data, plan.config.grad_accum, plan.config.batch
+    );
     let sequences = plan.job().global_batch();
-    screen
-        .say(screen.row("batch", &format!("{sequences} sequences per step ({batch}){dot}{} steps", plan.config.steps)));
+    screen.say(screen.row(
+        "batch",
+        &format!(
+            "{sequences} sequences per step ({batch}){dot}{} steps",
+            plan.config.steps
+        ),
+    ));
     screen.say(format!("\n{}", plan.map(screen)));
 }
 
@@ -228,8 +286,16 @@ fn source(screen: &Screen) {
     if launch::is_first_process() {
         let job = logged::job();
         let memory = logged::memory();
-        let memory = memory.iter().enumerate().map(|(rank, memory)| memory.line(rank, 1));
-        let lines = job.header().into_iter().chain(job.counts()).chain(job.estimate()).chain(memory);
+        let memory = memory
+            .iter()
+            .enumerate()
+            .map(|(rank, memory)| memory.line(rank, 1));
+        let lines = job
+            .header()
+            .into_iter()
+            .chain(job.counts())
+            .chain(job.estimate())
+            .chain(memory);
         lines.for_each(|line| screen.say(folded(&line, screen.width)));
         screen.say(format!("\n{}", logged::below_the_estimate(screen)));
     }

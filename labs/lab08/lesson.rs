@@ -57,25 +57,47 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab08")?);
-    let (flags, folder) = (args.survive, args.run.folder("lab08"));
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab08")?;
+    let flags = args.survive;
+    let folder = args.run.folder("lab08");
     if let Some(file) = &flags.find_spikes {
         let file = file.clone().unwrap_or_else(|| folder.join(lab08::METRICS));
         return Ok(spikes::report(&screen, &file)?);
     }
     if args.train.model.init_from.is_some() {
-        return Err(BadInput::new("--init-from is lab03's", "leave it out: this lab's runs begin together").into());
+        return Err(BadInput::new(
+            "--init-from is lab03's",
+            "leave it out: this lab's runs begin together",
+        )
+        .into());
     }
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let ranks = launch::ranks(args.ranks, 2)?;
     let config = args.train.resolve(ranks, Some(args.steps), &corpus)?;
-    let config = if flags.stall { lab08::larger(&config) } else { config };
+    let config = if flags.stall {
+        lab08::larger(&config)
+    } else {
+        config
+    };
     let (poison, ranges) = flags.resolve(&config)?;
     let free = launch::free_memory(launch::ranks_here(ranks));
     free.map_or(Ok(()), |free| Footprint::new(&config).ensure_fits(free))?;
     let zero = ZeroConfig::new(flags.zero, Precision::F32, config.adamw);
     let options = args.run.comm.options(&folder);
-    let lab = Lab { job: Job { flags, config, zero, poison, ranges, corpus, screen, folder }, lesson };
+    let lab = Lab {
+        job: Job {
+            flags,
+            config,
+            zero,
+            poison,
+            ranges,
+            corpus,
+            screen,
+            folder,
+        },
+        lesson,
+    };
     // A restarted job has been introduced.
     let first = launch::is_first_process() && kit::restarts::restart_count() == 0;
     first.then(|| introduce(&lab));
@@ -88,14 +110,19 @@ fn run(args: Args) -> Result<()> {
             Mode::Once => lab08::once(&lab.job, &comm),
             Mode::Restart => lab08::restart(&lab.job, &comm),
             Mode::Stall => lab08::stall(&lab.job, &comm),
-            Mode::Scaling => lab08::scaling(&lab.job, &comm, lab.job.flags.broken == Some(Break::ClipFirst)),
+            Mode::Scaling => lab08::scaling(
+                &lab.job,
+                &comm,
+                lab.job.flags.broken == Some(Break::ClipFirst),
+            ),
         };
         failed.map_err(|error| lab.job.config.explain(error))
     };
     let failed = launch::run_with(ranks, &options, rank)?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
     let more = "More: --find-spikes FILE, --policy one-batch, --log, --fp16, --break one-rank";
-    launch::is_first_process().then(|| lab.job.screen.say(lab.lesson.ending(&lab.job.screen, more)));
+    launch::is_first_process()
+        .then(|| lab.job.screen.say(lab.lesson.ending(&lab.job.screen, more)));
     Ok(())
 }
 
@@ -105,7 +132,8 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     // A run with bad batches. It saves checkpoints, and writes its losses to the metrics file.
     let all = lab08::checkpoints(job, comm)?;
     let mut metrics = Metrics::create(job, comm)?;
-    let (plain, mut saved) = (Way::plain(true), Vec::new());
+    let plain = Way::plain(true);
+    let mut saved = Vec::new();
     let mut training = Training::begin(job, comm, &plain)?;
     while training.guarded.counters.global_steps < job.config.steps {
         let step = training.step()?;
@@ -118,7 +146,9 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
 
     // The spikes in the file, and the steps to skip. Rank 0 reads the file for all ranks.
     let (spikes, ranges) = spikes::agree(comm, &metrics.path)?;
-    let Some((first, _)) = ranges.ends().next() else { return calm(job, comm, &damaged) };
+    let Some((first, _)) = ranges.ends().next() else {
+        return calm(job, comm, &damaged);
+    };
 
     // The same run without these steps, from the last checkpoint before them.
     let before = saved.iter().rev().find(|(step, _)| *step < first);
@@ -136,17 +166,28 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
 
     let names = ["skips nothing", "count", "one-batch", "auto", "clean text"];
     let mut runs = Vec::new();
-    for (name, run) in names.into_iter().zip([&damaged, &skipped, &one_batch, &auto, &clean]) {
+    for (name, run) in names
+        .into_iter()
+        .zip([&damaged, &skipped, &one_batch, &auto, &clean])
+    {
         runs.push((name, run, lab08::counts(job, comm, run, ranges.after())?));
     }
-    let bitwise = !comm.any(skipped.state != unstopped.state || skipped.steps != unstopped.steps)?;
+    let bitwise =
+        !comm.any(skipped.state != unstopped.state || skipped.steps != unstopped.steps)?;
     if comm.rank() > 0 {
         return Ok(Vec::new());
     }
-    let (screen, from) = (&job.screen, before.map_or(0, |(step, _)| *step));
+    let screen = &job.screen;
+    let from = before.map_or(0, |(step, _)| *step);
     screen.say(overlaid(screen, &damaged, &skipped, from));
-    screen.say(format!("\n{}", spikes::show(screen, &spikes, &metrics.path)));
-    screen.say(screen.row("resume", &format!("from step {from} with {}", spikes::flag(&spikes))));
+    screen.say(format!(
+        "\n{}",
+        spikes::show(screen, &spikes, &metrics.path)
+    ));
+    screen.say(screen.row(
+        "resume",
+        &format!("from step {from} with {}", spikes::flag(&spikes)),
+    ));
     screen.say(format!("\n{}\n", lab08::compared(job, &ranges, &runs)));
     Ok(check(job, &ranges, &runs, bitwise))
 }
@@ -156,14 +197,32 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
 fn check(job: &Job, ranges: &Ranges, runs: &[(&str, &Run, Counts)], bitwise: bool) -> Vec<String> {
     let mut checks = Checks::new(&job.screen);
     let bad = job.poison.steps(&job.config);
-    let found = ranges.ends().map(|(first, last)| format!("{first} to {last}")).collect::<Vec<_>>().join(", ");
+    let found = ranges
+        .ends()
+        .map(|(first, last)| format!("{first} to {last}"))
+        .collect::<Vec<_>>()
+        .join(", ");
     let whole = bad.clone().all(|step| ranges.contains(step));
-    checks.hold(whole, "the range has every bad step", &found, &format!("bad are {bad:?}, found were {found}"));
+    checks.hold(
+        whole,
+        "the range has every bad step",
+        &found,
+        &format!("bad are {bad:?}, found were {found}"),
+    );
     let (_, skipped, counts) = &runs[1];
     counts.check(&mut checks, job, true);
-    let equal = if bitwise { "bitwise equal" } else { "different" };
+    let equal = if bitwise {
+        "bitwise equal"
+    } else {
+        "different"
+    };
     let what = "resumed at a checkpoint = trained without a stop";
-    checks.hold(bitwise, what, equal, "a resumed run is not the run that was never stopped");
+    checks.hold(
+        bitwise,
+        what,
+        equal,
+        "a resumed run is not the run that was never stopped",
+    );
     checks.one_model(&skipped.models);
     checks.failed()
 }
@@ -171,11 +230,20 @@ fn check(job: &Job, ranges: &Ranges, runs: &[(&str, &Run, Counts)], bitwise: boo
 /// Both curves in one plot. The second begins where the run was resumed.
 fn overlaid(screen: &Screen, damaged: &Run, skipped: &Run, from: usize) -> String {
     let points = |run: &Run, from: usize| {
-        let losses = run.losses().into_iter().filter(move |&(step, _)| step > from);
+        let losses = run
+            .losses()
+            .into_iter()
+            .filter(move |&(step, _)| step > from);
         losses.map(|(step, loss)| (step as f64, loss))
     };
-    let plot = Plot::new("loss", "step").series(Series::line("with bad batches", points(damaged, 0)));
-    plot.series(Series::dots("resumed, skipping them", points(skipped, from))).height(8).render(screen)
+    let plot =
+        Plot::new("loss", "step").series(Series::line("with bad batches", points(damaged, 0)));
+    plot.series(Series::dots(
+        "resumed, skipping them",
+        points(skipped, from),
+    ))
+    .height(8)
+    .render(screen)
 }
 
 /// A run without a spike needs no other.
@@ -184,28 +252,52 @@ fn calm(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>> {
     if comm.rank() > 0 {
         return Ok(Vec::new());
     }
-    let points = run.losses().into_iter().map(|(step, loss)| (step as f64, loss));
+    let points = run
+        .losses()
+        .into_iter()
+        .map(|(step, loss)| (step as f64, loss));
     let plot = Plot::new("loss", "step").series(Series::line("train", points));
-    job.screen.say(format!("{}\n", plot.height(8).render(&job.screen)));
+    job.screen
+        .say(format!("{}\n", plot.height(8).render(&job.screen)));
     let mut checks = Checks::new(&job.screen);
     let bad = !job.poison.steps(&job.config).is_empty();
-    checks.hold(!bad, "no spike was found", "", "the bad batches made no spike");
+    checks.hold(
+        !bad,
+        "no spike was found",
+        "",
+        "the bad batches made no spike",
+    );
     counts.check(&mut checks, job, false);
     Ok(checks.failed())
 }
 
 fn introduce(lab: &Lab) {
-    let Job { screen, config, poison, .. } = &lab.job;
-    let (dot, shape) = (screen.separator(), &config.shape);
+    let Job {
+        screen,
+        config,
+        poison,
+        ..
+    } = &lab.job;
+    let dot = screen.separator();
+    let shape = &config.shape;
     screen.say(lab.lesson.heading(screen, None));
     report::ranks(screen, config.ranks);
     let parameters = thousands(shape.parameters());
-    let model = format!("{} layers{dot}{} wide{dot}{parameters} parameters", shape.layers, shape.embd);
+    let model = format!(
+        "{} layers{dot}{} wide{dot}{parameters} parameters",
+        shape.layers, shape.embd
+    );
     screen.say(screen.row("model", &model));
     let bad = match poison.steps(config) {
         bad if bad.is_empty() => "no text is random".to_string(),
         bad => format!("steps {} to {} have random text", bad.start(), bad.end()),
     };
-    screen.say(screen.row("steps", &format!("{} x {} micro-batches; {bad}", config.steps, config.grad_accum)));
+    screen.say(screen.row(
+        "steps",
+        &format!(
+            "{} x {} micro-batches; {bad}",
+            config.steps, config.grad_accum
+        ),
+    ));
     screen.say("");
 }

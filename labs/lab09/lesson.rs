@@ -77,7 +77,8 @@ fn main() -> ExitCode {
 }
 
 fn run(mut args: Args) -> Result<()> {
-    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab09")?);
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab09")?;
     if args.padding || args.plot || args.broken == Some(Break::Strip) {
         return incident(&args, &screen, &lesson);
     }
@@ -88,17 +89,28 @@ fn run(mut args: Args) -> Result<()> {
     lab09::small(&mut args.train.model);
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let config = args.train.resolve(1, Some(args.steps), &corpus)?;
-    let config = Config { sampling: Sampling::Global, ..config };
+    let config = Config {
+        sampling: Sampling::Global,
+        ..config
+    };
     let jobs = || std::iter::once(&args.from).chain(&args.to);
     jobs().try_for_each(|job| job.check(&config, sequences))?;
     let ranks = jobs().map(Job::ranks).max().unwrap_or(1);
     ensure_known(&args.slices, &config)?;
     let started = launch::ranks(None, ranks)?;
     if started < ranks {
-        let what = format!("these jobs take up to {ranks} ranks, and the launcher started {started}");
+        let what =
+            format!("these jobs take up to {ranks} ranks, and the launcher started {started}");
         return Err(BadInput::new(what, "start more, or choose --from and --to").into());
     }
-    let lab = Lab { args, sequences, config, corpus, screen, lesson };
+    let lab = Lab {
+        args,
+        sequences,
+        config,
+        corpus,
+        screen,
+        lesson,
+    };
     launch::is_first_process().then(|| introduce(&lab));
     if lab.args.run.dry_run {
         return Ok(());
@@ -124,19 +136,31 @@ fn incident(args: &Args, screen: &Screen, lesson: &Lesson) -> Result<()> {
         return Ok(());
     }
     screen.say(lab09::tables(screen));
-    let failed = lab09::incident(screen, &args.run.folder("lab09"), args.broken == Some(Break::Strip))?;
+    let failed = lab09::incident(
+        screen,
+        &args.run.folder("lab09"),
+        args.broken == Some(Break::Strip),
+    )?;
     ensure!(failed.is_empty(), "{}", failed.join("; "));
     Ok(())
 }
 
 fn refuse(args: &Args) -> Result<(), BadInput> {
     if args.train.model.init_from.is_some() {
-        return Err(BadInput::new("--init-from is lab03's", "leave it out: this lab trains a few steps"));
+        return Err(BadInput::new(
+            "--init-from is lab03's",
+            "leave it out: this lab trains a few steps",
+        ));
     }
     if args.save_after == 0 || args.save_after >= args.steps {
-        let what =
-            format!("--save-after {} of {} steps: nothing would be saved or resumed", args.save_after, args.steps);
-        return Err(BadInput::new(what, "give a number from 1 to --steps minus 1"));
+        let what = format!(
+            "--save-after {} of {} steps: nothing would be saved or resumed",
+            args.save_after, args.steps
+        );
+        return Err(BadInput::new(
+            what,
+            "give a number from 1 to --steps minus 1",
+        ));
     }
     Ok(())
 }
@@ -144,18 +168,26 @@ fn refuse(args: &Args) -> Result<(), BadInput> {
 /// Refuses names of parameters that the model does not have.
 fn ensure_known(slices: &[String], config: &Config) -> Result<()> {
     let gpt = Gpt::new(&config.shape)?;
-    let names: Vec<&str> = gpt.params.specs().iter().map(|spec| spec.name.as_str()).collect();
+    let names: Vec<&str> = gpt
+        .params
+        .specs()
+        .iter()
+        .map(|spec| spec.name.as_str())
+        .collect();
     match slices.iter().find(|slice| !names.contains(&slice.as_str())) {
         None => Ok(()),
-        Some(name) => {
-            Err(BadInput::new(format!("the model has no {name}"), format!("choose of {}", names.join(", "))).into())
-        }
+        Some(name) => Err(BadInput::new(
+            format!("the model has no {name}"),
+            format!("choose of {}", names.join(", ")),
+        )
+        .into()),
     }
 }
 
 /// One rank's part in all jobs, one after the other. Returns what the checks found wrong.
 fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
-    let (args, text) = (&lab.args, &lab.corpus.train[..]);
+    let args = &lab.args;
+    let text = &lab.corpus.train[..];
     let dir = lab.args.run.folder("lab09").join("checkpoints");
     let _claim = Claim::take(world, &dir)?;
     if world.rank() == 0 {
@@ -166,13 +198,27 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     let config = |job: &Job| job.config(&lab.config, lab.sequences);
     let whole = folders(0).universal;
     let first = part_of(world, &args.from, |comm| {
-        lab09::begin(comm, args.from, config(&args.from), text, args.save_after, &folders(0))
+        lab09::begin(
+            comm,
+            args.from,
+            config(&args.from),
+            text,
+            args.save_after,
+            &folders(0),
+        )
     })?;
     let mut resumed = Vec::new();
     for (i, job) in args.to.iter().enumerate() {
         let again = folders(i + 1);
         resumed.push(part_of(world, job, |comm| {
-            lab09::resume(comm, *job, config(job), text, (&whole, &again), args.broken == Some(Break::FirstData))
+            lab09::resume(
+                comm,
+                *job,
+                config(job),
+                text,
+                (&whole, &again),
+                args.broken == Some(Break::FirstData),
+            )
         })?);
     }
     if world.rank() != 0 {
@@ -192,17 +238,28 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
 fn part_of(world: &Comm, job: &Job, work: impl FnOnce(&Comm) -> Result<Run>) -> Result<Run> {
     let takes_part = world.rank() < job.ranks();
     let comm = world.split(takes_part.into(), 0)?;
-    let run = if takes_part { work(&comm) } else { Ok(Run::default()) };
+    let run = if takes_part {
+        work(&comm)
+    } else {
+        Ok(Run::default())
+    };
     world.barrier()?;
     run
 }
 
 /// The slices of the model and of a few parameters: on the ranks that saved them, and on those that have loaded them.
 fn show_slices(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run]) -> Result<()> {
-    let (args, screen, parameters) = (&lab.args, &lab.screen, saved.parameters());
+    let args = &lab.args;
+    let screen = &lab.screen;
+    let parameters = saved.parameters();
     let mut jobs = vec![(format!("{} saves", args.from), slices(&first.saved)?)];
     // The job that saves needs no second line when it resumes.
-    for (job, run) in args.to.iter().zip(resumed).filter(|(job, _)| **job != args.from) {
+    for (job, run) in args
+        .to
+        .iter()
+        .zip(resumed)
+        .filter(|(job, _)| **job != args.from)
+    {
         jobs.push((job.to_string(), slices(&run.saved)?));
     }
     screen.say("\n  The rank that holds each slice, of all parameters end to end");
@@ -223,18 +280,39 @@ fn show_losses(lab: &Lab, first: &Run, resumed: &[Run], same: &[bool]) {
         _ => [String::new(), String::new()],
     };
     let undisturbed = format!("{}, runs on", lab.args.from);
-    let mut rows = vec![[&[undisturbed, String::new()][..], &ends(first), &[String::new()]].concat()];
+    let mut rows = vec![
+        [
+            &[undisturbed, String::new()][..],
+            &ends(first),
+            &[String::new()],
+        ]
+        .concat(),
+    ];
     for ((job, run), same) in lab.args.to.iter().zip(resumed).zip(same) {
-        let state = if *same { format!("bitwise {}", screen.tick()) } else { format!("differ {}", screen.cross()) };
+        let state = if *same {
+            format!("bitwise {}", screen.tick())
+        } else {
+            format!("differ {}", screen.cross())
+        };
         let difference = match run.has_bits_of(first) {
             true => "0: the same bits".to_string(),
             false => significant(run.difference(first), 2),
         };
         rows.push([&[job.to_string(), state][..], &ends(run), &[difference]].concat());
     }
-    let (after, last) = (lab.args.save_after + 1, lab.args.steps);
-    let losses = [format!("loss of\nstep {after}"), format!("loss of\nstep {last}")];
-    let heads = ["job\n", "parameters\nand moments", &losses[0], &losses[1], "largest difference\nof a loss"];
+    let after = lab.args.save_after + 1;
+    let last = lab.args.steps;
+    let losses = [
+        format!("loss of\nstep {after}"),
+        format!("loss of\nstep {last}"),
+    ];
+    let heads = [
+        "job\n",
+        "parameters\nand moments",
+        &losses[0],
+        &losses[1],
+        "largest difference\nof a loss",
+    ];
     screen.say(format!("\n{}", table(screen, &heads, &rows)));
     let why = "The same ranks add in the same order: a loss keeps its bits. Other ranks add in a different \
                order, and the last digits can differ.";
@@ -244,10 +322,20 @@ fn show_losses(lab: &Lab, first: &Run, resumed: &[Run], same: &[bool]) {
 /// The checks, for the reader and for the exit code.
 fn check(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run], same: &[bool]) -> Vec<String> {
     let mut checks = Checks::new(&lab.screen);
-    let (numel, jobs) = (lab.config.shape.parameters(), lab.args.to.len());
-    let whole: usize = saved.parameters().values().map(|parameter| parameter.shape.iter().product::<usize>()).sum();
+    let numel = lab.config.shape.parameters();
+    let jobs = lab.args.to.len();
+    let whole: usize = saved
+        .parameters()
+        .values()
+        .map(|parameter| parameter.shape.iter().product::<usize>())
+        .sum();
     let merged = format!("{} = {}", thousands(whole as u64), thousands(numel));
-    checks.hold(whole as u64 == numel, "all ranks' slices make one model", &merged, "elements are missing");
+    checks.hold(
+        whole as u64 == numel,
+        "all ranks' slices make one model",
+        &merged,
+        "elements are missing",
+    );
     let held = same.iter().filter(|same| **same).count();
     let count = format!("{held} of {jobs} jobs");
     checks.hold(
@@ -256,13 +344,32 @@ fn check(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run], same: &[boo
         &count,
         "a job has loaded other numbers",
     );
-    let largest = resumed.iter().map(|run| run.difference(first)).fold(0.0, f64::max);
+    let largest = resumed
+        .iter()
+        .map(|run| run.difference(first))
+        .fold(0.0, f64::max);
     let bound = 1e-4;
     let found = format!("{} < {}", significant(largest, 2), significant(bound, 2));
-    checks.hold(largest < bound, "losses as if nothing had happened", &found, "the losses differ");
-    for (job, run) in lab.args.to.iter().zip(resumed).filter(|(job, _)| **job == lab.args.from) {
+    checks.hold(
+        largest < bound,
+        "losses as if nothing had happened",
+        &found,
+        "the losses differ",
+    );
+    for (job, run) in lab
+        .args
+        .to
+        .iter()
+        .zip(resumed)
+        .filter(|(job, _)| **job == lab.args.from)
+    {
         let what = format!("{job}, saved and resumed: the same bits");
-        checks.hold(run.has_bits_of(first), &what, "", "the same ranks continue with other bits");
+        checks.hold(
+            run.has_bits_of(first),
+            &what,
+            "",
+            "the same ranks continue with other bits",
+        );
     }
     let failed = checks.failed();
     if failed.is_empty() {
@@ -273,16 +380,43 @@ fn check(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run], same: &[boo
 }
 
 fn introduce(lab: &Lab) {
-    let Lab { args, screen, config, .. } = lab;
+    let Lab {
+        args,
+        screen,
+        config,
+        ..
+    } = lab;
     screen.say(lab.lesson.heading(screen, None));
-    let (shape, dot) = (&config.shape, screen.separator());
-    let model =
-        format!("{} layers{dot}{} wide{dot}{} parameters", shape.layers, shape.embd, thousands(shape.parameters()));
+    let shape = &config.shape;
+    let dot = screen.separator();
+    let model = format!(
+        "{} layers{dot}{} wide{dot}{} parameters",
+        shape.layers,
+        shape.embd,
+        thousands(shape.parameters())
+    );
     screen.say(screen.row("model", &model));
-    let batch = format!("{} sequences per step, the same for any number of ranks", lab.sequences);
+    let batch = format!(
+        "{} sequences per step, the same for any number of ranks",
+        lab.sequences
+    );
     screen.say(screen.row("batch", &batch));
-    let ranks = |job: &Job| format!("{job} ({} rank{})", job.ranks(), if job.ranks() == 1 { "" } else { "s" });
-    let saves = format!("{} trains {} steps, and saves after step {}", ranks(&args.from), args.steps, args.save_after);
+    let ranks = |job: &Job| {
+        format!(
+            "{job} ({} rank{})",
+            job.ranks(),
+            if job.ranks() == 1 { "" } else { "s" }
+        )
+    };
+    let saves = format!(
+        "{} trains {} steps, and saves after step {}",
+        ranks(&args.from),
+        args.steps,
+        args.save_after
+    );
     screen.say(screen.row("saves", &saves));
-    screen.say(screen.row("resume", &args.to.iter().map(ranks).collect::<Vec<_>>().join(dot)));
+    screen.say(screen.row(
+        "resume",
+        &args.to.iter().map(ranks).collect::<Vec<_>>().join(dot),
+    ));
 }

@@ -14,8 +14,8 @@ use clap::Parser;
 use kit::show::{Screen, bytes_decimal, complain, thousands};
 use kit::{Checks, Lesson, Peaks, RunFlags, report};
 use lab10::{
-    Benchmark, Break, Bytes, Harness, Job, LeftOut, LibraryFlags, Measured, Model, Point, Strategy, make_ds_config,
-    run_distributed_benchmark,
+    Benchmark, Break, Bytes, Harness, Job, LeftOut, LibraryFlags, Measured, Model, Point, Strategy,
+    make_ds_config, run_distributed_benchmark,
 };
 use shardlab::comm::Comm;
 use shardlab::launch;
@@ -62,19 +62,36 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    let (screen, lesson) = (Screen::detect(args.run.ascii), Lesson::of("lab10")?);
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab10")?;
     let flags = args.library;
     if flags.source {
-        launch::is_first_process().then(|| screen.say(lab10::source::note(&screen, flags.price_per_hour)));
+        launch::is_first_process()
+            .then(|| screen.say(lab10::source::note(&screen, flags.price_per_hour)));
         return Ok(());
     }
     let reset = || counting::THREAD.with(|thread| thread.peak.set(thread.live.get()));
-    let bytes = Bytes { live: counting::live, peak: || counting::THREAD.with(|thread| thread.peak.get()), reset };
+    let bytes = Bytes {
+        live: counting::live,
+        peak: || counting::THREAD.with(|thread| thread.peak.get()),
+        reset,
+    };
     let options = args.run.comm.options(&args.run.folder("lab10"));
     let reads_ungathered = flags.broken == Some(Break::Ungathered);
     let repeats = if flags.finale { 2 } else { 5 };
-    let harness = Harness { bytes, options, repeats, seed: 1337, limit: None, reads_ungathered };
-    let model = if flags.finale { Model::larger() } else { Model::find(&flags.model, &flags.hub)? };
+    let harness = Harness {
+        bytes,
+        options,
+        repeats,
+        seed: 1337,
+        limit: None,
+        reads_ungathered,
+    };
+    let model = if flags.finale {
+        Model::larger()
+    } else {
+        Model::find(&flags.model, &flags.hub)?
+    };
     let replicas = if flags.zero == Some(3) { 2 } else { 1 };
     let few = flags.tp.unwrap_or(1) * flags.pp.unwrap_or(1) * replicas;
     let with_words = flags.generation.asked() || flags.life_cycle;
@@ -87,41 +104,74 @@ fn run(args: Args) -> Result<()> {
     };
     let ranks = launch::ranks(args.ranks, default)?;
     let is_fixed = args.ranks.is_some() || launch::is_mpi();
-    let lab = Lab { flags, model, ranks, is_fixed, harness, screen, lesson };
+    let lab = Lab {
+        flags,
+        model,
+        ranks,
+        is_fixed,
+        harness,
+        screen,
+        lesson,
+    };
     let own = lab.own_strategy()?;
     if lab.flags.emit_deepspeed {
-        return lab.emit_deepspeed(&own.unwrap_or(Strategy::new(lab.ranks, [1, 1], Stage::Zero, 1)));
+        return lab.emit_deepspeed(&own.unwrap_or(Strategy::new(
+            lab.ranks,
+            [1, 1],
+            Stage::Zero,
+            1,
+        )));
     }
     if lab.flags.generation.asked() || lab.flags.life_cycle {
         return lab.with_words(own);
     }
     let (mut strategies, mut left_out) = match &own {
-        Some(strategy) => (vec![Strategy::new(1, [1, 1], Stage::Zero, 1), strategy.clone()], Vec::new()),
+        Some(strategy) => (
+            vec![Strategy::new(1, [1, 1], Stage::Zero, 1), strategy.clone()],
+            Vec::new(),
+        ),
         None if lab.flags.finale => (lab10::for_finale(&lab.model.shape, lab.ranks), Vec::new()),
         None => lab10::all(&lab.model.shape, lab.ranks, lab.flags.batch),
     };
     if launch::is_mpi() {
-        let (all_ranks, some): (Vec<_>, Vec<_>) =
-            strategies.into_iter().partition(|strategy| [1, ranks].contains(&strategy.ranks));
+        let (all_ranks, some): (Vec<_>, Vec<_>) = strategies
+            .into_iter()
+            .partition(|strategy| [1, ranks].contains(&strategy.ranks));
         let why = format!("all {ranks} processes of a launcher take part in each job");
-        left_out.extend(some.into_iter().map(|strategy| LeftOut { name: strategy.name, why: why.clone() }));
+        left_out.extend(some.into_iter().map(|strategy| LeftOut {
+            name: strategy.name,
+            why: why.clone(),
+        }));
         strategies = all_ranks;
     }
-    let (here, free) = (launch::ranks_here(ranks), launch::free_memory(launch::ranks_here(ranks)));
-    let possible = |benchmark: Benchmark| benchmark.check().and_then(|_| benchmark.check_memory(here, free));
-    strategies.iter().try_for_each(|strategy| possible(lab.benchmark(strategy)))?;
+    let here = launch::ranks_here(ranks);
+    let free = launch::free_memory(launch::ranks_here(ranks));
+    let possible = |benchmark: Benchmark| {
+        benchmark
+            .check()
+            .and_then(|_| benchmark.check_memory(here, free))
+    };
+    strategies
+        .iter()
+        .try_for_each(|strategy| possible(lab.benchmark(strategy)))?;
     let first = launch::is_first_process();
     first.then(|| introduce(&lab, &left_out));
     if args.run.dry_run {
         return Ok(());
     }
     let peaks = first.then(Peaks::measure);
-    peaks.iter().for_each(|peaks| lab.screen.say(lab.screen.row("peaks", &peaks.in_words())));
-    let (mut all, mut live) = (Vec::new(), Vec::new());
+    peaks
+        .iter()
+        .for_each(|peaks| lab.screen.say(lab.screen.row("peaks", &peaks.in_words())));
+    let mut all = Vec::new();
+    let mut live = Vec::new();
     for strategy in strategies {
         // The first job is what the others must compute: it runs without a limit.
         let limit = lab.limit().filter(|_| !all.is_empty());
-        let harness = Harness { limit, ..lab.harness.clone() };
+        let harness = Harness {
+            limit,
+            ..lab.harness.clone()
+        };
         let measured = run_distributed_benchmark(&harness, &lab.benchmark(&strategy))?;
         let shown = first && (all.is_empty() || own.is_some());
         shown.then(|| as_the_source_prints(&lab, &strategy, &measured));
@@ -129,16 +179,32 @@ fn run(args: Args) -> Result<()> {
         live.push(counting::PROCESS.live.load(Relaxed)); // all ranks have ended
     }
     let batches = lab.flags.roofline.then(|| {
-        let (strategy, batch_sizes) = (Strategy::new(1, [1, 1], Stage::Zero, 1), lab10::BATCHES.to_vec());
-        run_distributed_benchmark(&lab.harness, &Benchmark { seq_len: 1, batch_sizes, ..lab.benchmark(&strategy) })
+        let strategy = Strategy::new(1, [1, 1], Stage::Zero, 1);
+        let batch_sizes = lab10::BATCHES.to_vec();
+        run_distributed_benchmark(
+            &lab.harness,
+            &Benchmark {
+                seq_len: 1,
+                batch_sizes,
+                ..lab.benchmark(&strategy)
+            },
+        )
     });
-    let (batches, Some(peaks)) = (batches.transpose()?, peaks) else { return Ok(()) };
+    let (batches, Some(peaks)) = (batches.transpose()?, peaks) else {
+        return Ok(());
+    };
     lab.screen.say(lab.screen.wrap(lab10::MEMORY_MEANS, 2));
     compare(&lab, &all);
-    batches.iter().for_each(|batches| draw(&lab, &all, batches, &peaks));
+    batches
+        .iter()
+        .for_each(|batches| draw(&lab, &all, batches, &peaks));
     // The job on one rank sends nothing. MPI's buffers come with the first whole job on all ranks, and stay.
     let sends = |one: &(Strategy, Measured)| one.0.ranks > 1 && one.1.stopped.is_none();
-    let before = all.iter().position(sends).filter(|_| launch::is_mpi()).unwrap_or(0);
+    let before = all
+        .iter()
+        .position(sends)
+        .filter(|_| launch::is_mpi())
+        .unwrap_or(0);
     let failed = check(&lab, &all, live[live.len() - 1] - live[before]);
     ensure!(failed.is_empty(), "{}", failed.join("; "));
     Ok(())
@@ -171,10 +237,18 @@ impl Lab {
         if tp.is_none() && pp.is_none() && zero.is_none() && self.flags.broken.is_none() {
             return Ok(None);
         }
-        let zero = if self.flags.broken.is_some() { 3 } else { zero.unwrap_or(0) };
+        let zero = if self.flags.broken.is_some() {
+            3
+        } else {
+            zero.unwrap_or(0)
+        };
         let stage = Stage::ALL[usize::from(zero)];
-        let mut strategy =
-            Strategy::new(self.ranks, [tp.unwrap_or(1), pp.unwrap_or(1)], stage, self.flags.micro_batches);
+        let mut strategy = Strategy::new(
+            self.ranks,
+            [tp.unwrap_or(1), pp.unwrap_or(1)],
+            stage,
+            self.flags.micro_batches,
+        );
         strategy.config = make_ds_config(strategy.config)?;
         strategy.config.mesh(self.ranks)?;
         Ok(Some(strategy))
@@ -183,15 +257,27 @@ impl Lab {
     /// Generates a text, or shows a model's life and fine-tunes it.
     fn with_words(&self, own: Option<Strategy>) -> Result<()> {
         let strategy = own.unwrap_or(Strategy::new(self.ranks, [1, 1], Stage::Zero, 1));
-        let (flags, screen, config) = (&self.flags, &self.screen, &strategy.config);
-        let (options, job) =
-            (&self.harness.options, Job { model: &self.model, how: &flags.generation, dtype: flags.dtype });
+        let flags = &self.flags;
+        let screen = &self.screen;
+        let config = &strategy.config;
+        let options = &self.harness.options;
+        let job = Job {
+            model: &self.model,
+            how: &flags.generation,
+            dtype: flags.dtype,
+        };
         lab10::check_reference(job)?;
         if flags.generation.compare {
-            let ranks = if self.is_fixed { vec![self.ranks] } else { vec![2, 4] };
+            let ranks = if self.is_fixed {
+                vec![self.ranks]
+            } else {
+                vec![2, 4]
+            };
             let (strategies, left_out) = lab10::for_texts(&self.model.shape, &ranks);
             if launch::is_first_process() {
-                lab10::left_out(screen, &left_out).iter().for_each(|row| screen.say(row));
+                lab10::left_out(screen, &left_out)
+                    .iter()
+                    .for_each(|row| screen.say(row));
             }
             let failed = lab10::compare(screen, options, &strategies, job)?;
             ensure!(failed.is_empty(), "{}", failed.join("; "));
@@ -205,18 +291,30 @@ impl Lab {
             return Ok(());
         }
         let first = launch::is_first_process();
-        first.then(|| screen.say(lab10::life_cycle(screen, &self.model.name, &self.model.shape)));
+        first.then(|| {
+            screen.say(lab10::life_cycle(
+                screen,
+                &self.model.name,
+                &self.model.shape,
+            ))
+        });
         if self.model.weights.is_none() {
             first.then(|| screen.say("  With --model FOLDER, the lab also fine-tunes a model."));
             return Ok(());
         }
-        let rank = |comm: Comm| lab10::fine_tune(&comm, &self.model, config, flags.dtype, FINE_TUNING);
+        let rank =
+            |comm: Comm| lab10::fine_tune(&comm, &self.model, config, flags.dtype, FINE_TUNING);
         let tuned = launch::run_with(self.ranks, options, rank)?.swap_remove(0);
         let mut checks = Checks::new(screen);
         if first {
             let result = format!("{:.3} to {:.3}", tuned.before, tuned.after);
             let what = format!("{FINE_TUNING} steps on 6 answers: the loss fell");
-            checks.hold(tuned.after < tuned.before, &what, &result, "the loss did not fall");
+            checks.hold(
+                tuned.after < tuned.before,
+                &what,
+                &result,
+                "the loss did not fall",
+            );
         }
         let failed = checks.failed();
         ensure!(failed.is_empty(), "{}", failed.join("; "));
@@ -231,7 +329,10 @@ impl Lab {
         let json = config.deepspeed(self.ranks, self.flags.dtype)?;
         if launch::is_first_process() {
             self.screen.say(format!("{json:#}"));
-            config.caveats().iter().for_each(|caveat| complain(&format!("note: {caveat}")));
+            config
+                .caveats()
+                .iter()
+                .for_each(|caveat| complain(&format!("note: {caveat}")));
         }
         Ok(())
     }
@@ -239,22 +340,40 @@ impl Lab {
 
 /// Prints the model, the batch, and the strategies that cannot run it.
 fn introduce(lab: &Lab, left_out: &[LeftOut]) {
-    let (screen, shape, dot) = (&lab.screen, &lab.model.shape, lab.screen.separator());
+    let screen = &lab.screen;
+    let shape = &lab.model.shape;
+    let dot = lab.screen.separator();
     screen.say(lab.lesson.heading(screen, None));
     report::ranks(screen, lab.ranks);
-    let sizes = format!("{} layers{dot}{} heads{dot}{} wide", shape.layers, shape.heads, shape.embd);
+    let sizes = format!(
+        "{} layers{dot}{} heads{dot}{} wide",
+        shape.layers, shape.heads, shape.embd
+    );
     let parameters = format!("{} parameters", thousands(shape.parameters()));
-    screen.say(screen.row("model", &format!("{}{dot}{sizes}{dot}{parameters}", lab.model.name)));
+    screen.say(screen.row(
+        "model",
+        &format!("{}{dot}{sizes}{dot}{parameters}", lab.model.name),
+    ));
     screen.say(screen.row("weights", lab.model.weights_in_words()));
-    let (batch, seq) = (lab.flags.batch, lab.flags.seq());
-    screen.say(screen.row("batch", &format!("{batch} sequences x {seq} tokens, shared by the data ranks")));
-    lab10::left_out(screen, left_out).iter().for_each(|row| screen.say(row));
+    let batch = lab.flags.batch;
+    let seq = lab.flags.seq();
+    screen.say(screen.row(
+        "batch",
+        &format!("{batch} sequences x {seq} tokens, shared by the data ranks"),
+    ));
+    lab10::left_out(screen, left_out)
+        .iter()
+        .for_each(|row| screen.say(row));
 }
 
 /// The source's lines for one job. Where ranks take turns, those with times are left out.
 fn as_the_source_prints(lab: &Lab, strategy: &Strategy, measured: &Measured) {
-    let (screen, turns) = (&lab.screen, lab10::turns(strategy.ranks));
-    screen.say(format!("\n{}", screen.wrap(&format!("Using topology: {}", measured.layout), 2)));
+    let screen = &lab.screen;
+    let turns = lab10::turns(strategy.ranks);
+    screen.say(format!(
+        "\n{}",
+        screen.wrap(&format!("Using topology: {}", measured.layout), 2)
+    ));
     if let Some(turns) = &turns {
         screen.say(format!("  not timed: {turns}"));
     }
@@ -263,26 +382,38 @@ fn as_the_source_prints(lab: &Lab, strategy: &Strategy, measured: &Measured) {
         screen.say(format!("  {}", forward.breakdown(lab.flags.price_per_hour)));
         screen.say(format!("  training: {}", step.line()));
     }
-    measured.memory.lines().iter().for_each(|line| screen.say(format!("  {line}")));
+    measured
+        .memory
+        .lines()
+        .iter()
+        .for_each(|line| screen.say(format!("  {line}")));
     screen.say("  Cleared distributed env and caches.");
 }
 
 /// Prints what each strategy holds, sends and takes, or which ones fit.
 fn compare(lab: &Lab, all: &[(Strategy, Measured)]) {
     let compared = || lab10::compared(&lab.screen, all);
-    let text = lab.limit().map_or_else(compared, |limit| lab10::finale(&lab.screen, all, limit));
+    let text = lab
+        .limit()
+        .map_or_else(compared, |limit| lab10::finale(&lab.screen, all, limit));
     lab.screen.say(format!("\n{text}"));
 }
 
 /// Draws the throughput of strategies and of batch sizes, and the roofline of one rank.
 fn draw(lab: &Lab, all: &[(Strategy, Measured)], batches: &Measured, peaks: &Peaks) {
-    let (screen, one) = (&lab.screen, &all[0].1);
+    let screen = &lab.screen;
+    let one = &all[0].1;
     screen.say(format!("\n{}", lab10::throughput(screen, all)));
     screen.say(format!("\n{}", lab10::over_batches(screen, batches)));
     let [[_, step], [prefill, decode]] = [one.runs[0], one.generation];
-    let passes = batches.runs.iter().map(|[forward, _]| ("1 token per sequence", *forward));
+    let passes = batches
+        .runs
+        .iter()
+        .map(|[forward, _]| ("1 token per sequence", *forward));
     let points = passes.chain([("decode", decode), ("prefill", prefill), ("training", step)]);
-    let points: Vec<Point> = points.map(|(name, timed)| Point::of(name, &timed, 1)).collect();
+    let points: Vec<Point> = points
+        .map(|(name, timed)| Point::of(name, &timed, 1))
+        .collect();
     screen.say(format!("\n{}", lab10::roofline(screen, peaks, &points)));
 }
 
@@ -291,9 +422,16 @@ fn check(lab: &Lab, all: &[(Strategy, Measured)], left: isize) -> Vec<String> {
     lab.screen.say("");
     let mut checks = Checks::new(&lab.screen);
     lab10::check(&mut checks, all, lab.flags.dtype);
-    lab.limit().iter().for_each(|limit| lab10::check_finale(&mut checks, all, *limit));
+    lab.limit()
+        .iter()
+        .for_each(|limit| lab10::check_finale(&mut checks, all, *limit));
     let result = format!("{} left", bytes_decimal(left as f64));
-    checks.hold(left < LEFT, "memory is back to the start", &result, "a benchmark kept memory");
+    checks.hold(
+        left < LEFT,
+        "memory is back to the start",
+        &result,
+        "a benchmark kept memory",
+    );
     let failed = checks.failed();
     if failed.is_empty() {
         let more = "More: --tp 2 --pp 2, --emit-deepspeed, --roofline, --finale, --source";

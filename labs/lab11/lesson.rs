@@ -47,7 +47,9 @@ fn run(args: Args) -> Result<()> {
     if !launch::is_first_process() {
         return Ok(());
     }
-    let (screen, lesson, flags) = (Screen::detect(args.ascii), Lesson::of("lab11")?, args.decide);
+    let screen = Screen::detect(args.ascii);
+    let lesson = Lesson::of("lab11")?;
+    let flags = args.decide;
     if flags.help_cluster {
         screen.say(EXAMPLE.trim_end());
         return Ok(());
@@ -59,7 +61,10 @@ fn run(args: Args) -> Result<()> {
     if flags.calibrate {
         screen.say(lesson.heading(&screen, Some("about 20 seconds")));
         let found = lab11::calibrate(&Corpus::find(None)?, counting::live)?;
-        screen.say(format!("{}\n\n  As a file for --cluster:\n", found.show(&screen)));
+        screen.say(format!(
+            "{}\n\n  As a file for --cluster:\n",
+            found.show(&screen)
+        ));
         screen.say(found.file());
         screen.say(lesson.ending(&screen, ""));
         return Ok(());
@@ -81,8 +86,14 @@ fn run(args: Args) -> Result<()> {
     if flags.published {
         screen.say(format!("{}\n", lab11::published(&screen, &compared)));
     } else if flags.refused {
-        screen.say(format!("{}\n", lab11::job(&screen, &found.job, &flags.model)));
-        screen.say(format!("{}\n", lab11::refusals(&screen, &found, 3 * flags.top)));
+        screen.say(format!(
+            "{}\n",
+            lab11::job(&screen, &found.job, &flags.model)
+        ));
+        screen.say(format!(
+            "{}\n",
+            lab11::refusals(&screen, &found, 3 * flags.top)
+        ));
     } else {
         decided(&screen, &found, &flags, tokens);
     }
@@ -95,14 +106,22 @@ fn run(args: Args) -> Result<()> {
 // ANCHOR: decided
 /// The source's rules, the search, and the best plan.
 fn decided(screen: &Screen, found: &Found, flags: &DecideFlags, tokens: f64) {
-    screen.say(format!("{}\n", lab11::job(screen, &found.job, &flags.model)));
+    screen.say(format!(
+        "{}\n",
+        lab11::job(screen, &found.job, &flags.model)
+    ));
     screen.say(format!("{}\n", lab11::rules(screen, found)));
-    let Some(best) = found.best() else { return nothing_fits(screen, found) };
+    let Some(best) = found.best() else {
+        return nothing_fits(screen, found);
+    };
     screen.say(lab11::ranking(screen, found, flags.top));
     screen.say(format!("{}\n", lab11::refused(screen, found)));
     screen.say(format!("{}\n", lab11::memory(screen, &found.job, best)));
     screen.say(lab11::time(screen, best));
-    screen.say(format!("{}\n", lab11::ending(screen, &found.job, best, tokens)));
+    screen.say(format!(
+        "{}\n",
+        lab11::ending(screen, &found.job, best, tokens)
+    ));
     screen.say(format!("{}\n", lab11::sensitivity(screen, &found.job)));
 }
 // ANCHOR_END: decided
@@ -114,7 +133,10 @@ fn nothing_fits(screen: &Screen, found: &Found) {
         let plan = least.strategy.to_string().replace(',', ", ");
         let words = format!("no strategy fits. The one that needs least is {plan}:");
         screen.say(screen.row("least", &words));
-        screen.say(format!("{}\n", lab11::memory(screen, &found.job, least).replace("The best plan's", "Its")));
+        screen.say(format!(
+            "{}\n",
+            lab11::memory(screen, &found.job, least).replace("The best plan's", "Its")
+        ));
     }
 }
 
@@ -123,9 +145,19 @@ fn one_plan(screen: &Screen, job: &Job, strategy: &Strategy, tokens: f64) -> Res
     match lab11::detail(screen, job, strategy, tokens) {
         Ok(text) => screen.say(text),
         Err(refusals) => {
-            let what: Vec<String> = refusals.iter().map(|refusal| format!("  {}", refusal.what)).collect();
-            let help: Vec<&str> = refusals.iter().map(|refusal| refusal.help.as_str()).collect();
-            let what = format!("--plan: this job cannot use {}\n{}", strategy.words(), what.join("\n"));
+            let what: Vec<String> = refusals
+                .iter()
+                .map(|refusal| format!("  {}", refusal.what))
+                .collect();
+            let help: Vec<&str> = refusals
+                .iter()
+                .map(|refusal| refusal.help.as_str())
+                .collect();
+            let what = format!(
+                "--plan: this job cannot use {}\n{}",
+                strategy.words(),
+                what.join("\n")
+            );
             return Err(BadInput::new(what, help.join("\n      ")).into());
         }
     }
@@ -136,14 +168,19 @@ fn one_plan(screen: &Screen, job: &Job, strategy: &Strategy, tokens: f64) -> Res
 fn check(screen: &Screen, found: &Found, compared: &Compared) -> Result<()> {
     let mut checks = Checks::new(screen);
     compared.check(&mut checks);
-    let wrong = found
-        .search
-        .plans
-        .iter()
-        .find(|plan| !found.job.refusals(&plan.strategy).is_empty() || found.job.too_large(&plan.load).is_some());
+    let wrong = found.search.plans.iter().find(|plan| {
+        !found.job.refusals(&plan.strategy).is_empty() || found.job.too_large(&plan.load).is_some()
+    });
     let result = format!("{} plans", found.search.plans.len());
-    let otherwise = wrong.map_or(String::new(), |plan| format!("the job cannot use {}", plan.strategy));
-    checks.hold(wrong.is_none(), "every plan fits and divides heads, layers and batch", &result, &otherwise);
+    let otherwise = wrong.map_or(String::new(), |plan| {
+        format!("the job cannot use {}", plan.strategy)
+    });
+    checks.hold(
+        wrong.is_none(),
+        "every plan fits and divides heads, layers and batch",
+        &result,
+        &otherwise,
+    );
     let failed = checks.failed();
     ensure!(failed.is_empty(), "{}", failed.join("; "));
     Ok(())

@@ -7,7 +7,11 @@ use crate::error::BadInput;
 /// that has none. The outer error is one of the communication. All ranks call it.
 pub fn agree<T>(comm: &Comm, mine: Result<T, BadInput>) -> comm::Result<Result<T, BadInput>> {
     let none = comm.size() as u64;
-    let mut first = [if mine.is_err() { comm.rank() as u64 } else { none }];
+    let mut first = [if mine.is_err() {
+        comm.rank() as u64
+    } else {
+        none
+    }];
     comm.all_reduce(&mut first, Reduce::Min)?;
     if first[0] == none {
         return Ok(mine);
@@ -37,7 +41,10 @@ mod tests {
     fn every_rank_gets_the_first_ranks_error() {
         let results = launch::run(4, |comm| {
             let mine = |bad: &[usize]| match bad.contains(&comm.rank()) {
-                true => Err(BadInput::new(format!("rank {} failed", comm.rank()), "repair it")),
+                true => Err(BadInput::new(
+                    format!("rank {} failed", comm.rank()),
+                    "repair it",
+                )),
                 false => Ok(comm.rank()),
             };
             Ok([agree(&comm, mine(&[]))?, agree(&comm, mine(&[3, 1]))?])

@@ -13,8 +13,15 @@ const PROCESS_FILES: i32 = 24;
 /// An error about a file or folder that could not be written. `and` says what is true besides, such as what is still there.
 pub fn unwritten(path: &Path, error: &io::Error, and: &str) -> BadInput {
     let help = cause(error).unwrap_or("name a folder on a different disk");
-    let and = if and.is_empty() { String::new() } else { format!("; {and}") };
-    BadInput::new(format!("cannot write {}: {error}", path.display()), format!("{help}{and}"))
+    let and = if and.is_empty() {
+        String::new()
+    } else {
+        format!("; {and}")
+    };
+    BadInput::new(
+        format!("cannot write {}: {error}", path.display()),
+        format!("{help}{and}"),
+    )
 }
 
 /// What to do about a file that could not be opened or read. `otherwise` is the help if the file itself is to blame.
@@ -36,7 +43,9 @@ fn cause(error: &io::Error) -> Option<&'static str> {
                 );
             }
             Some(MACHINE_FILES) => {
-                return Some("the machine has too many open files: end other programs, or ask who administers it");
+                return Some(
+                    "the machine has too many open files: end other programs, or ask who administers it",
+                );
             }
             _ => {}
         }
@@ -49,16 +58,24 @@ fn cause(error: &io::Error) -> Option<&'static str> {
         ErrorKind::FileTooLarge => {
             "files of this size are not allowed here: raise `ulimit -f`, or name a folder on a different disk"
         }
-        ErrorKind::PermissionDenied => "ask for the right to use this file or folder, or name a different one",
-        ErrorKind::ReadOnlyFilesystem => "the disk can only be read: name a folder on a different one",
+        ErrorKind::PermissionDenied => {
+            "ask for the right to use this file or folder, or name a different one"
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            "the disk can only be read: name a folder on a different one"
+        }
         ErrorKind::NotFound => {
             "its folder is gone: did a different program remove or rename it? Start again without that one"
         }
         ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::AlreadyExists => {
             "something of a different kind is in its place: move that away, or name a different folder"
         }
-        ErrorKind::InvalidFilename => "the disk does not allow this name: name a folder with a shorter path",
-        ErrorKind::OutOfMemory => "the machine has no memory left: end other programs, or use fewer workers",
+        ErrorKind::InvalidFilename => {
+            "the disk does not allow this name: name a folder with a shorter path"
+        }
+        ErrorKind::OutOfMemory => {
+            "the machine has no memory left: end other programs, or use fewer workers"
+        }
         _ => return None,
     };
     Some(help)
@@ -71,7 +88,14 @@ mod tests {
     /// Only a full disk is called full.
     #[test]
     fn the_help_is_about_the_cause() {
-        let help = |number| unwritten(Path::new("a"), &io::Error::from_raw_os_error(number), "b is left").help;
+        let help = |number| {
+            unwritten(
+                Path::new("a"),
+                &io::Error::from_raw_os_error(number),
+                "b is left",
+            )
+            .help
+        };
         for (number, about) in [
             (24, "ulimit -n"),
             (23, "the machine"),
@@ -82,13 +106,22 @@ mod tests {
             (2, "gone"),
         ] {
             let help = help(number);
-            assert!(help.contains(about) && help.ends_with("; b is left"), "{number}: {help}");
+            assert!(
+                help.contains(about) && help.ends_with("; b is left"),
+                "{number}: {help}"
+            );
             assert_eq!(help.contains("make room"), number == 28, "{help}");
         }
         let unknown = unwritten(Path::new("a"), &io::Error::other("odd"), "");
-        assert_eq!(unknown, BadInput::new("cannot write a: odd", "name a folder on a different disk"));
+        assert_eq!(
+            unknown,
+            BadInput::new("cannot write a: odd", "name a folder on a different disk")
+        );
         // A missing file is explained by whoever looked for it.
-        assert_eq!(unread(&io::Error::from_raw_os_error(2), "use a copy"), "use a copy");
+        assert_eq!(
+            unread(&io::Error::from_raw_os_error(2), "use a copy"),
+            "use a copy"
+        );
         assert!(unread(&io::Error::from_raw_os_error(24), "use a copy").contains("ulimit -n"));
     }
 }

@@ -30,7 +30,9 @@ const KEPT: &str = "earlier checkpoints are as they were";
 
 /// The size of a regular file.
 pub fn size(path: &Path) -> Result<u64, BadInput> {
-    open(path).map(|(_, size)| size).map_err(|error| unreadable(path, &error))
+    open(path)
+        .map(|(_, size)| size)
+        .map_err(|error| unreadable(path, &error))
 }
 
 /// Reads a file of at most `most` bytes.
@@ -46,7 +48,8 @@ fn unreadable(path: &Path, error: &io::Error) -> BadInput {
 /// Reads `len` bytes of a file, from `offset` on.
 pub fn read_at(path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, BadInput> {
     let read = || -> io::Result<Vec<u8>> {
-        let (mut file, mut bytes) = (open(path)?.0, vec![0; len]);
+        let mut file = open(path)?.0;
+        let mut bytes = vec![0; len];
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(&mut bytes)?;
         Ok(bytes)
@@ -56,10 +59,16 @@ pub fn read_at(path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, BadInput
 
 /// Makes an empty folder beside `to`, whose name it will get. Removes what an interrupted conversion has left there.
 pub fn beside(to: &Path) -> Result<PathBuf, BadInput> {
-    let side = to.with_file_name(format!(".{}{PARTIAL}", to.file_name().unwrap_or_default().to_string_lossy()));
+    let side = to.with_file_name(format!(
+        ".{}{PARTIAL}",
+        to.file_name().unwrap_or_default().to_string_lossy()
+    ));
     discard(&side);
     if side.symlink_metadata().is_ok() {
-        let what = format!("{} cannot be removed, which an interrupted conversion has left", side.display());
+        let what = format!(
+            "{} cannot be removed, which an interrupted conversion has left",
+            side.display()
+        );
         return Err(BadInput::new(what, "remove it, or name a different folder"));
     }
     make(&side)?;
@@ -73,8 +82,15 @@ pub fn make(folder: &Path) -> Result<(), BadInput> {
 
 /// Makes a complete folder visible under its final name.
 pub fn rename(side: &Path, to: &Path) -> Result<(), BadInput> {
-    let parent = to.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-    let rename = || sync_names(side).and_then(|()| std::fs::rename(side, to)).and_then(|()| sync_names(parent));
+    let parent = to
+        .parent()
+        .filter(|parent| *parent != Path::new(""))
+        .unwrap_or(Path::new("."));
+    let rename = || {
+        sync_names(side)
+            .and_then(|()| std::fs::rename(side, to))
+            .and_then(|()| sync_names(parent))
+    };
     failed(to, rename())
 }
 
@@ -95,7 +111,11 @@ pub fn failed<T>(path: &Path, result: io::Result<T>) -> Result<T, BadInput> {
 /// Returns when the disk has the names in a folder.
 fn sync_names(folder: &Path) -> io::Result<()> {
     // Elsewhere a folder cannot be opened as a file.
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+    if cfg!(unix) {
+        File::open(folder)?.sync_all()
+    } else {
+        Ok(())
+    }
 }
 
 /// A complete checkpoint in a folder of checkpoints.
@@ -109,9 +129,15 @@ pub struct Saved {
 /// The complete checkpoints in `dir`, the oldest first.
 pub fn list(dir: &Path) -> Vec<Saved> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let saved = |name: String| Some(Saved { number: number(&name)?, name });
-    let mut all: Vec<Saved> =
-        entries.filter_map(|entry| saved(entry.file_name().to_string_lossy().into_owned())).collect();
+    let saved = |name: String| {
+        Some(Saved {
+            number: number(&name)?,
+            name,
+        })
+    };
+    let mut all: Vec<Saved> = entries
+        .filter_map(|entry| saved(entry.file_name().to_string_lossy().into_owned()))
+        .collect();
     all.sort();
     all
 }
@@ -126,13 +152,17 @@ fn name(number: usize, step: usize) -> String {
 /// The number of a save with this name. The folder may have files that no save has written, so the form is exact.
 fn number(text: &str) -> Option<usize> {
     let (number, step) = text.strip_prefix("save-")?.split_once("-step-")?;
-    let (number, step) = (number.parse().ok()?, step.parse().ok()?);
+    let number = number.parse().ok()?;
+    let step = step.parse().ok()?;
     (number <= MOST && name(number, step) == text).then_some(number)
 }
 
 /// Whether a file or folder of this name is what an incomplete save has left.
 fn is_partial(name: &str) -> bool {
-    [".save-", ".latest"].iter().any(|start| name.starts_with(start)) && name.ends_with(PARTIAL)
+    [".save-", ".latest"]
+        .iter()
+        .any(|start| name.starts_with(start))
+        && name.ends_with(PARTIAL)
 }
 
 /// The names of complete checkpoints in the order in which they should be tried: the one that `latest` names, followed by
@@ -140,7 +170,11 @@ fn is_partial(name: &str) -> bool {
 pub fn candidates(dir: &Path) -> Vec<String> {
     let latest = read(&dir.join(LATEST), 1000).unwrap_or_default();
     let latest = String::from_utf8_lossy(&latest);
-    let mut names: Vec<String> = list(dir).into_iter().rev().map(|saved| saved.name).collect();
+    let mut names: Vec<String> = list(dir)
+        .into_iter()
+        .rev()
+        .map(|saved| saved.name)
+        .collect();
     names.sort_by_key(|name| name != latest.trim());
     names
 }
@@ -150,7 +184,10 @@ pub fn candidates(dir: &Path) -> Vec<String> {
 pub fn begin(dir: &Path) -> Result<(PathBuf, usize), BadInput> {
     let last = list(dir).pop();
     if let Some(Saved { name, .. }) = last.as_ref().filter(|last| last.number == MOST) {
-        let what = format!("{} has {name}, and no save can have a larger number", dir.display());
+        let what = format!(
+            "{} has {name}, and no save can have a larger number",
+            dir.display()
+        );
         return Err(BadInput::new(what, "move it to a folder of its own"));
     }
     let number = last.map_or(1, |last| last.number + 1);
@@ -158,7 +195,10 @@ pub fn begin(dir: &Path) -> Result<(PathBuf, usize), BadInput> {
         std::fs::create_dir_all(dir)?;
         for entry in std::fs::read_dir(dir)? {
             let path = entry?.path();
-            if path.file_name().is_some_and(|name| is_partial(&name.to_string_lossy())) {
+            if path
+                .file_name()
+                .is_some_and(|name| is_partial(&name.to_string_lossy()))
+            {
                 discard(&path);
             }
         }
@@ -190,7 +230,8 @@ pub fn publish(dir: &Path, side: &Path, number: usize, step: usize) -> Result<St
 
 /// Removes all but the newest `keep` checkpoints of a run. Those of other runs stay, also if a run cannot be read.
 pub fn keep(dir: &Path, keep: usize, run: &str) {
-    let of_the_run = |saved: &Saved| Manifest::run_of(&dir.join(&saved.name)).is_some_and(|found| found == run);
+    let of_the_run =
+        |saved: &Saved| Manifest::run_of(&dir.join(&saved.name)).is_some_and(|found| found == run);
     let all: Vec<Saved> = list(dir).into_iter().filter(of_the_run).collect();
     for old in &all[..all.len().saturating_sub(keep.max(1))] {
         // Renamed first: a name without `.partial` always means a complete checkpoint.
@@ -203,7 +244,11 @@ pub fn keep(dir: &Path, keep: usize, run: &str) {
 
 /// Removes an incomplete save. If that fails, the next save tries again.
 pub fn discard(path: &Path) {
-    let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    let removed = if path.is_dir() {
+        std::fs::remove_dir_all(path)
+    } else {
+        std::fs::remove_file(path)
+    };
     drop(removed);
 }
 
@@ -221,20 +266,38 @@ mod tests {
             let manifest = serde_json::json!({ "run": { "id": run } }).to_string();
             std::fs::write(dir.path().join(name).join(super::super::MANIFEST), manifest).unwrap();
         };
-        for (name, run) in
-            [("save-0002-step-40", "mine"), ("save-0009-step-1", "another"), ("save-0010-step-5", "mine")]
-        {
+        for (name, run) in [
+            ("save-0002-step-40", "mine"),
+            ("save-0009-step-1", "another"),
+            ("save-0010-step-5", "mine"),
+        ] {
             save(name, run);
         }
-        for name in ["save-2020-photos", "save-0008-step-9", "film.partial", ".save-0011.partial"] {
+        for name in [
+            "save-2020-photos",
+            "save-0008-step-9",
+            "film.partial",
+            ".save-0011.partial",
+        ] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }
         let (side, number) = begin(dir.path()).unwrap();
-        assert_eq!((side.file_name().unwrap().to_str(), number), (Some(".save-0011.partial"), 11));
-        assert_eq!(publish(dir.path(), &side, number, 60), Ok("save-0011-step-60".to_string()));
+        assert_eq!(
+            (side.file_name().unwrap().to_str(), number),
+            (Some(".save-0011.partial"), 11)
+        );
+        assert_eq!(
+            publish(dir.path(), &side, number, 60),
+            Ok("save-0011-step-60".to_string())
+        );
         save("save-0011-step-60", "mine");
-        let newest_first =
-            ["save-0011-step-60", "save-0010-step-5", "save-0009-step-1", "save-0008-step-9", "save-0002-step-40"];
+        let newest_first = [
+            "save-0011-step-60",
+            "save-0010-step-5",
+            "save-0009-step-1",
+            "save-0008-step-9",
+            "save-0002-step-40",
+        ];
         assert_eq!(candidates(dir.path()), newest_first);
         keep(dir.path(), 1, "mine");
         let mut left: Vec<String> = std::fs::read_dir(dir.path())
@@ -245,7 +308,12 @@ mod tests {
         let others = ["save-0008-step-9", "save-0009-step-1"];
         assert_eq!(
             left,
-            [&["film.partial", "latest"][..], &others, &["save-0011-step-60", "save-2020-photos"]].concat()
+            [
+                &["film.partial", "latest"][..],
+                &others,
+                &["save-0011-step-60", "save-2020-photos"]
+            ]
+            .concat()
         );
     }
 
@@ -268,6 +336,11 @@ mod tests {
         assert_eq!(begin(dir.path()).unwrap().1, 1);
         std::fs::create_dir(dir.path().join("save-999999999-step-1")).unwrap();
         let error = begin(dir.path()).unwrap_err();
-        assert!(error.what.ends_with("has save-999999999-step-1, and no save can have a larger number"), "{error}");
+        assert!(
+            error
+                .what
+                .ends_with("has save-999999999-step-1, and no save can have a larger number"),
+            "{error}"
+        );
     }
 }

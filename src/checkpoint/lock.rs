@@ -38,7 +38,11 @@ pub struct Claim(Option<Lock>);
 impl Claim {
     /// Claims a folder. Rank 0 locks it, and all ranks get the same error if it belongs to a different job. All ranks call it.
     pub fn take(comm: &Comm, dir: &Path) -> Result<Claim> {
-        let lock = if comm.rank() == 0 { Lock::take(dir).map(Some) } else { Ok(None) };
+        let lock = if comm.rank() == 0 {
+            Lock::take(dir).map(Some)
+        } else {
+            Ok(None)
+        };
         Ok(Claim(agree(comm, lock)??))
     }
 
@@ -64,13 +68,17 @@ struct Owner {
 impl Owner {
     fn this_process() -> Owner {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let attempt = variable("SLURM_RESTART_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0);
+        let attempt = variable("SLURM_RESTART_COUNT")
+            .and_then(|count| count.parse().ok())
+            .unwrap_or(0);
         let process = std::process::id();
         Owner {
             process,
             host: launch::host_name(),
             started: launch::process_start(process),
-            since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+            since: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |time| time.as_secs()),
             slurm: variable("SLURM_JOB_ID").map(|job| (job, attempt)),
         }
     }
@@ -93,14 +101,28 @@ impl Owner {
     }
 
     fn refuse(&self, me: &Owner, dir: &Path, path: &Path) -> BadInput {
-        let Owner { process, host, since, .. } = self;
-        let (dir, path) = (dir.display(), path.display());
-        let what = format!("{dir} is being written by process {process} on host {host} since {}", utc(*since));
+        let Owner {
+            process,
+            host,
+            since,
+            ..
+        } = self;
+        let dir = dir.display();
+        let path = path.display();
+        let what = format!(
+            "{dir} is being written by process {process} on host {host} since {}",
+            utc(*since)
+        );
         if *host == me.host {
-            return BadInput::new(what, "wait until it has ended, or give this job a folder of its own");
+            return BadInput::new(
+                what,
+                "wait until it has ended, or give this job a folder of its own",
+            );
         }
-        let help =
-            format!("if it has ended, remove {path}: {} cannot see. Or give this job a folder of its own", me.host);
+        let help = format!(
+            "if it has ended, remove {path}: {} cannot see. Or give this job a folder of its own",
+            me.host
+        );
         BadInput::new(what, help)
     }
 }
@@ -119,7 +141,9 @@ struct Lock {
 impl Lock {
     fn take(dir: &Path) -> Result<Lock, BadInput> {
         files::make(dir)?;
-        let (path, me, start) = (dir.join(NAME), Owner::this_process(), Instant::now());
+        let path = dir.join(NAME);
+        let me = Owner::this_process();
+        let start = Instant::now();
         loop {
             let mut file = files::failed(&path, open(&path))?;
             let locked = file.try_lock();
@@ -152,7 +176,13 @@ impl Lock {
             if start.elapsed() > PATIENCE {
                 let unknown = || {
                     let what = format!("{} is being written by a different job", dir.display());
-                    BadInput::new(what, format!("wait until it has ended, or remove {} if it has", path.display()))
+                    BadInput::new(
+                        what,
+                        format!(
+                            "wait until it has ended, or remove {} if it has",
+                            path.display()
+                        ),
+                    )
                 };
                 return Err(owner.map_or_else(unknown, |owner| owner.refuse(&me, dir, &path)));
             }
@@ -198,7 +228,12 @@ fn open(path: &Path) -> io::Result<File> {
     if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(io::Error::other("it is no regular file"));
     }
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
 }
 
 fn read(file: &mut File) -> io::Result<String> {
@@ -233,22 +268,42 @@ fn is_at(file: &File, path: &Path) -> bool {
 
 /// A time of day, as people read it. `seconds` are counted since 1970.
 fn utc(seconds: u64) -> String {
-    let (mut day, second) = (seconds / 86_400, seconds % 86_400);
-    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut day = seconds / 86_400;
+    let second = seconds % 86_400;
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     let mut year = 1970;
     while day >= 365 + u64::from(leap(year)) {
         day -= 365 + u64::from(leap(year));
         year += 1;
     }
     let mut month = 1;
-    for days in [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+    for days in [
+        31,
+        28 + u64::from(leap(year)),
+        31,
+        30,
+        31,
+        30,
+        31,
+        31,
+        30,
+        31,
+        30,
+    ] {
         if day < days {
             break;
         }
         (day, month) = (day - days, month + 1);
     }
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC", day + 1)
+    let hour = second / 3600;
+    let minute = second / 60 % 60;
+    let second = second % 60;
+    format!(
+        "{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC",
+        day + 1
+    )
 }
 
 #[cfg(test)]
@@ -270,7 +325,9 @@ mod tests {
 
     fn names(dir: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(dir).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
     }
 
     #[test]
@@ -314,7 +371,12 @@ mod tests {
         left(dir.path(), |owner| owner.host = "elsewhere".to_string());
         let error = Lock::take(dir.path()).unwrap_err();
         assert!(error.what.contains(" on host elsewhere since "), "{error}");
-        assert!(error.help.contains(&format!("remove {}", dir.path().join(NAME).display())), "{error}");
+        assert!(
+            error
+                .help
+                .contains(&format!("remove {}", dir.path().join(NAME).display())),
+            "{error}"
+        );
         std::fs::remove_file(dir.path().join(NAME)).unwrap();
         drop(Lock::take(dir.path()).unwrap());
     }
@@ -325,7 +387,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = Lock::take(dir.path()).unwrap();
         left(dir.path(), |owner| owner.process += 1);
-        assert!(first.ensure_held().unwrap_err().what.contains("is being written by process"));
+        assert!(
+            first
+                .ensure_held()
+                .unwrap_err()
+                .what
+                .contains("is being written by process")
+        );
         drop(first);
         assert_eq!(names(dir.path()), [NAME], "it is another's");
     }
@@ -334,22 +402,45 @@ mod tests {
     fn where_no_lock_exists_a_process_is_known_by_its_number_and_start() {
         let me = Owner::this_process();
         assert!(me.runs());
-        assert!(!Owner { started: me.started.map(|at| at - 100), ..me.clone() }.runs(), "the number was used again");
+        assert!(
+            !Owner {
+                started: me.started.map(|at| at - 100),
+                ..me.clone()
+            }
+            .runs(),
+            "the number was used again"
+        );
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let process = child.id();
         child.wait().unwrap();
-        let ended = Owner { process, ..me.clone() };
+        let ended = Owner {
+            process,
+            ..me.clone()
+        };
         assert!(!ended.runs());
-        let elsewhere = Owner { host: "elsewhere".to_string(), ..ended.clone() };
+        let elsewhere = Owner {
+            host: "elsewhere".to_string(),
+            ..ended.clone()
+        };
         assert!(is_free("", None, &me) && is_free("{", Some(&ended), &me));
-        assert!(!is_free("{", None, &me) && !is_free("{", Some(&me), &me) && !is_free("{", Some(&elsewhere), &me));
+        assert!(
+            !is_free("{", None, &me)
+                && !is_free("{", Some(&me), &me)
+                && !is_free("{", Some(&elsewhere), &me)
+        );
     }
 
     #[test]
     fn a_requeued_job_follows_its_own_earlier_attempt() {
-        let at = |job: &str, attempt| Owner { slurm: Some((job.to_string(), attempt)), ..Owner::this_process() };
+        let at = |job: &str, attempt| Owner {
+            slurm: Some((job.to_string(), attempt)),
+            ..Owner::this_process()
+        };
         assert!(at("7", 1).follows(&at("7", 0)));
         assert!(!at("7", 1).follows(&at("7", 1)) && !at("7", 1).follows(&at("8", 0)));
-        assert!(!at("7", 1).follows(&Owner { slurm: None, ..Owner::this_process() }));
+        assert!(!at("7", 1).follows(&Owner {
+            slurm: None,
+            ..Owner::this_process()
+        }));
     }
 }

@@ -43,7 +43,11 @@ impl Job {
             if let Some(theirs) = theirs.get(name).filter(|theirs| *theirs != &as_read(ours)) {
                 let short = |value| plain(value).chars().take(8).collect::<String>();
                 changes.push(match name.as_str() {
-                    "data" => format!("the text with SHA-256 {}.. instead of {}..", short(ours), short(theirs)),
+                    "data" => format!(
+                        "the text with SHA-256 {}.. instead of {}..",
+                        short(ours),
+                        short(theirs)
+                    ),
                     _ => format!("--{name} {} instead of {}", plain(ours), plain(theirs)),
                 });
             }
@@ -54,7 +58,11 @@ impl Job {
 
 /// A value as it stands behind its flag.
 fn plain(value: &serde_json::Value) -> String {
-    printable(&value.as_str().map_or_else(|| value.to_string(), String::from))
+    printable(
+        &value
+            .as_str()
+            .map_or_else(|| value.to_string(), String::from),
+    )
 }
 
 /// A value as it comes back from a file: a number's last bit may differ.
@@ -76,9 +84,15 @@ pub struct Run {
 impl Run {
     /// A run that begins now.
     pub fn new() -> Run {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_nanos();
         let unique = format!("{} {} {now}", launch::host_name(), std::process::id());
-        Run { id: sha256::hex(unique.as_bytes())[..16].to_string(), changes: Vec::new() }
+        Run {
+            id: sha256::hex(unique.as_bytes())[..16].to_string(),
+            changes: Vec::new(),
+        }
     }
 }
 
@@ -111,25 +125,41 @@ pub fn rank_file(rank: usize) -> String {
 impl Manifest {
     /// Writes the manifest and its checksum.
     pub fn write(&self, folder: &Path) -> Result<(), BadInput> {
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|error| BadInput::new(format!("cannot write {MANIFEST}: {error}"), "store plain numbers"))?;
+        let text = serde_json::to_string_pretty(self).map_err(|error| {
+            BadInput::new(
+                format!("cannot write {MANIFEST}: {error}"),
+                "store plain numbers",
+            )
+        })?;
         write(&folder.join(MANIFEST), text.as_bytes())?;
-        write(&folder.join(SUM), format!("{}  {MANIFEST}\n", sha256::hex(text.as_bytes())).as_bytes())
+        write(
+            &folder.join(SUM),
+            format!("{}  {MANIFEST}\n", sha256::hex(text.as_bytes())).as_bytes(),
+        )
     }
 
     /// Reads the manifest of the checkpoint in `folder`, and compares it with its checksum.
     pub fn read(folder: &Path) -> Result<Manifest, BadInput> {
         let path = folder.join(MANIFEST);
-        let (text, sum) = (read(&path, LIST)?, read(&folder.join(SUM), 1000)?);
+        let text = read(&path, LIST)?;
+        let sum = read(&folder.join(SUM), 1000)?;
         let expected = String::from_utf8_lossy(&sum);
         let found = sha256::hex(&text);
         if expected.split_whitespace().next() != Some(&found) {
             return Err(BadInput::new(
-                format!("{} is damaged: its SHA-256 is not the one in {SUM}", path.display()),
+                format!(
+                    "{} is damaged: its SHA-256 is not the one in {SUM}",
+                    path.display()
+                ),
                 DAMAGED,
             ));
         }
-        let broken = |error| BadInput::new(format!("{} is no manifest: {error}", path.display()), DAMAGED);
+        let broken = |error| {
+            BadInput::new(
+                format!("{} is no manifest: {error}", path.display()),
+                DAMAGED,
+            )
+        };
         serde_json::from_slice(&text).map_err(broken)
     }
 
@@ -146,33 +176,66 @@ impl Manifest {
 
     /// Refuses a checkpoint of a different run.
     pub fn ensure_of(&self, job: &Job, folder: &Path) -> Result<(), BadInput> {
-        let Job { shape, seed, ranks, layout, .. } = &self.job;
+        let Job {
+            shape,
+            seed,
+            ranks,
+            layout,
+            ..
+        } = &self.job;
         let refuse = |what: &str, theirs: String, ours: String, help: &str| {
             let path = folder.join(MANIFEST);
             Err(BadInput::new(
-                format!("{} is a checkpoint of {what}: it has {theirs}, and this run {ours}", path.display()),
+                format!(
+                    "{} is a checkpoint of {what}: it has {theirs}, and this run {ours}",
+                    path.display()
+                ),
                 help,
             ))
         };
         let model = |shape: &GptShape| {
-            let GptShape { vocabulary, block, layers, heads, embd } = shape;
-            format!("{layers} layers, {heads} heads, width {embd}, block {block}, {vocabulary} tokens")
+            let GptShape {
+                vocabulary,
+                block,
+                layers,
+                heads,
+                embd,
+            } = shape;
+            format!(
+                "{layers} layers, {heads} heads, width {embd}, block {block}, {vocabulary} tokens"
+            )
         };
         if *shape != job.shape {
             let help = "give the flags of the run that saved it, or a different folder";
             return refuse("a different model", model(shape), model(&job.shape), help);
         }
         if *ranks != job.ranks {
-            let help = format!("start {ranks} ranks: each reads the file that its predecessor wrote");
-            return refuse("a different world size", count(*ranks), count(job.ranks), &help);
+            let help =
+                format!("start {ranks} ranks: each reads the file that its predecessor wrote");
+            return refuse(
+                "a different world size",
+                count(*ranks),
+                count(job.ranks),
+                &help,
+            );
         }
         if *layout != job.layout {
             let help = "give the flags of the run that saved it, or a different folder";
-            return refuse("a different layout", layout.clone(), job.layout.clone(), help);
+            return refuse(
+                "a different layout",
+                layout.clone(),
+                job.layout.clone(),
+                help,
+            );
         }
         if *seed != job.seed {
             let help = format!("give --seed {seed}: the seed decides which batches come next");
-            return refuse("a different run", format!("seed {seed}"), format!("seed {}", job.seed), &help);
+            return refuse(
+                "a different run",
+                format!("seed {seed}"),
+                format!("seed {}", job.seed),
+                &help,
+            );
         }
         Ok(())
     }
@@ -183,8 +246,11 @@ impl Manifest {
         if changes.is_empty() {
             return Ok(());
         }
-        let what =
-            format!("{} has other settings than this run: {}", folder.join(MANIFEST).display(), changes.join(", "));
+        let what = format!(
+            "{} has other settings than this run: {}",
+            folder.join(MANIFEST).display(),
+            changes.join(", ")
+        );
         Err(BadInput::new(what, self.other_settings(job)))
     }
 
@@ -194,7 +260,9 @@ impl Manifest {
         let on_purpose = format!("to change them on purpose: {ANYWAY}");
         let end = self.job.settings.get(END).filter(|end| end.is_u64());
         match end.filter(|end| job.settings.get(END).is_some_and(|ours| ours != *end)) {
-            Some(end) => format!("{same} (--{END} {end}: without it the cosine ends with --steps); {on_purpose}"),
+            Some(end) => format!(
+                "{same} (--{END} {end}: without it the cosine ends with --steps); {on_purpose}"
+            ),
             None => format!("{same}; {on_purpose}"),
         }
     }
@@ -202,16 +270,30 @@ impl Manifest {
     /// Reads a rank's file, and compares it with its length and checksum.
     pub fn rank(&self, folder: &Path, rank: usize) -> Result<Vec<u8>, BadInput> {
         let path = folder.join(rank_file(rank));
-        let damaged = |how: String| BadInput::new(format!("{} is damaged: {how}", path.display()), DAMAGED);
-        let entry = self.files.get(rank).ok_or_else(|| damaged("the manifest does not list it".to_string()))?;
-        let (found, expected) = (size(&path)?, entry.bytes);
+        let damaged =
+            |how: String| BadInput::new(format!("{} is damaged: {how}", path.display()), DAMAGED);
+        let entry = self
+            .files
+            .get(rank)
+            .ok_or_else(|| damaged("the manifest does not list it".to_string()))?;
+        let found = size(&path)?;
+        let expected = entry.bytes;
         if found != expected {
-            let how = if found < expected { "it is truncated" } else { "it is too long" };
-            return Err(damaged(format!("{how}, with {found} bytes where the manifest says {expected}")));
+            let how = if found < expected {
+                "it is truncated"
+            } else {
+                "it is too long"
+            };
+            return Err(damaged(format!(
+                "{how}, with {found} bytes where the manifest says {expected}"
+            )));
         }
         let contents = read(&path, expected)?;
         if sha256::hex(&contents) != entry.sha256 {
-            return Err(damaged("its SHA-256 is not the one in the manifest, so at least one bit differs".to_string()));
+            return Err(damaged(
+                "its SHA-256 is not the one in the manifest, so at least one bit differs"
+                    .to_string(),
+            ));
         }
         Ok(contents)
     }
@@ -220,7 +302,8 @@ impl Manifest {
 /// The flag of a run that continues with other settings.
 pub(super) const ANYWAY: &str = "--resume-anyway";
 
-pub(super) const DAMAGED: &str = "give --resume auto, which takes the newest checkpoint that is whole";
+pub(super) const DAMAGED: &str =
+    "give --resume auto, which takes the newest checkpoint that is whole";
 
 fn count(ranks: usize) -> String {
     format!("{ranks} rank{}", if ranks == 1 { "" } else { "s" })

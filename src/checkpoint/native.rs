@@ -83,13 +83,25 @@ pub struct Resumed<R> {
 impl Checkpoints {
     /// The checkpoints of a job in a folder. It is claimed by [`Checkpoints::claim`] or by the first save.
     pub fn new(dir: impl Into<PathBuf>, keep: usize, job: Job, comm: &Comm) -> Checkpoints {
-        let (claim, run) = (OnceCell::new(), RefCell::new(Run::new()));
-        Checkpoints { dir: dir.into(), keep, job, comm: comm.clone(), anyway: false, claim, run }
+        let claim = OnceCell::new();
+        let run = RefCell::new(Run::new());
+        Checkpoints {
+            dir: dir.into(),
+            keep,
+            job,
+            comm: comm.clone(),
+            anyway: false,
+            claim,
+            run,
+        }
     }
 
     /// Checkpoints that only this run reads. A later run of the same kind removes them.
     pub fn scratch(self) -> Checkpoints {
-        self.run.replace(Run { id: SCRATCH.to_string(), changes: Vec::new() });
+        self.run.replace(Run {
+            id: SCRATCH.to_string(),
+            changes: Vec::new(),
+        });
         self
     }
 
@@ -114,27 +126,54 @@ impl Checkpoints {
 
     /// Copies the state, and begins to write the copy. All ranks call it, and [`Writing::finish`] before the next save.
     /// `record` is the trainer's own state; it must be the same on all ranks.
-    pub fn start(&self, step: usize, zero: &mut Zero, record: &impl Serialize) -> Result<Writing<'_>> {
+    pub fn start(
+        &self,
+        step: usize,
+        zero: &mut Zero,
+        record: &impl Serialize,
+    ) -> Result<Writing<'_>> {
         self.claim()?;
-        let (first, comm) = (self.comm.rank() == 0, &self.comm);
+        let first = self.comm.rank() == 0;
+        let comm = &self.comm;
         let held = self.claim.get().map_or(Ok(()), Claim::ensure_held);
-        let side = if first { held.and_then(|()| files::begin(&self.dir)).map(Some) } else { Ok(None) };
+        let side = if first {
+            held.and_then(|()| files::begin(&self.dir)).map(Some)
+        } else {
+            Ok(None)
+        };
         let side = agree(comm, side)?.map_err(|error| anyhow!("{error}"))?;
         let (folder, number) = side.unwrap_or_default();
         let folder = broadcast_text(comm, folder.to_string_lossy().into_owned(), 0)?;
-        let (folder, name) = (PathBuf::from(folder), rank_file(comm.rank()));
-        let (path, bytes) = (folder.join(&name), shard::encode(zero)?);
+        let folder = PathBuf::from(folder);
+        let name = rank_file(comm.rank());
+        let path = folder.join(&name);
+        let bytes = shard::encode(zero)?;
         let write = move || {
             files::write(&path, &bytes)?;
-            Ok(Entry { name, bytes: bytes.len() as u64, sha256: sha256::hex(&bytes) })
+            Ok(Entry {
+                name,
+                bytes: bytes.len() as u64,
+                sha256: sha256::hex(&bytes),
+            })
         };
         let record = serde_json::to_value(record)?;
-        Ok(Writing { all: self, folder, number, step, record, work: Work::File(std::thread::spawn(write)) })
+        Ok(Writing {
+            all: self,
+            folder,
+            number,
+            step,
+            record,
+            work: Work::File(std::thread::spawn(write)),
+        })
     }
 
     /// Puts the state of a checkpoint back. `None`: there is none, or none was asked for. All ranks call it, before the
     /// first step.
-    pub fn resume<R: DeserializeOwned>(&self, resume: &Resume, zero: &mut Zero) -> Result<Option<Resumed<R>>> {
+    pub fn resume<R: DeserializeOwned>(
+        &self,
+        resume: &Resume,
+        zero: &mut Zero,
+    ) -> Result<Option<Resumed<R>>> {
         match resume {
             Resume::None => Ok(None),
             Resume::Path(folder) => match self.load(folder, zero)? {
@@ -150,33 +189,60 @@ impl Checkpoints {
         let mut rejected = Vec::new();
         for folder in self.candidates()? {
             match self.load(&folder, zero)? {
-                Ok(resumed) => return Ok(Some(Resumed { rejected, ..resumed })),
+                Ok(resumed) => {
+                    return Ok(Some(Resumed {
+                        rejected,
+                        ..resumed
+                    }));
+                }
                 Err(error) => rejected.push(error),
             }
         }
-        let Some(newest) = rejected.first() else { return Ok(None) };
-        let reasons: Vec<String> = rejected.iter().map(|error| format!("\n  {}", error.what)).collect();
-        let what = format!("no checkpoint in {} can be used:{}", self.dir.display(), reasons.concat());
+        let Some(newest) = rejected.first() else {
+            return Ok(None);
+        };
+        let reasons: Vec<String> = rejected
+            .iter()
+            .map(|error| format!("\n  {}", error.what))
+            .collect();
+        let what = format!(
+            "no checkpoint in {} can be used:{}",
+            self.dir.display(),
+            reasons.concat()
+        );
         let again = "--resume none starts again from step 1";
         let help = match newest.help.contains(ANYWAY) {
             true => format!("{}; {again}", newest.help),
-            false => "give --resume none to start again from step 1, or name a different folder".to_string(),
+            false => "give --resume none to start again from step 1, or name a different folder"
+                .to_string(),
         };
         Err(BadInput::new(what, help).into())
     }
 
     /// Folders to try, as rank 0 sees them.
     fn candidates(&self) -> Result<Vec<PathBuf>> {
-        let names = if self.comm.rank() == 0 { files::candidates(&self.dir).join("\n") } else { String::new() };
+        let names = if self.comm.rank() == 0 {
+            files::candidates(&self.dir).join("\n")
+        } else {
+            String::new()
+        };
         let names = broadcast_text(&self.comm, names, 0)?;
         Ok(names.lines().map(|name| self.dir.join(name)).collect())
     }
 
     /// Adds the next good checkpoint to an error about the one in `folder`.
     fn with_next_good(&self, folder: &Path, error: BadInput, zero: &mut Zero) -> Result<BadInput> {
-        for next in self.candidates()?.into_iter().filter(|next| next.file_name() != folder.file_name()) {
+        for next in self
+            .candidates()?
+            .into_iter()
+            .filter(|next| next.file_name() != folder.file_name())
+        {
             if agree(&self.comm, self.read(&next, zero).map(drop))?.is_ok() {
-                let help = format!("{}\n      a good checkpoint: --resume {}", error.help, next.display());
+                let help = format!(
+                    "{}\n      a good checkpoint: --resume {}",
+                    error.help,
+                    next.display()
+                );
                 return Ok(BadInput { help, ..error });
             }
         }
@@ -184,19 +250,39 @@ impl Checkpoints {
     }
 
     /// Puts the state in `folder` back if all ranks can read their parts. Otherwise no rank changes anything.
-    fn load<R: DeserializeOwned>(&self, folder: &Path, zero: &mut Zero) -> Result<Result<Resumed<R>, BadInput>> {
+    fn load<R: DeserializeOwned>(
+        &self,
+        folder: &Path,
+        zero: &mut Zero,
+    ) -> Result<Result<Resumed<R>, BadInput>> {
         let read = self.read(folder, zero).and_then(|(manifest, shard)| {
             let record = serde_json::from_value(manifest.record);
-            let broken = |error| BadInput::new(format!("{}: {error}", folder.display()), super::manifest::DAMAGED);
+            let broken = |error| {
+                BadInput::new(
+                    format!("{}: {error}", folder.display()),
+                    super::manifest::DAMAGED,
+                )
+            };
             let Manifest { step, run, job, .. } = manifest;
-            Ok((step, self.goes_on(run, &job, step), record.map_err(broken)?, shard))
+            Ok((
+                step,
+                self.goes_on(run, &job, step),
+                record.map_err(broken)?,
+                shard,
+            ))
         });
         match agree(&self.comm, read)? {
             Ok((step, run, record, shard)) => {
                 shard.restore(zero)?;
                 let changes = run.changes.clone();
                 self.run.replace(run);
-                Ok(Ok(Resumed { folder: folder.to_path_buf(), step, record, changes, rejected: Vec::new() }))
+                Ok(Ok(Resumed {
+                    folder: folder.to_path_buf(),
+                    step,
+                    record,
+                    changes,
+                    rejected: Vec::new(),
+                }))
             }
             Err(error) => Ok(Err(error)),
         }
@@ -208,8 +294,14 @@ impl Checkpoints {
         // Other settings make a new run, so that the old one's checkpoints stay. Nor does a name go on that stands for many runs.
         let same = new.is_empty() && !["", SCRATCH].contains(&run.id.as_str());
         let mut changes: Vec<String> = run.changes.iter().map(|change| printable(change)).collect();
-        changes.extend(new.into_iter().map(|change| format!("from step {} on {change}", step.saturating_add(1))));
-        Run { id: if same { run.id } else { self.run() }, changes }
+        changes.extend(
+            new.into_iter()
+                .map(|change| format!("from step {} on {change}", step.saturating_add(1))),
+        );
+        Run {
+            id: if same { run.id } else { self.run() },
+            changes,
+        }
     }
 
     /// Reads and checks this rank's part of the checkpoint in `folder`.
@@ -222,7 +314,10 @@ impl Checkpoints {
         let rank = self.comm.rank();
         let shard = Shard::decode(manifest.rank(folder, rank)?, zero).map_err(|error| {
             let path = folder.join(rank_file(rank));
-            BadInput::new(format!("{} is not this rank's state: {error:#}", path.display()), super::manifest::DAMAGED)
+            BadInput::new(
+                format!("{} is not this rank's state: {error:#}", path.display()),
+                super::manifest::DAMAGED,
+            )
         })?;
         Ok((manifest, shard))
     }
@@ -267,7 +362,12 @@ impl<'a> Writing<'a> {
     /// Waits until all ranks have written, and completes the save. If a rank could not write, every rank gets its error,
     /// and the earlier checkpoints stay. All ranks call it. Returns the checkpoint's folder.
     pub fn finish(self) -> Result<PathBuf> {
-        let Writing { all: Checkpoints { dir, comm, .. }, folder, work, .. } = self.publish()?;
+        let Writing {
+            all: Checkpoints { dir, comm, .. },
+            folder,
+            work,
+            ..
+        } = self.publish()?;
         let published = match work {
             Work::Publish(thread) => joined(thread, &folder),
             Work::File(_) => unreachable!("it is published"),
@@ -278,18 +378,41 @@ impl<'a> Writing<'a> {
 
     /// Waits for all ranks' files, and begins to complete the checkpoint, or to remove it if a rank could not write.
     fn publish(self) -> Result<Writing<'a>> {
-        let Work::File(file) = self.work else { return Ok(self) };
-        let Checkpoints { dir, keep, job, comm, run, .. } = self.all;
+        let Work::File(file) = self.work else {
+            return Ok(self);
+        };
+        let Checkpoints {
+            dir,
+            keep,
+            job,
+            comm,
+            run,
+            ..
+        } = self.all;
         let files = match agree(comm, joined(file, &self.folder))? {
             Ok(mine) => Ok(gather(comm, &mine)?),
             Err(error) => Err(error),
         };
-        let (first, dir, keep, job, run) = (comm.rank() == 0, dir.clone(), *keep, job.clone(), run.borrow().clone());
-        let (folder, number, step, record) = (self.folder.clone(), self.number, self.step, self.record.clone());
+        let first = comm.rank() == 0;
+        let dir = dir.clone();
+        let keep = *keep;
+        let job = job.clone();
+        let run = run.borrow().clone();
+        let folder = self.folder.clone();
+        let number = self.number;
+        let step = self.step;
+        let record = self.record.clone();
         let work = move || {
             let published = files.and_then(|files| match first {
                 true => {
-                    Manifest { job, run: run.clone(), step, files, record }.write(&folder)?;
+                    Manifest {
+                        job,
+                        run: run.clone(),
+                        step,
+                        files,
+                        record,
+                    }
+                    .write(&folder)?;
                     files::publish(&dir, &folder, number, step)
                 }
                 false => Ok(String::new()),
@@ -301,20 +424,32 @@ impl<'a> Writing<'a> {
             }
             published
         };
-        Ok(Writing { work: Work::Publish(std::thread::spawn(work)), ..self })
+        Ok(Writing {
+            work: Work::Publish(std::thread::spawn(work)),
+            ..self
+        })
     }
 }
 
 /// A thread's result.
 fn joined<T>(thread: JoinHandle<Result<T, BadInput>>, folder: &Path) -> Result<T, BadInput> {
-    let panicked = || BadInput::new(format!("the thread that writes {} ended", folder.display()), "try again");
+    let panicked = || {
+        BadInput::new(
+            format!("the thread that writes {} ended", folder.display()),
+            "try again",
+        )
+    };
     thread.join().unwrap_or_else(|_| Err(panicked()))
 }
 
 /// All ranks' files, in rank order.
 fn gather(comm: &Comm, mine: &Entry) -> Result<Vec<Entry>> {
     let of_rank = |rank| {
-        let entry = if rank == comm.rank() { serde_json::to_string(mine)? } else { String::new() };
+        let entry = if rank == comm.rank() {
+            serde_json::to_string(mine)?
+        } else {
+            String::new()
+        };
         Ok(serde_json::from_str(&broadcast_text(comm, entry, rank)?)?)
     };
     (0..comm.size()).map(of_rank).collect()

@@ -6,7 +6,9 @@ const DIMENSIONS: usize = 32;
 /// The elements of a shape, or `None` if it is absurd: no product of some of its sizes may overflow later, also if a different
 /// one is 0.
 pub fn numel(shape: &[usize]) -> Option<usize> {
-    let product = shape.iter().try_fold(1usize, |product, size| product.checked_mul((*size).max(1)));
+    let product = shape
+        .iter()
+        .try_fold(1usize, |product, size| product.checked_mul((*size).max(1)));
     let sound = shape.len() <= DIMENSIONS && product.is_some_and(|product| product <= 1 << 50);
     sound.then(|| shape.iter().product())
 }

@@ -46,29 +46,53 @@ pub(super) struct Held {
 impl Held {
     fn of(spec: &Spec, elements: Range<usize>) -> Held {
         let whole = (spec.whole.name.clone(), spec.whole.shape.clone());
-        Held { shape: spec.shape.clone(), elements, whole, cut: spec.cut.clone(), counts: spec.copies.counts() }
+        Held {
+            shape: spec.shape.clone(),
+            elements,
+            whole,
+            cut: spec.cut.clone(),
+            counts: spec.copies.counts(),
+        }
     }
 
     /// Refuses a record that contradicts itself, or whose sizes overflow.
     pub fn ensure_sound(&self) -> Result<()> {
-        let Held { shape, elements, whole: (name, of), cut, .. } = self;
-        let (Some(here), Some(_)) = (numel(shape), numel(of)) else { anyhow::bail!("{name} has an absurd shape") };
+        let Held {
+            shape,
+            elements,
+            whole: (name, of),
+            cut,
+            ..
+        } = self;
+        let (Some(here), Some(_)) = (numel(shape), numel(of)) else {
+            anyhow::bail!("{name} has an absurd shape")
+        };
         if let Cut::Rows(ranges) = cut {
             let inner: usize = of.iter().skip(1).product();
-            let absurd = |rows: &Range<usize>| rows.start > rows.end || rows.end > MOST / inner.max(1);
+            let absurd =
+                |rows: &Range<usize>| rows.start > rows.end || rows.end > MOST / inner.max(1);
             anyhow::ensure!(!ranges.iter().any(absurd), "{name} is cut into absurd rows");
         }
         let expected = cut.shape(&Whole::new("", of, Init::Constant(0.0)))?;
-        anyhow::ensure!(*shape == expected, "{name} {of:?} is cut into {expected:?}, not {shape:?}");
-        anyhow::ensure!(elements.start <= elements.end && elements.end <= here, "{name} has no {self}");
+        anyhow::ensure!(
+            *shape == expected,
+            "{name} {of:?} is cut into {expected:?}, not {shape:?}"
+        );
+        anyhow::ensure!(
+            elements.start <= elements.end && elements.end <= here,
+            "{name} has no {self}"
+        );
         Ok(())
     }
 
     /// Calls `each` with every run of elements that is contiguous in the whole: its offsets in the fragment, and its first
     /// element's offset in the whole. Skips padding.
     pub fn runs(&self, mut each: impl FnMut(Range<usize>, usize)) {
-        let (whole, first) = (Whole::new("", &self.whole.1, Init::Constant(0.0)), self.elements.start);
-        self.cut.runs(&whole, self.elements.clone(), |run, at| each(run.start - first..run.end - first, at));
+        let whole = Whole::new("", &self.whole.1, Init::Constant(0.0));
+        let first = self.elements.start;
+        self.cut.runs(&whole, self.elements.clone(), |run, at| {
+            each(run.start - first..run.end - first, at)
+        });
     }
 }
 
@@ -87,20 +111,34 @@ pub(super) fn encode(zero: &mut Zero) -> Result<Vec<u8>> {
     zero.fragments(|fragment, _, state| {
         let kinds: [&[f32]; 3] = [state.values, state.exp_avg, state.exp_avg_sq];
         for (kind, numbers) in KINDS.iter().zip(kinds) {
-            let tensor = tensors.entry(format!("{kind}.{}", fragment.spec.name)).or_default();
+            let tensor = tensors
+                .entry(format!("{kind}.{}", fragment.spec.name))
+                .or_default();
             tensor.extend_from_slice(bytemuck::cast_slice(numbers));
         }
     })?;
-    let view = |(name, bytes)| Ok((name, TensorView::new(Dtype::F32, vec![<[u8]>::len(bytes) / 4], bytes)?));
-    let views = tensors.iter().map(|(name, bytes)| view((name, bytes))).collect::<Result<Vec<_>>>()?;
+    let view = |(name, bytes)| {
+        Ok((
+            name,
+            TensorView::new(Dtype::F32, vec![<[u8]>::len(bytes) / 4], bytes)?,
+        ))
+    };
+    let views = tensors
+        .iter()
+        .map(|(name, bytes)| view((name, bytes)))
+        .collect::<Result<Vec<_>>>()?;
     let header = HashMap::from([(HEADER.to_string(), serde_json::to_string(&header)?)]);
     Ok(safetensors::serialize(views, Some(header))?)
 }
 
 fn header(zero: &mut Zero) -> Result<Header> {
-    let (steps, mut fragments) = (zero.steps(), BTreeMap::new());
+    let steps = zero.steps();
+    let mut fragments = BTreeMap::new();
     zero.fragments(|fragment, _, _| {
-        fragments.insert(fragment.spec.name.clone(), Held::of(&fragment.spec, fragment.elements.clone()));
+        fragments.insert(
+            fragment.spec.name.clone(),
+            Held::of(&fragment.spec, fragment.elements.clone()),
+        );
     })?;
     Ok(Header { steps, fragments })
 }
@@ -109,8 +147,13 @@ impl Header {
     /// Reads the header of a file's bytes.
     pub fn read(bytes: &[u8]) -> Result<Header> {
         let (_, metadata) = SafeTensors::read_metadata(bytes)?;
-        let entry = metadata.metadata().as_ref().and_then(|entries| entries.get(HEADER));
-        Ok(serde_json::from_str(entry.context("its header lists no fragments")?)?)
+        let entry = metadata
+            .metadata()
+            .as_ref()
+            .and_then(|entries| entries.get(HEADER));
+        Ok(serde_json::from_str(
+            entry.context("its header lists no fragments")?,
+        )?)
     }
 }
 
@@ -127,14 +170,28 @@ impl Shard {
         let expected = super::shard::header(zero)?.fragments;
         let file = SafeTensors::deserialize(&bytes)?;
         for (name, held) in &expected {
-            let found = header.fragments.get(name).with_context(|| format!("it has no {name}"))?;
-            anyhow::ensure!(found == held, "it has {found} of {name}, and this rank {held}");
+            let found = header
+                .fragments
+                .get(name)
+                .with_context(|| format!("it has no {name}"))?;
+            anyhow::ensure!(
+                found == held,
+                "it has {found} of {name}, and this rank {held}"
+            );
             for kind in KINDS {
                 let tensor = file.tensor(&format!("{kind}.{name}"))?;
-                anyhow::ensure!(tensor.shape() == [held.elements.len()], "{kind}.{name} is {:?}", tensor.shape());
+                anyhow::ensure!(
+                    tensor.shape() == [held.elements.len()],
+                    "{kind}.{name} is {:?}",
+                    tensor.shape()
+                );
             }
         }
-        if let Some(more) = header.fragments.keys().find(|name| !expected.contains_key(*name)) {
+        if let Some(more) = header
+            .fragments
+            .keys()
+            .find(|name| !expected.contains_key(*name))
+        {
             anyhow::bail!("it has {more}, which this rank does not have");
         }
         Ok(Shard { bytes, header })
@@ -146,10 +203,18 @@ impl Shard {
         let tensors: HashMap<String, TensorView> = file.tensors().into_iter().collect();
         zero.restore(self.header.steps, |fragment, elements, state| {
             let first = elements.start - fragment.elements.start;
-            for (kind, numbers) in KINDS.iter().zip([state.values, state.exp_avg, state.exp_avg_sq]) {
+            for (kind, numbers) in KINDS
+                .iter()
+                .zip([state.values, state.exp_avg, state.exp_avg_sq])
+            {
                 // `decode` has found them all.
-                let Some(tensor) = tensors.get(&format!("{kind}.{}", fragment.spec.name)) else { continue };
-                for (number, bytes) in numbers.iter_mut().zip(tensor.data()[4 * first..].chunks_exact(4)) {
+                let Some(tensor) = tensors.get(&format!("{kind}.{}", fragment.spec.name)) else {
+                    continue;
+                };
+                for (number, bytes) in numbers
+                    .iter_mut()
+                    .zip(tensor.data()[4 * first..].chunks_exact(4))
+                {
                     *number = bytemuck::pod_read_unaligned(bytes);
                 }
             }

@@ -25,7 +25,10 @@ mod system {
         let path = std::path::absolute(path).ok()?;
         // Its memory stays: the handler may be reading it.
         let path = CString::new(path.as_os_str().as_bytes()).ok()?.into_raw();
-        FILES.iter().position(|file| file.compare_exchange(null_mut(), path, SeqCst, SeqCst).is_ok())
+        FILES.iter().position(|file| {
+            file.compare_exchange(null_mut(), path, SeqCst, SeqCst)
+                .is_ok()
+        })
     }
 
     pub fn forget(place: usize) {

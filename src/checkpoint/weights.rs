@@ -28,24 +28,33 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
     let values = params.whole()?;
     let mut wholes = BTreeMap::new();
     for spec in params.specs() {
-        let (here, Whole { name, shape, .. }) = (&values[spec.range()], &spec.whole);
+        let here = &values[spec.range()];
+        let Whole { name, shape, .. } = &spec.whole;
         if spec.cut == Cut::All {
             wholes.insert(name, (shape, Cow::Borrowed(here)));
             continue;
         }
         let zeros = || (shape, Cow::Owned(vec![0.0; shape.iter().product()]));
         let whole = wholes.entry(name).or_insert_with(zeros).1.to_mut();
-        spec.runs(0..here.len(), |run, at| whole[at..at + run.len()].copy_from_slice(&here[run]));
+        spec.runs(0..here.len(), |run, at| {
+            whole[at..at + run.len()].copy_from_slice(&here[run])
+        });
     }
     let views = wholes
         .iter()
         .map(|(name, (shape, values))| {
             let bytes = bytemuck::cast_slice(values);
-            Ok((name.as_str(), TensorView::new(Dtype::F32, shape.to_vec(), bytes)?))
+            Ok((
+                name.as_str(),
+                TensorView::new(Dtype::F32, shape.to_vec(), bytes)?,
+            ))
         })
         .collect::<Result<Vec<_>>>()?;
     let header = HashMap::from([
-        ("shape".to_string(), serde_json::to_string(&description.shape)?),
+        (
+            "shape".to_string(),
+            serde_json::to_string(&description.shape)?,
+        ),
         ("vocabulary".to_string(), description.vocabulary.clone()),
     ]);
     let path = dir.join(FILE);
@@ -68,20 +77,31 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
 
 /// Checks, before work starts, that weights can be saved to `dir`. Creates the folder if it does not exist.
 pub fn ensure_writable(dir: &Path) -> Result<(), BadInput> {
-    std::fs::create_dir_all(dir).and_then(|()| tempfile::tempfile_in(dir).map(drop)).map_err(|error| {
-        let what = format!("cannot write to the folder {}: {error}", dir.display());
-        BadInput::new(what, "give --out a folder that you may write to")
-    })
+    std::fs::create_dir_all(dir)
+        .and_then(|()| tempfile::tempfile_in(dir).map(drop))
+        .map_err(|error| {
+            let what = format!("cannot write to the folder {}: {error}", dir.display());
+            BadInput::new(what, "give --out a folder that you may write to")
+        })
 }
 
 /// Reads the shape and vocabulary of the weights in `dir`.
 pub fn describe(dir: &Path) -> Result<Description, BadInput> {
     let bytes = read(dir)?;
-    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| broken(dir, &error.to_string()))?;
+    let (_, header) =
+        SafeTensors::read_metadata(&bytes).map_err(|error| broken(dir, &error.to_string()))?;
     let entries = header.metadata().clone().unwrap_or_default();
-    let entry = |name: &str| entries.get(name).ok_or_else(|| broken(dir, &format!("its header has no {name}")));
-    let shape = serde_json::from_str(entry("shape")?).map_err(|error| broken(dir, &error.to_string()))?;
-    Ok(Description { shape, vocabulary: entry("vocabulary")?.clone() })
+    let entry = |name: &str| {
+        entries
+            .get(name)
+            .ok_or_else(|| broken(dir, &format!("its header has no {name}")))
+    };
+    let shape =
+        serde_json::from_str(entry("shape")?).map_err(|error| broken(dir, &error.to_string()))?;
+    Ok(Description {
+        shape,
+        vocabulary: entry("vocabulary")?.clone(),
+    })
 }
 
 /// Reads the weights in `dir` into `params`, which must be allocated. Its parameters may be cuts of the file's tensors.
@@ -91,15 +111,24 @@ pub fn load(dir: &Path, params: &Params) -> Result<(), BadInput> {
     let mut values = params.values_mut();
     for spec in params.specs() {
         let whole = &spec.whole;
-        let tensor = file.tensor(&whole.name).map_err(|_| broken(dir, &format!("it has no {}", whole.name)))?;
+        let tensor = file
+            .tensor(&whole.name)
+            .map_err(|_| broken(dir, &format!("it has no {}", whole.name)))?;
         if tensor.dtype() != Dtype::F32 || tensor.shape() != whole.shape {
-            let (dtype, shape) = (tensor.dtype(), tensor.shape());
-            let why = format!("{} is {dtype:?} {shape:?}, not F32 {:?}", whole.name, whole.shape);
+            let dtype = tensor.dtype();
+            let shape = tensor.shape();
+            let why = format!(
+                "{} is {dtype:?} {shape:?}, not F32 {:?}",
+                whole.name, whole.shape
+            );
             return Err(broken(dir, &why));
         }
         let here = &mut values[spec.range()];
         spec.runs(0..here.len(), |run, at| {
-            for (value, bytes) in here[run].iter_mut().zip(tensor.data()[4 * at..].chunks_exact(4)) {
+            for (value, bytes) in here[run]
+                .iter_mut()
+                .zip(tensor.data()[4 * at..].chunks_exact(4))
+            {
                 *value = bytemuck::pod_read_unaligned(bytes);
             }
         });
@@ -111,13 +140,22 @@ fn read(dir: &Path) -> Result<Mmap, BadInput> {
     let path = dir.join(FILE);
     files::map(&path).map_err(|error| {
         let what = format!("cannot read weights from {}: {error}", path.display());
-        BadInput::new(what, "give --init-from the folder that an earlier run wrote (its --out)")
+        BadInput::new(
+            what,
+            "give --init-from the folder that an earlier run wrote (its --out)",
+        )
     })
 }
 
 fn broken(dir: &Path, why: &str) -> BadInput {
-    let what = format!("{} does not hold this lab's weights: {why}", dir.join(FILE).display());
-    BadInput::new(what, "give --init-from the folder that an earlier run of the same lab wrote")
+    let what = format!(
+        "{} does not hold this lab's weights: {why}",
+        dir.join(FILE).display()
+    );
+    BadInput::new(
+        what,
+        "give --init-from the folder that an earlier run of the same lab wrote",
+    )
 }
 
 #[cfg(test)]
@@ -126,10 +164,22 @@ mod tests {
     use crate::model::{Gpt, Tiled};
 
     fn model(embd: usize) -> (Gpt, Description) {
-        let shape = GptShape { vocabulary: 5, block: 4, layers: 1, heads: 2, embd };
+        let shape = GptShape {
+            vocabulary: 5,
+            block: 4,
+            layers: 1,
+            heads: 2,
+            embd,
+        };
         let gpt = Gpt::new(&shape).unwrap();
         gpt.params.allocate(3);
-        (gpt, Description { shape, vocabulary: "\nabcd".to_string() })
+        (
+            gpt,
+            Description {
+                shape,
+                vocabulary: "\nabcd".to_string(),
+            },
+        )
     }
 
     #[test]
@@ -168,7 +218,12 @@ mod tests {
     fn what_is_not_weights_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (gpt, description) = model(8);
-        assert!(describe(dir.path()).unwrap_err().what.contains("cannot read weights"));
+        assert!(
+            describe(dir.path())
+                .unwrap_err()
+                .what
+                .contains("cannot read weights")
+        );
         let path = save(dir.path(), &gpt.params, &description).unwrap();
         assert!(
             load(dir.path(), &model(12).0.params)
@@ -178,7 +233,12 @@ mod tests {
         );
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-        assert!(load(dir.path(), &gpt.params).unwrap_err().what.contains("does not hold this lab's weights"));
+        assert!(
+            load(dir.path(), &gpt.params)
+                .unwrap_err()
+                .what
+                .contains("does not hold this lab's weights")
+        );
         std::fs::write(&path, "not weights").unwrap();
         assert!(describe(dir.path()).is_err());
     }

@@ -51,7 +51,11 @@ pub struct Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{}", self.in_world)?;
-        if self.rank != self.in_world { write!(f, " ({} in its group)", self.rank) } else { Ok(()) }
+        if self.rank != self.in_world {
+            write!(f, " ({} in its group)", self.rank)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -80,7 +84,11 @@ impl Call {
     pub(super) fn bytes(&self, size: usize) -> usize {
         let one = self.len * self.dtype.size();
         match self.kind.collective() {
-            Kind::AllGather | Kind::ReduceScatter | Kind::Scatter | Kind::Gather | Kind::AllToAll => one * size,
+            Kind::AllGather
+            | Kind::ReduceScatter
+            | Kind::Scatter
+            | Kind::Gather
+            | Kind::AllToAll => one * size,
             // A color and a key from each rank.
             Kind::Split => 16 * size,
             _ => one,
@@ -112,7 +120,8 @@ impl Call {
 
     /// The rank at the other side of a rooted collective or a message.
     pub(super) fn peer(&self) -> Peer {
-        self.peer.expect("a rooted collective has a root, and a message two sides")
+        self.peer
+            .expect("a rooted collective has a root, and a message two sides")
     }
 
     /// The reduction of a reducing call.
@@ -151,7 +160,12 @@ impl fmt::Display for Call {
             write!(f, "tag {}, ", self.tag)?;
         }
         if !matches!(self.kind, Kind::Barrier | Kind::Split | Kind::Probe) {
-            write!(f, "{} {}, ", crate::units::thousands(self.len as u64), self.dtype.name())?;
+            write!(
+                f,
+                "{} {}, ",
+                crate::units::thousands(self.len as u64),
+                self.dtype.name()
+            )?;
         }
         write!(f, "{})", self.place())
     }

@@ -100,8 +100,16 @@ macro_rules! element {
 
 macro_rules! float {
     ($type:ty as $wide:ty, $dtype:ident, $widen:expr, $narrow:expr) => {
-        element!($type as $wide, $dtype, $widen, $narrow, Add::add, Mul::mul, <$wide>::is_nan, |sum, ranks| sum
-            / ranks as $wide);
+        element!(
+            $type as $wide,
+            $dtype,
+            $widen,
+            $narrow,
+            Add::add,
+            Mul::mul,
+            <$wide>::is_nan,
+            |sum, ranks| sum / ranks as $wide
+        );
     };
 }
 
@@ -164,7 +172,13 @@ pub(super) use by_type;
 /// blocks, buckets or shards.
 ///
 /// The result counts as made in the memory of rank `home`: the other ranks' parts go there, and copies of it leave from there.
-pub fn all_reduce_in_rank_order(dtype: Dtype, op: Reduce, home: usize, into: Range<usize>, parts: &mut dyn Parts) {
+pub fn all_reduce_in_rank_order(
+    dtype: Dtype,
+    op: Reduce,
+    home: usize,
+    into: Range<usize>,
+    parts: &mut dyn Parts,
+) {
     by_type!(dtype, T => all_reduce_typed::<T>(op, home, into, parts))
 }
 
@@ -193,8 +207,15 @@ pub fn reduce_in_rank_order<'a>(
 /// Elements whose sums stay in the first-level cache while all ranks' parts are added.
 const BLOCK: usize = 1024;
 
-fn all_reduce_typed<T: Element>(op: Reduce, home: usize, into: Range<usize>, parts: &mut dyn Parts) {
-    let (ranks, bytes, block) = (parts.ranks(), parts.bytes(), BLOCK * size_of::<T>());
+fn all_reduce_typed<T: Element>(
+    op: Reduce,
+    home: usize,
+    into: Range<usize>,
+    parts: &mut dyn Parts,
+) {
+    let ranks = parts.ranks();
+    let bytes = parts.bytes();
+    let block = BLOCK * size_of::<T>();
     if ranks == 2 && into == (0..2) {
         let [a, b] = parts.two([0, 1]).map(bytemuck::cast_slice_mut::<u8, T>);
         vectorized((op, a, b), both_typed);
@@ -262,10 +283,14 @@ macro_rules! by_op {
 fn add<T: Element>((op, rank, sum, part): (Reduce, usize, &mut [T::Wide], &[T])) {
     #[inline(always)]
     fn each<T: Element>(op: Reduce, sum: &mut [T::Wide], part: &[T]) {
-        sum.iter_mut().zip(part).for_each(|(sum, x)| *sum = T::combine(op, *sum, x.widen()));
+        sum.iter_mut()
+            .zip(part)
+            .for_each(|(sum, x)| *sum = T::combine(op, *sum, x.widen()));
     }
     if rank == 0 {
-        sum.iter_mut().zip(part).for_each(|(sum, x)| *sum = x.widen());
+        sum.iter_mut()
+            .zip(part)
+            .for_each(|(sum, x)| *sum = x.widen());
     } else {
         by_op!(op, each(sum, part))
     }
@@ -276,14 +301,20 @@ fn add<T: Element>((op, rank, sum, part): (Reduce, usize, &mut [T::Wide], &[T]))
 fn finish<T: Element>((op, ranks, sum, out): (Reduce, usize, &[T::Wide], &mut [T])) {
     #[inline(always)]
     fn each<T: Element>(op: Reduce, ranks: usize, sum: &[T::Wide], out: &mut [T]) {
-        out.iter_mut().zip(sum).for_each(|(out, &sum)| *out = result(op, ranks, sum));
+        out.iter_mut()
+            .zip(sum)
+            .for_each(|(out, &sum)| *out = result(op, ranks, sum));
     }
     by_op!(op, each(ranks, sum, out))
 }
 
 #[inline(always)]
 fn result<T: Element>(op: Reduce, ranks: usize, sum: T::Wide) -> T {
-    T::narrow(if op == Reduce::Mean { T::divide(sum, ranks) } else { sum })
+    T::narrow(if op == Reduce::Mean {
+        T::divide(sum, ranks)
+    } else {
+        sum
+    })
 }
 
 /// The whole reduction of two ranks in one loop: `a[i] = b[i] = a[i] op b[i]`.
@@ -306,7 +337,13 @@ mod tests {
     fn reduce<T: Element>(op: Reduce, parts: &[&[T]]) -> Vec<T> {
         let mut out = vec![T::zeroed(); parts[0].len()];
         let of = |rank: usize, range: Range<usize>| &bytemuck::cast_slice(parts[rank])[range];
-        reduce_in_rank_order(T::DTYPE, op, parts.len(), &of, bytemuck::cast_slice_mut(&mut out));
+        reduce_in_rank_order(
+            T::DTYPE,
+            op,
+            parts.len(),
+            &of,
+            bytemuck::cast_slice_mut(&mut out),
+        );
         out
     }
 

@@ -12,7 +12,11 @@ pub enum CommError {
     Broken(String),
     /// A different rank failed. This rank stops at its current communication call, or at its next one.
     #[error("rank {rank} stopped in {call}, because the run has failed: {cause}")]
-    Stopped { rank: usize, call: String, cause: String },
+    Stopped {
+        rank: usize,
+        call: String,
+        cause: String,
+    },
 }
 
 /// The result of communication.

@@ -57,12 +57,15 @@ impl Link {
         if ranks <= 1 && !matches!(kind, Kind::Send | Kind::Recv) {
             return 0.0;
         }
-        let (others, depth) = ((ranks.max(1) - 1) as f64, ranks.next_power_of_two().trailing_zeros() as f64);
+        let others = (ranks.max(1) - 1) as f64;
+        let depth = ranks.next_power_of_two().trailing_zeros() as f64;
         let transfer = self.transfer_seconds(bytes);
         let share = others / ranks.max(1) as f64 * transfer;
         match kind.collective() {
             Kind::AllReduce => 2.0 * others * self.latency + 2.0 * share,
-            Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll | Kind::Split => others * self.latency + share,
+            Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll | Kind::Split => {
+                others * self.latency + share
+            }
             Kind::Broadcast | Kind::Reduce => depth * (self.latency + transfer),
             Kind::Scatter | Kind::Gather => depth * self.latency + share,
             Kind::Barrier => depth * self.latency,
@@ -75,16 +78,29 @@ impl Link {
 /// Prints `1.00 GB/s, 50.0 µs`.
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{}/s, {}", units::bytes_decimal(self.bandwidth), units::seconds(self.latency))
+        write!(
+            f,
+            "{}/s, {}",
+            units::bytes_decimal(self.bandwidth),
+            units::seconds(self.latency)
+        )
     }
 }
 
 /// Seconds as a duration of at most a year. A longer time, or a time that is not a number, is a mistake elsewhere.
 pub(super) fn duration(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX).min(Duration::from_secs(365 * 24 * 3600))
+    Duration::try_from_secs_f64(seconds.max(0.0))
+        .unwrap_or(Duration::MAX)
+        .min(Duration::from_secs(365 * 24 * 3600))
 }
 
-const SECONDS: [(&str, f64); 5] = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+const SECONDS: [(&str, f64); 5] = [
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("µs", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+];
 
 const BYTES_PER_SECOND: [(&str, f64); 10] = [
     ("B/s", 1.0),
@@ -104,8 +120,9 @@ impl FromStr for Link {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Link, String> {
-        let (latency, bandwidth) =
-            text.split_once(',').ok_or("two values are needed, latency and bandwidth, as in 50us,1GB/s")?;
+        let (latency, bandwidth) = text
+            .split_once(',')
+            .ok_or("two values are needed, latency and bandwidth, as in 50us,1GB/s")?;
         let latency = quantity("latency", latency, &SECONDS)?;
         let bandwidth = quantity("bandwidth", bandwidth, &BYTES_PER_SECOND)?;
         if latency > 3600.0 {
@@ -121,12 +138,20 @@ impl FromStr for Link {
 /// Reads a number with one of the units.
 fn quantity(what: &str, text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
     let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = (&text[..end], text[end..].trim_start());
-    let number: f64 = number.parse().map_err(|_| format!("the {what} {text:?} does not begin with a number"))?;
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let number = &text[..end];
+    let unit = text[end..].trim_start();
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("the {what} {text:?} does not begin with a number"))?;
     let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
         let names: Vec<&str> = units.iter().map(|&(name, _)| name).collect();
-        return Err(format!("the {what} {text:?} needs a unit: {}", names.join(", ")));
+        return Err(format!(
+            "the {what} {text:?} needs a unit: {}",
+            names.join(", ")
+        ));
     };
     Ok(number * factor)
 }
@@ -145,17 +170,29 @@ mod tests {
             ("20µs,1MiB/s", 20e-6, 1048576.0),
         ] {
             let link: Link = text.parse().unwrap();
-            assert!((link.latency - latency).abs() <= 1e-12 * latency, "{text}: {link:?}");
-            assert!((link.bandwidth - bandwidth).abs() <= 1e-12 * bandwidth, "{text}: {link:?}");
+            assert!(
+                (link.latency - latency).abs() <= 1e-12 * latency,
+                "{text}: {link:?}"
+            );
+            assert!(
+                (link.bandwidth - bandwidth).abs() <= 1e-12 * bandwidth,
+                "{text}: {link:?}"
+            );
         }
-        assert_eq!("50us,1GB/s".parse::<Link>().unwrap().to_string(), "1.00 GB/s, 50.0 µs");
+        assert_eq!(
+            "50us,1GB/s".parse::<Link>().unwrap().to_string(),
+            "1.00 GB/s, 50.0 µs"
+        );
     }
 
     #[test]
     fn what_is_no_link_is_told() {
         for (text, says) in [
             ("50us", "two values are needed"),
-            ("fast,1GB/s", "the latency \"fast\" does not begin with a number"),
+            (
+                "fast,1GB/s",
+                "the latency \"fast\" does not begin with a number",
+            ),
             ("50,1GB/s", "the latency \"50\" needs a unit: ns, us, "),
             ("-1s,1GB/s", "does not begin with a number"),
             ("50us,1GB", "the bandwidth \"1GB\" needs a unit: B/s, "),
@@ -174,7 +211,10 @@ mod tests {
 
     #[test]
     fn costs_are_the_table_s() {
-        let link = Link { latency: 1.0, bandwidth: 10.0 };
+        let link = Link {
+            latency: 1.0,
+            bandwidth: 10.0,
+        };
         for (kind, ranks, bytes, seconds) in [
             (Kind::AllReduce, 4, 40, 6.0 + 6.0),
             (Kind::AllGather, 4, 40, 3.0 + 3.0),
@@ -189,7 +229,10 @@ mod tests {
             (Kind::AllReduce, 1, 40, 0.0),
         ] {
             let is = link.collective_seconds(kind, ranks, bytes);
-            assert!((is - seconds).abs() < 1e-12, "{kind:?} on {ranks} ranks: {is}");
+            assert!(
+                (is - seconds).abs() < 1e-12,
+                "{kind:?} on {ranks} ranks: {is}"
+            );
         }
     }
 }

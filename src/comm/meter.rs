@@ -28,7 +28,12 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    fn zip(self, other: Traffic, counts: fn(u64, u64) -> u64, seconds: fn(f64, f64) -> f64) -> Traffic {
+    fn zip(
+        self,
+        other: Traffic,
+        counts: fn(u64, u64) -> u64,
+        seconds: fn(f64, f64) -> f64,
+    ) -> Traffic {
         Traffic {
             calls: counts(self.calls, other.calls),
             messages: counts(self.messages, other.messages),
@@ -68,7 +73,10 @@ pub(super) struct Meter {
 impl Meter {
     /// The same rank's meter in one more group.
     pub fn of_group(&self) -> Meter {
-        Meter { total: self.total.clone(), ..Meter::default() }
+        Meter {
+            total: self.total.clone(),
+            ..Meter::default()
+        }
     }
 
     /// Counts a call that the rank has made, and what it sent in it.
@@ -93,7 +101,11 @@ impl Meter {
     /// Adds time in a call that was counted before, and what the rank sent in it.
     pub fn waited(&self, time: Duration) {
         let bytes = self.bytes.swap(0, Relaxed);
-        self.add(Traffic { bytes, seconds: time.as_secs_f64(), ..Traffic::default() });
+        self.add(Traffic {
+            bytes,
+            seconds: time.as_secs_f64(),
+            ..Traffic::default()
+        });
     }
 
     fn add(&self, more: Traffic) {
@@ -123,7 +135,8 @@ pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// needs it. An MPI library may take different ways, which it does not report.
 #[cfg(any(feature = "mpi", test))]
 pub(super) fn by_calls(call: &Call, rank: usize, size: usize) -> u64 {
-    let (others, bytes) = (size - 1, call.len * call.dtype.size());
+    let others = size - 1;
+    let bytes = call.len * call.dtype.size();
     let is_peer = call.peer.is_some_and(|peer| peer.rank == rank);
     let sent = match call.kind.collective() {
         // A color and a key.
@@ -164,14 +177,18 @@ mod tests {
     }
 
     fn all_calls(comm: &Comm, len: usize) -> Result<Vec<(&'static str, u64, u64)>> {
-        let (rank, size, root) = (comm.rank(), comm.size(), comm.size() - 1);
-        let (mut mine, mut all) = (vec![1f32; len], vec![1f32; len * size]);
+        let rank = comm.rank();
+        let size = comm.size();
+        let root = comm.size() - 1;
+        let mut mine = vec![1f32; len];
+        let mut all = vec![1f32; len * size];
         let mut pairs = Vec::new();
         for kind in Kind::ALL {
             let (op, peer) = match kind {
-                Kind::AllReduce | Kind::StartAllReduce | Kind::ReduceScatter | Kind::StartReduceScatter => {
-                    (Some(Reduce::Sum), None)
-                }
+                Kind::AllReduce
+                | Kind::StartAllReduce
+                | Kind::ReduceScatter
+                | Kind::StartReduceScatter => (Some(Reduce::Sum), None),
                 Kind::Reduce | Kind::StartReduce => (Some(Reduce::Sum), Some(root)),
                 Kind::Broadcast | Kind::Scatter | Kind::Gather => (None, Some(root)),
                 Kind::Send => (None, Some((rank + 1) % size)),
@@ -182,10 +199,17 @@ mod tests {
             match kind {
                 Kind::Barrier => comm.barrier()?,
                 Kind::AllReduce => comm.all_reduce(&mut mine, Reduce::Sum)?,
-                Kind::StartAllReduce => drop(comm.start_all_reduce(mine.clone(), Reduce::Sum)?.wait()?),
-                Kind::StartReduce => drop(comm.start_reduce(mine.clone(), Reduce::Sum, root)?.wait()?),
+                Kind::StartAllReduce => {
+                    drop(comm.start_all_reduce(mine.clone(), Reduce::Sum)?.wait()?)
+                }
+                Kind::StartReduce => {
+                    drop(comm.start_reduce(mine.clone(), Reduce::Sum, root)?.wait()?)
+                }
                 Kind::StartAllGather => drop(comm.start_all_gather(all.clone())?.wait()?),
-                Kind::StartReduceScatter => drop(comm.start_reduce_scatter(all.clone(), Reduce::Sum)?.wait()?),
+                Kind::StartReduceScatter => drop(
+                    comm.start_reduce_scatter(all.clone(), Reduce::Sum)?
+                        .wait()?,
+                ),
                 Kind::Reduce => comm.reduce(&mut mine, Reduce::Sum, root)?,
                 Kind::Broadcast => comm.broadcast(&mut mine, root)?,
                 Kind::AllGather => comm.all_gather(&mine, &mut all)?,
@@ -198,7 +222,11 @@ mod tests {
                 Kind::Recv => comm.recv(&mut mine, (rank + size - 1) % size)?,
                 Kind::Probe => continue,
             }
-            pairs.push((kind.name(), comm.traffic().bytes - before, by_calls(&call, rank, size)));
+            pairs.push((
+                kind.name(),
+                comm.traffic().bytes - before,
+                by_calls(&call, rank, size),
+            ));
         }
         Ok(pairs)
     }
@@ -206,10 +234,22 @@ mod tests {
     /// No rank moves more or less than a call needs, whichever rank does the work: small vectors, and ones of several blocks.
     #[test]
     fn ranks_move_the_bytes_that_their_calls_need() {
-        for (ranks, len) in [(1, 5), (2, 0), (2, 1), (2, 50_001), (3, 1), (3, 100_003), (4, 1000), (5, 33_333)] {
+        for (ranks, len) in [
+            (1, 5),
+            (2, 0),
+            (2, 1),
+            (2, 50_001),
+            (3, 1),
+            (3, 100_003),
+            (4, 1000),
+            (5, 33_333),
+        ] {
             for (rank, calls) in sent(ranks, len).into_iter().enumerate() {
                 for (call, counted, expected) in calls {
-                    assert_eq!(counted, expected, "{call} of {len} elements, rank {rank} of {ranks}");
+                    assert_eq!(
+                        counted, expected,
+                        "{call} of {len} elements, rank {rank} of {ranks}"
+                    );
                 }
             }
         }

@@ -73,17 +73,28 @@ impl Comm {
     pub const MAX_TAG: u16 = 32_767;
 
     fn new(transport: Arc<dyn Transport>) -> Comm {
-        Comm { transport, name: None, label: None, tag: 0 }
+        Comm {
+            transport,
+            name: None,
+            label: None,
+            tag: 0,
+        }
     }
 
     /// A handle on the same group with a name, for errors and the flight recorder's file: `comm.split(…)?.named("tensor")`.
     pub fn named(self, name: &'static str) -> Comm {
-        Comm { name: Some(name), ..self }
+        Comm {
+            name: Some(name),
+            ..self
+        }
     }
 
     /// A handle on the same group. Ranks compare its calls by `label` instead of by their place in the source.
     pub fn labelled(&self, label: &'static str) -> Comm {
-        Comm { label: Some(label), ..self.clone() }
+        Comm {
+            label: Some(label),
+            ..self.clone()
+        }
     }
 
     /// A handle on the same group, whose messages carry `tag`. Only a call with the same tag receives such a message. The default
@@ -91,7 +102,10 @@ impl Comm {
     ///
     /// Two streams of messages between the same two ranks need two tags, unless both ranks use one order for all messages.
     pub fn tagged(&self, tag: u16) -> Comm {
-        Comm { tag, ..self.clone() }
+        Comm {
+            tag,
+            ..self.clone()
+        }
     }
 
     /// A world of one rank: the serial program, written with the same calls.
@@ -137,8 +151,14 @@ impl Comm {
         let mut wishes = vec![[0u64; 2]; self.size()];
         let transport = self.counted(&call, || {
             let mine = [color, key as u64];
-            self.transport.collective(&call, bytemuck::cast_slice(&mine), bytemuck::cast_slice_mut(&mut wishes))?;
-            let mut members: Vec<usize> = (0..wishes.len()).filter(|&rank| wishes[rank][0] == color).collect();
+            self.transport.collective(
+                &call,
+                bytemuck::cast_slice(&mine),
+                bytemuck::cast_slice_mut(&mut wishes),
+            )?;
+            let mut members: Vec<usize> = (0..wishes.len())
+                .filter(|&rank| wishes[rank][0] == color)
+                .collect();
             members.sort_by_key(|&rank| (wishes[rank][1] as i64, rank));
             self.transport.group(&call, &members)
         })?;
@@ -148,7 +168,11 @@ impl Comm {
     /// Returns when every rank has called it.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
-        self.collective::<u8>(&self.call::<u8>(Kind::Barrier, 0, None, None)?, &[], &mut [])
+        self.collective::<u8>(
+            &self.call::<u8>(Kind::Barrier, 0, None, None)?,
+            &[],
+            &mut [],
+        )
     }
 
     /// Sends `data` to rank `to` without waiting for it. Messages with the same tag arrive in the order in which they were sent.
@@ -156,27 +180,36 @@ impl Comm {
     #[track_caller]
     pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<()> {
         let call = self.call::<T>(Kind::Send, data.len(), None, Some(to))?;
-        self.counted(&call, || self.transport.send(&call, bytemuck::cast_slice(data)))
+        self.counted(&call, || {
+            self.transport.send(&call, bytemuck::cast_slice(data))
+        })
     }
 
     /// Waits for the next message with this handle's tag from rank `from`. The message must be as long as `data`.
     #[track_caller]
     pub fn recv<T: Element>(&self, data: &mut [T], from: usize) -> Result<()> {
         let call = self.call::<T>(Kind::Recv, data.len(), None, Some(from))?;
-        self.counted(&call, || self.transport.recv(&call, bytemuck::cast_slice_mut(data)))
+        self.counted(&call, || {
+            self.transport.recv(&call, bytemuck::cast_slice_mut(data))
+        })
     }
 
     /// Whether a message with this handle's tag has arrived from rank `from`. Never waits, so it has no deadline. An error if the
     /// run has failed, or if `from` has ended and no message can come.
     #[track_caller]
     pub fn probe(&self, from: usize) -> Result<bool> {
-        self.transport.probe(&self.call::<u8>(Kind::Probe, 0, None, Some(from))?)
+        self.transport
+            .probe(&self.call::<u8>(Kind::Probe, 0, None, Some(from))?)
     }
 
     /// Combines all ranks' `data` element by element. Every rank ends with the result.
     #[track_caller]
     pub fn all_reduce<T: Element>(&self, data: &mut [T], op: Reduce) -> Result<()> {
-        self.collective(&self.call::<T>(Kind::AllReduce, data.len(), Some(op), None)?, &[], data)
+        self.collective(
+            &self.call::<T>(Kind::AllReduce, data.len(), Some(op), None)?,
+            &[],
+            data,
+        )
     }
 
     /// Whether `flag` is true on any rank. Every rank gets the same answer.
@@ -194,14 +227,25 @@ impl Comm {
     /// in the same order relative to its blocking calls. The rank may wait for them in any order.
     #[track_caller]
     pub fn start_all_reduce<T: Element>(&self, data: Vec<T>, op: Reduce) -> Result<Pending<T>> {
-        self.start(self.call::<T>(Kind::StartAllReduce, data.len(), Some(op), None)?, data)
+        self.start(
+            self.call::<T>(Kind::StartAllReduce, data.len(), Some(op), None)?,
+            data,
+        )
     }
 
     /// Starts a reduction that continues while this rank computes. `root` gets its vector back with the result, any other rank
     /// gets its vector back unchanged.
     #[track_caller]
-    pub fn start_reduce<T: Element>(&self, data: Vec<T>, op: Reduce, root: usize) -> Result<Pending<T>> {
-        self.start(self.call::<T>(Kind::StartReduce, data.len(), Some(op), Some(root))?, data)
+    pub fn start_reduce<T: Element>(
+        &self,
+        data: Vec<T>,
+        op: Reduce,
+        root: usize,
+    ) -> Result<Pending<T>> {
+        self.start(
+            self.call::<T>(Kind::StartReduce, data.len(), Some(op), Some(root))?,
+            data,
+        )
     }
 
     /// Starts an all-gather that continues while this rank computes. `all` has `size()` equal parts, and rank r fills in part r.
@@ -217,7 +261,12 @@ impl Comm {
     /// the reduced part r, in the same vector.
     #[track_caller]
     pub fn start_reduce_scatter<T: Element>(&self, all: Vec<T>, op: Reduce) -> Result<Pending<T>> {
-        let call = self.call::<T>(Kind::StartReduceScatter, all.len() / self.size(), Some(op), None)?;
+        let call = self.call::<T>(
+            Kind::StartReduceScatter,
+            all.len() / self.size(),
+            Some(op),
+            None,
+        )?;
         self.check_parts(&call, all.len())?;
         self.start(call, all)
     }
@@ -225,13 +274,21 @@ impl Comm {
     /// Like [`Comm::all_reduce`], but only `root` ends with the result. The other ranks' `data` stays unchanged.
     #[track_caller]
     pub fn reduce<T: Element>(&self, data: &mut [T], op: Reduce, root: usize) -> Result<()> {
-        self.collective(&self.call::<T>(Kind::Reduce, data.len(), Some(op), Some(root))?, &[], data)
+        self.collective(
+            &self.call::<T>(Kind::Reduce, data.len(), Some(op), Some(root))?,
+            &[],
+            data,
+        )
     }
 
     /// Overwrites every rank's `data` with `root`'s.
     #[track_caller]
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
-        self.collective(&self.call::<T>(Kind::Broadcast, data.len(), None, Some(root))?, &[], data)
+        self.collective(
+            &self.call::<T>(Kind::Broadcast, data.len(), None, Some(root))?,
+            &[],
+            data,
+        )
     }
 
     /// Every rank ends with all ranks' `mine`, in rank order. `all` is `size()` times as long.
@@ -254,7 +311,11 @@ impl Comm {
     #[track_caller]
     pub fn scatter<T: Element>(&self, all: &[T], mine: &mut [T], root: usize) -> Result<()> {
         let call = self.call::<T>(Kind::Scatter, mine.len(), None, Some(root))?;
-        let all = if self.rank() == root { self.check_parts(&call, all.len()).map(|()| all)? } else { &[] };
+        let all = if self.rank() == root {
+            self.check_parts(&call, all.len()).map(|()| all)?
+        } else {
+            &[]
+        };
         self.collective(&call, all, mine)
     }
 
@@ -262,7 +323,11 @@ impl Comm {
     #[track_caller]
     pub fn gather<T: Element>(&self, mine: &[T], all: &mut [T], root: usize) -> Result<()> {
         let call = self.call::<T>(Kind::Gather, mine.len(), None, Some(root))?;
-        let all = if self.rank() == root { self.check_parts(&call, all.len()).map(|()| all)? } else { &mut [] };
+        let all = if self.rank() == root {
+            self.check_parts(&call, all.len()).map(|()| all)?
+        } else {
+            &mut []
+        };
         self.collective(&call, mine, all)
     }
 
@@ -277,12 +342,37 @@ impl Comm {
 
     /// Describes a call, or refuses it.
     #[track_caller]
-    fn call<T: Element>(&self, kind: Kind, len: usize, op: Option<Reduce>, peer: Option<usize>) -> Result<Call> {
+    fn call<T: Element>(
+        &self,
+        kind: Kind,
+        len: usize,
+        op: Option<Reduce>,
+        peer: Option<usize>,
+    ) -> Result<Call> {
         let in_world = |rank: usize| self.members().get(rank).copied().unwrap_or(rank);
-        let with_peer = peer.map(|rank| Peer { rank, in_world: in_world(rank) });
-        let (at, label, group) = (Location::caller(), self.label, self.name);
-        let tag = if matches!(kind, Kind::Send | Kind::Recv | Kind::Probe) { self.tag } else { 0 };
-        let call = Call { kind, dtype: T::DTYPE, len, op, peer: with_peer, tag, group, at, label };
+        let with_peer = peer.map(|rank| Peer {
+            rank,
+            in_world: in_world(rank),
+        });
+        let at = Location::caller();
+        let label = self.label;
+        let group = self.name;
+        let tag = if matches!(kind, Kind::Send | Kind::Recv | Kind::Probe) {
+            self.tag
+        } else {
+            0
+        };
+        let call = Call {
+            kind,
+            dtype: T::DTYPE,
+            len,
+            op,
+            peer: with_peer,
+            tag,
+            group,
+            at,
+            label,
+        };
         let size = self.size();
         if op == Some(Reduce::Mean) && !call.dtype.is_float() {
             return Err(CommError::Invalid(format!(
@@ -291,25 +381,40 @@ impl Comm {
         }
         if let Some(peer) = peer.filter(|&peer| peer >= size) {
             let last = size - 1;
-            let what = format!("{call}: there is no rank {peer} in a group of {size} (ranks are 0 to {last})");
+            let what = format!(
+                "{call}: there is no rank {peer} in a group of {size} (ranks are 0 to {last})"
+            );
             return Err(CommError::Invalid(what));
         }
         if tag > Comm::MAX_TAG {
-            return Err(CommError::Invalid(format!("{call}: tags are 0 to {}", Comm::MAX_TAG)));
+            return Err(CommError::Invalid(format!(
+                "{call}: tags are 0 to {}",
+                Comm::MAX_TAG
+            )));
         }
         Ok(call)
     }
 
     fn collective<T: Element>(&self, call: &Call, send: &[T], recv: &mut [T]) -> Result<()> {
-        let (send, recv) = (bytemuck::cast_slice(send), bytemuck::cast_slice_mut(recv));
+        let send = bytemuck::cast_slice(send);
+        let recv = bytemuck::cast_slice_mut(recv);
         self.counted(call, || self.transport.collective(call, send, recv))
     }
 
     fn start<T: Element>(&self, call: Call, data: Vec<T>) -> Result<Pending<T>> {
         let start = Instant::now();
-        let (in_flight, number) = self.numbered(&call, || self.transport.clone().start(&call, Box::new(data)))?;
+        let (in_flight, number) = self.numbered(&call, || {
+            self.transport.clone().start(&call, Box::new(data))
+        })?;
         let transport = self.transport.clone();
-        Ok(Pending { in_flight, transport, call, number, start, elements: PhantomData })
+        Ok(Pending {
+            in_flight,
+            transport,
+            call,
+            number,
+            start,
+            elements: PhantomData,
+        })
     }
 
     fn counted<R>(&self, call: &Call, communicate: impl FnOnce() -> Result<R>) -> Result<R> {
@@ -317,8 +422,14 @@ impl Comm {
     }
 
     /// Makes a call, records it and measures it. Also returns its number in the flight recorder.
-    fn numbered<R>(&self, call: &Call, communicate: impl FnOnce() -> Result<R>) -> Result<(R, u64)> {
-        let Membership { recorder, meter, .. } = self.transport.membership();
+    fn numbered<R>(
+        &self,
+        call: &Call,
+        communicate: impl FnOnce() -> Result<R>,
+    ) -> Result<(R, u64)> {
+        let Membership {
+            recorder, meter, ..
+        } = self.transport.membership();
         let start = Instant::now();
         let number = recorder.begin(call, start);
         let result = communicate();

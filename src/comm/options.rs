@@ -21,7 +21,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { link: None, no_check: false, deadline: Duration::from_secs(600), flight_file: None }
+        Options {
+            link: None,
+            no_check: false,
+            deadline: Duration::from_secs(600),
+            flight_file: None,
+        }
     }
 }
 

@@ -46,13 +46,17 @@ impl<T: Element> Pending<T> {
     /// Waits for the result, keeps it, and returns the interval in which the collective was in flight. Errors are those of
     /// [`Comm::all_reduce`](super::Comm::all_reduce).
     pub fn complete(&mut self) -> Result<Flight> {
-        let (start, membership) = (Instant::now(), self.transport.membership());
+        let start = Instant::now();
+        let membership = self.transport.membership();
         membership.recorder.resume(&self.call, self.number, start);
         let end = self.in_flight.wait();
         let time = start.elapsed();
         membership.recorder.end(start + time, end.is_ok());
         membership.meter.waited(time);
-        Ok(Flight { start: self.start, end: end?.max(self.start) })
+        Ok(Flight {
+            start: self.start,
+            end: end?.max(self.start),
+        })
     }
 
     /// Waits for the result: the vector that was handed over, with the result in it. Over MPI it may be a different vector, from
@@ -65,5 +69,7 @@ impl<T: Element> Pending<T> {
 
 /// The vector that was handed over. A call and its vector have the same type.
 pub(super) fn vector<T: Element>(handed_over: Box<dyn Any>) -> Vec<T> {
-    *handed_over.downcast().expect("a call and its vector have the same type")
+    *handed_over
+        .downcast()
+        .expect("a call and its vector have the same type")
 }

@@ -39,7 +39,11 @@ pub(super) struct Entry {
 
 impl Recorder {
     pub fn new() -> Recorder {
-        Recorder(Mutex::new(Log { began: Instant::now(), calls: 0, entries: VecDeque::with_capacity(KEPT) }))
+        Recorder(Mutex::new(Log {
+            began: Instant::now(),
+            calls: 0,
+            entries: VecDeque::with_capacity(KEPT),
+        }))
     }
 
     /// The rank enters a call. Returns the call's number.
@@ -47,13 +51,23 @@ impl Recorder {
         let mut log = lock(&self.0);
         log.calls += 1;
         let number = log.calls;
-        log.write(Entry { call: *call, number, start, end: None });
+        log.write(Entry {
+            call: *call,
+            number,
+            start,
+            end: None,
+        });
         number
     }
 
     /// The rank enters call `number` again, which it has started before, to wait for its result.
     pub fn resume(&self, call: &Call, number: u64, start: Instant) {
-        lock(&self.0).write(Entry { call: *call, number, start, end: None });
+        lock(&self.0).write(Entry {
+            call: *call,
+            number,
+            start,
+            end: None,
+        });
     }
 
     /// The rank leaves its current call.
@@ -74,7 +88,9 @@ impl Recorder {
         let end = |entry: &Entry| entry.end.map(|(end, _)| end);
         let mut latest = log.entries.iter().rev();
         match latest.next() {
-            Some(Entry { end: None, start, .. }) => *start - latest.next().and_then(end).unwrap_or(log.began),
+            Some(Entry {
+                end: None, start, ..
+            }) => *start - latest.next().and_then(end).unwrap_or(log.began),
             last => last.and_then(end).unwrap_or(log.began).elapsed(),
         }
     }
@@ -82,9 +98,18 @@ impl Recorder {
     /// Adds the calls to a file, one per line, the oldest first.
     fn write(&self, rank: usize, file: &mut impl Write) -> std::io::Result<()> {
         let log = lock(&self.0);
-        let (now, clock) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let now = Instant::now();
+        let clock = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let unix = |at: Instant| clock.as_secs_f64() - (now - at).as_secs_f64();
-        for &Entry { call, number, start, end } in &log.entries {
+        for &Entry {
+            call,
+            number,
+            start,
+            end,
+        } in &log.entries
+        {
             let state = match end {
                 None => "in it",
                 Some((_, true)) => "done",
@@ -109,7 +134,9 @@ pub(super) fn save<'a>(
 ) -> std::io::Result<()> {
     file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     let mut out = BufWriter::new(std::fs::File::create(file)?);
-    ranks.into_iter().try_for_each(|(rank, recorder)| recorder.write(rank, &mut out))?;
+    ranks
+        .into_iter()
+        .try_for_each(|(rank, recorder)| recorder.write(rank, &mut out))?;
     out.flush()
 }
 
@@ -118,7 +145,9 @@ pub(super) fn in_words(saved: std::io::Result<()>, file: &Path) -> String {
     let file = file.display();
     match saved {
         Ok(()) => format!("\n      the last {KEPT} calls of every rank are in {file}"),
-        Err(error) => format!("\n      the ranks' last calls could not be written to {file}: {error}"),
+        Err(error) => {
+            format!("\n      the ranks' last calls could not be written to {file}: {error}")
+        }
     }
 }
 

@@ -39,11 +39,23 @@ impl Batch {
     /// Joins several batches.
     pub fn concat(batches: &[Batch]) -> Batch {
         Batch {
-            inputs: batches.iter().flat_map(|b| b.inputs.iter().copied()).collect(),
-            targets: batches.iter().flat_map(|b| b.targets.iter().copied()).collect(),
+            inputs: batches
+                .iter()
+                .flat_map(|b| b.inputs.iter().copied())
+                .collect(),
+            targets: batches
+                .iter()
+                .flat_map(|b| b.targets.iter().copied())
+                .collect(),
             length: batches.first().map_or(0, |b| b.length),
-            sequences: batches.iter().flat_map(|b| b.sequences.iter().copied()).collect(),
-            starts: batches.iter().flat_map(|b| b.starts.iter().copied()).collect(),
+            sequences: batches
+                .iter()
+                .flat_map(|b| b.sequences.iter().copied())
+                .collect(),
+            starts: batches
+                .iter()
+                .flat_map(|b| b.starts.iter().copied())
+                .collect(),
         }
     }
 
@@ -54,7 +66,9 @@ impl Batch {
 
     /// The SHA-256 of all tokens. Equal hashes mean equal batches.
     pub fn hash(&self) -> String {
-        sha256::hex(bytemuck::cast_slice(&[&self.inputs[..], &self.targets].concat()))
+        sha256::hex(bytemuck::cast_slice(
+            &[&self.inputs[..], &self.targets].concat(),
+        ))
     }
 
     /// The number of tokens that the model learns from.
@@ -85,9 +99,19 @@ impl Sampler {
             Sampling::Seeds => (0..text.len(), self.rank, 0),
             Sampling::Global => (0..text.len(), 0, self.rank * self.batch),
         };
-        let stream = Stream::new(self.seed, "batches").branch(seed_of as u64).branch(step as u64).branch(micro as u64);
+        let stream = Stream::new(self.seed, "batches")
+            .branch(seed_of as u64)
+            .branch(step as u64)
+            .branch(micro as u64);
         let first = ((micro * self.ranks + self.rank) * self.batch) as u64;
-        draw(&text[part.clone()], part.start, self.block, from..from + self.batch, first, stream)
+        draw(
+            &text[part.clone()],
+            part.start,
+            self.block,
+            from..from + self.batch,
+            first,
+            stream,
+        )
     }
 
     /// Draws micro-batch number `n` of a run, counted from 0, with `accumulation` micro-steps per step.
@@ -108,11 +132,26 @@ impl Sampler {
 }
 
 /// Draws the sequences with these `numbers` of a stream, at random offsets of `text`, which must be longer than `block`.
-fn draw(text: &[u32], offset: usize, block: usize, numbers: Range<usize>, first: u64, stream: Stream) -> Batch {
+fn draw(
+    text: &[u32],
+    offset: usize,
+    block: usize,
+    numbers: Range<usize>,
+    first: u64,
+    stream: Stream,
+) -> Batch {
     let offsets = text.len().saturating_sub(block) as u64;
     let batch = numbers.len();
-    let starts: Vec<usize> = numbers.map(|i| stream.below(offsets, i as u64) as usize).collect();
-    let windows = |shift| starts.iter().flat_map(move |&s| &text[s + shift..s + shift + block]).copied().collect();
+    let starts: Vec<usize> = numbers
+        .map(|i| stream.below(offsets, i as u64) as usize)
+        .collect();
+    let windows = |shift| {
+        starts
+            .iter()
+            .flat_map(move |&s| &text[s + shift..s + shift + block])
+            .copied()
+            .collect()
+    };
     Batch {
         inputs: windows(0),
         targets: windows(1),
@@ -128,7 +167,14 @@ mod tests {
     use std::collections::HashSet;
 
     fn sampler(sampling: Sampling, rank: usize, ranks: usize) -> Sampler {
-        Sampler { sampling, seed: 1, rank, ranks, batch: 5, block: 7 }
+        Sampler {
+            sampling,
+            seed: 1,
+            rank,
+            ranks,
+            batch: 5,
+            block: 7,
+        }
     }
 
     fn text() -> Vec<u32> {
@@ -138,8 +184,17 @@ mod tests {
     #[test]
     fn targets_are_the_next_tokens() {
         let batch = sampler(Sampling::Seeds, 1, 3).batch(&text(), 4, 1);
-        assert_eq!((batch.inputs.len(), batch.tokens(), batch.starts.len()), (35, 35, 5));
-        assert!(batch.inputs.iter().zip(&batch.targets).all(|(x, y)| x + 1 == *y));
+        assert_eq!(
+            (batch.inputs.len(), batch.tokens(), batch.starts.len()),
+            (35, 35, 5)
+        );
+        assert!(
+            batch
+                .inputs
+                .iter()
+                .zip(&batch.targets)
+                .all(|(x, y)| x + 1 == *y)
+        );
     }
 
     #[test]
@@ -147,19 +202,36 @@ mod tests {
         for rank in 0..3 {
             let sampler = sampler(Sampling::Partition, rank, 3);
             let part = sampler.part(1000);
-            let starts: HashSet<usize> = (0..3000).flat_map(|step| sampler.batch(&text(), step, 0).starts).collect();
+            let starts: HashSet<usize> = (0..3000)
+                .flat_map(|step| sampler.batch(&text(), step, 0).starts)
+                .collect();
             assert!(starts.iter().all(|s| part.contains(s) && s + 7 < part.end));
             assert_eq!(starts.len(), part.len() - 7, "every place is drawn");
         }
-        let parts: Vec<usize> = (0..3).flat_map(|rank| sampler(Sampling::Partition, rank, 3).part(1000)).collect();
+        let parts: Vec<usize> = (0..3)
+            .flat_map(|rank| sampler(Sampling::Partition, rank, 3).part(1000))
+            .collect();
         assert_eq!(parts, (0..1000).collect::<Vec<_>>());
     }
 
     #[test]
     fn no_two_draws_are_the_same() {
         let mut seen = HashSet::new();
-        for (rank, step, micro) in [(0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 1, 0), (0, 0, 1), (1, 2, 1)] {
-            assert!(seen.insert(sampler(Sampling::Seeds, rank, 3).batch(&text(), step, micro).starts));
+        for (rank, step, micro) in [
+            (0, 0, 0),
+            (1, 0, 0),
+            (2, 0, 0),
+            (0, 1, 0),
+            (0, 0, 1),
+            (1, 2, 1),
+        ] {
+            assert!(
+                seen.insert(
+                    sampler(Sampling::Seeds, rank, 3)
+                        .batch(&text(), step, micro)
+                        .starts
+                )
+            );
         }
     }
 
@@ -167,7 +239,12 @@ mod tests {
     fn sequences_are_numbered_over_all_ranks() {
         let numbers: Vec<u64> = (0..2)
             .flat_map(|micro| (0..3).map(move |rank| (micro, rank)))
-            .flat_map(|(micro, rank)| sampler(Sampling::Partition, rank, 3).batch(&text(), 0, micro).sequences.to_vec())
+            .flat_map(|(micro, rank)| {
+                sampler(Sampling::Partition, rank, 3)
+                    .batch(&text(), 0, micro)
+                    .sequences
+                    .to_vec()
+            })
             .collect();
         assert_eq!(numbers, (0..30).collect::<Vec<u64>>());
     }
@@ -176,7 +253,10 @@ mod tests {
     fn a_global_batch_does_not_depend_on_the_number_of_ranks() {
         let draw = |ranks: usize| {
             let of = |rank| {
-                let sampler = Sampler { batch: 12 / ranks, ..sampler(Sampling::Global, rank, ranks) };
+                let sampler = Sampler {
+                    batch: 12 / ranks,
+                    ..sampler(Sampling::Global, rank, ranks)
+                };
                 sampler.batch(&text(), 3, 1)
             };
             let parts: Vec<Batch> = (0..ranks).map(of).collect();

@@ -40,12 +40,22 @@ impl Vocabulary {
 
     /// Turns characters into tokens. The error is the first character that is not in the vocabulary.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, char> {
-        text.chars().map(|c| self.0.binary_search(&c).map(|i| i as u32).map_err(|_| c)).collect()
+        text.chars()
+            .map(|c| self.0.binary_search(&c).map(|i| i as u32).map_err(|_| c))
+            .collect()
     }
 
     /// Turns tokens into text. Tokens outside the vocabulary become U+FFFD.
     pub fn decode(&self, tokens: &[u32]) -> String {
-        tokens.iter().map(|&t| self.0.get(t as usize).copied().unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+        tokens
+            .iter()
+            .map(|&t| {
+                self.0
+                    .get(t as usize)
+                    .copied()
+                    .unwrap_or(char::REPLACEMENT_CHARACTER)
+            })
+            .collect()
     }
 
     /// All characters, in order.
@@ -80,7 +90,10 @@ impl Corpus {
             return Corpus::read(Path::new(&path));
         }
         let beside_cargo_toml = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
-        match [PathBuf::from(FILE), beside_cargo_toml].into_iter().find(|path| path.exists()) {
+        match [PathBuf::from(FILE), beside_cargo_toml]
+            .into_iter()
+            .find(|path| path.exists())
+        {
             Some(path) => Corpus::read_verified(&path),
             None => Corpus::embedded(),
         }
@@ -89,7 +102,10 @@ impl Corpus {
     /// The play that comes with the project.
     pub fn embedded() -> Result<Corpus, BadInput> {
         let name = "\"The Tragedy of Rank Zero\"";
-        Ok(Corpus { embedded: true, ..Corpus::new(name, EMBEDDED)? })
+        Ok(Corpus {
+            embedded: true,
+            ..Corpus::new(name, EMBEDDED)?
+        })
     }
 
     /// Reads the text in a file.
@@ -101,10 +117,15 @@ impl Corpus {
         let text = read_text(path)?;
         let sum = sha256::hex(text.as_bytes());
         if sum != SHA256 {
-            let what = format!("{} is not the tiny Shakespeare file: its SHA-256 is {sum}", path.display());
+            let what = format!(
+                "{} is not the tiny Shakespeare file: its SHA-256 is {sum}",
+                path.display()
+            );
             return Err(BadInput::new(
                 what,
-                format!("fetch it again:  {FETCH_COMMAND}\n      or name your own text with --data PATH"),
+                format!(
+                    "fetch it again:  {FETCH_COMMAND}\n      or name your own text with --data PATH"
+                ),
             ));
         }
         Corpus::new(&path.display().to_string(), &text)
@@ -113,16 +134,19 @@ impl Corpus {
     /// Makes a corpus of a text. The text must have at least twenty characters, two of them different, so that both
     /// splits have something to learn.
     pub fn new(name: &str, text: &str) -> Result<Corpus, BadInput> {
-        let help =
-            "name a text file with --data PATH, or leave --data out to train on the text that comes with the lab";
+        let help = "name a text file with --data PATH, or leave --data out to train on the text that comes with the lab";
         let vocabulary = Vocabulary::of(text);
-        let tokens = vocabulary.encode(text).map_err(|c| BadInput::new(format!("{name}: lost {c:?}"), help))?;
+        let tokens = vocabulary
+            .encode(text)
+            .map_err(|c| BadInput::new(format!("{name}: lost {c:?}"), help))?;
         if tokens.is_empty() {
             return Err(BadInput::new(format!("{name} is empty"), help));
         }
         if tokens.len() < 20 || vocabulary.size() < 2 {
-            let (chars, distinct) = (tokens.len(), vocabulary.size());
-            let what = format!("{name} is too short to train on: {chars} characters, {distinct} distinct");
+            let chars = tokens.len();
+            let distinct = vocabulary.size();
+            let what =
+                format!("{name} is too short to train on: {chars} characters, {distinct} distinct");
             return Err(BadInput::new(what, help));
         }
         let (train, validation) = tokens.split_at(tokens.len() * 9 / 10);
@@ -150,13 +174,18 @@ impl Corpus {
 /// The first non-empty line, or the text's first characters; at most a line of the screen.
 fn beginning(text: &str) -> String {
     const MOST: usize = 60;
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(text);
+    let line = text
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or(text);
     line.chars().take(MOST).collect()
 }
 
 fn read_text(path: &Path) -> Result<String, BadInput> {
     let help = "give --data the path of a text file in UTF-8";
-    files::text(path, MOST).map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), help))
+    files::text(path, MOST)
+        .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), help))
 }
 
 #[cfg(test)]
@@ -168,7 +197,10 @@ mod tests {
     fn the_play_uses_the_real_corpus_characters() {
         let corpus = Corpus::embedded().unwrap();
         let letters: String = ('A'..='Z').chain('a'..='z').collect();
-        assert_eq!(corpus.vocabulary.characters(), format!("\n !$&',-.3:;?{letters}"));
+        assert_eq!(
+            corpus.vocabulary.characters(),
+            format!("\n !$&',-.3:;?{letters}")
+        );
         assert_eq!(corpus.vocabulary.size(), 65);
         assert!(corpus.chars() >= 60_000);
     }
@@ -189,9 +221,11 @@ mod tests {
 
     #[test]
     fn the_beginning_is_short_and_in_the_vocabulary() {
-        for text in
-            ["\n \nSpeak: \nmore\nand more", "\n\t\n\t\n\t\n\t\n\t\n\t\n\t\n\t\n\t\n\t\n\t", &"long ".repeat(99)]
-        {
+        for text in [
+            "\n \nSpeak: \nmore\nand more",
+            "\n\t\n\t\n\t\n\t\n\t\n\t\n\t\n\t\n\t\n\t\n\t",
+            &"long ".repeat(99),
+        ] {
             let corpus = Corpus::new("test", text).unwrap();
             let tokens = corpus.vocabulary.encode(&corpus.first_line).unwrap();
             assert!((1..=60).contains(&tokens.len()), "{text:?}");
@@ -210,10 +244,28 @@ mod tests {
         assert!(file("empty", b"").ends_with("is empty"));
         assert!(file("short", b"short").contains("is too short to train on: 5 characters"));
         assert!(file("binary", b"abc\xff\xfe").contains("is not UTF-8 text (byte 3)"));
-        assert!(Corpus::read(dir.path()).err().unwrap().what.contains("a folder"));
-        assert!(Corpus::read(&dir.path().join("none")).err().unwrap().what.contains("cannot read"));
+        assert!(
+            Corpus::read(dir.path())
+                .err()
+                .unwrap()
+                .what
+                .contains("a folder")
+        );
+        assert!(
+            Corpus::read(&dir.path().join("none"))
+                .err()
+                .unwrap()
+                .what
+                .contains("cannot read")
+        );
         let path = dir.path().join("tinyshakespeare.txt");
         std::fs::write(&path, "Not Shakespeare, though long enough.").unwrap();
-        assert!(Corpus::read_verified(&path).err().unwrap().what.contains("is not the tiny Shakespeare file"));
+        assert!(
+            Corpus::read_verified(&path)
+                .err()
+                .unwrap()
+                .what
+                .contains("is not the tiny Shakespeare file")
+        );
     }
 }

@@ -36,11 +36,19 @@ impl Feed {
             ["readers", count] => match count.parse() {
                 Ok(count) if (1..=ranks).contains(&count) => Ok(Feed::Readers(count)),
                 _ => {
-                    let help = format!("give --feed readers and a number from 1 to {ranks}, the number of ranks");
-                    Err(BadInput::new(format!("--feed readers {count} is not possible"), help))
+                    let help = format!(
+                        "give --feed readers and a number from 1 to {ranks}, the number of ranks"
+                    );
+                    Err(BadInput::new(
+                        format!("--feed readers {count} is not possible"),
+                        help,
+                    ))
                 }
             },
-            _ => Err(BadInput::new(format!("--feed {} is unknown", words.join(" ")), help)),
+            _ => Err(BadInput::new(
+                format!("--feed {} is unknown", words.join(" ")),
+                help,
+            )),
         }
     }
 
@@ -76,7 +84,13 @@ pub struct Fed {
 impl Store {
     /// The batch of one rank and step.
     fn numbers(&self, rank: usize, step: usize) -> Vec<f32> {
-        Uniform { seed: 1337, rank, batch: 1, width: self.batch }.batch(step)
+        Uniform {
+            seed: 1337,
+            rank,
+            batch: 1,
+            width: self.batch,
+        }
+        .batch(step)
     }
 
     fn path(&self, feed: Feed, rank: usize) -> PathBuf {
@@ -92,12 +106,16 @@ impl Store {
 
     /// Writes the files that `feed` reads.
     pub fn write(&self, comm: &Comm, feed: Feed) -> Result<()> {
-        let (path, ranks) = (self.path(feed, comm.rank()), comm.size());
+        let path = self.path(feed, comm.rank());
+        let ranks = comm.size();
         if feed == Feed::EachFile {
             self.write_one(&path, (0..self.steps).map(|step| (comm.rank(), step)))?;
         } else if comm.rank() == 0 {
             // The batches of all ranks are side by side within a step.
-            self.write_one(&path, (0..self.steps).flat_map(|step| (0..ranks).map(move |rank| (rank, step))))?;
+            self.write_one(
+                &path,
+                (0..self.steps).flat_map(|step| (0..ranks).map(move |rank| (rank, step))),
+            )?;
         }
         Ok(comm.barrier()?)
     }
@@ -112,7 +130,9 @@ impl Store {
             Ok(())
         };
         let help = "give --out a folder that can be written";
-        Ok(write().map_err(|error| BadInput::new(format!("cannot write {}: {error}", path.display()), help))?)
+        Ok(write().map_err(|error| {
+            BadInput::new(format!("cannot write {}: {error}", path.display()), help)
+        })?)
     }
 
     /// Removes the files.
@@ -127,13 +147,16 @@ impl Store {
     /// Seconds that the file server needs for one step of all ranks.
     pub fn disk_seconds(&self, feed: Feed, ranks: usize) -> f64 {
         let bytes = (ranks * self.batch_bytes()) as f64;
-        self.disk.map_or(0.0, |disk| feed.readers(ranks) as f64 * disk.latency + bytes / disk.bandwidth)
+        self.disk.map_or(0.0, |disk| {
+            feed.readers(ranks) as f64 * disk.latency + bytes / disk.bandwidth
+        })
     }
 
     /// Feeds this rank for all steps. In each, the device computes for `compute`. With `preload`, the rank reads the
     /// next batch meanwhile.
     pub fn feed(&self, comm: &Comm, feed: Feed, compute: Duration, preload: bool) -> Result<Fed> {
-        let (rank, ranks) = (comm.rank(), comm.size());
+        let rank = comm.rank();
+        let ranks = comm.size();
         // A group has one reader, and all ranks that it reads for.
         let group = comm.split((rank * feed.readers(ranks) / ranks) as u64, rank as i64)?;
         let reader = Reader {
@@ -147,14 +170,20 @@ impl Store {
         };
         let reads = group.rank() == 0;
         let mut next: Option<JoinHandle<Result<Vec<u8>>>> = None;
-        let mut fed = Fed { waits: Vec::new(), right: true };
+        let mut fed = Fed {
+            waits: Vec::new(),
+            right: true,
+        };
         let mut mine = vec![0u8; self.batch_bytes()];
         for step in 0..self.steps {
             comm.barrier()?;
             let start = Instant::now();
             let read = match next.take() {
                 _ if !reads => Vec::new(),
-                Some(in_flight) => in_flight.join().ok().context("the thread that reads ahead has panicked")??,
+                Some(in_flight) => in_flight
+                    .join()
+                    .ok()
+                    .context("the thread that reads ahead has panicked")??,
                 None => reader.read(step)?,
             };
             group.scatter(&read, &mut mine, 0)?;
@@ -190,7 +219,9 @@ impl Reader {
         let mut bytes = vec![0; self.count * self.batch_bytes];
         let mut read = || -> std::io::Result<()> {
             let mut file = File::open(&self.path)?;
-            file.seek(SeekFrom::Start(((step * self.stride + self.first) * self.batch_bytes) as u64))?;
+            file.seek(SeekFrom::Start(
+                ((step * self.stride + self.first) * self.batch_bytes) as u64,
+            ))?;
             file.read_exact(&mut bytes)
         };
         read().with_context(|| format!("cannot read {}", self.path.display()))?;
@@ -205,17 +236,33 @@ mod tests {
     use crate::launch;
 
     fn feed(words: &str, ranks: usize) -> Result<Feed, BadInput> {
-        Feed::parse(&words.split(' ').map(String::from).collect::<Vec<_>>(), ranks)
+        Feed::parse(
+            &words.split(' ').map(String::from).collect::<Vec<_>>(),
+            ranks,
+        )
     }
 
     #[test]
     fn every_rank_gets_its_own_batches_in_every_way() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store { folder: folder.path().join("a"), batch: 33, steps: 3, disk: None };
+        let store = Store {
+            folder: folder.path().join("a"),
+            batch: 33,
+            steps: 3,
+            disk: None,
+        };
         for ranks in [1, 2, 5] {
-            let ways =
-                [Feed::EachFile, Feed::SharedFile, Feed::Readers(1), Feed::Readers(ranks.min(2)), Feed::Readers(ranks)];
-            for (feed, preload) in ways.into_iter().flat_map(|feed| [(feed, false), (feed, true)]) {
+            let ways = [
+                Feed::EachFile,
+                Feed::SharedFile,
+                Feed::Readers(1),
+                Feed::Readers(ranks.min(2)),
+                Feed::Readers(ranks),
+            ];
+            for (feed, preload) in ways
+                .into_iter()
+                .flat_map(|feed| [(feed, false), (feed, true)])
+            {
                 let fed = launch::run(ranks, |comm| {
                     store.write(&comm, feed)?;
                     let fed = store.feed(&comm, feed, Duration::ZERO, preload)?;
@@ -223,7 +270,10 @@ mod tests {
                     Ok(fed)
                 });
                 for fed in fed.unwrap() {
-                    assert!(fed.right && fed.waits.len() == 3, "{feed:?} on {ranks} ranks, preload: {preload}");
+                    assert!(
+                        fed.right && fed.waits.len() == 3,
+                        "{feed:?} on {ranks} ranks, preload: {preload}"
+                    );
                 }
                 assert_eq!(std::fs::read_dir(&store.folder).unwrap().count(), 0);
             }
@@ -233,7 +283,12 @@ mod tests {
     #[test]
     fn a_batch_of_another_rank_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store { folder: folder.path().into(), batch: 33, steps: 2, disk: None };
+        let store = Store {
+            folder: folder.path().into(),
+            batch: 33,
+            steps: 2,
+            disk: None,
+        };
         let fed = launch::run(2, |comm| {
             store.write(&comm, Feed::EachFile)?;
             if comm.rank() == 1 {
@@ -241,14 +296,25 @@ mod tests {
             }
             store.feed(&comm, Feed::EachFile, Duration::ZERO, true)
         });
-        assert_eq!(fed.unwrap().iter().map(|fed| fed.right).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(
+            fed.unwrap().iter().map(|fed| fed.right).collect::<Vec<_>>(),
+            [true, false]
+        );
     }
 
     #[test]
     fn the_disk_takes_its_time_and_reading_ahead_hides_it() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Link { latency: 0.5, bandwidth: 1e6 };
-        let store = Store { folder: folder.path().into(), batch: 2500, steps: 2, disk: Some(disk) };
+        let disk = Link {
+            latency: 0.5,
+            bandwidth: 1e6,
+        };
+        let store = Store {
+            folder: folder.path().into(),
+            batch: 2500,
+            steps: 2,
+            disk: Some(disk),
+        };
         assert!((store.disk_seconds(Feed::EachFile, 2) - 1.02).abs() < 1e-12);
         assert!((store.disk_seconds(Feed::Readers(1), 2) - 0.52).abs() < 1e-12);
         let fed = launch::run(2, |comm| {

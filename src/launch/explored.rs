@@ -58,7 +58,9 @@ fn a_missing_barrier_is_found() {
     crate::comm::sync::LAST_BARRIER.set(false);
     let gather = || {
         // The slices outlive their ranks, so that reading too late gives a wrong number and nothing worse.
-        let slices: Vec<_> = (0..3u64).map(|rank| std::sync::Mutex::new(vec![rank; 4])).collect();
+        let slices: Vec<_> = (0..3u64)
+            .map(|rank| std::sync::Mutex::new(vec![rank; 4]))
+            .collect();
         run(3, |comm| {
             let mut all = vec![0; 12];
             let mut mine = slices[comm.rank()].try_lock().unwrap();
@@ -78,7 +80,8 @@ fn a_missing_barrier_is_found() {
 fn all_other_collectives() {
     explore(|| {
         run(3, |comm| {
-            let (rank, mine) = (comm.rank(), [comm.rank() as u64]);
+            let rank = comm.rank();
+            let mine = [comm.rank() as u64];
             let mut all = [0; 3];
             comm.all_gather(&mine, &mut all)?;
             assert_eq!(all, [0, 1, 2]);
@@ -101,7 +104,8 @@ fn all_other_collectives() {
 fn messages_and_groups() {
     explore(|| {
         run(4, |comm| {
-            let (rank, mut x) = (comm.rank(), [0u8]);
+            let rank = comm.rank();
+            let mut x = [0u8];
             comm.send(&[rank as u8], (rank + 1) % 4)?;
             let pairs = comm.split(rank as u64 / 2, 0)?;
             let mut sum = [1u8];
@@ -119,7 +123,8 @@ fn reductions_under_way() {
         run(3, |comm| {
             let meet = || comm.barrier();
             let start = |x| comm.start_all_reduce(vec![x; LEN], Reduce::Sum);
-            let (mut first, second) = (start(comm.rank() as u64)?, start(1)?);
+            let mut first = start(comm.rank() as u64)?;
+            let second = start(1)?;
             drop(start(7)?);
             let tested = first.test()?;
             if comm.rank() == 1 {
@@ -144,9 +149,16 @@ fn gathers_and_scatters_under_way() {
             let mut all = vec![9; 3 * LEN];
             all[rank * LEN..][..LEN].fill(rank as u64);
             let gathered = comm.start_all_gather(all)?;
-            let mut scattered = comm.start_reduce_scatter(vec![rank as u64; 3 * LEN], Reduce::Sum)?;
+            let mut scattered =
+                comm.start_reduce_scatter(vec![rank as u64; 3 * LEN], Reduce::Sum)?;
             scattered.test()?;
-            assert!(gathered.wait()?.iter().enumerate().all(|(i, &x)| x == (i / LEN) as u64));
+            assert!(
+                gathered
+                    .wait()?
+                    .iter()
+                    .enumerate()
+                    .all(|(i, &x)| x == (i / LEN) as u64)
+            );
             assert_eq!(scattered.wait()?, [3; LEN]);
             Ok(())
         });
@@ -242,11 +254,17 @@ fn a_deadlock_stops_everyone() {
 #[test]
 fn slices_are_not_read_after_an_error() {
     explore(|| {
-        let slices: Vec<_> = (0..3u64).map(|_| std::sync::Mutex::new(vec![1u64; LEN])).collect();
+        let slices: Vec<_> = (0..3u64)
+            .map(|_| std::sync::Mutex::new(vec![1u64; LEN]))
+            .collect();
         let results = std::sync::Mutex::new(Vec::new());
         let error = launch::run(3, |comm| {
             let mut mine = slices[comm.rank()].try_lock().unwrap();
-            let result = if comm.rank() == 2 { bail!("stop") } else { comm.all_reduce(&mut mine, Reduce::Sum) };
+            let result = if comm.rank() == 2 {
+                bail!("stop")
+            } else {
+                comm.all_reduce(&mut mine, Reduce::Sum)
+            };
             // A rank with an error may change its slice, which must not change the others'.
             assert!(result.is_err());
             mine.fill(comm.rank() as u64);
@@ -255,7 +273,13 @@ fn slices_are_not_read_after_an_error() {
         });
         assert!(error.is_err());
         for rank in [0, 1] {
-            assert!(slices[rank].try_lock().unwrap().iter().all(|&x| x == rank as u64));
+            assert!(
+                slices[rank]
+                    .try_lock()
+                    .unwrap()
+                    .iter()
+                    .all(|&x| x == rank as u64)
+            );
         }
     });
 }

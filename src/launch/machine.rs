@@ -7,14 +7,22 @@ use crate::units::bytes_decimal;
 /// limits of their processes leave. None if the system does not provide these numbers.
 pub fn free_memory(ranks: usize) -> Option<u64> {
     // Over MPI ranks are processes, each with its own limit.
-    let [processes, threads] = if super::is_mpi() { [ranks, 1] } else { [1, ranks] };
-    let left = |limit| left_of(limit, address_space().unwrap_or_default(), threads).saturating_mul(processes as u64);
+    let [processes, threads] = if super::is_mpi() {
+        [ranks, 1]
+    } else {
+        [1, ranks]
+    };
+    let left = |limit| {
+        left_of(limit, address_space().unwrap_or_default(), threads)
+            .saturating_mul(processes as u64)
+    };
     let left = memory_limit().map(left);
     free_on_machine().into_iter().chain(left).min()
 }
 
 fn free_on_machine() -> Option<u64> {
-    let memory = sysinfo::RefreshKind::nothing().with_memory(sysinfo::MemoryRefreshKind::nothing().with_ram());
+    let memory = sysinfo::RefreshKind::nothing()
+        .with_memory(sysinfo::MemoryRefreshKind::nothing().with_ram());
     let system = sysinfo::System::new_with_specifics(memory).ok()?;
     let container = system.cgroup_limits().map(|limits| limits.free_memory);
     let free = system.available_memory();
@@ -25,7 +33,10 @@ fn free_on_machine() -> Option<u64> {
 fn memory_limit() -> Option<u64> {
     #[cfg(unix)]
     {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
         // SAFETY: getrlimit writes one rlimit, and the pointer is to one.
         let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
         Some(limit.rlim_cur).filter(|&bytes| known && bytes != libc::RLIM_INFINITY)
@@ -43,7 +54,12 @@ fn left_of(limit: u64, taken: u64, ranks: usize) -> u64 {
 
 /// The process's own limit on memory, for an error about memory. Empty if there is none.
 pub fn memory_limit_in_words() -> String {
-    let words = |limit| format!(" (`ulimit -v` limits this process to {})", bytes_decimal(limit as f64));
+    let words = |limit| {
+        format!(
+            " (`ulimit -v` limits this process to {})",
+            bytes_decimal(limit as f64)
+        )
+    };
     memory_limit().map(words).unwrap_or_default()
 }
 
@@ -63,7 +79,9 @@ pub fn peak_resident_memory() -> Option<u64> {
     #[cfg(target_os = "linux")]
     {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))?;
         let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
         Some(kib << 10)
     }
@@ -73,9 +91,11 @@ pub fn peak_resident_memory() -> Option<u64> {
 
 /// Bytes of the machine's memory that are in use, and all that it has.
 pub fn machine_memory() -> Option<(u64, u64)> {
-    let memory = sysinfo::RefreshKind::nothing().with_memory(sysinfo::MemoryRefreshKind::nothing().with_ram());
+    let memory = sysinfo::RefreshKind::nothing()
+        .with_memory(sysinfo::MemoryRefreshKind::nothing().with_ram());
     let system = sysinfo::System::new_with_specifics(memory).ok()?;
-    let (total, available) = (system.total_memory(), system.available_memory());
+    let total = system.total_memory();
+    let available = system.available_memory();
     (total > 0).then(|| (total.saturating_sub(available), total))
 }
 
@@ -83,7 +103,11 @@ fn of_this_process(bytes: impl Fn(&sysinfo::Process) -> u64) -> Option<u64> {
     let process = sysinfo::get_current_pid().ok()?;
     let only_memory = sysinfo::ProcessRefreshKind::nothing().with_memory();
     let mut system = sysinfo::System::new().ok()?;
-    system.refresh_processes_specifics(sysinfo::ProcessesToUpdate::Some(&[process]), false, only_memory);
+    system.refresh_processes_specifics(
+        sysinfo::ProcessesToUpdate::Some(&[process]),
+        false,
+        only_memory,
+    );
     system.process(process).map(bytes)
 }
 
@@ -92,10 +116,17 @@ pub fn process_start(process: u32) -> Option<u64> {
     let process = sysinfo::Pid::from_u32(process);
     let mut system = sysinfo::System::new().ok()?;
     let nothing = sysinfo::ProcessRefreshKind::nothing();
-    system.refresh_processes_specifics(sysinfo::ProcessesToUpdate::Some(&[process]), false, nothing);
+    system.refresh_processes_specifics(
+        sysinfo::ProcessesToUpdate::Some(&[process]),
+        false,
+        nothing,
+    );
     let found = system.process(process)?;
     // A process that has ended keeps its number until its parent has asked for its exit code.
-    let ended = matches!(found.status(), sysinfo::ProcessStatus::Zombie | sysinfo::ProcessStatus::Dead);
+    let ended = matches!(
+        found.status(),
+        sysinfo::ProcessStatus::Zombie | sysinfo::ProcessStatus::Dead
+    );
     (!ended).then(|| found.start_time())
 }
 
@@ -111,7 +142,10 @@ pub fn cores() -> usize {
 
 /// This node's name.
 pub fn host_name() -> String {
-    sysinfo::System::host_name().ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "localhost".into())
+    sysinfo::System::host_name()
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".into())
 }
 
 #[cfg(test)]

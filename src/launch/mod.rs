@@ -26,8 +26,8 @@ mod world;
 
 pub use launcher::{Launched, launched};
 pub use machine::{
-    cores, free_memory, host_name, machine_memory, memory_limit_in_words, peak_resident_memory, process_start,
-    resident_memory, turns,
+    cores, free_memory, host_name, machine_memory, memory_limit_in_words, peak_resident_memory,
+    process_start, resident_memory, turns,
 };
 pub use memory::{keep_freed_memory, return_freed_memory};
 pub use place::{Place, Seat, seats};
@@ -62,7 +62,11 @@ pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
     #[cfg(feature = "mpi")]
     if let Ok(World::Mpi(world)) = world() {
         // The other processes may be waiting for this one. So after an error it aborts the job.
-        if code == 0 { world.finalize() } else { world.abort(code) }
+        if code == 0 {
+            world.finalize()
+        } else {
+            world.abort(code)
+        }
     }
     ExitCode::from(code as u8)
 }
@@ -91,15 +95,26 @@ pub fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Re
 }
 
 /// [`run`] with options for the communication. A simulated link under an MPI launcher is [`BadInput`]: that network is real.
-pub fn run_with<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
-    ensure!((1..=MAX_RANKS).contains(&ranks), "cannot start {ranks} ranks: give a number from 1 to {MAX_RANKS}");
+pub fn run_with<T: Send>(
+    ranks: usize,
+    options: &Options,
+    body: impl Fn(Comm) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    ensure!(
+        (1..=MAX_RANKS).contains(&ranks),
+        "cannot start {ranks} ranks: give a number from 1 to {MAX_RANKS}"
+    );
     one_compute_thread_a_rank();
     keep_freed_memory();
     match world()? {
         World::Threads => threads::run(ranks, options, body),
         #[cfg(feature = "mpi")]
         World::Mpi(world) => {
-            ensure!(ranks == world.size, "cannot run {ranks} ranks: the launcher started {} processes", world.size);
+            ensure!(
+                ranks == world.size,
+                "cannot run {ranks} ranks: the launcher started {} processes",
+                world.size
+            );
             if let Some(link) = options.link {
                 let help = "leave --link out: it is for ranks that are threads of one process";
                 return Err(BadInput::new(
@@ -120,7 +135,9 @@ fn run_process<T: Send>(
     options: &Options,
     body: impl Fn(Comm) -> Result<T> + Sync,
 ) -> Result<T> {
-    let mut result = world.run(options, |comm| exit::watch(comm.rank(), || threads::catch_panic(|| body(comm))));
+    let mut result = world.run(options, |comm| {
+        exit::watch(comm.rank(), || threads::catch_panic(|| body(comm)))
+    });
     if result.is_ok() && !options.no_check {
         result = world.leave().map_err(Into::into).and(result);
     }
@@ -175,7 +192,10 @@ mod tests {
     #[test]
     fn values_come_in_rank_order_and_runs_can_be_repeated() -> Result<()> {
         for ranks in [1, 2, 5, 3] {
-            assert_eq!(run(ranks, |comm| Ok(comm.rank()))?, (0..ranks).collect::<Vec<_>>());
+            assert_eq!(
+                run(ranks, |comm| Ok(comm.rank()))?,
+                (0..ranks).collect::<Vec<_>>()
+            );
         }
         Ok(())
     }
@@ -183,21 +203,36 @@ mod tests {
     #[test]
     fn an_error_ends_the_run_and_comes_first() {
         let error = run_with_a_failing_rank(1, || bail!("the disk is full"));
-        assert!(error.starts_with("rank 1 failed: the disk is full"), "{error}");
+        assert!(
+            error.starts_with("rank 1 failed: the disk is full"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_panic_ends_the_run_and_comes_first() {
         let error = run_with_a_failing_rank(2, || panic!("index {} is out of bounds", 7));
-        assert!(error.starts_with("rank 2 failed: panicked: index 7 is out of bounds"), "{error}");
+        assert!(
+            error.starts_with("rank 2 failed: panicked: index 7 is out of bounds"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_rank_that_leaves_early_is_an_error() {
         let error = run_with_a_failing_rank(0, || Ok(()));
-        assert!(error.starts_with("rank 0 ended, and never entered barrier"), "{error}");
-        assert!(error.contains("\n  rank 0  ended without any communication call\n"), "{error}");
-        assert!(error.contains("\n  rank 1  ") && error.contains("\nhelp: "), "{error}");
+        assert!(
+            error.starts_with("rank 0 ended, and never entered barrier"),
+            "{error}"
+        );
+        assert!(
+            error.contains("\n  rank 0  ended without any communication call\n"),
+            "{error}"
+        );
+        assert!(
+            error.contains("\n  rank 1  ") && error.contains("\nhelp: "),
+            "{error}"
+        );
     }
 
     #[test]
@@ -209,7 +244,10 @@ mod tests {
             Ok(())
         });
         let error = format!("{:#}", result.unwrap_err());
-        assert!(error.starts_with("the ranks are in different calls: all_reduce (sum, "), "{error}");
+        assert!(
+            error.starts_with("the ranks are in different calls: all_reduce (sum, "),
+            "{error}"
+        );
     }
 
     #[test]

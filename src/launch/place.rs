@@ -23,11 +23,19 @@ pub fn seats(hosts: &[String]) -> Vec<Seat> {
     let mut nodes: Vec<(&str, usize)> = Vec::new();
     let mut seats: Vec<Seat> = Vec::with_capacity(hosts.len());
     for host in hosts {
-        let node = nodes.iter().position(|(name, _)| name == host).unwrap_or_else(|| {
-            nodes.push((host, 0));
-            nodes.len() - 1
+        let node = nodes
+            .iter()
+            .position(|(name, _)| name == host)
+            .unwrap_or_else(|| {
+                nodes.push((host, 0));
+                nodes.len() - 1
+            });
+        seats.push(Seat {
+            node,
+            nodes: 0,
+            local_rank: nodes[node].1,
+            local_size: 0,
         });
-        seats.push(Seat { node, nodes: 0, local_rank: nodes[node].1, local_size: 0 });
         nodes[node].1 += 1;
     }
     for seat in &mut seats {
@@ -56,7 +64,10 @@ impl Place {
         Place {
             host: super::host_name(),
             process: std::process::id(),
-            thread: std::thread::current().name().unwrap_or_default().to_string(),
+            thread: std::thread::current()
+                .name()
+                .unwrap_or_default()
+                .to_string(),
         }
     }
 
@@ -87,5 +98,7 @@ fn name_bytes(name: &str) -> [u8; NAME] {
 }
 
 fn name(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_string()
+    String::from_utf8_lossy(bytes)
+        .trim_end_matches('\0')
+        .to_string()
 }

@@ -19,7 +19,8 @@ mod system {
         for &signal in signals {
             // SAFETY: all bytes zero is a valid `sigaction`.
             unsafe {
-                let (mut before, mut action): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
+                let (mut before, mut action): (libc::sigaction, libc::sigaction) =
+                    std::mem::zeroed();
                 libc::sigaction(signal, null(), &mut before);
                 if before.sa_sigaction == libc::SIG_DFL {
                     action.sa_sigaction = handler as *const () as usize;

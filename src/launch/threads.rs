@@ -11,11 +11,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Runs ranks as threads for [`run_with`](super::run_with).
-pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
+pub(super) fn run<T: Send>(
+    ranks: usize,
+    options: &Options,
+    body: impl Fn(Comm) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let run = Run::new(ranks, options);
     let outcomes = thread::scope(|scope| {
         let start = |rank| {
-            let (run, body) = (run.clone(), &body);
+            let run = run.clone();
+            let body = &body;
             spawn(scope, format!("rank {rank}"), STACK_BYTES, move || {
                 if options.link.is_some() {
                     exact_timer();
@@ -43,13 +48,19 @@ pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) 
         if !run.wait_for_end() {
             // Nothing can end a thread from outside, and joining it would take forever.
             complain(&format!("error: {}", run.failure().unwrap_or_default()));
-            complain("error: a rank does not come to its next communication call; the process ends without it");
+            complain(
+                "error: a rank does not come to its next communication call; the process ends without it",
+            );
             std::process::exit(1);
         }
-        threads.into_iter().map(|thread| thread.join().ok()).collect::<Vec<_>>()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().ok())
+            .collect::<Vec<_>>()
     });
 
-    let (mut values, mut cause) = (Vec::with_capacity(ranks), None);
+    let mut values = Vec::with_capacity(ranks);
+    let mut cause = None;
     for (rank, outcome) in outcomes.into_iter().enumerate() {
         match outcome {
             Some(Ok(value)) => values.push(value),
@@ -67,10 +78,17 @@ pub(super) fn run<T: Send>(ranks: usize, options: &Options, body: impl Fn(Comm) 
 }
 
 /// Runs one rank's closure. An error comes with whether it ended the run, rather than being a consequence of an earlier one.
-fn run_rank<T>(run: &Arc<Run>, rank: usize, body: impl Fn(Comm) -> Result<T>) -> Result<T, (anyhow::Error, bool)> {
+fn run_rank<T>(
+    run: &Arc<Run>,
+    rank: usize,
+    body: impl Fn(Comm) -> Result<T>,
+) -> Result<T, (anyhow::Error, bool)> {
     let comm = run.comm(rank);
     let result = exit::watch(rank, || catch_panic(|| body(comm)));
-    let ended_the_run = run.ended(rank, result.as_ref().err().map(|error| format!("{error:#}")));
+    let ended_the_run = run.ended(
+        rank,
+        result.as_ref().err().map(|error| format!("{error:#}")),
+    );
     result.map_err(|error| (error, ended_the_run))
 }
 
@@ -80,7 +98,13 @@ fn exact_timer() {
     #[cfg(target_os = "linux")]
     if let Ok(thread) = std::fs::read_link("/proc/thread-self") {
         let number = thread.file_name().unwrap_or_default();
-        std::fs::write(std::path::Path::new("/proc").join(number).join("timerslack_ns"), "1").ok();
+        std::fs::write(
+            std::path::Path::new("/proc")
+                .join(number)
+                .join("timerslack_ns"),
+            "1",
+        )
+        .ok();
     }
 }
 
@@ -93,5 +117,6 @@ pub(super) fn catch_panic<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
 }

@@ -54,8 +54,16 @@ fn connect(launched: &Launched) -> Result<World, BadInput> {
 
 /// The error of processes that cannot connect. Without it they would train N separate copies of the model.
 fn unconnected(launched: &Launched, but: &str, help: &str) -> BadInput {
-    let many = launched.size.map_or("several".to_string(), |size| size.to_string());
-    BadInput::new(format!("a launcher started {many} processes ({} is set), but {but}", launched.variable), help)
+    let many = launched
+        .size
+        .map_or("several".to_string(), |size| size.to_string());
+    BadInput::new(
+        format!(
+            "a launcher started {many} processes ({} is set), but {but}",
+            launched.variable
+        ),
+        help,
+    )
 }
 
 /// The number of ranks: `given` or `default` threads. Under a launcher it is the job's size, and `given` must be the same.
@@ -67,12 +75,18 @@ pub fn ranks(given: Option<usize>, default: usize) -> Result<usize, BadInput> {
                 return Ok(ranks);
             }
             let help = format!("ranks are threads of this process here: give 1 to {MAX_RANKS}");
-            Err(BadInput::new(format!("--ranks {ranks} is out of range"), help))
+            Err(BadInput::new(
+                format!("--ranks {ranks} is out of range"),
+                help,
+            ))
         }
         #[cfg(feature = "mpi")]
         World::Mpi(world) => match given {
             Some(given) if given != world.size => Err(BadInput::new(
-                format!("--ranks {given} contradicts the launcher, which started {} processes", world.size),
+                format!(
+                    "--ranks {given} contradicts the launcher, which started {} processes",
+                    world.size
+                ),
                 "leave --ranks out: under a launcher each process is a rank",
             )),
             _ => Ok(world.size),
@@ -94,7 +108,10 @@ pub fn in_words(ranks: usize) -> String {
     match world() {
         #[cfg(feature = "mpi")]
         Ok(World::Mpi(_)) => format!("{ranks} MPI processes"),
-        _ if ranks > cores() => format!("{ranks} threads of this process, which take turns on {} cores", cores()),
+        _ if ranks > cores() => format!(
+            "{ranks} threads of this process, which take turns on {} cores",
+            cores()
+        ),
         _ if ranks == 1 => "1 thread of this process (nothing to install)".to_string(),
         _ => format!("{ranks} threads of this process (nothing to install)"),
     }

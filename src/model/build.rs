@@ -1,7 +1,9 @@
 //! The makers of a model's layers. A model names its layers. A builder decides the kind of each layer on this rank:
 //! plain, in tiles, or sharded among ranks.
 
-use super::layers::{Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, RmsNorm, TiledLinear};
+use super::layers::{
+    Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, RmsNorm, TiledLinear,
+};
 use crate::tensor::{Copies, Cut, Param, Params, Whole};
 use candle_core::Result;
 use std::ops::Range;
@@ -27,13 +29,24 @@ pub enum Role {
 pub trait Build {
     /// Makes the layer of one of a block's matrices.
     fn linear(&self, params: &Arc<Params>, whole: Whole, _role: Role) -> Result<Box<dyn Layer>> {
-        Ok(Box::new(Linear { weight: declare(params, whole, Copies::One)?, bias: None }))
+        Ok(Box::new(Linear {
+            weight: declare(params, whole, Copies::One)?,
+            bias: None,
+        }))
     }
 
     /// Makes one layer of several matrices that take the same input. Each has its own rows for every head, or for every part of
     /// the MLP's inner width, so that all are column-parallel.
-    fn linears(&self, params: &Arc<Params>, wholes: Vec<Whole>, _role: Role) -> Result<Box<dyn Layer>> {
-        let weights = wholes.into_iter().map(|whole| declare(params, whole, Copies::One)).collect::<Result<_>>()?;
+    fn linears(
+        &self,
+        params: &Arc<Params>,
+        wholes: Vec<Whole>,
+        _role: Role,
+    ) -> Result<Box<dyn Layer>> {
+        let weights = wholes
+            .into_iter()
+            .map(|whole| declare(params, whole, Copies::One))
+            .collect::<Result<_>>()?;
         Ok(Box::new(Linears { weights }))
     }
 
@@ -44,12 +57,17 @@ pub trait Build {
 
     /// Makes a layer norm; `whole` is its gain.
     fn norm(&self, params: &Arc<Params>, whole: Whole) -> Result<Box<dyn Layer>> {
-        Ok(Box::new(LayerNorm { gain: self.gain(params, whole)? }))
+        Ok(Box::new(LayerNorm {
+            gain: self.gain(params, whole)?,
+        }))
     }
 
     /// Makes an RMSNorm; `whole` is its gain.
     fn rms_norm(&self, params: &Arc<Params>, whole: Whole, epsilon: f32) -> Result<Box<dyn Layer>> {
-        Ok(Box::new(RmsNorm { gain: self.gain(params, whole)?, epsilon }))
+        Ok(Box::new(RmsNorm {
+            gain: self.gain(params, whole)?,
+            epsilon,
+        }))
     }
 
     /// Declares the token table, which the entry uses, or the head's matrix, or one matrix for both. `copies` tells whether a second pipeline stage has a copy.
@@ -58,8 +76,15 @@ pub trait Build {
     }
 
     /// Makes the layer that turns tokens into activations. `positions` is the position table of a model that has one.
-    fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Option<Whole>) -> Result<Box<dyn Entry>> {
-        let positions = positions.map(|whole| declare(params, whole, Copies::One)).transpose()?;
+    fn entry(
+        &self,
+        params: &Arc<Params>,
+        tokens: Param,
+        positions: Option<Whole>,
+    ) -> Result<Box<dyn Entry>> {
+        let positions = positions
+            .map(|whole| declare(params, whole, Copies::One))
+            .transpose()?;
         Ok(Box::new(Embedding { tokens, positions }))
     }
 
@@ -93,10 +118,16 @@ impl Build for Tiled {
         }
         let rows = whole.shape[0] / self.0;
         let tile = |tile| {
-            let (name, cut) = (format!("{}.tile{tile}", whole.name), Cut::rows(tile * rows..(tile + 1) * rows));
-            Ok(Linear { weight: params.declare_shard(name, whole.clone(), cut, Copies::One)?, bias: None })
+            let name = format!("{}.tile{tile}", whole.name);
+            let cut = Cut::rows(tile * rows..(tile + 1) * rows);
+            Ok(Linear {
+                weight: params.declare_shard(name, whole.clone(), cut, Copies::One)?,
+                bias: None,
+            })
         };
-        Ok(Box::new(TiledLinear { tiles: (0..self.0).map(tile).collect::<Result<_>>()? }))
+        Ok(Box::new(TiledLinear {
+            tiles: (0..self.0).map(tile).collect::<Result<_>>()?,
+        }))
     }
 }
 
@@ -110,7 +141,8 @@ mod tests {
     /// Tiles begin as the matrix does, and do what it does.
     #[test]
     fn a_matrix_in_tiles_is_the_matrix() {
-        let (whole, tiled) = (Params::new(), Params::new());
+        let whole = Params::new();
+        let tiled = Params::new();
         let matrix = Whole::new("w", &[6, 5], Init::Normal(1.0));
         let plain = Plain.linear(&whole, matrix.clone(), Role::MlpIn).unwrap();
         let tiles = Tiled(3).linear(&tiled, matrix, Role::MlpIn).unwrap();
@@ -120,7 +152,12 @@ mod tests {
         assert_eq!(tiled.specs().len(), 3);
         assert_eq!(*whole.values(), *tiled.values());
         let run = |layer: &dyn Layer| {
-            let x = candle_core::Var::from_slice(&[0.1f32, -2.0, 3.0, 0.5, 1.0], (1, 1, 5), &Device::Cpu).unwrap();
+            let x = candle_core::Var::from_slice(
+                &[0.1f32, -2.0, 3.0, 0.5, 1.0],
+                (1, 1, 5),
+                &Device::Cpu,
+            )
+            .unwrap();
             let y = layer.forward(x.as_tensor(), &Pass::training(None)).unwrap();
             y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
             y.flatten_all().unwrap().to_vec1::<f32>().unwrap()

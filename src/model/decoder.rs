@@ -20,8 +20,18 @@ pub trait Architecture: Copy + Send + Sync + 'static {
     fn head(&self) -> Option<Whole> {
         None
     }
-    fn entry(&self, params: &Arc<Params>, tokens: Param, build: &dyn Build) -> Result<Box<dyn Entry>>;
-    fn blocks(&self, params: &Arc<Params>, layers: Range<usize>, build: &dyn Build) -> Result<Vec<Box<dyn Layer>>>;
+    fn entry(
+        &self,
+        params: &Arc<Params>,
+        tokens: Param,
+        build: &dyn Build,
+    ) -> Result<Box<dyn Entry>>;
+    fn blocks(
+        &self,
+        params: &Arc<Params>,
+        layers: Range<usize>,
+        build: &dyn Build,
+    ) -> Result<Vec<Box<dyn Layer>>>;
     /// The last norm.
     fn norm(&self, params: &Arc<Params>, build: &dyn Build) -> Result<Box<dyn Layer>>;
 }
@@ -88,9 +98,17 @@ impl<S: Architecture> Decoder<S> {
     }
 
     /// Declares several ranges of layers with one set of parameters: what a rank of an interleaved pipeline holds.
-    pub fn chunks(shape: &S, chunks: &[Range<usize>], build: &dyn Build) -> Result<Vec<Decoder<S>>> {
-        let (params, mut table) = (Params::new(), Table::of(shape, chunks));
-        chunks.iter().map(|layers| Decoder::chunk(shape, &params, &mut table, layers.clone(), build)).collect()
+    pub fn chunks(
+        shape: &S,
+        chunks: &[Range<usize>],
+        build: &dyn Build,
+    ) -> Result<Vec<Decoder<S>>> {
+        let params = Params::new();
+        let mut table = Table::of(shape, chunks);
+        chunks
+            .iter()
+            .map(|layers| Decoder::chunk(shape, &params, &mut table, layers.clone(), build))
+            .collect()
     }
 
     /// Declares the parameters of `layers` in `params`.
@@ -102,7 +120,10 @@ impl<S: Architecture> Decoder<S> {
         build: &dyn Build,
     ) -> Result<Decoder<S>> {
         if layers.is_empty() || layers.end > shape.layers() {
-            bail!("a model of {} layers has no stage of layers {layers:?}", shape.layers());
+            bail!(
+                "a model of {} layers has no stage of layers {layers:?}",
+                shape.layers()
+            );
         }
         let entry = match layers.start {
             0 => Some(shape.entry(params, table.param(params, shape.table(), build)?, build)?),
@@ -119,7 +140,14 @@ impl<S: Architecture> Decoder<S> {
         } else {
             None
         };
-        Ok(Decoder { shape: *shape, params: params.clone(), layers, entry, blocks, exit })
+        Ok(Decoder {
+            shape: *shape,
+            params: params.clone(),
+            layers,
+            entry,
+            blocks,
+            exit,
+        })
     }
 }
 
@@ -130,7 +158,9 @@ impl<S> Decoder<S> {
         if every > 0 {
             let mut blocks = std::mem::take(&mut self.blocks).into_iter().peekable();
             while blocks.peek().is_some() {
-                self.blocks.push(Box::new(Recomputed { blocks: blocks.by_ref().take(every).collect() }));
+                self.blocks.push(Box::new(Recomputed {
+                    blocks: blocks.by_ref().take(every).collect(),
+                }));
             }
         }
     }
@@ -149,16 +179,29 @@ impl<S> Decoder<S> {
     /// those of each sequence's last position: a generation needs no others, and the head is a large part of its work.
     pub fn predict(&self, input: Input, pass: &Pass, last: bool) -> Result<Tensor> {
         let x = self.hidden(input, pass)?;
-        let Some((norm, exit)) = &self.exit else { return Ok(x) };
+        let Some((norm, exit)) = &self.exit else {
+            return Ok(x);
+        };
         let length = x.dim(1)?;
-        let x = if last && length > 1 { x.narrow(1, length - 1, 1)?.contiguous()? } else { x };
+        let x = if last && length > 1 {
+            x.narrow(1, length - 1, 1)?.contiguous()?
+        } else {
+            x
+        };
         exit.logits(&norm.forward(&x, pass)?, pass)
     }
 
     /// The mean cross-entropy over a batch, in nats per token: a scalar. Needs the whole model.
     pub fn loss(&self, batch: &Batch, pass: &Pass) -> Result<Tensor> {
         self.exit()?;
-        self.forward(Input::Tokens { ids: &batch.inputs, length: batch.length }, &batch.targets, pass)
+        self.forward(
+            Input::Tokens {
+                ids: &batch.inputs,
+                length: batch.length,
+            },
+            &batch.targets,
+            pass,
+        )
     }
 
     /// The next token's logits at every position: [sequences, length, vocabulary]. Needs the whole model.
@@ -180,7 +223,9 @@ impl<S> Decoder<S> {
             (Input::Tokens { .. }, None) => {
                 bail!("these layers take activations: tokens are for layer 0, which is not here")
             }
-            (Input::Hidden(_), Some(_)) => bail!("these layers take tokens: layer 0 is here, and nothing is before it"),
+            (Input::Hidden(_), Some(_)) => {
+                bail!("these layers take tokens: layer 0 is here, and nothing is before it")
+            }
         };
         for block in &self.blocks {
             x = block.forward(&x, pass)?;
@@ -191,7 +236,9 @@ impl<S> Decoder<S> {
     fn exit(&self) -> Result<&End> {
         match &self.exit {
             Some(exit) => Ok(exit),
-            None => bail!("the last layer is not here, so there are no logits and no loss: call forward or predict"),
+            None => bail!(
+                "the last layer is not here, so there are no logits and no loss: call forward or predict"
+            ),
         }
     }
 }
@@ -207,7 +254,14 @@ impl Table {
         let first = chunks.iter().any(|layers| layers.start == 0);
         let last = chunks.iter().any(|layers| layers.end == shape.layers());
         let alone = shape.head().is_some() || (first && last);
-        Table { copies: if alone { Copies::One } else { Copies::Tied { first } }, declared: None }
+        Table {
+            copies: if alone {
+                Copies::One
+            } else {
+                Copies::Tied { first }
+            },
+            declared: None,
+        }
     }
 
     /// A handle for one more layer that uses the table.

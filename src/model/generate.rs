@@ -7,7 +7,13 @@ use candle_core::{Result, bail};
 /// Continues `prompt` by `count` tokens, drawn from softmax(logits / temperature).
 ///
 /// The model sees at most the last `block` tokens. The draws are a function of `stream`.
-pub fn generate(gpt: &Gpt, prompt: &[u32], count: usize, temperature: f32, stream: Stream) -> Result<Vec<u32>> {
+pub fn generate(
+    gpt: &Gpt,
+    prompt: &[u32],
+    count: usize,
+    temperature: f32,
+    stream: Stream,
+) -> Result<Vec<u32>> {
     if prompt.is_empty() {
         bail!("generation continues a prompt, which must have at least one token");
     }
@@ -15,7 +21,10 @@ pub fn generate(gpt: &Gpt, prompt: &[u32], count: usize, temperature: f32, strea
     for i in 0..count {
         let seen = &tokens[tokens.len().saturating_sub(gpt.shape.block)..];
         let logits = gpt.logits(seen, seen.len(), &Pass::evaluate())?;
-        let last = logits.narrow(1, seen.len() - 1, 1)?.flatten_all()?.to_vec1::<f32>()?;
+        let last = logits
+            .narrow(1, seen.len() - 1, 1)?
+            .flatten_all()?
+            .to_vec1::<f32>()?;
         tokens.push(draw(&last, temperature, stream.uniform(i as u64)));
     }
     Ok(tokens.split_off(prompt.len()))
@@ -24,7 +33,10 @@ pub fn generate(gpt: &Gpt, prompt: &[u32], count: usize, temperature: f32, strea
 /// The token at which the cumulative probability exceeds `u`, 0 <= u < 1.
 fn draw(logits: &[f32], temperature: f32, u: f64) -> u32 {
     let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights: Vec<f64> = logits.iter().map(|x| f64::from((x - top) / temperature).exp()).collect();
+    let weights: Vec<f64> = logits
+        .iter()
+        .map(|x| f64::from((x - top) / temperature).exp())
+        .collect();
     sample::draw(&weights, u) as u32
 }
 

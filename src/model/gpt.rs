@@ -38,20 +38,39 @@ impl Architecture for GptShape {
         matrix("wte.weight", self.vocabulary, self.embd, STD)
     }
 
-    fn entry(&self, params: &Arc<Params>, tokens: Param, build: &dyn Build) -> Result<Box<dyn Entry>> {
-        build.entry(params, tokens, Some(matrix("wpe.weight", self.block, self.embd, STD)))
+    fn entry(
+        &self,
+        params: &Arc<Params>,
+        tokens: Param,
+        build: &dyn Build,
+    ) -> Result<Box<dyn Entry>> {
+        build.entry(
+            params,
+            tokens,
+            Some(matrix("wpe.weight", self.block, self.embd, STD)),
+        )
     }
 
-    fn blocks(&self, params: &Arc<Params>, layers: Range<usize>, build: &dyn Build) -> Result<Vec<Box<dyn Layer>>> {
+    fn blocks(
+        &self,
+        params: &Arc<Params>,
+        layers: Range<usize>,
+        build: &dyn Build,
+    ) -> Result<Vec<Box<dyn Layer>>> {
         let d = self.embd;
         let residual_std = STD / (2.0 * self.layers as f32).sqrt();
         let block = |i: usize| -> Result<Box<dyn Layer>> {
             let name = format!("blocks.{i}");
             let norm = |part: &str| build.norm(params, gain(&format!("{name}.{part}.weight"), d));
             let linear = |part: &str, outs, ins, std, role| {
-                build.linear(params, matrix(&format!("{name}.{part}.weight"), outs, ins, std), role)
+                build.linear(
+                    params,
+                    matrix(&format!("{name}.{part}.weight"), outs, ins, std),
+                    role,
+                )
             };
-            let (norm1, norm2) = (norm("ln1")?, norm("ln2")?);
+            let norm1 = norm("ln1")?;
+            let norm2 = norm("ln2")?;
             let attention = Attention {
                 qkv: linear("qkv", 3 * d, d, STD, Role::AttentionIn)?,
                 proj: linear("proj", d, d, residual_std, Role::AttentionOut)?,
@@ -63,7 +82,12 @@ impl Architecture for GptShape {
                 out: linear("out", d, 4 * d, residual_std, Role::MlpOut)?,
                 name: name.clone(),
             };
-            Ok(Box::new(Block { norm1, attention: Box::new(attention), norm2, mlp: Box::new(mlp) }))
+            Ok(Box::new(Block {
+                norm1,
+                attention: Box::new(attention),
+                norm2,
+                mlp: Box::new(mlp),
+            }))
         };
         layers.map(block).collect()
     }

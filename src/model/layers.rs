@@ -24,12 +24,19 @@ impl Pass {
 
     /// A pass that a backward pass will follow.
     pub fn training(dropout: Option<Dropout>) -> Pass {
-        Pass { train: true, dropout, cache: None }
+        Pass {
+            train: true,
+            dropout,
+            cache: None,
+        }
     }
 
     /// A pass over the positions that follow those in `cache`, to which it appends them.
     pub fn cached(cache: &Arc<KvCache>) -> Pass {
-        Pass { cache: Some(cache.clone()), ..Pass::default() }
+        Pass {
+            cache: Some(cache.clone()),
+            ..Pass::default()
+        }
     }
 
     /// Applies dropout to `x`. The name of the layer decides which elements it drops.
@@ -95,7 +102,11 @@ pub struct TiledLinear {
 
 impl Layer for TiledLinear {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let parts: Vec<Tensor> = self.tiles.iter().map(|tile| tile.forward(x, pass)).collect::<Result<_>>()?;
+        let parts: Vec<Tensor> = self
+            .tiles
+            .iter()
+            .map(|tile| tile.forward(x, pass))
+            .collect::<Result<_>>()?;
         Tensor::cat(&parts, x.rank() - 1)
     }
 }
@@ -108,7 +119,11 @@ pub struct Linears {
 
 impl Layer for Linears {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        tensor::linears(x, &self.weights.iter().collect::<Vec<_>>(), pass.cache.is_some())
+        tensor::linears(
+            x,
+            &self.weights.iter().collect::<Vec<_>>(),
+            pass.cache.is_some(),
+        )
     }
 }
 
@@ -186,7 +201,10 @@ pub struct Attention {
 impl Layer for Attention {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let qkv = self.qkv.forward(x, pass)?;
-        let dropout = pass.dropout.as_ref().map(|rules| (rules, self.name.as_str()));
+        let dropout = pass
+            .dropout
+            .as_ref()
+            .map(|rules| (rules, self.name.as_str()));
         let y = tensor::causal_attention(&qkv, self.heads.len(), self.heads.start, dropout)?;
         pass.drop(self.proj.forward(&y, pass)?, &format!("{}.proj", self.name))
     }
@@ -216,7 +234,9 @@ pub struct Block {
 
 impl Layer for Block {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let x = (x + self.attention.forward(&self.norm1.forward(x, pass)?, pass)?)?;
+        let x = (x + self
+            .attention
+            .forward(&self.norm1.forward(x, pass)?, pass)?)?;
         &x + self.mlp.forward(&self.norm2.forward(&x, pass)?, pass)?
     }
 }
@@ -229,7 +249,12 @@ pub struct Recomputed {
 impl Layer for Recomputed {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         // Dropout masks are functions of the step and the layer, so the second pass drops what the first one dropped.
-        let (blocks, pass) = (self.blocks.clone(), pass.clone());
-        tensor::recompute(x, move |x| blocks.iter().try_fold(x.clone(), |x, block| block.forward(&x, &pass)))
+        let blocks = self.blocks.clone();
+        let pass = pass.clone();
+        tensor::recompute(x, move |x| {
+            blocks
+                .iter()
+                .try_fold(x.clone(), |x, block| block.forward(&x, &pass))
+        })
     }
 }

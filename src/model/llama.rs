@@ -25,7 +25,13 @@ impl Decoder<LlamaShape> {
     /// An empty cache for these layers: for `sequences` sequences of up to `capacity` positions. `build` is the model's builder.
     pub fn cache(&self, sequences: usize, capacity: usize, build: &dyn Build) -> Arc<KvCache> {
         let kv_heads = build.heads(self.shape.kv_heads).len();
-        Arc::new(KvCache::new(self.layers.clone(), sequences, kv_heads, self.shape.head(), capacity))
+        Arc::new(KvCache::new(
+            self.layers.clone(),
+            sequences,
+            kv_heads,
+            self.shape.head(),
+            capacity,
+        ))
     }
 }
 
@@ -48,27 +54,51 @@ impl Architecture for LlamaShape {
         (!self.tied).then(|| matrix("lm_head.weight", self.vocabulary, self.embd, STD))
     }
 
-    fn entry(&self, params: &Arc<Params>, tokens: Param, build: &dyn Build) -> Result<Box<dyn Entry>> {
+    fn entry(
+        &self,
+        params: &Arc<Params>,
+        tokens: Param,
+        build: &dyn Build,
+    ) -> Result<Box<dyn Entry>> {
         build.entry(params, tokens, None)
     }
 
-    fn blocks(&self, params: &Arc<Params>, layers: Range<usize>, build: &dyn Build) -> Result<Vec<Box<dyn Layer>>> {
-        let LlamaShape { embd: d, ffn, norm_eps, .. } = *self;
+    fn blocks(
+        &self,
+        params: &Arc<Params>,
+        layers: Range<usize>,
+        build: &dyn Build,
+    ) -> Result<Vec<Box<dyn Layer>>> {
+        let LlamaShape {
+            embd: d,
+            ffn,
+            norm_eps,
+            ..
+        } = *self;
         let residual_std = STD / (2.0 * self.layers as f32).sqrt();
         let rotations = Rotations::new(self.rope.frequencies(self.head()));
         let block = |layer: usize| -> Result<Box<dyn Layer>> {
             let name = |part: &str| format!("model.layers.{layer}.{part}.weight");
             let norm = |part: &str| build.rms_norm(params, gain(&name(part), d), norm_eps as f32);
             let linears = |parts: &[(&str, usize)], role| {
-                let wholes = parts.iter().map(|&(part, rows)| matrix(&name(part), rows, d, STD)).collect();
+                let wholes = parts
+                    .iter()
+                    .map(|&(part, rows)| matrix(&name(part), rows, d, STD))
+                    .collect();
                 build.linears(params, wholes, role)
             };
-            let out = |part: &str, ins, role| build.linear(params, matrix(&name(part), d, ins, residual_std), role);
+            let out = |part: &str, ins, role| {
+                build.linear(params, matrix(&name(part), d, ins, residual_std), role)
+            };
             let kv = self.kv_width();
             let norm1 = norm("input_layernorm")?;
             let attention = GroupedAttention {
                 qkv: linears(
-                    &[("self_attn.q_proj", d), ("self_attn.k_proj", kv), ("self_attn.v_proj", kv)],
+                    &[
+                        ("self_attn.q_proj", d),
+                        ("self_attn.k_proj", kv),
+                        ("self_attn.v_proj", kv),
+                    ],
                     Role::AttentionIn,
                 )?,
                 out: out("self_attn.o_proj", d, Role::AttentionOut)?,
@@ -82,13 +112,22 @@ impl Architecture for LlamaShape {
                 gate_up: linears(&[("mlp.gate_proj", ffn), ("mlp.up_proj", ffn)], Role::MlpIn)?,
                 down: out("mlp.down_proj", ffn, Role::MlpOut)?,
             };
-            Ok(Box::new(Block { norm1, attention: Box::new(attention), norm2, mlp: Box::new(mlp) }))
+            Ok(Box::new(Block {
+                norm1,
+                attention: Box::new(attention),
+                norm2,
+                mlp: Box::new(mlp),
+            }))
         };
         layers.map(block).collect()
     }
 
     fn norm(&self, params: &Arc<Params>, build: &dyn Build) -> Result<Box<dyn Layer>> {
-        build.rms_norm(params, gain("model.norm.weight", self.embd), self.norm_eps as f32)
+        build.rms_norm(
+            params,
+            gain("model.norm.weight", self.embd),
+            self.norm_eps as f32,
+        )
     }
 }
 
@@ -115,7 +154,9 @@ impl Layer for GroupedAttention {
         let y = match &pass.cache {
             None => tensor::grouped_attention(&turned(0)?, self.heads, self.kv_heads)?,
             Some(_) if pass.train => bail!("a pass with a cache has no backward pass"),
-            Some(cache) => cache.attend(self.layer, &turned(cache.next(self.layer)?)?, self.heads)?,
+            Some(cache) => {
+                cache.attend(self.layer, &turned(cache.next(self.layer)?)?, self.heads)?
+            }
         };
         self.out.forward(&y, pass)
     }
@@ -129,6 +170,7 @@ struct GatedMlp {
 
 impl Layer for GatedMlp {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        self.down.forward(&tensor::swiglu(&self.gate_up.forward(x, pass)?)?, pass)
+        self.down
+            .forward(&tensor::swiglu(&self.gate_up.forward(x, pass)?)?, pass)
     }
 }

@@ -24,14 +24,26 @@ impl LinearStack {
     pub fn new(widths: &[usize]) -> Result<LinearStack> {
         let params = Params::new();
         let layer = |(i, sizes): (usize, &[usize])| -> Result<Box<dyn Layer>> {
-            let (ins, outs) = (sizes[0], sizes[1]);
+            let ins = sizes[0];
+            let outs = sizes[1];
             let init = Init::Uniform(1.0 / (ins as f32).sqrt());
             let weight = params.declare(format!("layers.{i}.weight"), &[outs, ins], init)?;
             let bias = params.declare(format!("layers.{i}.bias"), &[outs], init)?;
-            Ok(Box::new(Linear { weight, bias: Some(bias) }))
+            Ok(Box::new(Linear {
+                weight,
+                bias: Some(bias),
+            }))
         };
-        let layers = widths.windows(2).enumerate().map(layer).collect::<Result<_>>()?;
-        Ok(LinearStack { params, layers, width: widths.first().copied().unwrap_or(0) })
+        let layers = widths
+            .windows(2)
+            .enumerate()
+            .map(layer)
+            .collect::<Result<_>>()?;
+        Ok(LinearStack {
+            params,
+            layers,
+            width: widths.first().copied().unwrap_or(0),
+        })
     }
 
     /// Sends `x`, samples of the first width, through all layers: [samples, last width].
@@ -61,10 +73,22 @@ mod tests {
     fn every_parameter_gets_a_gradient() {
         let stack = LinearStack::new(&[3, 5, 2, 3]).unwrap();
         stack.params.allocate(1);
-        let names: Vec<String> = stack.params.specs().iter().map(|spec| spec.name.clone()).collect();
-        assert_eq!(names[..3], ["layers.0.weight", "layers.0.bias", "layers.1.weight"]);
+        let names: Vec<String> = stack
+            .params
+            .specs()
+            .iter()
+            .map(|spec| spec.name.clone())
+            .collect();
+        assert_eq!(
+            names[..3],
+            ["layers.0.weight", "layers.0.bias", "layers.1.weight"]
+        );
         assert_eq!(stack.params.numel(), 15 + 5 + 10 + 2 + 6 + 3);
-        stack.loss(&[0.1, 0.2, 0.3, 0.9, 0.8, 0.7]).unwrap().backward().unwrap();
+        stack
+            .loss(&[0.1, 0.2, 0.3, 0.9, 0.8, 0.7])
+            .unwrap()
+            .backward()
+            .unwrap();
         assert!(stack.params.gradients().iter().all(|&g| g != 0.0));
     }
 
@@ -73,8 +97,14 @@ mod tests {
         let stack = LinearStack::new(&[100, 400, 100]).unwrap();
         stack.params.allocate(1);
         for (spec, bound) in stack.params.specs().iter().zip([0.1f32, 0.1, 0.05, 0.05]) {
-            let largest = stack.params.values()[spec.range()].iter().fold(0f32, |a, b| a.max(b.abs()));
-            assert!(largest <= bound && largest > 0.9 * bound, "{}: {largest}", spec.name);
+            let largest = stack.params.values()[spec.range()]
+                .iter()
+                .fold(0f32, |a, b| a.max(b.abs()));
+            assert!(
+                largest <= bound && largest > 0.9 * bound,
+                "{}: {largest}",
+                spec.name
+            );
         }
     }
 }

@@ -18,7 +18,8 @@ pub use decoder::{Architecture, Chunk, Decoder, Input};
 pub use generate::generate;
 pub use gpt::Gpt;
 pub use layers::{
-    Attention, Block, Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, Mlp, Pass, RmsNorm, TiledLinear,
+    Attention, Block, Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, Mlp, Pass,
+    RmsNorm, TiledLinear,
 };
 pub use llama::Llama;
 pub use mlp::LinearStack;

@@ -25,7 +25,12 @@ pub struct Likely {
 
 impl Sampling {
     /// Always the likeliest token.
-    pub const GREEDY: Sampling = Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0 };
+    pub const GREEDY: Sampling = Sampling {
+        temperature: 0.0,
+        top_k: 0,
+        top_p: 1.0,
+        seed: 0,
+    };
 
     /// Chooses the token number `i` of a text. The draw is a function of the seed and of `i`, not of earlier draws.
     pub fn choose(&self, logits: &[f32], i: u64) -> Result<u32> {
@@ -35,12 +40,22 @@ impl Sampling {
         }
         let mut tokens: Vec<u32> = (0..logits.len() as u32).collect();
         if self.top_k > 0 || self.top_p < 1.0 {
-            tokens = order(logits, if self.top_k > 0 { self.top_k } else { logits.len() });
+            tokens = order(
+                logits,
+                if self.top_k > 0 {
+                    self.top_k
+                } else {
+                    logits.len()
+                },
+            );
         }
-        let weight = |&token: &u32| f64::from((logits[token as usize] - logits[top]) / self.temperature).exp();
+        let weight = |&token: &u32| {
+            f64::from((logits[token as usize] - logits[top]) / self.temperature).exp()
+        };
         let mut weights: Vec<f64> = tokens.iter().map(weight).collect();
         if self.top_p < 1.0 {
-            let (all, mut sum) = (weights.iter().sum::<f64>(), 0.0);
+            let all = weights.iter().sum::<f64>();
+            let mut sum = 0.0;
             // At least the likeliest token stays.
             let within = |weight: &&f64| {
                 let before = sum;
@@ -62,14 +77,21 @@ pub fn likeliest(logits: &[f32], n: usize) -> Result<Vec<Likely>> {
     if n == 0 {
         return Ok(Vec::new());
     }
-    let likely = |token: u32| Likely { token, probability: (weight(logits[token as usize]) / sum) as f32 };
+    let likely = |token: u32| Likely {
+        token,
+        probability: (weight(logits[token as usize]) / sum) as f32,
+    };
     Ok(order(logits, n).into_iter().map(likely).collect())
 }
 
 /// The `n` tokens with the largest logits, largest first; of equal ones the first.
 fn order(logits: &[f32], n: usize) -> Vec<u32> {
     let mut tokens: Vec<u32> = (0..logits.len() as u32).collect();
-    let by_logit = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    let by_logit = |a: &u32, b: &u32| {
+        logits[*b as usize]
+            .total_cmp(&logits[*a as usize])
+            .then(a.cmp(b))
+    };
     if n > 0 && n < tokens.len() {
         tokens.select_nth_unstable_by(n - 1, by_logit);
         tokens.truncate(n);
@@ -116,16 +138,49 @@ mod tests {
 
     #[test]
     fn draws_follow_the_probabilities() {
-        let plain = Sampling { temperature: 1.0, ..Sampling::GREEDY };
+        let plain = Sampling {
+            temperature: 1.0,
+            ..Sampling::GREEDY
+        };
         let near = |counts: [usize; 4], expected: [usize; 4]| {
-            assert!(counts.iter().zip(expected).all(|(a, b)| a.abs_diff(b) < 200), "{counts:?}, not {expected:?}");
-            assert!(counts.iter().zip(expected).all(|(&a, b)| (a == 0) == (b == 0)), "{counts:?}");
+            assert!(
+                counts
+                    .iter()
+                    .zip(expected)
+                    .all(|(a, b)| a.abs_diff(b) < 200),
+                "{counts:?}, not {expected:?}"
+            );
+            assert!(
+                counts
+                    .iter()
+                    .zip(expected)
+                    .all(|(&a, b)| (a == 0) == (b == 0)),
+                "{counts:?}"
+            );
         };
         near(counts(plain), [2500, 1250, 5000, 1250]);
-        near(counts(Sampling { temperature: 0.5, ..plain }), [1818, 455, 7273, 455]);
+        near(
+            counts(Sampling {
+                temperature: 0.5,
+                ..plain
+            }),
+            [1818, 455, 7273, 455],
+        );
         near(counts(Sampling { top_k: 2, ..plain }), [3333, 0, 6667, 0]);
-        near(counts(Sampling { top_p: 0.6, ..plain }), [3333, 0, 6667, 0]);
-        near(counts(Sampling { top_p: 0.0, ..plain }), [0, 0, 10_000, 0]);
+        near(
+            counts(Sampling {
+                top_p: 0.6,
+                ..plain
+            }),
+            [3333, 0, 6667, 0],
+        );
+        near(
+            counts(Sampling {
+                top_p: 0.0,
+                ..plain
+            }),
+            [0, 0, 10_000, 0],
+        );
         near(counts(Sampling::GREEDY), [0, 0, 10_000, 0]);
         assert_ne!(counts(plain), counts(Sampling { seed: 1, ..plain }));
     }
@@ -133,16 +188,42 @@ mod tests {
     #[test]
     fn the_likeliest_come_first_with_their_probabilities() {
         let found = likeliest(&logits(), 3).unwrap();
-        assert_eq!(found.iter().map(|likely| likely.token).collect::<Vec<_>>(), [2, 0, 1]);
-        assert!(found.iter().zip([0.5, 0.25, 0.125]).all(|(likely, p)| (likely.probability - p).abs() < 1e-6));
-        assert_eq!([0, 9].map(|n| likeliest(&logits(), n).unwrap().len()), [0, 4]);
-        assert_eq!(Sampling::GREEDY.choose(&[1.0, 3.0, 3.0], 0).unwrap(), 1, "of equal ones the first");
+        assert_eq!(
+            found.iter().map(|likely| likely.token).collect::<Vec<_>>(),
+            [2, 0, 1]
+        );
+        assert!(
+            found
+                .iter()
+                .zip([0.5, 0.25, 0.125])
+                .all(|(likely, p)| (likely.probability - p).abs() < 1e-6)
+        );
+        assert_eq!(
+            [0, 9].map(|n| likeliest(&logits(), n).unwrap().len()),
+            [0, 4]
+        );
+        assert_eq!(
+            Sampling::GREEDY.choose(&[1.0, 3.0, 3.0], 0).unwrap(),
+            1,
+            "of equal ones the first"
+        );
     }
 
     #[test]
     fn logits_that_say_nothing_are_refused() {
-        for logits in [&[0.0, f32::NAN][..], &[f32::INFINITY], &[f32::NEG_INFINITY; 2], &[]] {
-            assert!(Sampling::GREEDY.choose(logits, 0).unwrap_err().to_string().contains("are not finite"));
+        for logits in [
+            &[0.0, f32::NAN][..],
+            &[f32::INFINITY],
+            &[f32::NEG_INFINITY; 2],
+            &[],
+        ] {
+            assert!(
+                Sampling::GREEDY
+                    .choose(logits, 0)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("are not finite")
+            );
         }
     }
 }

@@ -48,7 +48,14 @@ impl AdamW {
     pub fn new(config: AdamWConfig, params: &Params) -> AdamW {
         let zeros = || Store::Memory(vec![0.0; params.numel()]);
         let shard = Fragment::of_range(params.specs(), 0..params.numel());
-        AdamW { config, shard, m: zeros(), v: zeros(), master: None, steps: 0 }
+        AdamW {
+            config,
+            shard,
+            m: zeros(),
+            v: zeros(),
+            master: None,
+            steps: 0,
+        }
     }
 
     /// An optimizer of a shard of parameters, which are stored as `T`. `begin` writes their initial values.
@@ -59,12 +66,20 @@ impl AdamW {
         offload: Option<&Offload>,
     ) -> Result<AdamW> {
         let zeros = || Store::zeros(Fragment::numel(&shard), offload);
-        let (m, v) = (zeros()?, zeros()?);
+        let m = zeros()?;
+        let v = zeros()?;
         let master = match T::PRECISION {
             Precision::F32 => None,
             Precision::Bf16 => Some(initial_store(&shard, begin, offload)?),
         };
-        Ok(AdamW { config, shard, m, v, master, steps: 0 })
+        Ok(AdamW {
+            config,
+            shard,
+            m,
+            v,
+            master,
+            steps: 0,
+        })
     }
 
     /// Takes one step of all parameters, with the gradients times `scale`: 1, or the result of
@@ -84,17 +99,30 @@ impl AdamW {
     ) -> Result<()> {
         self.steps += 1;
         let rule = Rule::new(&self.config, self.steps, lr, scale);
-        self.visit(values, |fragment, elements, State { values, exp_avg, exp_avg_sq }| {
-            let shrink = if fragment.spec.decays() { rule.shrink } else { 1.0 };
-            let first = fragment.start + elements.start - fragment.elements.start;
-            let mut at = 0;
-            T::read(&gradients[first..first + elements.len()], |chunk| {
-                let range = at..at + chunk.len();
-                at = range.end;
-                let moments = (&mut exp_avg[range.clone()], &mut exp_avg_sq[range.clone()]);
-                vectorized((&mut values[range], chunk, moments, &rule, shrink), update);
-            });
-        })
+        self.visit(
+            values,
+            |fragment,
+             elements,
+             State {
+                 values,
+                 exp_avg,
+                 exp_avg_sq,
+             }| {
+                let shrink = if fragment.spec.decays() {
+                    rule.shrink
+                } else {
+                    1.0
+                };
+                let first = fragment.start + elements.start - fragment.elements.start;
+                let mut at = 0;
+                T::read(&gradients[first..first + elements.len()], |chunk| {
+                    let range = at..at + chunk.len();
+                    at = range.end;
+                    let moments = (&mut exp_avg[range.clone()], &mut exp_avg_sq[range.clone()]);
+                    vectorized((&mut values[range], chunk, moments, &rule, shrink), update);
+                });
+            },
+        )
     }
 
     /// Calls `each` with every fragment of the shard, its elements in the parameter, and their state, which `each` may
@@ -104,14 +132,30 @@ impl AdamW {
         values: &mut (impl Windowed<T> + ?Sized),
         mut each: impl FnMut(&Fragment, Range<usize>, State),
     ) -> Result<()> {
-        let AdamW { shard, m, v, master, .. } = self;
+        let AdamW {
+            shard,
+            m,
+            v,
+            master,
+            ..
+        } = self;
         for window in m.windows() {
-            let (mut m, mut v) = (m.window(window.clone())?, v.window(window.clone())?);
+            let mut m = m.window(window.clone())?;
+            let mut v = v.window(window.clone())?;
             let mut stored = values.window(window.clone())?;
             let mut all = |values: &mut [f32]| {
                 Fragment::in_window(shard, &window, |fragment, here, elements| {
-                    let (exp_avg, exp_avg_sq) = (&mut m[here.clone()], &mut v[here.clone()]);
-                    each(fragment, elements, State { values: &mut values[here], exp_avg, exp_avg_sq });
+                    let exp_avg = &mut m[here.clone()];
+                    let exp_avg_sq = &mut v[here.clone()];
+                    each(
+                        fragment,
+                        elements,
+                        State {
+                            values: &mut values[here],
+                            exp_avg,
+                            exp_avg_sq,
+                        },
+                    );
                 });
             };
             match master {
@@ -144,7 +188,8 @@ impl AdamW {
     /// Bytes of the state, in memory and in files.
     pub fn bytes(&self) -> (usize, usize) {
         let all = [Some(&self.m), Some(&self.v), self.master.as_ref()];
-        let sum = |bytes: fn(&Store<f32>) -> usize| all.iter().flatten().map(|store| bytes(store)).sum();
+        let sum =
+            |bytes: fn(&Store<f32>) -> usize| all.iter().flatten().map(|store| bytes(store)).sum();
         (sum(Store::bytes), sum(Store::file_bytes))
     }
 }
@@ -168,9 +213,15 @@ struct Rule {
 impl Rule {
     /// The numbers of step `steps`, counted from 1.
     fn new(config: &AdamWConfig, steps: u64, lr: f64, scale: f32) -> Rule {
-        let AdamWConfig { beta1, beta2, epsilon, weight_decay } = *config;
+        let AdamWConfig {
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+        } = *config;
         let steps = i32::try_from(steps).unwrap_or(i32::MAX);
-        let (correction1, correction2) = (1.0 - beta1.powi(steps), 1.0 - beta2.powi(steps));
+        let correction1 = 1.0 - beta1.powi(steps);
+        let correction2 = 1.0 - beta2.powi(steps);
         // f64 up to here, because 1 - beta^t would lose digits in f32. The loops over the buffers are f32.
         Rule {
             betas: (beta1 as f32, beta2 as f32),
@@ -184,7 +235,13 @@ impl Rule {
     }
 }
 
-type Update<'a> = (&'a mut [f32], &'a [f32], (&'a mut [f32], &'a mut [f32]), &'a Rule, f32);
+type Update<'a> = (
+    &'a mut [f32],
+    &'a [f32],
+    (&'a mut [f32], &'a mut [f32]),
+    &'a Rule,
+    f32,
+);
 
 /// Updates one parameter. Its weights first shrink by a factor, which is the weight decay.
 #[inline(always)]
@@ -206,12 +263,21 @@ mod tests {
     #[test]
     fn steps_follow_the_formulas() {
         let params = Params::new();
-        params.declare("matrix", &[1, 2], Init::Constant(0.5)).unwrap();
+        params
+            .declare("matrix", &[1, 2], Init::Constant(0.5))
+            .unwrap();
         params.declare("gain", &[2], Init::Constant(1.0)).unwrap();
         params.allocate(0);
-        let config = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+        let config = AdamWConfig {
+            beta1: 0.9,
+            beta2: 0.99,
+            epsilon: 1e-8,
+            weight_decay: 0.1,
+        };
         let mut adamw = AdamW::new(config, &params);
-        let (mut p, mut m, mut v) = ([0.5, 0.5, 1.0, 1.0f64], [0.0f64; 4], [0.0f64; 4]);
+        let mut p = [0.5, 0.5, 1.0, 1.0f64];
+        let mut m = [0.0f64; 4];
+        let mut v = [0.0f64; 4];
         for t in 1..=3 {
             let gradients = [0.1 * t as f32, -2.0, 1e-3, 0.0];
             params.gradients().copy_from_slice(&gradients);
@@ -220,13 +286,17 @@ mod tests {
                 let g = f64::from(gradients[i]) * 0.5;
                 m[i] = 0.9 * m[i] + 0.1 * g;
                 v[i] = 0.99 * v[i] + 0.01 * g * g;
-                let (m, v) = (m[i] / (1.0 - 0.9f64.powi(t)), v[i] / (1.0 - 0.99f64.powi(t)));
+                let m = m[i] / (1.0 - 0.9f64.powi(t));
+                let v = v[i] / (1.0 - 0.99f64.powi(t));
                 p[i] -= 0.01 * if i < 2 { 0.1 * p[i] } else { 0.0 };
                 p[i] -= 0.01 * m / (v.sqrt() + 1e-8);
             }
         }
         for (got, expected) in params.values().iter().zip(p) {
-            assert!((f64::from(*got) - expected).abs() < 1e-6, "{got} but {expected}");
+            assert!(
+                (f64::from(*got) - expected).abs() < 1e-6,
+                "{got} but {expected}"
+            );
         }
     }
 }

@@ -27,12 +27,19 @@ pub struct Fragment {
 
 impl Fragment {
     /// A shard of fragments end to end. A fragment is given by its parameter, its elements, and its padding.
-    pub fn end_to_end(fragments: impl IntoIterator<Item = (Arc<Spec>, Range<usize>, usize)>) -> Vec<Fragment> {
+    pub fn end_to_end(
+        fragments: impl IntoIterator<Item = (Arc<Spec>, Range<usize>, usize)>,
+    ) -> Vec<Fragment> {
         let mut next = 0;
         let fragment = |(spec, elements, padding): (Arc<Spec>, Range<usize>, usize)| {
             let start = next;
             next += elements.len() + padding;
-            Fragment { spec, elements, start, padding }
+            Fragment {
+                spec,
+                elements,
+                start,
+                padding,
+            }
         };
         fragments.into_iter().map(fragment).collect()
     }
@@ -44,13 +51,21 @@ impl Fragment {
         Fragment::end_to_end(specs.into_iter().filter_map(|spec| {
             let range = spec.range();
             let common = range.start.max(shard.start)..range.end.min(shard.end);
-            (!common.is_empty()).then(|| (spec, common.start - range.start..common.end - range.start, 0))
+            (!common.is_empty()).then(|| {
+                (
+                    spec,
+                    common.start - range.start..common.end - range.start,
+                    0,
+                )
+            })
         }))
     }
 
     /// The number of elements of a shard, padding included.
     pub fn numel(shard: &[Fragment]) -> usize {
-        shard.last().map_or(0, |last| last.start + last.elements.len() + last.padding)
+        shard
+            .last()
+            .map_or(0, |last| last.start + last.elements.len() + last.padding)
     }
 
     /// Calls `each` with every fragment of a shard that has elements in a window of it. Passes their offsets in the
@@ -61,7 +76,8 @@ impl Fragment {
         mut each: impl FnMut(&Fragment, Range<usize>, Range<usize>),
     ) {
         for fragment in shard {
-            let common = fragment.start.max(window.start)..(fragment.start + fragment.elements.len()).min(window.end);
+            let common = fragment.start.max(window.start)
+                ..(fragment.start + fragment.elements.len()).min(window.end);
             if !common.is_empty() {
                 let first = fragment.elements.start + common.start - fragment.start;
                 let here = common.start - window.start..common.end - window.start;
@@ -75,12 +91,18 @@ impl Fragment {
 pub type Begin<'a> = &'a dyn Fn(&Spec, Range<usize>, &mut [f32]);
 
 /// A store with a shard's initial values. Padding is zeros.
-pub fn initial_store<T: Stored>(shard: &[Fragment], begin: Begin, offload: Option<&Offload>) -> Result<Store<T>> {
+pub fn initial_store<T: Stored>(
+    shard: &[Fragment],
+    begin: Begin,
+    offload: Option<&Offload>,
+) -> Result<Store<T>> {
     let mut store = Store::<T>::zeros(Fragment::numel(shard), offload)?;
     for window in store.windows() {
         let mut numbers = store.window(window.clone())?;
         Fragment::in_window(shard, &window, |fragment, here, elements| {
-            T::change(&mut numbers[here], |out| begin(&fragment.spec, elements, out));
+            T::change(&mut numbers[here], |out| {
+                begin(&fragment.spec, elements, out)
+            });
         });
     }
     Ok(store)

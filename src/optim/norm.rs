@@ -39,7 +39,10 @@ pub(crate) fn sums<T: Stored>(gradients: &[&[T]], largest: f32, numel: usize) ->
     let mut sums = [0.0; 2];
     for slice in gradients {
         T::read(slice, |chunk| {
-            let more = vectorized((chunk, [above(coarse), above(coarse * room)]), sums_of_rounded);
+            let more = vectorized(
+                (chunk, [above(coarse), above(coarse * room)]),
+                sums_of_rounded,
+            );
             sums = [sums[0] + more[0], sums[1] + more[1]];
         });
     }
@@ -59,8 +62,17 @@ const LANES: usize = 8;
 #[inline(always)]
 fn in_lanes(numbers: &[f32], mut each: impl FnMut(usize, f32)) {
     let chunks = numbers.chunks_exact(LANES);
-    chunks.remainder().iter().enumerate().for_each(|(lane, &x)| each(lane, x));
-    chunks.for_each(|chunk| chunk.iter().enumerate().for_each(|(lane, &x)| each(lane, x)));
+    chunks
+        .remainder()
+        .iter()
+        .enumerate()
+        .for_each(|(lane, &x)| each(lane, x));
+    chunks.for_each(|chunk| {
+        chunk
+            .iter()
+            .enumerate()
+            .for_each(|(lane, &x)| each(lane, x))
+    });
 }
 
 #[inline(always)]
@@ -79,7 +91,9 @@ fn sums_of_rounded((gradients, [coarse, fine]): (&[f32], [f64; 2])) -> [f64; 2] 
 pub(crate) fn largest<T: Stored>(gradients: &[&[T]]) -> f32 {
     let mut most = 0.0;
     for slice in gradients {
-        T::read(slice, |chunk| most = larger(most, vectorized(chunk, largest_of)));
+        T::read(slice, |chunk| {
+            most = larger(most, vectorized(chunk, largest_of))
+        });
     }
     most
 }
@@ -87,13 +101,19 @@ pub(crate) fn largest<T: Stored>(gradients: &[&[T]]) -> f32 {
 /// The larger number. NaN compares as neither smaller nor larger; here a NaN always wins.
 #[inline(always)]
 fn larger(most: f32, size: f32) -> f32 {
-    if size <= most || most.is_nan() { most } else { size }
+    if size <= most || most.is_nan() {
+        most
+    } else {
+        size
+    }
 }
 
 #[inline(always)]
 fn largest_of(gradients: &[f32]) -> f32 {
     let mut lanes = [0f32; LANES];
-    in_lanes(gradients, |lane, g| lanes[lane] = larger(lanes[lane], g.abs()));
+    in_lanes(gradients, |lane, g| {
+        lanes[lane] = larger(lanes[lane], g.abs())
+    });
     lanes.into_iter().fold(0.0, larger)
 }
 
@@ -121,7 +141,9 @@ mod tests {
     /// Numbers of very different sizes.
     fn gradients(n: usize, seed: u64) -> Vec<f32> {
         let stream = Stream::new(seed, "norm");
-        let number = |i: u64| (stream.uniform(2 * i) - 0.5) * 10f64.powf(12.0 * stream.uniform(2 * i + 1) - 9.0);
+        let number = |i: u64| {
+            (stream.uniform(2 * i) - 0.5) * 10f64.powf(12.0 * stream.uniform(2 * i + 1) - 9.0)
+        };
         (0..n as u64).map(|i| number(i) as f32).collect()
     }
 
@@ -132,12 +154,18 @@ mod tests {
         for (n, seed) in [(1, 1), (7, 2), (1000, 3), (100_003, 4)] {
             let g = gradients(n, seed);
             let plain = g.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt();
-            assert!((global_norm(&g) / plain - 1.0).abs() < 1e-13, "{n}: {} but {plain}", global_norm(&g));
+            assert!(
+                (global_norm(&g) / plain - 1.0).abs() < 1e-13,
+                "{n}: {} but {plain}",
+                global_norm(&g)
+            );
         }
         assert_eq!(global_norm(&[]), 0.0);
         assert_eq!(global_norm(&[0.0; 9]), 0.0);
         for tiny in [1e-30f32, f32::MIN_POSITIVE / 4.0, f32::MAX] {
-            assert!((global_norm(&[tiny, -tiny]) / (f64::from(tiny) * 2f64.sqrt()) - 1.0).abs() < 1e-15);
+            assert!(
+                (global_norm(&[tiny, -tiny]) / (f64::from(tiny) * 2f64.sqrt()) - 1.0).abs() < 1e-15
+            );
         }
     }
 

@@ -26,14 +26,23 @@ pub struct Offload {
 impl Offload {
     /// Files in `dir`, with windows of 65,536 parameters.
     pub fn to(dir: PathBuf) -> Offload {
-        Offload { dir, window: 1 << 16 }
+        Offload {
+            dir,
+            window: 1 << 16,
+        }
     }
 
     /// Makes an unnamed temporary file.
     pub fn file(&self) -> Result<File, BadInput> {
         tempfile::tempfile_in(&self.dir).map_err(|error| {
-            let what = format!("cannot make a file in --offload {}: {error}", self.dir.display());
-            BadInput::new(what, "name a folder that can be written, if possible on a separate disk")
+            let what = format!(
+                "cannot make a file in --offload {}: {error}",
+                self.dir.display()
+            );
+            BadInput::new(
+                what,
+                "name a folder that can be written, if possible on a separate disk",
+            )
         })
     }
 }
@@ -46,7 +55,11 @@ pub trait Windowed<T> {
 /// One kind of a rank's numbers.
 pub enum Store<T> {
     Memory(Vec<T>),
-    File { file: File, numel: usize, window: usize },
+    File {
+        file: File,
+        numel: usize,
+        window: usize,
+    },
 }
 
 /// A window of a store, in memory while this lives.
@@ -58,11 +71,19 @@ pub enum Window<'a, T> {
 impl<T: Stored> Store<T> {
     /// A store of `numel` zeros.
     pub fn zeros(numel: usize, offload: Option<&Offload>) -> Result<Store<T>> {
-        let Some(offload) = offload else { return Ok(Store::Memory(vec![T::zeroed(); numel])) };
-        let (file, bytes) = (offload.file()?, (numel * size_of::<T>()) as u64);
+        let Some(offload) = offload else {
+            return Ok(Store::Memory(vec![T::zeroed(); numel]));
+        };
+        let file = offload.file()?;
+        let bytes = (numel * size_of::<T>()) as u64;
         // The file is full of zeros, which take no room on the disk yet.
-        file.set_len(bytes).with_context(|| format!("cannot make room for {bytes} bytes in --offload"))?;
-        Ok(Store::File { file, numel, window: offload.window.max(1) })
+        file.set_len(bytes)
+            .with_context(|| format!("cannot make room for {bytes} bytes in --offload"))?;
+        Ok(Store::File {
+            file,
+            numel,
+            window: offload.window.max(1),
+        })
     }
 
     /// The windows that cover all numbers: a single window if all are in memory.
@@ -100,11 +121,16 @@ impl<T: Stored> Windowed<T> for Store<T> {
             Store::File { file, .. } => file,
         };
         let mut options = MmapOptions::new();
-        options.offset((size_of::<T>() * range.start) as u64).len(size_of::<T>() * range.len());
+        options
+            .offset((size_of::<T>() * range.start) as u64)
+            .len(size_of::<T>() * range.len());
         // SAFETY: the file has no name, so no other process can open it and change the mapped window. This process has
         // one window of the file at a time, which borrows the store.
         let map = unsafe { options.map_mut(&*file) };
-        Ok(Window::Mapped(map.context("cannot map a file of --offload into memory")?, PhantomData))
+        Ok(Window::Mapped(
+            map.context("cannot map a file of --offload into memory")?,
+            PhantomData,
+        ))
     }
 }
 

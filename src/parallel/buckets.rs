@@ -38,7 +38,11 @@ pub(super) trait Reducer<T: Stored>: Send + Sync {
 
     /// Stores the results that have arrived. With `wait`, waits for all collectives in flight.
     fn arrive(&self, params: &Params, step: &mut Step<T>, wait: bool) -> comm::Result<()> {
-        while let Some((target, mean, seen)) = if wait { step.in_flight.next()? } else { step.in_flight.ready()? } {
+        while let Some((target, mean, seen)) = if wait {
+            step.in_flight.next()?
+        } else {
+            step.in_flight.ready()?
+        } {
             step.averaged.push(seen);
             self.store(params, target, mean, seen);
         }
@@ -47,7 +51,11 @@ pub(super) trait Reducer<T: Stored>: Send + Sync {
 
     /// The hook: a parameter's gradient is complete on this rank. A tied parameter waits for the other stage's part.
     fn gradient_complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
-        if matches!(spec.copies, Copies::Tied { .. }) { Ok(()) } else { self.average(params, spec) }
+        if matches!(spec.copies, Copies::Tied { .. }) {
+            Ok(())
+        } else {
+            self.average(params, spec)
+        }
     }
 
     /// Notes that a parameter's gradient is complete, and starts its bucket if it was the last one.
@@ -85,9 +93,15 @@ pub(super) trait Reducer<T: Stored>: Send + Sync {
 }
 
 /// Calls `reducer` from now on whenever a parameter's gradient is complete.
-pub(super) fn listen<T: Stored>(params: &Arc<Params>, reducer: Arc<impl Reducer<T> + ?Sized + 'static>) -> Listener {
-    params
-        .listen(Box::new(move |params, spec| reducer.gradient_complete(params, spec).map_err(candle_core::Error::wrap)))
+pub(super) fn listen<T: Stored>(
+    params: &Arc<Params>,
+    reducer: Arc<impl Reducer<T> + ?Sized + 'static>,
+) -> Listener {
+    params.listen(Box::new(move |params, spec| {
+        reducer
+            .gradient_complete(params, spec)
+            .map_err(candle_core::Error::wrap)
+    }))
 }
 
 /// The gradients that a collective in flight brings.
@@ -165,18 +179,29 @@ impl<T: Stored> Step<T> {
 
     /// Starts the buckets that have some complete gradients left, because their other gradients were complete less often.
     fn left_behind(&mut self) -> Vec<usize> {
-        let left = self.buckets.iter_mut().enumerate().filter(|(_, bucket)| !bucket.complete.is_empty());
+        let left = self
+            .buckets
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, bucket)| !bucket.complete.is_empty());
         left.map(|(number, bucket)| bucket.start(number)).collect()
     }
 
     /// Whether all buckets have been started equally often.
     pub fn is_even(&self) -> bool {
-        self.buckets.iter().all(|bucket| bucket.started == self.buckets[0].started)
+        self.buckets
+            .iter()
+            .all(|bucket| bucket.started == self.buckets[0].started)
     }
 
     /// Bytes of all buckets that are filling or in flight.
     pub fn bytes(&self) -> usize {
-        let filling: usize = self.buckets.iter().filter_map(|bucket| bucket.filling.as_ref()).map(Vec::len).sum();
+        let filling: usize = self
+            .buckets
+            .iter()
+            .filter_map(|bucket| bucket.filling.as_ref())
+            .map(Vec::len)
+            .sum();
         size_of::<T>() * (filling + self.in_flight.elements())
     }
 }
@@ -184,14 +209,33 @@ impl<T: Stored> Step<T> {
 impl<T: Stored> Buckets<T> {
     /// Buckets of `sizes` elements, averaged over `comm`. `of` is the bucket of each parameter, by its index. With
     /// `shard`, this rank's shard of the gradients is kept here, in so many elements, and every micro-step adds to it.
-    pub fn new(comm: &Comm, sizes: Vec<usize>, of: Vec<usize>, shard: Option<usize>, overlap: bool) -> Buckets<T> {
+    pub fn new(
+        comm: &Comm,
+        sizes: Vec<usize>,
+        of: Vec<usize>,
+        shard: Option<usize>,
+        overlap: bool,
+    ) -> Buckets<T> {
         let bucket = |(number, numel)| {
             let members = of.iter().filter(|&&bucket| bucket == number).count();
-            Bucket { numel, members, complete: Vec::new(), started: 0, filling: None }
+            Bucket {
+                numel,
+                members,
+                complete: Vec::new(),
+                started: 0,
+                filling: None,
+            }
         };
         let buckets = sizes.into_iter().enumerate().map(bucket).collect();
-        let (in_flight, averaged) = (Queue::default(), Vec::new());
-        let step = Step { buckets, in_flight, averaged, finished: false, peak_bytes: 0 };
+        let in_flight = Queue::default();
+        let averaged = Vec::new();
+        let step = Step {
+            buckets,
+            in_flight,
+            averaged,
+            finished: false,
+            peak_bytes: 0,
+        };
         Buckets {
             comm: comm.clone(),
             of,
@@ -246,7 +290,11 @@ impl<T: Stored> Buckets<T> {
 
     /// Elements of all buckets that the last step started, each counted as often as it was started.
     pub fn reduced(&self) -> usize {
-        self.step().buckets.iter().map(|bucket| bucket.started * bucket.numel).sum()
+        self.step()
+            .buckets
+            .iter()
+            .map(|bucket| bucket.started * bucket.numel)
+            .sum()
     }
 
     /// Notes that a parameter's gradient is complete. Returns its bucket if it can start now.
@@ -264,8 +312,15 @@ impl<T: Stored> Buckets<T> {
 
     /// Refuses a step in which a parameter got no gradient, or in which gradients were averaged twice.
     fn ensure_complete(&self, step: &Step<T>) -> Result<()> {
-        let more_than = |times| step.buckets.iter().filter(|bucket| bucket.started > times).count();
-        let (done, twice, all) = (more_than(0), more_than(1), step.buckets.len());
+        let more_than = |times| {
+            step.buckets
+                .iter()
+                .filter(|bucket| bucket.started > times)
+                .count()
+        };
+        let done = more_than(0);
+        let twice = more_than(1);
+        let all = step.buckets.len();
         ensure!(
             done == all,
             "{done} of {all} gradient buckets were averaged: a parameter got no gradient in this step"
@@ -286,7 +341,12 @@ pub(super) fn flat_ranges(params: &Params, elements: usize) -> (Vec<Range<usize>
     let mut of = vec![0; params.specs().len()];
     for group in &params.layout().groups {
         let first = ranges.len();
-        for spec in params.specs().iter().rev().filter(|spec| spec.decays() == group.decays) {
+        for spec in params
+            .specs()
+            .iter()
+            .rev()
+            .filter(|spec| spec.decays() == group.decays)
+        {
             match ranges[first..].last_mut() {
                 Some(range) if range.len() < elements => range.start = spec.range().start,
                 _ => ranges.push(spec.range()),
@@ -307,7 +367,9 @@ mod tests {
         let params = Params::new();
         let shapes: [&[usize]; 6] = [&[7], &[1, 1], &[100], &[3, 1], &[5, 10], &[2]];
         for (i, shape) in shapes.into_iter().enumerate() {
-            params.declare(format!("p{i}"), shape, Init::Constant(0.0)).unwrap();
+            params
+                .declare(format!("p{i}"), shape, Init::Constant(0.0))
+                .unwrap();
         }
         params
     }
@@ -323,9 +385,17 @@ mod tests {
             }
             // End to end they are everything, and none has parameters of two groups.
             ranges.sort_by_key(|range| range.start);
-            assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (0, params.numel()));
+            assert_eq!(
+                (ranges[0].start, ranges[ranges.len() - 1].end),
+                (0, params.numel())
+            );
             assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
-            assert!(ranges.iter().all(|range| range.end <= 54 || range.start >= 54), "{ranges:?}");
+            assert!(
+                ranges
+                    .iter()
+                    .all(|range| range.end <= 54 || range.start >= 54),
+                "{ranges:?}"
+            );
         }
     }
 
@@ -334,19 +404,43 @@ mod tests {
     #[test]
     fn buckets_are_counted_by_parameter_and_step() {
         let params = params();
-        let (a, b) = (&params.specs()[0], &params.specs()[1]);
-        let buckets = Buckets::<f32>::new(&Comm::alone(), vec![0, 0], vec![0, 0, 1, 1, 1, 1], Some(0), true);
+        let a = &params.specs()[0];
+        let b = &params.specs()[1];
+        let buckets = Buckets::<f32>::new(
+            &Comm::alone(),
+            vec![0, 0],
+            vec![0, 0, 1, 1, 1, 1],
+            Some(0),
+            true,
+        );
         let mut step = buckets.step();
         assert_eq!(buckets.complete(&mut step, a), None);
-        assert_eq!(buckets.complete(&mut step, a), None, "the same parameter twice is not two parameters");
+        assert_eq!(
+            buckets.complete(&mut step, a),
+            None,
+            "the same parameter twice is not two parameters"
+        );
         assert_eq!(buckets.complete(&mut step, b), Some(0));
         assert_eq!(buckets.complete(&mut step, b), None);
-        assert!(buckets.ensure_complete(&step).is_err(), "bucket 1 has got nothing");
-        assert_eq!(step.left_behind(), [0], "b's second gradient must not get lost");
+        assert!(
+            buckets.ensure_complete(&step).is_err(),
+            "bucket 1 has got nothing"
+        );
+        assert_eq!(
+            step.left_behind(),
+            [0],
+            "b's second gradient must not get lost"
+        );
         for spec in &params.specs()[2..] {
             buckets.complete(&mut step, spec);
         }
-        assert_eq!(step.buckets.iter().map(|bucket| bucket.started).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(
+            step.buckets
+                .iter()
+                .map(|bucket| bucket.started)
+                .collect::<Vec<_>>(),
+            [2, 1]
+        );
         assert!(buckets.ensure_complete(&step).is_ok());
         // What is left of a step that failed does not count in the next one.
         buckets.complete(&mut step, a);

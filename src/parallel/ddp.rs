@@ -28,7 +28,11 @@ impl Ddp {
     pub fn new(params: &Arc<Params>, comm: &Comm) -> Result<Ddp> {
         comm.broadcast(&mut params.values_mut(), 0)?;
         let reducer = AllReducer::new(params, comm, BUCKET, true);
-        Ok(Ddp { params: params.clone(), _listener: listen(params, reducer.clone()), reducer })
+        Ok(Ddp {
+            params: params.clone(),
+            _listener: listen(params, reducer.clone()),
+            reducer,
+        })
     }
 
     /// Sets whether the backward pass continues while a bucket is averaged, which is the default. Otherwise it stops
@@ -67,8 +71,18 @@ impl<T: Stored> AllReducer<T> {
     /// Buckets have at least `elements` elements, except the last one of a parameter group.
     pub fn new(params: &Params, comm: &Comm, elements: usize, overlap: bool) -> Arc<AllReducer<T>> {
         let (ranges, of) = flat_ranges(params, elements);
-        let buckets = Buckets::new(comm, ranges.iter().map(Range::len).collect(), of, None, overlap);
-        Arc::new(AllReducer { ranges, buckets, spare: Mutex::default() })
+        let buckets = Buckets::new(
+            comm,
+            ranges.iter().map(Range::len).collect(),
+            of,
+            None,
+            overlap,
+        );
+        Arc::new(AllReducer {
+            ranges,
+            buckets,
+            spare: Mutex::default(),
+        })
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Vec<T>>> {
@@ -84,19 +98,25 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
     // ANCHOR: bucket
     /// Averages a bucket whose gradients are complete on this rank.
     fn start(&self, params: &Params, step: &mut Step<T>, bucket: usize) -> comm::Result<()> {
-        let (comm, range) = (&self.buckets.comm, self.ranges[bucket].clone());
+        let comm = &self.buckets.comm;
+        let range = self.ranges[bucket].clone();
         let gradients = &mut params.stored_gradients::<T>()[range.clone()];
         if self.buckets.overlap.load(Relaxed) && comm.size() > 1 {
             let mut copy = self.spare().pop().unwrap_or_default();
             copy.clear();
             copy.extend_from_slice(gradients);
             let pending = comm.start_all_reduce(copy, Reduce::Mean)?;
-            step.in_flight.push(Target { bucket, range }, gradients.len(), pending);
+            step.in_flight
+                .push(Target { bucket, range }, gradients.len(), pending);
         } else {
             let start = Instant::now();
             comm.all_reduce(gradients, Reduce::Mean)?;
             let end = Instant::now();
-            step.averaged.push(Averaged { start, end, waited: (start, end) });
+            step.averaged.push(Averaged {
+                start,
+                end,
+                waited: (start, end),
+            });
         }
         Ok(())
     }
@@ -113,6 +133,9 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
     }
 
     fn spare_bytes(&self) -> usize {
-        self.spare().iter().map(|vector| size_of::<T>() * vector.capacity()).sum()
+        self.spare()
+            .iter()
+            .map(|vector| size_of::<T>() * vector.capacity())
+            .sum()
     }
 }

@@ -62,7 +62,10 @@ pub fn generate<S: Architecture>(
     how: &Continuation,
     mut each: impl FnMut(&Generated) -> Result<()>,
 ) -> Result<Text> {
-    ensure!(!prompt.is_empty(), "a prompt has at least one token: the one that begins a text, for an empty one");
+    ensure!(
+        !prompt.is_empty(),
+        "a prompt has at least one token: the one that begins a text, for an empty one"
+    );
     let needed = prompt.len() + how.count.saturating_sub(1);
     let room = cache.capacity() - cache.seen();
     ensure!(
@@ -73,8 +76,12 @@ pub fn generate<S: Architecture>(
         how.count
     );
     let pass = Pass::cached(cache);
-    let (mut text, start) =
-        (Text { tokens: Vec::new(), prefill: Duration::ZERO, decode: Duration::ZERO }, Instant::now());
+    let mut text = Text {
+        tokens: Vec::new(),
+        prefill: Duration::ZERO,
+        decode: Duration::ZERO,
+    };
+    let start = Instant::now();
     let mut next = prompt.to_vec();
     while text.tokens.len() < how.count {
         let logits = forward_through(model, pipeline, &next, next.len(), &pass, true)?;
@@ -104,7 +111,11 @@ pub fn forward_through<S: Architecture>(
     last: bool,
 ) -> Result<Option<Tensor>> {
     let Some(stages) = pipeline.filter(|stages| stages.size() > 1) else {
-        return Ok(Some(model.predict(Input::Tokens { ids, length }, pass, last)?));
+        return Ok(Some(model.predict(
+            Input::Tokens { ids, length },
+            pass,
+            last,
+        )?));
     };
     let stages = stages.labelled("forward pass");
     let y = if stages.rank() == 0 {
@@ -113,7 +124,11 @@ pub fn forward_through<S: Architecture>(
         let shape = (ids.len() / length.max(1), length, model.shape.width());
         let mut x = vec![0f32; ids.len() * model.shape.width()];
         stages.recv(&mut x, stages.rank() - 1)?;
-        model.predict(Input::Hidden(&Tensor::from_vec(x, shape, &Device::Cpu)?), pass, last)?
+        model.predict(
+            Input::Hidden(&Tensor::from_vec(x, shape, &Device::Cpu)?),
+            pass,
+            last,
+        )?
     };
     if stages.rank() + 1 == stages.size() {
         return Ok(Some(y));
@@ -123,15 +138,24 @@ pub fn forward_through<S: Architecture>(
 }
 
 /// Chooses token number `i` from the logits of one position. A pipeline's last rank chooses for all.
-fn choose(logits: Option<Tensor>, pipeline: Option<&Comm>, how: &Continuation, i: u64) -> Result<Generated> {
+fn choose(
+    logits: Option<Tensor>,
+    pipeline: Option<&Comm>,
+    how: &Continuation,
+    i: u64,
+) -> Result<Generated> {
     let mine = |logits: &Tensor| {
         read(logits, |logits| {
-            Ok(Generated { token: how.sampling.choose(logits, i)?, likeliest: likeliest(logits, how.likeliest)? })
+            Ok(Generated {
+                token: how.sampling.choose(logits, i)?,
+                likeliest: likeliest(logits, how.likeliest)?,
+            })
         })
     };
     let generated = logits.as_ref().map(mine).transpose()?;
     let Some(stages) = pipeline.filter(|stages| stages.size() > 1) else {
-        return generated.ok_or_else(|| anyhow::anyhow!("this rank has no logits, and is in no pipeline"));
+        return generated
+            .ok_or_else(|| anyhow::anyhow!("this rank has no logits, and is in no pipeline"));
     };
     // A token's number is exact in f64. A vocabulary may have fewer tokens than were asked for.
     let mut numbers = vec![-1f64; 1 + 2 * how.likeliest];
@@ -141,8 +165,20 @@ fn choose(logits: Option<Tensor>, pipeline: Option<&Comm>, how: &Continuation, i
             pair.copy_from_slice(&[f64::from(likely.token), f64::from(likely.probability)]);
         }
     }
-    stages.labelled("next token").broadcast(&mut numbers, stages.size() - 1)?;
-    let pairs = numbers[1..].chunks_exact(2).take_while(|pair| pair[0] >= 0.0);
-    let likeliest = pairs.map(|pair| Likely { token: pair[0] as u32, probability: pair[1] as f32 }).collect();
-    Ok(Generated { token: numbers[0] as u32, likeliest })
+    stages
+        .labelled("next token")
+        .broadcast(&mut numbers, stages.size() - 1)?;
+    let pairs = numbers[1..]
+        .chunks_exact(2)
+        .take_while(|pair| pair[0] >= 0.0);
+    let likeliest = pairs
+        .map(|pair| Likely {
+            token: pair[0] as u32,
+            probability: pair[1] as f32,
+        })
+        .collect();
+    Ok(Generated {
+        token: numbers[0] as u32,
+        likeliest,
+    })
 }

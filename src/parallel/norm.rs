@@ -10,9 +10,13 @@ use anyhow::Result;
 /// gradients. Every rank gets the same bits as from `global_norm` of the whole gradients, because the sums are exact.
 pub fn sharded_norm<T: Stored>(groups: &[&Comm], shard: &[&[T]], numel: usize) -> Result<f64> {
     let mut most = [largest(shard)];
-    groups.iter().try_for_each(|group| group.all_reduce(&mut most, Reduce::Max))?;
+    groups
+        .iter()
+        .try_for_each(|group| group.all_reduce(&mut most, Reduce::Max))?;
     let mut both = sums(shard, most[0], numel);
-    groups.iter().try_for_each(|group| group.all_reduce(&mut both, Reduce::Sum))?;
+    groups
+        .iter()
+        .try_for_each(|group| group.all_reduce(&mut both, Reduce::Sum))?;
     Ok((both[0] + both[1]).sqrt())
 }
 
@@ -27,17 +31,30 @@ mod tests {
     fn no_division_among_ranks_changes_a_bit() {
         for ranks in 1..=5usize {
             let stream = Stream::new(ranks as u64, "norm");
-            let number = |i: u64| (stream.uniform(2 * i) - 0.5) * 10f64.powf(12.0 * stream.uniform(2 * i + 1) - 9.0);
+            let number = |i: u64| {
+                (stream.uniform(2 * i) - 0.5) * 10f64.powf(12.0 * stream.uniform(2 * i + 1) - 9.0)
+            };
             let g: Vec<f32> = (0..10_007).map(|i| number(i) as f32).collect();
             let whole = global_norm(&g);
             // Odd cuts, of which one is empty.
-            let cut = |r: usize| if r == 0 { 0 } else { (r.pow(2) * 10_007) / ranks.pow(2) };
+            let cut = |r: usize| {
+                if r == 0 {
+                    0
+                } else {
+                    (r.pow(2) * 10_007) / ranks.pow(2)
+                }
+            };
             let shares = launch::run(ranks, |comm| {
                 let r = comm.rank();
                 let (a, b) = g[cut(r)..cut(r + 1)].split_at((cut(r + 1) - cut(r)) / 3);
                 sharded_norm(&[&comm], &[b, a], g.len())
             });
-            assert!(shares.unwrap().iter().all(|norm| norm.to_bits() == whole.to_bits()));
+            assert!(
+                shares
+                    .unwrap()
+                    .iter()
+                    .all(|norm| norm.to_bits() == whole.to_bits())
+            );
             let mut turned = g.clone();
             turned.reverse();
             assert_eq!(global_norm(&turned).to_bits(), whole.to_bits());

@@ -58,7 +58,13 @@ pub struct FlatGroup {
 impl FlatGroup {
     /// The groups of a model.
     pub fn all(params: &Params, ranks: usize) -> Vec<FlatGroup> {
-        let of = |group: &Group| FlatGroup { start: group.range.start, flat: Flat { numel: group.range.len(), ranks } };
+        let of = |group: &Group| FlatGroup {
+            start: group.range.start,
+            flat: Flat {
+                numel: group.range.len(),
+                ranks,
+            },
+        };
         params.layout().groups.iter().map(of).collect()
     }
 
@@ -77,9 +83,14 @@ impl FlatGroup {
     pub fn owners(self, elements: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
         let common = move |rank| {
             let held = self.range(rank);
-            (rank, held.start.max(elements.start)..held.end.min(elements.end))
+            (
+                rank,
+                held.start.max(elements.start)..held.end.min(elements.end),
+            )
         };
-        (0..self.flat.ranks).map(common).filter(|(_, held)| !held.is_empty())
+        (0..self.flat.ranks)
+            .map(common)
+            .filter(|(_, held)| !held.is_empty())
     }
 }
 
@@ -119,36 +130,77 @@ mod tests {
             (9, 4, 16, 4, &[(2, 3), (3, 4)]),
             (24_960, 8, 24_960, 3_120, &[]),
             // 65 layer norms of width 4,096 on 768 ranks.
-            (266_240, 768, 267_264, 348, &[(765, 328), (766, 348), (767, 348)]),
+            (
+                266_240,
+                768,
+                267_264,
+                348,
+                &[(765, 328), (766, 348), (767, 348)],
+            ),
             (1, 2, 4, 2, &[(0, 1), (1, 2)]),
         ];
         for (numel, ranks, padded, part, padding) in vectors {
             let flat = Flat { numel, ranks };
-            assert_eq!((flat.padded(), flat.shard_numel()), (padded, part), "{flat:?}");
-            let held: Vec<(usize, usize)> =
-                (0..ranks).map(|r| (r, flat.padding(r))).filter(|&(_, padding)| padding > 0).collect();
+            assert_eq!(
+                (flat.padded(), flat.shard_numel()),
+                (padded, part),
+                "{flat:?}"
+            );
+            let held: Vec<(usize, usize)> = (0..ranks)
+                .map(|r| (r, flat.padding(r)))
+                .filter(|&(_, padding)| padding > 0)
+                .collect();
             assert_eq!(held, padding, "{flat:?}");
         }
-        let few = Flat { numel: 16, ranks: 1024 };
+        let few = Flat {
+            numel: 16,
+            ranks: 1024,
+        };
         assert_eq!((few.padded(), few.shard_numel()), (2048, 2));
-        assert_eq!((0..1024).filter(|&r| few.padding(r) == few.shard_numel()).count(), 1016);
+        assert_eq!(
+            (0..1024)
+                .filter(|&r| few.padding(r) == few.shard_numel())
+                .count(),
+            1016
+        );
     }
 
     /// Two groups on three ranks: each group has its own padding, and ranges are offsets in the flat buffers.
     #[test]
     fn each_group_is_cut_by_itself() {
         let params = Params::new();
-        for (name, shape) in [("a", &[3, 4][..]), ("gain", &[4]), ("b", &[2, 5]), ("bias", &[3])] {
-            params.declare(name, shape, crate::tensor::Init::Constant(0.0)).unwrap();
+        for (name, shape) in [
+            ("a", &[3, 4][..]),
+            ("gain", &[4]),
+            ("b", &[2, 5]),
+            ("bias", &[3]),
+        ] {
+            params
+                .declare(name, shape, crate::tensor::Init::Constant(0.0))
+                .unwrap();
         }
         let groups = FlatGroup::all(&params, 3);
-        let [decays, rest] = groups[..] else { panic!("{groups:?}") };
+        let [decays, rest] = groups[..] else {
+            panic!("{groups:?}")
+        };
         assert_eq!((decays.whole(), rest.whole()), (0..22, 22..29));
-        assert_eq!([0, 1, 2].map(|rank| decays.range(rank)), [0..8, 8..16, 16..22]);
-        assert_eq!([0, 1, 2].map(|rank| rest.range(rank)), [22..26, 26..29, 29..29]);
+        assert_eq!(
+            [0, 1, 2].map(|rank| decays.range(rank)),
+            [0..8, 8..16, 16..22]
+        );
+        assert_eq!(
+            [0, 1, 2].map(|rank| rest.range(rank)),
+            [22..26, 26..29, 29..29]
+        );
         assert_eq!([0, 1, 2].map(|rank| rest.flat.padding(rank)), [0, 1, 4]);
-        assert_eq!(decays.owners(5..17).collect::<Vec<_>>(), [(0, 5..8), (1, 8..16), (2, 16..17)]);
-        assert_eq!(rest.owners(22..29).collect::<Vec<_>>(), [(0, 22..26), (1, 26..29)]);
+        assert_eq!(
+            decays.owners(5..17).collect::<Vec<_>>(),
+            [(0, 5..8), (1, 8..16), (2, 16..17)]
+        );
+        assert_eq!(
+            rest.owners(22..29).collect::<Vec<_>>(),
+            [(0, 22..26), (1, 26..29)]
+        );
         // What is declared in which order shows in the places.
         let places: Vec<_> = params.specs().iter().map(|spec| spec.range()).collect();
         assert_eq!(places, [0..12, 22..26, 12..22, 26..29]);
@@ -159,7 +211,8 @@ mod tests {
         /// parts.
         #[test]
         fn shares_end_to_end_are_everything(numel in 0usize..5_000, ranks in 1usize..600) {
-            let (flat, sharded) = (Flat { numel, ranks }, Sharded { numel, ranks });
+            let flat = Flat { numel, ranks };
+            let sharded = Sharded { numel, ranks };
             for ranges in [(0..ranks).map(|r| flat.range(r)).collect::<Vec<_>>(), (0..ranks).map(|r| sharded.range(r)).collect()] {
                 prop_assert_eq!(ranges.iter().cloned().flatten().collect::<Vec<_>>(), (0..numel).collect::<Vec<_>>());
             }
@@ -170,7 +223,8 @@ mod tests {
 
         #[test]
         fn every_element_has_one_owner(numel in 0usize..300, ranks in 1usize..40, a in 0usize..300, b in 0usize..300) {
-            let (flat, range) = (Flat { numel, ranks }, a.min(b).min(numel)..a.max(b).min(numel));
+            let flat = Flat { numel, ranks };
+            let range = a.min(b).min(numel)..a.max(b).min(numel);
             let mut next = range.start;
             for (rank, held) in (FlatGroup { start: 0, flat }).owners(range.clone()) {
                 prop_assert_eq!(held.start, next);

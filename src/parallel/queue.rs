@@ -23,7 +23,11 @@ impl<K, T> Default for Queue<K, T> {
 
 impl<K, T: Element> Queue<K, T> {
     pub fn push(&mut self, note: K, elements: usize, pending: Pending<T>) {
-        self.0.push_back(Flying { note, elements, pending });
+        self.0.push_back(Flying {
+            note,
+            elements,
+            pending,
+        });
     }
 
     /// The notes of all collectives in flight.
@@ -49,8 +53,14 @@ impl<K, T: Element> Queue<K, T> {
     /// Returns the oldest collective's result if it is complete. Never waits. A collective only makes progress when it
     /// is tested.
     pub fn ready(&mut self) -> Result<Option<(K, Vec<T>, Averaged)>> {
-        let Some(oldest) = self.0.front_mut() else { return Ok(None) };
-        if oldest.pending.test()? { self.next() } else { Ok(None) }
+        let Some(oldest) = self.0.front_mut() else {
+            return Ok(None);
+        };
+        if oldest.pending.test()? {
+            self.next()
+        } else {
+            Ok(None)
+        }
     }
 
     /// Waits for the oldest collective, and returns its result.
@@ -61,13 +71,20 @@ impl<K, T: Element> Queue<K, T> {
     /// Waits for the oldest collective with a matching note, and returns its result.
     pub fn find(&mut self, matches: impl Fn(&K) -> bool) -> Result<Option<(K, Vec<T>, Averaged)>> {
         let position = self.0.iter().position(|flying| matches(&flying.note));
-        let Some(Flying { note, mut pending, .. }) = position.and_then(|position| self.0.remove(position)) else {
+        let Some(Flying {
+            note, mut pending, ..
+        }) = position.and_then(|position| self.0.remove(position))
+        else {
             return Ok(None);
         };
         let waiting = Instant::now();
         let flight = pending.complete()?;
         let result = pending.wait()?;
-        let seen = Averaged { start: flight.start, end: flight.end, waited: (waiting, Instant::now()) };
+        let seen = Averaged {
+            start: flight.start,
+            end: flight.end,
+            waited: (waiting, Instant::now()),
+        };
         Ok(Some((note, result, seen)))
     }
 }

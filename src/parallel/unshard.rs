@@ -10,13 +10,21 @@ pub fn unshard(groups: &[&Comm], shards: &Params, whole: &Params) -> Result<()> 
     let values = shards.whole()?;
     for spec in whole.specs() {
         let mut sum = vec![0.0; spec.numel()];
-        let of_it = shards.specs().iter().filter(|shard| shard.whole.name == spec.name && shard.copies.counts());
+        let of_it = shards
+            .specs()
+            .iter()
+            .filter(|shard| shard.whole.name == spec.name && shard.copies.counts());
         for shard in of_it {
             let here = &values[shard.range()];
-            shard.runs(0..here.len(), |run, at| sum[at..at + run.len()].copy_from_slice(&here[run]));
+            shard.runs(0..here.len(), |run, at| {
+                sum[at..at + run.len()].copy_from_slice(&here[run])
+            });
         }
         // One rank has the element, the others add zeros.
-        groups.iter().try_for_each(|group| group.all_reduce(&mut sum, Reduce::Sum)).map_err(Error::wrap)?;
+        groups
+            .iter()
+            .try_for_each(|group| group.all_reduce(&mut sum, Reduce::Sum))
+            .map_err(Error::wrap)?;
         whole.values_mut()[spec.range()].copy_from_slice(&sum);
     }
     Ok(())

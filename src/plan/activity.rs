@@ -10,7 +10,11 @@ pub struct Activity {
 
 impl Activity {
     const fn new(name: &'static str, glyph: char, letter: char) -> Activity {
-        Activity { name, glyph, letter }
+        Activity {
+            name,
+            glyph,
+            letter,
+        }
     }
 
     pub const DATA: Activity = Activity::new("data", '▚', 'd');

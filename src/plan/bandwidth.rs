@@ -29,7 +29,11 @@ pub fn busbw(collective: Collective, ranks: usize, bytes: f64, seconds: f64) -> 
 /// Bytes of the whole array, of elements of `element_bytes`: nccl-tests' S.
 pub fn array_bytes(task: &Task, element_bytes: usize) -> f64 {
     // An all-to-all's buffer holds what is sent and what is received.
-    let arrays = if task.collective == Collective::AllToAll { 2 } else { 1 };
+    let arrays = if task.collective == Collective::AllToAll {
+        2
+    } else {
+        1
+    };
     (task.buffer() / arrays * element_bytes) as f64
 }
 
@@ -46,14 +50,25 @@ impl AlphaBeta {
     /// The line whose relative errors have the least squares, through (bytes, seconds). None for less than two sizes, or
     /// where times do not grow.
     pub fn fit(points: &[(f64, f64)]) -> Option<AlphaBeta> {
-        let points: Vec<(f64, f64)> = points.iter().copied().filter(|&(_, t)| t > 0.0 && t.is_finite()).collect();
+        let points: Vec<(f64, f64)> = points
+            .iter()
+            .copied()
+            .filter(|&(_, t)| t > 0.0 && t.is_finite())
+            .collect();
         // Each point counts by 1 / t²: an error of 10% weighs the same at 1 µs and at 1 s.
-        let sum = |of: fn(f64, f64) -> f64| points.iter().map(|&(s, t)| of(s, t) / (t * t)).sum::<f64>();
-        let (w, x, y) = (sum(|_, _| 1.0), sum(|s, _| s), sum(|_, t| t));
-        let (xx, xy) = (sum(|s, _| s * s), sum(|s, t| s * t));
+        let sum =
+            |of: fn(f64, f64) -> f64| points.iter().map(|&(s, t)| of(s, t) / (t * t)).sum::<f64>();
+        let w = sum(|_, _| 1.0);
+        let x = sum(|s, _| s);
+        let y = sum(|_, t| t);
+        let xx = sum(|s, _| s * s);
+        let xy = sum(|s, t| s * t);
         let slope = (w * xy - x * y) / (w * xx - x * x);
         let alpha = (y - slope * x) / w;
-        (slope.is_finite() && slope > 0.0).then(|| AlphaBeta { alpha: alpha.max(0.0), beta: 1.0 / slope })
+        (slope.is_finite() && slope > 0.0).then(|| AlphaBeta {
+            alpha: alpha.max(0.0),
+            beta: 1.0 / slope,
+        })
     }
 
     /// The knee, in bytes: here latency and transfer take the same time, and half of the bandwidth is reached.
@@ -81,7 +96,12 @@ mod tests {
         assert_eq!(busbw(Collective::ReduceScatter), 0.75e11);
         assert_eq!(busbw(Collective::AllToAll), 0.75e11);
         assert_eq!(busbw(Collective::Broadcast), 1e11);
-        let bytes = |collective| array_bytes(&Task::new(collective, Algorithm::Auto, 4, 10, 4, 0).unwrap(), 4);
+        let bytes = |collective| {
+            array_bytes(
+                &Task::new(collective, Algorithm::Auto, 4, 10, 4, 0).unwrap(),
+                4,
+            )
+        };
         assert_eq!(bytes(Collective::AllReduce), 40.0);
         assert_eq!(bytes(Collective::AllGather), 160.0);
         assert_eq!(bytes(Collective::AllToAll), 160.0);
@@ -89,10 +109,20 @@ mod tests {
 
     #[test]
     fn a_line_is_found_again() {
-        let line = AlphaBeta { alpha: 20e-6, beta: 5e9 };
-        let points: Vec<(f64, f64)> = (10..27).map(|k| f64::from(1u32 << k)).map(|s| (s, line.seconds(s))).collect();
+        let line = AlphaBeta {
+            alpha: 20e-6,
+            beta: 5e9,
+        };
+        let points: Vec<(f64, f64)> = (10..27)
+            .map(|k| f64::from(1u32 << k))
+            .map(|s| (s, line.seconds(s)))
+            .collect();
         let fit = AlphaBeta::fit(&points).unwrap();
-        assert!((fit.alpha / line.alpha - 1.0).abs() < 1e-9 && (fit.beta / line.beta - 1.0).abs() < 1e-9, "{fit:?}");
+        assert!(
+            (fit.alpha / line.alpha - 1.0).abs() < 1e-9
+                && (fit.beta / line.beta - 1.0).abs() < 1e-9,
+            "{fit:?}"
+        );
         assert!((fit.knee() - 1e5).abs() < 1.0);
         // Small times count as much as large ones: 5% more everywhere is 5% more in both.
         let more: Vec<(f64, f64)> = points.iter().map(|&(s, t)| (s, 1.05 * t)).collect();
@@ -104,6 +134,9 @@ mod tests {
         assert_eq!(AlphaBeta::fit(&[]), None);
         assert_eq!(AlphaBeta::fit(&[(1.0, 1.0)]), None);
         assert_eq!(AlphaBeta::fit(&[(1.0, 2.0), (2.0, 1.0)]), None);
-        assert_eq!(AlphaBeta::fit(&[(1.0, 0.0), (2.0, f64::NAN), (3.0, 1.0)]), None);
+        assert_eq!(
+            AlphaBeta::fit(&[(1.0, 0.0), (2.0, f64::NAN), (3.0, 1.0)]),
+            None
+        );
     }
 }

@@ -35,7 +35,10 @@ impl GptShape {
     /// Matrices: token and position table, and four a block; these decay.
     pub fn decayed(&self) -> (usize, u64) {
         let matrices = 12 * self.embd * self.embd * self.layers;
-        (2 + 4 * self.layers, (matrices + (self.vocabulary + self.block) * self.embd) as u64)
+        (
+            2 + 4 * self.layers,
+            (matrices + (self.vocabulary + self.block) * self.embd) as u64,
+        )
     }
 
     /// Norm gains: two per block, and the last one. They do not decay.
@@ -63,7 +66,12 @@ impl GptShape {
     /// The memory of one rank that trains on `batch` sequences at a time with AdamW.
     pub fn memory(&self, batch: usize, dropout: bool) -> Memory {
         let n = 4 * self.parameters();
-        Memory { parameters: n, gradients: n, optimizer: 2 * n, activations: self.activations(batch, dropout) }
+        Memory {
+            parameters: n,
+            gradients: n,
+            optimizer: 2 * n,
+            activations: self.activations(batch, dropout),
+        }
     }
 
     /// The most bytes that a step's activations take: all that the forward pass leaves, and beside it what the backward pass works
@@ -71,8 +79,11 @@ impl GptShape {
     /// one sequence's scores are computed again.
     fn activations(&self, batch: usize, dropout: bool) -> u64 {
         let wide = |n: usize| n as u128;
-        let (tokens, d, block) = (wide(batch) * wide(self.block), wide(self.embd), wide(self.block));
-        let (logits, gelu) = (3 * wide(self.vocabulary) * tokens, 17 * d * tokens);
+        let tokens = wide(batch) * wide(self.block);
+        let d = wide(self.embd);
+        let block = wide(self.block);
+        let logits = 3 * wide(self.vocabulary) * tokens;
+        let gelu = 17 * d * tokens;
         let attention = 5 * d * tokens + 2 * block * block;
         let work = 4 * logits.max(gelu).max(attention);
         let forward = self.activations_over_a_step(batch, dropout, Keep::ToTheEnd)[self.layers + 2];
@@ -85,26 +96,41 @@ impl GptShape {
     pub fn activations_over_a_step(&self, batch: usize, dropout: bool, keep: Keep) -> Vec<u64> {
         // In u128: a shape that someone asks for can take more bytes than 64 bits count.
         let wide = |n: usize| n as u128;
-        let (tokens, d, layers) = (wide(batch) * wide(self.block), wide(self.embd), wide(self.layers));
+        let tokens = wide(batch) * wide(self.block);
+        let d = wide(self.embd);
+        let layers = wide(self.layers);
         let dropped = if dropout { d } else { 0 };
         // Norm, qkv (3), attention, proj, residual; norm, fc (4), gelu (4), out, residual. Then the statistics of two norms, and
         // one number per head and row of attention.
         let block = 18 * d + 2 * dropped + 4 + wide(self.heads);
-        let (embedding, head) = (d + dropped, d + 2 + wide(self.vocabulary) + 1);
+        let embedding = d + dropped;
+        let head = d + 2 + wide(self.vocabulary) + 1;
         // In GELU's backward pass four gradients of fc's width are alive at once (the incoming one, the outgoing one, candle's
         // zero-filled slot and its sum), beside the residual stream's. Attention recomputes one sequence's scores.
-        let (work, scores) = (17 * d, 2 * wide(self.block) * wide(self.block));
+        let work = 17 * d;
+        let scores = 2 * wide(self.block) * wide(self.block);
         let kept = if keep == Keep::BlockInputs { d } else { block };
         let backward = |left: u128| match keep {
             Keep::ToTheEnd => embedding + layers * block + head,
             Keep::UntilUsed => embedding + left * block + if left == layers { head } else { 0 },
             Keep::BlockInputs => embedding + left * d + block,
         };
-        let bytes = |per_token: u128, more: u128| (4 * (tokens * per_token + more)).try_into().unwrap_or(u64::MAX);
+        let bytes = |per_token: u128, more: u128| {
+            (4 * (tokens * per_token + more))
+                .try_into()
+                .unwrap_or(u64::MAX)
+        };
         let forward = (0..=layers).map(|done| bytes(embedding + done * kept, 0));
         let head = bytes(embedding + layers * kept + head, 0);
-        let backward = (1..=layers).rev().map(|left| bytes(backward(left) + work, scores));
-        std::iter::once(0).chain(forward).chain([head]).chain(backward).chain([0]).collect()
+        let backward = (1..=layers)
+            .rev()
+            .map(|left| bytes(backward(left) + work, scores));
+        std::iter::once(0)
+            .chain(forward)
+            .chain([head])
+            .chain(backward)
+            .chain([0])
+            .collect()
     }
 }
 
@@ -124,17 +150,30 @@ mod tests {
     use super::*;
 
     fn shape(layers: usize, heads: usize, embd: usize, block: usize) -> GptShape {
-        GptShape { vocabulary: 65, block, layers, heads, embd }
+        GptShape {
+            vocabulary: 65,
+            block,
+            layers,
+            heads,
+            embd,
+        }
     }
 
     /// Figures of the seed (wordplay) and of nanoGPT's char-level configurations.
     #[test]
     fn published_counts() {
-        let (baby, char) = (shape(4, 4, 128, 64), shape(6, 6, 384, 256));
+        let baby = shape(4, 4, 128, 64);
+        let char = shape(6, 6, 384, 256);
         let wordplay = shape(12, 12, 768, 1024);
         assert_eq!((baby.num_params(), baby.parameters()), (795_904, 804_096));
-        assert_eq!((char.num_params(), char.parameters()), (10_646_784, 10_745_088));
-        assert_eq!((wordplay.num_params(), wordplay.parameters()), (85_003_776, 85_790_208));
+        assert_eq!(
+            (char.num_params(), char.parameters()),
+            (10_646_784, 10_745_088)
+        );
+        assert_eq!(
+            (wordplay.num_params(), wordplay.parameters()),
+            (85_003_776, 85_790_208)
+        );
         assert_eq!(wordplay.decayed(), (50, 85_771_008));
         assert_eq!(wordplay.not_decayed(), (25, 19_200));
         assert_eq!(baby.flops_per_token(), 5_168_640);
@@ -151,9 +190,13 @@ mod tests {
             (shape(1, 4, 64, 512), 1, 2_786_540.0),
             (shape(2, 4, 32, 256), 2, 1_116_156.0),
         ] {
-            let forward = shape.activations_over_a_step(batch, false, Keep::ToTheEnd)[shape.layers + 2];
+            let forward =
+                shape.activations_over_a_step(batch, false, Keep::ToTheEnd)[shape.layers + 2];
             let work = (shape.memory(batch, false).activations - forward) as f64;
-            assert!((work / measured - 1.0).abs() < 0.02, "{shape:?}: {work} planned, {measured} measured");
+            assert!(
+                (work / measured - 1.0).abs() < 0.02,
+                "{shape:?}: {work} planned, {measured} measured"
+            );
         }
     }
 
@@ -176,15 +219,23 @@ mod tests {
     fn recomputation_keeps_less_and_freeing_early_ends_low() {
         let shape = shape(4, 4, 128, 64);
         let over = |keep| shape.activations_over_a_step(12, false, keep);
-        let (end, used, inputs) = (over(Keep::ToTheEnd), over(Keep::UntilUsed), over(Keep::BlockInputs));
+        let end = over(Keep::ToTheEnd);
+        let used = over(Keep::UntilUsed);
+        let inputs = over(Keep::BlockInputs);
         // Before the step; embedding, four blocks and head; four blocks backward; after it.
-        assert!([&end, &used, &inputs].iter().all(|step| step.len() == 1 + 6 + 4 + 1));
+        assert!(
+            [&end, &used, &inputs]
+                .iter()
+                .all(|step| step.len() == 1 + 6 + 4 + 1)
+        );
         assert_eq!(
             end[..=7],
             used[..=7],
             "the forward pass keeps the same, and so does the backward pass at its start"
         );
-        assert!(end[7..11].iter().all(|&bytes| bytes == end[7]) && used[7..].is_sorted_by(|a, b| a > b));
+        assert!(
+            end[7..11].iter().all(|&bytes| bytes == end[7]) && used[7..].is_sorted_by(|a, b| a > b)
+        );
         let peak = |step: &[u64]| step.iter().copied().max().unwrap();
         assert!(peak(&inputs) < peak(&used) * 3 / 5, "{inputs:?}");
         // 18 numbers of 4 bytes per token and unit of width in a block, and a few more.

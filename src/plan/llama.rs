@@ -72,7 +72,9 @@ impl LlamaShape {
 
     /// The seven matrices of every block, by their names inside of a block.
     pub fn block_matrices(&self) -> [(&'static str, [usize; 2]); 7] {
-        let (d, kv, ffn) = (self.embd, self.kv_width(), self.ffn);
+        let d = self.embd;
+        let kv = self.kv_width();
+        let ffn = self.ffn;
         [
             ("self_attn.q_proj", [d, d]),
             ("self_attn.k_proj", [kv, d]),
@@ -86,12 +88,16 @@ impl LlamaShape {
 
     /// All parameters, in the order of the model.
     pub fn named(&self) -> Vec<Named> {
-        let (d, table) = (self.embd, vec![self.vocabulary, self.embd]);
+        let d = self.embd;
+        let table = vec![self.vocabulary, self.embd];
         let mut all = vec![("model.embed_tokens.weight".to_string(), table.clone())];
         for layer in 0..self.layers {
             let name = |part: &str| format!("model.layers.{layer}.{part}.weight");
             all.push((name("input_layernorm"), vec![d]));
-            all.extend(self.block_matrices().map(|(part, shape)| (name(part), shape.to_vec())));
+            all.extend(
+                self.block_matrices()
+                    .map(|(part, shape)| (name(part), shape.to_vec())),
+            );
             all.push((name("post_attention_layernorm"), vec![d]));
         }
         all.push(("model.norm.weight".into(), vec![d]));
@@ -108,7 +114,11 @@ impl LlamaShape {
 
     /// Parameters of one block: its matrices and two gains.
     pub fn per_layer(&self) -> u64 {
-        let matrices: u64 = self.block_matrices().iter().map(|(_, [rows, columns])| (rows * columns) as u64).sum();
+        let matrices: u64 = self
+            .block_matrices()
+            .iter()
+            .map(|(_, [rows, columns])| (rows * columns) as u64)
+            .sum();
         matrices + 2 * self.embd as u64
     }
 
@@ -121,9 +131,12 @@ impl LlamaShape {
     /// Parameters of a pipeline's stage with `layers`. The first stage has the table, the last one the norm and the head, which is
     /// a copy of a tied table.
     pub fn stage_parameters(&self, layers: &Range<usize>) -> u64 {
-        let (first, last) = (layers.start == 0, layers.end == self.layers);
+        let first = layers.start == 0;
+        let last = layers.end == self.layers;
         let tables = u64::from(first) + u64::from(last && !(first && self.tied));
-        layers.len() as u64 * self.per_layer() + tables * self.table() + if last { self.embd as u64 } else { 0 }
+        layers.len() as u64 * self.per_layer()
+            + tables * self.table()
+            + if last { self.embd as u64 } else { 0 }
     }
 
     /// FLOPs of the forward pass for one token without attention's scores: 2 for every parameter (Kaplan et al., arXiv 2001.08361).
@@ -152,7 +165,12 @@ impl Rope {
     /// The frequencies of the `head / 2` pairs, in radians per position.
     pub fn frequencies(&self, head: usize) -> Vec<f64> {
         let plain = |i: usize| self.theta.powf(-((2 * i) as f64) / head as f64);
-        (0..head / 2).map(|i| self.scaling.map_or(plain(i), |scaling| scaling.of(plain(i)))).collect()
+        (0..head / 2)
+            .map(|i| {
+                self.scaling
+                    .map_or(plain(i), |scaling| scaling.of(plain(i)))
+            })
+            .collect()
     }
 }
 
@@ -161,7 +179,8 @@ impl RopeScaling {
     fn of(&self, frequency: f64) -> f64 {
         // How often the pair turns within the original length.
         let turns = self.original_block as f64 * frequency / std::f64::consts::TAU;
-        let (low, high) = (self.low_freq_factor, self.high_freq_factor);
+        let low = self.low_freq_factor;
+        let high = self.high_freq_factor;
         let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
         kept * frequency + (1.0 - kept) * frequency / self.factor
     }
@@ -174,7 +193,11 @@ mod tests {
     #[test]
     fn the_names_have_all_parameters() {
         for (name, shape) in PRESETS {
-            let all: u64 = shape.named().iter().map(|(_, dims)| dims.iter().map(|&n| n as u64).product::<u64>()).sum();
+            let all: u64 = shape
+                .named()
+                .iter()
+                .map(|(_, dims)| dims.iter().map(|&n| n as u64).product::<u64>())
+                .sum();
             assert_eq!(all, shape.parameters(), "{name}");
         }
         let names = LlamaShape::preset("stories260k").unwrap().named();
@@ -197,7 +220,11 @@ mod tests {
     fn llama3_scaling_slows_only_slow_pairs() {
         let shape = LlamaShape::preset("llama-3.2-1b").unwrap();
         let scaled = shape.rope.frequencies(64);
-        let plain = Rope { scaling: None, ..shape.rope }.frequencies(64);
+        let plain = Rope {
+            scaling: None,
+            ..shape.rope
+        }
+        .frequencies(64);
         assert_eq!(plain[0], 1.0);
         assert!((plain[31] - 500_000f64.powf(-62.0 / 64.0)).abs() < 1e-18);
         for (pair, (scaled, plain)) in scaled.iter().zip(&plain).enumerate() {

@@ -35,4 +35,7 @@ pub use network::{MOST_RANKS, Network};
 pub use overlap::{exposed, tokens_that_hide};
 pub use simulate::simulate;
 pub use tensor::TensorShards;
-pub use zero::{BytesEach, ComputedStep, zero_memory, zero_memory_offloaded, zero_step, zero_traffic, zero_volumes};
+pub use zero::{
+    BytesEach, ComputedStep, zero_memory, zero_memory_offloaded, zero_step, zero_traffic,
+    zero_volumes,
+};

@@ -55,7 +55,9 @@ impl Network {
 
     /// The preset of that name.
     pub fn named(name: &str) -> Option<Network> {
-        Network::presets().into_iter().find(|network| network.name == name)
+        Network::presets()
+            .into_iter()
+            .find(|network| network.name == name)
     }
 
     /// The networks that have names. Latencies and bandwidths are those of messages between GPUs.
@@ -64,7 +66,10 @@ impl Network {
     /// (`src/graph/tuning.cc`, 2026): 3.4 µs over NVLink, 5.7 µs over PCIe, 14 µs over a network. Most of that is software,
     /// which is busy with one message at a time. Each preset's bandwidths are explained beside it.
     pub fn presets() -> [Network; 4] {
-        let nvlink = Link { latency: 3.4 * MICRO, bandwidth: 300.0 * GB };
+        let nvlink = Link {
+            latency: 3.4 * MICRO,
+            bandwidth: 300.0 * GB,
+        };
         [
             // 8 A100 behind NVSwitch: 600 GB/s a GPU, both directions together (NVIDIA A100 architecture, 2020).
             Network {
@@ -85,8 +90,14 @@ impl Network {
                 ranks_per_node: 4,
                 most_ranks: MOST_RANKS,
                 cards: 2,
-                within: Link { latency: 3.4 * MICRO, bandwidth: 100.0 * GB },
-                between: Link { latency: 14.0 * MICRO, bandwidth: 25.0 * GB },
+                within: Link {
+                    latency: 3.4 * MICRO,
+                    bandwidth: 100.0 * GB,
+                },
+                between: Link {
+                    latency: 14.0 * MICRO,
+                    bandwidth: 25.0 * GB,
+                },
                 pipelined: false,
             },
             // ALCF's Aurora guide (docs.alcf.anl.gov/aurora): 6 GPUs of 2 tiles a node, a rank a tile; measured 15 GB/s from
@@ -98,8 +109,14 @@ impl Network {
                 ranks_per_node: 12,
                 most_ranks: MOST_RANKS,
                 cards: 8,
-                within: Link { latency: 5.7 * MICRO, bandwidth: 15.0 * GB },
-                between: Link { latency: 14.0 * MICRO, bandwidth: 25.0 * GB },
+                within: Link {
+                    latency: 5.7 * MICRO,
+                    bandwidth: 15.0 * GB,
+                },
+                between: Link {
+                    latency: 14.0 * MICRO,
+                    bandwidth: 25.0 * GB,
+                },
                 pipelined: false,
             },
             // 10 Gbit/s; to NCCL's network latency come 10 µs of TCP, its best on such a card (S. Larsen et al.,
@@ -110,8 +127,14 @@ impl Network {
                 ranks_per_node: 1,
                 most_ranks: MOST_RANKS,
                 cards: 1,
-                within: Link { latency: 24.0 * MICRO, bandwidth: 1.25 * GB },
-                between: Link { latency: 24.0 * MICRO, bandwidth: 1.25 * GB },
+                within: Link {
+                    latency: 24.0 * MICRO,
+                    bandwidth: 1.25 * GB,
+                },
+                between: Link {
+                    latency: 24.0 * MICRO,
+                    bandwidth: 1.25 * GB,
+                },
                 pipelined: false,
             },
         ]
@@ -121,9 +144,17 @@ impl Network {
     /// `leaving` ranks of the node send off it at the same time.
     pub fn message(&self, same_node: bool, bytes: f64, leaving: usize) -> (f64, f64) {
         let link = if same_node { self.within } else { self.between };
-        let sharing = if same_node { 1.0 } else { (leaving as f64 / self.cards as f64).max(1.0) };
+        let sharing = if same_node {
+            1.0
+        } else {
+            (leaving as f64 / self.cards as f64).max(1.0)
+        };
         let moving = bytes * sharing / link.bandwidth;
-        if self.pipelined { (moving, link.latency) } else { (moving + link.latency, 0.0) }
+        if self.pipelined {
+            (moving, link.latency)
+        } else {
+            (moving + link.latency, 0.0)
+        }
     }
 }
 
@@ -133,8 +164,14 @@ mod tests {
 
     #[test]
     fn presets_have_the_names_that_are_offered() {
-        assert_eq!(Network::presets().map(|network| network.name), Network::NAMES);
-        assert_eq!(Network::named("polaris").map(|network| network.ranks_per_node), Some(4));
+        assert_eq!(
+            Network::presets().map(|network| network.name),
+            Network::NAMES
+        );
+        assert_eq!(
+            Network::named("polaris").map(|network| network.ranks_per_node),
+            Some(4)
+        );
         assert_eq!(Network::named("token-ring"), None);
     }
 }

@@ -8,7 +8,11 @@
 /// assert_eq!(shardlab::plan::exposed(4.0, [(0.5, 3.0), (1.0, 3.0)]), 4.0);
 /// ```
 pub fn exposed(backward: f64, buckets: impl IntoIterator<Item = (f64, f64)>) -> f64 {
-    let over = buckets.into_iter().fold(0.0, |free: f64, (ready, seconds)| free.max(ready * backward) + seconds);
+    let over = buckets
+        .into_iter()
+        .fold(0.0, |free: f64, (ready, seconds)| {
+            free.max(ready * backward) + seconds
+        });
     (over - backward).max(0.0)
 }
 
@@ -29,17 +33,27 @@ mod tests {
     #[test]
     fn what_is_not_hidden_is_exposed() {
         // Hidden but for the last bucket, which sets out when the pass is over.
-        assert_eq!(exposed(4.0, [(0.25, 1.0), (0.5, 1.0), (0.75, 1.0), (1.0, 1.0)]), 1.0);
+        assert_eq!(
+            exposed(4.0, [(0.25, 1.0), (0.5, 1.0), (0.75, 1.0), (1.0, 1.0)]),
+            1.0
+        );
         // A link slower than the pass: it starts with the first bucket, and never stops.
-        assert_eq!(exposed(4.0, [(0.25, 3.0), (0.5, 3.0), (0.75, 3.0), (1.0, 3.0)]), 9.0);
+        assert_eq!(
+            exposed(4.0, [(0.25, 3.0), (0.5, 3.0), (0.75, 3.0), (1.0, 3.0)]),
+            9.0
+        );
         assert_eq!(exposed(4.0, [(0.1, 1.0)]), 0.0);
     }
 
     #[test]
     fn the_models_size_cancels() {
-        let (ranks, flops, bandwidth, parameters) = (64, 4e14, 5e10, 7e9);
+        let ranks = 64;
+        let flops = 4e14;
+        let bandwidth = 5e10;
+        let parameters = 7e9;
         let tokens = tokens_that_hide(2.0, ranks, flops, bandwidth);
-        let (backward, n) = (4.0 * parameters * tokens / flops, ranks as f64);
+        let backward = 4.0 * parameters * tokens / flops;
+        let n = ranks as f64;
         let all_reduce = 2.0 * (n - 1.0) / n * 2.0 * parameters / bandwidth;
         assert!((backward - all_reduce).abs() < 1e-12 * backward);
         assert!((tokens - 7875.0).abs() < 1e-9);

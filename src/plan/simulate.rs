@@ -17,15 +17,22 @@ use std::collections::BTreeMap;
 pub fn simulate(task: &Task, element_bytes: usize, network: &Network) -> f64 {
     let node = network.ranks_per_node.min(task.ranks);
     match task.algorithm {
-        Algorithm::Ring | Algorithm::Pairwise => Run::new(task, element_bytes, network, node).seconds(),
+        Algorithm::Ring | Algorithm::Pairwise => {
+            Run::new(task, element_bytes, network, node).seconds()
+        }
         Algorithm::Chain if task.ranks > LONG * node => {
             // The same rest of a last node in all three.
             let rest = task.ranks % node;
             let chain = |nodes: usize| {
-                let part = Task { ranks: nodes * node + rest, root: 0, ..*task };
+                let part = Task {
+                    ranks: nodes * node + rest,
+                    root: 0,
+                    ..*task
+                };
                 Run::new(&part, element_bytes, network, part.ranks).seconds()
             };
-            let (half, whole) = (chain(LONG / 2), chain(LONG));
+            let half = chain(LONG / 2);
+            let whole = chain(LONG);
             whole + (whole - half) * ((task.ranks / node - LONG) as f64 / (LONG / 2) as f64)
         }
         _ => Run::new(task, element_bytes, network, task.ranks).seconds(),
@@ -51,14 +58,30 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn new<'a>(task: &'a Task, element_bytes: usize, network: &'a Network, followed: usize) -> Run<'a> {
+    fn new<'a>(
+        task: &'a Task,
+        element_bytes: usize,
+        network: &'a Network,
+        followed: usize,
+    ) -> Run<'a> {
         let zero = || vec![0.0; followed];
         let idle_in = vec![(0.0, 0.0); followed];
-        Run { task, element_bytes, network, followed, now: zero(), free_out: zero(), free_in: zero(), idle_in }
+        Run {
+            task,
+            element_bytes,
+            network,
+            followed,
+            now: zero(),
+            free_out: zero(),
+            free_in: zero(),
+            idle_in,
+        }
     }
 
     fn seconds(mut self) -> f64 {
-        let mut rounds: Vec<_> = (0..self.followed).map(|rank| self.task.rounds(rank).peekable()).collect();
+        let mut rounds: Vec<_> = (0..self.followed)
+            .map(|rank| self.task.rounds(rank).peekable())
+            .collect();
         // The ranks that act in each round, from the next one on.
         let mut calendar: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (rank, rounds) in rounds.iter_mut().enumerate() {
@@ -67,7 +90,8 @@ impl Run<'_> {
             }
         }
         let mut leaving = vec![0; self.followed.div_ceil(self.network.ranks_per_node)];
-        let (mut messages, mut receivers) = (Vec::new(), Vec::new());
+        let mut messages = Vec::new();
+        let mut receivers = Vec::new();
         while let Some((_, acting)) = calendar.pop_first() {
             messages.clear();
             receivers.clear();
@@ -76,7 +100,12 @@ impl Run<'_> {
                 if let Some(send) = round.send {
                     let (to, same_node) = self.way(rank, send.to);
                     leaving[self.node(rank)] += usize::from(!same_node);
-                    messages.push((rank, to, same_node, (send.range.len() * self.element_bytes) as f64));
+                    messages.push((
+                        rank,
+                        to,
+                        same_node,
+                        (send.range.len() * self.element_bytes) as f64,
+                    ));
                 }
                 if round.recv.is_some() {
                     receivers.push(rank);
@@ -86,7 +115,9 @@ impl Run<'_> {
                 }
             }
             for &(from, to, same_node, bytes) in &messages {
-                let (busy, after) = self.network.message(same_node, bytes, leaving[self.node(from)]);
+                let (busy, after) =
+                    self.network
+                        .message(same_node, bytes, leaving[self.node(from)]);
                 self.free_out[from] = self.free_out[from].max(self.now[from]) + busy;
                 self.arrive(to, busy, self.free_out[from] + after);
             }
@@ -102,7 +133,8 @@ impl Run<'_> {
 
     /// A message arrives that keeps `to`'s link busy for `busy` seconds, at `earliest` or when the link is free.
     fn arrive(&mut self, to: usize, busy: f64, earliest: f64) {
-        let (free, (start, end)) = (self.free_in[to], self.idle_in[to]);
+        let free = self.free_in[to];
+        let (start, end) = self.idle_in[to];
         let arrival = earliest.max(start + busy);
         if arrival - busy < end {
             // It is of a later round than what came in last, but there before that, which it may keep waiting.
@@ -124,7 +156,8 @@ impl Run<'_> {
             return (to, self.node(from) == self.node(to));
         }
         // All nodes are like the first: what counts is how far, in which direction.
-        let (ranks, node) = (self.task.ranks as isize, self.followed as isize);
+        let ranks = self.task.ranks as isize;
+        let node = self.followed as isize;
         let mut distance = (to as isize - from as isize).rem_euclid(ranks);
         if distance > ranks / 2 {
             distance -= ranks;
@@ -140,7 +173,10 @@ mod tests {
     use crate::comm::Link;
     use crate::comm::algorithms::Collective;
 
-    const LINK: Link = Link { latency: 3.0, bandwidth: 8.0 };
+    const LINK: Link = Link {
+        latency: 3.0,
+        bandwidth: 8.0,
+    };
 
     fn task(collective: Collective, algorithm: Algorithm, ranks: usize, len: usize) -> Task {
         Task::new(collective, algorithm, ranks, len, 4, 0).unwrap()
@@ -148,38 +184,122 @@ mod tests {
 
     #[track_caller]
     fn close(is: f64, expected: f64, within: f64) {
-        assert!((is / expected - 1.0).abs() <= within, "{is} is not {expected}");
+        assert!(
+            (is / expected - 1.0).abs() <= within,
+            "{is} is not {expected}"
+        );
     }
 
     #[test]
     fn on_equal_links_it_is_what_the_textbook_says() {
         for n in [2usize, 8, 64] {
-            let (ranks, depth) = (n as f64, f64::from(n.ilog2()));
+            let ranks = n as f64;
+            let depth = f64::from(n.ilog2());
             let len = 5 * n;
             // Seconds of the vector, and of one rank's part if all parts make the vector.
-            let (a, s, p) = (LINK.latency, (4 * len) as f64 / LINK.bandwidth, (4 * 5) as f64 / LINK.bandwidth);
+            let a = LINK.latency;
+            let s = (4 * len) as f64 / LINK.bandwidth;
+            let p = (4 * 5) as f64 / LINK.bandwidth;
             for (collective, algorithm, len, expected) in [
-                (Collective::AllReduce, Algorithm::Naive, len, 2.0 * a + 2.0 * (ranks - 1.0) * s),
-                (Collective::AllReduce, Algorithm::Ring, len, 2.0 * (ranks - 1.0) * (a + p)),
-                (Collective::AllReduce, Algorithm::RecursiveDoubling, len, depth * (a + s)),
-                (Collective::AllReduce, Algorithm::Rabenseifner, len, 2.0 * depth * a + 2.0 * (ranks - 1.0) * p),
-                (Collective::Reduce, Algorithm::Flat, len, a + (ranks - 1.0) * s),
-                (Collective::Broadcast, Algorithm::Flat, len, a + (ranks - 1.0) * s),
+                (
+                    Collective::AllReduce,
+                    Algorithm::Naive,
+                    len,
+                    2.0 * a + 2.0 * (ranks - 1.0) * s,
+                ),
+                (
+                    Collective::AllReduce,
+                    Algorithm::Ring,
+                    len,
+                    2.0 * (ranks - 1.0) * (a + p),
+                ),
+                (
+                    Collective::AllReduce,
+                    Algorithm::RecursiveDoubling,
+                    len,
+                    depth * (a + s),
+                ),
+                (
+                    Collective::AllReduce,
+                    Algorithm::Rabenseifner,
+                    len,
+                    2.0 * depth * a + 2.0 * (ranks - 1.0) * p,
+                ),
+                (
+                    Collective::Reduce,
+                    Algorithm::Flat,
+                    len,
+                    a + (ranks - 1.0) * s,
+                ),
+                (
+                    Collective::Broadcast,
+                    Algorithm::Flat,
+                    len,
+                    a + (ranks - 1.0) * s,
+                ),
                 (Collective::Reduce, Algorithm::Tree, len, depth * (a + s)),
                 (Collective::Broadcast, Algorithm::Tree, len, depth * (a + s)),
-                (Collective::AllGather, Algorithm::Ring, 5, (ranks - 1.0) * (a + p)),
-                (Collective::AllGather, Algorithm::RecursiveDoubling, 5, depth * a + (ranks - 1.0) * p),
-                (Collective::ReduceScatter, Algorithm::Ring, 5, (ranks - 1.0) * (a + p)),
-                (Collective::ReduceScatter, Algorithm::RecursiveHalving, 5, depth * a + (ranks - 1.0) * p),
-                (Collective::Scatter, Algorithm::Flat, 5, a + (ranks - 1.0) * p),
-                (Collective::Gather, Algorithm::Flat, 5, a + (ranks - 1.0) * p),
-                (Collective::Scatter, Algorithm::Tree, 5, depth * a + (ranks - 1.0) * p),
-                (Collective::Gather, Algorithm::Tree, 5, depth * a + (ranks - 1.0) * p),
-                (Collective::AllToAll, Algorithm::Pairwise, 5, (ranks - 1.0) * (a + p)),
+                (
+                    Collective::AllGather,
+                    Algorithm::Ring,
+                    5,
+                    (ranks - 1.0) * (a + p),
+                ),
+                (
+                    Collective::AllGather,
+                    Algorithm::RecursiveDoubling,
+                    5,
+                    depth * a + (ranks - 1.0) * p,
+                ),
+                (
+                    Collective::ReduceScatter,
+                    Algorithm::Ring,
+                    5,
+                    (ranks - 1.0) * (a + p),
+                ),
+                (
+                    Collective::ReduceScatter,
+                    Algorithm::RecursiveHalving,
+                    5,
+                    depth * a + (ranks - 1.0) * p,
+                ),
+                (
+                    Collective::Scatter,
+                    Algorithm::Flat,
+                    5,
+                    a + (ranks - 1.0) * p,
+                ),
+                (
+                    Collective::Gather,
+                    Algorithm::Flat,
+                    5,
+                    a + (ranks - 1.0) * p,
+                ),
+                (
+                    Collective::Scatter,
+                    Algorithm::Tree,
+                    5,
+                    depth * a + (ranks - 1.0) * p,
+                ),
+                (
+                    Collective::Gather,
+                    Algorithm::Tree,
+                    5,
+                    depth * a + (ranks - 1.0) * p,
+                ),
+                (
+                    Collective::AllToAll,
+                    Algorithm::Pairwise,
+                    5,
+                    (ranks - 1.0) * (a + p),
+                ),
             ] {
                 let task = task(collective, algorithm, n, len);
                 let is = simulate(&task, 4, &Network::uniform(LINK));
-                assert!((is / expected - 1.0).abs() < 1e-12, "{task:?}: {is} is not {expected}");
+                assert!(
+                    (is / expected - 1.0).abs() < 1e-12,
+                    "{task:?}: {is} is not {expected}"
+                );
             }
         }
     }
@@ -189,10 +309,22 @@ mod tests {
         let segments = 6;
         let segment = (4 * crate::comm::algorithms::SEGMENT) as f64 / LINK.bandwidth;
         for n in [2usize, 3, 9, 100] {
-            let chain = |collective| task(collective, Algorithm::Chain, n, segments * crate::comm::algorithms::SEGMENT);
-            let expected = (n - 1) as f64 * (LINK.latency + segment) + (segments - 1) as f64 * segment;
+            let chain = |collective| {
+                task(
+                    collective,
+                    Algorithm::Chain,
+                    n,
+                    segments * crate::comm::algorithms::SEGMENT,
+                )
+            };
+            let expected =
+                (n - 1) as f64 * (LINK.latency + segment) + (segments - 1) as f64 * segment;
             for collective in [Collective::Broadcast, Collective::Reduce] {
-                close(simulate(&chain(collective), 4, &Network::uniform(LINK)), expected, 1e-12);
+                close(
+                    simulate(&chain(collective), 4, &Network::uniform(LINK)),
+                    expected,
+                    1e-12,
+                );
             }
         }
     }
@@ -220,11 +352,20 @@ mod tests {
                             collective,
                             algorithm,
                             ranks,
-                            if algorithm == Algorithm::Chain { 9 * len } else { len },
+                            if algorithm == Algorithm::Chain {
+                                9 * len
+                            } else {
+                                len
+                            },
                         );
-                        let (short, full) = (simulate(&task, 4, &network), all_ranks(&task, &network));
+                        let short = simulate(&task, 4, &network);
+                        let full = all_ranks(&task, &network);
                         // The last of a chain's segments is shorter by an element.
-                        assert!((short / full - 1.0).abs() < 1e-4, "{task:?} on {}: {short}, {full}", network.name);
+                        assert!(
+                            (short / full - 1.0).abs() < 1e-4,
+                            "{task:?} on {}: {short}, {full}",
+                            network.name
+                        );
                     }
                 }
             }
@@ -234,11 +375,21 @@ mod tests {
     #[test]
     fn a_last_node_that_is_not_full_makes_little_difference() {
         let [_, polaris, aurora, _] = Network::presets();
-        for (network, ranks) in [(&polaris, 70), (&polaris, 71), (&aurora, 121), (&aurora, 131)] {
+        for (network, ranks) in [
+            (&polaris, 70),
+            (&polaris, 71),
+            (&aurora, 121),
+            (&aurora, 131),
+        ] {
             for len in [ranks, 100_000 * ranks] {
                 for task in [
                     task(Collective::AllReduce, Algorithm::Ring, ranks, len),
-                    task(Collective::AllToAll, Algorithm::Pairwise, ranks, len / ranks),
+                    task(
+                        Collective::AllToAll,
+                        Algorithm::Pairwise,
+                        ranks,
+                        len / ranks,
+                    ),
                 ] {
                     close(simulate(&task, 4, network), all_ranks(&task, network), 0.05);
                 }
@@ -251,28 +402,50 @@ mod tests {
         let [.., ethernet] = Network::presets();
         let task = |algorithm| task(Collective::Broadcast, algorithm, 100, 1250);
         let one = 24e-6 + 5000.0 / 1.25e9;
-        close(simulate(&task(Algorithm::Flat), 4, &ethernet), 99.0 * one, 1e-12);
-        close(simulate(&task(Algorithm::Tree), 4, &ethernet), 7.0 * one, 1e-12);
+        close(
+            simulate(&task(Algorithm::Flat), 4, &ethernet),
+            99.0 * one,
+            1e-12,
+        );
+        close(
+            simulate(&task(Algorithm::Tree), 4, &ethernet),
+            7.0 * one,
+            1e-12,
+        );
     }
 
     #[test]
     fn what_is_there_early_comes_in_while_the_root_waits_for_another() {
         let gather = task(Collective::Gather, Algorithm::Tree, 5, 5);
-        let (a, p) = (LINK.latency, 20.0 / LINK.bandwidth);
+        let a = LINK.latency;
+        let p = 20.0 / LINK.bandwidth;
         // Rank 3 sends to 2, which sends both parts on to 0; 1 and 4 have sent theirs to 0 meanwhile.
-        let (last, all) = ((a + p) + (a + 2.0 * p), a + 4.0 * p);
+        let last = (a + p) + (a + 2.0 * p);
+        let all = a + 4.0 * p;
         assert!(last > all);
         close(simulate(&gather, 4, &Network::uniform(LINK)), last, 1e-12);
         // A link so slow that the root's is never idle, once the first part is there.
-        let slow = Link { latency: 1.0, bandwidth: 8.0 };
-        close(simulate(&gather, 4, &Network::uniform(slow)), 1.0 + 4.0 * p, 1e-12);
+        let slow = Link {
+            latency: 1.0,
+            bandwidth: 8.0,
+        };
+        close(
+            simulate(&gather, 4, &Network::uniform(slow)),
+            1.0 + 4.0 * p,
+            1e-12,
+        );
     }
 
     #[test]
     fn ranks_of_a_node_share_its_cards() {
         let [_, polaris, ..] = Network::presets();
         // On two nodes the first two exchanges stay there; in the third, four ranks share two cards.
-        let task = task(Collective::AllReduce, Algorithm::RecursiveDoubling, 8, 1 << 20);
+        let task = task(
+            Collective::AllReduce,
+            Algorithm::RecursiveDoubling,
+            8,
+            1 << 20,
+        );
         let bytes = f64::from(4u32 << 20);
         let expected = 2.0 * (3.4e-6 + bytes / 100e9) + 14e-6 + 2.0 * bytes / 25e9;
         close(simulate(&task, 4, &polaris), expected, 1e-12);
@@ -285,7 +458,10 @@ mod tests {
         for collective in Collective::ALL {
             for &algorithm in collective.algorithms() {
                 let seconds = simulate(&task(collective, algorithm, 100_000, 1 << 10), 4, &aurora);
-                assert!(seconds > 17.0 * aurora.within.latency, "{collective:?} {algorithm:?}: {seconds}");
+                assert!(
+                    seconds > 17.0 * aurora.within.latency,
+                    "{collective:?} {algorithm:?}: {seconds}"
+                );
             }
         }
         // Only a simulation of every rank's every round reaches this bound.

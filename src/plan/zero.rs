@@ -17,19 +17,40 @@ pub struct BytesEach {
 
 impl BytesEach {
     /// All in f32: 4 + 4 and AdamW's two moments.
-    pub const F32: BytesEach = BytesEach { parameter: 4, gradient: 4, optimizer: 8 };
+    pub const F32: BytesEach = BytesEach {
+        parameter: 4,
+        gradient: 4,
+        optimizer: 8,
+    };
     /// Mixed precision: 2 + 2, two moments in f32, and the f32 master of the parameter. The paper's 2 + 2 + K with K = 12.
-    pub const MIXED: BytesEach = BytesEach { parameter: 2, gradient: 2, optimizer: 12 };
+    pub const MIXED: BytesEach = BytesEach {
+        parameter: 2,
+        gradient: 2,
+        optimizer: 12,
+    };
     /// The same with gradients in f32, as Megatron-LM adds them up: 18 bytes.
-    pub const MEGATRON: BytesEach = BytesEach { gradient: 4, ..BytesEach::MIXED };
+    pub const MEGATRON: BytesEach = BytesEach {
+        gradient: 4,
+        ..BytesEach::MIXED
+    };
 }
 
 /// Bytes that one of `ranks` ranks holds of a model of `numel` parameters: parameters, gradients, optimizer state. Stage 1
 /// shards the optimizer state, stage 2 also the gradients, stage 3 also the parameters. Padding and temporary buffers are
 /// not counted.
 pub fn zero_memory(stage: usize, numel: u64, ranks: u64, each: BytesEach) -> [u64; 3] {
-    let share = |bytes: u64, from: usize| if stage >= from { (bytes * numel).div_ceil(ranks) } else { bytes * numel };
-    [share(each.parameter, 3), share(each.gradient, 2), share(each.optimizer, 1)]
+    let share = |bytes: u64, from: usize| {
+        if stage >= from {
+            (bytes * numel).div_ceil(ranks)
+        } else {
+            bytes * numel
+        }
+    };
+    [
+        share(each.parameter, 3),
+        share(each.gradient, 2),
+        share(each.optimizer, 1),
+    ]
 }
 
 /// The part of [`zero_memory`] that stays in memory when the optimizer state, and in stage 3 the parameters, are in files.
@@ -75,14 +96,21 @@ impl ComputedStep {
 
     /// How long the processor waits.
     pub fn waiting(&self) -> f64 {
-        let waits = self.processor.iter().filter(|interval| interval.activity == Activity::WAITING);
+        let waits = self
+            .processor
+            .iter()
+            .filter(|interval| interval.activity == Activity::WAITING);
         waits.map(|interval| interval.end - interval.start).sum()
     }
 
     /// The link carries a collective for a unit, once the link is free. Returns when the collective ends.
     fn carry(&mut self, unit: usize, activity: Activity, ready: f64, seconds: f64) -> f64 {
         let start = self.link.last().map_or(ready, |last| last.end.max(ready));
-        let interval = Interval { activity, start, end: start + seconds };
+        let interval = Interval {
+            activity,
+            start,
+            end: start + seconds,
+        };
         self.link.push(interval);
         self.units[unit].push(interval);
         interval.end
@@ -91,12 +119,20 @@ impl ComputedStep {
     /// The processor waits until `ready`.
     fn wait(&mut self, ready: f64) {
         let now = self.seconds();
-        self.processor.push(Interval { activity: Activity::WAITING, start: now, end: ready.max(now) });
+        self.processor.push(Interval {
+            activity: Activity::WAITING,
+            start: now,
+            end: ready.max(now),
+        });
     }
 
     fn compute(&mut self, unit: usize, activity: Activity, seconds: f64) {
         let start = self.seconds();
-        let interval = Interval { activity, start, end: start + seconds };
+        let interval = Interval {
+            activity,
+            start,
+            end: start + seconds,
+        };
         self.processor.push(interval);
         self.units[unit].push(interval);
     }
@@ -114,24 +150,45 @@ pub fn zero_step(
     seconds: impl Fn(Collective, u64) -> f64,
 ) -> ComputedStep {
     use Activity as A;
-    let &GptShape { vocabulary, block, layers, embd, .. } = shape;
+    let &GptShape {
+        vocabulary,
+        block,
+        layers,
+        embd,
+        ..
+    } = shape;
     let of_block = (12 * embd * embd + 2 * embd) as u64;
-    let size = |unit: usize| if unit == 0 { shape.parameters() - of_block * layers as u64 } else { of_block };
+    let size = |unit: usize| {
+        if unit == 0 {
+            shape.parameters() - of_block * layers as u64
+        } else {
+            of_block
+        }
+    };
     let takes = |flops: usize| (flops * tokens) as f64 / speed;
-    let (block, head) = (takes(24 * embd * embd + 4 * embd * block), takes(2 * vocabulary * embd));
+    let block = takes(24 * embd * embd + 4 * embd * block);
+    let head = takes(2 * vocabulary * embd);
 
     // Which unit computes, in order. The head is tied to the token table, so the table is used at the beginning and again
     // between the passes. Its last use computes nothing: it completes the table's gradient.
     let mut uses = vec![(0, A::FORWARD, 0.0)];
     uses.extend((1..=layers).map(|unit| (unit, A::FORWARD, block)));
     uses.extend([(0, A::FORWARD, head), (0, A::BACKWARD, 2.0 * head)]);
-    uses.extend((1..=layers).rev().map(|unit| (unit, A::BACKWARD, 2.0 * block)));
+    uses.extend(
+        (1..=layers)
+            .rev()
+            .map(|unit| (unit, A::BACKWARD, 2.0 * block)),
+    );
     let asks = |&i: &usize| stage == 3 && (i == 0 || uses[i].0 != uses[i - 1].0);
     let gathers: Vec<usize> = (0..uses.len()).filter(asks).collect();
     uses.push((0, A::BACKWARD, 0.0));
 
-    let mut step = ComputedStep { units: vec![Vec::new(); layers + 1], ..ComputedStep::default() };
-    let (mut started, mut arrived) = (0, vec![0.0; uses.len()]);
+    let mut step = ComputedStep {
+        units: vec![Vec::new(); layers + 1],
+        ..ComputedStep::default()
+    };
+    let mut started = 0;
+    let mut arrived = vec![0.0; uses.len()];
     for (i, &(unit, activity, takes)) in uses.iter().enumerate() {
         // First this use's gather, unless it has started, and then those that may start while it computes.
         while let Some(&next) = gathers.get(started) {
@@ -140,8 +197,14 @@ pub fn zero_step(
             if in_use || ahead.map(|&gather| size(uses[gather].0)).sum::<u64>() > prefetch {
                 break;
             }
-            let (next_unit, ready) = (uses[next].0, step.seconds().max(arrived[i]));
-            arrived[next] = step.carry(next_unit, A::GATHER, ready, seconds(Collective::AllGather, size(next_unit)));
+            let next_unit = uses[next].0;
+            let ready = step.seconds().max(arrived[i]);
+            arrived[next] = step.carry(
+                next_unit,
+                A::GATHER,
+                ready,
+                seconds(Collective::AllGather, size(next_unit)),
+            );
             started += 1;
         }
         step.wait(arrived[i]);
@@ -151,12 +214,22 @@ pub fn zero_step(
                 0 => (Collective::AllReduce, A::ALL_REDUCE),
                 _ => (Collective::ReduceScatter, A::REDUCE_SCATTER),
             };
-            step.carry(unit, activity, step.seconds(), seconds(collective, size(unit)));
+            step.carry(
+                unit,
+                activity,
+                step.seconds(),
+                seconds(collective, size(unit)),
+            );
         }
     }
     if stage == 1 || stage == 2 {
         for unit in 0..=layers {
-            step.carry(unit, A::GATHER, step.seconds(), seconds(Collective::AllGather, size(unit)));
+            step.carry(
+                unit,
+                A::GATHER,
+                step.seconds(),
+                seconds(Collective::AllGather, size(unit)),
+            );
         }
     }
     step.wait(step.link.last().map_or(0.0, |last| last.end));
@@ -170,17 +243,27 @@ mod tests {
     /// The paper's figure 1 and table 1: 7.5 billion parameters, GB = 1e9 bytes.
     #[test]
     fn the_papers_table() {
-        let gb =
-            |stage, ranks| zero_memory(stage, 7_500_000_000, ranks, BytesEach::MIXED).iter().sum::<u64>() as f64 / 1e9;
+        let gb = |stage, ranks| {
+            zero_memory(stage, 7_500_000_000, ranks, BytesEach::MIXED)
+                .iter()
+                .sum::<u64>() as f64
+                / 1e9
+        };
         for (stage, paper) in [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)] {
             let is = gb(stage, 64);
             assert_eq!((is * 10.0).round() / 10.0, paper, "stage {stage}: {is}");
         }
-        for (ranks, one, two, three) in
-            [(4, 52.5, 41.25, 30.0), (16, 35.625, 21.5625, 7.5), (1024, 30.088, 15.103, 0.117)]
-        {
+        for (ranks, one, two, three) in [
+            (4, 52.5, 41.25, 30.0),
+            (16, 35.625, 21.5625, 7.5),
+            (1024, 30.088, 15.103, 0.117),
+        ] {
             for (stage, expected) in [(1, one), (2, two), (3, three)] {
-                assert!((gb(stage, ranks) - expected).abs() < 5e-4, "stage {stage} on {ranks}: {}", gb(stage, ranks));
+                assert!(
+                    (gb(stage, ranks) - expected).abs() < 5e-4,
+                    "stage {stage} on {ranks}: {}",
+                    gb(stage, ranks)
+                );
             }
         }
     }
@@ -188,23 +271,38 @@ mod tests {
     #[test]
     fn two_ranks_send_the_model_once_and_eight_nearly_twice() {
         let psi = |stage, ranks| zero_traffic(stage, 1000, ranks, 2, 1) / 2000.0;
-        assert_eq!([psi(0, 2), psi(1, 8), psi(2, 8), psi(3, 2), psi(3, 8)], [1.0, 1.75, 1.75, 1.5, 2.625]);
+        assert_eq!(
+            [psi(0, 2), psi(1, 8), psi(2, 8), psi(3, 2), psi(3, 8)],
+            [1.0, 1.75, 1.75, 1.5, 2.625]
+        );
         let four = |stage| zero_traffic(stage, 1000, 4, 2, 4) / 2000.0;
         assert_eq!([0, 1, 2, 3].map(four), [1.5, 1.5, 3.75, 9.0]);
     }
 
     /// 4 blocks of 49,280 elements. A block's forward pass takes 1 s at this speed, and the table's collectives no time.
     fn step(stage: usize, prefetch: u64, seconds: f64) -> ComputedStep {
-        let shape = GptShape { vocabulary: 1, block: 1, layers: 4, heads: 1, embd: 64 };
+        let shape = GptShape {
+            vocabulary: 1,
+            block: 1,
+            layers: 4,
+            heads: 1,
+            embd: 64,
+        };
         let speed = (24 * 64 * 64 + 4 * 64) as f64;
-        zero_step(stage, &shape, 1, speed, prefetch, |_, numel| if numel > 40_000 { seconds } else { 0.0 })
+        zero_step(stage, &shape, 1, speed, prefetch, |_, numel| {
+            if numel > 40_000 { seconds } else { 0.0 }
+        })
     }
 
     #[test]
     fn a_computed_step_waits_for_what_its_link_cannot_hide() {
         let about = |step: ComputedStep, seconds: f64, waiting: f64| {
-            let (is, waits) = (step.seconds(), step.waiting());
-            assert!((is - seconds).abs() < 0.02 && (waits - waiting).abs() < 0.02, "{is} s, {waits} s waiting");
+            let is = step.seconds();
+            let waits = step.waiting();
+            assert!(
+                (is - seconds).abs() < 0.02 && (waits - waiting).abs() < 0.02,
+                "{is} s, {waits} s waiting"
+            );
         };
         // Four blocks forward and, for twice as long, backward.
         for stage in 0..4 {
@@ -223,18 +321,41 @@ mod tests {
 
     #[test]
     fn a_computed_step_has_the_models_flops_and_the_stages_volumes() {
-        let shape = GptShape { vocabulary: 65, block: 64, layers: 4, heads: 4, embd: 128 };
+        let shape = GptShape {
+            vocabulary: 65,
+            block: 64,
+            layers: 4,
+            heads: 4,
+            embd: 128,
+        };
         for stage in 0..4 {
             let step = zero_step(stage, &shape, 100, 1e9, 1 << 18, |collective, numel| {
-                numel as f64 * if collective == Collective::AllReduce { 2.0 } else { 1.0 }
+                numel as f64
+                    * if collective == Collective::AllReduce {
+                        2.0
+                    } else {
+                        1.0
+                    }
             });
-            let sum = |row: &[Interval]| row.iter().map(|interval| interval.end - interval.start).sum::<f64>();
+            let sum = |row: &[Interval]| {
+                row.iter()
+                    .map(|interval| interval.end - interval.start)
+                    .sum::<f64>()
+            };
             let (reduced, gathered) = zero_volumes(stage, 1);
-            let (is, says) = (sum(&step.link), ((reduced + gathered) * shape.parameters()) as f64);
-            assert!((is / says - 1.0).abs() < 1e-6, "stage {stage}: {is}, {says}");
+            let is = sum(&step.link);
+            let says = ((reduced + gathered) * shape.parameters()) as f64;
+            assert!(
+                (is / says - 1.0).abs() < 1e-6,
+                "stage {stage}: {is}, {says}"
+            );
             // Gains and positions, which flops_per_token counts as matrices, are a hundredth.
-            let (is, says) = (sum(&step.processor) - step.waiting(), 100.0 * shape.flops_per_token() as f64 / 1e9);
-            assert!((is / says - 1.0).abs() < 0.01, "stage {stage}: {is}, {says}");
+            let is = sum(&step.processor) - step.waiting();
+            let says = 100.0 * shape.flops_per_token() as f64 / 1e9;
+            assert!(
+                (is / says - 1.0).abs() < 0.01,
+                "stage {stage}: {is}, {says}"
+            );
         }
     }
 }

@@ -22,13 +22,31 @@ pub fn causal_attention(
     dropout: Option<(&Dropout, &str)>,
 ) -> Result<Tensor> {
     let mask = dropout.map(|(dropout, layer)| dropout.mask(layer));
-    apply(qkv, Attention { heads, kv_heads: heads, first_head, mask, log_sums: OnceLock::new() })
+    apply(
+        qkv,
+        Attention {
+            heads,
+            kv_heads: heads,
+            first_head,
+            mask,
+            log_sums: OnceLock::new(),
+        },
+    )
 }
 
 /// [`causal_attention`] in which each of `kv_heads` keys and values serves `heads / kv_heads` query heads. A row of `qkv` holds
 /// `heads` queries, `kv_heads` keys and `kv_heads` values side by side.
 pub fn grouped_attention(qkv: &Tensor, heads: usize, kv_heads: usize) -> Result<Tensor> {
-    apply(qkv, Attention { heads, kv_heads, first_head: 0, mask: None, log_sums: OnceLock::new() })
+    apply(
+        qkv,
+        Attention {
+            heads,
+            kv_heads,
+            first_head: 0,
+            mask: None,
+            log_sums: OnceLock::new(),
+        },
+    )
 }
 
 struct Attention {
@@ -61,13 +79,27 @@ impl Sizes {
     fn of(dims: &[usize], heads: usize, kv_heads: usize) -> Result<Sizes> {
         let all = heads + 2 * kv_heads;
         match *dims {
-            [sequences, length, row] if length > 0 && row > 0 && row % all == 0 && heads.is_multiple_of(kv_heads) => {
+            [sequences, length, row]
+                if length > 0 && row > 0 && row % all == 0 && heads.is_multiple_of(kv_heads) =>
+            {
                 let head = row / all;
-                let (width, kv_width, group) = (heads * head, kv_heads * head, heads / kv_heads);
-                Ok(Sizes { sequences, length, row, width, kv_width, head, group })
+                let width = heads * head;
+                let kv_width = kv_heads * head;
+                let group = heads / kv_heads;
+                Ok(Sizes {
+                    sequences,
+                    length,
+                    row,
+                    width,
+                    kv_width,
+                    head,
+                    group,
+                })
             }
             _ if heads == kv_heads => {
-                bail!("attention with {heads} heads takes [sequences, length, 3 x heads x width], not {dims:?}")
+                bail!(
+                    "attention with {heads} heads takes [sequences, length, 3 x heads x width], not {dims:?}"
+                )
             }
             _ => bail!(
                 "attention with {heads} heads and {kv_heads} keys takes rows of a multiple of {all}, not {dims:?}"
@@ -93,7 +125,8 @@ impl Sizes {
     /// The queries of one head of one sequence of qkv, their keys and their values: [length, head] each.
     fn of_head<'a>(&self, qkv: &'a [f32], s: usize, h: usize) -> [Matrix<'a>; 3] {
         let start = self.sequence(s, self.row);
-        self.parts(h).map(|part| Matrix::strided(&qkv[start + part..], self.length, self.head, self.row))
+        self.parts(h)
+            .map(|part| Matrix::strided(&qkv[start + part..], self.length, self.head, self.row))
     }
 }
 
@@ -111,7 +144,11 @@ struct Tile {
 fn tiles(length: usize) -> impl Iterator<Item = Tile> {
     (0..length).step_by(TILE).map(move |start| {
         let end = length.min(start + TILE);
-        Tile { rows: start..end, seen: 0..end, seeing: start..length }
+        Tile {
+            rows: start..end,
+            seen: 0..end,
+            seeing: start..length,
+        }
     })
 }
 
@@ -135,7 +172,13 @@ impl Op for Attention {
 
     fn forward(&self, qkv: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let sizes = Sizes::of(dims, self.heads, self.kv_heads)?;
-        let Sizes { sequences, length: t, width, head, .. } = sizes;
+        let Sizes {
+            sequences,
+            length: t,
+            width,
+            head,
+            ..
+        } = sizes;
         let mut y = vec![0.0; sequences * t * width];
         let mut log_sums = vec![0.0; sequences * self.heads * t];
         let mut p = vec![0.0; t * t];
@@ -144,16 +187,31 @@ impl Op for Attention {
                 let [q, k, v] = sizes.of_head(qkv, s, h); // [t, head] each
                 for Tile { rows, seen, .. } in tiles(t) {
                     // Scores [t, t] = Q [t, head] · Kᵀ [head, t].
-                    matmul(&mut p[rows.start * t..], t, Write::Replace, q.rows(rows), k.rows(seen).t());
+                    matmul(
+                        &mut p[rows.start * t..],
+                        t,
+                        Write::Replace,
+                        q.rows(rows),
+                        k.rows(seen).t(),
+                    );
                 }
                 let first = (s * self.heads + h) * t;
-                vectorized((&mut p[..], &mut log_sums[first..first + t], sizes.scale()), causal_softmax);
+                vectorized(
+                    (&mut p[..], &mut log_sums[first..first + t], sizes.scale()),
+                    causal_softmax,
+                );
                 self.apply_mask(&mut p, sizes, s, h);
                 let out = &mut y[sizes.sequence(s, width) + h * head..]; // [t, head], in rows of y's width
                 for Tile { rows, seen, .. } in tiles(t) {
                     // Y [t, head] = P [t, t] · V [t, head].
                     let p = Matrix::new(&p, t, t).rows(rows.clone()).cols(seen.clone());
-                    matmul(&mut out[rows.start * width..], width, Write::Replace, p, v.rows(seen));
+                    matmul(
+                        &mut out[rows.start * width..],
+                        width,
+                        Write::Replace,
+                        p,
+                        v.rows(seen),
+                    );
                 }
             }
         }
@@ -164,9 +222,13 @@ impl Op for Attention {
     fn input_gradient(&self, qkv: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let sizes = Sizes::of(dims, self.heads, self.kv_heads)?;
         let mut dqkv = vec![0.0; qkv.len()];
-        let mut scratch = [vec![0.0; sizes.length * sizes.length], vec![0.0; sizes.length * sizes.length]];
+        let mut scratch = [
+            vec![0.0; sizes.length * sizes.length],
+            vec![0.0; sizes.length * sizes.length],
+        ];
         for s in 0..sizes.sequences {
-            (0..self.heads).for_each(|h| self.head_backward(sizes, (s, h), qkv, dy, &mut dqkv, &mut scratch));
+            (0..self.heads)
+                .for_each(|h| self.head_backward(sizes, (s, h), qkv, dy, &mut dqkv, &mut scratch));
         }
         Ok(dqkv)
     }
@@ -184,7 +246,14 @@ impl Attention {
         dqkv: &mut [f32],
         [p, ds]: &mut [Vec<f32>; 2],
     ) {
-        let Sizes { length: t, row, width, head, group, .. } = sizes;
+        let Sizes {
+            length: t,
+            row,
+            width,
+            head,
+            group,
+            ..
+        } = sizes;
         let [q, k, v] = sizes.of_head(qkv, s, h); // [t, head] each
         let dy = Matrix::strided(&dy[sizes.sequence(s, width) + h * head..], t, head, width); // [t, head]
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
@@ -193,24 +262,60 @@ impl Attention {
         // Two [t, t] matrices are reused: `p` holds the scores, then P, then PD; `ds` holds dY Vᵀ, then dP, then dS.
         for Tile { rows, seen, .. } in tiles(t) {
             let start = rows.start * t;
-            matmul(&mut p[start..], t, Write::Replace, q.rows(rows.clone()), k.rows(seen.clone()).t()); // Q Kᵀ
-            matmul(&mut ds[start..], t, Write::Replace, dy.rows(rows), v.rows(seen).t()); // dY Vᵀ
+            matmul(
+                &mut p[start..],
+                t,
+                Write::Replace,
+                q.rows(rows.clone()),
+                k.rows(seen.clone()).t(),
+            ); // Q Kᵀ
+            matmul(
+                &mut ds[start..],
+                t,
+                Write::Replace,
+                dy.rows(rows),
+                v.rows(seen).t(),
+            ); // dY Vᵀ
         }
         self.apply_mask(ds, sizes, s, h);
-        vectorized((&mut p[..], &mut ds[..], log_sums, sizes.scale()), causal_softmax_gradient);
+        vectorized(
+            (&mut p[..], &mut ds[..], log_sums, sizes.scale()),
+            causal_softmax_gradient,
+        );
         self.apply_mask(p, sizes, s, h);
 
         let start = sizes.sequence(s, row);
-        let (p, ds) = (Matrix::new(p, t, t), Matrix::new(ds, t, t));
+        let p = Matrix::new(p, t, t);
+        let ds = Matrix::new(ds, t, t);
         // The first query head of a group writes the gradients of its key and value, the others add theirs.
-        let shared = if h.is_multiple_of(group) { Write::Replace } else { Write::Add };
+        let shared = if h.is_multiple_of(group) {
+            Write::Replace
+        } else {
+            Write::Add
+        };
         for Tile { rows, seen, seeing } in tiles(t) {
             // Offsets of these rows of dQ, dK and dV in dqkv: [rows, head] each.
             let [dq, dk, dv] = sizes.parts(h).map(|part| start + rows.start * row + part);
-            let mut put = |offset: usize, write, a, b| matmul(&mut dqkv[offset..], row, write, a, b);
-            put(dq, Write::Replace, ds.rows(rows.clone()).cols(seen.clone()), k.rows(seen)); // [rows, seen] · [seen, head]
-            put(dk, shared, ds.rows(seeing.clone()).cols(rows.clone()).t(), q.rows(seeing.clone())); // [rows, seeing] · [seeing, head]
-            put(dv, shared, p.rows(seeing.clone()).cols(rows).t(), dy.rows(seeing)); // [rows, seeing] · [seeing, head]
+            let mut put =
+                |offset: usize, write, a, b| matmul(&mut dqkv[offset..], row, write, a, b);
+            put(
+                dq,
+                Write::Replace,
+                ds.rows(rows.clone()).cols(seen.clone()),
+                k.rows(seen),
+            ); // [rows, seen] · [seen, head]
+            put(
+                dk,
+                shared,
+                ds.rows(seeing.clone()).cols(rows.clone()).t(),
+                q.rows(seeing.clone()),
+            ); // [rows, seeing] · [seeing, head]
+            put(
+                dv,
+                shared,
+                p.rows(seeing.clone()).cols(rows).t(),
+                dy.rows(seeing),
+            ); // [rows, seeing] · [seeing, head]
         }
     }
 }
@@ -231,13 +336,19 @@ fn causal_softmax((scores, log_sums, scale): (&mut [f32], &mut [f32], f32)) {
 #[inline(always)]
 fn causal_softmax_gradient((scores, dp, log_sums, scale): (&mut [f32], &mut [f32], &[f32], f32)) {
     let t = log_sums.len();
-    let rows = scores.chunks_exact_mut(t).zip(dp.chunks_exact_mut(t)).zip(log_sums);
+    let rows = scores
+        .chunks_exact_mut(t)
+        .zip(dp.chunks_exact_mut(t))
+        .zip(log_sums);
     for (i, ((p, dp), log_sum)) in rows.enumerate() {
         p[i + 1..].fill(0.0);
         dp[i + 1..].fill(0.0);
-        let (p, dp) = (&mut p[..=i], &mut dp[..=i]);
+        let p = &mut p[..=i];
+        let dp = &mut dp[..=i];
         p.iter_mut().for_each(|p| *p = exp(*p * scale - log_sum));
         let mean = dot(p, dp);
-        dp.iter_mut().zip(&*p).for_each(|(dp, p)| *dp = p * (*dp - mean) * scale);
+        dp.iter_mut()
+            .zip(&*p)
+            .for_each(|(dp, p)| *dp = p * (*dp - mean) * scale);
     }
 }

@@ -8,7 +8,11 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, Var, bai
 /// continues behind `y`.
 pub fn backward_from(y: &Tensor, dy: &Tensor) -> Result<GradStore> {
     if y.shape() != dy.shape() {
-        bail!("the gradient of a result of shape {:?} cannot have shape {:?}", y.dims(), dy.dims());
+        bail!(
+            "the gradient of a result of shape {:?} cannot have shape {:?}",
+            y.dims(),
+            dy.dims()
+        );
     }
     // candle's backward pass starts at a scalar. No code reads this scalar's value.
     y.apply_op1(Beyond { dy: dy.clone() })?.backward()
@@ -18,7 +22,10 @@ pub fn backward_from(y: &Tensor, dy: &Tensor) -> Result<GradStore> {
 pub fn gradient(gradients: &GradStore, x: &Var) -> Result<Tensor> {
     match gradients.get(x) {
         Some(dx) => Ok(dx.clone()),
-        None => bail!("this backward pass did not reach the variable of shape {:?}", x.dims()),
+        None => bail!(
+            "this backward pass did not reach the variable of shape {:?}",
+            x.dims()
+        ),
     }
 }
 

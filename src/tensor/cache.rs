@@ -42,22 +42,50 @@ struct Layer {
 
 impl std::fmt::Debug for KvCache {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(f, "KvCache({:?}, {} positions seen)", self.sizes, self.seen())
+        write!(
+            f,
+            "KvCache({:?}, {} positions seen)",
+            self.sizes,
+            self.seen()
+        )
     }
 }
 
 impl KvCache {
     /// An empty cache of `layers`, with room for `capacity` positions of each of `sequences` sequences.
-    pub fn new(layers: Range<usize>, sequences: usize, kv_heads: usize, head: usize, capacity: usize) -> KvCache {
-        let sizes = Sizes { sequences, kv_heads, head, capacity };
+    pub fn new(
+        layers: Range<usize>,
+        sequences: usize,
+        kv_heads: usize,
+        head: usize,
+        capacity: usize,
+    ) -> KvCache {
+        let sizes = Sizes {
+            sequences,
+            kv_heads,
+            head,
+            capacity,
+        };
         let numel = sequences * kv_heads * capacity * head;
-        let layer = || Layer { keys: vec![0.0; numel], values: vec![0.0; numel], seen: 0 };
-        KvCache { sizes, first: layers.start, layers: layers.map(|_| Mutex::new(layer())).collect() }
+        let layer = || Layer {
+            keys: vec![0.0; numel],
+            values: vec![0.0; numel],
+            seen: 0,
+        };
+        KvCache {
+            sizes,
+            first: layers.start,
+            layers: layers.map(|_| Mutex::new(layer())).collect(),
+        }
     }
 
     /// Positions that every layer holds: those of all complete forward passes.
     pub fn seen(&self) -> usize {
-        self.layers.iter().map(|layer| locked(layer).seen).min().unwrap_or(0)
+        self.layers
+            .iter()
+            .map(|layer| locked(layer).seen)
+            .min()
+            .unwrap_or(0)
     }
 
     /// Positions that fit.
@@ -67,7 +95,12 @@ impl KvCache {
 
     /// Bytes of all keys and values.
     pub fn bytes(&self) -> usize {
-        let Sizes { sequences, kv_heads, head, capacity } = self.sizes;
+        let Sizes {
+            sequences,
+            kv_heads,
+            head,
+            capacity,
+        } = self.sizes;
         2 * size_of::<f32>() * self.layers.len() * sequences * kv_heads * capacity * head
     }
 
@@ -82,24 +115,42 @@ impl KvCache {
     }
 
     fn layer(&self, number: usize) -> Result<MutexGuard<'_, Layer>> {
-        match number.checked_sub(self.first).and_then(|i| self.layers.get(i)) {
+        match number
+            .checked_sub(self.first)
+            .and_then(|i| self.layers.get(i))
+        {
             Some(layer) => Ok(locked(layer)),
-            None => bail!("this cache is for layers {:?}, not {number}", self.first..self.first + self.layers.len()),
+            None => bail!(
+                "this cache is for layers {:?}, not {number}",
+                self.first..self.first + self.layers.len()
+            ),
         }
     }
 
     /// Appends the keys and values in `qkv` [sequences, new, (heads + 2 · kv_heads) · head] to `layer`, and lets the new queries
     /// attend to all positions up to their own: [sequences, new, heads · head]. For passes without a backward pass.
     pub fn attend(&self, layer: usize, qkv: &Tensor, heads: usize) -> Result<Tensor> {
-        let Sizes { sequences, kv_heads, head, capacity } = self.sizes;
-        let (width, row) = (heads * head, (heads + 2 * kv_heads) * head);
+        let Sizes {
+            sequences,
+            kv_heads,
+            head,
+            capacity,
+        } = self.sizes;
+        let width = heads * head;
+        let row = (heads + 2 * kv_heads) * head;
         let (found, new, columns) = qkv.dims3()?;
         if (found, columns) != (sequences, row) {
-            bail!("this cache is for {sequences} sequences and rows of {row} numbers, not {:?}", qkv.dims());
+            bail!(
+                "this cache is for {sequences} sequences and rows of {row} numbers, not {:?}",
+                qkv.dims()
+            );
         }
         let mut layer = self.layer(layer)?;
         if layer.seen + new > capacity {
-            bail!("{} positions and {new} more do not fit into a cache of {capacity}", layer.seen);
+            bail!(
+                "{} positions and {new} more do not fit into a cache of {capacity}",
+                layer.seen
+            );
         }
         let y = read(qkv, |qkv| {
             for (s, rows) in qkv.chunks_exact((new * row).max(1)).enumerate() {
@@ -132,17 +183,34 @@ impl Layer {
     }
 
     /// Attention of one query head of one sequence over its `seen` earlier and `new` positions.
-    fn head(&self, sizes: Sizes, (s, h, heads): (usize, usize, usize), qkv: &[f32], new: usize, y: &mut [f32]) {
+    fn head(
+        &self,
+        sizes: Sizes,
+        (s, h, heads): (usize, usize, usize),
+        qkv: &[f32],
+        new: usize,
+        y: &mut [f32],
+    ) {
         let Sizes { kv_heads, head, .. } = sizes;
-        let (row, all) = ((heads + 2 * kv_heads) * head, self.seen + new);
+        let row = (heads + 2 * kv_heads) * head;
+        let all = self.seen + new;
         let start = sizes.start(s, h / (heads / kv_heads));
-        let (keys, values) =
-            (Matrix::new(&self.keys[start..], all, head), Matrix::new(&self.values[start..], all, head));
+        let keys = Matrix::new(&self.keys[start..], all, head);
+        let values = Matrix::new(&self.values[start..], all, head);
         let queries = Matrix::strided(&qkv[h * head..], new, head, row);
         let mut p = vec![0.0; new * all];
         matmul(&mut p, all, Write::Replace, queries, keys.t());
-        vectorized((&mut p[..], all, self.seen, 1.0 / (head as f32).sqrt()), causal_softmax);
-        matmul(&mut y[h * head..], heads * head, Write::Replace, Matrix::new(&p, new, all), values);
+        vectorized(
+            (&mut p[..], all, self.seen, 1.0 / (head as f32).sqrt()),
+            causal_softmax,
+        );
+        matmul(
+            &mut y[h * head..],
+            heads * head,
+            Write::Replace,
+            Matrix::new(&p, new, all),
+            values,
+        );
     }
 }
 

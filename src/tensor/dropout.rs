@@ -26,7 +26,9 @@ impl Dropout {
     pub(crate) fn mask(&self, layer: &str) -> Mask {
         let threshold = (f64::from(self.p) * 2f64.powi(32)).round() as u64;
         let stream = Stream::new(self.seed, "dropout").branch(self.step);
-        let layer = layer.bytes().fold(stream, |stream, byte| stream.branch(byte.into()));
+        let layer = layer
+            .bytes()
+            .fold(stream, |stream, byte| stream.branch(byte.into()));
         Mask {
             sequences: self.sequences.iter().map(|&s| layer.branch(s)).collect(),
             first_position: self.first_position,
@@ -65,7 +67,9 @@ impl Mask {
         let first = self.first_position * position.iter().product::<usize>();
         let mut y = x.to_vec();
         for (s, y) in y.chunks_exact_mut((x.len() / n.max(1)).max(1)).enumerate() {
-            y.iter_mut().enumerate().for_each(|(i, y)| *y *= self.factor(s, first + i));
+            y.iter_mut()
+                .enumerate()
+                .for_each(|(i, y)| *y *= self.factor(s, first + i));
         }
         Ok(y)
     }
@@ -94,8 +98,19 @@ mod tests {
     use candle_core::Device;
 
     fn ones(sequences: &[u64], step: u64) -> Vec<Vec<f32>> {
-        let rules = Dropout { p: 0.25, seed: 1, step, sequences: sequences.into(), first_position: 0 };
-        let x = Tensor::ones((sequences.len(), 4000), candle_core::DType::F32, &Device::Cpu).unwrap();
+        let rules = Dropout {
+            p: 0.25,
+            seed: 1,
+            step,
+            sequences: sequences.into(),
+            first_position: 0,
+        };
+        let x = Tensor::ones(
+            (sequences.len(), 4000),
+            candle_core::DType::F32,
+            &Device::Cpu,
+        )
+        .unwrap();
         dropout(&x, &rules, "blocks.0").unwrap().to_vec2().unwrap()
     }
 
@@ -110,21 +125,47 @@ mod tests {
     /// Ranks that share sequences by position drop what one rank with whole sequences drops.
     #[test]
     fn a_shard_of_positions_has_its_slice_of_the_mask() {
-        let (sequences, length, width) = (2, 6, 50);
-        let whole = Tensor::ones((sequences, length, width), candle_core::DType::F32, &Device::Cpu).unwrap();
+        let sequences = 2;
+        let length = 6;
+        let width = 50;
+        let whole = Tensor::ones(
+            (sequences, length, width),
+            candle_core::DType::F32,
+            &Device::Cpu,
+        )
+        .unwrap();
         let drop = |first_position, positions| {
-            let rules = Dropout { p: 0.5, seed: 1, step: 3, sequences: [7u64, 9].as_slice().into(), first_position };
-            let shard = whole.narrow(1, first_position, positions).unwrap().contiguous().unwrap();
+            let rules = Dropout {
+                p: 0.5,
+                seed: 1,
+                step: 3,
+                sequences: [7u64, 9].as_slice().into(),
+                first_position,
+            };
+            let shard = whole
+                .narrow(1, first_position, positions)
+                .unwrap()
+                .contiguous()
+                .unwrap();
             dropout(&shard, &rules, "blocks.0.proj").unwrap()
         };
         let shards = [drop(0, 2), drop(2, 3), drop(5, 1)];
         let numbers = |x: &Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
-        assert_eq!(numbers(&Tensor::cat(&shards, 1).unwrap()), numbers(&drop(0, length)));
+        assert_eq!(
+            numbers(&Tensor::cat(&shards, 1).unwrap()),
+            numbers(&drop(0, length))
+        );
     }
 
     #[test]
     fn the_gradient_goes_where_the_values_went() {
-        let rules = Dropout { p: 0.5, seed: 1, step: 0, sequences: [3u64, 4].as_slice().into(), first_position: 0 };
+        let rules = Dropout {
+            p: 0.5,
+            seed: 1,
+            step: 0,
+            sequences: [3u64, 4].as_slice().into(),
+            first_position: 0,
+        };
         let x = candle_core::Var::ones((2, 50), candle_core::DType::F32, &Device::Cpu).unwrap();
         let y = dropout(&x, &rules, "here").unwrap();
         let gradients = y.sum_all().unwrap().backward().unwrap();
@@ -136,8 +177,16 @@ mod tests {
     #[test]
     fn places_and_seeds_have_masks_of_their_own() {
         let mask = |seed, place| {
-            let rules = Dropout { p: 0.5, seed, step: 0, sequences: [0u64].as_slice().into(), first_position: 0 };
-            (0..64).map(|i| rules.mask(place).factor(0, i)).collect::<Vec<f32>>()
+            let rules = Dropout {
+                p: 0.5,
+                seed,
+                step: 0,
+                sequences: [0u64].as_slice().into(),
+                first_position: 0,
+            };
+            (0..64)
+                .map(|i| rules.mask(place).factor(0, i))
+                .collect::<Vec<f32>>()
         };
         assert_ne!(mask(1, "blocks.0.proj"), mask(1, "blocks.0.out"));
         assert_ne!(mask(1, "blocks.0.proj"), mask(1, "blocks.1.proj"));
@@ -149,7 +198,10 @@ mod tests {
         let x = &ones(&[9], 0)[0];
         let dropped = x.iter().filter(|&&x| x == 0.0).count();
         // Four standard deviations of a binomial count.
-        assert!((dropped as f64 - 1000.0).abs() < 4.0 * (4000.0 * 0.25 * 0.75f64).sqrt(), "{dropped}");
+        assert!(
+            (dropped as f64 - 1000.0).abs() < 4.0 * (4000.0 * 0.25 * 0.75f64).sqrt(),
+            "{dropped}"
+        );
         assert!(x.iter().all(|&x| x == 0.0 || x == 1.0 / 0.75));
     }
 }

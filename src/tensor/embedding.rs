@@ -12,11 +12,19 @@ use std::ops::Range;
 ///
 /// With `train`, candle records the graph from here on. Without it, candle keeps nothing.
 pub fn embed(ids: &[u32], length: usize, tokens: &Param, train: bool) -> Result<Tensor> {
-    let op = Embed { ids: ids.to_vec(), length, tokens: tokens.handle() };
+    let op = Embed {
+        ids: ids.to_vec(),
+        length,
+        tokens: tokens.handle(),
+    };
     // candle records operations, and visits them in the backward pass, only above a variable. The weights are handles
     // and not variables. So the graph starts at this variable, which takes no part in the arithmetic.
     let anchor = Var::zeros((), DType::F32, &Device::Cpu)?;
-    if train { apply(&anchor, op) } else { apply(&anchor.detach(), op) }
+    if train {
+        apply(&anchor, op)
+    } else {
+        apply(&anchor.detach(), op)
+    }
 }
 
 struct Embed {
@@ -39,9 +47,15 @@ impl Op for Embed {
 
     fn forward(&self, _anchor: &[f32], _dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let whole = &self.tokens.spec().whole;
-        let (here, vocabulary, width) = (self.here(), whole.shape[0], whole.shape[1]);
+        let here = self.here();
+        let vocabulary = whole.shape[0];
+        let width = whole.shape[1];
         if self.length == 0 || !self.ids.len().is_multiple_of(self.length) {
-            bail!("{} tokens are not sequences of {} each", self.ids.len(), self.length);
+            bail!(
+                "{} tokens are not sequences of {} each",
+                self.ids.len(),
+                self.length
+            );
         }
         if let Some(id) = self.ids.iter().find(|&&id| id as usize >= vocabulary) {
             bail!("token {id} is outside the vocabulary of {vocabulary}");
@@ -62,7 +76,8 @@ impl Op for Embed {
 
     /// Adds each token's gradient to its row of the table.
     fn weight_gradients(&self, _anchor: &[f32], _dims: &[usize], dy: &[f32]) -> Result<()> {
-        let (here, width) = (self.here(), self.tokens.spec().shape[1]);
+        let here = self.here();
+        let width = self.tokens.spec().shape[1];
         self.tokens.add_gradient(|sum| {
             let all = self.ids.iter().zip(dy.chunks_exact(width));
             for (&id, dy) in all.filter(|(id, _)| here.contains(&(**id as usize))) {
@@ -77,7 +92,13 @@ impl Op for Embed {
 ///
 /// Frees the memory of `x`, which no backward pass needs.
 pub fn add_positions(x: Tensor, positions: &Param, first: usize) -> Result<Tensor> {
-    consume(x, AddPositions { positions: positions.handle(), first })
+    consume(
+        x,
+        AddPositions {
+            positions: positions.handle(),
+            first,
+        },
+    )
 }
 
 struct AddPositions {
@@ -90,7 +111,8 @@ impl Op for AddPositions {
     const HAS_WEIGHTS: bool = true;
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
-        let (block, width) = (self.positions.spec().shape[0], self.positions.spec().shape[1]);
+        let block = self.positions.spec().shape[0];
+        let width = self.positions.spec().shape[1];
         let length = match *dims {
             [_, length, w] if length > 0 && self.first + length <= block && w == width => length,
             _ => bail!("{dims:?} are not sequences of 1 to {block} positions, {width} wide"),
@@ -98,7 +120,12 @@ impl Op for AddPositions {
         let positions = self.positions.value()?;
         let mut y = Vec::with_capacity(x.len());
         for sequence in x.chunks_exact(length * width) {
-            y.extend(sequence.iter().zip(&positions[self.first * width..]).map(|(token, position)| token + position));
+            y.extend(
+                sequence
+                    .iter()
+                    .zip(&positions[self.first * width..])
+                    .map(|(token, position)| token + position),
+            );
         }
         Ok((y, dims.into()))
     }
@@ -110,7 +137,8 @@ impl Op for AddPositions {
     /// Adds the gradients of all sequences, in order.
     fn weight_gradients(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<()> {
         self.positions.add_gradient(|sum| {
-            dy.chunks_exact(dims[1] * dims[2]).for_each(|dy| add(&mut sum[self.first * dims[2]..], dy));
+            dy.chunks_exact(dims[1] * dims[2])
+                .for_each(|dy| add(&mut sum[self.first * dims[2]..], dy));
         })
     }
 }

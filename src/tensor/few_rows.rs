@@ -27,7 +27,8 @@ pub fn few_rows(y: &mut [f32], stride: usize, x: &[f32], weight: Numbers, ins: u
 }
 
 fn counted<T: Stored>(y: &mut [f32], stride: usize, x: &[f32], weight: &[T], ins: usize) {
-    let (rows, outs) = (x.len() / ins.max(1), weight.len() / ins.max(1));
+    let rows = x.len() / ins.max(1);
+    let outs = weight.len() / ins.max(1);
     let product = Products {
         flops: 2 * (x.len() * outs) as u64,
         bytes: (size_of_val(weight) + size_of::<f32>() * (x.len() + rows * outs)) as u64,
@@ -54,7 +55,8 @@ fn product<T: Stored, const N: usize, const W: usize>(
     let outs = weight.len() / ins;
     let whole = ins - ins % LANES;
     for first in (0..outs).step_by(W) {
-        let w: [&[T]; W] = std::array::from_fn(|i| &weight[(first + i).min(outs - 1) * ins..][..ins]);
+        let w: [&[T]; W] =
+            std::array::from_fn(|i| &weight[(first + i).min(outs - 1) * ins..][..ins]);
         let mut sums = [[[0f32; LANES]; W]; N];
         for at in (0..whole).step_by(LANES) {
             let w: [&[T; LANES]; W] = w.map(|w| lanes(w, at));
@@ -69,7 +71,9 @@ fn product<T: Stored, const N: usize, const W: usize>(
         }
         for n in 0..N {
             for i in 0..W.min(outs - first) {
-                let rest: f32 = (whole..ins).map(|at| x[n * ins + at] * w[i][at].widen()).sum();
+                let rest: f32 = (whole..ins)
+                    .map(|at| x[n * ins + at] * w[i][at].widen())
+                    .sum();
                 y[n * stride + first + i] = fold(sums[n][i]) + rest;
             }
         }
@@ -101,9 +105,16 @@ mod tests {
                 let mut y = vec![0.5; n * stride];
                 few_rows(&mut y, stride, &x, numbers, ins);
                 for (i, y) in y.iter().enumerate() {
-                    let (row, out) = (i / stride, i % stride);
-                    let expected = (0..ins).map(|k| x[row * ins + k] * weight[out.min(outs - 1) * ins + k]).sum();
-                    assert_eq!(*y, if out < outs { expected } else { 0.5 }, "row {row}, output {out} of {n} x {outs}");
+                    let row = i / stride;
+                    let out = i % stride;
+                    let expected = (0..ins)
+                        .map(|k| x[row * ins + k] * weight[out.min(outs - 1) * ins + k])
+                        .sum();
+                    assert_eq!(
+                        *y,
+                        if out < outs { expected } else { 0.5 },
+                        "row {row}, output {out} of {n} x {outs}"
+                    );
                 }
             }
         }

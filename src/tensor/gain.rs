@@ -13,7 +13,10 @@ pub(super) struct Gain {
 
 impl Gain {
     pub fn of(param: &Param) -> Gain {
-        Gain { param: param.handle(), gradient: OnceLock::new() }
+        Gain {
+            param: param.handle(),
+            gradient: OnceLock::new(),
+        }
     }
 
     pub fn value(&self) -> Result<Value<'_>> {
@@ -22,9 +25,14 @@ impl Gain {
 
     /// The number of rows of an input with dimensions `dims`, and the gain. Refuses rows of a different width.
     pub fn for_rows(&self, dims: &[usize]) -> Result<(usize, Value<'_>)> {
-        let ((n, width), gain) = (rows(dims)?, self.value()?);
+        let (n, width) = rows(dims)?;
+        let gain = self.value()?;
         if gain.len() != width {
-            bail!("{} normalises rows of {} numbers, not {dims:?}", self.param.spec().name, gain.len());
+            bail!(
+                "{} normalises rows of {} numbers, not {dims:?}",
+                self.param.spec().name,
+                gain.len()
+            );
         }
         Ok((n, gain))
     }
@@ -37,6 +45,10 @@ impl Gain {
     /// Adds the kept gradient to the parameter's.
     pub fn add_gradient(&self) -> Result<()> {
         let gradient = self.gradient.get().map(Vec::as_slice).unwrap_or_default();
-        self.param.add_gradient(|sum| sum.iter_mut().zip(gradient).for_each(|(sum, gradient)| *sum += gradient))
+        self.param.add_gradient(|sum| {
+            sum.iter_mut()
+                .zip(gradient)
+                .for_each(|(sum, gradient)| *sum += gradient)
+        })
     }
 }

@@ -3,7 +3,9 @@
 use super::defer::now_or_later;
 use super::profile;
 use candle_core::backend::BackendStorage;
-use candle_core::{CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, bail};
+use candle_core::{
+    CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Storage, Tensor, bail,
+};
 use std::sync::Arc;
 
 /// A function of one f32 tensor with its own backward pass, over slices. Weights are not tensors here. An operation
@@ -28,13 +30,19 @@ pub trait Op: Send + Sync + 'static {
 
 /// Applies `op` to `x`, as a node of candle's graph if `x` depends on a variable.
 pub fn apply(x: &Tensor, op: impl Op) -> Result<Tensor> {
-    x.apply_op1(Node { op: Arc::new(op), keeps_input: true })
+    x.apply_op1(Node {
+        op: Arc::new(op),
+        keeps_input: true,
+    })
 }
 
 /// [`apply`] for an operation whose backward pass does not read `x`: the pass gets an empty slice. candle keeps the
 /// inputs of all operations for the backward pass, but this function frees the memory of `x`.
 pub fn consume(x: Tensor, op: impl Op) -> Result<Tensor> {
-    let y = x.apply_op1(Node { op: Arc::new(op), keeps_input: false })?;
+    let y = x.apply_op1(Node {
+        op: Arc::new(op),
+        keeps_input: false,
+    })?;
     x.inplace_op1(&Free)?;
     Ok(y)
 }
@@ -56,12 +64,18 @@ impl<O: Op> CustomOp1 for Node<O> {
     }
 
     fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
-        let (op, keeps_input) = (self.op.clone(), self.keeps_input);
-        let dx = backward::<O, _>(keeps_input, x, dy, |x_, dy| op.input_gradient(x_, x.dims(), dy))?;
+        let op = self.op.clone();
+        let keeps_input = self.keeps_input;
+        let dx = backward::<O, _>(keeps_input, x, dy, |x_, dy| {
+            op.input_gradient(x_, x.dims(), dy)
+        })?;
         if O::HAS_WEIGHTS {
-            let (x, dy) = (x.clone(), dy.clone());
+            let x = x.clone();
+            let dy = dy.clone();
             now_or_later(move || {
-                backward::<O, _>(keeps_input, &x, &dy, |x_, dy| op.weight_gradients(x_, x.dims(), dy))
+                backward::<O, _>(keeps_input, &x, &dy, |x_, dy| {
+                    op.weight_gradients(x_, x.dims(), dy)
+                })
             })?;
         }
         Tensor::from_vec(dx, x.shape(), x.device()).map(Some)
@@ -77,7 +91,11 @@ fn backward<O: Op, R>(
     half: impl FnOnce(&[f32], &[f32]) -> Result<R>,
 ) -> Result<R> {
     let timed = |x: &[f32]| read(dy, |dy| profile::backward(O::NAME, || half(x, dy)));
-    if keeps_input { read(x, timed) } else { timed(&[]) }
+    if keeps_input {
+        read(x, timed)
+    } else {
+        timed(&[])
+    }
 }
 
 /// Frees a tensor's elements. Its shape stays, because candle's backward pass reads it.
@@ -101,7 +119,9 @@ pub(super) fn elements<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&
             bail!("this tensor has no elements any more: a later operation has freed them")
         }
         (CpuStorage::F32(data), Some((start, end))) => Ok(&data[start..end]),
-        (CpuStorage::F32(_), None) => bail!("this operation takes contiguous tensors: call .contiguous() before it"),
+        (CpuStorage::F32(_), None) => {
+            bail!("this operation takes contiguous tensors: call .contiguous() before it")
+        }
         (other, _) => bail!("this operation takes f32 tensors, not {:?}", other.dtype()),
     }
 }

@@ -13,7 +13,13 @@ const EPSILON: f32 = 1e-5;
 /// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[width]` (Ba et al., arXiv
 /// 1607.06450).
 pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
-    apply(x, LayerNorm { gain: Gain::of(gain), statistics: OnceLock::new() })
+    apply(
+        x,
+        LayerNorm {
+            gain: Gain::of(gain),
+            statistics: OnceLock::new(),
+        },
+    )
 }
 
 struct LayerNorm {
@@ -42,7 +48,10 @@ impl Op for LayerNorm {
         let width = gain.len();
         let mut dx = vec![0.0; x.len()];
         let mut dgain = vec![0.0; width];
-        vectorized((x, dy, &*gain, statistics, &mut dx[..], &mut dgain[..]), gradient);
+        vectorized(
+            (x, dy, &*gain, statistics, &mut dx[..], &mut dgain[..]),
+            gradient,
+        );
         self.gain.keep(dgain);
         Ok(dx)
     }
@@ -58,27 +67,56 @@ type Statistics = (f32, f32);
 #[inline(always)]
 fn normalise((x, gain, y, statistics): (&[f32], &[f32], &mut [f32], &mut [Statistics])) {
     let width = gain.len();
-    for ((x, y), statistics) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(statistics) {
+    for ((x, y), statistics) in x
+        .chunks_exact(width)
+        .zip(y.chunks_exact_mut(width))
+        .zip(statistics)
+    {
         let mean = sum(x) / width as f32;
         y.iter_mut().zip(x).for_each(|(y, x)| *y = x - mean);
         let scale = 1.0 / (dot(y, y) / width as f32 + EPSILON).sqrt();
-        y.iter_mut().zip(gain).for_each(|(y, gain)| *y = *y * scale * gain);
+        y.iter_mut()
+            .zip(gain)
+            .for_each(|(y, gain)| *y = *y * scale * gain);
         *statistics = (mean, scale);
     }
 }
 
-type Backward<'a> = (&'a [f32], &'a [f32], &'a [f32], &'a [Statistics], &'a mut [f32], &'a mut [f32]);
+type Backward<'a> = (
+    &'a [f32],
+    &'a [f32],
+    &'a [f32],
+    &'a [Statistics],
+    &'a mut [f32],
+    &'a mut [f32],
+);
 
 #[inline(always)]
 fn gradient((x, dy, gain, statistics, dx, dgain): Backward) {
     let width = gain.len();
     let mut normal = vec![0.0; width];
-    let rows = x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
+    let rows = x
+        .chunks_exact(width)
+        .zip(dy.chunks_exact(width))
+        .zip(dx.chunks_exact_mut(width));
     for (((x, dy), dx), &(mean, scale)) in rows.zip(statistics) {
-        normal.iter_mut().zip(x).for_each(|(normal, x)| *normal = (x - mean) * scale);
-        dgain.iter_mut().zip(dy).zip(&normal).for_each(|((dgain, dy), n)| *dgain += dy * n);
-        dx.iter_mut().zip(dy).zip(gain).for_each(|((g, dy), gain)| *g = dy * gain);
-        let (a, b) = (sum(dx) / width as f32, dot(dx, &normal) / width as f32);
-        dx.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - a - n * b));
+        normal
+            .iter_mut()
+            .zip(x)
+            .for_each(|(normal, x)| *normal = (x - mean) * scale);
+        dgain
+            .iter_mut()
+            .zip(dy)
+            .zip(&normal)
+            .for_each(|((dgain, dy), n)| *dgain += dy * n);
+        dx.iter_mut()
+            .zip(dy)
+            .zip(gain)
+            .for_each(|((g, dy), gain)| *g = dy * gain);
+        let a = sum(dx) / width as f32;
+        let b = dot(dx, &normal) / width as f32;
+        dx.iter_mut()
+            .zip(&normal)
+            .for_each(|(g, n)| *g = scale * (*g - a - n * b));
     }
 }

@@ -11,14 +11,26 @@ use candle_core::{Result, Shape, Tensor, bail};
 ///
 /// Backward: the input's gradient is `dy · W`; `dyᵀ · x` is added to the weight's.
 pub fn linear(x: &Tensor, weight: &Param) -> Result<Tensor> {
-    apply(x, Linear { weight: weight.handle(), bias: None })
+    apply(
+        x,
+        Linear {
+            weight: weight.handle(),
+            bias: None,
+        },
+    )
 }
 
 /// [`linear`] plus `bias`, one number per output. Every row gets the same bias.
 ///
 /// Backward: like [`linear`]; in addition, the sum of `dy`'s rows is added to the bias's gradient.
 pub fn linear_bias(x: &Tensor, weight: &Param, bias: &Param) -> Result<Tensor> {
-    apply(x, Linear { weight: weight.handle(), bias: Some(bias.handle()) })
+    apply(
+        x,
+        Linear {
+            weight: weight.handle(),
+            bias: Some(bias.handle()),
+        },
+    )
 }
 
 struct Linear {
@@ -37,14 +49,22 @@ impl Op for Linear {
     const HAS_WEIGHTS: bool = true;
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
-        let ((outs, ins), (n, width)) = (self.sizes(), rows(dims)?);
+        let (outs, ins) = self.sizes();
+        let (n, width) = rows(dims)?;
         if width != ins {
-            bail!("{} takes rows of {ins} numbers, not {dims:?}", self.weight.spec().name);
+            bail!(
+                "{} takes rows of {ins} numbers, not {dims:?}",
+                self.weight.spec().name
+            );
         }
         let (mut y, write) = match &self.bias {
             None => (vec![0.0; n * outs], Write::Replace),
             Some(bias) if bias.spec().numel() != outs => {
-                bail!("{} has {} numbers for {outs} outputs", bias.spec().name, bias.spec().numel())
+                bail!(
+                    "{} has {} numbers for {outs} outputs",
+                    bias.spec().name,
+                    bias.spec().numel()
+                )
             }
             // The product is added to rows that already hold the bias, which saves a second pass over y.
             Some(bias) => (bias.value()?.repeat(n), Write::Add),
@@ -60,7 +80,13 @@ impl Op for Linear {
         let (outs, ins) = self.sizes();
         let mut dx = vec![0.0; x.len()];
         let dy = Matrix::new(dy, x.len() / ins, outs);
-        matmul(&mut dx, ins, Write::Replace, dy, Matrix::new(&self.weight.value()?, outs, ins));
+        matmul(
+            &mut dx,
+            ins,
+            Write::Replace,
+            dy,
+            Matrix::new(&self.weight.value()?, outs, ins),
+        );
         Ok(dx)
     }
 
@@ -72,7 +98,8 @@ impl Op for Linear {
             bias.add_gradient(|db| vectorized((db, dy), add_rows))?;
         }
         let dy = Matrix::new(dy, n, outs);
-        self.weight.add_gradient(|dw| matmul(dw, ins, Write::Add, dy.t(), Matrix::new(x, n, ins)))
+        self.weight
+            .add_gradient(|dw| matmul(dw, ins, Write::Add, dy.t(), Matrix::new(x, n, ins)))
     }
 }
 

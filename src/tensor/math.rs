@@ -28,7 +28,13 @@ pub fn exp(x: f32) -> f32 {
     let p = p * r + 1.0;
     let p = p * r + 1.0;
     // 2^n: n goes into the exponent's bits.
-    let power = f32::from_bits((shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127)) << 23);
+    let power = f32::from_bits(
+        (shifted
+            .to_bits()
+            .wrapping_sub(ROUND.to_bits())
+            .wrapping_add(127))
+            << 23,
+    );
     p * power
 }
 
@@ -50,8 +56,14 @@ pub fn sum(x: &[f32]) -> f32 {
 #[inline(always)]
 pub fn dot(x: &[f32], y: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
-    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
-    let rest: f32 = xs.remainder().iter().zip(ys.remainder()).map(|(x, y)| x * y).sum();
+    let xs = x.chunks_exact(LANES);
+    let ys = y.chunks_exact(LANES);
+    let rest: f32 = xs
+        .remainder()
+        .iter()
+        .zip(ys.remainder())
+        .map(|(x, y)| x * y)
+        .sum();
     for (x, y) in xs.zip(ys) {
         for l in 0..LANES {
             lanes[l] += x[l] * y[l];
@@ -65,10 +77,17 @@ pub fn dot(x: &[f32], y: &[f32]) -> f32 {
 pub fn max(x: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let chunks = x.chunks_exact(LANES);
-    let rest = chunks.remainder().iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+    let rest = chunks
+        .remainder()
+        .iter()
+        .fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
     for chunk in chunks {
         for l in 0..LANES {
-            lanes[l] = if chunk[l] > lanes[l] { chunk[l] } else { lanes[l] };
+            lanes[l] = if chunk[l] > lanes[l] {
+                chunk[l]
+            } else {
+                lanes[l]
+            };
         }
     }
     lanes.iter().fold(rest, |a, &b| if b > a { b } else { a })
@@ -116,7 +135,10 @@ mod tests {
             let x = i as f32 * 1e-3;
             let exact = f64::from(x).exp();
             let error = (f64::from(exp(x)) - exact).abs() / exact;
-            assert!(error < 2.0 * f64::from(f32::EPSILON), "exp({x}) is off by {error:e}");
+            assert!(
+                error < 2.0 * f64::from(f32::EPSILON),
+                "exp({x}) is off by {error:e}"
+            );
         }
         assert_eq!(exp(0.0), 1.0);
         assert!(exp(-1000.0) > 0.0 && exp(-1000.0) < 1e-37);
@@ -143,10 +165,16 @@ mod tests {
     #[test]
     fn vector_instructions_change_no_bit() {
         for n in [0, 1, 15, 16, 17, 1000] {
-            let x: Vec<f32> = (0..n).map(|i| ((i * 7919) % 1009) as f32 / 101.0 - 5.0).collect();
-            let (mut portable, mut wide) = (vec![0.0; n], vec![0.0; n]);
+            let x: Vec<f32> = (0..n)
+                .map(|i| ((i * 7919) % 1009) as f32 / 101.0 - 5.0)
+                .collect();
+            let mut portable = vec![0.0; n];
+            let mut wide = vec![0.0; n];
             let results = everything((&x, &mut portable));
-            assert_eq!(crate::simd::in_widest_vectors((&x[..], &mut wide[..]), everything), results);
+            assert_eq!(
+                crate::simd::in_widest_vectors((&x[..], &mut wide[..]), everything),
+                results
+            );
             assert_eq!(wide, portable);
         }
     }

@@ -22,14 +22,31 @@ impl<'a> Matrix<'a> {
     /// A row-major matrix with `stride` elements from one row's start to the next row's: a block of columns of a wider
     /// matrix.
     pub fn strided(data: &'a [f32], rows: usize, cols: usize, stride: usize) -> Matrix<'a> {
-        assert!(rows * cols == 0 || (rows - 1) * stride + cols <= data.len(), "the matrix ends outside its slice");
-        Matrix { data, rows, cols, row_stride: stride, col_stride: 1 }
+        assert!(
+            rows * cols == 0 || (rows - 1) * stride + cols <= data.len(),
+            "the matrix ends outside its slice"
+        );
+        Matrix {
+            data,
+            rows,
+            cols,
+            row_stride: stride,
+            col_stride: 1,
+        }
     }
 
     /// A view of some of the rows.
     pub fn rows(self, rows: Range<usize>) -> Matrix<'a> {
-        assert!(rows.start <= rows.end && rows.end <= self.rows, "the matrix has {} rows, not {rows:?}", self.rows);
-        Matrix { data: &self.data[rows.start * self.row_stride..], rows: rows.len(), ..self }
+        assert!(
+            rows.start <= rows.end && rows.end <= self.rows,
+            "the matrix has {} rows, not {rows:?}",
+            self.rows
+        );
+        Matrix {
+            data: &self.data[rows.start * self.row_stride..],
+            rows: rows.len(),
+            ..self
+        }
     }
 
     /// A view of some of the columns.
@@ -39,7 +56,13 @@ impl<'a> Matrix<'a> {
 
     /// A view of the transposed matrix.
     pub fn t(self) -> Matrix<'a> {
-        Matrix { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
+        Matrix {
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
     }
 }
 
@@ -52,14 +75,25 @@ pub enum Write {
 
 /// `c = a · b`, or `c += a · b`. `c` is row-major with `stride` elements from one row's start to the next row's.
 pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) {
-    let (rows, cols, inner) = (a.rows, b.cols, a.cols);
-    assert_eq!(inner, b.rows, "the inner dimensions of a matrix product must agree");
+    let rows = a.rows;
+    let cols = b.cols;
+    let inner = a.cols;
+    assert_eq!(
+        inner, b.rows,
+        "the inner dimensions of a matrix product must agree"
+    );
     if rows * cols == 0 {
         return;
     }
-    assert!(stride >= cols && (rows - 1) * stride + cols <= c.len(), "the product ends outside its slice");
+    assert!(
+        stride >= cols && (rows - 1) * stride + cols <= c.len(),
+        "the product ends outside its slice"
+    );
     let moved = rows * inner + inner * cols + rows * cols * if write == Write::Add { 2 } else { 1 };
-    let product = Products { flops: 2 * (rows * cols * inner) as u64, bytes: (size_of::<f32>() * moved) as u64 };
+    let product = Products {
+        flops: 2 * (rows * cols * inner) as u64,
+        bytes: (size_of::<f32>() * moved) as u64,
+    };
     // SAFETY: the constructors and the assertions above make sure that all elements which the strides reach are inside
     // the slices. `c` is borrowed mutably, so it overlaps neither factor.
     profile::matmul(product, || unsafe {
@@ -93,12 +127,19 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
 pub fn measured_peak() -> f64 {
     const N: usize = 768;
     const REPEATS: usize = 12;
-    let (a, b) = (vec![0.5; N * N], vec![0.25; N * N]);
+    let a = vec![0.5; N * N];
+    let b = vec![0.25; N * N];
     let mut c = vec![0.0; N * N];
     let mut best = f64::INFINITY;
     for _ in 0..REPEATS {
         let start = std::time::Instant::now();
-        matmul(&mut c, N, Write::Replace, Matrix::new(&a, N, N), Matrix::new(&b, N, N).t());
+        matmul(
+            &mut c,
+            N,
+            Write::Replace,
+            Matrix::new(&a, N, N),
+            Matrix::new(&b, N, N).t(),
+        );
         best = best.min(start.elapsed().as_secs_f64());
     }
     assert_eq!(c[0], N as f32 * 0.125);
@@ -112,28 +153,53 @@ mod tests {
     /// Every combination of transposed factors, into a block of a wider matrix, against the definition.
     #[test]
     fn products_follow_the_definition() {
-        let (m, n, k) = (5, 7, 11);
+        let m = 5;
+        let n = 7;
+        let k = 11;
         let x = |i: usize| ((i * 37) % 19) as f32 - 9.0;
-        let (a, b): (Vec<f32>, Vec<f32>) = ((0..m * k).map(x).collect(), (0..k * n).map(|i| x(i + 5)).collect());
+        let (a, b): (Vec<f32>, Vec<f32>) = (
+            (0..m * k).map(x).collect(),
+            (0..k * n).map(|i| x(i + 5)).collect(),
+        );
         let turned = |v: &[f32], rows: usize, cols: usize| -> Vec<f32> {
-            (0..rows * cols).map(|i| v[i % rows * cols + i / rows]).collect()
+            (0..rows * cols)
+                .map(|i| v[i % rows * cols + i / rows])
+                .collect()
         };
-        let (at, bt) = (turned(&a, m, k), turned(&b, k, n));
+        let at = turned(&a, m, k);
+        let bt = turned(&b, k, n);
         for (a_turned, b_turned, write) in [
             (false, false, Write::Replace),
             (true, false, Write::Add),
             (false, true, Write::Add),
             (true, true, Write::Replace),
         ] {
-            let left = if a_turned { Matrix::new(&at, k, m).t() } else { Matrix::new(&a, m, k) };
-            let right = if b_turned { Matrix::new(&bt, n, k).t() } else { Matrix::new(&b, k, n) };
+            let left = if a_turned {
+                Matrix::new(&at, k, m).t()
+            } else {
+                Matrix::new(&a, m, k)
+            };
+            let right = if b_turned {
+                Matrix::new(&bt, n, k).t()
+            } else {
+                Matrix::new(&b, k, n)
+            };
             let mut c = vec![1.0; m * 10];
             matmul(&mut c[2..], 10, write, left, right);
             for (i, &c) in c.iter().enumerate() {
-                let (row, col) = (i / 10, i % 10);
+                let row = i / 10;
+                let col = i % 10;
                 let inside = (2..2 + n).contains(&col);
-                let product: f32 = if inside { (0..k).map(|l| a[row * k + l] * b[l * n + col - 2]).sum() } else { 0.0 };
-                let old = if inside && write == Write::Replace { 0.0 } else { 1.0 };
+                let product: f32 = if inside {
+                    (0..k).map(|l| a[row * k + l] * b[l * n + col - 2]).sum()
+                } else {
+                    0.0
+                };
+                let old = if inside && write == Write::Replace {
+                    0.0
+                } else {
+                    1.0
+                };
                 assert_eq!(c, old + product, "row {row} column {col}");
             }
         }
@@ -142,13 +208,39 @@ mod tests {
     /// A product with itself added reads the destination, too.
     #[test]
     fn products_are_counted() {
-        let (a, b, mut c) = ([1.0; 2 * 3], [1.0; 3 * 5], [0.0; 2 * 5]);
+        let a = [1.0; 2 * 3];
+        let b = [1.0; 3 * 5];
+        let mut c = [0.0; 2 * 5];
         let before = profile::products();
-        matmul(&mut c, 5, Write::Replace, Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 5));
+        matmul(
+            &mut c,
+            5,
+            Write::Replace,
+            Matrix::new(&a, 2, 3),
+            Matrix::new(&b, 3, 5),
+        );
         let once = profile::products() - before;
-        assert_eq!(once, Products { flops: 60, bytes: 4 * (6 + 15 + 10) });
-        matmul(&mut c, 5, Write::Add, Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 5));
-        assert_eq!(profile::products() - before, Products { flops: 120, bytes: 2 * once.bytes + 4 * 10 });
+        assert_eq!(
+            once,
+            Products {
+                flops: 60,
+                bytes: 4 * (6 + 15 + 10)
+            }
+        );
+        matmul(
+            &mut c,
+            5,
+            Write::Add,
+            Matrix::new(&a, 2, 3),
+            Matrix::new(&b, 3, 5),
+        );
+        assert_eq!(
+            profile::products() - before,
+            Products {
+                flops: 120,
+                bytes: 2 * once.bytes + 4 * 10
+            }
+        );
     }
 
     #[test]

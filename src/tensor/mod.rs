@@ -53,7 +53,9 @@ pub use gelu::gelu;
 pub use graph::{Op, apply, consume, read, rows};
 pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_bias};
-pub use params::{Collect, Gather, Group, Home, Hook, Layout, Listener, Param, Params, Spec, Value};
+pub use params::{
+    Collect, Gather, Group, Home, Hook, Layout, Listener, Param, Params, Spec, Value,
+};
 pub use random::Init;
 pub use recompute::recompute;
 pub use rms_norm::rms_norm;

@@ -21,7 +21,9 @@ use super::{few_rows, profile};
 use candle_core::{Result, bail};
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 /// A parameter's description.
 #[derive(Debug)]
@@ -63,12 +65,15 @@ impl Spec {
 
     /// Writes the initial values of `elements` under `seed`. A value does not depend on how the whole is cut.
     pub fn initial(&self, seed: u64, elements: Range<usize>, out: &mut [f32]) {
-        let (from, Whole { name, init, .. }) = (elements.start, &self.whole);
+        let from = elements.start;
+        let Whole { name, init, .. } = &self.whole;
         if self.cut != Cut::All {
             // Padding begins as zeros.
             out.fill(0.0);
         }
-        self.runs(elements, |here, at| init.fill(seed, name, at, &mut out[here.start - from..here.end - from]));
+        self.runs(elements, |here, at| {
+            init.fill(seed, name, at, &mut out[here.start - from..here.end - from])
+        });
     }
 }
 
@@ -102,7 +107,8 @@ impl Layout {
     /// Gives every parameter its offset.
     fn new(declared: Vec<(Spec, Progress)>) -> Layout {
         let (mut specs, progress): (Vec<Spec>, Vec<Progress>) = declared.into_iter().unzip();
-        let (mut groups, mut numel) = (Vec::new(), 0);
+        let mut groups = Vec::new();
+        let mut numel = 0;
         for decays in [true, false] {
             let first = numel;
             for spec in specs.iter_mut().filter(|spec| spec.decays() == decays) {
@@ -110,10 +116,18 @@ impl Layout {
                 numel += spec.numel();
             }
             if specs.iter().any(|spec| spec.decays() == decays) {
-                groups.push(Group { range: first..numel, decays });
+                groups.push(Group {
+                    range: first..numel,
+                    decays,
+                });
             }
         }
-        Layout { specs: specs.into_iter().map(Arc::new).collect(), groups, numel, progress }
+        Layout {
+            specs: specs.into_iter().map(Arc::new).collect(),
+            groups,
+            numel,
+            progress,
+        }
     }
 }
 
@@ -172,7 +186,12 @@ impl Params {
     }
 
     /// Declares a parameter that is whole here and that only data parallelism replicates. Allocates nothing yet.
-    pub fn declare(self: &Arc<Params>, name: impl Into<String>, shape: &[usize], init: Init) -> Result<Param> {
+    pub fn declare(
+        self: &Arc<Params>,
+        name: impl Into<String>,
+        shape: &[usize],
+        init: Init,
+    ) -> Result<Param> {
         let whole = Whole::new(name, shape, init);
         self.declare_shard(whole.name.clone(), whole, Cut::All, Copies::One)
     }
@@ -186,23 +205,44 @@ impl Params {
         cut: Cut,
         copies: Copies,
     ) -> Result<Param> {
-        let (name, shape) = (name.into(), cut.shape(&whole)?);
+        let name = name.into();
+        let shape = cut.shape(&whole)?;
         let mut declared = self.declared();
         if self.layout.get().is_some() {
-            bail!("parameter {name} is declared after the model's layout was built: declare all of them first");
+            bail!(
+                "parameter {name} is declared after the model's layout was built: declare all of them first"
+            );
         }
         if declared.iter().any(|(spec, _)| spec.name == name) {
             bail!("two parameters are named {name}; names must be unique");
         }
         let index = declared.len();
-        let progress = Progress { uses: 1, contributions: AtomicUsize::new(0) };
-        declared.push((Spec { name, shape, whole, cut, copies, index, start: 0 }, progress));
-        Ok(Param { index, home: self.clone() })
+        let progress = Progress {
+            uses: 1,
+            contributions: AtomicUsize::new(0),
+        };
+        declared.push((
+            Spec {
+                name,
+                shape,
+                whole,
+                cut,
+                copies,
+                index,
+                start: 0,
+            },
+            progress,
+        ));
+        Ok(Param {
+            index,
+            home: self.clone(),
+        })
     }
 
     /// All parameters and their offsets. The first call ends the declarations.
     pub fn layout(&self) -> &Layout {
-        self.layout.get_or_init(|| Layout::new(std::mem::take(&mut *self.declared())))
+        self.layout
+            .get_or_init(|| Layout::new(std::mem::take(&mut *self.declared())))
     }
 
     /// The parameters in the order of declaration.
@@ -241,7 +281,9 @@ impl Params {
     }
 
     /// All values that are stored as `T`, to be changed. Empty while they are stored in a different type or sharded.
-    pub fn stored_values_mut<T: Stored>(&self) -> Locked<RwLockWriteGuard<'_, Home<dyn Gather>>, T> {
+    pub fn stored_values_mut<T: Stored>(
+        &self,
+    ) -> Locked<RwLockWriteGuard<'_, Home<dyn Gather>>, T> {
         Locked::new(self.values.write().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -269,7 +311,10 @@ impl Params {
 
     /// Replaces the values, and returns the earlier ones.
     pub fn set_values(&self, values: Home<dyn Gather>) -> Home<dyn Gather> {
-        std::mem::replace(&mut *self.values.write().unwrap_or_else(PoisonError::into_inner), values)
+        std::mem::replace(
+            &mut *self.values.write().unwrap_or_else(PoisonError::into_inner),
+            values,
+        )
     }
 
     /// Replaces the gradients, and returns the earlier ones.
@@ -279,14 +324,20 @@ impl Params {
 
     /// Frees sharded values and gradients: the strategy that sharded them has ended.
     pub fn forget_shards(&self) {
-        self.values.write().unwrap_or_else(PoisonError::into_inner).forget_shards();
+        self.values
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .forget_shards();
         self.home_of_gradients().forget_shards();
     }
 
     /// Sets the gradients to zero. A step needs that before its first micro-step: backward passes only ever add.
     pub fn zero_gradients(&self) {
         // A backward pass that failed may have left some of its contributions.
-        self.layout().progress.iter().for_each(|one| one.contributions.store(0, Relaxed));
+        self.layout()
+            .progress
+            .iter()
+            .for_each(|one| one.contributions.store(0, Relaxed));
         match &mut *self.home_of_gradients() {
             Home::Here(Numbers::F32(all)) => all.fill(0.0),
             Home::Here(Numbers::Bf16(all)) => all.fill(half::bf16::ZERO),
@@ -298,8 +349,14 @@ impl Params {
     /// [`Listener`] unregisters it.
     pub fn listen(self: &Arc<Params>, hook: Hook) -> Listener {
         let hook = Arc::new(hook);
-        self.hooks.write().unwrap_or_else(PoisonError::into_inner).push(hook.clone());
-        Listener { params: self.clone(), hook }
+        self.hooks
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(hook.clone());
+        Listener {
+            params: self.clone(),
+            hook,
+        }
     }
 
     fn declared(&self) -> MutexGuard<'_, Vec<(Spec, Progress)>> {
@@ -311,7 +368,9 @@ impl Params {
     }
 
     fn home_of_gradients(&self) -> MutexGuard<'_, Home<dyn Collect>> {
-        self.gradients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gradients
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -323,7 +382,11 @@ pub struct Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut hooks = self.params.hooks.write().unwrap_or_else(PoisonError::into_inner);
+        let mut hooks = self
+            .params
+            .hooks
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         hooks.retain(|hook| !Arc::ptr_eq(hook, &self.hook));
     }
 }
@@ -336,7 +399,10 @@ pub struct Locked<G, T> {
 
 impl<G, T> Locked<G, T> {
     fn new(guard: G) -> Locked<G, T> {
-        Locked { guard, none: Vec::new() }
+        Locked {
+            guard,
+            none: Vec::new(),
+        }
     }
 }
 
@@ -375,32 +441,53 @@ impl Param {
     pub fn tie(&self) -> Result<Param> {
         match self.home.declared().get_mut(self.index) {
             Some((_, progress)) => progress.uses += 1,
-            None => bail!("parameter {} is tied after the model's layout was built: tie it first", self.spec().name),
+            None => bail!(
+                "parameter {} is tied after the model's layout was built: tie it first",
+                self.spec().name
+            ),
         }
         Ok(self.handle())
     }
 
     /// A second handle for the same use: the operation that the layer puts into the graph takes it.
     pub(crate) fn handle(&self) -> Param {
-        Param { index: self.index, home: self.home.clone() }
+        Param {
+            index: self.index,
+            home: self.home.clone(),
+        }
     }
 
     /// The weight, for as long as the guard lives.
     pub fn value(&self) -> Result<Value<'_>> {
-        let (spec, home) = (self.spec(), self.home.home_of_values());
+        let spec = self.spec();
+        let home = self.home.home_of_values();
         let gather = match &*home {
-            Home::Here(Numbers::F32(_)) => return Ok(Value { range: spec.range(), all: All::Flat(home) }),
+            Home::Here(Numbers::F32(_)) => {
+                return Ok(Value {
+                    range: spec.range(),
+                    all: All::Flat(home),
+                });
+            }
             Home::Here(Numbers::Bf16(all)) => {
                 let mut wide = vec![0.0; spec.numel()];
                 widen(&all[spec.range()], &mut wide);
-                return Ok(Value { range: 0..wide.len(), all: All::Widened(wide) });
+                return Ok(Value {
+                    range: 0..wide.len(),
+                    all: All::Widened(wide),
+                });
             }
             Home::Sharded(gather) => gather.clone(),
-            Home::Nowhere => bail!("parameter {} has no values yet: call Params::allocate first", spec.name),
+            Home::Nowhere => bail!(
+                "parameter {} has no values yet: call Params::allocate first",
+                spec.name
+            ),
         };
         drop(home);
         let (all, range) = profile::elsewhere(|| gather.value(spec))?;
-        Ok(Value { all: All::Gathered(all), range })
+        Ok(Value {
+            all: All::Gathered(all),
+            range,
+        })
     }
 
     /// Calls `read` with the weight in the type in which this rank stores it: nothing is copied, unless ranks gather the weight.
@@ -417,20 +504,35 @@ impl Param {
         if let Home::Here(Numbers::Bf16(all)) = &*home {
             let mut wide = vec![0.0; elements.len()];
             widen(&all[self.spec().range()][elements], &mut wide);
-            return Ok(Value { range: 0..wide.len(), all: All::Widened(wide) });
+            return Ok(Value {
+                range: 0..wide.len(),
+                all: All::Widened(wide),
+            });
         }
         drop(home);
         let Value { all, range } = self.value()?;
-        Ok(Value { all, range: range.start + elements.start..range.start + elements.end })
+        Ok(Value {
+            all,
+            range: range.start + elements.start..range.start + elements.end,
+        })
     }
 
     /// Calls `add` to add this use's contribution to the gradient. The last contribution calls the hooks.
     pub fn add_gradient(&self, add: impl FnOnce(&mut [f32])) -> Result<()> {
-        let (spec, Progress { uses, contributions }) = (self.spec(), &self.home.layout().progress[self.index]);
+        let spec = self.spec();
+        let Progress {
+            uses,
+            contributions,
+        } = &self.home.layout().progress[self.index];
         self.add_where_it_is(spec, add)?;
         if contributions.fetch_add(1, Relaxed) + 1 == *uses {
             contributions.store(0, Relaxed);
-            for hook in &*self.home.hooks.read().unwrap_or_else(PoisonError::into_inner) {
+            for hook in &*self
+                .home
+                .hooks
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+            {
                 profile::elsewhere(|| hook(&self.home, spec))?;
             }
         }
@@ -449,7 +551,10 @@ impl Param {
                 return Ok(());
             }
             Home::Sharded(collect) => collect.clone(),
-            Home::Nowhere => bail!("parameter {} has no gradient yet: call Params::allocate first", spec.name),
+            Home::Nowhere => bail!(
+                "parameter {} has no gradient yet: call Params::allocate first",
+                spec.name
+            ),
         };
         drop(home);
         // A trait object cannot take a closure that may be called only once. The option makes one that it can take.

@@ -35,7 +35,10 @@ impl std::ops::Sub for Products {
     type Output = Products;
     /// The products since an earlier reading.
     fn sub(self, earlier: Products) -> Products {
-        Products { flops: self.flops - earlier.flops, bytes: self.bytes - earlier.bytes }
+        Products {
+            flops: self.flops - earlier.flops,
+            bytes: self.bytes - earlier.bytes,
+        }
     }
 }
 
@@ -101,8 +104,17 @@ fn timed<R>(run: impl FnOnce() -> R, note: impl FnOnce(&mut Times, PassTime)) ->
     TIMES.with_borrow_mut(|times| {
         let seconds = start.elapsed().as_secs_f64();
         let Current { matmul, elsewhere } = std::mem::take(&mut times.current);
-        note(times, PassTime { seconds: seconds - elsewhere, matmul });
-        times.current = Current { elsewhere: around.elsewhere + seconds, ..around };
+        note(
+            times,
+            PassTime {
+                seconds: seconds - elsewhere,
+                matmul,
+            },
+        );
+        times.current = Current {
+            elsewhere: around.elsewhere + seconds,
+            ..around
+        };
     });
     result
 }
@@ -118,7 +130,10 @@ impl Times {
     fn op(&mut self, name: &'static str) -> &mut OpTime {
         let known = self.ops.iter().position(|op| op.name == name);
         let index = known.unwrap_or_else(|| {
-            self.ops.push(OpTime { name, ..OpTime::default() });
+            self.ops.push(OpTime {
+                name,
+                ..OpTime::default()
+            });
             self.ops.len() - 1
         });
         &mut self.ops[index]
@@ -133,7 +148,11 @@ mod tests {
     /// An operation runs an operation: so does a layer that recomputes its forward pass in the backward pass.
     #[test]
     fn an_operation_inside_an_operation_has_its_own_time() {
-        let product = |millis| matmul(Products::default(), || std::thread::sleep(Duration::from_millis(millis)));
+        let product = |millis| {
+            matmul(Products::default(), || {
+                std::thread::sleep(Duration::from_millis(millis))
+            })
+        };
         take();
         let start = Instant::now();
         backward("outer", || {
@@ -142,7 +161,9 @@ mod tests {
             elsewhere(|| product(5));
         });
         let whole = start.elapsed().as_secs_f64();
-        let [inner, outer] = take()[..] else { panic!("two operations ran") };
+        let [inner, outer] = take()[..] else {
+            panic!("two operations ran")
+        };
         assert_eq!((inner.name, outer.name), ("inner", "outer"));
         assert!(inner.forward.matmul >= 0.005 && inner.forward.seconds >= inner.forward.matmul);
         assert!(outer.backward.matmul >= 0.02 && outer.backward.seconds >= outer.backward.matmul);

@@ -13,12 +13,17 @@ pub struct Stream {
 impl Stream {
     /// The stream of a name under a seed.
     pub fn new(seed: u64, name: &str) -> Stream {
-        name.bytes().fold(Stream { key: mix(seed) }, |stream, byte| stream.branch(byte.into()))
+        name.bytes()
+            .fold(Stream { key: mix(seed) }, |stream, byte| {
+                stream.branch(byte.into())
+            })
     }
 
     /// The stream at index `i` of a family of streams (a step, a sequence, a layer).
     pub fn branch(self, i: u64) -> Stream {
-        Stream { key: mix(self.key ^ mix(i.wrapping_add(0x5851_F42D_4C95_7F2D))) }
+        Stream {
+            key: mix(self.key ^ mix(i.wrapping_add(0x5851_F42D_4C95_7F2D))),
+        }
     }
 
     /// 64 random bits at index `i`.
@@ -113,15 +118,23 @@ mod tests {
         let moment = |k: i32| x.iter().map(|&x| f64::from(x).powi(k)).sum::<f64>() / n as f64;
         // Four standard errors of the mean and of the mean square, whose variances are 1/12 and 1/80 - 1/144.
         assert!(moment(1).abs() < 4.0 * (1.0 / 12.0 / n as f64).sqrt());
-        assert!((moment(2) - 1.0 / 12.0).abs() < 4.0 * ((1.0 / 80.0 - 1.0 / 144.0) / n as f64).sqrt());
-        let unit: Vec<f32> = (0..1000).map(|i| Stream::new(1, "x").uniform_f32(i)).collect();
+        assert!(
+            (moment(2) - 1.0 / 12.0).abs() < 4.0 * ((1.0 / 80.0 - 1.0 / 144.0) / n as f64).sqrt()
+        );
+        let unit: Vec<f32> = (0..1000)
+            .map(|i| Stream::new(1, "x").uniform_f32(i))
+            .collect();
         assert!(unit.iter().all(|x| (0.0..1.0).contains(x)));
     }
 
     #[test]
     fn names_seeds_and_indices_give_different_numbers() {
         let x = Stream::new(1, "a").bits(0);
-        for other in [Stream::new(2, "a").bits(0), Stream::new(1, "b").bits(0), Stream::new(1, "a").bits(1)] {
+        for other in [
+            Stream::new(2, "a").bits(0),
+            Stream::new(1, "b").bits(0),
+            Stream::new(1, "a").bits(1),
+        ] {
             assert_ne!(x, other);
         }
     }
@@ -145,6 +158,9 @@ mod tests {
     fn below_covers_its_range_evenly() {
         let mut counts = [0i32; 10];
         (0..100_000).for_each(|i| counts[Stream::new(3, "below").below(10, i) as usize] += 1);
-        assert!(counts.iter().all(|c| (c - 10_000).abs() < 400), "{counts:?}");
+        assert!(
+            counts.iter().all(|c| (c - 10_000).abs() < 400),
+            "{counts:?}"
+        );
     }
 }

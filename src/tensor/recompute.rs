@@ -5,7 +5,10 @@ use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor, 
 
 /// Applies `layers` to `x`, and keeps nothing but `x` for the backward pass. The backward pass first runs `layers` again.
 /// So `layers` must compute the same bits each time.
-pub fn recompute(x: &Tensor, layers: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static) -> Result<Tensor> {
+pub fn recompute(
+    x: &Tensor,
+    layers: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
+) -> Result<Tensor> {
     x.apply_op1(Recompute(layers))
 }
 
@@ -20,7 +23,10 @@ impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> CustomOp1 for Recompute<F> 
         let x = super::graph::elements(x, layout)?.to_vec();
         // This tensor depends on no variable, so candle records no graph, and intermediate results are freed.
         let y = (self.0)(&Tensor::from_vec(x, layout.shape(), &Device::Cpu)?)?;
-        Ok((CpuStorage::F32(read(&y, |y| Ok(y.to_vec()))?), y.shape().clone()))
+        Ok((
+            CpuStorage::F32(read(&y, |y| Ok(y.to_vec()))?),
+            y.shape().clone(),
+        ))
     }
 
     fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {

@@ -9,7 +9,14 @@ use std::sync::OnceLock;
 
 /// `x / sqrt(mean(x²) + epsilon) · gain` over the last dimension; `gain` is `[width]` (Zhang and Sennrich, arXiv 1910.07467).
 pub fn rms_norm(x: &Tensor, gain: &Param, epsilon: f32) -> Result<Tensor> {
-    apply(x, RmsNorm { gain: Gain::of(gain), epsilon, scales: OnceLock::new() })
+    apply(
+        x,
+        RmsNorm {
+            gain: Gain::of(gain),
+            epsilon,
+            scales: OnceLock::new(),
+        },
+    )
 }
 
 struct RmsNorm {
@@ -25,8 +32,12 @@ impl Op for RmsNorm {
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (n, gain) = self.gain.for_rows(dims)?;
-        let (mut y, mut scales) = (vec![0.0; x.len()], vec![0.0; n]);
-        vectorized((x, &*gain, self.epsilon, &mut y[..], &mut scales[..]), normalise);
+        let mut y = vec![0.0; x.len()];
+        let mut scales = vec![0.0; n];
+        vectorized(
+            (x, &*gain, self.epsilon, &mut y[..], &mut scales[..]),
+            normalise,
+        );
         self.scales.set(scales).ok();
         Ok((y, dims.into()))
     }
@@ -35,8 +46,12 @@ impl Op for RmsNorm {
     fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let scales = self.scales.get().map(Vec::as_slice).unwrap_or_default();
         let gain = self.gain.value()?;
-        let (mut dx, mut dgain) = (vec![0.0; x.len()], vec![0.0; gain.len()]);
-        vectorized((x, dy, &*gain, scales, &mut dx[..], &mut dgain[..]), gradient);
+        let mut dx = vec![0.0; x.len()];
+        let mut dgain = vec![0.0; gain.len()];
+        vectorized(
+            (x, dy, &*gain, scales, &mut dx[..], &mut dgain[..]),
+            gradient,
+        );
         self.gain.keep(dgain);
         Ok(dx)
     }
@@ -49,24 +64,53 @@ impl Op for RmsNorm {
 #[inline(always)]
 fn normalise((x, gain, epsilon, y, scales): (&[f32], &[f32], f32, &mut [f32], &mut [f32])) {
     let width = gain.len();
-    for ((x, y), scale) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(scales) {
+    for ((x, y), scale) in x
+        .chunks_exact(width)
+        .zip(y.chunks_exact_mut(width))
+        .zip(scales)
+    {
         *scale = 1.0 / (dot(x, x) / width as f32 + epsilon).sqrt();
-        y.iter_mut().zip(x).zip(gain).for_each(|((y, x), gain)| *y = x * *scale * gain);
+        y.iter_mut()
+            .zip(x)
+            .zip(gain)
+            .for_each(|((y, x), gain)| *y = x * *scale * gain);
     }
 }
 
-type Backward<'a> = (&'a [f32], &'a [f32], &'a [f32], &'a [f32], &'a mut [f32], &'a mut [f32]);
+type Backward<'a> = (
+    &'a [f32],
+    &'a [f32],
+    &'a [f32],
+    &'a [f32],
+    &'a mut [f32],
+    &'a mut [f32],
+);
 
 #[inline(always)]
 fn gradient((x, dy, gain, scales, dx, dgain): Backward) {
     let width = gain.len();
     let mut normal = vec![0.0; width];
-    let rows = x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
+    let rows = x
+        .chunks_exact(width)
+        .zip(dy.chunks_exact(width))
+        .zip(dx.chunks_exact_mut(width));
     for (((x, dy), dx), &scale) in rows.zip(scales) {
-        normal.iter_mut().zip(x).for_each(|(normal, x)| *normal = x * scale);
-        dgain.iter_mut().zip(dy).zip(&normal).for_each(|((dgain, dy), n)| *dgain += dy * n);
-        dx.iter_mut().zip(dy).zip(gain).for_each(|((g, dy), gain)| *g = dy * gain);
+        normal
+            .iter_mut()
+            .zip(x)
+            .for_each(|(normal, x)| *normal = x * scale);
+        dgain
+            .iter_mut()
+            .zip(dy)
+            .zip(&normal)
+            .for_each(|((dgain, dy), n)| *dgain += dy * n);
+        dx.iter_mut()
+            .zip(dy)
+            .zip(gain)
+            .for_each(|((g, dy), gain)| *g = dy * gain);
         let mean = dot(dx, &normal) / width as f32;
-        dx.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - n * mean));
+        dx.iter_mut()
+            .zip(&normal)
+            .for_each(|(g, n)| *g = scale * (*g - n * mean));
     }
 }

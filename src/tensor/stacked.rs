@@ -11,7 +11,13 @@ use candle_core::{Result, Shape, Tensor, bail};
 /// A pass that generates sets `generates`: few rows are then multiplied in a way that reads each weight once and copies none. Its
 /// sums have a different order, so passes that are compared with training do without it.
 pub fn linears(x: &Tensor, weights: &[&Param], generates: bool) -> Result<Tensor> {
-    apply(x, Stacked { weights: weights.iter().map(|weight| weight.handle()).collect(), generates })
+    apply(
+        x,
+        Stacked {
+            weights: weights.iter().map(|weight| weight.handle()).collect(),
+            generates,
+        },
+    )
 }
 
 struct Stacked {
@@ -23,7 +29,10 @@ impl Stacked {
     /// The sum of the outputs, and the number of inputs.
     fn sizes(&self) -> (usize, usize) {
         let shapes = self.weights.iter().map(|weight| &weight.spec().shape);
-        (shapes.clone().map(|shape| shape[0]).sum(), shapes.clone().map(|shape| shape[1]).next().unwrap_or(0))
+        (
+            shapes.clone().map(|shape| shape[0]).sum(),
+            shapes.clone().map(|shape| shape[1]).next().unwrap_or(0),
+        )
     }
 
     /// Calls `each` with every weight and its first column in the result.
@@ -42,17 +51,33 @@ impl Op for Stacked {
     const HAS_WEIGHTS: bool = true;
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
-        let ((outs, ins), (n, width)) = (self.sizes(), rows(dims)?);
-        if let Some(other) = self.weights.iter().find(|weight| weight.spec().shape[1] != width) {
-            bail!("{} takes rows of {} numbers, not {dims:?}", other.spec().name, other.spec().shape[1]);
+        let (outs, ins) = self.sizes();
+        let (n, width) = rows(dims)?;
+        if let Some(other) = self
+            .weights
+            .iter()
+            .find(|weight| weight.spec().shape[1] != width)
+        {
+            bail!(
+                "{} takes rows of {} numbers, not {dims:?}",
+                other.spec().name,
+                other.spec().shape[1]
+            );
         }
         let mut y = vec![0.0; n * outs];
         self.each(|weight, column| {
             if self.generates && n <= FEW {
                 return weight.stored(|weight| few_rows(&mut y[column..], outs, x, weight, ins));
             }
-            let (rows, weight) = (weight.spec().shape[0], weight.value()?);
-            matmul(&mut y[column..], outs, Write::Replace, Matrix::new(x, n, ins), Matrix::new(&weight, rows, ins).t());
+            let rows = weight.spec().shape[0];
+            let weight = weight.value()?;
+            matmul(
+                &mut y[column..],
+                outs,
+                Write::Replace,
+                Matrix::new(x, n, ins),
+                Matrix::new(&weight, rows, ins).t(),
+            );
             Ok(())
         })?;
         Ok((y, [&dims[..dims.len() - 1], &[outs]].concat().into()))
@@ -60,12 +85,23 @@ impl Op for Stacked {
 
     fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let (outs, ins) = self.sizes();
-        let (n, mut dx) = (x.len() / ins, vec![0.0; x.len()]);
+        let n = x.len() / ins;
+        let mut dx = vec![0.0; x.len()];
         self.each(|weight, column| {
-            let write = if column == 0 { Write::Replace } else { Write::Add };
+            let write = if column == 0 {
+                Write::Replace
+            } else {
+                Write::Add
+            };
             let rows = weight.spec().shape[0];
             let dy = Matrix::new(dy, n, outs).cols(column..column + rows);
-            matmul(&mut dx, ins, write, dy, Matrix::new(&weight.value()?, rows, ins));
+            matmul(
+                &mut dx,
+                ins,
+                write,
+                dy,
+                Matrix::new(&weight.value()?, rows, ins),
+            );
             Ok(())
         })?;
         Ok(dx)
@@ -80,7 +116,8 @@ impl Op for Stacked {
             let rows = weight.spec().shape[0];
             column -= rows;
             let dy = Matrix::new(dy, n, outs).cols(column..column + rows);
-            weight.add_gradient(|dw| matmul(dw, ins, Write::Add, dy.t(), Matrix::new(x, n, ins)))?;
+            weight
+                .add_gradient(|dw| matmul(dw, ins, Write::Add, dy.t(), Matrix::new(x, n, ins)))?;
         }
         Ok(())
     }

@@ -76,11 +76,19 @@ impl Stored for f32 {
     const PRECISION: Precision = Precision::F32;
 
     fn of(numbers: &Numbers) -> Option<&Vec<f32>> {
-        if let Numbers::F32(numbers) = numbers { Some(numbers) } else { None }
+        if let Numbers::F32(numbers) = numbers {
+            Some(numbers)
+        } else {
+            None
+        }
     }
 
     fn of_mut(numbers: &mut Numbers) -> Option<&mut Vec<f32>> {
-        if let Numbers::F32(numbers) = numbers { Some(numbers) } else { None }
+        if let Numbers::F32(numbers) = numbers {
+            Some(numbers)
+        } else {
+            None
+        }
     }
 
     fn numbers(numbers: Vec<f32>) -> Numbers {
@@ -103,11 +111,19 @@ impl Stored for bf16 {
     const PRECISION: Precision = Precision::Bf16;
 
     fn of(numbers: &Numbers) -> Option<&Vec<bf16>> {
-        if let Numbers::Bf16(numbers) = numbers { Some(numbers) } else { None }
+        if let Numbers::Bf16(numbers) = numbers {
+            Some(numbers)
+        } else {
+            None
+        }
     }
 
     fn of_mut(numbers: &mut Numbers) -> Option<&mut Vec<bf16>> {
-        if let Numbers::Bf16(numbers) = numbers { Some(numbers) } else { None }
+        if let Numbers::Bf16(numbers) = numbers {
+            Some(numbers)
+        } else {
+            None
+        }
     }
 
     fn numbers(numbers: Vec<bf16>) -> Numbers {
@@ -135,7 +151,9 @@ impl Stored for bf16 {
 pub fn widen<T: Stored>(from: &[T], to: &mut [f32]) {
     #[inline(always)]
     fn each<T: Stored>((from, to): (&[T], &mut [f32])) {
-        to.iter_mut().zip(from).for_each(|(to, from)| *to = from.widen());
+        to.iter_mut()
+            .zip(from)
+            .for_each(|(to, from)| *to = from.widen());
     }
     vectorized((from, to), each);
 }
@@ -144,7 +162,9 @@ pub fn widen<T: Stored>(from: &[T], to: &mut [f32]) {
 pub fn narrow<T: Stored>(from: &[f32], to: &mut [T]) {
     #[inline(always)]
     fn each<T: Stored>((from, to): (&[f32], &mut [T])) {
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = T::narrow(from));
+        to.iter_mut()
+            .zip(from)
+            .for_each(|(to, &from)| *to = T::narrow(from));
     }
     vectorized((from, to), each);
 }
@@ -153,7 +173,9 @@ pub fn narrow<T: Stored>(from: &[f32], to: &mut [T]) {
 pub fn add<T: Stored>(sum: &mut [T], more: &[T]) {
     #[inline(always)]
     fn each<T: Stored>((sum, more): (&mut [T], &[T])) {
-        sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = T::narrow(sum.widen() + more.widen()));
+        sum.iter_mut()
+            .zip(more)
+            .for_each(|(sum, more)| *sum = T::narrow(sum.widen() + more.widen()));
     }
     vectorized((sum, more), each);
 }
@@ -171,9 +193,19 @@ mod tests {
         bf16::read(&stored, |chunk| read.extend_from_slice(chunk));
         for (read, written) in read.iter().zip(&numbers) {
             // Half of the last of 8 bits.
-            assert!((read - written).abs() <= written.abs() / 256.0, "{read} for {written}");
+            assert!(
+                (read - written).abs() <= written.abs() / 256.0,
+                "{read} for {written}"
+            );
         }
-        bf16::change(&mut stored, |numbers| numbers.iter_mut().for_each(|x| *x *= -2.0));
-        assert!(stored.iter().zip(&read).all(|(stored, read)| stored.to_f32() == -2.0 * read));
+        bf16::change(&mut stored, |numbers| {
+            numbers.iter_mut().for_each(|x| *x *= -2.0)
+        });
+        assert!(
+            stored
+                .iter()
+                .zip(&read)
+                .all(|(stored, read)| stored.to_f32() == -2.0 * read)
+        );
     }
 }

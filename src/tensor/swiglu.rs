@@ -41,16 +41,23 @@ fn halves(dims: &[usize]) -> Result<(&[usize], usize)> {
 fn gated((x, width, y): (&[f32], usize, &mut [f32])) {
     for (x, y) in x.chunks_exact(2 * width).zip(y.chunks_exact_mut(width)) {
         let (gate, up) = x.split_at(width);
-        y.iter_mut().zip(gate).zip(up).for_each(|((y, &g), up)| *y = g / (1.0 + exp(-g)) * up);
+        y.iter_mut()
+            .zip(gate)
+            .zip(up)
+            .for_each(|((y, &g), up)| *y = g / (1.0 + exp(-g)) * up);
     }
 }
 
 /// With s = 1 / (1 + e^-g): `dgate = dy · up · s · (1 + g · (1 - s))` and `dup = dy · g · s`.
 #[inline(always)]
 fn gradient((x, width, dy, dx): (&[f32], usize, &[f32], &mut [f32])) {
-    let rows = x.chunks_exact(2 * width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(2 * width));
+    let rows = x
+        .chunks_exact(2 * width)
+        .zip(dy.chunks_exact(width))
+        .zip(dx.chunks_exact_mut(2 * width));
     for ((x, dy), dx) in rows {
-        let ((gate, up), (dgate, dup)) = (x.split_at(width), dx.split_at_mut(width));
+        let (gate, up) = x.split_at(width);
+        let (dgate, dup) = dx.split_at_mut(width);
         let numbers = gate.iter().zip(up).zip(dy);
         for (((&g, up), dy), (dgate, dup)) in numbers.zip(dgate.iter_mut().zip(dup)) {
             let s = 1.0 / (1.0 + exp(-g));

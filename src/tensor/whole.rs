@@ -53,7 +53,11 @@ pub enum Copies {
 
 impl Whole {
     pub fn new(name: impl Into<String>, shape: &[usize], init: Init) -> Whole {
-        Whole { name: name.into(), shape: shape.to_vec(), init }
+        Whole {
+            name: name.into(),
+            shape: shape.to_vec(),
+            init,
+        }
     }
 
     /// The number of rows, and of elements per row. A vector has one element per row.
@@ -73,7 +77,11 @@ impl Cut {
 
     /// Takes the same rows from each of the whole's `parts` stacked parts of `each` rows: q|k|v by heads, gate|up.
     pub fn stacked(parts: usize, each: usize, rows: Range<usize>) -> Cut {
-        Cut::Rows((0..parts).map(|part| part * each + rows.start..part * each + rows.end).collect())
+        Cut::Rows(
+            (0..parts)
+                .map(|part| part * each + rows.start..part * each + rows.end)
+                .collect(),
+        )
     }
 
     /// The shape of what this cut takes of `whole`; an error if `whole` cannot be cut this way.
@@ -85,7 +93,9 @@ impl Cut {
                 let rows = ranges.iter().map(Range::len).sum();
                 Ok([&[rows], &shape[1..]].concat())
             }
-            Cut::Columns(columns) if shape.len() == 2 && columns.end <= shape[1] => Ok(vec![shape[0], columns.len()]),
+            Cut::Columns(columns) if shape.len() == 2 && columns.end <= shape[1] => {
+                Ok(vec![shape[0], columns.len()])
+            }
             _ => bail!("{} {shape:?} cannot be cut into {self:?}", whole.name),
         }
     }
@@ -94,14 +104,21 @@ impl Cut {
     pub fn row_range(&self, whole: &Whole) -> Range<usize> {
         let (height, _) = whole.rows();
         match self {
-            Cut::Rows(ranges) if ranges.len() == 1 => ranges[0].start.min(height)..ranges[0].end.min(height),
+            Cut::Rows(ranges) if ranges.len() == 1 => {
+                ranges[0].start.min(height)..ranges[0].end.min(height)
+            }
             _ => 0..height,
         }
     }
 
     /// Splits `elements` of the cut into runs that are contiguous in `whole`. Calls `each` with every run: its
     /// elements, and the offset of its first one in the whole. Skips padding.
-    pub fn runs(&self, whole: &Whole, elements: Range<usize>, mut each: impl FnMut(Range<usize>, usize)) {
+    pub fn runs(
+        &self,
+        whole: &Whole,
+        elements: Range<usize>,
+        mut each: impl FnMut(Range<usize>, usize),
+    ) {
         let (height, width) = whole.rows();
         let mut run = |of_cut: Range<usize>, first: usize| {
             let common = of_cut.start.max(elements.start)..of_cut.end.min(elements.end);
@@ -179,7 +196,11 @@ mod tests {
         assert_eq!(all(&Cut::rows(5..8)), [10, 11, -1, -1, -1, -1]);
         assert_eq!(all(&Cut::rows(7..8)), [-1, -1]);
         assert!(Cut::Columns(1..3).shape(&whole).is_err());
-        assert!(Cut::Columns(0..1).shape(&Whole::new("gain", &[4], Init::Constant(1.0))).is_err());
+        assert!(
+            Cut::Columns(0..1)
+                .shape(&Whole::new("gain", &[4], Init::Constant(1.0)))
+                .is_err()
+        );
     }
 
     /// Shards begin as the slices of the whole, and padding as zeros.
@@ -188,16 +209,24 @@ mod tests {
         let init = Init::Normal(1.0);
         let begun = |cut: Cut, name: &str| {
             let params = crate::tensor::Params::new();
-            params.declare_shard(name, Whole::new("w", &[6, 2], init), cut, Copies::One).unwrap();
+            params
+                .declare_shard(name, Whole::new("w", &[6, 2], init), cut, Copies::One)
+                .unwrap();
             params.allocate(5);
             params.values().clone()
         };
         let whole = begun(Cut::All, "w");
         assert_eq!(begun(Cut::rows(2..4), "w.tile1"), whole[4..8]);
         let of = |places: &[usize]| places.iter().map(|&place| whole[place]).collect::<Vec<_>>();
-        assert_eq!(begun(Cut::stacked(3, 2, 1..2), "w"), of(&[2, 3, 6, 7, 10, 11]));
+        assert_eq!(
+            begun(Cut::stacked(3, 2, 1..2), "w"),
+            of(&[2, 3, 6, 7, 10, 11])
+        );
         assert_eq!(begun(Cut::Columns(1..2), "w"), of(&[1, 3, 5, 7, 9, 11]));
-        assert_eq!(begun(Cut::rows(5..8), "w"), [whole[10], whole[11], 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(
+            begun(Cut::rows(5..8), "w"),
+            [whole[10], whole[11], 0.0, 0.0, 0.0, 0.0]
+        );
     }
 
     proptest! {

@@ -35,16 +35,33 @@ impl Config {
     /// A run on `corpus` that takes milliseconds. Checks and tests change the fields that matter to them.
     pub fn small(ranks: usize, corpus: &Corpus) -> Config {
         let baby = Preset::Baby.defaults();
-        let (steps, beta2) = (12, baby.beta2);
+        let steps = 12;
+        let beta2 = baby.beta2;
         Config {
             ranks,
-            shape: GptShape { vocabulary: corpus.vocabulary.size(), block: 16, layers: 2, heads: 2, embd: 32 },
+            shape: GptShape {
+                vocabulary: corpus.vocabulary.size(),
+                block: 16,
+                layers: 2,
+                heads: 2,
+                embd: 32,
+            },
             batch: 3,
             grad_accum: 1,
             sampling: Sampling::Partition,
             steps,
-            schedule: Schedule { lr: baby.lr, min_lr: baby.min_lr, warmup: 4, decay_steps: steps },
-            adamw: AdamWConfig { beta1: 0.9, beta2, epsilon: 1e-8, weight_decay: 0.1 },
+            schedule: Schedule {
+                lr: baby.lr,
+                min_lr: baby.min_lr,
+                warmup: 4,
+                decay_steps: steps,
+            },
+            adamw: AdamWConfig {
+                beta1: 0.9,
+                beta2,
+                epsilon: 1e-8,
+                weight_decay: 0.1,
+            },
             clip: 1.0,
             dropout: 0.0,
             seed: 1337,
@@ -58,15 +75,22 @@ impl Config {
 
     /// The extent of one step.
     pub fn step_size(&self) -> StepSize {
-        StepSize { accumulation: self.grad_accum, samples: self.batch * self.grad_accum * self.ranks }
+        StepSize {
+            accumulation: self.grad_accum,
+            samples: self.batch * self.grad_accum * self.ranks,
+        }
     }
 
     /// All that a step on `text` depends on beside model and seed, as checkpoints record it: by the names of the flags.
     pub fn settings(&self, text: &[u32]) -> Settings {
-        let (schedule, adamw) = (&self.schedule, &self.adamw);
+        let schedule = &self.schedule;
+        let adamw = &self.adamw;
         let all = [
             ("data", sha256::hex(bytemuck::cast_slice(text)).into()),
-            ("sampler", format!("{:?}", self.sampling).to_lowercase().into()),
+            (
+                "sampler",
+                format!("{:?}", self.sampling).to_lowercase().into(),
+            ),
             ("batch", self.batch.into()),
             ("grad-accum", self.grad_accum.into()),
             ("global-batch", self.step_size().samples.into()),
@@ -80,7 +104,9 @@ impl Config {
             ("clip", self.clip.into()),
             ("dropout", self.dropout.into()),
         ];
-        all.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+        all.into_iter()
+            .map(|(name, value)| (name.to_string(), value))
+            .collect()
     }
 
     /// The run for the check before training, which trains it in two ways. It has the baby preset's model, or this
@@ -88,9 +114,27 @@ impl Config {
     pub fn parity_check(&self) -> Config {
         let baby = Preset::Baby.defaults();
         let block = baby.block.min(self.shape.block);
-        let shape = GptShape { block, layers: baby.layers, heads: baby.heads, embd: baby.embd, ..self.shape };
-        let shape = if shape.parameters() < self.shape.parameters() { shape } else { GptShape { block, ..self.shape } };
-        Config { shape, batch: baby.batch.min(self.batch), grad_accum: 1, ..self.clone() }
+        let shape = GptShape {
+            block,
+            layers: baby.layers,
+            heads: baby.heads,
+            embd: baby.embd,
+            ..self.shape
+        };
+        let shape = if shape.parameters() < self.shape.parameters() {
+            shape
+        } else {
+            GptShape {
+                block,
+                ..self.shape
+            }
+        };
+        Config {
+            shape,
+            batch: baby.batch.min(self.batch),
+            grad_accum: 1,
+            ..self.clone()
+        }
     }
 
     /// The seed of a rank's own initial weights, before rank 0's replace them.

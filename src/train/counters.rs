@@ -70,18 +70,26 @@ mod tests {
     use super::*;
     use crate::train::{Ranges, SkipPolicy};
 
-    const SIZE: StepSize = StepSize { accumulation: 4, samples: 48 };
+    const SIZE: StepSize = StepSize {
+        accumulation: 4,
+        samples: 48,
+    };
 
     /// Runs four steps. Returns the counters, and the micro-batches that each step trained on.
     fn run(policy: SkipPolicy, ranges: &[i64]) -> (Counters, Vec<(usize, Vec<usize>)>) {
-        let (ranges, mut counters, mut trained) = (Ranges::parse(ranges).unwrap(), Counters::default(), Vec::new());
+        let ranges = Ranges::parse(ranges).unwrap();
+        let mut counters = Counters::default();
+        let mut trained = Vec::new();
         while counters.global_steps < 4 {
             let plan = policy.plan(&ranges, counters.next_step(), SIZE.accumulation);
             for _ in 0..plan.discard {
                 counters.draw();
             }
             if plan.train {
-                trained.push((counters.next_step(), (0..SIZE.accumulation).map(|_| counters.draw()).collect()));
+                trained.push((
+                    counters.next_step(),
+                    (0..SIZE.accumulation).map(|_| counters.draw()).collect(),
+                ));
                 counters.taken(SIZE);
             } else {
                 counters.skipped(SIZE);
@@ -104,7 +112,13 @@ mod tests {
         };
         assert_eq!(counters, expected);
         // Apart from the skipped steps, the counters are those of a run that skips none.
-        assert_eq!(run(SkipPolicy::Count, &[]).0, Counters { skipped_steps: 0, ..expected });
+        assert_eq!(
+            run(SkipPolicy::Count, &[]).0,
+            Counters {
+                skipped_steps: 0,
+                ..expected
+            }
+        );
     }
 
     /// Step 2's data is micro-batches 4 to 7. The policy discards only one of them, trains on the other three, and every later
@@ -112,9 +126,19 @@ mod tests {
     #[test]
     fn one_batch_per_skipped_step_is_too_little_with_accumulation() {
         let (counters, trained) = run(SkipPolicy::OneBatch, &[2, 2]);
-        let batches: Vec<_> = trained.iter().map(|(_, drawn)| drawn[0]..=drawn[3]).collect();
+        let batches: Vec<_> = trained
+            .iter()
+            .map(|(_, drawn)| drawn[0]..=drawn[3])
+            .collect();
         assert_eq!(batches, [0..=3, 5..=8, 9..=12, 13..=16]);
-        assert_eq!((counters.global_steps, counters.skipped_steps, counters.schedule), (4, 0, 4));
+        assert_eq!(
+            (
+                counters.global_steps,
+                counters.skipped_steps,
+                counters.schedule
+            ),
+            (4, 0, 4)
+        );
     }
 
     #[test]
@@ -122,7 +146,14 @@ mod tests {
         let mut counters = Counters::default();
         counters.refused(SIZE);
         counters.taken(SIZE);
-        assert_eq!((counters.global_steps, counters.skipped_steps, counters.schedule), (2, 1, 1));
+        assert_eq!(
+            (
+                counters.global_steps,
+                counters.skipped_steps,
+                counters.schedule
+            ),
+            (2, 1, 1)
+        );
         assert_eq!((counters.micro_steps, counters.global_samples), (8, 96));
     }
 }

@@ -10,7 +10,13 @@ use anyhow::Result;
 /// Rank r of N ranks takes batches r, r + N, and so on. Every rank returns the same number. It does not depend on N,
 /// because the losses of all batches are collected before they are added up. All ranks make the same number of passes,
 /// in which they may gather parameters. Passes beyond the last batch do not count.
-pub fn evaluate(gpt: &Gpt, comm: &Comm, sampler: &Sampler, text: &[u32], batches: usize) -> Result<f64> {
+pub fn evaluate(
+    gpt: &Gpt,
+    comm: &Comm,
+    sampler: &Sampler,
+    text: &[u32],
+    batches: usize,
+) -> Result<f64> {
     let mut losses = vec![0f64; batches];
     for pass in 0..batches.div_ceil(comm.size()) {
         let i = pass * comm.size() + comm.rank();
@@ -32,7 +38,10 @@ pub struct Due {
 }
 
 impl Due {
-    pub const NEVER: Due = Due { interval: usize::MAX, last: 0 };
+    pub const NEVER: Due = Due {
+        interval: usize::MAX,
+        last: 0,
+    };
 
     /// Whether an evaluation follows this step, counted from 1.
     pub fn after(self, step: usize) -> bool {

@@ -79,7 +79,11 @@ pub enum Outcome {
 impl Outcome {
     /// The loss of a step that was taken.
     pub fn loss(&self) -> Option<f64> {
-        if let Outcome::Taken { loss, .. } = self { Some(*loss) } else { None }
+        if let Outcome::Taken { loss, .. } = self {
+            Some(*loss)
+        } else {
+            None
+        }
     }
 }
 
@@ -96,7 +100,8 @@ impl<'a> Guarded<'a> {
         // Before the strategy's own hooks: they average what has been rounded.
         let half = half.then(|| emulate_half(&gpt.params));
         let zero = Zero::init(&gpt.params, comm, zero, config.seed)?;
-        let (sampler, accumulation): (Sampler, usize) = (config.sampler(comm.rank()), config.grad_accum);
+        let sampler: Sampler = config.sampler(comm.rank());
+        let accumulation: usize = config.grad_accum;
         Ok(Guarded {
             comm,
             config,
@@ -116,13 +121,17 @@ impl<'a> Guarded<'a> {
     /// Changes each micro-batch that is drawn; `change` gets its number, counted from 0.
     pub fn with_draws(self, mut change: impl FnMut(usize, Batch) -> Batch + 'a) -> Guarded<'a> {
         let mut draw = self.draw;
-        Guarded { draw: Box::new(move |n| change(n, draw(n))), ..self }
+        Guarded {
+            draw: Box::new(move |n| change(n, draw(n))),
+            ..self
+        }
     }
 
     // ANCHOR: step
     /// The next step. All ranks call it, and all get the same outcome.
     pub fn step(&mut self) -> Result<GuardedStep> {
-        let (size, step) = (self.config.step_size(), self.counters.next_step());
+        let size = self.config.step_size();
+        let step = self.counters.next_step();
         let plan = self.policy.plan(&self.ranges, step, size.accumulation);
         let mut drawn = Vec::new();
         for _ in 0..plan.discard {
@@ -130,7 +139,11 @@ impl<'a> Guarded<'a> {
         }
         if !plan.train {
             self.counters.skipped(size);
-            return Ok(GuardedStep { step, drawn, outcome: Outcome::InRange });
+            return Ok(GuardedStep {
+                step,
+                drawn,
+                outcome: Outcome::InRange,
+            });
         }
         let loss = self.forward_backward(step, &mut drawn)?;
         let outcome = self.decide(loss)?;
@@ -139,18 +152,26 @@ impl<'a> Guarded<'a> {
             Outcome::Overflow { .. } => self.counters.refused(size),
             Outcome::PastBound { .. } | Outcome::InRange => self.counters.skipped(size),
         }
-        Ok(GuardedStep { step, drawn, outcome })
+        Ok(GuardedStep {
+            step,
+            drawn,
+            outcome,
+        })
     }
     // ANCHOR_END: step
 
     /// Adds up the gradients of the step's micro-batches. Returns this rank's loss.
     fn forward_backward(&mut self, step: usize, drawn: &mut Vec<String>) -> Result<f64> {
-        let (config, accumulation) = (self.config, self.config.grad_accum);
-        let (mut loss, scale) = (0.0, self.scaler.as_ref().map_or(1.0, LossScaler::scale));
+        let config = self.config;
+        let accumulation = self.config.grad_accum;
+        let mut loss = 0.0;
+        let scale = self.scaler.as_ref().map_or(1.0, LossScaler::scale);
         self.zero.begin()?;
         for micro in 0..accumulation {
             let batch = self.draw(drawn);
-            let part = self.gpt.loss(&batch, &config.pass(step - 1, &batch.sequences))?;
+            let part = self
+                .gpt
+                .loss(&batch, &config.pass(step - 1, &batch.sequences))?;
             loss += f64::from(part.to_scalar::<f32>()?) / accumulation as f64;
             self.zero.synchronise(micro + 1 == accumulation);
             ((part / accumulation as f64)? * scale)?.backward()?;
@@ -161,7 +182,8 @@ impl<'a> Guarded<'a> {
 
     /// Updates the weights, unless the ranks agree that they must not. `own` is this rank's loss.
     fn decide(&mut self, own: f64) -> Result<Outcome> {
-        let (comm, clip) = (self.comm, self.clip);
+        let comm = self.comm;
+        let clip = self.clip;
         let norm = self.zero.norm()?;
         let mut loss = [own];
         comm.all_reduce(&mut loss, Reduce::Mean)?;
@@ -181,7 +203,11 @@ impl<'a> Guarded<'a> {
         let factor = factor.map_or_else(|| clip_scale(norm, clip), Ok)?;
         let lr = self.config.schedule.at(self.counters.schedule);
         self.zero.update(lr, factor)?;
-        Ok(Outcome::Taken { loss, grad_norm, lr })
+        Ok(Outcome::Taken {
+            loss,
+            grad_norm,
+            lr,
+        })
     }
 
     fn draw(&mut self, drawn: &mut Vec<String>) -> Batch {
@@ -192,7 +218,10 @@ impl<'a> Guarded<'a> {
 
     /// Begins to save the training; see [`Checkpoints::start`]. All ranks call it.
     pub fn start_save<'c>(&mut self, all: &'c Checkpoints) -> Result<Writing<'c>> {
-        let record = Record { counters: self.counters, scaler: self.scaler.clone() };
+        let record = Record {
+            counters: self.counters,
+            scaler: self.scaler.clone(),
+        };
         all.start(self.counters.global_steps, &mut self.zero, &record)
     }
 

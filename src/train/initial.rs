@@ -9,8 +9,16 @@ use std::path::Path;
 
 /// The initial model. Each rank makes its own slice of it from a random seed, and no rank the whole; or rank 0 reads it from
 /// a run's folder, and then it is sharded.
-pub fn initial(gpt: &Gpt, comm: &Comm, zero: ZeroConfig, seed: u64, init_from: Option<&Path>) -> Result<Zero> {
-    let Some(dir) = init_from else { return Zero::init(&gpt.params, comm, zero, seed) };
+pub fn initial(
+    gpt: &Gpt,
+    comm: &Comm,
+    zero: ZeroConfig,
+    seed: u64,
+    init_from: Option<&Path>,
+) -> Result<Zero> {
+    let Some(dir) = init_from else {
+        return Zero::init(&gpt.params, comm, zero, seed);
+    };
     gpt.params.allocate(seed);
     if comm.rank() == 0 {
         checkpoint::load(dir, &gpt.params)?;

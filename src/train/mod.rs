@@ -27,6 +27,8 @@ pub use initial::initial;
 pub use pipelined::{PipelinePlan, Pipelined, PipelinedStep, Unpipelined, unpipelined};
 pub use preset::{Defaults, Preset};
 pub use replicas::{all_hashes, distance};
-pub use scaler::{AtMinimum, LossScaler, ScalerConfig, ScalerRule, Unscaled, emulate_half, round_to_half};
+pub use scaler::{
+    AtMinimum, LossScaler, ScalerConfig, ScalerRule, Unscaled, emulate_half, round_to_half,
+};
 pub use schedule::Schedule;
 pub use skip::{Bound, Plan, Ranges, SkipPolicy, caught};

@@ -6,7 +6,9 @@ use crate::error::BadInput;
 use crate::mesh::{Axis, Mesh};
 use crate::model::{Build, Gpt, Input, Pass, Plain};
 use crate::optim::stored_norm;
-use crate::parallel::pipeline::{Choice, Dynamic, Instruction, Op, Partition, Pipeline, Ran, Schedule, Stages};
+use crate::parallel::pipeline::{
+    Choice, Dynamic, Instruction, Op, Partition, Pipeline, Ran, Schedule, Stages,
+};
 use crate::parallel::{Averaged, TensorParallel, Zero, ZeroConfig};
 use crate::tensor::Params;
 use anyhow::Result;
@@ -25,7 +27,9 @@ impl PipelinePlan {
     /// Refuses what cannot run, before anything does.
     pub fn check(&self, config: &Config) -> Result<(), BadInput> {
         self.schedule.check(&self.pipeline)?;
-        self.partition.layers(&config.shape, self.pipeline.stages()).map(drop)
+        self.partition
+            .layers(&config.shape, self.pipeline.stages())
+            .map(drop)
     }
 }
 
@@ -65,12 +69,25 @@ impl Pipelined {
         (sequence, multiple): (bool, usize),
         zero: ZeroConfig,
     ) -> Result<Pipelined> {
-        let (ranks, tensor_ranks) = (mesh.group(Axis::Pipeline), mesh.group(Axis::Tensor));
+        let ranks = mesh.group(Axis::Pipeline);
+        let tensor_ranks = mesh.group(Axis::Tensor);
         let tensor = TensorParallel::new(tensor_ranks.clone(), sequence, multiple);
-        let build: &dyn Build = if tensor_ranks.size() > 1 { &tensor } else { &Plain };
+        let build: &dyn Build = if tensor_ranks.size() > 1 {
+            &tensor
+        } else {
+            &Plain
+        };
         let mut stages = Stages::new(plan.pipeline, ranks, &config.shape, plan.partition, build)?;
-        stages.chunks.iter_mut().for_each(|chunk| chunk.recompute(plan.recompute));
-        let zero = Zero::init(&stages.chunks[0].params, mesh.group(Axis::Data), zero, config.seed)?;
+        stages
+            .chunks
+            .iter_mut()
+            .for_each(|chunk| chunk.recompute(plan.recompute));
+        let zero = Zero::init(
+            &stages.chunks[0].params,
+            mesh.group(Axis::Data),
+            zero,
+            config.seed,
+        )?;
         let order = plan.schedule.order(&plan.pipeline, ranks.rank());
         Ok(Pipelined {
             config: config.clone(),
@@ -86,51 +103,96 @@ impl Pipelined {
 
     /// The batches of `step`'s micro-batches, and the passes over them.
     fn micro_batches(&self, text: &[u32], step: usize) -> Vec<(Batch, Pass)> {
-        let (config, sampler) = (&self.config, self.config.sampler(self.data));
+        let config = &self.config;
+        let sampler = self.config.sampler(self.data);
         let draw = |micro| {
             let batch = sampler.batch(text, step, micro);
-            let pass = self.tensor.pass(config.pass(step, &batch.sequences), batch.length);
+            let pass = self
+                .tensor
+                .pass(config.pass(step, &batch.sequences), batch.length);
             (batch, pass)
         };
         (0..config.grad_accum).map(draw).collect()
     }
 
     /// Runs the forward and backward passes of one step, and adds up gradients. `allocated` counts this rank's bytes.
-    pub fn forward_backward(&mut self, text: &[u32], step: usize, allocated: fn() -> isize) -> Result<Ran> {
+    pub fn forward_backward(
+        &mut self,
+        text: &[u32],
+        step: usize,
+        allocated: fn() -> isize,
+    ) -> Result<Ran> {
         let config = &self.config;
-        let length = config.shape.block / if self.sequence { self.tensor.group().size() } else { 1 };
+        let length = config.shape.block
+            / if self.sequence {
+                self.tensor.group().size()
+            } else {
+                1
+            };
         let activations = [config.batch, length, config.shape.embd];
         let micro_batches = self.micro_batches(text, step);
         self.zero.begin()?;
         let Some(choice) = self.dynamic else {
-            return self.stages.step(&self.program, &micro_batches, activations, &self.zero, allocated);
+            return self.stages.step(
+                &self.program,
+                &micro_batches,
+                activations,
+                &self.zero,
+                allocated,
+            );
         };
-        let pass = |one: &Instruction| if let Instruction::Compute(op) = one { Some(*op) } else { None };
+        let pass = |one: &Instruction| {
+            if let Instruction::Compute(op) = one {
+                Some(*op)
+            } else {
+                None
+            }
+        };
         let order: Vec<Op> = self.program.iter().filter_map(pass).collect();
-        let dynamic = Dynamic { order: &order, choice, tensor: self.tensor.group() };
-        self.stages.step_dynamic(&dynamic, &micro_batches, activations, &self.zero, allocated)
+        let dynamic = Dynamic {
+            order: &order,
+            choice,
+            tensor: self.tensor.group(),
+        };
+        self.stages
+            .step_dynamic(&dynamic, &micro_batches, activations, &self.zero, allocated)
     }
 
     /// Takes one step. `allocated` counts this rank's bytes.
-    pub fn step(&mut self, text: &[u32], step: usize, allocated: fn() -> isize) -> Result<PipelinedStep> {
+    pub fn step(
+        &mut self,
+        text: &[u32],
+        step: usize,
+        allocated: fn() -> isize,
+    ) -> Result<PipelinedStep> {
         let ran = self.forward_backward(text, step, allocated)?;
         let averaged = self.zero.finish()?;
-        let grad_norm = self.zero.step(self.config.schedule.at(step), self.config.clip);
+        let grad_norm = self
+            .zero
+            .step(self.config.schedule.at(step), self.config.clip);
         let grad_norm = grad_norm.map_err(|error| Diverged::at(step + 1, error))?;
-        Ok(PipelinedStep { loss: self.loss(&ran)?, grad_norm, ran, averaged })
+        Ok(PipelinedStep {
+            loss: self.loss(&ran)?,
+            grad_norm,
+            ran,
+            averaged,
+        })
     }
 
     /// The mean over the micro-batches of this rank's replica, on every rank of the pipeline. All of them call it.
     pub fn loss(&self, ran: &Ran) -> Result<f64> {
-        let (mut loss, ranks) = ([mean(&ran.losses)], self.stages.group());
+        let mut loss = [mean(&ran.losses)];
+        let ranks = self.stages.group();
         ranks.broadcast(&mut loss, ranks.size() - 1)?;
         Ok(loss[0])
     }
 
     /// Puts the trained model together in `whole`, on every rank. All ranks call it.
     pub fn unshard(&mut self, whole: &Params) -> Result<()> {
-        let (params, groups) = (&self.stages.chunks[0].params, [self.tensor.group(), self.stages.group()]);
-        self.zero.whole(|| Ok(crate::parallel::unshard(&groups, params, whole)?))
+        let params = &self.stages.chunks[0].params;
+        let groups = [self.tensor.group(), self.stages.group()];
+        self.zero
+            .whole(|| Ok(crate::parallel::unshard(&groups, params, whole)?))
     }
 }
 
@@ -154,40 +216,64 @@ pub fn unpipelined(config: &Config, text: &[u32], steps: usize) -> Result<Unpipe
     let layers = config.shape.layers;
     let part = |layers| Gpt::stage(&config.shape, layers, &Plain);
     let parts = [part(0..layers / 2)?, part(layers / 2..layers)?];
-    parts.iter().for_each(|part| part.params.allocate(config.seed));
-    let mut optimizers = parts.each_ref().map(|part| AdamW::new(config.adamw, &part.params));
+    parts
+        .iter()
+        .for_each(|part| part.params.allocate(config.seed));
+    let mut optimizers = parts
+        .each_ref()
+        .map(|part| AdamW::new(config.adamw, &part.params));
     let table = parts.each_ref().map(|part| {
-        let spec = part.params.specs().iter().find(|spec| spec.name == "wte.weight");
+        let spec = part
+            .params
+            .specs()
+            .iter()
+            .find(|spec| spec.name == "wte.weight");
         spec.map(|spec| spec.range()).unwrap_or_default()
     });
-    let (mut losses, mut grad_norms) = (Vec::new(), Vec::new());
+    let mut losses = Vec::new();
+    let mut grad_norms = Vec::new();
     for step in 0..steps {
         parts.iter().for_each(|part| part.params.zero_gradients());
         let mut of_step = Vec::new();
         for micro in 0..config.grad_accum {
             let batch = config.sampler(0).batch(text, step, micro);
             let pass = config.pass(step, &batch.sequences);
-            let x = parts[0].forward(Input::Tokens { ids: &batch.inputs, length: batch.length }, &[], &pass)?;
+            let x = parts[0].forward(
+                Input::Tokens {
+                    ids: &batch.inputs,
+                    length: batch.length,
+                },
+                &[],
+                &pass,
+            )?;
             let loss = parts[1].forward(Input::Hidden(&x), &batch.targets, &pass)?;
             of_step.push(f64::from(loss.to_scalar::<f32>()?));
             (loss / config.grad_accum as f64)?.backward()?;
         }
         let [mut first, mut rest] = parts.each_ref().map(|part| part.params.gradients());
-        for (a, b) in first[table[0].clone()].iter_mut().zip(&mut rest[table[1].clone()]) {
+        for (a, b) in first[table[0].clone()]
+            .iter_mut()
+            .zip(&mut rest[table[1].clone()])
+        {
             *a += *b;
             *b = *a;
         }
         // The table counts once.
         let norm = stored_norm(&[&first[..], &rest[..table[1].start], &rest[table[1].end..]]);
         drop((first, rest));
-        let scale = clip_scale(norm, config.clip).map_err(|error| Diverged::at(step + 1, error.into()))?;
+        let scale =
+            clip_scale(norm, config.clip).map_err(|error| Diverged::at(step + 1, error.into()))?;
         for (adamw, part) in optimizers.iter_mut().zip(&parts) {
             adamw.step(&part.params, config.schedule.at(step), scale)?;
         }
         losses.push(mean(&of_step));
         grad_norms.push(norm);
     }
-    Ok(Unpipelined { losses, grad_norms, parts })
+    Ok(Unpipelined {
+        losses,
+        grad_norms,
+        parts,
+    })
 }
 
 impl Unpipelined {

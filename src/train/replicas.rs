@@ -15,7 +15,10 @@ pub fn all_hashes(comm: &Comm, params: &Params) -> Result<Vec<String>> {
     let mine = parameter_hash(params)?;
     let mut all = vec![0u8; mine.len() * comm.size()];
     comm.all_gather(mine.as_bytes(), &mut all)?;
-    Ok(all.chunks_exact(mine.len()).map(|hash| String::from_utf8_lossy(hash).into_owned()).collect())
+    Ok(all
+        .chunks_exact(mine.len())
+        .map(|hash| String::from_utf8_lossy(hash).into_owned())
+        .collect())
 }
 
 /// The largest distance of a rank's parameters from rank 0's, relative to their norm. It is 0 if all ranks hold the

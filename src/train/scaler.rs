@@ -101,7 +101,12 @@ pub struct AtMinimum(pub f64);
 
 impl LossScaler {
     pub fn new(config: ScalerConfig) -> LossScaler {
-        LossScaler { config, scale: config.initial, good: 0, remaining: config.hysteresis }
+        LossScaler {
+            config,
+            scale: config.initial,
+            good: 0,
+            remaining: config.hysteresis,
+        }
     }
 
     /// The factor for the loss of the next backward pass.
@@ -120,12 +125,20 @@ impl LossScaler {
             return Ok(None);
         }
         let grad_norm = norm / scale;
-        Ok(Some(Unscaled { grad_norm, factor: clip_scale(grad_norm, clip)? / scale as f32 }))
+        Ok(Some(Unscaled {
+            grad_norm,
+            factor: clip_scale(grad_norm, clip)? / scale as f32,
+        }))
     }
 
     /// Updates the scale after a step.
     pub fn update(&mut self, overflow: bool) -> Result<(), AtMinimum> {
-        let LossScaler { config, scale, good, remaining } = self;
+        let LossScaler {
+            config,
+            scale,
+            good,
+            remaining,
+        } = self;
         if overflow {
             *good = 0;
             *remaining = remaining.saturating_sub(1);
@@ -140,7 +153,11 @@ impl LossScaler {
         if config.consecutive_hysteresis {
             *remaining = config.hysteresis;
         }
-        let counted = if config.rule == ScalerRule::DeepSpeed0171 { *good } else { *good + 1 };
+        let counted = if config.rule == ScalerRule::DeepSpeed0171 {
+            *good
+        } else {
+            *good + 1
+        };
         *good += 1;
         if counted > 0 && counted.is_multiple_of(config.window) {
             *scale *= config.growth;
@@ -152,7 +169,9 @@ impl LossScaler {
 
 /// Rounds gradients to fp16 and back. A number beyond the range of fp16 becomes infinite, a very small one zero.
 pub fn round_to_half(gradients: &mut [f32]) {
-    gradients.iter_mut().for_each(|g| *g = f16::from_f32(*g).to_f32());
+    gradients
+        .iter_mut()
+        .for_each(|g| *g = f16::from_f32(*g).to_f32());
 }
 
 /// Rounds each gradient to fp16 as soon as a backward pass has completed it, while the returned listener lives. So
@@ -186,7 +205,12 @@ mod tests {
     /// A scaler that begins at 2^16, with a window of 4.
     fn scaler(rule: ScalerRule, consecutive_hysteresis: bool) -> LossScaler {
         let initial = 2f64.powi(16);
-        LossScaler::new(ScalerConfig { initial, window: 4, consecutive_hysteresis, ..rule.defaults() })
+        LossScaler::new(ScalerConfig {
+            initial,
+            window: 4,
+            consecutive_hysteresis,
+            ..rule.defaults()
+        })
     }
 
     /// The scale's exponent after each step. In `steps`, `i` is an overflow and `g` a good step.
@@ -203,18 +227,42 @@ mod tests {
     #[test]
     fn the_rules_follow_their_projects_step_by_step() {
         for (steps, earlier, deepspeed) in [
-            ("gggggggg", &[16, 16, 16, 17, 17, 17, 17, 18][..], &[16, 16, 16, 16, 17, 17, 17, 17][..]),
-            ("iiiigggggg", &[16, 15, 14, 13, 13, 13, 13, 14, 14, 14], &[16, 15, 14, 13, 13, 13, 13, 13, 14, 14]),
+            (
+                "gggggggg",
+                &[16, 16, 16, 17, 17, 17, 17, 18][..],
+                &[16, 16, 16, 16, 17, 17, 17, 17][..],
+            ),
+            (
+                "iiiigggggg",
+                &[16, 15, 14, 13, 13, 13, 13, 14, 14, 14],
+                &[16, 15, 14, 13, 13, 13, 13, 13, 14, 14],
+            ),
             (
                 "igigigigigig",
                 &[16, 16, 15, 15, 14, 14, 13, 13, 12, 12, 11, 11],
                 &[16, 16, 15, 15, 14, 14, 13, 13, 12, 12, 11, 11],
             ),
-            ("iggiggggg", &[16, 16, 16, 15, 15, 15, 15, 16, 16], &[16, 16, 16, 15, 15, 15, 15, 15, 16]),
+            (
+                "iggiggggg",
+                &[16, 16, 16, 15, 15, 15, 15, 16, 16],
+                &[16, 16, 16, 15, 15, 15, 15, 15, 16],
+            ),
         ] {
-            assert_eq!(exponents(scaler(Megatron, false), steps), earlier, "Megatron-LM, {steps}");
-            assert_eq!(exponents(scaler(DeepSpeed0170, false), steps), earlier, "DeepSpeed 0.17.0, {steps}");
-            assert_eq!(exponents(scaler(DeepSpeed0171, false), steps), deepspeed, "DeepSpeed 0.17.1, {steps}");
+            assert_eq!(
+                exponents(scaler(Megatron, false), steps),
+                earlier,
+                "Megatron-LM, {steps}"
+            );
+            assert_eq!(
+                exponents(scaler(DeepSpeed0170, false), steps),
+                earlier,
+                "DeepSpeed 0.17.0, {steps}"
+            );
+            assert_eq!(
+                exponents(scaler(DeepSpeed0171, false), steps),
+                deepspeed,
+                "DeepSpeed 0.17.1, {steps}"
+            );
         }
         for rule in [DeepSpeed0170, DeepSpeed0171] {
             assert_eq!(exponents(scaler(rule, true), "igigigigigig"), [16; 12]);
@@ -224,21 +272,41 @@ mod tests {
     #[test]
     fn the_defaults_are_the_projects() {
         let all = [Megatron, DeepSpeed0170, DeepSpeed0171].map(ScalerRule::defaults);
-        assert_eq!(all.map(|config| config.initial), [4_294_967_296.0, 65_536.0, 65_536.0]);
+        assert_eq!(
+            all.map(|config| config.initial),
+            [4_294_967_296.0, 65_536.0, 65_536.0]
+        );
         for config in all {
-            assert_eq!((config.window, config.hysteresis, config.min), (1000, 2, 1.0));
-            assert_eq!((config.growth, config.backoff, config.consecutive_hysteresis), (2.0, 0.5, false));
+            assert_eq!(
+                (config.window, config.hysteresis, config.min),
+                (1000, 2, 1.0)
+            );
+            assert_eq!(
+                (config.growth, config.backoff, config.consecutive_hysteresis),
+                (2.0, 0.5, false)
+            );
         }
     }
 
     #[test]
     fn at_the_minimum_megatron_goes_on_and_deepspeed_ends_the_run() {
         for rule in [Megatron, DeepSpeed0170, DeepSpeed0171] {
-            let config = ScalerConfig { initial: 2.0, hysteresis: 1, ..rule.defaults() };
+            let config = ScalerConfig {
+                initial: 2.0,
+                hysteresis: 1,
+                ..rule.defaults()
+            };
             let mut scaler = LossScaler::new(config);
             assert_eq!((scaler.update(true), scaler.scale()), (Ok(()), 1.0));
             let at_minimum = scaler.update(true);
-            assert_eq!(at_minimum, if rule == Megatron { Ok(()) } else { Err(AtMinimum(1.0)) });
+            assert_eq!(
+                at_minimum,
+                if rule == Megatron {
+                    Ok(())
+                } else {
+                    Err(AtMinimum(1.0))
+                }
+            );
             assert_eq!(scaler.scale(), 1.0);
         }
     }
@@ -247,16 +315,27 @@ mod tests {
     #[test]
     fn one_ranks_overflow_is_every_ranks() {
         let scalers = launch::run(3, |comm| {
-            let mut scaler = LossScaler::new(ScalerConfig { hysteresis: 1, ..Megatron.defaults() });
+            let mut scaler = LossScaler::new(ScalerConfig {
+                hysteresis: 1,
+                ..Megatron.defaults()
+            });
             for bad in [0, 2, 1] {
-                let norm = if comm.rank() == bad { [f64::INFINITY, f64::NAN][bad % 2] } else { 1.0 };
+                let norm = if comm.rank() == bad {
+                    [f64::INFINITY, f64::NAN][bad % 2]
+                } else {
+                    1.0
+                };
                 assert_eq!(scaler.judge(&comm, norm, 1.0)?, None);
             }
             assert!(scaler.judge(&comm, 1.0, 1.0)?.is_some());
             Ok(scaler)
         });
         let scalers = scalers.unwrap();
-        assert!(scalers.iter().all(|scaler| *scaler == scalers[0] && scaler.scale() == 2f64.powi(29)));
+        assert!(
+            scalers
+                .iter()
+                .all(|scaler| *scaler == scalers[0] && scaler.scale() == 2f64.powi(29))
+        );
     }
 
     #[test]
@@ -264,7 +343,13 @@ mod tests {
         let mut scaler = LossScaler::new(DeepSpeed0171.defaults());
         let mut judge = |norm| scaler.judge(&Comm::alone(), norm, 1.0).unwrap().unwrap();
         // A norm of 0.5 is not clipped, although 65,536 times as much would be.
-        assert_eq!(judge(32_768.0), Unscaled { grad_norm: 0.5, factor: 0.5f32.powi(16) });
+        assert_eq!(
+            judge(32_768.0),
+            Unscaled {
+                grad_norm: 0.5,
+                factor: 0.5f32.powi(16)
+            }
+        );
         let long = judge(4.0 * 65_536.0);
         assert_eq!(long.grad_norm, 4.0);
         assert!((long.factor * 65_536.0 - 0.25).abs() < 1e-6);
@@ -272,9 +357,21 @@ mod tests {
 
     #[test]
     fn half_overflows_and_underflows() {
-        let mut gradients = [1.0, 65_504.0, 65_520.0, -1e6, 2f32.powi(-24), 2f32.powi(-26), 1.0 + 2f32.powi(-12), 0.1];
+        let mut gradients = [
+            1.0,
+            65_504.0,
+            65_520.0,
+            -1e6,
+            2f32.powi(-24),
+            2f32.powi(-26),
+            1.0 + 2f32.powi(-12),
+            0.1,
+        ];
         round_to_half(&mut gradients);
         let [inf, tiny] = [f32::INFINITY, 2f32.powi(-24)];
-        assert_eq!(gradients, [1.0, 65_504.0, inf, -inf, tiny, 0.0, 1.0, 0.099_975_586]);
+        assert_eq!(
+            gradients,
+            [1.0, 65_504.0, inf, -inf, tiny, 0.0, 1.0, 0.099_975_586]
+        );
     }
 }

@@ -20,7 +20,8 @@ impl Schedule {
         }
         let decay = self.decay_steps.saturating_sub(self.warmup).max(1) as f64;
         let progress = ((step - self.warmup) as f64 / decay).min(1.0);
-        self.min_lr + 0.5 * (self.lr - self.min_lr) * (1.0 + (std::f64::consts::PI * progress).cos())
+        self.min_lr
+            + 0.5 * (self.lr - self.min_lr) * (1.0 + (std::f64::consts::PI * progress).cos())
     }
 }
 
@@ -30,8 +31,19 @@ mod tests {
 
     #[test]
     fn rises_falls_and_stays() {
-        let schedule = Schedule { lr: 1e-3, min_lr: 1e-4, warmup: 100, decay_steps: 500 };
-        let near = |step, lr: f64| assert!((schedule.at(step) - lr).abs() < 1e-12, "{step}: {}", schedule.at(step));
+        let schedule = Schedule {
+            lr: 1e-3,
+            min_lr: 1e-4,
+            warmup: 100,
+            decay_steps: 500,
+        };
+        let near = |step, lr: f64| {
+            assert!(
+                (schedule.at(step) - lr).abs() < 1e-12,
+                "{step}: {}",
+                schedule.at(step)
+            )
+        };
         near(0, 1e-5);
         near(49, 5e-4);
         near(99, 1e-3);
@@ -44,8 +56,16 @@ mod tests {
     #[test]
     fn extremes_are_finite() {
         for (warmup, decay_steps) in [(0, 0), (0, 1), (10, 0), (5, 5)] {
-            let schedule = Schedule { lr: 1.0, min_lr: 0.1, warmup, decay_steps };
-            assert!((0..20).all(|step| (0.1..=1.0).contains(&schedule.at(step))), "{schedule:?}");
+            let schedule = Schedule {
+                lr: 1.0,
+                min_lr: 0.1,
+                warmup,
+                decay_steps,
+            };
+            assert!(
+                (0..20).all(|step| (0.1..=1.0).contains(&schedule.at(step))),
+                "{schedule:?}"
+            );
         }
     }
 }

@@ -20,29 +20,52 @@ impl Ranges {
     /// The ranges of `--train-range-to-skip 10 20 25 30`: steps 10 to 20 and 25 to 30, ends included.
     pub fn parse(ends: &[i64]) -> Result<Ranges, BadInput> {
         const FLAG: &str = "--train-range-to-skip";
-        let refuse = |what: String, help: String| Err(BadInput::new(format!("{FLAG} {what}"), help));
+        let refuse =
+            |what: String, help: String| Err(BadInput::new(format!("{FLAG} {what}"), help));
         let mut ranges = Vec::new();
         for pair in ends.chunks(2) {
             let &[first, last] = pair else {
-                let what = format!("has an odd count of numbers: {} begins a range that has no end", pair[0]);
-                let help = format!("give two numbers for each range, its first and last step: {FLAG} 10 20 25 30");
+                let what = format!(
+                    "has an odd count of numbers: {} begins a range that has no end",
+                    pair[0]
+                );
+                let help = format!(
+                    "give two numbers for each range, its first and last step: {FLAG} 10 20 25 30"
+                );
                 return refuse(what, help);
             };
             if let Some(wrong) = [first, last].into_iter().find(|&end| end < 1) {
-                return refuse(format!("{first} {last}: there is no step {wrong}"), "count steps from 1".to_string());
+                return refuse(
+                    format!("{first} {last}: there is no step {wrong}"),
+                    "count steps from 1".to_string(),
+                );
             }
             if last < first {
                 let what = format!("{first} {last}: this range ends before it begins");
-                return refuse(what, format!("give the smaller number first: {FLAG} {last} {first}"));
+                return refuse(
+                    what,
+                    format!("give the smaller number first: {FLAG} {last} {first}"),
+                );
             }
             ranges.push(first as usize..=last as usize);
         }
         ranges.sort_by_key(|range| *range.start());
         for pair in ranges.windows(2) {
-            let (a, b) = (&pair[0], &pair[1]);
+            let a = &pair[0];
+            let b = &pair[1];
             if b.start() <= a.end() {
-                let what = format!("{} {} {} {}: these ranges overlap", a.start(), a.end(), b.start(), b.end());
-                let joined = format!("give one range for both: {FLAG} {} {}", a.start(), a.end().max(b.end()));
+                let what = format!(
+                    "{} {} {} {}: these ranges overlap",
+                    a.start(),
+                    a.end(),
+                    b.start(),
+                    b.end()
+                );
+                let joined = format!(
+                    "give one range for both: {FLAG} {} {}",
+                    a.start(),
+                    a.end().max(b.end())
+                );
                 return refuse(what, joined);
             }
         }
@@ -92,12 +115,21 @@ impl SkipPolicy {
     /// The actions at step `step` of a run with `accumulation` micro-steps per step.
     pub fn plan(self, ranges: &Ranges, step: usize, accumulation: usize) -> Plan {
         match self {
-            SkipPolicy::Count if ranges.contains(step) => Plan { discard: accumulation, train: false },
-            SkipPolicy::Count => Plan { discard: 0, train: true },
+            SkipPolicy::Count if ranges.contains(step) => Plan {
+                discard: accumulation,
+                train: false,
+            },
+            SkipPolicy::Count => Plan {
+                discard: 0,
+                train: true,
+            },
             // The steps of the range are not counted. So they still come, with the batches that follow.
             SkipPolicy::OneBatch => {
                 let begins = ranges.ends().find(|&(first, _)| first == step);
-                Plan { discard: begins.map_or(0, |(first, last)| last - first + 1), train: true }
+                Plan {
+                    discard: begins.map_or(0, |(first, last)| last - first + 1),
+                    train: true,
+                }
             }
         }
     }
@@ -117,7 +149,10 @@ pub struct Bound {
 
 impl Bound {
     /// No bound: only a loss or norm that is not finite passes it.
-    pub const NONE: Bound = Bound { loss: f64::MAX, grad_norm: f64::MAX };
+    pub const NONE: Bound = Bound {
+        loss: f64::MAX,
+        grad_norm: f64::MAX,
+    };
 
     /// Whether any rank's `loss` or `grad_norm` passes the bound. All ranks call it, and get the same answer. If a rank
     /// decided alone, it would leave the others waiting in their next collective, or train a model that is different from
@@ -148,11 +183,31 @@ mod tests {
     #[test]
     fn what_is_no_range_is_refused_with_what_to_do() {
         for (ends, what, help) in [
-            (&[10, 20, 25][..], "has an odd count of numbers: 25 begins a range that has no end", "10 20 25 30"),
-            (&[20, 10], "20 10: this range ends before it begins", "--train-range-to-skip 10 20"),
-            (&[10, 20, 15, 30], "10 20 15 30: these ranges overlap", "--train-range-to-skip 10 30"),
-            (&[10, 20, 12, 14], "10 20 12 14: these ranges overlap", "--train-range-to-skip 10 20"),
-            (&[20, 30, 10, 20], "10 20 20 30: these ranges overlap", "--train-range-to-skip 10 30"),
+            (
+                &[10, 20, 25][..],
+                "has an odd count of numbers: 25 begins a range that has no end",
+                "10 20 25 30",
+            ),
+            (
+                &[20, 10],
+                "20 10: this range ends before it begins",
+                "--train-range-to-skip 10 20",
+            ),
+            (
+                &[10, 20, 15, 30],
+                "10 20 15 30: these ranges overlap",
+                "--train-range-to-skip 10 30",
+            ),
+            (
+                &[10, 20, 12, 14],
+                "10 20 12 14: these ranges overlap",
+                "--train-range-to-skip 10 20",
+            ),
+            (
+                &[20, 30, 10, 20],
+                "10 20 20 30: these ranges overlap",
+                "--train-range-to-skip 10 30",
+            ),
             (&[-3, 4], "-3 4: there is no step -3", "count steps from 1"),
             (&[0, 4], "0 4: there is no step 0", "count steps from 1"),
         ] {
@@ -165,22 +220,64 @@ mod tests {
     #[test]
     fn policies_plan_as_published() {
         let ranges = Ranges::parse(&[2, 3]).unwrap();
-        let plans = |policy: SkipPolicy| (1..=4).map(|step| policy.plan(&ranges, step, 8)).collect::<Vec<_>>();
-        let (train, skip) = (Plan { discard: 0, train: true }, Plan { discard: 8, train: false });
+        let plans = |policy: SkipPolicy| {
+            (1..=4)
+                .map(|step| policy.plan(&ranges, step, 8))
+                .collect::<Vec<_>>()
+        };
+        let train = Plan {
+            discard: 0,
+            train: true,
+        };
+        let skip = Plan {
+            discard: 8,
+            train: false,
+        };
         assert_eq!(plans(SkipPolicy::Count), [train, skip, skip, train]);
-        assert_eq!(plans(SkipPolicy::OneBatch), [train, Plan { discard: 2, train: true }, train, train]);
+        assert_eq!(
+            plans(SkipPolicy::OneBatch),
+            [
+                train,
+                Plan {
+                    discard: 2,
+                    train: true
+                },
+                train,
+                train
+            ]
+        );
     }
 
     #[test]
     fn all_ranks_skip_what_one_finds_bad() {
-        let bound = Bound { loss: 5.0, grad_norm: 2.0 };
+        let bound = Bound {
+            loss: 5.0,
+            grad_norm: 2.0,
+        };
         let answers = launch::run(3, |comm| {
             let one = |bad: f64, good: f64| if comm.rank() == 1 { bad } else { good };
-            let figures = [(5.0, 2.0), (one(5.1, 4.0), 1.0), (4.0, one(2.1, 1.0)), (one(f64::NAN, 4.0), 1.0)];
-            figures.iter().map(|&(loss, norm)| bound.passed(&comm, loss, norm)).collect::<Result<Vec<_>>>()
+            let figures = [
+                (5.0, 2.0),
+                (one(5.1, 4.0), 1.0),
+                (4.0, one(2.1, 1.0)),
+                (one(f64::NAN, 4.0), 1.0),
+            ];
+            figures
+                .iter()
+                .map(|&(loss, norm)| bound.passed(&comm, loss, norm))
+                .collect::<Result<Vec<_>>>()
         });
-        assert!(answers.unwrap().iter().all(|answers| *answers == [false, true, true, true]));
+        assert!(
+            answers
+                .unwrap()
+                .iter()
+                .all(|answers| *answers == [false, true, true, true])
+        );
         assert!(!Bound::NONE.passed(&Comm::alone(), 1e300, 1e300).unwrap());
-        assert!(Bound::NONE.passed(&Comm::alone(), 1.0, f64::INFINITY).unwrap());
+        assert!(
+            Bound::NONE
+                .passed(&Comm::alone(), 1.0, f64::INFINITY)
+                .unwrap()
+        );
     }
 }

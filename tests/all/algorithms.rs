@@ -7,7 +7,13 @@ use shardlab::comm::{CommError, Reduce};
 use shardlab::launch;
 use std::collections::HashMap;
 
-const OPS: [Reduce; 5] = [Reduce::Sum, Reduce::Min, Reduce::Max, Reduce::Prod, Reduce::Mean];
+const OPS: [Reduce; 5] = [
+    Reduce::Sum,
+    Reduce::Min,
+    Reduce::Max,
+    Reduce::Prod,
+    Reduce::Mean,
+];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..Default::default() })]
@@ -80,7 +86,10 @@ fn two_zeros_and_nan_are_the_same_on_all_ranks_too() {
                 Ok(x.map(f32::to_bits))
             });
             let bits = bits.unwrap();
-            assert!(bits.iter().all(|x| x == &bits[0]), "{algorithm:?} {op:?}: {bits:?}");
+            assert!(
+                bits.iter().all(|x| x == &bits[0]),
+                "{algorithm:?} {op:?}: {bits:?}"
+            );
         }
     }
 }
@@ -109,7 +118,10 @@ fn by_number(task: &Task) -> Vec<HashMap<usize, Round>> {
                 round.send.is_some() || round.recv.is_some(),
                 "{task:?}: rank {rank} does nothing in round {number}"
             );
-            assert!(rounds[number].insert(rank, round).is_none(), "{task:?}: rank {rank} has round {number} twice");
+            assert!(
+                rounds[number].insert(rank, round).is_none(),
+                "{task:?}: rank {rank} has round {number} twice"
+            );
         }
     }
     rounds
@@ -130,12 +142,23 @@ fn each_message_is_sent_and_received_once_in_the_same_round() {
                         assert!(send.to != rank && send.range.end <= task.buffer(), "{name}");
                         let recv = rounds.get(&send.to).and_then(|there| there.recv.as_ref());
                         let recv = recv.unwrap_or_else(|| panic!("{name}: nobody receives"));
-                        assert_eq!((recv.from, recv.range.len()), (rank, send.range.len()), "{name}");
+                        assert_eq!(
+                            (recv.from, recv.range.len()),
+                            (rank, send.range.len()),
+                            "{name}"
+                        );
                         // The same elements on both sides; an all-to-all receives in the buffer's second half.
-                        assert!(recv.range == send.range || collective == Collective::AllToAll, "{name}");
+                        assert!(
+                            recv.range == send.range || collective == Collective::AllToAll,
+                            "{name}"
+                        );
                         sent += 1;
                     }
-                    assert_eq!(rounds.values().filter(|round| round.recv.is_some()).count(), sent, "{name}");
+                    assert_eq!(
+                        rounds.values().filter(|round| round.recv.is_some()).count(),
+                        sent,
+                        "{name}"
+                    );
                 }
             }
         }
@@ -146,7 +169,9 @@ fn each_message_is_sent_and_received_once_in_the_same_round() {
 fn auto_chooses_by_size_and_ranks() {
     let auto = |collective: Collective, ranks, bytes: usize| {
         let len = bytes / 4;
-        Task::new(collective, Algorithm::Auto, ranks, len, 4, 0).unwrap().algorithm
+        Task::new(collective, Algorithm::Auto, ranks, len, 4, 0)
+            .unwrap()
+            .algorithm
     };
     for (ranks, bytes, expected) in [
         (6, 1 << 10, Algorithm::RecursiveDoubling),
@@ -155,21 +180,33 @@ fn auto_chooses_by_size_and_ranks() {
         (768, 1 << 20, Algorithm::Rabenseifner),
         (768, 1 << 22, Algorithm::Ring),
     ] {
-        assert_eq!(auto(Collective::AllReduce, ranks, bytes), expected, "{ranks} ranks, {bytes} bytes");
+        assert_eq!(
+            auto(Collective::AllReduce, ranks, bytes),
+            expected,
+            "{ranks} ranks, {bytes} bytes"
+        );
     }
     assert_eq!(auto(Collective::Broadcast, 6, 1 << 10), Algorithm::Tree);
     assert_eq!(auto(Collective::Broadcast, 6, 1 << 20), Algorithm::Chain);
     // Here `bytes` is one rank's part.
-    assert_eq!(auto(Collective::AllGather, 6, 1 << 10), Algorithm::RecursiveDoubling);
+    assert_eq!(
+        auto(Collective::AllGather, 6, 1 << 10),
+        Algorithm::RecursiveDoubling
+    );
     assert_eq!(auto(Collective::AllGather, 6, 1 << 20), Algorithm::Ring);
-    assert_eq!(auto(Collective::AllGather, 8, 1 << 20), Algorithm::RecursiveDoubling);
+    assert_eq!(
+        auto(Collective::AllGather, 8, 1 << 20),
+        Algorithm::RecursiveDoubling
+    );
     assert_eq!(auto(Collective::Gather, 8, 1 << 10), Algorithm::Tree);
     assert_eq!(auto(Collective::Gather, 8, 1 << 20), Algorithm::Flat);
 }
 
 #[test]
 fn senseless_tasks_are_refused() {
-    let error = |collective, algorithm, root| match Task::new(collective, algorithm, 3, 1, 4, root).unwrap_err() {
+    let error = |collective, algorithm, root| match Task::new(collective, algorithm, 3, 1, 4, root)
+        .unwrap_err()
+    {
         CommError::Invalid(error) => error,
         other => panic!("{other}"),
     };
@@ -178,9 +215,29 @@ fn senseless_tasks_are_refused() {
         unknown,
         "all-reduce has no algorithm pairwise; it has auto, naive, ring, recursive-doubling, rabenseifner"
     );
-    assert_eq!(error(Collective::Broadcast, Algorithm::Tree, 3), "there is no root 3 in a group of 3");
-    let result = launch::run(2, |comm| Ok(algorithms::all_reduce(&comm, &mut [1i32], Reduce::Mean, Algorithm::Ring)?));
+    assert_eq!(
+        error(Collective::Broadcast, Algorithm::Tree, 3),
+        "there is no root 3 in a group of 3"
+    );
+    let result = launch::run(2, |comm| {
+        Ok(algorithms::all_reduce(
+            &comm,
+            &mut [1i32],
+            Reduce::Mean,
+            Algorithm::Ring,
+        )?)
+    });
     assert!(format!("{:#}", result.unwrap_err()).contains("integers have no mean"));
-    let result = launch::run(2, |comm| Ok(algorithms::all_gather(&comm, &[1i32], &mut [0; 3], Algorithm::Ring)?));
-    assert!(format!("{:#}", result.unwrap_err()).contains("must hold 2 ranks x 1 elements, but holds 3"));
+    let result = launch::run(2, |comm| {
+        Ok(algorithms::all_gather(
+            &comm,
+            &[1i32],
+            &mut [0; 3],
+            Algorithm::Ring,
+        )?)
+    });
+    assert!(
+        format!("{:#}", result.unwrap_err())
+            .contains("must hold 2 ranks x 1 elements, but holds 3")
+    );
 }

@@ -8,10 +8,24 @@ use std::process::{Command, Stdio};
 fn programs() -> Vec<PathBuf> {
     let built = Path::new(program("lab00")).parent().unwrap();
     let root = Path::new(ROOT);
-    let folders = |of: &str| std::fs::read_dir(root.join(of)).unwrap().map(|entry| entry.unwrap().path());
-    let packages = folders("labs").chain(folders("labs/tools")).filter(|folder| folder.join("Cargo.toml").is_file());
-    let names = packages.map(|folder| folder.file_name().unwrap().to_os_string()).filter(|name| name != "kit");
-    names.map(|name| built.join(name).with_extension(std::env::consts::EXE_EXTENSION)).collect()
+    let folders = |of: &str| {
+        std::fs::read_dir(root.join(of))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+    };
+    let packages = folders("labs")
+        .chain(folders("labs/tools"))
+        .filter(|folder| folder.join("Cargo.toml").is_file());
+    let names = packages
+        .map(|folder| folder.file_name().unwrap().to_os_string())
+        .filter(|name| name != "kit");
+    names
+        .map(|name| {
+            built
+                .join(name)
+                .with_extension(std::env::consts::EXE_EXTENSION)
+        })
+        .collect()
 }
 
 #[test]
@@ -19,10 +33,19 @@ fn every_program_refuses_what_it_does_not_know_in_the_form_of_all_errors() {
     assert_eq!(programs().len(), 18);
     for program in programs() {
         let output = Command::new(&program).arg("--raanks=x").output().unwrap();
-        assert_eq!(failed(&output, 2, "unexpected argument '--raanks' found\nhelp: "), "");
+        assert_eq!(
+            failed(&output, 2, "unexpected argument '--raanks' found\nhelp: "),
+            ""
+        );
         let error = stderr(&output);
-        assert!(error.ends_with("\n      For more information, try '--help'.\n"), "{error}");
-        assert!(!error.contains('\x1b') && !error.contains("\n\n"), "{error}");
+        assert!(
+            error.ends_with("\n      For more information, try '--help'.\n"),
+            "{error}"
+        );
+        assert!(
+            !error.contains('\x1b') && !error.contains("\n\n"),
+            "{error}"
+        );
     }
 }
 
@@ -33,7 +56,10 @@ fn help_and_version_go_to_stdout() {
             let output = Command::new(&program).arg(flag).output().unwrap();
             let text = succeeded(&output);
             let name = program.file_stem().unwrap().to_str().unwrap();
-            assert!(text.contains(&format!("{name} ")) && stderr(&output).is_empty(), "{name} {flag}: {text}");
+            assert!(
+                text.contains(&format!("{name} ")) && stderr(&output).is_empty(),
+                "{name} {flag}: {text}"
+            );
         }
     }
 }
@@ -44,17 +70,24 @@ fn on_a_terminal(command: &mut Command, columns: usize) -> String {
     use std::io::Read;
     use std::os::fd::{FromRawFd, OwnedFd};
     use std::ptr::null_mut;
-    let (mut ours, mut theirs) = (-1, -1);
+    let mut ours = -1;
+    let mut theirs = -1;
     // SAFETY: the two descriptors are written; name, settings and size may be null.
-    let opened = unsafe { libc::openpty(&mut ours, &mut theirs, null_mut(), null_mut(), null_mut()) };
+    let opened =
+        unsafe { libc::openpty(&mut ours, &mut theirs, null_mut(), null_mut(), null_mut()) };
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
     // SAFETY: both have just been opened, and nobody else closes them.
     let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
-    let status = command.env("COLUMNS", columns.to_string()).stderr(theirs).status().unwrap();
+    let status = command
+        .env("COLUMNS", columns.to_string())
+        .stderr(theirs)
+        .status()
+        .unwrap();
     assert_eq!(status.code(), Some(2));
     // The command still held the terminal's other end: without it, reading ends.
     command.stderr(Stdio::null());
-    let (mut text, mut chunk) = (Vec::new(), [0; 4096]);
+    let mut text = Vec::new();
+    let mut chunk = [0; 4096];
     let mut ours = std::fs::File::from(ours);
     // On Linux a terminal that nobody holds at its other end is an error, after all that was written.
     while let Ok(length @ 1..) = ours.read(&mut chunk) {
@@ -70,14 +103,33 @@ fn on_a_terminal_a_refusal_stays_within_the_width() {
     lab.args(["--collective", "all-to-none"]);
     let wide = stderr(&lab.output().unwrap());
     let possible = "\nhelp: possible values: all-reduce, reduce, broadcast, all-gather, ";
-    assert!(wide.contains(possible) && wide.lines().any(|line| line.len() > 80), "a pipe's lines stay whole\n{wide}");
+    assert!(
+        wide.contains(possible) && wide.lines().any(|line| line.len() > 80),
+        "a pipe's lines stay whole\n{wide}"
+    );
     for columns in [60, 80] {
         let text = on_a_terminal(&mut lab, columns);
-        assert!(text.starts_with("error: invalid value 'all-to-none' for "), "{text}");
-        assert!(text.lines().all(|line| line.len() <= columns) && !text.contains('\x1b'), "{columns}\n{text}");
+        assert!(
+            text.starts_with("error: invalid value 'all-to-none' for "),
+            "{text}"
+        );
+        assert!(
+            text.lines().all(|line| line.len() <= columns) && !text.contains('\x1b'),
+            "{columns}\n{text}"
+        );
         // Folded lines go on below their text, and nothing is lost.
-        assert!(text.lines().filter(|line| line.starts_with("      ")).count() >= 2, "{text}");
-        let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+        assert!(
+            text.lines()
+                .filter(|line| line.starts_with("      "))
+                .count()
+                >= 2,
+            "{text}"
+        );
+        let words = |text: &str| {
+            text.split_whitespace()
+                .map(String::from)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(words(&text), words(&wide));
     }
 }

@@ -8,7 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A chapter about a lab has these sections, in this order.
-const SECTIONS: [&str; 6] = ["The run", "What goes wrong", "Exercises", "On a cluster", "Takeaway", "Further reading"];
+const SECTIONS: [&str; 6] = [
+    "The run",
+    "What goes wrong",
+    "Exercises",
+    "On a cluster",
+    "Takeaway",
+    "Further reading",
+];
 
 #[derive(Deserialize)]
 struct Labs {
@@ -41,7 +48,9 @@ fn text(path: impl AsRef<Path>) -> String {
 }
 
 fn labs() -> Vec<Lab> {
-    toml::from_str::<Labs>(&text("labs/labs.toml")).expect("labs.toml").lab
+    toml::from_str::<Labs>(&text("labs/labs.toml"))
+        .expect("labs.toml")
+        .lab
 }
 
 /// Title and file of every page, in the book's order.
@@ -51,20 +60,32 @@ fn pages() -> Vec<(String, String)> {
 }
 
 fn links_of_line(line: &str) -> Option<(String, String)> {
-    let (title, rest) = line.trim_start_matches([' ', '-']).strip_prefix('[')?.split_once("](")?;
+    let (title, rest) = line
+        .trim_start_matches([' ', '-'])
+        .strip_prefix('[')?
+        .split_once("](")?;
     Some((title.to_string(), rest.strip_suffix(')')?.to_string()))
 }
 
 /// What `{{#include …}}` asks for on a page: a file, seen from the project's folder, and an anchor.
 fn includes(page: &str) -> Vec<(PathBuf, Option<String>)> {
     let page_text = text(Path::new("book/src").join(page));
-    let parts = page_text.split("{{#include ").skip(1).map(|rest| rest.split("}}").next().unwrap().to_string());
+    let parts = page_text
+        .split("{{#include ")
+        .skip(1)
+        .map(|rest| rest.split("}}").next().unwrap().to_string());
     parts
         .map(|what| {
-            let (file, anchor) = what.split_once(':').map_or((what.as_str(), None), |(f, a)| (f, Some(a.to_string())));
+            let (file, anchor) = what
+                .split_once(':')
+                .map_or((what.as_str(), None), |(f, a)| (f, Some(a.to_string())));
             let mut path = PathBuf::from("book/src");
             for part in file.split('/') {
-                if part == ".." { assert!(path.pop()) } else { path.push(part) }
+                if part == ".." {
+                    assert!(path.pop())
+                } else {
+                    path.push(part)
+                }
             }
             (path, anchor)
         })
@@ -83,8 +104,13 @@ fn prose(page: &str) -> String {
             let mut rest = without_code.as_str();
             while let Some((before, target)) = rest.split_once("](") {
                 // The title of a page may hold what that page explains.
-                let (to, text) = (target.split(')').next().unwrap_or_default(), before.rsplit_once('['));
-                out += if to.ends_with(".md") { text.map_or(before, |text| text.0) } else { before };
+                let to = target.split(')').next().unwrap_or_default();
+                let text = before.rsplit_once('[');
+                out += if to.ends_with(".md") {
+                    text.map_or(before, |text| text.0)
+                } else {
+                    before
+                };
                 rest = target.split_once(')').map_or("", |(_, rest)| rest);
             }
             out += rest;
@@ -96,28 +122,68 @@ fn prose(page: &str) -> String {
 
 #[test]
 fn the_summary_has_the_labs_in_order_with_their_titles() {
-    let in_book: Vec<(String, String)> = pages().into_iter().filter(|(title, _)| title.starts_with("lab")).collect();
-    let labs: Vec<(String, String)> =
-        labs().into_iter().map(|lab| (format!("{} · {}", lab.name, lab.title), format!("{}.md", lab.name))).collect();
+    let in_book: Vec<(String, String)> = pages()
+        .into_iter()
+        .filter(|(title, _)| title.starts_with("lab"))
+        .collect();
+    let labs: Vec<(String, String)> = labs()
+        .into_iter()
+        .map(|lab| {
+            (
+                format!("{} · {}", lab.name, lab.title),
+                format!("{}.md", lab.name),
+            )
+        })
+        .collect();
     assert_eq!(in_book, labs, "book/src/SUMMARY.md against labs/labs.toml");
 }
 
 #[test]
 fn chapters_say_what_labs_toml_says_and_have_all_their_sections() {
-    for Lab { name, title, question, takes, ranks, exercise } in labs() {
+    for Lab {
+        name,
+        title,
+        question,
+        takes,
+        ranks,
+        exercise,
+    } in labs()
+    {
         let page = text(format!("book/src/{name}.md"));
-        assert!(page.starts_with(&format!("# {name} · {title}\n\n*{question}*\n")), "{name}: its beginning");
-        let ranks = if ranks == 1 { "1 rank".into() } else { format!("{ranks} ranks") };
-        assert!(page.contains(&format!("\n{takes} to run")) && page.contains(&format!("· {ranks}\n")), "{name}");
+        assert!(
+            page.starts_with(&format!("# {name} · {title}\n\n*{question}*\n")),
+            "{name}: its beginning"
+        );
+        let ranks = if ranks == 1 {
+            "1 rank".into()
+        } else {
+            format!("{ranks} ranks")
+        };
+        assert!(
+            page.contains(&format!("\n{takes} to run")) && page.contains(&format!("· {ranks}\n")),
+            "{name}"
+        );
         // Others, with names of their own, stand before and between them.
         let sections = page.lines().filter_map(|line| line.strip_prefix("## "));
-        let sections: Vec<&str> = sections.filter(|section| SECTIONS.contains(section)).collect();
+        let sections: Vec<&str> = sections
+            .filter(|section| SECTIONS.contains(section))
+            .collect();
         assert_eq!(sections, SECTIONS, "{name}: its sections");
-        let exercises = page.split("\n## ").find(|section| section.starts_with("Exercises\n")).unwrap_or_default();
+        let exercises = page
+            .split("\n## ")
+            .find(|section| section.starts_with("Exercises\n"))
+            .unwrap_or_default();
         for exercise in exercise {
-            assert!(exercises.contains(&exercise.name), "{name}: its exercise {}", exercise.name);
+            assert!(
+                exercises.contains(&exercise.name),
+                "{name}: its exercise {}",
+                exercise.name
+            );
         }
-        assert!(page.contains("<summary>For instructors</summary>"), "{name}: notes for instructors");
+        assert!(
+            page.contains("<summary>For instructors</summary>"),
+            "{name}: notes for instructors"
+        );
     }
 }
 
@@ -128,25 +194,45 @@ fn each_path_takes_as_long_as_its_heading_and_its_chapters_say() {
     assert_eq!(paths.len(), 3);
     for (number, path) in paths.into_iter().enumerate() {
         let heading = path.lines().next().unwrap();
-        let stated = heading.split_whitespace().find_map(|word| word.parse().ok());
-        let rows = path.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
-        let rows: Vec<(usize, &str)> = rows.filter_map(|(n, what)| Some((n.parse().ok()?, what))).collect();
-        assert_eq!(Some(rows.iter().map(|row| row.0).sum::<usize>()), stated, "{heading}");
+        let stated = heading
+            .split_whitespace()
+            .find_map(|word| word.parse().ok());
+        let rows = path
+            .lines()
+            .filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+        let rows: Vec<(usize, &str)> = rows
+            .filter_map(|(n, what)| Some((n.parse().ok()?, what)))
+            .collect();
+        assert_eq!(
+            Some(rows.iter().map(|row| row.0).sum::<usize>()),
+            stated,
+            "{heading}"
+        );
         // The first path reads only a part of each chapter.
         for Lab { name, .. } in labs().into_iter().filter(|_| number > 0) {
-            let row = rows.iter().find(|row| row.1.starts_with(&format!("[{name}]")));
+            let row = rows
+                .iter()
+                .find(|row| row.1.starts_with(&format!("[{name}]")));
             let chapter = text(format!("book/src/{name}.md"));
             let says = |n: usize| {
-                chapter.contains(&format!(" to run, {n} minutes with")) && chapter.contains(&format!("\n{n} minutes: "))
+                chapter.contains(&format!(" to run, {n} minutes with"))
+                    && chapter.contains(&format!("\n{n} minutes: "))
             };
-            assert!(row.is_none_or(|&(n, _)| says(n)), "{heading}: {row:?} and the chapter's minutes");
+            assert!(
+                row.is_none_or(|&(n, _)| says(n)),
+                "{heading}: {row:?} and the chapter's minutes"
+            );
         }
     }
 }
 
 #[test]
 fn every_page_is_in_the_summary() {
-    let known: BTreeSet<String> = pages().into_iter().map(|page| page.1).chain(["SUMMARY.md".into()]).collect();
+    let known: BTreeSet<String> = pages()
+        .into_iter()
+        .map(|page| page.1)
+        .chain(["SUMMARY.md".into()])
+        .collect();
     let there: BTreeSet<String> = std::fs::read_dir(root().join("book/src"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -159,30 +245,56 @@ fn every_page_is_in_the_summary() {
 fn no_page_prints_a_solution() {
     let code = |file: String| -> BTreeSet<String> {
         let source = text(file);
-        let lines = source.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        let lines = source
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
         // Short lines can stand anywhere.
-        lines.filter(|line| line.len() >= 24 && !line.starts_with("//")).collect()
+        lines
+            .filter(|line| line.len() >= 24 && !line.starts_with("//"))
+            .collect()
     };
     let mut solutions: BTreeMap<String, String> = BTreeMap::new();
     for exercise in labs().into_iter().flat_map(|lab| lab.exercise) {
         let [solution, blank] = ["solutions", "exercises"].map(|folder| {
-            code(format!("labs/{}/{folder}/{}.rs", &exercise.name[..5], exercise.name.replace('-', "_")))
+            code(format!(
+                "labs/{}/{folder}/{}.rs",
+                &exercise.name[..5],
+                exercise.name.replace('-', "_")
+            ))
         });
-        solutions.extend(solution.difference(&blank).map(|line| (line.clone(), exercise.name.clone())));
+        solutions.extend(
+            solution
+                .difference(&blank)
+                .map(|line| (line.clone(), exercise.name.clone())),
+        );
     }
     let mut printed: Vec<(String, String)> = Vec::new();
     for (_, page) in pages() {
         printed.push((page.clone(), text(Path::new("book/src").join(&page))));
-        for (path, anchor) in includes(&page).into_iter().filter_map(|(path, anchor)| Some((path, anchor?))) {
+        for (path, anchor) in includes(&page)
+            .into_iter()
+            .filter_map(|(path, anchor)| Some((path, anchor?)))
+        {
             let source = text(&path);
-            let listing = source.split_once(&format!("ANCHOR: {anchor}\n")).map_or("", |(_, rest)| rest);
-            printed.push((page.clone(), listing.split("ANCHOR_END").next().unwrap_or_default().into()));
+            let listing = source
+                .split_once(&format!("ANCHOR: {anchor}\n"))
+                .map_or("", |(_, rest)| rest);
+            printed.push((
+                page.clone(),
+                listing
+                    .split("ANCHOR_END")
+                    .next()
+                    .unwrap_or_default()
+                    .into(),
+            ));
         }
     }
     for lab in labs() {
         printed.push((
             format!("{}.ipynb", lab.name),
-            text(format!("notebooks/{}.ipynb", lab.name)).replace("\\n\"", "\"").replace("\\\"", "\""),
+            text(format!("notebooks/{}.ipynb", lab.name))
+                .replace("\\n\"", "\"")
+                .replace("\\\"", "\""),
         ));
     }
     for (place, text) in printed {
@@ -196,7 +308,10 @@ fn no_page_prints_a_solution() {
         }
         // One line alone, such as a receive, is no solution.
         for (exercise, lines) in told {
-            assert!(lines.len() < 2, "{place} prints lines of the solution of {exercise}: {lines:#?}");
+            assert!(
+                lines.len() < 2,
+                "{place} prints lines of the solution of {exercise}: {lines:#?}"
+            );
         }
     }
 }
@@ -205,10 +320,20 @@ fn no_page_prints_a_solution() {
 fn anchors(file: &Path) -> BTreeSet<String> {
     let source = text(file);
     let named = |mark: &str| -> BTreeSet<String> {
-        source.lines().filter_map(|line| line.trim().strip_prefix(mark)).map(|name| name.trim().to_string()).collect()
+        source
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix(mark))
+            .map(|name| name.trim().to_string())
+            .collect()
     };
-    let (begun, ended) = (named("// ANCHOR:"), named("// ANCHOR_END:"));
-    assert_eq!(begun, ended, "{}: anchors that begin, and those that end", file.display());
+    let begun = named("// ANCHOR:");
+    let ended = named("// ANCHOR_END:");
+    assert_eq!(
+        begun,
+        ended,
+        "{}: anchors that begin, and those that end",
+        file.display()
+    );
     begun
 }
 
@@ -219,17 +344,31 @@ fn listings_are_there_and_used_and_every_page_with_one_shows_a_run() {
         let includes = includes(&page);
         let is_output = |path: &Path| path.starts_with("book/outputs");
         for (path, anchor) in &includes {
-            assert!(root().join(path).is_file(), "{page} includes {}, which is not there", path.display());
+            assert!(
+                root().join(path).is_file(),
+                "{page} includes {}, which is not there",
+                path.display()
+            );
             if let Some(anchor) = anchor {
-                assert!(anchors(path).contains(anchor), "{page}: {} has no anchor {anchor}", path.display());
+                assert!(
+                    anchors(path).contains(anchor),
+                    "{page}: {} has no anchor {anchor}",
+                    path.display()
+                );
                 used.entry(path.clone()).or_default().insert(anchor.clone());
             } else {
-                assert!(is_output(path), "{page}: a listing is included by an anchor: {}", path.display());
+                assert!(
+                    is_output(path),
+                    "{page}: a listing is included by an anchor: {}",
+                    path.display()
+                );
             }
         }
         if let Some(listing) = includes.iter().position(|(path, _)| !is_output(path)) {
-            let run =
-                includes.iter().skip(listing).any(|(path, _)| is_output(path) && path.extension().unwrap() == "txt");
+            let run = includes
+                .iter()
+                .skip(listing)
+                .any(|(path, _)| is_output(path) && path.extension().unwrap() == "txt");
             assert!(run, "{page} shows a listing, and no output after it");
         }
     }
@@ -248,11 +387,15 @@ fn listings_are_there_and_used_and_every_page_with_one_shows_a_run() {
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     entries
         .flat_map(|path| match path.is_dir() {
             true => rust_files(&path),
-            false => Vec::from_iter((path.extension().is_some_and(|ext| ext == "rs")).then_some(path)),
+            false => {
+                Vec::from_iter((path.extension().is_some_and(|ext| ext == "rs")).then_some(path))
+            }
         })
         .collect()
 }
@@ -260,15 +403,23 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn every_output_has_its_file_and_its_place_and_no_file_is_typed() {
     let outputs = book::outputs(root()).unwrap();
-    let names: BTreeSet<PathBuf> = outputs.iter().map(|output| Path::new("book/outputs").join(&output.file)).collect();
+    let names: BTreeSet<PathBuf> = outputs
+        .iter()
+        .map(|output| Path::new("book/outputs").join(&output.file))
+        .collect();
     assert_eq!(names.len(), outputs.len(), "two outputs have one name");
     let there: BTreeSet<PathBuf> = std::fs::read_dir(root().join("book/outputs"))
         .unwrap()
         .map(|entry| Path::new("book/outputs").join(entry.unwrap().file_name()))
         .collect();
     assert_eq!(names, there, "book/outputs.toml against book/outputs");
-    let shown = pages().into_iter().flat_map(|page| includes(&page.1)).map(|include| include.0);
-    let shown: BTreeSet<PathBuf> = shown.filter(|path| path.starts_with("book/outputs")).collect();
+    let shown = pages()
+        .into_iter()
+        .flat_map(|page| includes(&page.1))
+        .map(|include| include.0);
+    let shown: BTreeSet<PathBuf> = shown
+        .filter(|path| path.starts_with("book/outputs"))
+        .collect();
     assert_eq!(names, shown, "book/outputs.toml against what pages include");
     for output in outputs {
         let text = text(Path::new("book/outputs").join(&output.file));
@@ -280,12 +431,25 @@ fn every_output_has_its_file_and_its_place_and_no_file_is_typed() {
                 output.file
             );
         } else if output.file.ends_with(".json") {
-            assert!(!text.contains("\n\n") && !text.contains(['<', '$', '`']), "{}", output.file);
+            assert!(
+                !text.contains("\n\n") && !text.contains(['<', '$', '`']),
+                "{}",
+                output.file
+            );
         } else {
-            assert!(text.starts_with(&format!("$ {}\n", output.command)), "{}: its command", output.file);
+            assert!(
+                text.starts_with(&format!("$ {}\n", output.command)),
+                "{}: its command",
+                output.file
+            );
         }
         // What an output says about itself is the same as itself.
-        assert_eq!(book::differences(&text, &text, &output.rules), [""; 0], "{}", output.file);
+        assert_eq!(
+            book::differences(&text, &text, &output.rules),
+            [""; 0],
+            "{}",
+            output.file
+        );
     }
 }
 
@@ -294,7 +458,10 @@ fn formulas_can_be_converted() {
     for (_, page) in pages() {
         let converted = book::mathml_of_page(&text(Path::new("book/src").join(&page)));
         let converted = converted.unwrap_or_else(|e| panic!("{page}: {e:#}"));
-        assert!(!converted.contains("&amp;nbsp;"), "{page}: write \\, for a space in a formula");
+        assert!(
+            !converted.contains("&amp;nbsp;"),
+            "{page}: write \\, for a space in a formula"
+        );
     }
 }
 
@@ -302,32 +469,56 @@ fn formulas_can_be_converted() {
 fn no_word_is_used_before_the_page_that_says_it() {
     let pages: Vec<String> = pages().into_iter().map(|page| page.1).collect();
     let glossary = text("book/src/glossary.md");
-    let (mut words, mut too_early) = (Vec::new(), Vec::new());
+    let mut words = Vec::new();
+    let mut too_early = Vec::new();
     for line in glossary.lines().filter(|line| line.starts_with("- **")) {
         let word = line.split("**").nth(1).unwrap();
-        let page = line.split("](").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
+        let page = line
+            .split("](")
+            .nth(1)
+            .and_then(|rest| rest.split(')').next())
+            .unwrap();
         words.push(word.to_lowercase());
-        let place = pages.iter().position(|name| name == page).unwrap_or_else(|| panic!("{word}: no page {page}"));
+        let place = pages
+            .iter()
+            .position(|name| name == page)
+            .unwrap_or_else(|| panic!("{word}: no page {page}"));
         let explained = prose(page).to_lowercase();
         let bold = ["", "s", "es"].map(|plural| format!("**{}{plural}**", word.to_lowercase()));
-        assert!(bold.iter().any(|bold| explained.contains(bold)), "{page} does not explain {word:?} in bold");
+        assert!(
+            bold.iter().any(|bold| explained.contains(bold)),
+            "{page} does not explain {word:?} in bold"
+        );
         for earlier in &pages[..place] {
             let earlier_text = prose(earlier);
             let found = uses(&earlier_text, word);
-            too_early.extend(found.iter().map(|line| format!("{earlier} uses {word:?} before {page}: {line}")));
+            too_early.extend(
+                found
+                    .iter()
+                    .map(|line| format!("{earlier} uses {word:?} before {page}: {line}")),
+            );
         }
     }
-    assert!(too_early.is_empty(), "words used before the page that explains them:\n{}", too_early.join("\n"));
+    assert!(
+        too_early.is_empty(),
+        "words used before the page that explains them:\n{}",
+        too_early.join("\n")
+    );
     assert!(words.is_sorted(), "the glossary is in alphabetical order");
     // And what a page explains in bold is in the glossary.
     for page in &pages {
         for bold in prose(page).split("**").skip(1).step_by(2) {
             let bold_word = bold.to_lowercase();
             let known = ["", "s", "es"].iter().any(|plural| {
-                bold_word.strip_suffix(plural).is_some_and(|singular| words.iter().any(|word| word == singular))
+                bold_word
+                    .strip_suffix(plural)
+                    .is_some_and(|singular| words.iter().any(|word| word == singular))
             });
             let a_sentence = bold.ends_with(['.', '!', '?']) || bold == "bold";
-            assert!(known || a_sentence, "{page}: {bold:?} is not in the glossary");
+            assert!(
+                known || a_sentence,
+                "{page}: {bold:?} is not in the glossary"
+            );
         }
     }
 }
@@ -338,9 +529,15 @@ fn uses<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
     let stands_in = |line: &&str| {
         let line = line.to_lowercase();
         line.match_indices(&word).any(|(at, _)| {
-            let before = line[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && c != '-');
-            let after =
-                line[at + word.len()..].trim_start_matches('s').chars().next().is_none_or(|c| !c.is_alphanumeric());
+            let before = line[..at]
+                .chars()
+                .next_back()
+                .is_none_or(|c| !c.is_alphanumeric() && c != '-');
+            let after = line[at + word.len()..]
+                .trim_start_matches('s')
+                .chars()
+                .next()
+                .is_none_or(|c| !c.is_alphanumeric());
             before && after
         })
     };
@@ -352,36 +549,65 @@ fn links_lead_to_pages_and_headings() {
     let pages: BTreeSet<String> = pages().into_iter().map(|page| page.1).collect();
     for page in &pages {
         let page_text = text(Path::new("book/src").join(page));
-        for target in page_text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        for target in page_text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
             if target.starts_with("https://") {
                 continue;
             }
             let file = target.split('#').next().unwrap();
-            assert!(pages.contains(file), "{page} links to {target}, which is no page");
+            assert!(
+                pages.contains(file),
+                "{page} links to {target}, which is no page"
+            );
         }
     }
 }
 
 /// What a program says of its flags.
 fn help(lab: &str) -> String {
-    let output = Command::new(short_run(lab).0).arg("--help").output().unwrap();
+    let output = Command::new(short_run(lab).0)
+        .arg("--help")
+        .output()
+        .unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
 fn commands_on_pages_have_flags_that_exist() {
-    let helps: BTreeMap<String, String> = labs().into_iter().map(|lab| (lab.name.clone(), help(&lab.name))).collect();
-    let pages = pages().into_iter().map(|page| format!("book/src/{}", page.1));
+    let helps: BTreeMap<String, String> = labs()
+        .into_iter()
+        .map(|lab| (lab.name.clone(), help(&lab.name)))
+        .collect();
+    let pages = pages()
+        .into_iter()
+        .map(|page| format!("book/src/{}", page.1));
     let mut unknown = Vec::new();
     for page in pages.chain(["README.md".into(), "notebooks/README.md".into()]) {
         // A command ends with its line, its code mark or its comment.
         let page_text = text(&page);
-        for command in page_text.lines().flat_map(|line| line.split(['`', '#', ';', '|'])) {
-            let mut words = command.split_whitespace().skip_while(|word| !helps.contains_key(*word));
-            let Some(help) = words.next().map(|lab| &helps[lab]) else { continue };
+        for command in page_text
+            .lines()
+            .flat_map(|line| line.split(['`', '#', ';', '|']))
+        {
+            let mut words = command
+                .split_whitespace()
+                .skip_while(|word| !helps.contains_key(*word));
+            let Some(help) = words.next().map(|lab| &helps[lab]) else {
+                continue;
+            };
             let words: Vec<&str> = words.collect();
-            for (i, word) in words.iter().enumerate().filter(|(_, word)| word.len() > 2 && word.starts_with("--")) {
-                let known = |name: &str| help.split(|c: char| !(c.is_alphanumeric() || c == '-')).any(|w| w == name);
+            for (i, word) in words
+                .iter()
+                .enumerate()
+                .filter(|(_, word)| word.len() > 2 && word.starts_with("--"))
+            {
+                let known = |name: &str| {
+                    help.split(|c: char| !(c.is_alphanumeric() || c == '-'))
+                        .any(|w| w == name)
+                };
                 let value = (*word == "--break").then(|| words.get(i + 1)).flatten();
                 if !known(word) || value.is_some_and(|value| !known(value)) {
                     unknown.push(format!("{page}: {command}"));
@@ -389,13 +615,20 @@ fn commands_on_pages_have_flags_that_exist() {
             }
         }
     }
-    assert!(unknown.is_empty(), "flags that no lab has:\n{}", unknown.join("\n"));
+    assert!(
+        unknown.is_empty(),
+        "flags that no lab has:\n{}",
+        unknown.join("\n")
+    );
 }
 
 /// The version in Cargo.lock.
 fn locked(package: &str) -> String {
     let lock = text("Cargo.lock");
-    let rest = lock.split_once(&format!("\nname = \"{package}\"\nversion = \"")).expect(package).1;
+    let rest = lock
+        .split_once(&format!("\nname = \"{package}\"\nversion = \""))
+        .expect(package)
+        .1;
     rest.split('"').next().unwrap().to_string()
 }
 
@@ -403,28 +636,73 @@ fn locked(package: &str) -> String {
 fn every_lab_has_a_notebook_that_was_run() {
     let names: BTreeSet<String> = std::fs::read_dir(root().join("notebooks"))
         .unwrap()
-        .filter_map(|entry| Some(entry.unwrap().file_name().to_str()?.strip_suffix(".ipynb")?.to_string()))
+        .filter_map(|entry| {
+            Some(
+                entry
+                    .unwrap()
+                    .file_name()
+                    .to_str()?
+                    .strip_suffix(".ipynb")?
+                    .to_string(),
+            )
+        })
         .collect();
-    assert_eq!(names, labs().into_iter().map(|lab| lab.name).collect(), "notebooks, and the labs of labs.toml");
+    assert_eq!(
+        names,
+        labs().into_iter().map(|lab| lab.name).collect(),
+        "notebooks, and the labs of labs.toml"
+    );
     for Lab { name, title, .. } in labs() {
-        let notebook: serde_json::Value = serde_json::from_str(&text(format!("notebooks/{name}.ipynb"))).expect(&name);
-        let hash = notebook["metadata"]["shardlab"]["fingerprint"].as_str().unwrap_or_default();
-        assert_eq!(hash.len(), 64, "{name}: written by notebooks/run.py --write");
+        let notebook: serde_json::Value =
+            serde_json::from_str(&text(format!("notebooks/{name}.ipynb"))).expect(&name);
+        let hash = notebook["metadata"]["shardlab"]["fingerprint"]
+            .as_str()
+            .unwrap_or_default();
+        assert_eq!(
+            hash.len(),
+            64,
+            "{name}: written by notebooks/run.py --write"
+        );
         let cells = notebook["cells"].as_array().expect(&name);
         let source = |cell: &serde_json::Value| -> String {
-            cell["source"].as_array().unwrap().iter().filter_map(|line| line.as_str()).collect()
+            cell["source"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(|line| line.as_str())
+                .collect()
         };
-        assert!(source(&cells[0]).starts_with(&format!("# {name} · {title}\n")), "{name}: its title");
-        assert!(cells.iter().any(|cell| source(cell).starts_with("## Your turn\n")), "{name}: a cell for the reader");
-        let code: Vec<_> = cells.iter().filter(|cell| cell["cell_type"] == "code").collect();
+        assert!(
+            source(&cells[0]).starts_with(&format!("# {name} · {title}\n")),
+            "{name}: its title"
+        );
+        assert!(
+            cells
+                .iter()
+                .any(|cell| source(cell).starts_with("## Your turn\n")),
+            "{name}: a cell for the reader"
+        );
+        let code: Vec<_> = cells
+            .iter()
+            .filter(|cell| cell["cell_type"] == "code")
+            .collect();
         let first = source(code[0]);
         let library = ":dep shardlab = { path = \"..\" }\n";
-        assert!(first.contains(library), "{name}: the library by its path, the same build for all notebooks");
-        let ours = first.lines().filter(|line| line.starts_with(":dep") && line.contains("path = ")).count();
+        assert!(
+            first.contains(library),
+            "{name}: the library by its path, the same build for all notebooks"
+        );
+        let ours = first
+            .lines()
+            .filter(|line| line.starts_with(":dep") && line.contains("path = "))
+            .count();
         assert!(ours <= 2, "{name} names {ours} crates of ours");
         for package in ["candle-core", "candle-nn"] {
             let pin = format!(":dep {package} = \"={}\"\n", locked(package));
-            assert!(first.contains(&pin), "{name}: its first cell names Cargo.lock's {package}: {pin}");
+            assert!(
+                first.contains(&pin),
+                "{name}: its first cell names Cargo.lock's {package}: {pin}"
+            );
         }
         for (number, cell) in (1..).zip(&code) {
             assert_eq!(
@@ -434,8 +712,19 @@ fn every_lab_has_a_notebook_that_was_run() {
                 source(cell)
             );
             let outputs = cell["outputs"].as_array().unwrap();
-            assert!(outputs.iter().all(|output| output["output_type"] != "error"), "{name}: {}", source(cell));
+            assert!(
+                outputs
+                    .iter()
+                    .all(|output| output["output_type"] != "error"),
+                "{name}: {}",
+                source(cell)
+            );
         }
-        assert!(code.iter().skip(1).any(|cell| cell["outputs"][0].is_object()), "{name}: carries its outputs");
+        assert!(
+            code.iter()
+                .skip(1)
+                .any(|cell| cell["outputs"][0].is_object()),
+            "{name}: carries its outputs"
+        );
     }
 }

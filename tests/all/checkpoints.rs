@@ -16,14 +16,21 @@ use shardlab::train::Config;
 use std::path::{Path, PathBuf};
 
 fn coordinates(data: usize, pipeline: usize, tensor: usize) -> Coordinates {
-    Coordinates { data, pipeline, tensor }
+    Coordinates {
+        data,
+        pipeline,
+        tensor,
+    }
 }
 
 #[test]
 fn resumed_training_is_uninterrupted_training() {
     for ranks in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
-        launch::run(ranks, |comm| suite::resumed_training_is_uninterrupted_training(&comm, dir.path())).unwrap();
+        launch::run(ranks, |comm| {
+            suite::resumed_training_is_uninterrupted_training(&comm, dir.path())
+        })
+        .unwrap();
     }
 }
 
@@ -31,21 +38,35 @@ fn resumed_training_is_uninterrupted_training() {
 fn one_job_at_a_time_saves_to_a_folder() {
     for ranks in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
-        launch::run(ranks, |comm| suite::one_job_at_a_time_saves_to_a_folder(&comm, dir.path())).unwrap();
+        launch::run(ranks, |comm| {
+            suite::one_job_at_a_time_saves_to_a_folder(&comm, dir.path())
+        })
+        .unwrap();
     }
 }
 
 #[test]
 fn resumed_pipelines_are_uninterrupted() {
-    for sizes in [coordinates(2, 2, 1), coordinates(1, 2, 2), coordinates(2, 1, 2)] {
+    for sizes in [
+        coordinates(2, 2, 1),
+        coordinates(1, 2, 2),
+        coordinates(2, 1, 2),
+    ] {
         let dir = tempfile::tempdir().unwrap();
-        launch::run(4, |comm| suite::resumed_pipelines_are_uninterrupted(&comm, sizes, dir.path())).unwrap();
+        launch::run(4, |comm| {
+            suite::resumed_pipelines_are_uninterrupted(&comm, sizes, dir.path())
+        })
+        .unwrap();
     }
 }
 
 const LAYOUT: &str = "ZeRO stage 1";
 
-fn begin<'a>(comm: &'a Comm, config: &'a Config, corpus: &'a Corpus) -> anyhow::Result<(Training<'a>, Vec<u32>)> {
+fn begin<'a>(
+    comm: &'a Comm,
+    config: &'a Config,
+    corpus: &'a Corpus,
+) -> anyhow::Result<(Training<'a>, Vec<u32>)> {
     let zero = ZeroConfig::new(Stage::One, Precision::F32, config.adamw);
     let mut training = Training::new(comm, config, &corpus.train, zero, false)?;
     let state = training.state()?;
@@ -53,11 +74,16 @@ fn begin<'a>(comm: &'a Comm, config: &'a Config, corpus: &'a Corpus) -> anyhow::
 }
 
 /// Two ranks train, and save after each step; `body` then gets the checkpoints, and each rank's state after each of them.
-fn after_saves(steps: usize, dir: &Path, body: impl Fn(&Checkpoints, &[Vec<u32>]) -> anyhow::Result<()> + Sync) {
+fn after_saves(
+    steps: usize,
+    dir: &Path,
+    body: impl Fn(&Checkpoints, &[Vec<u32>]) -> anyhow::Result<()> + Sync,
+) {
     let (config, corpus) = config(2, |_| ());
     launch::run(2, |comm| {
         let (mut training, initial) = begin(&comm, &config, &corpus)?;
-        let (all, mut states) = (suite::checkpoints(&comm, &config, dir, LAYOUT), vec![initial]);
+        let all = suite::checkpoints(&comm, &config, dir, LAYOUT);
+        let mut states = vec![initial];
         for _ in 0..steps {
             training.step()?;
             suite::save(&all, &mut training)?;
@@ -80,9 +106,16 @@ fn try_resume(all: &Checkpoints, which: &Resume) -> anyhow::Result<Result<Resume
     let (mut training, initial) = begin(&all.comm, &config, &corpus)?;
     match suite::resume(all, which, &mut training) {
         Ok(None) => Ok(Ok((0, Vec::new(), training.state()?))),
-        Ok(Some(rejected)) => Ok(Ok((training.counters.global_steps, rejected, training.state()?))),
+        Ok(Some(rejected)) => Ok(Ok((
+            training.counters.global_steps,
+            rejected,
+            training.state()?,
+        ))),
         Err(error) => {
-            assert!(training.state()? == initial, "a refused checkpoint has changed the state");
+            assert!(
+                training.state()? == initial,
+                "a refused checkpoint has changed the state"
+            );
             Ok(Err(error.downcast::<BadInput>()?))
         }
     }
@@ -91,7 +124,9 @@ fn try_resume(all: &Checkpoints, which: &Resume) -> anyhow::Result<Result<Resume
 /// What is in a folder, but for the lock of the job that saves to it.
 fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
-    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.retain(|name| name != "writer.lock");
     names.sort();
     names
@@ -102,13 +137,35 @@ fn the_newest_are_kept_and_nothing_else_is_left() {
     let dir = tempfile::tempdir().unwrap();
     after_saves(5, dir.path(), |all, states| {
         if all.comm.rank() == 0 {
-            assert_eq!(names(&all.dir), ["latest", "save-0003-step-3", "save-0004-step-4", "save-0005-step-5"]);
-            assert_eq!(std::fs::read_to_string(all.dir.join("latest"))?, "save-0005-step-5");
+            assert_eq!(
+                names(&all.dir),
+                [
+                    "latest",
+                    "save-0003-step-3",
+                    "save-0004-step-4",
+                    "save-0005-step-5"
+                ]
+            );
+            assert_eq!(
+                std::fs::read_to_string(all.dir.join("latest"))?,
+                "save-0005-step-5"
+            );
             let files = names(&all.dir.join("save-0005-step-5"));
-            assert_eq!(files, [MANIFEST, "manifest.json.sha256", "rank-000.safetensors", "rank-001.safetensors"]);
+            assert_eq!(
+                files,
+                [
+                    MANIFEST,
+                    "manifest.json.sha256",
+                    "rank-000.safetensors",
+                    "rank-001.safetensors"
+                ]
+            );
             // What a kill leaves behind is no checkpoint, and the next save removes it.
             std::fs::create_dir(all.dir.join(".save-0006.partial"))?;
-            std::fs::write(all.dir.join(".save-0006.partial/rank-000.safetensors"), "half")?;
+            std::fs::write(
+                all.dir.join(".save-0006.partial/rank-000.safetensors"),
+                "half",
+            )?;
         }
         all.comm.barrier()?;
         let (step, rejected, state) = try_resume(all, &Resume::Auto)??;
@@ -118,11 +175,23 @@ fn the_newest_are_kept_and_nothing_else_is_left() {
         // A run that is set back to step 3 saves step 4 once more: under a new number, as the newest.
         let (config, corpus) = config(2, |_| ());
         let (mut training, _) = begin(&all.comm, &config, &corpus)?;
-        suite::resume(all, &Resume::Path(all.dir.join("save-0003-step-3")), &mut training)?;
+        suite::resume(
+            all,
+            &Resume::Path(all.dir.join("save-0003-step-3")),
+            &mut training,
+        )?;
         training.step()?;
         suite::save(all, &mut training)?;
         if all.comm.rank() == 0 {
-            assert_eq!(names(&all.dir), ["latest", "save-0004-step-4", "save-0005-step-5", "save-0006-step-4"]);
+            assert_eq!(
+                names(&all.dir),
+                [
+                    "latest",
+                    "save-0004-step-4",
+                    "save-0005-step-5",
+                    "save-0006-step-4"
+                ]
+            );
         }
         assert_eq!(try_resume(all, &Resume::Auto)??.0, 4);
 
@@ -152,7 +221,15 @@ fn checkpoints_of_other_runs_stay() {
             training.step()?;
             suite::save(&all, &mut training)?;
         }
-        assert_eq!(names(dir.path()), ["latest", "save-0001-step-1", "save-0002-step-2", "save-0004-step-2"]);
+        assert_eq!(
+            names(dir.path()),
+            [
+                "latest",
+                "save-0001-step-1",
+                "save-0002-step-2",
+                "save-0004-step-2"
+            ]
+        );
         Ok(comm.barrier()?)
     })
     .unwrap();
@@ -161,10 +238,17 @@ fn checkpoints_of_other_runs_stay() {
         let (mut training, _) = begin(&comm, &config, &corpus)?;
         let mut all = suite::checkpoints(&comm, &config, dir.path(), LAYOUT);
         all.keep = 1;
-        suite::resume(&all, &Resume::Path(dir.path().join("save-0002-step-2")), &mut training)?;
+        suite::resume(
+            &all,
+            &Resume::Path(dir.path().join("save-0002-step-2")),
+            &mut training,
+        )?;
         training.step()?;
         suite::save(&all, &mut training)?;
-        assert_eq!(names(dir.path()), ["latest", "save-0004-step-2", "save-0005-step-3"]);
+        assert_eq!(
+            names(dir.path()),
+            ["latest", "save-0004-step-2", "save-0005-step-3"]
+        );
         Ok(comm.barrier()?)
     })
     .unwrap();
@@ -179,16 +263,31 @@ fn other_settings_are_told_and_need_a_flag() {
         let other = |edit: &dyn Fn(&mut Config), anyway: bool| -> anyhow::Result<Checkpoints> {
             let (mut config, corpus) = config(2, |_| ());
             edit(&mut config);
-            let job = Job { settings: config.settings(&corpus.train), ..all.job.clone() };
+            let job = Job {
+                settings: config.settings(&corpus.train),
+                ..all.job.clone()
+            };
             let mut other = Checkpoints::new(&all.dir, 1, job, &all.comm);
             other.anyway = anyway;
             Ok(other)
         };
         type Edit<'a> = &'a dyn Fn(&mut Config);
         let edits: [(Edit, &str, &str); 4] = [
-            (&|config| config.schedule.lr = 0.1, "--lr 0.1 instead of 0.001", "the flags of the run that saved it; to"),
-            (&|config| config.schedule.warmup = 7, "--warmup 7 instead of 5", "the flags of the run that saved it; to"),
-            (&|config| config.clip = 0.5, "--clip 0.5 instead of 1.0", "the flags of the run that saved it; to"),
+            (
+                &|config| config.schedule.lr = 0.1,
+                "--lr 0.1 instead of 0.001",
+                "the flags of the run that saved it; to",
+            ),
+            (
+                &|config| config.schedule.warmup = 7,
+                "--warmup 7 instead of 5",
+                "the flags of the run that saved it; to",
+            ),
+            (
+                &|config| config.clip = 0.5,
+                "--clip 0.5 instead of 1.0",
+                "the flags of the run that saved it; to",
+            ),
             (
                 &|config| config.schedule.decay_steps = 500,
                 "--lr-decay-steps 500 instead of 300",
@@ -196,23 +295,48 @@ fn other_settings_are_told_and_need_a_flag() {
             ),
         ];
         for (edit, expected, help) in edits {
-            let error = try_resume(&other(edit, false)?, &Resume::Path(newest.clone()))?.unwrap_err();
+            let error =
+                try_resume(&other(edit, false)?, &Resume::Path(newest.clone()))?.unwrap_err();
             let what = format!("/manifest.json has other settings than this run: {expected}");
             assert!(error.what.ends_with(&what), "{error}");
-            assert!(error.help.contains(help) && error.help.contains("--resume-anyway"), "{error}");
+            assert!(
+                error.help.contains(help) && error.help.contains("--resume-anyway"),
+                "{error}"
+            );
             let error = try_resume(&other(edit, false)?, &Resume::Auto)?.unwrap_err();
-            assert!(error.what.starts_with("no checkpoint in ") && error.what.ends_with(&what), "{error}");
-            assert!(error.help.contains("--resume-anyway; --resume none starts again"), "{error}");
+            assert!(
+                error.what.starts_with("no checkpoint in ") && error.what.ends_with(&what),
+                "{error}"
+            );
+            assert!(
+                error
+                    .help
+                    .contains("--resume-anyway; --resume none starts again"),
+                "{error}"
+            );
             let (step, rejected, state) = try_resume(&other(edit, true)?, &Resume::Auto)??;
             assert!((step, rejected.len()) == (1, 0) && state == states[1]);
         }
         // A batch has three numbers, and a text has a hash.
-        let error = try_resume(&other(&|config| config.batch = 5, false)?, &Resume::Auto)?.unwrap_err();
-        assert!(error.what.ends_with(": --batch 5 instead of 3, --global-batch 10 instead of 6"), "{error}");
+        let error =
+            try_resume(&other(&|config| config.batch = 5, false)?, &Resume::Auto)?.unwrap_err();
+        assert!(
+            error
+                .what
+                .ends_with(": --batch 5 instead of 3, --global-batch 10 instead of 6"),
+            "{error}"
+        );
         let mut text = other(&|_| (), false)?;
-        text.job.settings.insert("data".to_string(), "0123456789".into());
+        text.job
+            .settings
+            .insert("data".to_string(), "0123456789".into());
         let error = try_resume(&text, &Resume::Auto)?.unwrap_err();
-        assert!(error.what.contains(": the text with SHA-256 01234567.. instead of "), "{error}");
+        assert!(
+            error
+                .what
+                .contains(": the text with SHA-256 01234567.. instead of "),
+            "{error}"
+        );
         Ok(())
     });
     // The change is recorded, and told by every later checkpoint.
@@ -224,12 +348,19 @@ fn other_settings_are_told_and_need_a_flag() {
             let (mut training, _) = begin(&comm, &config, &corpus)?;
             let resumed = training.resume(&all, &Resume::Auto)?.expect("a checkpoint");
             assert_eq!(resumed.step, step);
-            assert_eq!(resumed.changes, ["from step 2 on --lr 0.1 instead of 0.001"]);
+            assert_eq!(
+                resumed.changes,
+                ["from step 2 on --lr 0.1 instead of 0.001"]
+            );
             all.keep = 1;
             training.step()?;
             suite::save(&all, &mut training)?;
             // It is a new run, which goes on when it is resumed. The old one's checkpoint stays.
-            let own = if step == 1 { "save-0002-step-2" } else { "save-0003-step-3" };
+            let own = if step == 1 {
+                "save-0002-step-2"
+            } else {
+                "save-0003-step-3"
+            };
             assert_eq!(names(dir.path()), ["latest", "save-0001-step-1", own]);
             comm.barrier()?;
         }
@@ -248,11 +379,17 @@ fn what_is_not_recorded_is_no_difference() {
             let path = folder.join(MANIFEST);
             let mut manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
             manifest.as_object_mut().expect("a list").remove("run");
-            manifest["job"].as_object_mut().expect("a list").remove("settings");
+            manifest["job"]
+                .as_object_mut()
+                .expect("a list")
+                .remove("settings");
             let text = manifest.to_string();
             std::fs::write(&path, &text)?;
             let sum = shardlab::sha256::hex(text.as_bytes());
-            std::fs::write(folder.join("manifest.json.sha256"), format!("{sum}  {MANIFEST}\n"))?;
+            std::fs::write(
+                folder.join("manifest.json.sha256"),
+                format!("{sum}  {MANIFEST}\n"),
+            )?;
         }
         all.comm.barrier()?;
         let (step, rejected, state) = try_resume(all, &Resume::Auto)??;
@@ -263,7 +400,13 @@ fn what_is_not_recorded_is_no_difference() {
             training.step()?;
             suite::save(all, &mut training)?;
         }
-        let expected = ["latest", "save-0001-step-1", "save-0003-step-2", "save-0004-step-3", "save-0005-step-4"];
+        let expected = [
+            "latest",
+            "save-0001-step-1",
+            "save-0003-step-2",
+            "save-0004-step-3",
+            "save-0005-step-4",
+        ];
         if all.comm.rank() == 0 {
             assert_eq!(names(&all.dir), expected);
         }
@@ -282,25 +425,49 @@ fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
     }
     type Damage<'a> = &'a (dyn Fn(&Path) + Sync);
     let damages: [(&str, &str, Damage); 7] = [
-        ("rank-001.safetensors is damaged: it is truncated", "the end", &|folder| {
-            let path = folder.join("rank-001.safetensors");
-            let bytes = std::fs::read(&path).unwrap();
-            std::fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
+        (
+            "rank-001.safetensors is damaged: it is truncated",
+            "the end",
+            &|folder| {
+                let path = folder.join("rank-001.safetensors");
+                let bytes = std::fs::read(&path).unwrap();
+                std::fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
+            },
+        ),
+        (
+            "rank-000.safetensors is damaged: its SHA-256",
+            "the last bit",
+            &|folder| {
+                flip(folder.join("rank-000.safetensors"), |len| len - 1);
+            },
+        ),
+        (
+            "rank-001.safetensors is damaged: its SHA-256",
+            "a bit in the middle",
+            &|folder| {
+                flip(folder.join("rank-001.safetensors"), |len| len / 2);
+            },
+        ),
+        (
+            "manifest.json is damaged: its SHA-256",
+            "a bit of the manifest",
+            &|folder| {
+                flip(folder.join(MANIFEST), |len| len / 2);
+            },
+        ),
+        (
+            "manifest.json is damaged: its SHA-256",
+            "a bit of its checksum",
+            &|folder| {
+                flip(folder.join("manifest.json.sha256"), |_| 3);
+            },
+        ),
+        ("cannot read ", "no file", &|folder| {
+            std::fs::remove_file(folder.join("rank-001.safetensors")).unwrap()
         }),
-        ("rank-000.safetensors is damaged: its SHA-256", "the last bit", &|folder| {
-            flip(folder.join("rank-000.safetensors"), |len| len - 1);
+        ("cannot read ", "no manifest", &|folder| {
+            std::fs::remove_file(folder.join(MANIFEST)).unwrap()
         }),
-        ("rank-001.safetensors is damaged: its SHA-256", "a bit in the middle", &|folder| {
-            flip(folder.join("rank-001.safetensors"), |len| len / 2);
-        }),
-        ("manifest.json is damaged: its SHA-256", "a bit of the manifest", &|folder| {
-            flip(folder.join(MANIFEST), |len| len / 2);
-        }),
-        ("manifest.json is damaged: its SHA-256", "a bit of its checksum", &|folder| {
-            flip(folder.join("manifest.json.sha256"), |_| 3);
-        }),
-        ("cannot read ", "no file", &|folder| std::fs::remove_file(folder.join("rank-001.safetensors")).unwrap()),
-        ("cannot read ", "no manifest", &|folder| std::fs::remove_file(folder.join(MANIFEST)).unwrap()),
     ];
     for (expected, what, damage) in damages {
         let dir = tempfile::tempdir().unwrap();
@@ -311,12 +478,24 @@ fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
             }
             all.comm.barrier()?;
             let error = try_resume(all, &Resume::Path(newest.clone()))?.unwrap_err();
-            assert!(error.what.contains(expected) && error.what.contains("save-0002-step-2"), "{what}: {error}");
-            assert!(error.help.contains("a good checkpoint: --resume "), "{what}: {error}");
+            assert!(
+                error.what.contains(expected) && error.what.contains("save-0002-step-2"),
+                "{what}: {error}"
+            );
+            assert!(
+                error.help.contains("a good checkpoint: --resume "),
+                "{what}: {error}"
+            );
             assert!(error.help.ends_with("save-0001-step-1"), "{what}: {error}");
             let (step, rejected, state) = try_resume(all, &Resume::Auto)??;
-            assert!(step == 1 && state == states[1], "{what}: resumed after step {step}");
-            assert!(rejected.len() == 1 && rejected[0] == error.what, "{what}: {rejected:?}");
+            assert!(
+                step == 1 && state == states[1],
+                "{what}: resumed after step {step}"
+            );
+            assert!(
+                rejected.len() == 1 && rejected[0] == error.what,
+                "{what}: {rejected:?}"
+            );
             // If none is left, the run does not silently begin again.
             all.comm.barrier()?;
             if all.comm.rank() == 0 {
@@ -325,7 +504,8 @@ fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
             all.comm.barrier()?;
             let error = try_resume(all, &Resume::Auto)?.unwrap_err();
             assert!(
-                error.what.starts_with("no checkpoint in ") && error.what.matches(expected).count() == 2,
+                error.what.starts_with("no checkpoint in ")
+                    && error.what.matches(expected).count() == 2,
                 "{error}"
             );
             assert!(error.help.starts_with("give --resume none"), "{error}");
@@ -341,17 +521,43 @@ fn checkpoints_of_different_runs_are_refused() {
         let with = |edit: fn(&mut Checkpoints)| {
             let mut other = Checkpoints::new(&all.dir, 1, all.job.clone(), &all.comm);
             edit(&mut other);
-            let error = try_resume(&other, &Resume::Path(all.dir.join("save-0001-step-1")))?.unwrap_err();
-            assert!(error.what.contains("save-0001-step-1/manifest.json is a checkpoint of a different "), "{error}");
+            let error =
+                try_resume(&other, &Resume::Path(all.dir.join("save-0001-step-1")))?.unwrap_err();
+            assert!(
+                error
+                    .what
+                    .contains("save-0001-step-1/manifest.json is a checkpoint of a different "),
+                "{error}"
+            );
             anyhow::Ok(error)
         };
         let error = with(|other| other.job.shape.embd = 64)?;
-        assert!(error.what.contains("a different model: it has 2 layers, 2 heads, width 32, "), "{error}");
-        assert!(error.what.contains("and this run 2 layers, 2 heads, width 64, "), "{error}");
+        assert!(
+            error
+                .what
+                .contains("a different model: it has 2 layers, 2 heads, width 32, "),
+            "{error}"
+        );
+        assert!(
+            error
+                .what
+                .contains("and this run 2 layers, 2 heads, width 64, "),
+            "{error}"
+        );
         let error = with(|other| other.job.layout = "ZeRO stage 3".to_string())?;
-        assert!(error.what.ends_with("a different layout: it has ZeRO stage 1, and this run ZeRO stage 3"), "{error}");
+        assert!(
+            error
+                .what
+                .ends_with("a different layout: it has ZeRO stage 1, and this run ZeRO stage 3"),
+            "{error}"
+        );
         let error = with(|other| other.job.seed = 2)?;
-        assert!(error.what.ends_with("a different run: it has seed 1337, and this run seed 2"), "{error}");
+        assert!(
+            error
+                .what
+                .ends_with("a different run: it has seed 1337, and this run seed 2"),
+            "{error}"
+        );
         assert!(error.help.starts_with("give --seed 1337"), "{error}");
         Ok(())
     });
@@ -360,10 +566,21 @@ fn checkpoints_of_different_runs_are_refused() {
         let (config, _) = config(ranks, |_| ());
         launch::run(ranks, |comm| {
             let all = suite::checkpoints(&comm, &config, dir.path(), LAYOUT);
-            let error = try_resume(&all, &Resume::Path(dir.path().join("save-0001-step-1")))?.unwrap_err();
-            assert!(error.what.contains("a different world size: it has 2 ranks, and this run "), "{error}");
+            let error =
+                try_resume(&all, &Resume::Path(dir.path().join("save-0001-step-1")))?.unwrap_err();
+            assert!(
+                error
+                    .what
+                    .contains("a different world size: it has 2 ranks, and this run "),
+                "{error}"
+            );
             assert!(error.help.starts_with("start 2 ranks"), "{error}");
-            assert!(try_resume(&all, &Resume::Auto)?.unwrap_err().what.contains("a different world size"));
+            assert!(
+                try_resume(&all, &Resume::Auto)?
+                    .unwrap_err()
+                    .what
+                    .contains("a different world size")
+            );
             Ok(())
         })
         .unwrap();
@@ -378,9 +595,17 @@ fn files_of_different_fragments_are_refused() {
         let (config, corpus) = config(2, |_| ());
         let zero = ZeroConfig::new(Stage::Three, Precision::F32, config.adamw);
         let mut training = Training::new(&all.comm, &config, &corpus.train, zero, false)?;
-        let error = suite::resume(all, &Resume::Auto, &mut training).unwrap_err().to_string();
-        assert!(error.contains("rank-000.safetensors is not this rank's state: "), "{error}");
-        assert!(error.contains("it has elements ") && error.contains(", and this rank elements "), "{error}");
+        let error = suite::resume(all, &Resume::Auto, &mut training)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("rank-000.safetensors is not this rank's state: "),
+            "{error}"
+        );
+        assert!(
+            error.contains("it has elements ") && error.contains(", and this rank elements "),
+            "{error}"
+        );
         Ok(())
     });
 }
@@ -391,9 +616,16 @@ fn files_of_different_fragments_are_refused() {
 #[test]
 fn a_full_disk_costs_only_the_save() {
     let dir = tempfile::tempdir().unwrap();
-    let said =
-        child("a_disk_that_is_full", dir.path(), "trap '' XFSZ; ulimit -f 60; exec \"$0\" \"$@\"").output().unwrap();
-    let said = [said.stdout, said.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    let said = child(
+        "a_disk_that_is_full",
+        dir.path(),
+        "trap '' XFSZ; ulimit -f 60; exec \"$0\" \"$@\"",
+    )
+    .output()
+    .unwrap();
+    let said = [said.stdout, said.stderr]
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .concat();
     assert!(said.contains("1 passed"), "{said}");
 }
 
@@ -407,13 +639,22 @@ fn a_disk_that_is_full() {
     launch::run(2, |comm| {
         let mut training = begin(&comm, &config, &corpus)?.0;
         training.step()?;
-        suite::save(&suite::checkpoints(&comm, &config, &dir, LAYOUT), &mut training)?;
+        suite::save(
+            &suite::checkpoints(&comm, &config, &dir, LAYOUT),
+            &mut training,
+        )?;
         // The larger model's file is beyond the limit for the size of a file.
         let mut other = begin(&comm, &large, &corpus)?.0;
         let large = suite::checkpoints(&comm, &large, &dir, LAYOUT);
         let error = suite::save(&large, &mut other).unwrap_err().to_string();
-        assert!(error.starts_with("cannot write ") && error.contains("rank-000.safetensors: "), "{error}");
-        assert!(error.contains("\nhelp: files of this size are not allowed here"), "{error}");
+        assert!(
+            error.starts_with("cannot write ") && error.contains("rank-000.safetensors: "),
+            "{error}"
+        );
+        assert!(
+            error.contains("\nhelp: files of this size are not allowed here"),
+            "{error}"
+        );
         assert_eq!(names(&dir), ["latest", "save-0001-step-1"]);
         drop(large);
         comm.barrier()?;
@@ -454,14 +695,27 @@ fn kill_trainings(most: usize) {
     let expected = launch::run(2, |comm| train(&comm)).unwrap();
     let random = shardlab::tensor::random::Stream::new(16, "kills");
     let mut dir = tempfile::tempdir().unwrap();
-    let (mut kills, mut in_saves, mut finished, mut reported, mut at) = (0, 0, 0, 0, Vec::new());
+    let mut kills = 0;
+    let mut in_saves = 0;
+    let mut finished = 0;
+    let mut reported = 0;
+    let mut at = Vec::new();
     while kills < most || finished == 0 {
-        let mut process = child("a_training_that_is_killed", dir.path(), "exec \"$0\" \"$@\"");
-        let mut process = process.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut process = child(
+            "a_training_that_is_killed",
+            dir.path(),
+            "exec \"$0\" \"$@\"",
+        );
+        let mut process = process
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
         let killed = kills < most;
         if killed {
             // Any moment will do. These are spread over the start, the steps and the saves.
-            std::thread::sleep(std::time::Duration::from_secs_f64(0.4 * random.uniform(kills as u64)));
+            std::thread::sleep(std::time::Duration::from_secs_f64(
+                0.4 * random.uniform(kills as u64),
+            ));
             while kills % 2 == 1 && !saves(dir.path()) && process.try_wait().unwrap().is_none() {
                 std::hint::spin_loop();
             }
@@ -469,16 +723,28 @@ fn kill_trainings(most: usize) {
             kills += 1;
         }
         let mut said = String::new();
-        process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        process
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
         let status = process.wait().unwrap();
         in_saves += usize::from(saves(dir.path()));
-        let saved = said.lines().filter_map(|line| line.strip_prefix("saved ")?.parse().ok());
+        let saved = said
+            .lines()
+            .filter_map(|line| line.strip_prefix("saved ")?.parse().ok());
         reported = saved.fold(reported, usize::max);
         // Everything that was reported is there, and nothing is damaged.
-        let states =
-            launch::run(2, |comm| try_resume(&suite::checkpoints(&comm, &config, dir.path(), LAYOUT), &Resume::Auto));
+        let states = launch::run(2, |comm| {
+            try_resume(
+                &suite::checkpoints(&comm, &config, dir.path(), LAYOUT),
+                &Resume::Auto,
+            )
+        });
         let states = states.unwrap().into_iter().map(|resumed| {
-            let (step, rejected, state) = resumed.unwrap_or_else(|error| panic!("after {kills} kills: {error}"));
+            let (step, rejected, state) =
+                resumed.unwrap_or_else(|error| panic!("after {kills} kills: {error}"));
             assert!(
                 step >= reported && rejected.is_empty(),
                 "step {step} after {reported} were reported: {rejected:?}"
@@ -488,10 +754,17 @@ fn kill_trainings(most: usize) {
         let (steps, states): (Vec<usize>, Vec<_>) = states.unzip();
         at.push(steps[0]);
         // Nor is any checkpoint that shows: what a kill has cut off has a name that is not one.
-        for name in names(dir.path()).into_iter().filter(|name| name.starts_with("save-")) {
+        for name in names(dir.path())
+            .into_iter()
+            .filter(|name| name.starts_with("save-"))
+        {
             let which = Resume::Path(dir.path().join(name));
             let whole = |comm: Comm| {
-                Ok(try_resume(&suite::checkpoints(&comm, &config, dir.path(), LAYOUT), &which)?.map(drop)?)
+                Ok(try_resume(
+                    &suite::checkpoints(&comm, &config, dir.path(), LAYOUT),
+                    &which,
+                )?
+                .map(drop)?)
             };
             launch::run(2, whole).unwrap();
         }
@@ -500,7 +773,11 @@ fn kill_trainings(most: usize) {
             // Begin again, if there are kills to come.
             (finished, reported, dir) = (finished + 1, 0, tempfile::tempdir().unwrap());
         } else {
-            assert!(killed && !status.success(), "it ended after step {}", steps[0]);
+            assert!(
+                killed && !status.success(),
+                "it ended after step {}",
+                steps[0]
+            );
         }
     }
     println!(
@@ -511,7 +788,10 @@ fn kill_trainings(most: usize) {
 /// Whether a save in this folder is incomplete.
 #[cfg(unix)]
 fn saves(dir: &Path) -> bool {
-    std::fs::read_dir(dir).unwrap().flatten().any(|entry| entry.file_name().to_string_lossy().ends_with(".partial"))
+    std::fs::read_dir(dir)
+        .unwrap()
+        .flatten()
+        .any(|entry| entry.file_name().to_string_lossy().ends_with(".partial"))
 }
 
 const KILLED_STEPS: usize = 20;
@@ -544,7 +824,17 @@ const DIR: &str = "SHARDLAB_TEST_CHECKPOINTS";
 #[cfg(unix)]
 fn child(test: &str, dir: &Path, shell: &str) -> std::process::Command {
     let mut command = std::process::Command::new("sh");
-    command.arg("-c").arg(shell).arg(std::env::current_exe().unwrap());
-    command.args(["--ignored", "--exact", "--nocapture", &format!("checkpoints::{test}")]).env(DIR, dir);
+    command
+        .arg("-c")
+        .arg(shell)
+        .arg(std::env::current_exe().unwrap());
+    command
+        .args([
+            "--ignored",
+            "--exact",
+            "--nocapture",
+            &format!("checkpoints::{test}"),
+        ])
+        .env(DIR, dir);
     command
 }

@@ -37,7 +37,9 @@ proptest! {
 
 #[test]
 fn a_mean_is_the_sum_in_rank_order_divided_once() {
-    let parts: Vec<Vec<f32>> = (0..5).map(|r| (0..3001).map(|i| ((r * 31 + i) as f32).sin()).collect()).collect();
+    let parts: Vec<Vec<f32>> = (0..5)
+        .map(|r| (0..3001).map(|i| ((r * 31 + i) as f32).sin()).collect())
+        .collect();
     let mut expected = parts[0].clone();
     for part in &parts[1..] {
         expected.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
@@ -54,7 +56,11 @@ fn a_mean_is_the_sum_in_rank_order_divided_once() {
 
 #[test]
 fn a_result_does_not_depend_on_buckets() {
-    let bring = |rank: usize| (0..1000).map(|i| (rank as f32 + 0.1) * (i as f32).cos()).collect::<Vec<f32>>();
+    let bring = |rank: usize| {
+        (0..1000)
+            .map(|i| (rank as f32 + 0.1) * (i as f32).cos())
+            .collect::<Vec<f32>>()
+    };
     let whole = launch::run(4, |comm| {
         let mut x = bring(comm.rank());
         comm.all_reduce(&mut x, Reduce::Sum)?;
@@ -72,9 +78,14 @@ fn a_result_does_not_depend_on_buckets() {
 
 #[test]
 fn sums_under_way_are_added_in_rank_order() {
-    let bring = |rank: usize| (0..100_003).map(|i| ((rank * 31 + i) as f32).sin()).collect::<Vec<f32>>();
+    let bring = |rank: usize| {
+        (0..100_003)
+            .map(|i| ((rank * 31 + i) as f32).sin())
+            .collect::<Vec<f32>>()
+    };
     let pairs = launch::run(5, |comm| {
-        let (mut x, copy) = (bring(comm.rank()), bring(comm.rank()));
+        let mut x = bring(comm.rank());
+        let copy = bring(comm.rank());
         let memory = copy.as_ptr() as usize;
         let started = comm.start_all_reduce(copy, Reduce::Sum)?;
         comm.all_reduce(&mut x, Reduce::Sum)?;
@@ -83,16 +94,26 @@ fn sums_under_way_are_added_in_rank_order() {
         assert_eq!(sum.as_ptr() as usize, memory);
         Ok((sum, x))
     });
-    assert!(pairs.unwrap().iter().all(|(started, blocking)| started == blocking));
+    assert!(
+        pairs
+            .unwrap()
+            .iter()
+            .all(|(started, blocking)| started == blocking)
+    );
 }
 
 /// Parts that end in the middle of a block, and sums whose bits depend on their order.
 #[test]
 fn a_part_under_way_is_the_part_of_the_sum() {
     for len in [1, 17, 1000, 40_001] {
-        let bring = |rank: usize| (0..5 * len).map(|i| ((rank * 31 + i) as f32).sin()).collect::<Vec<f32>>();
+        let bring = |rank: usize| {
+            (0..5 * len)
+                .map(|i| ((rank * 31 + i) as f32).sin())
+                .collect::<Vec<f32>>()
+        };
         launch::run(5, |comm| {
-            let (mut sum, copy) = (bring(comm.rank()), bring(comm.rank()));
+            let mut sum = bring(comm.rank());
+            let copy = bring(comm.rank());
             let memory = copy.as_ptr() as usize;
             let started = comm.start_reduce_scatter(copy, Reduce::Sum)?;
             comm.all_reduce(&mut sum, Reduce::Sum)?;
@@ -112,8 +133,8 @@ fn a_part_under_way_is_the_part_of_the_sum() {
 fn groups_have_all_reduces_of_their_own_under_way() {
     let sums = launch::run(4, |comm| {
         let group = comm.split(comm.rank() as u64 % 2, 0)?;
-        let (all, ours) =
-            (comm.start_all_reduce(vec![1u64], Reduce::Sum)?, group.start_all_reduce(vec![1u64], Reduce::Sum)?);
+        let all = comm.start_all_reduce(vec![1u64], Reduce::Sum)?;
+        let ours = group.start_all_reduce(vec![1u64], Reduce::Sum)?;
         Ok((ours.wait()?[0], all.wait()?[0]))
     });
     assert_eq!(sums.unwrap(), [(2, 4); 4]);
@@ -123,17 +144,24 @@ fn groups_have_all_reduces_of_their_own_under_way() {
 fn messages_have_tags() {
     (1..=4).for_each(|ranks| drop(launch::run(ranks, |comm| collectives::tagged(&comm)).unwrap()));
     let error = broken(2, |comm| comm.tagged(Comm::MAX_TAG + 1).send(&[1u8], 1));
-    assert!(error.contains("tag 32768, 1 u8, ") && error.contains("tags are 0 to 32767"), "{error}");
+    assert!(
+        error.contains("tag 32768, 1 u8, ") && error.contains("tags are 0 to 32767"),
+        "{error}"
+    );
 }
 
 #[test]
 fn whoever_waits_in_one_group_goes_on_in_others() {
-    (2..=4).for_each(|ranks| drop(launch::run(ranks, |comm| collectives::started_in_two_groups(&comm)).unwrap()));
+    (2..=4).for_each(|ranks| {
+        drop(launch::run(ranks, |comm| collectives::started_in_two_groups(&comm)).unwrap())
+    });
 }
 
 #[test]
 fn each_group_has_a_meter() {
-    (1..=5).for_each(|ranks| drop(launch::run(ranks, |comm| collectives::traffic_by_group(&comm)).unwrap()));
+    (1..=5).for_each(|ranks| {
+        drop(launch::run(ranks, |comm| collectives::traffic_by_group(&comm)).unwrap())
+    });
 }
 
 #[test]
@@ -145,33 +173,50 @@ fn ranks_form_meshes() {
 
 #[test]
 fn threads_add_in_rank_order() {
-    assert_eq!(launch::run(3, |comm| Ok(comm.adds_in_rank_order())).unwrap(), [true; 3]);
+    assert_eq!(
+        launch::run(3, |comm| Ok(comm.adds_in_rank_order())).unwrap(),
+        [true; 3]
+    );
 }
 
 #[test]
 fn errors_name_groups_and_ranks_of_the_world() {
     let error = broken(4, |comm| {
         let pair = comm.split(comm.rank() as u64 / 2, 0)?.named("tensor");
-        if comm.rank() == 2 { pair.recv(&mut [0f32], 1) } else { Ok(()) }
+        if comm.rank() == 2 {
+            pair.recv(&mut [0f32], 1)
+        } else {
+            Ok(())
+        }
     });
     assert!(
-        error.starts_with("rank 3 ended, and never entered recv in group tensor (from 3 (1 in its group), "),
+        error.starts_with(
+            "rank 3 ended, and never entered recv in group tensor (from 3 (1 in its group), "
+        ),
         "{error}"
     );
-    assert!(error.contains("\n  rank 2  waits in recv in group tensor (from 3 (1 in its group), 1 f32, "), "{error}");
+    assert!(
+        error.contains(
+            "\n  rank 2  waits in recv in group tensor (from 3 (1 in its group), 1 f32, "
+        ),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_message_that_nobody_receives_is_an_error() {
     let error = broken(3, |comm| match comm.rank() {
-        0 => comm.send(&[1f32; 3], 2).and_then(|()| comm.tagged(7).send(&[1u8], 1)),
+        0 => comm
+            .send(&[1f32; 3], 2)
+            .and_then(|()| comm.tagged(7).send(&[1u8], 1)),
         _ => Ok(()),
     });
     let says = "the run is over, and messages were not received\n  \
                 rank 0  sent a message that rank 1 did not receive; the latest: send (to 1, tag 7, 1 u8, ";
     assert!(error.starts_with(says), "{error}");
     assert!(
-        error.contains("\n  rank 0  sent a message that rank 2 did not receive") && error.contains("\nhelp: "),
+        error.contains("\n  rank 0  sent a message that rank 2 did not receive")
+            && error.contains("\nhelp: "),
         "{error}"
     );
 }
@@ -189,7 +234,10 @@ fn messages_with_labels_meet_their_like() {
     };
     labels("activations", "activations").unwrap();
     let error = format!("{:#}", labels("activations", "gradients").unwrap_err());
-    assert!(error.starts_with("the message does not fit: send \"activations\" (to 1, "), "{error}");
+    assert!(
+        error.starts_with("the message does not fit: send \"activations\" (to 1, "),
+        "{error}"
+    );
 }
 
 /// A loop around `probe` ends when no message can come.
@@ -201,7 +249,10 @@ fn a_probe_finds_nothing_where_the_sender_has_ended() {
         }
         Ok(())
     });
-    assert!(error.starts_with("rank 0 ended, and never entered probe (from 0, "), "{error}");
+    assert!(
+        error.starts_with("rank 0 ended, and never entered probe (from 0, "),
+        "{error}"
+    );
 }
 
 #[test]
@@ -215,7 +266,10 @@ fn the_meter_counts_what_a_ring_all_reduce_sends() {
     }
     // And its two halves, each for itself.
     let traffic = launch::run(4, |comm| {
-        drop(comm.start_reduce_scatter(vec![0f32; 1000], Reduce::Sum)?.wait()?);
+        drop(
+            comm.start_reduce_scatter(vec![0f32; 1000], Reduce::Sum)?
+                .wait()?,
+        );
         drop(comm.start_all_gather(vec![0f32; 1000])?.wait()?);
         Ok(comm.traffic())
     });
@@ -226,26 +280,42 @@ fn the_meter_counts_what_a_ring_all_reduce_sends() {
 
 /// What goes wrong, and what the error must say.
 fn broken(ranks: usize, body: impl Fn(&Comm) -> shardlab::comm::Result<()> + Sync) -> String {
-    format!("{:#}", launch::run(ranks, |comm| Ok(body(&comm)?)).unwrap_err())
+    format!(
+        "{:#}",
+        launch::run(ranks, |comm| Ok(body(&comm)?)).unwrap_err()
+    )
 }
 
 #[test]
 fn a_deadlock_is_an_error_that_names_every_rank() {
     let error = broken(2, |comm| comm.recv(&mut [0u8; 4], 1 - comm.rank()));
     assert!(error.starts_with("deadlock"), "{error}");
-    assert!(error.contains("rank 0  waits in recv (from 1, 4 u8, tests/all/collectives.rs:"), "{error}");
-    assert!(error.contains("rank 1  waits in recv (from 0, 4 u8, tests/all/collectives.rs:"), "{error}");
+    assert!(
+        error.contains("rank 0  waits in recv (from 1, 4 u8, tests/all/collectives.rs:"),
+        "{error}"
+    );
+    assert!(
+        error.contains("rank 1  waits in recv (from 0, 4 u8, tests/all/collectives.rs:"),
+        "{error}"
+    );
 }
 
 #[test]
 fn different_calls_are_an_error_on_every_rank() {
     let errors = std::sync::Mutex::new(0);
     let error = broken(3, |comm| {
-        let result = if comm.rank() == 1 { comm.barrier() } else { comm.all_reduce(&mut [1i64], Reduce::Sum) };
+        let result = if comm.rank() == 1 {
+            comm.barrier()
+        } else {
+            comm.all_reduce(&mut [1i64], Reduce::Sum)
+        };
         *errors.lock().unwrap() += result.is_err() as usize;
         result
     });
-    assert!(error.contains("all_reduce (sum, 1 i64, ") && error.contains("barrier ("), "{error}");
+    assert!(
+        error.contains("all_reduce (sum, 1 i64, ") && error.contains("barrier ("),
+        "{error}"
+    );
     assert_eq!(*errors.lock().unwrap(), 3);
 }
 
@@ -255,45 +325,83 @@ fn a_message_of_another_length_is_an_error() {
         0 => comm.send(&[1f32; 3], 1),
         _ => comm.recv(&mut [0f32; 4], 0),
     });
-    assert!(error.contains("the message does not fit: send (to 1, 3 f32"), "{error}");
+    assert!(
+        error.contains("the message does not fit: send (to 1, 3 f32"),
+        "{error}"
+    );
 }
 
 #[test]
 fn reductions_roots_and_types_must_agree_too() {
-    let reductions = broken(2, |comm| comm.all_reduce(&mut [1f32], [Reduce::Sum, Reduce::Max][comm.rank()]));
-    assert!(reductions.contains("all_reduce (sum, ") && reductions.contains("all_reduce (max, "), "{reductions}");
+    let reductions = broken(2, |comm| {
+        comm.all_reduce(&mut [1f32], [Reduce::Sum, Reduce::Max][comm.rank()])
+    });
+    assert!(
+        reductions.contains("all_reduce (sum, ") && reductions.contains("all_reduce (max, "),
+        "{reductions}"
+    );
     let roots = broken(2, |comm| comm.broadcast(&mut [1f32], comm.rank()));
-    assert!(roots.contains("root 0") && roots.contains("root 1"), "{roots}");
+    assert!(
+        roots.contains("root 0") && roots.contains("root 1"),
+        "{roots}"
+    );
     let types = broken(2, |comm| match comm.rank() {
         0 => comm.send(&[1f32], 1),
         _ => comm.recv(&mut [0i32], 0),
     });
-    assert!(types.contains("the message does not fit: send (to 1, 1 f32"), "{types}");
+    assert!(
+        types.contains("the message does not fit: send (to 1, 1 f32"),
+        "{types}"
+    );
 }
 
 #[test]
 fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
     let start = |comm: &Comm, len| comm.start_all_reduce(vec![1f32; len], Reduce::Sum);
     let lengths = broken(2, |comm| start(comm, 1 + comm.rank())?.wait().map(drop));
-    assert!(lengths.starts_with("the ranks are in different calls: start_all_reduce (sum, "), "{lengths}");
+    assert!(
+        lengths.starts_with("the ranks are in different calls: start_all_reduce (sum, "),
+        "{lengths}"
+    );
     let kinds = broken(2, |comm| match comm.rank() {
         0 => start(comm, 1)?.wait().map(drop),
         _ => comm.all_reduce(&mut [1f32], Reduce::Sum),
     });
-    assert!(kinds.contains("start_all_reduce (sum, 1 f32, ") && kinds.contains(" all_reduce (sum, 1 f32, "), "{kinds}");
+    assert!(
+        kinds.contains("start_all_reduce (sum, 1 f32, ")
+            && kinds.contains(" all_reduce (sum, 1 f32, "),
+        "{kinds}"
+    );
     let starts = broken(2, |comm| match comm.rank() {
         0 => comm.start_all_gather(vec![1f32; 2])?.wait().map(drop),
-        _ => comm.start_reduce_scatter(vec![1f32; 2], Reduce::Sum)?.wait().map(drop),
+        _ => comm
+            .start_reduce_scatter(vec![1f32; 2], Reduce::Sum)?
+            .wait()
+            .map(drop),
     });
     assert!(
-        starts.contains("start_all_gather (1 f32, ") && starts.contains(" start_reduce_scatter (sum, "),
+        starts.contains("start_all_gather (1 f32, ")
+            && starts.contains(" start_reduce_scatter (sum, "),
         "{starts}"
     );
-    let ended = broken(2, |comm| if comm.rank() == 0 { start(comm, 1)?.wait().map(drop) } else { Ok(()) });
-    assert!(ended.starts_with("rank 1 ended, and never entered start_all_reduce (sum, 1 f32, "), "{ended}");
+    let ended = broken(2, |comm| {
+        if comm.rank() == 0 {
+            start(comm, 1)?.wait().map(drop)
+        } else {
+            Ok(())
+        }
+    });
+    assert!(
+        ended.starts_with("rank 1 ended, and never entered start_all_reduce (sum, 1 f32, "),
+        "{ended}"
+    );
     // One who only asks now and then hears of it too.
     let ended = broken(2, |comm| {
-        let mut started = if comm.rank() == 0 { start(comm, 1)? } else { return Ok(()) };
+        let mut started = if comm.rank() == 0 {
+            start(comm, 1)?
+        } else {
+            return Ok(());
+        };
         let start = Instant::now();
         while !started.test()? {
             // Only a hang reaches this bound.
@@ -302,41 +410,70 @@ fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
         }
         Ok(())
     });
-    assert!(ended.starts_with("rank 1 ended, and never entered start_all_reduce (sum, 1 f32, "), "{ended}");
+    assert!(
+        ended.starts_with("rank 1 ended, and never entered start_all_reduce (sum, 1 f32, "),
+        "{ended}"
+    );
     let deadlock = broken(2, |comm| match comm.rank() {
         0 => start(comm, 1)?.wait().map(drop),
         _ => comm.recv(&mut [0u8], 0),
     });
     assert!(deadlock.starts_with("deadlock"), "{deadlock}");
-    assert!(deadlock.contains("rank 0  waits in start_all_reduce (sum, 1 f32, "), "{deadlock}");
+    assert!(
+        deadlock.contains("rank 0  waits in start_all_reduce (sum, 1 f32, "),
+        "{deadlock}"
+    );
 }
 
 #[test]
 fn a_rank_that_fails_with_an_all_reduce_under_way_stops_the_others() {
     let error = launch::run(3, |comm| {
         let started = comm.start_all_reduce(vec![1f32; 1000], Reduce::Sum)?;
-        let other =
-            if comm.rank() == 1 { panic!("out of memory") } else { comm.start_all_reduce(vec![0u8], Reduce::Sum)? };
+        let other = if comm.rank() == 1 {
+            panic!("out of memory")
+        } else {
+            comm.start_all_reduce(vec![0u8], Reduce::Sum)?
+        };
         started.wait()?;
         Ok(other.wait()?)
     });
     let error = format!("{:#}", error.unwrap_err());
-    assert!(error.starts_with("rank 1 failed: panicked: out of memory"), "{error}");
+    assert!(
+        error.starts_with("rank 1 failed: panicked: out of memory"),
+        "{error}"
+    );
 }
 
 #[test]
 fn senseless_arguments_are_refused_before_anyone_waits() {
     let no_rank = broken(2, |comm| comm.broadcast(&mut [0f32], 2));
-    assert!(no_rank.contains("there is no rank 2 in a group of 2"), "{no_rank}");
+    assert!(
+        no_rank.contains("there is no rank 2 in a group of 2"),
+        "{no_rank}"
+    );
     let no_mean = broken(2, |comm| comm.all_reduce(&mut [0i32], Reduce::Mean));
     assert!(no_mean.contains("integers have no mean"), "{no_mean}");
-    let no_mean = broken(2, |comm| comm.reduce_scatter(&[0i32; 2], &mut [0i32], Reduce::Mean));
+    let no_mean = broken(2, |comm| {
+        comm.reduce_scatter(&[0i32; 2], &mut [0i32], Reduce::Mean)
+    });
     assert!(no_mean.contains("integers have no mean"), "{no_mean}");
     let no_fit = broken(2, |comm| comm.all_gather(&[0u8; 2], &mut [0u8; 5]));
-    assert!(no_fit.contains("must hold 2 ranks x 2 elements, but holds 5"), "{no_fit}");
+    assert!(
+        no_fit.contains("must hold 2 ranks x 2 elements, but holds 5"),
+        "{no_fit}"
+    );
     let no_fit = broken(2, |comm| comm.start_all_gather(vec![0u8; 5]).map(drop));
-    assert!(no_fit.contains(" failed: start_all_gather (2 u8, "), "{no_fit}");
-    assert!(no_fit.contains("must hold 2 ranks x 2 elements, but holds 5"), "{no_fit}");
-    let no_mean = broken(2, |comm| comm.start_reduce_scatter(vec![0i32; 2], Reduce::Mean).map(drop));
+    assert!(
+        no_fit.contains(" failed: start_all_gather (2 u8, "),
+        "{no_fit}"
+    );
+    assert!(
+        no_fit.contains("must hold 2 ranks x 2 elements, but holds 5"),
+        "{no_fit}"
+    );
+    let no_mean = broken(2, |comm| {
+        comm.start_reduce_scatter(vec![0i32; 2], Reduce::Mean)
+            .map(drop)
+    });
     assert!(no_mean.contains("integers have no mean"), "{no_mean}");
 }

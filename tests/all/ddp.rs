@@ -13,7 +13,11 @@ use shardlab::train::{self, Config, EvalConfig};
 
 fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<Trained> {
     launch::run(config.ranks, |comm| {
-        parity::parallel(&comm, GptReplica::new(config, &corpus.train, config.seed_of(comm.rank()))?, steps)
+        parity::parallel(
+            &comm,
+            GptReplica::new(config, &corpus.train, config.seed_of(comm.rank()))?,
+            steps,
+        )
     })
     .unwrap()
 }
@@ -21,7 +25,10 @@ fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<Trained> {
 #[test]
 fn n_ranks_train_what_one_rank_trains() {
     for ranks in 1..=4 {
-        launch::run(ranks, |comm| suite::parity::ranks_train_what_one_rank_trains(&comm, true)).unwrap();
+        launch::run(ranks, |comm| {
+            suite::parity::ranks_train_what_one_rank_trains(&comm, true)
+        })
+        .unwrap();
     }
 }
 
@@ -40,7 +47,10 @@ fn dropout_changes_training_and_depends_on_the_seed() {
 #[test]
 fn nothing_is_synchronised_before_the_last_micro_step() {
     for ranks in 2..=4 {
-        launch::run(ranks, |comm| suite::parity::only_the_last_micro_step_synchronises(&comm)).unwrap();
+        launch::run(ranks, |comm| {
+            suite::parity::only_the_last_micro_step_synchronises(&comm)
+        })
+        .unwrap();
     }
 }
 
@@ -54,7 +64,10 @@ fn a_parameter_without_a_gradient_is_an_error() {
         Ddp::new(&params, &comm)?.finish()
     });
     let error = format!("{:#}", error.unwrap_err());
-    assert!(error.contains("0 of 1 gradient buckets were averaged"), "{error}");
+    assert!(
+        error.contains("0 of 1 gradient buckets were averaged"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -68,7 +81,8 @@ fn two_last_backward_passes_in_a_step_are_an_error_and_the_next_step_is_a_new_on
             gpt.params.zero_gradients();
             for micro in 0..passes {
                 let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, micro);
-                gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
+                gpt.loss(&batch, &config.pass(0, &batch.sequences))?
+                    .backward()?;
             }
             ddp.finish()
         };
@@ -77,7 +91,10 @@ fn two_last_backward_passes_in_a_step_are_an_error_and_the_next_step_is_a_new_on
         Ok(format!("{error:#}"))
     });
     let error = &errors.unwrap()[0];
-    assert!(error.contains("averaged more than once in this step"), "{error}");
+    assert!(
+        error.contains("averaged more than once in this step"),
+        "{error}"
+    );
 }
 
 /// Both hear of every parameter, and one that has gone hears nothing.
@@ -94,16 +111,23 @@ fn several_hooks_can_listen() {
             Ok(())
         }))
     };
-    let (first, _second) = (listen(0), listen(1));
+    let first = listen(0);
+    let _second = listen(1);
     let backward = || {
         let batch = config.sampler(0).batch(&corpus.train, 0, 0);
-        gpt.loss(&batch, &config.pass(0, &batch.sequences)).unwrap().backward().unwrap();
+        gpt.loss(&batch, &config.pass(0, &batch.sequences))
+            .unwrap()
+            .backward()
+            .unwrap();
     };
     backward();
     drop(first);
     backward();
     let parameters = gpt.params.specs().len();
-    assert_eq!(HEARD.each_ref().map(|heard| heard.load(Relaxed)), [parameters, 2 * parameters]);
+    assert_eq!(
+        HEARD.each_ref().map(|heard| heard.load(Relaxed)),
+        [parameters, 2 * parameters]
+    );
 }
 
 #[test]
@@ -119,9 +143,17 @@ fn replicas_that_differ_are_found() {
             train::all_hashes(&comm, &params)
         })
     };
-    let (same, different) = (run(false).unwrap(), run(true).unwrap());
-    assert!(same.iter().all(|hashes| hashes.len() == 3 && hashes.iter().all(|hash| hash == &hashes[0])));
-    assert!(different.iter().all(|hashes| hashes[0] != hashes[1] && hashes[1] != hashes[2]));
+    let same = run(false).unwrap();
+    let different = run(true).unwrap();
+    assert!(
+        same.iter()
+            .all(|hashes| hashes.len() == 3 && hashes.iter().all(|hash| hash == &hashes[0]))
+    );
+    assert!(
+        different
+            .iter()
+            .all(|hashes| hashes[0] != hashes[1] && hashes[1] != hashes[2])
+    );
     assert_eq!(different[0], different[1]);
 }
 
@@ -138,7 +170,10 @@ pub fn resolved(flags: &str, ranks: usize, corpus: &Corpus) -> (Config, EvalConf
     }
     let args = <Args as clap::Parser>::parse_from(format!("program {flags}").split_whitespace());
     let config = args.train.resolve(ranks, args.steps, corpus).unwrap();
-    let eval = args.eval.resolve(config.steps, &args.train.defaults(), corpus).unwrap();
+    let eval = args
+        .eval
+        .resolve(config.steps, &args.train.defaults(), corpus)
+        .unwrap();
     (config, eval)
 }
 
@@ -151,13 +186,29 @@ fn presets_and_flags() {
     assert_eq!((baby.ranks, baby.steps, baby.batch), (2, 1000, 12));
     assert_eq!(baby.shape.num_params(), 795_904);
     let char = resolve("--preset char").0;
-    assert_eq!((char.shape.num_params(), char.steps, char.batch), (10_646_784, 500, 4));
+    assert_eq!(
+        (char.shape.num_params(), char.steps, char.batch),
+        (10_646_784, 500, 4)
+    );
     let (wordplay, eval) = resolved("--preset wordplay --sampler seeds", 4, &corpus);
     assert_eq!(wordplay.tokens_per_step(), 262_144);
-    assert_eq!((wordplay.schedule.lr, wordplay.schedule.min_lr, wordplay.schedule.decay_steps), (6e-4, 6e-5, 600_000));
-    assert_eq!((wordplay.adamw.beta2, eval.batches, wordplay.steps), (0.95, 200, 1000));
+    assert_eq!(
+        (
+            wordplay.schedule.lr,
+            wordplay.schedule.min_lr,
+            wordplay.schedule.decay_steps
+        ),
+        (6e-4, 6e-5, 600_000)
+    );
+    assert_eq!(
+        (wordplay.adamw.beta2, eval.batches, wordplay.steps),
+        (0.95, 200, 1000)
+    );
     // A given flag beats the preset on either side of it.
-    for line in ["--embd 64 --preset char", "--preset char --embd 64 --heads 2"] {
+    for line in [
+        "--embd 64 --preset char",
+        "--preset char --embd 64 --heads 2",
+    ] {
         let line = line.replace("--embd 64 --preset", "--heads 2 --embd 64 --preset");
         let shape = resolve(&line).0.shape;
         assert_eq!((shape.embd, shape.heads, shape.layers), (64, 2, 6));
@@ -186,16 +237,28 @@ fn all_reduces_are_timed() {
             let averaged = ddp.finish()?;
             // Three of matrices, and one of all biases.
             assert_eq!(averaged.len(), 4);
-            let starts: Vec<_> =
-                [before].into_iter().chain(averaged.iter().map(|b| b.start)).chain([backward]).collect();
+            let starts: Vec<_> = [before]
+                .into_iter()
+                .chain(averaged.iter().map(|b| b.start))
+                .chain([backward])
+                .collect();
             assert!(starts.is_sorted(), "{averaged:?}");
-            let waits: Vec<_> = averaged.iter().flat_map(|bucket| [bucket.waited.0, bucket.waited.1]).collect();
+            let waits: Vec<_> = averaged
+                .iter()
+                .flat_map(|bucket| [bucket.waited.0, bucket.waited.1])
+                .collect();
             assert!(waits.is_sorted(), "{averaged:?}");
             for bucket in &averaged {
-                assert!(bucket.start <= bucket.end && bucket.end <= bucket.waited.1, "{averaged:?}");
+                assert!(
+                    bucket.start <= bucket.end && bucket.end <= bucket.waited.1,
+                    "{averaged:?}"
+                );
                 // With overlap, the backward pass is over before anybody waits; without, it stops for each bucket.
                 assert_eq!(bucket.waited.0 >= backward, overlap, "{averaged:?}");
-                assert!(overlap || bucket.waited == (bucket.start, bucket.end), "{averaged:?}");
+                assert!(
+                    overlap || bucket.waited == (bucket.start, bucket.end),
+                    "{averaged:?}"
+                );
             }
         }
         Ok(())
@@ -206,7 +269,10 @@ fn all_reduces_are_timed() {
 #[test]
 fn overlap_changes_no_gradient() {
     for ranks in 1..=4 {
-        launch::run(ranks, |comm| suite::parity::overlap_changes_no_gradient(&comm, true)).unwrap();
+        launch::run(ranks, |comm| {
+            suite::parity::overlap_changes_no_gradient(&comm, true)
+        })
+        .unwrap();
     }
 }
 
@@ -216,14 +282,43 @@ fn presets_are_the_published_ones_and_every_flag_beats_them() {
     let corpus = Corpus::new("long enough", &"To be, or not to be? ".repeat(2000)).unwrap();
     let figures = |flags: &str| {
         let (c, eval) = resolved(flags, 2, &corpus);
-        let (s, a) = (c.schedule, c.adamw);
-        let counts = [c.shape.layers, c.shape.heads, c.shape.embd, c.shape.block, c.batch, c.steps, s.warmup];
-        let counts = counts.into_iter().chain([eval.due.interval, eval.batches, s.decay_steps]).map(|n| n as f64);
-        counts.chain([s.lr, s.min_lr, a.beta1, a.beta2, a.weight_decay, c.dropout, c.clip]).collect::<Vec<f64>>()
+        let s = c.schedule;
+        let a = c.adamw;
+        let counts = [
+            c.shape.layers,
+            c.shape.heads,
+            c.shape.embd,
+            c.shape.block,
+            c.batch,
+            c.steps,
+            s.warmup,
+        ];
+        let counts = counts
+            .into_iter()
+            .chain([eval.due.interval, eval.batches, s.decay_steps])
+            .map(|n| n as f64);
+        counts
+            .chain([
+                s.lr,
+                s.min_lr,
+                a.beta1,
+                a.beta2,
+                a.weight_decay,
+                c.dropout,
+                c.clip,
+            ])
+            .collect::<Vec<f64>>()
     };
-    let baby = [4., 4., 128., 64., 12., 1000., 100., 500., 50., 1000., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.];
-    let char = [6., 6., 384., 256., 4., 500., 100., 250., 50., 500., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.];
-    let wordplay = [12., 12., 768., 1024., 64., 1000., 100., 250., 200., 6e5, 6e-4, 6e-5, 0.9, 0.95, 0.1, 0., 1.];
+    let baby = [
+        4., 4., 128., 64., 12., 1000., 100., 500., 50., 1000., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.,
+    ];
+    let char = [
+        6., 6., 384., 256., 4., 500., 100., 250., 50., 500., 1e-3, 1e-4, 0.9, 0.99, 0.1, 0., 1.,
+    ];
+    let wordplay = [
+        12., 12., 768., 1024., 64., 1000., 100., 250., 200., 6e5, 6e-4, 6e-5, 0.9, 0.95, 0.1, 0.,
+        1.,
+    ];
     assert_eq!(figures(""), baby);
     assert_eq!(figures("--preset char"), char);
     assert_eq!(figures("--preset wordplay"), wordplay);
@@ -246,8 +341,13 @@ fn presets_are_the_published_ones_and_every_flag_beats_them() {
         "--dropout 0.2",
         "--clip 2",
     ];
-    let given = [3., 2., 24., 8., 5., 7., 9., 11., 13., 15., 0.5, 0.25, 0.8, 0.7, 0.3, 0.2, 2.];
-    assert_eq!(figures(&format!("{} --preset wordplay", flags.join(" "))), given);
+    let given = [
+        3., 2., 24., 8., 5., 7., 9., 11., 13., 15., 0.5, 0.25, 0.8, 0.7, 0.3, 0.2, 2.,
+    ];
+    assert_eq!(
+        figures(&format!("{} --preset wordplay", flags.join(" "))),
+        given
+    );
     // Without --min-lr, a tenth of a given --lr.
     assert_eq!(figures("--lr 0.002")[11], 0.0002);
 }
@@ -259,7 +359,11 @@ fn an_evaluation_does_not_depend_on_the_number_of_ranks() {
         let values = launch::run(ranks, |comm| {
             let gpt = shardlab::model::Gpt::new(&config.shape)?;
             gpt.params.allocate(5);
-            let sampler = shardlab::data::Sampler { rank: comm.rank(), ranks, ..config.sampler(0) };
+            let sampler = shardlab::data::Sampler {
+                rank: comm.rank(),
+                ranks,
+                ..config.sampler(0)
+            };
             train::evaluate(&gpt, &comm, &sampler, &corpus.validation, 5)
         })
         .unwrap();
@@ -281,5 +385,11 @@ fn a_refused_batch_is_answered_with_the_largest_that_fits() {
     assert!(footprint.ensure_fits(footprint.total(1000)).is_ok());
     // All ranks of this machine count.
     assert!(footprint.total(400) >= 3 * config.shape.memory(400, false).total());
-    assert!(footprint.ensure_fits(1).unwrap_err().help.starts_with("not even --batch 1 fits"));
+    assert!(
+        footprint
+            .ensure_fits(1)
+            .unwrap_err()
+            .help
+            .starts_with("not even --batch 1 fits")
+    );
 }

@@ -17,7 +17,10 @@ use std::process::Command;
 fn the_real_corpus_has_the_published_figures() {
     let corpus = Corpus::read(&needed("SHARDLAB_CORPUS")).unwrap();
     assert_eq!((corpus.chars(), corpus.vocabulary.size()), (1_115_394, 65));
-    assert_eq!((corpus.train.len(), corpus.validation.len()), (1_003_854, 111_540));
+    assert_eq!(
+        (corpus.train.len(), corpus.validation.len()),
+        (1_003_854, 111_540)
+    );
     // Models and figures are the same on both texts.
     assert_eq!(corpus.vocabulary, Corpus::embedded().unwrap().vocabulary);
 }
@@ -33,11 +36,19 @@ fn the_fetched_corpus_is_found_and_verified() {
     std::fs::copy(path, data.join("tinyshakespeare.txt")).unwrap();
     let run = || {
         let mut lab03 = Command::new(program("lab03"));
-        lab03.env_remove("SHARDLAB_CORPUS").current_dir(dir.path()).arg("--dry-run").output().unwrap()
+        lab03
+            .env_remove("SHARDLAB_CORPUS")
+            .current_dir(dir.path())
+            .arg("--dry-run")
+            .output()
+            .unwrap()
     };
     let output = run();
     assert!(output.status.success());
-    assert!(String::from_utf8_lossy(&output.stdout).contains("data/tinyshakespeare.txt · 1,115,394 chars"));
+    assert!(
+        String::from_utf8_lossy(&output.stdout)
+            .contains("data/tinyshakespeare.txt · 1,115,394 chars")
+    );
     std::fs::write(data.join("tinyshakespeare.txt"), "cut short").unwrap();
     let output = run();
     assert_eq!(output.status.code(), Some(2));
@@ -57,7 +68,11 @@ fn the_main_job_learns_shakespeare() {
         .args("--ranks 2 --steps 500 --eval-interval 500 --metrics m.jsonl".split(' '))
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
     let last: serde_json::Value = serde_json::from_str(metrics.lines().last().unwrap()).unwrap();
     let val_loss = last["val_loss"].as_f64().unwrap();
@@ -70,14 +85,22 @@ fn the_main_job_learns_shakespeare() {
 #[ignore = "needs SHARDLAB_EXTRAS: a folder with fixtures/deepspeed"]
 fn checkpoints_of_the_real_deepspeed_are_converted() {
     let folder = needed("SHARDLAB_EXTRAS").join("fixtures/deepspeed");
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let cases: Vec<PathBuf> = entries.map(|case| case.unwrap().path()).filter(|path| path.is_dir()).collect();
+    let entries =
+        std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let cases: Vec<PathBuf> = entries
+        .map(|case| case.unwrap().path())
+        .filter(|path| path.is_dir())
+        .collect();
     assert!(!cases.is_empty(), "{} has no checkpoint", folder.display());
     for case in cases {
         let text = std::fs::read_to_string(case.join("expected.json")).unwrap();
         let expected: serde_json::Value = serde_json::from_str(&text).unwrap();
         // Where DeepSpeed's own converter scrambles parameters, the right ones are in a separate list.
-        let right = expected.get("correct_params").unwrap_or(&expected["params"]).as_object().unwrap();
+        let right = expected
+            .get("correct_params")
+            .unwrap_or(&expected["params"])
+            .as_object()
+            .unwrap();
         let dir = tempfile::tempdir().unwrap();
         let universal = dir.path().join("universal");
         let output = Command::new(program("ds_to_universal"))
@@ -88,19 +111,35 @@ fn checkpoints_of_the_real_deepspeed_are_converted() {
             .args(["--verify", "--list"])
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         for (name, parameter) in right {
             for state in ["fp32", "exp_avg", "exp_avg_sq"] {
-                let path = universal.join("zero").join(name).join(format!("{state}.pt"));
+                let path = universal
+                    .join("zero")
+                    .join(name)
+                    .join(format!("{state}.pt"));
                 let file = TorchFile::open(&path).unwrap();
                 let root = file.graph.root();
-                let tensor = file.tensor(root.get("param").unwrap_or(root)).unwrap().unwrap();
+                let tensor = file
+                    .tensor(root.get("param").unwrap_or(root))
+                    .unwrap()
+                    .unwrap();
                 let mut bytes = vec![0; tensor.numel() * tensor.dtype.size()];
                 tensor.read(0..tensor.numel(), &mut bytes).unwrap();
                 let what = format!("{state} of {name} in {}", case.display());
-                assert_eq!(sha256::hex(&bytes), parameter[state]["sha256"].as_str().unwrap(), "{what}");
+                assert_eq!(
+                    sha256::hex(&bytes),
+                    parameter[state]["sha256"].as_str().unwrap(),
+                    "{what}"
+                );
                 let shape: Vec<u64> = tensor.shape.iter().map(|size| *size as u64).collect();
-                let golden = parameter[state].get("golden_shape").unwrap_or(&expected["params"][name]["shape"]);
+                let golden = parameter[state]
+                    .get("golden_shape")
+                    .unwrap_or(&expected["params"][name]["shape"]);
                 assert_eq!(serde_json::json!(shape), *golden, "{what}");
             }
         }
@@ -112,7 +151,8 @@ fn checkpoints_of_the_real_deepspeed_are_converted() {
 #[ignore = "needs SHARDLAB_EXTRAS: a folder with golden/gpt_training.json"]
 fn the_golden_figures_are_the_files() {
     let path = needed("SHARDLAB_EXTRAS").join("golden/gpt_training.json");
-    let file = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let file = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let source = std::fs::read_to_string(Path::new(ROOT).join("tests/all/golden.rs")).unwrap();
     let words = source.split(|c: char| !c.is_ascii_digit() && c != '.');
     let figures: Vec<&str> = words.filter(|word| word.len() > 12).collect();

@@ -58,8 +58,18 @@ fn batch(step: usize) -> Batch {
     // As the ranks of this program's other tests do: candle and rayon decide once in a process.
     launch::one_compute_thread_a_rank();
     let token = |i: usize, t: usize| ((7 * i + 3 * t + t * t + 11 * step) % 65) as u32;
-    let all = |shift: usize| (0..4).flat_map(|i| (0..32).map(move |t| token(i, t + shift))).collect();
-    Batch { inputs: all(0), targets: all(1), length: 32, sequences: (0..4).collect(), starts: vec![0; 4] }
+    let all = |shift: usize| {
+        (0..4)
+            .flat_map(|i| (0..32).map(move |t| token(i, t + shift)))
+            .collect()
+    };
+    Batch {
+        inputs: all(0),
+        targets: all(1),
+        length: 32,
+        sequences: (0..4).collect(),
+        starts: vec![0; 4],
+    }
 }
 
 fn start_from_formulas(gpt: &Gpt) {
@@ -67,19 +77,35 @@ fn start_from_formulas(gpt: &Gpt) {
     let mut values = gpt.params.values_mut();
     for spec in gpt.params.specs() {
         for (k, x) in values[spec.range()].iter_mut().enumerate() {
-            let (j, k) = (spec.index as f64, k as f64);
+            let j = spec.index as f64;
+            let k = k as f64;
             let matrix = spec.shape.len() == 2;
-            *x =
-                (if matrix { 0.08 * (1.0 + 0.1 * k + 0.5 * j).sin() } else { 1.0 + 0.01 * (0.3 * k + j).sin() }) as f32;
+            *x = (if matrix {
+                0.08 * (1.0 + 0.1 * k + 0.5 * j).sin()
+            } else {
+                1.0 + 0.01 * (0.3 * k + j).sin()
+            }) as f32;
         }
     }
 }
 
 #[test]
 fn training_follows_pytorch() {
-    let gpt = Gpt::new(&GptShape { vocabulary: 65, block: 32, layers: 2, heads: 2, embd: 32 }).unwrap();
+    let gpt = Gpt::new(&GptShape {
+        vocabulary: 65,
+        block: 32,
+        layers: 2,
+        heads: 2,
+        embd: 32,
+    })
+    .unwrap();
     start_from_formulas(&gpt);
-    let config = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+    let config = AdamWConfig {
+        beta1: 0.9,
+        beta2: 0.95,
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+    };
     let mut adamw = AdamW::new(config, &gpt.params);
     for (step, expected) in LOSSES.into_iter().enumerate() {
         gpt.params.zero_gradients();
@@ -87,7 +113,10 @@ fn training_follows_pytorch() {
         loss.backward().unwrap();
         let loss = f64::from(loss.to_scalar::<f32>().unwrap());
         let bound = if step == 0 { 1e-5 } else { 1e-3 };
-        assert!((loss - expected).abs() < bound, "step {step}: loss {loss}, PyTorch {expected}");
+        assert!(
+            (loss - expected).abs() < bound,
+            "step {step}: loss {loss}, PyTorch {expected}"
+        );
 
         if step == 0 {
             let gradients = gpt.params.gradients();
@@ -95,11 +124,16 @@ fn training_follows_pytorch() {
             for (spec, (name, expected)) in gpt.params.specs().iter().zip(FIRST_GRADIENT_NORMS) {
                 let norm = global_norm(&gradients[spec.range()]);
                 assert_eq!(spec.name, name);
-                assert!((norm / expected - 1.0).abs() < 1e-3, "{name}: gradient norm {norm}, PyTorch {expected}");
+                assert!(
+                    (norm / expected - 1.0).abs() < 1e-3,
+                    "{name}: gradient norm {norm}, PyTorch {expected}"
+                );
             }
         }
         let norm = global_norm(&gpt.params.gradients());
-        adamw.step(&gpt.params, 1e-3, clip_scale(norm, 1.0).unwrap()).unwrap();
+        adamw
+            .step(&gpt.params, 1e-3, clip_scale(norm, 1.0).unwrap())
+            .unwrap();
     }
 }
 
@@ -107,7 +141,14 @@ fn training_follows_pytorch() {
 #[test]
 fn weight_gradients_can_wait() {
     let [at_once, deferred] = [false, true].map(|later| {
-        let gpt = Gpt::new(&GptShape { vocabulary: 65, block: 32, layers: 2, heads: 2, embd: 32 }).unwrap();
+        let gpt = Gpt::new(&GptShape {
+            vocabulary: 65,
+            block: 32,
+            layers: 2,
+            heads: 2,
+            embd: 32,
+        })
+        .unwrap();
         gpt.params.allocate(1);
         let complete: Arc<Mutex<Vec<String>>> = Arc::default();
         let seen = complete.clone();
@@ -123,14 +164,20 @@ fn weight_gradients_can_wait() {
                 let (pass, weights) = tensor::defer(|| loss.backward());
                 pass.unwrap();
                 drop(loss);
-                assert!(same_bits(&gpt.params.gradients(), &before), "nothing is added before it is asked for");
+                assert!(
+                    same_bits(&gpt.params.gradients(), &before),
+                    "nothing is added before it is asked for"
+                );
                 assert_eq!(complete.lock().unwrap().len(), 15 * step);
                 weights.run().unwrap();
             } else {
                 loss.backward().unwrap();
             }
         }
-        (gpt.params.gradients().clone(), complete.lock().unwrap().clone())
+        (
+            gpt.params.gradients().clone(),
+            complete.lock().unwrap().clone(),
+        )
     });
     assert!(same_bits(&deferred.0, &at_once.0));
     assert_eq!(deferred.1, at_once.1);
@@ -141,12 +188,16 @@ fn weight_gradients_can_wait() {
 /// Runs the parts of a model one after the other, as the stages of a pipeline would, with everything between them passed on
 /// by value; returns the loss.
 fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
-    let copy = |x: &Tensor| Var::from_vec(x.flatten_all()?.to_vec1::<f32>()?, x.shape(), x.device());
+    let copy =
+        |x: &Tensor| Var::from_vec(x.flatten_all()?.to_vec1::<f32>()?, x.shape(), x.device());
     let mut passes: Vec<(Option<Var>, Tensor)> = Vec::new();
     for part in parts {
         let received = passes.last().map(|(_, sent)| copy(sent).unwrap());
         let input = match &received {
-            None => Input::Tokens { ids: &batch.inputs, length: batch.length },
+            None => Input::Tokens {
+                ids: &batch.inputs,
+                length: batch.length,
+            },
             Some(received) => Input::Hidden(received),
         };
         let result = part.forward(input, &batch.targets, pass).unwrap();
@@ -154,7 +205,14 @@ fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
     }
     let loss = passes[parts.len() - 1].1.to_scalar().unwrap();
     // The table's gradient begins with what the head adds to it, wherever the head is.
-    let table = |gpt: &Gpt| gpt.params.specs().iter().find(|spec| spec.name == "wte.weight").unwrap().range();
+    let table = |gpt: &Gpt| {
+        gpt.params
+            .specs()
+            .iter()
+            .find(|spec| spec.name == "wte.weight")
+            .unwrap()
+            .range()
+    };
     let mut owed: Option<Tensor> = None;
     for (part, (received, result)) in parts.iter().zip(passes).rev() {
         if received.is_none() && !Arc::ptr_eq(&part.params, &parts[parts.len() - 1].params) {
@@ -166,7 +224,11 @@ fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
             None => result.backward().unwrap(),
             Some(owed) => tensor::backward_from(&result, owed).unwrap(),
         };
-        owed = received.map(|x| copy(&tensor::gradient(&gradients, &x).unwrap()).unwrap().into_inner());
+        owed = received.map(|x| {
+            copy(&tensor::gradient(&gradients, &x).unwrap())
+                .unwrap()
+                .into_inner()
+        });
     }
     loss
 }
@@ -174,29 +236,62 @@ fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
 /// Cut into stages, and into chunks that share a rank, with dropout: bit for bit the loss and gradients of the whole model.
 #[test]
 fn a_model_in_stages_is_the_model() {
-    let shape = GptShape { vocabulary: 65, block: 32, layers: 4, heads: 2, embd: 32 };
-    let dropout = Dropout { p: 0.2, seed: 3, step: 1, sequences: [4u64, 5, 6, 7].as_slice().into(), first_position: 0 };
+    let shape = GptShape {
+        vocabulary: 65,
+        block: 32,
+        layers: 4,
+        heads: 2,
+        embd: 32,
+    };
+    let dropout = Dropout {
+        p: 0.2,
+        seed: 3,
+        step: 1,
+        sequences: [4u64, 5, 6, 7].as_slice().into(),
+        first_position: 0,
+    };
     let pass = Pass::training(Some(dropout));
     let whole = Gpt::new(&shape).unwrap();
     whole.params.allocate(1);
     let loss = whole.loss(&batch(0), &pass).unwrap();
     loss.backward().unwrap();
     let loss: f32 = loss.to_scalar().unwrap();
-    assert_ne!(loss, whole.loss(&batch(0), &Pass::evaluate()).unwrap().to_scalar::<f32>().unwrap());
+    assert_ne!(
+        loss,
+        whole
+            .loss(&batch(0), &Pass::evaluate())
+            .unwrap()
+            .to_scalar::<f32>()
+            .unwrap()
+    );
 
     // By rank, and the order in which ranks have their turns.
     let stage = |layers: std::ops::Range<usize>| vec![layers];
     for (ranks, turns) in [
         (vec![stage(0..2), stage(2..4)], vec![(0, 0), (1, 0)]),
-        ((0..4).map(|i| stage(i..i + 1)).collect(), (0..4).map(|rank| (rank, 0)).collect()),
+        (
+            (0..4).map(|i| stage(i..i + 1)).collect(),
+            (0..4).map(|rank| (rank, 0)).collect(),
+        ),
         // Interleaved, and there and back: the token table is tied on rank 0.
-        (vec![vec![0..1, 2..3], vec![1..2, 3..4]], vec![(0, 0), (1, 0), (0, 1), (1, 1)]),
-        (vec![vec![0..1, 3..4], vec![1..3]], vec![(0, 0), (1, 0), (0, 1)]),
+        (
+            vec![vec![0..1, 2..3], vec![1..2, 3..4]],
+            vec![(0, 0), (1, 0), (0, 1), (1, 1)],
+        ),
+        (
+            vec![vec![0..1, 3..4], vec![1..3]],
+            vec![(0, 0), (1, 0), (0, 1)],
+        ),
     ] {
-        let ranks: Vec<Vec<Gpt>> =
-            ranks.iter().map(|chunks: &Vec<_>| Gpt::chunks(&shape, chunks, &Plain).unwrap()).collect();
+        let ranks: Vec<Vec<Gpt>> = ranks
+            .iter()
+            .map(|chunks: &Vec<_>| Gpt::chunks(&shape, chunks, &Plain).unwrap())
+            .collect();
         ranks.iter().for_each(|chunks| chunks[0].params.allocate(1));
-        let parts: Vec<&Gpt> = turns.iter().map(|&(rank, chunk): &(usize, usize)| &ranks[rank][chunk]).collect();
+        let parts: Vec<&Gpt> = turns
+            .iter()
+            .map(|&(rank, chunk): &(usize, usize)| &ranks[rank][chunk])
+            .collect();
         assert!(same_bits(&[in_stages(&parts, &batch(0), &pass)], &[loss]));
         let mut seen = 0;
         for params in ranks.iter().map(|chunks| &chunks[0].params) {
@@ -204,57 +299,128 @@ fn a_model_in_stages_is_the_model() {
                 let all = whole.params.specs();
                 let same = all.iter().find(|same| same.name == spec.name).unwrap();
                 seen += 1;
-                let (values, expected) = (params.values(), whole.params.values());
-                assert!(same_bits(&values[spec.range()], &expected[same.range()]), "{}", spec.name);
+                let values = params.values();
+                let expected = whole.params.values();
+                assert!(
+                    same_bits(&values[spec.range()], &expected[same.range()]),
+                    "{}",
+                    spec.name
+                );
                 // The head's own copy of the table has the head's part of the gradient.
                 if spec.name != "wte.weight" || Arc::ptr_eq(params, &parts[0].params) {
-                    let (part, whole) = (params.gradients(), whole.params.gradients());
-                    assert!(same_bits(&part[spec.range()], &whole[same.range()]), "{}", spec.name);
+                    let part = params.gradients();
+                    let whole = whole.params.gradients();
+                    assert!(
+                        same_bits(&part[spec.range()], &whole[same.range()]),
+                        "{}",
+                        spec.name
+                    );
                 }
             }
         }
         let tied = Arc::ptr_eq(&parts[0].params, &parts[parts.len() - 1].params);
         assert_eq!(seen, whole.params.specs().len() + usize::from(!tied));
         for (part, first) in [(parts[0], true), (parts[parts.len() - 1], false)] {
-            let copies = if tied { Copies::One } else { Copies::Tied { first } };
-            assert_eq!(part.params.specs().iter().find(|spec| spec.name == "wte.weight").unwrap().copies, copies);
+            let copies = if tied {
+                Copies::One
+            } else {
+                Copies::Tied { first }
+            };
+            assert_eq!(
+                part.params
+                    .specs()
+                    .iter()
+                    .find(|spec| spec.name == "wte.weight")
+                    .unwrap()
+                    .copies,
+                copies
+            );
         }
     }
 }
 
 #[test]
 fn a_stage_says_what_it_takes() {
-    let shape = GptShape { vocabulary: 65, block: 32, layers: 4, heads: 2, embd: 32 };
+    let shape = GptShape {
+        vocabulary: 65,
+        block: 32,
+        layers: 4,
+        heads: 2,
+        embd: 32,
+    };
     let stage = |layers| Gpt::stage(&shape, layers, &Plain).unwrap();
     let text = |result: candle_core::Result<Tensor>| result.unwrap_err().to_string();
-    let (first, last, pass) = (stage(0..2), stage(2..4), Pass::evaluate());
-    let x = Tensor::zeros((4, 32, 32), candle_core::DType::F32, &candle_core::Device::Cpu).unwrap();
+    let first = stage(0..2);
+    let last = stage(2..4);
+    let pass = Pass::evaluate();
+    let x = Tensor::zeros(
+        (4, 32, 32),
+        candle_core::DType::F32,
+        &candle_core::Device::Cpu,
+    )
+    .unwrap();
     assert!(text(first.loss(&batch(0), &pass)).contains("the last layer is not here"));
     assert!(text(last.loss(&batch(0), &pass)).contains("these layers take activations"));
-    assert!(text(first.forward(Input::Hidden(&x), &[], &pass)).contains("these layers take tokens"));
+    assert!(
+        text(first.forward(Input::Hidden(&x), &[], &pass)).contains("these layers take tokens")
+    );
     for layers in [3..5, 2..2] {
-        let text = Gpt::stage(&shape, layers.clone(), &Plain).map(drop).unwrap_err().to_string();
-        assert!(text.contains(&format!("a model of 4 layers has no stage of layers {layers:?}")), "{text}");
+        let text = Gpt::stage(&shape, layers.clone(), &Plain)
+            .map(drop)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains(&format!(
+                "a model of 4 layers has no stage of layers {layers:?}"
+            )),
+            "{text}"
+        );
     }
 }
 
 /// What candle's own norms would break without a word.
 #[test]
 fn every_parameter_gets_a_gradient() {
-    let gpt = Gpt::new(&GptShape { vocabulary: 65, block: 32, layers: 3, heads: 4, embd: 16 }).unwrap();
+    let gpt = Gpt::new(&GptShape {
+        vocabulary: 65,
+        block: 32,
+        layers: 3,
+        heads: 4,
+        embd: 16,
+    })
+    .unwrap();
     gpt.params.allocate(1);
-    gpt.loss(&batch(0), &Pass::training(None)).unwrap().backward().unwrap();
+    gpt.loss(&batch(0), &Pass::training(None))
+        .unwrap()
+        .backward()
+        .unwrap();
     let gradients = gpt.params.gradients();
     for spec in gpt.params.specs() {
-        assert!(gradients[spec.range()].iter().any(|&g| g != 0.0), "{} got no gradient", spec.name);
+        assert!(
+            gradients[spec.range()].iter().any(|&g| g != 0.0),
+            "{} got no gradient",
+            spec.name
+        );
     }
 }
 
 #[test]
 fn the_plan_counts_what_the_model_declares() {
     for shape in [
-        GptShape { vocabulary: 65, block: 64, layers: 4, heads: 4, embd: 128 },
-        GptShape { vocabulary: 11, block: 7, layers: 1, heads: 2, embd: 6 },
+        GptShape {
+            vocabulary: 65,
+            block: 64,
+            layers: 4,
+            heads: 4,
+            embd: 128,
+        },
+        GptShape {
+            vocabulary: 11,
+            block: 7,
+            layers: 1,
+            heads: 2,
+            embd: 6,
+        },
     ] {
         let gpt = Gpt::new(&shape).unwrap();
         let specs = gpt.params.specs();
@@ -262,19 +428,30 @@ fn the_plan_counts_what_the_model_declares() {
             let some = specs.iter().filter(|s| (s.shape.len() == 2) == matrices);
             (some.clone().count(), some.map(|s| s.numel() as u64).sum())
         };
-        assert_eq!((shape.decayed(), shape.not_decayed()), (count(true), count(false)));
+        assert_eq!(
+            (shape.decayed(), shape.not_decayed()),
+            (count(true), count(false))
+        );
     }
 }
 
 /// What writes into the residual stream starts smaller, so that the stream does not grow with the layers.
 #[test]
 fn weights_start_as_published() {
-    let gpt = Gpt::new(&GptShape { vocabulary: 65, block: 64, layers: 8, heads: 4, embd: 128 }).unwrap();
+    let gpt = Gpt::new(&GptShape {
+        vocabulary: 65,
+        block: 64,
+        layers: 8,
+        heads: 4,
+        embd: 128,
+    })
+    .unwrap();
     gpt.params.allocate(3);
     let values = gpt.params.values();
     for spec in gpt.params.specs() {
         let values = &values[spec.range()];
-        let (n, writes) = (values.len() as f64, spec.name.contains("proj") || spec.name.contains("out"));
+        let n = values.len() as f64;
+        let writes = spec.name.contains("proj") || spec.name.contains("out");
         if spec.shape.len() == 1 {
             assert!(values.iter().all(|&x| x == 1.0), "{}", spec.name);
             continue;
@@ -282,6 +459,10 @@ fn weights_start_as_published() {
         let expected = if writes { 0.02 / 16f64.sqrt() } else { 0.02 };
         let std = (values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n).sqrt();
         // Five standard errors of a standard deviation.
-        assert!((std / expected - 1.0).abs() < 5.0 / (2.0 * n).sqrt(), "{}: {std}", spec.name);
+        assert!(
+            (std / expected - 1.0).abs() < 5.0 / (2.0 * n).sqrt(),
+            "{}: {std}",
+            spec.name
+        );
     }
 }

@@ -4,13 +4,23 @@ use crate::suite::program::{failed, program, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
-const HOSTS: [&str; 2] = ["x3205c0s25b0n0.hsn.cm.polaris.alcf.anl.gov", "x3205c0s25b1n0.hsn.cm.polaris.alcf.anl.gov"];
+const HOSTS: [&str; 2] = [
+    "x3205c0s25b0n0.hsn.cm.polaris.alcf.anl.gov",
+    "x3205c0s25b1n0.hsn.cm.polaris.alcf.anl.gov",
+];
 
 /// lab00 where nothing is installed and no job is around, in a folder of its own.
 fn lab00(dir: &Path, flags: &str, env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program("lab00"));
-    command.current_dir(dir).env_clear().env("PATH", dir).envs(env.iter().copied());
-    command.args(flags.split_whitespace()).output().expect("lab00 starts")
+    command
+        .current_dir(dir)
+        .env_clear()
+        .env("PATH", dir)
+        .envs(env.iter().copied());
+    command
+        .args(flags.split_whitespace())
+        .output()
+        .expect("lab00 starts")
 }
 
 #[track_caller]
@@ -33,10 +43,17 @@ fn node_file(dir: &Path) -> String {
 /// The value of `NAME=` in the block that begins with `title`, continued lines put together.
 #[track_caller]
 fn field(text: &str, title: &str, name: &str) -> String {
-    let block = text.split_once(&format!("{title}\n")).unwrap_or_else(|| panic!("{title} is missing in\n{text}")).1;
+    let block = text
+        .split_once(&format!("{title}\n"))
+        .unwrap_or_else(|| panic!("{title} is missing in\n{text}"))
+        .1;
     let block = block.split("\n\n").next().unwrap();
-    let fields = block.split('•').map(|field| field.split_whitespace().collect::<Vec<_>>().join(" "));
-    let value = fields.into_iter().find_map(|field| field.strip_prefix(&format!("{name}=")).map(String::from));
+    let fields = block
+        .split('•')
+        .map(|field| field.split_whitespace().collect::<Vec<_>>().join(" "));
+    let value = fields
+        .into_iter()
+        .find_map(|field| field.strip_prefix(&format!("{name}=")).map(String::from));
     value.unwrap_or_else(|| panic!("{name} is missing in {title}:\n{text}"))
 }
 
@@ -45,7 +62,10 @@ fn a_laptop_is_a_job_of_one_node() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeds(dir.path(), "--info --per-node 8 --depth 2", &[]);
     let host = shardlab::launch::host_name();
-    assert!(text.contains(&format!("[HOSTS]\n  • [host:0] - {host}\n")), "{text}");
+    assert!(
+        text.contains(&format!("[HOSTS]\n  • [host:0] - {host}\n")),
+        "{text}"
+    );
     let launch = format!("{} --ranks 8", program("lab00"));
     let machine = host.split('.').next().unwrap();
     for (name, value) in [
@@ -71,7 +91,10 @@ fn a_laptop_is_a_job_of_one_node() {
         assert_eq!(field(&text, "[dist_info]:", name), value, "{name}");
     }
     assert_eq!(field(&text, "[DIST INFO]", "DEPTH"), "2 (--depth)");
-    assert!(text.contains("\nUsing [4 / 8] available \"cpu\" devices !!\n"), "{text}");
+    assert!(
+        text.contains("\nUsing [4 / 8] available \"cpu\" devices !!\n"),
+        "{text}"
+    );
     assert_eq!(text.matches('✓').count(), 4, "{text}");
 }
 
@@ -80,20 +103,37 @@ fn a_screen_shows_the_ranks_and_the_ring_and_the_rest_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeds(dir.path(), "--ranks 3 --per-node 3", &[]);
     let lines: Vec<&str> = text.lines().collect();
-    let first = lines.iter().position(|line| line.starts_with("  rank 0 ")).unwrap();
+    let first = lines
+        .iter()
+        .position(|line| line.starts_with("  rank 0 "))
+        .unwrap();
     let host = shardlab::launch::host_name();
     let process = lines[first].split_whitespace().nth(5).unwrap();
     for rank in 0..3 {
         let words: Vec<&str> = lines[first + rank].split_whitespace().collect();
         let rank = rank.to_string();
-        assert_eq!(words[..5], ["rank", rank.as_str(), rank.as_str(), "0", host.as_str()], "{text}");
-        assert_eq!(words[5..], [process, "'rank", format!("{rank}'").as_str()], "{text}");
+        assert_eq!(
+            words[..5],
+            ["rank", rank.as_str(), rank.as_str(), "0", host.as_str()],
+            "{text}"
+        );
+        assert_eq!(
+            words[5..],
+            [process, "'rank", format!("{rank}'").as_str()],
+            "{text}"
+        );
     }
     assert!(process.parse::<u32>().unwrap() > 0, "{text}");
     let ring = "  rank    starts with  round 1  round 2\n  ──────  ───────────  ───────  ───────\n  rank 0            0        2        \
                 1\n  rank 1            1        0        2\n  rank 2            2        1        0\n";
-    assert!(text.contains("\nA ring: in 2 rounds, ") && text.contains(ring), "{text}");
-    assert!(!text.contains("[DIST INFO]") && text.contains("\n  More: --info, "), "{text}");
+    assert!(
+        text.contains("\nA ring: in 2 rounds, ") && text.contains(ring),
+        "{text}"
+    );
+    assert!(
+        !text.contains("[DIST INFO]") && text.contains("\n  More: --info, "),
+        "{text}"
+    );
     assert!(lines.len() <= 30, "{} lines:\n{text}", lines.len());
     assert!(!succeeds(dir.path(), "--info --ranks 3", &[]).contains("round 1"));
 }
@@ -106,17 +146,40 @@ fn a_pbs_job_on_polaris_is_shown_as_the_seed_shows_it() {
     #[cfg(unix)]
     script(dir.path(), "mpiexec", "echo 'mpiexec (PALS) 1.2.12'");
     let text = succeeds(dir.path(), "--info --depth 8", &env);
-    assert!(text.contains(&format!("  • [host:0] - {}\n  • [host:1] - {}\n", HOSTS[0], HOSTS[1])), "{text}");
+    assert!(
+        text.contains(&format!(
+            "  • [host:0] - {}\n  • [host:1] - {}\n",
+            HOSTS[0], HOSTS[1]
+        )),
+        "{text}"
+    );
     let dist = |name| field(&text, "[DIST INFO]", name);
-    assert_eq!((dist("NGPUS"), dist("NHOSTS"), dist("HOSTFILE")), ("8".into(), "2".into(), file.clone()));
-    assert_eq!(dist("NGPU_PER_HOST"), "4 (one for each accelerator of a Polaris node)");
+    assert_eq!(
+        (dist("NGPUS"), dist("NHOSTS"), dist("HOSTFILE")),
+        ("8".into(), "2".into(), file.clone())
+    );
+    assert_eq!(
+        dist("NGPU_PER_HOST"),
+        "4 (one for each accelerator of a Polaris node)"
+    );
     let info = |name| field(&text, "[dist_info]:", name);
     assert_eq!(info("HOSTS"), format!("['{}', '{}']", HOSTS[0], HOSTS[1]));
-    assert_eq!((info("MACHINE"), info("SCHEDULER"), info("NUM_NODES")), ("Polaris".into(), "PBS".into(), "2".into()));
-    assert_eq!((info("WORLD_SIZE_TOTAL"), info("WORLD_SIZE_IN_USE")), ("8".into(), "4".into()));
+    assert_eq!(
+        (info("MACHINE"), info("SCHEDULER"), info("NUM_NODES")),
+        ("Polaris".into(), "PBS".into(), "2".into())
+    );
+    assert_eq!(
+        (info("WORLD_SIZE_TOTAL"), info("WORLD_SIZE_IN_USE")),
+        ("8".into(), "4".into())
+    );
     if cfg!(unix) {
-        let line = format!("mpiexec --verbose --envall -n 8 -ppn 4 --hostfile {file} --cpu-bind depth -d 8");
-        assert_eq!((dist("DIST_LAUNCH"), info("LAUNCH_CMD")), (line.clone(), line.clone()));
+        let line = format!(
+            "mpiexec --verbose --envall -n 8 -ppn 4 --hostfile {file} --cpu-bind depth -d 8"
+        );
+        assert_eq!(
+            (dist("DIST_LAUNCH"), info("LAUNCH_CMD")),
+            (line.clone(), line.clone())
+        );
         assert!(text.contains(&format!("\nlaunch = {line}\n")), "{text}");
     }
     assert!(text.contains("Using [4 / 8] "), "{text}");
@@ -126,8 +189,19 @@ fn a_pbs_job_on_polaris_is_shown_as_the_seed_shows_it() {
 /// A program of sh, written by a process of its own: what this process writes may be open in another test's, too.
 #[cfg(unix)]
 fn script(dir: &Path, name: &str, body: &str) {
-    let write = ["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""];
-    assert!(Command::new("/bin/sh").args(write).arg(dir.join(name)).arg(body).status().unwrap().success());
+    let write = [
+        "-c",
+        "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"",
+    ];
+    assert!(
+        Command::new("/bin/sh")
+            .args(write)
+            .arg(dir.join(name))
+            .arg(body)
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 /// No line is wider than the screen, but the one to copy and words that nothing can fold.
@@ -135,17 +209,27 @@ fn script(dir: &Path, name: &str, body: &str) {
 fn fits(text: &str, word: &str) {
     for line in text.lines() {
         let one_word = line.contains(word) || line.contains(program("lab00"));
-        assert!(line.chars().count() <= 80 || line.starts_with("launch = ") || one_word, "wider than 80: {line}");
+        assert!(
+            line.chars().count() <= 80 || line.starts_with("launch = ") || one_word,
+            "wider than 80: {line}"
+        );
     }
 }
 
 #[test]
 fn a_slurm_job_is_shown() {
     let dir = tempfile::tempdir().unwrap();
-    let env = [("SLURM_JOB_NODELIST", "nid[001-002]"), ("SLURM_TASKS_PER_NODE", "4,3"), ("SLURM_CLUSTER_NAME", "alps")];
+    let env = [
+        ("SLURM_JOB_NODELIST", "nid[001-002]"),
+        ("SLURM_TASKS_PER_NODE", "4,3"),
+        ("SLURM_CLUSTER_NAME", "alps"),
+    ];
     let text = succeeds(dir.path(), "--info --ranks 7", &env);
     let info = |name| field(&text, "[dist_info]:", name);
-    assert_eq!((info("SCHEDULER"), info("MACHINE"), info("NGPUS")), ("Slurm".into(), "alps".into(), "7".into()));
+    assert_eq!(
+        (info("SCHEDULER"), info("MACHINE"), info("NGPUS")),
+        ("Slurm".into(), "alps".into(), "7".into())
+    );
     assert_eq!(info("HOSTS"), "['nid001', 'nid002']");
     assert!(!text.contains("Using ["), "{text}");
     fits(&text, "\0");
@@ -156,14 +240,41 @@ fn the_break_is_exposed_by_the_checks() {
     let dir = tempfile::tempdir().unwrap();
     for (ranks, found) in [(2, "found 0 0 ✗"), (5, "found 0 1 2 3 3 ✗")] {
         let flags = format!("--break duplicate-rank --ranks {ranks}");
-        let text = fails(dir.path(), &flags, &[], 1, &format!("two ranks are rank {}; ", ranks - 2));
+        let text = fails(
+            dir.path(),
+            &flags,
+            &[],
+            1,
+            &format!("two ranks are rank {}; ", ranks - 2),
+        );
         // Only the size is still right.
-        assert_eq!((text.matches('✗').count(), text.matches('✓').count()), (3, 1), "{text}");
-        assert!(text.contains("each exactly once") && text.contains(found), "{text}");
-        let what = format!("add up to {ranks}*{}/2 = {} (by all-reduce)", ranks - 1, ranks * (ranks - 1) / 2);
-        assert!(text.contains(&what) && text.contains(&format!("found {} ✗", ranks * (ranks - 1) / 2 - 1)), "{text}");
+        assert_eq!(
+            (text.matches('✗').count(), text.matches('✓').count()),
+            (3, 1),
+            "{text}"
+        );
+        assert!(
+            text.contains("each exactly once") && text.contains(found),
+            "{text}"
+        );
+        let what = format!(
+            "add up to {ranks}*{}/2 = {} (by all-reduce)",
+            ranks - 1,
+            ranks * (ranks - 1) / 2
+        );
+        assert!(
+            text.contains(&what)
+                && text.contains(&format!("found {} ✗", ranks * (ranks - 1) / 2 - 1)),
+            "{text}"
+        );
     }
-    fails(dir.path(), "--break duplicate-rank --ranks 1", &[], 2, "--break needs ranks that can differ");
+    fails(
+        dir.path(),
+        "--break duplicate-rank --ranks 1",
+        &[],
+        2,
+        "--break needs ranks that can differ",
+    );
 }
 
 #[test]
@@ -175,7 +286,10 @@ fn bad_input_is_refused() {
         ("--ranks 100000", "--ranks 100000 is out of range"),
         ("--per-node 0", "--per-node 0 is out of range"),
         ("--depth 0", "--depth 0 is out of range"),
-        ("--per-node 18446744073709551615", "--per-node 18446744073709551615 is out of range"),
+        (
+            "--per-node 18446744073709551615",
+            "--per-node 18446744073709551615 is out of range",
+        ),
         ("--hostfile missing", "cannot read host file missing"),
         ("--hostfile empty", "empty names no host\nhelp: "),
         ("--break other", "invalid value 'other'"),
@@ -195,9 +309,18 @@ fn bad_input_is_refused() {
 fn ascii_means_ascii_and_one_rank_is_a_job_too() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeds(dir.path(), "--ascii --info --ranks 1", &[]);
-    assert!(text.is_ascii() && text.contains("  * DEVICE=cpu\n") && text.contains("\n  rank 0 "), "{text}");
+    assert!(
+        text.is_ascii() && text.contains("  * DEVICE=cpu\n") && text.contains("\n  rank 0 "),
+        "{text}"
+    );
     let many = succeeds(dir.path(), "--ascii --ranks 40 --per-node 1", &[]);
-    assert!(many.is_ascii() && many.contains("0 1 2 3 4 5 6 7 .., each exactly once"), "{many}");
-    assert!(many.contains("40*39/2 = 780 (by all-reduce)") && many.contains("\n  rank 39 "), "{many}");
+    assert!(
+        many.is_ascii() && many.contains("0 1 2 3 4 5 6 7 .., each exactly once"),
+        "{many}"
+    );
+    assert!(
+        many.contains("40*39/2 = 780 (by all-reduce)") && many.contains("\n  rank 39 "),
+        "{many}"
+    );
     fits(&many, "\0");
 }

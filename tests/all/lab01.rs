@@ -4,12 +4,25 @@ use crate::suite::program::{self, failed, has, program, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
-const COLLECTIVES: [&str; 8] =
-    ["all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter", "scatter", "gather", "all-to-all"];
+const COLLECTIVES: [&str; 8] = [
+    "all-reduce",
+    "reduce",
+    "broadcast",
+    "all-gather",
+    "reduce-scatter",
+    "scatter",
+    "gather",
+    "all-to-all",
+];
 
 fn lab01(dir: &Path, flags: &str) -> Output {
     let mut command = Command::new(program("lab01"));
-    command.current_dir(dir).env("NO_COLOR", "").args(flags.split_whitespace()).output().expect("lab01 starts")
+    command
+        .current_dir(dir)
+        .env("NO_COLOR", "")
+        .args(flags.split_whitespace())
+        .output()
+        .expect("lab01 starts")
 }
 
 #[track_caller]
@@ -50,8 +63,15 @@ fn a_run_shows_one_collective_its_rounds_its_cost_and_what_is_fastest() {
             "\n  More: --rounds, --bench, --simulate 768, --collective all, ",
         ],
     );
-    assert!(!text.contains("round 2 of 6") && !text.contains('\x1b') && !text.contains("step "), "{text}");
-    assert!(text.lines().count() <= 55, "{} lines:\n{text}", text.lines().count());
+    assert!(
+        !text.contains("round 2 of 6") && !text.contains('\x1b') && !text.contains("step "),
+        "{text}"
+    );
+    assert!(
+        text.lines().count() <= 55,
+        "{} lines:\n{text}",
+        text.lines().count()
+    );
     assert!(succeeds("--ascii --ranks 3").is_ascii());
 }
 
@@ -59,7 +79,11 @@ fn a_run_shows_one_collective_its_rounds_its_cost_and_what_is_fastest() {
 fn all_collectives_are_shown_on_request() {
     let text = succeeds("--collective all");
     for collective in COLLECTIVES {
-        assert_eq!(text.matches(&format!("\n  {collective}: ")).count(), 1, "{text}");
+        assert_eq!(
+            text.matches(&format!("\n  {collective}: ")).count(),
+            1,
+            "{text}"
+        );
     }
     has(
         &text,
@@ -74,17 +98,39 @@ fn all_collectives_are_shown_on_request() {
     assert!(!text.contains("round 1") && !text.contains("What it costs"));
     has(
         &succeeds("--collective broadcast"),
-        &["broadcast by tree, 4 ranks", "  flat", "  chain", "Predicted for 4 ranks"],
+        &[
+            "broadcast by tree, 4 ranks",
+            "  flat",
+            "  chain",
+            "Predicted for 4 ranks",
+        ],
     );
 }
 
 #[test]
 fn any_number_of_ranks_is_shown() {
     let alone = succeeds("--ranks 1");
-    has(&alone, &["one rank has no other rank to talk to", "rank 0 │ 1   →  rank 0 │ 1\n", "19 of 19 ✓"]);
+    has(
+        &alone,
+        &[
+            "one rank has no other rank to talk to",
+            "rank 0 │ 1   →  rank 0 │ 1\n",
+            "19 of 19 ✓",
+        ],
+    );
     assert!(!alone.contains("What it costs"), "{alone}");
-    has(&succeeds("--ranks 2"), &["  round 1 of 2: ", "rank 0 │  1 [ 2]  →  rank 0 │[11]  2\n"]);
-    has(&succeeds("--ranks 7"), &["by ring, the first 5 of 7 ranks", "  round 8 of 8: ", "log2 p + 2 rounds of S ✓"]);
+    has(
+        &succeeds("--ranks 2"),
+        &["  round 1 of 2: ", "rank 0 │  1 [ 2]  →  rank 0 │[11]  2\n"],
+    );
+    has(
+        &succeeds("--ranks 7"),
+        &[
+            "by ring, the first 5 of 7 ranks",
+            "  round 8 of 8: ",
+            "log2 p + 2 rounds of S ✓",
+        ],
+    );
 }
 
 #[test]
@@ -95,8 +141,16 @@ fn what_is_broken_ends_in_an_error_that_names_every_rank() {
             "the ranks are in different calls: ",
             "\n  rank 3  waits in barrier (labs/lab01/apparatus/breaking.rs:",
         ),
-        ("wrong-length", "the ranks are in different calls: ", "\n  rank 3  waits in all_reduce (sum, 3 f32, "),
-        ("wrong-op", "the ranks are in different calls: ", "\n  rank 3  waits in all_reduce (max, 4 f32, "),
+        (
+            "wrong-length",
+            "the ranks are in different calls: ",
+            "\n  rank 3  waits in all_reduce (sum, 3 f32, ",
+        ),
+        (
+            "wrong-op",
+            "the ranks are in different calls: ",
+            "\n  rank 3  waits in all_reduce (max, 4 f32, ",
+        ),
         (
             "wrong-order",
             "the ranks are in different calls: ",
@@ -112,8 +166,14 @@ fn what_is_broken_ends_in_an_error_that_names_every_rank() {
         let output = lab01(dir.path(), &format!("--break {how} --out o"));
         assert!(failed(&output, 1, says).contains(&format!("What goes wrong: {how}\n\n  Rank 3 ")));
         let error = program::stderr(&output);
-        has(&error, &[ranks, "\n  rank 0  ", "\n  rank 1  ", "\n  rank 2  "]);
-        assert!(error.ends_with("the last 64 calls of every rank are in o/flight.jsonl\n"), "{error}");
+        has(
+            &error,
+            &[ranks, "\n  rank 0  ", "\n  rank 1  ", "\n  rank 2  "],
+        );
+        assert!(
+            error.ends_with("the last 64 calls of every rank are in o/flight.jsonl\n"),
+            "{error}"
+        );
         assert!(dir.path().join("o/flight.jsonl").is_file());
     }
 }
@@ -124,72 +184,157 @@ fn a_slow_rank_is_named_and_not_ended() {
     let output = lab01(dir.path(), "--break slow-rank --deadline 4");
     has(
         &succeeded(&output),
-        &["Rank 3 waited least: the others waited ", "the slow rank is the one that all waited for"],
+        &[
+            "Rank 3 waited least: the others waited ",
+            "the slow rank is the one that all waited for",
+        ],
     );
     let said = program::stderr(&output);
-    assert_eq!(said.matches("notice: rank 3 is a straggler: ").count(), 1, "{said}");
-    failed(&lab01(dir.path(), "--break slow-rank --deadline 0"), 2, "invalid value");
-    failed(&lab01(dir.path(), "--break slow-rank --ranks 1"), 2, "--break needs ranks that can differ");
+    assert_eq!(
+        said.matches("notice: rank 3 is a straggler: ").count(),
+        1,
+        "{said}"
+    );
+    failed(
+        &lab01(dir.path(), "--break slow-rank --deadline 0"),
+        2,
+        "invalid value",
+    );
+    failed(
+        &lab01(dir.path(), "--break slow-rank --ranks 1"),
+        2,
+        "--break needs ranks that can differ",
+    );
 }
 
 #[test]
 fn every_round_of_any_algorithm_is_shown() {
     let ring = succeeds("--rounds");
-    assert_eq!((ring.matches("\n  round ").count(), ring.matches(" of 6").count()), (6, 6), "{ring}");
-    has(&ring, &["rank 0 sent 6 messages, 48 bytes; its array has 32\n"]);
-    assert!(!ring.contains("What it") && !ring.contains("fastest"), "{ring}");
+    assert_eq!(
+        (
+            ring.matches("\n  round ").count(),
+            ring.matches(" of 6").count()
+        ),
+        (6, 6),
+        "{ring}"
+    );
+    has(
+        &ring,
+        &["rank 0 sent 6 messages, 48 bytes; its array has 32\n"],
+    );
+    assert!(
+        !ring.contains("What it") && !ring.contains("fastest"),
+        "{ring}"
+    );
     assert_eq!(succeeds("--step-by-step"), ring, "the flag's former name");
     let folded = succeeds("--rounds --algorithm rabenseifner --ranks 5");
-    has(&folded, &["round 6 of 6", "  rank 1 │    10    20    30    40    50      │[11111 22222 33333 44444 55555]\n"]);
+    has(
+        &folded,
+        &[
+            "round 6 of 6",
+            "  rank 1 │    10    20    30    40    50      │[11111 22222 33333 44444 55555]\n",
+        ],
+    );
     let tree = succeeds("--rounds --collective broadcast");
-    has(&tree, &["broadcast by tree", "round 2 of 2", "rank 1 │[1  2  3  4]  →  rank 1 │ 1  2  3  4\n"]);
-    has(&succeeds("--rounds --algorithm auto"), &["all-reduce by recursive-doubling", "20 of 20"]);
+    has(
+        &tree,
+        &[
+            "broadcast by tree",
+            "round 2 of 2",
+            "rank 1 │[1  2  3  4]  →  rank 1 │ 1  2  3  4\n",
+        ],
+    );
+    has(
+        &succeeds("--rounds --algorithm auto"),
+        &["all-reduce by recursive-doubling", "20 of 20"],
+    );
     let pairs = succeeds("--rounds --collective all-to-all");
-    has(&pairs, &["the first 3 of 4 ranks", "│ 100[200]300      30 300"]);
+    has(
+        &pairs,
+        &["the first 3 of 4 ranks", "│ 100[200]300      30 300"],
+    );
 }
 
 #[test]
 fn a_benchmark_prints_all_sizes_and_writes_them() {
     let dir = tempfile::tempdir().unwrap();
-    let text = succeeded(&lab01(dir.path(), "--bench --up-to 1 --ranks 2 --collective all-gather --json b.json"));
-    has(&text, &["  1.00 KiB  ", "  64.0 KiB  ", "  1.00 MiB  ", "busbw", "shared", "knee", "fastest,"]);
-    assert!(!text.contains("What it does") && !text.contains("redicted"), "{text}");
-    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.path().join("b.json")).unwrap()).unwrap();
-    assert_eq!((&json["ranks"], &json["network"]), (&2.into(), &"threads".into()));
+    let text = succeeded(&lab01(
+        dir.path(),
+        "--bench --up-to 1 --ranks 2 --collective all-gather --json b.json",
+    ));
+    has(
+        &text,
+        &[
+            "  1.00 KiB  ",
+            "  64.0 KiB  ",
+            "  1.00 MiB  ",
+            "busbw",
+            "shared",
+            "knee",
+            "fastest,",
+        ],
+    );
+    assert!(
+        !text.contains("What it does") && !text.contains("redicted"),
+        "{text}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.path().join("b.json")).unwrap()).unwrap();
+    assert_eq!(
+        (&json["ranks"], &json["network"]),
+        (&2.into(), &"threads".into())
+    );
     let ways = json["ways"].as_array().unwrap();
     assert_eq!(ways.len(), 3);
     for way in ways {
         assert_eq!(way["collective"], "all-gather");
         let points = way["points"].as_array().unwrap();
         assert_eq!(
-            points.iter().map(|point| point["bytes"].as_f64().unwrap()).collect::<Vec<_>>(),
+            points
+                .iter()
+                .map(|point| point["bytes"].as_f64().unwrap())
+                .collect::<Vec<_>>(),
             [1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0]
         );
         for point in points {
             let [bytes, seconds, algbw, busbw] =
                 ["bytes", "seconds", "algbw", "busbw"].map(|name| point[name].as_f64().unwrap());
             assert!(
-                seconds > 0.0 && (algbw * seconds / bytes - 1.0).abs() < 1e-9 && (busbw / algbw - 0.5).abs() < 1e-9,
+                seconds > 0.0
+                    && (algbw * seconds / bytes - 1.0).abs() < 1e-9
+                    && (busbw / algbw - 0.5).abs() < 1e-9,
                 "{point}"
             );
         }
     }
-    assert_eq!((&ways[1]["algorithm"], &ways[1]["rounds"]), (&"ring".into(), &1.into()));
+    assert_eq!(
+        (&ways[1]["algorithm"], &ways[1]["rounds"]),
+        (&"ring".into(), &1.into())
+    );
 }
 
 #[test]
 fn timed_ranks_have_a_core_each_where_the_machine_has_two() {
     let ranks = shardlab::launch::cores().clamp(2, 4);
-    has(&succeeds("--bench --up-to 1 --algorithm ring"), &[&format!("all-reduce on {ranks} ranks")]);
+    has(
+        &succeeds("--bench --up-to 1 --algorithm ring"),
+        &[&format!("all-reduce on {ranks} ranks")],
+    );
 }
 
 #[test]
 fn times_over_a_simulated_link_are_told_and_never_an_error() {
     // More ranks than any machine has cores for: nothing is compared.
-    let crowded = succeeds("--up-to 1 --link 3ms,100MB/s --ranks 48 --algorithm naive --collective all-reduce");
+    let crowded = succeeds(
+        "--up-to 1 --link 3ms,100MB/s --ranks 48 --algorithm naive --collective all-reduce",
+    );
     has(
         &crowded,
-        &["simulated, one for each rank: 100 MB/s, 3.00 ms", "How long it takes here", "Rounds are not latencies"],
+        &[
+            "simulated, one for each rank: 100 MB/s, 3.00 ms",
+            "How long it takes here",
+            "Rounds are not latencies",
+        ],
     );
     if shardlab::launch::cores() < 48 {
         let words = crowded.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -205,7 +350,10 @@ fn a_picture_of_a_few_ranks_has_room_for_many() {
     // A digit for each rank: twenty of them are more than 64 bits hold.
     for ranks in [19, 20, 33, 64] {
         let text = succeeds(&format!("--rounds --ranks {ranks}"));
-        has(&text, &[&format!("the first 5 of {ranks} ranks"), "  rank 4 │"]);
+        has(
+            &text,
+            &[&format!("the first 5 of {ranks} ranks"), "  rank 4 │"],
+        );
     }
 }
 
@@ -227,12 +375,25 @@ fn other_networks_are_predicted() {
         ],
     );
     assert!(!text.contains("What it does"), "{text}");
-    has(&succeeds("--simulate 8 --network nvlink --collective broadcast"), &["tree", "chain", "8 GPUs"]);
-    has(&succeeds("--simulate 100000 --network ethernet --collective scatter"), &["100,000 ranks", "tree"]);
+    has(
+        &succeeds("--simulate 8 --network nvlink --collective broadcast"),
+        &["tree", "chain", "8 GPUs"],
+    );
+    has(
+        &succeeds("--simulate 100000 --network ethernet --collective scatter"),
+        &["100,000 ranks", "tree"],
+    );
     let dir = tempfile::tempdir().unwrap();
-    succeeded(&lab01(dir.path(), "--simulate 768 --network polaris --json p.json"));
-    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.path().join("p.json")).unwrap()).unwrap();
-    assert_eq!((&json["ranks"], &json["network"]), (&768.into(), &"polaris".into()));
+    succeeded(&lab01(
+        dir.path(),
+        "--simulate 768 --network polaris --json p.json",
+    ));
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.path().join("p.json")).unwrap()).unwrap();
+    assert_eq!(
+        (&json["ranks"], &json["network"]),
+        (&768.into(), &"polaris".into())
+    );
     assert_eq!(json["ways"][1]["points"].as_array().unwrap().len(), 9);
 }
 
@@ -244,8 +405,20 @@ fn batches_are_fed_in_every_way() {
         ("readers 2", "2 of 4 ranks read one file and scatter it"),
     ] {
         let text = succeeds(&format!("--feed {how} --disk 1ms,1GB/s"));
-        has(&text, &[says, "when read as wanted", "when read ahead", "own batch in every step"]);
-        assert_eq!(text.contains("2 requests x 1.00 ms"), how == "readers 2", "{text}");
+        has(
+            &text,
+            &[
+                says,
+                "when read as wanted",
+                "when read ahead",
+                "own batch in every step",
+            ],
+        );
+        assert_eq!(
+            text.contains("2 requests x 1.00 ms"),
+            how == "readers 2",
+            "{text}"
+        );
     }
     let text = succeeds("--feed each-file --disk none --ranks 2");
     assert!(!text.contains("simulated"), "{text}");
@@ -260,22 +433,49 @@ fn bad_input_is_refused() {
             "--algorithm pairwise",
             "all-reduce has no algorithm pairwise\nhelp: it has naive, ring, recursive-doubling, rabenseifner",
         ),
-        ("--simulate 1", "--simulate 1 is out of range\nhelp: give 2 to 100,000"),
-        ("--ranks 9 --network nvlink", "--ranks 9 is out of range\nhelp: give 1 to 8: nvlink is one node"),
+        (
+            "--simulate 1",
+            "--simulate 1 is out of range\nhelp: give 2 to 100,000",
+        ),
+        (
+            "--ranks 9 --network nvlink",
+            "--ranks 9 is out of range\nhelp: give 1 to 8: nvlink is one node",
+        ),
         ("--collective some", "invalid value 'some'"),
-        ("--simulate 9 --network nvlink", "--simulate 9 is out of range\nhelp: give 2 to 8: nvlink is one node"),
+        (
+            "--simulate 9 --network nvlink",
+            "--simulate 9 is out of range\nhelp: give 2 to 8: nvlink is one node",
+        ),
         ("--simulate 100001", "--simulate 100001 is out of range"),
         ("--network token-ring", "invalid value 'token-ring'"),
         ("--up-to 0", "--up-to 0 is not possible"),
         ("--up-to 99999999999", "--up-to 99999999999 is not possible"),
-        ("--feed tape", "--feed tape is unknown\nhelp: give each-file, shared-file, or readers"),
-        ("--feed readers 5", "--feed readers 5 is not possible\nhelp: give --feed readers and a number from 1 to 4"),
-        ("--feed each-file --disk fast", "--disk fast: two values are needed"),
-        ("--feed each-file --out /dev/null/x", "cannot write /dev/null/x/feed"),
+        (
+            "--feed tape",
+            "--feed tape is unknown\nhelp: give each-file, shared-file, or readers",
+        ),
+        (
+            "--feed readers 5",
+            "--feed readers 5 is not possible\nhelp: give --feed readers and a number from 1 to 4",
+        ),
+        (
+            "--feed each-file --disk fast",
+            "--disk fast: two values are needed",
+        ),
+        (
+            "--feed each-file --out /dev/null/x",
+            "cannot write /dev/null/x/feed",
+        ),
         ("--bench --json missing/b.json", "missing/b.json: "),
         ("--rounds --json b.json", "--json has nothing to write"),
-        ("--feed each-file --disk 3600s,1B/s", "--feed would read for 590 d 13 h from --disk 3600s,1B/s\nhelp: "),
-        ("--link 10s,1MB/s", "timing over --link 1.00 MB/s, 10.0 s would take about "),
+        (
+            "--feed each-file --disk 3600s,1B/s",
+            "--feed would read for 590 d 13 h from --disk 3600s,1B/s\nhelp: ",
+        ),
+        (
+            "--link 10s,1MB/s",
+            "timing over --link 1.00 MB/s, 10.0 s would take about ",
+        ),
         ("--ranks 1 --json b.json", "--json has nothing to write"),
     ] {
         failed(&lab01(dir.path(), flags), 2, what);

@@ -9,7 +9,12 @@ const TINY: &str = "--ranks 2 --batch 2 --steps 6 --log-interval 2";
 
 fn lab02(dir: &Path, flags: &str) -> Output {
     let mut command = Command::new(program("lab02"));
-    command.current_dir(dir).env("NO_COLOR", "").args(flags.split_whitespace()).output().expect("lab02 starts")
+    command
+        .current_dir(dir)
+        .env("NO_COLOR", "")
+        .args(flags.split_whitespace())
+        .output()
+        .expect("lab02 starts")
 }
 
 #[track_caller]
@@ -26,9 +31,18 @@ fn fails(dir: &Path, flags: &str, code: i32, what: &str) -> String {
 fn log_lines(text: &str) -> Vec<Vec<(&str, f64)>> {
     fn field(field: &str) -> (&str, f64) {
         let (name, value) = field.split_once('=').unwrap_or_else(|| panic!("{field}"));
-        (name, value.replace(',', "").parse().unwrap_or_else(|_| panic!("{field}")))
+        (
+            name,
+            value
+                .replace(',', "")
+                .parse()
+                .unwrap_or_else(|_| panic!("{field}")),
+        )
     }
-    text.lines().filter(|line| line.starts_with("iter=")).map(|line| line.split(", ").map(field).collect()).collect()
+    text.lines()
+        .filter(|line| line.starts_with("iter="))
+        .map(|line| line.split(", ").map(field).collect())
+        .collect()
 }
 
 #[test]
@@ -53,23 +67,35 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         "every rank drew its own samples",
         "the loss fell",
     ] {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+        assert!(
+            text.contains(expected),
+            "{expected:?} is missing in\n{text}"
+        );
     }
-    assert!(!text.contains("below 500"), "another batch ends at another loss");
+    assert!(
+        !text.contains("below 500"),
+        "another batch ends at another loss"
+    );
     assert!(!text.contains('\x1b'));
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "wider than 80: {line}");
     }
 
     let lines = log_lines(&text);
-    assert_eq!(lines.iter().map(|line| line[0].1).collect::<Vec<_>>(), [2.0, 5.0, 10.0, 11.0]);
+    assert_eq!(
+        lines.iter().map(|line| line[0].1).collect::<Vec<_>>(),
+        [2.0, 5.0, 10.0, 11.0]
+    );
     for line in &lines {
         let names: Vec<&str> = line.iter().map(|field| field.0).collect();
         assert_eq!(names, ["iter", "loss", "sps", "dt", "dtf", "dtb"]);
         assert!(line[1..].iter().all(|field| field.1 > 0.0), "{line:?}");
         // Four digits of a second are printed, and whole samples.
         let rounded = 2e-3 + 1.0 / line[2].1;
-        assert!((line[2].1 * line[3].1 / 12.0 - 1.0).abs() < rounded, "sps is all ranks' samples by dt: {line:?}");
+        assert!(
+            (line[2].1 * line[3].1 / 12.0 - 1.0).abs() < rounded,
+            "sps is all ranks' samples by dt: {line:?}"
+        );
     }
 
     let mut files: Vec<String> = std::fs::read_dir(dir.path().join("a/b"))
@@ -77,18 +103,35 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .collect();
     files.sort();
-    assert_eq!(files, ["dt", "dtb", "dtf", "loss", "profile", "sps", "timeline"].map(|name| format!("{name}.txt")));
+    assert_eq!(
+        files,
+        ["dt", "dtb", "dtf", "loss", "profile", "sps", "timeline"]
+            .map(|name| format!("{name}.txt"))
+    );
     for file in files {
         let saved = std::fs::read_to_string(dir.path().join("a/b").join(&file)).unwrap();
-        assert!(text.contains(&saved), "{file} is not what was on the screen:\n{saved}");
+        assert!(
+            text.contains(&saved),
+            "{file} is not what was on the screen:\n{saved}"
+        );
     }
 
     let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> = metrics
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines.len(), 12);
     for (iter, line) in lines.iter().enumerate() {
-        let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
-        assert_eq!((line["iter"].as_u64(), line["warmup"].as_bool()), (Some(iter as u64), Some(iter < 2)));
+        let number = |name: &str| {
+            line[name]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{name} in {line}"))
+        };
+        assert_eq!(
+            (line["iter"].as_u64(), line["warmup"].as_bool()),
+            (Some(iter as u64), Some(iter < 2))
+        );
         for name in ["loss", "dtf", "all_reduce", "optimizer"] {
             assert!(number(name) > 0.0, "{name} in {line}");
         }
@@ -106,9 +149,16 @@ fn the_loss_ends_below_500() {
     let text = succeeds(dir.path(), "");
     let lines = log_lines(&text);
     assert_eq!((lines[0][0].1, lines[lines.len() - 1][0].1), (1.0, 99.0));
-    let (first, last) = (lines[0][1].1, lines[lines.len() - 1][1].1);
-    assert!((1800.0..2500.0).contains(&first) && (250.0..500.0).contains(&last), "{first} to {last}");
-    assert!(text.contains("the loss after 100 iterations is below 500"), "{text}");
+    let first = lines[0][1].1;
+    let last = lines[lines.len() - 1][1].1;
+    assert!(
+        (1800.0..2500.0).contains(&first) && (250.0..500.0).contains(&last),
+        "{first} to {last}"
+    );
+    assert!(
+        text.contains("the loss after 100 iterations is below 500"),
+        "{text}"
+    );
     assert!(dir.path().join("runs/lab02/profile.txt").exists());
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "wider than 80: {line}");
@@ -122,7 +172,13 @@ fn runs_can_be_repeated() {
     let told = |seed: usize| {
         let text = succeeds(dir.path(), &format!("{TINY} --seed {seed}"));
         let losses: Vec<f64> = log_lines(&text).iter().map(|line| line[1].1).collect();
-        (losses, text.lines().find(|line| line.contains("hold the same")).unwrap().to_string())
+        (
+            losses,
+            text.lines()
+                .find(|line| line.contains("hold the same"))
+                .unwrap()
+                .to_string(),
+        )
     };
     let first = told(1);
     assert_eq!(first.0.len(), 4);
@@ -135,9 +191,21 @@ fn runs_can_be_repeated() {
 fn each_break_is_exposed_by_its_check() {
     let dir = tempfile::tempdir().unwrap();
     for (name, error, plot) in [
-        ("no-broadcast", "the ranks hold different models", "distance of the replicas"),
-        ("no-average", "the ranks hold different models", "distance of the replicas"),
-        ("same-batches", "ranks trained on the same samples", "different samples in a step"),
+        (
+            "no-broadcast",
+            "the ranks hold different models",
+            "distance of the replicas",
+        ),
+        (
+            "no-average",
+            "the ranks hold different models",
+            "distance of the replicas",
+        ),
+        (
+            "same-batches",
+            "ranks trained on the same samples",
+            "different samples in a step",
+        ),
     ] {
         let text = fails(dir.path(), &format!("{TINY} --break {name}"), 1, error);
         assert!(text.contains(plot), "{text}");
@@ -145,7 +213,12 @@ fn each_break_is_exposed_by_its_check() {
         let crosses = if name == "no-average" { 2 } else { 1 };
         assert_eq!(text.matches('✗').count(), crosses, "{text}");
     }
-    fails(dir.path(), "--ranks 1 --break no-average", 2, "--break needs ranks that can differ");
+    fails(
+        dir.path(),
+        "--ranks 1 --break no-average",
+        2,
+        "--break needs ranks that can differ",
+    );
 }
 
 #[test]
@@ -157,16 +230,25 @@ fn bad_input_is_refused_before_work_starts() {
         ("--ranks 100000", "--ranks 100000 is out of range"),
         ("--batch 0", "--batch 0 is out of range"),
         ("--batch 99999999", "--batch 99999999 is out of range"),
-        ("--batch 1000000 --ranks 1000", "1000 ranks with --batch 1000000 take"),
+        (
+            "--batch 1000000 --ranks 1000",
+            "1000 ranks with --batch 1000000 take",
+        ),
         ("--steps 0", "--steps 0 is out of range"),
         ("--steps 1", "--steps 1 is out of range"),
         ("--steps 99999999999", "--steps 99999999999 is out of range"),
-        ("--warmup-iters 100", "--warmup-iters 100 leaves none of 100 iterations to measure"),
+        (
+            "--warmup-iters 100",
+            "--warmup-iters 100 leaves none of 100 iterations to measure",
+        ),
         ("--log-interval 0", "--log-interval 0 is out of range"),
         ("--lr 0", "--lr 0 is out of range"),
         ("--lr nan", "--lr NaN is out of range"),
         ("--lr inf", "--lr inf is out of range"),
-        ("--metrics no/such/folder", "cannot write --metrics no/such/folder"),
+        (
+            "--metrics no/such/folder",
+            "cannot write --metrics no/such/folder",
+        ),
         ("--out file", "cannot make the folder --out file"),
         ("--break the-bank", "invalid value 'the-bank'"),
     ] {
@@ -181,8 +263,17 @@ fn a_dry_run_is_arithmetic() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeds(dir.path(), "--dry-run --ranks 4");
     // 837,632 parameters of 4 bytes; 2 x 3/4 of them sent; 6 FLOPs for 835,584 weights and 64 samples.
-    for expected in ["3.35 MB", "6.70 MB", "5.03 MB", "0.321 GFLOP", "837,632 parameters"] {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+    for expected in [
+        "3.35 MB",
+        "6.70 MB",
+        "5.03 MB",
+        "0.321 GFLOP",
+        "837,632 parameters",
+    ] {
+        assert!(
+            text.contains(expected),
+            "{expected:?} is missing in\n{text}"
+        );
     }
     assert!(!dir.path().join("runs").exists());
 }
@@ -194,17 +285,28 @@ fn ascii_means_ascii() {
     assert!(text.is_ascii(), "{text}");
     for file in std::fs::read_dir(dir.path().join("o")).unwrap() {
         let path = file.unwrap().path();
-        assert!(std::fs::read_to_string(&path).unwrap().is_ascii(), "{}", path.display());
+        assert!(
+            std::fs::read_to_string(&path).unwrap().is_ascii(),
+            "{}",
+            path.display()
+        );
     }
 }
 
 #[test]
 fn all_ranks_can_log() {
     let dir = tempfile::tempdir().unwrap();
-    let text = succeeds(dir.path(), "--batch 1 --steps 4 --log-interval 3 --log-all-ranks --ranks 3");
+    let text = succeeds(
+        dir.path(),
+        "--batch 1 --steps 4 --log-interval 3 --log-all-ranks --ranks 3",
+    );
     for rank in 0..3 {
         // Iterations 1 and 3: the first after the warm-up, the one that is due, which is also the last.
-        assert_eq!(text.matches(&format!("[{rank}] iter=")).count(), 2, "{text}");
+        assert_eq!(
+            text.matches(&format!("[{rank}] iter=")).count(),
+            2,
+            "{text}"
+        );
     }
 }
 
@@ -213,8 +315,14 @@ fn one_rank_waits_for_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeds(dir.path(), "--ranks 1 --batch 2 --steps 3 --warmup-iters 0");
     assert!(text.contains("where the time went: 1 rank\n"), "{text}");
-    let waiting = text.lines().find(|line| line.contains("waiting for other ranks")).unwrap();
-    assert!(waiting.trim_start().starts_with("0.000    0.0%"), "{waiting}");
+    let waiting = text
+        .lines()
+        .find(|line| line.contains("waiting for other ranks"))
+        .unwrap();
+    assert!(
+        waiting.trim_start().starts_with("0.000    0.0%"),
+        "{waiting}"
+    );
 }
 
 #[test]
@@ -222,7 +330,11 @@ fn divergence_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let output = lab02(dir.path(), &format!("{TINY} --lr 1e30"));
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("training has diverged\nhelp: lower --lr"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("training has diverged\nhelp: lower --lr"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[cfg(unix)]

@@ -5,17 +5,22 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// Flags of a run that takes a second.
-const TINY: &str =
-    "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --eval-interval 4 --eval-iters 2 --log-interval 2 --warmup 2";
+const TINY: &str = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --eval-interval 4 --eval-iters 2 --log-interval 2 --warmup 2";
 
 fn lab03(dir: &Path, flags: &str) -> Output {
     let mut command = Command::new(program("lab03"));
     // Away from any corpus that a reader may have fetched.
-    command.current_dir(dir).env_remove("SHARDLAB_CORPUS").env("NO_COLOR", "");
+    command
+        .current_dir(dir)
+        .env_remove("SHARDLAB_CORPUS")
+        .env("NO_COLOR", "");
     if !flags.contains("--data") {
         command.args(["--data", &format!("{ROOT}/data/play.txt")]);
     }
-    command.args(flags.split_whitespace()).output().expect("lab03 starts")
+    command
+        .args(flags.split_whitespace())
+        .output()
+        .expect("lab03 starts")
 }
 
 #[track_caller]
@@ -31,12 +36,23 @@ fn fails(dir: &Path, flags: &str, code: i32, what: &str) -> String {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_limit_of_memory_is_an_error_and_no_abort() {
-    for (program, flags) in [(program("lab02"), ""), (program("lab03"), ""), (program("lab04"), "--steps 1")] {
+    for (program, flags) in [
+        (program("lab02"), ""),
+        (program("lab03"), ""),
+        (program("lab04"), "--steps 1"),
+    ] {
         let script = format!("ulimit -v 300000; exec {program} {flags}");
-        let output = Command::new("sh").args(["-c", &script]).env_remove("SHARDLAB_CORPUS").output().unwrap();
+        let output = Command::new("sh")
+            .args(["-c", &script])
+            .env_remove("SHARDLAB_CORPUS")
+            .output()
+            .unwrap();
         let error = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{program}: {error}");
-        assert!(error.contains(" are free (`ulimit -v` limits this process to 307 MB)\nhelp: "), "{program}: {error}");
+        assert!(
+            error.contains(" are free (`ulimit -v` limits this process to 307 MB)\nhelp: "),
+            "{program}: {error}"
+        );
     }
 }
 
@@ -44,7 +60,10 @@ fn a_limit_of_memory_is_an_error_and_no_abort() {
 fn a_run_shows_trains_checks_and_writes_its_files() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("m.jsonl"), "from an earlier run").unwrap();
-    let text = succeeds(dir.path(), &format!("{TINY} --steps 6 --metrics m.jsonl --out o --all"));
+    let text = succeeds(
+        dir.path(),
+        &format!("{TINY} --steps 6 --metrics m.jsonl --out o --all"),
+    );
     for expected in [
         "66,094 chars",
         "65 distinct",
@@ -60,7 +79,10 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         "all ranks hold the same model",
         "the validation loss fell",
     ] {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+        assert!(
+            text.contains(expected),
+            "{expected:?} is missing in\n{text}"
+        );
     }
     assert!(!text.contains('\x1b'));
     for line in text.lines() {
@@ -68,11 +90,24 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
     }
 
     let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.iter().map(|l| l["step"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    let lines: Vec<serde_json::Value> = metrics
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(
+        lines
+            .iter()
+            .map(|l| l["step"].as_u64().unwrap())
+            .collect::<Vec<_>>(),
+        [1, 2, 3, 4, 5, 6]
+    );
     for line in &lines {
         let evaluated = [4, 6].contains(&line["step"].as_u64().unwrap());
-        let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
+        let number = |name: &str| {
+            line[name]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{name} in {line}"))
+        };
         for name in ["loss", "dt", "dtf", "dtb", "mfu", "grad_norm", "lr"] {
             assert!(number(name) > 0.0, "{name} in {line}");
         }
@@ -87,7 +122,10 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         }
     }
     assert_eq!(lines[0].as_object().unwrap().len(), 14);
-    let left: Vec<_> = std::fs::read_dir(dir.path().join("o")).unwrap().map(|f| f.unwrap().file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(dir.path().join("o"))
+        .unwrap()
+        .map(|f| f.unwrap().file_name())
+        .collect();
     assert_eq!(left, ["model.safetensors"]);
 }
 
@@ -102,15 +140,32 @@ fn the_default_screen_is_short_and_its_last_sample_is_the_longest() {
     for absent in ["  averaging ", "  splits "] {
         assert!(!text.contains(absent), "{absent:?} is in\n{text}");
     }
-    let last = lines.iter().position(|line| line.starts_with("step=8 train_loss=")).unwrap();
-    let sample: Vec<&str> = lines[last + 1..].iter().copied().take_while(|line| !line.starts_with("  loss ")).collect();
+    let last = lines
+        .iter()
+        .position(|line| line.starts_with("step=8 train_loss="))
+        .unwrap();
+    let sample: Vec<&str> = lines[last + 1..]
+        .iter()
+        .copied()
+        .take_while(|line| !line.starts_with("  loss "))
+        .collect();
     let written: usize = sample.iter().map(|line| line.trim().chars().count()).sum();
-    assert!((70..=135).contains(&written), "{written} characters\n{text}");
-    assert!(sample[0].starts_with("    What is an LLM?") && !sample.concat().contains(" / "), "{text}");
+    assert!(
+        (70..=135).contains(&written),
+        "{written} characters\n{text}"
+    );
+    assert!(
+        sample[0].starts_with("    What is an LLM?") && !sample.concat().contains(" / "),
+        "{text}"
+    );
     for flag in ["--no-overlap", "--link 100us,1GB/s", "--all"] {
         let text = succeeds(dir.path(), &format!("{run} {flag}"));
         assert!(text.contains("  averaging "), "{flag}\n{text}");
-        assert_eq!(text.contains("predicted exposed: "), flag.starts_with("--link"), "{text}");
+        assert_eq!(
+            text.contains("predicted exposed: "),
+            flag.starts_with("--link"),
+            "{text}"
+        );
     }
 }
 
@@ -153,32 +208,51 @@ fn every_step_is_the_one_that_a_serial_program_takes() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         let near = |name: &str, expected: f64, bound: f64| {
             let got = line[name].as_f64().unwrap_or(f64::NAN);
-            assert!((got - expected).abs() < bound, "step {}: {name} is {got}, not {expected}", step + 1);
+            assert!(
+                (got - expected).abs() < bound,
+                "step {}: {name} is {got}, not {expected}",
+                step + 1
+            );
         };
         let parts = (0..2).flat_map(|micro| (0..2).map(move |rank| (micro, rank)));
-        let parts: Vec<Batch> =
-            parts.map(|(micro, rank)| config.sampler(rank).batch(&corpus.train, step, micro)).collect();
+        let parts: Vec<Batch> = parts
+            .map(|(micro, rank)| config.sampler(rank).batch(&corpus.train, step, micro))
+            .collect();
         let batch = Batch::concat(&parts);
         gpt.params.zero_gradients();
-        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences)).unwrap();
+        let loss = gpt
+            .loss(&batch, &config.pass(step, &batch.sequences))
+            .unwrap();
         loss.backward().unwrap();
         near("loss", f64::from(loss.to_scalar::<f32>().unwrap()), 1e-5);
         let norm = train::global_norm(&gpt.params.gradients());
         near("grad_norm", norm, 1e-4 * norm);
         near("lr", config.schedule.at(step), 1e-15);
-        adamw.step(&gpt.params, config.schedule.at(step), train::clip_scale(norm, config.clip).unwrap()).unwrap();
+        adamw
+            .step(
+                &gpt.params,
+                config.schedule.at(step),
+                train::clip_scale(norm, config.clip).unwrap(),
+            )
+            .unwrap();
         if eval.due.after(step + 1) {
-            let evaluate =
-                |text| train::evaluate(&gpt, &Comm::alone(), &config.sampler(0), text, eval.batches).unwrap();
+            let evaluate = |text| {
+                train::evaluate(&gpt, &Comm::alone(), &config.sampler(0), text, eval.batches)
+                    .unwrap()
+            };
             near("train_loss", evaluate(&corpus.train), 1e-5);
             near("val_loss", evaluate(&corpus.validation), 1e-5);
         }
         // FLOPs a second over the peak, which is the same in every line.
         let peak = line["tps"].as_f64().unwrap() / line["mfu"].as_f64().unwrap();
-        let first: serde_json::Value = serde_json::from_str(metrics.lines().next().unwrap()).unwrap();
+        let first: serde_json::Value =
+            serde_json::from_str(metrics.lines().next().unwrap()).unwrap();
         let first = first["tps"].as_f64().unwrap() / first["mfu"].as_f64().unwrap();
         assert!((peak / first - 1.0).abs() < 1e-9);
-        assert!((0.01..150.0).contains(&line["mfu"].as_f64().unwrap()), "{line}");
+        assert!(
+            (0.01..150.0).contains(&line["mfu"].as_f64().unwrap()),
+            "{line}"
+        );
     }
 }
 
@@ -192,7 +266,12 @@ fn good_weights_are_not_replaced_by_worse_ones() {
     let worse = format!("--init-from o --out o {TINY} --steps 4 --lr 1 --min-lr 1 --clip 0");
     fails(dir.path(), &worse, 1, "the validation loss did not fall");
     assert!(weights() == good);
-    fails(dir.path(), &format!("{TINY} --steps 4 --out o --break same-batches"), 1, "ranks trained on the same");
+    fails(
+        dir.path(),
+        &format!("{TINY} --steps 4 --out o --break same-batches"),
+        1,
+        "ranks trained on the same",
+    );
     assert!(weights() == good);
 }
 
@@ -200,12 +279,22 @@ fn good_weights_are_not_replaced_by_worse_ones() {
 fn the_corpus_can_come_from_the_environment() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mine.txt");
-    std::fs::write(&path, "To be\r\nor not to be, \x1b[2Jthat is the question. ".repeat(40)).unwrap();
+    std::fs::write(
+        &path,
+        "To be\r\nor not to be, \x1b[2Jthat is the question. ".repeat(40),
+    )
+    .unwrap();
     let mut lab03 = Command::new(program("lab03"));
-    let output =
-        lab03.current_dir(dir.path()).env("SHARDLAB_CORPUS", &path).args(TINY.split(' ')).args(["--steps", "4"]);
+    let output = lab03
+        .current_dir(dir.path())
+        .env("SHARDLAB_CORPUS", &path)
+        .args(TINY.split(' '))
+        .args(["--steps", "4"]);
     let text = stdout(&output.output().unwrap());
-    assert!(text.contains("mine.txt") && text.contains("chars"), "{text}");
+    assert!(
+        text.contains("mine.txt") && text.contains("chars"),
+        "{text}"
+    );
     // The default prompt has characters that this text has not: its first line stands in. Nothing moves the cursor.
     assert!(text.contains("    To be"), "{text}");
     assert!(!text.contains('\r') && !text.contains('\x1b'), "{text}");
@@ -216,42 +305,99 @@ fn saved_weights_are_the_ones_that_were_evaluated() {
     let dir = tempfile::tempdir().unwrap();
     let trained = succeeds(dir.path(), &format!("{TINY} --steps 8 --out first"));
     let losses = |text: &str, step: &str| {
-        let line = text.lines().find(|l| l.starts_with(&format!("{step} train_loss"))).unwrap();
-        line.split("   saved").next().unwrap().split_once(' ').unwrap().1.to_string()
+        let line = text
+            .lines()
+            .find(|l| l.starts_with(&format!("{step} train_loss")))
+            .unwrap();
+        line.split("   saved")
+            .next()
+            .unwrap()
+            .split_once(' ')
+            .unwrap()
+            .1
+            .to_string()
     };
     // The shape comes with the weights.
-    let again = succeeds(dir.path(), "--init-from first --eval-only --batch 2 --eval-iters 2");
+    let again = succeeds(
+        dir.path(),
+        "--init-from first --eval-only --batch 2 --eval-iters 2",
+    );
     assert_eq!(losses(&again, "step=0"), losses(&trained, "step=8"));
     assert!(!again.contains("step=1"));
-    fails(dir.path(), "--init-from first --embd 32", 2, "--embd 32 contradicts the weights in first, which have 16");
-    std::fs::write(dir.path().join("other.txt"), "other letters than the play's: ".repeat(99)).unwrap();
+    fails(
+        dir.path(),
+        "--init-from first --embd 32",
+        2,
+        "--embd 32 contradicts the weights in first, which have 16",
+    );
+    std::fs::write(
+        dir.path().join("other.txt"),
+        "other letters than the play's: ".repeat(99),
+    )
+    .unwrap();
     fails(
         dir.path(),
         "--init-from first --data other.txt",
         2,
         "the weights in first have a different vocabulary than other.txt",
     );
-    fails(dir.path(), "--init-from nowhere", 2, "cannot read weights from nowhere/model.safetensors");
+    fails(
+        dir.path(),
+        "--init-from nowhere",
+        2,
+        "cannot read weights from nowhere/model.safetensors",
+    );
     std::fs::write(dir.path().join("first/model.safetensors"), "x").unwrap();
-    fails(dir.path(), "--init-from first", 2, "first/model.safetensors does not hold this lab's weights");
+    fails(
+        dir.path(),
+        "--init-from first",
+        2,
+        "first/model.safetensors does not hold this lab's weights",
+    );
 }
 
 #[test]
 fn each_break_is_exposed_by_its_check() {
     let dir = tempfile::tempdir().unwrap();
     for (name, error, plot) in [
-        ("no-broadcast", "the ranks hold different models", "distance of the replicas"),
-        ("no-average", "the ranks hold different models", "distance of the replicas"),
-        ("same-batches", "ranks trained on the same sequences", "different sequences in a step"),
+        (
+            "no-broadcast",
+            "the ranks hold different models",
+            "distance of the replicas",
+        ),
+        (
+            "no-average",
+            "the ranks hold different models",
+            "distance of the replicas",
+        ),
+        (
+            "same-batches",
+            "ranks trained on the same sequences",
+            "different sequences in a step",
+        ),
     ] {
-        let text = fails(dir.path(), &format!("{TINY} --steps 4 --break {name}"), 1, error);
+        let text = fails(
+            dir.path(),
+            &format!("{TINY} --steps 4 --break {name}"),
+            1,
+            error,
+        );
         assert!(text.contains(plot), "{text}");
         // Without an average nothing was sent, and the row of the bytes says so.
         let crosses = if name == "no-average" { 2 } else { 1 };
         assert_eq!(text.matches('✗').count(), crosses, "{text}");
-        assert_eq!(text.contains("expected 0 shared, found 8 ✗"), name == "same-batches", "{text}");
+        assert_eq!(
+            text.contains("expected 0 shared, found 8 ✗"),
+            name == "same-batches",
+            "{text}"
+        );
     }
-    fails(dir.path(), "--ranks 1 --break no-average", 2, "--break needs ranks that can differ");
+    fails(
+        dir.path(),
+        "--ranks 1 --break no-average",
+        2,
+        "--break needs ranks that can differ",
+    );
 }
 
 #[test]
@@ -264,12 +410,22 @@ fn bad_input_is_refused_before_work_starts() {
         (path("missing"), "cannot read"),
         (path("empty"), "is empty"),
         (path("binary"), "is not UTF-8 text"),
-        (dir.path().display().to_string(), "it is no regular file but a folder"),
+        (
+            dir.path().display().to_string(),
+            "it is no regular file but a folder",
+        ),
     ];
     for (data, what) in texts {
-        let output = Command::new(program("lab03")).args(["--data", &data]).output().unwrap();
+        let output = Command::new(program("lab03"))
+            .args(["--data", &data])
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(2), "{data}");
-        assert!(stderr(&output).contains(what) && stderr(&output).contains("\nhelp: "), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains(what) && stderr(&output).contains("\nhelp: "),
+            "{}",
+            stderr(&output)
+        );
     }
     for (flags, what) in [
         ("--ranks 0", "--ranks 0 is out of range"),
@@ -278,7 +434,10 @@ fn bad_input_is_refused_before_work_starts() {
         ("--steps 0", "--steps 0 is out of range"),
         ("--block 0", "--block 0 is out of range"),
         ("--block 6610", "--block 6610 does not fit into"),
-        ("--ranks 600 --block 100", "each of 600 ranks gets 99 tokens of the text"),
+        (
+            "--ranks 600 --block 100",
+            "each of 600 ranks gets 99 tokens of the text",
+        ),
         ("--eval-interval 0", "--eval-interval 0 is out of range"),
         ("--eval-iters 0", "--eval-iters 0 is out of range"),
         ("--log-interval 0", "--log-interval 0 is out of range"),
@@ -296,30 +455,60 @@ fn bad_input_is_refused_before_work_starts() {
         ("--weight-decay nan", "--weight-decay NaN is out of range"),
         ("--prompt=", "--prompt is empty"),
         ("--lr-decay-steps 0", "--lr-decay-steps 0 is out of range"),
-        ("--layers 16777216 --embd 16777216 --heads 1", "--layers 16777216 is out of range"),
-        ("--eval-only --metrics m", "the argument '--eval-only' cannot be used with '--metrics <FILE>'"),
-        ("--eval-only --break no-average", "the argument '--eval-only' cannot be used with '--break <BROKEN>'"),
+        (
+            "--layers 16777216 --embd 16777216 --heads 1",
+            "--layers 16777216 is out of range",
+        ),
+        (
+            "--eval-only --metrics m",
+            "the argument '--eval-only' cannot be used with '--metrics <FILE>'",
+        ),
+        (
+            "--eval-only --break no-average",
+            "the argument '--eval-only' cannot be used with '--break <BROKEN>'",
+        ),
         // What divides a model is lab04's.
         ("--zero 1", "unexpected argument '--zero'"),
         ("--dtype bf16", "unexpected argument '--dtype'"),
         ("--prompt Käse", "--prompt has the character 'ä'"),
         ("--preset huge", "invalid value 'huge'"),
-        ("--metrics no/such/folder", "cannot write --metrics no/such/folder"),
-        ("--preset wordplay --batch 100000", "2 ranks with --batch 100000 take"),
+        (
+            "--metrics no/such/folder",
+            "cannot write --metrics no/such/folder",
+        ),
+        (
+            "--preset wordplay --batch 100000",
+            "2 ranks with --batch 100000 take",
+        ),
     ] {
         // Should one not be refused, the dry run keeps it from training.
-        let dry = if flags.contains("--metrics no") || flags.contains("--batch 1000") { "" } else { "--dry-run" };
+        let dry = if flags.contains("--metrics no") || flags.contains("--batch 1000") {
+            ""
+        } else {
+            "--dry-run"
+        };
         fails(dir.path(), &format!("{flags} {dry}"), 2, what);
     }
     std::fs::write(path("file"), "not a folder").unwrap();
-    fails(dir.path(), "--out file", 2, "cannot write to the folder file");
-    assert_eq!(std::fs::read_to_string(path("file")).unwrap(), "not a folder");
+    fails(
+        dir.path(),
+        "--out file",
+        2,
+        "cannot write to the folder file",
+    );
+    assert_eq!(
+        std::fs::read_to_string(path("file")).unwrap(),
+        "not a folder"
+    );
 }
 
 #[test]
 fn a_dry_run_is_arithmetic() {
     let dir = tempfile::tempdir().unwrap();
-    let text = succeeds(dir.path(), "--dry-run --preset wordplay --ranks 4 --batch 64 --block 1024");
+    let text = succeeds(
+        dir.path(),
+        "--dry-run --preset wordplay --ranks 4 --batch 64 --block 1024",
+    );
     for expected in [
         "num_params=85,003,776",
         "85,790,208 parameters",
@@ -329,7 +518,10 @@ fn a_dry_run_is_arithmetic() {
         "262,144 tokens per step",
         "activations",
     ] {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+        assert!(
+            text.contains(expected),
+            "{expected:?} is missing in\n{text}"
+        );
     }
     assert!(!dir.path().join("runs").exists());
     let all = succeeds(dir.path(), "--dry-run --all");
@@ -349,18 +541,36 @@ fn ascii_means_ascii() {
 fn all_ranks_can_log_and_more_ranks_than_cores_take_turns() {
     let dir = tempfile::tempdir().unwrap();
     let ranks = shardlab::launch::cores() + 1;
-    let text = succeeds(dir.path(), &format!("{TINY} --steps 4 --log-all-ranks --ranks {ranks}"));
-    assert!(text.contains(&format!("{ranks} threads of this process, which take turns on")), "{text}");
+    let text = succeeds(
+        dir.path(),
+        &format!("{TINY} --steps 4 --log-all-ranks --ranks {ranks}"),
+    );
+    assert!(
+        text.contains(&format!(
+            "{ranks} threads of this process, which take turns on"
+        )),
+        "{text}"
+    );
     for rank in 0..ranks {
-        assert_eq!(text.matches(&format!("[{rank}] step=")).count(), 3, "{text}");
+        assert_eq!(
+            text.matches(&format!("[{rank}] step=")).count(),
+            3,
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn gradient_accumulation_and_dropout_run() {
     let dir = tempfile::tempdir().unwrap();
-    let text = succeeds(dir.path(), &format!("{TINY} --steps 4 --grad-accum 3 --dropout 0.2 --sampler seeds"));
-    assert!(text.contains("2 sequences x 2 ranks x 3 micro-steps x 16 tokens = 192 tokens"), "{text}");
+    let text = succeeds(
+        dir.path(),
+        &format!("{TINY} --steps 4 --grad-accum 3 --dropout 0.2 --sampler seeds"),
+    );
+    assert!(
+        text.contains("2 sequences x 2 ranks x 3 micro-steps x 16 tokens = 192 tokens"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -369,7 +579,11 @@ fn divergence_is_an_error() {
     let flags = format!("{TINY} --steps 60 --lr 1e30 --min-lr 1e30 --clip 0");
     let output = lab03(dir.path(), &flags);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("training has diverged\nhelp: lower --lr"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("training has diverged\nhelp: lower --lr"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[cfg(unix)]
@@ -389,21 +603,52 @@ fn a_launcher_without_the_feature_is_an_error() {
             &[("OMPI_COMM_WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_RANK", "0")][..],
             "started 4 processes (OMPI_COMM_WORLD_SIZE is set)",
         ),
-        (&[("PMI_SIZE", "2"), ("PMI_RANK", "0")], "started 2 processes (PMI_SIZE is set)"),
-        (&[("PMIX_RANK", "0")], "started several processes (PMIX_RANK is set)"),
-        (&[("PALS_RANKID", "0")], "started several processes (PALS_RANKID is set)"),
-        (&[("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_PROCID", "0")], "started 8 processes (SLURM_STEP_NUM_TASKS is set)"),
+        (
+            &[("PMI_SIZE", "2"), ("PMI_RANK", "0")],
+            "started 2 processes (PMI_SIZE is set)",
+        ),
+        (
+            &[("PMIX_RANK", "0")],
+            "started several processes (PMIX_RANK is set)",
+        ),
+        (
+            &[("PALS_RANKID", "0")],
+            "started several processes (PALS_RANKID is set)",
+        ),
+        (
+            &[("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_PROCID", "0")],
+            "started 8 processes (SLURM_STEP_NUM_TASKS is set)",
+        ),
     ] {
         let mut command = Command::new(program("lab03"));
-        let output = command.arg("--dry-run").envs(variables.iter().copied()).output().unwrap();
+        let output = command
+            .arg("--dry-run")
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(2), "{variables:?}");
-        assert!(stderr(&output).starts_with(&format!("error: a launcher {says}")), "{}", stderr(&output));
-        assert!(stderr(&output).contains("cargo build --release --features mpi"), "{}", stderr(&output));
+        assert!(
+            stderr(&output).starts_with(&format!("error: a launcher {says}")),
+            "{}",
+            stderr(&output)
+        );
+        assert!(
+            stderr(&output).contains("cargo build --release --features mpi"),
+            "{}",
+            stderr(&output)
+        );
     }
     // One process alone, or an allocation that launches nothing: threads.
-    for variables in [&[("OMPI_COMM_WORLD_SIZE", "1")][..], &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")]] {
+    for variables in [
+        &[("OMPI_COMM_WORLD_SIZE", "1")][..],
+        &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")],
+    ] {
         let mut command = Command::new(program("lab03"));
-        let output = command.arg("--dry-run").envs(variables.iter().copied()).output().unwrap();
+        let output = command
+            .arg("--dry-run")
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
         assert!(
             output.status.success() && stdout(&output).contains("2 threads of this process"),
             "{}",
@@ -416,38 +661,67 @@ fn a_launcher_without_the_feature_is_an_error() {
 fn spans(trace: &serde_json::Value, rank: u64, track: &str) -> Vec<(f64, f64)> {
     let events = trace["traceEvents"].as_array().unwrap().iter();
     let mine = events.filter(|event| event["pid"] == rank && event["cat"] == track);
-    let times = mine.map(|event| (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap()));
-    times.map(|(start, duration)| (start, start + duration)).collect()
+    let times = mine.map(|event| {
+        (
+            event["ts"].as_f64().unwrap(),
+            event["dur"].as_f64().unwrap(),
+        )
+    });
+    times
+        .map(|(start, duration)| (start, start + duration))
+        .collect()
 }
 
 fn overlaps((from, to): (f64, f64), spans: &[(f64, f64)]) -> bool {
     // Times are rounded to a tenth of a microsecond.
-    spans.iter().any(|&(start, end)| start + 0.25 < to && from + 0.25 < end)
+    spans
+        .iter()
+        .any(|&(start, end)| start + 0.25 < to && from + 0.25 < end)
 }
 
 /// Several buckets, and a link on which each takes 6 ms: with overlap, ranks compute while buckets are under way.
 #[test]
 fn a_trace_shows_what_is_hidden() {
     let dir = tempfile::tempdir().unwrap();
-    let run =
-        "--layers 4 --heads 2 --embd 128 --block 16 --batch 2 --eval-iters 1 --steps 3 --link 3ms,1GB/s --trace t.json";
+    let run = "--layers 4 --heads 2 --embd 128 --block 16 --batch 2 --eval-iters 1 --steps 3 --link 3ms,1GB/s --trace t.json";
     for (flags, hides) in [("", true), ("--no-overlap", false)] {
         let text = succeeds(dir.path(), &format!("{run} {flags}"));
-        assert!(text.contains("trace    t.json: open it at ui.perfetto.dev"), "{text}");
+        assert!(
+            text.contains("trace    t.json: open it at ui.perfetto.dev"),
+            "{text}"
+        );
         let trace = std::fs::read_to_string(dir.path().join("t.json")).unwrap();
         let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
         for rank in [0, 1] {
             let [compute, waiting, link] =
                 ["compute", "waiting", "communication"].map(|track| spans(&trace, rank, track));
-            assert!(link.len() > 6 && waiting.len() == link.len(), "{} buckets in 3 steps", link.len());
+            assert!(
+                link.len() > 6 && waiting.len() == link.len(),
+                "{} buckets in 3 steps",
+                link.len()
+            );
             for track in [&compute, &waiting, &link] {
-                assert!(track.windows(2).all(|pair| pair[0].1 <= pair[1].0 + 0.25), "spans of a track overlap");
+                assert!(
+                    track.windows(2).all(|pair| pair[0].1 <= pair[1].0 + 0.25),
+                    "spans of a track overlap"
+                );
             }
-            assert!(!waiting.iter().any(|&wait| overlaps(wait, &compute)), "a rank waits and computes");
+            assert!(
+                !waiting.iter().any(|&wait| overlaps(wait, &compute)),
+                "a rank waits and computes"
+            );
             assert_eq!(link.iter().any(|&flight| overlaps(flight, &compute)), hides);
             // One link: the buckets of all steps are on it one after the other, 6 ms each.
-            assert!(link[link.len() - 1].1 - link[0].0 >= 6_000.0 * link.len() as f64, "{link:?}");
+            assert!(
+                link[link.len() - 1].1 - link[0].0 >= 6_000.0 * link.len() as f64,
+                "{link:?}"
+            );
         }
     }
-    fails(dir.path(), &format!("{TINY} --steps 1 --trace no/t.json"), 2, "cannot write --trace no/t.json: ");
+    fails(
+        dir.path(),
+        &format!("{TINY} --steps 1 --trace no/t.json"),
+        2,
+        "cannot write --trace no/t.json: ",
+    );
 }

@@ -9,8 +9,15 @@ const SMALL: &str = "--layers 2 --heads 4 --embd 32 --block 16 --batch 4 --warmu
 fn lab05(flags: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(program("lab05"));
-    command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
-    command.args(flags.split_whitespace()).output().expect("lab05 starts")
+    command
+        .current_dir(dir.path())
+        .env("NO_COLOR", "")
+        .env_remove("SHARDLAB_CORPUS")
+        .env("RUST_BACKTRACE", "0");
+    command
+        .args(flags.split_whitespace())
+        .output()
+        .expect("lab05 starts")
 }
 
 fn small(flags: &str) -> Output {
@@ -19,21 +26,47 @@ fn small(flags: &str) -> Output {
 
 #[test]
 fn shared_layers_are_one_ranks() {
-    for (flags, calls) in
-        [("--ranks 2", "5 + 5, 10 + 10"), ("--ranks 4 --make-vocab-size-divisible-by 8", "5 + 5, 10 + 10")]
-    {
+    for (flags, calls) in [
+        ("--ranks 2", "5 + 5, 10 + 10"),
+        (
+            "--ranks 4 --make-vocab-size-divisible-by 8",
+            "5 + 5, 10 + 10",
+        ),
+    ] {
         let text = succeeded(&small(&format!("{flags} --steps 4")));
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "wider than 80: {line}");
         }
-        assert!(text.lines().count() <= 48, "{} lines\n{text}", text.lines().count());
+        assert!(
+            text.lines().count() <= 48,
+            "{} lines\n{text}",
+            text.lines().count()
+        );
         assert_eq!(text.matches(" ✓\n").count(), 9, "{text}");
-        has(&text, &["rank 1  2·[3 4] = [6 8]    [7 10] → rank 2  [22 28] = y", "bitwise equal ✓", calls, "Takeaway"]);
+        has(
+            &text,
+            &[
+                "rank 1  2·[3 4] = [6 8]    [7 10] → rank 2  [22 28] = y",
+                "bitwise equal ✓",
+                calls,
+                "Takeaway",
+            ],
+        );
         bars_are_to_one_scale(&text);
-        has(&text, &["2 + 2 all-reduces", "4 + 4 gather/scatter", "(8 + 72/t) sbh"]);
+        has(
+            &text,
+            &[
+                "2 + 2 all-reduces",
+                "4 + 4 gather/scatter",
+                "(8 + 72/t) sbh",
+            ],
+        );
     }
     // One rank shares with no other rank.
-    has(&succeeded(&small("--ranks 1 --steps 2")), &["0 + 0 ✓", "Takeaway"]);
+    has(
+        &succeeded(&small("--ranks 1 --steps 2")),
+        &["0 + 0 ✓", "Takeaway"],
+    );
     let ascii = succeeded(&small("--steps 2 --ascii"));
     assert!(ascii.is_ascii(), "{ascii}");
 }
@@ -45,31 +78,56 @@ fn mistakes_look_plausible_and_are_noticed() {
         (
             "no-g",
             &["parameters on each rank"][..],
-            &["first loss", "every gradient", "6 steps", "collective calls"][..],
+            &[
+                "first loss",
+                "every gradient",
+                "6 steps",
+                "collective calls",
+            ][..],
         ),
-        ("mean", &["parameters on each rank", "collective calls"], &["first loss", "every gradient", "6 steps"]),
+        (
+            "mean",
+            &["parameters on each rank", "collective calls"],
+            &["first loss", "every gradient", "6 steps"],
+        ),
         (
             "unsharded",
             &["first loss", "every gradient", "6 steps"],
             &["parameters on each rank", "collective calls", "activations"],
         ),
-        ("head-twice", &["first loss", "parameters on each rank"], &["every gradient", "6 steps", "collective calls"]),
+        (
+            "head-twice",
+            &["first loss", "parameters on each rank"],
+            &["every gradient", "6 steps", "collective calls"],
+        ),
     ] {
         let output = small(&format!("--steps 6 --break {mistake}"));
         let text = String::from_utf8(output.stdout.clone()).unwrap();
         let mark = |check: &str| {
-            let line = text.lines().find(|line| line.starts_with("  check") && line.contains(check));
-            line.unwrap_or_else(|| panic!("{check} is missing in\n{text}")).chars().last().unwrap()
+            let line = text
+                .lines()
+                .find(|line| line.starts_with("  check") && line.contains(check));
+            line.unwrap_or_else(|| panic!("{check} is missing in\n{text}"))
+                .chars()
+                .last()
+                .unwrap()
         };
-        sound.iter().for_each(|check| assert_eq!(mark(check), '✓', "{mistake}: {check}\n{text}"));
-        unsound.iter().for_each(|check| assert_eq!(mark(check), '✗', "{mistake}: {check}\n{text}"));
+        sound
+            .iter()
+            .for_each(|check| assert_eq!(mark(check), '✓', "{mistake}: {check}\n{text}"));
+        unsound
+            .iter()
+            .for_each(|check| assert_eq!(mark(check), '✗', "{mistake}: {check}\n{text}"));
         assert_eq!(output.status.code(), Some(1), "{mistake}");
         let losses: Vec<f64> = text
             .lines()
             .filter(|line| line.starts_with("  loss, step "))
             .map(|line| line.split_whitespace().last().unwrap().parse().unwrap())
             .collect();
-        assert!(losses.len() == 2 && losses[1] < losses[0], "{mistake}: it trains\n{text}");
+        assert!(
+            losses.len() == 2 && losses[1] < losses[0],
+            "{mistake}: it trains\n{text}"
+        );
     }
 }
 
@@ -85,12 +143,32 @@ fn a_shared_model_is_trained_in_full() {
         "--tp 4 --dtype bf16 --make-vocab-size-divisible-by 128",
     ] {
         let text = succeeded(&small(&format!("{flags} {evaluation}")));
-        has(&text, &["ranks compared with 1 rank", "all ranks hold the same model", "the validation loss fell"]);
+        has(
+            &text,
+            &[
+                "ranks compared with 1 rank",
+                "all ranks hold the same model",
+                "the validation loss fell",
+            ],
+        );
         has(&text, &["in the tensor group's collectives", "saved o"]);
-        let sent = text.split("\n  sent ").nth(1).unwrap_or_else(|| panic!("{text}"));
-        let sent = sent.split_whitespace().take(40).collect::<Vec<_>>().join(" ");
-        assert!(sent.contains(" per step = ") && sent.contains("norm ✓"), "{flags}: {sent}");
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let sent = text
+            .split("\n  sent ")
+            .nth(1)
+            .unwrap_or_else(|| panic!("{text}"));
+        let sent = sent
+            .split_whitespace()
+            .take(40)
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(
+            sent.contains(" per step = ") && sent.contains("norm ✓"),
+            "{flags}: {sent}"
+        );
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
     }
 }
 
@@ -100,13 +178,19 @@ fn another_run_goes_on_with_the_weights() {
     let dir = tempfile::tempdir().unwrap();
     let run = |flags: &str| {
         let mut command = Command::new(program("lab05"));
-        command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS");
+        command
+            .current_dir(dir.path())
+            .env("NO_COLOR", "")
+            .env_remove("SHARDLAB_CORPUS");
         succeeded(&command.args(flags.split_whitespace()).output().unwrap())
     };
     let first = run(&format!("{SMALL} --tp 2 --steps 6 --eval-iters 2 --out a"));
     let again = run("--tp 4 --batch 4 --init-from a --steps 2 --eval-iters 2 --out b");
     let loss = |text: &str, step: &str| {
-        let line = text.lines().find(|line| line.starts_with(&format!("step={step} train_loss="))).expect(step);
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("step={step} train_loss=")))
+            .expect(step);
         line.split_whitespace().nth(2).unwrap().to_string()
     };
     assert_eq!(loss(&first, "6"), loss(&again, "0"), "{first}\n{again}");
@@ -115,8 +199,21 @@ fn another_run_goes_on_with_the_weights() {
 #[test]
 fn pictures_need_no_ranks() {
     let gemm = succeeded(&lab05("--show gemm"));
-    has(&gemm, &["By columns", "By rows", "2 4 ░ ░", "1 2 4 1", "all-gather", "all-reduce"]);
-    has(&succeeded(&lab05("--show gemm --ascii")), &["By rows", "->"]);
+    has(
+        &gemm,
+        &[
+            "By columns",
+            "By rows",
+            "2 4 ░ ░",
+            "1 2 4 1",
+            "all-gather",
+            "all-reduce",
+        ],
+    );
+    has(
+        &succeeded(&lab05("--show gemm --ascii")),
+        &["By rows", "->"],
+    );
     let mesh = succeeded(&lab05("--show mesh"));
     has(
         &mesh,
@@ -125,17 +222,27 @@ fn pictures_need_no_ranks() {
             "data      [0 2] [1 3] [4 6] [5 7]  inside a node",
         ],
     );
-    has(&mesh, &["pipeline  [0 4] [1 5] [2 6] [3 7]  across 2 nodes"]);
+    has(
+        &mesh,
+        &["pipeline  [0 4] [1 5] [2 6] [3 7]  across 2 nodes"],
+    );
     let other = succeeded(&lab05("--show mesh --order data"));
     has(
         &other,
-        &["pipeline  [0 2] [1 3] [4 6] [5 7]  inside a node", "data      [0 4] [1 5] [2 6] [3 7]  across 2 nodes"],
+        &[
+            "pipeline  [0 2] [1 3] [4 6] [5 7]  inside a node",
+            "data      [0 4] [1 5] [2 6] [3 7]  across 2 nodes",
+        ],
     );
     let wide = succeeded(&lab05("--show mesh --ranks 16 --tp 8 --pp 1"));
     let wide = wide.split_whitespace().collect::<Vec<_>>().join(" ");
     has(
         &wide,
-        &["warning: tensor ranks 0, 1, 2, 3, 4, 5, 6, 7 are on 2 nodes", "--tp at most 4", "TP <= devices per node"],
+        &[
+            "warning: tensor ranks 0, 1, 2, 3, 4, 5, 6, 7 are on 2 nodes",
+            "--tp at most 4",
+            "TP <= devices per node",
+        ],
     );
     failed(
         &lab05("--show mesh --ranks 6 --tp 4"),
@@ -147,26 +254,58 @@ fn pictures_need_no_ranks() {
 #[test]
 fn what_ranks_cannot_share_is_refused() {
     for (flags, message, help) in [
-        ("--tp 8", "8 tensor ranks cannot share 4 heads", "choose --tp at most 4"),
-        ("--tp 3", "4 heads cannot be divided evenly among 3 tensor ranks", "choose --tp among 1, 2, 4"),
-        ("--ranks 3", "4 heads cannot be divided evenly among 3", "choose --tp among"),
+        (
+            "--tp 8",
+            "8 tensor ranks cannot share 4 heads",
+            "choose --tp at most 4",
+        ),
+        (
+            "--tp 3",
+            "4 heads cannot be divided evenly among 3 tensor ranks",
+            "choose --tp among 1, 2, 4",
+        ),
+        (
+            "--ranks 3",
+            "4 heads cannot be divided evenly among 3",
+            "choose --tp among",
+        ),
         (
             "--tp 2 --ranks 3",
             "a mesh of 1 data x 1 pipeline x 2 tensor needs 2 ranks, but there are 3",
             "start a multiple of 2",
         ),
-        ("--tp 0", "a mesh of 1 data x 1 pipeline x 0 tensor is not possible", "help: "),
+        (
+            "--tp 0",
+            "a mesh of 1 data x 1 pipeline x 0 tensor is not possible",
+            "help: ",
+        ),
         ("--tp 2 --tiles 2", "--tiles is lab04's", "leave it out"),
-        ("--break mean --ranks 1", "--break needs ranks that share layers", "give --ranks 2 or more"),
+        (
+            "--break mean --ranks 1",
+            "--break needs ranks that share layers",
+            "give --ranks 2 or more",
+        ),
     ] {
         let output = small(flags);
         failed(&output, 2, message);
         has(&stderr(&output), &[help]);
     }
     let output = lab05("--layers 1 --heads 4 --embd 32 --block 18 --batch 2 --tp 4 --sp");
-    failed(&output, 2, "sequences of 18 tokens cannot be divided evenly among 4");
+    failed(
+        &output,
+        2,
+        "sequences of 18 tokens cannot be divided evenly among 4",
+    );
     has(&stderr(&output), &["train without --sp"]);
-    for flags in ["--sp", "--tp 2 --break mean", "--zero 1", "--eval-iters 2", "--all", "--dry-run", "--pp 2"] {
+    for flags in [
+        "--sp",
+        "--tp 2 --break mean",
+        "--zero 1",
+        "--eval-iters 2",
+        "--all",
+        "--dry-run",
+        "--pp 2",
+    ] {
         assert_eq!(small(flags).status.code(), Some(2), "{flags}");
     }
 }
@@ -174,6 +313,18 @@ fn what_ranks_cannot_share_is_refused() {
 #[test]
 fn a_benchmark_compares_tensor_parallelism_with_ddp() {
     let text = succeeded(&small("--bench --link 1ms,100MB/s"));
-    has(&text, &["2 ranks over this machine's memory", "2 ranks over a link of 100 MB/s", "TP + SP", "DDP", "1.00 x"]);
-    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    has(
+        &text,
+        &[
+            "2 ranks over this machine's memory",
+            "2 ranks over a link of 100 MB/s",
+            "TP + SP",
+            "DDP",
+            "1.00 x",
+        ],
+    );
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
 }

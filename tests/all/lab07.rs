@@ -9,12 +9,23 @@ const SMALL: &str = "--heads 4 --embd 32 --block 16 --batch 1 --warmup 2 --lr 0.
 fn lab07(flags: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(program("lab07"));
-    command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
-    command.args(flags.split_whitespace()).output().expect("lab07 starts")
+    command
+        .current_dir(dir.path())
+        .env("NO_COLOR", "")
+        .env_remove("SHARDLAB_CORPUS")
+        .env("RUST_BACKTRACE", "0");
+    command
+        .args(flags.split_whitespace())
+        .output()
+        .expect("lab07 starts")
 }
 
 fn small(flags: &str) -> Output {
-    let layers = if flags.contains("--layers") { "" } else { "--layers 2" };
+    let layers = if flags.contains("--layers") {
+        ""
+    } else {
+        "--layers 2"
+    };
     lab07(&format!("{SMALL} {layers} {flags}"))
 }
 
@@ -22,10 +33,29 @@ fn small(flags: &str) -> Output {
 fn eight_ranks_train_what_one_rank_trains() {
     let text = succeeded(&lab07("--block 32"));
     is_narrow(&text);
-    assert!(text.lines().count() <= 48, "{} lines\n{text}", text.lines().count());
+    assert!(
+        text.lines().count() <= 48,
+        "{} lines\n{text}",
+        text.lines().count()
+    );
     assert_eq!(text.matches(" ✓\n").count(), 6, "{text}");
-    has(&text, &["2 data x 2 pipeline x 2 tensor · ZeRO-1 over data · 1f1b", "16 sequences per step", "20 steps"]);
-    has(&text, &["[0 1] [2 3] [4 5] [6 7]", "[0 4] [1 5] [2 6] [3 7]", "[0 2] [1 3] [4 6] [5 7]", "Takeaway"]);
+    has(
+        &text,
+        &[
+            "2 data x 2 pipeline x 2 tensor · ZeRO-1 over data · 1f1b",
+            "16 sequences per step",
+            "20 steps",
+        ],
+    );
+    has(
+        &text,
+        &[
+            "[0 1] [2 3] [4 5] [6 7]",
+            "[0 4] [1 5] [2 6] [3 7]",
+            "[0 2] [1 3] [4 6] [5 7]",
+            "Takeaway",
+        ],
+    );
     assert!(succeeded(&small("--steps 2 --ascii")).is_ascii());
 }
 
@@ -49,8 +79,13 @@ fn any_factorisation_trains_the_same_model() {
 /// Each mistake trains on, and exactly these checks see it.
 #[test]
 fn mistakes_look_plausible_and_are_noticed() {
-    let checks =
-        ["losses are one", "first gradient norm", "clip by one norm", "copies of parameters", "bytes on each axis"];
+    let checks = [
+        "losses are one",
+        "first gradient norm",
+        "clip by one norm",
+        "copies of parameters",
+        "bytes on each axis",
+    ];
     for (mistake, unsound) in [
         ("local-norm", &checks[..4]),
         ("untied", &[checks[0], checks[1], checks[3], checks[4]]),
@@ -59,13 +94,29 @@ fn mistakes_look_plausible_and_are_noticed() {
         let output = small(&format!("--steps 12 --break {mistake}"));
         let text = String::from_utf8(output.stdout.clone()).unwrap();
         for check in checks {
-            let line = text.lines().find(|line| line.starts_with("  check") && line.contains(check));
-            let mark = line.unwrap_or_else(|| panic!("{check} is missing in\n{text}")).chars().last().unwrap();
-            assert_eq!(mark, if unsound.contains(&check) { '✗' } else { '✓' }, "{mistake}: {check}\n{text}");
+            let line = text
+                .lines()
+                .find(|line| line.starts_with("  check") && line.contains(check));
+            let mark = line
+                .unwrap_or_else(|| panic!("{check} is missing in\n{text}"))
+                .chars()
+                .last()
+                .unwrap();
+            assert_eq!(
+                mark,
+                if unsound.contains(&check) {
+                    '✗'
+                } else {
+                    '✓'
+                },
+                "{mistake}: {check}\n{text}"
+            );
         }
         assert_eq!(output.status.code(), Some(1), "{mistake}");
         let row = |step: &str| {
-            let mut rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            let mut rows = text
+                .lines()
+                .map(|line| line.split_whitespace().collect::<Vec<_>>());
             let row = rows.find(|row| row.len() == 5 && row[0] == step && row[1].contains('.'));
             row.expect(step)[1].parse::<f64>().unwrap()
         };
@@ -100,7 +151,9 @@ fn a_run_is_reported_as_megatron_reports_one() {
         ],
     );
     // Without data ranks there is nothing to distribute the optimizer to.
-    let text = succeeded(&small("--ranks 4 --layers 4 --steps 1 --chunks 2 --schedule interleaved --report run"));
+    let text = succeeded(&small(
+        "--ranks 4 --layers 4 --steps 1 --chunks 2 --schedule interleaved --report run",
+    ));
     has(
         &text,
         &[
@@ -142,7 +195,13 @@ fn a_link_shows_what_each_axis_waits_for() {
 #[test]
 fn a_plan_needs_no_run() {
     let text = succeeded(&lab07("--dry-run --ranks 64 --tp 4 --pp 4"));
-    has(&text, &["4 data x 4 pipeline x 4 tensor", "48 more ranks like these."]);
+    has(
+        &text,
+        &[
+            "4 data x 4 pipeline x 4 tensor",
+            "48 more ranks like these.",
+        ],
+    );
     assert!(!text.contains("check"), "{text}");
     is_narrow(&text);
 }
@@ -150,16 +209,52 @@ fn a_plan_needs_no_run() {
 #[test]
 fn jobs_that_do_not_fit_on_their_ranks_are_refused() {
     for (flags, message, help) in [
-        ("--tp 3", "a mesh of 1 data x 2 pipeline x 3 tensor needs 6 ranks, but there are 8", "start a multiple of 6"),
-        ("--tp 8 --pp 1", "8 tensor ranks cannot share 4 heads", "choose --tp at most 4"),
-        ("--pp 4", "4 stages cannot share 2 layers", "choose at most 2 stages"),
-        ("--chunks 2", "1f1b runs 1 chunk per rank, not 2", "--schedule interleaved"),
-        ("--ranks 2 --pp 1 --chunks 2", "2 chunks on a pipeline of 1 rank", "--pp 2 or more"),
+        (
+            "--tp 3",
+            "a mesh of 1 data x 2 pipeline x 3 tensor needs 6 ranks, but there are 8",
+            "start a multiple of 6",
+        ),
+        (
+            "--tp 8 --pp 1",
+            "8 tensor ranks cannot share 4 heads",
+            "choose --tp at most 4",
+        ),
+        (
+            "--pp 4",
+            "4 stages cannot share 2 layers",
+            "choose at most 2 stages",
+        ),
+        (
+            "--chunks 2",
+            "1f1b runs 1 chunk per rank, not 2",
+            "--schedule interleaved",
+        ),
+        (
+            "--ranks 2 --pp 1 --chunks 2",
+            "2 chunks on a pipeline of 1 rank",
+            "--pp 2 or more",
+        ),
         ("--micro-batches 0", "invalid value '0'", "1..=65536"),
-        ("--grad-accum 2", "--grad-accum is --micro-batches here", "micro-steps"),
-        ("--break untied --pp 1", "one stage has one token table", "give --pp 2"),
-        ("--break early-average --micro-batches 1", "the first micro-batch is also the last", "--micro-batches 2"),
-        ("--break early-average --ranks 4", "one replica averages with no other", "twice as many ranks"),
+        (
+            "--grad-accum 2",
+            "--grad-accum is --micro-batches here",
+            "micro-steps",
+        ),
+        (
+            "--break untied --pp 1",
+            "one stage has one token table",
+            "give --pp 2",
+        ),
+        (
+            "--break early-average --micro-batches 1",
+            "the first micro-batch is also the last",
+            "--micro-batches 2",
+        ),
+        (
+            "--break early-average --ranks 4",
+            "one replica averages with no other",
+            "twice as many ranks",
+        ),
         ("--zero 2", "invalid value '2' for '--zero <STAGE>'", "help"),
     ] {
         let output = small(flags);

@@ -9,15 +9,26 @@ use std::process::{Command, Output};
 fn lab11(flags: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(program("lab11"));
-    command.current_dir(dir.path()).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("RUST_BACKTRACE", "0");
-    command.args(flags.split_whitespace()).output().expect("lab11 starts")
+    command
+        .current_dir(dir.path())
+        .env("NO_COLOR", "")
+        .env_remove("SHARDLAB_CORPUS")
+        .env("RUST_BACKTRACE", "0");
+    command
+        .args(flags.split_whitespace())
+        .output()
+        .expect("lab11 starts")
 }
 
 #[test]
 fn the_default_screen_decides() {
     let text = succeeded(&lab11(""));
     is_narrow(&text);
-    assert!(text.lines().count() <= 50, "{} lines\n{text}", text.lines().count());
+    assert!(
+        text.lines().count() <= 50,
+        "{} lines\n{text}",
+        text.lines().count()
+    );
     has(
         &text,
         &[
@@ -31,20 +42,44 @@ fn the_default_screen_decides() {
             "26 published runs",
         ],
     );
-    let text = succeeded(&lab11("--ascii --model gpt3-175b --devices 1024 --device a100-80g --published"));
+    let text = succeeded(&lab11(
+        "--ascii --model gpt3-175b --devices 1024 --device a100-80g --published",
+    ));
     assert!(text.is_ascii());
     is_narrow(&text);
-    has(&text, &["Korthikanti and others", "llama-3.1-405b", "mt-nlg-530b"]);
+    has(
+        &text,
+        &["Korthikanti and others", "llama-3.1-405b", "mt-nlg-530b"],
+    );
 }
 
 #[test]
 fn ten_thousand_devices_and_one() {
-    has(&succeeded(&lab11("--model megatron-1t --devices 16384")), &["16,384 x h100-80g", "The search:"]);
+    has(
+        &succeeded(&lab11("--model megatron-1t --devices 16384")),
+        &["16,384 x h100-80g", "The search:"],
+    );
     let one = succeeded(&lab11("--model llama-3-8b --devices 1"));
-    has(&one, &["does its largest layer fit? yes", "offloading to the CPU", "on the host"]);
-    has(&succeeded(&lab11("--model llama-3-70b --devices 1")), &["no strategy fits", "on the host: 1.27 TB of 256 GB"]);
-    has(&succeeded(&lab11("--model gpt2 --devices 1")), &["normal use", "The search finds nothing faster"]);
-    has(&succeeded(&lab11("--model gpt2 --devices 7 --device laptop")), &["DDP, or ZeRO"]);
+    has(
+        &one,
+        &[
+            "does its largest layer fit? yes",
+            "offloading to the CPU",
+            "on the host",
+        ],
+    );
+    has(
+        &succeeded(&lab11("--model llama-3-70b --devices 1")),
+        &["no strategy fits", "on the host: 1.27 TB of 256 GB"],
+    );
+    has(
+        &succeeded(&lab11("--model gpt2 --devices 1")),
+        &["normal use", "The search finds nothing faster"],
+    );
+    has(
+        &succeeded(&lab11("--model gpt2 --devices 7 --device laptop")),
+        &["DDP, or ZeRO"],
+    );
 }
 
 #[test]
@@ -61,7 +96,10 @@ fn one_plan_is_costed_and_a_bad_one_explained() {
             "bytes per rank",
         ],
     );
-    has(&succeeded(&lab11("--plan dp=512")), &["does not fit", "zero=1"]);
+    has(
+        &succeeded(&lab11("--plan dp=512")),
+        &["does not fit", "zero=1"],
+    );
     for (flags, what) in [
         ("--plan dp=8,tp=3,pp=2", "tp 3 does not divide 64 heads"),
         ("--plan dp=8,tp=3,pp=2", "= 48 devices, not 512"),
@@ -76,8 +114,14 @@ fn one_plan_is_costed_and_a_bad_one_explained() {
         ("--price-per-hour -1", "is no price"),
     ] {
         let output = lab11(flags);
-        let said = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(output.status.code() == Some(2) && said.contains(what), "{flags}: {said}");
+        let said = stderr(&output)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(
+            output.status.code() == Some(2) && said.contains(what),
+            "{flags}: {said}"
+        );
     }
 }
 
@@ -99,7 +143,12 @@ fn refusals_are_explained_and_presets_have_sources() {
     is_narrow(&text);
     has(
         &text,
-        &["llama-3-70b (70.6", "NVIDIA A100 data sheet, 2021", "OLCF's Frontier guide", "Prices are assumptions"],
+        &[
+            "llama-3-70b (70.6",
+            "NVIDIA A100 data sheet, 2021",
+            "OLCF's Frontier guide",
+            "Prices are assumptions",
+        ],
     );
     let reasons = succeeded(&lab11("--model megatron-1t --devices 16384"));
     has(
@@ -113,11 +162,21 @@ fn a_cluster_from_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("mine.toml");
     std::fs::write(&file, succeeded(&lab11("--help-cluster"))).unwrap();
-    let flags = format!("--model llama-3.2-1b --devices 8 --cluster {}", file.display());
-    has(&succeeded(&lab11(&flags)), &["8 x my GPU", "how many nodes? 2, with 4 devices each"]);
+    let flags = format!(
+        "--model llama-3.2-1b --devices 8 --cluster {}",
+        file.display()
+    );
+    has(
+        &succeeded(&lab11(&flags)),
+        &["8 x my GPU", "how many nodes? 2, with 4 devices each"],
+    );
     std::fs::write(&file, "[device]\nmemory_gb = 24\ntflops = none\n").unwrap();
     let output = lab11(&flags);
-    assert!(output.status.code() == Some(2) && stderr(&output).contains("line 3"), "{}", stderr(&output));
+    assert!(
+        output.status.code() == Some(2) && stderr(&output).contains("line 3"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
@@ -127,33 +186,73 @@ fn json_for_tools() {
     assert_eq!(json["plans"].as_array().unwrap().len(), 3);
     let best = &json["plans"][0];
     let strategy: Strategy = best["plan"].as_str().unwrap().parse().unwrap();
-    assert_eq!((strategy.devices(), best["strategy"]["dp"].as_u64()), (64, Some(strategy.data as u64)));
+    assert_eq!(
+        (strategy.devices(), best["strategy"]["dp"].as_u64()),
+        (64, Some(strategy.data as u64))
+    );
     assert!(best["step"].as_f64() <= json["rules"]["plan"]["step"].as_f64());
     let large = &json["refused"]["that do not fit"];
-    assert!(large["count"].as_u64() > Some(0) && large["what"].as_str().unwrap().contains(" of 72.0 GB"), "{large}");
-    assert!(json["unfit"].as_array().unwrap().iter().all(|plan| plan["memory"]["weights"].is_number()));
+    assert!(
+        large["count"].as_u64() > Some(0)
+            && large["what"].as_str().unwrap().contains(" of 72.0 GB"),
+        "{large}"
+    );
+    assert!(
+        json["unfit"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|plan| plan["memory"]["weights"].is_number())
+    );
 }
 
 /// The planner's formula for activations in flight is what the schedules of lab06 give.
 #[test]
 fn in_flight_is_what_the_schedules_give() {
-    for (ranks, chunks, micro_batches) in
-        [(4, 1, 8), (4, 1, 3), (8, 1, 16), (4, 2, 8), (4, 4, 8), (8, 2, 16), (2, 3, 4)]
-    {
-        let pipeline = Pipeline { ranks, chunks, micro_batches };
-        let schedule = if chunks == 1 { Schedule::OneForwardOneBackward } else { Schedule::depth_first(&pipeline) };
+    for (ranks, chunks, micro_batches) in [
+        (4, 1, 8),
+        (4, 1, 3),
+        (8, 1, 16),
+        (4, 2, 8),
+        (4, 4, 8),
+        (8, 2, 16),
+        (2, 3, 4),
+    ] {
+        let pipeline = Pipeline {
+            ranks,
+            chunks,
+            micro_batches,
+        };
+        let schedule = if chunks == 1 {
+            Schedule::OneForwardOneBackward
+        } else {
+            Schedule::depth_first(&pipeline)
+        };
         let orders = schedule.orders(&pipeline).unwrap();
-        let times = Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.0 };
+        let times = Times {
+            forward: 1.0,
+            backward: 2.0,
+            weights: 0.0,
+            message: 0.0,
+        };
         let simulated = simulate(&pipeline, &orders, &times).unwrap();
-        let strategy = Strategy { pipeline: ranks, chunks, ..Strategy::SINGLE };
-        let planned: Vec<f64> =
-            (0..ranks).map(|stage| strategy.in_flight(stage, micro_batches) * chunks as f64).collect();
+        let strategy = Strategy {
+            pipeline: ranks,
+            chunks,
+            ..Strategy::SINGLE
+        };
+        let planned: Vec<f64> = (0..ranks)
+            .map(|stage| strategy.in_flight(stage, micro_batches) * chunks as f64)
+            .collect();
         let peaks: Vec<f64> = simulated.peaks.iter().map(|&peak| peak as f64).collect();
         assert_eq!(planned, peaks, "{pipeline:?}");
         // Its bubble is the simulator's, too.
         let bubble = (ranks - 1) as f64 / (chunks * micro_batches) as f64;
         if micro_batches % ranks == 0 {
-            assert!((simulated.bubble_to_work() - bubble).abs() < 1e-12, "{pipeline:?}");
+            assert!(
+                (simulated.bubble_to_work() - bubble).abs() < 1e-12,
+                "{pipeline:?}"
+            );
         }
     }
 }
@@ -161,15 +260,22 @@ fn in_flight_is_what_the_schedules_give() {
 fn here(shape: GptShape, dropout: bool, batch: usize, devices: usize) -> Job {
     let cluster = Cluster::new(Device::named("laptop").unwrap(), "ethernet").unwrap();
     let model = Model::here(&shape, dropout);
-    Job { batch, bytes: BytesEach::F32, overlap: Overlap::None, ..Job::new(model, cluster, devices) }
+    Job {
+        batch,
+        bytes: BytesEach::F32,
+        overlap: Overlap::None,
+        ..Job::new(model, cluster, devices)
+    }
 }
 
 /// A figure such as `9.59 MB` of a book's output, in bytes: number `n` of the line that begins with `label`.
 fn printed(file: &str, label: &str, n: usize) -> f64 {
     let path = format!("{ROOT}/book/outputs/{file}");
     let text = std::fs::read_to_string(&path).unwrap();
-    let line =
-        text.lines().find(|line| line.trim_start().starts_with(label)).unwrap_or_else(|| panic!("{label}: {text}"));
+    let line = text
+        .lines()
+        .find(|line| line.trim_start().starts_with(label))
+        .unwrap_or_else(|| panic!("{label}: {text}"));
     let words: Vec<&str> = line.split_whitespace().collect();
     let mut figures = words.windows(2).filter_map(|pair| {
         let unit = match pair[1] {
@@ -180,12 +286,17 @@ fn printed(file: &str, label: &str, n: usize) -> f64 {
         };
         pair[0].parse::<f64>().ok().map(|number| number * unit)
     });
-    figures.nth(n).unwrap_or_else(|| panic!("{label}, {n}: {line}"))
+    figures
+        .nth(n)
+        .unwrap_or_else(|| panic!("{label}, {n}: {line}"))
 }
 
 #[track_caller]
 fn close(planned: f64, measured: f64, what: &str) {
-    assert!((planned / measured - 1.0).abs() < 0.05, "{what}: planned {planned}, measured {measured}");
+    assert!(
+        (planned / measured - 1.0).abs() < 0.05,
+        "{what}: planned {planned}, measured {measured}"
+    );
 }
 
 /// The bytes that ranks send in a step: what labs 04, 05 and 07 print as measured, within 5% of the plan. What ranks hold is
@@ -193,23 +304,68 @@ fn close(planned: f64, measured: f64, what: &str) {
 #[test]
 fn ranks_send_what_the_labs_measured() {
     // lab04: 12 thin blocks on 4 ranks, one stage of ZeRO after the other.
-    let thin = GptShape { vocabulary: 65, block: 64, layers: 12, heads: 4, embd: 64 };
+    let thin = GptShape {
+        vocabulary: 65,
+        block: 64,
+        layers: 12,
+        heads: 4,
+        embd: 64,
+    };
     let job = here(thin, false, 48, 4);
     for zero in 0..4 {
-        let [.., data] = job.traffic(&Strategy { data: 4, micro_batch: 12, zero, ..Strategy::SINGLE });
-        close(data.bytes, printed("lab04-compared.txt", "sends", zero), "lab04");
+        let [.., data] = job.traffic(&Strategy {
+            data: 4,
+            micro_batch: 12,
+            zero,
+            ..Strategy::SINGLE
+        });
+        close(
+            data.bytes,
+            printed("lab04-compared.txt", "sends", zero),
+            "lab04",
+        );
     }
     // lab05: the baby model with dropout on 2 tensor ranks, and with sequence parallelism.
-    let baby = GptShape { vocabulary: 65, block: 64, layers: 4, heads: 4, embd: 128 };
+    let baby = GptShape {
+        vocabulary: 65,
+        block: 64,
+        layers: 4,
+        heads: 4,
+        embd: 128,
+    };
     for (n, sequence) in [(1, false), (2, true)] {
-        let strategy = Strategy { tensor: 2, sequence, micro_batch: 12, ..Strategy::SINGLE };
+        let strategy = Strategy {
+            tensor: 2,
+            sequence,
+            micro_batch: 12,
+            ..Strategy::SINGLE
+        };
         let [tensor, ..] = here(baby, true, 12, 2).traffic(&strategy);
-        close(tensor.bytes, printed("lab05-compared.txt", "sends", n), "lab05");
+        close(
+            tensor.bytes,
+            printed("lab05-compared.txt", "sends", n),
+            "lab05",
+        );
     }
     // lab07: 2 x 2 x 2 ranks; what they send along the tensor and the data axis.
     let job = here(baby, false, 16, 8);
-    let strategy = Strategy { data: 2, tensor: 2, pipeline: 2, micro_batch: 2, zero: 1, ..Strategy::SINGLE };
+    let strategy = Strategy {
+        data: 2,
+        tensor: 2,
+        pipeline: 2,
+        micro_batch: 2,
+        zero: 1,
+        ..Strategy::SINGLE
+    };
     let [tensor, _, data] = job.traffic(&strategy);
-    close(tensor.bytes, printed("lab07-axes.txt", "tensor", 1), "lab07, tensor axis");
-    close(data.bytes, printed("lab07-axes.txt", "data", 1), "lab07, data axis");
+    close(
+        tensor.bytes,
+        printed("lab07-axes.txt", "tensor", 1),
+        "lab07, tensor axis",
+    );
+    close(
+        data.bytes,
+        printed("lab07-axes.txt", "data", 1),
+        "lab07, data axis",
+    );
 }

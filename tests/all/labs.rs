@@ -20,11 +20,15 @@ fn exercises() -> Vec<Exercise> {
 #[test]
 fn every_lab_is_a_package_with_its_lesson() {
     for lab in labs() {
-        let cargo: toml::Table = toml::from_str(&text(&format!("labs/{}/Cargo.toml", lab.name))).unwrap();
+        let cargo: toml::Table =
+            toml::from_str(&text(&format!("labs/{}/Cargo.toml", lab.name))).unwrap();
         let bins = cargo["bin"].as_array().unwrap();
         assert_eq!(bins.len(), 1, "{}", lab.name);
         assert_eq!(bins[0]["name"].as_str(), Some(&*lab.name));
-        assert_eq!(format!("labs/{}/{}", lab.name, bins[0]["path"].as_str().unwrap()), lab.file);
+        assert_eq!(
+            format!("labs/{}/{}", lab.name, bins[0]["path"].as_str().unwrap()),
+            lab.file
+        );
     }
 }
 
@@ -33,7 +37,11 @@ fn labs_are_in_order_and_say_what_they_are() {
     let labs = labs();
     assert!(labs.windows(2).all(|w| w[0].number < w[1].number));
     for (i, lab) in labs.iter().enumerate() {
-        assert!(i == 0 || !lab.needs.is_empty(), "{}: labs.toml does not say which labs it needs", lab.name);
+        assert!(
+            i == 0 || !lab.needs.is_empty(),
+            "{}: labs.toml does not say which labs it needs",
+            lab.name
+        );
         for needed in &lab.needs {
             assert!(
                 labs[..i].iter().any(|earlier| earlier.name == *needed),
@@ -45,7 +53,11 @@ fn labs_are_in_order_and_say_what_they_are() {
     for lab in labs {
         assert_eq!(lab.name, format!("lab{:02}", lab.number));
         let source = text(&lab.file);
-        assert!(source.starts_with(&format!("//! {} · {}\n", lab.name, lab.title)), "{}: its first line", lab.file);
+        assert!(
+            source.starts_with(&format!("//! {} · {}\n", lab.name, lab.title)),
+            "{}: its first line",
+            lab.file
+        );
         assert!(source.contains(&lab.question), "{}: its question", lab.file);
     }
 }
@@ -56,16 +68,31 @@ pub fn short_run(name: &str) -> (&'static str, &'static str) {
         "lab00" => (program("lab00"), ""),
         "lab01" => (program("lab01"), "--ranks 1"),
         "lab02" => (program("lab02"), "--ranks 2 --batch 2 --steps 6"),
-        "lab03" => (program("lab03"), "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --steps 6"),
+        "lab03" => (
+            program("lab03"),
+            "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --steps 6",
+        ),
         "lab04" => (program("lab04"), "--ranks 1 --steps 2"),
-        "lab05" => (program("lab05"), "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --steps 2"),
-        "lab06" => (program("lab06"), "--heads 2 --embd 16 --block 8 --micro-batches 4 --pace 0"),
-        "lab07" => (program("lab07"), "--layers 2 --heads 2 --embd 32 --block 16 --batch 1 --steps 2"),
+        "lab05" => (
+            program("lab05"),
+            "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --steps 2",
+        ),
+        "lab06" => (
+            program("lab06"),
+            "--heads 2 --embd 16 --block 8 --micro-batches 4 --pace 0",
+        ),
+        "lab07" => (
+            program("lab07"),
+            "--layers 2 --heads 2 --embd 32 --block 16 --batch 1 --steps 2",
+        ),
         "lab08" => (
             program("lab08"),
             "--layers 1 --embd 16 --block 16 --batch 1 --steps 30 --poison 16 17 --save-every 8 --lr 0.01",
         ),
-        "lab09" => (program("lab09"), "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2"),
+        "lab09" => (
+            program("lab09"),
+            "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2",
+        ),
         "lab10" => (program("lab10"), "--seq 16 --batch 4 --ranks 2"),
         "lab11" => (program("lab11"), "--devices 16 --model llama-3-8b"),
         _ => panic!("{name}: add its program and flags that make its run short"),
@@ -78,30 +105,59 @@ fn a_labs_screen_begins_and_ends_as_labs_toml_says() {
     for (i, lab) in labs.iter().enumerate() {
         let (program, flags) = short_run(&lab.name);
         let folder = tempfile::tempdir().unwrap();
-        let output = Command::new(program).args(flags.split_whitespace()).current_dir(folder.path()).output().unwrap();
+        let output = Command::new(program)
+            .args(flags.split_whitespace())
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
         let screen = String::from_utf8(output.stdout).unwrap();
         let title = format!("{} · {}", lab.name, lab.title);
         let takes = format!("about {}", lab.takes);
         let gap = 80 - title.chars().count() - takes.len();
-        assert!(screen.starts_with(&format!("{title}{}{takes}\n{}\n", " ".repeat(gap), lab.question)), "{screen}");
+        assert!(
+            screen.starts_with(&format!(
+                "{title}{}{takes}\n{}\n",
+                " ".repeat(gap),
+                lab.question
+            )),
+            "{screen}"
+        );
         let mut end = format!("  Takeaway: {}\n", lab.takeaway);
         if let Some(next) = labs.get(i + 1) {
-            end += &format!("  Next: {}, {}   cargo run --bin {}\n", next.name, next.announced, next.name);
+            end += &format!(
+                "  Next: {}, {}   cargo run --bin {}\n",
+                next.name, next.announced, next.name
+            );
         }
         if i + 1 == labs.len() {
             end += "  Next: the exercises   cargo run --bin workbook\n";
         }
         // A line on more flags may be between the two.
-        let said: String =
-            screen.lines().filter(|line| !line.starts_with("  More: ")).map(|l| format!("{l}\n")).collect();
-        assert!(said.ends_with(&end), "{}: {end} is not the end of\n{screen}", lab.name);
+        let said: String = screen
+            .lines()
+            .filter(|line| !line.starts_with("  More: "))
+            .map(|l| format!("{l}\n"))
+            .collect();
+        assert!(
+            said.ends_with(&end),
+            "{}: {end} is not the end of\n{screen}",
+            lab.name
+        );
     }
 }
 
 #[test]
 fn the_readme_lists_the_labs() {
     let readme = text("README.md");
-    for Lab { name, title, question, takes, ranks, .. } in labs() {
+    for Lab {
+        name,
+        title,
+        question,
+        takes,
+        ranks,
+        ..
+    } in labs()
+    {
         let row = format!("| `{name}` | {title} | {question} | {takes} | {ranks} |");
         assert!(readme.contains(&row), "README.md lacks this row:\n{row}");
     }
@@ -110,7 +166,14 @@ fn the_readme_lists_the_labs() {
 #[test]
 fn the_readme_lists_the_exercises() {
     let readme = text("README.md");
-    for Exercise { name, title, task, minutes, .. } in exercises() {
+    for Exercise {
+        name,
+        title,
+        task,
+        minutes,
+        ..
+    } in exercises()
+    {
         let row = format!("| `{name}` | {title} | {task} | {minutes} |");
         assert!(readme.contains(&row), "README.md lacks this row:\n{row}");
     }
@@ -120,15 +183,45 @@ fn the_readme_lists_the_exercises() {
 fn exercises_have_names_texts_and_hints() {
     let mut names: Vec<String> = Vec::new();
     for lab in labs() {
-        for Exercise { name, title, task, hints, .. } in lab.exercises {
-            assert!(name.starts_with(&format!("{}-", lab.name)), "{name} belongs to {}", lab.name);
-            assert!(name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'), "{name}");
-            assert!(name.len() <= 19 && title.len() <= 42, "{name}: the map has no room for it");
-            assert!(!task.contains('\n') && !task.ends_with('.'), "{name}: {task}");
-            assert!(hints.len() >= 3 && hints.iter().all(|hint| !hint.is_empty()), "{name}: too few hints");
-            assert!(hints[hints.len() - 1].starts_with("The idea: "), "{name}: its last hint names the idea");
+        for Exercise {
+            name,
+            title,
+            task,
+            hints,
+            ..
+        } in lab.exercises
+        {
             assert!(
-                [&title, &task].into_iter().chain(&hints).all(|text| text.is_ascii()),
+                name.starts_with(&format!("{}-", lab.name)),
+                "{name} belongs to {}",
+                lab.name
+            );
+            assert!(
+                name.bytes()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'),
+                "{name}"
+            );
+            assert!(
+                name.len() <= 19 && title.len() <= 42,
+                "{name}: the map has no room for it"
+            );
+            assert!(
+                !task.contains('\n') && !task.ends_with('.'),
+                "{name}: {task}"
+            );
+            assert!(
+                hints.len() >= 3 && hints.iter().all(|hint| !hint.is_empty()),
+                "{name}: too few hints"
+            );
+            assert!(
+                hints[hints.len() - 1].starts_with("The idea: "),
+                "{name}: its last hint names the idea"
+            );
+            assert!(
+                [&title, &task]
+                    .into_iter()
+                    .chain(&hints)
+                    .all(|text| text.is_ascii()),
                 "{name}: --ascii means ASCII"
             );
             assert!(!names.contains(&name), "{name} is there twice");
@@ -143,19 +236,36 @@ fn every_exercise_has_its_files_and_every_file_its_exercise() {
         let mut expected: Vec<String> = lab.exercises.iter().map(Exercise::file).collect();
         expected.sort();
         for folder in ["exercises", "solutions", "checks"] {
-            let files = std::fs::read_dir(Path::new(ROOT).join("labs").join(&lab.name).join(folder));
-            let names = files.into_iter().flatten().map(|file| file.unwrap().file_name().into_string().unwrap());
+            let files =
+                std::fs::read_dir(Path::new(ROOT).join("labs").join(&lab.name).join(folder));
+            let names = files
+                .into_iter()
+                .flatten()
+                .map(|file| file.unwrap().file_name().into_string().unwrap());
             let mut files: Vec<String> = names.collect();
             files.sort();
             assert_eq!(files, expected, "{}/{folder}", lab.name);
         }
     }
     for exercise in exercises() {
-        let blank = text(&format!("labs/{}/exercises/{}", exercise.lab(), exercise.file()));
+        let blank = text(&format!(
+            "labs/{}/exercises/{}",
+            exercise.lab(),
+            exercise.file()
+        ));
         let first = format!("//! {} · {}\n", exercise.name, exercise.title);
-        assert!(blank.starts_with(&first), "{}: its first line", exercise.file());
         assert!(
-            text(&format!("labs/{}/solutions/{}", exercise.lab(), exercise.file())).starts_with(&first),
+            blank.starts_with(&first),
+            "{}: its first line",
+            exercise.file()
+        );
+        assert!(
+            text(&format!(
+                "labs/{}/solutions/{}",
+                exercise.lab(),
+                exercise.file()
+            ))
+            .starts_with(&first),
             "{}: its solution's first line",
             exercise.file()
         );
@@ -165,7 +275,11 @@ fn every_exercise_has_its_files_and_every_file_its_exercise() {
             "{}: one place to write",
             exercise.file()
         );
-        assert!(blank.lines().count() <= 100, "{}: an exercise is small", exercise.file());
+        assert!(
+            blank.lines().count() <= 100,
+            "{}: an exercise is small",
+            exercise.file()
+        );
     }
 }
 
@@ -182,10 +296,18 @@ fn a_training_that_diverges_says_at_which_step_and_what_to_do() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         let mut command = std::process::Command::new(lab);
-        command.current_dir(dir.path()).env_remove("SHARDLAB_CORPUS").args(tiny.split_whitespace());
+        command
+            .current_dir(dir.path())
+            .env_remove("SHARDLAB_CORPUS")
+            .args(tiny.split_whitespace());
         let output = command.args(more.split_whitespace()).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
-        let told = error.contains("at step ") && error.contains(": training has diverged\nhelp: lower --lr (it is ");
-        assert!(output.status.code() == Some(1) && told, "{lab}: {:?} {error}", output.status);
+        let told = error.contains("at step ")
+            && error.contains(": training has diverged\nhelp: lower --lr (it is ");
+        assert!(
+            output.status.code() == Some(1) && told,
+            "{lab}: {:?} {error}",
+            output.status
+        );
     }
 }

@@ -15,14 +15,23 @@ struct Cluster {
 impl Cluster {
     /// With these programs, as (name, lines of sh).
     fn new(programs: &[(&str, &str)]) -> Cluster {
-        let cluster = Cluster { dir: tempfile::tempdir().unwrap() };
+        let cluster = Cluster {
+            dir: tempfile::tempdir().unwrap(),
+        };
         std::fs::create_dir(cluster.path("bin")).unwrap();
-        for tool in ["sh", "bash", "cat", "mkdir", "chmod", "install", "dirname", "ln", "rm", "sleep"] {
+        for tool in [
+            "sh", "bash", "cat", "mkdir", "chmod", "install", "dirname", "ln", "rm", "sleep",
+        ] {
             let find = |folder: &&str| Path::new(folder).join(tool).exists();
-            let folder = ["/bin", "/usr/bin"].into_iter().find(find).unwrap_or_else(|| panic!("{tool} is missing"));
+            let folder = ["/bin", "/usr/bin"]
+                .into_iter()
+                .find(find)
+                .unwrap_or_else(|| panic!("{tool} is missing"));
             symlink(Path::new(folder).join(tool), cluster.path("bin").join(tool)).unwrap();
         }
-        programs.iter().for_each(|(name, body)| cluster.add(&format!("bin/{name}"), body));
+        programs
+            .iter()
+            .for_each(|(name, body)| cluster.add(&format!("bin/{name}"), body));
         cluster
     }
 
@@ -33,8 +42,19 @@ impl Cluster {
     /// A program of sh. Written by a process of its own: were this one to write it, a process that another test starts
     /// just then would have it open for writing, too, and the program would be "busy".
     fn add(&self, name: &str, body: &str) {
-        let write = ["-c", "printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\" && chmod 755 \"$0\""];
-        assert!(Command::new("/bin/sh").args(write).arg(self.path(name)).arg(body).status().unwrap().success());
+        let write = [
+            "-c",
+            "printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\" && chmod 755 \"$0\"",
+        ];
+        assert!(
+            Command::new("/bin/sh")
+                .args(write)
+                .arg(self.path(name))
+                .arg(body)
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     fn file(&self, name: &str, text: &str) -> String {
@@ -44,7 +64,10 @@ impl Cluster {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        command.current_dir(self.dir.path()).env_clear().env("PATH", self.path("bin"));
+        command
+            .current_dir(self.dir.path())
+            .env_clear()
+            .env("PATH", self.path("bin"));
         command.env("T", self.dir.path());
         command
     }
@@ -92,7 +115,10 @@ fn stderr(output: &Output) -> String {
 #[test]
 fn in_a_pbs_job_the_line_is_pals() {
     let cluster = Cluster::new(&[("mpiexec", &launcher(PALS))]);
-    let file = cluster.file("nodes", "x1.cm.polaris.alcf.anl.gov\nx2.cm.polaris.alcf.anl.gov\n");
+    let file = cluster.file(
+        "nodes",
+        "x1.cm.polaris.alcf.anl.gov\nx2.cm.polaris.alcf.anl.gov\n",
+    );
     let env = [("PBS_NODEFILE", file.as_str())];
     let words = "mpiexec --verbose --envall -n";
     assert_eq!(
@@ -115,12 +141,23 @@ fn in_a_pbs_job_the_line_is_pals() {
 
 #[test]
 fn in_a_slurm_job_the_line_is_srun() {
-    let srun = r#"case $1 in --version) echo slurm 23.02.7;; --mpi=list) echo "pmi2 pmix" >&2;; esac"#;
+    let srun =
+        r#"case $1 in --version) echo slurm 23.02.7;; --mpi=list) echo "pmi2 pmix" >&2;; esac"#;
     let cluster = Cluster::new(&[("srun", srun)]);
-    let env = [("SLURM_JOB_NODELIST", "n[1-2]"), ("SLURM_TASKS_PER_NODE", "4(x2)"), ("SLURM_CPUS_PER_TASK", "8")];
-    assert_eq!(cluster.line("lab03", &env), "srun -N 2 -n 8 --ntasks-per-node 4 -c 8 lab03");
+    let env = [
+        ("SLURM_JOB_NODELIST", "n[1-2]"),
+        ("SLURM_TASKS_PER_NODE", "4(x2)"),
+        ("SLURM_CPUS_PER_TASK", "8"),
+    ];
+    assert_eq!(
+        cluster.line("lab03", &env),
+        "srun -N 2 -n 8 --ntasks-per-node 4 -c 8 lab03"
+    );
     cluster.add("bin/mpirun", &launcher(OPEN_MPI));
-    assert_eq!(cluster.line("lab03", &env), "srun -N 2 -n 8 --ntasks-per-node 4 -c 8 --mpi=pmix lab03");
+    assert_eq!(
+        cluster.line("lab03", &env),
+        "srun -N 2 -n 8 --ntasks-per-node 4 -c 8 --mpi=pmix lab03"
+    );
 }
 
 #[test]
@@ -129,20 +166,39 @@ fn without_a_job_the_line_is_local() {
     let cores = kit::job::Cpus::here().cores;
     assert_eq!(cluster.line("-n 1 lab03", &[]), "mpirun -n 1 lab03");
     let more = cores + 1;
-    assert_eq!(cluster.line(&format!("-n {more} lab03"), &[]), format!("mpirun --oversubscribe -n {more} lab03"));
-    assert_eq!(cluster.line("lab03", &[]), format!("mpirun -n {cores} lab03"));
-    assert_eq!(cluster.line("--threads -n 3 lab03 --steps 5", &[]), "lab03 --steps 5 --ranks 3");
+    assert_eq!(
+        cluster.line(&format!("-n {more} lab03"), &[]),
+        format!("mpirun --oversubscribe -n {more} lab03")
+    );
+    assert_eq!(
+        cluster.line("lab03", &[]),
+        format!("mpirun -n {cores} lab03")
+    );
+    assert_eq!(
+        cluster.line("--threads -n 3 lab03 --steps 5", &[]),
+        "lab03 --steps 5 --ranks 3"
+    );
     cluster.add("bin/id", "echo 0");
-    assert_eq!(cluster.line("-n 1 lab03", &[]), "mpirun --allow-run-as-root -n 1 lab03");
+    assert_eq!(
+        cluster.line("-n 1 lab03", &[]),
+        "mpirun --allow-run-as-root -n 1 lab03"
+    );
     let file = cluster.file("mine", "a slots=2\nb slots=2\n");
-    let expected = format!("mpirun --allow-run-as-root -n 4 --map-by ppr:2:node:PE=3 --hostfile {file} lab03");
-    assert_eq!(cluster.line(&format!("--depth 3 --hostfile {file} lab03"), &[]), expected);
+    let expected =
+        format!("mpirun --allow-run-as-root -n 4 --map-by ppr:2:node:PE=3 --hostfile {file} lab03");
+    assert_eq!(
+        cluster.line(&format!("--depth 3 --hostfile {file} lab03"), &[]),
+        expected
+    );
 }
 
 #[test]
 fn without_mpi_ranks_are_threads_and_it_says_so() {
     let cluster = Cluster::new(&[]);
-    let output = cluster.launch(&format!("-n 3 {lab00} --info --ascii", lab00 = program("lab00")), &[]);
+    let output = cluster.launch(
+        &format!("-n 3 {lab00} --info --ascii", lab00 = program("lab00")),
+        &[],
+    );
     assert!(output.status.success());
     assert_eq!(
         stderr(&output),
@@ -153,10 +209,20 @@ fn without_mpi_ranks_are_threads_and_it_says_so() {
     );
     assert!(stdout(&output).contains("'rank 2'"), "{}", stdout(&output));
     let file = cluster.file("nodes", "n1\nn1\nn2\nn2\n");
-    let output =
-        cluster.launch(&format!("{lab00} --info --ascii", lab00 = program("lab00")), &[("PBS_NODEFILE", &file)]);
-    assert!(stderr(&output).contains("threads, on this one of 2 nodes\n"), "{}", stderr(&output));
-    assert!(stdout(&output).contains("Using [2 / 4]"), "{}", stdout(&output));
+    let output = cluster.launch(
+        &format!("{lab00} --info --ascii", lab00 = program("lab00")),
+        &[("PBS_NODEFILE", &file)],
+    );
+    assert!(
+        stderr(&output).contains("threads, on this one of 2 nodes\n"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(
+        stdout(&output).contains("Using [2 / 4]"),
+        "{}",
+        stdout(&output)
+    );
 }
 
 #[test]
@@ -165,9 +231,21 @@ fn the_jobs_exit_code_is_launchs() {
     cluster.add("job", "exit $1");
     let job = cluster.path("job").display().to_string();
     for code in [0, 1, 7, 141] {
-        assert_eq!(cluster.launch(&format!("-n 2 {job} {code}"), &[]).status.code(), Some(code));
+        assert_eq!(
+            cluster
+                .launch(&format!("-n 2 {job} {code}"), &[])
+                .status
+                .code(),
+            Some(code)
+        );
     }
-    assert_eq!(std::fs::read_to_string(cluster.path("ran")).unwrap().lines().next(), Some(&*format!("-n 2 {job} 0")))
+    assert_eq!(
+        std::fs::read_to_string(cluster.path("ran"))
+            .unwrap()
+            .lines()
+            .next(),
+        Some(&*format!("-n 2 {job} 0"))
+    )
 }
 
 #[test]
@@ -182,7 +260,11 @@ fn what_cannot_be_started_is_said() {
     ] {
         let output = cluster.launch(words, &[]);
         assert_eq!(output.status.code(), Some(2), "{words}");
-        assert!(stderr(&output).contains(&format!("error: {what}")), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains(&format!("error: {what}")),
+            "{}",
+            stderr(&output)
+        );
     }
 }
 
@@ -194,15 +276,32 @@ fn signals_reach_the_job() {
     let body = "trap 'exit 41' TERM; trap 'exit 42' INT; echo ready; n=0; while [ $n -lt 400 ]; do sleep 0.05; n=$((n+1)); done";
     cluster.add("job", body);
     let job = cluster.path("job").display().to_string();
-    for (restarts, signal, code) in [("0", "TERM", 41), ("0", "INT", 42), ("3", "TERM", 41), ("3", "INT", 42)] {
+    for (restarts, signal, code) in [
+        ("0", "TERM", 41),
+        ("0", "INT", 42),
+        ("3", "TERM", 41),
+        ("3", "INT", 42),
+    ] {
         let mut command = cluster.command(program("launch"));
         command.args(["--max-restarts", restarts, "-n", "1", &job]);
-        let mut child = interruptible(&mut command).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = interruptible(&mut command)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         assert_eq!(line, "ready\n");
         let kill = format!("kill -{signal} {}", child.id());
-        assert!(Command::new("/bin/sh").args(["-c", &kill]).status().unwrap().success());
+        assert!(
+            Command::new("/bin/sh")
+                .args(["-c", &kill])
+                .status()
+                .unwrap()
+                .success()
+        );
         assert_eq!(child.wait().unwrap().code(), Some(code), "{signal}");
     }
 }
@@ -216,12 +315,20 @@ fn attempts(cluster: &Cluster, words: &str) -> (Output, String, String) {
     std::fs::remove_file(cluster.path("attempts")).ok();
     let output = cluster.launch(words, &[]);
     let said = stderr(&output);
-    let timeless = said.split(" after ").map(|part| match part.split_once(" s (") {
-        Some((_, rest)) => format!("T s ({rest}"),
-        None => part.to_string(),
-    });
+    let timeless = said
+        .split(" after ")
+        .map(|part| match part.split_once(" s (") {
+            Some((_, rest)) => format!("T s ({rest}"),
+            None => part.to_string(),
+        });
     let said = timeless.collect::<Vec<_>>().join(" after ");
-    (output, said, std::fs::read_to_string(cluster.path("attempts")).unwrap_or_default().replace('\n', " "))
+    (
+        output,
+        said,
+        std::fs::read_to_string(cluster.path("attempts"))
+            .unwrap_or_default()
+            .replace('\n', " "),
+    )
 }
 
 #[test]
@@ -231,22 +338,42 @@ fn a_job_that_fails_is_started_again() {
     let job = cluster.path("job").display().to_string();
     let line = format!("mpirun -n 1 -x SHARDLAB_RESTART_COUNT {job}");
     let (output, said, counts) = attempts(&cluster, &format!("--max-restarts 3 -n 1 {job} 2 137"));
-    assert_eq!((output.status.code(), &*counts), (Some(0), "0 1 2 "), "{said}");
+    assert_eq!(
+        (output.status.code(), &*counts),
+        (Some(0), "0 1 2 "),
+        "{said}"
+    );
     let failed = "launch: the job failed after T s (exit code 137: SIGKILL); restart";
     let done = "launch: the job is done, after 2 restarts";
-    assert_eq!(said, format!("launch: {line} 2 137\n{failed} 1 of 3\n{failed} 2 of 3\n{done}\n"));
+    assert_eq!(
+        said,
+        format!("launch: {line} 2 137\n{failed} 1 of 3\n{failed} 2 of 3\n{done}\n")
+    );
 
     // When restarts are used up, the last attempt's exit code is launch's.
     let (output, said, counts) = attempts(&cluster, &format!("--max-restarts 1 -n 1 {job} 9 7"));
-    assert_eq!((output.status.code(), &*counts), (Some(7), "0 1 "), "{said}");
-    let (again, error) =
-        ("launch: the job failed after T s (exit code 7); restart 1 of 1\n", "error: the job failed after T s");
+    assert_eq!(
+        (output.status.code(), &*counts),
+        (Some(7), "0 1 "),
+        "{said}"
+    );
+    let again = "launch: the job failed after T s (exit code 7); restart 1 of 1\n";
+    let error = "error: the job failed after T s";
     assert!(said.contains(again), "{said}");
-    assert!(said.contains(&format!("{error} (exit code 7), and --max-restarts 1 allows no more\nhelp: ")), "{said}");
+    assert!(
+        said.contains(&format!(
+            "{error} (exit code 7), and --max-restarts 1 allows no more\nhelp: "
+        )),
+        "{said}"
+    );
 
     // Without the flag nothing is restarted, and nothing is said.
     let (output, said, counts) = attempts(&cluster, &format!("-n 1 {job} 9 7"));
-    assert_eq!((output.status.code(), &*counts, said.lines().count()), (Some(7), " ", 1), "{said}");
+    assert_eq!(
+        (output.status.code(), &*counts, said.lines().count()),
+        (Some(7), " ", 1),
+        "{said}"
+    );
 }
 
 #[test]
@@ -256,12 +383,26 @@ fn what_a_restart_cannot_help_is_not_restarted() {
     let job = cluster.path("job").display().to_string();
     for (code, why) in [
         (2, "(exit code 2); no restart: its input is bad"),
-        (130, "(exit code 130: SIGINT); no restart: Ctrl-C stopped it"),
-        (141, "(exit code 141: SIGPIPE); no restart: the reader of its output is gone"),
+        (
+            130,
+            "(exit code 130: SIGINT); no restart: Ctrl-C stopped it",
+        ),
+        (
+            141,
+            "(exit code 141: SIGPIPE); no restart: the reader of its output is gone",
+        ),
     ] {
-        let (output, said, counts) = attempts(&cluster, &format!("--max-restarts 3 -n 1 {job} 9 {code}"));
-        assert_eq!((output.status.code(), &*counts), (Some(code), "0 "), "{said}");
-        assert!(said.ends_with(&format!("launch: the job failed after T s {why}\n")), "{said}");
+        let (output, said, counts) =
+            attempts(&cluster, &format!("--max-restarts 3 -n 1 {job} 9 {code}"));
+        assert_eq!(
+            (output.status.code(), &*counts),
+            (Some(code), "0 "),
+            "{said}"
+        );
+        assert!(
+            said.ends_with(&format!("launch: the job failed after T s {why}\n")),
+            "{said}"
+        );
     }
     let (output, said, _) = attempts(&cluster, "--max-restarts 3 no/such/lab");
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -272,10 +413,19 @@ fn what_a_restart_cannot_help_is_not_restarted() {
 #[test]
 fn a_job_that_is_killed_is_started_again() {
     let cluster = Cluster::new(&[]);
-    cluster.add("job", r#"[ "$SHARDLAB_RESTART_COUNT" -ge 1 ] || kill -9 $$"#);
-    let (output, said, _) = attempts(&cluster, &format!("--max-restarts 1 {}", cluster.path("job").display()));
+    cluster.add(
+        "job",
+        r#"[ "$SHARDLAB_RESTART_COUNT" -ge 1 ] || kill -9 $$"#,
+    );
+    let (output, said, _) = attempts(
+        &cluster,
+        &format!("--max-restarts 1 {}", cluster.path("job").display()),
+    );
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("(exit code 137: SIGKILL); restart 1 of 1\n"), "{said}");
+    assert!(
+        said.contains("(exit code 137: SIGKILL); restart 1 of 1\n"),
+        "{said}"
+    );
 }
 
 /// The project's folder as a job's user has it, with lab03 only noting how it was started.
@@ -302,20 +452,52 @@ exec bash "$script""#;
     let cluster = Cluster::new(&[("qsub", qsub), ("mpiexec", &launcher(PALS))]);
     let bin = programs(&cluster);
     let mut command = cluster.command("qsub");
-    command.args(["-A", "PROJECT", "-v", "SHARDLAB_BIN", &script("polaris.pbs")]).env("SHARDLAB_BIN", &bin);
+    command
+        .args([
+            "-A",
+            "PROJECT",
+            "-v",
+            "SHARDLAB_BIN",
+            &script("polaris.pbs"),
+        ])
+        .env("SHARDLAB_BIN", &bin);
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        stdout(&output),
+        stderr(&output)
+    );
     let text = stdout(&output);
-    for expected in ["• SCHEDULER=PBS\n", "• MACHINE=Polaris\n", "• NGPUS=8\n", "Using [4 / 8]"] {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+    for expected in [
+        "• SCHEDULER=PBS\n",
+        "• MACHINE=Polaris\n",
+        "• NGPUS=8\n",
+        "Using [4 / 8]",
+    ] {
+        assert!(
+            text.contains(expected),
+            "{expected:?} is missing in\n{text}"
+        );
     }
     let ran = std::fs::read_to_string(cluster.path("ran")).unwrap();
     let ran: Vec<&str> = ran.lines().collect();
-    let start =
-        format!("--verbose --envall -n 8 -ppn 4 --hostfile {} --cpu-bind depth -d ", cluster.path("nodes").display());
-    assert!(ran[0].starts_with(&start) && ran[0].ends_with("lab/lab00 --info"), "{ran:?}");
+    let start = format!(
+        "--verbose --envall -n 8 -ppn 4 --hostfile {} --cpu-bind depth -d ",
+        cluster.path("nodes").display()
+    );
+    assert!(
+        ran[0].starts_with(&start) && ran[0].ends_with("lab/lab00 --info"),
+        "{ran:?}"
+    );
     assert!(ran[1].starts_with(&start), "{ran:?}");
-    assert_eq!(ran[2], format!("lab03 --steps 300 --out runs/lab03-77 in {}", cluster.dir.path().display()));
+    assert_eq!(
+        ran[2],
+        format!(
+            "lab03 --steps 300 --out runs/lab03-77 in {}",
+            cluster.dir.path().display()
+        )
+    );
 }
 
 #[test]
@@ -331,19 +513,37 @@ exec bash "$script""#;
 exit 0"#
             .replace("\\#", "#");
     let srun = launcher("slurm 23.02.7");
-    let cluster = Cluster::new(&[("sbatch", sbatch), ("directive", &directive), ("srun", &srun)]);
+    let cluster = Cluster::new(&[
+        ("sbatch", sbatch),
+        ("directive", &directive),
+        ("srun", &srun),
+    ]);
     let bin = programs(&cluster);
     let mut command = cluster.command("sbatch");
-    command.args(["--account=PROJECT", &script("slurm.sbatch")]).env("SHARDLAB_BIN", &bin);
+    command
+        .args(["--account=PROJECT", &script("slurm.sbatch")])
+        .env("SHARDLAB_BIN", &bin);
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
-    assert!(stdout(&output).contains("• SCHEDULER=Slurm\n"), "{}", stdout(&output));
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        stdout(&output),
+        stderr(&output)
+    );
+    assert!(
+        stdout(&output).contains("• SCHEDULER=Slurm\n"),
+        "{}",
+        stdout(&output)
+    );
     let ran = std::fs::read_to_string(cluster.path("ran")).unwrap();
     let line = "-N 2 -n 8 --ntasks-per-node 4 -c 8";
     let expected = [
         format!("{line} {bin}/lab00 --info"),
         format!("{line} {bin}/lab03 --steps 300 --out runs/lab03-78"),
-        format!("lab03 --steps 300 --out runs/lab03-78 in {}", cluster.dir.path().display()),
+        format!(
+            "lab03 --steps 300 --out runs/lab03-78 in {}",
+            cluster.dir.path().display()
+        ),
     ];
     assert_eq!(ran.lines().collect::<Vec<_>>(), expected);
 }
@@ -356,10 +556,22 @@ fn a_job_script_stops_at_the_first_failure() {
     cluster.add("lab/lab00", "exit 3");
     let file = cluster.file("nodes", "x1.polaris\n");
     let mut command = cluster.command("bash");
-    command.arg(script("polaris.pbs")).env("SHARDLAB_BIN", cluster.path("lab"));
-    let job = [("PBS_NODEFILE", file.as_str()), ("PBS_JOBID", "7"), ("PBS_O_WORKDIR", "/")];
+    command
+        .arg(script("polaris.pbs"))
+        .env("SHARDLAB_BIN", cluster.path("lab"));
+    let job = [
+        ("PBS_NODEFILE", file.as_str()),
+        ("PBS_JOBID", "7"),
+        ("PBS_O_WORKDIR", "/"),
+    ];
     assert_eq!(command.envs(job).output().unwrap().status.code(), Some(3));
-    assert_eq!(std::fs::read_to_string(cluster.path("ran")).unwrap().lines().count(), 1);
+    assert_eq!(
+        std::fs::read_to_string(cluster.path("ran"))
+            .unwrap()
+            .lines()
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -373,7 +585,12 @@ for name in launch lab00 lab03; do echo "$CARGO_TARGET_DIR" > "$CARGO_TARGET_DIR
     let root = cluster.path("shardlab").display().to_string();
     let build = |words: &[&str], env: &[(&str, &str)]| {
         let mut command = cluster.command(&script("build.sh"));
-        command.args(words).env("SCRATCH", cluster.dir.path()).envs(env.iter().copied()).output().unwrap()
+        command
+            .args(words)
+            .env("SCRATCH", cluster.dir.path())
+            .envs(env.iter().copied())
+            .output()
+            .unwrap()
     };
     assert!(build(&["fetch"], &[]).status.success());
     let plain = build(&[], &[]);
@@ -383,7 +600,11 @@ for name in launch lab00 lab03; do echo "$CARGO_TARGET_DIR" > "$CARGO_TARGET_DIR
         "{}",
         stderr(&plain)
     );
-    assert!(build(&["mpi"], &[("CRAYPE_VERSION", "2.7")]).status.success());
+    assert!(
+        build(&["mpi"], &[("CRAYPE_VERSION", "2.7")])
+            .status
+            .success()
+    );
     let line = "build --release --locked --offline --bins";
     let expected = [
         format!("{root}/cargo   fetch --locked"),
@@ -395,22 +616,36 @@ for name in launch lab00 lab03; do echo "$CARGO_TARGET_DIR" > "$CARGO_TARGET_DIR
     for (bin, target) in [("bin", "target"), ("bin-mpi", "target-mpi")] {
         for name in ["launch", "lab00", "lab03"] {
             let path = cluster.path(&format!("shardlab/{bin}/{name}"));
-            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
-            assert_eq!(std::fs::read_to_string(path).unwrap(), format!("{root}/{target}\n"));
+            assert_eq!(
+                std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+                0o755
+            );
+            assert_eq!(
+                std::fs::read_to_string(path).unwrap(),
+                format!("{root}/{target}\n")
+            );
         }
     }
     // The workbook stays where it was built, for everyone to read, and is linked.
     let workbook = cluster.path("shardlab/bin/workbook").read_link().unwrap();
-    assert_eq!(workbook.display().to_string(), format!("{root}/target/release/workbook"));
+    assert_eq!(
+        workbook.display().to_string(),
+        format!("{root}/target/release/workbook")
+    );
     let release = std::fs::metadata(cluster.path("shardlab/target/release")).unwrap();
     assert_eq!(release.permissions().mode() & 0o055, 0o055);
     assert!(!cluster.path("shardlab/bin-mpi/workbook").exists());
-    for (words, env, what) in
-        [(&[][..], &[("SCRATCH", "")][..], "SCRATCH is not set"), (&["all"], &[], "unknown word all")]
-    {
+    for (words, env, what) in [
+        (&[][..], &[("SCRATCH", "")][..], "SCRATCH is not set"),
+        (&["all"], &[], "unknown word all"),
+    ] {
         let output = build(words, env);
         assert_eq!(output.status.code(), Some(2));
-        assert!(stderr(&output).starts_with(&format!("error: {what}\nhelp: ")), "{}", stderr(&output));
+        assert!(
+            stderr(&output).starts_with(&format!("error: {what}\nhelp: ")),
+            "{}",
+            stderr(&output)
+        );
     }
 }
 
@@ -419,7 +654,10 @@ fn the_readme_names_the_cluster_scripts() {
     let readme = std::fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
     for file in std::fs::read_dir(script("")).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
-        assert!(readme.contains(&format!("labs/cluster/{name}")), "README.md does not name {name}");
+        assert!(
+            readme.contains(&format!("labs/cluster/{name}")),
+            "README.md does not name {name}"
+        );
     }
 }
 
@@ -427,13 +665,21 @@ fn the_readme_names_the_cluster_scripts() {
 #[cfg(target_os = "linux")]
 fn where_threads_do_not_start_the_error_says_what_to_do() {
     // The stacks of 512 ranks do not fit into 3 GB of addresses.
-    let script = format!("ulimit -v 3000000; exec {lab00} --ranks 512", lab00 = program("lab00"));
+    let script = format!(
+        "ulimit -v 3000000; exec {lab00} --ranks 512",
+        lab00 = program("lab00")
+    );
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains(" failed: its thread did not start: "), "{error}");
     assert!(
-        error.contains("\nhelp: start fewer ranks, or allow more threads and memory: ulimit -u; ulimit -v ("),
+        error.contains(" failed: its thread did not start: "),
+        "{error}"
+    );
+    assert!(
+        error.contains(
+            "\nhelp: start fewer ranks, or allow more threads and memory: ulimit -u; ulimit -v ("
+        ),
         "{error}"
     );
 }

@@ -9,10 +9,21 @@ use shardlab::launch;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const LINK: Link = Link { latency: 2e-3, bandwidth: 10e6 };
+const LINK: Link = Link {
+    latency: 2e-3,
+    bandwidth: 10e6,
+};
 
 fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> anyhow::Result<T> + Sync) -> Vec<T> {
-    launch::run_with(ranks, &Options { link: Some(LINK), ..Options::default() }, body).unwrap()
+    launch::run_with(
+        ranks,
+        &Options {
+            link: Some(LINK),
+            ..Options::default()
+        },
+        body,
+    )
+    .unwrap()
 }
 
 /// Seconds of the slowest rank.
@@ -27,9 +38,11 @@ fn slowest(ranks: usize, body: impl Fn(&Comm) -> anyhow::Result<()> + Sync) -> f
 
 #[test]
 fn every_collective_takes_what_the_formula_says() {
-    let (n, len) = (3, 2000);
+    let n = 3;
+    let len = 2000;
     let all = |comm: &Comm, kind: Kind| -> anyhow::Result<()> {
-        let (mut x, mut long) = (vec![1f32; len], vec![1f32; n * len]);
+        let mut x = vec![1f32; len];
+        let mut long = vec![1f32; n * len];
         match kind {
             Kind::Barrier => comm.barrier()?,
             Kind::AllReduce => comm.all_reduce(&mut x, Reduce::Sum)?,
@@ -72,10 +85,16 @@ fn every_collective_takes_what_the_formula_says() {
         let formula = LINK.collective_seconds(kind, n, bytes);
         assert!(formula >= 2e-3);
         let once = slowest(n, |comm| all(comm, kind));
-        assert!(once >= formula, "{kind:?}: {once} s, by the formula {formula}");
+        assert!(
+            once >= formula,
+            "{kind:?}: {once} s, by the formula {formula}"
+        );
         // One after the other.
         let twice = slowest(n, |comm| all(comm, kind).and_then(|()| all(comm, kind)));
-        assert!(twice >= 2.0 * formula, "two of {kind:?}: {twice} s, by the formula {formula} each");
+        assert!(
+            twice >= 2.0 * formula,
+            "two of {kind:?}: {twice} s, by the formula {formula} each"
+        );
     }
 }
 
@@ -83,7 +102,8 @@ fn every_collective_takes_what_the_formula_says() {
 fn messages_leave_one_after_the_other_and_arrive_a_latency_later() {
     const N: usize = 5;
     let times = run(2, |comm| {
-        let (start, mut x) = (Instant::now(), vec![0u8; 20_000]);
+        let start = Instant::now();
+        let mut x = vec![0u8; 20_000];
         for _ in 0..N {
             match comm.rank() {
                 0 => comm.send(&x, 1)?,
@@ -102,7 +122,8 @@ fn messages_to_one_rank_come_in_one_after_the_other() {
     let n = 5;
     let times = run(n, |comm| {
         comm.barrier()?;
-        let (start, mut x) = (Instant::now(), vec![0u8; 20_000]);
+        let start = Instant::now();
+        let mut x = vec![0u8; 20_000];
         match comm.rank() {
             0 => (1..n).try_for_each(|from| comm.recv(&mut x, from))?,
             _ => comm.send(&x, 0)?,
@@ -127,11 +148,17 @@ fn what_is_under_way_is_complete_a_fixed_time_after_the_last_start() {
         // As if computing: asking does not wait.
         let done = first.test()?;
         let told = Instant::now();
-        Ok((before, after, first.complete()?, second.complete()?, done.then_some(told)))
+        Ok((
+            before,
+            after,
+            first.complete()?,
+            second.complete()?,
+            done.then_some(told),
+        ))
     });
     let cost = Duration::from_secs_f64(LINK.collective_seconds(Kind::StartAllReduce, 2, 40_000));
-    let (last_before, last_after) =
-        (flights.iter().map(|f| f.0).max().unwrap(), flights.iter().map(|f| f.1).max().unwrap());
+    let last_before = flights.iter().map(|f| f.0).max().unwrap();
+    let last_after = flights.iter().map(|f| f.1).max().unwrap();
     for (before, _, first, second, told) in flights {
         assert!(first.start >= before && first.end >= last_before + cost);
         // Its end is a moment on the link, not when the rank asked.
@@ -144,7 +171,9 @@ fn what_is_under_way_is_complete_a_fixed_time_after_the_last_start() {
 #[test]
 fn a_link_changes_no_bit() {
     let body = |comm: Comm| {
-        let x: Vec<f32> = (0..3001).map(|i| ((comm.rank() * 31 + i) as f32).sin()).collect();
+        let x: Vec<f32> = (0..3001)
+            .map(|i| ((comm.rank() * 31 + i) as f32).sin())
+            .collect();
         let mut y = x.clone();
         comm.all_reduce(&mut y, Reduce::Sum)?;
         let mut z = vec![0.0; 3 * 3001];
@@ -152,14 +181,31 @@ fn a_link_changes_no_bit() {
         suite::collectives::all_types(&comm, 5, Reduce::Sum, 1)?;
         Ok((y, z, comm.start_all_reduce(x, Reduce::Mean)?.wait()?))
     };
-    let fast = Link { latency: 1e-6, bandwidth: 1e9 };
-    let with = launch::run_with(3, &Options { link: Some(fast), ..Options::default() }, body).unwrap();
+    let fast = Link {
+        latency: 1e-6,
+        bandwidth: 1e9,
+    };
+    let with = launch::run_with(
+        3,
+        &Options {
+            link: Some(fast),
+            ..Options::default()
+        },
+        body,
+    )
+    .unwrap();
     assert_eq!(with, launch::run(3, body).unwrap());
 }
 
 #[test]
 fn a_failing_rank_wakes_those_who_sleep_on_a_link() {
-    let slow = Options { link: Some(Link { latency: 3600.0, bandwidth: 1.0 }), ..Options::default() };
+    let slow = Options {
+        link: Some(Link {
+            latency: 3600.0,
+            bandwidth: 1.0,
+        }),
+        ..Options::default()
+    };
     let start = Instant::now();
     let error = launch::run_with(3, &slow, |comm| match comm.rank() {
         0 => anyhow::bail!("the disk is full"),
@@ -179,10 +225,17 @@ fn every_lab_takes_a_link() {
         let folder = tempfile::tempdir().unwrap();
         let run = |link: &str| {
             let mut command = Command::new(program);
-            command.args(flags.split_whitespace()).args(["--link", link]).current_dir(folder.path());
+            command
+                .args(flags.split_whitespace())
+                .args(["--link", link])
+                .current_dir(folder.path());
             command.env_remove("SHARDLAB_CORPUS").output().unwrap()
         };
         succeeded(&run("10us,1GB/s"));
-        failed(&run("1ms"), 2, "invalid value '1ms' for '--link <LATENCY,BANDWIDTH>': two values are needed");
+        failed(
+            &run("1ms"),
+            2,
+            "invalid value '1ms' for '--link <LATENCY,BANDWIDTH>': two values are needed",
+        );
     }
 }

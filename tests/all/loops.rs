@@ -44,7 +44,16 @@ fn train_in_parallel(config: &MlpConfig, comm: &Comm) -> Result<LinearStack> {
 
 fn config(ranks: usize) -> MlpConfig {
     let out = PathBuf::new();
-    MlpConfig { ranks, steps: 5, warmup_iters: 0, log_interval: 1, batch: 4, lr: 1e-3, seed: 1337, out }
+    MlpConfig {
+        ranks,
+        steps: 5,
+        warmup_iters: 0,
+        log_interval: 1,
+        batch: 4,
+        lr: 1e-3,
+        seed: 1337,
+        out,
+    }
 }
 
 /// The two loops are what they say: one rank trains what the serial loop trains, and several train one model, another one.
@@ -52,7 +61,12 @@ fn config(ranks: usize) -> MlpConfig {
 fn the_loops_train() {
     let weights = |model: LinearStack| model.params.values().clone();
     let serial = weights(train(&config(1)).unwrap());
-    let parallel = |ranks| launch::run(ranks, |comm| Ok(weights(train_in_parallel(&config(ranks), &comm)?))).unwrap();
+    let parallel = |ranks| {
+        launch::run(ranks, |comm| {
+            Ok(weights(train_in_parallel(&config(ranks), &comm)?))
+        })
+        .unwrap()
+    };
     assert!(parallel(1)[0] == serial);
     let two = parallel(2);
     assert!(two[0] == two[1] && two[0] != serial);
@@ -63,10 +77,13 @@ fn the_loops_train() {
 fn the_difference_in_the_book_is_the_real_one() {
     let source = include_str!("loops.rs");
     let body = |name: &str| -> Vec<&str> {
-        let from = source.lines().skip_while(|line| !line.starts_with(&format!("fn {name}(")));
+        let from = source
+            .lines()
+            .skip_while(|line| !line.starts_with(&format!("fn {name}(")));
         from.skip(1).take_while(|line| *line != "}").collect()
     };
-    let (serial, parallel) = (body("train"), body("train_in_parallel"));
+    let serial = body("train");
+    let parallel = body("train_in_parallel");
     let page = include_str!("../../book/src/lab02.md");
     let shown: Vec<&str> = page
         .lines()
@@ -75,7 +92,11 @@ fn the_difference_in_the_book_is_the_real_one() {
         .take_while(|line| *line != "```")
         .collect();
     let without = |sign: char| -> Vec<&str> {
-        shown.iter().filter(|line| !line.starts_with(sign)).map(|line| line.get(1..).unwrap_or_default()).collect()
+        shown
+            .iter()
+            .filter(|line| !line.starts_with(sign))
+            .map(|line| line.get(1..).unwrap_or_default())
+            .collect()
     };
     assert_eq!(without('+'), serial);
     assert_eq!(without('-'), parallel);

@@ -49,7 +49,11 @@ impl Random {
             i64::MAX,
             i64::MIN,
         ]);
-        edge.wrapping_add(if self.one_in(3) { self.below(5) as i64 - 2 } else { 0 })
+        edge.wrapping_add(if self.one_in(3) {
+            self.below(5) as i64 - 2
+        } else {
+            0
+        })
     }
 
     fn text(&mut self) -> String {
@@ -79,13 +83,18 @@ impl Random {
             "data/0",
             "0",
         ];
-        if self.one_in(9) { "n".repeat(1 << self.below(12)) } else { self.pick(&texts).to_string() }
+        if self.one_in(9) {
+            "n".repeat(1 << self.below(12))
+        } else {
+            self.pick(&texts).to_string()
+        }
     }
 }
 
 /// Changes some bytes, cuts, repeats or inserts some.
 pub fn bytes(bytes: &mut Vec<u8>, random: &mut Random) {
-    let (at, to) = (random.below(bytes.len() + 1), random.below(bytes.len() + 1));
+    let at = random.below(bytes.len() + 1);
+    let to = random.below(bytes.len() + 1);
     match random.below(7) {
         0 | 1 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
         2 if at < bytes.len() => bytes[at] = random.pick(&[0, 1, 0x7f, 0x80, 0xff, b'.', b'(']),
@@ -98,7 +107,11 @@ pub fn bytes(bytes: &mut Vec<u8>, random: &mut Random) {
         _ => {
             let number = random.number().to_le_bytes();
             let size = random.pick(&[1, 2, 4, 8]);
-            bytes.iter_mut().skip(at).zip(&number[..size]).for_each(|(byte, new)| *byte = *new);
+            bytes
+                .iter_mut()
+                .skip(at)
+                .zip(&number[..size])
+                .for_each(|(byte, new)| *byte = *new);
         }
     }
 }
@@ -113,11 +126,16 @@ fn field(file: &[u8], at: usize, size: usize) -> Option<usize> {
 }
 
 fn entries(file: &[u8]) -> Option<Entries> {
-    let end = (0..file.len().checked_sub(21)?).rev().find(|at| file[*at..].starts_with(b"PK\x05\x06"))?;
-    let (count, mut at) = (field(file, end + 10, 2)?, field(file, end + 16, 4)?);
+    let end = (0..file.len().checked_sub(21)?)
+        .rev()
+        .find(|at| file[*at..].starts_with(b"PK\x05\x06"))?;
+    let count = field(file, end + 10, 2)?;
+    let mut at = field(file, end + 16, 4)?;
     let mut entries = Vec::new();
     for _ in 0..count {
-        let (name, extra, header) = (field(file, at + 28, 2)?, field(file, at + 30, 2)?, field(file, at + 42, 4)?);
+        let name = field(file, at + 28, 2)?;
+        let extra = field(file, at + 30, 2)?;
+        let header = field(file, at + 42, 4)?;
         let begin = header + 30 + field(file, header + 26, 2)? + field(file, header + 28, 2)?;
         let bytes = file.get(begin..begin + field(file, at + 24, 4)?)?;
         entries.push((file.get(at + 46..at + 46 + name)?.to_vec(), bytes.to_vec()));
@@ -128,27 +146,61 @@ fn entries(file: &[u8]) -> Option<Entries> {
 
 /// The archive of some entries. `wrong` of its header fields are wrong; checksums are those of the entries.
 fn archive(entries: &Entries, mut wrong: usize, random: &mut Random) -> Vec<u8> {
-    let (mut file, mut directory) = (Vec::new(), Vec::new());
+    let mut file = Vec::new();
+    let mut directory = Vec::new();
     for (name, bytes) in entries {
         let sum = if random.one_in(8) { 0 } else { crc32(bytes) };
         let header = file.len() as u32;
         let mut common = Vec::from([0, 0, 0, 0, 0, 0, 0x21, 0]);
-        common.extend([sum, bytes.len() as u32, bytes.len() as u32].map(u32::to_le_bytes).concat());
+        common.extend(
+            [sum, bytes.len() as u32, bytes.len() as u32]
+                .map(u32::to_le_bytes)
+                .concat(),
+        );
         common.extend([name.len() as u16, 0].map(u16::to_le_bytes).concat());
         file.extend([b"PK\x03\x04\x14\0", &common[..], name, bytes].concat());
-        let begin = if random.one_in(40) { random.below(file.len()) as u32 } else { header };
-        directory.extend([b"PK\x01\x02\x2d\0\x14\0", &common[..], &[0; 10], &begin.to_le_bytes(), name].concat());
+        let begin = if random.one_in(40) {
+            random.below(file.len()) as u32
+        } else {
+            header
+        };
+        directory.extend(
+            [
+                b"PK\x01\x02\x2d\0\x14\0",
+                &common[..],
+                &[0; 10],
+                &begin.to_le_bytes(),
+                name,
+            ]
+            .concat(),
+        );
     }
-    let (begin, count) = (file.len() as u32, entries.len() as u16);
-    let mut end = [&b"PK\x05\x06\0\0\0\0"[..], &count.to_le_bytes(), &count.to_le_bytes()].concat();
-    end.extend([directory.len() as u32, begin].map(u32::to_le_bytes).concat());
+    let begin = file.len() as u32;
+    let count = entries.len() as u16;
+    let mut end = [
+        &b"PK\x05\x06\0\0\0\0"[..],
+        &count.to_le_bytes(),
+        &count.to_le_bytes(),
+    ]
+    .concat();
+    end.extend(
+        [directory.len() as u32, begin]
+            .map(u32::to_le_bytes)
+            .concat(),
+    );
     end.extend([0, 0]);
     if random.one_in(20) {
         // A large archive's record, with different numbers.
         let mut record = [&b"PK\x06\x06"[..], &[0; 28]].concat();
         let numbers = [count as i64, directory.len() as i64, begin as i64];
         numbers
-            .map(|number| if random.one_in(3) { random.number() } else { number })
+            .map(|number| {
+                if random.one_in(3) {
+                    random.number()
+                } else {
+                    number
+                }
+            })
             .iter()
             .for_each(|n| record.extend(n.to_le_bytes()));
         let at = (file.len() + directory.len()) as u64;
@@ -166,8 +218,12 @@ fn archive(entries: &Entries, mut wrong: usize, random: &mut Random) -> Vec<u8> 
         };
         // Headers begin with 30 to 46 bytes of fields.
         let at = first + random.below(42);
-        let (number, size) = (random.number().to_le_bytes(), random.pick(&[1, 2, 4]));
-        into.iter_mut().skip(at).zip(&number[..size]).for_each(|(byte, new)| *byte = *new);
+        let number = random.number().to_le_bytes();
+        let size = random.pick(&[1, 2, 4]);
+        into.iter_mut()
+            .skip(at)
+            .zip(&number[..size])
+            .for_each(|(byte, new)| *byte = *new);
     }
     [file, directory, end].concat()
 }
@@ -187,14 +243,21 @@ pub fn torch_file(file: &mut Vec<u8>, random: &mut Random) {
         *file = changed;
         return;
     }
-    let Some(mut entries) = entries(file).filter(|entries| !entries.is_empty()) else { return bytes(file, random) };
-    let (at, other) = (random.below(entries.len()), random.below(entries.len()));
+    let Some(mut entries) = entries(file).filter(|entries| !entries.is_empty()) else {
+        return bytes(file, random);
+    };
+    let at = random.below(entries.len());
+    let other = random.below(entries.len());
     let mut wrong = 0;
     match random.below(10) {
         0 => drop(entries.remove(at)),
         1 => {
             let name = random.text();
-            entries[at].0 = if random.one_in(2) { [b"archive/", name.as_bytes()].concat() } else { name.into() };
+            entries[at].0 = if random.one_in(2) {
+                [b"archive/", name.as_bytes()].concat()
+            } else {
+                name.into()
+            };
         }
         2 => entries[at].0.push(0xff),
         3 => entries[at].1 = entries[other].1.clone(),
@@ -202,7 +265,10 @@ pub fn torch_file(file: &mut Vec<u8>, random: &mut Random) {
         5 => wrong = 1 + random.below(3),
         6 => entries.push(entries[at].clone()),
         _ => {
-            if let Some((_, pickle)) = entries.iter_mut().find(|(name, _)| name.ends_with(b"/data.pkl")) {
+            if let Some((_, pickle)) = entries
+                .iter_mut()
+                .find(|(name, _)| name.ends_with(b"/data.pkl"))
+            {
                 let mut program = instructions(pickle);
                 (0..1 + random.below(3)).for_each(|_| instruction(&mut program, random));
                 *pickle = program.concat();
@@ -214,11 +280,19 @@ pub fn torch_file(file: &mut Vec<u8>, random: &mut Random) {
 
 /// The instructions of a pickle, each with its argument.
 fn instructions(pickle: &[u8]) -> Vec<Vec<u8>> {
-    let (mut all, mut at) = (Vec::new(), 0);
+    let mut all = Vec::new();
+    let mut at = 0;
     while at < pickle.len() {
-        let counted = |size: usize| 1 + size + field(pickle, at + 1, size).unwrap_or(0).min(pickle.len());
-        let lines =
-            || pickle[at..].iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(1).map_or(1, |(end, _)| end + 1);
+        let counted =
+            |size: usize| 1 + size + field(pickle, at + 1, size).unwrap_or(0).min(pickle.len());
+        let lines = || {
+            pickle[at..]
+                .iter()
+                .enumerate()
+                .filter(|(_, byte)| **byte == b'\n')
+                .nth(1)
+                .map_or(1, |(end, _)| end + 1)
+        };
         let size = match pickle[at] {
             b'K' | b'h' | b'q' | 0x80 => 2,
             b'M' => 3,
@@ -241,16 +315,26 @@ fn instruction(program: &mut Vec<Vec<u8>>, random: &mut Random) {
     if program.is_empty() {
         return program.push(hostile(random));
     }
-    let (at, other) = (random.below(program.len()), random.below(program.len()));
+    let at = random.below(program.len());
+    let other = random.below(program.len());
     // Instructions that a hostile value can replace.
     let plain: Vec<usize> = (0..program.len())
-        .filter(|at| matches!(program[*at].first(), Some(b'K' | b'M' | b'J' | b'X' | b'N' | b'h' | b'j' | 0x88)))
+        .filter(|at| {
+            matches!(
+                program[*at].first(),
+                Some(b'K' | b'M' | b'J' | b'X' | b'N' | b'h' | b'j' | 0x88)
+            )
+        })
         .collect();
     match random.below(8) {
         0 => drop(program.remove(at)),
         1 => program.insert(at, program[other].clone()),
         2 => program.swap(at, other),
-        3 => program[at] = vec![random.pick(b"(012N]})tldaesuRbQ.\x88\x8f\x90\x91\x85\x86\x87\x81\x92\x93\x94")],
+        3 => {
+            program[at] = vec![
+                random.pick(b"(012N]})tldaesuRbQ.\x88\x8f\x90\x91\x85\x86\x87\x81\x92\x93\x94"),
+            ]
+        }
         4 => program[at] = hostile(random),
         _ if !plain.is_empty() => {
             let at = random.pick(&plain);
@@ -262,7 +346,14 @@ fn instruction(program: &mut Vec<Vec<u8>>, random: &mut Random) {
 
 /// Instructions that put one value on the stack.
 fn hostile(random: &mut Random) -> Vec<u8> {
-    let long = |text: &str| [&b"X"[..], &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
+    let long = |text: &str| {
+        [
+            &b"X"[..],
+            &(text.len() as u32).to_le_bytes(),
+            text.as_bytes(),
+        ]
+        .concat()
+    };
     let memo = |number: u32| [&b"r"[..], &number.to_le_bytes()].concat();
     let again = |number: u32| [&b"j"[..], &number.to_le_bytes()].concat();
     match random.below(14) {
@@ -277,7 +368,15 @@ fn hostile(random: &mut Random) -> Vec<u8> {
         6 => {
             let mut program = [&long("laugh")[..], &memo(901)].concat();
             for level in 0..random.below(20) as u32 {
-                program.extend([&b"("[..], &again(901 + level).repeat(10), b"t", &memo(902 + level)].concat());
+                program.extend(
+                    [
+                        &b"("[..],
+                        &again(901 + level).repeat(10),
+                        b"t",
+                        &memo(902 + level),
+                    ]
+                    .concat(),
+                );
             }
             program
         }
@@ -297,7 +396,13 @@ fn values(file: &[u8], random: &mut Random) -> Option<Vec<u8>> {
     let path = dir.path().join("archive.pt");
     std::fs::write(&path, file).ok()?;
     let read = TorchFile::open(&path).ok()?;
-    let mut copy = Copy { from: &read.graph, to: Graph::default(), made: HashMap::new(), left: 0, random };
+    let mut copy = Copy {
+        from: &read.graph,
+        to: Graph::default(),
+        made: HashMap::new(),
+        left: 0,
+        random,
+    };
     copy.left = copy.random.below(read.graph.len());
     let root = copy.value(read.graph.root);
     copy.to.root = root;
@@ -324,11 +429,20 @@ impl Copy<'_> {
             return *made;
         }
         let hit = self.left == 0;
-        self.left = if hit { self.random.below(4 * self.from.len()) } else { self.left - 1 };
+        self.left = if hit {
+            self.random.below(4 * self.from.len())
+        } else {
+            self.left - 1
+        };
         let value = match self.from.value(id).clone() {
             _ if hit && self.random.one_in(12) => Value::None,
             Value::Int(_) if hit => Value::Int(self.random.number()),
-            Value::Float(_) if hit => Value::Float(self.random.pick(&[f64::NAN, f64::INFINITY, -1.0, 1e300, 0.0])),
+            Value::Float(_) if hit => {
+                Value::Float(
+                    self.random
+                        .pick(&[f64::NAN, f64::INFINITY, -1.0, 1e300, 0.0]),
+                )
+            }
             Value::Text(_) if hit => Value::Text(self.random.text().into()),
             Value::List(items) => Value::List(self.items(items, hit)),
             Value::Tuple(items) => Value::Tuple(self.items(items, hit)),
@@ -359,8 +473,10 @@ impl Copy<'_> {
     }
 
     fn pairs(&mut self, pairs: Vec<(Id, Id)>, hit: bool) -> Vec<(Id, Id)> {
-        let mut made: Vec<(Id, Id)> =
-            pairs.into_iter().map(|(key, value)| (self.value(key), self.value(value))).collect();
+        let mut made: Vec<(Id, Id)> = pairs
+            .into_iter()
+            .map(|(key, value)| (self.value(key), self.value(value)))
+            .collect();
         if hit {
             self.rearrange(&mut made)
         }
@@ -371,13 +487,17 @@ impl Copy<'_> {
         if items.is_empty() {
             return;
         }
-        let (at, other) = (self.random.below(items.len()), self.random.below(items.len()));
+        let at = self.random.below(items.len());
+        let other = self.random.below(items.len());
         match self.random.below(5) {
             0 => drop(items.remove(at)),
             1 => items.swap(at, other),
             2 => items.push(items[at].clone()),
             3 => items.clear(),
-            _ => *items = std::iter::repeat_n(items[at].clone(), self.random.pick(&[2, 40, 2000])).collect(),
+            _ => {
+                *items = std::iter::repeat_n(items[at].clone(), self.random.pick(&[2, 40, 2000]))
+                    .collect()
+            }
         }
     }
 }
@@ -433,7 +553,10 @@ pub fn folder(files: &mut Files, other: &Files, random: &mut Random) {
             let bytes = files.remove(&name).unwrap_or_default();
             let digit = char::from(b'0' + random.below(10) as u8).to_string();
             let at = name.find(|c: char| c.is_ascii_digit()).unwrap_or(0);
-            files.insert([&name[..at], &digit, &name[(at + 1).min(name.len())..]].concat(), bytes);
+            files.insert(
+                [&name[..at], &digit, &name[(at + 1).min(name.len())..]].concat(),
+                bytes,
+            );
         }
         2 => drop(files.insert(theirs.clone(), other[&theirs].clone())),
         3 => drop(files.insert(name, other[&theirs].clone())),

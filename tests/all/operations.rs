@@ -15,17 +15,25 @@ fn numbers(seed: u64, shape: &[usize], scale: f64) -> Tensor {
     launch::one_compute_thread_a_rank();
     let stream = tensor::random::Stream::new(seed, "operations");
     let n: usize = shape.iter().product();
-    let x: Vec<f64> = (0..n as u64).map(|i| scale * (2.0 * stream.uniform(i) - 1.0)).collect();
+    let x: Vec<f64> = (0..n as u64)
+        .map(|i| scale * (2.0 * stream.uniform(i) - 1.0))
+        .collect();
     Tensor::from_vec(x, shape, CPU).unwrap()
 }
 
 fn flat(x: &Tensor) -> Vec<f64> {
-    x.flatten_all().unwrap().to_dtype(DType::F64).unwrap().to_vec1().unwrap()
+    x.flatten_all()
+        .unwrap()
+        .to_dtype(DType::F64)
+        .unwrap()
+        .to_vec1()
+        .unwrap()
 }
 
 /// `sum(y · weights)` with fixed weights: a scalar through which every element of y matters differently.
 fn scalar(y: &Tensor) -> Result<Tensor> {
-    y.mul(&numbers(99, y.dims(), 1.0).to_dtype(y.dtype())?)?.sum_all()
+    y.mul(&numbers(99, y.dims(), 1.0).to_dtype(y.dtype())?)?
+        .sum_all()
 }
 
 /// An operation as a function of its float arguments, the first of which is its input and the rest its weights.
@@ -37,7 +45,10 @@ fn plain_gradients(name: &str, f: Plain, args: &[Tensor]) -> Vec<Vec<f64>> {
     let vars: Vec<Var> = args.iter().map(|x| Var::from_tensor(x).unwrap()).collect();
     let tensors: Vec<&Tensor> = vars.iter().map(|v| v.as_tensor()).collect();
     let grads = scalar(&f(&tensors).unwrap()).unwrap().backward().unwrap();
-    let analytic: Vec<Vec<f64>> = tensors.iter().map(|t| flat(grads.get(t).expect("a gradient"))).collect();
+    let analytic: Vec<Vec<f64>> = tensors
+        .iter()
+        .map(|t| flat(grads.get(t).expect("a gradient")))
+        .collect();
 
     const H: f64 = 1e-5;
     for (a, arg) in args.iter().enumerate() {
@@ -46,13 +57,23 @@ fn plain_gradients(name: &str, f: Plain, args: &[Tensor]) -> Vec<Vec<f64>> {
                 let mut x = flat(arg);
                 x[i] += delta;
                 let moved = Tensor::from_vec(x, arg.shape(), CPU).unwrap();
-                let args: Vec<&Tensor> =
-                    args.iter().enumerate().map(|(b, x)| if a == b { &moved } else { x }).collect();
-                scalar(&f(&args).unwrap()).unwrap().to_scalar::<f64>().unwrap()
+                let args: Vec<&Tensor> = args
+                    .iter()
+                    .enumerate()
+                    .map(|(b, x)| if a == b { &moved } else { x })
+                    .collect();
+                scalar(&f(&args).unwrap())
+                    .unwrap()
+                    .to_scalar::<f64>()
+                    .unwrap()
             };
             let numeric = (at(H) - at(-H)) / (2.0 * H);
             let error = (numeric - analytic[a][i]).abs();
-            assert!(error < 1e-6, "{name}: argument {a}, element {i}: {} but numerically {numeric}", analytic[a][i]);
+            assert!(
+                error < 1e-6,
+                "{name}: argument {a}, element {i}: {} but numerically {numeric}",
+                analytic[a][i]
+            );
         }
     }
     analytic
@@ -71,7 +92,11 @@ fn hold(name: &str, f: Fused, plain: Plain, args: &[Tensor]) {
     let handles: Vec<Param> = args[1..]
         .iter()
         .enumerate()
-        .map(|(i, x)| params.declare(format!("weight {i}"), x.dims(), Init::Constant(0.0)).unwrap())
+        .map(|(i, x)| {
+            params
+                .declare(format!("weight {i}"), x.dims(), Init::Constant(0.0))
+                .unwrap()
+        })
         .collect();
     params.allocate(0);
     let values: Vec<f32> = args[1..].iter().flat_map(flat).map(|x| x as f32).collect();
@@ -88,26 +113,46 @@ fn hold(name: &str, f: Fused, plain: Plain, args: &[Tensor]) {
     let grads = scalar(&y).unwrap().backward().unwrap();
     if let Some(dx) = grads.get(&input) {
         let error = relative(&flat(dx), &expected[0]);
-        assert!(error < 1e-5, "{name}: the input's gradient is off by {error:e}");
+        assert!(
+            error < 1e-5,
+            "{name}: the input's gradient is off by {error:e}"
+        );
     } else {
         assert_eq!(name, "embed", "{name} gives its input no gradient");
     }
     for (handle, expected) in handles.iter().zip(&expected[1..]) {
-        let got: Vec<f64> = params.gradients()[handle.spec().range()].iter().map(|&g| f64::from(g) - 1.0).collect();
+        let got: Vec<f64> = params.gradients()[handle.spec().range()]
+            .iter()
+            .map(|&g| f64::from(g) - 1.0)
+            .collect();
         let error = relative(&got, expected);
-        assert!(error < 1e-5, "{name}: the gradient of {} is off by {error:e}", handle.spec().name);
+        assert!(
+            error < 1e-5,
+            "{name}: the gradient of {} is off by {error:e}",
+            handle.spec().name
+        );
     }
 }
 
 #[test]
 fn linear() {
     let args = [numbers(1, &[2, 5, 12], 1.0), numbers(2, &[7, 12], 1.0)];
-    hold("linear", &|x, w| tensor::linear(x, &w[0]), &|a| plain::linear(a[0], a[1]), &args);
+    hold(
+        "linear",
+        &|x, w| tensor::linear(x, &w[0]),
+        &|a| plain::linear(a[0], a[1]),
+        &args,
+    );
 }
 
 #[test]
 fn gelu() {
-    hold("gelu", &|x, _| tensor::gelu(x), &|a| plain::gelu(a[0]), &[numbers(3, &[4, 100], 6.0)]);
+    hold(
+        "gelu",
+        &|x, _| tensor::gelu(x),
+        &|a| plain::gelu(a[0]),
+        &[numbers(3, &[4, 100], 6.0)],
+    );
 }
 
 #[test]
@@ -122,28 +167,53 @@ fn gelu_far_out() -> Result<()> {
 #[test]
 fn layer_norm() {
     let args = [numbers(4, &[3, 4, 37], 2.0), numbers(5, &[37], 1.5)];
-    hold("layer_norm", &|x, w| tensor::layer_norm(x, &w[0]), &|a| plain::layer_norm(a[0], a[1]), &args);
+    hold(
+        "layer_norm",
+        &|x, w| tensor::layer_norm(x, &w[0]),
+        &|a| plain::layer_norm(a[0], a[1]),
+        &args,
+    );
 }
 
 #[test]
 fn attention() {
-    for (sequences, length, heads, head) in [(2, 9, 3, 5), (1, 1, 2, 4), (1, 33, 1, 16), (1, 64, 1, 4), (2, 130, 2, 3)]
-    {
+    for (sequences, length, heads, head) in [
+        (2, 9, 3, 5),
+        (1, 1, 2, 4),
+        (1, 33, 1, 16),
+        (1, 64, 1, 4),
+        (2, 130, 2, 3),
+    ] {
         let args = [numbers(6, &[sequences, length, 3 * heads * head], 1.5)];
         let fused = |x: &Tensor, _: &[Param]| tensor::causal_attention(x, heads, 0, None);
-        hold("attention", &fused, &|a| plain::causal_attention(a[0], heads), &args);
+        hold(
+            "attention",
+            &fused,
+            &|a| plain::causal_attention(a[0], heads),
+            &args,
+        );
     }
 }
 
 #[test]
 fn rms_norm() {
     let args = [numbers(20, &[3, 4, 37], 2.0), numbers(21, &[37], 1.5)];
-    hold("rms_norm", &|x, w| tensor::rms_norm(x, &w[0], 1e-3), &|a| plain::rms_norm(a[0], a[1], 1e-3), &args);
+    hold(
+        "rms_norm",
+        &|x, w| tensor::rms_norm(x, &w[0], 1e-3),
+        &|a| plain::rms_norm(a[0], a[1], 1e-3),
+        &args,
+    );
 }
 
 #[test]
 fn swiglu() {
-    hold("swiglu", &|x, _| tensor::swiglu(x), &|a| plain::swiglu(a[0]), &[numbers(22, &[4, 3, 50], 6.0)]);
+    hold(
+        "swiglu",
+        &|x, _| tensor::swiglu(x),
+        &|a| plain::swiglu(a[0]),
+        &[numbers(22, &[4, 3, 50], 6.0)],
+    );
 }
 
 /// Three heads of six numbers turn, and four numbers behind them do not.
@@ -153,38 +223,77 @@ fn rope() {
     let rotations = tensor::Rotations::new(frequencies.clone());
     for first in [0, 7] {
         let fused = |x: &Tensor, _: &[Param]| tensor::rope((x + 0.0)?, &rotations, 3, first);
-        hold("rope", &fused, &|a| plain::rope(a[0], &frequencies, 3, first), &[numbers(23, &[2, 5, 22], 1.0)]);
+        hold(
+            "rope",
+            &fused,
+            &|a| plain::rope(a[0], &frequencies, 3, first),
+            &[numbers(23, &[2, 5, 22], 1.0)],
+        );
     }
 }
 
 #[test]
 fn linears() {
-    let args = [numbers(24, &[2, 3, 20], 1.0), numbers(25, &[7, 20], 1.0), numbers(26, &[2, 20], 1.0)];
+    let args = [
+        numbers(24, &[2, 3, 20], 1.0),
+        numbers(25, &[7, 20], 1.0),
+        numbers(26, &[2, 20], 1.0),
+    ];
     let plain = |a: &[&Tensor]| plain::linears(a[0], &a[1..]);
-    hold("linears", &|x, w| tensor::linears(x, &[&w[0], &w[1]], false), &plain, &args);
+    hold(
+        "linears",
+        &|x, w| tensor::linears(x, &[&w[0], &w[1]], false),
+        &plain,
+        &args,
+    );
     // In a pass that generates, few rows have their own product.
     for rows in [1, 4, 5] {
-        let args = [numbers(24, &[1, rows, 20], 1.0), args[1].clone(), args[2].clone()];
-        hold("linears", &|x, w| tensor::linears(x, &[&w[0], &w[1]], true), &plain, &args);
+        let args = [
+            numbers(24, &[1, rows, 20], 1.0),
+            args[1].clone(),
+            args[2].clone(),
+        ];
+        hold(
+            "linears",
+            &|x, w| tensor::linears(x, &[&w[0], &w[1]], true),
+            &plain,
+            &args,
+        );
     }
 }
 
 #[test]
 fn grouped_attention() {
-    for (sequences, length, heads, kv_heads, head) in [(2, 9, 6, 2, 4), (1, 70, 4, 1, 3), (2, 5, 2, 2, 4)] {
-        let args = [numbers(27, &[sequences, length, (heads + 2 * kv_heads) * head], 1.5)];
+    for (sequences, length, heads, kv_heads, head) in
+        [(2, 9, 6, 2, 4), (1, 70, 4, 1, 3), (2, 5, 2, 2, 4)]
+    {
+        let args = [numbers(
+            27,
+            &[sequences, length, (heads + 2 * kv_heads) * head],
+            1.5,
+        )];
         let fused = |x: &Tensor, _: &[Param]| tensor::grouped_attention(x, heads, kv_heads);
-        hold("grouped_attention", &fused, &|a| plain::grouped_attention(a[0], heads, kv_heads), &args);
+        hold(
+            "grouped_attention",
+            &fused,
+            &|a| plain::grouped_attention(a[0], heads, kv_heads),
+            &args,
+        );
     }
 }
 
 /// Positions that come in parts see what they see all at once, in every layer of the cache.
 #[test]
 fn a_cache_remembers_earlier_positions() {
-    let (sequences, heads, kv_heads, head) = (2, 6, 2, 4);
+    let sequences = 2;
+    let heads = 6;
+    let kv_heads = 2;
+    let head = 4;
     let cache = tensor::KvCache::new(3..5, sequences, kv_heads, head, 9);
     for (layer, seed) in [(3, 28), (4, 29)] {
-        let qkv = numbers(seed, &[sequences, 9, (heads + 2 * kv_heads) * head], 1.5).to_dtype(DType::F32).unwrap();
+        let qkv = numbers(seed, &[sequences, 9, (heads + 2 * kv_heads) * head], 1.5)
+            .to_dtype(DType::F32)
+            .unwrap();
         let expected = tensor::grouped_attention(&qkv, heads, kv_heads).unwrap();
         let mut parts = Vec::new();
         for (first, new) in [(0, 4), (4, 1), (5, 3), (8, 1)] {
@@ -196,10 +305,22 @@ fn a_cache_remembers_earlier_positions() {
         assert!(relative(&flat(&found), &flat(&expected)) < 1e-6);
         let more = qkv.narrow(1, 0, 1).unwrap().contiguous().unwrap();
         let error = cache.attend(layer, &more, heads).unwrap_err().to_string();
-        assert!(error.contains("9 positions and 1 more do not fit into a cache of 9"), "{error}");
+        assert!(
+            error.contains("9 positions and 1 more do not fit into a cache of 9"),
+            "{error}"
+        );
     }
-    assert_eq!((cache.seen(), cache.bytes()), (9, 2 * 4 * 2 * sequences * kv_heads * 9 * head));
-    assert!(cache.next(5).unwrap_err().to_string().contains("for layers 3..5"));
+    assert_eq!(
+        (cache.seen(), cache.bytes()),
+        (9, 2 * 4 * 2 * sequences * kv_heads * 9 * head)
+    );
+    assert!(
+        cache
+            .next(5)
+            .unwrap_err()
+            .to_string()
+            .contains("for layers 3..5")
+    );
     cache.clear();
     assert_eq!(cache.seen(), 0);
 }
@@ -210,16 +331,28 @@ fn cross_entropy() {
     let plain_targets = Tensor::new(&targets, CPU).unwrap();
     let args = [numbers(7, &[2, 3, 11], 4.0)];
     let fused = |x: &Tensor, _: &[Param]| tensor::cross_entropy(x, &targets);
-    hold("cross_entropy", &fused, &|a| plain::cross_entropy(a[0], &plain_targets), &args);
+    hold(
+        "cross_entropy",
+        &fused,
+        &|a| plain::cross_entropy(a[0], &plain_targets),
+        &args,
+    );
 }
 
 /// Rows without a target count neither in the mean nor in the gradient.
 #[test]
 fn ignored_targets_do_not_count() {
-    let (x, targets) = (numbers(7, &[1, 6, 11], 4.0), [3u32, tensor::IGNORED, 10, 6, tensor::IGNORED, 1]);
-    let (rows, kept) = (Tensor::new(&[0u32, 2, 3, 5], CPU).unwrap(), Tensor::new(&[3u32, 10, 6, 1], CPU).unwrap());
+    let x = numbers(7, &[1, 6, 11], 4.0);
+    let targets = [3u32, tensor::IGNORED, 10, 6, tensor::IGNORED, 1];
+    let rows = Tensor::new(&[0u32, 2, 3, 5], CPU).unwrap();
+    let kept = Tensor::new(&[3u32, 10, 6, 1], CPU).unwrap();
     let plain = |a: &[&Tensor]| plain::cross_entropy(&a[0].index_select(&rows, 1)?, &kept);
-    hold("cross_entropy", &|x, _| tensor::cross_entropy(x, &targets), &plain, std::slice::from_ref(&x));
+    hold(
+        "cross_entropy",
+        &|x, _| tensor::cross_entropy(x, &targets),
+        &plain,
+        std::slice::from_ref(&x),
+    );
     let x = x.to_dtype(DType::F32).unwrap();
     let none = tensor::cross_entropy(&x, &[tensor::IGNORED; 6]).unwrap();
     assert_eq!(none.to_scalar::<f32>().unwrap(), 0.0);
@@ -241,7 +374,12 @@ fn add_positions() {
     let args = [numbers(8, &[2, 3, 6], 1.0), numbers(10, &[4, 6], 1.0)];
     // The operation uses its input up: a sum with nothing has its own memory, and hands the gradient on.
     let fused = |x: &Tensor, w: &[Param]| tensor::add_positions((x + 0.0)?, &w[0], 0);
-    hold("add_positions", &fused, &|a| plain::add_positions(a[0], a[1]), &args);
+    hold(
+        "add_positions",
+        &fused,
+        &|a| plain::add_positions(a[0], a[1]),
+        &args,
+    );
 }
 
 /// Two halves of a graph, on two pipeline stages: the bits of the whole one.
@@ -259,10 +397,21 @@ fn a_backward_pass_goes_on_from_a_given_gradient() -> Result<()> {
     let gradients = tensor::backward_from(&sent, &owed)?;
     assert_eq!(flat(&tensor::gradient(&gradients, &x)?), flat(&whole));
 
-    let text = tensor::gradient(&gradients, &received).unwrap_err().to_string();
-    assert!(text.contains("did not reach the variable of shape [3, 20]"), "{text}");
-    let text = tensor::backward_from(&sent, &owed.flatten_all()?).map(drop).unwrap_err().to_string();
-    assert!(text.contains("a result of shape [3, 20] cannot have shape [60]"), "{text}");
+    let text = tensor::gradient(&gradients, &received)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("did not reach the variable of shape [3, 20]"),
+        "{text}"
+    );
+    let text = tensor::backward_from(&sent, &owed.flatten_all()?)
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("a result of shape [3, 20] cannot have shape [60]"),
+        "{text}"
+    );
     Ok(())
 }
 
@@ -273,7 +422,10 @@ fn an_operation_that_uses_its_input_up_frees_it() -> Result<()> {
     let positions = params.declare("wpe.weight", &[4, 6], Init::Constant(1.0))?;
     params.allocate(0);
     let x = Tensor::ones((2, 3, 6), DType::F32, CPU)?;
-    assert_eq!(flat(&tensor::add_positions(x.clone(), &positions, 0)?), [2.0; 36]);
+    assert_eq!(
+        flat(&tensor::add_positions(x.clone(), &positions, 0)?),
+        [2.0; 36]
+    );
     let text = tensor::gelu(&x).unwrap_err().to_string();
     assert!(text.contains("a later operation has freed them"), "{text}");
     Ok(())
@@ -282,12 +434,28 @@ fn an_operation_that_uses_its_input_up_frees_it() -> Result<()> {
 /// Dropout's mask is random, so the derivative is taken numerically through the same mask.
 #[test]
 fn attention_with_dropout_differentiates_through_its_mask() -> Result<()> {
-    let rules = tensor::Dropout { p: 0.3, seed: 5, step: 2, sequences: [7u64, 8].as_slice().into(), first_position: 0 };
-    let f = |x: &Tensor| scalar(&tensor::causal_attention(x, 2, 0, Some((&rules, "attention")))?);
+    let rules = tensor::Dropout {
+        p: 0.3,
+        seed: 5,
+        step: 2,
+        sequences: [7u64, 8].as_slice().into(),
+        first_position: 0,
+    };
+    let f = |x: &Tensor| {
+        scalar(&tensor::causal_attention(
+            x,
+            2,
+            0,
+            Some((&rules, "attention")),
+        )?)
+    };
     let x = Var::from_tensor(&numbers(11, &[2, 5, 24], 1.0).to_dtype(DType::F32)?)?;
     let grads = f(&x)?.backward()?;
     let analytic = flat(grads.get(&x).expect("a gradient"));
-    assert_ne!(flat(&f(&x)?), flat(&scalar(&tensor::causal_attention(&x, 2, 0, None)?)?));
+    assert_ne!(
+        flat(&f(&x)?),
+        flat(&scalar(&tensor::causal_attention(&x, 2, 0, None)?)?)
+    );
     for i in (0..x.elem_count()).step_by(7) {
         let at = |delta: f64| {
             let mut moved = flat(&x);
@@ -296,16 +464,29 @@ fn attention_with_dropout_differentiates_through_its_mask() -> Result<()> {
             f(&moved)?.to_scalar::<f32>().map(f64::from)
         };
         let numeric = (at(0.01)? - at(-0.01)?) / 0.02;
-        assert!((numeric - analytic[i]).abs() < 2e-3, "element {i}: {} but numerically {numeric}", analytic[i]);
+        assert!(
+            (numeric - analytic[i]).abs() < 2e-3,
+            "element {i}: {} but numerically {numeric}",
+            analytic[i]
+        );
     }
     Ok(())
 }
 
 #[test]
 fn linear_bias() {
-    let args = [numbers(12, &[2, 3, 5], 1.0), numbers(13, &[7, 5], 1.0), numbers(14, &[7], 1.0)];
+    let args = [
+        numbers(12, &[2, 3, 5], 1.0),
+        numbers(13, &[7, 5], 1.0),
+        numbers(14, &[7], 1.0),
+    ];
     let fused = |x: &Tensor, w: &[Param]| tensor::linear_bias(x, &w[0], &w[1]);
-    hold("linear_bias", &fused, &|a| plain::linear_bias(a[0], a[1], a[2]), &args);
+    hold(
+        "linear_bias",
+        &fused,
+        &|a| plain::linear_bias(a[0], a[1], a[2]),
+        &args,
+    );
 }
 
 #[test]
@@ -314,17 +495,32 @@ fn squared_error() {
     let plain_target = target.clone();
     let target: Vec<f32> = flat(&target).into_iter().map(|x| x as f32).collect();
     let fused = |x: &Tensor, _: &[Param]| tensor::squared_error(x, &target);
-    hold("squared_error", &fused, &|a| plain::squared_error(a[0], &plain_target), &[numbers(15, &[3, 19], 1.0)]);
+    hold(
+        "squared_error",
+        &fused,
+        &|a| plain::squared_error(a[0], &plain_target),
+        &[numbers(15, &[3, 19], 1.0)],
+    );
 }
 
 /// Each head has a mask of its own, which it keeps when heads are divided among ranks.
 #[test]
 fn a_head_keeps_its_dropout_mask_in_any_division() -> Result<()> {
-    let rules = tensor::Dropout { p: 0.3, seed: 5, step: 2, sequences: [7u64].as_slice().into(), first_position: 0 };
-    let (length, head) = (6, 4);
+    let rules = tensor::Dropout {
+        p: 0.3,
+        seed: 5,
+        step: 2,
+        sequences: [7u64].as_slice().into(),
+        first_position: 0,
+    };
+    let length = 6;
+    let head = 4;
     let whole = numbers(12, &[1, length, 3, 4 * head], 1.0).to_dtype(DType::F32)?;
     let attend = |first: usize, heads: usize| {
-        let part = whole.narrow(3, first * head, heads * head)?.contiguous()?.reshape((1, length, 3 * heads * head))?;
+        let part = whole
+            .narrow(3, first * head, heads * head)?
+            .contiguous()?
+            .reshape((1, length, 3 * heads * head))?;
         let dropout = Some((&rules, "attention"));
         tensor::causal_attention(&part, heads, first, dropout)
     };
@@ -332,29 +528,62 @@ fn a_head_keeps_its_dropout_mask_in_any_division() -> Result<()> {
     let error = relative(&flat(&halves), &flat(&attend(0, 4)?));
     assert!(error < 1e-6, "{error:e}");
     // The same numbers in two heads, and yet not the same result.
-    let twice = Tensor::cat(&[whole.narrow(3, 0, head)?, whole.narrow(3, 0, head)?], 3)?.contiguous()?;
-    let y = tensor::causal_attention(&twice.reshape((1, length, 6 * head))?, 2, 0, Some((&rules, "attention")))?;
-    assert_ne!(flat(&y.narrow(2, 0, head)?), flat(&y.narrow(2, head, head)?));
+    let twice =
+        Tensor::cat(&[whole.narrow(3, 0, head)?, whole.narrow(3, 0, head)?], 3)?.contiguous()?;
+    let y = tensor::causal_attention(
+        &twice.reshape((1, length, 6 * head))?,
+        2,
+        0,
+        Some((&rules, "attention")),
+    )?;
+    assert_ne!(
+        flat(&y.narrow(2, 0, head)?),
+        flat(&y.narrow(2, head, head)?)
+    );
     Ok(())
 }
 
 #[test]
 fn what_does_not_fit_is_refused() {
     let params = Params::new();
-    let weight = params.declare("fc.weight", &[4, 3], Init::Constant(1.0)).unwrap();
-    let bias = params.declare("fc.bias", &[3], Init::Constant(1.0)).unwrap();
-    let again = params.declare("fc.weight", &[1], Init::Constant(0.0)).map(drop);
+    let weight = params
+        .declare("fc.weight", &[4, 3], Init::Constant(1.0))
+        .unwrap();
+    let bias = params
+        .declare("fc.bias", &[3], Init::Constant(1.0))
+        .unwrap();
+    let again = params
+        .declare("fc.weight", &[1], Init::Constant(0.0))
+        .map(drop);
     assert!(again.unwrap_err().to_string().contains("must be unique"));
     let x = numbers(1, &[2, 5], 1.0).to_dtype(DType::F32).unwrap();
     let text = |r: Result<Tensor>| r.unwrap_err().to_string();
-    assert!(text(tensor::linear(&x, &weight)).contains("fc.weight takes rows of 3 numbers, not [2, 5]"));
+    assert!(
+        text(tensor::linear(&x, &weight)).contains("fc.weight takes rows of 3 numbers, not [2, 5]")
+    );
     let x = numbers(1, &[2, 3], 1.0).to_dtype(DType::F32).unwrap();
     assert!(text(tensor::linear(&x, &weight)).contains("parameter fc.weight has no values yet"));
-    assert!(text(tensor::linear_bias(&x, &weight, &bias)).contains("fc.bias has 3 numbers for 4 outputs"));
-    assert!(text(tensor::squared_error(&x, &[0.0; 5])).contains("[2, 3] has 6 elements, and the target 5"));
+    assert!(
+        text(tensor::linear_bias(&x, &weight, &bias))
+            .contains("fc.bias has 3 numbers for 4 outputs")
+    );
+    assert!(
+        text(tensor::squared_error(&x, &[0.0; 5]))
+            .contains("[2, 3] has 6 elements, and the target 5")
+    );
     assert!(text(tensor::cross_entropy(&x, &[0, 3])).contains("need 2 targets below 3"));
-    assert!(text(tensor::causal_attention(&x, 1, 0, None)).contains("[sequences, length, 3 x heads x width]"));
+    assert!(
+        text(tensor::causal_attention(&x, 1, 0, None))
+            .contains("[sequences, length, 3 x heads x width]")
+    );
     // Offsets do not move any more.
-    let late = |r: candle_core::Result<()>| r.unwrap_err().to_string().contains("after the model's layout was built");
-    assert!(late(params.declare("late", &[1], Init::Constant(0.0)).map(drop)) && late(weight.tie().map(drop)));
+    let late = |r: candle_core::Result<()>| {
+        r.unwrap_err()
+            .to_string()
+            .contains("after the model's layout was built")
+    };
+    assert!(
+        late(params.declare("late", &[1], Init::Constant(0.0)).map(drop))
+            && late(weight.tie().map(drop))
+    );
 }

@@ -8,7 +8,12 @@ const MEGATRON: &str = include_str!("orders/megatron.txt");
 const TORCH: &str = include_str!("orders/torch.txt");
 
 /// The times of the makespans in Megatron's file.
-const UNIT: Times = Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.0 };
+const UNIT: Times = Times {
+    forward: 1.0,
+    backward: 2.0,
+    weights: 0.0,
+    message: 0.0,
+};
 
 /// One case of a file: its first line, and one line per rank.
 struct Case {
@@ -19,11 +24,21 @@ struct Case {
 impl Case {
     fn all(file: &'static str) -> Vec<Case> {
         let mut cases: Vec<Case> = Vec::new();
-        for line in file.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        for line in file
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.is_empty())
+        {
             if line.contains(" p=") {
-                cases.push(Case { line, orders: Vec::new() });
+                cases.push(Case {
+                    line,
+                    orders: Vec::new(),
+                });
             } else {
-                cases.last_mut().expect("a case before its orders").orders.push(line);
+                cases
+                    .last_mut()
+                    .expect("a case before its orders")
+                    .orders
+                    .push(line);
             }
         }
         cases
@@ -35,7 +50,10 @@ impl Case {
 
     /// The word after `name=`.
     fn word(&self, name: &str) -> &str {
-        let found = self.line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        let found = self
+            .line
+            .split(' ')
+            .find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
         found.unwrap_or_else(|| panic!("no {name} in {}", self.line))
     }
 
@@ -44,11 +62,18 @@ impl Case {
     }
 
     fn numbers(&self, name: &str) -> Vec<usize> {
-        self.word(name).split(',').map(|number| number.parse().unwrap()).collect()
+        self.word(name)
+            .split(',')
+            .map(|number| number.parse().unwrap())
+            .collect()
     }
 
     fn pipeline(&self) -> Pipeline {
-        Pipeline { ranks: self.number("p"), chunks: self.number("v"), micro_batches: self.number("m") }
+        Pipeline {
+            ranks: self.number("p"),
+            chunks: self.number("v"),
+            micro_batches: self.number("m"),
+        }
     }
 
     fn schedule(&self) -> Schedule {
@@ -56,7 +81,9 @@ impl Case {
             "gpipe" => Schedule::GPipe,
             "1f1b" => Schedule::OneForwardOneBackward,
             "zero-bubble" => Schedule::ZeroBubble,
-            "interleaved" | "refused" => Schedule::Interleaved { group: self.number("group") },
+            "interleaved" | "refused" => Schedule::Interleaved {
+                group: self.number("group"),
+            },
             other => panic!("{other} is no kind of case"),
         }
     }
@@ -75,7 +102,9 @@ fn passes(line: &str) -> Vec<Op> {
             rest = after;
             continue;
         }
-        let micro = jump.take().unwrap_or_else(|| next.get(&letter).copied().unwrap_or(0));
+        let micro = jump
+            .take()
+            .unwrap_or_else(|| next.get(&letter).copied().unwrap_or(0));
         next.insert(letter, micro + 1);
         let chunk = |first: char| letter as usize - first as usize;
         all.push(match letter {
@@ -90,30 +119,48 @@ fn passes(line: &str) -> Vec<Op> {
 
 #[test]
 fn a_line_is_read_as_its_file_says() {
-    let read = passes("AB(1)Aab0").iter().map(Op::to_string).collect::<Vec<_>>().join(" ");
+    let read = passes("AB(1)Aab0")
+        .iter()
+        .map(Op::to_string)
+        .collect::<Vec<_>>()
+        .join(" ");
     assert_eq!(read, "F0.0 F1.0 F0.1 B0.0 B1.0 W0.0");
 }
 
 /// All orders, times and memory that Megatron-LM computes, and the cases that it refuses.
 #[test]
 fn every_case_of_megatrons_is_equal() {
-    let (mut compared, mut refused) = (0, 0);
+    let mut compared = 0;
+    let mut refused = 0;
     for case in Case::all(MEGATRON) {
-        let (p, schedule) = (case.pipeline(), case.schedule());
+        let p = case.pipeline();
+        let schedule = case.schedule();
         if case.kind() == "refused" {
             assert!(schedule.check(&p).is_err(), "{}", case.line);
             refused += 1;
             continue;
         }
-        let orders = schedule.orders(&p).unwrap_or_else(|error| panic!("{}: {error}", case.line));
+        let orders = schedule
+            .orders(&p)
+            .unwrap_or_else(|error| panic!("{}: {error}", case.line));
         assert_eq!(orders.len(), case.orders.len(), "{}", case.line);
         for (rank, (ours, theirs)) in orders.iter().zip(&case.orders).enumerate() {
             assert_eq!(*ours, passes(theirs), "{} rank {rank}", case.line);
-            assert_eq!(schedule.warm_up(&p, rank), case.numbers("warmup")[rank], "{} rank {rank}", case.line);
+            assert_eq!(
+                schedule.warm_up(&p, rank),
+                case.numbers("warmup")[rank],
+                "{} rank {rank}",
+                case.line
+            );
             compared += 1;
         }
         let run = simulate(&p, &orders, &UNIT).unwrap();
-        assert_eq!(run.makespan, case.number("makespan") as f64, "{}", case.line);
+        assert_eq!(
+            run.makespan,
+            case.number("makespan") as f64,
+            "{}",
+            case.line
+        );
         assert_eq!(run.peaks, case.numbers("peaks"), "{}", case.line);
     }
     assert_eq!((compared, refused), (384, 56));
@@ -127,7 +174,10 @@ fn every_case_of_pytorchs_is_equal() {
     let cases = Case::all(TORCH);
     for case in &cases {
         let p = case.pipeline();
-        let orders = case.schedule().orders(&p).unwrap_or_else(|error| panic!("{}: {error}", case.line));
+        let orders = case
+            .schedule()
+            .orders(&p)
+            .unwrap_or_else(|error| panic!("{}: {error}", case.line));
         assert_eq!(orders.len(), case.orders.len(), "{}", case.line);
         for (rank, (ours, theirs)) in orders.iter().zip(&case.orders).enumerate() {
             let mut theirs = passes(theirs);
@@ -142,7 +192,15 @@ fn every_case_of_pytorchs_is_equal() {
             assert_eq!(*ours, theirs, "{} rank {rank}", case.line);
         }
     }
-    assert_eq!(compared, HashMap::from([("gpipe", 68), ("1f1b", 52), ("interleaved", 390), ("zero-bubble", 88)]));
+    assert_eq!(
+        compared,
+        HashMap::from([
+            ("gpipe", 68),
+            ("1f1b", 52),
+            ("interleaved", 390),
+            ("zero-bubble", 88)
+        ])
+    );
     let known = [
         "p=2 m=2 rank 1",
         "p=2 m=3 rank 1",

@@ -7,13 +7,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const TINY: &str = "--layers 1 --embd 8 --block 8 --batch 1 --grad-accum 2 --save-every 4";
-const SMALL: &str = "--layers 1 --embd 8 --block 8 --batch 1 --grad-accum 2 --warmup 2 --steps 12 --save-every 4";
+const SMALL: &str =
+    "--layers 1 --embd 8 --block 8 --batch 1 --grad-accum 2 --warmup 2 --steps 12 --save-every 4";
 
 /// Runs a program in `dir`, where it finds no MPI.
 fn run(dir: &Path, program: &str, words: &str) -> Output {
     let mut command = Command::new(program);
-    command.current_dir(dir).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS").env("PATH", dir);
-    command.args(words.split_whitespace()).output().expect("it starts")
+    command
+        .current_dir(dir)
+        .env("NO_COLOR", "")
+        .env_remove("SHARDLAB_CORPUS")
+        .env("PATH", dir);
+    command
+        .args(words.split_whitespace())
+        .output()
+        .expect("it starts")
 }
 
 fn lab08(dir: &Path, flags: &str) -> Output {
@@ -21,13 +29,18 @@ fn lab08(dir: &Path, flags: &str) -> Output {
 }
 
 fn launch(dir: &Path, restarts: usize, flags: &str) -> Output {
-    let words = format!("--max-restarts {restarts} -n 2 {lab} {SMALL} {flags}", lab = program("lab08"));
+    let words = format!(
+        "--max-restarts {restarts} -n 2 {lab} {SMALL} {flags}",
+        lab = program("lab08")
+    );
     run(dir, program("launch"), &words)
 }
 
 fn names(dir: PathBuf) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
-    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -41,7 +54,10 @@ fn unfolded(text: &str) -> String {
 fn has(text: &str, expected: &[&str]) {
     let text = unfolded(text);
     for expected in expected {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+        assert!(
+            text.contains(expected),
+            "{expected:?} is missing in\n{text}"
+        );
     }
 }
 
@@ -51,7 +67,8 @@ const SAME: &str = "final weights: resumed = never stopped";
 fn a_killed_job_restarts_and_tells_what_was_lost() {
     let dir = tempfile::tempdir().unwrap();
     let output = launch(dir.path(), 1, "--kill-rank 1 --at-step 11");
-    let (text, said) = (succeeded(&output), stderr(&output));
+    let text = succeeded(&output);
+    let said = stderr(&output);
     has(
         &said,
         &[
@@ -69,15 +86,41 @@ fn a_killed_job_restarts_and_tells_what_was_lost() {
             SAME,
         ],
     );
-    assert_eq!((text.matches(" ✓\n").count(), text.matches("lab08 ·").count()), (2, 1), "{text}");
-    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert_eq!(
+        (
+            text.matches(" ✓\n").count(),
+            text.matches("lab08 ·").count()
+        ),
+        (2, 1),
+        "{text}"
+    );
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
     let kept = names(dir.path().join("runs/lab08/restart"));
-    assert_eq!(kept, ["latest", "progress.jsonl", "save-0002-step-4", "save-0003-step-8", "save-0004-step-12"]);
+    assert_eq!(
+        kept,
+        [
+            "latest",
+            "progress.jsonl",
+            "save-0002-step-4",
+            "save-0003-step-8",
+            "save-0004-step-12"
+        ]
+    );
 
     // The same command again begins anew, in the same folder, and does not continue the first run.
     let output = launch(dir.path(), 1, "--kill-rank 0 --at-step 3");
     let text = succeeded(&output);
-    has(&text, &["resumed after step 0, from ", "lost steps 1 to 2: 8 samples ", SAME]);
+    has(
+        &text,
+        &[
+            "resumed after step 0, from ",
+            "lost steps 1 to 2: 8 samples ",
+            SAME,
+        ],
+    );
 
     // When no restart is left, the kill is the job's end.
     let output = launch(dir.path(), 0, "--kill-rank 1 --at-step 6");
@@ -90,17 +133,40 @@ fn checkpoints_are_chosen_kept_and_rejected() {
     let lab08 = |flags: &str| lab08(dir.path(), &format!("--checkpoints here {flags}"));
     let here = |name: &str| dir.path().join("here").join(name);
     let text = succeeded(&lab08("--resume auto --keep 2"));
-    has(&text, &["start at step 1: no checkpoint is in here", "every 4 steps to here; the newest 2 stay"]);
+    has(
+        &text,
+        &[
+            "start at step 1: no checkpoint is in here",
+            "every 4 steps to here; the newest 2 stay",
+        ],
+    );
     assert!(!text.contains(SAME), "{text}");
-    assert_eq!(names(here("")), ["latest", "progress.jsonl", "save-0002-step-8", "save-0003-step-12"]);
+    assert_eq!(
+        names(here("")),
+        [
+            "latest",
+            "progress.jsonl",
+            "save-0002-step-8",
+            "save-0003-step-12"
+        ]
+    );
     has(
         &succeeded(&lab08("")),
-        &["resumed after step 12, from here/save-0003-step-12: no step is left to train", SAME],
+        &[
+            "resumed after step 12, from here/save-0003-step-12: no step is left to train",
+            SAME,
+        ],
     );
-    has(&succeeded(&lab08("--resume here/save-0002-step-8")), &["resumed after step 8, from ", SAME]);
+    has(
+        &succeeded(&lab08("--resume here/save-0002-step-8")),
+        &["resumed after step 8, from ", SAME],
+    );
     let text = succeeded(&lab08("--resume none"));
     has(&text, &["start at step 1"]);
-    assert!(!text.contains("no checkpoint") && !text.contains(SAME), "{text}");
+    assert!(
+        !text.contains("no checkpoint") && !text.contains(SAME),
+        "{text}"
+    );
 
     // The newest is damaged: `auto` says so and takes the one before, and a path is refused with a way out.
     let newest = std::fs::read_to_string(here("latest")).unwrap();
@@ -108,17 +174,28 @@ fn checkpoints_are_chosen_kept_and_rejected() {
     std::fs::write(&file, &std::fs::read(&file).unwrap()[1..]).unwrap();
     has(
         &succeeded(&lab08("--resume auto")),
-        &["rejected here/", "rank-001.safetensors is damaged", "resumed after step 8, ", SAME],
+        &[
+            "rejected here/",
+            "rank-001.safetensors is damaged",
+            "resumed after step 8, ",
+            SAME,
+        ],
     );
     let refused = lab08(&format!("--resume here/{newest}"));
     failed(&refused, 2, "here/");
     has(
         &stderr(&refused),
-        &["rank-001.safetensors is damaged: it is truncated", "a good checkpoint: --resume here/save-"],
+        &[
+            "rank-001.safetensors is damaged: it is truncated",
+            "a good checkpoint: --resume here/save-",
+        ],
     );
     let refused = lab08("--resume auto --ranks 3");
     failed(&refused, 2, "no checkpoint in here can be used");
-    has(&stderr(&refused), &["a different world size: it has 2 ranks, and this run 3 ranks"]);
+    has(
+        &stderr(&refused),
+        &["a different world size: it has 2 ranks, and this run 3 ranks"],
+    );
 }
 
 /// Nothing restarts it here: the next start continues by itself.
@@ -126,12 +203,22 @@ fn checkpoints_are_chosen_kept_and_rejected() {
 fn a_killed_training_continues_when_it_is_started_again() {
     let dir = tempfile::tempdir().unwrap();
     let killed = lab08(dir.path(), "--kill-rank 0 --at-step 7");
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed.status), Some(9));
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&killed.status),
+        Some(9)
+    );
     // A kill leaves the lock behind, and it stops nobody.
     let lock = dir.path().join("runs/lab08/restart/writer.lock");
     assert!(lock.exists());
     let text = succeeded(&lab08(dir.path(), "--resume auto"));
-    has(&text, &["resumed after step 4, ", "lost steps 5 to 6: 8 samples ", SAME]);
+    has(
+        &text,
+        &[
+            "resumed after step 4, ",
+            "lost steps 5 to 6: 8 samples ",
+            SAME,
+        ],
+    );
     assert!(!lock.exists());
 }
 
@@ -139,20 +226,42 @@ fn a_killed_training_continues_when_it_is_started_again() {
 fn other_settings_are_refused_or_told() {
     let dir = tempfile::tempdir().unwrap();
     let lab08 = |flags: &str| run(dir.path(), program("lab08"), &format!("{TINY} {flags}"));
-    succeeded(&lab08("--warmup 2 --steps 8 --resume none --lr-decay-steps 12"));
+    succeeded(&lab08(
+        "--warmup 2 --steps 8 --resume none --lr-decay-steps 12",
+    ));
     // More steps of the same schedule are the same run.
-    has(&succeeded(&lab08("--warmup 2 --steps 12 --resume auto")), &["resumed after step 8, ", SAME]);
+    has(
+        &succeeded(&lab08("--warmup 2 --steps 12 --resume auto")),
+        &["resumed after step 8, ", SAME],
+    );
     let refused = lab08("--warmup 2 --steps 12 --resume auto --lr 0.1");
-    failed(&refused, 2, "no checkpoint in runs/lab08/restart can be used");
+    failed(
+        &refused,
+        2,
+        "no checkpoint in runs/lab08/restart can be used",
+    );
     has(
         &stderr(&refused),
-        &["has other settings than this run: --lr 0.1 instead of 0.004", "on purpose: --resume-anyway"],
+        &[
+            "has other settings than this run: --lr 0.1 instead of 0.004",
+            "on purpose: --resume-anyway",
+        ],
     );
-    has(&stderr(&lab08("--warmup 2 --steps 20 --resume auto")), &["(--lr-decay-steps 12: without it the cosine ends"]);
+    has(
+        &stderr(&lab08("--warmup 2 --steps 20 --resume auto")),
+        &["(--lr-decay-steps 12: without it the cosine ends"],
+    );
     // On purpose it is allowed, and no run that was never stopped is compared: there is none.
     let text = succeeded(&lab08("--resume-anyway --steps 16 --lr 0.1 --warmup 3"));
     let changed = "changed from step 13 on --lr 0.1 instead of 0.004";
-    has(&text, &["resumed after step 12, ", changed, "changed from step 13 on --warmup 3 instead of 2"]);
+    has(
+        &text,
+        &[
+            "resumed after step 12, ",
+            changed,
+            "changed from step 13 on --warmup 3 instead of 2",
+        ],
+    );
     assert!(!text.contains(SAME), "{text}");
     // Later attempts know it from the checkpoint.
     let text = succeeded(&lab08("--resume auto --steps 16 --lr 0.1 --warmup 3"));
@@ -164,15 +273,31 @@ fn other_settings_are_refused_or_told() {
 #[test]
 fn a_new_run_in_a_folder_removes_no_other_runs_checkpoints() {
     let dir = tempfile::tempdir().unwrap();
-    let lab08 =
-        |flags: &str| run(dir.path(), program("lab08"), &format!("{TINY} --warmup 2 --checkpoints c --keep 1 {flags}"));
-    let saves = || names(dir.path().join("c")).into_iter().filter(|name| name.starts_with("save-")).collect::<Vec<_>>();
+    let lab08 = |flags: &str| {
+        run(
+            dir.path(),
+            program("lab08"),
+            &format!("{TINY} --warmup 2 --checkpoints c --keep 1 {flags}"),
+        )
+    };
+    let saves = || {
+        names(dir.path().join("c"))
+            .into_iter()
+            .filter(|name| name.starts_with("save-"))
+            .collect::<Vec<_>>()
+    };
     succeeded(&lab08("--seed 1 --steps 8 --lr-decay-steps 12"));
     assert_eq!(saves(), ["save-0002-step-8"]);
     succeeded(&lab08("--seed 2 --steps 12 --resume none"));
     assert_eq!(saves(), ["save-0002-step-8", "save-0006-step-12"]);
     let text = succeeded(&lab08("--seed 1 --steps 12"));
-    has(&text, &["rejected c/save-0006-step-12/manifest.json is a checkpoint of a different run: it has seed 2", SAME]);
+    has(
+        &text,
+        &[
+            "rejected c/save-0006-step-12/manifest.json is a checkpoint of a different run: it has seed 2",
+            SAME,
+        ],
+    );
     has(&text, &["resumed after step 8, from c/save-0002-step-8"]);
     assert_eq!(saves(), ["save-0006-step-12", "save-0007-step-12"]);
 }
@@ -181,20 +306,31 @@ fn a_new_run_in_a_folder_removes_no_other_runs_checkpoints() {
 #[test]
 fn a_second_job_in_the_folder_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let says = format!("is being written by process {} on host ", std::process::id());
-    for (folder, flags) in
-        [("c", "--checkpoints c"), ("runs/lab08/restart", "--kill-rank 0 --at-step 2"), ("runs/lab08/checkpoints", "")]
-    {
+    let says = format!(
+        "is being written by process {} on host ",
+        std::process::id()
+    );
+    for (folder, flags) in [
+        ("c", "--checkpoints c"),
+        ("runs/lab08/restart", "--kill-rank 0 --at-step 2"),
+        ("runs/lab08/checkpoints", ""),
+    ] {
         let claim = Claim::take(&Comm::alone(), &dir.path().join(folder)).unwrap();
         let refused = lab08(dir.path(), flags);
         failed(&refused, 2, &format!("{folder} {says}"));
-        has(&stderr(&refused), &["UTC help: wait until it has ended, or give this job a folder of its own"]);
+        has(
+            &stderr(&refused),
+            &["UTC help: wait until it has ended, or give this job a folder of its own"],
+        );
         assert_eq!(stderr(&refused).matches("error: ").count(), 1);
         assert_eq!(names(dir.path().join(folder)), ["writer.lock"]);
         drop(claim);
         assert!(names(dir.path().join(folder)).is_empty());
     }
-    assert!(!dir.path().join("runs/lab08/metrics.jsonl").exists(), "a job that was refused has written");
+    assert!(
+        !dir.path().join("runs/lab08/metrics.jsonl").exists(),
+        "a job that was refused has written"
+    );
 }
 
 /// Ctrl-C, or the end of a job's time.
@@ -203,8 +339,13 @@ fn a_signal_that_ends_the_job_removes_the_lock() {
     let dir = tempfile::tempdir().unwrap();
     for signal in ["-INT", "-TERM"] {
         let mut command = Command::new(program("lab08"));
-        command.current_dir(dir.path()).args(TINY.split_whitespace()).args(["--resume", "none", "--steps", "1000000"]);
-        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        command
+            .current_dir(dir.path())
+            .args(TINY.split_whitespace())
+            .args(["--resume", "none", "--steps", "1000000"]);
+        command
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null());
         let mut process = interruptible(&mut command).spawn().unwrap();
         let save = dir.path().join("runs/lab08/restart/latest");
         while !save.exists() {
@@ -212,10 +353,16 @@ fn a_signal_that_ends_the_job_removes_the_lock() {
         }
         let lock = dir.path().join("runs/lab08/restart/writer.lock");
         assert!(lock.exists());
-        Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap();
+        Command::new("kill")
+            .args([signal, &process.id().to_string()])
+            .status()
+            .unwrap();
         let status = process.wait().unwrap();
         let number = if signal == "-INT" { 2 } else { 15 };
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(number));
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&status),
+            Some(number)
+        );
         assert!(!lock.exists());
         std::fs::remove_file(save).unwrap();
     }
@@ -225,9 +372,23 @@ fn a_signal_that_ends_the_job_removes_the_lock() {
 #[test]
 fn a_save_in_the_background_writes_what_a_save_at_once_writes() {
     let dir = tempfile::tempdir().unwrap();
-    let text = succeeded(&run(dir.path(), program("lab08"), "--stall --block 8 --batch 1 --grad-accum 1"));
-    has(&text, &["save at once: the training waits", "both kinds of saves write the same bytes", " ✓"]);
-    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let text = succeeded(&run(
+        dir.path(),
+        program("lab08"),
+        "--stall --block 8 --batch 1 --grad-accum 1",
+    ));
+    has(
+        &text,
+        &[
+            "save at once: the training waits",
+            "both kinds of saves write the same bytes",
+            " ✓",
+        ],
+    );
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
     // Nothing of it stays.
     assert!(!dir.path().join("runs/lab08/stall").exists());
 }
@@ -239,10 +400,22 @@ fn mistakes_are_refused() {
         ("--kill-rank 2 --at-step 3", "--kill-rank 2 is out of range"),
         ("--kill-rank 1 --at-step 13", "--at-step 13 is out of range"),
         ("--keep 0", "--keep 0 is out of range"),
-        ("--kill-rank 1", "the following required arguments were not provided: --at-step"),
-        ("--resume auto --policy auto", "--policy auto is not for a training with --resume"),
-        ("--resume auto --metrics m", "--metrics is not for a training with --resume"),
-        ("--resume no/such/folder", "cannot read no/such/folder/manifest.json"),
+        (
+            "--kill-rank 1",
+            "the following required arguments were not provided: --at-step",
+        ),
+        (
+            "--resume auto --policy auto",
+            "--policy auto is not for a training with --resume",
+        ),
+        (
+            "--resume auto --metrics m",
+            "--metrics is not for a training with --resume",
+        ),
+        (
+            "--resume no/such/folder",
+            "cannot read no/such/folder/manifest.json",
+        ),
     ] {
         failed(&lab08(dir.path(), flags), 2, what);
     }

@@ -12,7 +12,14 @@ fn text(path: &Path) -> String {
 /// The rooms of the table in `src/lib.rs`, in its order.
 fn rooms() -> Vec<String> {
     let rows = text(&Path::new(SRC).join("lib.rs"));
-    let names = rows.lines().filter_map(|line| Some(line.strip_prefix("//! | [`")?.split_once("`]")?.0.to_string()));
+    let names = rows.lines().filter_map(|line| {
+        Some(
+            line.strip_prefix("//! | [`")?
+                .split_once("`]")?
+                .0
+                .to_string(),
+        )
+    });
     names.collect()
 }
 
@@ -31,24 +38,41 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         }
     }
     found.sort();
-    found.iter().map(|path| path.strip_prefix(SRC).unwrap().to_path_buf()).collect()
+    found
+        .iter()
+        .map(|path| path.strip_prefix(SRC).unwrap().to_path_buf())
+        .collect()
 }
 
 /// The code without comments, in one line; spaces only between words.
 fn code(source: &str) -> String {
-    let lines: Vec<&str> = source.lines().map(|line| line.split("//").next().unwrap()).collect();
-    let mut code = lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<&str> = source
+        .lines()
+        .map(|line| line.split("//").next().unwrap())
+        .collect();
+    let mut code = lines
+        .join(" ")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     for mark in ["::", "{", "}", ","] {
-        code = code.replace(&format!(" {mark}"), mark).replace(&format!("{mark} "), mark);
+        code = code
+            .replace(&format!(" {mark}"), mark)
+            .replace(&format!("{mark} "), mark);
     }
     code
 }
 
 /// The names that follow `root` in a path or a list of paths: `a` and `b` of `root::{a::c, b}`.
 fn named<'a>(code: &'a str, root: &str) -> Vec<&'a str> {
-    let name = |text: &'a str| text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
-    let starts =
-        code.match_indices(root).filter(|(at, _)| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'));
+    let name = |text: &'a str| {
+        text.split(|c: char| !c.is_alphanumeric() && c != '_')
+            .next()
+            .unwrap()
+    };
+    let starts = code
+        .match_indices(root)
+        .filter(|(at, _)| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'));
     let mut found = Vec::new();
     for (at, _) in starts {
         let rest = &code[at + root.len()..];
@@ -56,7 +80,8 @@ fn named<'a>(code: &'a str, root: &str) -> Vec<&'a str> {
             found.push(name(rest));
             continue;
         };
-        let (mut depth, mut start) = (0, 0);
+        let mut depth = 0;
+        let mut start = 0;
         for (i, c) in list.char_indices() {
             match c {
                 '{' => depth += 1,
@@ -80,19 +105,27 @@ fn upward(file: &Path, source: &str, rooms: &[String]) -> Vec<String> {
     let mut module: Vec<&str> = file.iter().map(|part| part.to_str().unwrap()).collect();
     let last = module.pop().unwrap();
     module.extend(last.strip_suffix(".rs").filter(|&name| name != "mod"));
-    let Some(own) = rooms.iter().position(|room| room == module[0]) else { return Vec::new() };
+    let Some(own) = rooms.iter().position(|room| room == module[0]) else {
+        return Vec::new();
+    };
     let code = code(source);
     let mut used = named(&code, "crate::");
     used.extend(named(&code, &"super::".repeat(module.len())));
-    rooms[own + 1..].iter().filter(|room| used.contains(&room.as_str())).cloned().collect()
+    rooms[own + 1..]
+        .iter()
+        .filter(|room| used.contains(&room.as_str()))
+        .cloned()
+        .collect()
 }
 
 #[test]
 fn the_table_names_every_room_once() {
     let mut rooms = rooms();
     let library = text(&Path::new(SRC).join("lib.rs"));
-    let mut modules: Vec<&str> =
-        library.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    let mut modules: Vec<&str> = library
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'))
+        .collect();
     rooms.sort();
     modules.sort();
     assert_eq!(rooms, modules, "the table in src/lib.rs, and its modules");
@@ -104,7 +137,10 @@ fn a_room_knows_only_rooms_above_it() {
     let mut wrong = Vec::new();
     for file in files(Path::new(SRC)) {
         for room in upward(&file, &text(&Path::new(SRC).join(&file)), &rooms) {
-            wrong.push(format!("src/{} uses {room}, which the table in src/lib.rs has below it", file.display()));
+            wrong.push(format!(
+                "src/{} uses {room}, which the table in src/lib.rs has below it",
+                file.display()
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -114,13 +150,28 @@ fn a_room_knows_only_rooms_above_it() {
 fn an_arrow_to_a_room_below_is_found_in_every_form() {
     let rooms = rooms();
     let finds = |file: &str, source: &str| upward(Path::new(file), source, &rooms);
-    assert_eq!(finds("comm/link.rs", "use crate::train::Checks;"), ["train"]);
-    assert_eq!(finds("comm/mpi/world.rs", "fn f() { crate::{units::{a, b},\n  model}::x }"), ["model"]);
-    assert_eq!(finds("comm/mpi/world.rs", "use super::super::super::data;"), ["data"]);
+    assert_eq!(
+        finds("comm/link.rs", "use crate::train::Checks;"),
+        ["train"]
+    );
+    assert_eq!(
+        finds(
+            "comm/mpi/world.rs",
+            "fn f() { crate::{units::{a, b},\n  model}::x }"
+        ),
+        ["model"]
+    );
+    assert_eq!(
+        finds("comm/mpi/world.rs", "use super::super::super::data;"),
+        ["data"]
+    );
     assert_eq!(finds("simd.rs", "use super::data;"), ["data"]);
     assert!(
-        finds("comm/link.rs", "use super::launch; // crate::train\n/// crate::data\nmod my { crate::units::a }")
-            .is_empty()
+        finds(
+            "comm/link.rs",
+            "use super::launch; // crate::train\n/// crate::data\nmod my { crate::units::a }"
+        )
+        .is_empty()
     );
     assert!(finds("train/flags.rs", "use crate::comm; use mycrate::units;").is_empty());
 }
@@ -130,7 +181,10 @@ const FLOORS: [&[&str]; 6] = [
     &["shardlab"],
     &["kit"],
     &["ds_to_universal"],
-    &["lab00", "lab01", "lab02", "lab03", "lab04", "lab05", "lab06", "lab07", "lab08", "lab09", "lab10", "lab11"],
+    &[
+        "lab00", "lab01", "lab02", "lab03", "lab04", "lab05", "lab06", "lab07", "lab08", "lab09",
+        "lab10", "lab11",
+    ],
     &["book"],
     &["launch", "memory", "scaling", "workbook"],
 ];
@@ -139,7 +193,10 @@ const FLOORS: [&[&str]; 6] = [
 fn dependencies(manifest: &str) -> Vec<String> {
     let manifest: toml::Table = manifest.parse().unwrap();
     let dependencies = manifest["dependencies"].as_table().unwrap().keys();
-    dependencies.filter(|name| FLOORS.concat().contains(&name.as_str())).cloned().collect()
+    dependencies
+        .filter(|name| FLOORS.concat().contains(&name.as_str()))
+        .cloned()
+        .collect()
 }
 
 #[test]
@@ -154,19 +211,36 @@ fn a_package_depends_only_on_floors_below_its_own() {
         for package in packages {
             let used = dependencies(&text(&folder(package).join("Cargo.toml")));
             let below = FLOORS[..floor].concat();
-            let wrong: Vec<&String> = used.iter().filter(|name| !below.contains(&name.as_str())).collect();
+            let wrong: Vec<&String> = used
+                .iter()
+                .filter(|name| !below.contains(&name.as_str()))
+                .collect();
             assert!(wrong.is_empty(), "{package} depends on {wrong:?}");
         }
     }
-    assert_eq!(dependencies("[dependencies]\nlab05.workspace = true\nserde = \"1\"\n"), ["lab05"]);
+    assert_eq!(
+        dependencies("[dependencies]\nlab05.workspace = true\nserde = \"1\"\n"),
+        ["lab05"]
+    );
 }
 
 #[test]
 fn the_files_that_the_readme_names_are_there() {
     let root = Path::new(ROOT);
     let readme = text(&root.join("README.md"));
-    let links = readme.split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap());
-    let here: Vec<&str> = links.filter(|link| !link.is_empty() && !link.contains("://")).collect();
-    let missing: Vec<&&str> = here.iter().filter(|link| !root.join(link).exists()).collect();
-    assert!(here.len() > 20 && missing.is_empty(), "README.md names {missing:?}");
+    let links = readme
+        .split("](")
+        .skip(1)
+        .map(|rest| rest.split([')', '#']).next().unwrap());
+    let here: Vec<&str> = links
+        .filter(|link| !link.is_empty() && !link.contains("://"))
+        .collect();
+    let missing: Vec<&&str> = here
+        .iter()
+        .filter(|link| !root.join(link).exists())
+        .collect();
+    assert!(
+        here.len() > 20 && missing.is_empty(),
+        "README.md names {missing:?}"
+    );
 }

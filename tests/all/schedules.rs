@@ -5,7 +5,8 @@ use serde_json::Value;
 use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Times, Work, simulate};
 use std::sync::LazyLock;
 
-static DATA: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(&book::cases().unwrap()).unwrap());
+static DATA: LazyLock<Value> =
+    LazyLock::new(|| serde_json::from_str(&book::cases().unwrap()).unwrap());
 
 /// Numbers in base 64: a digit holds 5 bits, the lowest first, and a digit from 32 on is not the last one of its number.
 fn unpacked(text: &str) -> Vec<usize> {
@@ -17,7 +18,9 @@ fn unpacked(text: &str) -> Vec<usize> {
         b'_' => 63,
         _ => panic!("{} is no digit", letter as char),
     };
-    let (mut numbers, mut bits, mut number) = (Vec::new(), 0, 0);
+    let mut numbers = Vec::new();
+    let mut bits = 0;
+    let mut number = 0;
     for digit in text.bytes().map(digit) {
         number |= usize::from(digit & 31) << bits;
         bits += 5;
@@ -35,7 +38,10 @@ fn list(name: &str) -> &'static [Value] {
 }
 
 fn numbers(name: &str) -> Vec<usize> {
-    list(name).iter().map(|value| value.as_u64().unwrap() as usize).collect()
+    list(name)
+        .iter()
+        .map(|value| value.as_u64().unwrap() as usize)
+        .collect()
 }
 
 fn text(name: &str, index: usize) -> &'static str {
@@ -46,19 +52,30 @@ fn text(name: &str, index: usize) -> &'static str {
 fn cases() -> Vec<(&'static str, Schedule, Pipeline)> {
     let mut all = Vec::new();
     for name in list("names").iter().map(|name| name.as_str().unwrap()) {
-        for (ranks, chunks) in
-            numbers("ranks").into_iter().flat_map(|r| numbers("chunks").into_iter().map(move |c| (r, c)))
+        for (ranks, chunks) in numbers("ranks")
+            .into_iter()
+            .flat_map(|r| numbers("chunks").into_iter().map(move |c| (r, c)))
         {
             for micro_batches in numbers("micro") {
                 let schedule = match name {
                     "gpipe" => Schedule::GPipe,
                     "1f1b" => Schedule::OneForwardOneBackward,
                     "interleaved, depth-first" => Schedule::Interleaved { group: ranks },
-                    "interleaved, breadth-first" => Schedule::Interleaved { group: micro_batches },
+                    "interleaved, breadth-first" => Schedule::Interleaved {
+                        group: micro_batches,
+                    },
                     "zero-bubble" => Schedule::ZeroBubble,
                     _ => panic!("{name}"),
                 };
-                all.push((name, schedule, Pipeline { ranks, chunks, micro_batches }));
+                all.push((
+                    name,
+                    schedule,
+                    Pipeline {
+                        ranks,
+                        chunks,
+                        micro_batches,
+                    },
+                ));
             }
         }
     }
@@ -67,7 +84,8 @@ fn cases() -> Vec<(&'static str, Schedule, Pipeline)> {
 
 #[test]
 fn every_case_of_the_explorer_is_what_the_library_computes() {
-    let (mut accepted, mut refused) = (0, 0);
+    let mut accepted = 0;
+    let mut refused = 0;
     let cases = cases();
     assert_eq!(cases.len(), list("cases").len());
     for ((name, schedule, pipeline), case) in cases.into_iter().zip(list("cases")) {
@@ -75,7 +93,11 @@ fn every_case_of_the_explorer_is_what_the_library_computes() {
         let orders = match (schedule.orders(&pipeline), case.as_u64()) {
             (Ok(orders), None) => orders,
             (Err(refusal), Some(number)) => {
-                assert_eq!(text("refusals", number as usize), refusal.to_string(), "{what}");
+                assert_eq!(
+                    text("refusals", number as usize),
+                    refusal.to_string(),
+                    "{what}"
+                );
                 refused += 1;
                 continue;
             }
@@ -83,43 +105,88 @@ fn every_case_of_the_explorer_is_what_the_library_computes() {
         };
         let mut case = unpacked(case.as_str().unwrap()).into_iter();
         let mut take = |count: usize| case.by_ref().take(count).collect::<Vec<_>>();
-        let packed: Vec<Vec<Op>> =
-            take(pipeline.ranks).into_iter().map(|number| order(number, pipeline.chunks)).collect();
+        let packed: Vec<Vec<Op>> = take(pipeline.ranks)
+            .into_iter()
+            .map(|number| order(number, pipeline.chunks))
+            .collect();
         assert_eq!(packed, orders, "{what}");
         let peaks = take(pipeline.ranks);
-        for (i, ratio) in list("ratios").iter().map(|ratio| ratio.as_f64().unwrap()).enumerate() {
+        for (i, ratio) in list("ratios")
+            .iter()
+            .map(|ratio| ratio.as_f64().unwrap())
+            .enumerate()
+        {
             let halves = schedule == Schedule::ZeroBubble;
             let backward = if halves { 2.0 * ratio } else { 4.0 * ratio };
-            let times = Times { forward: 4.0, backward, weights: if halves { backward } else { 0.0 }, message: 0.0 };
+            let times = Times {
+                forward: 4.0,
+                backward,
+                weights: if halves { backward } else { 0.0 },
+                message: 0.0,
+            };
             let simulated = simulate(&pipeline, &orders, &times).unwrap();
-            let [makespan, busy, of_step, of_work] = take(4)[..] else { panic!("{what}") };
-            assert_eq!([makespan as f64, busy as f64], [simulated.makespan, simulated.busy], "{what}");
-            let tenths = [of_step, of_work].map(|tenths| format!("{}.{}%", tenths / 10, tenths % 10));
-            assert_eq!(tenths, [percent(simulated.bubble()), percent(simulated.bubble_to_work())], "{what}");
+            let [makespan, busy, of_step, of_work] = take(4)[..] else {
+                panic!("{what}")
+            };
+            assert_eq!(
+                [makespan as f64, busy as f64],
+                [simulated.makespan, simulated.busy],
+                "{what}"
+            );
+            let tenths =
+                [of_step, of_work].map(|tenths| format!("{}.{}%", tenths / 10, tenths % 10));
+            assert_eq!(
+                tenths,
+                [
+                    percent(simulated.bubble()),
+                    percent(simulated.bubble_to_work())
+                ],
+                "{what}"
+            );
             assert_eq!(peaks, simulated.peaks, "{what}");
             let took = &list("took")[usize::from(halves)][i];
-            for ((order, gaps), starts) in packed.iter().zip(take(pipeline.ranks)).zip(&simulated.starts) {
-                assert_eq!(&self::starts(order, text("gaps", gaps), took), starts, "{what}");
+            for ((order, gaps), starts) in packed
+                .iter()
+                .zip(take(pipeline.ranks))
+                .zip(&simulated.starts)
+            {
+                assert_eq!(
+                    &self::starts(order, text("gaps", gaps), took),
+                    starts,
+                    "{what}"
+                );
             }
             accepted += 1;
         }
         assert_eq!(case.next(), None, "{what}");
     }
-    assert!(accepted >= 3000 && refused >= 1000, "{accepted} simulated, {refused} refused");
+    assert!(
+        accepted >= 3000 && refused >= 1000,
+        "{accepted} simulated, {refused} refused"
+    );
 }
 
 fn order(number: usize, chunks: usize) -> Vec<Op> {
     let op = |number: usize| {
         let work = [Work::Forward, Work::Backward, Work::Weights][number % 3];
-        Op { work, chunk: number / 3 % chunks, micro: number / 3 / chunks }
+        Op {
+            work,
+            chunk: number / 3 % chunks,
+            micro: number / 3 / chunks,
+        }
     };
-    unpacked(text("orders", number)).into_iter().map(op).collect()
+    unpacked(text("orders", number))
+        .into_iter()
+        .map(op)
+        .collect()
 }
 
 /// When each pass starts: after the previous one, and after a gap if there is one.
 fn starts(order: &[Op], gaps: &str, took: &Value) -> Vec<f64> {
     let gaps = unpacked(gaps);
-    let (mut gaps, mut since, mut free) = (gaps.chunks(2).peekable(), 0, 0.0);
+    let mut gaps = gaps.chunks(2).peekable();
+    let mut since = 0;
+    let mut free = 0.0;
     let start = |op: &Op| {
         if let Some(gap) = gaps.next_if(|gap| gap[0] == since) {
             free += gap[1] as f64;
@@ -127,9 +194,12 @@ fn starts(order: &[Op], gaps: &str, took: &Value) -> Vec<f64> {
         }
         since += 1;
         let start = free;
-        free += took[[Work::Forward, Work::Backward, Work::Weights].iter().position(|&work| work == op.work).unwrap()]
-            .as_f64()
-            .unwrap();
+        free += took[[Work::Forward, Work::Backward, Work::Weights]
+            .iter()
+            .position(|&work| work == op.work)
+            .unwrap()]
+        .as_f64()
+        .unwrap();
         start
     };
     order.iter().map(start).collect()
@@ -138,20 +208,50 @@ fn starts(order: &[Op], gaps: &str, took: &Value) -> Vec<f64> {
 #[test]
 fn the_explorer_has_what_each_pass_needs() {
     let mut all = list("needs").iter();
-    for (ranks, chunks) in numbers("ranks").into_iter().flat_map(|r| numbers("chunks").into_iter().map(move |c| (r, c)))
+    for (ranks, chunks) in numbers("ranks")
+        .into_iter()
+        .flat_map(|r| numbers("chunks").into_iter().map(move |c| (r, c)))
     {
-        let pipeline = Pipeline { ranks, chunks, micro_batches: 1 };
+        let pipeline = Pipeline {
+            ranks,
+            chunks,
+            micro_batches: 1,
+        };
         let mut packed = unpacked(all.next().unwrap().as_str().unwrap()).into_iter();
         let mut next = || packed.next().unwrap();
         let kinds = [Work::Forward, Work::Backward, Work::Weights];
-        for (work, rank) in kinds.into_iter().flat_map(|work| (0..ranks).map(move |rank| (work, rank))) {
+        for (work, rank) in kinds
+            .into_iter()
+            .flat_map(|work| (0..ranks).map(move |rank| (work, rank)))
+        {
             for chunk in 0..chunks {
-                let needs: Vec<_> = pipeline.needs(rank, Op { work, chunk, micro: 0 }).collect();
+                let needs: Vec<_> = pipeline
+                    .needs(
+                        rank,
+                        Op {
+                            work,
+                            chunk,
+                            micro: 0,
+                        },
+                    )
+                    .collect();
                 let found: Vec<_> = (0..next())
                     .map(|_| [next(), next(), next()])
-                    .map(|[kind, rank, chunk]| (rank, Op { work: kinds[kind], chunk, micro: 0 }))
+                    .map(|[kind, rank, chunk]| {
+                        (
+                            rank,
+                            Op {
+                                work: kinds[kind],
+                                chunk,
+                                micro: 0,
+                            },
+                        )
+                    })
                     .collect();
-                assert_eq!(found, needs, "{pipeline:?} {work:?} rank {rank} chunk {chunk}");
+                assert_eq!(
+                    found, needs,
+                    "{pipeline:?} {work:?} rank {rank} chunk {chunk}"
+                );
             }
         }
         assert_eq!(packed.next(), None);

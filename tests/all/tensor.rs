@@ -12,7 +12,13 @@ use shardlab::plan::GptShape;
 use shardlab::tensor::{Dropout, Params, Precision};
 use std::collections::HashMap;
 
-const SHAPE: GptShape = GptShape { vocabulary: 11, block: 8, layers: 2, heads: 4, embd: 16 };
+const SHAPE: GptShape = GptShape {
+    vocabulary: 11,
+    block: 8,
+    layers: 2,
+    heads: 4,
+    embd: 16,
+};
 const SEQUENCES: usize = 3;
 
 /// Which ranks there are, and how they shard.
@@ -24,23 +30,59 @@ struct Case {
 }
 
 const CASES: [Case; 6] = [
-    Case { ranks: 1, sequence: false, multiple: 1 },
-    Case { ranks: 2, sequence: false, multiple: 1 },
-    Case { ranks: 2, sequence: true, multiple: 1 },
+    Case {
+        ranks: 1,
+        sequence: false,
+        multiple: 1,
+    },
+    Case {
+        ranks: 2,
+        sequence: false,
+        multiple: 1,
+    },
+    Case {
+        ranks: 2,
+        sequence: true,
+        multiple: 1,
+    },
     // Rank 1 has padding only.
-    Case { ranks: 2, sequence: false, multiple: 16 },
-    Case { ranks: 4, sequence: false, multiple: 1 },
-    Case { ranks: 4, sequence: true, multiple: 2 },
+    Case {
+        ranks: 2,
+        sequence: false,
+        multiple: 16,
+    },
+    Case {
+        ranks: 4,
+        sequence: false,
+        multiple: 1,
+    },
+    Case {
+        ranks: 4,
+        sequence: true,
+        multiple: 2,
+    },
 ];
 
 fn tokens(step: usize, shift: usize) -> Vec<u32> {
-    (0..SEQUENCES * SHAPE.block).map(|i| ((i * 7 + i * i + 3 * step + shift) % SHAPE.vocabulary) as u32).collect()
+    (0..SEQUENCES * SHAPE.block)
+        .map(|i| ((i * 7 + i * i + 3 * step + shift) % SHAPE.vocabulary) as u32)
+        .collect()
 }
 
 /// The optimizer of a rank's shard, without data parallelism.
 fn begin(gpt: &Gpt) -> anyhow::Result<Zero> {
-    let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
-    Zero::init(&gpt.params, &Comm::alone(), ZeroConfig::new(Stage::Zero, Precision::F32, adamw), 5)
+    let adamw = AdamWConfig {
+        beta1: 0.9,
+        beta2: 0.95,
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+    };
+    Zero::init(
+        &gpt.params,
+        &Comm::alone(),
+        ZeroConfig::new(Stage::Zero, Precision::F32, adamw),
+        5,
+    )
 }
 
 /// A rank's model, and the optimizer of its shard.
@@ -55,25 +97,48 @@ impl Rank {
         let parallel = TensorParallel::new(group.clone(), case.sequence, case.multiple);
         let gpt = Gpt::build(&SHAPE, &parallel)?;
         let zero = begin(&gpt)?.with_tensor(&parallel)?;
-        Ok(Rank { gpt, parallel, zero })
+        Ok(Rank {
+            gpt,
+            parallel,
+            zero,
+        })
     }
 
     /// One rank alone, with the model in one piece.
     fn alone() -> anyhow::Result<Rank> {
-        let case = Case { ranks: 1, sequence: false, multiple: 1 };
+        let case = Case {
+            ranks: 1,
+            sequence: false,
+            multiple: 1,
+        };
         let whole = Gpt::new(&SHAPE)?;
         let rank = Rank::new(case, &Comm::alone())?;
         let zero = begin(&whole)?;
-        Ok(Rank { gpt: whole, zero, ..rank })
+        Ok(Rank {
+            gpt: whole,
+            zero,
+            ..rank
+        })
     }
 
     /// The loss, and the gradients in the parameters.
     fn backward(&mut self, step: usize) -> anyhow::Result<f32> {
         let sequences: Vec<u64> = (0..SEQUENCES as u64).collect();
-        let dropout = Dropout { p: 0.2, seed: 9, step: step as u64, sequences: sequences.into(), first_position: 0 };
-        let pass = self.parallel.pass(Pass::training(Some(dropout)), SHAPE.block);
+        let dropout = Dropout {
+            p: 0.2,
+            seed: 9,
+            step: step as u64,
+            sequences: sequences.into(),
+            first_position: 0,
+        };
+        let pass = self
+            .parallel
+            .pass(Pass::training(Some(dropout)), SHAPE.block);
         self.zero.begin()?;
-        let input = Input::Tokens { ids: &tokens(step, 0), length: SHAPE.block };
+        let input = Input::Tokens {
+            ids: &tokens(step, 0),
+            length: SHAPE.block,
+        };
         let loss = self.gpt.forward(input, &tokens(step, 1), &pass)?;
         loss.backward()?;
         self.zero.finish()?;
@@ -96,10 +161,15 @@ fn wholes(params: &Params, flat: &[f32]) -> HashMap<String, Vec<Option<f32>>> {
     let mut wholes = HashMap::new();
     for spec in params.specs() {
         let numel = spec.whole.shape.iter().product();
-        let whole: &mut Vec<Option<f32>> = wholes.entry(spec.whole.name.clone()).or_insert_with(|| vec![None; numel]);
+        let whole: &mut Vec<Option<f32>> = wholes
+            .entry(spec.whole.name.clone())
+            .or_insert_with(|| vec![None; numel]);
         spec.runs(0..spec.numel(), |here, at| {
             let from = &flat[spec.range()][here];
-            whole[at..at + from.len()].iter_mut().zip(from).for_each(|(to, x)| *to = Some(*x));
+            whole[at..at + from.len()]
+                .iter_mut()
+                .zip(from)
+                .for_each(|(to, x)| *to = Some(*x));
         });
     }
     wholes
@@ -107,7 +177,10 @@ fn wholes(params: &Params, flat: &[f32]) -> HashMap<String, Vec<Option<f32>>> {
 
 /// The largest difference, relative to the largest element of the parameter; an error where ranks that hold the same element
 /// differ, or no rank holds one.
-fn difference(ranks: &[HashMap<String, Vec<Option<f32>>>], serial: &HashMap<String, Vec<Option<f32>>>) -> f64 {
+fn difference(
+    ranks: &[HashMap<String, Vec<Option<f32>>>],
+    serial: &HashMap<String, Vec<Option<f32>>>,
+) -> f64 {
     let mut worst = 0f64;
     for (name, expected) in serial {
         // What no rank had is NaN, and so an infinite difference.
@@ -139,15 +212,32 @@ fn shards_begin_as_slices_and_give_the_unsharded_loss_and_gradients() {
             let mut rank = Rank::new(case, &comm)?;
             let begun = wholes(&rank.gpt.params, &rank.gpt.params.values());
             let loss = rank.backward(0)?;
-            Ok((begun, loss, wholes(&rank.gpt.params, &rank.gpt.params.gradients())))
+            Ok((
+                begun,
+                loss,
+                wholes(&rank.gpt.params, &rank.gpt.params.gradients()),
+            ))
         });
         let ranks = ranks.unwrap();
-        let (all_begun, all_gradients): (Vec<_>, Vec<_>) = ranks.iter().map(|r| (r.0.clone(), r.2.clone())).unzip();
+        let (all_begun, all_gradients): (Vec<_>, Vec<_>) =
+            ranks.iter().map(|r| (r.0.clone(), r.2.clone())).unzip();
         assert_eq!(difference(&all_begun, &begun), 0.0, "{case:?}");
         let worst = difference(&all_gradients, &gradients);
-        println!("{case:?}: loss {loss} {}, gradients within {worst:e}", ranks[0].1);
-        assert!(ranks.iter().all(|rank| rank.1.to_bits() == ranks[0].1.to_bits()), "{case:?}");
-        assert!((ranks[0].1 - loss).abs() < 1e-5 * loss, "{case:?}: {} {loss}", ranks[0].1);
+        println!(
+            "{case:?}: loss {loss} {}, gradients within {worst:e}",
+            ranks[0].1
+        );
+        assert!(
+            ranks
+                .iter()
+                .all(|rank| rank.1.to_bits() == ranks[0].1.to_bits()),
+            "{case:?}"
+        );
+        assert!(
+            (ranks[0].1 - loss).abs() < 1e-5 * loss,
+            "{case:?}: {} {loss}",
+            ranks[0].1
+        );
         assert!(worst < 1e-5, "{case:?}: gradients differ by {worst}");
     }
 }
@@ -166,6 +256,9 @@ fn training_goes_as_on_one_rank() {
 #[test]
 fn a_mesh_of_data_and_tensor_ranks_trains_what_one_rank_trains() {
     for (ranks, tensor) in [(2, 1), (2, 2), (4, 2), (4, 4), (6, 2)] {
-        launch::run(ranks, |comm| a_mesh_trains_what_one_rank_trains(&comm, tensor, true)).unwrap();
+        launch::run(ranks, |comm| {
+            a_mesh_trains_what_one_rank_trains(&comm, tensor, true)
+        })
+        .unwrap();
     }
 }

@@ -8,10 +8,18 @@ use std::path::{Path, PathBuf};
 fn write(dir: &Path) -> PathBuf {
     let path = dir.join("fp32.pt");
     let fields = |graph: &mut Graph| {
-        let (key, value) = (graph.text("cat_dim"), graph.push(Value::Int(1)));
+        let key = graph.text("cat_dim");
+        let value = graph.push(Value::Int(1));
         vec![(key, value)]
     };
-    save_tensor(&path, Dtype::F32, &[2, 3], bytemuck::cast_slice(&NUMBERS), Some(&fields)).unwrap();
+    save_tensor(
+        &path,
+        Dtype::F32,
+        &[2, 3],
+        bytemuck::cast_slice(&NUMBERS),
+        Some(&fields),
+    )
+    .unwrap();
     path
 }
 
@@ -21,11 +29,16 @@ fn read(path: &Path) -> Result<Vec<f32>, String> {
     let file = TorchFile::open(path).map_err(|error| error.what)?;
     file.ensure_undamaged().map_err(|error| error.what)?;
     let param = file.graph.root().get("param").ok_or("no param")?;
-    let tensor = file.tensor(param).map_err(|error| error.what)?.ok_or("no tensor")?;
+    let tensor = file
+        .tensor(param)
+        .map_err(|error| error.what)?
+        .ok_or("no tensor")?;
     let mut numbers = vec![0.0; tensor.numel()];
     let bytes = bytemuck::cast_slice_mut(&mut numbers);
     if bytes.len() == tensor.numel() * tensor.dtype.size() {
-        tensor.read(0..tensor.numel(), bytes).map_err(|error| error.what)?;
+        tensor
+            .read(0..tensor.numel(), bytes)
+            .map_err(|error| error.what)?;
     }
     Ok(numbers)
 }
@@ -37,7 +50,10 @@ fn what_is_written_is_read_back() {
     assert_eq!(read(&path), Ok(NUMBERS.to_vec()));
     let file = TorchFile::open(&path).unwrap();
     assert_eq!(file.graph.root().get("cat_dim").unwrap().int(), Some(1));
-    let tensor = file.tensor(file.graph.root().get("param").unwrap()).unwrap().unwrap();
+    let tensor = file
+        .tensor(file.graph.root().get("param").unwrap())
+        .unwrap()
+        .unwrap();
     assert_eq!((tensor.dtype, &tensor.shape[..]), (Dtype::F32, &[2, 3][..]));
     let mut part = [0u8; 8];
     tensor.read(1..3, &mut part).unwrap();
@@ -49,9 +65,14 @@ fn what_is_written_is_read_back() {
 fn candle_reads_what_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let tensors = pickle::read_all(write(dir.path())).unwrap();
-    let [(name, tensor)] = &tensors[..] else { panic!("{tensors:?}") };
+    let [(name, tensor)] = &tensors[..] else {
+        panic!("{tensors:?}")
+    };
     assert_eq!((name.as_str(), tensor.dims()), ("param", &[2, 3][..]));
-    assert_eq!(tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap(), NUMBERS);
+    assert_eq!(
+        tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap(),
+        NUMBERS
+    );
 }
 
 /// torch.save puts numbers at multiples of 64 bytes, so that a reader may map them.
@@ -60,7 +81,10 @@ fn numbers_begin_at_multiples_of_64_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = std::fs::read(write(dir.path())).unwrap();
     let numbers: &[u8] = bytemuck::cast_slice(&NUMBERS);
-    let at = bytes.windows(numbers.len()).position(|part| part == numbers).unwrap();
+    let at = bytes
+        .windows(numbers.len())
+        .position(|part| part == numbers)
+        .unwrap();
     assert_eq!(at % 64, 0);
 }
 
@@ -73,16 +97,29 @@ fn values_are_copied_and_unknown_classes_left_out() {
     let system = graph.class("os", "system");
     let command = graph.text("true");
     let harm = graph.call(system, vec![command]);
-    let (tensor, key) = (graph.root().get("param").unwrap().id, graph.text("param"));
-    let pairs = [(key, tensor), (graph.text("again"), tensor), (graph.text("harm"), harm)];
+    let tensor = graph.root().get("param").unwrap().id;
+    let key = graph.text("param");
+    let pairs = [
+        (key, tensor),
+        (graph.text("again"), tensor),
+        (graph.text("harm"), harm),
+    ];
     graph.root = graph.push(Value::Dict(pairs.to_vec()));
     let path = dir.path().join("copy.pt");
     save_value(&path, &file, &graph, &|module, _| module != "os").unwrap();
     assert_eq!(read(&path), Ok(NUMBERS.to_vec()));
     let copy = TorchFile::open(&path).unwrap();
     assert!(copy.graph.root().get("harm").unwrap().is_none());
-    assert_eq!(copy.graph.root().get("again").unwrap().id, copy.graph.root().get("param").unwrap().id);
-    assert!(!std::fs::read(&path).unwrap().windows(6).any(|part| part == b"system"));
+    assert_eq!(
+        copy.graph.root().get("again").unwrap().id,
+        copy.graph.root().get("param").unwrap().id
+    );
+    assert!(
+        !std::fs::read(&path)
+            .unwrap()
+            .windows(6)
+            .any(|part| part == b"system")
+    );
 }
 
 /// Every truncated file is an error that names it, and every flipped bit is one or changes nothing.
@@ -113,8 +150,14 @@ fn hostile_archives_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = write(dir.path());
     let whole = std::fs::read(&path).unwrap();
-    let find = |what: &[u8]| whole.windows(what.len()).position(|part| part == what).unwrap();
-    let (directory, end) = (find(b"PK\x01\x02"), find(b"PK\x05\x06"));
+    let find = |what: &[u8]| {
+        whole
+            .windows(what.len())
+            .position(|part| part == what)
+            .unwrap()
+    };
+    let directory = find(b"PK\x01\x02");
+    let end = find(b"PK\x05\x06");
     let change = |at: usize, bytes: &[u8], how: &str| {
         let mut changed = whole.clone();
         changed[at..at + bytes.len()].copy_from_slice(bytes);
@@ -125,9 +168,17 @@ fn hostile_archives_are_refused() {
     change(directory + 10, &[8], "compressed");
     change(directory + 8, &[1], "encrypted");
     // Both sizes, so that it is not compressed; then more than the file has.
-    change(directory + 20, &[0xfe, 0xff, 0xff, 0x7f, 0xfe, 0xff, 0xff, 0x7f], "beyond the file");
+    change(
+        directory + 20,
+        &[0xfe, 0xff, 0xff, 0x7f, 0xfe, 0xff, 0xff, 0x7f],
+        "beyond the file",
+    );
     change(directory + 42, &[0xff, 0xff, 0xff, 0x7f], "beyond the file");
-    change(directory + 46, b"../../x/y.pkl", "name that no torch file has");
+    change(
+        directory + 46,
+        b"../../x/y.pkl",
+        "name that no torch file has",
+    );
     change(end + 10, &[9, 0], "directory");
     change(end + 12, &[0xff, 0xff, 0xff, 0x7f], "directory would be");
     change(0, b"XXXX", "broken");

@@ -12,7 +12,10 @@ use std::path::{Path, PathBuf};
 
 fn close(found: &[f64], expected: &[f64], what: &str) {
     let tokens = suite::SEQUENCES * suite::config(1).0.shape.block;
-    assert!(largest_difference(found, expected) < loss_rounding(tokens), "{what}: {found:?} against {expected:?}");
+    assert!(
+        largest_difference(found, expected) < loss_rounding(tokens),
+        "{what}: {found:?} against {expected:?}"
+    );
 }
 
 /// From each number of ranks up to 6 to each other, in every stage that shards, and from stage to stage.
@@ -23,11 +26,14 @@ fn from_n_ranks_to_m() {
         for n in 1..=6 {
             let at = |name: String| dir.path().join(name);
             let to = at(format!("universal-{n}"));
-            let expected =
-                launch::run(n, |comm| suite::train_and_convert(&comm, stage, &at(format!("save-{n}")), &to)).unwrap();
+            let expected = launch::run(n, |comm| {
+                suite::train_and_convert(&comm, stage, &at(format!("save-{n}")), &to)
+            })
+            .unwrap();
             for m in 1..=6 {
                 let again = at(format!("again-{n}-{m}"));
-                let losses = launch::run(m, |comm| suite::continue_from(&comm, stage, &to, &again)).unwrap();
+                let losses =
+                    launch::run(m, |comm| suite::continue_from(&comm, stage, &to, &again)).unwrap();
                 let what = format!("{stage:?}, {n} to {m}");
                 close(&losses[0], &expected[0], &what);
                 assert!(
@@ -43,18 +49,25 @@ fn from_n_ranks_to_m() {
 fn from_any_stage_to_any() {
     let dir = tempfile::tempdir().unwrap();
     for from in Stage::ALL {
-        let (save, to) = (dir.path().join(format!("{from:?}")), dir.path().join(format!("universal-{from:?}")));
-        let expected = launch::run(3, |comm| suite::train_and_convert(&comm, from, &save, &to)).unwrap();
+        let save = dir.path().join(format!("{from:?}"));
+        let to = dir.path().join(format!("universal-{from:?}"));
+        let expected =
+            launch::run(3, |comm| suite::train_and_convert(&comm, from, &save, &to)).unwrap();
         for stage in Stage::ALL {
             let again = dir.path().join(format!("{from:?}-{stage:?}"));
-            let losses = launch::run(2, |comm| suite::continue_from(&comm, stage, &to, &again)).unwrap();
+            let losses =
+                launch::run(2, |comm| suite::continue_from(&comm, stage, &to, &again)).unwrap();
             close(&losses[0], &expected[0], &format!("{from:?} to {stage:?}"));
         }
     }
 }
 
 fn mesh(data: usize, pipeline: usize, tensor: usize) -> Coordinates {
-    Coordinates { data, pipeline, tensor }
+    Coordinates {
+        data,
+        pipeline,
+        tensor,
+    }
 }
 
 /// Also where ranks share layers and matrices: rows, columns, padded vocabularies, a tied table on two stages.
@@ -65,7 +78,10 @@ fn from_mesh_to_mesh() {
         let to = dir.path().join("universal");
         let train = |part: (Coordinates, Stage), source: Option<&Path>, name: &str, to: &Path| {
             let ranks = part.0.data * part.0.pipeline * part.0.tensor;
-            launch::run(ranks, |comm| suite::on_a_mesh(&comm, part, source, &dir.path().join(name), to)).unwrap()
+            launch::run(ranks, |comm| {
+                suite::on_a_mesh(&comm, part, source, &dir.path().join(name), to)
+            })
+            .unwrap()
         };
         let expected = train((from, Stage::One), None, "first", &to);
         for (sizes, stage) in [
@@ -79,12 +95,23 @@ fn from_mesh_to_mesh() {
             (mesh(2, 2, 2), Stage::One),
         ] {
             let name = format!("{sizes:?}");
-            let losses = train((sizes, stage), Some(&to), &name, &dir.path().join(format!("universal {name}")));
+            let losses = train(
+                (sizes, stage),
+                Some(&to),
+                &name,
+                &dir.path().join(format!("universal {name}")),
+            );
             let mean = |losses: &[Vec<f64>]| -> Vec<f64> {
-                let of = |step: usize| losses.iter().map(|rank| rank[step]).sum::<f64>() / losses.len() as f64;
+                let of = |step: usize| {
+                    losses.iter().map(|rank| rank[step]).sum::<f64>() / losses.len() as f64
+                };
                 (0..losses[0].len()).map(of).collect()
             };
-            close(&mean(&losses), &mean(&expected), &format!("{from:?} to {sizes:?}"));
+            close(
+                &mean(&losses),
+                &mean(&expected),
+                &format!("{from:?} to {sizes:?}"),
+            );
         }
     }
 }
@@ -92,7 +119,10 @@ fn from_mesh_to_mesh() {
 /// The checkpoint of two ranks.
 fn saved(dir: &Path) -> (PathBuf, PathBuf) {
     let to = dir.join("universal");
-    launch::run(2, |comm| suite::train_and_convert(&comm, Stage::One, &dir.join("save"), &to)).unwrap();
+    launch::run(2, |comm| {
+        suite::train_and_convert(&comm, Stage::One, &dir.join("save"), &to)
+    })
+    .unwrap();
     (dir.join("save/save-0001-step-2"), to)
 }
 
@@ -106,7 +136,12 @@ fn damage_is_named_and_leaves_nothing_behind() {
         assert!(!dir.path().join("second").exists());
     };
     // A folder that exists is never replaced.
-    assert!(merge(&from, &to).unwrap_err().what.contains("cannot be a new folder"));
+    assert!(
+        merge(&from, &to)
+            .unwrap_err()
+            .what
+            .contains("cannot be a new folder")
+    );
     let file = from.join("rank-001.safetensors");
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..whole.len() - 4]).unwrap();
@@ -117,7 +152,10 @@ fn damage_is_named_and_leaves_nothing_behind() {
     // A conversion that was interrupted can be run again.
     std::fs::create_dir_all(dir.path().join(".second.partial/zero/half")).unwrap();
     let second = merge(&from, &dir.path().join("second")).unwrap();
-    assert_eq!(second.parameters(), Universal::open(&to).unwrap().parameters());
+    assert_eq!(
+        second.parameters(),
+        Universal::open(&to).unwrap().parameters()
+    );
     assert!(!dir.path().join("second/zero/half").exists());
 
     // A flipped bit of a universal checkpoint.
@@ -126,7 +164,9 @@ fn damage_is_named_and_leaves_nothing_behind() {
     let last = bytes.len() - 2;
     bytes[last] ^= 4;
     std::fs::write(&path, bytes).unwrap();
-    let error = launch::run(3, |comm| suite::continue_from(&comm, Stage::One, &to, &dir.path().join("third")));
+    let error = launch::run(3, |comm| {
+        suite::continue_from(&comm, Stage::One, &to, &dir.path().join("third"))
+    });
     let error = format!("{:#}", error.unwrap_err());
     assert!(error.contains("is damaged: the SHA-256"), "{error}");
 }

@@ -3,9 +3,10 @@
 use crate::suite;
 use crate::suite::parity::config;
 use crate::suite::zero::{
-    ADAMW, a_bad_step_moves_nothing, a_model_begins_as_allocated, a_step_that_was_given_up_is_forgotten,
-    micro_steps_add_up, ranks_may_hold_nothing, rounding_explains_no_mistake, stages_take_the_same_steps,
-    state_goes_from_stage_to_stage, train, two_groups_train_side_by_side,
+    ADAMW, a_bad_step_moves_nothing, a_model_begins_as_allocated,
+    a_step_that_was_given_up_is_forgotten, micro_steps_add_up, ranks_may_hold_nothing,
+    rounding_explains_no_mistake, stages_take_the_same_steps, state_goes_from_stage_to_stage,
+    train, two_groups_train_side_by_side,
 };
 use shardlab::comm::Comm;
 use shardlab::launch;
@@ -92,11 +93,21 @@ fn bf16_is_mixed_precision_by_the_book() {
         };
         // The reference: plain f32 parameters that are set to rounded weights before each step.
         let plain = made();
-        let mut master: Vec<f64> = plain.params.values().iter().map(|&w| f64::from(w)).collect();
-        let (mut m, mut v) = (vec![0.0; master.len()], vec![0.0; master.len()]);
+        let mut master: Vec<f64> = plain
+            .params
+            .values()
+            .iter()
+            .map(|&w| f64::from(w))
+            .collect();
+        let mut m = vec![0.0; master.len()];
+        let mut v = vec![0.0; master.len()];
         let stack = made();
-        let mut zero =
-            Zero::new(&stack.params, &Comm::alone(), ZeroConfig::new(stage, Precision::Bf16, ADAMW)).unwrap();
+        let mut zero = Zero::new(
+            &stack.params,
+            &Comm::alone(),
+            ZeroConfig::new(stage, Precision::Bf16, ADAMW),
+        )
+        .unwrap();
         for step in 0..4 {
             zero.begin().unwrap();
             stack.loss(&x(step)).unwrap().backward().unwrap();
@@ -104,7 +115,12 @@ fn bf16_is_mixed_precision_by_the_book() {
             zero.step(LR, 0.0).unwrap();
 
             let rounded = |x: &f64| bf16::from_f32(*x as f32).to_f32();
-            plain.params.values_mut().iter_mut().zip(&master).for_each(|(w, exact)| *w = rounded(exact));
+            plain
+                .params
+                .values_mut()
+                .iter_mut()
+                .zip(&master)
+                .for_each(|(w, exact)| *w = rounded(exact));
             plain.params.zero_gradients();
             plain.loss(&x(step)).unwrap().backward().unwrap();
             let correction = |beta: f64| 1.0 - beta.powi(step as i32 + 1);
@@ -113,8 +129,13 @@ fn bf16_is_mixed_precision_by_the_book() {
                     let g = f64::from(bf16::from_f32(plain.params.gradients()[i]).to_f32());
                     m[i] = ADAMW.beta1 * m[i] + (1.0 - ADAMW.beta1) * g;
                     v[i] = ADAMW.beta2 * v[i] + (1.0 - ADAMW.beta2) * g * g;
-                    let decay = if spec.shape.len() == 2 { LR * ADAMW.weight_decay } else { 0.0 };
-                    let (m, v) = (m[i] / correction(ADAMW.beta1), v[i] / correction(ADAMW.beta2));
+                    let decay = if spec.shape.len() == 2 {
+                        LR * ADAMW.weight_decay
+                    } else {
+                        0.0
+                    };
+                    let m = m[i] / correction(ADAMW.beta1);
+                    let v = v[i] / correction(ADAMW.beta2);
                     master[i] -= master[i] * decay + LR * m / (v.sqrt() + ADAMW.epsilon);
                 }
             }
@@ -124,7 +145,10 @@ fn bf16_is_mixed_precision_by_the_book() {
             let start = fragment.spec.range().start;
             for (value, i) in state.values.iter().zip(elements) {
                 let expected = master[start + i];
-                assert!((f64::from(*value) - expected).abs() < 1e-5, "{stage:?}: {value} but {expected}");
+                assert!(
+                    (f64::from(*value) - expected).abs() < 1e-5,
+                    "{stage:?}: {value} but {expected}"
+                );
                 seen += 1;
             }
         })
@@ -139,8 +163,14 @@ fn passes_between_steps_find_parameters_that_are_in_files() {
     let dir = tempfile::tempdir().unwrap();
     let losses = launch::run(2, |comm| {
         let (config, corpus) = config(2, |_| ());
-        let offload = Some(Offload { dir: dir.path().to_path_buf(), window: 500 });
-        let zero = ZeroConfig { offload, ..ZeroConfig::new(Stage::Three, Precision::Bf16, ADAMW) };
+        let offload = Some(Offload {
+            dir: dir.path().to_path_buf(),
+            window: 500,
+        });
+        let zero = ZeroConfig {
+            offload,
+            ..ZeroConfig::new(Stage::Three, Precision::Bf16, ADAMW)
+        };
         one_step(&comm, zero, 2, |zero, gpt| {
             let batch = config.sampler(0).batch(&corpus.train, 7, 0);
             let loss = || Ok(gpt.loss(&batch, &Pass::evaluate())?.to_scalar::<f32>()?);
@@ -163,11 +193,30 @@ fn copies_count_once_in_the_norm() {
                 let params = Params::new();
                 let weight = params.declare("weight", &[3, 2], Init::Normal(1.0))?;
                 let whole = Whole::new("bias", &[3], Init::Constant(0.0));
-                let bias = params.declare_shard("bias", whole, Cut::All, Copies::Same { axis: Axis::Tensor, first })?;
-                let mut zero = Zero::init(&params, &comm, ZeroConfig::new(stage, Precision::F32, ADAMW), 1)?;
+                let bias = params.declare_shard(
+                    "bias",
+                    whole,
+                    Cut::All,
+                    Copies::Same {
+                        axis: Axis::Tensor,
+                        first,
+                    },
+                )?;
+                let mut zero = Zero::init(
+                    &params,
+                    &comm,
+                    ZeroConfig::new(stage, Precision::F32, ADAMW),
+                    1,
+                )?;
                 zero.begin()?;
-                let x = candle_core::Var::from_slice(&[3.0f32, 4.0], (1, 2), &candle_core::Device::Cpu)?;
-                linear_bias(x.as_tensor(), &weight, &bias)?.sum_all()?.backward()?;
+                let x = candle_core::Var::from_slice(
+                    &[3.0f32, 4.0],
+                    (1, 2),
+                    &candle_core::Device::Cpu,
+                )?;
+                linear_bias(x.as_tensor(), &weight, &bias)?
+                    .sum_all()?
+                    .backward()?;
                 zero.finish()?;
                 zero.norm()
             });
@@ -184,16 +233,25 @@ fn copies_count_once_in_the_norm() {
 fn shares_in_files_take_the_same_steps() {
     let dir = tempfile::tempdir().unwrap();
     for (ranks, window) in [(1, 1000), (2, 4096), (3, 777), (2, 1 << 30)] {
-        let offload = Offload { dir: dir.path().to_path_buf(), window };
+        let offload = Offload {
+            dir: dir.path().to_path_buf(),
+            window,
+        };
         launch::run(ranks, |comm| {
             let (config, corpus) = config(ranks, |config| config.clip = 0.5);
             for precision in [Precision::F32, Precision::Bf16] {
                 for stage in Stage::ALL {
                     let zero = ZeroConfig::new(stage, precision, config.adamw);
-                    let in_files = ZeroConfig { offload: Some(offload.clone()), ..zero.clone() };
+                    let in_files = ZeroConfig {
+                        offload: Some(offload.clone()),
+                        ..zero.clone()
+                    };
                     let in_memory = train(&comm, &config, &corpus.train, zero, 3)?;
                     let in_a_file = train(&comm, &config, &corpus.train, in_files, 3)?;
-                    assert!(in_memory == in_a_file, "{stage:?}, {precision:?}, {ranks} ranks, windows of {window}");
+                    assert!(
+                        in_memory == in_a_file,
+                        "{stage:?}, {precision:?}, {ranks} ranks, windows of {window}"
+                    );
                 }
             }
             Ok(())
@@ -208,9 +266,18 @@ fn shares_in_files_take_the_same_steps() {
 fn a_folder_for_the_optimizer_that_is_not_there_is_bad_input() {
     let (config, corpus) = config(1, |_| ());
     let offload = Some(Offload::to("no/such/folder".into()));
-    let zero = ZeroConfig { offload, ..ZeroConfig::new(Stage::One, Precision::F32, ADAMW) };
-    let error = launch::run(1, |comm| train(&comm, &config, &corpus.train, zero.clone(), 1)).unwrap_err();
-    assert!(format!("{error:#}").contains("cannot make a file in --offload no/such/folder: "), "{error:#}");
+    let zero = ZeroConfig {
+        offload,
+        ..ZeroConfig::new(Stage::One, Precision::F32, ADAMW)
+    };
+    let error = launch::run(1, |comm| {
+        train(&comm, &config, &corpus.train, zero.clone(), 1)
+    })
+    .unwrap_err();
+    assert!(
+        format!("{error:#}").contains("cannot make a file in --offload no/such/folder: "),
+        "{error:#}"
+    );
 }
 
 /// One step of a small GPT; returns what `after` makes of it.
@@ -230,11 +297,19 @@ fn one_step<R>(
     after(&mut zero, &gpt)
 }
 
-fn take_step(comm: &Comm, zero: &mut Zero, gpt: &Gpt, step: usize, micro_steps: usize) -> anyhow::Result<()> {
+fn take_step(
+    comm: &Comm,
+    zero: &mut Zero,
+    gpt: &Gpt,
+    step: usize,
+    micro_steps: usize,
+) -> anyhow::Result<()> {
     let (config, corpus) = config(comm.size(), |config| config.grad_accum = micro_steps);
     zero.begin()?;
     for micro in 0..micro_steps {
-        let batch = config.sampler(comm.rank()).batch(&corpus.train, step, micro);
+        let batch = config
+            .sampler(comm.rank())
+            .batch(&corpus.train, step, micro);
         let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
         zero.synchronise(micro + 1 == micro_steps);
         loss.backward()?;
@@ -254,16 +329,23 @@ fn what_a_step_sends_is_the_formulas() {
                     let (config, corpus) = config(ranks, |config| config.grad_accum = micro_steps);
                     let gpt = Gpt::new(&config.shape)?;
                     gpt.params.allocate(1);
-                    let zero = ZeroConfig { persistence_threshold: 0, ..ZeroConfig::new(stage, precision, ADAMW) };
+                    let zero = ZeroConfig {
+                        persistence_threshold: 0,
+                        ..ZeroConfig::new(stage, precision, ADAMW)
+                    };
                     let mut zero = Zero::new(&gpt.params, &comm, zero)?;
                     let mut sent = 0;
                     for step in 0..2 {
                         let before = comm.traffic();
                         zero.begin()?;
                         for micro in 0..micro_steps {
-                            let batch = config.sampler(comm.rank()).batch(&corpus.train, step, micro);
+                            let batch =
+                                config
+                                    .sampler(comm.rank())
+                                    .batch(&corpus.train, step, micro);
                             zero.synchronise(micro + 1 == micro_steps);
-                            gpt.loss(&batch, &config.pass(step, &batch.sequences))?.backward()?;
+                            gpt.loss(&batch, &config.pass(step, &batch.sequences))?
+                                .backward()?;
                         }
                         zero.finish()?;
                         zero.step(1e-3, 1.0)?;
@@ -272,7 +354,8 @@ fn what_a_step_sends_is_the_formulas() {
                     Ok((sent, gpt.params.numel(), zero.bytes_a_step()))
                 })
                 .unwrap();
-                let (n, numel) = (ranks as f64, bytes[0].1 as f64);
+                let n = ranks as f64;
+                let numel = bytes[0].1 as f64;
                 let micro = micro_steps as f64;
                 // Gradients, and parameters: those of stage 1 and 2 once a step.
                 let volumes = match stage {
@@ -280,11 +363,20 @@ fn what_a_step_sends_is_the_formulas() {
                     Stage::Two => micro + 1.0,
                     Stage::Three => 3.0 * micro,
                 };
-                let positions = if stage == Stage::Three { micro * 16.0 * 32.0 } else { 0.0 };
-                let formula = (n - 1.0) / n * (volumes * numel - positions) * precision.bytes() as f64;
+                let positions = if stage == Stage::Three {
+                    micro * 16.0 * 32.0
+                } else {
+                    0.0
+                };
+                let formula =
+                    (n - 1.0) / n * (volumes * numel - positions) * precision.bytes() as f64;
                 let mean = bytes.iter().map(|(sent, ..)| *sent as f64).sum::<f64>() / n;
                 // A maximum of 4 bytes and two sums of 8, all-reduced; and what padding adds: less than 1 element in 100.
-                let norm = if stage == Stage::Zero { 0.0 } else { 2.0 * (n - 1.0) / n * 20.0 };
+                let norm = if stage == Stage::Zero {
+                    0.0
+                } else {
+                    2.0 * (n - 1.0) / n * 20.0
+                };
                 let apart = (mean - norm) / formula - 1.0;
                 assert!(
                     (-1e-9..0.01).contains(&apart),
@@ -292,7 +384,11 @@ fn what_a_step_sends_is_the_formulas() {
                 );
                 // The library's own words for it, which lab03 prints beside what rank 0 sent.
                 let said = bytes[0].0 as f64 / bytes[0].2 - 1.0;
-                assert!(said.abs() < 0.01, "{stage:?}, {precision:?}, {ranks} ranks: {:?}", bytes[0]);
+                assert!(
+                    said.abs() < 0.01,
+                    "{stage:?}, {precision:?}, {ranks} ranks: {:?}",
+                    bytes[0]
+                );
             }
         }
     }
@@ -305,7 +401,11 @@ fn a_divided_parameter_is_told_to_be_so() {
         one_step(&comm, zero, 1, |zero, gpt| {
             let touch = || gpt.logits(&[1, 2, 3], 3, &Pass::evaluate());
             // Rank 0 alone, as one who lets the model write would.
-            let error = if comm.rank() == 0 { touch().unwrap_err().to_string() } else { String::new() };
+            let error = if comm.rank() == 0 {
+                touch().unwrap_err().to_string()
+            } else {
+                String::new()
+            };
             let whole = gpt.params.whole().map(drop).unwrap_err().to_string();
             assert!(whole.contains("see Zero::whole"), "{whole}");
             // And this is how.
@@ -342,13 +442,19 @@ fn divided_models_evaluate_and_write() {
     for precision in [Precision::F32, Precision::Bf16] {
         let run = |stage| {
             launch::run(3, |comm| {
-                let config = ZeroConfig { persistence_threshold: 100, ..ZeroConfig::new(stage, precision, ADAMW) };
+                let config = ZeroConfig {
+                    persistence_threshold: 100,
+                    ..ZeroConfig::new(stage, precision, ADAMW)
+                };
                 one_step(&comm, config, 2, |zero, gpt| {
                     let (config, corpus) = suite::parity::config(3, |_| ());
                     let sampler = config.sampler(comm.rank());
                     let both = || -> anyhow::Result<(f64, Vec<u32>)> {
                         let loss = evaluate(gpt, &comm, &sampler, &corpus.validation, 4)?;
-                        Ok((loss, generate(gpt, &[1, 2], 20, 0.8, Stream::new(1, "test"))?))
+                        Ok((
+                            loss,
+                            generate(gpt, &[1, 2], 20, 0.8, Stream::new(1, "test"))?,
+                        ))
                     };
                     let by_units = zero.passes(both)?;
                     assert!(stage == Stage::Zero || zero.memory().buffers == 0);
@@ -376,7 +482,9 @@ fn units_come_and_go() {
         };
         launch::run(2, |comm| {
             one_step(&comm, config(Stage::Three), 2, |zero, gpt| {
-                let (held, names, events) = (zero.memory(), zero.units(), zero.events());
+                let held = zero.memory();
+                let names = zero.units();
+                let events = zero.events();
                 Ok((held, names, events, gpt.params.numel()))
             })
         })
@@ -386,15 +494,21 @@ fn units_come_and_go() {
     let (held, names, events, numel) = run(0);
     assert_eq!(names, ["wte", "wpe", "blocks.0", "blocks.1", "lnf"]);
     let gathers = |events: &[shardlab::parallel::zero::Event]| {
-        events.iter().filter(|event| event.kind == EventKind::Gather).map(|event| event.unit).collect::<Vec<_>>()
+        events
+            .iter()
+            .filter(|event| event.kind == EventKind::Gather)
+            .map(|event| event.unit)
+            .collect::<Vec<_>>()
     };
     // Forward; the head is the token table once more, and is still here when the backward pass begins with it.
     let step = [0, 1, 2, 3, 4, 0, 4, 3, 2];
     assert_eq!(gathers(&events), [step, step].concat());
     // A block's life in each of the two steps.
     let life = |unit| {
-        let mut life: Vec<_> =
-            events.iter().filter(|event| event.unit == unit && event.kind != EventKind::Wait).collect();
+        let mut life: Vec<_> = events
+            .iter()
+            .filter(|event| event.unit == unit && event.kind != EventKind::Wait)
+            .collect();
         life.sort_by_key(|event| event.start);
         life.iter().map(|event| event.kind).collect::<Vec<_>>()
     };
@@ -408,7 +522,11 @@ fn units_come_and_go() {
     ];
     assert_eq!(life(2), [once, once].concat());
     let largest = 12 * 32 * 32 + 2 * 32;
-    let MemoryUsage { buffers, peak_buffers, .. } = held;
+    let MemoryUsage {
+        buffers,
+        peak_buffers,
+        ..
+    } = held;
     assert_eq!(buffers, 0);
     // A unit whole, and as it came; its gradients whole, and cut.
     assert!(peak_buffers <= 4 * 4 * largest + 64, "{peak_buffers}");
@@ -418,12 +536,19 @@ fn units_come_and_go() {
     assert_eq!(gathers(&events).len(), 2 * step.len());
     // In the second step, which begins with the token table's third gather, a unit is on its way before the one before it
     // is dropped.
-    let tokens =
-        |(_, event): &(usize, &shardlab::parallel::zero::Event)| event.kind == EventKind::Gather && event.unit == 0;
+    let tokens = |(_, event): &(usize, &shardlab::parallel::zero::Event)| {
+        event.kind == EventKind::Gather && event.unit == 0
+    };
     let second = events.iter().enumerate().filter(tokens).nth(2).unwrap().0;
     let second = &events[second..];
-    let gather = second.iter().find(|event| event.kind == EventKind::Gather && event.unit == 3).unwrap();
-    let here = second.iter().find(|event| event.kind == EventKind::Forward && event.unit == 2).unwrap();
+    let gather = second
+        .iter()
+        .find(|event| event.kind == EventKind::Gather && event.unit == 3)
+        .unwrap();
+    let here = second
+        .iter()
+        .find(|event| event.kind == EventKind::Forward && event.unit == 2)
+        .unwrap();
     assert!(gather.start < here.end, "{gather:?} {here:?}");
 }
 
@@ -442,16 +567,32 @@ fn a_step_goes_its_way_again_after_other_passes() {
             zero.events();
             take_step(&comm, zero, gpt, 2, 1)?;
             let events = zero.events();
-            let first = |what, unit| *events.iter().find(|event| (event.kind, event.unit) == (what, unit)).unwrap();
+            let first = |what, unit| {
+                *events
+                    .iter()
+                    .find(|event| (event.kind, event.unit) == (what, unit))
+                    .unwrap()
+            };
             // The backward pass comes from block 1, which is unit 3, to block 0.
-            let gathers = events.iter().filter(|event| (event.kind, event.unit) == (EventKind::Gather, 2));
-            let (gather, before) = (gathers.max_by_key(|event| event.start).unwrap(), first(EventKind::Backward, 3));
+            let gathers = events
+                .iter()
+                .filter(|event| (event.kind, event.unit) == (EventKind::Gather, 2));
+            let gather = gathers.max_by_key(|event| event.start).unwrap();
+            let before = first(EventKind::Backward, 3);
             assert!(gather.start < before.end, "{gather:?} {before:?}");
 
             take_step(&comm, zero, gpt, 3, 2)?;
-            let mut life: Vec<_> = zero.events().into_iter().filter(|event| event.unit == 2).collect();
+            let mut life: Vec<_> = zero
+                .events()
+                .into_iter()
+                .filter(|event| event.unit == 2)
+                .collect();
             life.sort_by_key(|event| event.start);
-            let life: Vec<_> = life.iter().map(|event| event.kind).filter(|&what| what != EventKind::Wait).collect();
+            let life: Vec<_> = life
+                .iter()
+                .map(|event| event.kind)
+                .filter(|&what| what != EventKind::Wait)
+                .collect();
             let micro_step = [
                 EventKind::Gather,
                 EventKind::Forward,
@@ -459,7 +600,10 @@ fn a_step_goes_its_way_again_after_other_passes() {
                 EventKind::Backward,
                 EventKind::ReduceScatter,
             ];
-            assert_eq!(life, [&micro_step[..], &micro_step, &[EventKind::Step]].concat());
+            assert_eq!(
+                life,
+                [&micro_step[..], &micro_step, &[EventKind::Step]].concat()
+            );
             Ok(())
         })
     })
@@ -486,7 +630,8 @@ fn prefetch_gathers_while_the_unit_before_is_in_use() {
             for _ in 0..2 {
                 zero.begin()?;
                 zero.events();
-                let mut x = Tensor::ones((1, 8), candle_core::DType::F32, &candle_core::Device::Cpu)?;
+                let mut x =
+                    Tensor::ones((1, 8), candle_core::DType::F32, &candle_core::Device::Cpu)?;
                 for layer in &stack.layers {
                     x = layer.forward(&x, &Pass::evaluate())?;
                     std::thread::sleep(WORK);
@@ -500,9 +645,15 @@ fn prefetch_gathers_while_the_unit_before_is_in_use() {
         .unwrap()
         .remove(0);
         // The first of each unit in the second step: its first pass.
-        let first = |what, unit| *events.iter().find(|event| (event.kind, event.unit) == (what, unit)).unwrap();
+        let first = |what, unit| {
+            *events
+                .iter()
+                .find(|event| (event.kind, event.unit) == (what, unit))
+                .unwrap()
+        };
         for unit in 1..6 {
-            let (gather, before) = (first(EventKind::Gather, unit), first(EventKind::Forward, unit - 1));
+            let gather = first(EventKind::Gather, unit);
+            let before = first(EventKind::Forward, unit - 1);
             if prefetch_bucket > 0 {
                 assert!(gather.start + WORK <= before.end, "{gather:?} {before:?}");
             } else {
@@ -548,7 +699,11 @@ fn averaging_a_step_twice_is_an_error_in_stages_0_and_1() {
             let (config, corpus) = suite::parity::config(2, |_| ());
             let gpt = Gpt::new(&config.shape)?;
             gpt.params.allocate(0);
-            let mut zero = Zero::new(&gpt.params, &comm, ZeroConfig::new(stage, Precision::F32, ADAMW))?;
+            let mut zero = Zero::new(
+                &gpt.params,
+                &comm,
+                ZeroConfig::new(stage, Precision::F32, ADAMW),
+            )?;
             zero.begin()?;
             for micro in 0..2 {
                 let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, micro);
@@ -559,7 +714,11 @@ fn averaging_a_step_twice_is_an_error_in_stages_0_and_1() {
             Ok(zero.finish().map_err(|error| format!("{error:#}")).err())
         });
         let error = finished.unwrap().remove(0).unwrap_or_default();
-        assert_eq!(error.contains("averaged more than once"), stage < Stage::Two, "{stage:?}: {error}");
+        assert_eq!(
+            error.contains("averaged more than once"),
+            stage < Stage::Two,
+            "{stage:?}: {error}"
+        );
     }
 }
 
@@ -575,7 +734,11 @@ fn a_parameter_without_a_gradient_is_an_error() {
             let params = Params::new();
             params.declare("unused", &[3], Init::Constant(1.0))?;
             params.allocate(0);
-            let mut zero = Zero::new(&params, &comm, ZeroConfig::new(stage, Precision::F32, ADAMW))?;
+            let mut zero = Zero::new(
+                &params,
+                &comm,
+                ZeroConfig::new(stage, Precision::F32, ADAMW),
+            )?;
             zero.begin()?;
             zero.finish()
         });

@@ -12,7 +12,9 @@ fn collectives_allocate_nothing() {
         return;
     }
     let allocations = launch::run(3, |comm| {
-        let (mut long, mut x, mut part) = (vec![1f32; 1 << 20], vec![1f32; 3000], vec![1f32; 1000]);
+        let mut long = vec![1f32; 1 << 20];
+        let mut x = vec![1f32; 3000];
+        let mut part = vec![1f32; 1000];
         let mut all = || -> shardlab::comm::Result<()> {
             comm.all_reduce(&mut long, Reduce::Mean)?;
             comm.all_reduce(&mut x[..4], Reduce::Sum)?;

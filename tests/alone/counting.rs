@@ -21,7 +21,10 @@ pub struct Bytes<T> {
 }
 
 /// The bytes of the process.
-pub static PROCESS: Bytes<AtomicIsize> = Bytes { live: AtomicIsize::new(0), peak: AtomicIsize::new(0) };
+pub static PROCESS: Bytes<AtomicIsize> = Bytes {
+    live: AtomicIsize::new(0),
+    peak: AtomicIsize::new(0),
+};
 
 thread_local! {
     /// The bytes of each thread. If one thread frees memory for a different thread, its count may go below zero.
@@ -38,7 +41,10 @@ pub fn peak_of<R>(work: impl FnOnce() -> R) -> (usize, R) {
     let before = live();
     THREAD.with(|thread| thread.peak.set(before));
     let result = work();
-    (THREAD.with(|thread| thread.peak.get() - before) as usize, result)
+    (
+        THREAD.with(|thread| thread.peak.get() - before) as usize,
+        result,
+    )
 }
 
 fn count(bytes: isize) {

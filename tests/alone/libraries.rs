@@ -15,9 +15,19 @@ fn benchmarks_leave_no_memory_behind() {
     }
     let peak = || counting::THREAD.with(|thread| thread.peak.get());
     let reset = || counting::THREAD.with(|thread| thread.peak.set(thread.live.get()));
-    let bytes = Bytes { live: counting::live, peak, reset };
-    let harness =
-        Harness { bytes, options: Options::default(), repeats: 1, seed: 1, limit: None, reads_ungathered: false };
+    let bytes = Bytes {
+        live: counting::live,
+        peak,
+        reset,
+    };
+    let harness = Harness {
+        bytes,
+        options: Options::default(),
+        repeats: 1,
+        seed: 1,
+        limit: None,
+        reads_ungathered: false,
+    };
     let model = Model::find("stories260k", &Source::default()).unwrap();
     let run = || {
         for strategy in all(&model.shape, 4, 4).0 {
@@ -39,5 +49,8 @@ fn benchmarks_leave_no_memory_behind() {
     let after = run();
     println!("{before} bytes before, {after} after");
     // A model of 260,032 parameters alone takes a million bytes.
-    assert!((after - before).abs() < 20_000, "{before} bytes before, {after} after");
+    assert!(
+        (after - before).abs() < 20_000,
+        "{before} bytes before, {after} after"
+    );
 }

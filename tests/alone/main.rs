@@ -26,9 +26,17 @@ fn alone(test: &str) -> bool {
         return true;
     }
     let mut program = Command::new(std::env::current_exe().unwrap());
-    let output = program.args(["--exact", test, "--nocapture"]).env(ALONE, test).output().unwrap();
-    let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let output = program
+        .args(["--exact", test, "--nocapture"])
+        .env(ALONE, test)
+        .output()
+        .unwrap();
+    let said =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     println!("{}{}", said[0], said[1]);
-    assert!(output.status.success() && said[0].contains("1 passed"), "{test} failed");
+    assert!(
+        output.status.success() && said[0].contains("1 passed"),
+        "{test} failed"
+    );
     false
 }

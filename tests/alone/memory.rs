@@ -15,10 +15,19 @@ fn the_plan_foresees_what_a_step_takes() {
     }
     launch::one_compute_thread_a_rank();
     let corpus = Corpus::embedded().unwrap();
-    for (layers, heads, embd, block, batch, p) in
-        [(4, 4, 128, 64, 12, 0.0), (3, 2, 64, 128, 5, 0.1), (2, 8, 256, 32, 9, 0.0), (6, 6, 192, 64, 3, 0.0)]
-    {
-        let shape = GptShape { vocabulary: 65, block, layers, heads, embd };
+    for (layers, heads, embd, block, batch, p) in [
+        (4, 4, 128, 64, 12, 0.0),
+        (3, 2, 64, 128, 5, 0.1),
+        (2, 8, 256, 32, 9, 0.0),
+        (6, 6, 192, 64, 3, 0.0),
+    ] {
+        let shape = GptShape {
+            vocabulary: 65,
+            block,
+            layers,
+            heads,
+            embd,
+        };
         let plan = shape.memory(batch, p > 0.0);
         let gpt = Gpt::new(&shape).unwrap();
         // The layout is built when it is first asked for.
@@ -28,9 +37,22 @@ fn the_plan_foresees_what_a_step_takes() {
         let held = (live() - before) as u64;
         assert_eq!(held, plan.parameters + plan.gradients);
 
-        let sampler = Sampler { sampling: Sampling::Seeds, seed: 1, rank: 0, ranks: 1, batch, block };
+        let sampler = Sampler {
+            sampling: Sampling::Seeds,
+            seed: 1,
+            rank: 0,
+            ranks: 1,
+            batch,
+            block,
+        };
         let batch = sampler.batch(&corpus.train, 0, 0);
-        let rules = Dropout { p, seed: 1, step: 0, sequences: batch.sequences.clone(), first_position: 0 };
+        let rules = Dropout {
+            p,
+            seed: 1,
+            step: 0,
+            sequences: batch.sequences.clone(),
+            first_position: 0,
+        };
         let pass = Pass::training((p > 0.0).then_some(rules));
         let step = || gpt.loss(&batch, &pass)?.backward().map(drop);
         // gemm takes its packing buffers, one size whatever the model, at a thread's first product.
@@ -39,7 +61,11 @@ fn the_plan_foresees_what_a_step_takes() {
         result.unwrap();
         let ratio = peak as f64 / plan.activations as f64;
         println!("{shape:?}: {peak} bytes, planned {}", plan.activations);
-        assert!((0.99..=1.01).contains(&ratio), "{shape:?}: {peak} bytes at the peak, {} planned", plan.activations);
+        assert!(
+            (0.99..=1.01).contains(&ratio),
+            "{shape:?}: {peak} bytes at the peak, {} planned",
+            plan.activations
+        );
     }
 }
 
@@ -52,12 +78,43 @@ fn recomputed_blocks_take_the_memory_of_their_inputs() {
     launch::one_compute_thread_a_rank();
     let corpus = Corpus::embedded().unwrap();
     for (shape, batch) in [
-        (GptShape { vocabulary: 65, block: 64, layers: 8, heads: 4, embd: 128 }, 6),
-        (GptShape { vocabulary: 65, block: 32, layers: 12, heads: 2, embd: 64 }, 9),
+        (
+            GptShape {
+                vocabulary: 65,
+                block: 64,
+                layers: 8,
+                heads: 4,
+                embd: 128,
+            },
+            6,
+        ),
+        (
+            GptShape {
+                vocabulary: 65,
+                block: 32,
+                layers: 12,
+                heads: 2,
+                embd: 64,
+            },
+            9,
+        ),
     ] {
-        let sampler = Sampler { sampling: Sampling::Seeds, seed: 1, rank: 0, ranks: 1, batch, block: shape.block };
+        let sampler = Sampler {
+            sampling: Sampling::Seeds,
+            seed: 1,
+            rank: 0,
+            ranks: 1,
+            batch,
+            block: shape.block,
+        };
         let draw = sampler.batch(&corpus.train, 0, 0);
-        let rules = Dropout { p: 0.1, seed: 1, step: 0, sequences: draw.sequences.clone(), first_position: 0 };
+        let rules = Dropout {
+            p: 0.1,
+            seed: 1,
+            step: 0,
+            sequences: draw.sequences.clone(),
+            first_position: 0,
+        };
         let pass = Pass::training(Some(rules));
         let train = |every: usize| {
             let mut gpt = Gpt::new(&shape).unwrap();
@@ -71,14 +128,30 @@ fn recomputed_blocks_take_the_memory_of_their_inputs() {
             let gradients = gpt.params.gradients().clone();
             (peak as f64, gradients)
         };
-        let ((all, expected), (inputs, gradients), (pairs, _)) = (train(0), train(1), train(2));
-        assert!(gradients == expected, "the second forward pass has other bits");
-        let planned = shape.activations_over_a_step(batch, true, Keep::BlockInputs).into_iter().max().unwrap() as f64;
+        let (all, expected) = train(0);
+        let (inputs, gradients) = train(1);
+        let (pairs, _) = train(2);
+        assert!(
+            gradients == expected,
+            "the second forward pass has other bits"
+        );
+        let planned = shape
+            .activations_over_a_step(batch, true, Keep::BlockInputs)
+            .into_iter()
+            .max()
+            .unwrap() as f64;
         // candle also keeps the head's activations to the end, and a second pass begins with a copy of its input and of the
         // gradient that it starts from.
-        let (tokens, d) = ((batch * shape.block) as f64, shape.embd as f64);
+        let tokens = (batch * shape.block) as f64;
+        let d = shape.embd as f64;
         let expected = planned + 4.0 * tokens * (d + 2.0 + shape.vocabulary as f64 + 1.0 + 2.0 * d);
-        assert!((0.99..=1.01).contains(&(inputs / expected)), "{inputs} bytes at the peak, {expected} expected");
-        assert!(inputs < pairs && pairs < 0.6 * all, "every block {inputs}, every second {pairs}, none {all}");
+        assert!(
+            (0.99..=1.01).contains(&(inputs / expected)),
+            "{inputs} bytes at the peak, {expected} expected"
+        );
+        assert!(
+            inputs < pairs && pairs < 0.6 * all,
+            "every block {inputs}, every second {pairs}, none {all}"
+        );
     }
 }

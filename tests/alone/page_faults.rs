@@ -21,12 +21,25 @@ fn a_step_takes_the_memory_that_the_one_before_freed() {
     if !alone("page_faults::a_step_takes_the_memory_that_the_one_before_freed") {
         return;
     }
-    let shape = GptShape { vocabulary: 65, block: 64, layers: 4, heads: 4, embd: 128 };
+    let shape = GptShape {
+        vocabulary: 65,
+        block: 64,
+        layers: 4,
+        heads: 4,
+        embd: 128,
+    };
     let faults = launch::run(2, |comm| {
         let corpus = Corpus::embedded()?;
         let gpt = Gpt::new(&shape)?;
         gpt.params.allocate(0);
-        let sampler = Sampler { sampling: Sampling::Seeds, seed: 1, rank: comm.rank(), ranks: 2, batch: 12, block: 64 };
+        let sampler = Sampler {
+            sampling: Sampling::Seeds,
+            seed: 1,
+            rank: comm.rank(),
+            ranks: 2,
+            batch: 12,
+            block: 64,
+        };
         let mut before = 0;
         for step in 0..6 {
             if step == 3 {
@@ -39,5 +52,8 @@ fn a_step_takes_the_memory_that_the_one_before_freed() {
     })
     .unwrap();
     // A step allocates some 28 MB, which is 7,000 pages.
-    assert!(faults.iter().all(|&faults| faults < 500), "{faults:?} page faults a step");
+    assert!(
+        faults.iter().all(|&faults| faults < 500),
+        "{faults:?} page faults a step"
+    );
 }

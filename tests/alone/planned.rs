@@ -16,8 +16,16 @@ fn the_planner_foresees_the_bytes_of_labs_04_to_07() {
     }
     launch::one_compute_thread_a_rank();
     let corpus = Corpus::embedded().unwrap();
-    let shape = |layers, embd, block| GptShape { vocabulary: 65, block, layers, heads: 4, embd };
-    let (thin, baby, deep) = (shape(12, 64, 64), shape(4, 128, 64), shape(8, 64, 32));
+    let shape = |layers, embd, block| GptShape {
+        vocabulary: 65,
+        block,
+        layers,
+        heads: 4,
+        embd,
+    };
+    let thin = shape(12, 64, 64);
+    let baby = shape(4, 128, 64);
+    let deep = shape(8, 64, 32);
     // A wider model, because the inputs of thin layers are not much larger than candle's own notes about them.
     let wide = shape(8, 256, 32);
     let mut wrong = Vec::new();
@@ -36,15 +44,23 @@ fn the_planner_foresees_the_bytes_of_labs_04_to_07() {
         ("lab07", baby, 0.0, 16, "dp=2,tp=2,pp=2,mb=2,zero=1"),
     ] {
         let strategy: Strategy = plan.parse().unwrap();
-        let training = Training { shape, dropout, batch, strategy };
+        let training = Training {
+            shape,
+            dropout,
+            batch,
+            strategy,
+        };
         let job = training.job(&cluster);
         for (stage, held) in training.run(&corpus, 2, 1, live).unwrap().held {
             let planned = training.planned(&job, stage);
-            for (of, is, says) in
-                [("state", held.state, planned.state), ("activations", held.activations, planned.activations)]
-            {
+            for (of, is, says) in [
+                ("state", held.state, planned.state),
+                ("activations", held.activations, planned.activations),
+            ] {
                 if (says / is - 1.0).abs() >= 0.05 {
-                    wrong.push(format!("{lab} {plan}, stage {stage}: {of} {is} bytes, planned {says}"));
+                    wrong.push(format!(
+                        "{lab} {plan}, stage {stage}: {of} {is} bytes, planned {says}"
+                    ));
                 }
             }
         }

@@ -5,7 +5,9 @@ use candle_core::{Device, Tensor};
 use shardlab::launch;
 
 fn threads() -> usize {
-    std::fs::read_dir("/proc/self/task").expect("Linux lists a process's threads").count()
+    std::fs::read_dir("/proc/self/task")
+        .expect("Linux lists a process's threads")
+        .count()
 }
 
 #[test]

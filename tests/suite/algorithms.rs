@@ -20,7 +20,9 @@ fn value(op: Reduce, rank: usize, i: usize) -> u64 {
 }
 
 fn bring<T: Number>(op: Reduce, rank: usize, len: usize) -> Vec<T> {
-    (0..len).map(|i| T::from_small(value(op, rank, i))).collect()
+    (0..len)
+        .map(|i| T::from_small(value(op, rank, i)))
+        .collect()
 }
 
 /// The reduction of all ranks' element `i`, by definition.
@@ -45,7 +47,8 @@ pub fn as_defined<T: Number>(
     op: Reduce,
     root: usize,
 ) -> anyhow::Result<()> {
-    let (rank, n) = (comm.rank(), comm.size());
+    let rank = comm.rank();
+    let n = comm.size();
     let (mine, long): (Vec<T>, Vec<T>) = (bring(op, rank, len), bring(op, rank, n * len));
     let zeros = |len| vec![T::zeroed(); len];
     let on_root = |len| zeros(if rank == root { len } else { 0 });
@@ -75,11 +78,20 @@ pub fn as_defined<T: Number>(
         Collective::ReduceScatter => {
             let mut x = zeros(len);
             algorithms::reduce_scatter(comm, &long, &mut x, op, algorithm)?;
-            (x, (0..len).map(|i| reduced(op, n, rank * len + i)).collect())
+            (
+                x,
+                (0..len).map(|i| reduced(op, n, rank * len + i)).collect(),
+            )
         }
         Collective::Scatter => {
             let mut x = zeros(len);
-            algorithms::scatter(comm, if rank == root { &long } else { &[] }, &mut x, root, algorithm)?;
+            algorithms::scatter(
+                comm,
+                if rank == root { &long } else { &[] },
+                &mut x,
+                root,
+                algorithm,
+            )?;
             (x, bring(op, root, n * len)[rank * len..][..len].to_vec())
         }
         Collective::Gather => {
@@ -90,10 +102,20 @@ pub fn as_defined<T: Number>(
         Collective::AllToAll => {
             let mut x = zeros(n * len);
             algorithms::all_to_all(comm, &long, &mut x, algorithm)?;
-            (x, (0..n).flat_map(|r| bring::<T>(op, r, n * len)[rank * len..][..len].to_vec()).collect())
+            (
+                x,
+                (0..n)
+                    .flat_map(|r| bring::<T>(op, r, n * len)[rank * len..][..len].to_vec())
+                    .collect(),
+            )
         }
     };
-    assert_eq!(got, expected, "{} {op:?} of {len} elements on {n} ranks, root {root}", name(collective, algorithm));
+    assert_eq!(
+        got,
+        expected,
+        "{} {op:?} of {len} elements on {n} ranks, root {root}",
+        name(collective, algorithm)
+    );
     Ok(())
 }
 
@@ -104,7 +126,11 @@ fn name(collective: Collective, algorithm: Algorithm) -> String {
 /// Every algorithm of every collective, and what `auto` chooses.
 pub fn pairs() -> Vec<(Collective, Algorithm)> {
     let of = |&collective: &Collective| {
-        collective.algorithms().iter().chain([&Algorithm::Auto]).map(move |&algorithm| (collective, algorithm))
+        collective
+            .algorithms()
+            .iter()
+            .chain([&Algorithm::Auto])
+            .map(move |&algorithm| (collective, algorithm))
     };
     Collective::ALL.iter().flat_map(of).collect()
 }
@@ -128,7 +154,9 @@ pub fn all_types(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Re
 
 /// Numbers whose sums depend on the order in which they are added.
 fn rough(rank: usize, len: usize) -> Vec<f32> {
-    (0..len).map(|i| ((rank * 7919 + i * 104_729) as f32).sin() * 10f32.powi((i % 7) as i32 - 3)).collect()
+    (0..len)
+        .map(|i| ((rank * 7919 + i * 104_729) as f32).sin() * 10f32.powi((i % 7) as i32 - 3))
+        .collect()
 }
 
 /// All ranks end with the same bits, twice in a row. The result is a sum: it differs from the exact sum by rounding alone.
@@ -140,20 +168,31 @@ pub fn same_bits(comm: &Comm, len: usize) -> anyhow::Result<()> {
             algorithms::all_reduce(comm, &mut x, Reduce::Sum, algorithm)?;
             Ok(x)
         };
-        let (first, again) = (sum()?, sum()?);
+        let first = sum()?;
+        let again = sum()?;
         let bits: Vec<u64> = first.iter().map(|x| u64::from(x.to_bits())).collect();
         let again: Vec<u64> = again.iter().map(|x| u64::from(x.to_bits())).collect();
-        assert_eq!(bits, again, "{algorithm:?} on {n} ranks differs from run to run");
-        let (mut least, mut most) = (bits.clone(), bits);
+        assert_eq!(
+            bits, again,
+            "{algorithm:?} on {n} ranks differs from run to run"
+        );
+        let mut least = bits.clone();
+        let mut most = bits;
         comm.all_reduce(&mut least, Reduce::Min)?;
         comm.all_reduce(&mut most, Reduce::Max)?;
-        assert_eq!(least, most, "{algorithm:?} on {n} ranks: not all have the same bits");
+        assert_eq!(
+            least, most,
+            "{algorithm:?} on {n} ranks: not all have the same bits"
+        );
         let all: Vec<Vec<f32>> = (0..n).map(|rank| rough(rank, len)).collect();
         for (i, x) in first.iter().enumerate() {
             let exact: f64 = all.iter().map(|part| f64::from(part[i])).sum();
             let size: f64 = all.iter().map(|part| f64::from(part[i]).abs()).sum();
             let bound = n as f64 * f64::from(f32::EPSILON) / 2.0 * size;
-            assert!((f64::from(*x) - exact).abs() <= bound, "{algorithm:?} on {n} ranks: {x} for {exact}");
+            assert!(
+                (f64::from(*x) - exact).abs() <= bound,
+                "{algorithm:?} on {n} ranks: {x} for {exact}"
+            );
         }
     }
     Ok(())
@@ -179,29 +218,56 @@ pub fn costs(comm: &Comm, len: usize, root: usize) -> anyhow::Result<()> {
     for (collective, algorithm) in pairs() {
         let traffic = measured(comm, collective, algorithm, len, root)?;
         let task = Task::new(collective, algorithm, n, len, 4, root)?;
-        let name = format!("{} of {len} elements on {n} ranks, root {root}", name(collective, algorithm));
+        let name = format!(
+            "{} of {len} elements on {n} ranks, root {root}",
+            name(collective, algorithm)
+        );
 
         let rounds: Vec<_> = task.rounds(comm.rank()).collect();
-        let sends: Vec<usize> = rounds.iter().filter_map(|round| Some(4 * round.send.as_ref()?.range.len())).collect();
+        let sends: Vec<usize> = rounds
+            .iter()
+            .filter_map(|round| Some(4 * round.send.as_ref()?.range.len()))
+            .collect();
         assert_eq!(
             (traffic.messages, traffic.bytes),
             (sends.len() as u64, sends.iter().sum::<usize>() as u64),
             "{name}"
         );
-        assert!(traffic.rounds <= rounds.len() as u64, "{name}: {} rounds of {}", traffic.rounds, rounds.len());
+        assert!(
+            traffic.rounds <= rounds.len() as u64,
+            "{name}: {} rounds of {}",
+            traffic.rounds,
+            rounds.len()
+        );
 
         let mut most = [traffic.rounds, traffic.messages, traffic.bytes];
         comm.all_reduce(&mut most, Reduce::Max)?;
-        let equal_parts = collective != Collective::AllReduce || len.is_multiple_of(n * n.next_power_of_two());
+        let equal_parts =
+            collective != Collective::AllReduce || len.is_multiple_of(n * n.next_power_of_two());
         match formula(&task, 4) {
             Some(formula) if equal_parts => {
-                assert_eq!(most, [formula.rounds, formula.messages, formula.bytes as u64], "{name}: {}", formula.words);
+                assert_eq!(
+                    most,
+                    [formula.rounds, formula.messages, formula.bytes as u64],
+                    "{name}: {}",
+                    formula.words
+                );
             }
             Some(formula) => {
-                assert_eq!(most[..2], [formula.rounds, formula.messages], "{name}: {}", formula.words);
+                assert_eq!(
+                    most[..2],
+                    [formula.rounds, formula.messages],
+                    "{name}: {}",
+                    formula.words
+                );
                 let off = (most[2] as f64 - formula.bytes).abs();
                 // Two parts differ by at most one element.
-                assert!(off <= 4.0 * most[1] as f64, "{name}: {} bytes, {}", most[2], formula.bytes);
+                assert!(
+                    off <= 4.0 * most[1] as f64,
+                    "{name}: {} bytes, {}",
+                    most[2],
+                    formula.bytes
+                );
             }
             None => assert!(!n.is_power_of_two(), "{name} has no formula"),
         }
@@ -216,7 +282,12 @@ pub fn exercise(comm: &Comm) -> anyhow::Result<()> {
         let before = comm.traffic();
         super::lab01_ring::all_reduce(comm, &mut x)?;
         let traffic = comm.traffic() - before;
-        assert_eq!(x, (0..len).map(|i| reduced(Reduce::Sum, comm.size(), i)).collect::<Vec<f32>>());
+        assert_eq!(
+            x,
+            (0..len)
+                .map(|i| reduced(Reduce::Sum, comm.size(), i))
+                .collect::<Vec<f32>>()
+        );
         assert_eq!(traffic.rounds, 2 * (comm.size() as u64 - 1));
     }
     Ok(())

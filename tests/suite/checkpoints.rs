@@ -9,12 +9,20 @@ use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::{Offload, Stage};
 use shardlab::tensor::Precision;
-use shardlab::train::{Config, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule};
+use shardlab::train::{
+    Config, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule,
+};
 use std::path::Path;
 
 pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, layout: &str) -> Checkpoints {
     let settings = config.settings(&super::parity::config(comm.size(), |_| ()).1.train);
-    let job = Job { shape: config.shape, seed: config.seed, ranks: comm.size(), layout: layout.to_string(), settings };
+    let job = Job {
+        shape: config.shape,
+        seed: config.seed,
+        ranks: comm.size(),
+        layout: layout.to_string(),
+        settings,
+    };
     Checkpoints::new(dir, 3, job, comm)
 }
 
@@ -25,10 +33,22 @@ pub fn save(all: &Checkpoints, training: &mut Training) -> anyhow::Result<std::p
 
 /// Puts a saved state into a training that has just begun. Returns the files that could not be used, or `None` if it begins at the
 /// start.
-pub fn resume(all: &Checkpoints, which: &Resume, training: &mut Training) -> anyhow::Result<Option<Vec<String>>> {
-    let Some(resumed) = training.resume(all, which)? else { return Ok(None) };
+pub fn resume(
+    all: &Checkpoints,
+    which: &Resume,
+    training: &mut Training,
+) -> anyhow::Result<Option<Vec<String>>> {
+    let Some(resumed) = training.resume(all, which)? else {
+        return Ok(None);
+    };
     assert_eq!(training.counters.global_steps, resumed.step);
-    Ok(Some(resumed.rejected.into_iter().map(|error| error.what).collect()))
+    Ok(Some(
+        resumed
+            .rejected
+            .into_iter()
+            .map(|error| error.what)
+            .collect(),
+    ))
 }
 
 /// A second job in one folder: every rank gets the same error, which names the process that has the folder, and nothing changes.
@@ -42,9 +62,21 @@ pub fn one_job_at_a_time_saves_to_a_folder(comm: &Comm, dir: &Path) -> anyhow::R
     let error = second.claim().expect_err("the folder is taken").to_string();
     let owner = std::fs::read_to_string(dir.join("writer.lock"))?;
     let owner: serde_json::Value = serde_json::from_str(&owner)?;
-    let expected = format!("{} is being written by process {} on host ", dir.display(), owner["process"]);
-    assert!(error.starts_with(&expected), "rank {}: {error}", comm.rank());
-    assert!(error.contains("help: wait until it has ended"), "rank {}: {error}", comm.rank());
+    let expected = format!(
+        "{} is being written by process {} on host ",
+        dir.display(),
+        owner["process"]
+    );
+    assert!(
+        error.starts_with(&expected),
+        "rank {}: {error}",
+        comm.rank()
+    );
+    assert!(
+        error.contains("help: wait until it has ended"),
+        "rank {}: {error}",
+        comm.rank()
+    );
     // Who reads needs no lock. The first job goes on.
     assert!(resume(&second, &Resume::Auto, &mut training)?.is_some());
     save(&first, &mut training)?;
@@ -54,7 +86,10 @@ pub fn one_job_at_a_time_saves_to_a_folder(comm: &Comm, dir: &Path) -> anyhow::R
     comm.barrier()?;
     drop(second);
     comm.barrier()?;
-    assert!(!dir.join("writer.lock").exists(), "the lock has outlived its owner");
+    assert!(
+        !dir.join("writer.lock").exists(),
+        "the lock has outlived its owner"
+    );
     Ok(())
 }
 
@@ -68,11 +103,20 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
         for (precision, offload) in [(Precision::F32, false), (Precision::Bf16, true)] {
             let what = format!("{stage:?}, {}", precision.name());
             let begin = || -> anyhow::Result<_> {
-                let offload = offload.then(|| Offload { window: 1000, ..Offload::to(dir.to_path_buf()) });
-                let zero = ZeroConfig { offload, ..ZeroConfig::new(stage, precision, config.adamw) };
+                let offload = offload.then(|| Offload {
+                    window: 1000,
+                    ..Offload::to(dir.to_path_buf())
+                });
+                let zero = ZeroConfig {
+                    offload,
+                    ..ZeroConfig::new(stage, precision, config.adamw)
+                };
                 let mut training = Training::new(comm, &config, &corpus.train, zero, false)?;
                 training.ranges = Ranges::parse(&[3, 4])?;
-                let scaler = ScalerConfig { window: 2, ..ScalerRule::DeepSpeed0171.defaults() };
+                let scaler = ScalerConfig {
+                    window: 2,
+                    ..ScalerRule::DeepSpeed0171.defaults()
+                };
                 training.scaler = Some(LossScaler::new(scaler));
                 Ok(training)
             };
@@ -81,7 +125,10 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
             uninterrupted.until(6)?;
 
             let mut first = begin()?;
-            assert!(resume(&all, &Resume::Auto, &mut first)?.is_none(), "{what}: nothing is there yet");
+            assert!(
+                resume(&all, &Resume::Auto, &mut first)?.is_none(),
+                "{what}: nothing is there yet"
+            );
             first.until(3)?;
             // The training goes on while the copy is written.
             let writing = first.start_save(&all)?;
@@ -91,9 +138,16 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
 
             for which in [Resume::Auto, Resume::Path(folder)] {
                 let mut second = begin()?;
-                assert_eq!(resume(&all, &which, &mut second)?, Some(Vec::new()), "{what}");
+                assert_eq!(
+                    resume(&all, &which, &mut second)?,
+                    Some(Vec::new()),
+                    "{what}"
+                );
                 second.until(6)?;
-                assert!(second.state()? == uninterrupted.state()?, "{what}: state differs");
+                assert!(
+                    second.state()? == uninterrupted.state()?,
+                    "{what}: state differs"
+                );
                 assert_eq!(second.steps, uninterrupted.steps[3..], "{what}");
                 assert_eq!(
                     (second.counters, &second.scaler),
@@ -107,22 +161,47 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
 }
 
 /// The same on a mesh of data x pipeline x tensor ranks.
-pub fn resumed_pipelines_are_uninterrupted(world: &Comm, sizes: Coordinates, dir: &Path) -> anyhow::Result<()> {
-    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
+pub fn resumed_pipelines_are_uninterrupted(
+    world: &Comm,
+    sizes: Coordinates,
+    dir: &Path,
+) -> anyhow::Result<()> {
+    let mesh = Mesh::new(
+        world,
+        Layout {
+            sizes,
+            order: Order::default(),
+        },
+    )?;
     let (config, corpus) = config(sizes.data, |config| {
         (config.dropout, config.clip, config.grad_accum, config.batch) = (0.1, 0.5, 4, 1);
         (config.shape.layers, config.shape.heads) = (2 * sizes.pipeline, 4);
     });
     let chunks = if sizes.pipeline > 1 { 2 } else { 1 };
-    let pipeline = Pipeline { ranks: sizes.pipeline, chunks, micro_batches: config.grad_accum };
-    let schedule = if chunks > 1 { Schedule::Interleaved { group: 4 } } else { Schedule::OneForwardOneBackward };
-    let plan = PipelinePlan { pipeline, schedule, partition: Partition::Uniform, recompute: 0 };
+    let pipeline = Pipeline {
+        ranks: sizes.pipeline,
+        chunks,
+        micro_batches: config.grad_accum,
+    };
+    let schedule = if chunks > 1 {
+        Schedule::Interleaved { group: 4 }
+    } else {
+        Schedule::OneForwardOneBackward
+    };
+    let plan = PipelinePlan {
+        pipeline,
+        schedule,
+        partition: Partition::Uniform,
+        recompute: 0,
+    };
     for stage in [Stage::Zero, Stage::One] {
         let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
         let begin = || Pipelined::new(&config, &mesh, &plan, (false, 1), zero.clone());
         let layout = format!("{stage:?}, {sizes:?}, {plan:?}");
         let all = checkpoints(world, &config, &dir.join(format!("{stage:?}")), &layout);
-        let train = |pipelined: &mut Pipelined, steps: std::ops::Range<usize>| -> anyhow::Result<Vec<u64>> {
+        let train = |pipelined: &mut Pipelined,
+                     steps: std::ops::Range<usize>|
+         -> anyhow::Result<Vec<u64>> {
             let step = |step| Ok(pipelined.step(&corpus.train, step, || 0)?.loss.to_bits());
             steps.map(step).collect()
         };
@@ -133,8 +212,14 @@ pub fn resumed_pipelines_are_uninterrupted(world: &Comm, sizes: Coordinates, dir
         all.save(2, &mut first.zero, &2usize)?;
         drop(first);
         let mut second = begin()?;
-        let resumed = all.resume::<usize>(&Resume::Auto, &mut second.zero)?.expect("a checkpoint");
-        assert_eq!(train(&mut second, resumed.record..4)?, losses[2..], "{layout}");
+        let resumed = all
+            .resume::<usize>(&Resume::Auto, &mut second.zero)?
+            .expect("a checkpoint");
+        assert_eq!(
+            train(&mut second, resumed.record..4)?,
+            losses[2..],
+            "{layout}"
+        );
         assert!(
             second.zero.state_bits()? == uninterrupted.zero.state_bits()?,
             "{layout}: rank {}",

@@ -36,8 +36,14 @@ fn reduced<T: Number>(op: Reduce, ranks: usize, i: usize) -> T {
 }
 
 /// Runs all collectives once, and compares each with its definition.
-fn all_collectives<T: Number>(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Result<()> {
-    let (rank, n) = (comm.rank(), comm.size());
+fn all_collectives<T: Number>(
+    comm: &Comm,
+    len: usize,
+    op: Reduce,
+    root: usize,
+) -> anyhow::Result<()> {
+    let rank = comm.rank();
+    let n = comm.size();
     let mine: Vec<T> = bring(rank, len);
     let zero = || vec![T::zeroed(); len];
     let by_definition: Vec<T> = (0..len).map(|i| reduced(op, n, i)).collect();
@@ -48,7 +54,15 @@ fn all_collectives<T: Number>(comm: &Comm, len: usize, op: Reduce, root: usize) 
 
     let mut x = mine.clone();
     comm.reduce(&mut x, op, root)?;
-    assert_eq!(x, if rank == root { by_definition.clone() } else { mine.clone() }, "reduce");
+    assert_eq!(
+        x,
+        if rank == root {
+            by_definition.clone()
+        } else {
+            mine.clone()
+        },
+        "reduce"
+    );
 
     let mut x = mine.clone();
     comm.broadcast(&mut x, root)?;
@@ -61,12 +75,22 @@ fn all_collectives<T: Number>(comm: &Comm, len: usize, op: Reduce, root: usize) 
 
     let mut x = vec![T::zeroed(); if rank == root { n * len } else { 0 }];
     comm.gather(&mine, &mut x, root)?;
-    assert_eq!(x, if rank == root { everyone } else { Vec::new() }, "gather");
+    assert_eq!(
+        x,
+        if rank == root { everyone } else { Vec::new() },
+        "gather"
+    );
 
     let long: Vec<T> = bring(rank, n * len);
     let mut x = zero();
     comm.reduce_scatter(&long, &mut x, op)?;
-    assert_eq!(x, (0..len).map(|i| reduced(op, n, rank * len + i)).collect::<Vec<T>>(), "reduce_scatter");
+    assert_eq!(
+        x,
+        (0..len)
+            .map(|i| reduced(op, n, rank * len + i))
+            .collect::<Vec<T>>(),
+        "reduce_scatter"
+    );
 
     let mut x = zero();
     comm.scatter(if rank == root { &long } else { &[] }, &mut x, root)?;
@@ -81,13 +105,18 @@ fn all_collectives<T: Number>(comm: &Comm, len: usize, op: Reduce, root: usize) 
     comm.send(&mine, (rank + 1) % n)?;
     let mut x = zero();
     comm.recv(&mut x, (rank + n - 1) % n)?;
-    assert_eq!(x, bring::<T>((rank + n - 1) % n, len), "send and recv around the ring");
+    assert_eq!(
+        x,
+        bring::<T>((rank + n - 1) % n, len),
+        "send and recv around the ring"
+    );
     Ok(())
 }
 
 /// Several collectives in flight at a time, between other calls, some of them dropped. Each has the result of the blocking call.
 fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()> {
-    let (rank, n) = (comm.rank(), comm.size());
+    let rank = comm.rank();
+    let n = comm.size();
     let by_definition = |len| (0..len).map(|i| reduced(op, n, i)).collect::<Vec<T>>();
     let mut first = comm.start_all_reduce(bring::<T>(rank, len), op)?;
     let second = comm.start_all_reduce(bring::<T>(rank, len + 1), op)?;
@@ -106,11 +135,23 @@ fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()>
     drop(comm.start_all_gather(vec![T::zeroed(); n])?);
     comm.barrier()?;
     let at_root = at_root.wait()?;
-    assert_eq!(at_root, if rank == root { by_definition(len) } else { bring(rank, len) }, "start_reduce");
+    assert_eq!(
+        at_root,
+        if rank == root {
+            by_definition(len)
+        } else {
+            bring(rank, len)
+        },
+        "start_reduce"
+    );
     if rank % 2 == 0 {
         scattered.test()?;
     }
-    assert_eq!(gathered.wait()?, (0..n).flat_map(|r| bring(r, len)).collect::<Vec<T>>(), "start_all_gather");
+    assert_eq!(
+        gathered.wait()?,
+        (0..n).flat_map(|r| bring(r, len)).collect::<Vec<T>>(),
+        "start_all_gather"
+    );
     let mine: Vec<T> = (0..len).map(|i| reduced(op, n, rank * len + i)).collect();
     assert_eq!(scattered.wait()?, mine, "start_reduce_scatter");
     // Ranks ask in different orders.
@@ -128,7 +169,11 @@ fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()>
     assert!(flight.start <= flight.end);
     assert_eq!(first.wait()?, by_definition(len), "start_all_reduce");
     assert_eq!(second, by_definition(len + 1), "another under way");
-    assert_eq!(third, by_definition(len), "the same everywhere, so their maximum is each");
+    assert_eq!(
+        third,
+        by_definition(len),
+        "the same everywhere, so their maximum is each"
+    );
     Ok(())
 }
 
@@ -180,12 +225,17 @@ pub fn all_types(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Re
 /// Messages in both directions between neighbours, all of one shape, sent in one order and received in a different one. Tags
 /// distinguish them, and messages with the same tag keep their order.
 pub fn tagged(comm: &Comm) -> anyhow::Result<()> {
-    let (rank, n) = (comm.rank(), comm.size());
-    let (left, right) = ((rank + n - 1) % n, (rank + 1) % n);
-    let (forward, backward) = (comm.tagged(7), comm.tagged(Comm::MAX_TAG));
+    let rank = comm.rank();
+    let n = comm.size();
+    let left = (rank + n - 1) % n;
+    let right = (rank + 1) % n;
+    let forward = comm.tagged(7);
+    let backward = comm.tagged(Comm::MAX_TAG);
     for number in 0..2 {
         forward.send(&[rank, 1, number].map(|x| x as u64), right)?;
-        backward.labelled("gradient").send(&[rank, 2, number].map(|x| x as u64), left)?;
+        backward
+            .labelled("gradient")
+            .send(&[rank, 2, number].map(|x| x as u64), left)?;
         comm.send(&[rank, 3, number].map(|x| x as u64), right)?;
     }
     for (comm, from, kind) in [(&backward, right, 2), (comm, left, 3), (&forward, left, 1)] {
@@ -206,7 +256,8 @@ pub fn tagged(comm: &Comm) -> anyhow::Result<()> {
 /// A rank waits for a collective of one group, while a different rank waits for one of a different group. Each must make progress
 /// with both.
 pub fn started_in_two_groups(comm: &Comm) -> anyhow::Result<()> {
-    let (rank, n) = (comm.rank(), comm.size());
+    let rank = comm.rank();
+    let n = comm.size();
     let group = comm.split(u64::from(rank > 0), rank as i64)?;
     for round in 0..20 {
         if rank == 0 {
@@ -229,21 +280,32 @@ pub fn started_in_two_groups(comm: &Comm) -> anyhow::Result<()> {
 
 /// Each group counts its own traffic, and each rank the sum of all its groups.
 pub fn traffic_by_group(comm: &Comm) -> anyhow::Result<()> {
-    let (rank, n) = (comm.rank(), comm.size());
+    let rank = comm.rank();
+    let n = comm.size();
     let group = comm.split((rank % 2) as u64, 0)?;
-    let (world, total) = (comm.traffic(), comm.total_traffic());
+    let world = comm.traffic();
+    let total = comm.total_traffic();
     group.all_gather(&[rank as u64], &mut vec![0; group.size()])?;
     let of_group = 8 * (group.size() as u64 - 1);
-    assert_eq!((group.traffic().bytes, comm.traffic().bytes), (of_group, world.bytes));
+    assert_eq!(
+        (group.traffic().bytes, comm.traffic().bytes),
+        (of_group, world.bytes)
+    );
     comm.all_gather(&[rank as u64], &mut vec![0; n])?;
     let of_world = 8 * (n as u64 - 1);
-    assert_eq!((group.traffic().bytes, (comm.traffic() - world).bytes), (of_group, of_world));
+    assert_eq!(
+        (group.traffic().bytes, (comm.traffic() - world).bytes),
+        (of_group, of_world)
+    );
     drop(group);
     // Traffic of a group that no longer exists still counts.
     let more = comm.split(0, 0)?;
     // A split sends a color and a key.
     let of_split = 16 * (n as u64 - 1);
-    assert_eq!((comm.total_traffic() - total).bytes, of_group + of_world + of_split);
+    assert_eq!(
+        (comm.total_traffic() - total).bytes,
+        of_group + of_world + of_split
+    );
     assert_eq!(more.total_traffic(), comm.total_traffic());
     Ok(())
 }
@@ -254,11 +316,19 @@ pub fn meshes(comm: &Comm) -> anyhow::Result<()> {
     for tensor in (1..=n).filter(|tensor| n.is_multiple_of(*tensor)) {
         for pipeline in (1..=n / tensor).filter(|pipeline| (n / tensor).is_multiple_of(*pipeline)) {
             for order in [Order::PipelineSlowest, Order::DataSlowest] {
-                let sizes = Coordinates { data: n / tensor / pipeline, pipeline, tensor };
+                let sizes = Coordinates {
+                    data: n / tensor / pipeline,
+                    pipeline,
+                    tensor,
+                };
                 let mesh = Mesh::new(comm, Layout { sizes, order })?;
                 for axis in Axis::ALL {
-                    let (group, expected) = (mesh.group(axis), mesh.layout.group(comm.rank(), axis));
-                    assert_eq!((group.members(), group.rank()), (&expected[..], mesh.at.along(axis)));
+                    let group = mesh.group(axis);
+                    let expected = mesh.layout.group(comm.rank(), axis);
+                    assert_eq!(
+                        (group.members(), group.rank()),
+                        (&expected[..], mesh.at.along(axis))
+                    );
                     let mut sum = [1u64];
                     group.all_reduce(&mut sum, Reduce::Sum)?;
                     assert_eq!(sum, [sizes.along(axis) as u64]);
@@ -271,11 +341,17 @@ pub fn meshes(comm: &Comm) -> anyhow::Result<()> {
 
 /// Groups of a split work independently and at the same time. Ranks are ordered by key, here backwards.
 pub fn split(comm: &Comm, colors: usize, len: usize) -> anyhow::Result<()> {
-    let (rank, ranks, color) = (comm.rank(), comm.size(), comm.rank() % colors);
+    let rank = comm.rank();
+    let ranks = comm.size();
+    let color = comm.rank() % colors;
     let group = comm.split(color as u64, -(rank as i64))?;
     let mut members: Vec<u64> = vec![0; group.size()];
     group.all_gather(&[rank as u64], &mut members)?;
-    let expected: Vec<u64> = (0..ranks).rev().filter(|r| r % colors == color).map(|r| r as u64).collect();
+    let expected: Vec<u64> = (0..ranks)
+        .rev()
+        .filter(|r| r % colors == color)
+        .map(|r| r as u64)
+        .collect();
     assert_eq!(members, expected);
     all_collectives::<f32>(&group, len, Reduce::Sum, 0)
 }

@@ -31,7 +31,12 @@ pub const SHAPE: LlamaShape = LlamaShape {
     block: 32,
     rope: Rope {
         theta: 100.0,
-        scaling: Some(RopeScaling { factor: 4.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original_block: 16 }),
+        scaling: Some(RopeScaling {
+            factor: 4.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_block: 16,
+        }),
     },
     norm_eps: 1e-5,
     tied: true,
@@ -40,17 +45,33 @@ pub const SHAPE: LlamaShape = LlamaShape {
 const SEED: u64 = 7;
 const STEPS: usize = 4;
 const LR: f64 = 1e-3;
-const ADAMW: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+const ADAMW: AdamWConfig = AdamWConfig {
+    beta1: 0.9,
+    beta2: 0.95,
+    epsilon: 1e-8,
+    weight_decay: 0.1,
+};
 
 /// A mesh of all ranks, with so many stages and tensor ranks.
 fn mesh(world: &Comm, pipeline: usize, tensor: usize) -> anyhow::Result<Mesh> {
-    let sizes = Coordinates { data: world.size() / pipeline / tensor, pipeline, tensor };
-    Mesh::new(world, Layout { sizes, order: Order::default() })
+    let sizes = Coordinates {
+        data: world.size() / pipeline / tensor,
+        pipeline,
+        tensor,
+    };
+    Mesh::new(
+        world,
+        Layout {
+            sizes,
+            order: Order::default(),
+        },
+    )
 }
 
 /// Two sequences of random tokens, of which one each has no target: micro-batch `micro` of data rank `rank`.
 fn batch(step: usize, rank: usize, micro: usize) -> Batch {
-    let (length, number) = (8, (step * 100 + rank * 10 + micro) as u64);
+    let length = 8;
+    let number = (step * 100 + rank * 10 + micro) as u64;
     let stream = Stream::new(number, "llama");
     let token = |i: usize| stream.below(SHAPE.vocabulary as u64, i as u64) as u32;
     let sequence = |s: usize, first: usize| (0..length).map(move |i| token(s * 100 + first + i));
@@ -73,15 +94,19 @@ type Values = HashMap<String, Vec<f32>>;
 fn serial(shape: &LlamaShape, ranks: usize, micros: usize) -> anyhow::Result<(Vec<f64>, Values)> {
     let llama = Llama::new(shape)?;
     llama.params.allocate(SEED);
-    let (mut adamw, mut losses) = (AdamW::new(ADAMW, &llama.params), Vec::new());
+    let mut adamw = AdamW::new(ADAMW, &llama.params);
+    let mut losses = Vec::new();
     for step in 0..STEPS {
-        let all: Vec<Batch> =
-            (0..ranks).flat_map(|rank| (0..micros).map(move |micro| batch(step, rank, micro))).collect();
+        let all: Vec<Batch> = (0..ranks)
+            .flat_map(|rank| (0..micros).map(move |micro| batch(step, rank, micro)))
+            .collect();
         llama.params.zero_gradients();
         let loss = llama.loss(&Batch::concat(&all), &Pass::training(None))?;
         loss.backward()?;
         for spec in llama.params.specs() {
-            let learns = llama.params.gradients()[spec.range()].iter().any(|&g| g != 0.0);
+            let learns = llama.params.gradients()[spec.range()]
+                .iter()
+                .any(|&g| g != 0.0);
             assert!(learns, "{} receives no gradient", spec.name);
         }
         let norm = global_norm(&llama.params.gradients());
@@ -89,29 +114,51 @@ fn serial(shape: &LlamaShape, ranks: usize, micros: usize) -> anyhow::Result<(Ve
         losses.push(f64::from(loss.to_scalar::<f32>()?));
     }
     let values = llama.params.values();
-    let named = llama.params.specs().iter().map(|spec| (spec.name.clone(), values[spec.range()].to_vec()));
+    let named = llama
+        .params
+        .specs()
+        .iter()
+        .map(|spec| (spec.name.clone(), values[spec.range()].to_vec()));
     Ok((losses, named.collect()))
 }
 
 /// Trains with tied and untied heads in every stage of ZeRO that the mesh allows, and compares with one rank.
-pub fn a_mesh_trains_what_one_rank_trains(world: &Comm, pipeline: usize, tensor: usize) -> anyhow::Result<()> {
+pub fn a_mesh_trains_what_one_rank_trains(
+    world: &Comm,
+    pipeline: usize,
+    tensor: usize,
+) -> anyhow::Result<()> {
     let mesh = mesh(world, pipeline, tensor)?;
     for tied in [true, false] {
         let shape = LlamaShape { tied, ..SHAPE };
         let micros = if pipeline > 1 { 2 } else { 1 };
         let (expected, values) = serial(&shape, mesh.group(Axis::Data).size(), micros)?;
-        for sequence in if tensor > 1 { &[false, true][..] } else { &[false] } {
+        for sequence in if tensor > 1 {
+            &[false, true][..]
+        } else {
+            &[false]
+        } {
             let mut first: Option<Vec<f64>> = None;
-            for stage in Stage::ALL.into_iter().filter(|&stage| pipeline == 1 || stage < Stage::Two) {
-                let what = format!("{pipeline} x {tensor}, tied {tied}, sequence parallelism {sequence}, {stage:?}");
+            for stage in Stage::ALL
+                .into_iter()
+                .filter(|&stage| pipeline == 1 || stage < Stage::Two)
+            {
+                let what = format!(
+                    "{pipeline} x {tensor}, tied {tied}, sequence parallelism {sequence}, {stage:?}"
+                );
                 let losses = train(&mesh, &shape, stage, *sequence, micros, &values)?;
                 let apart = largest_difference(&losses, &expected);
                 // All ranks' sequences together.
                 let tokens = 2 * 8 * micros * mesh.group(Axis::Data).size();
-                assert!(apart < loss_rounding(tokens), "{what}: {losses:?}, serial {expected:?}");
+                assert!(
+                    apart < loss_rounding(tokens),
+                    "{what}: {losses:?}, serial {expected:?}"
+                );
                 // All stages add in the same order, where the transport does.
                 match &first {
-                    Some(first) if world.adds_in_rank_order() => assert_eq!(&losses, first, "{what}"),
+                    Some(first) if world.adds_in_rank_order() => {
+                        assert_eq!(&losses, first, "{what}")
+                    }
                     _ => first = Some(losses),
                 }
             }
@@ -128,13 +175,25 @@ fn train(
     micros: usize,
     expected: &Values,
 ) -> anyhow::Result<Vec<f64>> {
-    let (ranks, data) = (mesh.group(Axis::Pipeline), mesh.group(Axis::Data));
+    let ranks = mesh.group(Axis::Pipeline);
+    let data = mesh.group(Axis::Data);
     let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), sequence, 1);
-    let pipeline = Pipeline { ranks: ranks.size(), chunks: 1, micro_batches: micros };
-    let layers =
-        Partition::Parameters.divide(shape.layers, pipeline.stages(), |layers| shape.stage_parameters(layers))?;
-    let build: &dyn Build = if tensor.group().size() > 1 { &tensor } else { &Plain };
-    let stages = Stages::of(pipeline, ranks, &layers, |mine| Ok(Llama::chunks(shape, mine, build)?))?;
+    let pipeline = Pipeline {
+        ranks: ranks.size(),
+        chunks: 1,
+        micro_batches: micros,
+    };
+    let layers = Partition::Parameters.divide(shape.layers, pipeline.stages(), |layers| {
+        shape.stage_parameters(layers)
+    })?;
+    let build: &dyn Build = if tensor.group().size() > 1 {
+        &tensor
+    } else {
+        &Plain
+    };
+    let stages = Stages::of(pipeline, ranks, &layers, |mine| {
+        Ok(Llama::chunks(shape, mine, build)?)
+    })?;
     if tensor.group().size() == 1 {
         let counted = shape.stage_parameters(&layers[ranks.rank()]);
         assert_eq!(stages.chunks[0].params.numel() as u64, counted);
@@ -146,11 +205,18 @@ fn train(
     let program = pipeline.with_messages(ranks.rank(), &schedule.order(&pipeline, ranks.rank()));
     let mut losses = Vec::new();
     for step in 0..STEPS {
-        let micro_batches: Vec<(Batch, Pass)> =
-            (0..micros).map(|micro| (batch(step, data.rank(), micro), Pass::training(None))).collect();
+        let micro_batches: Vec<(Batch, Pass)> = (0..micros)
+            .map(|micro| (batch(step, data.rank(), micro), Pass::training(None)))
+            .collect();
         let length = 8 / if sequence { tensor.group().size() } else { 1 };
         zero.begin()?;
-        let ran = stages.step(&program, &micro_batches, [2, length, shape.embd], &zero, || 0)?;
+        let ran = stages.step(
+            &program,
+            &micro_batches,
+            [2, length, shape.embd],
+            &zero,
+            || 0,
+        )?;
         zero.finish()?;
         zero.step(LR, 1.0)?;
         let mut loss = [ran.losses.iter().sum::<f64>() / micros as f64];
@@ -160,7 +226,10 @@ fn train(
     }
     zero.each(|spec, shard| {
         spec.runs(0..shard.len(), |here, at| {
-            let apart = largest_difference(&shard[here.clone()], &expected[&spec.whole.name][at..at + here.len()]);
+            let apart = largest_difference(
+                &shard[here.clone()],
+                &expected[&spec.whole.name][at..at + here.len()],
+            );
             // Adam divides by a root: where a gradient is nearly zero, rounding decides its sign. Each step is 10 times as long.
             assert!(apart < LR / 10.0, "{} from {at} on: {apart:e}", spec.name);
         });
@@ -178,12 +247,20 @@ pub fn write_folder(dir: &Path, shape: &LlamaShape) -> anyhow::Result<()> {
         .iter()
         .map(|spec| {
             let bytes: &[u8] = bytemuck::cast_slice(&values[spec.range()]);
-            let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, spec.shape.clone(), bytes);
+            let view = safetensors::tensor::TensorView::new(
+                safetensors::Dtype::F32,
+                spec.shape.clone(),
+                bytes,
+            );
             Ok((spec.name.clone(), view?))
         })
         .collect::<anyhow::Result<_>>()?;
     std::fs::write(dir.join("config.json"), shape.to_config())?;
-    Ok(safetensors::serialize_to_file(views, None, &dir.join("model.safetensors"))?)
+    Ok(safetensors::serialize_to_file(
+        views,
+        None,
+        &dir.join("model.safetensors"),
+    )?)
 }
 
 /// How a model is shared while it generates.
@@ -204,11 +281,14 @@ pub fn generated(
     prompt: &[u32],
     how: &Continuation,
 ) -> anyhow::Result<Vec<u32>> {
-    let (model, mesh) = (Pretrained::open(dir)?, mesh(world, sharing.pipeline, sharing.tensor)?);
+    let model = Pretrained::open(dir)?;
+    let mesh = mesh(world, sharing.pipeline, sharing.tensor)?;
     let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), false, 1);
     TensorParallel::check_llama(&model.shape, sharing.tensor)?;
     let build: &dyn Build = if sharing.tensor > 1 { &tensor } else { &Plain };
-    let layers = Partition::Uniform.divide(model.shape.layers, sharing.pipeline, |layers| layers.len() as u64)?;
+    let layers = Partition::Uniform.divide(model.shape.layers, sharing.pipeline, |layers| {
+        layers.len() as u64
+    })?;
     let llama = Llama::stage(&model.shape, layers[mesh.at.pipeline].clone(), build)?;
     let cache = llama.cache(1, prompt.len() + how.count, build);
     let stages = mesh.group(Axis::Pipeline);
@@ -221,10 +301,18 @@ pub fn generated(
         })
     };
     let text = if sharing.zero {
-        let zero = model.shard(&llama.params, mesh.group(Axis::Data), Wrap::Blocks, precision)?;
+        let zero = model.shard(
+            &llama.params,
+            mesh.group(Axis::Data),
+            Wrap::Blocks,
+            precision,
+        )?;
         let text = zero.passes(run)?;
         let (shards, _) = zero.bytes();
-        assert!(shards < 4 * llama.params.numel() / mesh.group(Axis::Data).size() + 4096, "{shards} bytes");
+        assert!(
+            shards < 4 * llama.params.numel() / mesh.group(Axis::Data).size() + 4096,
+            "{shards} bytes"
+        );
         text
     } else {
         model.load(&llama.params, precision)?;
@@ -238,8 +326,17 @@ pub fn generated(
 /// All ways in which `ranks` ranks can share a model with two key and value heads and at least two layers.
 pub fn all_sharings(ranks: usize) -> Vec<Sharing> {
     let all = [(1, 1), (2, 1), (1, 2), (2, 2)];
-    let fits = all.into_iter().filter(|&(pipeline, tensor)| ranks.is_multiple_of(pipeline * tensor));
-    fits.flat_map(|(pipeline, tensor)| [false, true].map(|zero| Sharing { pipeline, tensor, zero })).collect()
+    let fits = all
+        .into_iter()
+        .filter(|&(pipeline, tensor)| ranks.is_multiple_of(pipeline * tensor));
+    fits.flat_map(|(pipeline, tensor)| {
+        [false, true].map(|zero| Sharing {
+            pipeline,
+            tensor,
+            zero,
+        })
+    })
+    .collect()
 }
 
 /// A random model continues a prompt in the same way, however it is shared. The reference computes every token's logits from the
@@ -250,20 +347,37 @@ pub fn sharing_changes_no_token(world: &Comm) -> anyhow::Result<()> {
         let shape = LlamaShape { tied, ..SHAPE };
         write_folder(dir.path(), &shape)?;
         let prompt = [1, 5, 30, 36, 2];
-        let drawn = Sampling { temperature: 1.0, top_k: 20, top_p: 0.9, seed: 3 };
+        let drawn = Sampling {
+            temperature: 1.0,
+            top_k: 20,
+            top_p: 0.9,
+            seed: 3,
+        };
         for sampling in [Sampling::GREEDY, drawn] {
-            let how = Continuation { count: 20, sampling, likeliest: 5, ends: Vec::new() };
+            let how = Continuation {
+                count: 20,
+                sampling,
+                likeliest: 5,
+                ends: Vec::new(),
+            };
             let whole = Llama::new(&shape)?;
             Pretrained::open(dir.path())?.load(&whole.params, Precision::F32)?;
             let mut expected = prompt.to_vec();
             for i in 0..how.count {
                 let logits = whole.logits(&expected, expected.len(), &Pass::evaluate())?;
-                let last = logits.narrow(1, expected.len() - 1, 1)?.flatten_all()?.to_vec1::<f32>()?;
+                let last = logits
+                    .narrow(1, expected.len() - 1, 1)?
+                    .flatten_all()?
+                    .to_vec1::<f32>()?;
                 expected.push(sampling.choose(&last, i as u64)?);
             }
             for sharing in all_sharings(world.size()) {
                 let found = generated(world, dir.path(), sharing, Precision::F32, &prompt, &how)?;
-                assert_eq!(found, expected[prompt.len()..], "{sharing:?}, {sampling:?}, tied {tied}");
+                assert_eq!(
+                    found,
+                    expected[prompt.len()..],
+                    "{sharing:?}, {sampling:?}, tied {tied}"
+                );
             }
         }
     }
@@ -279,16 +393,32 @@ pub fn stories() -> std::path::PathBuf {
 pub fn the_story_is_told(world: &Comm) -> anyhow::Result<()> {
     let dir = stories();
     let text = Pretrained::open(&dir)?.text()?;
-    let how = Continuation { count: 200, sampling: Sampling::GREEDY, likeliest: 5, ends: Vec::new() };
+    let how = Continuation {
+        count: 200,
+        sampling: Sampling::GREEDY,
+        likeliest: 5,
+        ends: Vec::new(),
+    };
     let mut first = None;
     for sharing in all_sharings(world.size()) {
         // Five layers, so the second stage has one more.
-        let tokens = generated(world, &dir, sharing, Precision::F32, &text.tokens("")?, &how)?;
+        let tokens = generated(
+            world,
+            &dir,
+            sharing,
+            Precision::F32,
+            &text.tokens("")?,
+            &how,
+        )?;
         let story = text.text(&tokens);
         let begins = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, \
                       she saw a big, red ball.";
         assert!(story.starts_with(begins), "{sharing:?}: {story}");
-        assert_eq!(*first.get_or_insert_with(|| tokens.clone()), tokens, "{sharing:?}");
+        assert_eq!(
+            *first.get_or_insert_with(|| tokens.clone()),
+            tokens,
+            "{sharing:?}"
+        );
     }
     Ok(())
 }
@@ -303,7 +433,12 @@ pub fn fine_tuning_learns(world: &Comm) -> anyhow::Result<()> {
         .collect();
     let tuned = |data: &Comm, stage: Stage| -> anyhow::Result<FineTuned> {
         let llama = Llama::new(&SHAPE)?;
-        let mut zero = Zero::init(&llama.params, data, ZeroConfig::new(stage, Precision::F32, ADAMW), SEED)?;
+        let mut zero = Zero::init(
+            &llama.params,
+            data,
+            ZeroConfig::new(stage, Precision::F32, ADAMW),
+            SEED,
+        )?;
         finetune::fine_tune(&llama, &mut zero, data, &examples, 30, 1e-2)
     };
     let alone = tuned(&world.split(world.rank() as u64, 0)?, Stage::Zero)?;
@@ -325,8 +460,14 @@ pub fn the_story_teller_learns_answers(world: &Comm) -> anyhow::Result<()> {
     let config = ZeroConfig::new(Stage::Two, Precision::F32, ADAMW);
     let mut zero = model.train(&llama.params, world, config)?;
     let tuned = finetune::fine_tune(&llama, &mut zero, world, &examples, 20, 1e-3)?;
-    println!("fine-tuning: {:.3} before, {:.3} after", tuned.before, tuned.after);
-    assert!(tuned.before > 2.0 && tuned.after < tuned.before / 2.0, "{tuned:?}");
+    println!(
+        "fine-tuning: {:.3} before, {:.3} after",
+        tuned.before, tuned.after
+    );
+    assert!(
+        tuned.before > 2.0 && tuned.after < tuned.before / 2.0,
+        "{tuned:?}"
+    );
     Ok(())
 }
 

@@ -23,5 +23,7 @@ pub mod zero;
 #[track_caller]
 pub fn needed(variable: &str) -> std::path::PathBuf {
     let value = std::env::var_os(variable).filter(|value| !value.is_empty());
-    value.unwrap_or_else(|| panic!("{variable} is not set, and this test needs it")).into()
+    value
+        .unwrap_or_else(|| panic!("{variable} is not set, and this test needs it"))
+        .into()
 }

@@ -12,7 +12,10 @@ use shardlab::train::{AdamW, Config, clip_scale, global_norm};
 /// A small model on the embedded text. `edit` changes the run's settings.
 pub fn config(ranks: usize, edit: impl Fn(&mut Config)) -> (Config, Corpus) {
     let corpus = Corpus::embedded().unwrap();
-    let mut config = Config { steps: 300, ..Config::small(ranks, &corpus) };
+    let mut config = Config {
+        steps: 300,
+        ..Config::small(ranks, &corpus)
+    };
     (config.schedule.warmup, config.schedule.decay_steps) = (5, 300);
     edit(&mut config);
     (config, corpus)
@@ -30,7 +33,9 @@ pub fn loss_rounding(tokens: usize) -> f64 {
 pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     const STEPS: usize = 20;
     for sampler in [Sampling::Partition, Sampling::Seeds] {
-        let (config, corpus) = config(comm.size(), |config| (config.dropout, config.sampling) = (0.1, sampler));
+        let (config, corpus) = config(comm.size(), |config| {
+            (config.dropout, config.sampling) = (0.1, sampler)
+        });
         let replica = |rank| GptReplica::new(&config, &corpus.train, config.seed_of(rank));
         let parallel = parity::parallel(comm, replica(comm.rank())?, STEPS)?;
         let mut losses = parallel.losses.clone();
@@ -39,10 +44,15 @@ pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow
         let large_batch = train_large_batch(&config, &corpus.train, STEPS)?;
         if same_order {
             assert!(same_bits(&parallel.values, &in_turns.values), "{sampler:?}");
-            assert!(same_bits(&losses, &in_turns.losses), "{losses:?} against {:?}", in_turns.losses);
+            assert!(
+                same_bits(&losses, &in_turns.losses),
+                "{losses:?} against {:?}",
+                in_turns.losses
+            );
         }
         for serial in [in_turns, large_batch] {
-            let (apart, most) = (largest_difference(&losses, &serial.losses), loss_rounding(config.tokens_per_step()));
+            let apart = largest_difference(&losses, &serial.losses);
+            let most = loss_rounding(config.tokens_per_step());
             assert!(apart < most, "{losses:?} against {:?}", serial.losses);
         }
     }
@@ -56,14 +66,20 @@ pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow:
     let mut adamw = AdamW::new(config.adamw, &gpt.params);
     let mut losses = Vec::new();
     for step in 0..steps {
-        let of_rank = |rank| (0..config.grad_accum).map(move |micro| config.sampler(rank).batch(text, step, micro));
+        let of_rank = |rank| {
+            (0..config.grad_accum).map(move |micro| config.sampler(rank).batch(text, step, micro))
+        };
         let all: Vec<Batch> = (0..config.ranks).flat_map(of_rank).collect();
         let batch = Batch::concat(&all);
         gpt.params.zero_gradients();
         let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
         loss.backward()?;
         let norm = global_norm(&gpt.params.gradients());
-        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip)?)?;
+        adamw.step(
+            &gpt.params,
+            config.schedule.at(step),
+            clip_scale(norm, config.clip)?,
+        )?;
         losses.push(f64::from(loss.to_scalar::<f32>()?));
     }
     let values = gpt.params.values().clone();
@@ -81,7 +97,8 @@ pub fn only_the_last_micro_step_synchronises(comm: &Comm) -> anyhow::Result<()> 
     for micro in 0..3 {
         ddp.synchronise(micro == 2);
         let batch = sampler.batch(&corpus.train, 0, micro);
-        gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
+        gpt.loss(&batch, &config.pass(0, &batch.sequences))?
+            .backward()?;
         let calls = (comm.traffic() - start).calls;
         assert_eq!(calls > 0, micro == 2, "micro-step {micro}: {calls} calls");
     }
@@ -93,7 +110,8 @@ pub fn only_the_last_micro_step_synchronises(comm: &Comm) -> anyhow::Result<()> 
     gpt.params.zero_gradients();
     for micro in 0..3 {
         let batch = sampler.batch(&corpus.train, 0, micro);
-        gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
+        gpt.loss(&batch, &config.pass(0, &batch.sequences))?
+            .backward()?;
     }
     let none = vec![0.0; gpt.params.numel()];
     let mut largest = [largest_difference(&gpt.params.gradients(), &none)];
@@ -114,12 +132,18 @@ fn mean_rounding(comm: &Comm, largest: f64) -> f64 {
 /// Averages a model with several buckets, with and without overlap with the backward pass. `same_order`: whether this transport adds
 /// in rank order.
 pub fn overlap_changes_no_gradient(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
-    let (config, corpus) = config(comm.size(), |config| (config.shape.layers, config.shape.embd) = (4, 128));
+    let (config, corpus) = config(comm.size(), |config| {
+        (config.shape.layers, config.shape.embd) = (4, 128)
+    });
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(1);
     let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
-    gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
-    let mut largest = [largest_difference(&gpt.params.gradients(), &vec![0.0; gpt.params.numel()])];
+    gpt.loss(&batch, &config.pass(0, &batch.sequences))?
+        .backward()?;
+    let mut largest = [largest_difference(
+        &gpt.params.gradients(),
+        &vec![0.0; gpt.params.numel()],
+    )];
     comm.all_reduce(&mut largest, Reduce::Max)?;
     let ddp = Ddp::new(&gpt.params, comm)?;
     let mut averages = Vec::new();
@@ -127,13 +151,22 @@ pub fn overlap_changes_no_gradient(comm: &Comm, same_order: bool) -> anyhow::Res
         ddp.overlap(overlap);
         gpt.params.zero_gradients();
         let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
-        gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
+        gpt.loss(&batch, &config.pass(0, &batch.sequences))?
+            .backward()?;
         assert!(ddp.finish()?.len() > 2);
         averages.push(gpt.params.gradients().clone());
     }
     for other in &averages[1..] {
         let apart = largest_difference(&averages[0], other);
-        assert!(apart <= if same_order { 0.0 } else { mean_rounding(comm, largest[0]) }, "{apart:e}");
+        assert!(
+            apart
+                <= if same_order {
+                    0.0
+                } else {
+                    mean_rounding(comm, largest[0])
+                },
+            "{apart:e}"
+        );
     }
     Ok(())
 }
@@ -158,7 +191,11 @@ pub fn linear_layers(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let replica = |rank: usize| MlpReplica::new(&config, config.seed + rank as u64);
     let ours = parity::parallel(comm, replica(comm.rank())?, 4)?;
     let serial = parity::serial(replica(0)?, comm.size(), 4)?;
-    assert!(!same_order || same_bits(&ours.values, &serial.values), "off by {:e}", ours.largest_difference(&serial));
+    assert!(
+        !same_order || same_bits(&ours.values, &serial.values),
+        "off by {:e}",
+        ours.largest_difference(&serial)
+    );
     let mut losses = ours.losses.clone();
     comm.all_reduce(&mut losses, Reduce::Mean)?;
     let apart = largest_relative_difference(&losses, &serial.losses);

@@ -11,9 +11,14 @@ pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// programs of a test's own package.
 pub fn program(name: &str) -> &'static str {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(build);
-    let path = FOLDER.join(name).with_extension(std::env::consts::EXE_EXTENSION);
+    let path = FOLDER
+        .join(name)
+        .with_extension(std::env::consts::EXE_EXTENSION);
     assert!(path.is_file(), "no program is named {name}");
-    path.into_os_string().into_string().expect("a path of UTF-8").leak()
+    path.into_os_string()
+        .into_string()
+        .expect("a path of UTF-8")
+        .leak()
 }
 
 /// Builds all programs, as this test was built. Returns their folder.
@@ -32,7 +37,10 @@ fn build() -> PathBuf {
     if cfg!(feature = "mpi") {
         cargo.args(["--features", "mpi"]);
     }
-    assert!(cargo.status().unwrap().success(), "the programs cannot be built");
+    assert!(
+        cargo.status().unwrap().success(),
+        "the programs cannot be built"
+    );
     folder.to_path_buf()
 }
 
@@ -59,12 +67,24 @@ pub fn interruptible(command: &mut Command) -> &mut Command {
 #[track_caller]
 pub fn soon(command: &mut Command) -> Output {
     let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -v 4000000; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
+    limited
+        .args(["-c", "ulimit -v 4000000; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args());
     for (name, value) in command.get_envs() {
         limited.env(name, value.unwrap_or_default());
     }
-    limited.current_dir(command.get_current_dir().unwrap_or(std::path::Path::new(".")));
-    let mut child = limited.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    limited.current_dir(
+        command
+            .get_current_dir()
+            .unwrap_or(std::path::Path::new(".")),
+    );
+    let mut child = limited
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let begun = std::time::Instant::now();
     while child.try_wait().unwrap().is_none() {
         if begun.elapsed().as_secs() >= 60 {
@@ -79,7 +99,12 @@ pub fn soon(command: &mut Command) -> Output {
 /// The output of a run that must have succeeded.
 #[track_caller]
 pub fn succeeded(output: &Output) -> String {
-    assert!(output.status.success(), "{}\n{}", stdout(output), stderr(output));
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        stdout(output),
+        stderr(output)
+    );
     stdout(output)
 }
 
@@ -87,7 +112,12 @@ pub fn succeeded(output: &Output) -> String {
 #[track_caller]
 pub fn failed(output: &Output, code: i32, what: &str) -> String {
     let error = stderr(output);
-    assert_eq!(output.status.code(), Some(code), "{}\n{error}", stdout(output));
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{}\n{error}",
+        stdout(output)
+    );
     assert!(error.starts_with(&format!("error: {what}")), "{error}");
     assert!(!error.contains("panicked"), "{error}");
     stdout(output)
@@ -97,7 +127,10 @@ pub fn failed(output: &Output, code: i32, what: &str) -> String {
 #[track_caller]
 pub fn has(text: &str, expected: &[&str]) {
     for expected in expected {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+        assert!(
+            text.contains(expected),
+            "{expected:?} is missing in\n{text}"
+        );
     }
 }
 
@@ -118,7 +151,11 @@ pub fn bars(text: &str) -> Vec<(usize, f64)> {
             rest = &rest[start..];
             let columns = rest.chars().take_while(|&c| c == '█').count();
             rest = rest.trim_start_matches('█');
-            let words: Vec<&str> = rest.trim_start_matches(['░', ' ']).split([' ', ',']).take(2).collect();
+            let words: Vec<&str> = rest
+                .trim_start_matches(['░', ' '])
+                .split([' ', ','])
+                .take(2)
+                .collect();
             let unit = match words.get(1) {
                 Some(&"B") => 1.0,
                 Some(&"kB") => 1e3,
@@ -136,12 +173,18 @@ pub fn bars(text: &str) -> Vec<(usize, f64)> {
 #[track_caller]
 pub fn bars_are_to_one_scale(text: &str) {
     let bars = bars(text);
-    let &(longest, most) = bars.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("a bar");
+    let &(longest, most) = bars
+        .iter()
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+        .expect("a bar");
     for (columns, bytes) in bars {
         let exact = longest as f64 * bytes / most;
         // Half a column, and what the written figure lost.
         let is_near = (columns as f64 - exact).abs() <= 0.55;
-        assert!(is_near || (columns == 1 && exact < 1.0), "{columns} columns instead of {exact:.1}:\n{text}");
+        assert!(
+            is_near || (columns == 1 && exact < 1.0),
+            "{columns} columns instead of {exact:.1}:\n{text}"
+        );
     }
 }
 
@@ -149,7 +192,11 @@ pub fn bars_are_to_one_scale(text: &str) {
 #[cfg(unix)]
 #[track_caller]
 pub fn ends_quietly_on_a_closed_pipe(command: &mut Command) {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(141));

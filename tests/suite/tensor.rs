@@ -21,10 +21,24 @@ struct Trained {
 
 /// Trains in every stage on a mesh whose tensor groups have `tensor` ranks, and compares with one rank that takes all data as
 /// one batch. `same_order`: whether this transport adds in rank order, so that all stages agree to the bit.
-pub fn a_mesh_trains_what_one_rank_trains(world: &Comm, tensor: usize, same_order: bool) -> anyhow::Result<()> {
+pub fn a_mesh_trains_what_one_rank_trains(
+    world: &Comm,
+    tensor: usize,
+    same_order: bool,
+) -> anyhow::Result<()> {
     const STEPS: usize = 4;
-    let sizes = Coordinates { data: world.size() / tensor, pipeline: 1, tensor };
-    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
+    let sizes = Coordinates {
+        data: world.size() / tensor,
+        pipeline: 1,
+        tensor,
+    };
+    let mesh = Mesh::new(
+        world,
+        Layout {
+            sizes,
+            order: Order::default(),
+        },
+    )?;
     let (config, corpus) = config(sizes.data, |config| {
         (config.dropout, config.clip, config.shape.heads) = (0.1, 0.5, 4);
     });
@@ -32,8 +46,10 @@ pub fn a_mesh_trains_what_one_rank_trains(world: &Comm, tensor: usize, same_orde
     let serial = train_large_batch(&config, text, STEPS)?;
     let whole = Gpt::new(&config.shape)?;
     let specs = whole.params.specs();
-    let expected: HashMap<&str, &[f32]> =
-        specs.iter().map(|spec| (spec.name.as_str(), &serial.values[spec.range()])).collect();
+    let expected: HashMap<&str, &[f32]> = specs
+        .iter()
+        .map(|spec| (spec.name.as_str(), &serial.values[spec.range()]))
+        .collect();
     for sequence in [false, true] {
         let mut first: Option<Trained> = None;
         for stage in Stage::ALL {
@@ -42,7 +58,12 @@ pub fn a_mesh_trains_what_one_rank_trains(world: &Comm, tensor: usize, same_orde
             let trained = train(&mesh, &config, text, sequence, zero, STEPS, &expected)?;
             let apart = largest_difference(&trained.losses, &serial.losses);
             let most = loss_rounding(config.tokens_per_step());
-            assert!(apart < most, "{what}: {:?} against {:?}", trained.losses, serial.losses);
+            assert!(
+                apart < most,
+                "{what}: {:?} against {:?}",
+                trained.losses,
+                serial.losses
+            );
             // Ranks that clip by different norms would drift apart.
             let mut most = trained.norms.clone();
             world.all_reduce(&mut most, Reduce::Max)?;
@@ -70,11 +91,15 @@ fn train(
     let gpt = Gpt::build(&config.shape, &parallel)?;
     let data = mesh.group(Axis::Data);
     let mut zero = Zero::init(&gpt.params, data, zero, config.seed)?.with_tensor(&parallel)?;
-    let (mut losses, mut norms) = (Vec::new(), Vec::new());
+    let mut losses = Vec::new();
+    let mut norms = Vec::new();
     for step in 0..steps {
         zero.begin()?;
         let batch = config.sampler(mesh.at.data).batch(text, step, 0);
-        let loss = gpt.loss(&batch, &parallel.pass(config.pass(step, &batch.sequences), batch.length))?;
+        let loss = gpt.loss(
+            &batch,
+            &parallel.pass(config.pass(step, &batch.sequences), batch.length),
+        )?;
         loss.backward()?;
         zero.finish()?;
         let mut mean = [f64::from(loss.to_scalar::<f32>()?)];
@@ -89,11 +114,19 @@ fn train(
             let apart = largest_difference(&shard[here], expected);
             // Adam divides by a root: where a gradient is nearly zero, rounding decides its sign. A step that is missing, or
             // goes elsewhere, is farther away than half of the smallest step.
-            assert!(apart < config.schedule.at(0) / 2.0, "{} from {at} on: {apart:e}", spec.name);
+            assert!(
+                apart < config.schedule.at(0) / 2.0,
+                "{} from {at} on: {apart:e}",
+                spec.name
+            );
         });
         values.push((spec.name.clone(), shard.to_vec()));
     })?;
     // Each stage has its own order of parameters.
     values.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(Trained { losses, norms, values })
+    Ok(Trained {
+        losses,
+        norms,
+        values,
+    })
 }

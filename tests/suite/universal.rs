@@ -25,7 +25,12 @@ pub fn config(ranks: usize) -> (Config, Corpus) {
     })
 }
 
-fn begin<'a>(comm: &'a Comm, config: &'a Config, corpus: &'a Corpus, stage: Stage) -> anyhow::Result<Training<'a>> {
+fn begin<'a>(
+    comm: &'a Comm,
+    config: &'a Config,
+    corpus: &'a Corpus,
+    stage: Stage,
+) -> anyhow::Result<Training<'a>> {
     let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
     Training::new(comm, config, &corpus.train, zero, false)
 }
@@ -35,7 +40,12 @@ fn losses(training: &Training) -> Vec<f64> {
 }
 
 /// Trains two steps, and saves. Rank 0 converts the checkpoint to `to`. Then trains two more steps, and returns their losses.
-pub fn train_and_convert(comm: &Comm, stage: Stage, dir: &Path, to: &Path) -> anyhow::Result<Vec<f64>> {
+pub fn train_and_convert(
+    comm: &Comm,
+    stage: Stage,
+    dir: &Path,
+    to: &Path,
+) -> anyhow::Result<Vec<f64>> {
     let (config, corpus) = config(comm.size());
     let mut training = begin(comm, &config, &corpus, stage)?;
     training.until(2)?;
@@ -60,7 +70,12 @@ fn save_and_convert(
 
 /// Continues from a universal checkpoint. The state that this number of ranks holds must be the checkpoint's, bit for bit: it is saved
 /// and converted again. Returns the losses of the next two steps.
-pub fn continue_from(comm: &Comm, stage: Stage, from: &Path, dir: &Path) -> anyhow::Result<Vec<f64>> {
+pub fn continue_from(
+    comm: &Comm,
+    stage: Stage,
+    from: &Path,
+    dir: &Path,
+) -> anyhow::Result<Vec<f64>> {
     let (config, corpus) = config(comm.size());
     let mut training = begin(comm, &config, &corpus, stage)?;
     let universal = Universal::open(from)?;
@@ -70,7 +85,12 @@ pub fn continue_from(comm: &Comm, stage: Stage, from: &Path, dir: &Path) -> anyh
     let again = dir.join("again");
     save_and_convert(comm, &config, dir, &again, |all| save(all, &mut training))?;
     let again = Universal::open(&again)?;
-    assert_eq!(again.parameters(), universal.parameters(), "{stage:?} on {} ranks", comm.size());
+    assert_eq!(
+        again.parameters(),
+        universal.parameters(),
+        "{stage:?} on {} ranks",
+        comm.size()
+    );
     assert_eq!(again.optimizer_steps(), universal.optimizer_steps());
     training.until(4)?;
     Ok(losses(&training))
@@ -85,27 +105,55 @@ pub fn on_a_mesh(
     dir: &Path,
     to: &Path,
 ) -> anyhow::Result<Vec<f64>> {
-    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
+    let mesh = Mesh::new(
+        world,
+        Layout {
+            sizes,
+            order: Order::default(),
+        },
+    )?;
     let (config, corpus) = super::parity::config(sizes.data, |config| {
         (config.clip, config.grad_accum, config.batch) = (0.5, 2, 6 / sizes.data);
         (config.sampling, config.shape.layers, config.shape.heads) = (Sampling::Global, 4, 4);
     });
-    let pipeline = Pipeline { ranks: sizes.pipeline, chunks: 1, micro_batches: config.grad_accum };
-    let (schedule, partition) = (Schedule::OneForwardOneBackward, Partition::Uniform);
-    let plan = PipelinePlan { pipeline, schedule, partition, recompute: 0 };
+    let pipeline = Pipeline {
+        ranks: sizes.pipeline,
+        chunks: 1,
+        micro_batches: config.grad_accum,
+    };
+    let schedule = Schedule::OneForwardOneBackward;
+    let partition = Partition::Uniform;
+    let plan = PipelinePlan {
+        pipeline,
+        schedule,
+        partition,
+        recompute: 0,
+    };
     let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
     let mut pipelined = Pipelined::new(&config, &mesh, &plan, (false, 1), zero)?;
-    let train = |pipelined: &mut Pipelined, steps: std::ops::Range<usize>| -> anyhow::Result<Vec<f64>> {
-        steps.map(|step| Ok(pipelined.step(&corpus.train, step, || 0)?.loss)).collect()
-    };
+    let train =
+        |pipelined: &mut Pipelined, steps: std::ops::Range<usize>| -> anyhow::Result<Vec<f64>> {
+            steps
+                .map(|step| Ok(pipelined.step(&corpus.train, step, || 0)?.loss))
+                .collect()
+        };
     match from {
         None => train(&mut pipelined, 0..2).map(drop)?,
-        Some(from) => Universal::open(from)?.restore::<usize>(world, &mut pipelined.zero).map(drop)?,
+        Some(from) => Universal::open(from)?
+            .restore::<usize>(world, &mut pipelined.zero)
+            .map(drop)?,
     }
-    save_and_convert(world, &config, dir, to, |all| all.save(2, &mut pipelined.zero, &2usize))?;
+    save_and_convert(world, &config, dir, to, |all| {
+        all.save(2, &mut pipelined.zero, &2usize)
+    })?;
     if let Some(from) = from {
         let [old, new] = [from, to].map(Universal::open);
-        assert_eq!(old?.parameters(), new?.parameters(), "{sizes:?}, data {}", mesh.group(Axis::Data).size());
+        assert_eq!(
+            old?.parameters(),
+            new?.parameters(),
+            "{sizes:?}, data {}",
+            mesh.group(Axis::Data).size()
+        );
     }
     train(&mut pipelined, 2..4)
 }

@@ -11,7 +11,12 @@ use shardlab::tensor::Precision;
 use shardlab::train::{AdamWConfig, Config};
 use std::collections::BTreeMap;
 
-pub const ADAMW: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+pub const ADAMW: AdamWConfig = AdamWConfig {
+    beta1: 0.9,
+    beta2: 0.99,
+    epsilon: 1e-8,
+    weight_decay: 0.1,
+};
 
 /// The result of a short training on this rank. Losses are means over ranks.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,20 +28,30 @@ pub struct Trained {
 }
 
 /// Trains a small GPT. Each rank has its own seed, and rank 0's counts.
-pub fn train(comm: &Comm, config: &Config, text: &[u32], zero: ZeroConfig, steps: usize) -> anyhow::Result<Trained> {
+pub fn train(
+    comm: &Comm,
+    config: &Config,
+    text: &[u32],
+    zero: ZeroConfig,
+    steps: usize,
+) -> anyhow::Result<Trained> {
     let gpt = Gpt::new(&config.shape)?;
-    let (seed, offloads, stage) = (config.seed_of(comm.rank()), zero.offload.is_some(), zero.stage);
+    let seed = config.seed_of(comm.rank());
+    let offloads = zero.offload.is_some();
+    let stage = zero.stage;
     let mut zero = Zero::init(&gpt.params, comm, zero, seed)?;
     let mut begun = vec![f32::NAN; gpt.params.numel()];
     zero.each(|spec, whole| begun[spec.range()].copy_from_slice(whole))?;
     let sampler = config.sampler(comm.rank());
-    let (mut losses, mut norms) = (Vec::new(), Vec::new());
+    let mut losses = Vec::new();
+    let mut norms = Vec::new();
     for step in 0..steps {
         zero.begin()?;
         let mut sum = [0.0];
         for micro in 0..config.grad_accum {
             let batch = sampler.batch(text, step, micro);
-            let loss = (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / config.grad_accum as f64)?;
+            let loss = (gpt.loss(&batch, &config.pass(step, &batch.sequences))?
+                / config.grad_accum as f64)?;
             sum[0] += f64::from(loss.to_scalar::<f32>()?);
             zero.synchronise(micro + 1 == config.grad_accum);
             loss.backward()?;
@@ -46,8 +61,13 @@ pub fn train(comm: &Comm, config: &Config, text: &[u32], zero: ZeroConfig, steps
         losses.push(sum[0]);
         norms.push(zero.step(config.schedule.at(step), config.clip)?);
     }
-    let (numel, held) = (gpt.params.numel(), zero.memory());
-    assert_eq!((held.optimizer == 0, held.optimizer_file > 0), (offloads, offloads), "{held:?}");
+    let numel = gpt.params.numel();
+    let held = zero.memory();
+    assert_eq!(
+        (held.optimizer == 0, held.optimizer_file > 0),
+        (offloads, offloads),
+        "{held:?}"
+    );
     let parameters_offloaded = offloads && stage == Stage::Three;
     assert_eq!(
         (held.parameters == 0, held.parameters_file > 0),
@@ -57,16 +77,34 @@ pub fn train(comm: &Comm, config: &Config, text: &[u32], zero: ZeroConfig, steps
     assert!(held.optimizer + held.optimizer_file >= 8 * numel / comm.size() / 2);
     zero.leave()?;
     let values = gpt.params.whole()?.clone();
-    Ok(Trained { losses, norms, begun, values })
+    Ok(Trained {
+        losses,
+        norms,
+        begun,
+        values,
+    })
 }
 
 impl Trained {
     /// Asserts that two trainings agree: to the bit, or, if additions may have a different order, within what `rounding` explains.
     fn ensure_like(&self, other: &Trained, same_order: bool, rounding: &Rounding, what: &str) {
         if same_order {
-            assert!(same_bits(&self.losses, &other.losses), "{what}: {:?} against {:?}", self.losses, other.losses);
-            assert!(same_bits(&self.norms, &other.norms), "{what}: {:?} against {:?}", self.norms, other.norms);
-            assert!(same_bits(&self.values, &other.values), "{what}: parameters differ");
+            assert!(
+                same_bits(&self.losses, &other.losses),
+                "{what}: {:?} against {:?}",
+                self.losses,
+                other.losses
+            );
+            assert!(
+                same_bits(&self.norms, &other.norms),
+                "{what}: {:?} against {:?}",
+                self.norms,
+                other.norms
+            );
+            assert!(
+                same_bits(&self.values, &other.values),
+                "{what}: parameters differ"
+            );
             return;
         }
         let unlike = self.unlike(other, rounding);
@@ -76,16 +114,33 @@ impl Trained {
     /// What rounding does not explain of the difference of two trainings.
     fn unlike(&self, other: &Trained, rounding: &Rounding) -> Option<String> {
         let first = |norms: &Vec<f64>| norms.iter().copied().take(1).collect::<Vec<f64>>();
-        let (gradients, moves) = (rounding.of_gradients(), rounding.of_moves(other));
+        let gradients = rounding.of_gradients();
+        let moves = rounding.of_moves(other);
         let compared = [
-            ("losses", largest_difference(&self.losses, &other.losses), rounding.of_losses(other)),
-            ("first norms", largest_relative_difference(&first(&self.norms), &first(&other.norms)), gradients),
+            (
+                "losses",
+                largest_difference(&self.losses, &other.losses),
+                rounding.of_losses(other),
+            ),
+            (
+                "first norms",
+                largest_relative_difference(&first(&self.norms), &first(&other.norms)),
+                gradients,
+            ),
             ("models", self.apart(other), moves),
             // Later norms depend on how far the models are apart.
-            ("norms", largest_relative_difference(&self.norms, &other.norms), moves),
+            (
+                "norms",
+                largest_relative_difference(&self.norms, &other.norms),
+                moves,
+            ),
         ];
-        let found = compared.into_iter().find(|(_, apart, most)| apart.is_nan() || apart >= most);
-        found.map(|(what, apart, most)| format!("{what} are {apart:e} apart, and rounding explains {most:e}"))
+        let found = compared
+            .into_iter()
+            .find(|(_, apart, most)| apart.is_nan() || apart >= most);
+        found.map(|(what, apart, most)| {
+            format!("{what} are {apart:e} apart, and rounding explains {most:e}")
+        })
     }
 
     /// The distance of two trained models, divided by the distance that the other one has come.
@@ -102,7 +157,11 @@ impl Trained {
 }
 
 fn distance(a: &[f32], b: &[f32]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt()
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| f64::from(a - b).powi(2))
+        .sum::<f64>()
+        .sqrt()
 }
 
 /// What rounding can do to a training whose sums are added in a different order.
@@ -121,10 +180,18 @@ impl Rounding {
         match precision {
             Precision::F32 => {
                 let epsilon = f64::from(f32::EPSILON);
-                Rounding { epsilon, roundings: config.ranks * config.grad_accum, tokens }
+                Rounding {
+                    epsilon,
+                    roundings: config.ranks * config.grad_accum,
+                    tokens,
+                }
             }
             // Ranks add in f32, and round once; micro-steps add in bf16.
-            Precision::Bf16 => Rounding { epsilon: 2f64.powi(-7), roundings: config.grad_accum, tokens },
+            Precision::Bf16 => Rounding {
+                epsilon: 2f64.powi(-7),
+                roundings: config.grad_accum,
+                tokens,
+            },
         }
     }
 
@@ -157,17 +224,26 @@ impl Rounding {
 /// transport adds in rank order.
 pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     const STEPS: usize = 4;
-    let (config, corpus) = config(comm.size(), |config| (config.dropout, config.clip) = (0.1, 0.5));
+    let (config, corpus) = config(comm.size(), |config| {
+        (config.dropout, config.clip) = (0.1, 0.5)
+    });
     let text = &corpus.train;
     let run = |zero: ZeroConfig| train(comm, &config, text, zero, STEPS);
-    let ddp = parity::parallel(comm, GptReplica::new(&config, text, config.seed_of(comm.rank()))?, STEPS)?;
+    let ddp = parity::parallel(
+        comm,
+        GptReplica::new(&config, text, config.seed_of(comm.rank()))?,
+        STEPS,
+    )?;
     let mut of_f32 = None;
     for precision in [Precision::F32, Precision::Bf16] {
         let of = |stage| ZeroConfig::new(stage, precision, config.adamw);
         let rounding = Rounding::new(precision, &config);
         let zero = run(of(Stage::Zero))?;
         if precision == Precision::F32 {
-            assert!(!same_order || same_bits(&zero.values, &ddp.values), "stage 0 is DDP");
+            assert!(
+                !same_order || same_bits(&zero.values, &ddp.values),
+                "stage 0 is DDP"
+            );
         }
         let first = of_f32.get_or_insert(zero.clone());
         zero.ensure_like(first, false, &rounding, "bf16 against f32");
@@ -176,19 +252,79 @@ pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Resu
             ("stage 1", of(Stage::One)),
             (
                 "stage 1, buckets of a parameter, no overlap",
-                ZeroConfig { reduce_bucket: 1, overlap: false, ..of(Stage::One) },
+                ZeroConfig {
+                    reduce_bucket: 1,
+                    overlap: false,
+                    ..of(Stage::One)
+                },
             ),
-            ("stage 2", ZeroConfig { reduce_bucket: 5000, ..of(Stage::Two) }),
-            ("stage 2, one bucket", ZeroConfig { reduce_bucket: usize::MAX, ..of(Stage::Two) }),
-            ("stage 2, no overlap", ZeroConfig { overlap: false, ..of(Stage::Two) }),
+            (
+                "stage 2",
+                ZeroConfig {
+                    reduce_bucket: 5000,
+                    ..of(Stage::Two)
+                },
+            ),
+            (
+                "stage 2, one bucket",
+                ZeroConfig {
+                    reduce_bucket: usize::MAX,
+                    ..of(Stage::Two)
+                },
+            ),
+            (
+                "stage 2, no overlap",
+                ZeroConfig {
+                    overlap: false,
+                    ..of(Stage::Two)
+                },
+            ),
             ("stage 3", three.clone()),
-            ("stage 3, no prefetch, no overlap", ZeroConfig { prefetch_bucket: 0, overlap: false, ..three.clone() }),
-            ("stage 3, nothing persistent", ZeroConfig { persistence_threshold: 0, ..three.clone() }),
-            ("stage 3, all persistent", ZeroConfig { persistence_threshold: usize::MAX, ..three.clone() }),
-            ("stage 3, one unit", ZeroConfig { wrap: Wrap::Model, persistence_threshold: 0, ..three.clone() }),
-            ("stage 3, a unit a parameter", ZeroConfig { wrap: Wrap::Parameters, prefetch_bucket: 7000, ..three }),
+            (
+                "stage 3, no prefetch, no overlap",
+                ZeroConfig {
+                    prefetch_bucket: 0,
+                    overlap: false,
+                    ..three.clone()
+                },
+            ),
+            (
+                "stage 3, nothing persistent",
+                ZeroConfig {
+                    persistence_threshold: 0,
+                    ..three.clone()
+                },
+            ),
+            (
+                "stage 3, all persistent",
+                ZeroConfig {
+                    persistence_threshold: usize::MAX,
+                    ..three.clone()
+                },
+            ),
+            (
+                "stage 3, one unit",
+                ZeroConfig {
+                    wrap: Wrap::Model,
+                    persistence_threshold: 0,
+                    ..three.clone()
+                },
+            ),
+            (
+                "stage 3, a unit a parameter",
+                ZeroConfig {
+                    wrap: Wrap::Parameters,
+                    prefetch_bucket: 7000,
+                    ..three
+                },
+            ),
         ] {
-            run(zero_config)?.ensure_like(&zero, same_order, &rounding, &format!("{what}, {}", precision.name()));
+            run(zero_config)?.ensure_like(
+                &zero,
+                same_order,
+                &rounding,
+                &format!("{what}, {}", precision.name()),
+            );
         }
     }
     Ok(())
@@ -205,7 +341,12 @@ pub fn a_model_begins_as_allocated(comm: &Comm) -> anyhow::Result<()> {
                 let gpt = Gpt::new(&config.shape)?;
                 // Rank 0's seed counts.
                 let seed = config.seed_of(comm.rank());
-                let mut zero = begin(&gpt, comm, ZeroConfig::new(stage, precision, config.adamw), seed)?;
+                let mut zero = begin(
+                    &gpt,
+                    comm,
+                    ZeroConfig::new(stage, precision, config.adamw),
+                    seed,
+                )?;
                 let mut values = vec![f32::NAN; gpt.params.numel()];
                 zero.each(|spec, whole| values[spec.range()].copy_from_slice(whole))?;
                 zero.leave()?;
@@ -222,7 +363,11 @@ pub fn a_model_begins_as_allocated(comm: &Comm) -> anyhow::Result<()> {
             })?;
             assert!(same_bits(&seeded, &divided), "{stage:?}, {precision:?}");
             // bf16 has 8 bits, so it rounds by at most half of 2^-7.
-            let most = if precision == Precision::F32 { 0.0 } else { 2f64.powi(-8) };
+            let most = if precision == Precision::F32 {
+                0.0
+            } else {
+                2f64.powi(-8)
+            };
             let apart = largest_relative_difference(&seeded, &whole.params.values());
             assert!(apart <= most, "{stage:?}, {precision:?}: {apart:e}");
         }
@@ -234,7 +379,9 @@ pub fn a_model_begins_as_allocated(comm: &Comm) -> anyhow::Result<()> {
 pub fn rounding_explains_no_mistake(comm: &Comm) -> anyhow::Result<()> {
     const STEPS: usize = 4;
     // As many roundings as in any comparison here.
-    let (config, corpus) = config(comm.size(), |config| (config.grad_accum, config.clip) = (3, 0.5));
+    let (config, corpus) = config(comm.size(), |config| {
+        (config.grad_accum, config.clip) = (3, 0.5)
+    });
     for precision in [Precision::F32, Precision::Bf16] {
         let rounding = Rounding::new(precision, &config);
         let zero = ZeroConfig::new(Stage::Zero, precision, config.adamw);
@@ -242,20 +389,36 @@ pub fn rounding_explains_no_mistake(comm: &Comm) -> anyhow::Result<()> {
         assert_eq!(good.unlike(&good, &rounding), None);
         // The values after a part of the way: 1 is the whole.
         let moved = |part: f32| -> Trained {
-            let way = good.values.iter().zip(&good.begun).map(|(value, begun)| begun + part * (value - begun));
-            Trained { values: way.collect(), ..good.clone() }
+            let way = good
+                .values
+                .iter()
+                .zip(&good.begun)
+                .map(|(value, begun)| begun + part * (value - begun));
+            Trained {
+                values: way.collect(),
+                ..good.clone()
+            }
         };
-        let norms = |factor: f64| Trained { norms: good.norms.iter().map(|x| factor * x).collect(), ..good.clone() };
-        let losses = |factor: f64| Trained { losses: good.losses.iter().map(|x| factor * x).collect(), ..good.clone() };
+        let norms = |factor: f64| Trained {
+            norms: good.norms.iter().map(|x| factor * x).collect(),
+            ..good.clone()
+        };
+        let losses = |factor: f64| Trained {
+            losses: good.losses.iter().map(|x| factor * x).collect(),
+            ..good.clone()
+        };
         let mut last_missing = train(comm, &config, &corpus.train, zero, STEPS - 1)?;
         (last_missing.losses, last_missing.norms) = (good.losses.clone(), good.norms.clone());
-        let (mut nan, mut shorter) = (good.clone(), good.clone());
+        let mut nan = good.clone();
+        let mut shorter = good.clone();
         nan.values[7] = f32::NAN;
         shorter.values.pop();
-        let (mut nan_loss, mut shorter_losses) = (good.clone(), good.clone());
+        let mut nan_loss = good.clone();
+        let mut shorter_losses = good.clone();
         nan_loss.losses[1] = f64::NAN;
         shorter_losses.losses.pop();
-        let (mut nan_norm, mut shorter_norms) = (good.clone(), good.clone());
+        let mut nan_norm = good.clone();
+        let mut shorter_norms = good.clone();
         nan_norm.norms[STEPS - 1] = f64::NAN;
         shorter_norms.norms.pop();
         for (mistake, wrong) in [
@@ -265,7 +428,10 @@ pub fn rounding_explains_no_mistake(comm: &Comm) -> anyhow::Result<()> {
             ("the last step is missing", last_missing),
             ("a sum over two ranks instead of the mean", norms(2.0)),
             ("one of five ranks is left out of the mean", norms(0.8)),
-            ("one of a hundred tokens is left out of the mean", losses(0.99)),
+            (
+                "one of a hundred tokens is left out of the mean",
+                losses(0.99),
+            ),
             ("a NaN among the values", nan),
             ("a value too few", shorter),
             ("a NaN among the losses", nan_loss),
@@ -287,9 +453,18 @@ pub fn rounding_explains_no_mistake(comm: &Comm) -> anyhow::Result<()> {
 pub fn micro_steps_add_up(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let (config, corpus) = config(comm.size(), |config| config.grad_accum = 3);
     for precision in [Precision::F32, Precision::Bf16] {
-        let run = |stage| train(comm, &config, &corpus.train, ZeroConfig::new(stage, precision, config.adamw), 3);
+        let run = |stage| {
+            train(
+                comm,
+                &config,
+                &corpus.train,
+                ZeroConfig::new(stage, precision, config.adamw),
+                3,
+            )
+        };
         let [zero, one, two, three] = Stage::ALL.map(run);
-        let (zero, two) = (zero?, two?);
+        let zero = zero?;
+        let two = two?;
         let rounding = Rounding::new(precision, &config);
         one?.ensure_like(&zero, same_order, &rounding, "stage 1 against 0");
         three?.ensure_like(&two, same_order, &rounding, "stage 3 against 2");
@@ -305,11 +480,16 @@ pub fn ranks_may_hold_nothing(comm: &Comm, same_order: bool) -> anyhow::Result<(
     let run = |stage, precision| -> anyhow::Result<Vec<f32>> {
         let stack = LinearStack::new(&[1, 2, 1])?;
         stack.params.allocate(comm.rank() as u64);
-        let config = ZeroConfig { persistence_threshold: 0, ..ZeroConfig::new(stage, precision, ADAMW) };
+        let config = ZeroConfig {
+            persistence_threshold: 0,
+            ..ZeroConfig::new(stage, precision, ADAMW)
+        };
         let mut zero = Zero::new(&stack.params, comm, config)?;
         for step in 0..STEPS {
             zero.begin()?;
-            stack.loss(&[0.5 + step as f32, 1.0 + comm.rank() as f32])?.backward()?;
+            stack
+                .loss(&[0.5 + step as f32, 1.0 + comm.rank() as f32])?
+                .backward()?;
             zero.finish()?;
             zero.step(LR, 1.0)?;
         }
@@ -326,12 +506,17 @@ pub fn ranks_may_hold_nothing(comm: &Comm, same_order: bool) -> anyhow::Result<(
             let largest = largest_difference(&zero, &vec![0.0; zero.len()]);
             let most = match precision {
                 Precision::F32 => {
-                    f64::from(f32::EPSILON) * (STEPS as f64 * LR * comm.size() as f64 + STEPS as f64 * largest)
+                    f64::from(f32::EPSILON)
+                        * (STEPS as f64 * LR * comm.size() as f64 + STEPS as f64 * largest)
                 }
                 Precision::Bf16 => 2f64.powi(-7) * (STEPS as f64 * LR + largest),
             };
             assert!(
-                if same_order { apart == 0.0 } else { apart < most },
+                if same_order {
+                    apart == 0.0
+                } else {
+                    apart < most
+                },
                 "{stage:?}, {precision:?}: {apart:e} {most:e}"
             );
         }
@@ -345,10 +530,16 @@ type Saved = BTreeMap<String, [Vec<f32>; 3]>;
 fn save(zero: &mut Zero, saved: &mut Saved) -> anyhow::Result<()> {
     zero.fragments(|Fragment { spec, .. }, elements, state| {
         let numel = spec.whole.shape.iter().product();
-        let whole = saved.entry(spec.whole.name.clone()).or_insert_with(|| [(); 3].map(|()| vec![f32::NAN; numel]));
+        let whole = saved
+            .entry(spec.whole.name.clone())
+            .or_insert_with(|| [(); 3].map(|()| vec![f32::NAN; numel]));
         spec.runs(elements.clone(), |here, at| {
             let here = here.start - elements.start..here.end - elements.start;
-            for (whole, part) in whole.iter_mut().zip([&state.values, &state.exp_avg, &state.exp_avg_sq]) {
+            for (whole, part) in
+                whole
+                    .iter_mut()
+                    .zip([&state.values, &state.exp_avg, &state.exp_avg_sq])
+            {
                 whole[at..at + here.len()].copy_from_slice(&part[here.clone()]);
             }
         });
@@ -373,12 +564,16 @@ fn all_of(comm: &Comm, zero: &mut Zero) -> anyhow::Result<Saved> {
     save(zero, &mut saved)?;
     for spec in zero.params().specs() {
         let numel = spec.whole.shape.iter().product();
-        let whole = saved.entry(spec.whole.name.clone()).or_insert_with(|| [(); 3].map(|()| vec![f32::NAN; numel]));
+        let whole = saved
+            .entry(spec.whole.name.clone())
+            .or_insert_with(|| [(); 3].map(|()| vec![f32::NAN; numel]));
         for numbers in whole {
             let mut all = vec![0.0; numel * comm.size()];
             comm.all_gather(numbers, &mut all)?;
             for (i, number) in numbers.iter_mut().enumerate() {
-                let held = (0..comm.size()).map(|rank| all[rank * numel + i]).find(|number| !number.is_nan());
+                let held = (0..comm.size())
+                    .map(|rank| all[rank * numel + i])
+                    .find(|number| !number.is_nan());
                 *number = held.expect("some rank holds every element");
             }
         }
@@ -387,14 +582,26 @@ fn all_of(comm: &Comm, zero: &mut Zero) -> anyhow::Result<Saved> {
 }
 
 /// Trains these steps, on the same sequences in every stage.
-fn go_on(comm: &Comm, gpt: &Gpt, zero: &mut Zero, steps: std::ops::Range<usize>, poison: f64) -> anyhow::Result<f64> {
+fn go_on(
+    comm: &Comm,
+    gpt: &Gpt,
+    zero: &mut Zero,
+    steps: std::ops::Range<usize>,
+    poison: f64,
+) -> anyhow::Result<f64> {
     let (config, corpus) = config(comm.size(), |_| ());
     let mut norm = 0.0;
     for step in steps {
         zero.begin()?;
         let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
         let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
-        (loss * if comm.rank() + 1 == comm.size() { poison } else { 1.0 })?.backward()?;
+        (loss
+            * if comm.rank() + 1 == comm.size() {
+                poison
+            } else {
+                1.0
+            })?
+        .backward()?;
         zero.finish()?;
         norm = zero.step(1e-3, 1.0)?;
     }
@@ -408,8 +615,14 @@ pub fn state_goes_from_stage_to_stage(comm: &Comm, same_order: bool) -> anyhow::
     for precision in [Precision::F32, Precision::Bf16] {
         let made = |stage, seed| -> anyhow::Result<(Gpt, Zero)> {
             let gpt = Gpt::new(&config.shape)?;
-            let offload = (stage == Stage::Three).then(|| Offload { dir: dir.path().to_path_buf(), window: 777 });
-            let zero = ZeroConfig { offload, ..ZeroConfig::new(stage, precision, ADAMW) };
+            let offload = (stage == Stage::Three).then(|| Offload {
+                dir: dir.path().to_path_buf(),
+                window: 777,
+            });
+            let zero = ZeroConfig {
+                offload,
+                ..ZeroConfig::new(stage, precision, ADAMW)
+            };
             let zero = Zero::init(&gpt.params, comm, zero, seed)?;
             Ok((gpt, zero))
         };
@@ -421,10 +634,16 @@ pub fn state_goes_from_stage_to_stage(comm: &Comm, same_order: bool) -> anyhow::
         for stage in Stage::ALL {
             let (gpt, mut zero) = made(stage, 2)?;
             restore(&mut zero, &middle, 2)?;
-            assert!(all_of(comm, &mut zero)? == middle, "{stage:?}, {precision:?}: restored");
+            assert!(
+                all_of(comm, &mut zero)? == middle,
+                "{stage:?}, {precision:?}: restored"
+            );
             go_on(comm, &gpt, &mut zero, 2..4, 1.0)?;
             assert_eq!(zero.steps(), 4);
-            assert!(!same_order || all_of(comm, &mut zero)? == end, "{stage:?}, {precision:?}: at the end");
+            assert!(
+                !same_order || all_of(comm, &mut zero)? == end,
+                "{stage:?}, {precision:?}: at the end"
+            );
         }
     }
     Ok(())
@@ -437,17 +656,29 @@ pub fn a_bad_step_moves_nothing(comm: &Comm) -> anyhow::Result<()> {
     for precision in [Precision::F32, Precision::Bf16] {
         for stage in Stage::ALL {
             let gpt = Gpt::new(&config.shape)?;
-            let mut zero = Zero::init(&gpt.params, comm, ZeroConfig::new(stage, precision, ADAMW), 1)?;
+            let mut zero = Zero::init(
+                &gpt.params,
+                comm,
+                ZeroConfig::new(stage, precision, ADAMW),
+                1,
+            )?;
             go_on(comm, &gpt, &mut zero, 0..1, 1.0)?;
             let before = all_of(comm, &mut zero)?;
             for poison in [f64::NAN, f64::INFINITY] {
-                let error = go_on(comm, &gpt, &mut zero, 1..2, poison).expect_err("a bad step is refused");
+                let error =
+                    go_on(comm, &gpt, &mut zero, 1..2, poison).expect_err("a bad step is refused");
                 assert!(error.is::<NotFinite>(), "{error:#}");
             }
             assert_eq!(zero.steps(), 1);
-            assert!(all_of(comm, &mut zero)? == before, "{stage:?}, {precision:?}");
+            assert!(
+                all_of(comm, &mut zero)? == before,
+                "{stage:?}, {precision:?}"
+            );
             let norm = go_on(comm, &gpt, &mut zero, 1..2, 1.0)?;
-            assert!(norm.is_finite() && all_of(comm, &mut zero)? != before, "{stage:?}, {precision:?}: goes on");
+            assert!(
+                norm.is_finite() && all_of(comm, &mut zero)? != before,
+                "{stage:?}, {precision:?}: goes on"
+            );
         }
     }
     Ok(())
@@ -459,11 +690,17 @@ pub fn a_step_that_was_given_up_is_forgotten(comm: &Comm) -> anyhow::Result<()> 
     for stage in Stage::ALL {
         let train = |give_up: bool| -> anyhow::Result<Saved> {
             let gpt = Gpt::new(&config.shape)?;
-            let mut zero = Zero::init(&gpt.params, comm, ZeroConfig::new(stage, Precision::F32, ADAMW), 1)?;
+            let mut zero = Zero::init(
+                &gpt.params,
+                comm,
+                ZeroConfig::new(stage, Precision::F32, ADAMW),
+                1,
+            )?;
             if give_up {
                 zero.begin()?;
                 let batch = config.sampler(comm.rank()).batch(&corpus.train, 9, 0);
-                gpt.loss(&batch, &config.pass(9, &batch.sequences))?.backward()?;
+                gpt.loss(&batch, &config.pass(9, &batch.sequences))?
+                    .backward()?;
                 comm.barrier()?;
             }
             go_on(comm, &gpt, &mut zero, 0..2, 1.0)?;
@@ -483,23 +720,46 @@ pub fn two_groups_train_side_by_side(comm: &Comm, same_order: bool) -> anyhow::R
     // Each group has its own text.
     let text = &corpus.train[color * 1000..];
     for stage in Stage::ALL {
-        let zero = |comm: &Comm| train(comm, &config, text, ZeroConfig::new(stage, Precision::F32, ADAMW), 3);
+        let zero = |comm: &Comm| {
+            train(
+                comm,
+                &config,
+                text,
+                ZeroConfig::new(stage, Precision::F32, ADAMW),
+                3,
+            )
+        };
         let together = zero(&group)?;
-        let ddp = parity::parallel(&group, GptReplica::new(&config, text, config.seed_of(group.rank()))?, 3)?;
+        let ddp = parity::parallel(
+            &group,
+            GptReplica::new(&config, text, config.seed_of(group.rank()))?,
+            3,
+        )?;
         // The ranks train again, one group after the other.
         for turn in 0..2 {
             if turn == color {
                 let alone = zero(&group)?;
                 let rounding = Rounding::new(Precision::F32, &config);
-                together.ensure_like(&alone, same_order, &rounding, &format!("{stage:?}, group {color}"));
-                assert!(!same_order || same_bits(&alone.values, &ddp.values), "{stage:?}, group {color} against DDP");
+                together.ensure_like(
+                    &alone,
+                    same_order,
+                    &rounding,
+                    &format!("{stage:?}, group {color}"),
+                );
+                assert!(
+                    !same_order || same_bits(&alone.values, &ddp.values),
+                    "{stage:?}, group {color} against DDP"
+                );
             }
             comm.barrier()?;
         }
         // Both groups have learned, and have different models.
         let mut firsts = vec![0.0; comm.size()];
         comm.all_gather(&together.values[..1], &mut firsts)?;
-        assert!(firsts[0] != firsts[1] && firsts[0] == firsts[2], "{firsts:?}");
+        assert!(
+            firsts[0] != firsts[1] && firsts[0] == firsts[2],
+            "{firsts:?}"
+        );
     }
     Ok(())
 }

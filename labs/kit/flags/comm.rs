@@ -34,7 +34,10 @@ impl CommFlags {
 
 /// Reads a time of at least 10 ms.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let seconds = text
+        .parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     match seconds {
         Some(time) if time >= Duration::from_millis(10) => Ok(time),
         _ => Err("give seconds, 0.01 or more".to_string()),

@@ -31,7 +31,8 @@ impl DataFlags {
     pub(super) fn batch(&self, ranks: usize) -> Result<Option<usize>, BadInput> {
         in_range("grad-accum", self.grad_accum, SIZES)?;
         let Some(global) = self.global_batch else {
-            self.batch.map_or(Ok(()), |batch| in_range("batch", batch, COUNTS))?;
+            self.batch
+                .map_or(Ok(()), |batch| in_range("batch", batch, COUNTS))?;
             return Ok(self.batch);
         };
         let parts = ranks.saturating_mul(self.grad_accum);
@@ -44,26 +45,44 @@ impl DataFlags {
             self.grad_accum
         );
         let less = global / parts.max(1) * parts;
-        let nearest = if less > 0 { format!("{less} or {}", less + parts) } else { parts.to_string() };
+        let nearest = if less > 0 {
+            format!("{less} or {}", less + parts)
+        } else {
+            parts.to_string()
+        };
         Err(BadInput::new(
             what,
-            format!("give a multiple of {parts}, such as {nearest}; or fewer ranks or --grad-accum"),
+            format!(
+                "give a multiple of {parts}, such as {nearest}; or fewer ranks or --grad-accum"
+            ),
         ))
     }
 }
 
 /// Refuses sequences that do not fit into the text, or into a rank's slice of it.
 pub(super) fn ensure_text_is_long_enough(config: &Config, corpus: &Corpus) -> Result<(), BadInput> {
-    let (block, split) = (config.shape.block, corpus.shorter_split());
+    let block = config.shape.block;
+    let split = corpus.shorter_split();
     if block >= split {
-        let what = format!("--block {block} does not fit into {}: its shorter split has {split} tokens", corpus.name);
-        return Err(BadInput::new(what, format!("give --block at most {}, or a longer text", split - 1)));
+        let what = format!(
+            "--block {block} does not fit into {}: its shorter split has {split} tokens",
+            corpus.name
+        );
+        return Err(BadInput::new(
+            what,
+            format!("give --block at most {}, or a longer text", split - 1),
+        ));
     }
     let slice = corpus.train.len() / config.ranks;
     if config.sampling == Sampling::Partition && block >= slice {
-        let what =
-            format!("each of {} ranks gets {slice} tokens of the text, no more than --block {block}", config.ranks);
-        return Err(BadInput::new(what, "give fewer ranks, a smaller --block, or --sampler seeds"));
+        let what = format!(
+            "each of {} ranks gets {slice} tokens of the text, no more than --block {block}",
+            config.ranks
+        );
+        return Err(BadInput::new(
+            what,
+            "give fewer ranks, a smaller --block, or --sampler seeds",
+        ));
     }
     Ok(())
 }

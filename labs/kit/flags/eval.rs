@@ -24,28 +24,60 @@ pub struct EvalFlags {
 
 impl EvalFlags {
     /// Checks the flags, for a run of `steps` steps. `defaults` replace flags that are not given.
-    pub fn resolve(&self, steps: usize, defaults: &Defaults, corpus: &Corpus) -> Result<EvalConfig, BadInput> {
+    pub fn resolve(
+        &self,
+        steps: usize,
+        defaults: &Defaults,
+        corpus: &Corpus,
+    ) -> Result<EvalConfig, BadInput> {
         let batches = self.eval_iters.unwrap_or(defaults.eval_iters);
         let interval = self.eval_interval.unwrap_or(defaults.eval_interval);
         in_range("eval-interval", interval, ANY)?;
         in_range("eval-iters", batches, COUNTS)?;
         let (prompt, prompt_tokens) = self.prompt(corpus)?;
-        Ok(EvalConfig { due: Due { interval, last: steps }, batches, prompt, prompt_tokens })
+        Ok(EvalConfig {
+            due: Due {
+                interval,
+                last: steps,
+            },
+            batches,
+            prompt,
+            prompt_tokens,
+        })
     }
 
     /// The prompt and its tokens: the given prompt, or else the default prompt, or else the text's beginning.
     fn prompt(&self, corpus: &Corpus) -> Result<(String, Vec<u32>), BadInput> {
-        let encode = |text: &str| corpus.vocabulary.encode(text).map(|tokens| (text.to_string(), tokens));
+        let encode = |text: &str| {
+            corpus
+                .vocabulary
+                .encode(text)
+                .map(|tokens| (text.to_string(), tokens))
+        };
         let Some(given) = &self.prompt else {
             let own = encode(PROMPT).or_else(|_| encode(&corpus.first_line));
-            return own.map_err(|c| BadInput::new(format!("{}: lost {c:?}", corpus.name), "give --prompt"));
+            return own.map_err(|c| {
+                BadInput::new(format!("{}: lost {c:?}", corpus.name), "give --prompt")
+            });
         };
         if given.is_empty() {
-            return Err(BadInput::new("--prompt is empty", "give at least one character"));
+            return Err(BadInput::new(
+                "--prompt is empty",
+                "give at least one character",
+            ));
         }
         encode(given).map_err(|unknown| {
-            let what = format!("--prompt has the character {unknown:?}, which is not in {}", corpus.name);
-            BadInput::new(what, format!("the model knows only these: {:?}", corpus.vocabulary.characters()))
+            let what = format!(
+                "--prompt has the character {unknown:?}, which is not in {}",
+                corpus.name
+            );
+            BadInput::new(
+                what,
+                format!(
+                    "the model knows only these: {:?}",
+                    corpus.vocabulary.characters()
+                ),
+            )
         })
     }
 }

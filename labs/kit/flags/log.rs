@@ -31,6 +31,7 @@ impl LogFlags {
 
     /// Steps from one log line to the next, in a run of `steps` steps.
     pub fn interval(&self, steps: usize) -> usize {
-        self.log_interval.unwrap_or(if self.all { 10 } else { (steps / 4).max(1) })
+        self.log_interval
+            .unwrap_or(if self.all { 10 } else { (steps / 4).max(1) })
     }
 }

@@ -44,7 +44,12 @@ pub struct TrainFlags {
 impl TrainFlags {
     /// Checks the flags against each other and the text, before allocating memory. `ranks` is the result of
     /// [`launch::ranks`](shardlab::launch::ranks). `steps` overrides the preset's.
-    pub fn resolve(&self, ranks: usize, steps: Option<usize>, corpus: &Corpus) -> Result<Config, BadInput> {
+    pub fn resolve(
+        &self,
+        ranks: usize,
+        steps: Option<usize>,
+        corpus: &Corpus,
+    ) -> Result<Config, BadInput> {
         let defaults = self.defaults();
         let shape = self.model.resolve(&defaults, corpus)?;
         let batch = self.data.batch(ranks)?.unwrap_or(defaults.batch);
@@ -84,9 +89,16 @@ pub fn in_range(flag: &str, value: usize, range: RangeInclusive<usize>) -> Resul
     if range.contains(&value) {
         return Ok(());
     }
-    let upto = if *range.end() == usize::MAX { " on".to_string() } else { format!(" to {}", range.end()) };
+    let upto = if *range.end() == usize::MAX {
+        " on".to_string()
+    } else {
+        format!(" to {}", range.end())
+    };
     let help = format!("give a whole number from {}{upto}", range.start());
-    Err(BadInput::new(format!("--{flag} {value} is out of range"), help))
+    Err(BadInput::new(
+        format!("--{flag} {value} is out of range"),
+        help,
+    ))
 }
 
 /// Refuses a number that is not `sound`. `rule` describes the sound numbers.
@@ -94,7 +106,10 @@ pub fn ensure(flag: &str, value: f64, sound: bool, rule: &str) -> Result<(), Bad
     if sound {
         return Ok(());
     }
-    Err(BadInput::new(format!("--{flag} {value} is out of range"), format!("give {rule}")))
+    Err(BadInput::new(
+        format!("--{flag} {value} is out of range"),
+        format!("give {rule}"),
+    ))
 }
 
 /// Whether a fraction is at least 0 and below 1.

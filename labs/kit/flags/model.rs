@@ -36,7 +36,11 @@ pub struct ModelFlags {
 
 impl ModelFlags {
     /// The model's shape, checked.
-    pub(super) fn resolve(&self, defaults: &Defaults, corpus: &Corpus) -> Result<GptShape, BadInput> {
+    pub(super) fn resolve(
+        &self,
+        defaults: &Defaults,
+        corpus: &Corpus,
+    ) -> Result<GptShape, BadInput> {
         let shape = self.shape(defaults, corpus)?;
         // candle visits the graph by recursion, and a rank's stack is limited.
         in_range("layers", shape.layers, 1..=1 << 12)?;
@@ -45,11 +49,19 @@ impl ModelFlags {
         in_range("block", shape.block, SIZES)?;
         if !shape.embd.is_multiple_of(shape.heads) {
             return Err(BadInput::new(
-                format!("--embd {} cannot be divided among --heads {}", shape.embd, shape.heads),
+                format!(
+                    "--embd {} cannot be divided among --heads {}",
+                    shape.embd, shape.heads
+                ),
                 "each head gets embd / heads numbers: give --embd a multiple of --heads",
             ));
         }
-        ensure("dropout", self.dropout, is_below_one(self.dropout), "at least 0 and below 1")?;
+        ensure(
+            "dropout",
+            self.dropout,
+            is_below_one(self.dropout),
+            "at least 0 and below 1",
+        )?;
         Ok(shape)
     }
 
@@ -65,17 +77,40 @@ impl ModelFlags {
             });
         };
         let saved = checkpoint::describe(dir)?;
-        let given = [("layers", self.layers), ("heads", self.heads), ("embd", self.embd), ("block", self.block)];
-        let has = [saved.shape.layers, saved.shape.heads, saved.shape.embd, saved.shape.block];
+        let given = [
+            ("layers", self.layers),
+            ("heads", self.heads),
+            ("embd", self.embd),
+            ("block", self.block),
+        ];
+        let has = [
+            saved.shape.layers,
+            saved.shape.heads,
+            saved.shape.embd,
+            saved.shape.block,
+        ];
         for ((flag, given), has) in given.into_iter().zip(has) {
             if let Some(given) = given.filter(|&given| given != has) {
-                let what = format!("--{flag} {given} contradicts the weights in {}, which have {has}", dir.display());
-                return Err(BadInput::new(what, format!("leave --{flag} out: the shape comes with the weights")));
+                let what = format!(
+                    "--{flag} {given} contradicts the weights in {}, which have {has}",
+                    dir.display()
+                );
+                return Err(BadInput::new(
+                    what,
+                    format!("leave --{flag} out: the shape comes with the weights"),
+                ));
             }
         }
         if saved.vocabulary != corpus.vocabulary.characters() {
-            let what = format!("the weights in {} have a different vocabulary than {}", dir.display(), corpus.name);
-            return Err(BadInput::new(what, "give --data the text that they were trained on"));
+            let what = format!(
+                "the weights in {} have a different vocabulary than {}",
+                dir.display(),
+                corpus.name
+            );
+            return Err(BadInput::new(
+                what,
+                "give --data the text that they were trained on",
+            ));
         }
         Ok(saved.shape)
     }

@@ -36,20 +36,76 @@ pub struct OptimFlags {
 
 impl OptimFlags {
     /// The learning rates, the optimizer's settings, and the largest norm, checked.
-    pub(super) fn resolve(&self, defaults: &Defaults, steps: usize) -> Result<(Schedule, AdamWConfig, f64), BadInput> {
+    pub(super) fn resolve(
+        &self,
+        defaults: &Defaults,
+        steps: usize,
+    ) -> Result<(Schedule, AdamWConfig, f64), BadInput> {
         let lr = self.lr.unwrap_or(defaults.lr);
         // A tenth of a given --lr, as in the presets. Their own minimum could be above it.
-        let min_lr = self.min_lr.unwrap_or(if self.lr.is_some() { lr / 10.0 } else { defaults.min_lr });
-        let decay_steps = self.lr_decay_steps.or(defaults.lr_decay_steps).unwrap_or(steps);
-        let (beta1, beta2) = (self.beta1, self.beta2.unwrap_or(defaults.beta2));
+        let min_lr = self.min_lr.unwrap_or(if self.lr.is_some() {
+            lr / 10.0
+        } else {
+            defaults.min_lr
+        });
+        let decay_steps = self
+            .lr_decay_steps
+            .or(defaults.lr_decay_steps)
+            .unwrap_or(steps);
+        let beta1 = self.beta1;
+        let beta2 = self.beta2.unwrap_or(defaults.beta2);
         in_range("lr-decay-steps", decay_steps, ANY)?;
-        ensure("lr", lr, lr > 0.0 && lr.is_finite(), "a finite number above 0")?;
-        ensure("min-lr", min_lr, is_not_negative(min_lr) && min_lr <= lr, "a number from 0 to --lr")?;
-        ensure("weight-decay", self.weight_decay, is_not_negative(self.weight_decay), "0 or more")?;
-        ensure("beta1", beta1, is_below_one(beta1), "at least 0 and below 1")?;
-        ensure("beta2", beta2, is_below_one(beta2), "at least 0 and below 1")?;
-        ensure("clip", self.clip, is_not_negative(self.clip), "0 (off) or a finite number above")?;
-        let adamw = AdamWConfig { beta1, beta2, epsilon: 1e-8, weight_decay: self.weight_decay };
-        Ok((Schedule { lr, min_lr, warmup: self.warmup, decay_steps }, adamw, self.clip))
+        ensure(
+            "lr",
+            lr,
+            lr > 0.0 && lr.is_finite(),
+            "a finite number above 0",
+        )?;
+        ensure(
+            "min-lr",
+            min_lr,
+            is_not_negative(min_lr) && min_lr <= lr,
+            "a number from 0 to --lr",
+        )?;
+        ensure(
+            "weight-decay",
+            self.weight_decay,
+            is_not_negative(self.weight_decay),
+            "0 or more",
+        )?;
+        ensure(
+            "beta1",
+            beta1,
+            is_below_one(beta1),
+            "at least 0 and below 1",
+        )?;
+        ensure(
+            "beta2",
+            beta2,
+            is_below_one(beta2),
+            "at least 0 and below 1",
+        )?;
+        ensure(
+            "clip",
+            self.clip,
+            is_not_negative(self.clip),
+            "0 (off) or a finite number above",
+        )?;
+        let adamw = AdamWConfig {
+            beta1,
+            beta2,
+            epsilon: 1e-8,
+            weight_decay: self.weight_decay,
+        };
+        Ok((
+            Schedule {
+                lr,
+                min_lr,
+                warmup: self.warmup,
+                decay_steps,
+            },
+            adamw,
+            self.clip,
+        ))
     }
 }

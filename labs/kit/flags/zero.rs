@@ -72,20 +72,32 @@ impl ZeroFlags {
         let default = ZeroConfig::new(self.stage().unwrap_or_default(), self.dtype, adamw);
         let of_stage_3 = [
             ("prefetch-bucket", self.prefetch_bucket.is_some()),
-            ("persistence-threshold", self.persistence_threshold.is_some()),
+            (
+                "persistence-threshold",
+                self.persistence_threshold.is_some(),
+            ),
             ("wrap", self.wrap.is_some()),
             ("tiles", self.tiles.is_some()),
         ];
         let given = of_stage_3.into_iter().find(|(_, given)| *given);
-        if let (Some((flag, _)), Some(stage)) = (given, self.stage().filter(|&stage| stage != Stage::Three)) {
-            let what = format!("--{flag} is for gathered parameters, and stage {} gathers none", stage.number());
-            return Err(BadInput::new(what, format!("give --zero 3, or leave --{flag} out")));
+        if let (Some((flag, _)), Some(stage)) =
+            (given, self.stage().filter(|&stage| stage != Stage::Three))
+        {
+            let what = format!(
+                "--{flag} is for gathered parameters, and stage {} gathers none",
+                stage.number()
+            );
+            return Err(BadInput::new(
+                what,
+                format!("give --zero 3, or leave --{flag} out"),
+            ));
         }
         if self.stage() == Some(Stage::Three) && self.reduce_bucket.is_some() {
             let what = "--reduce-bucket is not for stage 3, which reduces the gradients of a unit together";
             return Err(BadInput::new(what, "give --wrap to change what a unit is"));
         }
-        self.reduce_bucket.map_or(Ok(()), |elements| in_range("reduce-bucket", elements, ANY))?;
+        self.reduce_bucket
+            .map_or(Ok(()), |elements| in_range("reduce-bucket", elements, ANY))?;
         let offload = self.offload.clone().map(Offload::to);
         if let Some(offload) = &offload {
             offload.file()?;
@@ -94,7 +106,9 @@ impl ZeroFlags {
             offload,
             reduce_bucket: self.reduce_bucket.unwrap_or(default.reduce_bucket),
             prefetch_bucket: self.prefetch_bucket.unwrap_or(default.prefetch_bucket),
-            persistence_threshold: self.persistence_threshold.unwrap_or(default.persistence_threshold),
+            persistence_threshold: self
+                .persistence_threshold
+                .unwrap_or(default.persistence_threshold),
             wrap: self.wrap.unwrap_or(default.wrap),
             overlap: !self.no_overlap,
             ..default
@@ -106,7 +120,10 @@ impl ZeroFlags {
         let tiles = self.tiles.unwrap_or(1);
         if tiles == 0 || !embd.is_multiple_of(tiles) {
             let what = format!("--tiles {tiles} does not divide --embd {embd}");
-            return Err(BadInput::new(what, "give 2, 4 or 8: tiles are equal parts of a matrix's rows"));
+            return Err(BadInput::new(
+                what,
+                "give 2, 4 or 8: tiles are equal parts of a matrix's rows",
+            ));
         }
         Ok(tiles)
     }
@@ -125,20 +142,49 @@ mod tests {
 
     #[test]
     fn every_flag_arrives() {
-        let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+        let adamw = AdamWConfig {
+            beta1: 0.9,
+            beta2: 0.99,
+            epsilon: 1e-8,
+            weight_decay: 0.1,
+        };
         let config = |flags: &str| {
             let words = format!("program {flags}");
-            Program::parse_from(words.split_whitespace()).zero.resolve(adamw).unwrap()
+            Program::parse_from(words.split_whitespace())
+                .zero
+                .resolve(adamw)
+                .unwrap()
         };
-        let three =
-            config("--zero 3 --dtype bf16 --prefetch-bucket 7 --persistence-threshold 8 --wrap model --offload .");
-        assert_eq!((three.stage, three.precision, three.wrap), (Stage::Three, Precision::Bf16, Wrap::Model));
-        assert_eq!((three.prefetch_bucket, three.persistence_threshold, three.overlap), (7, 8, true));
+        let three = config(
+            "--zero 3 --dtype bf16 --prefetch-bucket 7 --persistence-threshold 8 --wrap model --offload .",
+        );
+        assert_eq!(
+            (three.stage, three.precision, three.wrap),
+            (Stage::Three, Precision::Bf16, Wrap::Model)
+        );
+        assert_eq!(
+            (
+                three.prefetch_bucket,
+                three.persistence_threshold,
+                three.overlap
+            ),
+            (7, 8, true)
+        );
         assert_eq!(three.offload.unwrap().dir, PathBuf::from("."));
         let one = config("--zero 1 --reduce-bucket 9 --no-overlap");
-        assert_eq!((one.stage, one.reduce_bucket, one.overlap), (Stage::One, 9, false));
-        assert_eq!((one.precision, one.offload.is_none(), one.adamw), (Precision::F32, true, adamw));
-        for (name, stage) in [("full-shard", Stage::Three), ("shard-grad-op", Stage::Two), ("no-shard", Stage::Zero)] {
+        assert_eq!(
+            (one.stage, one.reduce_bucket, one.overlap),
+            (Stage::One, 9, false)
+        );
+        assert_eq!(
+            (one.precision, one.offload.is_none(), one.adamw),
+            (Precision::F32, true, adamw)
+        );
+        for (name, stage) in [
+            ("full-shard", Stage::Three),
+            ("shard-grad-op", Stage::Two),
+            ("no-shard", Stage::Zero),
+        ] {
             assert_eq!(config(&format!("--fsdp {name}")).stage, stage);
         }
     }

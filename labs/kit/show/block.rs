@@ -17,7 +17,13 @@ pub fn block(screen: &Screen) -> String {
         '→' => '>',
         c => c,
     };
-    let ascii = |line: &str| if screen.ascii { line.chars().map(plain).collect() } else { line.to_string() };
+    let ascii = |line: &str| {
+        if screen.ascii {
+            line.chars().map(plain).collect()
+        } else {
+            line.to_string()
+        }
+    };
     lines.map(ascii).join("\n")
 }
 
@@ -41,7 +47,9 @@ pub fn block_svg() -> String {
             + &svg::text(x + width / 2.0, TOP + 31.0, "middle", below)
     };
     let mut body = line((8.0, STREAM), (472.0, STREAM));
-    for (start, name, parameters, rank) in [(30.0, "attention", "4 d²", 0), (258.0, "MLP", "8 d²", 1)] {
+    for (start, name, parameters, rank) in
+        [(30.0, "attention", "4 d²", 0), (258.0, "MLP", "8 d²", 1)]
+    {
         body += &line((start, STREAM), (start, TOP));
         // The branch goes from box to box, so that it strikes no label through.
         for (from, to) in [(0.0, 14.0), (64.0, 80.0), (172.0, 190.0)] {
@@ -56,8 +64,17 @@ pub fn block_svg() -> String {
         );
         body += &svg::text(start + 190.0, STREAM + 5.0, "middle", "+");
     }
-    body += &svg::text(240.0, STREAM + 28.0, "middle", "the stream: d numbers for each position, to which both add");
-    svg::picture("A transformer block: attention and MLP add to the stream", STREAM + 38.0, &body)
+    body += &svg::text(
+        240.0,
+        STREAM + 28.0,
+        "middle",
+        "the stream: d numbers for each position, to which both add",
+    );
+    svg::picture(
+        "A transformer block: attention and MLP add to the stream",
+        STREAM + 38.0,
+        &body,
+    )
 }
 
 #[cfg(test)]
@@ -72,10 +89,16 @@ mod tests {
             let rest = tag.split_once(&format!(" {name}=\"")).unwrap().1;
             rest.split('"').next().unwrap().parse().unwrap()
         };
-        let boxes: Vec<[f64; 4]> =
-            svg.split("<rect").skip(1).map(|tag| ["x", "y", "width", "height"].map(|name| number(tag, name))).collect();
-        let lines: Vec<[f64; 4]> =
-            svg.split("<line").skip(1).map(|tag| ["x1", "x2", "y1", "y2"].map(|name| number(tag, name))).collect();
+        let boxes: Vec<[f64; 4]> = svg
+            .split("<rect")
+            .skip(1)
+            .map(|tag| ["x", "y", "width", "height"].map(|name| number(tag, name)))
+            .collect();
+        let lines: Vec<[f64; 4]> = svg
+            .split("<line")
+            .skip(1)
+            .map(|tag| ["x1", "x2", "y1", "y2"].map(|name| number(tag, name)))
+            .collect();
         assert_eq!((boxes.len(), lines.len()), (4, 11));
         for [x1, x2, y1, y2] in lines {
             let inside = |&[x, y, width, height]: &[f64; 4]| {
@@ -83,7 +106,10 @@ mod tests {
                 let down = y1.min(y2) < y + height && y1.max(y2) > y;
                 across && down
             };
-            assert!(!boxes.iter().any(inside), "the line from {x1}, {y1} to {x2}, {y2}");
+            assert!(
+                !boxes.iter().any(inside),
+                "the line from {x1}, {y1} to {x2}, {y2}"
+            );
         }
     }
 }

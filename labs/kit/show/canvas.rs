@@ -39,7 +39,12 @@ pub(super) fn mark(series: usize, ascii: bool) -> char {
 
 impl Canvas {
     pub(super) fn new(columns: usize, rows: usize, ascii: bool) -> Canvas {
-        Canvas { columns, rows, ascii, cells: vec![None; columns * rows] }
+        Canvas {
+            columns,
+            rows,
+            ascii,
+            cells: vec![None; columns * rows],
+        }
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -77,18 +82,29 @@ impl Canvas {
     /// One row as text, without the empty cells at its end.
     pub(super) fn row(&self, row: usize, screen: &Screen) -> String {
         let cells = &self.cells[row * self.columns..(row + 1) * self.columns];
-        let end = cells.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        let end = cells
+            .iter()
+            .rposition(Option::is_some)
+            .map_or(0, |last| last + 1);
         let runs = cells[..end].chunk_by(|a, b| a.map(|cell| cell.1) == b.map(|cell| cell.1));
         let paint = |run: &[Option<(char, usize)>]| {
-            let text: String = run.iter().map(|cell| cell.map_or(' ', |(c, _)| c)).collect();
-            run.first().copied().flatten().map_or(text.clone(), |(_, series)| screen.rank(series, &text))
+            let text: String = run
+                .iter()
+                .map(|cell| cell.map_or(' ', |(c, _)| c))
+                .collect();
+            run.first()
+                .copied()
+                .flatten()
+                .map_or(text.clone(), |(_, series)| screen.rank(series, &text))
         };
         runs.map(paint).collect()
     }
 
     fn braille_line(&mut self, series: usize, places: &[Place]) {
-        let (width, height) = (DOTS.0 * self.columns, DOTS.1 * self.rows);
-        let (wide, high) = (width.max(NARROWEST_CHART) as u32, height as u32);
+        let width = DOTS.0 * self.columns;
+        let height = DOTS.1 * self.rows;
+        let wide = width.max(NARROWEST_CHART) as u32;
+        let high = height as u32;
         let mut chart = Chart::new_with_y_range(wide, high, 0.0, wide as f32, 0.0, high as f32);
         let dot = |&place: &Place| {
             let (x, y) = grid_of(place, width, height);
@@ -110,8 +126,10 @@ impl Canvas {
     /// Marks at the points, and dots in the columns in between.
     fn ascii_line(&mut self, series: usize, places: &[Place]) {
         for pair in places.windows(2) {
-            let (from, to) = (pair[0], pair[1]);
-            let (first, last) = (self.cell_of(from).0, self.cell_of(to).0);
+            let from = pair[0];
+            let to = pair[1];
+            let first = self.cell_of(from).0;
+            let last = self.cell_of(to).0;
             for column in first.min(last) + 1..first.max(last) {
                 let part = (column as f64 - first as f64) / (last as f64 - first as f64);
                 let (_, row) = self.cell_of((from.0, from.1 + part * (to.1 - from.1)));
@@ -127,7 +145,9 @@ impl Canvas {
             return;
         };
         let both = cell.and_then(|(old, _)| Some(braille_dots(old)? | braille_dots(c)?));
-        let c = both.and_then(|dots| char::from_u32(BRAILLE + dots)).unwrap_or(c);
+        let c = both
+            .and_then(|dots| char::from_u32(BRAILLE + dots))
+            .unwrap_or(c);
         *cell = Some((c, series));
     }
 }
@@ -148,7 +168,9 @@ mod tests {
     use super::*;
 
     fn picture(canvas: &Canvas) -> String {
-        let rows: Vec<String> = (0..canvas.rows).map(|row| canvas.row(row, &Screen::plain())).collect();
+        let rows: Vec<String> = (0..canvas.rows)
+            .map(|row| canvas.row(row, &Screen::plain()))
+            .collect();
         rows.join("\n")
     }
 
@@ -189,7 +211,13 @@ mod tests {
         let mut canvas = Canvas::new(3, 1, true);
         canvas.marks(0, &[(0.0, 0.0), (0.5, 0.0)]);
         canvas.marks(1, &[(1.0, 0.0)]);
-        let screen = Screen { colour: true, ..Screen::plain() };
-        assert_eq!(canvas.row(0, &screen), format!("{}{}", screen.rank(0, "**"), screen.rank(1, "o")));
+        let screen = Screen {
+            colour: true,
+            ..Screen::plain()
+        };
+        assert_eq!(
+            canvas.row(0, &screen),
+            format!("{}{}", screen.rank(0, "**"), screen.rank(1, "o"))
+        );
     }
 }

@@ -17,26 +17,50 @@ impl Moments {
     /// The moments side by side. A rank's digit in a chunk is a rank's contribution, ones for rank 0.
     pub fn render(&self, screen: &Screen) -> String {
         let number = |chunk: &Chunk, index: usize| {
-            let digit = |(rank, &there): (usize, &bool)| there.then(|| screen.rank(rank, index + 1));
-            let digits: Vec<String> =
-                chunk.iter().enumerate().rev().map(|rank| digit(rank).unwrap_or_else(|| "0".into())).collect();
-            let first = chunk.iter().rev().position(|&there| there).unwrap_or(chunk.len());
+            let digit =
+                |(rank, &there): (usize, &bool)| there.then(|| screen.rank(rank, index + 1));
+            let digits: Vec<String> = chunk
+                .iter()
+                .enumerate()
+                .rev()
+                .map(|rank| digit(rank).unwrap_or_else(|| "0".into()))
+                .collect();
+            let first = chunk
+                .iter()
+                .rev()
+                .position(|&there| there)
+                .unwrap_or(chunk.len());
             pad_left(&digits[first..].concat(), chunk.len() + 1)
         };
         let ranks = self.0.first().map_or(0, |moment| moment.1.len());
         let arrow = if screen.ascii { " ->" } else { " →" };
         let line = |rank: usize| {
             let moment = |moment: &(String, Vec<Vec<Chunk>>)| -> String {
-                moment.1[rank].iter().enumerate().map(|(i, chunk)| number(chunk, i)).collect()
+                moment.1[rank]
+                    .iter()
+                    .enumerate()
+                    .map(|(i, chunk)| number(chunk, i))
+                    .collect()
             };
             let moments: Vec<String> = self.0.iter().map(moment).collect();
-            format!("  {}{}", screen.rank(rank, format!("rank {rank}")), moments.join(arrow)).trim_end().to_owned()
+            format!(
+                "  {}{}",
+                screen.rank(rank, format!("rank {rank}")),
+                moments.join(arrow)
+            )
+            .trim_end()
+            .to_owned()
         };
         let names = self.0.iter().map(|(name, chunks)| {
-            let width = chunks.first().map_or(0, |chunks| chunks.len() * (ranks + 1));
+            let width = chunks
+                .first()
+                .map_or(0, |chunks| chunks.len() * (ranks + 1));
             pad_left(name, width)
         });
-        let mut lines = vec![format!("        {}", names.collect::<Vec<_>>().join(&" ".repeat(columns(arrow))))];
+        let mut lines = vec![format!(
+            "        {}",
+            names.collect::<Vec<_>>().join(&" ".repeat(columns(arrow)))
+        )];
         lines.extend((0..ranks).map(line));
         lines.join("\n")
     }
@@ -61,7 +85,8 @@ impl Moments {
                 }
                 let cell = width / chunks.len().max(1) as f64;
                 for (j, chunk) in chunks.iter().enumerate() {
-                    let (x, stripe) = (x + cell * j as f64, (cell - 4.0) / chunk.len().max(1) as f64);
+                    let x = x + cell * j as f64;
+                    let stripe = (cell - 4.0) / chunk.len().max(1) as f64;
                     for (rank, _) in chunk.iter().enumerate().filter(|(_, there)| **there) {
                         let at = (x + 2.0 + stripe * rank as f64, y + 1.0);
                         body += &area(at, (stripe, 26.0), rank_colour(rank));
@@ -81,12 +106,22 @@ pub struct Ring(pub Vec<usize>);
 impl Ring {
     /// One line per message.
     pub fn render(&self, screen: &Screen) -> String {
-        let (rule, arrow) = if screen.ascii { ("--", "-->") } else { ("──", "─→") };
+        let (rule, arrow) = if screen.ascii {
+            ("--", "-->")
+        } else {
+            ("──", "─→")
+        };
         let line = |(rank, chunk): (usize, &usize)| {
-            let [from, to] = [rank, (rank + 1) % self.0.len()].map(|rank| screen.rank(rank, format!("rank {rank}")));
+            let [from, to] = [rank, (rank + 1) % self.0.len()]
+                .map(|rank| screen.rank(rank, format!("rank {rank}")));
             format!("  {from} {rule} chunk {chunk} {arrow} {to}")
         };
-        self.0.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
+        self.0
+            .iter()
+            .enumerate()
+            .map(line)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// The ranks in a circle, as an inline SVG. Arrows have the colour of the rank that sends.
@@ -100,12 +135,16 @@ impl Ring {
         };
         let mut body = String::new();
         for (rank, chunk) in self.0.iter().enumerate() {
-            let (place, colour) = (rank as f64, rank_colour(rank));
-            let ((x0, y0), (x1, y1), (x2, y2)) =
-                (at(place + 0.28, RADIUS), at(place + 0.5, RADIUS), at(place + 0.7, RADIUS));
-            let (dx, dy) = (x2 - x1, y2 - y1);
+            let place = rank as f64;
+            let colour = rank_colour(rank);
+            let (x0, y0) = at(place + 0.28, RADIUS);
+            let (x1, y1) = at(place + 0.5, RADIUS);
+            let (x2, y2) = at(place + 0.7, RADIUS);
+            let dx = x2 - x1;
+            let dy = y2 - y1;
             let length = dx.hypot(dy).max(1.0);
-            let (ux, uy) = (dx / length, dy / length);
+            let ux = dx / length;
+            let uy = dy / length;
             let _ = writeln!(
                 body,
                 "<path d=\"M{x0:.1} {y0:.1} Q{:.1} {:.1} {x2:.1} {y2:.1}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"3\"/>\n\
@@ -136,10 +175,22 @@ mod tests {
     #[test]
     fn a_chunk_shows_whose_numbers_it_contains() {
         let moments = Moments(vec![
-            ("before".into(), vec![vec![vec![true, false]; 2], vec![vec![false, true]; 2]]),
-            ("after".into(), vec![vec![vec![true, true], vec![false, false]], vec![vec![true, true]; 2]]),
+            (
+                "before".into(),
+                vec![vec![vec![true, false]; 2], vec![vec![false, true]; 2]],
+            ),
+            (
+                "after".into(),
+                vec![
+                    vec![vec![true, true], vec![false, false]],
+                    vec![vec![true, true]; 2],
+                ],
+            ),
         ]);
-        let ascii = Screen { ascii: true, ..Screen::plain() };
+        let ascii = Screen {
+            ascii: true,
+            ..Screen::plain()
+        };
         let expected = "        before    after\n  rank 0  1  2 -> 11\n  rank 1 10 20 -> 11 22";
         assert_eq!(moments.render(&ascii), expected);
         // A stripe for each contribution, and a frame for each chunk.
@@ -149,7 +200,10 @@ mod tests {
     #[test]
     fn a_ring_passes_on() {
         let ring = Ring(vec![2, 0, 1]);
-        let ascii = Screen { ascii: true, ..Screen::plain() };
+        let ascii = Screen {
+            ascii: true,
+            ..Screen::plain()
+        };
         assert_eq!(
             ring.render(&ascii),
             "  rank 0 -- chunk 2 --> rank 1\n  rank 1 -- chunk 0 --> rank 2\n  rank 2 -- chunk 1 --> rank 0"

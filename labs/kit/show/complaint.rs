@@ -22,7 +22,9 @@ fn label(line: &str) -> usize {
     let text = &line[spaces..];
     let word = text.find(' ').filter(|&end| text[..end].ends_with(':'));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let rank = text.find("  ").filter(|&end| text[..end].strip_prefix("rank ").is_some_and(is_number));
+    let rank = text
+        .find("  ")
+        .filter(|&end| text[..end].strip_prefix("rank ").is_some_and(is_number));
     // All the spaces between the label and the text belong to it.
     let end = |label: usize| line.len() - text[label..].trim_start_matches(' ').len();
     word.or(rank).map_or(spaces, end)
@@ -34,7 +36,10 @@ mod tests {
 
     #[test]
     fn lines_go_on_where_their_text_began() {
-        let screen = Screen { width: 34, ..Screen::plain() };
+        let screen = Screen {
+            width: 34,
+            ..Screen::plain()
+        };
         let text = "error: the ranks are in different calls:\n  rank 0  waits in barrier, its call 7\n  rank 12  ended\n\
                     help: every rank of a group must\n      make the same calls in the same order\n\nNo label: 1  2\nrank 1 is late: 1  2";
         let lines = [

@@ -26,17 +26,34 @@ impl Draws {
         let names = self.rows.iter().map(|row| columns(&row.0));
         let gutter = names.chain([columns(Self::HEAD)]).max().unwrap_or(0);
         let line = |name: &str, cells: &mut dyn Iterator<Item = String>| {
-            let cells: String = cells.map(|cell| format!(" {}", pad_left(&cell, 2))).collect();
-            format!("  {} {cells}", pad_right(name, gutter)).trim_end().to_string()
+            let cells: String = cells
+                .map(|cell| format!(" {}", pad_left(&cell, 2)))
+                .collect();
+            format!("  {} {cells}", pad_right(name, gutter))
+                .trim_end()
+                .to_string()
         };
         let numbers = || 1..=self.count();
         let mut lines = vec![
             line(Self::HEAD, &mut numbers().map(|n| n.to_string())),
-            line("bad", &mut numbers().map(|n| if self.bad.contains(&n) { "!".into() } else { String::new() })),
+            line(
+                "bad",
+                &mut numbers().map(|n| {
+                    if self.bad.contains(&n) {
+                        "!".into()
+                    } else {
+                        String::new()
+                    }
+                }),
+            ),
         ];
         let dash = if screen.ascii { "-" } else { "–" };
         let cell = |step: &Option<usize>| step.map_or(dash.to_string(), |step| step.to_string());
-        lines.extend(self.rows.iter().map(|(name, steps)| line(name, &mut steps.iter().map(cell))));
+        lines.extend(
+            self.rows
+                .iter()
+                .map(|(name, steps)| line(name, &mut steps.iter().map(cell))),
+        );
         lines.join("\n")
     }
 
@@ -52,23 +69,30 @@ impl Draws {
         let band = area((x(*self.bad.start()), 0.0), (wide * bad, height), "#d0503f");
         let mut body = band.replace("/>", " fill-opacity=\"0.18\"/>");
         body += &text(0.0, 15.0, "start", Self::HEAD);
-        body +=
-            &(1..=self.count()).map(|n| text(x(n) + wide / 2.0, 15.0, "middle", &n.to_string())).collect::<String>();
+        body += &(1..=self.count())
+            .map(|n| text(x(n) + wide / 2.0, 15.0, "middle", &n.to_string()))
+            .collect::<String>();
         for (row, (name, steps)) in self.rows.iter().enumerate() {
             let y = 24.0 + ROW * row as f64;
             body += &text(0.0, y + 16.0, "start", name);
             for (n, step) in (1..).zip(steps) {
                 let style = match step {
-                    Some(step) => format!("fill=\"{0}\" fill-opacity=\"0.35\" stroke=\"{0}\"", rank_colour(*step)),
-                    None => "fill=\"none\" stroke=\"currentColor\" stroke-dasharray=\"2 2\"".to_string(),
+                    Some(step) => format!(
+                        "fill=\"{0}\" fill-opacity=\"0.35\" stroke=\"{0}\"",
+                        rank_colour(*step)
+                    ),
+                    None => {
+                        "fill=\"none\" stroke=\"currentColor\" stroke-dasharray=\"2 2\"".to_string()
+                    }
                 };
                 body += &format!(
                     "<rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"22\" {style}/>\n",
                     x(n) + 1.0,
                     wide - 2.0
                 );
-                body +=
-                    &step.map_or(String::new(), |step| text(x(n) + wide / 2.0, y + 16.0, "middle", &step.to_string()));
+                body += &step.map_or(String::new(), |step| {
+                    text(x(n) + wide / 2.0, y + 16.0, "middle", &step.to_string())
+                });
             }
         }
         picture(title, height + 4.0, &body)
@@ -81,8 +105,14 @@ mod tests {
 
     fn draws() -> Draws {
         let rows = vec![
-            ("nothing".to_string(), vec![Some(1), Some(1), Some(2), Some(2)]),
-            ("one".to_string(), vec![Some(1), Some(1), None, Some(2), Some(2)]),
+            (
+                "nothing".to_string(),
+                vec![Some(1), Some(1), Some(2), Some(2)],
+            ),
+            (
+                "one".to_string(),
+                vec![Some(1), Some(1), None, Some(2), Some(2)],
+            ),
         ];
         Draws { rows, bad: 3..=4 }
     }
@@ -95,8 +125,18 @@ mod tests {
   nothing       1  1  2  2
   one           1  1  –  2  2
 ";
-        assert_eq!(draws().render(&Screen::plain()), expected.trim_matches('\n'));
-        assert!(draws().render(&Screen { ascii: true, ..Screen::plain() }).is_ascii());
+        assert_eq!(
+            draws().render(&Screen::plain()),
+            expected.trim_matches('\n')
+        );
+        assert!(
+            draws()
+                .render(&Screen {
+                    ascii: true,
+                    ..Screen::plain()
+                })
+                .is_ascii()
+        );
     }
 
     #[test]

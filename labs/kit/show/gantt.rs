@@ -44,7 +44,11 @@ pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
     if end <= 0.0 {
         return format!("{INDENT}nothing to show: no time passed");
     }
-    let ranks = charts.iter().map(|chart| chart.ranks.len()).max().unwrap_or(0);
+    let ranks = charts
+        .iter()
+        .map(|chart| chart.ranks.len())
+        .max()
+        .unwrap_or(0);
     let gutter = columns(&format!("rank {}", ranks.saturating_sub(1)));
     let margin = INDENT.len() + gutter + 2;
     let room = screen.width.saturating_sub(margin).max(20);
@@ -52,19 +56,40 @@ pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
     let mut lines = vec![legend(screen, charts)];
     for chart in charts {
         let title = fold(&chart.title, screen.width - INDENT.len(), LongWords::Cut);
-        lines.extend(title.iter().map(|line| format!("{INDENT}{}", screen.bold(line))));
+        lines.extend(
+            title
+                .iter()
+                .map(|line| format!("{INDENT}{}", screen.bold(line))),
+        );
         for (rank, bars) in chart.ranks.iter().enumerate() {
             let name = pad_left(&screen.rank(rank, format!("rank {rank}")), gutter);
-            let picture: String = row(screen, bars, room, chart.end(), end).into_iter().collect();
-            lines.push(format!("{INDENT}{name} {bar}{}", screen.rank(rank, picture.trim_end())));
+            let picture: String = row(screen, bars, room, chart.end(), end)
+                .into_iter()
+                .collect();
+            lines.push(format!(
+                "{INDENT}{name} {bar}{}",
+                screen.rank(rank, picture.trim_end())
+            ));
         }
     }
-    let (corner, rule) = if screen.ascii { ("+", "-") } else { ("└", "─") };
+    let (corner, rule) = if screen.ascii {
+        ("+", "-")
+    } else {
+        ("└", "─")
+    };
     let axis = screen.dim(format!("{corner}{}", rule.repeat(room)));
     let last = units::seconds(end);
-    let last = if screen.ascii { last.replace('µ', "u") } else { last };
+    let last = if screen.ascii {
+        last.replace('µ', "u")
+    } else {
+        last
+    };
     lines.push(format!("{}{axis}", " ".repeat(margin - 1)));
-    lines.push(format!("{}0{}", " ".repeat(margin), pad_left(&last, room - 1)));
+    lines.push(format!(
+        "{}0{}",
+        " ".repeat(margin),
+        pad_left(&last, room - 1)
+    ));
     lines.join("\n")
 }
 
@@ -72,10 +97,16 @@ pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
 fn legend(screen: &Screen, charts: &[Chart]) -> String {
     let bars = || charts.iter().flat_map(|chart| chart.ranks.iter().flatten());
     let passes = [Activity::FORWARD, Activity::BACKWARD, Activity::WEIGHTS];
-    let occurring = passes.into_iter().filter(|activity| bars().any(|bar| bar.activity == *activity));
-    let items =
-        occurring.chain([Activity::WAITING]).map(|activity| format!("{} {}", sign(activity, screen), activity.name));
-    format!("{INDENT}{}   (digits: the micro-batch)", items.collect::<Vec<_>>().join("   "))
+    let occurring = passes
+        .into_iter()
+        .filter(|activity| bars().any(|bar| bar.activity == *activity));
+    let items = occurring
+        .chain([Activity::WAITING])
+        .map(|activity| format!("{} {}", sign(activity, screen), activity.name));
+    format!(
+        "{INDENT}{}   (digits: the micro-batch)",
+        items.collect::<Vec<_>>().join("   ")
+    )
 }
 
 /// One row's picture, a character per column: waiting until the chart's own end, and bars over it.
@@ -89,7 +120,12 @@ fn row(screen: &Screen, bars: &[Bar], room: usize, own_end: f64, end: f64) -> Ve
         // The glyph comes first, so that bars without a gap between them can be counted.
         let fits = place.len() > number.len();
         row[place.clone()].fill(sign(bar.activity, screen));
-        for (column, digit) in row[place].iter_mut().skip(1).zip(number.chars()).filter(|_| fits) {
+        for (column, digit) in row[place]
+            .iter_mut()
+            .skip(1)
+            .zip(number.chars())
+            .filter(|_| fits)
+        {
             *column = digit;
         }
     }
@@ -109,14 +145,23 @@ mod tests {
             start: start * slower,
             end: end * slower,
         };
-        let first = vec![bar(Activity::FORWARD, 0, 0.0, 1.0), bar(Activity::BACKWARD, 12, 2.0, 4.0)];
+        let first = vec![
+            bar(Activity::FORWARD, 0, 0.0, 1.0),
+            bar(Activity::BACKWARD, 12, 2.0, 4.0),
+        ];
         let second = vec![bar(Activity::FORWARD, 7, 1.0, 2.0)];
-        Chart { title: title.to_owned(), ranks: vec![first, second] }
+        Chart {
+            title: title.to_owned(),
+            ranks: vec![first, second],
+        }
     }
 
     #[test]
     fn charts_share_one_scale_and_each_column_without_a_bar_is_waiting() {
-        let screen = Screen { width: 34, ..Screen::plain() };
+        let screen = Screen {
+            width: 34,
+            ..Screen::plain()
+        };
         let expected = "
   ▓ forward   ▒ backward   · waiting   (digits: the micro-batch)
   predicted
@@ -129,24 +174,66 @@ mod tests {
           0                 8.00 s";
         let charts = [chart("predicted", 1.0), chart("measured", 2.0)];
         assert_eq!(gantt(&screen, &charts), expected.trim_matches('\n'));
-        let ascii = gantt(&Screen { ascii: true, ..screen }, &charts);
-        assert!(ascii.is_ascii() && ascii.contains("\n  rank 0 |F0F...B12BBB\n"), "{ascii}");
+        let ascii = gantt(
+            &Screen {
+                ascii: true,
+                ..screen
+            },
+            &charts,
+        );
+        assert!(
+            ascii.is_ascii() && ascii.contains("\n  rank 0 |F0F...B12BBB\n"),
+            "{ascii}"
+        );
     }
 
     #[test]
     fn a_number_that_does_not_fit_is_left_out() {
-        let screen = Screen { width: 30, ..Screen::plain() };
-        let bars = |number| vec![Bar { activity: Activity::FORWARD, chunk: 0, number, start: 0.0, end: 1.0 }];
-        let picture = |number| row(&screen, &bars(number), 20, 10.0, 10.0).into_iter().collect::<String>();
-        assert_eq!((picture(3), picture(10)), (format!("▓3{}", "·".repeat(18)), format!("▓▓{}", "·".repeat(18))));
+        let screen = Screen {
+            width: 30,
+            ..Screen::plain()
+        };
+        let bars = |number| {
+            vec![Bar {
+                activity: Activity::FORWARD,
+                chunk: 0,
+                number,
+                start: 0.0,
+                end: 1.0,
+            }]
+        };
+        let picture = |number| {
+            row(&screen, &bars(number), 20, 10.0, 10.0)
+                .into_iter()
+                .collect::<String>()
+        };
+        assert_eq!(
+            (picture(3), picture(10)),
+            (
+                format!("▓3{}", "·".repeat(18)),
+                format!("▓▓{}", "·".repeat(18))
+            )
+        );
     }
 
     #[test]
     fn odd_times_do_no_harm_and_lines_stay_within_the_width() {
         for start in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e-300, 7.0, 1e300] {
             for end in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e-300, 7.0, 1e300] {
-                let bars = vec![Bar { activity: Activity::WEIGHTS, chunk: 0, number: 1, start, end }; 2];
-                let chart = Chart { title: "x".into(), ranks: vec![bars; 3] };
+                let bars = vec![
+                    Bar {
+                        activity: Activity::WEIGHTS,
+                        chunk: 0,
+                        number: 1,
+                        start,
+                        end
+                    };
+                    2
+                ];
+                let chart = Chart {
+                    title: "x".into(),
+                    ranks: vec![bars; 3],
+                };
                 let text = gantt(&Screen::plain(), &[chart]);
                 assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
             }

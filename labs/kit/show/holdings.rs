@@ -44,7 +44,13 @@ pub struct Holding<'a> {
 impl Holding<'_> {
     /// The bytes of the whole, of which a rank may hold a slice.
     fn whole(&self) -> f64 {
-        let slices = self.ranks.iter().map(|held| if let Fill::Slice { of, .. } = held { *of } else { 1 });
+        let slices = self.ranks.iter().map(|held| {
+            if let Fill::Slice { of, .. } = held {
+                *of
+            } else {
+                1
+            }
+        });
         self.bytes * slices.max().unwrap_or(1) as f64
     }
 }
@@ -59,7 +65,11 @@ pub struct Holdings<'a> {
 
 impl Holdings<'_> {
     fn ranks(&self) -> usize {
-        self.rows.iter().map(|row| row.ranks.len()).max().unwrap_or(0)
+        self.rows
+            .iter()
+            .map(|row| row.ranks.len())
+            .max()
+            .unwrap_or(0)
     }
 
     /// The bytes of the longest block.
@@ -69,25 +79,53 @@ impl Holdings<'_> {
 
     /// The drawing as text. Ranks that the screen has no room for are left out, and the last line says how many.
     pub fn render(&self, screen: &Screen) -> String {
-        let name = self.rows.iter().map(|row| columns(row.name)).max().unwrap_or(0);
-        let bytes = self.rows.iter().map(|row| columns(&bytes_decimal(row.bytes))).max().unwrap_or(0);
+        let name = self
+            .rows
+            .iter()
+            .map(|row| columns(row.name))
+            .max()
+            .unwrap_or(0);
+        let bytes = self
+            .rows
+            .iter()
+            .map(|row| columns(&bytes_decimal(row.bytes)))
+            .max()
+            .unwrap_or(0);
         let bytes = bytes.max(columns("per rank"));
         let room = screen.width.saturating_sub(2 + name + 2 + bytes) / (BLOCK + 2);
         let shown = self.ranks().min(room.max(1));
         let head = |rank: usize| pad_right(&screen.rank(rank, format!("rank {rank}")), BLOCK + 2);
         let heads: String = (0..shown).map(head).collect();
-        let mut lines = vec![format!("{}{heads}{}", " ".repeat(name + 4), screen.dim("per rank"))];
+        let mut lines = vec![format!(
+            "{}{heads}{}",
+            " ".repeat(name + 4),
+            screen.dim("per rank")
+        )];
         for row in &self.rows {
             let blocks = row.ranks.iter().take(shown).enumerate();
             let long = columns_to_scale(row.whole(), self.most(), BLOCK);
-            let blocks: String = blocks.map(|(rank, &held)| block(screen, rank, held, long)).collect();
-            lines.push(format!("  {}  {blocks}{}", pad_right(row.name, name), bytes_decimal(row.bytes)));
+            let blocks: String = blocks
+                .map(|(rank, &held)| block(screen, rank, held, long))
+                .collect();
+            lines.push(format!(
+                "  {}  {blocks}{}",
+                pad_right(row.name, name),
+                bytes_decimal(row.bytes)
+            ));
         }
         let left_out = self.ranks() - shown;
-        let more = if left_out > 0 { format!("{left_out} more ranks like these. ") } else { String::new() };
+        let more = if left_out > 0 {
+            format!("{left_out} more ranks like these. ")
+        } else {
+            String::new()
+        };
         let note = screen.wrap(&format!("{more}{}", self.note), 2);
         lines.extend((!note.trim().is_empty()).then_some(note));
-        lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+        lines
+            .iter()
+            .map(|line| line.trim_end())
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// The drawing as an inline SVG.
@@ -98,7 +136,12 @@ impl Holdings<'_> {
         let ranks = self.ranks().max(1);
         let column = ((WIDTH - NAMES - BYTES) / ranks as f64).min(160.0);
         let height = 34.0 + ROW * self.rows.len() as f64;
-        let mut body = text(NAMES + column * ranks as f64 + 8.0, 18.0, "start", "per rank");
+        let mut body = text(
+            NAMES + column * ranks as f64 + 8.0,
+            18.0,
+            "start",
+            "per rank",
+        );
         for rank in 0..ranks {
             let x = NAMES + column * rank as f64;
             body += &text(x + column / 2.0, 18.0, "middle", &format!("rank {rank}"));
@@ -115,7 +158,12 @@ impl Holdings<'_> {
         for (i, row) in self.rows.iter().enumerate() {
             let y = 28.0 + ROW * i as f64;
             body += &text(0.0, y + 16.0, "start", row.name);
-            body += &text(NAMES + column * ranks as f64 + 8.0, y + 16.0, "start", &bytes_decimal(row.bytes));
+            body += &text(
+                NAMES + column * ranks as f64 + 8.0,
+                y + 16.0,
+                "start",
+                &bytes_decimal(row.bytes),
+            );
             let width = ((column - 22.0) * row.whole() / self.most().max(1.0)).max(THIN);
             for (rank, &held) in row.ranks.iter().enumerate() {
                 let x = NAMES + column * rank as f64 + 11.0;
@@ -124,7 +172,11 @@ impl Holdings<'_> {
                     Fill::Own => (0.0, 1.0, rank_colour(rank)),
                     Fill::Slice { index, of } => {
                         let of = of.max(1) as f64;
-                        (index as f64 / of, (index + 1) as f64 / of, rank_colour(rank))
+                        (
+                            index as f64 / of,
+                            (index + 1) as f64 / of,
+                            rank_colour(rank),
+                        )
                     }
                 };
                 let _ = writeln!(
@@ -164,13 +216,23 @@ mod tests {
     use super::*;
 
     fn zero_1(ranks: usize) -> Holdings<'static> {
-        let row =
-            |name, held: &dyn Fn(usize) -> Fill, bytes| Holding { name, ranks: (0..ranks).map(held).collect(), bytes };
+        let row = |name, held: &dyn Fn(usize) -> Fill, bytes| Holding {
+            name,
+            ranks: (0..ranks).map(held).collect(),
+            bytes,
+        };
         Holdings {
             rows: vec![
                 row("data", &|_| Fill::Own, 6_144.0),
                 row("parameters", &|_| Fill::Same, 3_216_384.0),
-                row("optimizer", &|rank| Fill::Slice { index: rank, of: ranks }, 6_432_768.0 / ranks as f64),
+                row(
+                    "optimizer",
+                    &|rank| Fill::Slice {
+                        index: rank,
+                        of: ranks,
+                    },
+                    6_432_768.0 / ranks as f64,
+                ),
             ],
             note: "Optimizer states are sharded.".into(),
         }
@@ -184,21 +246,45 @@ mod tests {
   parameters  ██████        ██████        ██████        3.22 MB
   optimizer   0000░░░░░░░░  ░░░░1111░░░░  ░░░░░░░░2222  2.14 MB
   Optimizer states are sharded.";
-        assert_eq!(zero_1(3).render(&Screen::plain()), expected.trim_start_matches('\n'));
+        assert_eq!(
+            zero_1(3).render(&Screen::plain()),
+            expected.trim_start_matches('\n')
+        );
     }
 
     /// Two blocks of one picture are in proportion to their bytes, to a column or to a unit of the SVG.
     #[test]
     fn blocks_are_to_one_scale() {
-        let row = |bytes| Holding { name: "data", ranks: vec![Fill::Same], bytes };
+        let row = |bytes| Holding {
+            name: "data",
+            ranks: vec![Fill::Same],
+            bytes,
+        };
         for bytes in [1e6, 2e6, 2.4e6, 7e6, 12e6] {
-            let drawing = Holdings { rows: vec![row(bytes), row(12e6)], note: String::new() };
+            let drawing = Holdings {
+                rows: vec![row(bytes), row(12e6)],
+                note: String::new(),
+            };
             let text = drawing.render(&Screen::plain());
-            let drawn: Vec<usize> = text.lines().skip(1).map(|line| line.matches('█').count()).collect();
-            assert!((drawn[0] as f64 - bytes / 1e6).abs() <= 0.5 && drawn[1] == 12, "{text}");
+            let drawn: Vec<usize> = text
+                .lines()
+                .skip(1)
+                .map(|line| line.matches('█').count())
+                .collect();
+            assert!(
+                (drawn[0] as f64 - bytes / 1e6).abs() <= 0.5 && drawn[1] == 12,
+                "{text}"
+            );
             let svg = drawing.svg("two blocks");
             let filled = svg.lines().filter(|line| line.contains(SAME));
-            let widths = filled.map(|line| line.split("width=\"").nth(1).unwrap().split('"').next().unwrap());
+            let widths = filled.map(|line| {
+                line.split("width=\"")
+                    .nth(1)
+                    .unwrap()
+                    .split('"')
+                    .next()
+                    .unwrap()
+            });
             let widths: Vec<f64> = widths.map(|width| width.parse().unwrap()).collect();
             assert!((widths[0] / widths[1] - bytes / 12e6).abs() < 0.01, "{svg}");
         }
@@ -209,13 +295,24 @@ mod tests {
     fn a_slice_is_never_invisible() {
         let slices = |name, bytes| Holding {
             name,
-            ranks: (0..4).map(|index| Fill::Slice { index: 2 * index, of: 7 }).collect(),
+            ranks: (0..4)
+                .map(|index| Fill::Slice {
+                    index: 2 * index,
+                    of: 7,
+                })
+                .collect(),
             bytes,
         };
-        let drawing = Holdings { rows: vec![slices("small", 1e6), slices("large", 2e6)], note: String::new() };
+        let drawing = Holdings {
+            rows: vec![slices("small", 1e6), slices("large", 2e6)],
+            note: String::new(),
+        };
         let text = drawing.render(&Screen::plain());
         for rank in ['0', '1', '2', '3'] {
-            assert!(text.lines().skip(1).all(|line| line.contains(rank)), "{text}");
+            assert!(
+                text.lines().skip(1).all(|line| line.contains(rank)),
+                "{text}"
+            );
         }
     }
 

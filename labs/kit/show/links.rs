@@ -24,18 +24,31 @@ impl Links {
 
     /// Both nodes one below the other, with the slow links between them.
     pub fn render(&self, screen: &Screen) -> String {
-        let (line, double) = if screen.ascii { ("|", "=") } else { ("│", "═") };
+        let (line, double) = if screen.ascii {
+            ("|", "=")
+        } else {
+            ("│", "═")
+        };
         let join = format!(" {double}{double} ");
         let node = |node: usize| {
-            let ranks: Vec<String> = self.ranks(node).map(|rank| screen.rank(rank, format!("rank {rank}"))).collect();
+            let ranks: Vec<String> = self
+                .ranks(node)
+                .map(|rank| screen.rank(rank, format!("rank {rank}")))
+                .collect();
             format!("  node {node}  {}", ranks.join(&join))
         };
         let cards: Vec<String> = (0..self.cards).map(|card| format!("card {card}")).collect();
         let cards = format!("          {}", cards.join("   "));
         let links = vec![line; self.cards].join("        ");
-        let words =
-            format!("  {double}{double} within a node: {}\n  {line}  between nodes: {}", self.within, self.between);
-        format!("{}\n{cards}\n            {links}\n{cards}\n{}\n\n{words}", node(0), node(1))
+        let words = format!(
+            "  {double}{double} within a node: {}\n  {line}  between nodes: {}",
+            self.within, self.between
+        );
+        format!(
+            "{}\n{cards}\n            {links}\n{cards}\n{}\n\n{words}",
+            node(0),
+            node(1)
+        )
     }
 
     /// The nodes side by side, as an inline SVG: thick lines are fast, thin ones slow.
@@ -67,8 +80,18 @@ impl Links {
             let y = 112.0 + 18.0 * card as f64 / (self.cards.max(2) - 1) as f64;
             body += &line((NODE - 14.0, y), (WIDTH - NODE + 14.0, y), 2.0);
         }
-        body += &text(WIDTH / 2.0, 176.0, "middle", &format!("thick: within a node, {}", self.within));
-        body += &text(WIDTH / 2.0, 196.0, "middle", &format!("thin: between nodes, {}", self.between));
+        body += &text(
+            WIDTH / 2.0,
+            176.0,
+            "middle",
+            &format!("thick: within a node, {}", self.within),
+        );
+        body += &text(
+            WIDTH / 2.0,
+            196.0,
+            "middle",
+            &format!("thin: between nodes, {}", self.between),
+        );
         picture(title, 206.0, &body)
     }
 }
@@ -87,7 +110,12 @@ mod tests {
 
     #[test]
     fn two_nodes_and_their_links() {
-        let links = Links { ranks: 2, cards: 2, within: "100 GB/s".into(), between: "25 GB/s".into() };
+        let links = Links {
+            ranks: 2,
+            cards: 2,
+            within: "100 GB/s".into(),
+            between: "25 GB/s".into(),
+        };
         let expected = "
   node 0  rank 0 == rank 1
           card 0   card 1
@@ -97,9 +125,21 @@ mod tests {
 
   == within a node: 100 GB/s
   |  between nodes: 25 GB/s";
-        assert_eq!(links.render(&Screen { ascii: true, ..Screen::plain() }), expected.trim_start_matches('\n'));
+        assert_eq!(
+            links.render(&Screen {
+                ascii: true,
+                ..Screen::plain()
+            }),
+            expected.trim_start_matches('\n')
+        );
         let svg = links.svg("two nodes");
-        assert_eq!((svg.matches("<rect").count(), svg.matches(">card 1<").count()), (2 + 4 + 4, 2));
+        assert_eq!(
+            (
+                svg.matches("<rect").count(),
+                svg.matches(">card 1<").count()
+            ),
+            (2 + 4 + 4, 2)
+        );
         assert!(svg.contains("thin: between nodes, 25 GB/s"), "{svg}");
     }
 }

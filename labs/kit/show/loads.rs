@@ -20,23 +20,45 @@ pub struct Loads<'a> {
 impl Loads<'_> {
     /// The most bytes of a choice.
     fn most(&self) -> f64 {
-        self.rows.iter().map(|row| row.1.iter().sum()).fold(0.0, f64::max)
+        self.rows
+            .iter()
+            .map(|row| row.1.iter().sum())
+            .fold(0.0, f64::max)
     }
 
     /// One line per choice. A bar that does not fit is longer than the device.
     pub fn render(&self, screen: &Screen) -> String {
         let most = self.most().max(self.device);
-        let name = self.rows.iter().map(|row| columns(row.0)).max().unwrap_or(0);
+        let name = self
+            .rows
+            .iter()
+            .map(|row| columns(row.0))
+            .max()
+            .unwrap_or(0);
         let line = |(choice, bytes): &(&str, [f64; 3])| {
             let all: f64 = bytes.iter().sum();
-            let held = format!("{}{}", bytes_decimal(all), if all <= self.device { "" } else { ", does not fit" });
-            format!("  {}  {}  {held}", pad_right(choice, name), bar_to_scale(screen, all, self.device, most, 24))
+            let held = format!(
+                "{}{}",
+                bytes_decimal(all),
+                if all <= self.device {
+                    ""
+                } else {
+                    ", does not fit"
+                }
+            );
+            format!(
+                "  {}  {}  {held}",
+                pad_right(choice, name),
+                bar_to_scale(screen, all, self.device, most, 24)
+            )
         };
         let lines: Vec<String> = self.rows.iter().map(line).collect();
         let device = bytes_decimal(self.device);
         let words = if most > self.device {
             let (full, rest) = glyphs(screen);
-            format!("{full} and {rest} together are one device, {device}; a longer bar does not fit")
+            format!(
+                "{full} and {rest} together are one device, {device}; a longer bar does not fit"
+            )
         } else {
             format!("a whole bar is one device: {device}")
         };
@@ -57,19 +79,43 @@ impl Loads<'_> {
             body += &text(at + 17.0, 13.0, "start", kind);
         }
         for (i, (choice, bytes)) in self.rows.iter().enumerate() {
-            let (y, mut held) = (TOP + ROW * i as f64, 0.0);
+            let y = TOP + ROW * i as f64;
+            let mut held = 0.0;
             for (bytes, colour) in bytes.iter().zip(colours) {
-                body += &area((x(held), y + 20.0), (x(held + bytes) - x(held), 18.0), colour);
+                body += &area(
+                    (x(held), y + 20.0),
+                    (x(held + bytes) - x(held), 18.0),
+                    colour,
+                );
                 held += bytes;
             }
             let mark = if held <= self.device { "✓" } else { "✗" };
             body += &text(0.0, y + 12.0, "start", choice);
-            body += &text(WIDTH, y + 12.0, "end", &format!("{} {mark}", bytes_decimal(held)));
-            body += &frame((1.0, y + 18.0), (x(self.device) - 1.0, 22.0), "currentColor", 1.0);
-            body += &area((x(self.device) - 1.0, y + 15.0), (2.5, 28.0), "currentColor");
+            body += &text(
+                WIDTH,
+                y + 12.0,
+                "end",
+                &format!("{} {mark}", bytes_decimal(held)),
+            );
+            body += &frame(
+                (1.0, y + 18.0),
+                (x(self.device) - 1.0, 22.0),
+                "currentColor",
+                1.0,
+            );
+            body += &area(
+                (x(self.device) - 1.0, y + 15.0),
+                (2.5, 28.0),
+                "currentColor",
+            );
         }
         let bottom = TOP + ROW * self.rows.len() as f64;
-        body += &text(x(self.device), bottom + 12.0, "middle", &format!("one device: {}", bytes_decimal(self.device)));
+        body += &text(
+            x(self.device),
+            bottom + 12.0,
+            "middle",
+            &format!("one device: {}", bytes_decimal(self.device)),
+        );
         picture(title, bottom + 18.0, &body)
     }
 }
@@ -85,21 +131,36 @@ mod tests {
             rows: vec![("whole", [15e9, 15e9, 90e9]), ("sharded", [15e9, 2e9, 3e9])],
             device: 80e9,
         };
-        let ascii = Screen { ascii: true, ..Screen::plain() };
+        let ascii = Screen {
+            ascii: true,
+            ..Screen::plain()
+        };
         let expected = "  whole    ########################  120 GB, does not fit
   sharded  ####------------          20.0 GB
   # and - together are one device, 80.0 GB; a longer bar does not fit";
         assert_eq!(loads.render(&ascii), expected);
-        let fits = Loads { rows: vec![("sharded", [15e9, 2e9, 3e9])], ..loads.clone() };
-        let expected = "  sharded  ######------------------  20.0 GB\n  a whole bar is one device: 80.0 GB";
+        let fits = Loads {
+            rows: vec![("sharded", [15e9, 2e9, 3e9])],
+            ..loads.clone()
+        };
+        let expected =
+            "  sharded  ######------------------  20.0 GB\n  a whole bar is one device: 80.0 GB";
         assert_eq!(fits.render(&ascii), expected);
         let svg = loads.svg("two choices");
         // Three colours' names, and for each choice three parts, a frame, and the frame's end at 80 GB.
         assert_eq!(svg.matches("<rect").count(), 3 + 2 * 5);
-        assert!(svg.contains("width=\"286.8\"") && svg.contains(">120 GB ✗<") && svg.contains(">20.0 GB ✓<"), "{svg}");
+        assert!(
+            svg.contains("width=\"286.8\"")
+                && svg.contains(">120 GB ✗<")
+                && svg.contains(">20.0 GB ✓<"),
+            "{svg}"
+        );
         // However much a choice takes, a choice of half of it has a bar of half the length.
         let rows = vec![("all", [400e9, 0.0, 0.0]), ("half", [200e9, 0.0, 0.0])];
         let svg = Loads { rows, ..loads }.svg("two that do not fit");
-        assert!(svg.contains("width=\"478.0\"") && svg.contains("width=\"239.0\""), "{svg}");
+        assert!(
+            svg.contains("width=\"478.0\"") && svg.contains("width=\"239.0\""),
+            "{svg}"
+        );
     }
 }

@@ -77,7 +77,9 @@ pub use replicas::Replicas;
 pub use screen::Screen;
 pub use shardlab::notice::complain;
 pub use shardlab::plan::{Activity, Interval};
-pub use shardlab::units::{bytes_binary, bytes_decimal, general, percent, seconds, significant, thousands};
+pub use shardlab::units::{
+    bytes_binary, bytes_decimal, general, percent, seconds, significant, thousands,
+};
 pub use slices::{Piece, Slices};
 pub use svg::Picture;
 pub use table::table;

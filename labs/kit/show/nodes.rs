@@ -11,12 +11,26 @@ pub struct Nodes(pub Vec<(String, usize)>);
 impl Nodes {
     /// One line per node.
     pub fn render(&self, screen: &Screen) -> String {
-        let name = self.0.iter().map(|node| columns(&node.0)).max().unwrap_or(0);
-        let lines = self.0.iter().zip(self.first_ranks()).map(|((node, ranks), first)| {
-            let ranks = (first..first + ranks).map(|rank| screen.rank(rank, format!("rank {rank}")));
-            let ranks = ranks.collect::<Vec<_>>().join(screen.separator());
-            format!("  {}  {}", pad_right(node, name), screen.wrap(&ranks, name + 4).trim_start())
-        });
+        let name = self
+            .0
+            .iter()
+            .map(|node| columns(&node.0))
+            .max()
+            .unwrap_or(0);
+        let lines = self
+            .0
+            .iter()
+            .zip(self.first_ranks())
+            .map(|((node, ranks), first)| {
+                let ranks =
+                    (first..first + ranks).map(|rank| screen.rank(rank, format!("rank {rank}")));
+                let ranks = ranks.collect::<Vec<_>>().join(screen.separator());
+                format!(
+                    "  {}  {}",
+                    pad_right(node, name),
+                    screen.wrap(&ranks, name + 4).trim_start()
+                )
+            });
         lines.collect::<Vec<_>>().join("\n")
     }
 
@@ -26,14 +40,30 @@ impl Nodes {
         let mut body = String::new();
         for (i, ((node, ranks), first)) in self.0.iter().zip(self.first_ranks()).enumerate() {
             let y = ROW * i as f64;
-            body += &frame((1.0, y + 2.0), (WIDTH - 2.0, ROW - 8.0), "currentColor", 1.0);
+            body += &frame(
+                (1.0, y + 2.0),
+                (WIDTH - 2.0, ROW - 8.0),
+                "currentColor",
+                1.0,
+            );
             body += &text(12.0, y + 34.0, "start", node);
             let width = (WIDTH - 90.0) / (*ranks).max(1) as f64;
             for local in 0..*ranks {
-                let (rank, x) = (first + local, 80.0 + width * local as f64);
-                body += &frame((x + 3.0, y + 10.0), (width - 6.0, 40.0), rank_colour(rank), 3.0);
+                let rank = first + local;
+                let x = 80.0 + width * local as f64;
+                body += &frame(
+                    (x + 3.0, y + 10.0),
+                    (width - 6.0, 40.0),
+                    rank_colour(rank),
+                    3.0,
+                );
                 body += &text(x + width / 2.0, y + 27.0, "middle", &format!("rank {rank}"));
-                body += &text(x + width / 2.0, y + 44.0, "middle", &format!("local {local}"));
+                body += &text(
+                    x + width / 2.0,
+                    y + 44.0,
+                    "middle",
+                    &format!("local {local}"),
+                );
             }
         }
         picture(title, ROW * self.0.len() as f64, &body)

@@ -40,12 +40,20 @@ pub struct Series<'a> {
 impl<'a> Series<'a> {
     /// A series drawn as a line.
     pub fn line(name: &'a str, points: impl IntoIterator<Item = (f64, f64)>) -> Series<'a> {
-        Series { name, points: points.into_iter().collect(), style: Style::Line }
+        Series {
+            name,
+            points: points.into_iter().collect(),
+            style: Style::Line,
+        }
     }
 
     /// A series drawn as separate marks.
     pub fn dots(name: &'a str, points: impl IntoIterator<Item = (f64, f64)>) -> Series<'a> {
-        Series { name, points: points.into_iter().collect(), style: Style::Dots }
+        Series {
+            name,
+            points: points.into_iter().collect(),
+            style: Style::Dots,
+        }
     }
 }
 
@@ -118,7 +126,10 @@ impl<'a> Plot<'a> {
 
     /// Writes values at the axes with their units: `show::bytes_binary`, `show::seconds`.
     pub fn labels(mut self, x: fn(f64) -> String, y: fn(f64) -> String) -> Plot<'a> {
-        self.labels = Labels { x: Some(x), y: Some(y) };
+        self.labels = Labels {
+            x: Some(x),
+            y: Some(y),
+        };
         self
     }
 
@@ -133,27 +144,44 @@ impl<'a> Plot<'a> {
     /// screen (or 40 columns).
     pub fn render(&self, screen: &Screen) -> String {
         let width = screen.width.max(NARROWEST);
-        let screen = &Screen { width, ..screen.clone() };
+        let screen = &Screen {
+            width,
+            ..screen.clone()
+        };
         let limits = self.limits();
         let caption = self.caption(screen, limits);
         let Some((x_axis, y_axis)) = self.axes(limits) else {
-            return screen.wrap(&format!("{caption}: nothing to plot, not a single point"), 2);
+            return screen.wrap(
+                &format!("{caption}: nothing to plot, not a single point"),
+                2,
+            );
         };
 
-        let frame = Frame::new(screen, labelled(screen, y_axis.round_ticks(), self.labels.y));
+        let frame = Frame::new(
+            screen,
+            labelled(screen, y_axis.round_ticks(), self.labels.y),
+        );
         let mut canvas = Canvas::new(frame.room(), self.height.clamp(4, 50), screen.ascii);
-        self.draw(&mut canvas, |x, y| self.is_shown(x, y, limits).then(|| (x_axis.place(x), y_axis.place(y))));
+        self.draw(&mut canvas, |x, y| {
+            self.is_shown(x, y, limits)
+                .then(|| (x_axis.place(x), y_axis.place(y)))
+        });
 
         let mut lines = frame.head(&caption, &self.legend());
         lines.extend(frame.picture(&canvas));
-        lines.extend(frame.foot(&canvas, self.x_label, &labelled(screen, x_axis.end_ticks(), self.labels.x)));
+        lines.extend(frame.foot(
+            &canvas,
+            self.x_label,
+            &labelled(screen, x_axis.end_ticks(), self.labels.x),
+        ));
         lines.join("\n")
     }
 
     /// Lines first and dots over them, so that dots are never hidden.
     fn draw(&self, canvas: &mut Canvas, place: impl Fn(f64, f64) -> Option<Place>) {
-        let places =
-            |series: &Series| -> Vec<Option<Place>> { series.points.iter().map(|&(x, y)| place(x, y)).collect() };
+        let places = |series: &Series| -> Vec<Option<Place>> {
+            series.points.iter().map(|&(x, y)| place(x, y)).collect()
+        };
         for (i, series) in self.in_style(Style::Line) {
             let places = places(series);
             for run in places.split(Option::is_none).filter(|run| !run.is_empty()) {
@@ -171,7 +199,10 @@ impl<'a> Plot<'a> {
     /// The title and what is not in the picture: `loss · 1 point above, up to 80.0`.
     pub(super) fn caption(&self, screen: &Screen, limits: (f64, f64)) -> String {
         let finite = |x, y| is_drawable(x, false) && is_drawable(y, false);
-        let (mut above, mut below, mut not_finite, mut not_positive) = (0, 0, 0, 0);
+        let mut above = 0;
+        let mut below = 0;
+        let mut not_finite = 0;
+        let mut not_positive = 0;
         let (mut lowest, mut highest) = limits;
         for (x, y) in self.points() {
             if !finite(x, y) {
@@ -214,15 +245,25 @@ impl<'a> Plot<'a> {
         let drawable = self.points().filter(|&(x, y)| self.is_drawable(x, y));
         let mut ys: Vec<f64> = drawable.map(|point| point.1).collect();
         ys.sort_by(f64::total_cmp);
-        let (Some(&first), Some(&last)) = (ys.first(), ys.last()) else { return NO_LIMITS };
+        let (Some(&first), Some(&last)) = (ys.first(), ys.last()) else {
+            return NO_LIMITS;
+        };
         if !self.clip_outliers {
             return NO_LIMITS;
         }
         // With fewer than 20 points these are the highest one and the lowest, and nothing is left out.
         let high = ys[(ys.len() * 95).div_ceil(100) - 1];
         let low = ys[ys.len() - (ys.len() * 95).div_ceil(100)];
-        let above = if high > first { first + 5.0 * (high - first) } else { f64::INFINITY };
-        let below = if last > low { last - 5.0 * (last - low) } else { f64::NEG_INFINITY };
+        let above = if high > first {
+            first + 5.0 * (high - first)
+        } else {
+            f64::INFINITY
+        };
+        let below = if last > low {
+            last - 5.0 * (last - low)
+        } else {
+            f64::NEG_INFINITY
+        };
         (below, above)
     }
 
@@ -238,7 +279,9 @@ impl<'a> Plot<'a> {
     }
 
     fn points(&self) -> impl Iterator<Item = (f64, f64)> {
-        self.series.iter().flat_map(|series| series.points.iter().copied())
+        self.series
+            .iter()
+            .flat_map(|series| series.points.iter().copied())
     }
 
     fn is_drawable(&self, x: f64, y: f64) -> bool {
@@ -246,7 +289,10 @@ impl<'a> Plot<'a> {
     }
 
     pub(super) fn in_style(&self, style: Style) -> impl Iterator<Item = (usize, &Series<'a>)> {
-        self.series.iter().enumerate().filter(move |(_, series)| series.style == style)
+        self.series
+            .iter()
+            .enumerate()
+            .filter(move |(_, series)| series.style == style)
     }
 
     /// The one line that needs no marks.
@@ -256,10 +302,26 @@ impl<'a> Plot<'a> {
 }
 
 /// Ticks with different labels.
-pub(super) fn labelled(screen: &Screen, ticks: Vec<Tick>, label: Option<fn(f64) -> String>) -> Vec<Tick> {
+pub(super) fn labelled(
+    screen: &Screen,
+    ticks: Vec<Tick>,
+    label: Option<fn(f64) -> String>,
+) -> Vec<Tick> {
     let Some(label) = label else { return ticks };
-    let text = |value| if screen.ascii { label(value).replace('µ', "u") } else { label(value) };
-    ticks.into_iter().map(|tick| Tick { label: text(tick.value), ..tick }).collect()
+    let text = |value| {
+        if screen.ascii {
+            label(value).replace('µ', "u")
+        } else {
+            label(value)
+        }
+    };
+    ticks
+        .into_iter()
+        .map(|tick| Tick {
+            label: text(tick.value),
+            ..tick
+        })
+        .collect()
 }
 
 fn present(places: &[Option<Place>]) -> Vec<Place> {
@@ -287,7 +349,11 @@ pub(super) mod tests {
     use super::*;
 
     fn ascii(width: usize) -> Screen {
-        Screen { width, colour: false, ascii: true }
+        Screen {
+            width,
+            colour: false,
+            ascii: true,
+        }
     }
 
     /// An endless, repeatable supply of numbers from 0 to 1.
@@ -295,7 +361,10 @@ pub(super) mod tests {
 
     impl Numbers {
         fn next(&mut self) -> f64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 33) as f64 / (1u64 << 31) as f64
         }
 
@@ -308,7 +377,18 @@ pub(super) mod tests {
         }
 
         fn value(&mut self) -> f64 {
-            let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, 1e300, -1e300, 5e-324, 0.0, -0.0, 1.0];
+            let odd = [
+                f64::NAN,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                f64::MAX,
+                1e300,
+                -1e300,
+                5e-324,
+                0.0,
+                -0.0,
+                1.0,
+            ];
             match self.up_to(4) {
                 0 => self.pick(&odd),
                 1 => 10f64.powf(600.0 * self.next() - 300.0),
@@ -321,7 +401,16 @@ pub(super) mod tests {
     fn five_points_in_ascii() {
         let plot = Plot::new("loss", "step")
             .height(5)
-            .series(Series::line("train", [(0.0, 4.0), (10.0, 3.0), (20.0, 2.5), (30.0, 2.1), (40.0, 2.0)]))
+            .series(Series::line(
+                "train",
+                [
+                    (0.0, 4.0),
+                    (10.0, 3.0),
+                    (20.0, 2.5),
+                    (30.0, 2.1),
+                    (40.0, 2.0),
+                ],
+            ))
             .series(Series::dots("val", [(0.0, 4.0), (40.0, 2.5)]));
         let expected = "
   loss                   * train   o val
@@ -351,26 +440,56 @@ pub(super) mod tests {
       └──────────────────────────── step
        0                               1
 ";
-        assert_eq!(plot.render(&Screen { width: 40, ..Screen::plain() }), expected.trim_matches('\n'));
+        assert_eq!(
+            plot.render(&Screen {
+                width: 40,
+                ..Screen::plain()
+            }),
+            expected.trim_matches('\n')
+        );
     }
 
     #[test]
     fn nothing_to_plot_is_said() {
         let empty = Plot::new("loss", "step").series(Series::line("train", []));
-        assert_eq!(empty.render(&Screen::plain()), "  loss: nothing to plot, not a single point");
+        assert_eq!(
+            empty.render(&Screen::plain()),
+            "  loss: nothing to plot, not a single point"
+        );
         let plot = Plot::new("loss", "step").series(Series::line("train", [(1.0, f64::NAN)]));
-        assert_eq!(plot.render(&Screen::plain()), "  loss · 1 point not finite: nothing to plot, not a single point");
+        assert_eq!(
+            plot.render(&Screen::plain()),
+            "  loss · 1 point not finite: nothing to plot, not a single point"
+        );
     }
 
     #[test]
     fn what_is_not_shown_is_said() {
         let points = (0..40).map(|i| (f64::from(i), if i == 7 { 80.0 } else { f64::from(i % 4) }));
-        let plot = Plot::new("loss", "step").series(Series::line("train", points)).clip_outliers();
-        assert!(plot.render(&Screen::plain()).starts_with("  loss · 1 point above, up to 80.0   "));
-        let points = (0..40).map(|i| (f64::from(i), if i == 7 { 1.0 } else { 80.0 + f64::from(i % 4) }));
-        let low = Plot::new("sps", "step").series(Series::line("all ranks", points)).clip_outliers();
-        assert!(low.render(&Screen::plain()).starts_with("  sps · 1 point below, down to 1.00   "));
-        let all = Plot { clip_outliers: false, ..plot.clone() };
+        let plot = Plot::new("loss", "step")
+            .series(Series::line("train", points))
+            .clip_outliers();
+        assert!(
+            plot.render(&Screen::plain())
+                .starts_with("  loss · 1 point above, up to 80.0   ")
+        );
+        let points = (0..40).map(|i| {
+            (
+                f64::from(i),
+                if i == 7 { 1.0 } else { 80.0 + f64::from(i % 4) },
+            )
+        });
+        let low = Plot::new("sps", "step")
+            .series(Series::line("all ranks", points))
+            .clip_outliers();
+        assert!(
+            low.render(&Screen::plain())
+                .starts_with("  sps · 1 point below, down to 1.00   ")
+        );
+        let all = Plot {
+            clip_outliers: false,
+            ..plot.clone()
+        };
         assert!(all.render(&Screen::plain()).starts_with("  loss      "));
         assert!(
             plot.log_y()
@@ -382,35 +501,71 @@ pub(super) mod tests {
     #[test]
     fn on_two_logarithmic_axes_a_power_is_a_straight_line() {
         let points = (0..=6).map(|k| 10f64.powi(k)).map(|x| (x, 1e-6 * x));
-        let plot = Plot::new("t", "bytes").series(Series::dots("", points)).height(7).log_x().log_y();
+        let plot = Plot::new("t", "bytes")
+            .series(Series::dots("", points))
+            .height(7)
+            .log_x()
+            .log_y();
         let text = plot.render(&ascii(40));
-        let columns: Vec<usize> = text.lines().skip(1).filter_map(|line| line.find('o').or(line.find('*'))).collect();
+        let columns: Vec<usize> = text
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.find('o').or(line.find('*')))
+            .collect();
         assert_eq!(columns.len(), 7, "{text}");
         let gaps: Vec<usize> = columns.windows(2).map(|pair| pair[0] - pair[1]).collect();
         assert!(gaps.iter().all(|gap| gap.abs_diff(gaps[0]) <= 1), "{text}");
-        assert!(text.ends_with("         1            1000    1,000,000"), "{text}");
-        let units = plot.labels(crate::show::bytes_binary, crate::show::seconds).render(&ascii(60));
-        for label in [" 1.00 us +", " 10.0 ms +", "  1 B  ", " 1,000 B ", " 977 KiB"] {
+        assert!(
+            text.ends_with("         1            1000    1,000,000"),
+            "{text}"
+        );
+        let units = plot
+            .labels(crate::show::bytes_binary, crate::show::seconds)
+            .render(&ascii(60));
+        for label in [
+            " 1.00 us +",
+            " 10.0 ms +",
+            "  1 B  ",
+            " 1,000 B ",
+            " 977 KiB",
+        ] {
             assert!(units.contains(label), "{label} is missing in\n{units}");
         }
-        let none = Plot::new("t", "").series(Series::dots("", [(0.0, 1.0), (1.0, 1.0)])).log_x();
-        assert!(none.render(&ascii(40)).starts_with("  t | 1 point not above 0"), "{}", none.render(&ascii(40)));
+        let none = Plot::new("t", "")
+            .series(Series::dots("", [(0.0, 1.0), (1.0, 1.0)]))
+            .log_x();
+        assert!(
+            none.render(&ascii(40))
+                .starts_with("  t | 1 point not above 0"),
+            "{}",
+            none.render(&ascii(40))
+        );
     }
 
     #[test]
     fn a_gap_stays_a_gap() {
         let floor = |middle| {
-            let points = [0.0, 0.0, middle, 0.0, 0.0, 1.0].into_iter().enumerate().map(|(x, y)| (x as f64, y));
+            let points = [0.0, 0.0, middle, 0.0, 0.0, 1.0]
+                .into_iter()
+                .enumerate()
+                .map(|(x, y)| (x as f64, y));
             let plot = Plot::new("", "").series(Series::line("", points));
             plot.render(&Screen::plain()).matches('⣀').count()
         };
-        let (whole, broken) = (floor(0.0), floor(f64::NAN));
+        let whole = floor(0.0);
+        let broken = floor(f64::NAN);
         assert!(whole > 50 && broken < 30, "{whole} {broken}");
     }
 
     #[test]
     fn a_point_between_gaps_is_drawn() {
-        let points = [(0.0, 0.0), (1.0, f64::NAN), (2.0, 1.0), (3.0, f64::NAN), (4.0, 0.0)];
+        let points = [
+            (0.0, 0.0),
+            (1.0, f64::NAN),
+            (2.0, 1.0),
+            (3.0, f64::NAN),
+            (4.0, 0.0),
+        ];
         let plot = Plot::new("", "").series(Series::line("", points));
         assert_eq!(plot.render(&Screen::plain()).matches('●').count(), 3);
     }
@@ -418,9 +573,14 @@ pub(super) mod tests {
     #[test]
     fn the_second_line_has_a_mark_now_and_then() {
         let points = |y: f64| (0..300).map(move |x| (f64::from(x), y));
-        let plot = Plot::new("", "").series(Series::line("", points(0.0))).series(Series::line("", points(1.0)));
+        let plot = Plot::new("", "")
+            .series(Series::line("", points(0.0)))
+            .series(Series::line("", points(1.0)));
         let text = plot.render(&Screen::plain());
-        assert_eq!((text.matches('●').count(), text.matches('○').count()), (0, 9)); // one of them in the legend
+        assert_eq!(
+            (text.matches('●').count(), text.matches('○').count()),
+            (0, 9)
+        ); // one of them in the legend
     }
 
     #[test]
@@ -428,17 +588,38 @@ pub(super) mod tests {
         for screen in [Screen::plain(), ascii(80)] {
             let dots = |points: &[f64]| {
                 let points = points.iter().enumerate().map(|(i, &y)| (i as f64, y));
-                let plot = Plot::new("", "").series(Series::dots("", points)).render(&screen);
-                plot.lines().skip(1).collect::<String>().matches(mark(0, screen.ascii)).count()
+                let plot = Plot::new("", "")
+                    .series(Series::dots("", points))
+                    .render(&screen);
+                plot.lines()
+                    .skip(1)
+                    .collect::<String>()
+                    .matches(mark(0, screen.ascii))
+                    .count()
             };
-            assert_eq!((dots(&[0.0]), dots(&[5.0]), dots(&[5.0, 5.0]), dots(&[0.0, 1.0, 0.0])), (1, 1, 2, 3));
+            assert_eq!(
+                (
+                    dots(&[0.0]),
+                    dots(&[5.0]),
+                    dots(&[5.0, 5.0]),
+                    dots(&[0.0, 1.0, 0.0])
+                ),
+                (1, 1, 2, 3)
+            );
         }
     }
 
     /// Any plot: with few points and none, odd values, long words.
     pub(in super::super) fn any_plot(random: &mut Numbers) -> Plot<'static> {
-        let title = random.pick(&["", "loss", "the loss of every rank, averaged over the last ten steps of the run"]);
-        let mut plot = Plot::new(title, random.pick(&["", "step", "tokens seen by all ranks together"]));
+        let title = random.pick(&[
+            "",
+            "loss",
+            "the loss of every rank, averaged over the last ten steps of the run",
+        ]);
+        let mut plot = Plot::new(
+            title,
+            random.pick(&["", "step", "tokens seen by all ranks together"]),
+        );
         plot.height = random.up_to(20);
         plot.log_x = random.next() < 0.3;
         plot.log_y = random.next() < 0.3;
@@ -447,12 +628,20 @@ pub(super) mod tests {
             let count = random.pick(&[0, 1, 2, 5, 60]);
             let equal = (random.next() < 0.2).then(|| random.value());
             let mut point = |i| {
-                let x = if random.next() < 0.8 { f64::from(i) } else { random.value() };
+                let x = if random.next() < 0.8 {
+                    f64::from(i)
+                } else {
+                    random.value()
+                };
                 (x, equal.unwrap_or_else(|| random.value()))
             };
             let points = (0..count).map(&mut point).collect();
             let name = random.pick(&["train", "", "a rather long name for a series"]);
-            plot.series.push(Series { name, points, style: random.pick(&[Style::Line, Style::Dots]) });
+            plot.series.push(Series {
+                name,
+                points,
+                style: random.pick(&[Style::Line, Style::Dots]),
+            });
         }
         plot
     }
@@ -462,17 +651,28 @@ pub(super) mod tests {
         let mut random = Numbers(1);
         for round in 0..1000 {
             let plot = any_plot(&mut random);
-            let screen =
-                Screen { width: 40 + random.up_to(61), colour: random.next() < 0.5, ascii: random.next() < 0.5 };
+            let screen = Screen {
+                width: 40 + random.up_to(61),
+                colour: random.next() < 0.5,
+                ascii: random.next() < 0.5,
+            };
             let text = plot.render(&screen);
             for line in text.lines() {
                 assert!(columns(line) <= screen.width, "round {round}: {line}");
                 assert!(!screen.ascii || line.is_ascii(), "round {round}: {line}");
             }
-            let axis = if screen.ascii { ['|', '+'] } else { ['│', '┤'] };
-            let is_row = |line: &&str| axis.iter().any(|&c| line.contains(c)) && !line.contains("---");
+            let axis = if screen.ascii {
+                ['|', '+']
+            } else {
+                ['│', '┤']
+            };
+            let is_row =
+                |line: &&str| axis.iter().any(|&c| line.contains(c)) && !line.contains("---");
             let rows = text.lines().filter(is_row).count();
-            assert!(text.contains("nothing") || rows >= plot.height.clamp(4, 50), "round {round}:\n{text}");
+            assert!(
+                text.contains("nothing") || rows >= plot.height.clamp(4, 50),
+                "round {round}:\n{text}"
+            );
         }
     }
 }

@@ -28,13 +28,15 @@ pub struct Screen {
 impl Screen {
     /// Looks at stdout and the environment (`NO_COLOR`, `TERM`, `COLUMNS`).
     pub fn detect(ascii: bool) -> Screen {
-        let measured = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
+        let measured =
+            || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
         Screen::look(io::stdout().is_terminal(), measured, ascii)
     }
 
     /// Looks at stderr instead; none where that is no terminal.
     pub(super) fn of_stderr() -> Option<Screen> {
-        let measured = || terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into());
+        let measured =
+            || terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into());
         (io::stderr().is_terminal() && !is_open_mpi()).then(|| Screen::look(true, measured, false))
     }
 
@@ -51,18 +53,35 @@ impl Screen {
 
     /// 80 columns without colour: what a redirected run and every test sees.
     pub fn plain() -> Screen {
-        Screen { width: DEFAULT_WIDTH, colour: false, ascii: false }
+        Screen {
+            width: DEFAULT_WIDTH,
+            colour: false,
+            ascii: false,
+        }
     }
 
     /// 80 columns with colour: a notebook shows a cell's text in the colours of a terminal.
     pub fn notebook() -> Screen {
-        Screen { colour: true, ..Screen::plain() }
+        Screen {
+            colour: true,
+            ..Screen::plain()
+        }
     }
 
-    fn decide(terminal: bool, no_color: &str, term: &str, width: Option<usize>, ascii: bool) -> Screen {
+    fn decide(
+        terminal: bool,
+        no_color: &str,
+        term: &str,
+        width: Option<usize>,
+        ascii: bool,
+    ) -> Screen {
         Screen {
             // Not a terminal means a file or a pipe: 80 columns everywhere, so that two runs can be compared.
-            width: if terminal { width.unwrap_or(DEFAULT_WIDTH).clamp(60, 100) } else { DEFAULT_WIDTH },
+            width: if terminal {
+                width.unwrap_or(DEFAULT_WIDTH).clamp(60, 100)
+            } else {
+                DEFAULT_WIDTH
+            },
             colour: terminal && no_color.is_empty() && term != "dumb",
             ascii,
         }
@@ -127,14 +146,22 @@ impl Screen {
     /// A duration, as [`seconds`](super::seconds) writes it: `12.3 µs`, or `12.3 us`.
     pub fn seconds(&self, seconds: f64) -> String {
         let text = shardlab::units::seconds(seconds);
-        if self.ascii { text.replace('µ', "u") } else { text }
+        if self.ascii {
+            text.replace('µ', "u")
+        } else {
+            text
+        }
     }
 
     /// The first line of a lab: its name on the left, a remark at the right end of the line.
     pub fn heading(&self, left: &str, right: &str) -> String {
         let left_lines = fold(left, self.width, LongWords::Keep);
         let gap = self.width.saturating_sub(columns(left) + columns(right));
-        let bold = left_lines.iter().map(|line| self.bold(line)).collect::<Vec<_>>().join("\n");
+        let bold = left_lines
+            .iter()
+            .map(|line| self.bold(line))
+            .collect::<Vec<_>>()
+            .join("\n");
         if right.is_empty() {
             bold
         } else if left_lines.len() == 1 && gap >= 2 {
@@ -170,7 +197,11 @@ impl Screen {
         let lines = fold(&text, self.width.saturating_sub(indent), LongWords::Cut);
         lines
             .iter()
-            .map(|line| format!("{}{line}", " ".repeat(indent)).trim_end().to_string())
+            .map(|line| {
+                format!("{}{line}", " ".repeat(indent))
+                    .trim_end()
+                    .to_string()
+            })
             .collect::<Vec<_>>()
             .join("\n")
     }
@@ -185,7 +216,11 @@ impl Screen {
     /// A long check continues on further lines, the result last.
     pub fn check(&self, ok: bool, what: &str, result: &str) -> String {
         let mark = if ok { self.tick() } else { self.cross() };
-        let end = if result.is_empty() { mark } else { format!("{result} {mark}") };
+        let end = if result.is_empty() {
+            mark
+        } else {
+            format!("{result} {mark}")
+        };
         let start = self.row("check", what);
         let indent = LABEL_WIDTH + 3;
         let last_line = start.lines().last().map_or(0, columns);
@@ -200,7 +235,10 @@ impl Screen {
 
     /// The dots between column `from` and a text that ends at the right edge, if there is room.
     fn filler(&self, from: usize, end: &str) -> Option<String> {
-        let length = self.width.checked_sub(from + 1 + columns(end)).filter(|&length| length >= 3)?;
+        let length = self
+            .width
+            .checked_sub(from + 1 + columns(end))
+            .filter(|&length| length >= 3)?;
         Some(self.dim(if self.ascii { "." } else { "…" }.repeat(length)))
     }
 
@@ -214,7 +252,11 @@ impl Screen {
     }
 
     fn paint(&self, code: &str, text: impl Display) -> String {
-        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+        if self.colour {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_string()
+        }
     }
 }
 
@@ -240,23 +282,45 @@ mod tests {
     use super::*;
 
     fn colourful() -> Screen {
-        Screen { colour: true, ..Screen::plain() }
+        Screen {
+            colour: true,
+            ..Screen::plain()
+        }
     }
 
     #[test]
     fn a_quote_stays_within_the_width() {
         let text = format!("Speak:\n\n{} end", "x".repeat(100));
-        let lines: Vec<String> = Screen::plain().quote(&text, 4).lines().map(String::from).collect();
+        let lines: Vec<String> = Screen::plain()
+            .quote(&text, 4)
+            .lines()
+            .map(String::from)
+            .collect();
         assert_eq!(
             lines,
-            ["    Speak:", "", &format!("    {}", "x".repeat(76)), &format!("    {} end", "x".repeat(24))]
+            [
+                "    Speak:",
+                "",
+                &format!("    {}", "x".repeat(76)),
+                &format!("    {} end", "x".repeat(24))
+            ]
         );
     }
 
     #[test]
     fn a_quote_cannot_move_the_cursor() {
-        assert_eq!(Screen::plain().quote("a\r\x1b[2Jb\tcé\n", 0), "a··[2Jb cé\n");
-        assert_eq!(Screen { ascii: true, ..Screen::plain() }.quote("a\rcé", 0), "a.c?");
+        assert_eq!(
+            Screen::plain().quote("a\r\x1b[2Jb\tcé\n", 0),
+            "a··[2Jb cé\n"
+        );
+        assert_eq!(
+            Screen {
+                ascii: true,
+                ..Screen::plain()
+            }
+            .quote("a\rcé", 0),
+            "a.c?"
+        );
     }
 
     #[test]
@@ -297,13 +361,22 @@ mod tests {
         assert_eq!(columns(&heading), 80);
         assert_eq!(columns(&colourful().heading("left", "right")), 80);
         assert_eq!(screen.heading("left", ""), "left");
-        let narrow = Screen { width: 20, ..screen };
-        assert_eq!(narrow.heading("lab03 One model", "3 minutes"), "lab03 One model\n           3 minutes");
+        let narrow = Screen {
+            width: 20,
+            ..screen
+        };
+        assert_eq!(
+            narrow.heading("lab03 One model", "3 minutes"),
+            "lab03 One model\n           3 minutes"
+        );
     }
 
     #[test]
     fn rows_hang() {
-        let screen = Screen { width: 34, ..Screen::plain() };
+        let screen = Screen {
+            width: 34,
+            ..Screen::plain()
+        };
         assert_eq!(
             screen.row("ranks", "2 threads of this process (nothing installed)"),
             "  ranks    2 threads of this\n           process (nothing\n           installed)"
@@ -314,11 +387,26 @@ mod tests {
 
     #[test]
     fn checks_end_in_one_column() {
-        let screen = Screen { width: 40, ..Screen::plain() };
-        assert_eq!(screen.check(true, "the loss fell", "4.2 1.9"), "  check    the loss fell …………… 4.2 1.9 ✓");
-        assert_eq!(screen.check(false, "the loss fell", ""), "  check    the loss fell ………………………………… ✗");
-        let ascii = Screen { ascii: true, ..screen.clone() };
-        assert_eq!(ascii.check(true, "the loss fell", "4 2"), "  check    the loss fell ........ 4 2 ok");
+        let screen = Screen {
+            width: 40,
+            ..Screen::plain()
+        };
+        assert_eq!(
+            screen.check(true, "the loss fell", "4.2 1.9"),
+            "  check    the loss fell …………… 4.2 1.9 ✓"
+        );
+        assert_eq!(
+            screen.check(false, "the loss fell", ""),
+            "  check    the loss fell ………………………………… ✗"
+        );
+        let ascii = Screen {
+            ascii: true,
+            ..screen.clone()
+        };
+        assert_eq!(
+            ascii.check(true, "the loss fell", "4 2"),
+            "  check    the loss fell ........ 4 2 ok"
+        );
         assert_eq!(
             ascii.check(false, "both ranks hold the same model", "8c1f = 77a0"),
             "  check    both ranks hold the same\n           model .... 8c1f = 77a0 FAILED"
@@ -331,8 +419,14 @@ mod tests {
             ascii.check(true, "x", "a result that takes two lines"),
             "  check    x\n           a result that takes two lines\n           ok"
         );
-        let coloured = Screen { colour: true, ..screen };
-        assert_eq!(columns(&coloured.check(true, "the loss fell", "4.2 1.9")), 40);
+        let coloured = Screen {
+            colour: true,
+            ..screen
+        };
+        assert_eq!(
+            columns(&coloured.check(true, "the loss fell", "4.2 1.9")),
+            40
+        );
     }
 
     #[test]

@@ -22,20 +22,44 @@ pub struct Slices(pub Vec<(String, Vec<Piece>)>);
 impl Slices {
     /// The elements of the longest row.
     fn numel(&self) -> usize {
-        self.0.iter().map(|(_, pieces)| pieces.iter().map(|piece| piece.numel).sum()).max().unwrap_or(0)
+        self.0
+            .iter()
+            .map(|(_, pieces)| pieces.iter().map(|piece| piece.numel).sum())
+            .max()
+            .unwrap_or(0)
     }
 
     /// The rows as text, four columns per element. Padding is a row of dashes.
     pub fn render(&self, screen: &Screen) -> String {
-        let gutter = self.0.iter().map(|(name, _)| columns(name)).max().unwrap_or(0);
-        let (bar, dash) = if screen.ascii { ("|", "- ") } else { ("│", "– ") };
+        let gutter = self
+            .0
+            .iter()
+            .map(|(name, _)| columns(name))
+            .max()
+            .unwrap_or(0);
+        let (bar, dash) = if screen.ascii {
+            ("|", "- ")
+        } else {
+            ("│", "– ")
+        };
         let row = |(name, pieces): &(String, Vec<Piece>)| {
             let cell = |piece: &Piece| {
                 let width = 4 * piece.numel - 1;
-                let inside = if piece.padding { dash.repeat(2 * piece.numel) } else { piece.label.clone() };
-                format!("{bar}{}", pad_right(&inside.chars().take(width).collect::<String>(), width))
+                let inside = if piece.padding {
+                    dash.repeat(2 * piece.numel)
+                } else {
+                    piece.label.clone()
+                };
+                format!(
+                    "{bar}{}",
+                    pad_right(&inside.chars().take(width).collect::<String>(), width)
+                )
             };
-            let cells: String = pieces.iter().filter(|piece| piece.numel > 0).map(cell).collect();
+            let cells: String = pieces
+                .iter()
+                .filter(|piece| piece.numel > 0)
+                .map(cell)
+                .collect();
             format!("  {}  {cells}{bar}", pad_right(name, gutter))
         };
         self.0.iter().map(row).collect::<Vec<_>>().join("\n")
@@ -52,13 +76,18 @@ impl Slices {
             body += &text(0.0, y + 17.0, "start", name);
             let mut begin = 0;
             for piece in pieces {
-                let (x, width) = (GUTTER + wide * begin as f64, wide * piece.numel as f64);
+                let x = GUTTER + wide * begin as f64;
+                let width = wide * piece.numel as f64;
                 let colour = piece.rank.map_or("currentColor", rank_colour);
                 let fill = match (piece.padding, piece.rank) {
                     (true, _) | (_, None) => "fill=\"none\"".to_string(),
                     (false, Some(_)) => format!("fill=\"{colour}\" fill-opacity=\"0.35\""),
                 };
-                let dashed = if piece.padding { " stroke-dasharray=\"3 3\"" } else { "" };
+                let dashed = if piece.padding {
+                    " stroke-dasharray=\"3 3\""
+                } else {
+                    ""
+                };
                 body += &format!(
                     "<rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"24\" {fill} stroke=\"{colour}\"{dashed}/>\n",
                     x + 1.0,
@@ -77,10 +106,24 @@ mod tests {
     use super::*;
 
     fn slices() -> Slices {
-        let piece = |label: &str, numel, rank, padding| Piece { label: label.to_string(), numel, rank, padding };
+        let piece = |label: &str, numel, rank, padding| Piece {
+            label: label.to_string(),
+            numel,
+            rank,
+            padding,
+        };
         Slices(vec![
-            ("2 ranks".to_string(), vec![piece("rank 0", 2, Some(0), false), piece("2", 2, Some(1), true)]),
-            ("whole".to_string(), vec![piece("a", 1, None, false), piece("b", 1, None, false)]),
+            (
+                "2 ranks".to_string(),
+                vec![
+                    piece("rank 0", 2, Some(0), false),
+                    piece("2", 2, Some(1), true),
+                ],
+            ),
+            (
+                "whole".to_string(),
+                vec![piece("a", 1, None, false), piece("b", 1, None, false)],
+            ),
         ])
     }
 
@@ -90,14 +133,31 @@ mod tests {
   2 ranks  │rank 0 │– – – –│
   whole    │a  │b  │
 ";
-        assert_eq!(slices().render(&Screen::plain()), expected.trim_matches('\n'));
-        assert!(slices().render(&Screen { ascii: true, ..Screen::plain() }).is_ascii());
+        assert_eq!(
+            slices().render(&Screen::plain()),
+            expected.trim_matches('\n')
+        );
+        assert!(
+            slices()
+                .render(&Screen {
+                    ascii: true,
+                    ..Screen::plain()
+                })
+                .is_ascii()
+        );
     }
 
     #[test]
     fn a_page_has_a_box_for_each_piece_and_dashes_around_padding() {
         let svg = slices().svg("two ranks");
-        assert_eq!((svg.matches("<rect").count(), svg.matches("stroke-dasharray").count()), (4, 1), "{svg}");
+        assert_eq!(
+            (
+                svg.matches("<rect").count(),
+                svg.matches("stroke-dasharray").count()
+            ),
+            (4, 1),
+            "{svg}"
+        );
         assert!(!svg.contains("\n\n"));
     }
 }

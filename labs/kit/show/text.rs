@@ -84,11 +84,18 @@ pub fn folded(line: &str, width: usize) -> String {
     for piece in line.split_inclusive(if line.contains('|') { '|' } else { ' ' }) {
         let last = lines.last().map_or(0, |line| line.chars().count());
         if last > 0 && last + piece.trim_end().chars().count() > width {
-            lines.push(format!("   {}", if piece.starts_with(' ') { "" } else { " " }));
+            lines.push(format!(
+                "   {}",
+                if piece.starts_with(' ') { "" } else { " " }
+            ));
         }
         lines.last_mut().into_iter().for_each(|line| *line += piece);
     }
-    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+    lines
+        .iter()
+        .map(|line| line.trim_end())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[cfg(test)]
@@ -108,17 +115,29 @@ mod tests {
         let keep = |text| fold(text, 10, LongWords::Keep);
         assert_eq!(keep("one two three four"), ["one two", "three four"]);
         assert_eq!(keep("a:  b\nc"), ["a:  b", "c"]);
-        assert_eq!(keep("see https://a.example/b now"), ["see", "https://a.example/b", "now"]);
+        assert_eq!(
+            keep("see https://a.example/b now"),
+            ["see", "https://a.example/b", "now"]
+        );
         assert_eq!(keep(""), [""]);
         assert_eq!(keep("one two   three     "), ["one two", "three"]);
-        assert_eq!(fold("one two   three", 7, LongWords::Keep), ["one two", "three"]);
+        assert_eq!(
+            fold("one two   three", 7, LongWords::Keep),
+            ["one two", "three"]
+        );
         assert_eq!(keep("  in\n  in"), ["  in", "  in"]);
     }
 
     #[test]
     fn long_words_are_cut_on_request() {
-        assert_eq!(fold("abcdefgh ij", 3, LongWords::Cut), ["abc", "def", "gh", "ij"]);
-        assert_eq!(fold("\x1b[1mabcd\x1b[0m", 3, LongWords::Cut), ["\x1b[1mabc", "d\x1b[0m"]);
+        assert_eq!(
+            fold("abcdefgh ij", 3, LongWords::Cut),
+            ["abc", "def", "gh", "ij"]
+        );
+        assert_eq!(
+            fold("\x1b[1mabcd\x1b[0m", 3, LongWords::Cut),
+            ["\x1b[1mabc", "d\x1b[0m"]
+        );
         assert_eq!(fold("ab", 0, LongWords::Cut), ["a", "b"]);
     }
 }

@@ -13,12 +13,19 @@ const NARROWEST: usize = 40;
 
 /// The sign of an activity on this screen.
 pub(super) fn sign(activity: Activity, screen: &Screen) -> char {
-    if screen.ascii { activity.letter } else { activity.glyph }
+    if screen.ascii {
+        activity.letter
+    } else {
+        activity.glyph
+    }
 }
 
 /// An activity's place in the legend.
 fn place(activity: Activity) -> usize {
-    Activity::ALL.iter().position(|&one| one == activity).unwrap_or_default()
+    Activity::ALL
+        .iter()
+        .position(|&one| one == activity)
+        .unwrap_or_default()
 }
 
 /// The timeline before it is drawn. Time begins at 0.
@@ -38,14 +45,25 @@ impl Timeline<'_> {
     /// The timeline as text, several lines without a line end at the last one, never wider than the screen (or 40
     /// columns). A column shows what took most of its time; what is shorter than half a column may not be seen.
     pub fn render(&self, screen: &Screen) -> String {
-        let screen = &Screen { width: screen.width.max(NARROWEST), ..screen.clone() };
-        let gutter = self.rows.iter().map(|row| columns(&row.0)).max().unwrap_or(0).min(screen.width / 3);
+        let screen = &Screen {
+            width: screen.width.max(NARROWEST),
+            ..screen.clone()
+        };
+        let gutter = self
+            .rows
+            .iter()
+            .map(|row| columns(&row.0))
+            .max()
+            .unwrap_or(0)
+            .min(screen.width / 3);
         let margin = INDENT.len() + gutter + 1;
         let room = screen.width - margin - 1;
         let end = self.end();
 
         let mut lines: Vec<String> = fold(&self.title, screen.width - INDENT.len(), LongWords::Cut);
-        lines.iter_mut().for_each(|line| *line = format!("{INDENT}{}", screen.bold(&line)));
+        lines
+            .iter_mut()
+            .for_each(|line| *line = format!("{INDENT}{}", screen.bold(&line)));
         lines.extend(self.legend(screen));
         if end <= 0.0 {
             lines.push(format!("{INDENT}nothing to show: no time passed"));
@@ -56,7 +74,10 @@ impl Timeline<'_> {
             let name: String = name.chars().take(gutter).collect();
             let picture = row(screen, intervals, room, end);
             let picture = screen.rank(rank, picture.trim_end());
-            lines.push(format!("{INDENT}{} {bar}{picture}", pad_left(&screen.rank(rank, name), gutter)));
+            lines.push(format!(
+                "{INDENT}{} {bar}{picture}",
+                pad_left(&screen.rank(rank, name), gutter)
+            ));
         }
         lines.extend(self.foot(screen, margin, room, end));
         lines.join("\n")
@@ -64,14 +85,20 @@ impl Timeline<'_> {
 
     /// When the last interval ends.
     fn end(&self) -> f64 {
-        let ends = self.rows.iter().flat_map(|row| &row.1).map(|interval| interval.end);
+        let ends = self
+            .rows
+            .iter()
+            .flat_map(|row| &row.1)
+            .map(|interval| interval.end);
         ends.filter(|end| end.is_finite()).fold(0.0, f64::max)
     }
 
     /// The activities that occur.
     fn occurring(&self) -> impl Iterator<Item = Activity> {
         let intervals = || self.rows.iter().flat_map(|row| &row.1);
-        let occurs = move |activity: &Activity| intervals().any(|i| i.activity == *activity && i.end > i.start);
+        let occurs = move |activity: &Activity| {
+            intervals().any(|i| i.activity == *activity && i.end > i.start)
+        };
         Activity::ALL.into_iter().filter(occurs)
     }
 
@@ -81,19 +108,40 @@ impl Timeline<'_> {
         const ROW: f64 = 24.0;
         let bar = |from: f64, y: f64, wide: f64, activity: Activity| {
             let style = match activity {
-                Activity::WAITING => "fill=\"none\" stroke=\"currentColor\" stroke-dasharray=\"2 2\"".to_string(),
-                _ => format!("fill=\"{0}\" fill-opacity=\"0.35\" stroke=\"{0}\"", rank_colour(place(activity))),
+                Activity::WAITING => {
+                    "fill=\"none\" stroke=\"currentColor\" stroke-dasharray=\"2 2\"".to_string()
+                }
+                _ => format!(
+                    "fill=\"{0}\" fill-opacity=\"0.35\" stroke=\"{0}\"",
+                    rank_colour(place(activity))
+                ),
             };
-            let bar = format!("<rect x=\"{from:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"18\" {style}/>\n");
-            let letter = text(from + wide / 2.0, y + 14.0, "middle", &activity.letter.to_string());
-            if wide > 9.0 && activity != Activity::WAITING { bar + &letter } else { bar }
+            let bar = format!(
+                "<rect x=\"{from:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"18\" {style}/>\n"
+            );
+            let letter = text(
+                from + wide / 2.0,
+                y + 14.0,
+                "middle",
+                &activity.letter.to_string(),
+            );
+            if wide > 9.0 && activity != Activity::WAITING {
+                bar + &letter
+            } else {
+                bar
+            }
         };
         let at = |moment: f64| GUTTER + moment / self.end().max(1e-9) * (WIDTH - GUTTER - 2.0);
-        let (mut body, mut y) = (String::new(), 2.0);
+        let mut body = String::new();
+        let mut y = 2.0;
         for (name, intervals) in &self.rows {
             body += &text(GUTTER - 8.0, y + 14.0, "end", name);
-            for interval in intervals.iter().filter(|interval| interval.end > interval.start) {
-                let (from, to) = (at(interval.start), at(interval.end));
+            for interval in intervals
+                .iter()
+                .filter(|interval| interval.end > interval.start)
+            {
+                let from = at(interval.start);
+                let to = at(interval.end);
                 body += &bar(from, y, to - from, interval.activity);
             }
             y += ROW;
@@ -120,19 +168,35 @@ impl Timeline<'_> {
     fn legend(&self, screen: &Screen) -> Vec<String> {
         let items = self.occurring().map(|activity| {
             // A line may end between two activities, not between a glyph and its name.
-            format!("{}\u{a0}{}", sign(activity, screen), activity.name.replace(' ', "\u{a0}"))
+            format!(
+                "{}\u{a0}{}",
+                sign(activity, screen),
+                activity.name.replace(' ', "\u{a0}")
+            )
         });
         let legend = items.collect::<Vec<_>>().join("   ");
         let lines = fold(&legend, screen.width - INDENT.len(), LongWords::Cut);
-        lines.iter().map(|line| format!("{INDENT}{}", line.replace('\u{a0}', " "))).collect()
+        lines
+            .iter()
+            .map(|line| format!("{INDENT}{}", line.replace('\u{a0}', " ")))
+            .collect()
     }
 
     /// The axis with its marks, and what is written below them.
     fn foot(&self, screen: &Screen, margin: usize, room: usize, end: f64) -> [String; 2] {
-        let (corner, rule, mark) = if screen.ascii { ('+', '-', '+') } else { ('└', '─', '┴') };
-        let name = if self.axis.is_empty() { String::new() } else { format!(" {}", self.axis) };
+        let (corner, rule, mark) = if screen.ascii {
+            ('+', '-', '+')
+        } else {
+            ('└', '─', '┴')
+        };
+        let name = if self.axis.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", self.axis)
+        };
         let mut axis = vec![rule; (room + 1).saturating_sub(columns(&name))];
-        let column = |moment: f64| (moment / end * room as f64).round().clamp(0.0, room as f64) as usize;
+        let column =
+            |moment: f64| (moment / end * room as f64).round().clamp(0.0, room as f64) as usize;
         for &(moment, _) in &self.marks {
             if let Some(place) = axis.get_mut(column(moment)) {
                 *place = mark;
@@ -140,7 +204,10 @@ impl Timeline<'_> {
         }
         axis[0] = corner;
         let axis: String = axis.into_iter().collect();
-        let labels = self.marks.iter().map(|(moment, label)| (margin + column(*moment), label.as_str()));
+        let labels = self
+            .marks
+            .iter()
+            .map(|(moment, label)| (margin + column(*moment), label.as_str()));
         [
             format!("{}{}{name}", " ".repeat(margin), screen.dim(axis)),
             place_labels(labels, screen.width).trim_end().to_owned(),
@@ -156,7 +223,8 @@ fn row(screen: &Screen, intervals: &[Interval], room: usize, end: f64) -> String
     for interval in intervals.iter().filter(|i| i.end > i.start) {
         let first = (interval.start.max(0.0) / width) as usize;
         for (column, share) in shares.iter_mut().enumerate().skip(first) {
-            let (from, to) = (column as f64 * width, (column + 1) as f64 * width);
+            let from = column as f64 * width;
+            let to = (column + 1) as f64 * width;
             if from >= interval.end {
                 break;
             }
@@ -167,8 +235,15 @@ fn row(screen: &Screen, intervals: &[Interval], room: usize, end: f64) -> String
         // A hair more for doing nothing: an interval that ends at a column's edge is not drawn in the next one.
         let idle = width - share.iter().sum::<f64>() + 1e-9 * width;
         let (longest, seconds) =
-            share.iter().enumerate().fold((0, 0.0), |best, (i, &s)| if s > best.1 { (i, s) } else { best });
-        if seconds > 0.0 && seconds >= idle { sign(Activity::ALL[longest], screen) } else { ' ' }
+            share.iter().enumerate().fold(
+                (0, 0.0),
+                |best, (i, &s)| if s > best.1 { (i, s) } else { best },
+            );
+        if seconds > 0.0 && seconds >= idle {
+            sign(Activity::ALL[longest], screen)
+        } else {
+            ' '
+        }
     };
     shares.iter().map(most).collect()
 }
@@ -180,16 +255,31 @@ mod tests {
     const ACTIVITIES: [Activity; 3] = [Activity::FORWARD, Activity::BACKWARD, Activity::WAITING];
 
     fn interval(activity: usize, start: f64, end: f64) -> Interval {
-        Interval { activity: ACTIVITIES[activity], start, end }
+        Interval {
+            activity: ACTIVITIES[activity],
+            start,
+            end,
+        }
     }
 
     /// 31 seconds on a screen of 41 columns, which leaves 31 for the picture: one second per column.
     fn timeline() -> Timeline<'static> {
-        let rank0 = [interval(0, 0.0, 10.0), interval(1, 10.0, 25.0), interval(0, 26.0, 31.0)];
-        let rank1 = [interval(1, 6.0, 12.0), interval(0, 0.0, 6.0), interval(2, 12.0, 25.0)];
+        let rank0 = [
+            interval(0, 0.0, 10.0),
+            interval(1, 10.0, 25.0),
+            interval(0, 26.0, 31.0),
+        ];
+        let rank1 = [
+            interval(1, 6.0, 12.0),
+            interval(0, 0.0, 6.0),
+            interval(2, 12.0, 25.0),
+        ];
         Timeline {
             title: "iterations 7 and 8".to_owned(),
-            rows: vec![("rank 0".to_owned(), rank0.to_vec()), ("rank 1".to_owned(), rank1.to_vec())],
+            rows: vec![
+                ("rank 0".to_owned(), rank0.to_vec()),
+                ("rank 1".to_owned(), rank1.to_vec()),
+            ],
             marks: vec![(0.0, "7".to_owned()), (26.0, "8".to_owned())],
             axis: "iter",
         }
@@ -205,7 +295,10 @@ mod tests {
          └─────────────────────────┴ iter
          7                         8
 ";
-        let screen = Screen { width: 41, ..Screen::plain() };
+        let screen = Screen {
+            width: 41,
+            ..Screen::plain()
+        };
         assert_eq!(timeline().render(&screen), expected.trim_matches('\n'));
     }
 
@@ -219,17 +312,32 @@ mod tests {
          +-------------------------+ iter
          7                         8
 ";
-        let screen = Screen { width: 41, ascii: true, ..Screen::plain() };
+        let screen = Screen {
+            width: 41,
+            ascii: true,
+            ..Screen::plain()
+        };
         assert_eq!(timeline().render(&screen), expected.trim_matches('\n'));
     }
 
     #[test]
     fn a_column_shows_what_took_most_of_it() {
         // Two columns per second.
-        let screen = Screen { width: 40, ascii: true, ..Screen::plain() };
+        let screen = Screen {
+            width: 40,
+            ascii: true,
+            ..Screen::plain()
+        };
         let timeline = Timeline {
             title: String::new(),
-            rows: vec![(String::new(), vec![interval(0, 0.0, 0.6), interval(1, 0.6, 0.65), interval(2, 0.7, 18.0)])],
+            rows: vec![(
+                String::new(),
+                vec![
+                    interval(0, 0.0, 0.6),
+                    interval(1, 0.6, 0.65),
+                    interval(2, 0.7, 18.0),
+                ],
+            )],
             marks: Vec::new(),
             axis: "",
         };
@@ -241,9 +349,18 @@ mod tests {
     #[test]
     fn no_two_activities_look_alike_and_none_like_an_amount() {
         for (i, one) in Activity::ALL.iter().enumerate() {
-            assert!(!"█░".contains(one.glyph) && !"#".contains(one.letter), "{}", one.name);
+            assert!(
+                !"█░".contains(one.glyph) && !"#".contains(one.letter),
+                "{}",
+                one.name
+            );
             let alike = |other: &&Activity| other.glyph == one.glyph || other.letter == one.letter;
-            assert_eq!(Activity::ALL[i + 1..].iter().find(alike), None, "{}", one.name);
+            assert_eq!(
+                Activity::ALL[i + 1..].iter().find(alike),
+                None,
+                "{}",
+                one.name
+            );
         }
     }
 
@@ -251,15 +368,27 @@ mod tests {
     fn a_page_has_a_rectangle_for_each_interval_and_each_activity() {
         let svg = timeline().svg();
         assert_eq!(svg.matches("<rect").count(), 6 + 3, "{svg}");
-        assert!(svg.contains(">rank 1<") && svg.contains(">waiting<") && svg.contains("stroke-dasharray"), "{svg}");
+        assert!(
+            svg.contains(">rank 1<")
+                && svg.contains(">waiting<")
+                && svg.contains("stroke-dasharray"),
+            "{svg}"
+        );
         assert!(!svg.contains("\n\n") && !svg.contains("data"));
     }
 
     #[test]
     fn rows_have_their_ranks_colour() {
-        let screen = Screen { colour: true, width: 41, ascii: true };
+        let screen = Screen {
+            colour: true,
+            width: 41,
+            ascii: true,
+        };
         let text = timeline().render(&screen);
-        assert!(text.contains(&screen.rank(1, "FFFFFFBBBBBB.............")), "{text}");
+        assert!(
+            text.contains(&screen.rank(1, "FFFFFFBBBBBB.............")),
+            "{text}"
+        );
     }
 
     #[test]
@@ -268,12 +397,25 @@ mod tests {
         for start in times {
             for end in times {
                 for width in [10, 40, 80] {
-                    let rows =
-                        vec![("a rather long name".to_owned(), vec![interval(0, start, end), interval(2, 0.0, end)])];
+                    let rows = vec![(
+                        "a rather long name".to_owned(),
+                        vec![interval(0, start, end), interval(2, 0.0, end)],
+                    )];
                     let marks = vec![(start, "first".to_owned()), (end, "last".to_owned())];
-                    let text = Timeline { rows, marks, ..timeline() }.render(&Screen { width, ..Screen::plain() });
+                    let text = Timeline {
+                        rows,
+                        marks,
+                        ..timeline()
+                    }
+                    .render(&Screen {
+                        width,
+                        ..Screen::plain()
+                    });
                     for line in text.lines() {
-                        assert!(columns(line) <= width.max(40), "{start} {end} {width}: {line}");
+                        assert!(
+                            columns(line) <= width.max(40),
+                            "{start} {end} {width}: {line}"
+                        );
                     }
                 }
             }

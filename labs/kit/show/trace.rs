@@ -50,12 +50,21 @@ struct Event {
 /// One rank's spans as events: JSON values with commas between them. [`document`] makes a file of all ranks'.
 pub fn events(rank: usize, spans: &[Span]) -> String {
     let name = |what: &str, tid: usize, name: String| {
-        json!({ "name": what, "ph": "M", "pid": rank, "tid": tid, "args": { "name": name } }).to_string()
+        json!({ "name": what, "ph": "M", "pid": rank, "tid": tid, "args": { "name": name } })
+            .to_string()
     };
     let mut events = vec![name("process_name", 0, format!("rank {rank}"))];
-    events.extend(TRACKS.iter().enumerate().map(|(tid, (_, track))| name("thread_name", tid, track.to_string())));
+    events.extend(
+        TRACKS
+            .iter()
+            .enumerate()
+            .map(|(tid, (_, track))| name("thread_name", tid, track.to_string())),
+    );
     for span in spans {
-        let tid = TRACKS.iter().position(|(track, _)| *track == span.track).unwrap_or_default();
+        let tid = TRACKS
+            .iter()
+            .position(|(track, _)| *track == span.track)
+            .unwrap_or_default();
         let event = Event {
             name: span.name,
             cat: TRACKS[tid].1,
@@ -74,7 +83,10 @@ pub fn events(rank: usize, spans: &[Span]) -> String {
 
 /// The file: the [`events`] of every rank.
 pub fn document(ranks: &[String]) -> String {
-    format!("{{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n{}\n]}}\n", ranks.join(",\n"))
+    format!(
+        "{{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n{}\n]}}\n",
+        ranks.join(",\n")
+    )
 }
 
 /// To a tenth of a microsecond, as precise as a clock.
@@ -88,9 +100,21 @@ mod tests {
 
     #[test]
     fn a_trace_is_json_with_a_thread_for_each_track() {
-        let span = |track, name, start: f64| Span { track, name, step: 3, start, end: start + 0.5 };
+        let span = |track, name, start: f64| Span {
+            track,
+            name,
+            step: 3,
+            start,
+            end: start + 0.5,
+        };
         let ranks = [
-            events(0, &[span(Track::Compute, "forward", 0.0), span(Track::Waiting, "all-reduce", 0.25)]),
+            events(
+                0,
+                &[
+                    span(Track::Compute, "forward", 0.0),
+                    span(Track::Waiting, "all-reduce", 0.25),
+                ],
+            ),
             events(1, &[]),
         ];
         let trace: Value = serde_json::from_str(&document(&ranks)).unwrap();
@@ -101,7 +125,13 @@ mod tests {
             events[5],
             json!({ "name": "forward", "cat": "compute", "ph": "X", "ts": 0.0, "dur": 500000.0, "pid": 0, "tid": 0, "args": { "step": 3 } })
         );
-        assert_eq!((&events[6]["tid"], &events[6]["ts"]), (&json!(3), &json!(250000.0)));
-        assert_eq!((&events[4]["args"]["name"], &events[4]["tid"]), (&json!("waiting"), &json!(3)));
+        assert_eq!(
+            (&events[6]["tid"], &events[6]["ts"]),
+            (&json!(3), &json!(250000.0))
+        );
+        assert_eq!(
+            (&events[4]["args"]["name"], &events[4]["tid"]),
+            (&json!("waiting"), &json!(3))
+        );
     }
 }

@@ -16,7 +16,11 @@ pub struct Branch {
 impl Branch {
     /// A branch without parts.
     pub fn new(name: impl Into<String>, seconds: f64) -> Branch {
-        Branch { name: name.into(), seconds, parts: Vec::new() }
+        Branch {
+            name: name.into(),
+            seconds,
+            parts: Vec::new(),
+        }
     }
 
     /// The same with `parts`.
@@ -33,16 +37,38 @@ pub fn tree(screen: &Screen, root: &Branch) -> String {
 }
 
 /// `here` stands before the branch's own name, `below` before those of its parts.
-fn add(screen: &Screen, branch: &Branch, whole: f64, (here, below): (&str, &str), lines: &mut Vec<String>) {
+fn add(
+    screen: &Screen,
+    branch: &Branch,
+    whole: f64,
+    (here, below): (&str, &str),
+    lines: &mut Vec<String>,
+) {
     let share = percent(branch.seconds / whole);
     let start = format!("{:>9.3} {share:>7}  ", branch.seconds);
-    let room = screen.width.saturating_sub(start.chars().count() + here.chars().count());
+    let room = screen
+        .width
+        .saturating_sub(start.chars().count() + here.chars().count());
     let name = fold(&branch.name, room.max(8), LongWords::Cut).swap_remove(0);
     lines.push(format!("{start}{}{name}", screen.dim(here)));
-    let (fork, last, line) = if screen.ascii { ("|- ", "`- ", "|  ") } else { ("├─ ", "└─ ", "│  ") };
+    let (fork, last, line) = if screen.ascii {
+        ("|- ", "`- ", "|  ")
+    } else {
+        ("├─ ", "└─ ", "│  ")
+    };
     for (i, part) in branch.parts.iter().enumerate() {
-        let (here, next) = if i + 1 < branch.parts.len() { (fork, line) } else { (last, "   ") };
-        add(screen, part, whole, (&format!("{below}{here}"), &format!("{below}{next}")), lines);
+        let (here, next) = if i + 1 < branch.parts.len() {
+            (fork, line)
+        } else {
+            (last, "   ")
+        };
+        add(
+            screen,
+            part,
+            whole,
+            (&format!("{below}{here}"), &format!("{below}{next}")),
+            lines,
+        );
     }
 }
 
@@ -51,8 +77,10 @@ mod tests {
     use super::*;
 
     fn step() -> Branch {
-        let reduce =
-            Branch::new("all-reduce", 0.5).with(vec![Branch::new("waiting", 0.4), Branch::new("reducing", 0.1)]);
+        let reduce = Branch::new("all-reduce", 0.5).with(vec![
+            Branch::new("waiting", 0.4),
+            Branch::new("reducing", 0.1),
+        ]);
         Branch::new("iteration", 2.0).with(vec![
             Branch::new("forward", 0.5),
             Branch::new("backward", 1.25).with(vec![reduce]),
@@ -77,13 +105,25 @@ mod tests {
 
     #[test]
     fn a_step_in_ascii() {
-        let text = tree(&Screen { ascii: true, ..Screen::plain() }, &step());
+        let text = tree(
+            &Screen {
+                ascii: true,
+                ..Screen::plain()
+            },
+            &step(),
+        );
         assert!(text.is_ascii());
-        assert!(text.ends_with("|     `- reducing\n    0.250   12.5%  `- optimizer"), "{text}");
+        assert!(
+            text.ends_with("|     `- reducing\n    0.250   12.5%  `- optimizer"),
+            "{text}"
+        );
     }
 
     #[test]
     fn nothing_took_any_time() {
-        assert_eq!(tree(&Screen::plain(), &Branch::new("a", 0.0)), "  seconds   share\n    0.000     n/a  a");
+        assert_eq!(
+            tree(&Screen::plain(), &Branch::new("a", 0.0)),
+            "  seconds   share\n    0.000     n/a  a"
+        );
     }
 }

@@ -12,17 +12,33 @@ const MPICH: [&str; 2] = ["PMI_RANK", "PMI_SIZE"];
 fn main() -> ExitCode {
     run(&[
         ("a process without a launcher is rank 0 of 1", alone),
-        ("Open MPI's variables give rank and size", |evidence| variables(evidence, OPEN_MPI)),
+        ("Open MPI's variables give rank and size", |evidence| {
+            variables(evidence, OPEN_MPI)
+        }),
         ("so do MPICH's", |evidence| variables(evidence, MPICH)),
-        ("nodes are numbered in the order of the file", |evidence| job(evidence, &["nid7", "nid7", "nid3", "nid3"])),
-        ("each node counts its own ranks", |evidence| job(evidence, &["a", "b", "b", "b", "c", "c"])),
-        ("also if hosts take turns", |evidence| job(evidence, &["a", "b", "c", "a", "b", "c"])),
+        ("nodes are numbered in the order of the file", |evidence| {
+            job(evidence, &["nid7", "nid7", "nid3", "nid3"])
+        }),
+        ("each node counts its own ranks", |evidence| {
+            job(evidence, &["a", "b", "b", "b", "c", "c"])
+        }),
+        ("also if hosts take turns", |evidence| {
+            job(evidence, &["a", "b", "c", "a", "b", "c"])
+        }),
     ])
 }
 
 fn alone(evidence: &mut Evidence) -> Result<()> {
-    let expected = Place { rank: 0, size: 1, node: 0, local_rank: 0 };
-    for (at, file) in [("no variables, one host in the file", "laptop\n"), ("no variables, no host file", "")] {
+    let expected = Place {
+        rank: 0,
+        size: 1,
+        node: 0,
+        local_rank: 0,
+    };
+    for (at, file) in [
+        ("no variables, one host in the file", "laptop\n"),
+        ("no variables, no host file", ""),
+    ] {
         evidence.given(at);
         compare(evidence, at.into(), expected, place(&|_| None, file));
     }
@@ -36,8 +52,15 @@ fn variables(evidence: &mut Evidence, names: [&'static str; 2]) -> Result<()> {
     for rank in 0..4 {
         let at = format!("{}={rank}, {}=4", names[0], names[1]);
         evidence.given(format!("{at}, and the hosts {hosts:?}"));
-        let Place { rank: found, size, .. } = place(&environment(names, rank, 4), &hosts.join("\n"));
-        evidence.row((found, size) == (rank, 4), at, format!("rank {rank} of 4"), format!("rank {found} of {size}"));
+        let Place {
+            rank: found, size, ..
+        } = place(&environment(names, rank, 4), &hosts.join("\n"));
+        evidence.row(
+            (found, size) == (rank, 4),
+            at,
+            format!("rank {rank} of 4"),
+            format!("rank {found} of {size}"),
+        );
     }
     evidence.means("A rank with a wrong number trains on a different rank's data, and no rank trains on its own data.");
     Ok(())
@@ -54,18 +77,36 @@ fn job(evidence: &mut Evidence, hosts: &[&str]) -> Result<()> {
     let names: Vec<String> = hosts.iter().map(|host| host.to_string()).collect();
     let seats = seats(&names);
     for (rank, seat) in seats.iter().enumerate() {
-        let expected = Place { rank, size, node: seat.node, local_rank: seat.local_rank };
-        compare(evidence, format!("rank {rank}, on {}", hosts[rank]), expected, found[rank]);
+        let expected = Place {
+            rank,
+            size,
+            node: seat.node,
+            local_rank: seat.local_rank,
+        };
+        compare(
+            evidence,
+            format!("rank {rank}, on {}", hosts[rank]),
+            expected,
+            found[rank],
+        );
     }
 
     let nodes = seats[0].nodes;
     let each = size / nodes;
-    let all = |sign: &dyn Fn(usize, Place) -> bool| found.iter().enumerate().all(|(rank, place)| sign(rank, *place));
+    let all = |sign: &dyn Fn(usize, Place) -> bool| {
+        found
+            .iter()
+            .enumerate()
+            .all(|(rank, place)| sign(rank, *place))
+    };
     evidence.means_if(
         !evidence.agrees() && all(&|rank, place| place.local_rank == rank),
         "The local rank begins at 0 on every node, because it picks a GPU there. No node has a GPU for every rank of the job.",
     );
-    let wrong_local = found.iter().zip(&seats).any(|(place, seat)| place.local_rank != seat.local_rank);
+    let wrong_local = found
+        .iter()
+        .zip(&seats)
+        .any(|(place, seat)| place.local_rank != seat.local_rank);
     evidence.means_if(
         wrong_local && all(&|rank, place| place.local_rank == rank % each),
         "rank % (ranks per node) is the local rank only if all nodes have equally many ranks and the file fills one \
@@ -76,7 +117,10 @@ fn job(evidence: &mut Evidence, hosts: &[&str]) -> Result<()> {
         "You cannot compute a node's number from the rank alone: only the file says how many ranks each node has.",
     );
     evidence.means_if(
-        found.iter().zip(&seats).any(|(place, seat)| place.node != seat.node),
+        found
+            .iter()
+            .zip(&seats)
+            .any(|(place, seat)| place.node != seat.node),
         "Nodes are numbered in the order in which the file first names them, not by their names.",
     );
     evidence.means(
@@ -85,16 +129,32 @@ fn job(evidence: &mut Evidence, hosts: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn environment(names: [&'static str; 2], rank: usize, size: usize) -> impl Fn(&str) -> Option<String> {
-    move |name| names.iter().position(|n| *n == name).map(|i| [rank, size][i].to_string())
+fn environment(
+    names: [&'static str; 2],
+    rank: usize,
+    size: usize,
+) -> impl Fn(&str) -> Option<String> {
+    move |name| {
+        names
+            .iter()
+            .position(|n| *n == name)
+            .map(|i| [rank, size][i].to_string())
+    }
 }
 
 fn compare(evidence: &mut Evidence, at: String, expected: Place, got: Place) {
     let said = |place: Place| {
         // Show rank and size only if they are wrong.
         let same = (got.rank, got.size) == (expected.rank, expected.size);
-        let number = if same { String::new() } else { format!("rank {} of {}, ", place.rank, place.size) };
-        format!("{number}node {}, local rank {}", place.node, place.local_rank)
+        let number = if same {
+            String::new()
+        } else {
+            format!("rank {} of {}, ", place.rank, place.size)
+        };
+        format!(
+            "{number}node {}, local rank {}",
+            place.node, place.local_rank
+        )
     };
     evidence.row(expected == got, at, said(expected), said(got));
 }

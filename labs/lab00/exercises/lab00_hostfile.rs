@@ -27,5 +27,8 @@ pub struct Place {
 pub fn place(env: &dyn Fn(&str) -> Option<String>, host_file: &str) -> Place {
     let number = |name: &str| env(name).and_then(|text| text.parse::<usize>().ok());
     let hosts: Vec<&str> = host_file.lines().collect();
-    todo!("where is rank {:?} among the hosts {hosts:?}?", number("OMPI_COMM_WORLD_RANK"))
+    todo!(
+        "where is rank {:?} among the hosts {hosts:?}?",
+        number("OMPI_COMM_WORLD_RANK")
+    )
 }

@@ -19,11 +19,17 @@ pub fn place(env: &dyn Fn(&str) -> Option<String>, host_file: &str) -> Place {
 
     let either = |names: [&str; 2]| names.into_iter().find_map(number);
     let Some(rank) = either(["OMPI_COMM_WORLD_RANK", "PMI_RANK"]) else {
-        return Place { rank: 0, size: 1, node: 0, local_rank: 0 };
+        return Place {
+            rank: 0,
+            size: 1,
+            node: 0,
+            local_rank: 0,
+        };
     };
     let size = either(["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]).unwrap_or(hosts.len());
 
-    let (before, mine) = (&hosts[..rank], hosts[rank]);
+    let before = &hosts[..rank];
+    let mine = hosts[rank];
     let mut nodes: Vec<&str> = Vec::new();
     for host in &hosts[..=rank] {
         if !nodes.contains(host) {
@@ -32,5 +38,10 @@ pub fn place(env: &dyn Fn(&str) -> Option<String>, host_file: &str) -> Place {
     }
     let node = nodes.iter().position(|host| *host == mine).unwrap_or(0);
     let local_rank = before.iter().filter(|host| **host == mine).count();
-    Place { rank, size, node, local_rank }
+    Place {
+        rank,
+        size,
+        node,
+        local_rank,
+    }
 }

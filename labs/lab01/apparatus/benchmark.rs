@@ -39,7 +39,13 @@ impl Timing {
 
     /// The line through the times.
     pub fn line(&self) -> Option<AlphaBeta> {
-        AlphaBeta::fit(&self.points.iter().map(|point| (point.bytes, point.seconds)).collect::<Vec<_>>())
+        AlphaBeta::fit(
+            &self
+                .points
+                .iter()
+                .map(|point| (point.bytes, point.seconds))
+                .collect::<Vec<_>>(),
+        )
     }
 }
 
@@ -60,9 +66,16 @@ pub fn memory(ranks: usize, most: usize) -> u64 {
 pub fn time(comm: &Comm, way: Way, sizes: &[usize]) -> Result<Timing> {
     let points = sizes.iter().map(|&bytes| {
         let array = way.array(comm.size(), bytes / size_of::<f32>());
-        Ok(Point { bytes: (array * size_of::<f32>()) as f64, seconds: time_one(comm, way, array)? })
+        Ok(Point {
+            bytes: (array * size_of::<f32>()) as f64,
+            seconds: time_one(comm, way, array)?,
+        })
     });
-    Ok(Timing { way, ranks: comm.size(), points: points.collect::<Result<_>>()? })
+    Ok(Timing {
+        way,
+        ranks: comm.size(),
+        points: points.collect::<Result<_>>()?,
+    })
 }
 
 /// Seconds for one size, more or less.
@@ -72,10 +85,13 @@ const BUDGET: f64 = 0.06;
 /// can only slow a series down.
 fn time_one(comm: &Comm, way: Way, array: usize) -> Result<f64> {
     let (given, got) = way.lengths(comm, array);
-    let (give, mut get) = (vec![0f32; given], vec![0f32; got]);
+    let give = vec![0f32; given];
+    let mut get = vec![0f32; got];
     // If data flows only from the root or to it, a rank could begin the next call before the others have ended this one.
-    let one_way =
-        matches!(way.collective, Collective::Broadcast | Collective::Reduce | Collective::Scatter | Collective::Gather);
+    let one_way = matches!(
+        way.collective,
+        Collective::Broadcast | Collective::Reduce | Collective::Scatter | Collective::Gather
+    );
     let mut series = |calls: usize| -> Result<f64> {
         let mut seconds = 0.0;
         for call in 0..calls {
@@ -99,10 +115,20 @@ fn time_one(comm: &Comm, way: Way, array: usize) -> Result<f64> {
 
 /// Times against sizes, on logarithmic axes.
 pub fn plot(screen: &Screen, title: &str, timings: &[Timing]) -> String {
-    let series = timings
-        .iter()
-        .map(|timing| Series::line(timing.way.name(), timing.points.iter().map(|point| (point.bytes, point.seconds))));
-    let plot = Plot::new(title, "bytes").log_x().log_y().labels(bytes_binary, seconds).height(12);
+    let series = timings.iter().map(|timing| {
+        Series::line(
+            timing.way.name(),
+            timing
+                .points
+                .iter()
+                .map(|point| (point.bytes, point.seconds)),
+        )
+    });
+    let plot = Plot::new(title, "bytes")
+        .log_x()
+        .log_y()
+        .labels(bytes_binary, seconds)
+        .height(12);
     series.fold(plot, Plot::series).render(screen)
 }
 
@@ -111,18 +137,42 @@ pub fn fits(screen: &Screen, timings: &[Timing]) -> String {
     let row = |timing: &Timing| {
         let mut row = vec![timing.way.name().to_owned()];
         row.extend(match timing.line() {
-            Some(line) => [screen.seconds(line.alpha), gigabytes(line.beta), bytes_binary(line.knee())],
+            Some(line) => [
+                screen.seconds(line.alpha),
+                gigabytes(line.beta),
+                bytes_binary(line.knee()),
+            ],
             None => ["no line", "", ""].map(String::from),
         });
         if let Some(last) = timing.points.last() {
-            row.extend([screen.seconds(last.seconds), gigabytes(timing.algbw(last)), gigabytes(timing.busbw(last))]);
+            row.extend([
+                screen.seconds(last.seconds),
+                gigabytes(timing.algbw(last)),
+                gigabytes(timing.busbw(last)),
+            ]);
         }
         row
     };
     let rows: Vec<Vec<String>> = timings.iter().map(row).collect();
-    let most = timings.iter().flat_map(|timing| timing.points.last()).map(|point| point.bytes).fold(0.0, f64::max);
+    let most = timings
+        .iter()
+        .flat_map(|timing| timing.points.last())
+        .map(|point| point.bytes)
+        .fold(0.0, f64::max);
     let most = bytes_binary(most);
-    let table = table(screen, &["t = a + S/b", "a", "b, GB/s", "knee", &most, "algbw", "busbw"], &rows);
+    let table = table(
+        screen,
+        &[
+            "t = a + S/b",
+            "a",
+            "b, GB/s",
+            "knee",
+            &most,
+            "algbw",
+            "busbw",
+        ],
+        &rows,
+    );
     let words = "a: latency, the seconds before the first byte. b: bandwidth. Knee: a x b bytes take as long as the latency. \
                  algbw: S/t in GB/s. busbw: the least that each link carried, as nccl-tests define it. Compare busbw with \
                  the hardware.";
@@ -135,32 +185,55 @@ fn gigabytes(bytes_a_second: f64) -> String {
 
 /// All times, one row per size, and the fastest algorithms.
 pub fn sizes_table(screen: &Screen, timings: &[Timing]) -> String {
-    let names = timings.iter().map(|timing| timing.way.name().replace('-', "-\n").replace(' ', "\n"));
-    let header: Vec<String> =
-        ["array".to_owned()].into_iter().chain(names).chain(["fastest,\nwithin 10%".to_owned()]).collect();
+    let names = timings
+        .iter()
+        .map(|timing| timing.way.name().replace('-', "-\n").replace(' ', "\n"));
+    let header: Vec<String> = ["array".to_owned()]
+        .into_iter()
+        .chain(names)
+        .chain(["fastest,\nwithin 10%".to_owned()])
+        .collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let row = |(i, size): (usize, &Point)| -> Vec<String> {
-        let times = timings.iter().map(|timing| screen.seconds(timing.points[i].seconds));
-        [bytes_binary(size.bytes)].into_iter().chain(times).chain([fastest(timings, i)]).collect()
+        let times = timings
+            .iter()
+            .map(|timing| screen.seconds(timing.points[i].seconds));
+        [bytes_binary(size.bytes)]
+            .into_iter()
+            .chain(times)
+            .chain([fastest(timings, i)])
+            .collect()
     };
     let sizes = timings.first().map_or(&[][..], |timing| &timing.points);
-    table(screen, &header, &sizes.iter().enumerate().map(row).collect::<Vec<_>>())
+    table(
+        screen,
+        &header,
+        &sizes.iter().enumerate().map(row).collect::<Vec<_>>(),
+    )
 }
 
 /// The algorithms that are the fastest at size number `i`, the best first. Differences of up to a tenth are noise.
 fn fastest(timings: &[Timing], i: usize) -> String {
     let seconds = |timing: &&Timing| timing.points[i].seconds;
-    let mut best: Vec<&Timing> = timings.iter().filter(|timing| timing.way.algorithm.is_some()).collect();
+    let mut best: Vec<&Timing> = timings
+        .iter()
+        .filter(|timing| timing.way.algorithm.is_some())
+        .collect();
     best.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
     let least = best.first().map_or(0.0, seconds);
     best.retain(|timing| seconds(timing) <= 1.1 * least);
-    best.iter().map(|timing| timing.way.name()).collect::<Vec<_>>().join(", ")
+    best.iter()
+        .map(|timing| timing.way.name())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// A remark on algorithms in which the root talks to every other rank, where they were measured on more than two ranks.
 pub fn overlapping(timings: &[Timing]) -> Option<String> {
     let at_root = |way: &Way| matches!(way.algorithm, Some(Algorithm::Naive | Algorithm::Flat));
-    let timing = timings.iter().find(|timing| timing.ranks > 2 && at_root(&timing.way))?;
+    let timing = timings
+        .iter()
+        .find(|timing| timing.ranks > 2 && at_root(&timing.way))?;
     let name = timing.way.name();
     Some(format!(
         "Rounds are not latencies: in {name}, rank 0's messages overlap here, and few bytes can be quick. A network card \
@@ -172,7 +245,10 @@ pub fn overlapping(timings: &[Timing]) -> Option<String> {
 pub fn ensure_writable(path: &Path, times: bool) -> std::result::Result<(), BadInput> {
     if !times {
         let help = "add --bench and 2 ranks or more, or --simulate N; or leave --json out";
-        return Err(BadInput::new("--json has nothing to write: nothing is timed or predicted", help));
+        return Err(BadInput::new(
+            "--json has nothing to write: nothing is timed or predicted",
+            help,
+        ));
     }
     let open = || File::options().create(true).append(true).open(path);
     if launch::is_first_process() {
@@ -218,25 +294,47 @@ mod tests {
     use shardlab::comm::algorithms::Algorithm;
 
     fn timing(algorithm: Algorithm, seconds: [f64; 3]) -> Timing {
-        let way = Way { collective: Collective::AllReduce, algorithm: Some(algorithm) };
+        let way = Way {
+            collective: Collective::AllReduce,
+            algorithm: Some(algorithm),
+        };
         let points = [1024.0, 2048.0, 4096.0].into_iter().zip(seconds);
-        Timing { way, ranks: 4, points: points.map(|(bytes, seconds)| Point { bytes, seconds }).collect() }
+        Timing {
+            way,
+            ranks: 4,
+            points: points
+                .map(|(bytes, seconds)| Point { bytes, seconds })
+                .collect(),
+        }
     }
 
     #[test]
     fn a_winner_must_win_by_more_than_noise() {
-        let timings = [timing(Algorithm::Naive, [1.0, 2.0, 4.0]), timing(Algorithm::Ring, [2.0, 1.9, 3.0])];
-        assert_eq!([0, 1, 2].map(|i| fastest(&timings, i)), ["naive", "ring, naive", "ring"]);
+        let timings = [
+            timing(Algorithm::Naive, [1.0, 2.0, 4.0]),
+            timing(Algorithm::Ring, [2.0, 1.9, 3.0]),
+        ];
+        assert_eq!(
+            [0, 1, 2].map(|i| fastest(&timings, i)),
+            ["naive", "ring, naive", "ring"]
+        );
         assert_eq!(fastest(&[], 0), "");
         let table = sizes_table(&Screen::plain(), &timings);
-        assert!(table.contains("\n  2.00 KiB  2.00 s  1.90 s  ring, naive\n"), "{table}");
+        assert!(
+            table.contains("\n  2.00 KiB  2.00 s  1.90 s  ring, naive\n"),
+            "{table}"
+        );
     }
 
     #[test]
     fn a_root_whose_messages_overlap_is_explained() {
-        let ranks = |ranks| Timing { ranks, ..timing(Algorithm::Naive, [1.0; 3]) };
+        let ranks = |ranks| Timing {
+            ranks,
+            ..timing(Algorithm::Naive, [1.0; 3])
+        };
         assert!(
-            overlapping(&[timing(Algorithm::Ring, [1.0; 3]), ranks(3)]).is_some_and(|words| words.contains("naive"))
+            overlapping(&[timing(Algorithm::Ring, [1.0; 3]), ranks(3)])
+                .is_some_and(|words| words.contains("naive"))
         );
         assert!(overlapping(&[timing(Algorithm::Ring, [1.0; 3]), ranks(2)]).is_none());
     }

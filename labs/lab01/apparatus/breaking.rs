@@ -27,7 +27,8 @@ pub enum Break {
 impl Break {
     /// The flag's value.
     fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_string())
     }
 
     /// One sentence about the mistake of `rank`, the last rank.
@@ -36,7 +37,9 @@ impl Break {
             Break::MissingRank => "leaves out the losses' all-reduce and goes on to the barrier",
             Break::WrongLength => "brings 3 losses where the others bring 4",
             Break::WrongOp => "asks for the largest loss where the others ask for the sum",
-            Break::WrongOrder => "sums up the losses before the gradients; both are 4 numbers of one type",
+            Break::WrongOrder => {
+                "sums up the losses before the gradients; both are 4 numbers of one type"
+            }
             Break::EarlyExit => "returns before the losses are summed up",
             Break::SlowRank => "computes for a long time before it enters the barrier",
         };
@@ -50,7 +53,10 @@ pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Resul
     let odd = comm.size() - 1;
     if comm.rank() == 0 {
         let title = screen.bold(format!("What goes wrong: {}", broken.name()));
-        screen.say(format!("\n{title}\n\n{}\n", screen.wrap(&broken.in_words(odd), 2)));
+        screen.say(format!(
+            "\n{title}\n\n{}\n",
+            screen.wrap(&broken.in_words(odd), 2)
+        ));
     }
     let waited = step(comm, broken, slow)?;
     if comm.rank() != 0 {
@@ -59,7 +65,12 @@ pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Resul
     screen.say(format!("{}\n", show(screen, &waited)));
     let mut checks = Checks::new(screen);
     let named = slowest(&waited) == odd;
-    checks.hold(named, "the slow rank is the one that all waited for", "", "the ranks waited for a different rank");
+    checks.hold(
+        named,
+        "the slow rank is the one that all waited for",
+        "",
+        "the ranks waited for a different rank",
+    );
     Ok(checks.failed())
 }
 
@@ -68,7 +79,8 @@ pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Resul
 /// rank does instead. Returns the seconds that each rank waited in the barrier, where all wait for a slow rank.
 fn step(comm: &Comm, broken: Break, slow: Duration) -> Result<Vec<f64>> {
     let odd = comm.rank() + 1 == comm.size();
-    let (mut gradients, mut losses) = ([1f32; 4], [2f32; 4]);
+    let mut gradients = [1f32; 4];
+    let mut losses = [2f32; 4];
     let reduce_gradients = |gradients: &mut [f32]| comm.all_reduce(gradients, Reduce::Sum);
     let reduce_losses = |losses: &mut [f32], op| comm.all_reduce(losses, op);
 
@@ -100,8 +112,16 @@ fn show(screen: &Screen, waited: &[f64]) -> String {
     let row = |(rank, &time): (usize, &f64)| vec![rank.to_string(), seconds(time)];
     let rows: Vec<Vec<String>> = waited.iter().enumerate().map(row).collect();
     let most = waited.iter().fold(0f64, |most, &time| most.max(time));
-    let words = format!("Rank {} waited least: the others waited {} for it.", slowest(waited), seconds(most));
-    format!("{}\n{}", table(screen, &["rank", "waited in the barrier"], &rows), screen.wrap(&words, 2))
+    let words = format!(
+        "Rank {} waited least: the others waited {} for it.",
+        slowest(waited),
+        seconds(most)
+    );
+    format!(
+        "{}\n{}",
+        table(screen, &["rank", "waited in the barrier"], &rows),
+        screen.wrap(&words, 2)
+    )
 }
 
 /// The rank that waited least.

@@ -13,22 +13,39 @@ pub struct Way {
 
 impl Way {
     pub fn name(&self) -> &'static str {
-        self.algorithm.map_or(if shardlab::launch::is_mpi() { "MPI library" } else { "shared memory" }, Algorithm::name)
+        self.algorithm.map_or(
+            if shardlab::launch::is_mpi() {
+                "MPI library"
+            } else {
+                "shared memory"
+            },
+            Algorithm::name,
+        )
     }
 
     /// The algorithms of `collective`, without the transport's own.
     pub fn algorithms(collective: Collective) -> impl Iterator<Item = Way> {
-        collective.algorithms().iter().map(move |&algorithm| Way { collective, algorithm: Some(algorithm) })
+        collective.algorithms().iter().map(move |&algorithm| Way {
+            collective,
+            algorithm: Some(algorithm),
+        })
     }
 
     /// Whether the collective works in the array that a rank gets.
     pub fn in_place(&self) -> bool {
-        matches!(self.collective, Collective::AllReduce | Collective::Reduce | Collective::Broadcast)
+        matches!(
+            self.collective,
+            Collective::AllReduce | Collective::Reduce | Collective::Broadcast
+        )
     }
 
     /// Elements of the whole array, at least `elements`: as many in each rank's part, where there are parts.
     pub fn array(&self, ranks: usize, elements: usize) -> usize {
-        if self.in_place() { elements } else { elements.next_multiple_of(ranks) }
+        if self.in_place() {
+            elements
+        } else {
+            elements.next_multiple_of(ranks)
+        }
     }
 
     /// Elements that a rank gives and that it gets, of a whole array of `array` elements.
@@ -47,8 +64,14 @@ impl Way {
 
     /// The algorithm's task for a whole array of `array` elements; none for the transport's own.
     pub fn task(&self, ranks: usize, array: usize, element_bytes: usize) -> Result<Option<Task>> {
-        let len = if self.in_place() { array } else { array / ranks };
-        self.algorithm.map(|algorithm| Task::new(self.collective, algorithm, ranks, len, element_bytes, 0)).transpose()
+        let len = if self.in_place() {
+            array
+        } else {
+            array / ranks
+        };
+        self.algorithm
+            .map(|algorithm| Task::new(self.collective, algorithm, ranks, len, element_bytes, 0))
+            .transpose()
     }
 
     /// Runs the collective, with rank 0 as the root, and with sums where it reduces. Lengths are those of [`Way::lengths`].
@@ -72,7 +95,9 @@ impl Way {
             Collective::Reduce => algorithms::reduce(comm, get, sum, 0, algorithm),
             Collective::Broadcast => algorithms::broadcast(comm, get, 0, algorithm),
             Collective::AllGather => algorithms::all_gather(comm, give, get, algorithm),
-            Collective::ReduceScatter => algorithms::reduce_scatter(comm, give, get, sum, algorithm),
+            Collective::ReduceScatter => {
+                algorithms::reduce_scatter(comm, give, get, sum, algorithm)
+            }
             Collective::Scatter => algorithms::scatter(comm, give, get, 0, algorithm),
             Collective::Gather => algorithms::gather(comm, give, get, 0, algorithm),
             Collective::AllToAll => algorithms::all_to_all(comm, give, get, algorithm),

@@ -33,20 +33,41 @@ pub const ELEMENTS: usize = 1680;
 /// Runs `way`, which is an algorithm, and the transport's own collective on the same whole numbers.
 pub fn count(comm: &Comm, way: Way) -> Result<Count> {
     let array = way.array(comm.size(), ELEMENTS);
-    let bring = |len: usize| -> Vec<u64> { (0..len).map(|i| ((comm.rank() + 1) * 1009 + i * i) as u64).collect() };
+    let bring = |len: usize| -> Vec<u64> {
+        (0..len)
+            .map(|i| ((comm.rank() + 1) * 1009 + i * i) as u64)
+            .collect()
+    };
     let (given, got) = way.lengths(comm, array);
-    let (give, mut expected) = (bring(given), bring(got));
+    let give = bring(given);
+    let mut expected = bring(got);
     let mut is = expected.clone();
-    Way { algorithm: None, ..way }.run(comm, &give, &mut expected)?;
+    Way {
+        algorithm: None,
+        ..way
+    }
+    .run(comm, &give, &mut expected)?;
     let before = comm.traffic();
     way.run(comm, &give, &mut is)?;
     let traffic = comm.traffic() - before;
 
-    let mut most = [traffic.rounds, traffic.messages, traffic.bytes, u64::from(is != expected)];
+    let mut most = [
+        traffic.rounds,
+        traffic.messages,
+        traffic.bytes,
+        u64::from(is != expected),
+    ];
     comm.all_reduce(&mut most, Reduce::Max)?;
     let [rounds, messages, bytes, wrong] = most;
-    let formula = way.task(comm.size(), array, size_of::<u64>())?.and_then(|task| formula(&task, size_of::<u64>()));
-    Ok(Count { way, right: wrong == 0, most: [rounds, messages, bytes], formula })
+    let formula = way
+        .task(comm.size(), array, size_of::<u64>())?
+        .and_then(|task| formula(&task, size_of::<u64>()));
+    Ok(Count {
+        way,
+        right: wrong == 0,
+        most: [rounds, messages, bytes],
+        formula,
+    })
 }
 // ANCHOR_END: count
 
@@ -59,10 +80,22 @@ pub fn show(screen: &Screen, counts: &[&Count]) -> String {
             Some(_) => screen.cross(),
             None => String::new(),
         };
-        let words = count.formula.map_or("no short formula for this n", |formula| formula.words);
+        let words = count
+            .formula
+            .map_or("no short formula for this n", |formula| formula.words);
         let bytes = bytes_decimal(bytes as f64);
-        vec![count.way.name().to_owned(), thousands(rounds), thousands(messages), bytes, format!("{words} {mark}")]
+        vec![
+            count.way.name().to_owned(),
+            thousands(rounds),
+            thousands(messages),
+            bytes,
+            format!("{words} {mark}"),
+        ]
     };
     let rows: Vec<Vec<String>> = counts.iter().map(row).collect();
-    table(screen, &["algorithm", "rounds", "messages", "sent", "formula"], &rows)
+    table(
+        screen,
+        &["algorithm", "rounds", "messages", "sent", "formula"],
+        &rows,
+    )
 }

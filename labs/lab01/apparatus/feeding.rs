@@ -26,17 +26,34 @@ impl FeedFlags {
 
     /// The feed and the files that the flags ask for, on `ranks` ranks, with files in `folder`; none without `--feed`.
     pub fn resolve(&self, ranks: usize, folder: &Path) -> Result<Option<(Feed, Store)>, BadInput> {
-        let Some(words) = &self.feed else { return Ok(None) };
+        let Some(words) = &self.feed else {
+            return Ok(None);
+        };
         let help = "give a latency and a bandwidth, as in 2ms,200MB/s, or none";
-        let disk = (self.disk != "none").then(|| self.disk.parse::<Link>()).transpose();
-        let disk = disk.map_err(|error| BadInput::new(format!("--disk {}: {error}", self.disk), help))?;
-        let store = Store { folder: folder.join("feed"), batch: 1 << 16, steps: 24, disk };
+        let disk = (self.disk != "none")
+            .then(|| self.disk.parse::<Link>())
+            .transpose();
+        let disk =
+            disk.map_err(|error| BadInput::new(format!("--disk {}: {error}", self.disk), help))?;
+        let store = Store {
+            folder: folder.join("feed"),
+            batch: 1 << 16,
+            steps: 24,
+            disk,
+        };
         let feed = Feed::parse(words, ranks)?;
         // All batches are read twice: when wanted, and ahead.
         let takes = 2.0 * store.steps as f64 * store.disk_seconds(feed, ranks);
         if takes > LONGEST {
-            let what = format!("--feed would read for {} from --disk {}", seconds(takes), self.disk);
-            return Err(BadInput::new(what, "give a faster one, such as 2ms,200MB/s, or none for this machine's own"));
+            let what = format!(
+                "--feed would read for {} from --disk {}",
+                seconds(takes),
+                self.disk
+            );
+            return Err(BadInput::new(
+                what,
+                "give a faster one, such as 2ms,200MB/s, or none for this machine's own",
+            ));
         }
         Ok(Some((feed, store)))
     }
@@ -66,11 +83,22 @@ pub fn measure(comm: &Comm, store: &Store, feed: Feed, compute: Duration) -> Res
     store.remove(comm, feed)?;
     let mut wrong = [u64::from(!without.right || !with.right)];
     comm.all_reduce(&mut wrong, Reduce::Max)?;
-    Ok(Waits { when_wanted: longest(&without)?, ahead: longest(&with)?, right: wrong[0] == 0 })
+    Ok(Waits {
+        when_wanted: longest(&without)?,
+        ahead: longest(&with)?,
+        right: wrong[0] == 0,
+    })
 }
 
 /// Describes how the files were read, and prints the mean waits beside the file server's own time.
-pub fn show(screen: &Screen, store: &Store, feed: Feed, ranks: usize, compute: Duration, waits: &Waits) -> String {
+pub fn show(
+    screen: &Screen,
+    store: &Store,
+    feed: Feed,
+    ranks: usize,
+    compute: Duration,
+    waits: &Waits,
+) -> String {
     let batch = (store.batch * size_of::<f32>()) as f64;
     let who = match feed {
         Feed::EachFile => "every rank reads its own file".to_owned(),
@@ -78,10 +106,18 @@ pub fn show(screen: &Screen, store: &Store, feed: Feed, ranks: usize, compute: D
         Feed::Readers(count) => format!("{count} of {ranks} ranks read one file and scatter it"),
     };
     let mut lines = vec![screen.row("feed", &who)];
-    let batches = format!("{} per rank per step, {} steps", bytes_decimal(batch), store.steps);
-    lines.push(
-        screen.row("batch", &format!("{batches}; a rank computes for {} on it", screen.seconds(compute.as_secs_f64()))),
+    let batches = format!(
+        "{} per rank per step, {} steps",
+        bytes_decimal(batch),
+        store.steps
     );
+    lines.push(screen.row(
+        "batch",
+        &format!(
+            "{batches}; a rank computes for {} on it",
+            screen.seconds(compute.as_secs_f64())
+        ),
+    ));
     if let Some(disk) = store.disk {
         let requests = match feed.readers(ranks) {
             1 => "1 request".to_owned(),
@@ -94,10 +130,18 @@ pub fn show(screen: &Screen, store: &Store, feed: Feed, ranks: usize, compute: D
             bytes_decimal(disk.bandwidth),
             screen.seconds(store.disk_seconds(feed, ranks)),
         );
-        lines.push(screen.row("disk", &server.replace(" / ", "\u{a0}/\u{a0}").replace(" MB", "\u{a0}MB")));
+        lines.push(
+            screen.row(
+                "disk",
+                &server
+                    .replace(" / ", "\u{a0}/\u{a0}")
+                    .replace(" MB", "\u{a0}MB"),
+            ),
+        );
     }
     // No batch is computed on while the first one is read.
-    let mean = |waits: &[f64]| screen.seconds(waits[1..].iter().sum::<f64>() / (waits.len() - 1) as f64);
+    let mean =
+        |waits: &[f64]| screen.seconds(waits[1..].iter().sum::<f64>() / (waits.len() - 1) as f64);
     let means = format!(
         "{} when read as wanted, {} when read ahead (mean after the first step)",
         mean(&waits.when_wanted),

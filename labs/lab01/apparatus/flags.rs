@@ -68,25 +68,64 @@ impl StudyFlags {
     /// Checks the flags before any rank starts. With a `link` the lab measures, unless a flag asks for a different view.
     pub fn resolve(&self, link: Option<Link>, feeding: bool) -> Result<Study, BadInput> {
         let all = self.collective == "all";
-        let other = all || self.rounds || self.simulate.is_some() || self.broken.is_some() || feeding;
+        let other =
+            all || self.rounds || self.simulate.is_some() || self.broken.is_some() || feeding;
         let timed = self.bench || (link.is_some() && !other);
-        let ranks = launch::ranks(self.ranks, if timed { launch::cores().clamp(2, 4) } else { 4 })?;
+        let ranks = launch::ranks(
+            self.ranks,
+            if timed {
+                launch::cores().clamp(2, 4)
+            } else {
+                4
+            },
+        )?;
         if self.broken.is_some() && ranks < 2 {
-            return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more"));
+            return Err(BadInput::new(
+                "--break needs ranks that can differ",
+                "give --ranks 2 or more",
+            ));
         }
-        let collective = Collective::from_str(&self.collective, false).unwrap_or(Collective::AllReduce);
-        let auto = Way { collective, algorithm: Some(Algorithm::Auto) };
-        let known = Way::algorithms(collective).chain(Some(auto).filter(|_| self.algorithm.is_some()));
-        let chosen = |way: &Way| self.algorithm.is_none_or(|algorithm| way.algorithm == Some(algorithm));
+        let collective =
+            Collective::from_str(&self.collective, false).unwrap_or(Collective::AllReduce);
+        let auto = Way {
+            collective,
+            algorithm: Some(Algorithm::Auto),
+        };
+        let known =
+            Way::algorithms(collective).chain(Some(auto).filter(|_| self.algorithm.is_some()));
+        let chosen = |way: &Way| {
+            self.algorithm
+                .is_none_or(|algorithm| way.algorithm == Some(algorithm))
+        };
         let ways: Vec<Way> = known.filter(chosen).collect();
         if let Some(algorithm) = self.algorithm.filter(|_| ways.is_empty()) {
-            let names: Vec<&str> = collective.algorithms().iter().map(|algorithm| algorithm.name()).collect();
-            let what = format!("{} has no algorithm {}", collective.name(), algorithm.name());
+            let names: Vec<&str> = collective
+                .algorithms()
+                .iter()
+                .map(|algorithm| algorithm.name())
+                .collect();
+            let what = format!(
+                "{} has no algorithm {}",
+                collective.name(),
+                algorithm.name()
+            );
             return Err(BadInput::new(what, format!("it has {}", names.join(", "))));
         }
-        let (flags, most, network) = (self.clone(), self.most(ranks)?, self.network(ranks)?);
-        let study = Study { flags, ranks, collective, all, ways, timed: timed && ranks > 1, most, network };
-        link.filter(|_| study.timed).map_or(Ok(()), |link| study.ensure_short(link))?;
+        let flags = self.clone();
+        let most = self.most(ranks)?;
+        let network = self.network(ranks)?;
+        let study = Study {
+            flags,
+            ranks,
+            collective,
+            all,
+            ways,
+            timed: timed && ranks > 1,
+            most,
+            network,
+        };
+        link.filter(|_| study.timed)
+            .map_or(Ok(()), |link| study.ensure_short(link))?;
         Ok(study)
     }
 
@@ -101,7 +140,10 @@ impl StudyFlags {
         let least = if self.simulate.is_some() { 2 } else { 1 };
         if !(least..=network.most_ranks).contains(&n) {
             let most = thousands(network.most_ranks as u64);
-            let help = format!("give {least} to {most}: {} is {}", network.name, network.about);
+            let help = format!(
+                "give {least} to {most}: {} is {}",
+                network.name, network.about
+            );
             return Err(BadInput::new(format!("--{flag} {n} is out of range"), help));
         }
         Ok(network)
@@ -116,14 +158,22 @@ impl StudyFlags {
         let Some(mib) = self.up_to else {
             let is_short = |most: usize| most <= 512 * MIB / launch::ranks_here(ranks);
             let sizes = [64, 16, 4, 1].map(|mib| mib * MIB);
-            return Ok(sizes.into_iter().find(|&most| fits(most) && is_short(most)).unwrap_or(MIB / 64));
+            return Ok(sizes
+                .into_iter()
+                .find(|&most| fits(most) && is_short(most))
+                .unwrap_or(MIB / 64));
         };
         match mib.checked_mul(MIB) {
             Some(most) if mib > 0 && fits(most) => Ok(most),
             _ => {
                 let room = bytes_binary(free as f64 / 2.0);
-                let help = format!("give 1 or more; {ranks} ranks take 4 arrays each, and may fill {room}");
-                Err(BadInput::new(format!("--up-to {mib} is not possible here"), help))
+                let help = format!(
+                    "give 1 or more; {ranks} ranks take 4 arrays each, and may fill {room}"
+                );
+                Err(BadInput::new(
+                    format!("--up-to {mib} is not possible here"),
+                    help,
+                ))
             }
         }
     }
@@ -134,13 +184,25 @@ impl Study {
     fn ensure_short(&self, link: Link) -> Result<(), BadInput> {
         const LONGEST: f64 = 120.0;
         let sizes = benchmark::sizes(4, self.most);
-        let timings = predict::predict(self.collective, self.ranks, &sizes, &Network::uniform(link));
-        let timings = timings.map_err(|error| BadInput::new(error.to_string(), "give a different --link"))?;
-        let once: f64 = timings.iter().flat_map(|timing| &timing.points).map(|point| point.seconds).sum();
+        let timings =
+            predict::predict(self.collective, self.ranks, &sizes, &Network::uniform(link));
+        let timings =
+            timings.map_err(|error| BadInput::new(error.to_string(), "give a different --link"))?;
+        let once: f64 = timings
+            .iter()
+            .flat_map(|timing| &timing.points)
+            .map(|point| point.seconds)
+            .sum();
         if 2.0 * once <= LONGEST {
             return Ok(());
         }
-        let what = format!("timing over --link {link} would take about {}", seconds(2.0 * once));
-        Err(BadInput::new(what, "give a faster link, such as 100us,1GB/s, or smaller arrays: --up-to 1"))
+        let what = format!(
+            "timing over --link {link} would take about {}",
+            seconds(2.0 * once)
+        );
+        Err(BadInput::new(
+            what,
+            "give a faster link, such as 100us,1GB/s, or smaller arrays: --up-to 1",
+        ))
     }
 }

@@ -11,13 +11,19 @@ use shardlab::comm::{Comm, CommError, Reduce, Result};
 /// This rank's group of ranks. A group has as many ranks as a picture of `collective` has room for; the first is shown.
 pub fn few(comm: &Comm, collective: Collective) -> Result<Comm> {
     // An all-to-all works on twice as many numbers.
-    let most = if collective == Collective::AllToAll { 3 } else { 5 };
+    let most = if collective == Collective::AllToAll {
+        3
+    } else {
+        5
+    };
     comm.split((comm.rank() / most) as u64, comm.rank() as i64)
 }
 
 /// The numbers of rank `rank`: (i+1)·10^rank at index i.
 fn brings(rank: usize, parts: usize) -> Vec<u64> {
-    (1..=parts as u64).map(|i| i * 10u64.pow(rank as u32)).collect()
+    (1..=parts as u64)
+        .map(|i| i * 10u64.pow(rank as u32))
+        .collect()
 }
 
 /// The effect of a collective, in a few words.
@@ -36,10 +42,13 @@ pub fn in_words(collective: Collective) -> &'static str {
 
 /// The buffer of an algorithm for `collective` at the start, with one element for each rank's part. A 0 stands for nothing.
 fn start(comm: &Comm, collective: Collective) -> Vec<u64> {
-    let (rank, n) = (comm.rank(), comm.size());
+    let rank = comm.rank();
+    let n = comm.size();
     let whole = brings(rank, n);
     let only = |keep: bool| whole.iter().map(|&x| if keep { x } else { 0 }).collect();
-    let own_part = (0..n).map(|i| if i == rank { whole[i] } else { 0 }).collect();
+    let own_part = (0..n)
+        .map(|i| if i == rank { whole[i] } else { 0 })
+        .collect();
     match collective {
         Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => whole,
         Collective::Broadcast | Collective::Scatter => only(rank == 0),
@@ -51,13 +60,25 @@ fn start(comm: &Comm, collective: Collective) -> Vec<u64> {
 
 /// This rank's data before and after the transport's own collective on one element for each part.
 fn run(comm: &Comm, collective: Collective) -> Result<(Vec<u64>, Vec<u64>)> {
-    let (rank, n) = (comm.rank(), comm.size());
-    let way = Way { collective, algorithm: None };
+    let rank = comm.rank();
+    let n = comm.size();
+    let way = Way {
+        collective,
+        algorithm: None,
+    };
     let mut before = start(comm, collective);
     before.truncate(n);
     let (given, got) = way.lengths(comm, n);
-    let give = if given == n { before.clone() } else { vec![before[rank]; given] };
-    let mut get = if way.in_place() { before.clone() } else { vec![0; got] };
+    let give = if given == n {
+        before.clone()
+    } else {
+        vec![before[rank]; given]
+    };
+    let mut get = if way.in_place() {
+        before.clone()
+    } else {
+        vec![0; got]
+    };
     way.run(comm, &give, &mut get)?;
     let after = match get.len() {
         1 => (0..n).map(|i| if i == rank { get[0] } else { 0 }).collect(),
@@ -70,18 +91,29 @@ fn run(comm: &Comm, collective: Collective) -> Result<(Vec<u64>, Vec<u64>)> {
 /// The picture of a collective before and after. Only rank 0 returns it.
 pub fn collective(comm: &Comm, screen: &Screen, collective: Collective) -> Result<Option<String>> {
     let (before, after) = run(comm, collective)?;
-    let (before, after) = (everyone(comm, &before)?, everyone(comm, &after)?);
+    let before = everyone(comm, &before)?;
+    let after = everyone(comm, &after)?;
     Ok((comm.rank() == 0).then(|| {
         let cells = |rows: &[Vec<u64>]| draw(screen, rows, |_, _| false);
-        let title = format!("  {}: {}", screen.bold(collective.name()), in_words(collective));
-        format!("{title}\n{}", before_and_after(screen, &cells(&before), &cells(&after)))
+        let title = format!(
+            "  {}: {}",
+            screen.bold(collective.name()),
+            in_words(collective)
+        );
+        format!(
+            "{title}\n{}",
+            before_and_after(screen, &cells(&before), &cells(&after))
+        )
     }))
 }
 
 /// The algorithm of `ways` that is the easiest to follow.
 pub fn simplest(ways: &[Way]) -> Option<Way> {
     let easy = [Algorithm::Ring, Algorithm::Tree];
-    let is_easy = |way: &&Way| way.algorithm.is_some_and(|algorithm| easy.contains(&algorithm));
+    let is_easy = |way: &&Way| {
+        way.algorithm
+            .is_some_and(|algorithm| easy.contains(&algorithm))
+    };
     ways.iter().find(is_easy).or(ways.first()).copied()
 }
 
@@ -98,49 +130,98 @@ pub struct Film {
 /// Runs `way`, an algorithm, on one element for each part, and takes a picture after every round.
 pub fn film(comm: &Comm, screen: &Screen, way: Way) -> Result<Film> {
     let missing = || CommError::Invalid("only an algorithm has rounds".into());
-    let task = way.task(comm.size(), comm.size(), size_of::<u64>())?.ok_or_else(missing)?;
-    let mut film = Film { task, frames: Vec::new(), messages: 0, bytes: 0 };
+    let task = way
+        .task(comm.size(), comm.size(), size_of::<u64>())?
+        .ok_or_else(missing)?;
+    let mut film = Film {
+        task,
+        frames: Vec::new(),
+        messages: 0,
+        bytes: 0,
+    };
     let mut data = start(comm, task.collective);
     let mut before = everyone(comm, &data)?;
     let total = task.total_rounds();
     for number in 0..total {
         let traffic = comm.traffic();
-        algorithms::run(comm, task.rounds(comm.rank()).filter(|round| round.number == number), &mut data, Reduce::Sum)?;
+        algorithms::run(
+            comm,
+            task.rounds(comm.rank())
+                .filter(|round| round.number == number),
+            &mut data,
+            Reduce::Sum,
+        )?;
         let traffic = comm.traffic() - traffic;
         film.messages += traffic.messages;
         film.bytes += traffic.bytes;
         let after = everyone(comm, &data)?;
         if comm.rank() == 0 {
-            film.frames.push(frame(screen, &task, number, &before, &after));
+            film.frames
+                .push(frame(screen, &task, number, &before, &after));
         }
         before = after;
     }
     Ok(film)
 }
 
-fn frame(screen: &Screen, task: &Task, number: usize, before: &[Vec<u64>], after: &[Vec<u64>]) -> String {
-    let rounds: Vec<Option<Round>> =
-        (0..task.ranks).map(|rank| task.rounds(rank).find(|round| round.number == number)).collect();
+fn frame(
+    screen: &Screen,
+    task: &Task,
+    number: usize,
+    before: &[Vec<u64>],
+    after: &[Vec<u64>],
+) -> String {
+    let rounds: Vec<Option<Round>> = (0..task.ranks)
+        .map(|rank| task.rounds(rank).find(|round| round.number == number))
+        .collect();
     let sent = |rank: usize, i: usize| {
-        rounds[rank].as_ref().and_then(|round| round.send.as_ref()).is_some_and(|send| send.range.contains(&i))
+        rounds[rank]
+            .as_ref()
+            .and_then(|round| round.send.as_ref())
+            .is_some_and(|send| send.range.contains(&i))
     };
     let came = |rank: usize, i: usize| {
-        rounds[rank].as_ref().and_then(|round| round.recv.as_ref()).is_some_and(|recv| recv.range.contains(&i))
+        rounds[rank]
+            .as_ref()
+            .and_then(|round| round.recv.as_ref())
+            .is_some_and(|recv| recv.range.contains(&i))
     };
-    before_and_after(screen, &draw(screen, before, sent), &draw(screen, after, came))
+    before_and_after(
+        screen,
+        &draw(screen, before, sent),
+        &draw(screen, after, came),
+    )
 }
 
 /// All ranks' rows, on rank 0.
 fn everyone(comm: &Comm, row: &[u64]) -> Result<Vec<Vec<u64>>> {
-    let mut all = vec![0; if comm.rank() == 0 { row.len() * comm.size() } else { 0 }];
+    let mut all = vec![
+        0;
+        if comm.rank() == 0 {
+            row.len() * comm.size()
+        } else {
+            0
+        }
+    ];
     comm.gather(row, &mut all, 0)?;
     Ok(all.chunks(row.len()).map(<[u64]>::to_vec).collect())
 }
 
-fn draw(screen: &Screen, rows: &[Vec<u64>], marked: impl Fn(usize, usize) -> bool) -> Vec<Vec<Cell>> {
-    let cell = |rank: usize, i: usize, value: u64| Cell { text: number(screen, value), marked: marked(rank, i) };
-    let row =
-        |(rank, row): (usize, &Vec<u64>)| row.iter().enumerate().map(|(i, &value)| cell(rank, i, value)).collect();
+fn draw(
+    screen: &Screen,
+    rows: &[Vec<u64>],
+    marked: impl Fn(usize, usize) -> bool,
+) -> Vec<Vec<Cell>> {
+    let cell = |rank: usize, i: usize, value: u64| Cell {
+        text: number(screen, value),
+        marked: marked(rank, i),
+    };
+    let row = |(rank, row): (usize, &Vec<u64>)| {
+        row.iter()
+            .enumerate()
+            .map(|(i, &value)| cell(rank, i, value))
+            .collect()
+    };
     rows.iter().enumerate().map(row).collect()
 }
 

@@ -12,30 +12,65 @@ use std::thread;
 const F32: usize = size_of::<f32>();
 
 /// Predicts all algorithms of `collective` on `ranks` ranks, at each of `sizes` bytes of the whole array.
-pub fn predict(collective: Collective, ranks: usize, sizes: &[usize], network: &Network) -> Result<Vec<Timing>> {
+pub fn predict(
+    collective: Collective,
+    ranks: usize,
+    sizes: &[usize],
+    network: &Network,
+) -> Result<Vec<Timing>> {
     let point = |way: Way, bytes: usize| -> Result<Option<Point>> {
         let array = way.array(ranks, bytes / F32);
         let task = way.task(ranks, array, F32)?;
-        Ok(task.map(|task| Point { bytes: (array * F32) as f64, seconds: simulate(&task, F32, network) }))
+        Ok(task.map(|task| Point {
+            bytes: (array * F32) as f64,
+            seconds: simulate(&task, F32, network),
+        }))
     };
     let timing = |way: Way| -> Result<Timing> {
-        let points = sizes.iter().filter_map(|&bytes| point(way, bytes).transpose());
-        Ok(Timing { way, ranks, points: points.collect::<Result<_>>()? })
+        let points = sizes
+            .iter()
+            .filter_map(|&bytes| point(way, bytes).transpose());
+        Ok(Timing {
+            way,
+            ranks,
+            points: points.collect::<Result<_>>()?,
+        })
     };
     // The largest networks take a second.
     thread::scope(|scope| {
         let timing = &timing;
-        let ways: Vec<_> = Way::algorithms(collective).map(|way| scope.spawn(move || timing(way))).collect();
-        ways.into_iter().map(|way| way.join().expect("a prediction does not panic")).collect()
+        let ways: Vec<_> = Way::algorithms(collective)
+            .map(|way| scope.spawn(move || timing(way)))
+            .collect();
+        ways.into_iter()
+            .map(|way| way.join().expect("a prediction does not panic"))
+            .collect()
     })
 }
 
 /// The network in words, and the time of a message of S bytes.
 pub fn in_words(screen: &Screen, network: &Network) -> String {
-    let time = |link: Link| format!("{} + S / {}/s", screen.seconds(link.latency), bytes_decimal(link.bandwidth));
-    let (within, between) = (time(network.within), time(network.between));
-    let message = if within == between { within } else { format!("{within} on a node, {between} between nodes") };
-    format!("{}; per message {}", network.about, message.replace(' ', "\u{a0}").replace("node,\u{a0}", "node, "))
+    let time = |link: Link| {
+        format!(
+            "{} + S / {}/s",
+            screen.seconds(link.latency),
+            bytes_decimal(link.bandwidth)
+        )
+    };
+    let within = time(network.within);
+    let between = time(network.between);
+    let message = if within == between {
+        within
+    } else {
+        format!("{within} on a node, {between} between nodes")
+    };
+    format!(
+        "{}; per message {}",
+        network.about,
+        message
+            .replace(' ', "\u{a0}")
+            .replace("node,\u{a0}", "node, ")
+    )
 }
 
 /// Measured times as multiples of the simulator's, on ranks that all have `link`, in ascending order.
@@ -48,7 +83,12 @@ pub fn beside(timings: &[Timing], link: Link) -> Result<Vec<f64>> {
     let mut ratios = Vec::new();
     for timing in timings {
         for point in &timing.points {
-            let Some(task) = timing.way.task(timing.ranks, point.bytes as usize / F32, F32)? else { continue };
+            let Some(task) = timing
+                .way
+                .task(timing.ranks, point.bytes as usize / F32, F32)?
+            else {
+                continue;
+            };
             let predicted = simulate(&task, F32, &network);
             if predicted >= SHORT {
                 ratios.push(point.seconds / predicted);
@@ -65,7 +105,9 @@ pub fn compared(ratios: &[f64], ranks: usize, cores: usize) -> String {
     if let Some(turns) = launch::turns(ranks, cores) {
         return format!("not compared here: {turns}");
     }
-    let (Some(least), Some(most), Some(median)) = (ratios.first(), ratios.last(), ratios.get(ratios.len() / 2)) else {
+    let (Some(least), Some(most), Some(median)) =
+        (ratios.first(), ratios.last(), ratios.get(ratios.len() / 2))
+    else {
         return "not compared here: no predicted time reaches 5 ms".to_owned();
     };
     format!(
@@ -77,7 +119,13 @@ pub fn compared(ratios: &[f64], ranks: usize, cores: usize) -> String {
 /// The source's job: this GPT with gradients in f32, and a step of 0.283 s on the 4 GPUs of a Polaris node (its log of
 /// 2024-07-17), taken as computing alone. The log says `num_params=85003776`, which leaves out the position table. The
 /// position table has gradients, too, so ranks average 85,790,208 numbers.
-const JOB: GptShape = GptShape { vocabulary: 65, block: 1024, layers: 12, heads: 12, embd: 768 };
+const JOB: GptShape = GptShape {
+    vocabulary: 65,
+    block: 1024,
+    layers: 12,
+    heads: 12,
+    embd: 768,
+};
 const STEP_SECONDS: f64 = 0.283;
 const STEP_RANKS: usize = 4;
 
@@ -87,12 +135,18 @@ pub fn scaling(screen: &Screen, network: &Network) -> Result<String> {
     let bytes = F32 * gradients as usize;
     let mut rows = Vec::new();
     let mut first = None;
-    for n in std::iter::successors(Some(STEP_RANKS), |&n| Some(4 * n)).take_while(|&n| n <= network.most_ranks) {
+    for n in std::iter::successors(Some(STEP_RANKS), |&n| Some(4 * n))
+        .take_while(|&n| n <= network.most_ranks)
+    {
         let seconds = predict(Collective::AllReduce, n, &[bytes], network)?;
-        let seconds = seconds.iter().flat_map(|timing| &timing.points).map(|point| point.seconds);
+        let seconds = seconds
+            .iter()
+            .flat_map(|timing| &timing.points)
+            .map(|point| point.seconds);
         let communicating = seconds.fold(f64::INFINITY, f64::min);
         let times = n as f64 / STEP_RANKS as f64;
-        let (weak, strong) = (STEP_SECONDS + communicating, STEP_SECONDS / times + communicating);
+        let weak = STEP_SECONDS + communicating;
+        let strong = STEP_SECONDS / times + communicating;
         let one = *first.get_or_insert(weak);
         let speed_up = |times: f64| match times < 99.95 {
             true => format!("{times:.1}"),
@@ -109,14 +163,16 @@ pub fn scaling(screen: &Screen, network: &Network) -> Result<String> {
             bar(screen, share, 12),
         ]);
     }
-    let (job, step) = (thousands(gradients), screen.seconds(STEP_SECONDS));
+    let job = thousands(gradients);
+    let step = screen.seconds(STEP_SECONDS);
     let words = format!(
         "The job has {job} gradients ({}). On {STEP_RANKS} ranks, a step computes for {step}. Weak scaling: each rank keeps \
          its batch, and the global batch grows. Strong scaling: ranks divide one global batch. Computing stops during the \
          all-reduce. Speed-up: samples per second, compared with {STEP_RANKS} ranks.",
         bytes_decimal(bytes as f64),
     );
-    let (all, none) = (bar(screen, 1.0, 1), bar(screen, 0.0, 1));
+    let all = bar(screen, 1.0, 1);
+    let none = bar(screen, 0.0, 1);
     let last = format!("strong:\n{all} computing\n{none} all-reduce");
     let header = [
         "ranks",
@@ -127,7 +183,11 @@ pub fn scaling(screen: &Screen, network: &Network) -> Result<String> {
         "strong:\ncomputing",
         &last,
     ];
-    Ok(format!("{}\n\n{}", screen.wrap(&words, 2), table(screen, &header, &rows)))
+    Ok(format!(
+        "{}\n\n{}",
+        screen.wrap(&words, 2),
+        table(screen, &header, &rows)
+    ))
 }
 
 #[cfg(test)]
@@ -140,7 +200,10 @@ mod tests {
         let network = Network::named("ethernet").expect("a preset");
         let timings = predict(Collective::AllReduce, 1024, &[1 << 10, 1 << 20], &network).unwrap();
         let seconds = |name: &str| {
-            let timing = timings.iter().find(|timing| timing.way.name() == name).unwrap();
+            let timing = timings
+                .iter()
+                .find(|timing| timing.way.name() == name)
+                .unwrap();
             [0, 1].map(|i| (1e6 * timing.points[i].seconds).round())
         };
         // 10 rounds of 24 µs and S/b, against 20 rounds and 2·1023/1024 S/b in all; S/b is 0.8 and 839 µs.
@@ -150,25 +213,48 @@ mod tests {
 
     #[test]
     fn a_slow_machine_is_told_and_is_no_error() {
-        assert_eq!(compared(&[1.0, 1.3], 4, 2), "not compared here: 4 ranks take turns on 2 cores");
+        assert_eq!(
+            compared(&[1.0, 1.3], 4, 2),
+            "not compared here: 4 ranks take turns on 2 cores"
+        );
         assert!(compared(&[], 2, 2).starts_with("not compared here: "));
-        assert!(compared(&[0.5, 1.0, 40.0], 2, 2).starts_with("measured times are 0.50 to 40.00 times"));
+        assert!(
+            compared(&[0.5, 1.0, 40.0], 2, 2).starts_with("measured times are 0.50 to 40.00 times")
+        );
     }
 
     #[test]
     fn measured_times_are_divided_by_the_link_s() {
-        let link = Link { latency: 0.01, bandwidth: 1e6 };
+        let link = Link {
+            latency: 0.01,
+            bandwidth: 1e6,
+        };
         let timing = |algorithm, points: &[(f64, f64)]| Timing {
-            way: Way { collective: Collective::AllReduce, algorithm },
+            way: Way {
+                collective: Collective::AllReduce,
+                algorithm,
+            },
             ranks: 2,
-            points: points.iter().map(|&(bytes, seconds)| Point { bytes, seconds }).collect(),
+            points: points
+                .iter()
+                .map(|&(bytes, seconds)| Point { bytes, seconds })
+                .collect(),
         };
         // On two ranks, doubling is one message: 10 ms and a millisecond for every 1,000 bytes.
-        let doubling = timing(Some(Algorithm::RecursiveDoubling), &[(1000.0, 0.022), (10_000.0, 0.02)]);
+        let doubling = timing(
+            Some(Algorithm::RecursiveDoubling),
+            &[(1000.0, 0.022), (10_000.0, 0.02)],
+        );
         // Naive is two: there and back.
         let naive = timing(Some(Algorithm::Naive), &[(1000.0, 0.066)]);
         let ratios = beside(&[doubling, naive, timing(None, &[(1000.0, 1.0)])], link).unwrap();
         assert_eq!(ratios.len(), 3);
-        assert!(ratios.iter().zip([1.0, 2.0, 3.0]).all(|(is, ratio)| (is - ratio).abs() < 1e-9), "{ratios:?}");
+        assert!(
+            ratios
+                .iter()
+                .zip([1.0, 2.0, 3.0])
+                .all(|(is, ratio)| (is - ratio).abs() < 1e-9),
+            "{ratios:?}"
+        );
     }
 }

@@ -22,19 +22,39 @@ enum Mistake {
 
 fn main() -> ExitCode {
     run(&[
-        ("rank 3 leaves out an all-reduce", |evidence| finds(evidence, 3, Mistake::LeavesOut, 2)),
-        ("rank 0 leaves it out", |evidence| finds(evidence, 0, Mistake::LeavesOut, 2)),
-        ("rank 1 brings fewer numbers", |evidence| finds(evidence, 1, Mistake::FewerNumbers, 2)),
-        ("rank 2 asks for the maximum", |evidence| finds(evidence, 2, Mistake::Maximum, 2)),
-        ("rank 1 swaps two all-reduces", |evidence| finds(evidence, 1, Mistake::WrongOrder, 2)),
-        ("rank 2 has returned", |evidence| finds(evidence, 2, Mistake::Returns, 2)),
-        ("rank 1 has returned after 118 calls", |evidence| finds(evidence, 1, Mistake::Returns, 40)),
+        ("rank 3 leaves out an all-reduce", |evidence| {
+            finds(evidence, 3, Mistake::LeavesOut, 2)
+        }),
+        ("rank 0 leaves it out", |evidence| {
+            finds(evidence, 0, Mistake::LeavesOut, 2)
+        }),
+        ("rank 1 brings fewer numbers", |evidence| {
+            finds(evidence, 1, Mistake::FewerNumbers, 2)
+        }),
+        ("rank 2 asks for the maximum", |evidence| {
+            finds(evidence, 2, Mistake::Maximum, 2)
+        }),
+        ("rank 1 swaps two all-reduces", |evidence| {
+            finds(evidence, 1, Mistake::WrongOrder, 2)
+        }),
+        ("rank 2 has returned", |evidence| {
+            finds(evidence, 2, Mistake::Returns, 2)
+        }),
+        ("rank 1 has returned after 118 calls", |evidence| {
+            finds(evidence, 1, Mistake::Returns, 40)
+        }),
         ("all ranks made the same calls", nothing),
     ])
 }
 
 /// The job of each rank: steps of two all-reduces and a barrier. In the last step `odd` makes a mistake, after a pause.
-fn job(comm: &Comm, odd: bool, mistake: Mistake, steps: usize, pause: Duration) -> comm::Result<()> {
+fn job(
+    comm: &Comm,
+    odd: bool,
+    mistake: Mistake,
+    steps: usize,
+    pause: Duration,
+) -> comm::Result<()> {
     let gradients = || comm.all_reduce(&mut [1f32; 4], Reduce::Sum);
     let losses = |losses: &mut [f32], op| comm.all_reduce(losses, op);
     for step in 1..=steps {
@@ -63,7 +83,10 @@ fn job(comm: &Comm, odd: bool, mistake: Mistake, steps: usize, pause: Duration) 
 fn record(odd: usize, mistake: Mistake, steps: usize) -> Result<(String, usize)> {
     let number = 3 * (steps - 1) + if mistake == Mistake::WrongOrder { 1 } else { 2 };
     let file = std::env::temp_dir().join(format!("shardlab-flight-{}.jsonl", std::process::id()));
-    let options = Options { flight_file: Some(file.clone()), ..Options::default() };
+    let options = Options {
+        flight_file: Some(file.clone()),
+        ..Options::default()
+    };
     // The job stops as soon as two ranks disagree. A longer pause lets all other ranks come to their call before that.
     let mut pause = Duration::from_millis(10);
     loop {
@@ -86,14 +109,18 @@ fn record(odd: usize, mistake: Mistake, steps: usize) -> Result<(String, usize)>
 /// The line of a rank's call.
 fn line(text: &str, rank: usize, number: usize) -> Option<&str> {
     let signs = [format!("\"rank\":{rank},"), format!("\"number\":{number},")];
-    text.lines().find(|line| signs.iter().all(|sign| line.contains(sign)))
+    text.lines()
+        .find(|line| signs.iter().all(|sign| line.contains(sign)))
 }
 
 /// The kind, length, reduction and source line of a call, as the file has them.
 fn signature(line: &str) -> [&str; 4] {
     ["call", "len", "op", "at"].map(|name| {
         let (_, rest) = line.split_once(&format!("\"{name}\":")).unwrap_or_default();
-        rest.split([',', '}']).next().unwrap_or_default().trim_matches('"')
+        rest.split([',', '}'])
+            .next()
+            .unwrap_or_default()
+            .trim_matches('"')
     })
 }
 
@@ -107,19 +134,44 @@ fn finds(evidence: &mut Evidence, odd: usize, mistake: Mistake, steps: usize) ->
     let lines = text.lines().count();
     evidence.given(format!("a file of {lines} lines"));
     let found = suspect(&text);
-    let right = line(&text, (odd + 1) % RANKS, number).map(signature).unwrap_or_default();
+    let right = line(&text, (odd + 1) % RANKS, number)
+        .map(signature)
+        .unwrap_or_default();
     let own = line(&text, odd, number).map(signature);
     let (rank, call, at) = match &found {
         Some(Suspect { rank, expected }) => {
-            let Call { number, kind, len, op, at, .. } = expected;
-            (Some(*rank), Some([kind.clone(), len.to_string(), op.clone(), at.clone()]), *number)
+            let Call {
+                number,
+                kind,
+                len,
+                op,
+                at,
+                ..
+            } = expected;
+            (
+                Some(*rank),
+                Some([kind.clone(), len.to_string(), op.clone(), at.clone()]),
+                *number,
+            )
         }
         None => (None, None, 0),
     };
-    let call = call.as_ref().map(|call| call.each_ref().map(|text| text.as_str()));
-    evidence.row(rank == Some(odd), "the rank", odd, rank.map_or("none".into(), |rank| rank.to_string()));
+    let call = call
+        .as_ref()
+        .map(|call| call.each_ref().map(|text| text.as_str()));
+    evidence.row(
+        rank == Some(odd),
+        "the rank",
+        odd,
+        rank.map_or("none".into(), |rank| rank.to_string()),
+    );
     let got = call.map_or("none".into(), |call| said(call, at));
-    evidence.row(call == Some(right) && at == number, "the call", said(right, number), got);
+    evidence.row(
+        call == Some(right) && at == number,
+        "the call",
+        said(right, number),
+        got,
+    );
     if evidence.agrees() {
         return Ok(());
     }
@@ -172,7 +224,10 @@ fn finds(evidence: &mut Evidence, odd: usize, mistake: Mistake, steps: usize) ->
 fn nothing(evidence: &mut Evidence) -> Result<()> {
     let (text, number) = record(3, Mistake::LeavesOut, 2)?;
     // The same file, without the calls in which the ranks differ.
-    let before: Vec<&str> = text.lines().filter(|line| !line.contains(&format!("\"number\":{number},"))).collect();
+    let before: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.contains(&format!("\"number\":{number},")))
+        .collect();
     let found = suspect(&before.join("\n"));
     evidence.row(found.is_none(), "the suspect", "none", format!("{found:?}"));
     evidence.means("In this file all ranks made the same calls. So no rank is a suspect: the cause is somewhere else.");

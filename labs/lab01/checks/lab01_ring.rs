@@ -8,12 +8,26 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: its numbers are the sums", |evidence| sums(evidence, 1, 4)),
-        ("2 ranks, 2 numbers: one chunk each", |evidence| sums(evidence, 2, 2)),
-        ("4 ranks, 4 numbers, as lab01 shows it", |evidence| sums(evidence, 4, 4)),
-        ("3 ranks, 10 numbers: chunks of different lengths", |evidence| sums(evidence, 3, 10)),
-        ("5 ranks, 3 numbers: some chunks are empty", |evidence| sums(evidence, 5, 3)),
-        ("4 ranks, 4,096 numbers: the rounds and bytes of a ring", |evidence| costs(evidence, 4, 4096)),
+        ("1 rank: its numbers are the sums", |evidence| {
+            sums(evidence, 1, 4)
+        }),
+        ("2 ranks, 2 numbers: one chunk each", |evidence| {
+            sums(evidence, 2, 2)
+        }),
+        ("4 ranks, 4 numbers, as lab01 shows it", |evidence| {
+            sums(evidence, 4, 4)
+        }),
+        (
+            "3 ranks, 10 numbers: chunks of different lengths",
+            |evidence| sums(evidence, 3, 10),
+        ),
+        ("5 ranks, 3 numbers: some chunks are empty", |evidence| {
+            sums(evidence, 5, 3)
+        }),
+        (
+            "4 ranks, 4,096 numbers: the rounds and bytes of a ring",
+            |evidence| costs(evidence, 4, 4096),
+        ),
     ])
 }
 
@@ -37,18 +51,30 @@ fn results(ranks: usize, len: usize) -> Result<Vec<(usize, Vec<f32>, Traffic)>> 
 
 fn sums(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     let ranks = launch::ranks(None, ranks)?;
-    let expected: Vec<f32> = (0..len).map(|i| (0..ranks).map(|rank| brings(rank, i)).sum()).collect();
+    let expected: Vec<f32> = (0..len)
+        .map(|i| (0..ranks).map(|rank| brings(rank, i)).sum())
+        .collect();
     let results = results(ranks, len)?;
     let mut wrong = None;
     for (rank, got, _) in &results {
         let first = (0..len).find(|&i| got[i] != expected[i]);
         let i = first.unwrap_or(0);
-        evidence.row(first.is_none(), format!("rank {rank}, number {i}"), expected[i], got[i]);
+        evidence.row(
+            first.is_none(),
+            format!("rank {rank}, number {i}"),
+            expected[i],
+            got[i],
+        );
         wrong = wrong.or(first.map(|i| (*rank, i, got[i])));
     }
-    let Some((rank, i, got)) = wrong else { return Ok(()) };
+    let Some((rank, i, got)) = wrong else {
+        return Ok(());
+    };
     let own = |rank: usize, got: &[f32]| (0..len).all(|i| got[i] == brings(rank, i));
-    evidence.means_if(ranks == 1, "With one rank there is nothing to send: its numbers already are the sums.");
+    evidence.means_if(
+        ranks == 1,
+        "With one rank there is nothing to send: its numbers already are the sums.",
+    );
     evidence.means_if(
         results.iter().all(|(rank, got, _)| own(*rank, got)),
         "Every rank still holds its own numbers: it added nothing that it received.",
@@ -63,8 +89,10 @@ fn sums(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     // How often the sum contains each rank's number: the digits, in units of rank 0's number.
     let times = |rank: usize| (got / brings(0, i)) as usize / 10_usize.pow(rank as u32) % 10;
     let whole = (got / brings(0, i)).fract() == 0.0 && ranks <= DIGITS;
-    let named = |count: &dyn Fn(usize) -> bool| (0..ranks).filter(|&r| count(times(r))).collect::<Vec<_>>();
-    let (missing, twice) = (named(&|times| times == 0), named(&|times| times > 1));
+    let named =
+        |count: &dyn Fn(usize) -> bool| (0..ranks).filter(|&r| count(times(r))).collect::<Vec<_>>();
+    let missing = named(&|times| times == 0);
+    let twice = named(&|times| times > 1);
     evidence.means_if(
         whole && !twice.is_empty(),
         format!(
@@ -89,14 +117,32 @@ fn costs(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     sums(evidence, ranks, len)?;
     let ranks = launch::ranks(None, ranks)?;
     let results = results(ranks, len)?;
-    let most = |of: fn(&Traffic) -> u64| results.iter().map(|(_, _, traffic)| of(traffic)).max().unwrap_or(0);
-    let (rounds, bytes) = (most(|traffic| traffic.rounds), most(|traffic| traffic.bytes));
+    let most = |of: fn(&Traffic) -> u64| {
+        results
+            .iter()
+            .map(|(_, _, traffic)| of(traffic))
+            .max()
+            .unwrap_or(0)
+    };
+    let rounds = most(|traffic| traffic.rounds);
+    let bytes = most(|traffic| traffic.bytes);
     let others = ranks as u64 - 1;
-    let (best_rounds, best_bytes) = (2 * others, 2 * others * (len * size_of::<f32>()) as u64 / ranks as u64);
-    evidence.row(rounds == best_rounds, "rounds per rank, 2(n-1)", best_rounds, rounds);
+    let best_rounds = 2 * others;
+    let best_bytes = 2 * others * (len * size_of::<f32>()) as u64 / ranks as u64;
+    evidence.row(
+        rounds == best_rounds,
+        "rounds per rank, 2(n-1)",
+        best_rounds,
+        rounds,
+    );
     // Chunks of unequal length differ by one number.
     let near = bytes.abs_diff(best_bytes) <= best_rounds * size_of::<f32>() as u64;
-    evidence.row(near, "bytes sent per rank, 2(n-1)/n of its data", best_bytes, bytes);
+    evidence.row(
+        near,
+        "bytes sent per rank, 2(n-1)/n of its data",
+        best_bytes,
+        bytes,
+    );
     let own = "The sums are right, but you did not send and receive: this is the library's own all-reduce.";
     evidence.means_if(rounds == 0 && ranks > 1, own);
     let whole = "The sums are right, but ranks send more than they have to. In each round, send one chunk of n and receive one.";

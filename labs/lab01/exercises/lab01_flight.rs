@@ -30,11 +30,22 @@ impl Call {
     fn read(line: &str) -> Call {
         let field = |name: &str| {
             let (_, rest) = line.split_once(&format!("\"{name}\":")).unwrap_or_default();
-            rest.split([',', '}']).next().unwrap_or_default().trim_matches('"')
+            rest.split([',', '}'])
+                .next()
+                .unwrap_or_default()
+                .trim_matches('"')
         };
-        let [rank, number, len] = ["rank", "number", "len"].map(|name| field(name).parse().unwrap_or(0));
+        let [rank, number, len] =
+            ["rank", "number", "len"].map(|name| field(name).parse().unwrap_or(0));
         let [kind, op, at] = ["call", "op", "at"].map(|name| field(name).to_string());
-        Call { rank, number, kind, len, op, at }
+        Call {
+            rank,
+            number,
+            kind,
+            len,
+            op,
+            at,
+        }
     }
 }
 
@@ -48,5 +59,8 @@ pub struct Suspect {
 /// The first rank to diverge. None if all ranks made the same calls.
 pub fn suspect(file: &str) -> Option<Suspect> {
     let calls: Vec<Call> = file.lines().map(Call::read).collect();
-    todo!("{} calls: which is the first that not all ranks made?", calls.len())
+    todo!(
+        "{} calls: which is the first that not all ranks made?",
+        calls.len()
+    )
 }

@@ -5,8 +5,11 @@ use std::ops::Range;
 
 /// The sum of all ranks' `data`, on every rank.
 pub fn all_reduce(comm: &Comm, data: &mut [f32]) -> Result<()> {
-    let (n, rank, len) = (comm.size(), comm.rank(), data.len());
-    let (right, left) = ((rank + 1) % n, (rank + n - 1) % n);
+    let n = comm.size();
+    let rank = comm.rank();
+    let len = data.len();
+    let right = (rank + 1) % n;
+    let left = (rank + n - 1) % n;
     // Chunk i, for any i from 0 on: after chunk n-1 comes chunk 0 again.
     let chunk = |i: usize| -> Range<usize> { i % n * len / n..(i % n + 1) * len / n };
     // Chunk r starts on rank r. The chunk that arrives is the one before the chunk that leaves.

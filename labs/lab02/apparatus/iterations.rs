@@ -40,9 +40,20 @@ impl IterRecord {
     /// The log line, with the names of the source's `test_dist`. Times have four digits, so the line fits 80 columns up
     /// to iteration 99, and on most machines beyond.
     pub fn line(&self) -> String {
-        let IterRecord { iter, loss, sps, dt, dtf, dtb, .. } = *self;
-        let (loss, sps) = (general(loss, 6), thousands(sps.round() as u64));
-        let (dt, dtf, dtb) = (general(dt, 4), general(dtf, 4), general(dtb, 4));
+        let IterRecord {
+            iter,
+            loss,
+            sps,
+            dt,
+            dtf,
+            dtb,
+            ..
+        } = *self;
+        let loss = general(loss, 6);
+        let sps = thousands(sps.round() as u64);
+        let dt = general(dt, 4);
+        let dtf = general(dtf, 4);
+        let dtb = general(dtb, 4);
         format!("iter={iter}, loss={loss}, sps={sps}, dt={dt}, dtf={dtf}, dtb={dtb}")
     }
 }
@@ -67,12 +78,20 @@ pub struct Iterations<'a> {
 
 impl<'a> Iterations<'a> {
     /// Opens the run's files, so that a file that cannot be written is an error before work starts.
-    pub fn new(comm: &Comm, config: &'a MlpConfig, flags: &MlpFlags, screen: &'a Screen) -> Result<Iterations<'a>> {
+    pub fn new(
+        comm: &Comm,
+        config: &'a MlpConfig,
+        flags: &MlpFlags,
+        screen: &'a Screen,
+    ) -> Result<Iterations<'a>> {
         let metrics = flags.log.metrics.as_deref().filter(|_| comm.rank() == 0);
         let metrics = MetricsFile::create(metrics)?;
         if comm.rank() == 0 {
             std::fs::create_dir_all(&config.out).map_err(|error| {
-                let what = format!("cannot make the folder --out {}: {error}", config.out.display());
+                let what = format!(
+                    "cannot make the folder --out {}: {error}",
+                    config.out.display()
+                );
                 BadInput::new(what, "name a folder that can be written")
             })?;
         }
@@ -92,7 +111,14 @@ impl<'a> Iterations<'a> {
 
     /// Records an iteration, counted from 0: this rank's loss, times, sent bytes, and all-reduces. The recorded loss is
     /// the mean over all ranks. If it is not finite, every rank gets an error.
-    pub fn note(&mut self, iter: usize, loss: f64, clock: &Clock, sent: u64, averaged: &[Averaged]) -> Result<()> {
+    pub fn note(
+        &mut self,
+        iter: usize,
+        loss: f64,
+        clock: &Clock,
+        sent: u64,
+        averaged: &[Averaged],
+    ) -> Result<()> {
         self.sent = sent;
         let mut mean = [loss];
         self.comm.all_reduce(&mut mean, Reduce::Mean)?;
@@ -102,7 +128,8 @@ impl<'a> Iterations<'a> {
             mean[0]
         );
         self.trace.step(iter, clock, averaged);
-        let (config, stamps) = (self.config, Stamps::new(clock, averaged));
+        let config = self.config;
+        let stamps = Stamps::new(clock, averaged);
         let dt = stamps.times.total();
         let record = IterRecord {
             iter,
@@ -112,7 +139,11 @@ impl<'a> Iterations<'a> {
             dt,
             dtf: stamps.times.forward,
             dtb: stamps.times.backward,
-            all_reduce: stamps.all_reduces.iter().map(|(start, end)| end - start).sum(),
+            all_reduce: stamps
+                .all_reduces
+                .iter()
+                .map(|(start, end)| end - start)
+                .sum(),
             optimizer: stamps.times.optimizer,
         };
         self.metrics.write(&record)?;
@@ -126,12 +157,26 @@ impl<'a> Iterations<'a> {
 
     /// Prints the first and the last iteration after the warm-up, and one every `--log-interval`.
     fn log(&self, record: &IterRecord, own_loss: f64) {
-        let (iter, config) = (record.iter, self.config);
-        let is_due =
-            iter.is_multiple_of(config.log_interval) || iter == config.warmup_iters || iter + 1 == config.steps;
+        let iter = record.iter;
+        let config = self.config;
+        let is_due = iter.is_multiple_of(config.log_interval)
+            || iter == config.warmup_iters
+            || iter + 1 == config.steps;
         if is_due {
-            let line = |loss| IterRecord { loss, ..record.clone() }.line();
-            metrics::log(self.screen, self.comm.rank(), self.log_all_ranks, || line(own_loss), || line(record.loss));
+            let line = |loss| {
+                IterRecord {
+                    loss,
+                    ..record.clone()
+                }
+                .line()
+            };
+            metrics::log(
+                self.screen,
+                self.comm.rank(),
+                self.log_all_ranks,
+                || line(own_loss),
+                || line(record.loss),
+            );
         }
     }
 
@@ -143,11 +188,21 @@ impl<'a> Iterations<'a> {
             return Ok(());
         }
         // Files must suit any terminal: 80 columns, no colour.
-        let paper = Screen { ascii: self.screen.ascii, ..Screen::plain() };
+        let paper = Screen {
+            ascii: self.screen.ascii,
+            ..Screen::plain()
+        };
         let measured = &self.records[self.config.warmup_iters..];
         let curve = |name, title, of: fn(&IterRecord) -> f64| {
-            let points = measured.iter().map(|record| (record.iter as f64, of(record)));
-            (name, Plot::new(title, "iter").height(6).series(Series::line(name, points)))
+            let points = measured
+                .iter()
+                .map(|record| (record.iter as f64, of(record)));
+            (
+                name,
+                Plot::new(title, "iter")
+                    .height(6)
+                    .series(Series::line(name, points)),
+            )
         };
         let plots = [
             curve("loss", "squared error of a batch", |r| r.loss),
@@ -158,11 +213,18 @@ impl<'a> Iterations<'a> {
         ];
         for (name, plot) in plots {
             // The loss is not clipped: its first values show where it came from.
-            let plot = if name == "loss" { plot } else { plot.clip_outliers() };
+            let plot = if name == "loss" {
+                plot
+            } else {
+                plot.clip_outliers()
+            };
             if self.all {
                 self.screen.say(format!("\n{}", plot.render(self.screen)));
             }
-            save(&self.config.out.join(format!("{name}.txt")), &plot.render(&paper))?;
+            save(
+                &self.config.out.join(format!("{name}.txt")),
+                &plot.render(&paper),
+            )?;
         }
         let (tree, timeline) = profile.render(self.screen);
         self.screen.say(format!("\n{tree}\n\n{timeline}\n"));
@@ -174,9 +236,16 @@ impl<'a> Iterations<'a> {
         save(&self.config.out.join("profile.txt"), &tree)?;
         save(&self.config.out.join("timeline.txt"), &timeline)?;
         if self.config.ranks > 1 {
-            report::sent(self.screen, self.sent, &report::all_reduced(self.config.parameters(), self.config.ranks));
+            report::sent(
+                self.screen,
+                self.sent,
+                &report::all_reduced(self.config.parameters(), self.config.ranks),
+            );
         }
-        let files = format!("dt, dtf, dtb, loss, sps, profile and timeline as .txt in {}", self.config.out.display());
+        let files = format!(
+            "dt, dtf, dtb, loss, sps, profile and timeline as .txt in {}",
+            self.config.out.display()
+        );
         self.screen.say(self.screen.row("saved", &files));
         if let Some(path) = trace {
             self.screen.say(trace::row(self.screen, path));
@@ -186,7 +255,8 @@ impl<'a> Iterations<'a> {
 }
 
 fn save(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, format!("{text}\n")).with_context(|| format!("cannot write {}", path.display()))
+    std::fs::write(path, format!("{text}\n"))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -206,7 +276,10 @@ mod tests {
             all_reduce: 0.0,
             optimizer: 0.0,
         };
-        assert_eq!(record.line(), "iter=1, loss=2152.41, sps=16,973, dt=0.003771, dtf=0.001003, dtb=0.002768");
+        assert_eq!(
+            record.line(),
+            "iter=1, loss=2152.41, sps=16,973, dt=0.003771, dtf=0.001003, dtb=0.002768"
+        );
     }
 
     /// The widest numbers that a run of 100 iterations can have.

@@ -20,7 +20,12 @@ use std::sync::Arc;
 const WIDTHS: [usize; 6] = [128, 1024, 512, 256, 128, 128];
 
 /// PyTorch's Adam: AdamW without weight decay.
-const ADAM: AdamWConfig = AdamWConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
+const ADAM: AdamWConfig = AdamWConfig {
+    beta1: 0.9,
+    beta2: 0.999,
+    epsilon: 1e-8,
+    weight_decay: 0.0,
+};
 
 /// The smallest job's flags. Flags that [`TrainFlags`](kit::TrainFlags) has too have the same names.
 #[derive(Clone, Debug, clap::Args)]
@@ -67,18 +72,44 @@ impl MlpFlags {
     /// Checks the flags before allocating memory. `ranks` is the result of [`launch::ranks`]. `lab` is the name of the
     /// default folder.
     pub fn resolve(&self, ranks: usize, lab: &str) -> Result<MlpConfig, BadInput> {
-        let MlpFlags { steps, warmup_iters, batch, lr, seed, .. } = *self;
+        let MlpFlags {
+            steps,
+            warmup_iters,
+            batch,
+            lr,
+            seed,
+            ..
+        } = *self;
         self.log.check()?;
         // The loss cannot fall within one iteration.
         in_range("steps", steps, 2..=*COUNTS.end())?;
         in_range("batch", batch, COUNTS)?;
         if warmup_iters >= steps {
-            let what = format!("--warmup-iters {warmup_iters} leaves none of {steps} iterations to measure");
-            return Err(BadInput::new(what, format!("give at most {}, or more --steps", steps - 1)));
+            let what = format!(
+                "--warmup-iters {warmup_iters} leaves none of {steps} iterations to measure"
+            );
+            return Err(BadInput::new(
+                what,
+                format!("give at most {}, or more --steps", steps - 1),
+            ));
         }
-        ensure("lr", lr, lr > 0.0 && lr.is_finite(), "a finite number above 0")?;
+        ensure(
+            "lr",
+            lr,
+            lr > 0.0 && lr.is_finite(),
+            "a finite number above 0",
+        )?;
         let out = self.run.folder(lab);
-        Ok(MlpConfig { ranks, steps, warmup_iters, log_interval: self.log.interval(steps), batch, lr, seed, out })
+        Ok(MlpConfig {
+            ranks,
+            steps,
+            warmup_iters,
+            log_interval: self.log.interval(steps),
+            batch,
+            lr,
+            seed,
+            out,
+        })
     }
 }
 
@@ -95,7 +126,10 @@ impl MlpConfig {
 
     /// The number of weights and biases of all layers.
     pub fn parameters(&self) -> usize {
-        WIDTHS.windows(2).map(|sizes| sizes[1] * (sizes[0] + 1)).sum()
+        WIDTHS
+            .windows(2)
+            .map(|sizes| sizes[1] * (sizes[0] + 1))
+            .sum()
     }
 
     /// The seed of a rank's own initial weights, before rank 0's replace them.
@@ -105,7 +139,12 @@ impl MlpConfig {
 
     /// The samples of one rank.
     pub fn inputs(&self, rank: usize) -> Uniform {
-        Uniform { seed: self.seed, rank, batch: self.batch, width: WIDTHS[0] }
+        Uniform {
+            seed: self.seed,
+            rank,
+            batch: self.batch,
+            width: WIDTHS[0],
+        }
     }
 
     pub fn adam(&self, params: &Params) -> AdamW {
@@ -133,7 +172,8 @@ impl MlpConfig {
 
     /// Bytes that the ranks on this machine hold together, with room for gradients in flight.
     pub fn total_memory(&self) -> u64 {
-        launch::ranks_here(self.ranks) as u64 * (self.memory().iter().sum::<u64>() + 2 * self.memory()[0])
+        launch::ranks_here(self.ranks) as u64
+            * (self.memory().iter().sum::<u64>() + 2 * self.memory()[0])
     }
 
     /// Refuses a run that does not fit into `free` bytes.
@@ -142,7 +182,13 @@ impl MlpConfig {
             return Ok(());
         }
         let help = "give fewer --ranks or a smaller --batch";
-        Err(does_not_fit(self.ranks, self.batch, self.total_memory(), free, help))
+        Err(does_not_fit(
+            self.ranks,
+            self.batch,
+            self.total_memory(),
+            free,
+            help,
+        ))
     }
 }
 
@@ -159,7 +205,11 @@ impl<'a> MlpReplica<'a> {
         let model = config.model()?;
         model.params.allocate(seed);
         let adam = config.adam(&model.params);
-        Ok(MlpReplica { config, model, adam })
+        Ok(MlpReplica {
+            config,
+            model,
+            adam,
+        })
     }
 }
 
@@ -206,7 +256,13 @@ mod tests {
     fn the_largest_run_that_is_accepted_does_not_overflow() {
         let config = config(|flags| (flags.ranks, flags.batch) = (Some(1024), 1 << 20)).unwrap();
         let refusal = config.ensure_fits(1 << 40).unwrap_err();
-        assert!(refusal.what.starts_with("1024 ranks with --batch 1048576 take 18."), "{}", refusal.what);
+        assert!(
+            refusal
+                .what
+                .starts_with("1024 ranks with --batch 1048576 take 18."),
+            "{}",
+            refusal.what
+        );
         assert!(config.ensure_fits(u64::MAX).is_ok());
     }
 }

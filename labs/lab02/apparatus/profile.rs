@@ -25,20 +25,47 @@ pub struct Stamps {
 
 impl Stamps {
     pub fn new(clock: &Clock, averaged: &[Averaged]) -> Stamps {
-        let all_reduces = averaged.iter().map(|bucket| (clock.at(bucket.start), clock.at(bucket.end))).collect();
-        Stamps { times: clock.parts, all_reduces }
+        let all_reduces = averaged
+            .iter()
+            .map(|bucket| (clock.at(bucket.start), clock.at(bucket.end)))
+            .collect();
+        Stamps {
+            times: clock.parts,
+            all_reduces,
+        }
     }
 
     fn to_numbers(&self) -> impl Iterator<Item = f64> {
-        let StepTimes { data, forward, backward, optimizer } = self.times;
-        let all_reduces = self.all_reduces.iter().flat_map(|&(start, end)| [start, end]);
-        [data, forward, backward, optimizer].into_iter().chain(all_reduces)
+        let StepTimes {
+            data,
+            forward,
+            backward,
+            optimizer,
+        } = self.times;
+        let all_reduces = self
+            .all_reduces
+            .iter()
+            .flat_map(|&(start, end)| [start, end]);
+        [data, forward, backward, optimizer]
+            .into_iter()
+            .chain(all_reduces)
     }
 
     fn from_numbers(numbers: &[f64]) -> Stamps {
         let (parts, all_reduces) = numbers.split_at(4);
-        let times = StepTimes { data: parts[0], forward: parts[1], backward: parts[2], optimizer: parts[3] };
-        Stamps { times, all_reduces: all_reduces.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect() }
+        let times = StepTimes {
+            data: parts[0],
+            forward: parts[1],
+            backward: parts[2],
+            optimizer: parts[3],
+        };
+        Stamps {
+            times,
+            all_reduces: all_reduces
+                .chunks_exact(2)
+                .map(|pair| (pair[0], pair[1]))
+                .collect(),
+        }
     }
 }
 
@@ -59,8 +86,15 @@ impl Profile {
         let mut all = vec![0.0; numbers.len() * comm.size()];
         comm.all_gather(&numbers, &mut all)?;
         let each = numbers.len() / mine.len().max(1);
-        let stamps = |rank: &[f64]| rank.chunks_exact(each.max(1)).map(Stamps::from_numbers).collect();
-        Ok(Profile { ranks: all.chunks_exact(numbers.len().max(1)).map(stamps).collect(), first })
+        let stamps = |rank: &[f64]| {
+            rank.chunks_exact(each.max(1))
+                .map(Stamps::from_numbers)
+                .collect()
+        };
+        Ok(Profile {
+            ranks: all.chunks_exact(numbers.len().max(1)).map(stamps).collect(),
+            first,
+        })
     }
 
     fn iterations(&self) -> usize {
@@ -70,20 +104,33 @@ impl Profile {
     /// For each all-reduce of an iteration: the seconds that `rank` waited, and the seconds that it reduced.
     fn waits(&self, rank: usize, iteration: usize) -> Vec<(f64, f64)> {
         let took = |rank: &[Stamps], bucket: usize| -> Option<f64> {
-            rank[iteration].all_reduces.get(bucket).map(|(start, end)| end - start)
+            rank[iteration]
+                .all_reduces
+                .get(bucket)
+                .map(|(start, end)| end - start)
         };
         let split = |(bucket, (start, end)): (usize, &(f64, f64))| {
-            let shortest = self.ranks.iter().filter_map(|rank| took(rank, bucket)).fold(f64::INFINITY, f64::min);
+            let shortest = self
+                .ranks
+                .iter()
+                .filter_map(|rank| took(rank, bucket))
+                .fold(f64::INFINITY, f64::min);
             (end - start - shortest, shortest)
         };
-        self.ranks[rank][iteration].all_reduces.iter().enumerate().map(split).collect()
+        self.ranks[rank][iteration]
+            .all_reduces
+            .iter()
+            .enumerate()
+            .map(split)
+            .collect()
     }
 
     /// The time of all iterations together, as a tree: means over the ranks.
     pub fn tree(&self) -> Branch {
         let ranks = self.ranks.len() as f64;
         let mut times = StepTimes::default();
-        let (mut waiting, mut reducing) = (0.0, 0.0);
+        let mut waiting = 0.0;
+        let mut reducing = 0.0;
         for (rank, iterations) in self.ranks.iter().enumerate() {
             for (i, stamps) in iterations.iter().enumerate() {
                 times.add(&stamps.times);
@@ -94,7 +141,10 @@ impl Profile {
             }
         }
         let mean = |name: &str, seconds: f64| Branch::new(name, seconds / ranks);
-        let parts = vec![mean("waiting for other ranks", waiting), mean("reducing", reducing)];
+        let parts = vec![
+            mean("waiting for other ranks", waiting),
+            mean("reducing", reducing),
+        ];
         let all_reduce = mean("all-reduce", waiting + reducing).with(parts);
         let computing = mean("computing", times.backward - waiting - reducing);
         let name = if self.iterations() == 1 {
@@ -106,7 +156,11 @@ impl Profile {
             mean("data", times.data),
             mean("forward", times.forward),
             // Without an all-reduce, the backward pass has no parts.
-            mean("backward", times.backward).with(if reducing > 0.0 { vec![computing, all_reduce] } else { vec![] }),
+            mean("backward", times.backward).with(if reducing > 0.0 {
+                vec![computing, all_reduce]
+            } else {
+                vec![]
+            }),
             mean("optimizer", times.optimizer),
         ])
     }
@@ -123,7 +177,10 @@ impl Profile {
 
     /// Seconds from an iteration's barrier to the end of its last rank.
     fn length(&self, iteration: usize) -> f64 {
-        self.ranks.iter().map(|rank| rank[iteration].times.total()).fold(0.0, f64::max)
+        self.ranks
+            .iter()
+            .map(|rank| rank[iteration].times.total())
+            .fold(0.0, f64::max)
     }
 
     /// Draws `count` typical iterations as a timeline, for at most `most` ranks.
@@ -152,7 +209,11 @@ impl Profile {
         };
         Timeline {
             title: format!("timeline: {which}, {}{some}", seconds(begin)),
-            rows: rows.into_iter().enumerate().map(|(rank, row)| (format!("rank {rank}"), row)).collect(),
+            rows: rows
+                .into_iter()
+                .enumerate()
+                .map(|(rank, row)| (format!("rank {rank}"), row))
+                .collect(),
             marks,
             axis: "iter",
         }
@@ -164,19 +225,33 @@ impl Profile {
         let mut row = Vec::new();
         let mut now = begin;
         let mut until = |activity: Activity, end: f64| {
-            row.push(Interval { activity, start: now, end });
+            row.push(Interval {
+                activity,
+                start: now,
+                end,
+            });
             now = end;
         };
-        let StepTimes { data, forward, backward, optimizer } = stamps.times;
+        let StepTimes {
+            data,
+            forward,
+            backward,
+            optimizer,
+        } = stamps.times;
         until(Activity::DATA, begin + data);
         until(Activity::FORWARD, begin + data + forward);
-        for ((start, end), (waited, _)) in stamps.all_reduces.iter().zip(self.waits(rank, iteration)) {
+        for ((start, end), (waited, _)) in
+            stamps.all_reduces.iter().zip(self.waits(rank, iteration))
+        {
             until(Activity::BACKWARD, begin + start);
             until(Activity::WAITING, begin + start + waited);
             until(Activity::ALL_REDUCE, begin + end);
         }
         until(Activity::BACKWARD, begin + data + forward + backward);
-        until(Activity::OPTIMIZER, begin + data + forward + backward + optimizer);
+        until(
+            Activity::OPTIMIZER,
+            begin + data + forward + backward + optimizer,
+        );
         // The rank waits at the next iteration's barrier. Without the barrier it would wait in that iteration's first
         // all-reduce.
         until(Activity::WAITING, begin + self.length(iteration));
@@ -185,8 +260,11 @@ impl Profile {
 
     /// Draws the tree and the timeline.
     pub fn render(&self, screen: &Screen) -> (String, String) {
-        let ranks =
-            if self.ranks.len() == 1 { "1 rank".to_string() } else { format!("mean of {} ranks", self.ranks.len()) };
+        let ranks = if self.ranks.len() == 1 {
+            "1 rank".to_string()
+        } else {
+            format!("mean of {} ranks", self.ranks.len())
+        };
         let title = screen.bold(format!("  where the time went: {ranks}"));
         let tree = format!("{title}\n{}", kit::show::tree(screen, &self.tree()));
         (tree, self.timeline(2, 16).render(screen))
@@ -199,8 +277,16 @@ mod tests {
     use shardlab::launch;
 
     fn stamps(scale: f64, all_reduces: &[(f64, f64)]) -> Stamps {
-        let times = StepTimes { data: scale, forward: 2.0 * scale, backward: 6.0 - 3.0 * scale, optimizer: 1.0 };
-        Stamps { times, all_reduces: all_reduces.to_vec() }
+        let times = StepTimes {
+            data: scale,
+            forward: 2.0 * scale,
+            backward: 6.0 - 3.0 * scale,
+            optimizer: 1.0,
+        };
+        Stamps {
+            times,
+            all_reduces: all_reduces.to_vec(),
+        }
     }
 
     /// Two ranks and two iterations of 7 seconds: rank 1 is as fast as rank 0, but comes later to the first bucket, and
@@ -210,7 +296,10 @@ mod tests {
         let late = [(4.25, 4.75), (5.5, 6.0)];
         let slow = [stamps(1.0, &buckets), stamps(0.5, &late)];
         let fast = [stamps(1.0, &late), stamps(0.5, &buckets)];
-        Profile { ranks: vec![slow.to_vec(), fast.to_vec()], first: 1 }
+        Profile {
+            ranks: vec![slow.to_vec(), fast.to_vec()],
+            first: 1,
+        }
     }
 
     #[test]
@@ -219,7 +308,10 @@ mod tests {
         assert_eq!(profile.waits(0, 0), [(0.75, 0.5), (0.5, 0.5)]);
         assert_eq!(profile.waits(1, 0), [(0.0, 0.5), (0.0, 0.5)]);
         assert_eq!(profile.waits(0, 1), [(0.0, 0.5), (0.0, 0.5)]);
-        let alone = Profile { ranks: profile.ranks[..1].to_vec(), first: 0 };
+        let alone = Profile {
+            ranks: profile.ranks[..1].to_vec(),
+            first: 0,
+        };
         assert_eq!(alone.waits(0, 0), [(0.0, 1.25), (0.0, 1.0)]);
     }
 
@@ -238,15 +330,31 @@ mod tests {
     2.000   14.3%  │     └─ reducing
     2.000   14.3%  └─ optimizer
 ";
-        assert_eq!(profile().render(&Screen::plain()).0, expected.trim_matches('\n'));
-        let nothing_averaged = Profile { ranks: vec![vec![stamps(1.0, &[])]], first: 0 };
-        assert!(nothing_averaged.tree().parts.iter().all(|part| part.parts.is_empty()));
+        assert_eq!(
+            profile().render(&Screen::plain()).0,
+            expected.trim_matches('\n')
+        );
+        let nothing_averaged = Profile {
+            ranks: vec![vec![stamps(1.0, &[])]],
+            first: 0,
+        };
+        assert!(
+            nothing_averaged
+                .tree()
+                .parts
+                .iter()
+                .all(|part| part.parts.is_empty())
+        );
     }
 
     #[test]
     fn the_timeline_shows_who_waits() {
         // 14 seconds on 56 columns, four a second.
-        let screen = Screen { width: 66, ascii: true, ..Screen::plain() };
+        let screen = Screen {
+            width: 66,
+            ascii: true,
+            ..Screen::plain()
+        };
         let expected = "
   timeline: iterations 1 to 2, 14.0 s
   d data   F forward   B backward   x all-reduce   O optimizer
@@ -261,19 +369,46 @@ mod tests {
 
     #[test]
     fn whoever_is_done_first_waits_for_the_next_iteration() {
-        let short = Stamps { times: StepTimes { optimizer: 0.25, ..stamps(1.0, &[]).times }, all_reduces: Vec::new() };
-        let profile = Profile { ranks: vec![vec![stamps(1.0, &[])], vec![short]], first: 0 };
+        let short = Stamps {
+            times: StepTimes {
+                optimizer: 0.25,
+                ..stamps(1.0, &[]).times
+            },
+            all_reduces: Vec::new(),
+        };
+        let profile = Profile {
+            ranks: vec![vec![stamps(1.0, &[])], vec![short]],
+            first: 0,
+        };
         let last = profile.intervals(1, 0, 10.0).pop().unwrap();
-        assert_eq!(last, Interval { activity: Activity::WAITING, start: 16.25, end: 17.0 });
-        assert_eq!(profile.timeline(2, 1).title, "timeline: iteration 0, 7.00 s, 1 of 2 ranks");
+        assert_eq!(
+            last,
+            Interval {
+                activity: Activity::WAITING,
+                start: 16.25,
+                end: 17.0
+            }
+        );
+        assert_eq!(
+            profile.timeline(2, 1).title,
+            "timeline: iteration 0, 7.00 s, 1 of 2 ranks"
+        );
     }
 
     #[test]
     fn a_typical_stretch_is_the_median() {
-        let long =
-            |seconds: f64| Stamps { times: StepTimes { data: seconds, ..StepTimes::default() }, all_reduces: vec![] };
+        let long = |seconds: f64| Stamps {
+            times: StepTimes {
+                data: seconds,
+                ..StepTimes::default()
+            },
+            all_reduces: vec![],
+        };
         let iterations = [9.0, 1.0, 3.0, 2.0, 50.0].map(long).to_vec();
-        let profile = Profile { ranks: vec![iterations], first: 0 };
+        let profile = Profile {
+            ranks: vec![iterations],
+            first: 0,
+        };
         // Sums of two: 10, 4, 5, 52.
         assert_eq!(profile.typical(2), 0..2);
         // One by one: 1, 2, 3, 9, 50.
@@ -284,11 +419,19 @@ mod tests {
     #[test]
     fn every_rank_gets_all_ranks_stamps() {
         let all = launch::run(3, |comm| {
-            let own = |i: usize| stamps(0.1 * (comm.rank() + i) as f64, &[(1.0, 2.0 + comm.rank() as f64), (3.0, 4.0)]);
+            let own = |i: usize| {
+                stamps(
+                    0.1 * (comm.rank() + i) as f64,
+                    &[(1.0, 2.0 + comm.rank() as f64), (3.0, 4.0)],
+                )
+            };
             Profile::gather(&comm, &[own(0), own(1)], 5)
         });
         for profile in all.unwrap() {
-            assert_eq!((profile.ranks.len(), profile.iterations(), profile.first), (3, 2, 5));
+            assert_eq!(
+                (profile.ranks.len(), profile.iterations(), profile.first),
+                (3, 2, 5)
+            );
             for (rank, iterations) in profile.ranks.iter().enumerate() {
                 for (i, stamps) in iterations.iter().enumerate() {
                     assert_eq!(stamps.times.data, 0.1 * (rank + i) as f64);

@@ -10,11 +10,22 @@ const SIZE: usize = 1024;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank, 1 micro-batch: its own gradients", |evidence| means(evidence, 1, 1)),
-        ("1 rank, 4 micro-batches: their mean", |evidence| means(evidence, 1, 4)),
-        ("4 ranks, 1 micro-batch: the mean over ranks", |evidence| means(evidence, 4, 1)),
-        ("4 ranks, 4 micro-batches: the mean over both", |evidence| means(evidence, 4, 4)),
-        ("3 ranks, 2 micro-batches: other numbers work, too", |evidence| means(evidence, 3, 2)),
+        ("1 rank, 1 micro-batch: its own gradients", |evidence| {
+            means(evidence, 1, 1)
+        }),
+        ("1 rank, 4 micro-batches: their mean", |evidence| {
+            means(evidence, 1, 4)
+        }),
+        ("4 ranks, 1 micro-batch: the mean over ranks", |evidence| {
+            means(evidence, 4, 1)
+        }),
+        ("4 ranks, 4 micro-batches: the mean over both", |evidence| {
+            means(evidence, 4, 4)
+        }),
+        (
+            "3 ranks, 2 micro-batches: other numbers work, too",
+            |evidence| means(evidence, 3, 2),
+        ),
     ])
 }
 
@@ -36,21 +47,37 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
     })?;
     let micros = |rank: usize| (0..micro_steps).map(move |micro| (rank, micro));
     let mean = |i: usize| {
-        let sum: f32 = (0..ranks).flat_map(micros).map(|(rank, micro)| gradient(rank, micro, i)).sum();
+        let sum: f32 = (0..ranks)
+            .flat_map(micros)
+            .map(|(rank, micro)| gradient(rank, micro, i))
+            .sum();
         sum / (ranks * micro_steps) as f32
     };
     let expected: Vec<f32> = (0..SIZE).map(mean).collect();
     for (rank, (got, _)) in results.iter().enumerate() {
         let wrong = (0..SIZE).find(|&i| !near(expected[i], got[i]));
         let i = wrong.unwrap_or(0);
-        evidence.row(wrong.is_none(), format!("rank {rank}, gradient {i}"), expected[i], got[i]);
+        evidence.row(
+            wrong.is_none(),
+            format!("rank {rank}, gradient {i}"),
+            expected[i],
+            got[i],
+        );
     }
 
     let all = |other: &dyn Fn(usize, usize) -> f32| {
-        results.iter().enumerate().all(|(rank, (got, _))| (0..SIZE).all(|i| near(other(rank, i), got[i])))
+        results
+            .iter()
+            .enumerate()
+            .all(|(rank, (got, _))| (0..SIZE).all(|i| near(other(rank, i), got[i])))
     };
-    let sum = |rank: usize, i: usize| micros(rank).map(|(rank, micro)| gradient(rank, micro, i)).sum::<f32>();
-    let (n, m) = (ranks as f32, micro_steps as f32);
+    let sum = |rank: usize, i: usize| {
+        micros(rank)
+            .map(|(rank, micro)| gradient(rank, micro, i))
+            .sum::<f32>()
+    };
+    let n = ranks as f32;
+    let m = micro_steps as f32;
     evidence.means_if(
         micro_steps > 1 && all(&|_, i| expected[i] * m),
         format!(
@@ -84,12 +111,17 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
         "The ranks hold different gradients: some were added after the ranks had averaged. The models drift apart from \
          this step on, and you will never see an error.",
     );
-    evidence.means_if(apart, "The ranks hold different gradients: their models drift apart from this step on.");
+    evidence.means_if(
+        apart,
+        "The ranks hold different gradients: their models drift apart from this step on.",
+    );
     evidence.means_if(
         ranks == 1 && micro_steps == 1,
         "With one rank and one micro-batch there is nothing to average: the gradients are those that `backward` adds to zeros.",
     );
-    evidence.means("All ranks hold the same numbers, but not the mean. Are averaged gradients averaged again?");
+    evidence.means(
+        "All ranks hold the same numbers, but not the mean. Are averaged gradients averaged again?",
+    );
 
     if (ranks, micro_steps) == (4, 4) {
         // An all-reduce sends 2(n-1)/n times the data from every rank.

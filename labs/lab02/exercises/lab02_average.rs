@@ -24,7 +24,11 @@ pub fn step(
     gradients.fill(0.0);
     for micro in 0..micro_steps {
         backward(micro, gradients);
-        todo!("{:?} over {} ranks: is it time already?", Reduce::Mean, comm.size());
+        todo!(
+            "{:?} over {} ranks: is it time already?",
+            Reduce::Mean,
+            comm.size()
+        );
     }
     Ok(())
 }

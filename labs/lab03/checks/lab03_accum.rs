@@ -12,12 +12,26 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 micro-step: trains what the whole batch trains", |evidence| weights(evidence, 2, 1)),
-        ("4 micro-steps: the log has the mean loss", |evidence| losses(evidence, 2, 4)),
-        ("4 micro-steps: the gradient of the whole batch", |evidence| gradients(evidence, 2, 4)),
-        ("2 micro-steps on 3 ranks: the gradient", |evidence| gradients(evidence, 3, 2)),
-        ("8 micro-steps on 1 rank: the gradient", |evidence| gradients(evidence, 1, 8)),
-        ("12 steps of 4 micro-steps: the weights", |evidence| weights(evidence, 2, 4)),
+        (
+            "1 micro-step: trains what the whole batch trains",
+            |evidence| weights(evidence, 2, 1),
+        ),
+        ("4 micro-steps: the log has the mean loss", |evidence| {
+            losses(evidence, 2, 4)
+        }),
+        (
+            "4 micro-steps: the gradient of the whole batch",
+            |evidence| gradients(evidence, 2, 4),
+        ),
+        ("2 micro-steps on 3 ranks: the gradient", |evidence| {
+            gradients(evidence, 3, 2)
+        }),
+        ("8 micro-steps on 1 rank: the gradient", |evidence| {
+            gradients(evidence, 1, 8)
+        }),
+        ("12 steps of 4 micro-steps: the weights", |evidence| {
+            weights(evidence, 2, 4)
+        }),
     ])
 }
 
@@ -31,15 +45,20 @@ struct Trained {
 fn both(ranks: usize, micro_steps: usize) -> Result<Vec<(Trained, Trained)>> {
     // Norms are about 1, so most gradients are clipped.
     let corpus = Corpus::embedded()?;
-    let config = Config { grad_accum: micro_steps, clip: 0.5, ..Config::small(ranks, &corpus) };
+    let config = Config {
+        grad_accum: micro_steps,
+        clip: 0.5,
+        ..Config::small(ranks, &corpus)
+    };
     launch::run(ranks, |comm| {
-        let with = |train: fn(&Comm, &Gpt, &Config, &Corpus) -> Result<Vec<Logged>>| -> Result<Trained> {
-            let gpt = Gpt::new(&config.shape)?;
-            gpt.params.allocate(config.seed);
-            let log = train(&comm, &gpt, &config, &corpus)?;
-            let weights = gpt.params.values().clone();
-            Ok(Trained { log, weights })
-        };
+        let with =
+            |train: fn(&Comm, &Gpt, &Config, &Corpus) -> Result<Vec<Logged>>| -> Result<Trained> {
+                let gpt = Gpt::new(&config.shape)?;
+                gpt.params.allocate(config.seed);
+                let log = train(&comm, &gpt, &config, &corpus)?;
+                let weights = gpt.params.values().clone();
+                Ok(Trained { log, weights })
+            };
         Ok((with(train)?, with(reference)?))
     })
 }
@@ -51,15 +70,25 @@ fn reference(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         gpt.params.zero_gradients();
         let mut mean = 0.0;
         for micro in 0..config.grad_accum {
-            let batch = config.sampler(comm.rank()).batch(&corpus.train, step, micro);
-            let loss = (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / config.grad_accum as f64)?;
+            let batch = config
+                .sampler(comm.rank())
+                .batch(&corpus.train, step, micro);
+            let loss = (gpt.loss(&batch, &config.pass(step, &batch.sequences))?
+                / config.grad_accum as f64)?;
             mean += f64::from(loss.to_scalar::<f32>()?);
             loss.backward()?;
         }
         comm.all_reduce(&mut gpt.params.gradients(), Reduce::Mean)?;
         let grad_norm = global_norm(&gpt.params.gradients());
-        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(grad_norm, config.clip)?)?;
-        log.push(Logged { loss: mean, grad_norm });
+        adamw.step(
+            &gpt.params,
+            config.schedule.at(step),
+            clip_scale(grad_norm, config.clip)?,
+        )?;
+        log.push(Logged {
+            loss: mean,
+            grad_norm,
+        });
     }
     Ok(log)
 }
@@ -76,7 +105,9 @@ fn losses(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<(
         is_near(micro_steps as f64, factor),
         format!("The log has {micro_steps} times the loss: it adds up whole losses of micro-batches, and no longer their shares."),
     );
-    evidence.means("The log must show the mean loss of the rank's sequences, whatever the gradients are.");
+    evidence.means(
+        "The log must show the mean loss of the rank's sequences, whatever the gradients are.",
+    );
     Ok(())
 }
 
@@ -84,10 +115,18 @@ fn gradients(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Resul
     let trained = both(ranks, micro_steps)?;
     // Later gradients depend on the steps before them.
     for (rank, (yours, right)) in trained.iter().enumerate() {
-        let got = yours.log.first().map_or(f64::NAN, |logged| logged.grad_norm);
-        evidence.near(format!("rank {rank}, step 0: grad_norm"), right.log[0].grad_norm, got);
+        let got = yours
+            .log
+            .first()
+            .map_or(f64::NAN, |logged| logged.grad_norm);
+        evidence.near(
+            format!("rank {rank}, step 0: grad_norm"),
+            right.log[0].grad_norm,
+            got,
+        );
     }
-    let (factor, m) = (factor(&trained[0], |logged| logged.grad_norm), micro_steps as f64);
+    let factor = factor(&trained[0], |logged| logged.grad_norm);
+    let m = micro_steps as f64;
     evidence.means_if(
         (ranks, micro_steps) != (2, 4),
         format!(
@@ -107,7 +146,9 @@ fn gradients(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Resul
         is_near(m, factor),
         format!("The gradient is {micro_steps} times too large: now nothing divides by the number of micro-steps."),
     );
-    evidence.means("The gradient of a step is the mean over its micro-batches, averaged over the ranks.");
+    evidence.means(
+        "The gradient of a step is the mean over its micro-batches, averaged over the ranks.",
+    );
     Ok(())
 }
 
@@ -115,15 +156,28 @@ fn weights(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<
     let trained = both(ranks, micro_steps)?;
     let (yours, right) = &trained[0];
     for step in [0, 11] {
-        let (expected, got) = (&right.log[step], yours.log.get(step));
-        evidence.near(format!("step {step}: loss"), expected.loss, got.map_or(f64::NAN, |logged| logged.loss));
+        let expected = &right.log[step];
+        let got = yours.log.get(step);
+        evidence.near(
+            format!("step {step}: loss"),
+            expected.loss,
+            got.map_or(f64::NAN, |logged| logged.loss),
+        );
         let got = got.map_or(f64::NAN, |logged| logged.grad_norm);
         evidence.near(format!("step {step}: grad_norm"), expected.grad_norm, got);
     }
     let largest = largest_difference(&yours.weights, &right.weights);
     // A repair may divide on a different line, and round there.
-    let steps = format!("weights after {} steps: largest difference", yours.log.len());
-    evidence.row(largest < 1e-5, steps, "below 0.00001", format!("{largest:.1e}"));
+    let steps = format!(
+        "weights after {} steps: largest difference",
+        yours.log.len()
+    );
+    evidence.row(
+        largest < 1e-5,
+        steps,
+        "below 0.00001",
+        format!("{largest:.1e}"),
+    );
     let first = |of: fn(&Logged) -> f64| is_near(1.0, factor(&trained[0], of));
     evidence.means_if(
         micro_steps == 1 && !(first(|logged| logged.loss) && first(|logged| logged.grad_norm)),

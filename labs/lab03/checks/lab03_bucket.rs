@@ -24,7 +24,10 @@ struct Cluster {
 const ETHERNET: Cluster = Cluster {
     name: "4 ranks on 1 GB/s",
     ranks: 4,
-    link: Link { latency: 100e-6, bandwidth: 1e9 },
+    link: Link {
+        latency: 100e-6,
+        bandwidth: 1e9,
+    },
     parameters: 25_000_000,
     gradient: 4,
     backward: 0.25,
@@ -33,7 +36,10 @@ const ETHERNET: Cluster = Cluster {
 const SLOW: Cluster = Cluster {
     name: "16 ranks on 1 Gbit/s",
     ranks: 16,
-    link: Link { latency: 1e-3, bandwidth: 1.25e8 },
+    link: Link {
+        latency: 1e-3,
+        bandwidth: 1.25e8,
+    },
     parameters: 25_000_000,
     gradient: 4,
     backward: 0.25,
@@ -42,7 +48,10 @@ const SLOW: Cluster = Cluster {
 const GPUS: Cluster = Cluster {
     name: "8 ranks on 100 GB/s",
     ranks: 8,
-    link: Link { latency: 10e-6, bandwidth: 1e11 },
+    link: Link {
+        latency: 10e-6,
+        bandwidth: 1e11,
+    },
     parameters: 1_300_000_000,
     gradient: 2,
     backward: 0.5,
@@ -50,12 +59,20 @@ const GPUS: Cluster = Cluster {
 
 fn main() -> ExitCode {
     run(&[
-        ("4 ranks on 1 GB/s: the best size", |evidence| size(evidence, &ETHERNET, None)),
-        ("16 ranks on 1 Gbit/s: the best is elsewhere", |evidence| size(evidence, &SLOW, None)),
-        ("8 ranks on 100 GB/s: a large model", |evidence| size(evidence, &GPUS, None)),
+        ("4 ranks on 1 GB/s: the best size", |evidence| {
+            size(evidence, &ETHERNET, None)
+        }),
+        ("16 ranks on 1 Gbit/s: the best is elsewhere", |evidence| {
+            size(evidence, &SLOW, None)
+        }),
+        ("8 ranks on 100 GB/s: a large model", |evidence| {
+            size(evidence, &GPUS, None)
+        }),
         ("clusters on which other programs delay steps", |evidence| {
             let each = |seed| [&ETHERNET, &SLOW, &GPUS].map(|cluster| (seed, cluster));
-            (0..32).flat_map(each).try_for_each(|(seed, cluster)| size(evidence, cluster, Some(seed)))
+            (0..32)
+                .flat_map(each)
+                .try_for_each(|(seed, cluster)| size(evidence, cluster, Some(seed)))
         }),
     ])
 }
@@ -66,16 +83,23 @@ impl Cluster {
     }
 
     fn all_reduce(&self, elements: usize) -> f64 {
-        self.link.collective_seconds(Kind::AllReduce, self.ranks, self.gradient * elements)
+        self.link
+            .collective_seconds(Kind::AllReduce, self.ranks, self.gradient * elements)
     }
 
     /// The seconds after the backward pass in which the ranks wait, with buckets of `size` parameters.
     fn exposed(&self, size: usize) -> f64 {
         let full = self.buckets(size) - 1;
-        let (ready, each) = (self.backward * size as f64 / self.parameters as f64, self.all_reduce(size));
+        let ready = self.backward * size as f64 / self.parameters as f64;
+        let each = self.all_reduce(size);
         // Equal buckets either never wait for the link, or all but the first do.
-        let link_free = if full == 0 { 0.0 } else { ready + (full - 1) as f64 * each.max(ready) + each };
-        link_free.max(self.backward) + self.all_reduce(self.parameters - full * size) - self.backward
+        let link_free = if full == 0 {
+            0.0
+        } else {
+            ready + (full - 1) as f64 * each.max(ready) + each
+        };
+        link_free.max(self.backward) + self.all_reduce(self.parameters - full * size)
+            - self.backward
     }
 
     fn step(&self, size: usize) -> f64 {
@@ -84,30 +108,44 @@ impl Cluster {
 
     /// The best size of many, each 5% smaller than the one before it.
     fn best(&self) -> usize {
-        let sizes =
-            std::iter::successors(Some(self.parameters), |size| Some(size * 19 / 20).filter(|&size| size > 100));
-        sizes.min_by(|&a, &b| self.step(a).total_cmp(&self.step(b))).unwrap_or(self.parameters)
+        let sizes = std::iter::successors(Some(self.parameters), |size| {
+            Some(size * 19 / 20).filter(|&size| size > 100)
+        });
+        sizes
+            .min_by(|&a, &b| self.step(a).total_cmp(&self.step(b)))
+            .unwrap_or(self.parameters)
     }
 }
 
 /// The reader's size against the best one. `seed`: of the delays, on a busy cluster.
 fn size(evidence: &mut Evidence, cluster: &Cluster, seed: Option<u64>) -> Result<()> {
-    let Cluster { name, parameters, .. } = *cluster;
+    let Cluster {
+        name, parameters, ..
+    } = *cluster;
     let delays = Stream::new(seed.unwrap_or(0), "delays");
-    let (mut measured, mut calls) = (BTreeMap::<usize, Vec<f64>>::new(), 0);
-    evidence.given(format!("{} parameters, {name}", thousands(parameters as u64)));
+    let mut measured = BTreeMap::<usize, Vec<f64>>::new();
+    let mut calls = 0;
+    evidence.given(format!(
+        "{} parameters, {name}",
+        thousands(parameters as u64)
+    ));
     let answer = best_bucket(parameters, &mut |size| {
         let size = size.clamp(1, parameters);
         calls += 1;
         // One step in five is delayed, by up to the step's own time.
-        let delay = if seed.is_some() && delays.below(5, calls) == 0 { delays.uniform(1000 + calls) } else { 0.0 };
+        let delay = if seed.is_some() && delays.below(5, calls) == 0 {
+            delays.uniform(1000 + calls)
+        } else {
+            0.0
+        };
         let seconds = cluster.step(size) * (1.0 + delay);
         measured.entry(size).or_default().push(seconds);
         seconds
     });
     let answer = answer.clamp(1, parameters);
     let best = cluster.best();
-    let (least, got) = (cluster.step(best), cluster.step(answer));
+    let least = cluster.step(best);
+    let got = cluster.step(answer);
     let holds = evidence.row(
         got <= 1.03 * least,
         name,
@@ -119,7 +157,8 @@ fn size(evidence: &mut Evidence, cluster: &Cluster, seed: Option<u64>) -> Result
     }
 
     let sizes = || measured.keys().copied();
-    let (smallest, largest) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+    let smallest = sizes().min().unwrap_or(0);
+    let largest = sizes().max().unwrap_or(0);
     let argmin = |of: fn(&[f64]) -> f64| {
         let all = measured.iter().map(|(&size, times)| (of(times), size));
         all.min_by(|a, b| a.0.total_cmp(&b.0)).map(|best| best.1)
@@ -127,8 +166,10 @@ fn size(evidence: &mut Evidence, cluster: &Cluster, seed: Option<u64>) -> Result
     let fastest = argmin(|times| times.iter().copied().fold(f64::INFINITY, f64::min));
     let slowest = argmin(|times| -times[0]);
     let good = |size: usize| cluster.step(size) <= 1.03 * least;
-    evidence
-        .means_if(calls < 3, "Hardly anything was measured. A size that is right on one cluster is wrong on the next.");
+    evidence.means_if(
+        calls < 3,
+        "Hardly anything was measured. A size that is right on one cluster is wrong on the next.",
+    );
     evidence.means_if(
         seed.is_some() && measured.values().all(|times| times.len() == 1),
         "Each size was measured once. A delayed step then decides between two sizes. Take several steps with each size.",
@@ -153,11 +194,17 @@ fn size(evidence: &mut Evidence, cluster: &Cluster, seed: Option<u64>) -> Result
     let ends = |end: usize| answer == end && !sizes().any(good);
     evidence.means_if(
         answer > best && ends(smallest),
-        too("You measured no smaller size than this", "The curve still falls here: go on to smaller sizes."),
+        too(
+            "You measured no smaller size than this",
+            "The curve still falls here: go on to smaller sizes.",
+        ),
     );
     evidence.means_if(
         answer < best && ends(largest),
-        too("You measured no larger size than this", "The curve still falls here: go on to larger sizes."),
+        too(
+            "You measured no larger size than this",
+            "The curve still falls here: go on to larger sizes.",
+        ),
     );
     evidence.means_if(
         !sizes().any(good),

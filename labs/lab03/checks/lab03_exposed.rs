@@ -8,27 +8,62 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: no network, nothing exposed", |evidence| predict(evidence, job(1, vec![6_000_000], 1e9))),
-        ("2 ranks, one bucket: all of it is exposed", |evidence| predict(evidence, job(2, vec![6_000_000], 1e9))),
-        ("8 ranks, one bucket: the rounds of a ring", |evidence| predict(evidence, job(8, vec![6_000_000], 1e9))),
-        ("4 buckets, a quick link: the last one is exposed", |evidence| {
-            predict(evidence, job(8, vec![1_500_000; 4], 10e9))
+        ("1 rank: no network, nothing exposed", |evidence| {
+            predict(evidence, job(1, vec![6_000_000], 1e9))
         }),
-        ("4 buckets, a slow link: they queue", |evidence| predict(evidence, job(8, vec![1_500_000; 4], 0.2e9))),
+        ("2 ranks, one bucket: all of it is exposed", |evidence| {
+            predict(evidence, job(2, vec![6_000_000], 1e9))
+        }),
+        ("8 ranks, one bucket: the rounds of a ring", |evidence| {
+            predict(evidence, job(8, vec![6_000_000], 1e9))
+        }),
+        (
+            "4 buckets, a quick link: the last one is exposed",
+            |evidence| predict(evidence, job(8, vec![1_500_000; 4], 10e9)),
+        ),
+        ("4 buckets, a slow link: they queue", |evidence| {
+            predict(evidence, job(8, vec![1_500_000; 4], 0.2e9))
+        }),
         ("buckets of different sizes", |evidence| {
-            predict(evidence, job(8, vec![300_000, 3_900_000, 1_200_000, 600_000], 0.4e9))
+            predict(
+                evidence,
+                job(8, vec![300_000, 3_900_000, 1_200_000, 600_000], 0.4e9),
+            )
         }),
         ("lab03's model with --link 100us,62MB/s", |evidence| {
             let buckets = [vec![65_536; 12], vec![17_664]].concat();
-            let link = Link { latency: 100e-6, bandwidth: 62e6 };
-            predict(evidence, Job { ranks: 2, tokens: 768, flops: 5e10, gradient: 4, buckets, link })
+            let link = Link {
+                latency: 100e-6,
+                bandwidth: 62e6,
+            };
+            predict(
+                evidence,
+                Job {
+                    ranks: 2,
+                    tokens: 768,
+                    flops: 5e10,
+                    gradient: 4,
+                    buckets,
+                    link,
+                },
+            )
         }),
     ])
 }
 
 /// A job with a backward pass of 48 ms.
 fn job(ranks: usize, buckets: Vec<usize>, bandwidth: f64) -> Job {
-    Job { ranks, tokens: 1000, flops: 5e11, gradient: 4, buckets, link: Link { latency: 200e-6, bandwidth } }
+    Job {
+        ranks,
+        tokens: 1000,
+        flops: 5e11,
+        gradient: 4,
+        buckets,
+        link: Link {
+            latency: 200e-6,
+            bandwidth,
+        },
+    }
 }
 
 /// The time at which a bucket starts.
@@ -66,8 +101,11 @@ impl Rule {
 
     /// When the last bucket has arrived, in seconds after the end of the backward pass.
     fn exposed(&self, job: &Job) -> f64 {
-        let (n, all, backward) = (job.ranks as f64, job.buckets.iter().sum::<usize>() as f64, self.backward(job));
-        let (mut complete, mut free) = (0.0, 0.0_f64);
+        let n = job.ranks as f64;
+        let all = job.buckets.iter().sum::<usize>() as f64;
+        let backward = self.backward(job);
+        let mut complete = 0.0;
+        let mut free = 0.0_f64;
         for (i, &bucket) in job.buckets.iter().enumerate() {
             complete += bucket as f64;
             let share = match self.start {
@@ -86,35 +124,60 @@ impl Rule {
 
 /// The prediction that lab03 prints.
 fn right(job: &Job) -> f64 {
-    let (all, mut complete) = (job.buckets.iter().sum::<usize>() as f64, 0);
+    let all = job.buckets.iter().sum::<usize>() as f64;
+    let mut complete = 0;
     let buckets = job.buckets.iter().map(|&bucket| {
         complete += bucket;
-        let seconds = job.link.collective_seconds(Kind::AllReduce, job.ranks, job.gradient * bucket);
+        let seconds =
+            job.link
+                .collective_seconds(Kind::AllReduce, job.ranks, job.gradient * bucket);
         (complete as f64 / all, seconds)
     });
     plan::exposed(RIGHT.backward(job), buckets)
 }
 
 fn predict(evidence: &mut Evidence, job: Job) -> Result<()> {
-    let twice = Job { tokens: 2 * job.tokens, ..job.clone() };
+    let twice = Job {
+        tokens: 2 * job.tokens,
+        ..job.clone()
+    };
     let jobs = [job, twice];
     let found = jobs.each_ref().map(|job| {
-        let Job { ranks, tokens, buckets, link, .. } = job;
-        evidence.given(format!("{ranks} ranks, {tokens} tokens, {} buckets and a link of {link}", buckets.len()));
+        let Job {
+            ranks,
+            tokens,
+            buckets,
+            link,
+            ..
+        } = job;
+        evidence.given(format!(
+            "{ranks} ranks, {tokens} tokens, {} buckets and a link of {link}",
+            buckets.len()
+        ));
         exposed(job)
     });
     for (job, got) in jobs.iter().zip(found) {
         let tokens = job.tokens;
-        evidence.near(format!("{tokens} tokens per rank: seconds exposed"), right(job), got);
+        evidence.near(
+            format!("{tokens} tokens per rank: seconds exposed"),
+            right(job),
+            got,
+        );
     }
 
     let is = |wrong: &dyn Fn(&Job) -> f64| {
-        jobs.iter().zip(found).all(|(job, got)| is_near(wrong(job), got) || is_near(wrong(job).max(0.0), got))
+        jobs.iter()
+            .zip(found)
+            .all(|(job, got)| is_near(wrong(job), got) || is_near(wrong(job).max(0.0), got))
     };
     let rule = |rule: Rule| is(&|job| rule.exposed(job));
     let start = |start: Start| jobs[0].ranks > 1 && rule(Rule { start, ..RIGHT });
-    let last =
-        |job: &Job| RIGHT.exposed(&Job { buckets: job.buckets[job.buckets.len() - 1..].to_vec(), ..job.clone() });
+    let last = |job: &Job| {
+        RIGHT.exposed(&Job {
+            buckets: job.buckets[job.buckets.len() - 1..].to_vec(),
+            ..job.clone()
+        })
+    };
     let several = jobs[0].buckets.len() > 1;
     evidence.means_if(
         is(&|job| RIGHT.exposed(job) + RIGHT.backward(job)),
@@ -139,13 +202,21 @@ fn predict(evidence: &mut Evidence, job: Job) -> Result<()> {
         start(Start::EqualShares),
         "The buckets are unequal. A bucket is complete when the pass has computed its parameters and all those before it.",
     );
-    let operations = |operations: f64| rule(Rule { operations, ..RIGHT });
+    let operations = |operations: f64| {
+        rule(Rule {
+            operations,
+            ..RIGHT
+        })
+    };
     evidence.means_if(
         operations(2.0) || operations(6.0),
         "The backward pass takes 4 operations per parameter and token. The forward pass takes 2 and is over by now.",
     );
     let latencies = |latencies: fn(f64) -> f64| rule(Rule { latencies, ..RIGHT });
-    evidence.means_if(latencies(|_| 0.0), "The latency is missing: every one of the 2(n-1) rounds pays it.");
+    evidence.means_if(
+        latencies(|_| 0.0),
+        "The latency is missing: every one of the 2(n-1) rounds pays it.",
+    );
     evidence.means_if(
         latencies(|_| 1.0) || latencies(|_| 2.0) || latencies(|n| n - 1.0),
         "A ring has 2(n-1) rounds, and each of them pays the latency.",
@@ -166,7 +237,13 @@ fn predict(evidence: &mut Evidence, job: Job) -> Result<()> {
     let gradient = jobs[0].gradient as f64;
     evidence.means_if(
         is(&|job| {
-            RIGHT.exposed(&Job { link: Link { bandwidth: gradient * job.link.bandwidth, ..job.link }, ..job.clone() })
+            RIGHT.exposed(&Job {
+                link: Link {
+                    bandwidth: gradient * job.link.bandwidth,
+                    ..job.link
+                },
+                ..job.clone()
+            })
         }),
         "The bandwidth is in bytes per second, and each gradient has several bytes.",
     );

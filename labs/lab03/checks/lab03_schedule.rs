@@ -5,11 +5,19 @@ use kit::check::{Evidence, is_near, run};
 use shardlab::Result;
 use std::process::ExitCode;
 
-const SCHEDULE: Schedule = Schedule { lr: 1e-3, min_lr: 1e-4, warmup: 100, decay_steps: 500 };
+const SCHEDULE: Schedule = Schedule {
+    lr: 1e-3,
+    min_lr: 1e-4,
+    warmup: 100,
+    decay_steps: 500,
+};
 
 fn main() -> ExitCode {
     run(&[
-        ("the warm-up rises evenly, and its last step has lr", warm_up),
+        (
+            "the warm-up rises evenly, and its last step has lr",
+            warm_up,
+        ),
         ("the decay begins at lr and ends at min_lr", ends),
         ("between them it is half a cosine", cosine),
         ("after decay_steps it stays at min_lr", floor),
@@ -23,7 +31,10 @@ fn at(step: usize) -> f64 {
 }
 
 fn compare(evidence: &mut Evidence, step: usize, expected: f64) {
-    evidence.given(format!("step {step}, warmup {}, decay_steps {}", SCHEDULE.warmup, SCHEDULE.decay_steps));
+    evidence.given(format!(
+        "step {step}, warmup {}, decay_steps {}",
+        SCHEDULE.warmup, SCHEDULE.decay_steps
+    ));
     evidence.near(format!("step {step}"), expected, at(step));
 }
 
@@ -36,7 +47,9 @@ fn warm_up(evidence: &mut Evidence) -> Result<()> {
         "At step 0 the rate is 0, so the model computes a whole step and learns nothing from it. Steps are counted from 0, and \
          the first of 100 has a hundredth of lr.",
     );
-    evidence.means("lr = 0.001 and warmup = 100: every step adds 0.00001, and step 99 is the hundredth.");
+    evidence.means(
+        "lr = 0.001 and warmup = 100: every step adds 0.00001, and step 99 is the hundredth.",
+    );
     Ok(())
 }
 
@@ -52,7 +65,10 @@ fn ends(evidence: &mut Evidence) -> Result<()> {
         at(100) < 1e-3 && is_near(1e-4, at(500)),
         "The decay begins before the warm-up is over. Its progress must be 0 at step `warmup`, not at step 0.",
     );
-    evidence.means_if(is_near(1e-3, at(500)), "At the end of the decay the rate is still lr, or lr again.");
+    evidence.means_if(
+        is_near(1e-3, at(500)),
+        "At the end of the decay the rate is still lr, or lr again.",
+    );
     evidence.means("The progress of the decay is 0 at step `warmup`, and 1 at step `decay_steps`.");
     Ok(())
 }
@@ -89,13 +105,20 @@ fn floor(evidence: &mut Evidence) -> Result<()> {
 }
 
 fn no_warm_up(evidence: &mut Evidence) -> Result<()> {
-    let schedule = Schedule { warmup: 0, ..SCHEDULE };
+    let schedule = Schedule {
+        warmup: 0,
+        ..SCHEDULE
+    };
     for (step, expected) in [(0, 1e-3), (250, 5.5e-4)] {
         let at = format!("warmup 0, step {step}");
         evidence.given(&at);
         evidence.near(at, expected, learning_rate(&schedule, step));
     }
-    let none = Schedule { warmup: 5, decay_steps: 5, ..SCHEDULE };
+    let none = Schedule {
+        warmup: 5,
+        decay_steps: 5,
+        ..SCHEDULE
+    };
     let at = "warmup 5, decay_steps 5, step 5";
     evidence.given(at);
     let got = learning_rate(&none, 5);
@@ -109,10 +132,25 @@ fn no_warm_up(evidence: &mut Evidence) -> Result<()> {
 }
 
 fn others(evidence: &mut Evidence) -> Result<()> {
-    let schedule = Schedule { lr: 6e-4, min_lr: 0.0, warmup: 7, decay_steps: 600_007 };
-    for (step, expected) in [(0, 6e-4 / 7.0), (6, 6e-4), (300_007, 3e-4), (600_007, 0.0), (1_000_000, 0.0)] {
+    let schedule = Schedule {
+        lr: 6e-4,
+        min_lr: 0.0,
+        warmup: 7,
+        decay_steps: 600_007,
+    };
+    for (step, expected) in [
+        (0, 6e-4 / 7.0),
+        (6, 6e-4),
+        (300_007, 3e-4),
+        (600_007, 0.0),
+        (1_000_000, 0.0),
+    ] {
         evidence.given(format!("step {step}, warmup 7, decay_steps 600,007"));
-        evidence.near(format!("step {step}"), expected, learning_rate(&schedule, step));
+        evidence.near(
+            format!("step {step}"),
+            expected,
+            learning_rate(&schedule, step),
+        );
     }
     evidence.means(
         "lr 0.0006, min_lr 0, warmup 7, decay_steps 600,007: does your code contain a number that should be a name?",

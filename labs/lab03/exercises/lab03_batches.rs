@@ -29,5 +29,9 @@ pub fn starts(run: &Run, rank: usize, step: usize) -> Vec<usize> {
     // The last offset from which a sequence and one more token fit into the text is offsets - 1.
     let offsets = (run.tokens - run.block) as u64;
     let stream = Stream::new(run.seed, "batches");
-    todo!("{} offsets for rank {rank} at step {step}: all would get {}, ..", run.batch, stream.below(offsets, 0))
+    todo!(
+        "{} offsets for rank {rank} at step {step}: all would get {}, ..",
+        run.batch,
+        stream.below(offsets, 0)
+    )
 }

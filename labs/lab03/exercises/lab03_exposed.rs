@@ -32,5 +32,8 @@ pub struct Job {
 pub fn exposed(job: &Job) -> f64 {
     let parameters = job.buckets.iter().sum::<usize>() as f64;
     let backward = 4.0 * parameters * job.tokens as f64 / job.flops;
-    todo!("after {backward} s of the backward pass: when does the last of {} buckets arrive?", job.buckets.len())
+    todo!(
+        "after {backward} s of the backward pass: when does the last of {} buckets arrive?",
+        job.buckets.len()
+    )
 }

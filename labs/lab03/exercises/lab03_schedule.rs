@@ -20,6 +20,11 @@ pub struct Schedule {
 
 /// The learning rate of step `step`.
 pub fn learning_rate(schedule: &Schedule, step: usize) -> f64 {
-    let Schedule { lr, min_lr, warmup, decay_steps } = *schedule;
+    let Schedule {
+        lr,
+        min_lr,
+        warmup,
+        decay_steps,
+    } = *schedule;
     todo!("between {min_lr} and {lr} at step {step}: warm-up to {warmup}, decay to {decay_steps}")
 }

@@ -41,7 +41,8 @@ impl Engine<'_> {
         self.ddp.finish()?;
         let norm = global_norm(&self.gpt.params.gradients());
         let scale = clip_scale(norm, self.config.clip)?;
-        self.adamw.step(&self.gpt.params, self.config.schedule.at(step), scale)?;
+        self.adamw
+            .step(&self.gpt.params, self.config.schedule.at(step), scale)?;
         self.gpt.params.zero_gradients();
         self.micro = 0;
         Ok(norm)
@@ -50,8 +51,15 @@ impl Engine<'_> {
 
 /// Trains `gpt` for the steps that `config` says; every rank calls it.
 pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result<Vec<Logged>> {
-    let (ddp, adamw) = (Ddp::new(&gpt.params, comm)?, AdamW::new(config.adamw, &gpt.params));
-    let mut engine = Engine { gpt, config, ddp, adamw, micro: 0 };
+    let ddp = Ddp::new(&gpt.params, comm)?;
+    let adamw = AdamW::new(config.adamw, &gpt.params);
+    let mut engine = Engine {
+        gpt,
+        config,
+        ddp,
+        adamw,
+        micro: 0,
+    };
     let sampler = config.sampler(comm.rank());
     let mut log = Vec::new();
     for step in 0..config.steps {
@@ -64,7 +72,10 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
             mean += f64::from(loss.to_scalar::<f32>()?);
             engine.backward(&loss)?;
         }
-        log.push(Logged { loss: mean, grad_norm: engine.step(step)? });
+        log.push(Logged {
+            loss: mean,
+            grad_norm: engine.step(step)?,
+        });
     }
     Ok(log)
 }

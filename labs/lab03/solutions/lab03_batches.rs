@@ -21,6 +21,10 @@ pub struct Run {
 pub fn starts(run: &Run, rank: usize, step: usize) -> Vec<usize> {
     // The last offset from which a sequence and one more token fit into the text is offsets - 1.
     let offsets = (run.tokens - run.block) as u64;
-    let stream = Stream::new(run.seed, "batches").branch(rank as u64).branch(step as u64);
-    (0..run.batch as u64).map(|i| stream.below(offsets, i) as usize).collect()
+    let stream = Stream::new(run.seed, "batches")
+        .branch(rank as u64)
+        .branch(step as u64);
+    (0..run.batch as u64)
+        .map(|i| stream.below(offsets, i) as usize)
+        .collect()
 }

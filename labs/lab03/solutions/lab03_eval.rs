@@ -69,11 +69,17 @@ fn evaluate(comm: &Comm, model: &mut Model, corpus: &Corpus, step: usize) -> Res
 pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result<History> {
     let ddp = Ddp::new(&gpt.params, comm)?;
     let mut adamw = AdamW::new(config.adamw, &gpt.params);
-    let mut model = Model { gpt, config, training: true };
+    let mut model = Model {
+        gpt,
+        config,
+        training: true,
+    };
     let mut history = History::default();
     for step in 0..config.steps {
         if step.is_multiple_of(EVAL_INTERVAL) {
-            history.evaluations.extend(evaluate(comm, &mut model, corpus, step)?);
+            history
+                .evaluations
+                .extend(evaluate(comm, &mut model, corpus, step)?);
         }
         let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
         gpt.params.zero_gradients();
@@ -81,7 +87,11 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         loss.backward()?;
         ddp.finish()?;
         let norm = global_norm(&gpt.params.gradients());
-        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip)?)?;
+        adamw.step(
+            &gpt.params,
+            config.schedule.at(step),
+            clip_scale(norm, config.clip)?,
+        )?;
         history.losses.push(f64::from(loss.to_scalar::<f32>()?));
     }
     Ok(history)

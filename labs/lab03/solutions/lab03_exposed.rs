@@ -22,7 +22,9 @@ pub struct Job {
 pub fn exposed(job: &Job) -> f64 {
     let parameters = job.buckets.iter().sum::<usize>() as f64;
     let backward = 4.0 * parameters * job.tokens as f64 / job.flops;
-    let (n, mut complete, mut link_free) = (job.ranks as f64, 0.0, 0.0_f64);
+    let n = job.ranks as f64;
+    let mut complete = 0.0;
+    let mut link_free = 0.0_f64;
     for &bucket in &job.buckets {
         complete += bucket as f64;
         let chunk = (job.gradient * bucket) as f64 / n;

@@ -4,7 +4,8 @@ use anyhow::Result;
 pub use kit;
 use kit::parity::{self, ZeroReplica};
 use kit::show::{
-    Fill, Holding, Holdings, Screen, Timeline, bar_to_scale, bytes_decimal, significant, table, thousands,
+    Fill, Holding, Holdings, Screen, Timeline, bar_to_scale, bytes_decimal, significant, table,
+    thousands,
 };
 use kit::{Checks, ModelFlags, ZeroFlags, report};
 use shardlab::comm::algorithms::{Algorithm, Collective, Task};
@@ -17,8 +18,8 @@ use shardlab::parallel::partition::Flat;
 use shardlab::parallel::zero::{MemoryUsage, Stage, Zero};
 use shardlab::plan::strategy::{self, Cluster, Device, Load, Strategy};
 use shardlab::plan::{
-    BytesEach, ComputedStep, GptShape, Network, simulate, zero_memory, zero_memory_offloaded, zero_step, zero_traffic,
-    zero_volumes,
+    BytesEach, ComputedStep, GptShape, Network, simulate, zero_memory, zero_memory_offloaded,
+    zero_step, zero_traffic, zero_volumes,
 };
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, Preset, clip_scale};
@@ -36,8 +37,14 @@ pub struct Job {
 
 impl Job {
     pub fn of(config: &Config, zero: &ZeroConfig) -> Job {
-        let (numel, precision) = (config.shape.parameters(), zero.precision);
-        Job { numel, ranks: config.ranks, micro_steps: config.grad_accum, precision }
+        let numel = config.shape.parameters();
+        let precision = zero.precision;
+        Job {
+            numel,
+            ranks: config.ranks,
+            micro_steps: config.grad_accum,
+            precision,
+        }
     }
 }
 
@@ -77,31 +84,60 @@ impl Measured {
         norm: f64,
         sent: u64,
     ) -> Result<Measured> {
-        let (mut sent, mut norms) = ([sent as f64], vec![0.0; comm.size()]);
+        let mut sent = [sent as f64];
+        let mut norms = vec![0.0; comm.size()];
         comm.all_reduce(&mut losses, Reduce::Mean)?;
         comm.all_reduce(&mut sent, Reduce::Mean)?;
         comm.all_gather(&[norm], &mut norms)?;
-        let (hash, held, formula) = (hash(zero)?, zero.memory(), zero.bytes_a_step());
-        Ok(Measured { stage, losses, hash, norms, held, sent: sent[0], formula })
+        let hash = hash(zero)?;
+        let held = zero.memory();
+        let formula = zero.bytes_a_step();
+        Ok(Measured {
+            stage,
+            losses,
+            hash,
+            norms,
+            held,
+            sent: sent[0],
+            formula,
+        })
     }
 
     /// Parameters, gradients and optimizer state, in memory or in a file: measured bytes, and bytes by the formula.
     pub fn beside_formula(&self, job: &Job) -> [(&'static str, f64, f64); 3] {
-        let plan = zero_memory(self.stage.number(), job.numel, job.ranks as u64, job.precision.bytes_each());
+        let plan = zero_memory(
+            self.stage.number(),
+            job.numel,
+            job.ranks as u64,
+            job.precision.bytes_each(),
+        );
         [
-            ("parameters", (self.held.parameters + self.held.parameters_file) as f64, plan[0] as f64),
+            (
+                "parameters",
+                (self.held.parameters + self.held.parameters_file) as f64,
+                plan[0] as f64,
+            ),
             ("gradients", self.held.gradients as f64, plan[1] as f64),
-            ("optimizer", (self.held.optimizer + self.held.optimizer_file) as f64, plan[2] as f64),
+            (
+                "optimizer",
+                (self.held.optimizer + self.held.optimizer_file) as f64,
+                plan[2] as f64,
+            ),
         ]
     }
 
     /// Bytes held, measured and by the formula.
     fn holds(&self, job: &Job) -> (f64, f64) {
-        self.beside_formula(job).iter().fold((0.0, 0.0), |(is, says), row| (is + row.1, says + row.2))
+        self.beside_formula(job)
+            .iter()
+            .fold((0.0, 0.0), |(is, says), row| (is + row.1, says + row.2))
     }
 
     fn is_as_said(&self, job: &Job) -> bool {
-        self.beside_formula(job).iter().all(|&(_, is, says)| agree(is, says)) && agree(self.sent, self.formula)
+        self.beside_formula(job)
+            .iter()
+            .all(|&(_, is, says)| agree(is, says))
+            && agree(self.sent, self.formula)
     }
 }
 
@@ -124,7 +160,12 @@ fn hash(zero: &mut Zero) -> Result<u64> {
 
 /// A stage's number, and its name in other programs.
 pub fn title(stage: Stage) -> &'static str {
-    ["stage 0\nDDP", "stage 1\nZeRO-1", "stage 2\nZeRO-2", "stage 3\nZeRO-3, FSDP"][stage.number()]
+    [
+        "stage 0\nDDP",
+        "stage 1\nZeRO-1",
+        "stage 2\nZeRO-2",
+        "stage 3\nZeRO-3, FSDP",
+    ][stage.number()]
 }
 
 /// The state that a stage shards among the ranks.
@@ -139,9 +180,13 @@ fn sharded(stage: Stage) -> &'static str {
 
 /// Rows of cells under a head with the stages' names; `columns` has each stage's cells.
 fn by_stage(screen: &Screen, names: &[&str], stages: &[Stage], columns: &[Vec<String>]) -> String {
-    let heads: Vec<&str> = std::iter::once("one rank").chain(stages.iter().map(|&stage| title(stage))).collect();
+    let heads: Vec<&str> = std::iter::once("one rank")
+        .chain(stages.iter().map(|&stage| title(stage)))
+        .collect();
     let row = |(i, name): (usize, &&str)| {
-        std::iter::once(name.to_string()).chain(columns.iter().map(|column| column[i].clone())).collect()
+        std::iter::once(name.to_string())
+            .chain(columns.iter().map(|column| column[i].clone()))
+            .collect()
     };
     let rows: Vec<Vec<String>> = names.iter().enumerate().map(row).collect();
     table(screen, &heads, &rows)
@@ -151,35 +196,84 @@ fn by_stage(screen: &Screen, names: &[&str], stages: &[Stage], columns: &[Vec<St
 /// what a rank holds of the whole.
 pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
     let psi = if screen.ascii { "P" } else { "Ψ" };
-    let mark = |is, says| if agree(is, says) { screen.tick() } else { screen.cross() };
-    let BytesEach { parameter, gradient, optimizer } = job.precision.bytes_each();
+    let mark = |is, says| {
+        if agree(is, says) {
+            screen.tick()
+        } else {
+            screen.cross()
+        }
+    };
+    let BytesEach {
+        parameter,
+        gradient,
+        optimizer,
+    } = job.precision.bytes_each();
     let wholes = [parameter, gradient, optimizer].map(|bytes| (bytes * job.numel) as f64);
     let most = wholes.into_iter().fold(0.0, f64::max);
     let column = |measured: &Measured| {
         let stage = measured.stage.number();
         let held = measured.beside_formula(job).into_iter().zip(wholes);
-        let cell = |((_, is, _), whole)| format!("{} {}", bar_to_scale(screen, is, whole, most, 6), bytes_decimal(is));
+        let cell = |((_, is, _), whole)| {
+            format!(
+                "{} {}",
+                bar_to_scale(screen, is, whole, most, 6),
+                bytes_decimal(is)
+            )
+        };
         let mut cells: Vec<String> = held.map(cell).collect();
         let (is, says) = measured.holds(job);
         cells.push(format!("{} {}", bytes_decimal(is), mark(is, says)));
         let whole = [(3, parameter), (2, gradient), (1, optimizer)];
-        let whole: u64 = whole.into_iter().filter(|&(from, _)| stage < from).map(|(_, bytes)| bytes).sum();
-        let terms = [(whole, ""), (parameter + gradient + optimizer - whole, "/n")];
+        let whole: u64 = whole
+            .into_iter()
+            .filter(|&(from, _)| stage < from)
+            .map(|(_, bytes)| bytes)
+            .sum();
+        let terms = [
+            (whole, ""),
+            (parameter + gradient + optimizer - whole, "/n"),
+        ];
         let terms = terms.into_iter().filter(|&(bytes, _)| bytes > 0);
-        cells.push(terms.map(|(bytes, per)| format!("{bytes} {psi}{per}")).collect::<Vec<_>>().join(" + "));
+        cells.push(
+            terms
+                .map(|(bytes, per)| format!("{bytes} {psi}{per}"))
+                .collect::<Vec<_>>()
+                .join(" + "),
+        );
         let temporary = measured.held.peak_buffers as f64;
-        cells.extend([bytes_decimal(temporary), bytes_decimal(is + temporary), String::new()]);
+        cells.extend([
+            bytes_decimal(temporary),
+            bytes_decimal(is + temporary),
+            String::new(),
+        ]);
         let numbers = measured.sent / (job.numel * job.precision.bytes() as u64) as f64;
         let (reduced, gathered) = zero_volumes(stage, job.micro_steps as u64);
-        cells.push(format!("{} {}", bytes_decimal(measured.sent), mark(measured.sent, measured.formula)));
+        cells.push(format!(
+            "{} {}",
+            bytes_decimal(measured.sent),
+            mark(measured.sent, measured.formula)
+        ));
         cells.push(format!("{} {psi}", significant(numbers, 3)));
         cells.push(format!("{}(n-1)/n {psi}", reduced + gathered));
         cells
     };
-    let names = ["parameters", "gradients", "optimizer", "holds", "  formula", "peak temp", "in all"];
+    let names = [
+        "parameters",
+        "gradients",
+        "optimizer",
+        "holds",
+        "  formula",
+        "peak temp",
+        "in all",
+    ];
     let names = [&names[..], &["", "sends", "  in numbers", "  formula"]].concat();
     let stages: Vec<Stage> = all.iter().map(|measured| measured.stage).collect();
-    by_stage(screen, &names, &stages, &all.iter().map(column).collect::<Vec<_>>())
+    by_stage(
+        screen,
+        &names,
+        &stages,
+        &all.iter().map(column).collect::<Vec<_>>(),
+    )
 }
 
 /// The words below [`compared`].
@@ -209,12 +303,24 @@ pub fn legend(screen: &Screen, job: &Job) -> String {
 pub fn drawing(screen: &Screen, measured: &Measured, job: &Job) -> String {
     let row = |((name, is, _), from): ((&'static str, f64, f64), usize)| {
         let fill = |index| match measured.stage.number() >= from {
-            true => Fill::Slice { index, of: job.ranks },
+            true => Fill::Slice {
+                index,
+                of: job.ranks,
+            },
             false => Fill::Same,
         };
-        Holding { name, ranks: (0..job.ranks).map(fill).collect(), bytes: is }
+        Holding {
+            name,
+            ranks: (0..job.ranks).map(fill).collect(),
+            bytes: is,
+        }
     };
-    let rows = measured.beside_formula(job).into_iter().zip([3, 2, 1]).map(row).collect();
+    let rows = measured
+        .beside_formula(job)
+        .into_iter()
+        .zip([3, 2, 1])
+        .map(row)
+        .collect();
     let note = match measured.held.optimizer_file + measured.held.parameters_file {
         0 => String::new(),
         bytes => format!("{} of it in files", bytes_decimal(bytes as f64)),
@@ -225,7 +331,13 @@ pub fn drawing(screen: &Screen, measured: &Measured, job: &Job) -> String {
 
 /// GPT-3's model of 2.7 billion parameters (Brown et al., arXiv 2005.14165, table 2.1). One of its GPUs cannot train it with
 /// plain data parallelism.
-const REAL: GptShape = GptShape { vocabulary: 50_257, block: 2048, layers: 32, heads: 32, embd: 2560 };
+const REAL: GptShape = GptShape {
+    vocabulary: 50_257,
+    block: 2048,
+    layers: 32,
+    heads: 32,
+    embd: 2560,
+};
 const GPUS: usize = 64;
 /// 40% of an A100's bf16 peak of 312 TFLOP/s (NVIDIA's data sheet, 2020).
 const GPU_SPEED: f64 = 0.4 * 312e12;
@@ -234,62 +346,135 @@ const SEQUENCES: [usize; 2] = [1, 4];
 
 /// The planner's job: [`REAL`] on A100 of 40 GB.
 fn job_elsewhere() -> Option<strategy::Job> {
-    let GptShape { vocabulary, block, layers, heads, embd } = REAL;
+    let GptShape {
+        vocabulary,
+        block,
+        layers,
+        heads,
+        embd,
+    } = REAL;
     let model = strategy::Model::gpt(layers, embd, heads, vocabulary, block);
     let cluster = Cluster::new(Device::named("a100-40g")?, "polaris")?;
-    Some(strategy::Job { bytes: BytesEach::MIXED, ..strategy::Job::new(model, cluster, GPUS) })
+    Some(strategy::Job {
+        bytes: BytesEach::MIXED,
+        ..strategy::Job::new(model, cluster, GPUS)
+    })
 }
 
 /// The bytes of one of its ranks, by the planner, with so many sequences at a time.
 fn load_elsewhere(job: &strategy::Job, stage: Stage, sequences: usize) -> Load {
-    let plan = Strategy { data: GPUS, zero: stage.number(), micro_batch: sequences, ..Strategy::SINGLE };
-    strategy::Job { batch: GPUS * sequences, ..job.clone() }.load(&plan)
+    let plan = Strategy {
+        data: GPUS,
+        zero: stage.number(),
+        micro_batch: sequences,
+        ..Strategy::SINGLE
+    };
+    strategy::Job {
+        batch: GPUS * sequences,
+        ..job.clone()
+    }
+    .load(&plan)
 }
 
 /// The stages on a real network, predicted: what a rank holds, and how long a step takes.
 pub fn elsewhere(screen: &Screen) -> String {
-    let Some((network, job)) = Network::named("polaris").zip(job_elsewhere()) else { return String::new() };
+    let Some((network, job)) = Network::named("polaris").zip(job_elsewhere()) else {
+        return String::new();
+    };
     let numel = REAL.parameters();
     let column = |stage: Stage| {
-        let Load { weights, gradients, optimizer, .. } = load_elsewhere(&job, stage, 1);
+        let Load {
+            weights,
+            gradients,
+            optimizer,
+            ..
+        } = load_elsewhere(&job, stage, 1);
         let mut cells = vec![bytes_decimal(weights + gradients + optimizer)];
-        cells.push(bytes_decimal(zero_traffic(stage.number(), numel, GPUS as u64, 2, 1)));
+        cells.push(bytes_decimal(zero_traffic(
+            stage.number(),
+            numel,
+            GPUS as u64,
+            2,
+            1,
+        )));
         for sequences in SEQUENCES {
             let needs = load_elsewhere(&job, stage, sequences).total();
-            let mark = if needs <= job.cluster.device.room() { screen.tick() } else { screen.cross() };
+            let mark = if needs <= job.cluster.device.room() {
+                screen.tick()
+            } else {
+                screen.cross()
+            };
             cells.push(format!("{} {mark}", bytes_decimal(needs)));
             let block = numel / REAL.layers as u64;
             let seconds = |collective, numel| ring(collective, numel, GPUS, 2, &network);
-            let step = zero_step(stage.number(), &REAL, sequences * REAL.block, GPU_SPEED, block, seconds);
+            let step = zero_step(
+                stage.number(),
+                &REAL,
+                sequences * REAL.block,
+                GPU_SPEED,
+                block,
+                seconds,
+            );
             let waiting = 100.0 * step.waiting() / step.seconds();
-            cells.push(format!("{} ({waiting:.0}%)", screen.seconds(step.seconds())));
+            cells.push(format!(
+                "{} ({waiting:.0}%)",
+                screen.seconds(step.seconds())
+            ));
         }
         cells
     };
-    let names = ["holds", "sends", "needs, 2k", "step, 2k", "needs, 8k", "step, 8k"];
-    let title =
-        format!("Predicted: {:.2} billion parameters in bf16 on {GPUS} A100 of 40 GB (Polaris)", numel as f64 / 1e9);
+    let names = [
+        "holds",
+        "sends",
+        "needs, 2k",
+        "step, 2k",
+        "needs, 8k",
+        "step, 8k",
+    ];
+    let title = format!(
+        "Predicted: {:.2} billion parameters in bf16 on {GPUS} A100 of 40 GB (Polaris)",
+        numel as f64 / 1e9
+    );
     let columns: Vec<Vec<String>> = Stage::ALL.into_iter().map(column).collect();
     let words = "needs: with the activations of 2k or 8k tokens per rank; up to 36 GB fit. step: its time, and the part that a GPU \
                  waits. Stages 1 and 2 gather at its end, where nothing hides it here and in DeepSpeed; Megatron-LM can.";
     let table = by_stage(screen, &names, &Stage::ALL, &columns);
-    format!("  {}\n{table}\n{}", screen.bold(title), screen.wrap(words, 2))
+    format!(
+        "  {}\n{table}\n{}",
+        screen.bold(title),
+        screen.wrap(words, 2)
+    )
 }
 
 /// Seconds of a collective over `numel` elements of `bytes` bytes, along a ring.
 fn ring(collective: Collective, numel: u64, ranks: usize, bytes: usize, network: &Network) -> f64 {
-    let len = if collective == Collective::AllReduce { numel } else { numel.div_ceil(ranks as u64) };
-    let task = Task::new(collective, Algorithm::Ring, ranks, len as usize, bytes, 0).expect("a ring takes any length");
+    let len = if collective == Collective::AllReduce {
+        numel
+    } else {
+        numel.div_ceil(ranks as u64)
+    };
+    let task = Task::new(collective, Algorithm::Ring, ranks, len as usize, bytes, 0)
+        .expect("a ring takes any length");
     simulate(&task, bytes, network)
 }
 
 /// FLOPs per second of a rank, and its link, where a timeline is computed and nothing else is known.
 const SPEED: f64 = 50e9;
-const LINK: Link = Link { latency: 100e-6, bandwidth: 100e6 };
+const LINK: Link = Link {
+    latency: 100e-6,
+    bandwidth: 100e6,
+};
 
 /// One computed step of a stage, unit by unit, as text.
 pub fn timeline(screen: &Screen, config: &Config, zero: &ZeroConfig, link: Option<Link>) -> String {
-    let (timeline, words) = computed_step(screen, &config.shape, config.batch, config.ranks, zero, link);
+    let (timeline, words) = computed_step(
+        screen,
+        &config.shape,
+        config.batch,
+        config.ranks,
+        zero,
+        link,
+    );
     format!("{}\n\n{}", timeline.render(screen), screen.wrap(&words, 2))
 }
 
@@ -303,26 +488,51 @@ pub fn computed_step(
     zero: &ZeroConfig,
     link: Option<Link>,
 ) -> (Timeline<'static>, String) {
-    let (link, stage, bytes) = (link.unwrap_or(LINK), zero.stage.number(), zero.precision.bytes());
+    let link = link.unwrap_or(LINK);
+    let stage = zero.stage.number();
+    let bytes = zero.precision.bytes();
     let network = Network::uniform(link);
     let seconds = |collective, numel| ring(collective, numel, ranks, bytes, &network);
     let tokens = batch * shape.block;
     let with = |prefetch: usize| zero_step(stage, shape, tokens, SPEED, prefetch as u64, seconds);
     let in_words = |step: &ComputedStep| {
-        format!("{}, {} of it waiting", screen.seconds(step.seconds()), screen.seconds(step.waiting()))
+        format!(
+            "{}, {} of it waiting",
+            screen.seconds(step.seconds()),
+            screen.seconds(step.waiting())
+        )
     };
     let step = with(zero.prefetch_bucket);
-    let (mut text, mut ends) = (in_words(&step), vec![step.seconds()]);
-    let mut rows = vec![("computes".to_string(), step.processor), ("link".to_string(), step.link)];
+    let mut text = in_words(&step);
+    let mut ends = vec![step.seconds()];
+    let mut rows = vec![
+        ("computes".to_string(), step.processor),
+        ("link".to_string(), step.link),
+    ];
     // The token table is too small to be seen.
-    rows.extend(step.units.into_iter().enumerate().skip(1).map(|(i, row)| (format!("blocks.{}", i - 1), row)));
+    rows.extend(
+        step.units
+            .into_iter()
+            .enumerate()
+            .skip(1)
+            .map(|(i, row)| (format!("blocks.{}", i - 1), row)),
+    );
     if stage == 3 && zero.prefetch_bucket > 0 {
         let without = with(0);
-        text = format!("with prefetch {text}; without prefetch {}", in_words(&without));
+        text = format!(
+            "with prefetch {text}; without prefetch {}",
+            in_words(&without)
+        );
         ends.push(without.seconds());
-        rows.extend([("no prefetch".to_string(), without.processor), ("link".to_string(), without.link)]);
+        rows.extend([
+            ("no prefetch".to_string(), without.processor),
+            ("link".to_string(), without.link),
+        ]);
     }
-    let marks = std::iter::once(0.0).chain(ends).map(|end| (end, screen.seconds(end))).collect();
+    let marks = std::iter::once(0.0)
+        .chain(ends)
+        .map(|end| (end, screen.seconds(end)))
+        .collect();
     let title = format!(
         "one step of stage {stage} on each of {} ranks, computed for {} GFLOP/s and a link of {}, {}/s",
         ranks,
@@ -337,14 +547,30 @@ pub fn computed_step(
         }
         _ => "",
     };
-    (Timeline { title, rows, marks, axis: "time" }, format!("A step takes {text}.{tied}"))
+    (
+        Timeline {
+            title,
+            rows,
+            marks,
+            axis: "time",
+        },
+        format!("A step takes {text}.{tied}"),
+    )
 }
 
 /// The stored type, and the bytes per parameter.
 fn stores(screen: &Screen, job: &Job) -> String {
-    let BytesEach { parameter, gradient, optimizer } = job.precision.bytes_each();
+    let BytesEach {
+        parameter,
+        gradient,
+        optimizer,
+    } = job.precision.bytes_each();
     let psi = if screen.ascii { "P" } else { "Ψ" };
-    let master = if job.precision == Precision::Bf16 { ", with an f32 master copy" } else { "" };
+    let master = if job.precision == Precision::Bf16 {
+        ", with an f32 master copy"
+    } else {
+        ""
+    };
     format!(
         "{}: {parameter} bytes per parameter, {gradient} per gradient, {optimizer} for AdamW{master}: {} {psi} in all",
         job.precision.name(),
@@ -353,24 +579,48 @@ fn stores(screen: &Screen, job: &Job) -> String {
 }
 
 /// Prints the setup of a training with one stage on a `corpus`, or without one of a comparison of `stages`.
-pub fn introduce(screen: &Screen, corpus: Option<&Corpus>, config: &Config, job: &Job, stages: &[Stage]) {
+pub fn introduce(
+    screen: &Screen,
+    corpus: Option<&Corpus>,
+    config: &Config,
+    job: &Job,
+    stages: &[Stage],
+) {
     if let Some(corpus) = corpus {
         report::data(screen, corpus);
         report::run(screen, config);
         screen.say(screen.row("stores", &stores(screen, job)));
         return screen.say(screen.row("sharded", sharded(stages[0])));
     }
-    let (dot, shape) = (screen.separator(), &config.shape);
+    let dot = screen.separator();
+    let shape = &config.shape;
     let numel = thousands(job.numel);
-    let model = format!("{} blocks{dot}{} wide{dot}{numel} parameters", shape.layers, shape.embd);
-    let (steps, tokens) = (thousands(config.steps as u64), thousands(config.tokens_per_step() as u64));
-    let accum = if job.micro_steps > 1 { format!(" in {} micro-steps", job.micro_steps) } else { String::new() };
+    let model = format!(
+        "{} blocks{dot}{} wide{dot}{numel} parameters",
+        shape.layers, shape.embd
+    );
+    let steps = thousands(config.steps as u64);
+    let tokens = thousands(config.tokens_per_step() as u64);
+    let accum = if job.micro_steps > 1 {
+        format!(" in {} micro-steps", job.micro_steps)
+    } else {
+        String::new()
+    };
     report::ranks(screen, config.ranks);
     screen.say(screen.row("model", &model));
-    screen.say(screen.row("steps", &format!("{steps}{dot}{tokens} tokens per step{accum}")));
+    screen.say(screen.row(
+        "steps",
+        &format!("{steps}{dot}{tokens} tokens per step{accum}"),
+    ));
     screen.say(screen.row("stores", &stores(screen, job)));
-    for stage in Stage::ALL.into_iter().filter(|stage| !stages.contains(stage)) {
-        screen.say(screen.row("", &format!("stage {} does not fit into --memory-limit", stage.number())));
+    for stage in Stage::ALL
+        .into_iter()
+        .filter(|stage| !stages.contains(stage))
+    {
+        screen.say(screen.row(
+            "",
+            &format!("stage {} does not fit into --memory-limit", stage.number()),
+        ));
     }
 }
 
@@ -379,7 +629,11 @@ pub fn show(screen: &Screen, all: &[Measured], job: &Job, pictures: bool) {
     for measured in all.iter().filter(|_| pictures) {
         screen.say(format!("\n{}", drawing(screen, measured, job)));
     }
-    screen.say(format!("\n{}\n{}", compared(screen, all, job), legend(screen, job)));
+    screen.say(format!(
+        "\n{}\n{}",
+        compared(screen, all, job),
+        legend(screen, job)
+    ));
     if all.len() > 1 {
         screen.say(format!("\n{}", elsewhere(screen)));
     }
@@ -395,10 +649,17 @@ pub fn same_as_one_rank(
     zero: &ZeroConfig,
 ) -> Result<bool> {
     const STEPS: usize = 3;
-    let (config, precision) = (config.parity_check(), zero.precision);
+    let config = config.parity_check();
+    let precision = zero.precision;
     let replica = ZeroReplica::new(&config, text, comm, zero.clone())?;
     let parallel = parity::parallel_zero(comm, replica, STEPS)?;
-    let serial = || parity::serial(ZeroReplica::alone(&config, text, precision)?, comm.size(), STEPS);
+    let serial = || {
+        parity::serial(
+            ZeroReplica::alone(&config, text, precision)?,
+            comm.size(),
+            STEPS,
+        )
+    };
     let same = parity::compare(comm, screen, precision.loss_bound(), &parallel, serial)?;
     if comm.rank() == 0 {
         report::legend(screen);
@@ -407,11 +668,19 @@ pub fn same_as_one_rank(
 }
 
 /// Compares each stage with the first that it must equal to the bit; or, if there is none, with the first of all.
-pub fn compare(checks: &mut Checks, comm: &Comm, all: &[Measured], bound: f64, accumulates: bool, tiles: bool) {
+pub fn compare(
+    checks: &mut Checks,
+    comm: &Comm,
+    all: &[Measured],
+    bound: f64,
+    accumulates: bool,
+    tiles: bool,
+) {
     for (i, other) in all.iter().enumerate().skip(1) {
         // An MPI library adds in its own order, which differs between collectives.
-        let may_differ =
-            |first: &&Measured| !comm.adds_in_rank_order() || may_differ(first.stage, other.stage, accumulates, tiles);
+        let may_differ = |first: &&Measured| {
+            !comm.adds_in_rank_order() || may_differ(first.stage, other.stage, accumulates, tiles)
+        };
         let equal = all[..i].iter().find(|first| !may_differ(first));
         let first = equal.unwrap_or(&all[0]);
         let apart = largest_difference(&first.losses, &other.losses);
@@ -422,34 +691,63 @@ pub fn compare(checks: &mut Checks, comm: &Comm, all: &[Measured], bound: f64, a
             _ => format!("losses differ by {apart:.0e}"),
         };
         let sound = same || (equal.is_none() && apart < bound);
-        let what = format!("stage {} trains what stage {} trains", other.stage.number(), first.stage.number());
-        checks.hold(sound, &what, &result, &format!("stage {} trained something else", other.stage.number()));
+        let what = format!(
+            "stage {} trains what stage {} trains",
+            other.stage.number(),
+            first.stage.number()
+        );
+        checks.hold(
+            sound,
+            &what,
+            &result,
+            &format!("stage {} trained something else", other.stage.number()),
+        );
     }
 }
 
 /// Checks that every rank clips by the norm of all gradients, which every rank of stage 0 has.
 pub fn check_norms(checks: &mut Checks, screen: &Screen, all: &[Measured], clip: f64) {
     let expected = all[0].norms[0];
-    let norms = || all.iter().flat_map(|measured| measured.norms.iter().copied());
+    let norms = || {
+        all.iter()
+            .flat_map(|measured| measured.norms.iter().copied())
+    };
     // Stages may add up in different orders.
     let of_all_ranks = vec![expected; all[0].norms.len()];
-    let sound = all.iter().all(|measured| largest_relative_difference(&measured.norms, &of_all_ranks) < 0.01);
+    let sound = all
+        .iter()
+        .all(|measured| largest_relative_difference(&measured.norms, &of_all_ranks) < 0.01);
     let result = match sound {
         true => format!("{expected:.4}"),
         false => {
-            let (least, most) = (norms().fold(f64::INFINITY, f64::min), norms().fold(0.0, f64::max));
+            let least = norms().fold(f64::INFINITY, f64::min);
+            let most = norms().fold(0.0, f64::max);
             format!("expected {expected:.4}, found {least:.4} to {most:.4}")
         }
     };
-    checks.hold(sound, "every rank clips by the same norm", &result, "ranks clipped by different norms");
+    checks.hold(
+        sound,
+        "every rank clips by the same norm",
+        &result,
+        "ranks clipped by different norms",
+    );
     if sound {
         return;
     }
-    let cell = |norm: &f64| format!("{norm:.4}, x {:.3}", clip_scale(*norm, clip).unwrap_or(f32::NAN));
-    let row = |rank: usize| {
-        std::iter::once(rank.to_string()).chain(all.iter().map(|measured| cell(&measured.norms[rank]))).collect()
+    let cell = |norm: &f64| {
+        format!(
+            "{norm:.4}, x {:.3}",
+            clip_scale(*norm, clip).unwrap_or(f32::NAN)
+        )
     };
-    let heads = all.iter().map(|measured| format!("stage {}", measured.stage.number()));
+    let row = |rank: usize| {
+        std::iter::once(rank.to_string())
+            .chain(all.iter().map(|measured| cell(&measured.norms[rank])))
+            .collect()
+    };
+    let heads = all
+        .iter()
+        .map(|measured| format!("stage {}", measured.stage.number()));
     let heads: Vec<String> = std::iter::once("rank".to_string()).chain(heads).collect();
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let rows: Vec<Vec<String>> = (0..all[0].norms.len()).map(row).collect();
@@ -457,29 +755,52 @@ pub fn check_norms(checks: &mut Checks, screen: &Screen, all: &[Measured], clip:
         "Norm in the first step, and the factor by which the rank scales its gradients. Expected on every rank: {}.",
         cell(&expected)
     );
-    screen.say(format!("\n{}\n{}\n", table(screen, &heads, &rows), screen.wrap(&words, 2)));
+    screen.say(format!(
+        "\n{}\n{}\n",
+        table(screen, &heads, &rows),
+        screen.wrap(&words, 2)
+    ));
 }
 
 /// Checks what ranks hold and send against the formulas, and against what a rank may hold, in MB.
-pub fn check_memory(checks: &mut Checks, config: &Config, all: &[Measured], job: &Job, limit: Option<f64>) {
+pub fn check_memory(
+    checks: &mut Checks,
+    config: &Config,
+    all: &[Measured],
+    job: &Job,
+    limit: Option<f64>,
+) {
     // The formulas leave padding out, and padding counts if the model is too small for so many ranks.
     if ensure_padding_is_little(config).is_ok() {
-        let said = all.iter().filter(|measured| measured.is_as_said(job)).count();
+        let said = all
+            .iter()
+            .filter(|measured| measured.is_as_said(job))
+            .count();
         let result = format!("{said} of {}", all.len());
         let what = "memory and bytes are within 1% of the formulas";
         checks.hold(said == all.len(), what, &result, "a formula is off");
     }
     if let Some(limit) = limit {
-        let most = all.iter().map(|t| t.held.parameters + t.held.gradients + t.held.optimizer).max().unwrap_or(0);
+        let most = all
+            .iter()
+            .map(|t| t.held.parameters + t.held.gradients + t.held.optimizer)
+            .max()
+            .unwrap_or(0);
         let result = format!("{:.2} of {limit} MB", most as f64 / 1e6);
-        checks.hold(most as f64 <= limit * 1e6, "every rank stays within its memory", &result, "a rank holds too much");
+        checks.hold(
+            most as f64 <= limit * 1e6,
+            "every rank stays within its memory",
+            &result,
+            "a rank holds too much",
+        );
     }
 }
 
 /// Whether two stages add up in different orders, and so may differ in the last bits.
 fn may_differ(a: Stage, b: Stage, accumulates: bool, tiles: bool) -> bool {
     // Stages 2 and 3 average in every micro-step, and then add up. Stage 3 alone has tiles.
-    (accumulates && (a < Stage::Two) != (b < Stage::Two)) || (tiles && (a == Stage::Three) != (b == Stage::Three))
+    (accumulates && (a < Stage::Two) != (b < Stage::Two))
+        || (tiles && (a == Stage::Three) != (b == Stage::Three))
 }
 
 /// The stages in which one rank holds at most `limit` bytes of parameters, gradients and optimizer state; an error if
@@ -492,12 +813,27 @@ pub fn within(
 ) -> Result<Vec<Stage>, BadInput> {
     if let Some(bytes) = limit.filter(|bytes| !bytes.is_finite() || *bytes <= 0.0) {
         let what = format!("--memory-limit {} is out of range", bytes / 1e6);
-        return Err(BadInput::new(what, "give megabytes, a finite number above 0"));
+        return Err(BadInput::new(
+            what,
+            "give megabytes, a finite number above 0",
+        ));
     }
-    let (numel, ranks) = (config.shape.parameters(), config.ranks);
+    let numel = config.shape.parameters();
+    let ranks = config.ranks;
     let takes = |stage: Stage, ranks: usize| {
-        let plan = if zero.offload.is_some() { zero_memory_offloaded } else { zero_memory };
-        plan(stage.number(), numel, ranks as u64, zero.precision.bytes_each()).iter().sum::<u64>() as f64
+        let plan = if zero.offload.is_some() {
+            zero_memory_offloaded
+        } else {
+            zero_memory
+        };
+        plan(
+            stage.number(),
+            numel,
+            ranks as u64,
+            zero.precision.bytes_each(),
+        )
+        .iter()
+        .sum::<u64>() as f64
     };
     let fits = |stage: &Stage| limit.is_none_or(|limit| takes(*stage, ranks) <= limit);
     let fitting: Vec<Stage> = Stage::ALL.into_iter().filter(fits).collect();
@@ -519,7 +855,9 @@ pub fn within(
         }
         None => {
             let enough = (ranks..=1 << 20).find(|&ranks| takes(Stage::Three, ranks) <= limit);
-            let would = enough.map_or(String::new(), |ranks| format!("; --zero 3 would on {ranks} ranks"));
+            let would = enough.map_or(String::new(), |ranks| {
+                format!("; --zero 3 would on {ranks} ranks")
+            });
             format!("no stage fits on {ranks} ranks{would}")
         }
     };
@@ -529,8 +867,10 @@ pub fn within(
 /// Refuses a model so small that padding could be more than 1% of a rank's share. Padding is at most one element per
 /// tensor and rank, and the formulas leave it out.
 pub fn ensure_padding_is_little(config: &Config) -> Result<(), BadInput> {
-    let (shape, ranks) = (&config.shape, config.ranks);
-    let (numel, tensors) = (shape.parameters(), shape.decayed().0 + shape.not_decayed().0);
+    let shape = &config.shape;
+    let ranks = config.ranks;
+    let numel = shape.parameters();
+    let tensors = shape.decayed().0 + shape.not_decayed().0;
     if (100 * tensors * ranks) as u64 <= numel {
         return Ok(());
     }
@@ -538,7 +878,10 @@ pub fn ensure_padding_is_little(config: &Config) -> Result<(), BadInput> {
         "{numel} parameters in {tensors} tensors are too few for {ranks} ranks: padding could be more than 1%, and the \
          formulas leave it out"
     );
-    Err(BadInput::new(what, "give fewer --ranks or a larger model; --zero trains this one with one stage"))
+    Err(BadInput::new(
+        what,
+        "give fewer --ranks or a larger model; --zero trains this one with one stage",
+    ))
 }
 
 /// Prints what a checkpoint's reader gets back if all padding is recorded on the last rank. Returns what the check found wrong.
@@ -547,32 +890,63 @@ pub fn padding_on_last(comm: &Comm, screen: &Screen) -> Vec<String> {
     if comm.rank() != 0 {
         return Vec::new();
     }
-    let flat = Flat { numel: 2 * ranks + 1, ranks };
-    let title = format!("A group of {} elements, {} on each rank with padding", flat.numel, flat.shard_numel());
-    let all_on_last = |rank: usize| if rank + 1 == ranks { flat.padded() - flat.numel } else { 0 };
+    let flat = Flat {
+        numel: 2 * ranks + 1,
+        ranks,
+    };
+    let title = format!(
+        "A group of {} elements, {} on each rank with padding",
+        flat.numel,
+        flat.shard_numel()
+    );
+    let all_on_last = |rank: usize| {
+        if rank + 1 == ranks {
+            flat.padded() - flat.numel
+        } else {
+            0
+        }
+    };
     let (table, back) = restored(screen, flat, all_on_last);
     screen.say(format!("\n{}\n\n{table}\n", screen.bold(title)));
     let mut checks = Checks::new(screen);
     let sound = back == (0..flat.numel).collect::<Vec<_>>();
     let result = format!("expected {} elements, found {}", flat.numel, back.len());
-    checks.hold(sound, "the reader gets the parameters back", &result, "padding was taken for parameters");
+    checks.hold(
+        sound,
+        "the reader gets the parameters back",
+        &result,
+        "padding was taken for parameters",
+    );
     checks.failed()
 }
 
 /// Splits a padded group among ranks, then joins it again without the padding that each rank recorded, as a checkpoint's
 /// reader does. Returns a table with a line per rank, and the joined elements.
-pub fn restored(screen: &Screen, flat: Flat, recorded: impl Fn(usize) -> usize) -> (String, Vec<usize>) {
+pub fn restored(
+    screen: &Screen,
+    flat: Flat,
+    recorded: impl Fn(usize) -> usize,
+) -> (String, Vec<usize>) {
     /// Stands for an element that is padding.
     const PADDING: usize = usize::MAX;
     let mut back = Vec::new();
     let rows = (0..flat.ranks).map(|rank| {
-        let (held, part, recorded) = (flat.range(rank), flat.shard_numel(), recorded(rank));
-        let elements = held.clone().chain(std::iter::repeat_n(PADDING, flat.padding(rank)));
+        let held = flat.range(rank);
+        let part = flat.shard_numel();
+        let recorded = recorded(rank);
+        let elements = held
+            .clone()
+            .chain(std::iter::repeat_n(PADDING, flat.padding(rank)));
         back.extend(elements.take(part.saturating_sub(recorded)));
-        [rank, held.len(), flat.padding(rank), recorded].map(|n| n.to_string()).to_vec()
+        [rank, held.len(), flat.padding(rank), recorded]
+            .map(|n| n.to_string())
+            .to_vec()
     });
     let rows: Vec<Vec<String>> = rows.collect();
-    (table(screen, &["rank", "elements", "padding", "recorded"], &rows), back)
+    (
+        table(screen, &["rank", "elements", "padding", "recorded"], &rows),
+        back,
+    )
 }
 
 #[cfg(test)]
@@ -581,8 +955,17 @@ mod tests {
     use shardlab::difference::damaged;
 
     fn measured(losses: Vec<f64>, norms: Vec<f64>, hash: u64) -> Measured {
-        let (stage, held) = (Stage::One, MemoryUsage::default());
-        Measured { stage, losses, hash, norms, held, sent: 0.0, formula: 0.0 }
+        let stage = Stage::One;
+        let held = MemoryUsage::default();
+        Measured {
+            stage,
+            losses,
+            hash,
+            norms,
+            held,
+            sent: 0.0,
+            formula: 0.0,
+        }
     }
 
     fn failures(check: impl FnOnce(&mut Checks, &Screen)) -> usize {
@@ -594,7 +977,8 @@ mod tests {
 
     #[test]
     fn a_stage_without_a_loss_or_a_norm_is_not_the_same_as_a_good_one() {
-        let (losses, norms) = ([3.0, 2.0], [0.5, 0.5, 0.5]);
+        let losses = [3.0, 2.0];
+        let norms = [0.5, 0.5, 0.5];
         // Micro-steps: stages 1 and 2 may add in different orders, so that losses decide.
         let compared = |first: Measured, mut other: Measured, accumulates: bool| {
             other.stage = Stage::Two;
@@ -603,12 +987,31 @@ mod tests {
         };
         let with = |losses: &[f64]| measured(losses.to_vec(), norms.to_vec(), 7);
         assert_eq!(compared(with(&losses), with(&losses), false), 0);
-        assert_eq!(compared(with(&losses), measured(vec![3.0, 2.000001], norms.to_vec(), 8), true), 0);
+        assert_eq!(
+            compared(
+                with(&losses),
+                measured(vec![3.0, 2.000001], norms.to_vec(), 8),
+                true
+            ),
+            0
+        );
         for accumulates in [false, true] {
             for bad in damaged(&losses) {
-                assert_eq!(compared(with(&losses), with(&bad), accumulates), 1, "{bad:?}");
-                assert_eq!(compared(with(&bad), with(&losses), accumulates), 1, "{bad:?}");
-                assert_eq!(compared(with(&bad), with(&bad), accumulates), usize::from(bad.len() != 1), "{bad:?}");
+                assert_eq!(
+                    compared(with(&losses), with(&bad), accumulates),
+                    1,
+                    "{bad:?}"
+                );
+                assert_eq!(
+                    compared(with(&bad), with(&losses), accumulates),
+                    1,
+                    "{bad:?}"
+                );
+                assert_eq!(
+                    compared(with(&bad), with(&bad), accumulates),
+                    usize::from(bad.len() != 1),
+                    "{bad:?}"
+                );
             }
         }
         let checked = |bad: &[f64]| {
@@ -617,7 +1020,10 @@ mod tests {
         };
         assert_eq!(checked(&norms), 0);
         // A table of the norms needs as many as there are ranks.
-        for bad in damaged(&norms).into_iter().filter(|bad| bad.len() == norms.len()) {
+        for bad in damaged(&norms)
+            .into_iter()
+            .filter(|bad| bad.len() == norms.len())
+        {
             assert_eq!(checked(&bad), 1, "{bad:?}");
         }
     }

@@ -23,30 +23,83 @@ struct Job {
     broken: Option<(usize, f32)>,
 }
 
-const JOB: Job = Job { ranks: 4, padding: 0, left_over: 90.0, replicated: 0, scale: 1.0, broken: None };
+const JOB: Job = Job {
+    ranks: 4,
+    padding: 0,
+    left_over: 90.0,
+    replicated: 0,
+    scale: 1.0,
+    broken: None,
+};
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: the root of the sum of all squares", |evidence| norm(evidence, Job { ranks: 1, ..JOB })),
-        ("4 ranks: the norm of all shards", |evidence| norm(evidence, JOB)),
-        ("3 ranks: padding is no gradient", |evidence| norm(evidence, Job { ranks: 3, padding: 5, ..JOB })),
-        ("4 ranks: replicated parameters count once", |evidence| norm(evidence, Job { replicated: 3, ..JOB })),
+        ("1 rank: the root of the sum of all squares", |evidence| {
+            norm(evidence, Job { ranks: 1, ..JOB })
+        }),
+        ("4 ranks: the norm of all shards", |evidence| {
+            norm(evidence, JOB)
+        }),
+        ("3 ranks: padding is no gradient", |evidence| {
+            norm(
+                evidence,
+                Job {
+                    ranks: 3,
+                    padding: 5,
+                    ..JOB
+                },
+            )
+        }),
+        ("4 ranks: replicated parameters count once", |evidence| {
+            norm(
+                evidence,
+                Job {
+                    replicated: 3,
+                    ..JOB
+                },
+            )
+        }),
         ("NaN in the padding is no NaN in a gradient", |evidence| {
-            norm(evidence, Job { ranks: 3, padding: 5, left_over: f32::NAN, ..JOB })
+            norm(
+                evidence,
+                Job {
+                    ranks: 3,
+                    padding: 5,
+                    left_over: f32::NAN,
+                    ..JOB
+                },
+            )
         }),
         ("gradients of 1e20: their squares are 1e40", |evidence| {
-            norm(evidence, Job { replicated: 3, scale: 1e20, ..JOB })
+            norm(
+                evidence,
+                Job {
+                    replicated: 3,
+                    scale: 1e20,
+                    ..JOB
+                },
+            )
         }),
-        ("NaN on rank 2 of 4: every rank skips the step", |evidence| skips(evidence, f32::NAN)),
-        ("infinity on rank 2 of 4: every rank skips it, too", |evidence| skips(evidence, f32::NEG_INFINITY)),
+        (
+            "NaN on rank 2 of 4: every rank skips the step",
+            |evidence| skips(evidence, f32::NAN),
+        ),
+        (
+            "infinity on rank 2 of 4: every rank skips it, too",
+            |evidence| skips(evidence, f32::NEG_INFINITY),
+        ),
     ])
 }
 
 impl Job {
     /// The shard of a rank with its padding, and the length of the padding.
     fn shard(&self, rank: usize) -> (Vec<f32>, usize) {
-        let padding = ((rank + 1) * SHARD).saturating_sub(self.ranks * SHARD - self.padding).min(SHARD);
-        let gradient = |i: usize| self.scale * (1.5 + (rank * SHARD + i) as f32) * if i % 2 == 0 { 1.0 } else { -1.0 };
+        let padding = ((rank + 1) * SHARD)
+            .saturating_sub(self.ranks * SHARD - self.padding)
+            .min(SHARD);
+        let gradient = |i: usize| {
+            self.scale * (1.5 + (rank * SHARD + i) as f32) * if i % 2 == 0 { 1.0 } else { -1.0 }
+        };
         let mut shard: Vec<f32> = (0..SHARD).map(gradient).collect();
         shard[SHARD - padding..].fill(self.left_over);
         if let Some((_, number)) = self.broken.filter(|broken| broken.0 == rank) {
@@ -56,13 +109,16 @@ impl Job {
     }
 
     fn replicated(&self) -> Vec<f32> {
-        (0..self.replicated).map(|i| self.scale * (20.0 + i as f32)).collect()
+        (0..self.replicated)
+            .map(|i| self.scale * (20.0 + i as f32))
+            .collect()
     }
 
     /// Every rank's answer.
     fn answers(&self, evidence: &Evidence) -> Result<Vec<Option<f64>>> {
         launch::run(self.ranks, |comm| {
-            let ((shard, padding), replicated) = (self.shard(comm.rank()), self.replicated());
+            let (shard, padding) = self.shard(comm.rank());
+            let replicated = self.replicated();
             let numbers = format!("a shard of {SHARD} numbers, {padding} of them padding");
             evidence.given(format!(
                 "rank {} of {}, {numbers}, {} replicated",
@@ -70,7 +126,14 @@ impl Job {
                 self.ranks,
                 self.replicated
             ));
-            Ok(global_norm(&comm, &Gradients { shard: &shard, padding, replicated: &replicated })?)
+            Ok(global_norm(
+                &comm,
+                &Gradients {
+                    shard: &shard,
+                    padding,
+                    replicated: &replicated,
+                },
+            )?)
         })
     }
 }
@@ -82,16 +145,29 @@ fn squares(numbers: &[f32]) -> f64 {
 fn norm(evidence: &mut Evidence, job: Job) -> Result<()> {
     let answers = job.answers(evidence)?;
     let shards: Vec<(Vec<f32>, usize)> = (0..job.ranks).map(|rank| job.shard(rank)).collect();
-    let each: Vec<f64> = shards.iter().map(|(shard, padding)| squares(&shard[..SHARD - padding])).collect();
+    let each: Vec<f64> = shards
+        .iter()
+        .map(|(shard, padding)| squares(&shard[..SHARD - padding]))
+        .collect();
     let padded: f64 = shards.iter().map(|(shard, _)| squares(shard)).sum();
-    let (all, most) = (each.iter().sum::<f64>(), each.iter().copied().fold(0.0, f64::max));
-    let (once, n) = (squares(&job.replicated()), job.ranks as f64);
-    let gradients = shards.iter().flat_map(|(shard, padding)| &shard[..SHARD - padding]).copied();
+    let all = each.iter().sum::<f64>();
+    let most = each.iter().copied().fold(0.0, f64::max);
+    let once = squares(&job.replicated());
+    let n = job.ranks as f64;
+    let gradients = shards
+        .iter()
+        .flat_map(|(shard, padding)| &shard[..SHARD - padding])
+        .copied();
     let expected = global_norm_of(&gradients.chain(job.replicated()).collect::<Vec<_>>());
     for (rank, answer) in answers.iter().enumerate() {
         match answer {
             Some(norm) => evidence.near(format!("rank {rank}: norm"), expected, *norm),
-            None => evidence.row(false, format!("rank {rank}: norm"), number(expected), "None"),
+            None => evidence.row(
+                false,
+                format!("rank {rank}: norm"),
+                number(expected),
+                "None",
+            ),
         };
     }
 
@@ -100,9 +176,12 @@ fn norm(evidence: &mut Evidence, job: Job) -> Result<()> {
     };
     let roots: f64 = each.iter().map(|sum| (sum + once).sqrt()).sum();
     let apart: f64 = each.iter().map(|sum| sum.sqrt()).sum();
-    let padding_counts =
-        is(&|_| (padded + once).sqrt()) || (job.left_over.is_nan() && answers.iter().any(Option::is_none));
-    evidence.means_if(is(&|_| all + once), "This is the sum of the squares: the norm is its root.");
+    let padding_counts = is(&|_| (padded + once).sqrt())
+        || (job.left_over.is_nan() && answers.iter().any(Option::is_none));
+    evidence.means_if(
+        is(&|_| all + once),
+        "This is the sum of the squares: the norm is its root.",
+    );
     evidence.means_if(
         is(&|rank| (each[rank] + once).sqrt()),
         "Each rank has its own shard's norm. It is shorter than the norm of all gradients, so each rank clips too \
@@ -124,9 +203,13 @@ fn norm(evidence: &mut Evidence, job: Job) -> Result<()> {
             job.ranks
         ),
     );
-    evidence
-        .means_if(is(&|_| (most + once).sqrt()), "Only the longest shard counts here: the norm wants the sum of all.");
-    let often = |times: f64| is(&|_| (all + times * once).sqrt()) || is(&|_| (padded + times * once).sqrt());
+    evidence.means_if(
+        is(&|_| (most + once).sqrt()),
+        "Only the longest shard counts here: the norm wants the sum of all.",
+    );
+    let often = |times: f64| {
+        is(&|_| (all + times * once).sqrt()) || is(&|_| (padded + times * once).sqrt())
+    };
     evidence.means_if(
         job.replicated > 0 && (often(n) || often(n + 1.0)),
         "The replicated parameters count more than once: every rank brings their squares to the sum. The norm is too long, \
@@ -154,9 +237,19 @@ fn norm(evidence: &mut Evidence, job: Job) -> Result<()> {
 }
 
 fn skips(evidence: &mut Evidence, number: f32) -> Result<()> {
-    let answers = Job { replicated: 3, broken: Some((2, number)), ..JOB }.answers(evidence)?;
+    let answers = Job {
+        replicated: 3,
+        broken: Some((2, number)),
+        ..JOB
+    }
+    .answers(evidence)?;
     for (rank, answer) in answers.iter().enumerate() {
-        evidence.row(answer.is_none(), format!("rank {rank}"), "None", format!("{answer:?}"));
+        evidence.row(
+            answer.is_none(),
+            format!("rank {rank}"),
+            "None",
+            format!("{answer:?}"),
+        );
     }
     evidence.means_if(
         answers.iter().any(Option::is_none),

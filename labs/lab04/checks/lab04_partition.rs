@@ -9,14 +9,31 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("8 numbers on 2 ranks: equal slices, in order", |evidence| slices(evidence, &[3, 5], 2)),
-        ("13 numbers on 3 ranks: a little padding", |evidence| slices(evidence, &[4, 1, 8], 3)),
-        ("10 numbers on 4 ranks: padding on two of them", |evidence| slices(evidence, &[6, 4], 4)),
+        ("8 numbers on 2 ranks: equal slices, in order", |evidence| {
+            slices(evidence, &[3, 5], 2)
+        }),
+        ("13 numbers on 3 ranks: a little padding", |evidence| {
+            slices(evidence, &[4, 1, 8], 3)
+        }),
+        (
+            "10 numbers on 4 ranks: padding on two of them",
+            |evidence| slices(evidence, &[6, 4], 4),
+        ),
         ("5 numbers on 4 ranks", |evidence| slices(evidence, &[5], 4)),
-        ("9 numbers on 4 ranks", |evidence| slices(evidence, &[2, 3, 4], 4)),
-        ("24,960 numbers on 8 ranks: nothing to pad", |evidence| slices(evidence, &[24_576, 384], 8)),
-        ("16 numbers on 1,024 ranks: most hold only padding", |evidence| slices(evidence, &[16], 1024)),
-        ("65 layer norms on 768 ranks, as in the real run", |evidence| slices(evidence, &[4096; 65], 768)),
+        ("9 numbers on 4 ranks", |evidence| {
+            slices(evidence, &[2, 3, 4], 4)
+        }),
+        ("24,960 numbers on 8 ranks: nothing to pad", |evidence| {
+            slices(evidence, &[24_576, 384], 8)
+        }),
+        (
+            "16 numbers on 1,024 ranks: most hold only padding",
+            |evidence| slices(evidence, &[16], 1024),
+        ),
+        (
+            "65 layer norms on 768 ranks, as in the real run",
+            |evidence| slices(evidence, &[4096; 65], 768),
+        ),
     ])
 }
 
@@ -38,7 +55,11 @@ fn slices(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()
     let edge = numel / flat.shard_numel();
     let looked_at = |rank: &usize| *rank < ENDS || ranks - rank <= ENDS || rank.abs_diff(edge) <= 1;
     let input = match tensors {
-        [first, _, _, _, ..] => format!("{} tensors of {} numbers", tensors.len(), thousands(*first as u64)),
+        [first, _, _, _, ..] => format!(
+            "{} tensors of {} numbers",
+            tensors.len(),
+            thousands(*first as u64)
+        ),
         few => format!("tensors of {few:?} numbers"),
     };
     let found = |rank| {
@@ -48,17 +69,32 @@ fn slices(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()
     let found: Vec<(usize, Slice)> = (0..ranks).filter(looked_at).map(found).collect();
     for (rank, got) in &found {
         let held = flat.range(*rank);
-        let numbers = held.map(|i| (i + 1) as f32).chain(std::iter::repeat(0.0)).take(flat.shard_numel()).collect();
-        let expected = Slice { numbers, padding: flat.padding(*rank) };
-        evidence.row(*got == expected, format!("rank {rank}"), said(&expected), said(got));
+        let numbers = held
+            .map(|i| (i + 1) as f32)
+            .chain(std::iter::repeat(0.0))
+            .take(flat.shard_numel())
+            .collect();
+        let expected = Slice {
+            numbers,
+            padding: flat.padding(*rank),
+        };
+        evidence.row(
+            *got == expected,
+            format!("rank {rank}"),
+            said(&expected),
+            said(got),
+        );
     }
     if evidence.agrees() {
         return Ok(());
     }
 
-    let all = |sign: &dyn Fn(usize, &Slice) -> bool| found.iter().all(|(rank, slice)| sign(*rank, slice));
-    let lengths = |length: &dyn Fn(usize) -> usize| all(&|rank, slice| slice.numbers.len() == length(rank));
-    let (total, ceil) = (flat.padded() - numel, numel.div_ceil(ranks));
+    let all =
+        |sign: &dyn Fn(usize, &Slice) -> bool| found.iter().all(|(rank, slice)| sign(*rank, slice));
+    let lengths =
+        |length: &dyn Fn(usize) -> usize| all(&|rank, slice| slice.numbers.len() == length(rank));
+    let total = flat.padded() - numel;
+    let ceil = numel.div_ceil(ranks);
     let equal = lengths(&|_| flat.shard_numel());
     evidence.means_if(
         !equal && lengths(&|rank| flat.range(rank).len()),
@@ -86,7 +122,10 @@ fn slices(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()
     );
     evidence.means_if(
         !equal && lengths(&|_| numel / ranks),
-        format!("The last {} of {numel} numbers are on no rank, so no rank would train them.", numel % ranks),
+        format!(
+            "The last {} of {numel} numbers are on no rank, so no rank would train them.",
+            numel % ranks
+        ),
     );
     evidence.means_if(
         !equal,
@@ -99,14 +138,17 @@ fn slices(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()
 
     let is_right = |rank: usize, slice: &Slice| {
         let offsets = rank * flat.shard_numel()..;
-        offsets.zip(&slice.numbers).all(|(i, &x)| x == if i < numel { (i + 1) as f32 } else { 0.0 })
+        offsets
+            .zip(&slice.numbers)
+            .all(|(i, &x)| x == if i < numel { (i + 1) as f32 } else { 0.0 })
     };
     evidence.means_if(
         !all(&is_right),
         "The slices have the right length, but hold the wrong numbers. Slice r begins at r times the length of a slice, \
          counted through all tensors, and the padding is at the very end.",
     );
-    let paddings = |padding: &dyn Fn(usize) -> usize| all(&|rank, slice| slice.padding == padding(rank));
+    let paddings =
+        |padding: &dyn Fn(usize) -> usize| all(&|rank, slice| slice.padding == padding(rank));
     evidence.means_if(
         paddings(&|_| 0),
         "The numbers are right, but no rank records that some are padding. On a different number of ranks, these zeros \
@@ -123,9 +165,15 @@ fn slices(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()
     );
     evidence.means_if(
         paddings(&|rank| ((rank + 1) * flat.shard_numel()).saturating_sub(numel)),
-        format!("A rank cannot have more padding than numbers, and every rank has {} numbers.", flat.shard_numel()),
+        format!(
+            "A rank cannot have more padding than numbers, and every rank has {} numbers.",
+            flat.shard_numel()
+        ),
     );
-    evidence.means_if(paddings(&|_| total), format!("{total} is the padding of all ranks. Each rank records its own."));
+    evidence.means_if(
+        paddings(&|_| total),
+        format!("{total} is the padding of all ranks. Each rank records its own."),
+    );
     evidence.means(
         "The numbers are right, but the padding is wrong. How many of a rank's numbers lie behind the end of the last \
          tensor?",
@@ -138,10 +186,18 @@ fn said(slice: &Slice) -> String {
     let numbers = &slice.numbers;
     let shown = match (numbers.len(), numbers.first()) {
         (0, _) => "nothing".into(),
-        (1..=6, _) => numbers.iter().map(|x| x.to_string()).collect::<Vec<_>>().join(" "),
+        (1..=6, _) => numbers
+            .iter()
+            .map(|x| x.to_string())
+            .collect::<Vec<_>>()
+            .join(" "),
         (many, Some(0.0)) => format!("{} zeros", thousands(many as u64)),
         (many, first) => {
-            format!("{} from {}", thousands(many as u64), thousands(first.copied().unwrap_or_default() as u64))
+            format!(
+                "{} from {}",
+                thousands(many as u64),
+                thousands(first.copied().unwrap_or_default() as u64)
+            )
         }
     };
     format!("{shown}, {} padding", slice.padding)

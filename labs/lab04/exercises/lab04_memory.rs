@@ -40,7 +40,15 @@ pub struct Plan {
 
 /// The plan with the lowest stage. None if no stage leaves room for a sequence.
 pub fn plan(job: &Job) -> Option<Plan> {
-    let Job { parameters, blocks, width, sequence, ranks, recompute, memory } = *job;
+    let Job {
+        parameters,
+        blocks,
+        width,
+        sequence,
+        ranks,
+        recompute,
+        memory,
+    } = *job;
     todo!(
         "{parameters} parameters in {blocks} blocks of width {width}, sequences of {sequence} tokens, {ranks} ranks, \
          {memory} bytes, recomputation: {recompute}"

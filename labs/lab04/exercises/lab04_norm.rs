@@ -24,7 +24,11 @@ pub struct Gradients<'a> {
 
 /// The norm of all gradients of the model, the same on every rank. None if it is not finite: then every rank skips the step.
 pub fn global_norm(comm: &Comm, gradients: &Gradients) -> Result<Option<f64>> {
-    let Gradients { shard, padding, replicated } = *gradients;
+    let Gradients {
+        shard,
+        padding,
+        replicated,
+    } = *gradients;
     todo!(
         "{:?} over {} ranks: of {} sharded numbers, {padding} of them padding, and {} replicated numbers",
         Reduce::Sum,

@@ -24,5 +24,9 @@ pub struct Slice {
 /// The slice of a group of tensors that rank `rank` of `ranks` holds.
 pub fn slice(tensors: &[Vec<f32>], ranks: usize, rank: usize) -> Slice {
     let flat = tensors.concat();
-    todo!("{} numbers, padded to a multiple of {}: which are rank {rank}'s?", flat.len(), ALIGNMENT * ranks)
+    todo!(
+        "{} numbers, padded to a multiple of {}: which are rank {rank}'s?",
+        flat.len(),
+        ALIGNMENT * ranks
+    )
 }

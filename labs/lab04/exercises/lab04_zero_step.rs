@@ -23,11 +23,16 @@ pub fn step(
     parameters: &mut [f32],
     update: &mut dyn FnMut(&mut [f32], &[f32]),
 ) -> Result<()> {
-    let (n, rank, len) = (comm.size(), comm.rank(), parameters.len());
+    let n = comm.size();
+    let rank = comm.rank();
+    let len = parameters.len();
     if n == 1 {
         // With one rank there is nothing to send.
         update(parameters, gradients);
         return Ok(());
     }
-    todo!("rank {rank} of {n}: the mean ({:?}) of its slice of {len} gradients, its update, all slices", Reduce::Mean)
+    todo!(
+        "rank {rank} of {n}: the mean ({:?}) of its slice of {len} gradients, its update, all slices",
+        Reduce::Mean
+    )
 }

@@ -28,16 +28,36 @@ pub struct Plan {
 
 /// The plan with the lowest stage. None if no stage leaves room for a sequence.
 pub fn plan(job: &Job) -> Option<Plan> {
-    let Job { parameters, blocks, width, sequence, ranks, recompute, memory } = *job;
+    let Job {
+        parameters,
+        blocks,
+        width,
+        sequence,
+        ranks,
+        recompute,
+        memory,
+    } = *job;
     // One block, one sequence.
     let unit = sequence * width;
-    let each = if recompute { 2 * blocks * unit + 34 * unit } else { 34 * blocks * unit };
+    let each = if recompute {
+        2 * blocks * unit + 34 * unit
+    } else {
+        34 * blocks * unit
+    };
     (0..=3).find_map(|stage| {
         let held = |bytes: u64, sharded_from: usize| {
-            if stage < sharded_from { bytes * parameters } else { (bytes * parameters).div_ceil(ranks) }
+            if stage < sharded_from {
+                bytes * parameters
+            } else {
+                (bytes * parameters).div_ceil(ranks)
+            }
         };
         let state = held(2, 3) + held(2, 2) + held(12, 1);
         let sequences = memory.checked_sub(state)? / each;
-        (sequences > 0).then_some(Plan { stage, state, sequences })
+        (sequences > 0).then_some(Plan {
+            stage,
+            state,
+            sequences,
+        })
     })
 }

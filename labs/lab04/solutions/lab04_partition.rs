@@ -18,7 +18,11 @@ pub fn slice(tensors: &[Vec<f32>], ranks: usize, rank: usize) -> Slice {
     let numel = flat.len();
     flat.resize(numel.next_multiple_of(ALIGNMENT * ranks), 0.0);
     let part = flat.len() / ranks;
-    let (start, end) = (rank * part, (rank + 1) * part);
+    let start = rank * part;
+    let end = (rank + 1) * part;
     // A slice that begins behind the last tensor consists of padding, and its padding is no longer than the slice.
-    Slice { numbers: flat[start..end].to_vec(), padding: end.saturating_sub(numel).min(part) }
+    Slice {
+        numbers: flat[start..end].to_vec(),
+        padding: end.saturating_sub(numel).min(part),
+    }
 }

@@ -12,7 +12,9 @@ pub fn step(
     parameters: &mut [f32],
     update: &mut dyn FnMut(&mut [f32], &[f32]),
 ) -> Result<()> {
-    let (n, rank, len) = (comm.size(), comm.rank(), parameters.len());
+    let n = comm.size();
+    let rank = comm.rank();
+    let len = parameters.len();
     let part = len.div_ceil(n);
     let padded = |numbers: &[f32]| {
         let mut all = numbers.to_vec();

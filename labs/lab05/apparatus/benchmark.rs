@@ -18,7 +18,10 @@ use std::time::Instant;
 const ROUNDS: usize = 3;
 
 /// A network between cheap nodes, where no flag names one: 1 Gbit/s.
-const SLOW: Link = Link { latency: 50e-6, bandwidth: 125e6 };
+const SLOW: Link = Link {
+    latency: 50e-6,
+    bandwidth: 125e6,
+};
 
 /// How ranks divide the work.
 #[derive(Clone, Copy)]
@@ -38,28 +41,71 @@ struct Speed {
 }
 
 /// Measures all ways on `ranks` ranks, and prints the tables.
-pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize, link: Option<Link>) -> Result<()> {
+pub fn benchmark(
+    screen: &Screen,
+    config: &Config,
+    corpus: &Corpus,
+    ranks: usize,
+    link: Option<Link>,
+) -> Result<()> {
     let ways = [
-        Way { name: "1 rank", tensor: 1, data: 1, sequence: false },
-        Way { name: "TP", tensor: ranks, data: 1, sequence: false },
-        Way { name: "TP + SP", tensor: ranks, data: 1, sequence: true },
-        Way { name: "DDP", tensor: 1, data: ranks, sequence: false },
+        Way {
+            name: "1 rank",
+            tensor: 1,
+            data: 1,
+            sequence: false,
+        },
+        Way {
+            name: "TP",
+            tensor: ranks,
+            data: 1,
+            sequence: false,
+        },
+        Way {
+            name: "TP + SP",
+            tensor: ranks,
+            data: 1,
+            sequence: true,
+        },
+        Way {
+            name: "DDP",
+            tensor: 1,
+            data: ranks,
+            sequence: false,
+        },
     ];
     let slow = link.unwrap_or(SLOW);
-    let links = if launch::is_mpi() { vec![None] } else { vec![None, Some(slow)] };
+    let links = if launch::is_mpi() {
+        vec![None]
+    } else {
+        vec![None, Some(slow)]
+    };
     let mut best = vec![vec![None::<Speed>; ways.len()]; links.len()];
     for _ in 0..ROUNDS {
         for (link, best) in links.iter().zip(&mut best) {
             for (way, best) in ways.iter().zip(best) {
-                let options = Options { link: *link, ..Options::default() };
-                let all = launch::run_with(ranks, &options, |comm| speed(&comm, *way, config, &corpus.train))?;
+                let options = Options {
+                    link: *link,
+                    ..Options::default()
+                };
+                let all = launch::run_with(ranks, &options, |comm| {
+                    speed(&comm, *way, config, &corpus.train)
+                })?;
                 let now = all[0];
-                *best = Some(best.filter(|best| best.seconds < now.seconds).unwrap_or(now));
+                *best = Some(
+                    best.filter(|best| best.seconds < now.seconds)
+                        .unwrap_or(now),
+                );
             }
         }
     }
-    let tokens = |way: &Way, speed: &Speed| (way.data * config.batch * config.shape.block) as f64 / speed.seconds;
-    let best: Vec<Vec<Speed>> = best.into_iter().map(|best| best.into_iter().flatten().collect()).collect();
+    let tokens = |way: &Way, speed: &Speed| {
+        (way.data * config.batch * config.shape.block) as f64 / speed.seconds
+    };
+    let best: Vec<Vec<Speed>> = best
+        .into_iter()
+        .map(|best| best.into_iter().flatten().collect())
+        .collect();
     if launch::is_first_process() {
         for (link, best) in links.iter().zip(&best) {
             let one = tokens(&ways[0], &best[0]);
@@ -79,8 +125,17 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
                 let latency = screen.seconds(link.latency);
                 format!("a link of {}/s, {latency}", bytes_decimal(link.bandwidth))
             });
-            screen.say(format!("\n  {}", screen.bold(format!("{ranks} ranks over {over}"))));
-            let heads = ["", "tokens/s", "of 1 rank", "communicating", "sends per step"];
+            screen.say(format!(
+                "\n  {}",
+                screen.bold(format!("{ranks} ranks over {over}"))
+            ));
+            let heads = [
+                "",
+                "tokens/s",
+                "of 1 rank",
+                "communicating",
+                "sends per step",
+            ];
             screen.say(table(screen, &heads, &rows));
         }
     }
@@ -89,26 +144,50 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
 
 /// Some steps of one way. With one rank, the others wait.
 fn speed(comm: &Comm, way: Way, config: &Config, text: &[u32]) -> Result<Speed> {
-    let world = if way.tensor * way.data == 1 { Comm::alone() } else { comm.clone() };
-    let sizes = Coordinates { data: way.data, pipeline: 1, tensor: way.tensor };
-    let mut speed = Speed { seconds: f64::INFINITY, communicating: 0.0, bytes: 0.0 };
+    let world = if way.tensor * way.data == 1 {
+        Comm::alone()
+    } else {
+        comm.clone()
+    };
+    let sizes = Coordinates {
+        data: way.data,
+        pipeline: 1,
+        tensor: way.tensor,
+    };
+    let mut speed = Speed {
+        seconds: f64::INFINITY,
+        communicating: 0.0,
+        bytes: 0.0,
+    };
     if way.tensor * way.data > 1 || comm.rank() == 0 {
-        let mesh = Mesh::new(&world, Layout { sizes, order: Order::default() })?;
+        let mesh = Mesh::new(
+            &world,
+            Layout {
+                sizes,
+                order: Order::default(),
+            },
+        )?;
         let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
         let mut shared = Shared::new(config, &mesh, (way.sequence, 1), zero, None)?;
         // The first step allocates.
         for step in 0..=config.steps {
             let batch = config.sampler(0).batch(text, step, mesh.at.data);
             world.labelled("step").barrier()?;
-            let (start, before) = (Instant::now(), world.total_traffic());
+            let start = Instant::now();
+            let before = world.total_traffic();
             shared.zero.begin()?;
             shared.loss(config, step, &batch)?.backward()?;
             shared.zero.finish()?;
             let taken = shared.zero.step(config.schedule.at(step), config.clip);
             taken.map_err(|error| Diverged::at(step + 1, error))?;
-            let (seconds, sent) = (start.elapsed().as_secs_f64(), world.total_traffic() - before);
+            let seconds = start.elapsed().as_secs_f64();
+            let sent = world.total_traffic() - before;
             if step > 0 && seconds < speed.seconds {
-                speed = Speed { seconds, communicating: sent.seconds / seconds, bytes: sent.bytes as f64 };
+                speed = Speed {
+                    seconds,
+                    communicating: sent.seconds / seconds,
+                    bytes: sent.bytes as f64,
+                };
             }
         }
     }

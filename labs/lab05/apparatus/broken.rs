@@ -35,23 +35,31 @@ impl Build for Broken {
     fn linear(&self, params: &Arc<Params>, whole: Whole, role: Role) -> Result<Box<dyn Layer>> {
         let row_parallel = matches!(role, Role::AttentionOut | Role::MlpOut);
         let group = self.tensor.group();
-        let whole_layer = |params: &Arc<Params>, whole: Whole, cut, copies| -> Result<Box<dyn Layer>> {
-            Ok(Box::new(Linear { weight: params.declare_shard(whole.name.clone(), whole, cut, copies)?, bias: None }))
-        };
+        let whole_layer =
+            |params: &Arc<Params>, whole: Whole, cut, copies| -> Result<Box<dyn Layer>> {
+                Ok(Box::new(Linear {
+                    weight: params.declare_shard(whole.name.clone(), whole, cut, copies)?,
+                    bias: None,
+                }))
+            };
         match self.mistake {
             Break::NoG if row_parallel => {
                 let each = whole.shape[1] / group.size();
                 let columns = group.rank() * each..(group.rank() + 1) * each;
                 whole_layer(params, whole, Cut::Columns(columns), Copies::One)
             }
-            Break::Mean if row_parallel => {
-                Ok(Box::new(Mean { sum: self.tensor.linear(params, whole, role)?, ranks: group.size() }))
-            }
+            Break::Mean if row_parallel => Ok(Box::new(Mean {
+                sum: self.tensor.linear(params, whole, role)?,
+                ranks: group.size(),
+            })),
             Break::Unsharded
                 if matches!(role, Role::MlpIn | Role::MlpOut)
                     && whole.name.starts_with(&format!("blocks.{}.", self.last)) =>
             {
-                let copies = Copies::Same { axis: Axis::Tensor, first: group.rank() == 0 };
+                let copies = Copies::Same {
+                    axis: Axis::Tensor,
+                    first: group.rank() == 0,
+                };
                 whole_layer(params, whole, Cut::All, copies)
             }
             _ => self.tensor.linear(params, whole, role),
@@ -66,14 +74,22 @@ impl Build for Broken {
         self.tensor.table(params, whole, copies)
     }
 
-    fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Option<Whole>) -> Result<Box<dyn Entry>> {
+    fn entry(
+        &self,
+        params: &Arc<Params>,
+        tokens: Param,
+        positions: Option<Whole>,
+    ) -> Result<Box<dyn Entry>> {
         self.tensor.entry(params, tokens, positions)
     }
 
     fn exit(&self, tokens: Param) -> Box<dyn Exit> {
         let exit = self.tensor.exit(tokens);
         match self.mistake {
-            Break::HeadTwice => Box::new(Twice { exit, group: self.tensor.group().clone() }),
+            Break::HeadTwice => Box::new(Twice {
+                exit,
+                group: self.tensor.group().clone(),
+            }),
             _ => exit,
         }
     }
@@ -122,6 +138,10 @@ impl Exit for Twice {
     }
 
     fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor> {
-        self.exit.loss(&Operator::Copy.apply(x.clone(), &self.group)?, targets, pass)
+        self.exit.loss(
+            &Operator::Copy.apply(x.clone(), &self.group)?,
+            targets,
+            pass,
+        )
     }
 }

@@ -23,12 +23,17 @@ const GRAPH: f64 = 6e3;
 /// How one way's dropout masks lie among the ranks: whether the masks of the residual stream are the same on all of them, and
 /// whether they are slices of the unsharded model's mask, end to end.
 pub fn same_masks(group: &Comm, config: &Config, sequence: bool) -> Result<[bool; 2]> {
-    let (length, width) = (config.shape.block, config.shape.embd);
+    let length = config.shape.block;
+    let width = config.shape.embd;
     let sequences: Arc<[u64]> = [0u64].as_slice().into();
     let mask = |group: &Comm| -> Result<Vec<f32>> {
         let tensor = TensorParallel::new(group.clone(), sequence, 1);
         let rules = tensor.pass(config.pass(0, &sequences), length).dropout;
-        let positions = if sequence { length / group.size() } else { length };
+        let positions = if sequence {
+            length / group.size()
+        } else {
+            length
+        };
         let ones = Tensor::ones((1, positions, width), DType::F32, &Device::Cpu)?;
         let dropped = match rules {
             Some(rules) => tensor::dropout(&ones, &rules, "blocks.0.proj")?,
@@ -36,7 +41,8 @@ pub fn same_masks(group: &Comm, config: &Config, sequence: bool) -> Result<[bool
         };
         Ok(dropped.flatten_all()?.to_vec1()?)
     };
-    let (mine, whole) = (mask(group)?, mask(&Comm::alone())?);
+    let mine = mask(group)?;
+    let whole = mask(&Comm::alone())?;
     let mut all = vec![0.0; mine.len() * group.size()];
     group.all_gather(&mine, &mut all)?;
     let same = all.chunks_exact(mine.len()).all(|one| one == mine);
@@ -47,26 +53,61 @@ pub fn same_masks(group: &Comm, config: &Config, sequence: bool) -> Result<[bool
 
 /// Runs all checks. `all` begins with one rank alone; `masks` are [`same_masks`] of the other ways.
 pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
-    let (one, shared) = (&all[0], &all[1..]);
+    let one = &all[0];
+    let shared = &all[1..];
     let each = |result: &dyn Fn(&Measured) -> String| {
         let results: Vec<String> = shared.iter().map(result).collect();
         let same = results.iter().all(|result| *result == results[0]);
-        if same { results[0].clone() } else { results.join(", ") }
+        if same {
+            results[0].clone()
+        } else {
+            results.join(", ")
+        }
     };
-    let apart = |x: f64| if x == 0.0 { "0".to_string() } else { format!("{x:.0e}") };
+    let apart = |x: f64| {
+        if x == 0.0 {
+            "0".to_string()
+        } else {
+            format!("{x:.0e}")
+        }
+    };
 
     let sound = shared.iter().all(|measured| measured.begins_as_slices);
     let result = if sound { "bitwise equal" } else { "different" };
-    checks.hold(sound, "each rank begins with slices of the whole", result, "shards began as different numbers");
+    checks.hold(
+        sound,
+        "each rank begins with slices of the whole",
+        result,
+        "shards began as different numbers",
+    );
 
     // With tensor parallelism every rank holds the whole stream, and must drop the same of it.
-    let sound = shared.iter().zip(masks).all(|(measured, &[same, slices])| match measured.way {
-        Way::Sequence => slices && (!same || measured.shards.ranks == 1),
-        _ => same,
-    });
-    let words = |measured: &Measured| if measured.way == Way::Tensor { "same" } else { "slices" }.to_string();
-    let result = if sound { each(&words) } else { "different ones".to_string() };
-    checks.hold(sound, "dropout masks of the stream", &result, "ranks dropped what one rank does not drop");
+    let sound = shared
+        .iter()
+        .zip(masks)
+        .all(|(measured, &[same, slices])| match measured.way {
+            Way::Sequence => slices && (!same || measured.shards.ranks == 1),
+            _ => same,
+        });
+    let words = |measured: &Measured| {
+        if measured.way == Way::Tensor {
+            "same"
+        } else {
+            "slices"
+        }
+        .to_string()
+    };
+    let result = if sound {
+        each(&words)
+    } else {
+        "different ones".to_string()
+    };
+    checks.hold(
+        sound,
+        "dropout masks of the stream",
+        &result,
+        "ranks dropped what one rank does not drop",
+    );
 
     let first = |measured: &Measured| (measured.losses[0] - one.losses[0]).abs() / one.losses[0];
     let sound = shared.iter().all(|measured| first(measured) < ROUNDING);
@@ -86,35 +127,68 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
     let sound = shared.iter().all(|measured| measured.losses_apart < DRIFT);
     checks.hold(
         sound,
-        &format!("{} steps: losses are one rank's, within {}", one.losses.len(), apart(DRIFT)),
+        &format!(
+            "{} steps: losses are one rank's, within {}",
+            one.losses.len(),
+            apart(DRIFT)
+        ),
         &format!("off by {}", each(&|measured| apart(measured.losses_apart))),
         "the ranks trained a different model",
     );
 
     let numel = |measured: &Measured| measured.shards.parameters();
-    let sound = shared.iter().all(|measured| measured.parameters == numel(measured));
+    let sound = shared
+        .iter()
+        .all(|measured| measured.parameters == numel(measured));
     let result = match sound {
         true => thousands(numel(&shared[0])),
-        false => format!("expected {}, found {}", thousands(numel(&shared[0])), each(&|m| thousands(m.parameters))),
+        false => format!(
+            "expected {}, found {}",
+            thousands(numel(&shared[0])),
+            each(&|m| thousands(m.parameters))
+        ),
     };
-    checks.hold(sound, "parameters on each rank", &result, "a rank holds more than its share of the parameters");
+    checks.hold(
+        sound,
+        "parameters on each rank",
+        &result,
+        "a rank holds more than its share of the parameters",
+    );
 
     let words = |[forward, backward]: [usize; 2]| format!("{forward} + {backward}");
-    let sound = shared.iter().all(|measured| measured.calls == measured.shards.calls());
+    let sound = shared
+        .iter()
+        .all(|measured| measured.calls == measured.shards.calls());
     let found = each(&|measured| words(measured.calls));
     let result = match sound {
         true => found,
-        false => format!("expected {}, found {found}", each(&|measured| words(measured.shards.calls()))),
+        false => format!(
+            "expected {}, found {found}",
+            each(&|measured| words(measured.shards.calls()))
+        ),
     };
-    checks.hold(sound, "collective calls per step", &result, "the ranks made a different number of collective calls");
+    checks.hold(
+        sound,
+        "collective calls per step",
+        &result,
+        "the ranks made a different number of collective calls",
+    );
 
-    let off = |is: f64, says: f64| if says == 0.0 { is } else { (is / says - 1.0).abs() };
-    let activations = |measured: &Measured| off(measured.activations as f64, measured.expected_activations());
+    let off = |is: f64, says: f64| {
+        if says == 0.0 {
+            is
+        } else {
+            (is / says - 1.0).abs()
+        }
+    };
+    let activations =
+        |measured: &Measured| off(measured.activations as f64, measured.expected_activations());
     let nodes = GRAPH * (one.shards.shape.layers + 2) as f64;
     let percent = |x: f64| format!("{}%", significant(100.0 * x, 2));
     let most = all.iter().map(activations).fold(0.0, f64::max);
     checks.hold(
-        all.iter().all(|measured| activations(measured) < 0.02 + nodes / measured.expected_activations()),
+        all.iter()
+            .all(|measured| activations(measured) < 0.02 + nodes / measured.expected_activations()),
         "activations are within 2% + 6 kB per block",
         &format!("off by {}", percent(most)),
         "a rank keeps other activations than the formula says",

@@ -16,7 +16,10 @@ pub struct Example {
 
 /// Rank r's x, and its W.
 fn holds(rank: usize) -> (f32, [f32; 2]) {
-    (rank as f32 + 1.0, [2.0 * rank as f32 + 1.0, 2.0 * rank as f32 + 2.0])
+    (
+        rank as f32 + 1.0,
+        [2.0 * rank as f32 + 1.0, 2.0 * rank as f32 + 2.0],
+    )
 }
 
 // ANCHOR: example
@@ -44,7 +47,11 @@ pub fn products(comm: &Comm) -> Result<Example> {
         comm.all_gather(&mine, &mut all)?;
         Ok(all.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect())
     };
-    Ok(Example { products: all(product)?, passed: all(passed)?, reduced: all(reduced)? })
+    Ok(Example {
+        products: all(product)?,
+        passed: all(passed)?,
+        reduced: all(reduced)?,
+    })
 }
 // ANCHOR_END: example
 
@@ -52,8 +59,14 @@ impl Example {
     /// Both ways, step by step, as a table.
     pub fn render(&self, screen: &Screen) -> String {
         let ranks = self.products.len();
-        let (dot, arrow) = if screen.ascii { (" * ", "->") } else { ("·", "→") };
-        let sum: Vec<String> = (0..ranks).map(|rank| format!("x{rank}{dot}W{rank}")).collect();
+        let (dot, arrow) = if screen.ascii {
+            (" * ", "->")
+        } else {
+            ("·", "→")
+        };
+        let sum: Vec<String> = (0..ranks)
+            .map(|rank| format!("x{rank}{dot}W{rank}"))
+            .collect();
         let row = |rank: usize| {
             let (x, w) = holds(rank);
             let on = match rank + 1 {
@@ -61,7 +74,13 @@ impl Example {
                 _ => format!("{} = y", pair(self.passed[rank])),
             };
             let product = format!("{x}{dot}{} = {}", pair(w), pair(self.products[rank]));
-            [format!("rank {rank}"), product, on, format!("{} = y", pair(self.reduced[rank]))].to_vec()
+            [
+                format!("rank {rank}"),
+                product,
+                on,
+                format!("{} = y", pair(self.reduced[rank])),
+            ]
+            .to_vec()
         };
         let rows: Vec<Vec<String>> = (0..ranks).map(row).collect();
         let title = format!("y = {}, and each rank holds one W", sum.join(" + "));

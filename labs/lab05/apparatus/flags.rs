@@ -51,8 +51,19 @@ impl TensorFlags {
 
     fn mesh(&self, ranks: usize, tensor: usize, pipeline: usize) -> Result<Layout, BadInput> {
         let data = (ranks / tensor.saturating_mul(pipeline).max(1)).max(1);
-        let order = if self.order == Slowest::Data { Order::DataSlowest } else { Order::PipelineSlowest };
-        let layout = Layout { sizes: Coordinates { data, pipeline, tensor }, order };
+        let order = if self.order == Slowest::Data {
+            Order::DataSlowest
+        } else {
+            Order::PipelineSlowest
+        };
+        let layout = Layout {
+            sizes: Coordinates {
+                data,
+                pipeline,
+                tensor,
+            },
+            order,
+        };
         layout.check(ranks).map(|()| layout)
     }
 
@@ -63,7 +74,11 @@ impl TensorFlags {
         if launch::is_first_process() {
             screen.say(match show {
                 Show::Gemm => gemm::both(screen),
-                Show::Mesh => placement::mesh(screen, &layout, &placement::nodes(ranks, self.per_node.unwrap_or(4))),
+                Show::Mesh => placement::mesh(
+                    screen,
+                    &layout,
+                    &placement::nodes(ranks, self.per_node.unwrap_or(4)),
+                ),
             });
         }
         Ok(())

@@ -8,13 +8,20 @@ const RANKS: usize = 2;
 
 /// The rows of a matrix, with only those columns that are `here`.
 fn columns(rows: &[[i64; 4]], here: impl Fn(usize) -> bool) -> Matrix {
-    let row = |row: &[i64; 4]| row.iter().enumerate().map(|(j, &x)| here(j).then_some(x)).collect();
+    let row = |row: &[i64; 4]| {
+        row.iter()
+            .enumerate()
+            .map(|(j, &x)| here(j).then_some(x))
+            .collect()
+    };
     rows.iter().map(row).collect()
 }
 
 /// The sum of `X[i][k]·A[k][j]` over those k that are `here`.
 fn product(here: impl Fn(usize) -> bool) -> [[i64; 4]; 2] {
-    X.map(|row| std::array::from_fn(|j| (0..4).filter(|&k| here(k)).map(|k| row[k] * A[k][j]).sum()))
+    X.map(|row| {
+        std::array::from_fn(|j| (0..4).filter(|&k| here(k)).map(|k| row[k] * A[k][j]).sum())
+    })
 }
 
 /// The product by columns of A, then by rows.
@@ -22,16 +29,36 @@ fn drawings() -> [Matrices<'static>; 2] {
     let on = |rank: usize| move |i: usize| i * RANKS / 4 == rank;
     let everywhere = |_| true;
     let y = product(everywhere);
-    let by_columns =
-        |rank| vec![columns(&X, everywhere), columns(&A, on(rank)), columns(&y, on(rank)), columns(&y, everywhere)];
+    let by_columns = |rank| {
+        vec![
+            columns(&X, everywhere),
+            columns(&A, on(rank)),
+            columns(&y, on(rank)),
+            columns(&y, everywhere),
+        ]
+    };
     let by_rows = |rank| {
-        let rows = A.iter().enumerate().map(|(k, row)| row.iter().map(|&x| on(rank)(k).then_some(x)).collect());
-        vec![columns(&X, on(rank)), rows.collect(), columns(&product(on(rank)), everywhere), columns(&y, everywhere)]
+        let rows = A
+            .iter()
+            .enumerate()
+            .map(|(k, row)| row.iter().map(|&x| on(rank)(k).then_some(x)).collect());
+        vec![
+            columns(&X, on(rank)),
+            rows.collect(),
+            columns(&product(on(rank)), everywhere),
+            columns(&y, everywhere),
+        ]
     };
     let heads = |after| vec![("X", ""), ("A", "·"), ("Y, computed", "="), (after, "→")];
     [
-        Matrices { heads: heads("all-gather"), ranks: (0..RANKS).map(by_columns).collect() },
-        Matrices { heads: heads("all-reduce"), ranks: (0..RANKS).map(by_rows).collect() },
+        Matrices {
+            heads: heads("all-gather"),
+            ranks: (0..RANKS).map(by_columns).collect(),
+        },
+        Matrices {
+            heads: heads("all-reduce"),
+            ranks: (0..RANKS).map(by_rows).collect(),
+        },
     ]
 }
 
@@ -42,8 +69,12 @@ const WORDS: [&str; 2] = [
 
 /// The product by columns of A or by its rows: as text for a screen, and as SVG.
 pub fn gemm(screen: &Screen, by_rows: bool) -> (String, String) {
-    let (words, drawing) = (WORDS[usize::from(by_rows)], &drawings()[usize::from(by_rows)]);
-    (format!("{}\n\n{}", screen.wrap(words, 2), drawing.render(screen)), drawing.svg(words))
+    let words = WORDS[usize::from(by_rows)];
+    let drawing = &drawings()[usize::from(by_rows)];
+    (
+        format!("{}\n\n{}", screen.wrap(words, 2), drawing.render(screen)),
+        drawing.svg(words),
+    )
 }
 
 /// Both, and what an MLP makes of them.

@@ -55,15 +55,22 @@ pub struct Measured {
 
 /// All elements of each parameter, by name.
 fn by_name(params: &Params, flat: &[f32]) -> HashMap<String, Vec<f32>> {
-    params.specs().iter().map(|spec| (spec.name.clone(), flat[spec.range()].to_vec())).collect()
+    params
+        .specs()
+        .iter()
+        .map(|spec| (spec.name.clone(), flat[spec.range()].to_vec()))
+        .collect()
 }
 
 /// The largest difference of this rank's shards from the wholes, relative to the largest element of each.
 fn apart(params: &Params, flat: &[f32], wholes: &HashMap<String, Vec<f32>>) -> f64 {
     let mut worst = 0f64;
     for spec in params.specs() {
-        let (here, whole) = (&flat[spec.range()], &wholes[&spec.whole.name]);
-        let top = whole.iter().fold(f32::MIN_POSITIVE, |top, x| top.max(x.abs()));
+        let here = &flat[spec.range()];
+        let whole = &wholes[&spec.whole.name];
+        let top = whole
+            .iter()
+            .fold(f32::MIN_POSITIVE, |top, x| top.max(x.abs()));
         spec.runs(0..here.len(), |run, at| {
             let expected = whole.get(at..at + run.len()).unwrap_or_default();
             worst = worst.max(largest_difference(&here[run], expected) / f64::from(top));
@@ -83,13 +90,30 @@ pub fn measure(
     reference: Option<&Reference>,
 ) -> Result<(Measured, Option<Reference>)> {
     // Gradients are compared on every rank, losses on rank 0.
-    let steps = if way == Way::OneRank && group.rank() > 0 { 1 } else { config.steps };
-    let group = if way == Way::OneRank { Comm::alone() } else { group.clone() };
+    let steps = if way == Way::OneRank && group.rank() > 0 {
+        1
+    } else {
+        config.steps
+    };
+    let group = if way == Way::OneRank {
+        Comm::alone()
+    } else {
+        group.clone()
+    };
     let ranks = group.size();
     let mut shared = Shared::alone(config, &group, way == Way::Sequence, multiple, broken)?;
     let params = shared.gpt.params.clone();
-    let rows = if ranks == 1 { config.shape.vocabulary } else { padded(config.shape.vocabulary, ranks, multiple) };
-    let shards = TensorShards { shape: config.shape, ranks, sequence: way == Way::Sequence, rows };
+    let rows = if ranks == 1 {
+        config.shape.vocabulary
+    } else {
+        padded(config.shape.vocabulary, ranks, multiple)
+    };
+    let shards = TensorShards {
+        shape: config.shape,
+        ranks,
+        sequence: way == Way::Sequence,
+        rows,
+    };
     let begun = params.values().clone();
     let mut measured = Measured {
         way,
@@ -111,9 +135,11 @@ pub fn measure(
     for step in 0..steps {
         let batch = config.sampler(0).batch(text, step, 0);
         shared.zero.begin()?;
-        let (before, allocated) = (group.traffic(), live());
+        let before = group.traffic();
+        let allocated = live();
         let loss = shared.loss(config, step, &batch)?;
-        let (forward, kept) = (group.traffic(), live() - allocated);
+        let forward = group.traffic();
+        let kept = live() - allocated;
         loss.backward()?;
         let backward = group.traffic();
         shared.zero.finish()?;
@@ -123,7 +149,10 @@ pub fn measure(
         }
         if step == 0 {
             let calls = |traffic: Traffic| traffic.calls as usize;
-            measured.calls = [calls(forward - before).saturating_sub(of_loss), calls(backward - forward)];
+            measured.calls = [
+                calls(forward - before).saturating_sub(of_loss),
+                calls(backward - forward),
+            ];
             let mut sent = [(group.traffic() - before).bytes as f64];
             group.all_reduce(&mut sent, Reduce::Mean)?;
             measured.sent = sent[0];
@@ -134,19 +163,35 @@ pub fn measure(
         taken.map_err(|error| Diverged::at(step + 1, error))?;
     }
     let Some(reference) = reference else {
-        let (begun, gradients) = (by_name(&params, &begun), by_name(&params, &gradients));
+        let begun = by_name(&params, &begun);
+        let gradients = by_name(&params, &gradients);
         let losses = measured.losses.clone();
-        return Ok((measured, Some(Reference { losses, begun, gradients })));
+        return Ok((
+            measured,
+            Some(Reference {
+                losses,
+                begun,
+                gradients,
+            }),
+        ));
     };
     // Only rank 0 has trained the reference beyond the first step.
-    let losses = if group.rank() == 0 { &measured.losses[..] } else { &measured.losses[..1] };
+    let losses = if group.rank() == 0 {
+        &measured.losses[..]
+    } else {
+        &measured.losses[..1]
+    };
     let mut worst = [
         apart(&params, &begun, &reference.begun),
         apart(&params, &gradients, &reference.gradients),
         largest_relative_difference(losses, &reference.losses),
     ];
     group.all_reduce(&mut worst, Reduce::Max)?;
-    (measured.begins_as_slices, measured.gradients, measured.losses_apart) = (worst[0] == 0.0, worst[1], worst[2]);
+    (
+        measured.begins_as_slices,
+        measured.gradients,
+        measured.losses_apart,
+    ) = (worst[0] == 0.0, worst[1], worst[2]);
     Ok((measured, None))
 }
 
@@ -186,10 +231,17 @@ impl Measured {
 pub fn compared(screen: &Screen, all: &[Measured]) -> String {
     let parameters = |measured: &Measured| 4.0 * measured.parameters as f64;
     let activations = |measured: &Measured| measured.activations as f64;
-    let most = all.iter().flat_map(|measured| [parameters(measured), activations(measured)]).fold(0.0, f64::max);
+    let most = all
+        .iter()
+        .flat_map(|measured| [parameters(measured), activations(measured)])
+        .fold(0.0, f64::max);
     let column = |measured: &Measured| {
         let held = |of: fn(&Measured) -> f64| {
-            format!("{} {}", bar_to_scale(screen, of(measured), of(&all[0]), most, 10), bytes_decimal(of(measured)))
+            format!(
+                "{} {}",
+                bar_to_scale(screen, of(measured), of(&all[0]), most, 10),
+                bytes_decimal(of(measured))
+            )
         };
         let [forward, backward] = measured.calls;
         let each = |calls: usize| {
@@ -215,14 +267,25 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
         ]
     };
     let last = format!("loss, step {}", all[0].losses.len());
-    let names = ["parameters", "activations", "  per block", "calls", "sends", "loss, step 1", &last];
+    let names = [
+        "parameters",
+        "activations",
+        "  per block",
+        "calls",
+        "sends",
+        "loss, step 1",
+        &last,
+    ];
     let columns: Vec<Vec<String>> = all.iter().map(column).collect();
     let row = |(i, name): (usize, &&str)| {
-        std::iter::once(name.to_string()).chain(columns.iter().map(|column| column[i].clone())).collect()
+        std::iter::once(name.to_string())
+            .chain(columns.iter().map(|column| column[i].clone()))
+            .collect()
     };
     let rows: Vec<Vec<String>> = names.iter().enumerate().map(row).collect();
-    let heads: Vec<String> =
-        std::iter::once("each rank".to_string()).chain(all.iter().map(Measured::heading)).collect();
+    let heads: Vec<String> = std::iter::once("each rank".to_string())
+        .chain(all.iter().map(Measured::heading))
+        .collect();
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let t = all.last().map_or(1, |measured| measured.shards.ranks);
     let words = format!(
@@ -233,7 +296,11 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
         all[0].shards.shape.embd,
         report::counted()
     );
-    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
+    format!(
+        "{}\n{}",
+        table(screen, &heads, &rows),
+        screen.wrap(&words, 2)
+    )
 }
 
 #[cfg(test)]
@@ -244,7 +311,14 @@ mod tests {
 
     #[test]
     fn nan_and_missing_elements_are_differences() {
-        let gpt = Gpt::new(&GptShape { vocabulary: 5, block: 4, layers: 1, heads: 1, embd: 4 }).unwrap();
+        let gpt = Gpt::new(&GptShape {
+            vocabulary: 5,
+            block: 4,
+            layers: 1,
+            heads: 1,
+            embd: 4,
+        })
+        .unwrap();
         gpt.params.allocate(1);
         let flat = gpt.params.values().clone();
         let wholes = by_name(&gpt.params, &flat);
@@ -253,7 +327,10 @@ mod tests {
             let mut nan = flat.clone();
             nan[i] = f32::NAN;
             assert!(apart(&gpt.params, &nan, &wholes).is_infinite(), "{i}");
-            assert!(apart(&gpt.params, &flat, &by_name(&gpt.params, &nan)).is_infinite(), "{i}");
+            assert!(
+                apart(&gpt.params, &flat, &by_name(&gpt.params, &nan)).is_infinite(),
+                "{i}"
+            );
         }
         for name in wholes.keys() {
             let mut shorter = by_name(&gpt.params, &flat);

@@ -13,8 +13,16 @@ pub(super) fn nodes(ranks: usize, per_node: usize) -> Vec<usize> {
 pub(super) fn mesh(screen: &Screen, layout: &Layout, nodes: &[usize]) -> String {
     let row = |axis: Axis| {
         let groups = groups(layout, axis);
-        let most = groups.iter().map(|group| spans(group, nodes)).max().unwrap_or(1);
-        let place = if most == 1 { "inside a node".to_string() } else { format!("across {most} nodes") };
+        let most = groups
+            .iter()
+            .map(|group| spans(group, nodes))
+            .max()
+            .unwrap_or(1);
+        let place = if most == 1 {
+            "inside a node".to_string()
+        } else {
+            format!("across {most} nodes")
+        };
         let words = |group: &Vec<usize>| {
             let ranks: Vec<String> = group.iter().map(usize::to_string).collect();
             format!("[{}]", ranks.join(" "))
@@ -22,14 +30,23 @@ pub(super) fn mesh(screen: &Screen, layout: &Layout, nodes: &[usize]) -> String 
         let shown: Vec<String> = groups.iter().map(words).collect();
         [axis.name().to_string(), shown.join(" "), place].to_vec()
     };
-    let axes = layout.order.axes().into_iter().filter(|&axis| layout.sizes.along(axis) > 1);
+    let axes = layout
+        .order
+        .axes()
+        .into_iter()
+        .filter(|&axis| layout.sizes.along(axis) > 1);
     let rows: Vec<Vec<String>> = axes.map(row).collect();
     let all = nodes.iter().max().map_or(1, |last| last + 1);
-    let on = format!("{} ranks on {all} node{}", layout.ranks(), if all == 1 { "" } else { "s" });
+    let on = format!(
+        "{} ranks on {all} node{}",
+        layout.ranks(),
+        if all == 1 { "" } else { "s" }
+    );
     let head = screen.bold(format!("{on}, from the nearest axis to the farthest"));
     let warning = across_nodes(layout, nodes);
-    let warning =
-        warning.map_or(String::new(), |words| format!("\n\n{}", screen.wrap(&format!("warning: {words}"), 2)));
+    let warning = warning.map_or(String::new(), |words| {
+        format!("\n\n{}", screen.wrap(&format!("warning: {words}"), 2))
+    });
     format!(
         "{}\n\n  {head}\n{}{warning}",
         screen.wrap(&format!("Using topology: {layout}"), 2),
@@ -45,14 +62,28 @@ mod tests {
     #[test]
     fn a_tensor_group_on_two_nodes_is_warned_of() {
         let layout = |tensor| {
-            let sizes = Coordinates { data: 8 / tensor, pipeline: 1, tensor };
-            Layout { sizes, order: Order::default() }
+            let sizes = Coordinates {
+                data: 8 / tensor,
+                pipeline: 1,
+                tensor,
+            };
+            Layout {
+                sizes,
+                order: Order::default(),
+            }
         };
         assert_eq!(across_nodes(&layout(4), &nodes(8, 4)), None);
         let words = across_nodes(&layout(8), &nodes(8, 4)).unwrap();
-        assert!(words.starts_with("tensor ranks 0, 1, 2, 3, 4, 5, 6, 7 are on 2 nodes: "), "{words}");
+        assert!(
+            words.starts_with("tensor ranks 0, 1, 2, 3, 4, 5, 6, 7 are on 2 nodes: "),
+            "{words}"
+        );
         assert!(words.contains("--tp at most 4"), "{words}");
         // Ranks that are dealt out to nodes in turns have no neighbour on their node.
-        assert!(across_nodes(&layout(2), &[0, 1, 0, 1, 0, 1, 0, 1]).unwrap().contains("ranks 0, 1 are on 2 nodes"));
+        assert!(
+            across_nodes(&layout(2), &[0, 1, 0, 1, 0, 1, 0, 1])
+                .unwrap()
+                .contains("ranks 0, 1 are on 2 nodes")
+        );
     }
 }

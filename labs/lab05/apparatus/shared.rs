@@ -37,7 +37,8 @@ impl Shared {
     ) -> Result<Shared> {
         let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), sequence, multiple);
         let gpt = Gpt::build(&config.shape, &tensor)?; // the one GPT, of sharded layers
-        let zero = initial(&gpt, mesh.group(Axis::Data), zero, config.seed, init_from)?.with_tensor(&tensor)?;
+        let zero = initial(&gpt, mesh.group(Axis::Data), zero, config.seed, init_from)?
+            .with_tensor(&tensor)?;
         Ok(Shared { gpt, tensor, zero })
     }
     // ANCHOR_END: build
@@ -52,26 +53,35 @@ impl Shared {
     ) -> Result<Shared> {
         let tensor = TensorParallel::new(group.clone(), sequence, multiple);
         let gpt = match broken {
-            Some(mistake) => {
-                Gpt::build(&config.shape, &Broken { tensor: tensor.clone(), mistake, last: config.shape.layers - 1 })?
-            }
+            Some(mistake) => Gpt::build(
+                &config.shape,
+                &Broken {
+                    tensor: tensor.clone(),
+                    mistake,
+                    last: config.shape.layers - 1,
+                },
+            )?,
             None if group.size() == 1 => Gpt::build(&config.shape, &Plain)?,
             None => Gpt::build(&config.shape, &tensor)?,
         };
         let zero = ZeroConfig::new(Default::default(), Precision::F32, config.adamw);
-        let zero = Zero::init(&gpt.params, &Comm::alone(), zero, config.seed)?.with_tensor(&tensor)?;
+        let zero =
+            Zero::init(&gpt.params, &Comm::alone(), zero, config.seed)?.with_tensor(&tensor)?;
         Ok(Shared { gpt, tensor, zero })
     }
 
     /// Runs `work` with the whole model, which every rank holds meanwhile: to evaluate it, and to let it write.
     pub fn whole<R>(&mut self, whole: &Gpt, work: impl FnOnce(&Gpt) -> Result<R>) -> Result<R> {
-        self.zero.whole(|| Ok(self.tensor.unshard(&self.gpt.params, &whole.params)?))?;
+        self.zero
+            .whole(|| Ok(self.tensor.unshard(&self.gpt.params, &whole.params)?))?;
         work(whole)
     }
 
     /// The loss of a batch, of which each rank computes its part.
     pub fn loss(&self, config: &Config, step: usize, batch: &Batch) -> Result<Tensor> {
-        let pass = self.tensor.pass(config.pass(step, &batch.sequences), batch.length);
+        let pass = self
+            .tensor
+            .pass(config.pass(step, &batch.sequences), batch.length);
         Ok(self.gpt.loss(batch, &pass)?)
     }
 }
@@ -84,10 +94,12 @@ pub fn introduce(
     layout: &Layout,
     (sp, zero): (bool, &ZeroConfig),
 ) {
-    let (ranks, sizes) = (layout.ranks(), layout.sizes);
+    let ranks = layout.ranks();
+    let sizes = layout.sizes;
     let Some(corpus) = corpus else {
         report::ranks(screen, ranks);
-        let (dot, shape) = (screen.separator(), &config.shape);
+        let dot = screen.separator();
+        let shape = &config.shape;
         let model = format!(
             "{} layers{dot}{} heads{dot}{} wide{dot}{} parameters{dot}dropout {}",
             shape.layers,
@@ -98,16 +110,26 @@ pub fn introduce(
         );
         screen.say(screen.row("model", &model));
         let tokens = thousands(config.tokens_per_step() as u64);
-        return screen.say(screen.row("steps", &format!("{}{dot}{tokens} tokens per step", config.steps)));
+        return screen.say(screen.row(
+            "steps",
+            &format!("{}{dot}{tokens} tokens per step", config.steps),
+        ));
     };
     report::data(screen, corpus);
     report::ranks(screen, ranks);
-    let sequence = if sp { ", with sequence parallelism" } else { "" };
+    let sequence = if sp {
+        ", with sequence parallelism"
+    } else {
+        ""
+    };
     let mesh = format!("{} data x {} tensor{sequence}", sizes.data, sizes.tensor);
     screen.say(screen.row("mesh", &mesh));
     report::job(screen, config, "replica");
     if zero.stage > Stage::Zero {
-        screen.say(screen.row("sharded", &format!("ZeRO stage {} in each data group", zero.stage.number())));
+        screen.say(screen.row(
+            "sharded",
+            &format!("ZeRO stage {} in each data group", zero.stage.number()),
+        ));
     }
 }
 
@@ -119,13 +141,20 @@ pub fn expected_bytes(
     zero: &ZeroConfig,
     shards: &TensorShards,
 ) -> (String, f64) {
-    let (tensor, micro_steps) = (layout.sizes.tensor, config.grad_accum);
+    let tensor = layout.sizes.tensor;
+    let micro_steps = config.grad_accum;
     let (words, data) = report::bytes_of_zero(&shared.zero, zero.stage);
     let norm = if tensor > 1 { 20.0 } else { 0.0 };
     let layers = shards.sent(config.batch * micro_steps, shared.zero.copies());
     let words = match layout.sizes.data {
-        1 => format!("{} by layers + {norm} for the norm", thousands(layers as u64)),
-        _ => format!("{} by layers + {words} + {norm} for the tensor ranks' norm", thousands(layers as u64)),
+        1 => format!(
+            "{} by layers + {norm} for the norm",
+            thousands(layers as u64)
+        ),
+        _ => format!(
+            "{} by layers + {words} + {norm} for the tensor ranks' norm",
+            thousands(layers as u64)
+        ),
     };
     (words, layers + data + norm)
 }
@@ -154,12 +183,20 @@ pub fn same_as_one_rank(
         taken.map_err(|error| Diverged::at(step + 1, error))?;
         losses.push(f64::from(loss.to_scalar::<f32>()?));
     }
-    mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
+    mesh.group(Axis::Data)
+        .all_reduce(&mut losses, Reduce::Mean)?;
     let mut holds = [0u8];
     if mesh.world().rank() == 0 {
-        let serial = parity::serial(ZeroReplica::alone(&config, text, zero.precision)?, mesh.layout.sizes.data, STEPS)?;
+        let serial = parity::serial(
+            ZeroReplica::alone(&config, text, zero.precision)?,
+            mesh.layout.sizes.data,
+            STEPS,
+        )?;
         let (sound, result) = judge(&losses, &serial.losses, zero.precision.loss_bound());
-        let what = format!("{STEPS} steps, {} ranks compared with 1 rank", mesh.world().size());
+        let what = format!(
+            "{STEPS} steps, {} ranks compared with 1 rank",
+            mesh.world().size()
+        );
         screen.say(format!("\n{}\n", screen.check(sound, &what, &result)));
         holds = [sound.into()];
     }
@@ -187,9 +224,15 @@ mod tests {
     fn nan_and_missing_losses_are_not_one_ranks() {
         let good = [3.0, 2.0, 1.0];
         assert_eq!(judge(&good, &good, 1e-5), (true, "equal".to_string()));
-        assert_eq!(judge(&[3.0, 2.0, 1.000002], &good, 1e-5), (true, "losses within 2e-6".to_string()));
+        assert_eq!(
+            judge(&[3.0, 2.0, 1.000002], &good, 1e-5),
+            (true, "losses within 2e-6".to_string())
+        );
         for bad in damaged(&good) {
-            assert!(!judge(&bad, &good, 1e-5).0 && !judge(&good, &bad, 1e-5).0, "{bad:?}");
+            assert!(
+                !judge(&bad, &good, 1e-5).0 && !judge(&good, &bad, 1e-5).0,
+                "{bad:?}"
+            );
         }
     }
 }

@@ -8,13 +8,34 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: the mean loss over all positions", |evidence| loss(evidence, &Case::new(1, 10, 10))),
-        ("2 ranks: the same loss on both", |evidence| loss(evidence, &Case::new(2, 10, 5))),
-        ("3 ranks, 10 tokens: padding is in no sum", |evidence| loss(evidence, &Case::new(3, 10, 4))),
-        ("logits from -1,000 to 1,000", |evidence| loss(evidence, &Case { spread: 1000.0, ..Case::new(2, 10, 5) })),
-        ("4 ranks, 5 tokens: one rank has only padding", |evidence| loss(evidence, &Case::new(4, 5, 2))),
-        ("1 rank: the gradient", |evidence| gradient(evidence, &Case::new(1, 10, 10))),
-        ("3 ranks: each has the gradient of its columns", |evidence| gradient(evidence, &Case::new(3, 10, 4))),
+        ("1 rank: the mean loss over all positions", |evidence| {
+            loss(evidence, &Case::new(1, 10, 10))
+        }),
+        ("2 ranks: the same loss on both", |evidence| {
+            loss(evidence, &Case::new(2, 10, 5))
+        }),
+        ("3 ranks, 10 tokens: padding is in no sum", |evidence| {
+            loss(evidence, &Case::new(3, 10, 4))
+        }),
+        ("logits from -1,000 to 1,000", |evidence| {
+            loss(
+                evidence,
+                &Case {
+                    spread: 1000.0,
+                    ..Case::new(2, 10, 5)
+                },
+            )
+        }),
+        ("4 ranks, 5 tokens: one rank has only padding", |evidence| {
+            loss(evidence, &Case::new(4, 5, 2))
+        }),
+        ("1 rank: the gradient", |evidence| {
+            gradient(evidence, &Case::new(1, 10, 10))
+        }),
+        (
+            "3 ranks: each has the gradient of its columns",
+            |evidence| gradient(evidence, &Case::new(3, 10, 4)),
+        ),
         ("4 ranks: a larger vocabulary costs no more bytes", costs),
     ])
 }
@@ -37,11 +58,20 @@ struct Case {
 
 impl Case {
     fn new(ranks: usize, vocabulary: usize, each: usize) -> Case {
-        Case { ranks, vocabulary, each, spread: 0.0 }
+        Case {
+            ranks,
+            vocabulary,
+            each,
+            spread: 0.0,
+        }
     }
 
     fn logit(&self, position: usize, token: usize) -> f64 {
-        let sign = if (2 * token < self.vocabulary) == position.is_multiple_of(2) { 1.0 } else { -1.0 };
+        let sign = if (2 * token < self.vocabulary) == position.is_multiple_of(2) {
+            1.0
+        } else {
+            -1.0
+        };
         4.0 * (1.0 + 2.3 * position as f64 + 1.7 * token as f64).sin() + sign * self.spread
     }
 
@@ -52,12 +82,16 @@ impl Case {
 
     /// A rank's columns that belong to a token.
     fn columns(&self, rank: usize) -> usize {
-        self.vocabulary.saturating_sub(rank * self.each).min(self.each)
+        self.vocabulary
+            .saturating_sub(rank * self.each)
+            .min(self.each)
     }
 
     /// A rank's logits of a position, without padding.
     fn here(&self, rank: usize, position: usize) -> Vec<f64> {
-        (0..self.columns(rank)).map(|j| self.logit(position, rank * self.each + j)).collect()
+        (0..self.columns(rank))
+            .map(|j| self.logit(position, rank * self.each + j))
+            .collect()
     }
 
     /// The same, with padding.
@@ -78,7 +112,9 @@ impl Case {
     }
 
     fn all(&self, position: usize) -> Vec<f64> {
-        (0..self.vocabulary).map(|token| self.logit(position, token)).collect()
+        (0..self.vocabulary)
+            .map(|token| self.logit(position, token))
+            .collect()
     }
 
     /// The columns in which a rank can look up a target that it does not have.
@@ -95,9 +131,16 @@ fn answers(evidence: &Evidence, case: &Case) -> Result<Vec<Answer>> {
     launch::run(case.ranks, |comm| {
         let rank = comm.rank();
         let rows: Vec<Vec<f64>> = (0..POSITIONS).map(|i| case.padded(rank, i)).collect();
-        let logits = Logits { rows: &rows, first: rank * case.each, columns: case.columns(rank) };
+        let logits = Logits {
+            rows: &rows,
+            first: rank * case.each,
+            columns: case.columns(rank),
+        };
         let Logits { first, columns, .. } = logits;
-        evidence.given(format!("rank {rank} of {}, {columns} tokens from {first} on, targets {targets:?}", case.ranks));
+        evidence.given(format!(
+            "rank {rank} of {}, {columns} tokens from {first} on, targets {targets:?}",
+            case.ranks
+        ));
         let before = comm.traffic();
         let (loss, gradient) = cross_entropy(&comm, &logits, &targets)?;
         Ok((loss, gradient, (comm.traffic() - before).bytes))
@@ -111,7 +154,11 @@ fn largest(logits: &[f64]) -> f64 {
 /// ln(sum of e^logit).
 fn log_sum(logits: &[f64]) -> f64 {
     let top = largest(logits);
-    top + logits.iter().map(|logit| (logit - top).exp()).sum::<f64>().ln()
+    top + logits
+        .iter()
+        .map(|logit| (logit - top).exp())
+        .sum::<f64>()
+        .ln()
 }
 
 fn mean(of: impl Fn(usize) -> f64) -> f64 {
@@ -128,15 +175,19 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
         return Ok(());
     }
 
-    let (ranks, n) = (case.ranks, case.ranks as f64);
+    let ranks = case.ranks;
+    let n = case.ranks as f64;
     let over = |of: &dyn Fn(usize) -> f64| (0..ranks).map(of).sum::<f64>();
-    let is = |wrong: &dyn Fn(usize) -> f64| (0..ranks).all(|rank| is_near(wrong(rank), answers[rank].0));
+    let is =
+        |wrong: &dyn Fn(usize) -> f64| (0..ranks).all(|rank| is_near(wrong(rank), answers[rank].0));
     let several = |wrong: &dyn Fn(usize) -> f64| ranks > 1 && is(wrong);
     // ln(sum of e^(logit - the rank's own largest)) over all ranks' logits.
     let mixed = |i: usize| {
         let shifted = |rank: usize| {
             let here = case.here(rank, i);
-            here.iter().map(|logit| (logit - largest(&here)).exp()).sum::<f64>()
+            here.iter()
+                .map(|logit| (logit - largest(&here)).exp())
+                .sum::<f64>()
         };
         over(&shifted).ln()
     };
@@ -146,11 +197,15 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
         is(&|_| -expected),
         "The sign is wrong. A loss is positive, because the target's logit is smaller than ln(sum of e^logit).",
     );
-    evidence
-        .means_if(is(&|_| expected * POSITIONS as f64), "This is the sum over all positions. The loss is their mean.");
+    evidence.means_if(
+        is(&|_| expected * POSITIONS as f64),
+        "This is the sum over all positions. The loss is their mean.",
+    );
     evidence.means_if(
         several(&|_| expected * n),
-        format!("The loss is {ranks} times too large: the ranks have added up one and the same loss."),
+        format!(
+            "The loss is {ranks} times too large: the ranks have added up one and the same loss."
+        ),
     );
     evidence.means_if(
         several(&|rank| mean(|i| mixed(i) + largest(&case.here(rank, i)) - case.all_chosen(i)))
@@ -167,7 +222,10 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
          add up the ranks' sums.",
     );
     let own_targets = |rank: usize| {
-        let mine: Vec<f64> = (0..POSITIONS).filter(|&i| owner(i) == rank).map(|i| own_loss(rank, i)).collect();
+        let mine: Vec<f64> = (0..POSITIONS)
+            .filter(|&i| owner(i) == rank)
+            .map(|i| own_loss(rank, i))
+            .collect();
         mine.iter().sum::<f64>() / mine.len() as f64
     };
     evidence.means_if(
@@ -210,7 +268,13 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
         "Each rank has brought a logit for every target, though only one rank has the target among its tokens. All other \
          ranks must bring 0.",
     );
-    let padded = |i: usize| log_sum(&(0..ranks).flat_map(|rank| case.padded(rank, i)).collect::<Vec<_>>());
+    let padded = |i: usize| {
+        log_sum(
+            &(0..ranks)
+                .flat_map(|rank| case.padded(rank, i))
+                .collect::<Vec<_>>(),
+        )
+    };
     evidence.means_if(
         ranks * case.each > case.vocabulary && is(&|_| mean(|i| padded(i) - case.all_chosen(i))),
         format!(
@@ -229,7 +293,9 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
         "An exponential is infinite, or all of them are 0. Before each exponential, subtract the position's largest logit over \
          all ranks. Then the largest exponential is 1. `Reduce::Max` finds this logit; no sum or mean of maxima does.",
     );
-    let differ = answers.iter().any(|(loss, ..)| !is_near(answers[0].0, *loss));
+    let differ = answers
+        .iter()
+        .any(|(loss, ..)| !is_near(answers[0].0, *loss));
     evidence
         .means_if(differ, "The ranks have different losses. All that they need is the same on every rank, or reduced.");
     evidence.means(
@@ -241,7 +307,13 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
 
 fn gradient(evidence: &mut Evidence, case: &Case) -> Result<()> {
     let answers = answers(evidence, case)?;
-    let hot = |rank: usize, i: usize, j: usize| if rank * case.each + j == case.target(i) { 1.0 } else { 0.0 };
+    let hot = |rank: usize, i: usize, j: usize| {
+        if rank * case.each + j == case.target(i) {
+            1.0
+        } else {
+            0.0
+        }
+    };
     // The softmax with any sum, and without the padding.
     let softmax = |rank: usize, i: usize, j: usize, log_sum: f64| match j < case.columns(rank) {
         true => (case.padded(rank, i)[j] - log_sum).exp(),
@@ -256,12 +328,23 @@ fn gradient(evidence: &mut Evidence, case: &Case) -> Result<()> {
         let found: Vec<usize> = rows.iter().map(Vec::len).collect();
         if found != [case.each; POSITIONS] {
             let shape = format!("{POSITIONS} rows of {}", case.each);
-            evidence.row(false, format!("rank {rank}: gradient"), shape, format!("rows of {found:?}"));
+            evidence.row(
+                false,
+                format!("rank {rank}: gradient"),
+                shape,
+                format!("rows of {found:?}"),
+            );
             complete = false;
             continue;
         }
-        let (i, j) = entries().find(|&(i, j)| !is_near(right(rank, i, j), rows[i][j])).unwrap_or((0, 0));
-        evidence.near(format!("rank {rank}: position {i}, column {j}"), right(rank, i, j), rows[i][j]);
+        let (i, j) = entries()
+            .find(|&(i, j)| !is_near(right(rank, i, j), rows[i][j]))
+            .unwrap_or((0, 0));
+        evidence.near(
+            format!("rank {rank}: position {i}, column {j}"),
+            right(rank, i, j),
+            rows[i][j],
+        );
     }
     if evidence.agrees() {
         return Ok(());
@@ -275,14 +358,19 @@ fn gradient(evidence: &mut Evidence, case: &Case) -> Result<()> {
         return Ok(());
     }
 
-    let (ranks, n, positions) = (case.ranks, case.ranks as f64, POSITIONS as f64);
+    let ranks = case.ranks;
+    let n = case.ranks as f64;
+    let positions = POSITIONS as f64;
     let is = |wrong: &dyn Fn(usize, usize, usize) -> f64| {
-        let rank_is = |rank: usize| entries().all(|(i, j)| is_near(wrong(rank, i, j), answers[rank].1[i][j]));
+        let rank_is =
+            |rank: usize| entries().all(|(i, j)| is_near(wrong(rank, i, j), answers[rank].1[i][j]));
         (0..ranks).all(rank_is)
     };
     let several = |wrong: &dyn Fn(usize, usize, usize) -> f64| ranks > 1 && is(wrong);
-    evidence
-        .means_if(is(&|rank, i, j| -right(rank, i, j)), "The sign is wrong: it is the softmax minus 1 at the target.");
+    evidence.means_if(
+        is(&|rank, i, j| -right(rank, i, j)),
+        "The sign is wrong: it is the softmax minus 1 at the target.",
+    );
     evidence.means_if(
         is(&|rank, i, j| right(rank, i, j) * positions),
         "The loss is a mean over the positions, so each position's gradient is divided by their number.",
@@ -300,7 +388,11 @@ fn gradient(evidence: &mut Evidence, case: &Case) -> Result<()> {
         move |rank: usize, i: usize, j: usize| {
             let target = case.target(i);
             let here = target / case.each == rank;
-            let column = if here { target % case.each } else { case.guesses(target)[guess] };
+            let column = if here {
+                target % case.each
+            } else {
+                case.guesses(target)[guess]
+            };
             (softmax(rank, i, j, log_sum(&case.all(i))) - f64::from(column == j)) / positions
         }
     };
@@ -334,12 +426,23 @@ fn gradient(evidence: &mut Evidence, case: &Case) -> Result<()> {
 }
 
 fn costs(evidence: &mut Evidence) -> Result<()> {
-    let (small, large) = (Case::new(4, 64, 16), Case::new(4, 256, 64));
+    let small = Case::new(4, 64, 16);
+    let large = Case::new(4, 256, 64);
     let bytes = |evidence: &Evidence, case: &Case| -> Result<u64> {
-        Ok(answers(evidence, case)?.iter().map(|(.., bytes)| *bytes).max().unwrap_or(0))
+        Ok(answers(evidence, case)?
+            .iter()
+            .map(|(.., bytes)| *bytes)
+            .max()
+            .unwrap_or(0))
     };
-    let (few, many) = (bytes(evidence, &small)?, bytes(evidence, &large)?);
-    evidence.row(many == few, "bytes that a rank sends, 256 tokens instead of 64", few, many);
+    let few = bytes(evidence, &small)?;
+    let many = bytes(evidence, &large)?;
+    evidence.row(
+        many == few,
+        "bytes that a rank sends, 256 tokens instead of 64",
+        few,
+        many,
+    );
     // All-reduces of three numbers per position.
     let best = (2 * (small.ranks - 1) * 3 * POSITIONS * size_of::<f64>() / small.ranks) as u64;
     let gathered = ((large.ranks - 1) * POSITIONS * large.each * size_of::<f64>()) as u64;

@@ -14,19 +14,37 @@ const INNER: usize = 12;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: Z = GELU(X A + a_bias) B + b_bias", |evidence| forward(evidence, 1)),
-        ("2 ranks: each has the whole Z", |evidence| forward(evidence, 2)),
-        ("4 ranks: each has the whole Z", |evidence| forward(evidence, 4)),
-        ("1 rank: all five gradients", |evidence| backward(evidence, 1)),
-        ("2 ranks: the gradients of X and of each slice", |evidence| backward(evidence, 2)),
-        ("4 ranks: the gradients of X and of each slice", |evidence| backward(evidence, 4)),
-        ("4 ranks: one all-reduce per pass", |evidence| costs(evidence, 4)),
+        ("1 rank: Z = GELU(X A + a_bias) B + b_bias", |evidence| {
+            forward(evidence, 1)
+        }),
+        ("2 ranks: each has the whole Z", |evidence| {
+            forward(evidence, 2)
+        }),
+        ("4 ranks: each has the whole Z", |evidence| {
+            forward(evidence, 4)
+        }),
+        ("1 rank: all five gradients", |evidence| {
+            backward(evidence, 1)
+        }),
+        (
+            "2 ranks: the gradients of X and of each slice",
+            |evidence| backward(evidence, 2),
+        ),
+        (
+            "4 ranks: the gradients of X and of each slice",
+            |evidence| backward(evidence, 4),
+        ),
+        ("4 ranks: one all-reduce per pass", |evidence| {
+            costs(evidence, 4)
+        }),
     ])
 }
 
 /// Numbers without a pattern.
 fn numbers(seed: f64, dims: &[usize]) -> Result<Tensor> {
-    let numbers: Vec<f64> = (0..dims.iter().product()).map(|i: usize| (seed + 1.7 * i as f64).sin()).collect();
+    let numbers: Vec<f64> = (0..dims.iter().product())
+        .map(|i: usize| (seed + 1.7 * i as f64).sin())
+        .collect();
     Ok(Tensor::from_vec(numbers, dims, &Device::Cpu)?)
 }
 
@@ -38,9 +56,19 @@ struct Inputs {
 }
 
 fn inputs() -> Result<Inputs> {
-    let (a, a_bias) = (numbers(1.0, &[WIDTH, INNER])?, numbers(2.0, &[INNER])?);
-    let mlp = Mlp { a, a_bias, b: numbers(3.0, &[INNER, WIDTH])?, b_bias: numbers(4.0, &[WIDTH])? };
-    Ok(Inputs { mlp, x: numbers(5.0, &[TOKENS, WIDTH])?, dz: numbers(6.0, &[TOKENS, WIDTH])? })
+    let a = numbers(1.0, &[WIDTH, INNER])?;
+    let a_bias = numbers(2.0, &[INNER])?;
+    let mlp = Mlp {
+        a,
+        a_bias,
+        b: numbers(3.0, &[INNER, WIDTH])?,
+        b_bias: numbers(4.0, &[WIDTH])?,
+    };
+    Ok(Inputs {
+        mlp,
+        x: numbers(5.0, &[TOKENS, WIDTH])?,
+        dz: numbers(6.0, &[TOKENS, WIDTH])?,
+    })
 }
 
 /// Each rank's result, and the bytes that it sent.
@@ -48,8 +76,11 @@ type Answer = (Tensor, Option<Gradients>, u64);
 
 fn answers(evidence: &Evidence, inputs: &Inputs, ranks: usize) -> Result<Vec<Answer>> {
     launch::run(ranks, |comm| {
-        let (rank, before) = (comm.rank(), comm.traffic());
-        evidence.given(format!("rank {rank} of {ranks}, X [{TOKENS}, {WIDTH}] and A [{WIDTH}, {INNER}]"));
+        let rank = comm.rank();
+        let before = comm.traffic();
+        evidence.given(format!(
+            "rank {rank} of {ranks}, X [{TOKENS}, {WIDTH}] and A [{WIDTH}, {INNER}]"
+        ));
         let (z, gradients) = mlp(&comm, &inputs.mlp, &inputs.x, &inputs.dz)?;
         Ok((z, gradients, (comm.traffic() - before).bytes))
     })
@@ -72,11 +103,14 @@ struct Slice {
 
 impl Inputs {
     fn slice(&self, ranks: usize, rank: usize) -> Result<Slice> {
-        let (Inputs { mlp, x, dz }, each) = (self, INNER / ranks);
-        let (a, a_bias) = (mlp.a.narrow(1, rank * each, each)?, mlp.a_bias.narrow(0, rank * each, each)?);
+        let Inputs { mlp, x, dz } = self;
+        let each = INNER / ranks;
+        let a = mlp.a.narrow(1, rank * each, each)?;
+        let a_bias = mlp.a_bias.narrow(0, rank * each, each)?;
         let b = mlp.b.narrow(0, rank * each, each)?;
         let h = x.matmul(&a)?.broadcast_add(&a_bias)?;
-        let (y, dy) = (h.gelu_erf()?, dz.matmul(&b.t()?)?);
+        let y = h.gelu_erf()?;
+        let dy = dz.matmul(&b.t()?)?;
         let dh = (&dy * slope(&h)?)?;
         let gradients = Gradients {
             x: dh.matmul(&a.t()?)?,
@@ -85,7 +119,16 @@ impl Inputs {
             b: y.t()?.matmul(dz)?,
             b_bias: dz.sum(0)?,
         };
-        Ok(Slice { z: y.matmul(&b)?, a, a_bias, b, h, y, dy, gradients })
+        Ok(Slice {
+            z: y.matmul(&b)?,
+            a,
+            a_bias,
+            b,
+            h,
+            y,
+            dy,
+            gradients,
+        })
     }
 
     fn slices(&self, ranks: usize) -> Result<Vec<Slice>> {
@@ -127,8 +170,11 @@ fn compare(evidence: &mut Evidence, at: &str, expected: &Tensor, got: &Tensor) -
     if expected.dims() != got.dims() {
         return Ok(evidence.row(false, at, shape(expected), shape(got)));
     }
-    let (expected_values, got) = (values(expected)?, values(got)?);
-    let i = (0..got.len()).find(|&i| !is_near(expected_values[i], got[i])).unwrap_or(0);
+    let expected_values = values(expected)?;
+    let got = values(got)?;
+    let i = (0..got.len())
+        .find(|&i| !is_near(expected_values[i], got[i]))
+        .unwrap_or(0);
     let index = match *expected.dims() {
         [_, columns] => format!("[{}, {}]", i / columns, i % columns),
         _ => format!("[{i}]"),
@@ -138,8 +184,15 @@ fn compare(evidence: &mut Evidence, at: &str, expected: &Tensor, got: &Tensor) -
 
 fn forward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     let inputs = inputs()?;
-    let (answers, slices) = (answers(evidence, &inputs, ranks)?, inputs.slices(ranks)?);
-    let (Mlp { a, a_bias, b, b_bias }, x) = (&inputs.mlp, &inputs.x);
+    let answers = answers(evidence, &inputs, ranks)?;
+    let slices = inputs.slices(ranks)?;
+    let Mlp {
+        a,
+        a_bias,
+        b,
+        b_bias,
+    } = &inputs.mlp;
+    let x = &inputs.x;
     let whole = sum(slices.iter().map(|slice| &slice.z))?;
     let expected = whole.broadcast_add(b_bias)?;
     for (rank, (z, ..)) in answers.iter().enumerate() {
@@ -149,15 +202,17 @@ fn forward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         return Ok(());
     }
 
-    let (n, several) = (ranks as f64, ranks > 1);
+    let n = ranks as f64;
+    let several = ranks > 1;
     let all: Vec<&Tensor> = answers.iter().map(|(z, ..)| z).collect();
     let is = |wrong: &dyn Fn(usize) -> Result<Tensor>| every(&all, wrong);
     // A mistake in the summands can come with the bias and without it.
     let either = |wrong: &dyn Fn(usize) -> Result<Tensor>| -> Result<bool> {
         Ok(is(wrong)? || is(&|rank| Ok(wrong(rank)?.broadcast_add(b_bias)?))?)
     };
-    let total =
-        |summand: &dyn Fn(usize) -> Result<Tensor>| sum(&(0..ranks).map(summand).collect::<Result<Vec<_>>>()?);
+    let total = |summand: &dyn Fn(usize) -> Result<Tensor>| {
+        sum(&(0..ranks).map(summand).collect::<Result<Vec<_>>>()?)
+    };
     // Z, if this is what each rank multiplies with its rows of B.
     let with = |y: &dyn Fn(&Slice) -> Result<Tensor>| {
         either(&|_| total(&|rank| Ok(y(&slices[rank])?.matmul(&slices[rank].b)?)))
@@ -180,7 +235,10 @@ fn forward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     let rows_first = |bias: &Tensor| {
         let each = WIDTH / ranks;
         total(&|rank| {
-            let h = x.narrow(1, rank * each, each)?.matmul(&a.narrow(0, rank * each, each)?)?.broadcast_add(bias)?;
+            let h = x
+                .narrow(1, rank * each, each)?
+                .matmul(&a.narrow(0, rank * each, each)?)?
+                .broadcast_add(bias)?;
             Ok(h.gelu_erf()?.matmul(b)?)
         })
     };
@@ -205,7 +263,10 @@ fn forward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         several && either(&|_| Ok((&slices[0].z * n)?))?,
         "Every rank computes the slice of rank 0. The first column of a rank's slice depends on its rank.",
     );
-    evidence.means_if(with(&|slice| Ok(slice.h.clone()))?, "The GELU is missing: this is (X A + a_bias) B.");
+    evidence.means_if(
+        with(&|slice| Ok(slice.h.clone()))?,
+        "The GELU is missing: this is (X A + a_bias) B.",
+    );
     evidence.means_if(
         with(&|slice| Ok(slice.h.gelu()?))?,
         "`gelu` is an approximation by tanh. The exact GELU is `gelu_erf`, and `gelu_slope` is the slope of that one.",
@@ -222,12 +283,18 @@ fn forward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
 }
 
 /// The names of the gradients, and their places in [`Gradients`].
-const GRADIENTS: [(&str, fn(&Gradients) -> &Tensor); 5] =
-    [("X", |g| &g.x), ("A", |g| &g.a), ("a_bias", |g| &g.a_bias), ("B", |g| &g.b), ("b_bias", |g| &g.b_bias)];
+const GRADIENTS: [(&str, fn(&Gradients) -> &Tensor); 5] = [
+    ("X", |g| &g.x),
+    ("A", |g| &g.a),
+    ("a_bias", |g| &g.a_bias),
+    ("B", |g| &g.b),
+    ("b_bias", |g| &g.b_bias),
+];
 
 fn backward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     let inputs = inputs()?;
-    let (answers, slices) = (answers(evidence, &inputs, ranks)?, inputs.slices(ranks)?);
+    let answers = answers(evidence, &inputs, ranks)?;
+    let slices = inputs.slices(ranks)?;
     let dx = sum(slices.iter().map(|slice| &slice.gradients.x))?;
     let mut all = Vec::new();
     for (rank, (_, gradients, _)) in answers.iter().enumerate() {
@@ -236,8 +303,17 @@ fn backward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
             continue;
         };
         for (name, of) in GRADIENTS {
-            let expected = if name == "X" { &dx } else { of(&slices[rank].gradients) };
-            compare(evidence, &format!("rank {rank}: {name}'s gradient"), expected, of(gradients))?;
+            let expected = if name == "X" {
+                &dx
+            } else {
+                of(&slices[rank].gradients)
+            };
+            compare(
+                evidence,
+                &format!("rank {rank}: {name}'s gradient"),
+                expected,
+                of(gradients),
+            )?;
         }
         all.push(gradients);
     }
@@ -245,18 +321,34 @@ fn backward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         return Ok(());
     }
     if all.len() < ranks {
-        evidence.means("Z is right. Now compute the gradients, and return them as `Some(Gradients { .. })`.");
+        evidence.means(
+            "Z is right. Now compute the gradients, and return them as `Some(Gradients { .. })`.",
+        );
         return Ok(());
     }
 
-    let (n, several) = (ranks as f64, ranks > 1);
+    let n = ranks as f64;
+    let several = ranks > 1;
     let is = |field: usize, wrong: &dyn Fn(usize) -> Result<Tensor>| {
-        every(&all.iter().map(|gradients| GRADIENTS[field].1(gradients)).collect::<Vec<_>>(), wrong)
+        every(
+            &all.iter()
+                .map(|gradients| GRADIENTS[field].1(gradients))
+                .collect::<Vec<_>>(),
+            wrong,
+        )
     };
-    let times =
-        |field: usize, factor: f64| is(field, &|rank| Ok((GRADIENTS[field].1(&slices[rank].gradients) * factor)?));
+    let times = |field: usize, factor: f64| {
+        is(field, &|rank| {
+            Ok((GRADIENTS[field].1(&slices[rank].gradients) * factor)?)
+        })
+    };
     let reduced = |field: usize, factor: f64| {
-        is(field, &|_| Ok((sum(slices.iter().map(|slice| GRADIENTS[field].1(&slice.gradients)))? * factor)?))
+        is(field, &|_| {
+            Ok((sum(slices
+                .iter()
+                .map(|slice| GRADIENTS[field].1(&slice.gradients)))?
+                * factor)?)
+        })
     };
     let [x, a, a_bias, b, b_bias] = [0, 1, 2, 3, 4];
     evidence.means_if(
@@ -291,13 +383,16 @@ fn backward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
              nothing is added up or divided."
         ),
     );
-    let whole =
-        |field: usize, of: &Tensor| all.iter().any(|gradients| GRADIENTS[field].1(gradients).dims() == of.dims());
+    let whole = |field: usize, of: &Tensor| {
+        all.iter()
+            .any(|gradients| GRADIENTS[field].1(gradients).dims() == of.dims())
+    };
     evidence.means_if(
         several && (whole(a, &inputs.mlp.a) || whole(a_bias, &inputs.mlp.a_bias) || whole(b, &inputs.mlp.b)),
         "A gradient has the shape of a whole matrix. A rank computes the gradients of its slices alone.",
     );
-    let (tokens, dz) = (&inputs.x, &inputs.dz);
+    let tokens = &inputs.x;
+    let dz = &inputs.dz;
     evidence.means_if(
         is(a, &|rank| Ok(tokens.t()?.matmul(&slices[rank].dy)?))?,
         "GELU's slope is missing: number by number, the gradient of X A + a_bias is that of Y times `gelu_slope`.",
@@ -322,7 +417,12 @@ fn costs(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     let bytes = answers.iter().map(|(.., bytes)| *bytes).max().unwrap_or(0);
     // Two all-reduces, each of 2(n-1)/n of its data.
     let best = 2 * (2 * (ranks - 1) * TOKENS * WIDTH * size_of::<f64>() / ranks) as u64;
-    evidence.row(bytes <= best, "bytes that a rank sends", format!("at most {best}"), bytes);
+    evidence.row(
+        bytes <= best,
+        "bytes that a rank sends",
+        format!("at most {best}"),
+        bytes,
+    );
     evidence.means(
         "Everything is right, but more is sent than two all-reduces of X's size: one of Z in the forward pass, and one of X's \
          gradient in the backward pass. The slices of Y and of the weights stay on their ranks.",

@@ -29,8 +29,16 @@ pub struct Logits<'a> {
 /// The mean loss over all positions, the same on every rank, and the gradient of this rank's logits, row by row.
 ///
 /// `targets` has each position's target, a token of the vocabulary, and is the same on every rank.
-pub fn cross_entropy(comm: &Comm, logits: &Logits, targets: &[usize]) -> Result<(f64, Vec<Vec<f64>>)> {
-    let Logits { rows, first, columns } = *logits;
+pub fn cross_entropy(
+    comm: &Comm,
+    logits: &Logits,
+    targets: &[usize],
+) -> Result<(f64, Vec<Vec<f64>>)> {
+    let Logits {
+        rows,
+        first,
+        columns,
+    } = *logits;
     todo!(
         "rank {} has {columns} tokens from {first} on, for {} targets and {} rows: what is their {:?}?",
         comm.rank(),

@@ -54,5 +54,10 @@ pub fn gelu_slope(h: &Tensor) -> Result<Tensor> {
 /// Z, and the gradients that follow from `dz`. The number of ranks divides the inner width.
 pub fn mlp(comm: &Comm, mlp: &Mlp, x: &Tensor, dz: &Tensor) -> Result<(Tensor, Option<Gradients>)> {
     let slice = mlp.a.dim(1)? / comm.size();
-    todo!("{slice} columns of A for rank {}, X of shape {:?}, dZ of shape {:?}", comm.rank(), x.shape(), dz.shape())
+    todo!(
+        "{slice} columns of A for rank {}, X of shape {:?}, dZ of shape {:?}",
+        comm.rank(),
+        x.shape(),
+        dz.shape()
+    )
 }

@@ -45,7 +45,8 @@ pub fn gelu_slope(h: &Tensor) -> Result<Tensor> {
 pub fn mlp(comm: &Comm, mlp: &Mlp, x: &Tensor, dz: &Tensor) -> Result<(Tensor, Option<Gradients>)> {
     let slice = mlp.a.dim(1)? / comm.size();
     let first = comm.rank() * slice;
-    let (a, a_bias) = (mlp.a.narrow(1, first, slice)?, mlp.a_bias.narrow(0, first, slice)?);
+    let a = mlp.a.narrow(1, first, slice)?;
+    let a_bias = mlp.a_bias.narrow(0, first, slice)?;
     let b = mlp.b.narrow(0, first, slice)?;
 
     let h = x.matmul(&a)?.broadcast_add(&a_bias)?;
@@ -56,6 +57,16 @@ pub fn mlp(comm: &Comm, mlp: &Mlp, x: &Tensor, dz: &Tensor) -> Result<(Tensor, O
     let dh = (dz.matmul(&b.t()?)? * gelu_slope(&h)?)?;
     // Megatron's f: X went into all ranks' columns, so each rank has one summand of its gradient.
     let dx = all_reduce(comm, &dh.matmul(&a.t()?)?, Reduce::Sum)?;
-    let (da, db) = (x.t()?.matmul(&dh)?, y.t()?.matmul(dz)?);
-    Ok((z, Some(Gradients { x: dx, a: da, a_bias: dh.sum(0)?, b: db, b_bias: dz.sum(0)? })))
+    let da = x.t()?.matmul(&dh)?;
+    let db = y.t()?.matmul(dz)?;
+    Ok((
+        z,
+        Some(Gradients {
+            x: dx,
+            a: da,
+            a_bias: dh.sum(0)?,
+            b: db,
+            b_bias: dz.sum(0)?,
+        }),
+    ))
 }

@@ -19,10 +19,22 @@ const STEPS: usize = 3;
 
 /// Measures one rank alone, and all schedules on `ranks` ranks. Prints the table.
 pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize) -> Result<()> {
-    let config = Config { steps: STEPS, ..config.clone() };
+    let config = Config {
+        steps: STEPS,
+        ..config.clone()
+    };
     let plan = |ranks, chunks, schedule| {
-        let pipeline = Pipeline { ranks, chunks, micro_batches: config.grad_accum };
-        PipelinePlan { pipeline, schedule, partition: Partition::Uniform, recompute: 0 }
+        let pipeline = Pipeline {
+            ranks,
+            chunks,
+            micro_batches: config.grad_accum,
+        };
+        PipelinePlan {
+            pipeline,
+            schedule,
+            partition: Partition::Uniform,
+            recompute: 0,
+        }
     };
     let mut plans = vec![
         plan(1, 1, Schedule::OneForwardOneBackward),
@@ -31,16 +43,27 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
         plan(ranks, 1, Schedule::ZeroBubble),
     ];
     // Chunks of different sizes would wait for the largest.
-    let even = (2..=config.shape.layers / ranks).find(|chunks| config.shape.layers.is_multiple_of(ranks * chunks));
+    let even = (2..=config.shape.layers / ranks)
+        .find(|chunks| config.shape.layers.is_multiple_of(ranks * chunks));
     plans.extend(even.map(|chunks| plan(ranks, chunks, Schedule::Interleaved { group: ranks })));
     plans.retain(|plan| plan.check(&config).is_ok());
     let mut best: Vec<Option<Measured>> = plans.iter().map(|_| None).collect();
     for _ in 0..ROUNDS {
         for (plan, best) in plans.iter().zip(&mut best) {
-            let way = Way { plan: *plan, pace: 0.0, broken: None, epoch: Instant::now() };
-            let now = launch::run_with(ranks, &Options::default(), |comm| once(&comm, way, &config, &corpus.train))?;
+            let way = Way {
+                plan: *plan,
+                pace: 0.0,
+                broken: None,
+                epoch: Instant::now(),
+            };
+            let now = launch::run_with(ranks, &Options::default(), |comm| {
+                once(&comm, way, &config, &corpus.train)
+            })?;
             let now = now.into_iter().next().flatten();
-            let faster = |now: &Measured| best.as_ref().is_none_or(|best| now.makespan() < best.makespan());
+            let faster = |now: &Measured| {
+                best.as_ref()
+                    .is_none_or(|best| now.makespan() < best.makespan())
+            };
             if now.as_ref().is_some_and(faster) {
                 *best = now;
             }
@@ -52,11 +75,16 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
     let best: Vec<Measured> = best.into_iter().flatten().collect();
     let one = best.first().map_or(0.0, Measured::makespan);
     let row = |measured: &Measured| -> Result<Vec<String>> {
-        let (took, predicted) = (measured.makespan(), measured.predicted(0.0)?.simulated);
+        let took = measured.makespan();
+        let predicted = measured.predicted(0.0)?.simulated;
         let alone = measured.plan.pipeline.ranks == 1;
         let share = |words: String| if alone { String::new() } else { words };
         Ok(vec![
-            if alone { "1 rank".to_string() } else { name(&measured.plan) },
+            if alone {
+                "1 rank".to_string()
+            } else {
+                name(&measured.plan)
+            },
             screen.seconds(took),
             format!("{:.2} x", one / took),
             share(screen.seconds(predicted.makespan)),
@@ -65,7 +93,14 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
         ])
     };
     let rows = best.iter().map(row).collect::<Result<Vec<_>>>()?;
-    let heads = ["", "both passes", "speed-up", "predicted", "off by", "bubble"];
+    let heads = [
+        "",
+        "both passes",
+        "speed-up",
+        "predicted",
+        "off by",
+        "bubble",
+    ];
     screen.say(format!("\n{}", table(screen, &heads, &rows)));
     let words = "Both passes of all micro-batches, without the optimizer, in the fastest step. Predicted: simulated with the \
                  mean times that each rank took for its kinds of passes. Bubble: of the step.";

@@ -9,31 +9,61 @@ use shardlab::launch;
 use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::pipeline::{
-    Choice, Chosen, Disagreement, Op, Partition, Pipeline, Schedule, Times, Uneven, Work, simulate_uneven,
+    Choice, Chosen, Disagreement, Op, Partition, Pipeline, Schedule, Times, Uneven, Work,
+    simulate_uneven,
 };
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, PipelinePlan, Pipelined};
 
 /// The log's job, on 2 tensor ranks per pipeline rank. Its order is that of groups of 8.
-pub const JOB: Pipeline = Pipeline { ranks: 4, chunks: 4, micro_batches: 8 };
+pub const JOB: Pipeline = Pipeline {
+    ranks: 4,
+    chunks: 4,
+    micro_batches: 8,
+};
 pub const SCHEDULE: Schedule = Schedule::Interleaved { group: 8 };
 
 /// The passes as the log numbers them: `F28 B4`.
 pub fn numbered(order: &[Op]) -> String {
-    let name = |op: &Op| format!("{}{}", if op.work == Work::Forward { "F" } else { "B" }, JOB.log_number(*op));
+    let name = |op: &Op| {
+        format!(
+            "{}{}",
+            if op.work == Work::Forward { "F" } else { "B" },
+            JOB.log_number(*op)
+        )
+    };
     order.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
 /// Simulates the job. Forward passes take 1, backward passes 2, and messages 0.1. One message takes `late` on the tensor ranks
 /// `on`: the activations for the last stage's forward pass 28.
-pub fn with_a_late_message(choice: Choice, late: f64, on: &[usize]) -> Result<Chosen, Disagreement> {
+pub fn with_a_late_message(
+    choice: Choice,
+    late: f64,
+    on: &[usize],
+) -> Result<Chosen, Disagreement> {
     let pass = |_: usize, op: Op| if op.work == Work::Forward { 1.0 } else { 2.0 };
     let message = |tensor: usize, from: usize, op: Op| {
-        if (from, op) == (2, Op::forward(3, 4)) && on.contains(&tensor) { late } else { 0.1 }
+        if (from, op) == (2, Op::forward(3, 4)) && on.contains(&tensor) {
+            late
+        } else {
+            0.1
+        }
     };
-    let orders: Vec<Vec<Op>> = (0..JOB.ranks).map(|rank| SCHEDULE.order(&JOB, rank)).collect();
-    simulate_uneven(&JOB, &orders, 2, choice, &Uneven { pass: &pass, message: &message })
+    let orders: Vec<Vec<Op>> = (0..JOB.ranks)
+        .map(|rank| SCHEDULE.order(&JOB, rank))
+        .collect();
+    simulate_uneven(
+        &JOB,
+        &orders,
+        2,
+        choice,
+        &Uneven {
+            pass: &pass,
+            message: &message,
+        },
+    )
 }
 
 /// The job's model with 16 thin layers.
@@ -46,9 +76,24 @@ pub fn thin(corpus: &Corpus) -> Config {
 
 /// One rank's part of the model.
 pub fn part(world: &Comm, config: &Config) -> Result<(Mesh, Pipelined)> {
-    let sizes = Coordinates { data: 1, pipeline: JOB.ranks, tensor: 2 };
-    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
-    let plan = PipelinePlan { pipeline: JOB, schedule: SCHEDULE, partition: Partition::Uniform, recompute: 0 };
+    let sizes = Coordinates {
+        data: 1,
+        pipeline: JOB.ranks,
+        tensor: 2,
+    };
+    let mesh = Mesh::new(
+        world,
+        Layout {
+            sizes,
+            order: Order::default(),
+        },
+    )?;
+    let plan = PipelinePlan {
+        pipeline: JOB,
+        schedule: SCHEDULE,
+        partition: Partition::Uniform,
+        recompute: 0,
+    };
     let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
     let pipelined = Pipelined::new(config, &mesh, &plan, (false, 1), zero)?;
     Ok((mesh, pipelined))
@@ -56,18 +101,29 @@ pub fn part(world: &Comm, config: &Config) -> Result<(Mesh, Pipelined)> {
 
 /// Runs a step in which the disagreeing ranks run what each of them chose. Returns the error in which it ends.
 pub fn disagree(config: &Config, text: &[u32], disagreement: &Disagreement) -> Result<String> {
-    let Disagreement { rank, choices, before } = disagreement;
+    let Disagreement {
+        rank,
+        choices,
+        before,
+    } = disagreement;
     let outcome = launch::run_with(8, &Options::default(), |world| {
         let (mesh, mut pipelined) = part(&world, config)?;
         if mesh.at.pipeline == *rank {
             let mut order = before.orders[*rank].clone();
             order.push(choices[mesh.at.tensor]);
-            let rest: Vec<Op> = SCHEDULE.order(&JOB, *rank).into_iter().filter(|op| !order.contains(op)).collect();
+            let rest: Vec<Op> = SCHEDULE
+                .order(&JOB, *rank)
+                .into_iter()
+                .filter(|op| !order.contains(op))
+                .collect();
             pipelined.program = JOB.with_messages(*rank, &[order, rest].concat());
         }
         pipelined.step(text, 0, || 0)
     });
-    Ok(outcome.err().context("ranks that run different passes ended their step")?.to_string())
+    Ok(outcome
+        .err()
+        .context("ranks that run different passes ended their step")?
+        .to_string())
 }
 
 /// Losses and gradient norms of some steps, on each rank. `choice`: the order is dynamic, and pipeline rank 1 is slow.
@@ -76,36 +132,60 @@ pub fn train(config: &Config, text: &[u32], choice: Option<Choice>) -> Result<Ve
         let (mesh, mut pipelined) = part(&world, config)?;
         pipelined.dynamic = choice;
         let forward = if mesh.at.pipeline == 1 { 4e-4 } else { 1e-4 };
-        let times = Times { forward, backward: 2.0 * forward, weights: 0.0, message: 0.0 };
+        let times = Times {
+            forward,
+            backward: 2.0 * forward,
+            weights: 0.0,
+            message: 0.0,
+        };
         pipelined.stages.pace = choice.map(|_| times);
-        let step = |step| pipelined.step(text, step, || 0).map(|step| [step.loss, step.grad_norm]);
+        let step = |step| {
+            pipelined
+                .step(text, step, || 0)
+                .map(|step| [step.loss, step.grad_norm])
+        };
         (0..3).map(step).collect()
     })
 }
 
 /// Shows the disagreement, the error in which it ends, and the agreed choice.
 pub fn dynamic(screen: &Screen, corpus: &Corpus) -> Result<()> {
-    let (config, text) = (thin(corpus), &corpus.train);
+    let config = thin(corpus);
+    let text = &corpus.train;
     let about = "The log's job, simulated: 8 ranks, in 4 pipeline ranks of 2 tensor ranks. F takes 1, B takes 2, and a \
                  message 0.1. One message takes 3: rank 7's activations for forward 28. Each rank runs the first pass whose \
                  message is there.";
     screen.say(format!("\n{}\n", screen.wrap(about, 2)));
-    let disagreement = with_a_late_message(Choice::Alone, 3.0, &[1]).err().context("no rank was late")?;
+    let disagreement = with_a_late_message(Choice::Alone, 3.0, &[1])
+        .err()
+        .context("no rank was late")?;
     let before = &disagreement.before.orders[disagreement.rank];
     for (tensor, choice) in disagreement.choices.iter().enumerate() {
         let last = numbered(&before[before.len() - 7..]);
-        screen.say(format!("  rank {}   .. {last} {}", 2 * disagreement.rank + tensor, numbered(&[*choice])));
+        screen.say(format!(
+            "  rank {}   .. {last} {}",
+            2 * disagreement.rank + tensor,
+            numbered(&[*choice])
+        ));
     }
     screen.say("\n  Eight ranks that run these passes:\n");
     let error = disagree(&config, text, &disagreement)?;
     screen.say(format!("  {}", error.split(':').next().unwrap_or_default()));
     for rank in [6, 7] {
-        let line = error.lines().find_map(|line| line.strip_prefix(&format!("  rank {rank}  "))).unwrap_or_default();
+        let line = error
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("  rank {rank}  ")))
+            .unwrap_or_default();
         let call = line.find("all_reduce").map_or(line, |at| &line[at..]);
-        screen.say(format!("  rank {rank}   {}", call.split(" (").next().unwrap_or(call)));
+        screen.say(format!(
+            "  rank {rank}   {}",
+            call.split(" (").next().unwrap_or(call)
+        ));
     }
-    let [fixed, agreed] = [Choice::Schedule, Choice::Agreed].map(|choice| with_a_late_message(choice, 9.0, &[0, 1]));
-    let (fixed, agreed) = (fixed?.makespan, agreed?.makespan);
+    let [fixed, agreed] =
+        [Choice::Schedule, Choice::Agreed].map(|choice| with_a_late_message(choice, 9.0, &[0, 1]));
+    let fixed = fixed?.makespan;
+    let agreed = agreed?.makespan;
     let text_of_times = format!(
         "If the message takes 9, and for both ranks, the step takes {fixed:.1} in the schedule's order, and {agreed:.1} if rank \
          6 chooses for both."
@@ -119,6 +199,9 @@ pub fn dynamic(screen: &Screen, corpus: &Corpus) -> Result<()> {
         "3 steps, 8 ranks",
         "an agreed choice trains different bits",
     );
-    ensure!(checks.failed().is_empty(), "an agreed choice trains different bits");
+    ensure!(
+        checks.failed().is_empty(),
+        "an agreed choice trains different bits"
+    );
     Ok(())
 }

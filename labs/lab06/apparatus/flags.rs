@@ -40,7 +40,9 @@ pub struct PipelineFlags {
 
 /// Reads a time such as 5ms, 200us or 0.
 fn seconds(text: &str) -> Result<f64, String> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let factor = match &text[end..] {
         "us" => 1e-6,
         "ms" => 1e-3,
@@ -48,8 +50,15 @@ fn seconds(text: &str) -> Result<f64, String> {
         "" if text == "0" => 0.0,
         _ => return Err("give a time such as 5ms or 200us, or 0".to_string()),
     };
-    let seconds = text[..end].parse::<f64>().map_err(|_| "give a time such as 5ms".to_string())? * factor;
-    if seconds > 10.0 { Err("a pass of more than 10 s is not for reading along".to_string()) } else { Ok(seconds) }
+    let seconds = text[..end]
+        .parse::<f64>()
+        .map_err(|_| "give a time such as 5ms".to_string())?
+        * factor;
+    if seconds > 10.0 {
+        Err("a pass of more than 10 s is not for reading along".to_string())
+    } else {
+        Ok(seconds)
+    }
 }
 
 impl PipelineFlags {
@@ -57,27 +66,48 @@ impl PipelineFlags {
     pub fn pipeline(&self) -> Result<Pipeline, BadInput> {
         let ranks = launch::ranks(self.stages, 4)?;
         in_range("micro-batches", self.micro_batches, 1..=1 << 12)?;
-        self.chunks.map_or(Ok(()), |chunks| in_range("chunks", chunks, 1..=1 << 8))?;
+        self.chunks
+            .map_or(Ok(()), |chunks| in_range("chunks", chunks, 1..=1 << 8))?;
         Ok(self.shape(ranks))
     }
 
     fn shape(&self, ranks: usize) -> Pipeline {
-        let chunks = self.chunks.unwrap_or(if self.schedule == Order::Interleaved && ranks > 1 { 2 } else { 1 });
-        Pipeline { ranks, chunks, micro_batches: self.micro_batches }
+        let chunks = self
+            .chunks
+            .unwrap_or(if self.schedule == Order::Interleaved && ranks > 1 {
+                2
+            } else {
+                1
+            });
+        Pipeline {
+            ranks,
+            chunks,
+            micro_batches: self.micro_batches,
+        }
     }
 
     /// The plan of a run on `ranks` ranks, not yet checked.
     pub fn plan(&self, pipeline: Pipeline) -> Result<PipelinePlan, BadInput> {
         if self.group.is_some() && self.schedule != Order::Interleaved {
-            return Err(BadInput::new("--group is for --schedule interleaved", "give both, or leave --group out"));
+            return Err(BadInput::new(
+                "--group is for --schedule interleaved",
+                "give both, or leave --group out",
+            ));
         }
         let schedule = match self.schedule {
             Order::Gpipe => Schedule::GPipe,
             Order::OneForwardOneBackward => Schedule::OneForwardOneBackward,
-            Order::Interleaved => Schedule::Interleaved { group: self.group.unwrap_or(pipeline.ranks) },
+            Order::Interleaved => Schedule::Interleaved {
+                group: self.group.unwrap_or(pipeline.ranks),
+            },
             Order::ZeroBubble => Schedule::ZeroBubble,
         };
-        Ok(PipelinePlan { pipeline, schedule, partition: self.partition, recompute: self.recompute })
+        Ok(PipelinePlan {
+            pipeline,
+            schedule,
+            partition: self.partition,
+            recompute: self.recompute,
+        })
     }
 
     /// All schedules that --compare runs, as far as they accept the micro-batches: those with one stage per rank, then
@@ -85,17 +115,33 @@ impl PipelineFlags {
     pub fn plans(&self, ranks: usize) -> Vec<PipelinePlan> {
         let chunks = self.chunks.unwrap_or(2);
         let plan = |chunks, schedule| {
-            let pipeline = Pipeline { ranks, chunks, micro_batches: self.micro_batches };
-            PipelinePlan { pipeline, schedule, partition: self.partition, recompute: self.recompute }
+            let pipeline = Pipeline {
+                ranks,
+                chunks,
+                micro_batches: self.micro_batches,
+            };
+            PipelinePlan {
+                pipeline,
+                schedule,
+                partition: self.partition,
+                recompute: self.recompute,
+            }
         };
-        let mut plans = vec![plan(1, Schedule::GPipe), plan(1, Schedule::OneForwardOneBackward)];
+        let mut plans = vec![
+            plan(1, Schedule::GPipe),
+            plan(1, Schedule::OneForwardOneBackward),
+        ];
         if ranks > 1 && chunks > 1 {
             let groups = match self.group {
                 Some(group) => vec![group],
                 None if self.micro_batches > ranks => vec![ranks, self.micro_batches],
                 None => vec![ranks],
             };
-            plans.extend(groups.into_iter().map(|group| plan(chunks, Schedule::Interleaved { group })));
+            plans.extend(
+                groups
+                    .into_iter()
+                    .map(|group| plan(chunks, Schedule::Interleaved { group })),
+            );
         }
         plans.push(plan(1, Schedule::ZeroBubble));
         plans.retain(|plan| plan.schedule.check(&plan.pipeline).is_ok());
@@ -106,7 +152,11 @@ impl PipelineFlags {
     pub fn pace(&self, ranks: usize) -> f64 {
         let crowded = launch::ranks_here(ranks) > launch::cores();
         // A pass that sleeps hides what recomputation costs.
-        self.pace.unwrap_or(if crowded && self.recompute == 0 { 5e-3 } else { 0.0 })
+        self.pace.unwrap_or(if crowded && self.recompute == 0 {
+            5e-3
+        } else {
+            0.0
+        })
     }
 
     /// Chooses two ranks without a pace, and lab03's larger model with one sequence per micro-batch, where the flags leave
@@ -123,7 +173,9 @@ impl PipelineFlags {
     pub fn thin(&self, train: &mut TrainFlags, stages: usize) {
         let TrainFlags { model, data, .. } = train;
         if model.preset == Preset::Baby && model.init_from.is_none() {
-            model.layers = model.layers.or(Some(8usize.next_multiple_of(stages.clamp(1, 1 << 12))));
+            model.layers = model
+                .layers
+                .or(Some(8usize.next_multiple_of(stages.clamp(1, 1 << 12))));
             (model.embd, model.block) = (model.embd.or(Some(64)), model.block.or(Some(32)));
             data.batch = data.batch.or(Some(2));
         }
@@ -138,7 +190,12 @@ pub fn paced(schedule: Schedule, chunks: usize, forward: f64) -> Times {
         Schedule::ZeroBubble => (forward, forward),
         _ => (2.0 * forward, 0.0),
     };
-    Times { forward, backward, weights, message: 0.0 }
+    Times {
+        forward,
+        backward,
+        weights,
+        message: 0.0,
+    }
 }
 
 #[cfg(test)]
@@ -147,7 +204,13 @@ mod tests {
 
     #[test]
     fn times_are_read_as_people_write_them() {
-        for (text, expected) in [("5ms", 5e-3), ("0", 0.0), ("200us", 200e-6), ("0.5s", 0.5), ("1.5ms", 1.5e-3)] {
+        for (text, expected) in [
+            ("5ms", 5e-3),
+            ("0", 0.0),
+            ("200us", 200e-6),
+            ("0.5s", 0.5),
+            ("1.5ms", 1.5e-3),
+        ] {
             assert!((seconds(text).unwrap() - expected).abs() < 1e-15, "{text}");
         }
         for text in ["", "5", "ms", "-1ms", "1h", "1.2.3s", "11s"] {

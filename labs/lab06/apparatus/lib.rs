@@ -23,4 +23,6 @@ pub use measured::{Measured, Way, measure, message_bytes, programs};
 pub use order::{log, print_order};
 pub use predicted::Predicted;
 pub use rehearsal::{Unplayable, rehearse};
-pub use report::{bubble, charts, check, compared, holdings, introduce, losses, planned, recomputed};
+pub use report::{
+    bubble, charts, check, compared, holdings, introduce, losses, planned, recomputed,
+};

@@ -58,8 +58,12 @@ pub struct Way {
 pub fn programs(plan: &PipelinePlan, broken: Option<Break>) -> Result<Vec<Vec<Instruction>>> {
     let ranks = plan.pipeline.ranks;
     let program = |rank| {
-        let mut program = plan.pipeline.with_messages(rank, &plan.schedule.order(&plan.pipeline, rank));
-        broken.into_iter().for_each(|mistake| mistake.spoil(&mut program, rank, ranks));
+        let mut program = plan
+            .pipeline
+            .with_messages(rank, &plan.schedule.order(&plan.pipeline, rank));
+        broken
+            .into_iter()
+            .for_each(|mistake| mistake.spoil(&mut program, rank, ranks));
         program
     };
     let programs: Vec<_> = (0..ranks).map(program).collect();
@@ -78,15 +82,37 @@ pub fn measure(
     one: Option<&Unpipelined>,
     allocated: fn() -> isize,
 ) -> Result<Measured> {
-    let Way { plan, pace, broken, epoch } = way;
-    let sizes = Coordinates { data: 1, pipeline: comm.size(), tensor: 1 };
-    let mesh = Mesh::new(comm, Layout { sizes, order: Order::default() })?;
+    let Way {
+        plan,
+        pace,
+        broken,
+        epoch,
+    } = way;
+    let sizes = Coordinates {
+        data: 1,
+        pipeline: comm.size(),
+        tensor: 1,
+    };
+    let mesh = Mesh::new(
+        comm,
+        Layout {
+            sizes,
+            order: Order::default(),
+        },
+    )?;
     let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
-    let zero = ZeroConfig { local_tied: broken == Some(Break::Untied), ..zero };
+    let zero = ZeroConfig {
+        local_tied: broken == Some(Break::Untied),
+        ..zero
+    };
     let mut pipelined = Pipelined::new(config, &mesh, &plan, (false, 1), zero)?;
-    pipelined.program.clone_from(&programs(&plan, broken)?[comm.rank()]);
+    pipelined
+        .program
+        .clone_from(&programs(&plan, broken)?[comm.rank()]);
     pipelined.stages.pace = (pace > 0.0).then(|| paced(plan.schedule, plan.pipeline.chunks, pace));
-    let (mut losses, mut fastest, mut sent) = (Vec::new(), None::<(f64, Vec<Pass>)>, 0.0);
+    let mut losses = Vec::new();
+    let mut fastest = None::<(f64, Vec<Pass>)>;
+    let mut sent = 0.0;
     for step in 0..config.steps {
         let before = pipelined.stages.group().traffic().bytes;
         let origin = start_together(comm, epoch)?;
@@ -96,7 +122,8 @@ pub fn measure(
         let taken = pipelined.zero.step(config.schedule.at(step), config.clip);
         taken.map_err(|error| Diverged::at(step + 1, error))?;
         losses.push(pipelined.loss(&ran)?);
-        let seconds = |moment: Instant| moment.saturating_duration_since(epoch).as_secs_f64() - origin;
+        let seconds =
+            |moment: Instant| moment.saturating_duration_since(epoch).as_secs_f64() - origin;
         let pass = |done: &Done| Pass {
             op: done.op,
             start: seconds(done.start),
@@ -115,7 +142,10 @@ pub fn measure(
     let params = &pipelined.stages.chunks[0].params;
     let as_one_rank = |one: &Unpipelined| {
         let expected = |name: &str| one.value(name).unwrap_or_default();
-        params.specs().iter().all(|spec| same_bits(&params.values()[spec.range()], &expected(&spec.name)))
+        params
+            .specs()
+            .iter()
+            .all(|spec| same_bits(&params.values()[spec.range()], &expected(&spec.name)))
     };
     let own = one.is_none_or(as_one_rank);
     let mut holds = [u8::from(own)];
@@ -154,15 +184,33 @@ fn start_together(comm: &Comm, epoch: Instant) -> Result<f64> {
 fn gather(comm: &Comm, passes: &[Pass]) -> Result<Vec<Vec<Pass>>> {
     let numbers = |pass: &Pass| {
         let Op { work, chunk, micro } = pass.op;
-        [work as usize as f64, chunk as f64, micro as f64, pass.start, pass.end, pass.live as f64, pass.bytes]
+        [
+            work as usize as f64,
+            chunk as f64,
+            micro as f64,
+            pass.start,
+            pass.end,
+            pass.live as f64,
+            pass.bytes,
+        ]
     };
     let mine: Vec<f64> = passes.iter().flat_map(numbers).collect();
     let mut all = vec![0.0; mine.len() * comm.size()];
     comm.all_gather(&mine, &mut all)?;
     let pass = |numbers: &[f64; NUMBERS]| {
         let [work, chunk, micro, start, end, live, bytes] = *numbers;
-        let op = Op { work: Work::ALL[work as usize], chunk: chunk as usize, micro: micro as usize };
-        Pass { op, start, end, live: live as usize, bytes }
+        let op = Op {
+            work: Work::ALL[work as usize],
+            chunk: chunk as usize,
+            micro: micro as usize,
+        };
+        Pass {
+            op,
+            start,
+            end,
+            live: live as usize,
+            bytes,
+        }
     };
     Ok(all
         .chunks_exact(mine.len().max(1))
@@ -177,9 +225,13 @@ impl Measured {
     /// The same step, simulated: with the `pace` of the passes, or without one with the mean time that each rank took for
     /// passes of one kind through one chunk.
     pub fn predicted(&self, pace: f64) -> Result<Predicted> {
-        let PipelinePlan { schedule, pipeline, .. } = self.plan;
+        let PipelinePlan {
+            schedule, pipeline, ..
+        } = self.plan;
         match pace {
-            0.0 => Predicted::new(schedule, pipeline, self.times(), |rank, op| self.mean(rank, op)),
+            0.0 => Predicted::new(schedule, pipeline, self.times(), |rank, op| {
+                self.mean(rank, op)
+            }),
             pace => Predicted::paced(schedule, pipeline, pace),
         }
     }
@@ -192,25 +244,37 @@ impl Measured {
 
     /// Each rank's passes, to draw them.
     pub fn bars(&self) -> Vec<Vec<Bar>> {
-        let rank = |passes: &Vec<Pass>| passes.iter().map(|pass| bar(pass.op, pass.start, pass.end)).collect();
+        let rank = |passes: &Vec<Pass>| {
+            passes
+                .iter()
+                .map(|pass| bar(pass.op, pass.start, pass.end))
+                .collect()
+        };
         self.ranks.iter().map(rank).collect()
     }
 
     /// When the last pass of the step ended.
     pub fn makespan(&self) -> f64 {
-        self.ranks.iter().flatten().map(|pass| pass.end).fold(0.0, f64::max)
+        self.ranks
+            .iter()
+            .flatten()
+            .map(|pass| pass.end)
+            .fold(0.0, f64::max)
     }
 
     /// The share of the step in which the busiest rank did not compute.
     pub fn bubble(&self) -> f64 {
-        let busy = |passes: &Vec<Pass>| passes.iter().map(|pass| pass.end - pass.start).sum::<f64>();
+        let busy =
+            |passes: &Vec<Pass>| passes.iter().map(|pass| pass.end - pass.start).sum::<f64>();
         1.0 - self.ranks.iter().map(busy).fold(0.0, f64::max) / self.makespan()
     }
 
     /// The most chunks' activations that each rank held at once, and the most bytes.
     pub fn peaks(&self) -> Vec<(usize, f64)> {
         let most = |passes: &Vec<Pass>| {
-            passes.iter().fold((0, 0.0), |(live, bytes), pass| (live.max(pass.live), pass.bytes.max(bytes)))
+            passes.iter().fold((0, 0.0), |(live, bytes), pass| {
+                (live.max(pass.live), pass.bytes.max(bytes))
+            })
         };
         self.ranks.iter().map(most).collect()
     }
@@ -218,26 +282,45 @@ impl Measured {
     /// The mean time of `rank`'s passes like `op`, over its micro-batches.
     fn mean(&self, rank: usize, op: Op) -> f64 {
         let like = |pass: &&Pass| (pass.op.work, pass.op.chunk) == (op.work, op.chunk);
-        let times = || self.ranks[rank].iter().filter(like).map(|pass| pass.end - pass.start);
+        let times = || {
+            self.ranks[rank]
+                .iter()
+                .filter(like)
+                .map(|pass| pass.end - pass.start)
+        };
         times().sum::<f64>() / times().count().max(1) as f64
     }
 
     /// The mean time of each kind of pass.
     pub fn times(&self) -> Times {
         let mean = |work: Work| {
-            let times =
-                || self.ranks.iter().flatten().filter(|pass| pass.op.work == work).map(|pass| pass.end - pass.start);
+            let times = || {
+                self.ranks
+                    .iter()
+                    .flatten()
+                    .filter(|pass| pass.op.work == work)
+                    .map(|pass| pass.end - pass.start)
+            };
             times().sum::<f64>() / times().count().max(1) as f64
         };
         let [forward, backward, weights] = Work::ALL.map(mean);
-        Times { forward, backward, weights, message: 0.0 }
+        Times {
+            forward,
+            backward,
+            weights,
+            message: 0.0,
+        }
     }
 
     /// Bytes that the ranks send in a step, by formula: a message in each direction for each micro-batch at each boundary
     /// between stages of different ranks.
     pub fn expected_bytes(&self, config: &Config) -> f64 {
         let pipeline = self.plan.pipeline;
-        let boundaries = if pipeline.ranks > 1 { pipeline.stages() - 1 } else { 0 };
+        let boundaries = if pipeline.ranks > 1 {
+            pipeline.stages() - 1
+        } else {
+            0
+        };
         (2 * boundaries * pipeline.micro_batches) as f64 * message_bytes(config)
     }
 }
@@ -256,9 +339,15 @@ mod tests {
     fn nan_and_missing_losses_are_different() {
         let good = [3.0, 2.0, 1.0];
         assert_eq!(first_different(&good, &good), None);
-        assert_eq!(first_different(&[3.0, 2.5, 1.5], &good), Some((2, 2.5, 2.0)));
+        assert_eq!(
+            first_different(&[3.0, 2.5, 1.5], &good),
+            Some((2, 2.5, 2.0))
+        );
         for bad in damaged(&good) {
-            assert!(first_different(&bad, &good).is_some() && first_different(&good, &bad).is_some(), "{bad:?}");
+            assert!(
+                first_different(&bad, &good).is_some() && first_different(&good, &bad).is_some(),
+                "{bad:?}"
+            );
             let always = bad.is_empty() || bad.iter().any(|loss| loss.is_nan());
             assert_eq!(first_different(&bad, &bad).is_some(), always, "{bad:?}");
         }

@@ -7,16 +7,27 @@ use shardlab::parallel::pipeline::{Op, Pipeline, Work};
 use shardlab::train::PipelinePlan;
 
 /// Prints the order of every rank, or of one.
-pub fn print_order(screen: &Screen, plan: &PipelinePlan, rank: Option<usize>) -> Result<(), BadInput> {
+pub fn print_order(
+    screen: &Screen,
+    plan: &PipelinePlan,
+    rank: Option<usize>,
+) -> Result<(), BadInput> {
     let pipeline = &plan.pipeline;
     let orders = plan.schedule.orders(pipeline)?;
     if let Some(rank) = rank.filter(|&rank| rank >= pipeline.ranks) {
         let help = format!("ranks are 0 to {}", pipeline.ranks - 1);
-        return Err(BadInput::new(format!("--print-order {rank}: there is no rank {rank}"), help));
+        return Err(BadInput::new(
+            format!("--print-order {rank}: there is no rank {rank}"),
+            help,
+        ));
     }
     if launch::is_first_process() {
         screen.say(explained(screen, pipeline));
-        for (rank, order) in orders.iter().enumerate().filter(|(one, _)| rank.is_none_or(|rank| rank == *one)) {
+        for (rank, order) in orders
+            .iter()
+            .enumerate()
+            .filter(|(one, _)| rank.is_none_or(|rank| rank == *one))
+        {
             screen.say(format!("\n{}", log(pipeline, rank, order).join("\n")));
         }
     }
@@ -26,7 +37,8 @@ pub fn print_order(screen: &Screen, plan: &PipelinePlan, rank: Option<usize>) ->
 /// One line for the start and one for the end of each pass: `rank 7 forward start tensor 19`.
 pub fn log(pipeline: &Pipeline, rank: usize, order: &[Op]) -> Vec<String> {
     let lines = |&op: &Op| {
-        let (word, k) = (word(op.work), pipeline.log_number(op));
+        let word = word(op.work);
+        let k = pipeline.log_number(op);
         ["start", "finished"].map(|moment| format!("rank {rank} {word} {moment} tensor {k}"))
     };
     order.iter().flat_map(lines).collect()
@@ -63,14 +75,28 @@ mod tests {
     /// The last stage of the source's job. Its rank 7 is pipeline rank 3.
     #[test]
     fn the_log_of_the_sources_last_stage() {
-        let pipeline = Pipeline { ranks: 4, chunks: 4, micro_batches: 8 };
+        let pipeline = Pipeline {
+            ranks: 4,
+            chunks: 4,
+            micro_batches: 8,
+        };
         let order = Schedule::Interleaved { group: 8 }.order(&pipeline, 3);
         let log = log(&pipeline, 3, &order);
         assert_eq!(log.len(), 128);
-        assert_eq!(log[8..10], ["rank 3 forward start tensor 16", "rank 3 forward finished tensor 16"]);
+        assert_eq!(
+            log[8..10],
+            [
+                "rank 3 forward start tensor 16",
+                "rank 3 forward finished tensor 16"
+            ]
+        );
         assert_eq!(
             log[50..53],
-            ["rank 3 backward start tensor 0", "rank 3 backward finished tensor 0", "rank 3 forward start tensor 13"]
+            [
+                "rank 3 backward start tensor 0",
+                "rank 3 backward finished tensor 0",
+                "rank 3 forward start tensor 13"
+            ]
         );
         assert!(explained(&Screen::plain(), &pipeline).contains("4*(k div 16) + k mod 4"));
     }

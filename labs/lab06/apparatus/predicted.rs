@@ -28,10 +28,26 @@ impl Predicted {
         let orders = schedule.orders(&pipeline)?;
         let simulated = simulate_with(&pipeline, &orders, &took, times.message)?;
         let rank = |(rank, (order, starts)): (usize, (&Vec<Op>, &Vec<f64>))| {
-            order.iter().zip(starts).map(|(&op, &start)| bar(op, start, start + took(rank, op))).collect()
+            order
+                .iter()
+                .zip(starts)
+                .map(|(&op, &start)| bar(op, start, start + took(rank, op)))
+                .collect()
         };
-        let bars = orders.iter().zip(&simulated.starts).enumerate().map(rank).collect();
-        Ok(Predicted { pipeline, schedule, times, orders, bars, simulated })
+        let bars = orders
+            .iter()
+            .zip(&simulated.starts)
+            .enumerate()
+            .map(rank)
+            .collect();
+        Ok(Predicted {
+            pipeline,
+            schedule,
+            times,
+            orders,
+            bars,
+            simulated,
+        })
     }
 
     /// If a rank's forward pass takes `forward` seconds, and its backward pass twice as long.
@@ -43,11 +59,23 @@ impl Predicted {
     /// The bubble as a share of the step by the schedule's formula, and the formula. `None` if no formula holds: an
     /// interleaved pipeline whose micro-batches do not come in groups of all ranks.
     pub fn formula(&self) -> Option<(f64, &'static str)> {
-        let Pipeline { ranks, chunks, micro_batches } = self.pipeline;
-        let (others, visits) = ((ranks - 1) as f64, (micro_batches * chunks) as f64);
-        let Times { forward, backward, weights, .. } = self.times;
+        let Pipeline {
+            ranks,
+            chunks,
+            micro_batches,
+        } = self.pipeline;
+        let others = (ranks - 1) as f64;
+        let visits = (micro_batches * chunks) as f64;
+        let Times {
+            forward,
+            backward,
+            weights,
+            ..
+        } = self.times;
         match self.schedule {
-            Schedule::GPipe | Schedule::OneForwardOneBackward => Some((others / (visits + others), "(p-1)/(m+p-1)")),
+            Schedule::GPipe | Schedule::OneForwardOneBackward => {
+                Some((others / (visits + others), "(p-1)/(m+p-1)"))
+            }
             Schedule::Interleaved { .. } if micro_batches % ranks == 0 => {
                 Some((others / (visits + others), "(p-1)/(mv+p-1)"))
             }
@@ -67,7 +95,13 @@ pub(super) fn bar(op: Op, start: f64, end: f64) -> Bar {
         Work::Backward => Activity::BACKWARD,
         Work::Weights => Activity::WEIGHTS,
     };
-    Bar { activity, chunk: op.chunk, number: op.micro, start, end }
+    Bar {
+        activity,
+        chunk: op.chunk,
+        number: op.micro,
+        start,
+        end,
+    }
 }
 
 #[cfg(test)]
@@ -80,14 +114,31 @@ mod tests {
         let mut compared = 0;
         for (ranks, micro_batches) in (1..=6).flat_map(|p| (1..=13).map(move |m| (p, m))) {
             for chunks in 1..=3 {
-                let pipeline = Pipeline { ranks, chunks, micro_batches };
+                let pipeline = Pipeline {
+                    ranks,
+                    chunks,
+                    micro_batches,
+                };
                 let groups = (1..=micro_batches).map(|group| Schedule::Interleaved { group });
-                let plain = [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::ZeroBubble];
-                for schedule in plain.into_iter().chain(groups).filter(|schedule| schedule.check(&pipeline).is_ok()) {
+                let plain = [
+                    Schedule::GPipe,
+                    Schedule::OneForwardOneBackward,
+                    Schedule::ZeroBubble,
+                ];
+                for schedule in plain
+                    .into_iter()
+                    .chain(groups)
+                    .filter(|schedule| schedule.check(&pipeline).is_ok())
+                {
                     let predicted = Predicted::paced(schedule, pipeline, 1.0).unwrap();
-                    let Some((formula, words)) = predicted.formula() else { continue };
+                    let Some((formula, words)) = predicted.formula() else {
+                        continue;
+                    };
                     let bubble = predicted.simulated.bubble();
-                    assert!((bubble - formula).abs() < 1e-9, "{pipeline:?} {schedule:?} {words}: {bubble} {formula}");
+                    assert!(
+                        (bubble - formula).abs() < 1e-9,
+                        "{pipeline:?} {schedule:?} {words}: {bubble} {formula}"
+                    );
                     compared += 1;
                 }
             }

@@ -8,7 +8,11 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unplayable {
     /// A pass runs before its input is there: its rank, the pass, and the pass it needs with its rank.
-    NoInput { rank: usize, op: Op, needed: (usize, Op) },
+    NoInput {
+        rank: usize,
+        op: Op,
+        needed: (usize, Op),
+    },
     /// All ranks that are left wait for messages: each rank, the pass whose result it waits for, and that pass's rank.
     Deadlock { waiting: Vec<(usize, Op, usize)> },
 }
@@ -16,15 +20,32 @@ pub enum Unplayable {
 impl fmt::Display for Unplayable {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Unplayable::NoInput { rank, op, needed: (other, needed) } => {
+            Unplayable::NoInput {
+                rank,
+                op,
+                needed: (other, needed),
+            } => {
                 write!(f, "rank {rank} would run {op} without its input")?;
-                write!(f, "\n  rank {rank}  needs the result of {needed} from rank {other}, and never receives it")?;
-                write!(f, "\nhelp: give rank {rank} a receive of rank {other}'s {needed} before its own {op}")
+                write!(
+                    f,
+                    "\n  rank {rank}  needs the result of {needed} from rank {other}, and never receives it"
+                )?;
+                write!(
+                    f,
+                    "\nhelp: give rank {rank} a receive of rank {other}'s {needed} before its own {op}"
+                )
             }
             Unplayable::Deadlock { waiting } => {
-                write!(f, "deadlock: {} ranks would wait for each other forever", waiting.len())?;
+                write!(
+                    f,
+                    "deadlock: {} ranks would wait for each other forever",
+                    waiting.len()
+                )?;
                 for (rank, op, from) in waiting {
-                    write!(f, "\n  rank {rank}  waits for the result of {op} from rank {from}")?;
+                    write!(
+                        f,
+                        "\n  rank {rank}  waits for the result of {op} from rank {from}"
+                    )?;
                 }
                 write!(
                     f,
@@ -42,7 +63,8 @@ impl std::error::Error for Unplayable {}
 pub fn rehearse(pipeline: &Pipeline, programs: &[Vec<Instruction>]) -> Result<(), Unplayable> {
     let mut at = vec![0; programs.len()];
     // (the rank that has the result, the rank that computed it, the pass)
-    let (mut here, mut sent) = (HashSet::new(), HashSet::new());
+    let mut here = HashSet::new();
+    let mut sent = HashSet::new();
     let mut moved = true;
     while std::mem::take(&mut moved) {
         for (rank, program) in programs.iter().enumerate() {
@@ -52,8 +74,9 @@ pub fn rehearse(pipeline: &Pipeline, programs: &[Vec<Instruction>]) -> Result<()
                     Instruction::Recv { op, from } => drop(here.insert((rank, from, op))),
                     Instruction::Send { op, to } => drop(sent.insert((rank, to, op))),
                     Instruction::Compute(op) => {
-                        if let Some(needed) =
-                            pipeline.needs(rank, op).find(|&(other, op)| !here.contains(&(rank, other, op)))
+                        if let Some(needed) = pipeline
+                            .needs(rank, op)
+                            .find(|&(other, op)| !here.contains(&(rank, other, op)))
                         {
                             return Err(Unplayable::NoInput { rank, op, needed });
                         }
@@ -70,7 +93,11 @@ pub fn rehearse(pipeline: &Pipeline, programs: &[Vec<Instruction>]) -> Result<()
         _ => None,
     };
     let waiting: Vec<_> = programs.iter().enumerate().filter_map(waits).collect();
-    if waiting.is_empty() { Ok(()) } else { Err(Unplayable::Deadlock { waiting }) }
+    if waiting.is_empty() {
+        Ok(())
+    } else {
+        Err(Unplayable::Deadlock { waiting })
+    }
 }
 
 #[cfg(test)]
@@ -92,22 +119,57 @@ mod tests {
             (2, Schedule::Interleaved { group: 8 }),
             (1, Schedule::ZeroBubble),
         ] {
-            let pipeline = Pipeline { ranks: 4, chunks, micro_batches: 8 };
-            assert_eq!(rehearse(&pipeline, &programs(&pipeline, schedule)), Ok(()), "{schedule:?}");
+            let pipeline = Pipeline {
+                ranks: 4,
+                chunks,
+                micro_batches: 8,
+            };
+            assert_eq!(
+                rehearse(&pipeline, &programs(&pipeline, schedule)),
+                Ok(()),
+                "{schedule:?}"
+            );
         }
-        let pipeline = Pipeline { ranks: 4, chunks: 2, micro_batches: 6 };
-        let error = rehearse(&pipeline, &programs(&pipeline, Schedule::Interleaved { group: 2 })).unwrap_err();
-        assert!(matches!(&error, Unplayable::Deadlock { waiting } if waiting.len() == 4), "{error}");
+        let pipeline = Pipeline {
+            ranks: 4,
+            chunks: 2,
+            micro_batches: 6,
+        };
+        let error = rehearse(
+            &pipeline,
+            &programs(&pipeline, Schedule::Interleaved { group: 2 }),
+        )
+        .unwrap_err();
+        assert!(
+            matches!(&error, Unplayable::Deadlock { waiting } if waiting.len() == 4),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_receive_that_is_missing_is_named() {
-        let pipeline = Pipeline { ranks: 3, chunks: 1, micro_batches: 4 };
+        let pipeline = Pipeline {
+            ranks: 3,
+            chunks: 1,
+            micro_batches: 4,
+        };
         let mut programs = programs(&pipeline, Schedule::OneForwardOneBackward);
         let op = Op::forward(0, 2);
         programs[1].retain(|&one| one != Instruction::Recv { op, from: 0 });
         let error = rehearse(&pipeline, &programs).unwrap_err();
-        assert_eq!(error, Unplayable::NoInput { rank: 1, op, needed: (0, op) });
-        assert!(error.to_string().starts_with("rank 1 would run F0.2 without its input\n  rank 1  needs"), "{error}");
+        assert_eq!(
+            error,
+            Unplayable::NoInput {
+                rank: 1,
+                op,
+                needed: (0, op)
+            }
+        );
+        assert!(
+            error
+                .to_string()
+                .starts_with("rank 1 would run F0.2 without its input\n  rank 1  needs"),
+            "{error}"
+        );
     }
 }

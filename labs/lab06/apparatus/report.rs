@@ -12,7 +12,13 @@ use std::ops::Range;
 /// Prints ranks, model, schedules and pace.
 pub fn introduce(screen: &Screen, config: &Config, plans: &[PipelinePlan], pace: f64) {
     let Some(plan) = plans.first() else { return };
-    let (dot, shape, Pipeline { ranks, micro_batches, .. }) = (screen.separator(), &config.shape, plan.pipeline);
+    let dot = screen.separator();
+    let shape = &config.shape;
+    let Pipeline {
+        ranks,
+        micro_batches,
+        ..
+    } = plan.pipeline;
     report::ranks(screen, ranks);
     let model = format!(
         "{} layers{dot}{} heads{dot}{} wide{dot}{} parameters",
@@ -26,7 +32,11 @@ pub fn introduce(screen: &Screen, config: &Config, plans: &[PipelinePlan], pace:
         "{micro_batches} micro-batches of {} sequences x {} tokens{dot}{}",
         config.batch,
         shape.block,
-        if plans.len() > 1 { format!("{} runs", plans.len()) } else { name(plan) }
+        if plans.len() > 1 {
+            format!("{} runs", plans.len())
+        } else {
+            name(plan)
+        }
     );
     screen.say(screen.row("step", &step));
     let words = match pace {
@@ -45,26 +55,51 @@ pub fn introduce(screen: &Screen, config: &Config, plans: &[PipelinePlan], pace:
 /// The predicted step above the measured one, and the bubble of both.
 pub fn charts(screen: &Screen, predicted: &Predicted, measured: &Measured) -> String {
     let title = |word: &str, seconds: f64, bubble: f64| {
-        format!("{word}: {} per step, {} of it bubble", screen.seconds(seconds), percent(bubble))
+        format!(
+            "{word}: {} per step, {} of it bubble",
+            screen.seconds(seconds),
+            percent(bubble)
+        )
     };
     let simulated = &predicted.simulated;
-    let first =
-        Chart { title: title("predicted", simulated.makespan, simulated.bubble()), ranks: predicted.bars.clone() };
-    let second = Chart { title: title("measured", measured.makespan(), measured.bubble()), ranks: measured.bars() };
+    let first = Chart {
+        title: title("predicted", simulated.makespan, simulated.bubble()),
+        ranks: predicted.bars.clone(),
+    };
+    let second = Chart {
+        title: title("measured", measured.makespan(), measured.bubble()),
+        ranks: measured.bars(),
+    };
     gantt(screen, &[first, second])
 }
 
 /// The predicted step alone.
 pub fn planned(screen: &Screen, plan: &PipelinePlan, predicted: &Predicted) -> String {
-    let (seconds, bubble) = (predicted.simulated.makespan, predicted.simulated.bubble());
-    let title = format!("{}: {} per step, {} of it bubble", name(plan), screen.seconds(seconds), percent(bubble));
-    gantt(screen, &[Chart { title, ranks: predicted.bars.clone() }])
+    let seconds = predicted.simulated.makespan;
+    let bubble = predicted.simulated.bubble();
+    let title = format!(
+        "{}: {} per step, {} of it bubble",
+        name(plan),
+        screen.seconds(seconds),
+        percent(bubble)
+    );
+    gantt(
+        screen,
+        &[Chart {
+            title,
+            ranks: predicted.bars.clone(),
+        }],
+    )
 }
 
 /// The bubble by formula, in both denominators.
 pub fn bubble(screen: &Screen, predicted: &Predicted) -> String {
     let simulated = &predicted.simulated;
-    let Pipeline { ranks, chunks, micro_batches } = predicted.pipeline;
+    let Pipeline {
+        ranks,
+        chunks,
+        micro_batches,
+    } = predicted.pipeline;
     let of_step = match predicted.formula() {
         Some((share, words)) => format!("{words} = {} of the step", percent(share)),
         None => format!(
@@ -72,7 +107,11 @@ pub fn bubble(screen: &Screen, predicted: &Predicted) -> String {
             percent(simulated.bubble())
         ),
     };
-    let v = if chunks > 1 { format!(", v = {chunks} chunks per rank") } else { String::new() };
+    let v = if chunks > 1 {
+        format!(", v = {chunks} chunks per rank")
+    } else {
+        String::new()
+    };
     let text = format!(
         "{of_step}, or {} of the time in which a rank works; p = {ranks} ranks, m = {micro_batches} micro-batches{v}",
         percent(simulated.bubble_to_work())
@@ -83,23 +122,41 @@ pub fn bubble(screen: &Screen, predicted: &Predicted) -> String {
 /// The first and the last loss.
 pub fn losses(screen: &Screen, measured: &Measured) -> String {
     let loss = |loss: Option<&f64>| loss.map_or(String::new(), |loss| format!("{loss:.5}"));
-    let (first, last) = (loss(measured.losses.first()), loss(measured.losses.last()));
-    screen.row("loss", &format!("{first} in step 1, {last} in step {}", measured.losses.len()))
+    let first = loss(measured.losses.first());
+    let last = loss(measured.losses.last());
+    screen.row(
+        "loss",
+        &format!(
+            "{first} in step 1, {last} in step {}",
+            measured.losses.len()
+        ),
+    )
 }
 
 /// Each rank's layers, parameters and activations.
-pub fn holdings(screen: &Screen, config: &Config, predicted: &Predicted, measured: &Measured) -> String {
+pub fn holdings(
+    screen: &Screen,
+    config: &Config,
+    predicted: &Predicted,
+    measured: &Measured,
+) -> String {
     let plan = &measured.plan;
-    let Ok(layers) = plan.partition.layers(&config.shape, plan.pipeline.stages()) else { return String::new() };
+    let Ok(layers) = plan.partition.layers(&config.shape, plan.pipeline.stages()) else {
+        return String::new();
+    };
     let row = |(rank, &(live, bytes)): (usize, &(usize, f64))| {
-        let mine: Vec<_> =
-            (0..plan.pipeline.chunks).map(|chunk| layers[plan.pipeline.stage(rank, chunk)].clone()).collect();
+        let mine: Vec<_> = (0..plan.pipeline.chunks)
+            .map(|chunk| layers[plan.pipeline.stage(rank, chunk)].clone())
+            .collect();
         let name = |layers: &Range<usize>| match layers.len() {
             1 => layers.start.to_string(),
             _ => format!("{}-{}", layers.start, layers.end - 1),
         };
         let names: Vec<String> = mine.iter().map(name).collect();
-        let held: u64 = mine.iter().map(|layers| parameters(&config.shape, layers)).sum();
+        let held: u64 = mine
+            .iter()
+            .map(|layers| parameters(&config.shape, layers))
+            .sum();
         vec![
             rank.to_string(),
             names.join(" "),
@@ -110,7 +167,18 @@ pub fn holdings(screen: &Screen, config: &Config, predicted: &Predicted, measure
         ]
     };
     let rows: Vec<Vec<String>> = measured.peaks().iter().enumerate().map(row).collect();
-    table(screen, &["rank", "layers", "parameters", "live, by list", "live, measured", "their bytes"], &rows)
+    table(
+        screen,
+        &[
+            "rank",
+            "layers",
+            "parameters",
+            "live, by list",
+            "live, measured",
+            "their bytes",
+        ],
+        &rows,
+    )
 }
 
 /// All schedules side by side.
@@ -118,9 +186,21 @@ pub fn compared(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
     let row = |(predicted, measured): &(Predicted, Measured)| {
         let Pipeline { chunks, .. } = predicted.pipeline;
         let name = name(&measured.plan);
-        let live: Vec<String> = measured.peaks().iter().map(|(live, _)| live.to_string()).collect();
-        let most = measured.peaks().iter().map(|&(_, bytes)| bytes).fold(0.0, f64::max);
-        let of = if chunks > 1 { format!(" /{chunks}") } else { String::new() };
+        let live: Vec<String> = measured
+            .peaks()
+            .iter()
+            .map(|(live, _)| live.to_string())
+            .collect();
+        let most = measured
+            .peaks()
+            .iter()
+            .map(|&(_, bytes)| bytes)
+            .fold(0.0, f64::max);
+        let of = if chunks > 1 {
+            format!(" /{chunks}")
+        } else {
+            String::new()
+        };
         vec![
             name,
             screen.seconds(predicted.simulated.makespan),
@@ -132,10 +212,22 @@ pub fn compared(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    let heads = ["schedule", "step", "measured", "bubble", "measured", "live by rank", "most"];
+    let heads = [
+        "schedule",
+        "step",
+        "measured",
+        "bubble",
+        "measured",
+        "live by rank",
+        "most",
+    ];
     let words = "Step and bubble are predicted, then measured. Live: chunks' activations that each rank keeps at once; /2: of \
                  half of its layers. Most: their bytes on the rank that keeps most.";
-    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(words, 2))
+    format!(
+        "{}\n{}",
+        table(screen, &heads, &rows),
+        screen.wrap(words, 2)
+    )
 }
 
 /// The same schedule with all activations kept, and with some computed twice.
@@ -146,7 +238,11 @@ pub fn recomputed(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
             1 => "each block's input".to_string(),
             every => format!("the input of every {every} blocks"),
         };
-        let most = measured.peaks().iter().map(|&(_, bytes)| bytes).fold(0.0, f64::max);
+        let most = measured
+            .peaks()
+            .iter()
+            .map(|&(_, bytes)| bytes)
+            .fold(0.0, f64::max);
         let times = measured.times();
         vec![
             kept,
@@ -157,11 +253,20 @@ pub fn recomputed(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    let heads = ["a rank keeps", "at most", "forward pass", "backward pass", "step"];
+    let heads = [
+        "a rank keeps",
+        "at most",
+        "forward pass",
+        "backward pass",
+        "step",
+    ];
     format!(
         "{}\n{}",
         table(screen, &heads, &rows),
-        screen.wrap("at most: on the rank that keeps most. Passes: the mean of all ranks.", 2)
+        screen.wrap(
+            "at most: on the rank that keeps most. Passes: the mean of all ranks.",
+            2
+        )
     )
 }
 
@@ -175,21 +280,43 @@ pub fn name(plan: &PipelinePlan) -> String {
 
 /// Runs all checks on schedules that trained `config.steps` steps each.
 pub fn check(checks: &mut Checks, config: &Config, all: &[(Predicted, Measured)]) {
-    let of = if all.len() > 1 { format!("{} runs, ", all.len()) } else { String::new() };
+    let of = if all.len() > 1 {
+        format!("{} runs, ", all.len())
+    } else {
+        String::new()
+    };
     let apart = |(_, measured): &(Predicted, Measured)| measured.first_different_loss();
     let result = match all.iter().find_map(apart) {
         None => "bitwise equal".to_string(),
-        Some((step, loss, expected)) => format!("step {step}: expected {expected:.5}, found {loss:.5}"),
+        Some((step, loss, expected)) => {
+            format!("step {step}: expected {expected:.5}, found {loss:.5}")
+        }
     };
     let what = format!("{of}{} steps: losses are one rank's", config.steps);
-    checks.hold(result == "bitwise equal", &what, &result, "the pipeline's losses are not one rank's");
+    checks.hold(
+        result == "bitwise equal",
+        &what,
+        &result,
+        "the pipeline's losses are not one rank's",
+    );
     let names = |sound: &dyn Fn(&(Predicted, Measured)) -> bool| {
-        let bad: Vec<String> = all.iter().filter(|one| !sound(one)).map(|(_, measured)| name(&measured.plan)).collect();
+        let bad: Vec<String> = all
+            .iter()
+            .filter(|one| !sound(one))
+            .map(|(_, measured)| name(&measured.plan))
+            .collect();
         bad.join(", ")
     };
-    let mut hold = |what: &str, sound: &dyn Fn(&(Predicted, Measured)) -> bool, good: &str, otherwise: &str| {
+    let mut hold = |what: &str,
+                    sound: &dyn Fn(&(Predicted, Measured)) -> bool,
+                    good: &str,
+                    otherwise: &str| {
         let bad = names(sound);
-        let result = if bad.is_empty() { good.to_string() } else { format!("different: {bad}") };
+        let result = if bad.is_empty() {
+            good.to_string()
+        } else {
+            format!("different: {bad}")
+        };
         checks.hold(bad.is_empty(), what, &result, otherwise);
     };
     hold(
@@ -199,15 +326,30 @@ pub fn check(checks: &mut Checks, config: &Config, all: &[(Predicted, Measured)]
         "the pipeline trained a different model",
     );
     let live = |(predicted, measured): &(Predicted, Measured)| {
-        measured.peaks().iter().map(|peak| peak.0).eq(predicted.simulated.peaks.iter().copied())
+        measured
+            .peaks()
+            .iter()
+            .map(|peak| peak.0)
+            .eq(predicted.simulated.peaks.iter().copied())
     };
-    hold("live activations are those of the list", &live, "equal", "a rank kept other activations than its list says");
-    let mut different = all.iter().map(|(_, measured)| (measured.sent, measured.expected_bytes(config)));
+    hold(
+        "live activations are those of the list",
+        &live,
+        "equal",
+        "a rank kept other activations than its list says",
+    );
+    let mut different = all
+        .iter()
+        .map(|(_, measured)| (measured.sent, measured.expected_bytes(config)));
     let different = different.find(|(sent, expected)| sent != expected);
     let result = match different {
         None => bytes_decimal(message_bytes(config)),
         Some((sent, expected)) => {
-            format!("expected {} bytes in all, found {}", thousands(expected as u64), thousands(sent as u64))
+            format!(
+                "expected {} bytes in all, found {}",
+                thousands(expected as u64),
+                thousands(sent as u64)
+            )
         }
     };
     checks.hold(

@@ -11,13 +11,27 @@ use std::sync::{Mutex, PoisonError};
 fn main() -> ExitCode {
     run(&[
         ("1 rank trains", |evidence| trains(evidence, 1, 4)),
-        ("2 ranks, 4 micro-batches: the step ends", |evidence| ends(evidence, 2, 4)),
-        ("2 ranks: the gradients of one rank", |evidence| trains(evidence, 2, 4)),
-        ("4 ranks, 8 micro-batches: the step ends", |evidence| ends(evidence, 4, 8)),
-        ("4 ranks: the gradients of one rank", |evidence| trains(evidence, 4, 8)),
-        ("4 ranks: rank r keeps 4 - r micro-batches", |evidence| memory(evidence, 4, 8)),
-        ("a rank waits only if it has nothing to do", |evidence| sends_before_it_waits(evidence, 3, 6)),
-        ("4 ranks, 2 micro-batches", |evidence| trains(evidence, 4, 2)),
+        ("2 ranks, 4 micro-batches: the step ends", |evidence| {
+            ends(evidence, 2, 4)
+        }),
+        ("2 ranks: the gradients of one rank", |evidence| {
+            trains(evidence, 2, 4)
+        }),
+        ("4 ranks, 8 micro-batches: the step ends", |evidence| {
+            ends(evidence, 4, 8)
+        }),
+        ("4 ranks: the gradients of one rank", |evidence| {
+            trains(evidence, 4, 8)
+        }),
+        ("4 ranks: rank r keeps 4 - r micro-batches", |evidence| {
+            memory(evidence, 4, 8)
+        }),
+        ("a rank waits only if it has nothing to do", |evidence| {
+            sends_before_it_waits(evidence, 3, 6)
+        }),
+        ("4 ranks, 2 micro-batches", |evidence| {
+            trains(evidence, 4, 2)
+        }),
     ])
 }
 
@@ -41,7 +55,11 @@ struct Toy {
 
 impl Toy {
     fn new(rank: usize, ranks: usize) -> Toy {
-        Toy { rank, last: rank + 1 == ranks, ..Toy::default() }
+        Toy {
+            rank,
+            last: rank + 1 == ranks,
+            ..Toy::default()
+        }
     }
 
     fn weight(&self, i: usize) -> f64 {
@@ -55,9 +73,17 @@ impl Stage for Toy {
     }
 
     fn forward(&mut self, micro: usize, x: &[f64]) -> Vec<f64> {
-        let batch = || (0..WIDTH).map(|i| (1.0 + (7 * micro + i) as f64).sin()).collect();
+        let batch = || {
+            (0..WIDTH)
+                .map(|i| (1.0 + (7 * micro + i) as f64).sin())
+                .collect()
+        };
         let x = if self.rank == 0 { batch() } else { x.to_vec() };
-        let y: Vec<f64> = x.iter().enumerate().map(|(i, x)| (self.weight(i) * x).tanh()).collect();
+        let y: Vec<f64> = x
+            .iter()
+            .enumerate()
+            .map(|(i, x)| (self.weight(i) * x).tanh())
+            .collect();
         self.forward.push(micro);
         self.kept.insert(micro, [x, y.clone()]);
         self.most_kept = self.most_kept.max(self.kept.len());
@@ -70,7 +96,9 @@ impl Stage for Toy {
         let dy = if self.last { &y } else { dy };
         // A gradient or activations that are missing count as 0: the check shows which.
         let at = |of: &[f64], i: usize| of.get(i).copied().unwrap_or(0.0);
-        let dz = (0..WIDTH).map(|i| at(dy, i) * (1.0 - at(&y, i) * at(&y, i))).enumerate();
+        let dz = (0..WIDTH)
+            .map(|i| at(dy, i) * (1.0 - at(&y, i) * at(&y, i)))
+            .enumerate();
         dz.map(|(i, dz)| {
             self.gradient[i] += dz * at(&x, i);
             dz * self.weight(i)
@@ -95,13 +123,17 @@ fn outcome(
     reads: impl Fn(usize) -> bool + Sync,
     neighbour: impl Fn(&Comm) -> Result<()> + Sync,
 ) -> Outcome {
-    let ended: Vec<Mutex<(Toy, usize)>> = (0..ranks).map(|rank| Mutex::new((Toy::new(rank, ranks), 0))).collect();
+    let ended: Vec<Mutex<(Toy, usize)>> = (0..ranks)
+        .map(|rank| Mutex::new((Toy::new(rank, ranks), 0)))
+        .collect();
     let result = launch::run(ranks, |comm| {
         let rank = comm.rank();
         if !reads(rank) {
             return neighbour(&comm);
         }
-        evidence.given(format!("rank {rank} of {ranks}, and {micro_batches} micro-batches"));
+        evidence.given(format!(
+            "rank {rank} of {ranks}, and {micro_batches} micro-batches"
+        ));
         let mut stage = Toy::new(rank, ranks);
         let result = step(&comm, &mut stage, micro_batches);
         let sent = comm.traffic().messages as usize;
@@ -109,9 +141,15 @@ fn outcome(
         result
     });
     let error = result.err().map(|error| format!("{error:#}"));
-    let ended = ended.into_iter().map(|rank| rank.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let ended = ended
+        .into_iter()
+        .map(|rank| rank.into_inner().unwrap_or_else(PoisonError::into_inner));
     let (stages, sent) = ended.unzip();
-    Outcome { stages, sent, error }
+    Outcome {
+        stages,
+        sent,
+        error,
+    }
 }
 
 /// One rank with all stages: micro-batch after micro-batch.
@@ -119,16 +157,23 @@ fn serial(ranks: usize, micro_batches: usize) -> Vec<Toy> {
     let mut stages: Vec<Toy> = (0..ranks).map(|rank| Toy::new(rank, ranks)).collect();
     for micro in 0..micro_batches {
         let mut numbers = Vec::new();
-        stages.iter_mut().for_each(|stage| numbers = stage.forward(micro, &numbers));
+        stages
+            .iter_mut()
+            .for_each(|stage| numbers = stage.forward(micro, &numbers));
         numbers = Vec::new();
-        stages.iter_mut().rev().for_each(|stage| numbers = stage.backward(micro, &numbers));
+        stages
+            .iter_mut()
+            .rev()
+            .for_each(|stage| numbers = stage.backward(micro, &numbers));
     }
     stages
 }
 
 /// A rank's wait in the library's message: `recv "gradient" from rank 1`.
 fn wait(error: &str, rank: usize) -> Option<String> {
-    let line = error.lines().find_map(|line| line.strip_prefix(&format!("  rank {rank}  waits in ")))?;
+    let line = error
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("  rank {rank}  waits in ")))?;
     let (call, from) = line.split_once(" (from ")?;
     Some(format!("{call} from rank {}", from.split(',').next()?))
 }
@@ -138,7 +183,12 @@ fn waits(evidence: &mut Evidence, outcome: &Outcome, error: &str) {
     println!("{error}");
     for rank in 0..outcome.stages.len() {
         let got = wait(error, rank);
-        evidence.row(got.is_none(), format!("rank {rank}"), "ends its step", got.unwrap_or_default());
+        evidence.row(
+            got.is_none(),
+            format!("rank {rank}"),
+            "ends its step",
+            got.unwrap_or_default(),
+        );
     }
 }
 
@@ -150,7 +200,12 @@ fn ends(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<(
     };
     waits(evidence, &outcome, error);
     let first_line = error.lines().next().unwrap_or_default();
-    evidence.row(false, "the step", "ends on all ranks", first_line.split(',').next().unwrap_or_default());
+    evidence.row(
+        false,
+        "the step",
+        "ends on all ranks",
+        first_line.split(',').next().unwrap_or_default(),
+    );
     evidence.means_if(
         error.contains("were not received"),
         "The ranks end, but they do not receive all messages. The rank behind sends a gradient for each micro-batch: the receive \
@@ -173,7 +228,8 @@ fn ends(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<(
     }
     let stuck = |rank: &usize| wait(error, *rank).is_some_and(|call| call.contains("gradient"));
     if let Some(rank) = (0..ranks - 1).find(stuck) {
-        let (stage, behind) = (&outcome.stages[rank], ranks - 1 - rank);
+        let stage = &outcome.stages[rank];
+        let behind = ranks - 1 - rank;
         evidence.means(format!(
             "Rank {rank} waits for the gradient of micro-batch {}, and has run {} forward passes. Before the ranks behind it \
              have a gradient, they run {behind} forward passes, and wait for {} micro-batches of rank {rank}. So no rank can \
@@ -204,15 +260,26 @@ fn trains(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
         let at = format!("rank {rank}: gradient of weight {i}");
         evidence.near(at, expected.gradient[i], got.gradient[i]);
         let passes = got.backward.len();
-        evidence.row(passes == micro_batches, format!("rank {rank}: backward passes"), micro_batches, passes);
+        evidence.row(
+            passes == micro_batches,
+            format!("rank {rank}: backward passes"),
+            micro_batches,
+            passes,
+        );
     }
     if evidence.agrees() {
         return Ok(());
     }
     // The last rank's gradients come from its loss. So the first rank to look at is the one before it.
     for rank in (0..ranks.saturating_sub(1)).rev() {
-        let right: HashMap<usize, &Vec<f64>> = expected[rank].backward.iter().map(|(micro, dy)| (*micro, dy)).collect();
-        let same = |a: &[f64], b: &[f64]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_near(*a, *b));
+        let right: HashMap<usize, &Vec<f64>> = expected[rank]
+            .backward
+            .iter()
+            .map(|(micro, dy)| (*micro, dy))
+            .collect();
+        let same = |a: &[f64], b: &[f64]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_near(*a, *b))
+        };
         for (micro, dy) in &outcome.stages[rank].backward {
             if right.get(micro).is_some_and(|right| same(right, dy)) {
                 continue;
@@ -220,7 +287,9 @@ fn trains(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
             let who = format!("Rank {rank} runs the backward pass of micro-batch {micro}");
             evidence.means_if(
                 dy.iter().all(|dy| *dy == 0.0),
-                format!("{who} without a gradient, or with zeros: receive the gradient before the pass."),
+                format!(
+                    "{who} without a gradient, or with zeros: receive the gradient before the pass."
+                ),
             );
             if let Some((other, _)) = right.iter().find(|(_, right)| same(right, dy)) {
                 evidence.means(format!(
@@ -229,7 +298,9 @@ fn trains(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
                 ));
             }
             let first = number(dy.first().copied().unwrap_or(f64::NAN));
-            evidence.means(format!("{who} with a gradient that no micro-batch has: it begins with {first}."));
+            evidence.means(format!(
+                "{who} with a gradient that no micro-batch has: it begins with {first}."
+            ));
         }
     }
     evidence.means("Some rank adds up gradients of the wrong passes. Each micro-batch goes through each stage once.");
@@ -239,8 +310,14 @@ fn trains(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
 fn memory(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
     let outcome = outcome(evidence, ranks, micro_batches, |_| true, |_| Ok(()));
     for (rank, stage) in outcome.stages.iter().enumerate() {
-        let (most, got) = (ranks - rank, stage.most_kept);
-        evidence.row(got <= most, format!("rank {rank}: micro-batches kept"), format!("at most {most}"), got);
+        let most = ranks - rank;
+        let got = stage.most_kept;
+        evidence.row(
+            got <= most,
+            format!("rank {rank}: micro-batches kept"),
+            format!("at most {most}"),
+            got,
+        );
     }
     evidence.means(
         "All ranks end, and the gradients are right, but ranks keep more activations than before: they run forward passes ahead \
@@ -250,11 +327,16 @@ fn memory(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
 }
 
 /// A rank between neighbours that send no gradient before they have got all that 1F1B sends before.
-fn sends_before_it_waits(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
+fn sends_before_it_waits(
+    evidence: &mut Evidence,
+    ranks: usize,
+    micro_batches: usize,
+) -> Result<()> {
     for tested in 0..ranks - 1 {
         let ahead = ranks - tested;
         let neighbour = |comm: &Comm| -> Result<()> {
-            let (activations, gradients) = (comm.labelled("activations"), comm.labelled("gradient"));
+            let activations = comm.labelled("activations");
+            let gradients = comm.labelled("gradient");
             let mut numbers = [0.5; WIDTH];
             if comm.rank() + 1 == tested {
                 (0..micro_batches).try_for_each(|_| activations.send(&numbers, tested))?;
@@ -270,9 +352,19 @@ fn sends_before_it_waits(evidence: &mut Evidence, ranks: usize, micro_batches: u
             }
             Ok(())
         };
-        let outcome = outcome(evidence, ranks, micro_batches, |rank| rank == tested, neighbour);
+        let outcome = outcome(
+            evidence,
+            ranks,
+            micro_batches,
+            |rank| rank == tested,
+            neighbour,
+        );
         let at = format!("rank {tested}: activations sent before it waits for a gradient");
-        let sent = if outcome.error.is_some() { outcome.sent[tested] } else { ahead };
+        let sent = if outcome.error.is_some() {
+            outcome.sent[tested]
+        } else {
+            ahead
+        };
         evidence.row(outcome.error.is_none(), at, ahead, sent);
     }
     evidence.means(

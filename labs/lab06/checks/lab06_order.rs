@@ -7,53 +7,105 @@ use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Simulated, Times, Wor
 use std::process::ExitCode;
 
 /// A backward pass takes twice as long as a forward pass, and messages no time.
-const TIMES: Times = Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.0 };
+const TIMES: Times = Times {
+    forward: 1.0,
+    backward: 2.0,
+    weights: 0.0,
+    message: 0.0,
+};
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank, 3 micro-batches: each pass runs once", |evidence| passes(evidence, 1, 3)),
-        ("4 ranks, 8 micro-batches: each pass runs once", |evidence| passes(evidence, 4, 8)),
-        ("backward passes have the order of forward passes", |evidence| turns(evidence, 4, 8)),
+        ("1 rank, 3 micro-batches: each pass runs once", |evidence| {
+            passes(evidence, 1, 3)
+        }),
+        (
+            "4 ranks, 8 micro-batches: each pass runs once",
+            |evidence| passes(evidence, 4, 8),
+        ),
+        (
+            "backward passes have the order of forward passes",
+            |evidence| turns(evidence, 4, 8),
+        ),
         ("no pass waits forever", |evidence| ends(evidence, 4, 8)),
-        ("each rank keeps as few activations as it can", |evidence| memory(evidence, 4, 8)),
-        ("the step takes no longer than GPipe's", |evidence| time(evidence, 4, 8)),
+        ("each rank keeps as few activations as it can", |evidence| {
+            memory(evidence, 4, 8)
+        }),
+        ("the step takes no longer than GPipe's", |evidence| {
+            time(evidence, 4, 8)
+        }),
         ("1 to 5 ranks, 1 to 7 micro-batches", all),
     ])
 }
 
 fn orders(evidence: &Evidence, ranks: usize, micro_batches: usize) -> (Pipeline, Vec<Vec<Op>>) {
     let of_rank = |rank| {
-        evidence.given(format!("rank {rank} of {ranks}, and {micro_batches} micro-batches"));
+        evidence.given(format!(
+            "rank {rank} of {ranks}, and {micro_batches} micro-batches"
+        ));
         order(rank, ranks, micro_batches)
     };
-    (Pipeline { ranks, chunks: 1, micro_batches }, (0..ranks).map(of_rank).collect())
+    (
+        Pipeline {
+            ranks,
+            chunks: 1,
+            micro_batches,
+        },
+        (0..ranks).map(of_rank).collect(),
+    )
 }
 
 fn listed(ops: &[Op]) -> String {
     const MOST: usize = 4;
     let shown: Vec<String> = ops.iter().take(MOST).map(Op::to_string).collect();
     let dots = if ops.len() > MOST { " .." } else { "" };
-    if ops.is_empty() { "nothing".into() } else { shown.join(" ") + dots }
+    if ops.is_empty() {
+        "nothing".into()
+    } else {
+        shown.join(" ") + dots
+    }
 }
 
 fn passes(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
     let (_, orders) = orders(evidence, ranks, micro_batches);
-    let asked = |work| (0..micro_batches).map(move |micro| Op { work, chunk: 0, micro });
+    let asked = |work| {
+        (0..micro_batches).map(move |micro| Op {
+            work,
+            chunk: 0,
+            micro,
+        })
+    };
     let asked: Vec<Op> = asked(Work::Forward).chain(asked(Work::Backward)).collect();
-    let (mut missing, mut extra) = (Vec::new(), Vec::new());
+    let mut missing = Vec::new();
+    let mut extra = Vec::new();
     for (rank, order) in orders.iter().enumerate() {
         let times = |op: &Op| order.iter().filter(|other| *other == op).count();
         let lacks: Vec<Op> = asked.iter().copied().filter(|op| times(op) == 0).collect();
-        let more: Vec<Op> = order.iter().copied().filter(|op| !asked.contains(op) || times(op) > 1).collect();
-        evidence.row(lacks.is_empty(), format!("rank {rank} leaves out"), "nothing", listed(&lacks));
-        evidence.row(more.is_empty(), format!("rank {rank} has too often"), "nothing", listed(&more));
+        let more: Vec<Op> = order
+            .iter()
+            .copied()
+            .filter(|op| !asked.contains(op) || times(op) > 1)
+            .collect();
+        evidence.row(
+            lacks.is_empty(),
+            format!("rank {rank} leaves out"),
+            "nothing",
+            listed(&lacks),
+        );
+        evidence.row(
+            more.is_empty(),
+            format!("rank {rank} has too often"),
+            "nothing",
+            listed(&more),
+        );
         missing.extend(lacks);
         extra.extend(more);
     }
     if evidence.agrees() {
         return Ok(());
     }
-    let only_backward = |ops: &[Op]| !ops.is_empty() && ops.iter().all(|op| op.work == Work::Backward);
+    let only_backward =
+        |ops: &[Op]| !ops.is_empty() && ops.iter().all(|op| op.work == Work::Backward);
     evidence.means_if(
         extra.iter().any(|op| op.work == Work::Weights),
         "1F1B does not divide the backward pass: `Op::weights` belongs to zero-bubble schedules.",
@@ -64,34 +116,59 @@ fn passes(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
     );
     evidence.means_if(
         extra.iter().any(|op| op.micro >= micro_batches),
-        format!("Micro-batches count from 0, so the last one is {}.", micro_batches - 1),
+        format!(
+            "Micro-batches count from 0, so the last one is {}.",
+            micro_batches - 1
+        ),
     );
     evidence.means_if(
         only_backward(&missing) && extra.is_empty(),
         "Backward passes are missing. When the forward passes have ended, some micro-batches are still in flight: as many as \
          ran ahead at the beginning. They come back one after the other.",
     );
-    evidence.means_if(!missing.is_empty() && extra.is_empty(), "Passes are missing, so gradients are incomplete.");
-    evidence.means("A pass that runs twice adds its gradients twice. Each rank runs 2 passes per micro-batch.");
+    evidence.means_if(
+        !missing.is_empty() && extra.is_empty(),
+        "Passes are missing, so gradients are incomplete.",
+    );
+    evidence.means(
+        "A pass that runs twice adds its gradients twice. Each rank runs 2 passes per micro-batch.",
+    );
     Ok(())
 }
 
 /// Runs the orders. A deadlock becomes evidence.
-fn simulated(evidence: &mut Evidence, pipeline: &Pipeline, orders: &[Vec<Op>]) -> Option<Simulated> {
+fn simulated(
+    evidence: &mut Evidence,
+    pipeline: &Pipeline,
+    orders: &[Vec<Op>],
+) -> Option<Simulated> {
     let deadlock = match simulate(pipeline, orders, &TIMES) {
         Ok(simulated) => return Some(simulated),
         Err(deadlock) => deadlock,
     };
     for (rank, op, (other, needed)) in &deadlock.stuck {
-        evidence.row(false, format!("rank {rank}"), "ends", format!("{op} waits for {needed} of rank {other}"));
+        evidence.row(
+            false,
+            format!("rank {rank}"),
+            "ends",
+            format!("{op} waits for {needed} of rank {other}"),
+        );
     }
-    let own = deadlock.stuck.iter().find(|(rank, _, (other, _))| rank == other);
+    let own = deadlock
+        .stuck
+        .iter()
+        .find(|(rank, _, (other, _))| rank == other);
     if let Some((rank, op, (_, needed))) = own {
         evidence.means(format!(
             "Rank {rank} runs {op} before its own {needed}. A backward pass needs the activations of the forward pass."
         ));
     }
-    let ahead = |rank: usize| orders[rank].iter().take_while(|op| op.work == Work::Forward).count();
+    let ahead = |rank: usize| {
+        orders[rank]
+            .iter()
+            .take_while(|op| op.work == Work::Forward)
+            .count()
+    };
     evidence.means_if(
         (1..pipeline.ranks).all(|rank| ahead(rank) >= ahead(rank - 1)) && ahead(pipeline.ranks - 1) > ahead(0),
         "Later ranks run more forward passes ahead than earlier ranks. They wait for activations that the earlier ranks \
@@ -112,21 +189,42 @@ fn ends(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<(
 }
 
 /// The reader's orders and those of 1F1B, simulated.
-fn both(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<Option<[Simulated; 2]>> {
+fn both(
+    evidence: &mut Evidence,
+    ranks: usize,
+    micro_batches: usize,
+) -> Result<Option<[Simulated; 2]>> {
     let (pipeline, orders) = orders(evidence, ranks, micro_batches);
-    let asked = simulate(&pipeline, &Schedule::OneForwardOneBackward.orders(&pipeline)?, &TIMES)?;
+    let asked = simulate(
+        &pipeline,
+        &Schedule::OneForwardOneBackward.orders(&pipeline)?,
+        &TIMES,
+    )?;
     Ok(simulated(evidence, &pipeline, &orders).map(|yours| [asked, yours]))
 }
 
 fn memory(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
-    let Some([asked, yours]) = both(evidence, ranks, micro_batches)? else { return Ok(()) };
+    let Some([asked, yours]) = both(evidence, ranks, micro_batches)? else {
+        return Ok(());
+    };
     for (rank, (most, got)) in asked.peaks.iter().zip(&yours.peaks).enumerate() {
-        evidence.row(got <= most, format!("rank {rank}: micro-batches kept"), format!("at most {most}"), got);
+        evidence.row(
+            got <= most,
+            format!("rank {rank}: micro-batches kept"),
+            format!("at most {most}"),
+            got,
+        );
     }
     if evidence.agrees() {
         return Ok(());
     }
-    let by = |extra: usize| asked.peaks.iter().zip(&yours.peaks).all(|(most, got)| most + extra == *got);
+    let by = |extra: usize| {
+        asked
+            .peaks
+            .iter()
+            .zip(&yours.peaks)
+            .all(|(most, got)| most + extra == *got)
+    };
     evidence.means_if(
         yours.peaks.iter().all(|&peak| peak == micro_batches),
         "This is GPipe: every rank keeps the activations of all micro-batches, and more micro-batches need more memory. Run \
@@ -150,10 +248,17 @@ fn memory(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
 }
 
 fn time(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
-    let Some([asked, yours]) = both(evidence, ranks, micro_batches)? else { return Ok(()) };
+    let Some([asked, yours]) = both(evidence, ranks, micro_batches)? else {
+        return Ok(());
+    };
     let at = "the step, if F takes 1 and B takes 2";
     let slower = yours.makespan > asked.makespan;
-    evidence.row(!slower, at, format!("at most {}", asked.makespan), yours.makespan);
+    evidence.row(
+        !slower,
+        at,
+        format!("at most {}", asked.makespan),
+        yours.makespan,
+    );
     if evidence.agrees() {
         return Ok(());
     }
@@ -176,10 +281,19 @@ fn turns(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<
     let (_, orders) = orders(evidence, ranks, micro_batches);
     for (rank, order) in orders.iter().enumerate() {
         for (work, name) in [(Work::Forward, "forward"), (Work::Backward, "backward")] {
-            let micros: Vec<usize> = order.iter().filter(|op| op.work == work).map(|op| op.micro).collect();
+            let micros: Vec<usize> = order
+                .iter()
+                .filter(|op| op.work == work)
+                .map(|op| op.micro)
+                .collect();
             let wrong = (0..micro_batches).find(|&i| micros[i] != i);
             let i = wrong.unwrap_or(0);
-            evidence.row(wrong.is_none(), format!("rank {rank}: {name} pass number {i}"), i, micros[i]);
+            evidence.row(
+                wrong.is_none(),
+                format!("rank {rank}: {name} pass number {i}"),
+                i,
+                micros[i],
+            );
         }
     }
     if evidence.agrees() {

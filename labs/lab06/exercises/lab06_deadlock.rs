@@ -31,10 +31,12 @@ pub trait Stage {
 /// In turn i a rank runs the forward pass of micro-batch i, and the backward pass of micro-batch i - `behind`. Each is left out
 /// where there is no such micro-batch.
 pub fn step(comm: &Comm, stage: &mut dyn Stage, micro_batches: usize) -> Result<()> {
-    let (rank, width) = (comm.rank(), stage.width());
+    let rank = comm.rank();
+    let width = stage.width();
     // The ranks behind this one.
     let behind = comm.size() - 1 - rank;
-    let (activations, gradients) = (comm.labelled("activations"), comm.labelled("gradient"));
+    let activations = comm.labelled("activations");
+    let gradients = comm.labelled("gradient");
     let mut fetched = VecDeque::new();
     for turn in 0..micro_batches + behind {
         if behind > 0 && (behind..micro_batches + behind).contains(&(turn + 1)) {

@@ -18,5 +18,7 @@ use shardlab::parallel::pipeline::Op;
 /// The passes of `rank` in one step, in the order of 1F1B. A backward pass takes about twice as long as a forward pass.
 pub fn order(rank: usize, ranks: usize, micro_batches: usize) -> Vec<Op> {
     let first = Op::forward(0, 0);
-    todo!("{first}, and what follows on rank {rank} of {ranks}, with {micro_batches} micro-batches?")
+    todo!(
+        "{first}, and what follows on rank {rank} of {ranks}, with {micro_batches} micro-batches?"
+    )
 }

@@ -69,8 +69,19 @@ impl AxesFlags {
     /// The mesh of a run on `ranks` ranks.
     pub fn layout(&self, ranks: usize) -> Result<Layout, BadInput> {
         let data = (ranks / self.tp.saturating_mul(self.pp).max(1)).max(1);
-        let order = if self.order == Slowest::Data { Order::DataSlowest } else { Order::PipelineSlowest };
-        let layout = Layout { sizes: Coordinates { data, pipeline: self.pp, tensor: self.tp }, order };
+        let order = if self.order == Slowest::Data {
+            Order::DataSlowest
+        } else {
+            Order::PipelineSlowest
+        };
+        let layout = Layout {
+            sizes: Coordinates {
+                data,
+                pipeline: self.pp,
+                tensor: self.tp,
+            },
+            order,
+        };
         layout.check(ranks).map(|()| layout)
     }
 
@@ -79,17 +90,28 @@ impl AxesFlags {
         let interleaved = self.schedule == Passes::Interleaved && self.pp > 1;
         let chunks = self.chunks.unwrap_or(if interleaved { 2 } else { 1 });
         if self.pp == 1 && chunks > 1 {
-            let what = format!("{chunks} chunks on a pipeline of 1 rank would follow each other on the same rank");
+            let what = format!(
+                "{chunks} chunks on a pipeline of 1 rank would follow each other on the same rank"
+            );
             return Err(BadInput::new(what, "give --pp 2 or more, or --chunks 1"));
         }
-        let pipeline = Pipeline { ranks: self.pp, chunks, micro_batches: self.micro_batches };
+        let pipeline = Pipeline {
+            ranks: self.pp,
+            chunks,
+            micro_batches: self.micro_batches,
+        };
         let schedule = match self.schedule {
             Passes::Gpipe => Schedule::GPipe,
             Passes::OneForwardOneBackward => Schedule::OneForwardOneBackward,
             Passes::Interleaved => Schedule::depth_first(&pipeline),
             Passes::ZeroBubble => Schedule::ZeroBubble,
         };
-        let plan = PipelinePlan { pipeline, schedule, partition: Partition::Uniform, recompute: 0 };
+        let plan = PipelinePlan {
+            pipeline,
+            schedule,
+            partition: Partition::Uniform,
+            recompute: 0,
+        };
         plan.check(config)?;
         TensorParallel::check(&config.shape, self.tp, false)?;
         self.refuse(config).map(|()| plan)
@@ -98,19 +120,28 @@ impl AxesFlags {
     /// Refuses a mistake that this job cannot make.
     fn refuse(&self, config: &Config) -> Result<(), BadInput> {
         let (what, help) = match self.broken {
-            Some(Break::Untied) if self.pp == 1 => ("one stage has one token table, and nothing to tie", "give --pp 2"),
-            Some(Break::EarlyAverage) if self.micro_batches == 1 => {
-                ("the first micro-batch is also the last one", "give --micro-batches 2 or more")
-            }
-            Some(Break::EarlyAverage) if config.ranks == 1 => {
-                ("one replica averages with no other", "start twice as many ranks")
-            }
+            Some(Break::Untied) if self.pp == 1 => (
+                "one stage has one token table, and nothing to tie",
+                "give --pp 2",
+            ),
+            Some(Break::EarlyAverage) if self.micro_batches == 1 => (
+                "the first micro-batch is also the last one",
+                "give --micro-batches 2 or more",
+            ),
+            Some(Break::EarlyAverage) if config.ranks == 1 => (
+                "one replica averages with no other",
+                "start twice as many ranks",
+            ),
             _ => return Ok(()),
         };
         Err(BadInput::new(what, help))
     }
 
     pub fn stage(&self) -> Stage {
-        if self.zero == 0 { Stage::Zero } else { Stage::One }
+        if self.zero == 0 {
+            Stage::Zero
+        } else {
+            Stage::One
+        }
     }
 }

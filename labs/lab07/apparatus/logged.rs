@@ -8,7 +8,12 @@ use shardlab::plan::{GptShape, ModelShards, ParameterBytes};
 
 /// Bytes per parameter that each rank of the job held after its first iteration, which was skipped. The gradients are in 16
 /// bits, and Megatron-LM copies them to f32 before the optimizer. There are no moments before the first update.
-const HELD: ParameterBytes = ParameterBytes { weights: 2, gradients: 2 + 4, master: 4, moments: 0 };
+const HELD: ParameterBytes = ParameterBytes {
+    weights: 2,
+    gradients: 2 + 4,
+    master: 4,
+    moments: 0,
+};
 
 /// The memory that the log states for ranks 0 to 7: allocated, max allocated and reserved, in units of 2^20 bytes.
 const MEMORY: [(f64, f64, f64); 8] = [
@@ -24,18 +29,37 @@ const MEMORY: [(f64, f64, f64); 8] = [
 
 /// The job.
 pub fn job() -> Job {
-    let shape = GptShape { vocabulary: 50_257, block: 2048, layers: 16, heads: 32, embd: 2048 };
-    let (sizes, chunks) = (Coordinates { data: 1, pipeline: 4, tensor: 2 }, 4);
+    let shape = GptShape {
+        vocabulary: 50_257,
+        block: 2048,
+        layers: 16,
+        heads: 32,
+        embd: 2048,
+    };
+    let sizes = Coordinates {
+        data: 1,
+        pipeline: 4,
+        tensor: 2,
+    };
+    let chunks = 4;
     let rows = padded(shape.vocabulary, sizes.tensor, 128);
     let layer = |rank: usize, chunk: usize| {
         let layer = chunk * sizes.pipeline + rank;
         layer..layer + 1
     };
     Job {
-        shards: ModelShards { shape, tensor: sizes.tensor, pipeline: sizes.pipeline, rows, biases: true },
+        shards: ModelShards {
+            shape,
+            tensor: sizes.tensor,
+            pipeline: sizes.pipeline,
+            rows,
+            biases: true,
+        },
         sizes,
         chunks,
-        layers: (0..sizes.pipeline).map(|rank| (0..chunks).map(|chunk| layer(rank, chunk)).collect()).collect(),
+        layers: (0..sizes.pipeline)
+            .map(|rank| (0..chunks).map(|chunk| layer(rank, chunk)).collect())
+            .collect(),
         micro_batches: 8,
         micro_batch: 2,
         steps: 20,
@@ -68,14 +92,22 @@ pub fn memory() -> Vec<Memory> {
 
 /// Why the log's memory is below its estimate: 12 bytes per parameter and buffers, instead of 18.
 pub fn below_the_estimate(screen: &Screen) -> String {
-    let (job, memory) = (job(), memory());
+    let job = job();
+    let memory = memory();
     let in_mb = |bytes: f64| format!("{:.2}", bytes / MEGABYTE);
     let row = |stage: usize| {
         let rank = stage * job.sizes.tensor;
-        let (held, allocated) = (held(stage), memory[rank].allocated);
+        let held = held(stage);
+        let allocated = memory[rank].allocated;
         let ranks = format!("{rank}, {}", rank + 1);
         let counted = thousands(job.parameters(stage));
-        vec![ranks, counted, in_mb(held), in_mb(allocated), in_mb(allocated - held)]
+        vec![
+            ranks,
+            counted,
+            in_mb(held),
+            in_mb(allocated),
+            in_mb(allocated - held),
+        ]
     };
     let rows: Vec<Vec<String>> = (0..job.sizes.pipeline).map(row).collect();
     let moments = ParameterBytes { moments: 8, ..HELD };
@@ -91,7 +123,11 @@ pub fn below_the_estimate(screen: &Screen) -> String {
         moments.on_a_rank(1)
     );
     let head = ["ranks", "parameters", "x 12 bytes", "allocated", "the rest"];
-    format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
+    format!(
+        "{}\n{}",
+        table(screen, &head, &rows),
+        screen.wrap(&words, 2)
+    )
 }
 
 #[cfg(test)]
@@ -101,7 +137,11 @@ mod tests {
 
     fn has(lines: &[String], expected: &[&str]) {
         for expected in expected {
-            assert!(lines.iter().any(|line| line == expected), "{expected:?} is missing in\n{}", lines.join("\n"));
+            assert!(
+                lines.iter().any(|line| line == expected),
+                "{expected:?} is missing in\n{}",
+                lines.join("\n")
+            );
         }
     }
 
@@ -168,13 +208,25 @@ mod tests {
              rate: 0.000000E+00 | global batch size:    16 | loss scale: 4294967296.0 | number of skipped iterations:   1 | \
              number of nan iterations:   0 |"
         );
-        let taken = Iteration { loss: Some(10.987654321), grad_norm: Some(2.5), lr: 6e-5, loss_scale: 1.0, ..skipped };
+        let taken = Iteration {
+            loss: Some(10.987654321),
+            grad_norm: Some(2.5),
+            lr: 6e-5,
+            loss_scale: 1.0,
+            ..skipped
+        };
         let line = taken.line();
         assert!(
-            line.contains(" | lm loss: 1.098765E+01 | loss scale: 1.0 | grad norm: 2.500 | number of skipped"),
+            line.contains(
+                " | lm loss: 1.098765E+01 | loss scale: 1.0 | grad norm: 2.500 | number of skipped"
+            ),
             "{line}"
         );
-        assert!(line.contains("learning rate: 6.000000E-05 |") && line.contains("skipped iterations:   0 |"), "{line}");
+        assert!(
+            line.contains("learning rate: 6.000000E-05 |")
+                && line.contains("skipped iterations:   0 |"),
+            "{line}"
+        );
         assert_eq!(
             times(&[("model-and-optimizer-setup", 0.19721, 0.20995)]),
             [
@@ -191,7 +243,10 @@ mod tests {
             let rest = memory.allocated - held(rank / 2);
             let quarters = (rest / (MEGABYTE / 4.0)).floor();
             let small = rest - quarters * MEGABYTE / 4.0;
-            assert!(small == 5120.0 || small == 5632.0, "rank {rank}: {rest} bytes");
+            assert!(
+                small == 5120.0 || small == 5632.0,
+                "rank {rank}: {rest} bytes"
+            );
             assert_eq!(quarters / 4.0, [150.0, 196.0, 196.0, 214.25][rank / 2]);
             assert!(memory.allocated < job().estimated_bytes());
         }

@@ -42,7 +42,8 @@ pub struct Measured {
 
 /// This rank's traffic so far, by what it was for: in the order of [`Sent`](super::Sent).
 pub fn traffic(mesh: &Mesh) -> [Traffic; 4] {
-    let [tensor, pipeline, data] = [Axis::Tensor, Axis::Pipeline, Axis::Data].map(|axis| mesh.group(axis).traffic());
+    let [tensor, pipeline, data] =
+        [Axis::Tensor, Axis::Pipeline, Axis::Data].map(|axis| mesh.group(axis).traffic());
     let world = mesh.world();
     // The two stages that have a copy of the table are a group that no axis has.
     let table = world.total_traffic() - world.traffic() - tensor - pipeline - data;
@@ -72,12 +73,20 @@ impl Figures {
     fn of(measured: &Measured) -> Figures {
         let steps = measured.phases.len().max(1) as f64;
         let phase = |i: usize| measured.phases.iter().map(|phases| phases[i]).sum::<f64>() / steps;
-        let Memory { allocated, max_allocated, reserved, .. } = measured.memory;
+        let Memory {
+            allocated,
+            max_allocated,
+            reserved,
+            ..
+        } = measured.memory;
         let parameters = measured.parameters as f64;
         let mut all = [0.0; Figures::N];
         all[..4].copy_from_slice(&[measured.set_up, phase(0), phase(1), phase(2)]);
         all[4..Figures::FIRST].copy_from_slice(&[parameters, allocated, max_allocated, reserved]);
-        for (of_kind, traffic) in all[Figures::FIRST..].chunks_exact_mut(3).zip(&measured.traffic) {
+        for (of_kind, traffic) in all[Figures::FIRST..]
+            .chunks_exact_mut(3)
+            .zip(&measured.traffic)
+        {
             let of_run = [traffic.bytes as f64, traffic.calls as f64, traffic.seconds];
             of_kind.copy_from_slice(&of_run.map(|figure| figure / steps));
         }
@@ -90,7 +99,12 @@ impl Figures {
 
     fn memory(&self) -> Memory {
         let [allocated, max_allocated, reserved] = [self.0[5], self.0[6], self.0[7]];
-        Memory { allocated, max_allocated, reserved, max_reserved: reserved }
+        Memory {
+            allocated,
+            max_allocated,
+            reserved,
+            max_reserved: reserved,
+        }
     }
 
     /// Bytes, calls and seconds in them, per step.
@@ -111,13 +125,23 @@ pub fn collect(mesh: &Mesh, measured: &Measured, params: &Params) -> Result<Run>
         Figures(all)
     });
     let mut losses = measured.losses.clone();
-    mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
+    mesh.group(Axis::Data)
+        .all_reduce(&mut losses, Reduce::Mean)?;
     let steps = measured.norms.len();
     let mut norms = vec![0.0; steps * world.size()];
     world.all_gather(&measured.norms, &mut norms)?;
-    let norms = norms.chunks_exact(steps.max(1)).map(<[f64]>::to_vec).collect();
+    let norms = norms
+        .chunks_exact(steps.max(1))
+        .map(<[f64]>::to_vec)
+        .collect();
     let same_copies = same_copies(world, params)?;
-    Ok(Run { ranks: figures.collect(), losses, norms, same_copies, layout: mesh.layout })
+    Ok(Run {
+        ranks: figures.collect(),
+        losses,
+        norms,
+        same_copies,
+        layout: mesh.layout,
+    })
 }
 
 /// Whether ranks that hold the same elements of a parameter hold the same values: replicas, tensor ranks with the same norms,
@@ -134,14 +158,20 @@ fn same_copies(world: &Comm, params: &Params) -> Result<bool> {
         let bits = bytemuck::cast_slice::<f32, u8>(&values[spec.range()]);
         [name, hash(&|hasher| bits.hash(hasher))]
     };
-    let mut mine: Vec<u64> = params.specs().iter().flat_map(|spec| fragment(spec)).collect();
+    let mut mine: Vec<u64> = params
+        .specs()
+        .iter()
+        .flat_map(|spec| fragment(spec))
+        .collect();
     let mut most = [mine.len() as u64];
     world.all_reduce(&mut most, Reduce::Max)?;
     mine.resize(most[0] as usize, 0); // ranks hold different numbers of parameters
     let mut all = vec![0; mine.len() * world.size()];
     world.all_gather(&mine, &mut all)?;
     let mut seen = HashMap::new();
-    Ok(all.chunks_exact(2).all(|pair| *seen.entry(pair[0]).or_insert(pair[1]) == pair[1]))
+    Ok(all
+        .chunks_exact(2)
+        .all(|pair| *seen.entry(pair[0]).or_insert(pair[1]) == pair[1]))
 }
 
 /// The same training on one rank, without any parallelism.
@@ -157,19 +187,27 @@ impl OneRank {
         let gpt = Gpt::new(&config.shape)?;
         gpt.params.allocate(config.seed);
         let mut adamw = AdamW::new(config.adamw, &gpt.params);
-        let (mut losses, mut norms) = (Vec::new(), Vec::new());
+        let mut losses = Vec::new();
+        let mut norms = Vec::new();
         let micro_batches = (config.ranks * config.grad_accum) as f64;
         for step in 0..config.steps.min(COMPARED) {
             gpt.params.zero_gradients();
             let mut loss = 0.0;
-            for (replica, micro) in (0..config.ranks).flat_map(|r| (0..config.grad_accum).map(move |m| (r, m))) {
+            for (replica, micro) in
+                (0..config.ranks).flat_map(|r| (0..config.grad_accum).map(move |m| (r, m)))
+            {
                 let batch = config.sampler(replica).batch(text, step, micro);
-                let share = (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / micro_batches)?;
+                let share =
+                    (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / micro_batches)?;
                 loss += f64::from(share.to_scalar::<f32>()?);
                 share.backward()?;
             }
             let norm = global_norm(&gpt.params.gradients());
-            adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip)?)?;
+            adamw.step(
+                &gpt.params,
+                config.schedule.at(step),
+                clip_scale(norm, config.clip)?,
+            )?;
             losses.push(loss);
             norms.push(norm);
         }
@@ -188,10 +226,22 @@ impl Run {
     /// depends on the link.
     pub fn axes(&self, screen: &Screen, plan: &Plan, waits: bool) -> String {
         let n = self.ranks.len();
-        let says = |kind: usize| (0..n).map(|rank| plan.sent(rank).parts()[kind]).sum::<f64>() / n as f64;
-        let is = |kind: usize, i: usize| self.ranks.iter().map(|one| one.traffic(kind)[i]).sum::<f64>() / n as f64;
+        let says = |kind: usize| {
+            (0..n)
+                .map(|rank| plan.sent(rank).parts()[kind])
+                .sum::<f64>()
+                / n as f64
+        };
+        let is = |kind: usize, i: usize| {
+            self.ranks
+                .iter()
+                .map(|one| one.traffic(kind)[i])
+                .sum::<f64>()
+                / n as f64
+        };
         let row = |(kind, (name, groups)): (usize, (&str, String))| {
-            let (says, [bytes, calls, seconds]) = (says(kind), [0, 1, 2].map(|i| is(kind, i)));
+            let says = says(kind);
+            let [bytes, calls, seconds] = [0, 1, 2].map(|i| is(kind, i));
             let mut row = vec![name.to_string(), groups, significant(calls, 3)];
             row.extend([bytes_decimal(says), bytes_decimal(bytes)]);
             row.extend(waits.then(|| screen.seconds(seconds)));
@@ -205,11 +255,24 @@ impl Run {
             ("data", self.groups(Axis::Data)),
         ];
         let table_is_tied = self.layout.sizes.pipeline > 1;
-        let kinds = kinds.into_iter().enumerate().filter(|&(kind, _)| kind != 2 || table_is_tied);
+        let kinds = kinds
+            .into_iter()
+            .enumerate()
+            .filter(|&(kind, _)| kind != 2 || table_is_tied);
         let rows: Vec<Vec<String>> = kinds.map(row).collect();
-        let head = ["axis", "groups of ranks", "calls", "predicted", report::counted(), "in calls"];
+        let head = [
+            "axis",
+            "groups of ranks",
+            "calls",
+            "predicted",
+            report::counted(),
+            "in calls",
+        ];
         let words = "Calls of a rank per step, and the bytes that it sends: the mean over ranks.";
-        format!("{}\n  {words}", table(screen, &head[..if waits { 6 } else { 5 }], &rows))
+        format!(
+            "{}\n  {words}",
+            table(screen, &head[..if waits { 6 } else { 5 }], &rows)
+        )
     }
 
     /// The groups of ranks along an axis, in words.
@@ -217,7 +280,12 @@ impl Run {
         const SHOWN: usize = 4;
         let is_first = |rank: &usize| self.layout.group(*rank, axis)[0] == *rank;
         let words = |rank: usize| {
-            let group: Vec<String> = self.layout.group(rank, axis).iter().map(usize::to_string).collect();
+            let group: Vec<String> = self
+                .layout
+                .group(rank, axis)
+                .iter()
+                .map(usize::to_string)
+                .collect();
             format!("[{}]", group.join(" "))
         };
         let mut all: Vec<String> = (0..self.ranks.len()).filter(is_first).map(words).collect();
@@ -232,18 +300,38 @@ impl Run {
     pub fn steps(&self, screen: &Screen, one: &OneRank) -> String {
         let row = |step: usize| {
             let of = |all: &[f64]| all.get(step).map_or(String::new(), |x| format!("{x:.6}"));
-            vec![(step + 1).to_string(), of(&self.losses), of(&one.losses), of(&self.norms[0]), of(&one.norms)]
+            vec![
+                (step + 1).to_string(),
+                of(&self.losses),
+                of(&one.losses),
+                of(&self.norms[0]),
+                of(&one.norms),
+            ]
         };
         let last = one.losses.len().saturating_sub(1);
-        let rows: Vec<Vec<String>> = if last > 0 { vec![row(0), row(last)] } else { vec![row(0)] };
-        table(screen, &["step", "loss", "of 1 rank", "gradient norm", "of 1 rank"], &rows)
+        let rows: Vec<Vec<String>> = if last > 0 {
+            vec![row(0), row(last)]
+        } else {
+            vec![row(0)]
+        };
+        table(
+            screen,
+            &["step", "loss", "of 1 rank", "gradient norm", "of 1 rank"],
+            &rows,
+        )
     }
 
     /// Runs all checks.
     pub fn check(&self, checks: &mut Checks, plan: &Plan, one: &OneRank) {
-        let off = |apart: f64| if apart == 0.0 { "0".to_string() } else { format!("off by {apart:.0e}") };
-        let (losses, norm) =
-            (apart(&self.losses, &one.losses), apart(&self.norms[0], one.norms.get(..1).unwrap_or_default()));
+        let off = |apart: f64| {
+            if apart == 0.0 {
+                "0".to_string()
+            } else {
+                format!("off by {apart:.0e}")
+            }
+        };
+        let losses = apart(&self.losses, &one.losses);
+        let norm = apart(&self.norms[0], one.norms.get(..1).unwrap_or_default());
         let steps = one.losses.len();
         checks.hold(
             losses < DRIFT,
@@ -257,10 +345,27 @@ impl Run {
             &off(norm),
             "the gradients differ from one rank's",
         );
-        let different = self.norms.iter().filter(|norms| !norms.iter().eq(&self.norms[0])).count();
-        let result = if different == 0 { "equal".to_string() } else { format!("{} different", different + 1) };
-        checks.hold(different == 0, "all ranks clip by one norm", &result, "ranks clipped by different norms");
-        let result = if self.same_copies { "bitwise equal" } else { "different" };
+        let different = self
+            .norms
+            .iter()
+            .filter(|norms| !norms.iter().eq(&self.norms[0]))
+            .count();
+        let result = if different == 0 {
+            "equal".to_string()
+        } else {
+            format!("{} different", different + 1)
+        };
+        checks.hold(
+            different == 0,
+            "all ranks clip by one norm",
+            &result,
+            "ranks clipped by different norms",
+        );
+        let result = if self.same_copies {
+            "bitwise equal"
+        } else {
+            "different"
+        };
         checks.hold(
             self.same_copies,
             "copies of parameters are the same on their ranks",
@@ -274,28 +379,48 @@ impl Run {
         let result = match wrong {
             None => "as counted".to_string(),
             Some(rank) => {
-                let (says, found) = (thousands(says(rank)), thousands(found(rank)));
+                let says = thousands(says(rank));
+                let found = thousands(found(rank));
                 format!("rank {rank}: expected {says}, found {found}")
             }
         };
-        checks.hold(wrong.is_none(), "parameters on each rank", &result, "a rank holds more or less than it should");
+        checks.hold(
+            wrong.is_none(),
+            "parameters on each rank",
+            &result,
+            "a rank holds more or less than it should",
+        );
         let mut most: f64 = 0.0;
         for (rank, figures) in self.ranks.iter().enumerate() {
-            for (says, is) in plan.sent(rank).parts().into_iter().zip((0..4).map(|kind| figures.traffic(kind)[0])) {
+            for (says, is) in plan
+                .sent(rank)
+                .parts()
+                .into_iter()
+                .zip((0..4).map(|kind| figures.traffic(kind)[0]))
+            {
                 // A group's ranks share few bytes, such as a norm's, unevenly.
                 most = most.max(((is - says).abs() - 64.0).max(0.0) / says.max(1.0));
             }
         }
         let result = format!("off by {}%", significant(100.0 * most, 2));
-        checks.hold(most < 0.01, "bytes on each axis, within 1%", &result, "a rank sent more or less than planned");
+        checks.hold(
+            most < 0.01,
+            "bytes on each axis, within 1%",
+            &result,
+            "a rank sent more or less than planned",
+        );
     }
 
     /// The steps, times and memory as a Megatron-LM log prints them.
     pub fn log(&self, plan: &Plan, seconds: &[f64]) -> Vec<String> {
-        let (config, job) = (&plan.config, plan.job());
+        let config = &plan.config;
+        let job = plan.job();
         let over_ranks = |i: usize| {
             let of = self.ranks.iter().map(|figures| figures.0[i]);
-            (of.clone().fold(f64::INFINITY, f64::min), of.fold(0.0, f64::max))
+            (
+                of.clone().fold(f64::INFINITY, f64::min),
+                of.fold(0.0, f64::max),
+            )
         };
         let phase = |name: &'static str, i: usize| {
             let (min, max) = over_ranks(i);
@@ -319,20 +444,41 @@ impl Run {
         lines.extend(times(&[phase("model-and-optimizer-setup", 0)]));
         lines.extend(self.losses.first().map(|_| line(0)));
         lines.extend(job.estimate());
-        lines.extend(self.ranks.iter().enumerate().map(|(rank, figures)| figures.memory().line(rank, 1)));
-        lines.extend((1..self.losses.len()).filter(|step| (step + 1).is_multiple_of(job.log_interval)).map(line));
-        let phases = [phase("forward-backward", 1), phase("all-grads-sync", 2), phase("optimizer", 3)];
+        lines.extend(
+            self.ranks
+                .iter()
+                .enumerate()
+                .map(|(rank, figures)| figures.memory().line(rank, 1)),
+        );
+        lines.extend(
+            (1..self.losses.len())
+                .filter(|step| (step + 1).is_multiple_of(job.log_interval))
+                .map(line),
+        );
+        let phases = [
+            phase("forward-backward", 1),
+            phase("all-grads-sync", 2),
+            phase("optimizer", 3),
+        ];
         lines.extend(times(&phases));
         lines
     }
 
     /// The bytes that the most loaded rank holds for its parameters, and has allocated after the first step.
     pub fn memory(&self, screen: &Screen, plan: &Plan) -> String {
-        let (job, n) = (plan.job(), self.ranks.len());
-        let data = if job.distributed_optimizer { job.sizes.data } else { 1 };
+        let job = plan.job();
+        let n = self.ranks.len();
+        let data = if job.distributed_optimizer {
+            job.sizes.data
+        } else {
+            1
+        };
         let each = job.bytes.on_a_rank(data);
         let held = |rank: usize| self.ranks[rank].parameters() as f64 * each;
-        let most = (0..n).rev().max_by(|&a, &b| held(a).total_cmp(&held(b))).unwrap_or_default();
+        let most = (0..n)
+            .rev()
+            .max_by(|&a, &b| held(a).total_cmp(&held(b)))
+            .unwrap_or_default();
         let text = format!(
             "rank {most} holds {} parameters x {} bytes = {}, and at most {} in step 1; the estimate for the most loaded rank: \
              {}",
@@ -355,7 +501,11 @@ mod tests {
     fn nan_and_missing_steps_are_differences() {
         let good = [3.0, 2.0, 1.0];
         assert_eq!(apart(&good, &good), 0.0);
-        assert_eq!(apart(&[3.0, 2.0, 1.5, 7.0], &good), 0.5, "one rank does not repeat all steps");
+        assert_eq!(
+            apart(&[3.0, 2.0, 1.5, 7.0], &good),
+            0.5,
+            "one rank does not repeat all steps"
+        );
         for bad in damaged(&good) {
             assert!(apart(&bad, &good) > DRIFT, "{bad:?}");
         }

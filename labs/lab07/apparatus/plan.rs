@@ -46,22 +46,34 @@ impl Plan {
     /// The layers of each pipeline rank, chunk by chunk.
     fn layers(&self) -> Vec<Vec<Range<usize>>> {
         let pipeline = &self.pipeline.pipeline;
-        let all = self.pipeline.partition.layers(&self.config.shape, pipeline.stages()).unwrap_or_default();
-        let of =
-            |rank| (0..pipeline.chunks).filter_map(|chunk| all.get(pipeline.stage(rank, chunk)).cloned()).collect();
+        let all = self
+            .pipeline
+            .partition
+            .layers(&self.config.shape, pipeline.stages())
+            .unwrap_or_default();
+        let of = |rank| {
+            (0..pipeline.chunks)
+                .filter_map(|chunk| all.get(pipeline.stage(rank, chunk)).cloned())
+                .collect()
+        };
         (0..pipeline.ranks).map(of).collect()
     }
 
     /// The job as a log states it.
     pub fn job(&self) -> Job {
-        let (config, sizes) = (&self.config, self.layout.sizes);
+        let config = &self.config;
+        let sizes = self.layout.sizes;
         let rows = padded(config.shape.vocabulary, sizes.tensor, self.multiple);
         Job {
             shards: ModelShards {
                 shape: config.shape,
                 tensor: sizes.tensor,
                 pipeline: sizes.pipeline,
-                rows: if sizes.tensor == 1 { config.shape.vocabulary } else { rows },
+                rows: if sizes.tensor == 1 {
+                    config.shape.vocabulary
+                } else {
+                    rows
+                },
                 biases: false,
             },
             sizes,
@@ -84,11 +96,15 @@ impl Plan {
     // ANCHOR: sent
     /// The bytes that `rank` sends per step. For collectives it is the mean over the ranks of the group.
     pub fn sent(&self, rank: usize) -> Sent {
-        let (config, sizes, job) = (&self.config, self.layout.sizes, self.job());
-        let (at, last) = (self.layout.coordinates(rank), sizes.pipeline - 1);
+        let config = &self.config;
+        let sizes = self.layout.sizes;
+        let job = self.job();
+        let at = self.layout.coordinates(rank);
+        let last = sizes.pipeline - 1;
         let all_reduce = |n: usize, bytes: usize| 2.0 * (n as f64 - 1.0) / n as f64 * bytes as f64;
         let norm = 4 + 16; // the largest gradient, and two sums
-        let (h, tokens) = (config.shape.embd, config.batch * config.shape.block);
+        let h = config.shape.embd;
+        let tokens = config.batch * config.shape.block;
 
         // Four all-reduces per layer, one at each end of the model, and three numbers per token for the loss.
         let layers: usize = job.layers[at.pipeline].iter().map(Range::len).sum();
@@ -101,46 +117,72 @@ impl Plan {
         let pipeline = &self.pipeline.pipeline;
         let order = self.pipeline.schedule.order(pipeline, at.pipeline);
         let program = pipeline.with_messages(at.pipeline, &order);
-        let sends = program.iter().filter(|one| matches!(one, Instruction::Send { .. })).count();
+        let sends = program
+            .iter()
+            .filter(|one| matches!(one, Instruction::Send { .. }))
+            .count();
         let loss = if at.pipeline == last { 8 * last } else { 0 }; // the last stage tells the others
         let messages = (sends * 4 * tokens * h + loss) as f64 + all_reduce(sizes.pipeline, norm);
 
         let tied = last > 0 && ends > 0;
-        let table = if tied { all_reduce(2, 4 * job.shards.rows / sizes.tensor * h) } else { 0.0 };
+        let table = if tied {
+            all_reduce(2, 4 * job.shards.rows / sizes.tensor * h)
+        } else {
+            0.0
+        };
 
         // An all-reduce of the gradients; or they are reduced to their owners, and the parameters gathered.
         let of_norm = if self.zero == Stage::One { norm } else { 0 };
-        let data = all_reduce(sizes.data, 4 * job.parameters(at.pipeline) as usize + of_norm);
-        Sent { tensor, pipeline: messages, table, data }
+        let data = all_reduce(
+            sizes.data,
+            4 * job.parameters(at.pipeline) as usize + of_norm,
+        );
+        Sent {
+            tensor,
+            pipeline: messages,
+            table,
+            data,
+        }
     }
     // ANCHOR_END: sent
 
     /// The ranks whose results `rank` needs along an axis: the whole group, or in a pipeline the neighbours.
     fn talks_to(&self, rank: usize, axis: Axis) -> String {
         let group = self.layout.group(rank, axis);
-        let (at, size) = (self.layout.coordinates(rank).along(axis), group.len());
+        let at = self.layout.coordinates(rank).along(axis);
+        let size = group.len();
         let neighbours = [(at + size - 1) % size, (at + 1) % size];
         let ring = self.pipeline.pipeline.chunks > 1;
         let talks = |other: usize| match axis {
-            Axis::Pipeline => other != at && neighbours.contains(&other) && (ring || other.abs_diff(at) == 1),
+            Axis::Pipeline => {
+                other != at && neighbours.contains(&other) && (ring || other.abs_diff(at) == 1)
+            }
             _ => other != at,
         };
-        let others: Vec<String> =
-            (0..size).filter(|&other| talks(other)).map(|other| group[other].to_string()).collect();
-        if others.is_empty() { "-".to_string() } else { others.join(" ") }
+        let others: Vec<String> = (0..size)
+            .filter(|&other| talks(other))
+            .map(|other| group[other].to_string())
+            .collect();
+        if others.is_empty() {
+            "-".to_string()
+        } else {
+            others.join(" ")
+        }
     }
 
     /// A table: where each rank is, what it holds, and whom it sends how much.
     pub fn map(&self, screen: &Screen) -> String {
         const SHOWN: usize = 16;
-        let (job, sizes) = (self.job(), self.layout.sizes);
+        let job = self.job();
+        let sizes = self.layout.sizes;
         let heads = self.config.shape.heads / sizes.tensor;
         let range = |range: Range<usize>| match range.len() {
             1 => range.start.to_string(),
             _ => format!("{}-{}", range.start, range.end - 1),
         };
         let row = |rank: usize| {
-            let (at, sent) = (self.layout.coordinates(rank), self.sent(rank));
+            let at = self.layout.coordinates(rank);
+            let sent = self.sent(rank);
             let layers: Vec<String> = job.layers[at.pipeline].iter().cloned().map(range).collect();
             let to = |axis, bytes: f64| match self.talks_to(rank, axis).as_str() {
                 "-" => "-".to_string(),
@@ -158,13 +200,30 @@ impl Plan {
             ]
         };
         let rows: Vec<Vec<String>> = (0..self.layout.ranks().min(SHOWN)).map(row).collect();
-        let head = ["rank", "d p t", "layers", "heads", "parameters", "tensor", "pipeline", "data"];
+        let head = [
+            "rank",
+            "d p t",
+            "layers",
+            "heads",
+            "parameters",
+            "tensor",
+            "pipeline",
+            "data",
+        ];
         let more = self.layout.ranks().saturating_sub(SHOWN);
-        let more = if more > 0 { format!("{more} more ranks like these. ") } else { String::new() };
+        let more = if more > 0 {
+            format!("{more} more ranks like these. ")
+        } else {
+            String::new()
+        };
         let words = format!(
             "{more}d p t: the coordinates on the axes data, pipeline, tensor. Last three columns: the ranks that it \
              communicates with, and the bytes that it sends per step."
         );
-        format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
+        format!(
+            "{}\n{}",
+            table(screen, &head, &rows),
+            screen.wrap(&words, 2)
+        )
     }
 }

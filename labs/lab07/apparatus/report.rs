@@ -50,23 +50,41 @@ impl Job {
 
     /// Bytes that Megatron-LM's estimate gives to a most loaded rank, for weights, gradients and optimizer.
     pub fn estimated_bytes(&self) -> f64 {
-        let data = if self.distributed_optimizer { self.sizes.data } else { 1 };
+        let data = if self.distributed_optimizer {
+            self.sizes.data
+        } else {
+            1
+        };
         self.shards.estimate().most_loaded * self.bytes.on_a_rank(data)
     }
 
     /// The lines before the model is built: sizes, arguments, the padded vocabulary.
     pub fn header(&self) -> Vec<String> {
-        let (Coordinates { data, pipeline, tensor }, shape, ranks) = (self.sizes, self.shards.shape, self.ranks());
+        let Coordinates {
+            data,
+            pipeline,
+            tensor,
+        } = self.sizes;
+        let shape = self.shards.shape;
+        let ranks = self.ranks();
         let mut lines = vec![format!(
             "using world size: {ranks}, data-parallel size: {data}, tensor-model-parallel size: {tensor}, \
              pipeline-model-parallel size: {pipeline}"
         )];
-        lines
-            .extend((self.chunks > 1).then(|| format!("Number of virtual stages per pipeline stage: {}", self.chunks)));
+        lines.extend((self.chunks > 1).then(|| {
+            format!(
+                "Number of virtual stages per pipeline stage: {}",
+                self.chunks
+            )
+        }));
         lines.push(format!("using {} for parameters ...", self.weights));
         lines.push(format!("{0} arguments {0}", "-".repeat(24)));
         let flag = |on: bool| if on { "True" } else { "False" }.to_string();
-        let chunks = if self.chunks > 1 { self.chunks.to_string() } else { "None".to_string() };
+        let chunks = if self.chunks > 1 {
+            self.chunks.to_string()
+        } else {
+            "None".to_string()
+        };
         let arguments = [
             ("add_bias_linear", flag(self.shards.biases)),
             ("clip_grad", format!("{:?}", self.clip)),
@@ -87,17 +105,31 @@ impl Job {
             ("tensor_model_parallel_size", tensor.to_string()),
             ("train_iters", self.steps.to_string()),
             ("untie_embeddings_and_output_weights", flag(false)),
-            ("use_distributed_optimizer", flag(self.distributed_optimizer)),
+            (
+                "use_distributed_optimizer",
+                flag(self.distributed_optimizer),
+            ),
             ("virtual_pipeline_model_parallel_size", chunks),
             ("world_size", ranks.to_string()),
         ];
-        lines.extend(arguments.iter().map(|(name, value)| format!("  {} {value}", dotted(name, 49))));
+        lines.extend(
+            arguments
+                .iter()
+                .map(|(name, value)| format!("  {} {value}", dotted(name, 49))),
+        );
         lines.push(format!("{0} end of arguments {0}-", "-".repeat(20)));
-        let (vocabulary, rows) = (shape.vocabulary, self.shards.rows);
+        let vocabulary = shape.vocabulary;
+        let rows = self.shards.rows;
         let dummies = rows - vocabulary;
-        lines.push(format!(" > padded vocab (size: {vocabulary}) with {dummies} dummy tokens (new size: {rows})"));
-        lines.push(format!("> initialized tensor model parallel with size {tensor}"));
-        lines.push(format!("> initialized pipeline model parallel with size {pipeline}"));
+        lines.push(format!(
+            " > padded vocab (size: {vocabulary}) with {dummies} dummy tokens (new size: {rows})"
+        ));
+        lines.push(format!(
+            "> initialized tensor model parallel with size {tensor}"
+        ));
+        lines.push(format!(
+            "> initialized pipeline model parallel with size {pipeline}"
+        ));
         lines.push(format!("> setting random seeds to {} ...", self.seed));
         lines
     }
@@ -106,28 +138,53 @@ impl Job {
     pub fn counts(&self) -> Vec<String> {
         let line = |tensor, stage| {
             let counted = self.parameters(stage);
-            format!(" > number of parameters on (tensor, pipeline) model parallel rank ({tensor}, {stage}): {counted}")
+            format!(
+                " > number of parameters on (tensor, pipeline) model parallel rank ({tensor}, {stage}): {counted}"
+            )
         };
-        (0..self.sizes.pipeline).flat_map(|stage| (0..self.sizes.tensor).map(move |t| line(t, stage))).collect()
+        (0..self.sizes.pipeline)
+            .flat_map(|stage| (0..self.sizes.tensor).map(move |t| line(t, stage)))
+            .collect()
     }
 
     /// Megatron-LM's estimate. A small model's parameters are printed in millions, because the log's two decimals would be 0.
     pub fn estimate(&self) -> Vec<String> {
         let estimate = self.shards.estimate();
         let total = estimate.blocks + estimate.embedding;
-        let (unit, one) = if total < 50_000_000 { ("millions", 1e6) } else { ("billions", 1e9) };
+        let (unit, one) = if total < 50_000_000 {
+            ("millions", 1e6)
+        } else {
+            ("billions", 1e9)
+        };
         let of = |parameters: f64| parameters / one;
         let mut lines = vec![
-            format!("Number of parameters in transformer block in {unit}: {: >5.2}", of(estimate.blocks as f64)),
-            format!("Number of parameters in embedding layers in {unit}: {:.2}", of(estimate.embedding as f64)),
-            format!("Total number of parameters in {unit}: {:.2}", of(total as f64)),
-            format!("Number of parameters in most loaded shard in {unit}: {:.4}", of(estimate.most_loaded)),
+            format!(
+                "Number of parameters in transformer block in {unit}: {: >5.2}",
+                of(estimate.blocks as f64)
+            ),
+            format!(
+                "Number of parameters in embedding layers in {unit}: {:.2}",
+                of(estimate.embedding as f64)
+            ),
+            format!(
+                "Total number of parameters in {unit}: {:.2}",
+                of(total as f64)
+            ),
+            format!(
+                "Number of parameters in most loaded shard in {unit}: {:.4}",
+                of(estimate.most_loaded)
+            ),
         ];
         if self.sizes.pipeline > 1 {
-            lines.push(format!("Number of parameters in other shards in {unit}: {:.4}", of(estimate.others)));
+            lines.push(format!(
+                "Number of parameters in other shards in {unit}: {:.4}",
+                of(estimate.others)
+            ));
         }
         let megabytes = self.estimated_bytes() / MEGABYTE;
-        lines.push(format!("Theoretical memory footprints: weight and optimizer={megabytes:.2} MB"));
+        lines.push(format!(
+            "Theoretical memory footprints: weight and optimizer={megabytes:.2} MB"
+        ));
         lines
     }
 }
@@ -148,10 +205,18 @@ fn float(value: f64) -> String {
 
 /// The shortest and longest time of each phase over all ranks, in seconds.
 pub fn times(phases: &[(&str, f64, f64)]) -> Vec<String> {
-    let line =
-        |(name, min, max): &(&str, f64, f64)| format!("    {}: ({:.2}, {:.2})", dotted(name, 48), 1e3 * min, 1e3 * max);
+    let line = |(name, min, max): &(&str, f64, f64)| {
+        format!(
+            "    {}: ({:.2}, {:.2})",
+            dotted(name, 48),
+            1e3 * min,
+            1e3 * max
+        )
+    };
     let head = "(min, max) time across ranks (ms):".to_string();
-    std::iter::once(head).chain(phases.iter().map(line)).collect()
+    std::iter::once(head)
+        .chain(phases.iter().map(line))
+        .collect()
 }
 
 /// One step, as the log states it.
@@ -171,10 +236,23 @@ pub struct Iteration {
 
 impl Iteration {
     pub fn line(&self) -> String {
-        let Iteration { number, steps, seconds, lr, global_batch, loss_scale, nan, .. } = self;
+        let Iteration {
+            number,
+            steps,
+            seconds,
+            lr,
+            global_batch,
+            loss_scale,
+            nan,
+            ..
+        } = self;
         let consumed = number * global_batch;
-        let loss = self.loss.map_or(String::new(), |loss| format!(" lm loss: {} |", exponential(loss)));
-        let norm = self.grad_norm.map_or(String::new(), |norm| format!(" grad norm: {norm:.3} |"));
+        let loss = self.loss.map_or(String::new(), |loss| {
+            format!(" lm loss: {} |", exponential(loss))
+        });
+        let norm = self
+            .grad_norm
+            .map_or(String::new(), |norm| format!(" grad norm: {norm:.3} |"));
         format!(
             " iteration {number:8}/{steps:8} | consumed samples: {consumed:12} | elapsed time per iteration (ms): {:.1} | \
              learning rate: {} | global batch size: {global_batch:5} |{loss} loss scale: {loss_scale:.1} |{norm} number of \
@@ -189,9 +267,15 @@ impl Iteration {
 /// `1.234567E+00`, as Python's `:.6E` prints a number.
 fn exponential(value: f64) -> String {
     let text = format!("{value:.6E}");
-    let Some((mantissa, exponent)) = text.split_once('E') else { return text };
+    let Some((mantissa, exponent)) = text.split_once('E') else {
+        return text;
+    };
     let exponent: i32 = exponent.parse().unwrap_or_default();
-    format!("{mantissa}E{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+    format!(
+        "{mantissa}E{}{:02}",
+        if exponent < 0 { '-' } else { '+' },
+        exponent.abs()
+    )
 }
 
 /// A rank's memory after a step, in bytes.
@@ -206,8 +290,13 @@ pub struct Memory {
 
 impl Memory {
     pub fn line(&self, rank: usize, iterations: usize) -> String {
-        let [allocated, max_allocated, reserved, max_reserved] =
-            [self.allocated, self.max_allocated, self.reserved, self.max_reserved].map(|bytes| bytes / MEGABYTE);
+        let [allocated, max_allocated, reserved, max_reserved] = [
+            self.allocated,
+            self.max_allocated,
+            self.reserved,
+            self.max_reserved,
+        ]
+        .map(|bytes| bytes / MEGABYTE);
         format!(
             "[Rank {rank}] (after {iterations} iterations) memory (MB) | allocated: {allocated:.2} | max allocated: \
              {max_allocated:.2} | reserved: {reserved:.1} | max reserved: {max_reserved:.1}"

@@ -16,12 +16,22 @@ const CLIP: f64 = 0.25;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: the losses are right", |evidence| losses(evidence, 1, f64::INFINITY)),
-        ("2 ranks: the losses of 1 rank", |evidence| losses(evidence, 2, f64::INFINITY)),
-        ("1 rank: the norm of the gradient", |evidence| norms(evidence, 1)),
+        ("1 rank: the losses are right", |evidence| {
+            losses(evidence, 1, f64::INFINITY)
+        }),
+        ("2 ranks: the losses of 1 rank", |evidence| {
+            losses(evidence, 2, f64::INFINITY)
+        }),
+        ("1 rank: the norm of the gradient", |evidence| {
+            norms(evidence, 1)
+        }),
         ("2 ranks: the norm on both", |evidence| norms(evidence, 2)),
-        ("1 rank, with clipping: the losses", |evidence| losses(evidence, 1, CLIP)),
-        ("2 ranks, with clipping: the losses of 1 rank", |evidence| losses(evidence, 2, CLIP)),
+        ("1 rank, with clipping: the losses", |evidence| {
+            losses(evidence, 1, CLIP)
+        }),
+        ("2 ranks, with clipping: the losses of 1 rank", |evidence| {
+            losses(evidence, 2, CLIP)
+        }),
     ])
 }
 
@@ -46,12 +56,23 @@ fn squares(numbers: &[f64]) -> f64 {
 
 /// `matrix`, which has rows of [`WIDTH`] numbers, times `x`.
 fn times(matrix: &[f64], x: &[f64]) -> Vec<f64> {
-    matrix.chunks_exact(WIDTH).map(|row| row.iter().zip(x).map(|(a, b)| a * b).sum()).collect()
+    matrix
+        .chunks_exact(WIDTH)
+        .map(|row| row.iter().zip(x).map(|(a, b)| a * b).sum())
+        .collect()
 }
 
 /// `matrix` transposed, times `y`.
 fn transposed_times(matrix: &[f64], y: &[f64]) -> Vec<f64> {
-    (0..WIDTH).map(|j| matrix.chunks_exact(WIDTH).zip(y).map(|(row, y)| row[j] * y).sum()).collect()
+    (0..WIDTH)
+        .map(|j| {
+            matrix
+                .chunks_exact(WIDTH)
+                .zip(y)
+                .map(|(row, y)| row[j] * y)
+                .sum()
+        })
+        .collect()
 }
 
 fn tanh(x: &[f64]) -> Vec<f64> {
@@ -71,8 +92,13 @@ fn add_outer(gradient: &mut [f64], dy: &[f64], x: &[f64]) {
 }
 
 fn weights(seed: f64, len: usize) -> Weights {
-    let values = (0..len).map(|i| 0.7 * (seed + 1.7 * i as f64).sin()).collect();
-    Weights { values, gradient: vec![0.0; len] }
+    let values = (0..len)
+        .map(|i| 0.7 * (seed + 1.7 * i as f64).sin())
+        .collect();
+    Weights {
+        values,
+        gradient: vec![0.0; len],
+    }
 }
 
 /// The rank's stage at the beginning. Both copies of the table are equal.
@@ -83,15 +109,23 @@ fn begin(comm: &Comm) -> Stage {
         layers = layers[comm.rank() * LAYER..][..LAYER].to_vec();
     }
     let gradient = vec![0.0; layers.len()];
-    Stage { table: weights(1.0, TOKENS * WIDTH), layers: Weights { values: layers, gradient } }
+    Stage {
+        table: weights(1.0, TOKENS * WIDTH),
+        layers: Weights {
+            values: layers,
+            gradient,
+        },
+    }
 }
 
 /// Forward and backward passes of a step over all positions: x = table[token], h = tanh(A x), y = tanh(B h), and logits from
 /// y and the table. Rank 0 has A, the last rank B. Returns the loss on the last rank.
 fn passes(comm: &Comm, stage: &mut Stage, step: usize) -> Result<f64> {
-    let (first, last) = (comm.rank() == 0, comm.rank() + 1 == comm.size());
+    let first = comm.rank() == 0;
+    let last = comm.rank() + 1 == comm.size();
     let Stage { table, layers } = stage;
-    let (upper, n) = (layers.values.len() - WIDTH * WIDTH, POSITIONS as f64);
+    let upper = layers.values.len() - WIDTH * WIDTH;
+    let n = POSITIONS as f64;
     table.gradient.fill(0.0);
     layers.gradient.fill(0.0);
     let mut loss = 0.0;
@@ -101,7 +135,10 @@ fn passes(comm: &Comm, stage: &mut Stage, step: usize) -> Result<f64> {
         let row = token * WIDTH..(token + 1) * WIDTH;
         let mut h = vec![0.0; WIDTH];
         if first {
-            h = tanh(&times(&layers.values[..WIDTH * WIDTH], &table.values[row.clone()]));
+            h = tanh(&times(
+                &layers.values[..WIDTH * WIDTH],
+                &table.values[row.clone()],
+            ));
             if !last {
                 comm.send(&h, 1)?;
             }
@@ -115,7 +152,10 @@ fn passes(comm: &Comm, stage: &mut Stage, step: usize) -> Result<f64> {
             let sum: f64 = logits.iter().map(|logit| logit.exp()).sum();
             loss += (sum.ln() - logits[target]) / n;
             let hot = |token: usize| if token == target { 1.0 } else { 0.0 };
-            let dlogits = logits.iter().enumerate().map(|(token, logit)| (logit.exp() / sum - hot(token)) / n);
+            let dlogits = logits
+                .iter()
+                .enumerate()
+                .map(|(token, logit)| (logit.exp() / sum - hot(token)) / n);
             let dlogits: Vec<f64> = dlogits.collect();
             add_outer(&mut table.gradient, &dlogits, &y);
             let dz = before_tanh(&transposed_times(&table.values, &dlogits), &y);
@@ -129,9 +169,16 @@ fn passes(comm: &Comm, stage: &mut Stage, step: usize) -> Result<f64> {
         }
         if first {
             let dz = before_tanh(&dh, &h);
-            add_outer(&mut layers.gradient[..WIDTH * WIDTH], &dz, &table.values[row.clone()]);
+            add_outer(
+                &mut layers.gradient[..WIDTH * WIDTH],
+                &dz,
+                &table.values[row.clone()],
+            );
             let dx = transposed_times(&layers.values[..WIDTH * WIDTH], &dz);
-            table.gradient[row].iter_mut().zip(&dx).for_each(|(g, dx)| *g += dx);
+            table.gradient[row]
+                .iter_mut()
+                .zip(&dx)
+                .for_each(|(g, dx)| *g += dx);
         }
     }
     Ok(loss)
@@ -141,7 +188,12 @@ fn passes(comm: &Comm, stage: &mut Stage, step: usize) -> Result<f64> {
 type End = fn(&Comm, &mut Stage, f64, &mut dyn FnMut(&mut Stage, f64)) -> Result<f64>;
 
 /// The right end of a step on one rank.
-fn right(_: &Comm, stage: &mut Stage, clip: f64, update: &mut dyn FnMut(&mut Stage, f64)) -> Result<f64> {
+fn right(
+    _: &Comm,
+    stage: &mut Stage,
+    clip: f64,
+    update: &mut dyn FnMut(&mut Stage, f64),
+) -> Result<f64> {
     let norm = (squares(&stage.table.gradient) + squares(&stage.layers.gradient)).sqrt();
     update(stage, (clip / norm).min(1.0));
     Ok(norm)
@@ -151,26 +203,46 @@ fn right(_: &Comm, stage: &mut Stage, clip: f64, update: &mut dyn FnMut(&mut Sta
 fn train(evidence: &Evidence, ranks: usize, clip: f64, end: End) -> Result<Vec<Vec<Step>>> {
     launch::run(ranks, |comm| {
         let mut stage = begin(&comm);
-        let mut momenta = [&stage.table, &stage.layers].map(|weights| vec![0.0; weights.values.len()]);
+        let mut momenta =
+            [&stage.table, &stage.layers].map(|weights| vec![0.0; weights.values.len()]);
         let mut steps = Vec::new();
         for i in 0..STEPS {
             let loss = passes(&comm, &mut stage, i)?;
             let own = [stage.table.gradient.clone(), stage.layers.gradient.clone()];
             let mut updates = Vec::new();
-            evidence.given(format!("rank {} of {ranks} at step {i}, with clip {clip}", comm.rank()));
+            evidence.given(format!(
+                "rank {} of {ranks} at step {i}, with clip {clip}",
+                comm.rank()
+            ));
             let mut update = |stage: &mut Stage, scale: f64| {
-                updates.push(([stage.table.gradient.clone(), stage.layers.gradient.clone()], scale));
-                for (weights, momenta) in [&mut stage.table, &mut stage.layers].into_iter().zip(&mut momenta) {
+                updates.push((
+                    [stage.table.gradient.clone(), stage.layers.gradient.clone()],
+                    scale,
+                ));
+                for (weights, momenta) in [&mut stage.table, &mut stage.layers]
+                    .into_iter()
+                    .zip(&mut momenta)
+                {
                     let Weights { values, gradient } = weights;
-                    for ((value, momentum), g) in values.iter_mut().zip(momenta.iter_mut()).zip(gradient) {
+                    for ((value, momentum), g) in
+                        values.iter_mut().zip(momenta.iter_mut()).zip(gradient)
+                    {
                         *momentum = 0.9 * *momentum + scale * *g;
                         *value -= 0.1 * *momentum;
                     }
                 }
             };
             let norm = end(&comm, &mut stage, clip, &mut update)?;
-            let (table, gradient) = (stage.table.values.clone(), stage.table.gradient.clone());
-            steps.push(Step { loss, norm, own, updates, table, gradient });
+            let table = stage.table.values.clone();
+            let gradient = stage.table.gradient.clone();
+            steps.push(Step {
+                loss,
+                norm,
+                own,
+                updates,
+                table,
+                gradient,
+            });
         }
         Ok(steps)
     })
@@ -183,19 +255,26 @@ fn same(a: &[f64], b: &[f64]) -> bool {
 fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
     let one = train(evidence, 1, clip, right)?;
     let yours = train(evidence, ranks, clip, step)?;
-    let (one, last) = (&one[0], &yours[ranks - 1]);
+    let one = &one[0];
+    let last = &yours[ranks - 1];
     let wrong = (0..STEPS).find(|&i| !is_near(one[i].loss, last[i].loss));
     for i in [wrong.unwrap_or(0), STEPS - 1] {
         evidence.near(format!("step {i}: loss"), one[i].loss, last[i].loss);
     }
     let apart = |step: usize| {
-        let from_rank_0 = |rank: &Vec<Step>| largest_difference(&rank[step].table, &yours[0][step].table);
+        let from_rank_0 =
+            |rank: &Vec<Step>| largest_difference(&rank[step].table, &yours[0][step].table);
         yours.iter().map(from_rank_0).fold(0.0, f64::max)
     };
     let differ = (0..STEPS).find(|&i| apart(i) > 1e-12);
     for i in [differ.unwrap_or(0), STEPS - 1] {
         let most = apart(i);
-        evidence.row(most <= 1e-12, format!("after step {i}: difference of the copies"), 0, format!("{most:.1e}"));
+        evidence.row(
+            most <= 1e-12,
+            format!("after step {i}: difference of the copies"),
+            0,
+            format!("{most:.1e}"),
+        );
     }
     if evidence.agrees() {
         return Ok(());
@@ -208,7 +287,11 @@ fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
         "`update` is the optimizer's step: call it once per step, with all gradients.",
     );
     let all = |sign: &dyn Fn(usize, &Step, &[Vec<f64>; 2]) -> bool| {
-        at.iter().enumerate().all(|(rank, of)| of.updates.first().is_some_and(|(given, _)| sign(rank, of, given)))
+        at.iter().enumerate().all(|(rank, of)| {
+            of.updates
+                .first()
+                .is_some_and(|(given, _)| sign(rank, of, given))
+        })
     };
     evidence.means_if(
         !all(&|_, of, given| same(&of.own[1], &given[1])),
@@ -217,11 +300,17 @@ fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
     );
     let combined = |a: f64, b: f64| -> Vec<f64> {
         let parts = at[0].own[0].iter().zip(&at[ranks - 1].own[0]);
-        parts.map(|(embedding, head)| a * embedding + b * head).collect()
+        parts
+            .map(|(embedding, head)| a * embedding + b * head)
+            .collect()
     };
     let given_is = |wrong: &[f64]| all(&|_, _, given| same(wrong, &given[0]));
     let own = all(&|_, of, given| same(&of.own[0], &given[0]));
-    let sum = if ranks == 1 { combined(1.0, 0.0) } else { combined(1.0, 1.0) };
+    let sum = if ranks == 1 {
+        combined(1.0, 0.0)
+    } else {
+        combined(1.0, 1.0)
+    };
     evidence.means_if(
         given_is(&sum) && all(&|_, of, _| !is_near(one[0].updates[0].1, of.updates[0].1)),
         "The gradients are right, but `scale` is not: it follows from the norm of the whole model's gradient, and is at most 1.",
@@ -273,7 +362,9 @@ fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
         differ.is_some(),
         "The copies are different after a step. They stay equal only if both ranks update with the same gradient and scale.",
     );
-    evidence.means("The copies are equal, but not the table of 1 rank: `update` gets a wrong gradient for it.");
+    evidence.means(
+        "The copies are equal, but not the table of 1 rank: `update` gets a wrong gradient for it.",
+    );
     Ok(())
 }
 
@@ -283,7 +374,11 @@ fn norms(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     // Without clipping the parameters do not depend on the norm, so each step shows the same mistake.
     for (rank, steps) in yours.iter().enumerate() {
         for i in [0, STEPS - 1] {
-            evidence.near(format!("rank {rank}, step {i}: norm"), one[0][i].norm, steps[i].norm);
+            evidence.near(
+                format!("rank {rank}, step {i}: norm"),
+                one[0][i].norm,
+                steps[i].norm,
+            );
         }
     }
     if evidence.agrees() {
@@ -291,7 +386,11 @@ fn norms(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     }
 
     let at: Vec<&Step> = yours.iter().map(|steps| &steps[0]).collect();
-    let is = |wrong: &dyn Fn(usize) -> f64| at.iter().enumerate().all(|(rank, of)| is_near(wrong(rank), of.norm));
+    let is = |wrong: &dyn Fn(usize) -> f64| {
+        at.iter()
+            .enumerate()
+            .all(|(rank, of)| is_near(wrong(rank), of.norm))
+    };
     let table = squares(&one[0][0].own[0]);
     let layers = |rank: usize| squares(&at[rank].own[1]);
     let all_layers: f64 = (0..ranks).map(layers).sum();
@@ -306,8 +405,10 @@ fn norms(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         "The norm was computed before the two parts of the table's gradient were added up. The square of a sum is not the sum \
          of the squares, so add up first.",
     );
-    evidence
-        .means_if(is(&|_| all_layers.sqrt()), "The norm leaves the table out. One of the two ranks has to count it.");
+    evidence.means_if(
+        is(&|_| all_layers.sqrt()),
+        "The norm leaves the table out. One of the two ranks has to count it.",
+    );
     evidence.means_if(
         is(&|rank| (table + layers(rank)).sqrt()) || is(&|rank| (if rank == 0 { table } else { 0.0 } + layers(rank)).sqrt()),
         "Each rank has only its own gradients in the norm. Then each rank clips by a different factor. All ranks need the norm of \
@@ -318,7 +419,8 @@ fn norms(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         "The norm is the root of the sum of all squares, and the root is missing.",
     );
     evidence.means_if(
-        is(&|_| ((table + all_layers) / ranks as f64).sqrt()) || is(&|_| (table + all_layers / 2.0).sqrt()),
+        is(&|_| ((table + all_layers) / ranks as f64).sqrt())
+            || is(&|_| (table + all_layers / 2.0).sqrt()),
         "The ranks average their sums of squares, and the model's norm is the root of the sum.",
     );
     evidence.means_if(

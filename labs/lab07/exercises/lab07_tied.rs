@@ -30,7 +30,12 @@ fn squares(numbers: &[f64]) -> f64 {
 }
 
 /// Ends a step on 1 rank or 2 ranks. `update(stage, scale)` is the optimizer: it takes `scale` times the gradients.
-pub fn step(comm: &Comm, stage: &mut Stage, clip: f64, update: &mut dyn FnMut(&mut Stage, f64)) -> Result<f64> {
+pub fn step(
+    comm: &Comm,
+    stage: &mut Stage,
+    clip: f64,
+    update: &mut dyn FnMut(&mut Stage, f64),
+) -> Result<f64> {
     // Each rank has its part of the model, and all ranks need the norm of the whole gradient.
     let mut sum = [squares(&stage.table.gradient) + squares(&stage.layers.gradient)];
     comm.all_reduce(&mut sum, Reduce::Sum)?;

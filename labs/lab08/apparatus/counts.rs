@@ -29,12 +29,24 @@ pub struct Counts {
 
 /// Counts what `run` drew, and what step `after` trained on. All ranks call it.
 pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts> {
-    let (config, accumulation) = (&job.config, job.config.grad_accum);
+    let config = &job.config;
+    let accumulation = job.config.grad_accum;
     let sampler = config.sampler(comm.rank());
-    let batch = |n| job.poison.apply(comm.rank(), n, sampler.nth(&job.corpus.train, n, accumulation));
-    let numbers: HashMap<String, usize> = (0..run.counters.drawn).map(|n| (batch(n).hash(), n)).collect();
+    let batch = |n| {
+        job.poison.apply(
+            comm.rank(),
+            n,
+            sampler.nth(&job.corpus.train, n, accumulation),
+        )
+    };
+    let numbers: HashMap<String, usize> = (0..run.counters.drawn)
+        .map(|n| (batch(n).hash(), n))
+        .collect();
     let number = |hash: &String| numbers.get(hash).copied();
-    let (mut taken, mut bad, mut moved, mut next) = (0, 0, 0, 0);
+    let mut taken = 0;
+    let mut bad = 0;
+    let mut moved = 0;
+    let mut next = 0;
     for step in &run.steps {
         let learned = trained_on(step, accumulation);
         let own = (step.step - 1) * accumulation..step.step * accumulation;
@@ -42,37 +54,71 @@ pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts>
             moved = step.step;
         }
         taken += usize::from(step.outcome.loss().is_some());
-        bad += learned.iter().filter_map(number).filter(|n| job.poison.draws.contains(n)).count();
+        bad += learned
+            .iter()
+            .filter_map(number)
+            .filter(|n| job.poison.draws.contains(n))
+            .count();
         if step.step == after {
             next = learned.first().and_then(number).map_or(0, |n| n + 1);
         }
     }
     let mut mine = vec![bad as u64, moved as u64, next as u64];
-    mine.extend(run.steps.iter().map(|step| u64::from(step.outcome.loss().is_some())));
+    mine.extend(
+        run.steps
+            .iter()
+            .map(|step| u64::from(step.outcome.loss().is_some())),
+    );
     // A rank that skipped alone has made as many steps.
     let mut all = vec![0; mine.len() * comm.size()];
     comm.all_gather(&mine, &mut all)?;
     let agree = all.chunks_exact(mine.len()).all(|rank| rank == mine);
-    Ok(Counts { taken, bad, moved, next, agree: !comm.any(!agree)?, counters: run.counters })
+    Ok(Counts {
+        taken,
+        bad,
+        moved,
+        next,
+        agree: !comm.any(!agree)?,
+        counters: run.counters,
+    })
 }
 
 impl Counts {
     /// The checks of one training. `skips`: it should leave the bad batches out.
     pub fn check(&self, checks: &mut Checks, job: &Job, skips: bool) {
-        let (steps, config) = (self.counters.global_steps, &job.config);
+        let steps = self.counters.global_steps;
+        let config = &job.config;
         let skipped = format!("{} of {steps}", steps - self.taken);
-        checks.hold(self.agree, "all ranks skipped the same steps", &skipped, "ranks skipped different steps");
+        checks.hold(
+            self.agree,
+            "all ranks skipped the same steps",
+            &skipped,
+            "ranks skipped different steps",
+        );
         let bad = job.poison.steps(config).count() * config.grad_accum;
         if skips && bad > 0 {
             let result = format!("{} of {bad} per rank", self.bad);
             let otherwise = "the weights learned from bad batches";
-            checks.hold(self.bad == 0, "no bad micro-batch reached the weights", &result, otherwise);
+            checks.hold(
+                self.bad == 0,
+                "no bad micro-batch reached the weights",
+                &result,
+                otherwise,
+            );
         }
         let (found, otherwise) = match self.moved {
             0 => (format!("{} per rank", self.counters.drawn), String::new()),
-            step => (format!("not from step {step} on"), format!("step {step} drew micro-batches of a different step")),
+            step => (
+                format!("not from step {step} on"),
+                format!("step {step} drew micro-batches of a different step"),
+            ),
         };
-        checks.hold(self.moved == 0, "each step drew its own micro-batches", &found, &otherwise);
+        checks.hold(
+            self.moved == 0,
+            "each step drew its own micro-batches",
+            &found,
+            &otherwise,
+        );
         let size = config.step_size();
         let expected = Counters {
             global_steps: steps,
@@ -83,6 +129,11 @@ impl Counts {
             drawn: steps * size.accumulation,
         };
         let result = format!("skipped_steps={}", self.counters.skipped_steps);
-        checks.hold(self.counters == expected, "skipped steps count in every counter", &result, "a counter is wrong");
+        checks.hold(
+            self.counters == expected,
+            "skipped steps count in every counter",
+            &result,
+            "a counter is wrong",
+        );
     }
 }

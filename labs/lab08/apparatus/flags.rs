@@ -66,7 +66,11 @@ pub enum Policy {
 impl Policy {
     /// The treatment of steps in a range.
     pub fn of_ranges(self) -> SkipPolicy {
-        if self == Policy::OneBatch { SkipPolicy::OneBatch } else { SkipPolicy::Count }
+        if self == Policy::OneBatch {
+            SkipPolicy::OneBatch
+        } else {
+            SkipPolicy::Count
+        }
     }
 }
 
@@ -107,14 +111,19 @@ impl SurviveFlags {
             return Mode::Scaling;
         }
         let once = self.policy.is_some() || self.print_tokens || self.log || self.broken.is_some();
-        if once || !self.train_range_to_skip.is_empty() { Mode::Once } else { Mode::Story }
+        if once || !self.train_range_to_skip.is_empty() {
+            Mode::Once
+        } else {
+            Mode::Story
+        }
     }
 
     /// The bad batches and the steps to skip, checked.
     pub fn resolve(&self, config: &Config) -> Result<(Poison, Ranges), BadInput> {
         in_range("save-every", self.save_every, 1..=usize::MAX)?;
         if self.policy == Some(Policy::Auto) && !self.train_range_to_skip.is_empty() {
-            let what = "--policy auto finds the steps to skip, and --train-range-to-skip names them";
+            let what =
+                "--policy auto finds the steps to skip, and --train-range-to-skip names them";
             return Err(BadInput::new(what, "give one of the two"));
         }
         if self.restart.asked() {
@@ -122,12 +131,15 @@ impl SurviveFlags {
             self.ensure_resumes()?;
         }
         if self.broken == Some(Break::OneRank) && config.ranks == 1 {
-            return Err(BadInput::new("one rank alone is all ranks, and nothing is wrong", "give --ranks 2 or more"));
+            return Err(BadInput::new(
+                "one rank alone is all ranks, and nothing is wrong",
+                "give --ranks 2 or more",
+            ));
         }
         self.ensure_scales()?;
         let bad = self.bad_steps()?;
-        let skips =
-            matches!(self.policy, Some(Policy::Count | Policy::OneBatch)) || self.broken == Some(Break::OneRank);
+        let skips = matches!(self.policy, Some(Policy::Count | Policy::OneBatch))
+            || self.broken == Some(Break::OneRank);
         let ends = match (&self.train_range_to_skip[..], bad) {
             ([], Some((first, last))) if skips => vec![first as i64, last as i64],
             ([], None) if skips => {
@@ -138,24 +150,48 @@ impl SurviveFlags {
         };
         let ranges = Ranges::parse(&ends)?;
         if let Some((first, last)) = ranges.ends().find(|range| range.0 > config.steps) {
-            let what = format!("--train-range-to-skip {first} {last} begins after the last step, {}", config.steps);
-            return Err(BadInput::new(what, "give more --steps, or an earlier range"));
+            let what = format!(
+                "--train-range-to-skip {first} {last} begins after the last step, {}",
+                config.steps
+            );
+            return Err(BadInput::new(
+                what,
+                "give more --steps, or an earlier range",
+            ));
         }
         let m = config.grad_accum;
         let draws = bad.map_or(0..0, |(first, last)| (first - 1) * m..last * m);
-        Ok((Poison { draws, vocabulary: config.shape.vocabulary }, ranges))
+        Ok((
+            Poison {
+                draws,
+                vocabulary: config.shape.vocabulary,
+            },
+            ranges,
+        ))
     }
 
     /// Refuses flags that say nothing about a training that continues from a checkpoint.
     fn ensure_resumes(&self) -> Result<(), BadInput> {
         let others = [
-            ("--policy auto", self.policy == Some(Policy::Auto), "its limit follows losses that no checkpoint stores"),
-            ("--metrics", self.metrics.is_some(), "a restart would overwrite the file"),
+            (
+                "--policy auto",
+                self.policy == Some(Policy::Auto),
+                "its limit follows losses that no checkpoint stores",
+            ),
+            (
+                "--metrics",
+                self.metrics.is_some(),
+                "a restart would overwrite the file",
+            ),
             ("--print-tokens", self.print_tokens, "leave it out"),
             ("--break", self.broken.is_some(), "leave it out"),
         ];
-        let Some((flag, _, help)) = others.into_iter().find(|(_, given, _)| *given) else { return Ok(()) };
-        let what = format!("{flag} is not for a training with --resume, --keep, --checkpoints or --kill-rank");
+        let Some((flag, _, help)) = others.into_iter().find(|(_, given, _)| *given) else {
+            return Ok(());
+        };
+        let what = format!(
+            "{flag} is not for a training with --resume, --keep, --checkpoints or --kill-rank"
+        );
         Err(BadInput::new(what, help))
     }
 
@@ -164,20 +200,32 @@ impl SurviveFlags {
         self.scaling.check()?;
         let fp16 = self.scaling.fp16;
         if !fp16 && self.broken == Some(Break::ClipFirst) {
-            return Err(BadInput::new("--break clip-first needs a loss scale", "add --fp16"));
+            return Err(BadInput::new(
+                "--break clip-first needs a loss scale",
+                "add --fp16",
+            ));
         }
         let others = [
-            ("--train-range-to-skip", !self.train_range_to_skip.is_empty()),
+            (
+                "--train-range-to-skip",
+                !self.train_range_to_skip.is_empty(),
+            ),
             ("--policy", self.policy.is_some()),
             ("--print-tokens", self.print_tokens),
             ("--log", self.log),
             ("--metrics", self.metrics.is_some()),
             ("--break one-rank", self.broken == Some(Break::OneRank)),
-            ("--resume, --keep, --checkpoints or --kill-rank", self.restart.asked()),
+            (
+                "--resume, --keep, --checkpoints or --kill-rank",
+                self.restart.asked(),
+            ),
             ("--stall", self.stall),
         ];
         match others.into_iter().find(|(_, given)| fp16 && *given) {
-            Some((flag, _)) => Err(BadInput::new(format!("{flag} does not go with --fp16"), "leave out one of them")),
+            Some((flag, _)) => Err(BadInput::new(
+                format!("{flag} does not go with --fp16"),
+                "leave out one of them",
+            )),
             None if fp16 && self.zero.number() > 1 => {
                 let what = format!(
                     "fp16 is emulated where a rank has all gradients, and ZeRO-{} has a shard",
@@ -195,13 +243,18 @@ impl SurviveFlags {
             _ if self.no_poison => Ok(None),
             None if self.scaling.fp16 => Ok(None),
             // A kill is a different accident.
-            None if (self.stall || self.restart.asked()) && self.train_range_to_skip.is_empty() => Ok(None),
+            None if (self.stall || self.restart.asked()) && self.train_range_to_skip.is_empty() => {
+                Ok(None)
+            }
             None => Ok(Some((61, 64))),
             Some(&[first, last]) if 1 <= first && first <= last => Ok(Some((first, last))),
             Some(ends) => {
                 let ends: Vec<String> = ends.iter().map(usize::to_string).collect();
                 let what = format!("--poison {} is no range of steps", ends.join(" "));
-                Err(BadInput::new(what, "give its first and its last step, counted from 1: --poison 61 64"))
+                Err(BadInput::new(
+                    what,
+                    "give its first and its last step, counted from 1: --poison 61 64",
+                ))
             }
         }
     }

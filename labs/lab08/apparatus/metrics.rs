@@ -31,9 +31,16 @@ pub struct Metrics {
 impl Metrics {
     /// Creates an empty file, on rank 0.
     pub fn create(job: &Job, comm: &Comm) -> Result<Metrics> {
-        let path = job.flags.metrics.clone().unwrap_or_else(|| job.folder.join(METRICS));
+        let path = job
+            .flags
+            .metrics
+            .clone()
+            .unwrap_or_else(|| job.folder.join(METRICS));
         if comm.rank() > 0 {
-            return Ok(Metrics { path, file: MetricsFile::create(None)? });
+            return Ok(Metrics {
+                path,
+                file: MetricsFile::create(None)?,
+            });
         }
         if job.flags.metrics.is_none() {
             std::fs::create_dir_all(&job.folder).map_err(|error| {
@@ -41,15 +48,28 @@ impl Metrics {
                 BadInput::new(what, "give --out a folder that can be written")
             })?;
         }
-        Ok(Metrics { file: MetricsFile::create(Some(&path))?, path })
+        Ok(Metrics {
+            file: MetricsFile::create(Some(&path))?,
+            path,
+        })
     }
 
     /// Appends a step.
     pub fn write(&mut self, step: &GuardedStep) -> Result<()> {
         let (loss, grad_norm, lr) = match step.outcome {
-            Outcome::Taken { loss, grad_norm, lr } => (Some(loss), Some(grad_norm), Some(lr)),
+            Outcome::Taken {
+                loss,
+                grad_norm,
+                lr,
+            } => (Some(loss), Some(grad_norm), Some(lr)),
             _ => (None, None, None),
         };
-        self.file.write(&Line { step: step.step, loss, grad_norm, lr, skipped: loss.is_none() })
+        self.file.write(&Line {
+            step: step.step,
+            loss,
+            grad_norm,
+            lr,
+            skipped: loss.is_none(),
+        })
     }
 }

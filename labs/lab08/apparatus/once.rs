@@ -11,14 +11,22 @@ use std::time::Instant;
 
 /// Trains once as the flags say. Returns what the checks found wrong. All ranks call it.
 pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
-    let (config, screen, flags) = (&job.config, &job.screen, &job.flags);
-    let mut way = Way { policy: flags.policy.unwrap_or(Policy::Count), ranges: job.ranges.clone(), poisoned: true };
+    let config = &job.config;
+    let screen = &job.screen;
+    let flags = &job.flags;
+    let mut way = Way {
+        policy: flags.policy.unwrap_or(Policy::Count),
+        ranges: job.ranges.clone(),
+        poisoned: true,
+    };
     if flags.broken == Some(Break::OneRank) && comm.rank() + 1 < comm.size() {
         way.ranges = Ranges::default();
     }
     let mut metrics = Metrics::create(job, comm)?;
     let mut training = Training::begin(job, comm, &way)?;
-    let (mut interval, speaks, mut apart) = (Interval::default(), comm.rank() == 0, false);
+    let mut interval = Interval::default();
+    let speaks = comm.rank() == 0;
+    let mut apart = false;
     while training.guarded.counters.global_steps < config.steps {
         let start = Instant::now();
         let step = training.step()?.clone();
@@ -32,14 +40,22 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         }
         match step.outcome {
             Outcome::InRange => screen.say(caught(step.step)),
-            Outcome::PastBound { loss, .. } => screen
-                .say(format!("step {}: the loss of a rank is above its limit (mean {loss:.3}), skipping", step.step)),
+            Outcome::PastBound { loss, .. } => screen.say(format!(
+                "step {}: the loss of a rank is above its limit (mean {loss:.3}), skipping",
+                step.step
+            )),
             _ => {}
         }
         if flags.print_tokens {
             let batches = training.drawn.borrow();
             for (micro, batch) in batches.iter().enumerate() {
-                screen.say(drawn(step.step, micro, batches.len(), batch, &job.corpus.vocabulary));
+                screen.say(drawn(
+                    step.step,
+                    micro,
+                    batches.len(),
+                    batch,
+                    &job.corpus.vocabulary,
+                ));
             }
         }
         if flags.log {
@@ -52,13 +68,20 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         return Ok(Vec::new());
     }
     if !flags.log && !flags.print_tokens {
-        let points = run.losses().into_iter().map(|(step, loss)| (step as f64, loss));
+        let points = run
+            .losses()
+            .into_iter()
+            .map(|(step, loss)| (step as f64, loss));
         let plot = Plot::new("loss", "step").series(Series::line("train", points));
         screen.say(format!("\n{}\n", plot.height(8).render(screen)));
     }
     let mut checks = Checks::new(screen);
     checks.one_model(&run.models);
-    counts.check(&mut checks, job, !job.ranges.is_empty() || way.policy == Policy::Auto);
+    counts.check(
+        &mut checks,
+        job,
+        !job.ranges.is_empty() || way.policy == Policy::Auto,
+    );
     Ok(checks.failed())
 }
 
@@ -77,7 +100,10 @@ fn tell_apart(job: &Job, comm: &Comm, step: usize) -> Result<bool> {
     let apart = steps.iter().any(|&other| other != steps[0]);
     if apart && comm.rank() == 0 {
         let of_ranks: Vec<String> = steps.iter().map(u64::to_string).collect();
-        let text = format!("the ranks averaged gradients of steps {}, and no call failed", of_ranks.join(" and "));
+        let text = format!(
+            "the ranks averaged gradients of steps {}, and no call failed",
+            of_ranks.join(" and ")
+        );
         job.screen.say(job.screen.row("symptom", &text));
     }
     Ok(apart)

@@ -42,16 +42,30 @@ pub struct Progress {
 
 impl Progress {
     pub fn of(all: &Checkpoints) -> Progress {
-        Progress { path: all.dir.join("progress.jsonl"), run: all.run() }
+        Progress {
+            path: all.dir.join("progress.jsonl"),
+            run: all.run(),
+        }
     }
 
     /// Appends a step. The operating system has the line when this returns, so it survives a kill. A line that cannot be
     /// written is only missing from the next attempt's report.
     pub fn add(&self, step: usize, seconds: f64) {
-        let line = serde_json::json!(Line { run: self.run.clone(), step, seconds, at: now() }).to_string() + "\n";
+        let line = serde_json::json!(Line {
+            run: self.run.clone(),
+            step,
+            seconds,
+            at: now()
+        })
+        .to_string()
+            + "\n";
         let append = || -> io::Result<()> {
             std::fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")))?;
-            OpenOptions::new().create(true).append(true).open(&self.path)?.write_all(line.as_bytes())
+            OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(&self.path)?
+                .write_all(line.as_bytes())
         };
         append().ok();
     }
@@ -70,15 +84,25 @@ impl Progress {
 }
 
 fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |time| time.as_secs_f64())
 }
 
 fn lost(text: &str, run: Option<&str>, from: usize, now: f64) -> Option<Lost> {
     // A kill may have cut the last line off.
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
-    let lines: Vec<Line> = lines.filter(|line| run.is_none_or(|run| line.run == run)).collect();
+    let lines = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    let lines: Vec<Line> = lines
+        .filter(|line| run.is_none_or(|run| line.run == run))
+        .collect();
     let last = lines.last()?;
-    let mut lost = Lost { last: last.step.max(from), seconds: 0.0, down: (now - last.at).max(0.0) };
+    let mut lost = Lost {
+        last: last.step.max(from),
+        seconds: 0.0,
+        down: (now - last.at).max(0.0),
+    };
     let mut next = usize::MAX;
     // An earlier attempt ends where the numbers rise.
     for line in lines.iter().rev().take_while(|line| line.step > from) {
@@ -97,19 +121,52 @@ mod tests {
     #[test]
     fn only_the_last_attempts_steps_after_the_checkpoint_are_lost() {
         let steps = |steps: &[usize]| {
-            let lines = steps.iter().map(|step| format!("{{\"step\":{step},\"seconds\":0.5,\"at\":{}}}\n", 100 + step));
+            let lines = steps.iter().map(|step| {
+                format!(
+                    "{{\"step\":{step},\"seconds\":0.5,\"at\":{}}}\n",
+                    100 + step
+                )
+            });
             lines.collect::<String>()
         };
         let cut = steps(&[1, 2, 3, 4, 5]) + "{\"step\":6,\"sec";
-        assert_eq!(lost(&cut, None, 2, 107.0), Some(Lost { last: 5, seconds: 1.5, down: 2.0 }));
-        assert_eq!(lost(&cut, None, 5, 106.0), Some(Lost { last: 5, seconds: 0.0, down: 1.0 }));
+        assert_eq!(
+            lost(&cut, None, 2, 107.0),
+            Some(Lost {
+                last: 5,
+                seconds: 1.5,
+                down: 2.0
+            })
+        );
+        assert_eq!(
+            lost(&cut, None, 5, 106.0),
+            Some(Lost {
+                last: 5,
+                seconds: 0.0,
+                down: 1.0
+            })
+        );
         // A second attempt continued after step 2 and died sooner; a third begins after step 2, too.
         let twice = steps(&[1, 2, 3, 4, 5, 3]);
-        assert_eq!(lost(&twice, None, 2, 104.0), Some(Lost { last: 3, seconds: 0.5, down: 1.0 }));
+        assert_eq!(
+            lost(&twice, None, 2, 104.0),
+            Some(Lost {
+                last: 3,
+                seconds: 0.5,
+                down: 1.0
+            })
+        );
         assert_eq!(lost("", None, 2, 104.0), None);
         // The lines of a different run in the same folder are not this run's.
         let two = "{\"run\":\"a\",\"step\":3,\"seconds\":0.5,\"at\":103}\n".to_string() + &twice;
-        assert_eq!(lost(&two, Some("a"), 2, 104.0), Some(Lost { last: 3, seconds: 0.5, down: 1.0 }));
+        assert_eq!(
+            lost(&two, Some("a"), 2, 104.0),
+            Some(Lost {
+                last: 3,
+                seconds: 0.5,
+                down: 1.0
+            })
+        );
         assert_eq!(lost(&two, Some("b"), 2, 104.0), None);
     }
 }

@@ -49,14 +49,29 @@ pub struct RestartFlags {
 impl RestartFlags {
     /// Whether the flags ask for one training with checkpoints.
     pub fn asked(&self) -> bool {
-        let RestartFlags { resume, resume_anyway, keep, checkpoints, kill_rank, .. } = self;
-        resume.is_some() || *resume_anyway || keep.is_some() || checkpoints.is_some() || kill_rank.is_some()
+        let RestartFlags {
+            resume,
+            resume_anyway,
+            keep,
+            checkpoints,
+            kill_rank,
+            ..
+        } = self;
+        resume.is_some()
+            || *resume_anyway
+            || keep.is_some()
+            || checkpoints.is_some()
+            || kill_rank.is_some()
     }
 
     /// Refuses mistakes.
     pub fn check(&self, config: &Config) -> Result<(), BadInput> {
         in_range("keep", self.keep.unwrap_or(1), 1..=usize::MAX)?;
-        in_range("kill-rank", self.kill_rank.unwrap_or(0), 0..=config.ranks - 1)?;
+        in_range(
+            "kill-rank",
+            self.kill_rank.unwrap_or(0),
+            0..=config.ranks - 1,
+        )?;
         in_range("at-step", self.at_step.unwrap_or(1), 1..=config.steps)
     }
 
@@ -74,39 +89,74 @@ impl RestartFlags {
 /// Trains, saves and resumes as the flags say. Returns what the checks found wrong. All ranks call it.
 pub fn restart(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let flags = &job.flags.restart;
-    let dir = flags.checkpoints.clone().unwrap_or_else(|| job.folder.join("restart"));
+    let dir = flags
+        .checkpoints
+        .clone()
+        .unwrap_or_else(|| job.folder.join("restart"));
     let mut all = checkpoints_in(dir, flags.keep.unwrap_or(3), job, comm);
     all.anyway = flags.resume_anyway;
     all.claim()?;
-    let way = Way { policy: job.flags.policy.unwrap_or(Policy::Count), ranges: job.ranges.clone(), poisoned: true };
+    let way = Way {
+        policy: job.flags.policy.unwrap_or(Policy::Count),
+        ranges: job.ranges.clone(),
+        poisoned: true,
+    };
     let mut training = Training::begin(job, comm, &way)?;
     let from = begin(job, &all, &mut training)?;
     train(job, &all, &mut training)?;
     let end = training.finish(job)?;
-    let never_stopped = from.map(|_| Training::begin(job, comm, &way)?.run(job)).transpose()?;
+    let never_stopped = from
+        .map(|_| Training::begin(job, comm, &way)?.run(job))
+        .transpose()?;
     check(job, comm, &end, from.zip(never_stopped.as_ref()))
 }
 
 /// Resumes, and says what a kill has cost. Returns the step after which the training continues an earlier one, if a run that
 /// was never stopped would be the same.
 fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option<usize>> {
-    let (which, first, dir) = (job.flags.restart.begin(), all.comm.rank() == 0, all.dir.display());
+    let which = job.flags.restart.begin();
+    let first = all.comm.rank() == 0;
+    let dir = all.dir.display();
     let resumed = training.guarded.resume(all, &which)?;
-    let from = resumed.as_ref().map(|resumed| resumed.step).or((restart_count() > 0).then_some(0));
-    let say = |label: &str, text: String| first.then(|| job.screen.say(job.screen.row(label, &text)));
-    say("save", format!("every {} steps to {dir}; the newest {} stay", job.flags.save_every, all.keep));
+    let from = resumed
+        .as_ref()
+        .map(|resumed| resumed.step)
+        .or((restart_count() > 0).then_some(0));
+    let say =
+        |label: &str, text: String| first.then(|| job.screen.say(job.screen.row(label, &text)));
+    say(
+        "save",
+        format!(
+            "every {} steps to {dir}; the newest {} stay",
+            job.flags.save_every, all.keep
+        ),
+    );
     match &resumed {
         Some(resumed) => {
             for error in &resumed.rejected {
                 say("rejected", error.what.clone());
             }
-            let done = if resumed.step < job.config.steps { "" } else { ": no step is left to train" };
-            say("resumed", format!("after step {}, from {}{done}", resumed.step, resumed.folder.display()));
+            let done = if resumed.step < job.config.steps {
+                ""
+            } else {
+                ": no step is left to train"
+            };
+            say(
+                "resumed",
+                format!(
+                    "after step {}, from {}{done}",
+                    resumed.step,
+                    resumed.folder.display()
+                ),
+            );
             for change in &resumed.changes {
                 say("changed", change.clone());
             }
         }
-        None if which == Resume::Auto => drop(say("start", format!("at step 1: no checkpoint is in {dir}"))),
+        None if which == Resume::Auto => drop(say(
+            "start",
+            format!("at step 1: no checkpoint is in {dir}"),
+        )),
         None => drop(say("start", "at step 1".to_string())),
     }
     let progress = Progress::of(all);
@@ -127,13 +177,19 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
 }
 
 fn lost_in_words(screen: &Screen, config: &Config, from: usize, lost: &Lost) -> String {
-    let (steps, down) = (lost.last - from, screen.seconds(lost.down));
+    let steps = lost.last - from;
+    let down = screen.seconds(lost.down);
     if steps == 0 {
         return format!("no step: the checkpoint is of the last one; the restart took {down}");
     }
     let samples = steps * config.step_size().samples;
-    let [samples, tokens] = [samples, samples * config.shape.block].map(|count| thousands(count as u64));
-    let what = if steps == 1 { format!("step {}", lost.last) } else { format!("steps {} to {}", from + 1, lost.last) };
+    let [samples, tokens] =
+        [samples, samples * config.shape.block].map(|count| thousands(count as u64));
+    let what = if steps == 1 {
+        format!("step {}", lost.last)
+    } else {
+        format!("steps {} to {}", from + 1, lost.last)
+    };
     format!(
         "{what}: {samples} samples ({tokens} tokens) and {} of training are repeated; the restart took {down} more",
         screen.seconds(lost.seconds)
@@ -142,13 +198,19 @@ fn lost_in_words(screen: &Screen, config: &Config, from: usize, lost: &Lost) -> 
 
 /// Trains to the last step. Checkpoints are written while the next steps train.
 fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
-    let (config, first) = (&job.config, all.comm.rank() == 0);
-    let (mut interval, progress) = (Interval::default(), Progress::of(all));
+    let config = &job.config;
+    let first = all.comm.rank() == 0;
+    let mut interval = Interval::default();
+    let progress = Progress::of(all);
     let mut writing: Option<Writing> = None;
     while training.guarded.counters.global_steps < config.steps {
-        if restart_count() == 0 && job.flags.restart.at_step == Some(training.guarded.counters.next_step()) {
+        if restart_count() == 0
+            && job.flags.restart.at_step == Some(training.guarded.counters.next_step())
+        {
             // A kill may come in the middle of a save. Here it does not, so that the lab's figures are the same in every run.
-            writing.take().map(|save| told(first, saved(job, all, save)));
+            writing
+                .take()
+                .map(|save| told(first, saved(job, all, save)));
             kill(job, &all.comm)?;
         }
         let start = Instant::now();
@@ -179,37 +241,56 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
 fn saved(job: &Job, all: &Checkpoints, save: Writing) -> Result<()> {
     let folder = save.finish()?;
     if all.comm.rank() == 0 {
-        job.screen.say(job.screen.row("saved", &folder.display().to_string()));
+        job.screen
+            .say(job.screen.row("saved", &folder.display().to_string()));
     }
     Ok(())
 }
 
 /// Prints an error. A save that fails, because the disk is full, does not end the training.
 fn told<T>(first: bool, result: Result<T>) -> Option<T> {
-    result.map_err(|error| first.then(|| complain(&format!("error: {error:#}")))).ok()
+    result
+        .map_err(|error| first.then(|| complain(&format!("error: {error:#}"))))
+        .ok()
 }
 
 /// Kills the rank that the flags name, when all ranks have made the step before.
 fn kill(job: &Job, comm: &Comm) -> Result<()> {
     comm.barrier()?;
-    let RestartFlags { kill_rank, at_step, .. } = job.flags.restart;
+    let RestartFlags {
+        kill_rank, at_step, ..
+    } = job.flags.restart;
     if let (Some(rank), Some(step)) = (kill_rank, at_step)
         && rank == comm.rank()
     {
-        let others = if is_mpi() { "" } else { ", and with it all ranks: they are its threads" };
-        complain(&format!("rank {rank} kills its process before step {step}{others}"));
+        let others = if is_mpi() {
+            ""
+        } else {
+            ", and with it all ranks: they are its threads"
+        };
+        complain(&format!(
+            "rank {rank} kills its process before step {step}{others}"
+        ));
         kill_this_process();
     }
     Ok(())
 }
 
 /// Runs the checks. A training that continued an earlier one is compared with a run that was never stopped.
-fn check(job: &Job, comm: &Comm, end: &Run, compared: Option<(usize, &Run)>) -> Result<Vec<String>> {
+fn check(
+    job: &Job,
+    comm: &Comm,
+    end: &Run,
+    compared: Option<(usize, &Run)>,
+) -> Result<Vec<String>> {
     let different = |(from, never): (usize, &Run)| {
         let later = never.steps.get(from..).unwrap_or_default();
         end.state != never.state || end.counters != never.counters || end.steps != later
     };
-    let same = compared.map(|compared| comm.any(different(compared))).transpose()?.map(|any| !any);
+    let same = compared
+        .map(|compared| comm.any(different(compared)))
+        .transpose()?
+        .map(|any| !any);
     let mut checks = Checks::new(&job.screen);
     if comm.rank() > 0 {
         return Ok(Vec::new());
@@ -217,9 +298,19 @@ fn check(job: &Job, comm: &Comm, end: &Run, compared: Option<(usize, &Run)>) -> 
     checks.one_model(&end.models);
     if let (Some(same), Some((_, never))) = (same, compared) {
         let ends = |run: &Run| short_hash(&run.models[0]);
-        let result = format!("{} {} {}", ends(end), if same { "=" } else { "and" }, ends(never));
+        let result = format!(
+            "{} {} {}",
+            ends(end),
+            if same { "=" } else { "and" },
+            ends(never)
+        );
         let otherwise = "the resumed run is not the run that was never stopped: did all attempts have the same flags?";
-        checks.hold(same, "final weights: resumed = never stopped", &result, otherwise);
+        checks.hold(
+            same,
+            "final weights: resumed = never stopped",
+            &result,
+            otherwise,
+        );
     }
     Ok(checks.failed())
 }

@@ -8,7 +8,9 @@ use shardlab::comm::Comm;
 use shardlab::data::Batch;
 use shardlab::parallel::Zero;
 use shardlab::sha256;
-use shardlab::train::{Bound, Counters, Diverged, Guarded, GuardedStep, Outcome, Ranges, all_hashes, evaluate};
+use shardlab::train::{
+    Bound, Counters, Diverged, Guarded, GuardedStep, Outcome, Ranges, all_hashes, evaluate,
+};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -28,13 +30,25 @@ pub struct Way {
 impl Way {
     /// Skips nothing.
     pub fn plain(poisoned: bool) -> Way {
-        Way { policy: Policy::Count, ranges: Ranges::default(), poisoned }
+        Way {
+            policy: Policy::Count,
+            ranges: Ranges::default(),
+            poisoned,
+        }
     }
 
     /// Skips `ranges` of a text with bad batches.
     pub fn skip(policy: Policy, ranges: &Ranges) -> Way {
-        let ranges = if policy == Policy::Auto { Ranges::default() } else { ranges.clone() };
-        Way { policy, ranges, poisoned: true }
+        let ranges = if policy == Policy::Auto {
+            Ranges::default()
+        } else {
+            ranges.clone()
+        };
+        Way {
+            policy,
+            ranges,
+            poisoned: true,
+        }
     }
 }
 
@@ -58,11 +72,22 @@ pub struct Training<'a> {
 impl<'a> Training<'a> {
     /// A training at its start. All ranks call it.
     pub fn begin(job: &'a Job, comm: &'a Comm, way: &Way) -> Result<Training<'a>> {
-        let guarded = Guarded::new(comm, &job.config, &job.corpus.train, job.zero.clone(), false)?;
+        let guarded = Guarded::new(
+            comm,
+            &job.config,
+            &job.corpus.train,
+            job.zero.clone(),
+            false,
+        )?;
         let drawn = Rc::new(RefCell::new(Vec::new()));
-        let (keep, poisoned) = (drawn.clone(), way.poisoned);
+        let keep = drawn.clone();
+        let poisoned = way.poisoned;
         let mut guarded = guarded.with_draws(move |n, batch| {
-            let batch = if poisoned { job.poison.apply(comm.rank(), n, batch) } else { batch };
+            let batch = if poisoned {
+                job.poison.apply(comm.rank(), n, batch)
+            } else {
+                batch
+            };
             keep.borrow_mut().push(batch.clone());
             batch
         });
@@ -86,11 +111,16 @@ impl<'a> Training<'a> {
         earlier: &Run,
     ) -> Result<Training<'a>> {
         let mut training = Training::begin(job, comm, way)?;
-        let resumed = training.guarded.resume(all, &Resume::Path(folder.to_path_buf()))?;
+        let resumed = training
+            .guarded
+            .resume(all, &Resume::Path(folder.to_path_buf()))?;
         let step = resumed.context("a folder was named, so it was read")?.step;
         training.steps = earlier.steps[..step].to_vec();
         for step in &training.steps {
-            if let Outcome::Taken { loss, grad_norm, .. } = step.outcome {
+            if let Outcome::Taken {
+                loss, grad_norm, ..
+            } = step.outcome
+            {
                 training.norm.add(loss);
                 training.grad_norm.add(grad_norm);
             }
@@ -105,12 +135,21 @@ impl<'a> Training<'a> {
         if self.policy == Policy::Auto {
             // All ranks have the same bound: it follows losses that are means over all ranks, and norms of all gradients.
             let bound = self.norm.limit().zip(self.grad_norm.limit());
-            let bound = bound.map(|(loss, norm)| Bound { loss: loss.limit, grad_norm: NORMS * norm.median });
+            let bound = bound.map(|(loss, norm)| Bound {
+                loss: loss.limit,
+                grad_norm: NORMS * norm.median,
+            });
             self.guarded.bound = bound.or(Some(Bound::NONE));
         }
         let number = self.guarded.counters.next_step();
-        let step = self.guarded.step().map_err(|error| Diverged::at(number, error))?;
-        if let Outcome::Taken { loss, grad_norm, .. } = step.outcome {
+        let step = self
+            .guarded
+            .step()
+            .map_err(|error| Diverged::at(number, error))?;
+        if let Outcome::Taken {
+            loss, grad_norm, ..
+        } = step.outcome
+        {
             self.norm.add(loss); // a loss that passed the bound would raise it
             self.grad_norm.add(grad_norm);
         }
@@ -134,11 +173,25 @@ impl<'a> Training<'a> {
 
     /// Evaluates the model. All ranks call it.
     pub fn finish(self, job: &Job) -> Result<Run> {
-        let Guarded { comm, config, gpt, mut zero, counters, .. } = self.guarded;
+        let Guarded {
+            comm,
+            config,
+            gpt,
+            mut zero,
+            counters,
+            ..
+        } = self.guarded;
         let sampler = config.sampler(comm.rank());
-        let val = zero.passes(|| evaluate(&gpt, comm, &sampler, &job.corpus.validation, EVALUATION))?;
+        let val =
+            zero.passes(|| evaluate(&gpt, comm, &sampler, &job.corpus.validation, EVALUATION))?;
         let models = zero.whole(|| all_hashes(comm, &gpt.params))?;
-        Ok(Run { steps: self.steps, counters, val, models, state: state_hash(&mut zero)? })
+        Ok(Run {
+            steps: self.steps,
+            counters,
+            val,
+            models,
+            state: state_hash(&mut zero)?,
+        })
     }
 }
 
@@ -162,7 +215,10 @@ pub struct Run {
 impl Run {
     /// The steps that were taken, and their losses.
     pub fn losses(&self) -> Vec<(usize, f64)> {
-        self.steps.iter().filter_map(|step| Some((step.step, step.outcome.loss()?))).collect()
+        self.steps
+            .iter()
+            .filter_map(|step| Some((step.step, step.outcome.loss()?)))
+            .collect()
     }
 }
 
@@ -178,7 +234,8 @@ pub fn trained_on(step: &GuardedStep, accumulation: usize) -> &[String] {
 /// The checkpoints that the story needs, all of one run. The next story removes them. Refuses a folder that a different job
 /// has. All ranks call it.
 pub fn checkpoints(job: &Job, comm: &Comm) -> Result<Checkpoints> {
-    let (dir, keep) = (job.folder.join("checkpoints"), job.config.steps / job.flags.save_every + 1);
+    let dir = job.folder.join("checkpoints");
+    let keep = job.config.steps / job.flags.save_every + 1;
     let all = checkpoints_in(dir, keep, job, comm).scratch();
     all.claim()?;
     Ok(all)
@@ -187,8 +244,18 @@ pub fn checkpoints(job: &Job, comm: &Comm) -> Result<Checkpoints> {
 /// The job's checkpoints in a folder.
 pub fn checkpoints_in(dir: PathBuf, keep: usize, job: &Job, comm: &Comm) -> Checkpoints {
     let config = &job.config;
-    let layout = format!("ZeRO-{} over {} ranks", job.zero.stage.number(), comm.size());
+    let layout = format!(
+        "ZeRO-{} over {} ranks",
+        job.zero.stage.number(),
+        comm.size()
+    );
     let settings = config.settings(&job.corpus.train);
-    let of = checkpoint::Job { shape: config.shape, seed: config.seed, ranks: comm.size(), layout, settings };
+    let of = checkpoint::Job {
+        shape: config.shape,
+        seed: config.seed,
+        ranks: comm.size(),
+        layout,
+        settings,
+    };
     Checkpoints::new(dir, keep, of, comm)
 }

@@ -11,7 +11,9 @@ use kit::show::{Plot, Screen, Series, folded, table, thousands};
 use kit::{Checks, Interval, LoggedRun};
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
-use shardlab::train::{Diverged, Guarded, LossScaler, Outcome, ScalerConfig, ScalerRule, all_hashes};
+use shardlab::train::{
+    Diverged, Guarded, LossScaler, Outcome, ScalerConfig, ScalerRule, all_hashes,
+};
 use std::time::Instant;
 
 /// Good steps before the scale grows. The projects' default is 1,000, which is longer than this lab's run.
@@ -24,7 +26,13 @@ pub struct ScalingFlags {
     #[arg(long)]
     pub fp16: bool,
     /// The rule that updates the loss scale
-    #[arg(long, value_enum, value_name = "RULE", default_value = "megatron", requires = "fp16")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "RULE",
+        default_value = "megatron",
+        requires = "fp16"
+    )]
     pub scaler: ScalerRule,
     /// The first loss scale is 2^N [default: the rule's: 32 for megatron, 16 for DeepSpeed's]
     #[arg(long, value_name = "N", requires = "fp16")]
@@ -37,14 +45,24 @@ pub struct ScalingFlags {
 impl ScalingFlags {
     /// Refuses mistakes.
     pub fn check(&self) -> Result<(), BadInput> {
-        in_range("initial-scale-power", self.initial_scale_power.unwrap_or(0), 0..=127)?;
+        in_range(
+            "initial-scale-power",
+            self.initial_scale_power.unwrap_or(0),
+            0..=127,
+        )?;
         in_range("window", self.window, 1..=usize::MAX)
     }
 
     fn config(&self) -> ScalerConfig {
         let defaults = self.scaler.defaults();
-        let initial = self.initial_scale_power.map_or(defaults.initial, |power| 2f64.powi(power as i32));
-        ScalerConfig { initial, window: self.window as u64, ..defaults }
+        let initial = self
+            .initial_scale_power
+            .map_or(defaults.initial, |power| 2f64.powi(power as i32));
+        ScalerConfig {
+            initial,
+            window: self.window as u64,
+            ..defaults
+        }
     }
 }
 
@@ -60,53 +78,98 @@ struct Step {
 /// Trains in fp16 as the flags say. `clip_first`: gradients are clipped before they are unscaled. Returns what the checks
 /// found wrong. All ranks call it.
 pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> {
-    let (config, screen, flags) = (&job.config, &job.screen, &job.flags.scaling);
+    let config = &job.config;
+    let screen = &job.screen;
+    let flags = &job.flags.scaling;
     let mut guarded = Guarded::new(comm, config, &job.corpus.train, job.zero.clone(), true)?;
     guarded.scaler = Some(LossScaler::new(flags.config()));
     let logged = LoggedRun::of(config);
-    let (mut steps, mut interval, mut moved) = (Vec::new(), Interval::default(), 0);
+    let mut steps = Vec::new();
+    let mut interval = Interval::default();
+    let mut moved = 0;
     for number in 1..=config.steps {
-        let (scale, before, schedule) = (scale(&guarded), state_hash(&mut guarded.zero)?, guarded.counters.schedule);
+        let scale = scale(&guarded);
+        let before = state_hash(&mut guarded.zero)?;
+        let schedule = guarded.counters.schedule;
         let start = Instant::now();
-        let outcome = step(&mut guarded, clip_first).map_err(|error| Diverged::at(number, error))?;
+        let outcome =
+            step(&mut guarded, clip_first).map_err(|error| Diverged::at(number, error))?;
         interval.add(&outcome, start.elapsed().as_secs_f64());
         if outcome.loss().is_none() {
-            let same = before == state_hash(&mut guarded.zero)? && schedule == guarded.counters.schedule;
+            let same =
+                before == state_hash(&mut guarded.zero)? && schedule == guarded.counters.schedule;
             moved += usize::from(!same);
         }
-        let line = interval.line(&logged, &guarded.counters, config.schedule.at(schedule), scale);
-        steps.push(Step { taken: outcome.loss(), scale, line });
+        let line = interval.line(
+            &logged,
+            &guarded.counters,
+            config.schedule.at(schedule),
+            scale,
+        );
+        steps.push(Step {
+            taken: outcome.loss(),
+            scale,
+            line,
+        });
     }
-    let models = guarded.zero.whole(|| all_hashes(comm, &guarded.gpt.params))?;
+    let models = guarded
+        .zero
+        .whole(|| all_hashes(comm, &guarded.gpt.params))?;
     let refused = steps.iter().filter(|step| step.taken.is_none()).count();
     let moved = comm.any(moved > 0)?;
     let alone = one_rank_overflows(comm, flags)?;
     let same = [f64::INFINITY, CLIP].map(|clip| changes_no_bit(job, comm, clip, clip_first));
-    let [unclipped, clipped] = [same[0].as_ref(), same[1].as_ref()].map(|same| same.is_ok_and(|same| *same));
+    let [unclipped, clipped] =
+        [same[0].as_ref(), same[1].as_ref()].map(|same| same.is_ok_and(|same| *same));
     same.into_iter().collect::<Result<Vec<_>>>()?;
     if comm.rank() > 0 {
         return Ok(Vec::new());
     }
 
-    screen.say(screen.row("fp16", "parameters' gradients are rounded; activations and theirs stay f32"));
+    screen.say(screen.row(
+        "fp16",
+        "parameters' gradients are rounded; activations and theirs stay f32",
+    ));
     log(screen, &steps);
-    let points = steps.iter().zip(1..).map(|(step, number)| (f64::from(number), step.scale.log2()));
+    let points = steps
+        .iter()
+        .zip(1..)
+        .map(|(step, number)| (f64::from(number), step.scale.log2()));
     let plot = Plot::new("log2 of the loss scale", "step").series(Series::line("scale", points));
     screen.say(format!("\n{}\n", plot.height(6).render(screen)));
     screen.say(rules(screen));
     screen.say("");
     let mut checks = Checks::new(screen);
-    let result = format!("{} of {}", thousands(refused as u64), thousands(steps.len() as u64));
+    let result = format!(
+        "{} of {}",
+        thousands(refused as u64),
+        thousands(steps.len() as u64)
+    );
     let what = "refused steps moved no weight, moment or schedule";
     checks.hold(!moved, what, &result, "a refused step has changed state");
     let result = format!("refused on {alone} of {}", comm.size());
     let error = "ranks do not agree whether a step overflowed";
-    checks.hold(alone == comm.size(), "an overflow on the last rank alone", &result, error);
+    checks.hold(
+        alone == comm.size(),
+        "an overflow on the last rank alone",
+        &result,
+        error,
+    );
     let word = |same: bool| if same { "bitwise equal" } else { "different" };
     let error = "a loss scale without overflow has changed the training";
-    checks.hold(unclipped, "f32 with a scale = f32 without", word(unclipped), error);
+    checks.hold(
+        unclipped,
+        "f32 with a scale = f32 without",
+        word(unclipped),
+        error,
+    );
     let error = "gradients are clipped before they are unscaled";
-    checks.hold(clipped, &format!("the same, clipped at {CLIP}"), word(clipped), error);
+    checks.hold(
+        clipped,
+        &format!("the same, clipped at {CLIP}"),
+        word(clipped),
+        error,
+    );
     checks.one_model(&models);
     Ok(checks.failed())
 }
@@ -132,8 +195,10 @@ fn log(screen: &Screen, steps: &[Step]) {
     let losses: Vec<f64> = steps.iter().filter_map(|step| step.taken).collect();
     line(0);
     let Some(first) = steps.iter().position(|step| step.taken.is_some()) else {
-        return screen
-            .say(screen.row("loss", "no step was taken: give more --steps, or a lower --initial-scale-power"));
+        return screen.say(screen.row(
+            "loss",
+            "no step was taken: give more --steps, or a lower --initial-scale-power",
+        ));
     };
     if first > 1 {
         screen.say(screen.dim(format!("  .. {} more skipped", first - 1)));
@@ -141,8 +206,13 @@ fn log(screen: &Screen, steps: &[Step]) {
     if first > 0 {
         line(first);
     }
-    let (taken, later) = (losses.len(), steps.len() - first - losses.len());
-    let loss = format!("{:.3} to {:.3} in {taken} steps; {later} more skipped later", losses[0], losses[taken - 1]);
+    let taken = losses.len();
+    let later = steps.len() - first - losses.len();
+    let loss = format!(
+        "{:.3} to {:.3} in {taken} steps; {later} more skipped later",
+        losses[0],
+        losses[taken - 1]
+    );
     screen.say(format!("\n{}", screen.row("loss", &loss)));
 }
 
@@ -151,13 +221,23 @@ fn rules(screen: &Screen) -> String {
     const STEPS: &str = "gggggiigggggg";
     let exponents = |rule: ScalerRule| -> Vec<String> {
         let initial = 2f64.powi(16);
-        let mut scaler = LossScaler::new(ScalerConfig { initial, window: 4, ..rule.defaults() });
-        let after = |step| scaler.update(step == 'i').map_or("end".into(), |()| scaler.scale().log2().to_string());
+        let mut scaler = LossScaler::new(ScalerConfig {
+            initial,
+            window: 4,
+            ..rule.defaults()
+        });
+        let after = |step| {
+            scaler
+                .update(step == 'i')
+                .map_or("end".into(), |()| scaler.scale().log2().to_string())
+        };
         STEPS.chars().map(after).collect()
     };
     let row = |(name, rule): (&str, ScalerRule)| [vec![name.to_string()], exponents(rule)].concat();
     let steps: Vec<String> = STEPS.chars().map(String::from).collect();
-    let header: Vec<&str> = std::iter::once("log2, window 4").chain(steps.iter().map(String::as_str)).collect();
+    let header: Vec<&str> = std::iter::once("log2, window 4")
+        .chain(steps.iter().map(String::as_str))
+        .collect();
     let rows = [
         ("Megatron-LM", ScalerRule::Megatron),
         ("DeepSpeed to 0.17.0", ScalerRule::DeepSpeed0170),
@@ -170,10 +250,17 @@ fn rules(screen: &Screen) -> String {
 
 /// The number of ranks that refuse a step in which the last rank alone overflows.
 fn one_rank_overflows(comm: &Comm, flags: &ScalingFlags) -> Result<usize> {
-    let norm = if comm.rank() + 1 == comm.size() { f64::INFINITY } else { 1.0 };
+    let norm = if comm.rank() + 1 == comm.size() {
+        f64::INFINITY
+    } else {
+        1.0
+    };
     let mut scaler = LossScaler::new(flags.config());
     let mut all = vec![0u8; comm.size()];
-    comm.all_gather(&[u8::from(scaler.judge(comm, norm, 1.0)?.is_none())], &mut all)?;
+    comm.all_gather(
+        &[u8::from(scaler.judge(comm, norm, 1.0)?.is_none())],
+        &mut all,
+    )?;
     Ok(all.iter().map(|refused| usize::from(*refused)).sum())
 }
 
@@ -183,10 +270,20 @@ const CLIP: f64 = 0.5;
 /// Whether some steps in f32 with a loss scale that never overflows have the bits of the same steps without it.
 fn changes_no_bit(job: &Job, comm: &Comm, clip: f64, clip_first: bool) -> Result<bool> {
     let train = |scaled: bool| -> Result<String> {
-        let mut guarded = Guarded::new(comm, &job.config, &job.corpus.train, job.zero.clone(), false)?;
+        let mut guarded = Guarded::new(
+            comm,
+            &job.config,
+            &job.corpus.train,
+            job.zero.clone(),
+            false,
+        )?;
         guarded.clip = clip;
         // The scale grows during these steps.
-        let config = ScalerConfig { initial: 2f64.powi(16), window: 2, ..ScalerRule::Megatron.defaults() };
+        let config = ScalerConfig {
+            initial: 2f64.powi(16),
+            window: 2,
+            ..ScalerRule::Megatron.defaults()
+        };
         guarded.scaler = scaled.then(|| LossScaler::new(config));
         for _ in 0..5 {
             step(&mut guarded, clip_first)?;

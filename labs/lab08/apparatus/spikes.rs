@@ -67,15 +67,26 @@ impl Norm {
             return None;
         }
         let middle = median(self.recent.iter().rev().take(WINDOW).copied());
-        let noise = median(self.recent.iter().zip(self.recent.iter().skip(1)).map(|(a, b)| (a - b).abs()));
+        let noise = median(
+            self.recent
+                .iter()
+                .zip(self.recent.iter().skip(1))
+                .map(|(a, b)| (a - b).abs()),
+        );
         let rise = (TIMES * noise).max(LEAST_RISE * middle);
-        Some(Limit { median: middle, limit: middle + rise })
+        Some(Limit {
+            median: middle,
+            limit: middle + rise,
+        })
     }
 
     /// Judges a step's loss, and adds it if it is normal. Returns the limit that it passed. A loss that is not finite passes
     /// every limit.
     fn judge(&mut self, loss: f64) -> Option<Limit> {
-        let endless = Limit { median: median(self.recent.iter().copied()), limit: f64::INFINITY };
+        let endless = Limit {
+            median: median(self.recent.iter().copied()),
+            limit: f64::INFINITY,
+        };
         match self.limit() {
             _ if !loss.is_finite() => Some(self.limit().unwrap_or(endless)),
             Some(limit) if loss > limit.limit => Some(limit),
@@ -115,19 +126,28 @@ pub fn find(losses: &[(usize, f64)]) -> Vec<Spike> {
     let mut norm = Norm::default();
     let mut spikes: Vec<(Limit, Vec<(usize, f64)>)> = Vec::new();
     for &(step, loss) in losses {
-        let Some(limit) = norm.judge(loss) else { continue };
-        let recent = |steps: &[(usize, f64)]| steps.last().is_some_and(|last| step - last.0 <= CLOSE);
+        let Some(limit) = norm.judge(loss) else {
+            continue;
+        };
+        let recent =
+            |steps: &[(usize, f64)]| steps.last().is_some_and(|last| step - last.0 <= CLOSE);
         match spikes.last_mut().filter(|(_, steps)| recent(steps)) {
             Some((_, steps)) => steps.push((step, loss)),
             None => spikes.push((limit, vec![(step, loss)])),
         }
     }
-    spikes.into_iter().map(|(before, steps)| spike(&steps, before)).collect()
+    spikes
+        .into_iter()
+        .map(|(before, steps)| spike(&steps, before))
+        .collect()
 }
 
 /// The spike of these steps, of which there is at least one.
 fn spike(steps: &[(usize, f64)], before: Limit) -> Spike {
-    let finite = steps.iter().map(|step| step.1).filter(|loss| loss.is_finite());
+    let finite = steps
+        .iter()
+        .map(|step| step.1)
+        .filter(|loss| loss.is_finite());
     let peak = finite.clone().fold(f64::NAN, f64::max);
     let half = (peak + before.median) / 2.0;
     let (mut ranges, mut high): (Vec<(usize, usize)>, bool) = (Vec::new(), false);
@@ -141,7 +161,12 @@ fn spike(steps: &[(usize, f64)], before: Limit) -> Spike {
         high |= upper;
     }
     let not_finite = steps.len() - finite.count();
-    Spike { ranges, peak, not_finite, before }
+    Spike {
+        ranges,
+        peak,
+        not_finite,
+        before,
+    }
 }
 
 /// The first and the last step of each range to skip.
@@ -151,7 +176,9 @@ pub fn ranges(spikes: &[Spike]) -> impl Iterator<Item = (usize, usize)> {
 
 /// The flag that skips these spikes.
 pub fn flag(spikes: &[Spike]) -> String {
-    let ends: Vec<String> = ranges(spikes).map(|(first, last)| format!(" {first} {last}")).collect();
+    let ends: Vec<String> = ranges(spikes)
+        .map(|(first, last)| format!(" {first} {last}"))
+        .collect();
     format!("--train-range-to-skip{}", ends.concat())
 }
 
@@ -173,12 +200,16 @@ const METRICS: u64 = 1 << 30;
 pub fn read(path: &Path) -> Result<Vec<(usize, f64)>, BadInput> {
     let shown = path.display();
     let help = "name the file that --metrics wrote; a run of lab08 writes runs/lab08/metrics.jsonl";
-    let text =
-        files::text(path, METRICS).map_err(|error| BadInput::new(format!("cannot read {shown}: {error}"), help))?;
+    let text = files::text(path, METRICS)
+        .map_err(|error| BadInput::new(format!("cannot read {shown}: {error}"), help))?;
     let mut losses = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
-        let line: Line = serde_json::from_str(line)
-            .map_err(|error| BadInput::new(format!("{shown}, line {number}: no step with its loss: {error}"), help))?;
+        let line: Line = serde_json::from_str(line).map_err(|error| {
+            BadInput::new(
+                format!("{shown}, line {number}: no step with its loss: {error}"),
+                help,
+            )
+        })?;
         if !line.skipped {
             losses.push((line.step, line.loss.unwrap_or(f64::NAN)));
         }
@@ -188,8 +219,14 @@ pub fn read(path: &Path) -> Result<Vec<(usize, f64)>, BadInput> {
 
 /// The spikes in a metrics file, and the steps to skip. Rank 0 reads the file for all ranks, which call this together.
 pub fn agree(comm: &Comm, path: &Path) -> Result<(Vec<Spike>, Ranges)> {
-    let spikes = if comm.rank() == 0 { find(&read(path)?) } else { Vec::new() };
-    let mut ends: Vec<i64> = ranges(&spikes).flat_map(|(first, last)| [first as i64, last as i64]).collect();
+    let spikes = if comm.rank() == 0 {
+        find(&read(path)?)
+    } else {
+        Vec::new()
+    };
+    let mut ends: Vec<i64> = ranges(&spikes)
+        .flat_map(|(first, last)| [first as i64, last as i64])
+        .collect();
     let mut count = [ends.len() as u64];
     comm.broadcast(&mut count, 0)?;
     ends.resize(count[0] as usize, 0);
@@ -204,17 +241,33 @@ pub fn show(screen: &Screen, spikes: &[Spike], path: &Path) -> String {
         _ => format!("{first} to {last}"),
     };
     let row = |spike: &Spike| {
-        let to_skip: Vec<String> = spike.ranges.iter().map(|&(first, last)| steps(first, last)).collect();
+        let to_skip: Vec<String> = spike
+            .ranges
+            .iter()
+            .map(|&(first, last)| steps(first, last))
+            .collect();
         let peak = match spike.not_finite {
             0 => format!("{:.3}", spike.peak),
             n => format!("{n} not finite"),
         };
         let Limit { median, limit } = spike.before;
-        [to_skip.join(", "), peak, format!("{median:.3}"), format!("{limit:.3}")].to_vec()
+        [
+            to_skip.join(", "),
+            peak,
+            format!("{median:.3}"),
+            format!("{limit:.3}"),
+        ]
+        .to_vec()
     };
     let header = ["steps to skip", "highest loss", "median before", "limit"];
-    let found = screen.row("spikes", &format!("in {}, found by --find-spikes", path.display()));
-    format!("{found}\n{}", table(screen, &header, &spikes.iter().map(row).collect::<Vec<_>>()))
+    let found = screen.row(
+        "spikes",
+        &format!("in {}, found by --find-spikes", path.display()),
+    );
+    format!(
+        "{found}\n{}",
+        table(screen, &header, &spikes.iter().map(row).collect::<Vec<_>>())
+    )
 }
 
 /// Prints the spikes in a metrics file, and the flag that skips them.
@@ -225,10 +278,18 @@ pub fn report(screen: &Screen, path: &Path) -> Result<(), BadInput> {
     }
     let spikes = find(&losses);
     if spikes.is_empty() {
-        let none = format!("none in {}: {} losses, and none is above its limit", path.display(), losses.len());
+        let none = format!(
+            "none in {}: {} losses, and none is above its limit",
+            path.display(),
+            losses.len()
+        );
         screen.say(screen.row("spikes", &none));
     } else {
-        screen.say(format!("{}\n\n  {}", show(screen, &spikes, path), flag(&spikes)));
+        screen.say(format!(
+            "{}\n\n  {}",
+            show(screen, &spikes, path),
+            flag(&spikes)
+        ));
     }
     Ok(())
 }
@@ -243,9 +304,14 @@ mod tests {
         let stream = Stream::new(7, "noise");
         let of = |step: usize| {
             // Twelve uniform numbers add up to one that is nearly normal.
-            let uniform = |i: usize| stream.below(1 << 20, (12 * step + i) as u64) as f64 / f64::from(1 << 20) - 0.5;
+            let uniform = |i: usize| {
+                stream.below(1 << 20, (12 * step + i) as u64) as f64 / f64::from(1 << 20) - 0.5
+            };
             let normal: f64 = (0..12).map(uniform).sum();
-            edit(step, 2.0 + 2.0 * (-(step as f64) / 30.0).exp() + noise * normal)
+            edit(
+                step,
+                2.0 + 2.0 * (-(step as f64) / 30.0).exp() + noise * normal,
+            )
         };
         (1..=steps).map(|step| (step, of(step))).collect()
     }
@@ -258,17 +324,34 @@ mod tests {
     #[test]
     fn a_curve_without_a_spike_has_none() {
         for noise in [0.0, 0.01, 0.1, 0.3] {
-            assert_eq!(ranges(&curve(10_000, noise, |_, loss| loss)), [], "noise {noise}");
+            assert_eq!(
+                ranges(&curve(10_000, noise, |_, loss| loss)),
+                [],
+                "noise {noise}"
+            );
         }
         assert_eq!(ranges(&[]), []);
         // A sudden fall is good news.
-        assert_eq!(ranges(&curve(200, 0.1, |step, loss| if step > 100 { loss - 1.0 } else { loss })), []);
+        assert_eq!(
+            ranges(&curve(200, 0.1, |step, loss| if step > 100 {
+                loss - 1.0
+            } else {
+                loss
+            })),
+            []
+        );
     }
 
     #[test]
     fn one_step_and_several() {
         let at = |from: usize, to: usize, noise: f64| {
-            curve(200, noise, move |step, loss| if (from..=to).contains(&step) { loss + 3.0 } else { loss })
+            curve(200, noise, move |step, loss| {
+                if (from..=to).contains(&step) {
+                    loss + 3.0
+                } else {
+                    loss
+                }
+            })
         };
         for noise in [0.0, 0.1, 0.2] {
             assert_eq!(ranges(&at(61, 61, noise)), [(61, 61)], "noise {noise}");
@@ -279,8 +362,17 @@ mod tests {
         }
         // Close to each other and far apart.
         for second in [65, 90] {
-            let two = curve(200, 0.1, |step, loss| if [61, 62, second].contains(&step) { loss + 3.0 } else { loss });
-            assert_eq!(flag(&find(&two)), format!("--train-range-to-skip 61 62 {second} {second}"));
+            let two = curve(200, 0.1, |step, loss| {
+                if [61, 62, second].contains(&step) {
+                    loss + 3.0
+                } else {
+                    loss
+                }
+            });
+            assert_eq!(
+                flag(&find(&two)),
+                format!("--train-range-to-skip 61 62 {second} {second}")
+            );
         }
     }
 
@@ -289,26 +381,49 @@ mod tests {
         // Four bad batches whose loss falls, then a recovery of 15 steps, in which the loss crosses the limit several times.
         let losses = curve(120, 0.05, |step, loss| match step {
             61..=64 => loss + 3.0 - 0.2 * (step - 61) as f64,
-            65..=79 => loss + 0.6 * (80 - step) as f64 / 15.0 - if step % 3 == 0 { 0.4 } else { 0.0 },
+            65..=79 => {
+                loss + 0.6 * (80 - step) as f64 / 15.0 - if step % 3 == 0 { 0.4 } else { 0.0 }
+            }
             _ => loss,
         });
         let spikes = find(&losses);
-        assert_eq!((spikes.len(), &spikes[0].ranges[..]), (1, &[(61, 64)][..]), "{spikes:?}");
-        assert!((spikes[0].peak - 5.26).abs() < 0.1 && (spikes[0].before.median - 2.3).abs() < 0.1, "{spikes:?}");
+        assert_eq!(
+            (spikes.len(), &spikes[0].ranges[..]),
+            (1, &[(61, 64)][..]),
+            "{spikes:?}"
+        );
+        assert!(
+            (spikes[0].peak - 5.26).abs() < 0.1 && (spikes[0].before.median - 2.3).abs() < 0.1,
+            "{spikes:?}"
+        );
     }
 
     #[test]
     fn the_first_steps_have_no_norm() {
-        let losses = curve(60, 0.05, |step, loss| if step <= 3 { loss + 9.0 } else { loss });
+        let losses = curve(
+            60,
+            0.05,
+            |step, loss| if step <= 3 { loss + 9.0 } else { loss },
+        );
         assert_eq!(ranges(&losses), []);
-        let losses = curve(60, 0.05, |step, loss| if step == FEWEST + 1 { loss + 9.0 } else { loss });
+        let losses = curve(
+            60,
+            0.05,
+            |step, loss| if step == FEWEST + 1 { loss + 9.0 } else { loss },
+        );
         assert_eq!(ranges(&losses), [(FEWEST + 1, FEWEST + 1)]);
     }
 
     #[test]
     fn a_loss_that_is_not_finite_is_a_spike_at_any_step() {
         let bad = |steps: &'static [usize]| {
-            curve(120, 0.05, move |step, loss| if steps.contains(&step) { f64::NAN } else { loss })
+            curve(120, 0.05, move |step, loss| {
+                if steps.contains(&step) {
+                    f64::NAN
+                } else {
+                    loss
+                }
+            })
         };
         assert_eq!(ranges(&bad(&[2])), [(2, 2)]);
         assert_eq!(ranges(&bad(&[61, 62, 63])), [(61, 63)]);
@@ -334,12 +449,23 @@ mod tests {
                      {\"step\":4,\"loss\":3.0,\"skipped\":false}\n";
         std::fs::write(&path, lines).unwrap();
         let losses = read(&path).unwrap();
-        assert_eq!((losses.len(), losses[0], losses[2]), (3, (1, 4.1), (4, 3.0)));
+        assert_eq!(
+            (losses.len(), losses[0], losses[2]),
+            (3, (1, 4.1), (4, 3.0))
+        );
         assert!(losses[1].0 == 2 && losses[1].1.is_nan());
         std::fs::write(&path, "{\"step\":1,\"loss\":4.1}\nstep=2 loss=4\n").unwrap();
         let error = read(&path).unwrap_err();
-        assert!(error.what.contains("metrics.jsonl, line 2: no step with its loss"), "{error}");
+        assert!(
+            error
+                .what
+                .contains("metrics.jsonl, line 2: no step with its loss"),
+            "{error}"
+        );
         let error = read(&dir.path().join("none")).unwrap_err();
-        assert!(error.what.starts_with("cannot read ") && error.help.contains("--metrics"), "{error}");
+        assert!(
+            error.what.starts_with("cannot read ") && error.help.contains("--metrics"),
+            "{error}"
+        );
     }
 }

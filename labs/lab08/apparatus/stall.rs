@@ -22,29 +22,53 @@ const SAVES: usize = 7;
 
 /// The run with a model whose state is large enough to measure.
 pub fn larger(config: &Config) -> Config {
-    Config { shape: GptShape { layers: 4, heads: 8, embd: 384, ..config.shape }, ..config.clone() }
+    Config {
+        shape: GptShape {
+            layers: 4,
+            heads: 8,
+            embd: 384,
+            ..config.shape
+        },
+        ..config.clone()
+    }
 }
 
 /// Measures both kinds of saves. Returns what the checks found wrong. All ranks call it.
 pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let all = checkpoints_in(job.folder.join("stall"), 2, job, comm).scratch();
     all.claim()?;
-    let mut training = Guarded::new(comm, &job.config, &job.corpus.train, job.zero.clone(), false)?;
+    let mut training = Guarded::new(
+        comm,
+        &job.config,
+        &job.corpus.train,
+        job.zero.clone(),
+        false,
+    )?;
     training.step()?;
     // The first saves find cold memory, and are not measured.
     let at_once = training.start_save(&all)?.finish()?;
     let later = training.start_save(&all)?;
     let file = rank_file(comm.rank());
-    let (at_once, later) = (read(&at_once.join(&file))?, read(&later.finish()?.join(&file))?);
+    let at_once = read(&at_once.join(&file))?;
+    let later = read(&later.finish()?.join(&file))?;
     let same = !comm.any(sha256::hex(&at_once) != sha256::hex(&later))?;
 
-    let [mut step, mut blocking, mut copy, mut finish, mut slow, mut meanwhile] = [const { Vec::new() }; 6];
+    let [
+        mut step,
+        mut blocking,
+        mut copy,
+        mut finish,
+        mut slow,
+        mut meanwhile,
+    ] = [const { Vec::new() }; 6];
     for _ in 0..SAVES {
         step.push(timed(comm, || training.step())?.0);
         blocking.push(timed(comm, || training.start_save(&all)?.finish())?.0);
         let (seconds, mut save) = timed(comm, || training.start_save(&all))?;
         copy.push(seconds);
-        let (mut done, mut stepping, mut waiting) = (false, Vec::new(), 0.0);
+        let mut done = false;
+        let mut stepping = Vec::new();
+        let mut waiting = 0.0;
         while !done {
             stepping.push(timed(comm, || training.step())?.0);
             let (seconds, advanced) = timed(comm, || save.advance())?;
@@ -59,12 +83,24 @@ pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         return Ok(Vec::new());
     }
     // The measurement's own files.
-    std::fs::remove_dir_all(&all.dir).with_context(|| format!("cannot remove {}", all.dir.display()))?;
+    std::fs::remove_dir_all(&all.dir)
+        .with_context(|| format!("cannot remove {}", all.dir.display()))?;
     let screen = &job.screen;
-    let pause: Vec<f64> = copy.iter().zip(&finish).map(|(copy, finish)| copy + finish).collect();
+    let pause: Vec<f64> = copy
+        .iter()
+        .zip(&finish)
+        .map(|(copy, finish)| copy + finish)
+        .collect();
     let row = |what: &str, seconds: &[f64]| {
-        let (least, most) = seconds.iter().fold((f64::MAX, 0f64), |(least, most), &s| (least.min(s), most.max(s)));
-        vec![what.to_string(), screen.seconds(median(seconds)), screen.seconds(least), screen.seconds(most)]
+        let (least, most) = seconds.iter().fold((f64::MAX, 0f64), |(least, most), &s| {
+            (least.min(s), most.max(s))
+        });
+        vec![
+            what.to_string(),
+            screen.seconds(median(seconds)),
+            screen.seconds(least),
+            screen.seconds(most),
+        ]
     };
     let rows = [
         row("save at once: the training waits", &blocking),
@@ -74,11 +110,19 @@ pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         row("step without a save", &step),
         row("step while the copy is written", &slow),
     ];
-    screen.say(
-        screen.row("state", &format!("{} per rank, saved {SAVES} times each way", bytes_decimal(at_once.len() as f64))),
-    );
-    screen.say(format!("\n{}\n", table(screen, &["", "median", "least", "most"], &rows)));
-    let (wait, short) = (median(&blocking), median(&pause));
+    screen.say(screen.row(
+        "state",
+        &format!(
+            "{} per rank, saved {SAVES} times each way",
+            bytes_decimal(at_once.len() as f64)
+        ),
+    ));
+    screen.say(format!(
+        "\n{}\n",
+        table(screen, &["", "median", "least", "most"], &rows)
+    ));
+    let wait = median(&blocking);
+    let short = median(&pause);
     let cost = (median(&slow) - median(&step)) * median(&meanwhile);
     screen.say(screen.row(
         "stall",
@@ -93,7 +137,12 @@ pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     screen.say("");
     let mut checks = Checks::new(screen);
     let size = format!("{} bytes", kit::show::thousands(at_once.len() as u64));
-    checks.hold(same, "both kinds of saves write the same bytes", &size, "the two saves of one state differ");
+    checks.hold(
+        same,
+        "both kinds of saves write the same bytes",
+        &size,
+        "the two saves of one state differ",
+    );
     Ok(checks.failed())
 }
 

@@ -17,20 +17,61 @@ const HUGE: f64 = 1e6;
 
 fn main() -> ExitCode {
     run(&[
-        ("2 ranks, no bad batch: trains", |evidence| taken(evidence, &Case { ranks: 2, rank: 0, loss: None })),
-        ("a bad batch on rank 1: the run ends", |evidence| ends(evidence, &ON_1)),
-        ("after every step both ranks are equal", |evidence| equal(evidence, &ON_1)),
-        ("no rank takes the step with the bad batch", |evidence| taken(evidence, &ON_1)),
-        ("also with the bad batch on rank 0", |evidence| all(evidence, &ON_0)),
-        ("4 ranks: one loss just above the bound", |evidence| {
-            all(evidence, &Case { ranks: 4, rank: 2, loss: Some(25.0) })
+        ("2 ranks, no bad batch: trains", |evidence| {
+            taken(
+                evidence,
+                &Case {
+                    ranks: 2,
+                    rank: 0,
+                    loss: None,
+                },
+            )
         }),
-        ("a loss that is NaN", |evidence| all(evidence, &Case { ranks: 3, rank: 1, loss: Some(f64::NAN) })),
+        ("a bad batch on rank 1: the run ends", |evidence| {
+            ends(evidence, &ON_1)
+        }),
+        ("after every step both ranks are equal", |evidence| {
+            equal(evidence, &ON_1)
+        }),
+        ("no rank takes the step with the bad batch", |evidence| {
+            taken(evidence, &ON_1)
+        }),
+        ("also with the bad batch on rank 0", |evidence| {
+            all(evidence, &ON_0)
+        }),
+        ("4 ranks: one loss just above the bound", |evidence| {
+            all(
+                evidence,
+                &Case {
+                    ranks: 4,
+                    rank: 2,
+                    loss: Some(25.0),
+                },
+            )
+        }),
+        ("a loss that is NaN", |evidence| {
+            all(
+                evidence,
+                &Case {
+                    ranks: 3,
+                    rank: 1,
+                    loss: Some(f64::NAN),
+                },
+            )
+        }),
     ])
 }
 
-const ON_0: Case = Case { ranks: 2, rank: 0, loss: Some(HUGE) };
-const ON_1: Case = Case { ranks: 2, rank: 1, loss: Some(HUGE) };
+const ON_0: Case = Case {
+    ranks: 2,
+    rank: 0,
+    loss: Some(HUGE),
+};
+const ON_1: Case = Case {
+    ranks: 2,
+    rank: 1,
+    loss: Some(HUGE),
+};
 
 /// A run, and the loss of one rank's bad batch.
 struct Case {
@@ -53,14 +94,21 @@ struct Linear {
 impl Linear {
     fn new(case: &Case, rank: usize) -> Linear {
         let weights = [0.3, -0.2, 0.5];
-        Linear { rank, bad: case.loss.filter(|_| rank == case.rank), weights, ..Linear::default() }
+        Linear {
+            rank,
+            bad: case.loss.filter(|_| rank == case.rank),
+            weights,
+            ..Linear::default()
+        }
     }
 }
 
 impl Replica for Linear {
     fn forward_backward(&mut self) -> (f64, Vec<f64>) {
         self.drawn += 1;
-        let x: Vec<f64> = (0..WIDTH).map(|i| (1.0 + (self.drawn * 7 + self.rank * 5 + i) as f64).sin()).collect();
+        let x: Vec<f64> = (0..WIDTH)
+            .map(|i| (1.0 + (self.drawn * 7 + self.rank * 5 + i) as f64).sin())
+            .collect();
         let target = x[0] - 2.0 * x[1] + 0.5 * x[2];
         let mut miss = x.iter().zip(&self.weights).map(|(x, w)| x * w).sum::<f64>() - target;
         if let Some(loss) = self.bad.filter(|_| self.drawn == BAD) {
@@ -71,7 +119,10 @@ impl Replica for Linear {
 
     fn update(&mut self, gradient: &[f64]) {
         self.updates += 1;
-        self.weights.iter_mut().zip(gradient).for_each(|(w, g)| *w -= 0.1 * g);
+        self.weights
+            .iter_mut()
+            .zip(gradient)
+            .for_each(|(w, g)| *w -= 0.1 * g);
     }
 }
 
@@ -84,25 +135,47 @@ fn outcome(evidence: &Evidence, case: &Case) -> (Vec<Vec<Step>>, Option<String>)
     let result = launch::run(case.ranks, |comm| {
         let mut replica = Linear::new(case, comm.rank());
         for number in 1..=STEPS {
-            evidence.given(format!("step {number} of rank {} of {}", comm.rank(), case.ranks));
+            evidence.given(format!(
+                "step {number} of rank {} of {}",
+                comm.rank(),
+                case.ranks
+            ));
             let taken = step(&comm, &mut replica, BOUND)?;
-            ended[comm.rank()].lock().unwrap_or_else(PoisonError::into_inner).push((replica.clone(), taken));
+            ended[comm.rank()]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((replica.clone(), taken));
         }
         Ok(())
     });
-    let ended = ended.into_iter().map(|rank| rank.into_inner().unwrap_or_else(PoisonError::into_inner));
-    (ended.collect(), result.err().map(|error| format!("{error:#}")))
+    let ended = ended
+        .into_iter()
+        .map(|rank| rank.into_inner().unwrap_or_else(PoisonError::into_inner));
+    (
+        ended.collect(),
+        result.err().map(|error| format!("{error:#}")),
+    )
 }
 
 /// One rank's weights after each step, if the ranks combine the gradients of the bad step like this.
 fn serial(case: &Case, bad: fn(&[Vec<f64>], &Case) -> Option<Vec<f64>>) -> Vec<[f64; WIDTH]> {
-    let mut ranks: Vec<Linear> = (0..case.ranks).map(|rank| Linear::new(case, rank)).collect();
+    let mut ranks: Vec<Linear> = (0..case.ranks)
+        .map(|rank| Linear::new(case, rank))
+        .collect();
     let mut steps = Vec::new();
     for number in 1..=STEPS {
-        let gradients: Vec<Vec<f64>> = ranks.iter_mut().map(|rank| rank.forward_backward().1).collect();
-        let combined =
-            if number == BAD && case.loss.is_some() { bad(&gradients, case) } else { mean(&gradients, case) };
-        combined.iter().for_each(|gradient| ranks.iter_mut().for_each(|rank| rank.update(gradient)));
+        let gradients: Vec<Vec<f64>> = ranks
+            .iter_mut()
+            .map(|rank| rank.forward_backward().1)
+            .collect();
+        let combined = if number == BAD && case.loss.is_some() {
+            bad(&gradients, case)
+        } else {
+            mean(&gradients, case)
+        };
+        combined
+            .iter()
+            .for_each(|gradient| ranks.iter_mut().for_each(|rank| rank.update(gradient)));
         steps.push(ranks[0].weights);
     }
     steps
@@ -114,7 +187,11 @@ fn none(_: &[Vec<f64>], _: &Case) -> Option<Vec<f64>> {
 
 fn mean(gradients: &[Vec<f64>], _: &Case) -> Option<Vec<f64>> {
     let sum = |i| gradients.iter().map(|gradient| gradient[i]).sum::<f64>();
-    Some((0..WIDTH).map(|i| sum(i) / gradients.len() as f64).collect())
+    Some(
+        (0..WIDTH)
+            .map(|i| sum(i) / gradients.len() as f64)
+            .collect(),
+    )
 }
 
 /// The mean in which the bad rank has zeros.
@@ -132,7 +209,9 @@ fn others(gradients: &[Vec<f64>], case: &Case) -> Option<Vec<f64>> {
 }
 
 fn same(a: &[f64; WIDTH], b: &[f64; WIDTH]) -> bool {
-    a.iter().zip(b).all(|(a, b)| is_near(*a, *b) || a.is_nan() && b.is_nan())
+    a.iter()
+        .zip(b)
+        .all(|(a, b)| is_near(*a, *b) || a.is_nan() && b.is_nan())
 }
 
 fn ends(evidence: &mut Evidence, case: &Case) -> Result<()> {
@@ -142,8 +221,14 @@ fn ends(evidence: &mut Evidence, case: &Case) -> Result<()> {
     }
     let Some(error) = error else { return Ok(()) };
     println!("{error}");
-    evidence.row(false, "the run", "ends on all ranks", error.lines().next().unwrap_or_default());
-    let alone = ranks[case.rank].len() == STEPS && ranks.iter().any(|steps| steps.len() + 1 == STEPS);
+    evidence.row(
+        false,
+        "the run",
+        "ends on all ranks",
+        error.lines().next().unwrap_or_default(),
+    );
+    let alone =
+        ranks[case.rank].len() == STEPS && ranks.iter().any(|steps| steps.len() + 1 == STEPS);
     evidence.means_if(
         alone,
         format!(
@@ -166,16 +251,25 @@ fn equal(evidence: &mut Evidence, case: &Case) -> Result<()> {
     if error.is_some() {
         return ends(evidence, case);
     }
-    let differ = (0..STEPS).find(|&i| ranks.iter().any(|steps| !same(&steps[i].0.weights, &ranks[0][i].0.weights)));
+    let differ = (0..STEPS).find(|&i| {
+        ranks
+            .iter()
+            .any(|steps| !same(&steps[i].0.weights, &ranks[0][i].0.weights))
+    });
     for (rank, steps) in ranks.iter().enumerate() {
-        let (i, first) = (differ.unwrap_or(STEPS - 1), ranks[0][differ.unwrap_or(STEPS - 1)].0.weights[0]);
-        let (at, got) = (format!("after step {}: weight 0 of rank {rank}", i + 1), steps[i].0.weights[0]);
+        let i = differ.unwrap_or(STEPS - 1);
+        let first = ranks[0][differ.unwrap_or(STEPS - 1)].0.weights[0];
+        let at = format!("after step {}: weight 0 of rank {rank}", i + 1);
+        let got = steps[i].0.weights[0];
         evidence.row(differ.is_none(), at, number(first), number(got));
     }
     if evidence.agrees() {
         return Ok(());
     }
-    let updates: Vec<usize> = ranks.iter().map(|steps| steps[STEPS - 1].0.updates).collect();
+    let updates: Vec<usize> = ranks
+        .iter()
+        .map(|steps| steps[STEPS - 1].0.updates)
+        .collect();
     evidence.means_if(
         updates.iter().any(|count| *count != updates[0]),
         format!(
@@ -194,30 +288,53 @@ fn taken(evidence: &mut Evidence, case: &Case) -> Result<()> {
         return ends(evidence, case);
     }
     let asked = serial(case, none);
-    let wrong = (0..STEPS).find(|&i| ranks.iter().any(|steps| !same(&asked[i], &steps[i].0.weights)));
+    let wrong = (0..STEPS).find(|&i| {
+        ranks
+            .iter()
+            .any(|steps| !same(&asked[i], &steps[i].0.weights))
+    });
     let i = wrong.unwrap_or(BAD - 1);
     for (rank, steps) in ranks.iter().enumerate() {
-        let (at, weight) = (format!("after step {}: weight 0 of rank {rank}", i + 1), steps[i].0.weights[0]);
-        evidence.row(same(&asked[i], &steps[i].0.weights), at, number(asked[i][0]), number(weight));
-        let (right, got) = (case.loss.is_none(), steps[BAD - 1].1);
+        let at = format!("after step {}: weight 0 of rank {rank}", i + 1);
+        let weight = steps[i].0.weights[0];
+        evidence.row(
+            same(&asked[i], &steps[i].0.weights),
+            at,
+            number(asked[i][0]),
+            number(weight),
+        );
+        let right = case.loss.is_none();
+        let got = steps[BAD - 1].1;
         evidence.same(format!("rank {rank}: step {BAD} is taken"), right, got);
-        let (left_out, got) = (usize::from(case.loss.is_some()), steps[STEPS - 1].0.updates);
-        evidence.same(format!("rank {rank}: updates in {STEPS} steps"), STEPS - left_out, got);
+        let left_out = usize::from(case.loss.is_some());
+        let got = steps[STEPS - 1].0.updates;
+        evidence.same(
+            format!("rank {rank}: updates in {STEPS} steps"),
+            STEPS - left_out,
+            got,
+        );
     }
     if evidence.agrees() {
         return Ok(());
     }
     let got = &ranks[0][BAD - 1].0.weights;
-    let is = |bad: fn(&[Vec<f64>], &Case) -> Option<Vec<f64>>| same(&serial(case, bad)[BAD - 1], got);
-    evidence
-        .means_if(case.loss.is_none(), "Without a bad batch every step is taken, with the mean gradient of all ranks.");
+    let is =
+        |bad: fn(&[Vec<f64>], &Case) -> Option<Vec<f64>>| same(&serial(case, bad)[BAD - 1], got);
+    evidence.means_if(
+        case.loss.is_none(),
+        "Without a bad batch every step is taken, with the mean gradient of all ranks.",
+    );
     evidence.means_if(
         case.loss.is_some_and(f64::is_nan) && is(mean),
         "The NaN was not noticed: no comparison with NaN is true. Ask whether the loss is within the bound, not whether it is \
          above it.",
     );
-    let spared =
-        |case: &Case| outcome(evidence, case).0.iter().all(|steps| steps.get(BAD - 1).is_some_and(|step| !step.1));
+    let spared = |case: &Case| {
+        outcome(evidence, case)
+            .0
+            .iter()
+            .all(|steps| steps.get(BAD - 1).is_some_and(|step| !step.1))
+    };
     why_trained(evidence, case, is(mean), [spared(&ON_0), spared(&ON_1)]);
     evidence.means_if(
         is(zeros),
@@ -239,7 +356,9 @@ fn taken(evidence: &mut Evidence, case: &Case) -> Result<()> {
         is(none),
         "The weights are right. `step` must also return on every rank whether the step was taken: the run counts by it.",
     );
-    evidence.means("The weights are those of a run that leaves out the bad step, and takes all others.");
+    evidence.means(
+        "The weights are those of a run that leaves out the bad step, and takes all others.",
+    );
     Ok(())
 }
 
@@ -253,10 +372,16 @@ fn why_trained(evidence: &mut Evidence, case: &Case, trained: bool, spared: [boo
     let one = spared.iter().position(|spared| *spared);
     evidence.means_if(
         trained && one.is_some(),
-        format!("Only the loss of rank {} decides. A bad batch on rank {} is trained on.", one.unwrap_or(0), case.rank),
+        format!(
+            "Only the loss of rank {} decides. A bad batch on rank {} is trained on.",
+            one.unwrap_or(0),
+            case.rank
+        ),
     );
-    evidence
-        .means_if(trained, "All ranks train on the bad batch now. They agree, but the bound has no effect any more.");
+    evidence.means_if(
+        trained,
+        "All ranks train on the bad batch now. They agree, but the bound has no effect any more.",
+    );
 }
 
 /// All of the above.

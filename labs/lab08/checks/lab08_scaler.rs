@@ -10,11 +10,20 @@ const WINDOW: u64 = 4;
 
 fn main() -> ExitCode {
     run(&[
-        ("good steps: the scale doubles after every 4th", |evidence| vector(evidence, "gggggggg")),
-        ("overflows in a row: the second halves it", |evidence| vector(evidence, "iiiigggggg")),
-        ("good steps between overflows do not help", |evidence| vector(evidence, "igigigigigig")),
+        (
+            "good steps: the scale doubles after every 4th",
+            |evidence| vector(evidence, "gggggggg"),
+        ),
+        ("overflows in a row: the second halves it", |evidence| {
+            vector(evidence, "iiiigggggg")
+        }),
+        ("good steps between overflows do not help", |evidence| {
+            vector(evidence, "igigigigigig")
+        }),
         ("an overflow restarts the count of good steps", restart),
-        ("growth restores the hysteresis", |evidence| vector(evidence, "iggggiigggg")),
+        ("growth restores the hysteresis", |evidence| {
+            vector(evidence, "iggggiigggg")
+        }),
         ("the scale never falls below its minimum", minimum),
         ("a step that overflowed is not taken", overflow),
         ("gradients lose the scale before they are clipped", clipped),
@@ -24,25 +33,42 @@ fn main() -> ExitCode {
 
 /// A rule's exponents of the scale after each step, from 2^16. In `steps`, `i` is an overflow and `g` a good step.
 fn exponents(steps: &str, update: &mut dyn FnMut(bool) -> f64) -> Vec<f64> {
-    steps.chars().map(|step| update(step == 'i').log2()).collect()
+    steps
+        .chars()
+        .map(|step| update(step == 'i').log2())
+        .collect()
 }
 
 fn published(rule: ScalerRule, steps: &str, change: impl Fn(&mut ScalerConfig)) -> Vec<f64> {
-    let mut config = ScalerConfig { initial: 65_536.0, window: WINDOW, ..rule.defaults() };
+    let mut config = ScalerConfig {
+        initial: 65_536.0,
+        window: WINDOW,
+        ..rule.defaults()
+    };
     change(&mut config);
     let mut scaler = LossScaler::new(config);
     // No run here comes to the minimum, which is DeepSpeed's only error.
-    exponents(steps, &mut |overflow| scaler.update(overflow).map_or(f64::NAN, |()| scaler.scale()))
+    exponents(steps, &mut |overflow| {
+        scaler
+            .update(overflow)
+            .map_or(f64::NAN, |()| scaler.scale())
+    })
 }
 
 fn listed(exponents: &[f64]) -> String {
-    exponents.iter().map(|exponent| number(*exponent)).collect::<Vec<_>>().join(" ")
+    exponents
+        .iter()
+        .map(|exponent| number(*exponent))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// A rule that is wrong in one point: it refills the hysteresis when the scale shrinks, never refills it, goes on counting
 /// good steps over an overflow, or goes on when the scale has grown.
 fn wrong(steps: &str, mistake: &str) -> Vec<f64> {
-    let (mut scale, mut good, mut remaining) = (65_536.0, 0, 2);
+    let mut scale = 65_536.0;
+    let mut good = 0;
+    let mut remaining = 2;
     exponents(steps, &mut |overflow| {
         if overflow {
             good = if mistake == "count" { good } else { 0 };
@@ -69,7 +95,9 @@ fn vector(evidence: &mut Evidence, steps: &str) -> Result<()> {
     let mut call = 0;
     let got = exponents(steps, &mut |overflow| {
         call += 1;
-        evidence.given(format!("step {call} of {steps}: g is a good step, i an overflow"));
+        evidence.given(format!(
+            "step {call} of {steps}: g is a good step, i an overflow"
+        ));
         scaler.step(&mut [if overflow { f32::INFINITY } else { 1.0 }], 1.0);
         scaler.scale
     });
@@ -121,13 +149,19 @@ fn vector(evidence: &mut Evidence, steps: &str) -> Result<()> {
         "The count of good steps goes on over an overflow. The scale grows after 4 good steps in a row: an overflow sets the \
          count to 0.",
     );
-    evidence.means("g is a good step, i an overflow. The first exponent that differs is the last one shown.");
+    evidence.means(
+        "g is a good step, i an overflow. The first exponent that differs is the last one shown.",
+    );
     Ok(())
 }
 
 fn restart(evidence: &mut Evidence) -> Result<()> {
     vector(evidence, "iggiggggg")?;
-    if evidence.agrees() { vector(evidence, "ggiggggg") } else { Ok(()) }
+    if evidence.agrees() {
+        vector(evidence, "ggiggggg")
+    } else {
+        Ok(())
+    }
 }
 
 fn minimum(evidence: &mut Evidence) -> Result<()> {
@@ -138,7 +172,12 @@ fn minimum(evidence: &mut Evidence) -> Result<()> {
             scaler.scale
         })
         .collect();
-    evidence.row(scales == [4.0, 2.0, 1.0, 1.0, 1.0, 1.0], "6 overflows from 4", "4 2 1 1 1 1", listed(&scales));
+    evidence.row(
+        scales == [4.0, 2.0, 1.0, 1.0, 1.0, 1.0],
+        "6 overflows from 4",
+        "4 2 1 1 1 1",
+        listed(&scales),
+    );
     evidence.means_if(
         scales[5] < 1.0,
         "The scale falls below `min`. Far below 1 it makes gradients smaller, and they become 0.",
@@ -179,9 +218,14 @@ fn overflow(evidence: &mut Evidence) -> Result<()> {
 
 /// One good step with gradients whose norm is 5 without the scale.
 fn step(evidence: &mut Evidence, scale: f64, clip: f64, good: u64) -> (Scaler, f64, Vec<f32>) {
-    let mut scaler = Scaler { good, ..Scaler::new(scale, 1.0, WINDOW, 2) };
+    let mut scaler = Scaler {
+        good,
+        ..Scaler::new(scale, 1.0, WINDOW, 2)
+    };
     let mut gradients = [3.0, -4.0].map(|g| g * scale as f32);
-    evidence.given(format!("a norm of 5, times a scale of {scale}, to clip at {clip}"));
+    evidence.given(format!(
+        "a norm of 5, times a scale of {scale}, to clip at {clip}"
+    ));
     let norm = scaler.step(&mut gradients, clip).unwrap_or(f64::NAN);
     (scaler, norm, gradients.to_vec())
 }
@@ -190,8 +234,13 @@ fn clipped(evidence: &mut Evidence) -> Result<()> {
     for clip in [10.0, 1.0] {
         let scale = 65_536.0;
         let (_, norm, gradients) = step(evidence, scale, clip, 0);
-        let (asked, got) = (clip.min(5.0), global_norm(&gradients));
-        evidence.near(format!("norm 5, clip {clip}: what `step` returns"), 5.0, norm);
+        let asked = clip.min(5.0);
+        let got = global_norm(&gradients);
+        evidence.near(
+            format!("norm 5, clip {clip}: what `step` returns"),
+            5.0,
+            norm,
+        );
         evidence.near(format!("norm 5, clip {clip}: norm afterwards"), asked, got);
         if evidence.agrees() {
             continue;
@@ -212,7 +261,10 @@ fn clipped(evidence: &mut Evidence) -> Result<()> {
             is_near(asked, got),
             "The gradients are right, but the log's norm is not. It is the norm without the scale, before clipping.",
         );
-        evidence.means_if(is_near(5.0, got), "The gradients have lost the scale, but nothing clips them.");
+        evidence.means_if(
+            is_near(5.0, got),
+            "The gradients have lost the scale, but nothing clips them.",
+        );
         evidence.means(
             "First unscale: divide by `scale`. Then clip: if the norm is above `clip`, multiply by clip / norm.",
         );
@@ -230,6 +282,7 @@ fn grows(evidence: &mut Evidence) -> Result<()> {
         is_near(2.5, got) || is_near(2.5, norm),
         "The gradients are divided by the next step's scale. They were multiplied by the scale before it has grown.",
     );
-    evidence.means("A good step updates the scale once, and its gradients have the scale from before.");
+    evidence
+        .means("A good step updates the scale once, and its gradients have the scale from before.");
     Ok(())
 }

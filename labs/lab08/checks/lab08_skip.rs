@@ -8,13 +8,26 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("without a range, every step trains", |evidence| steps(evidence, &[], 4)),
-        ("2 3: steps 1 and 4 train", |evidence| steps(evidence, &[2, 3], 1)),
-        ("2 3 and 6 6: steps 1, 4, 5 and 7 train", |evidence| steps(evidence, &[2, 3, 6, 6], 1)),
-        ("each step trains on its own micro-batch", |evidence| data(evidence, &[2, 3, 6, 6], 1, 0)),
-        ("also with 4 micro-steps of accumulation", |evidence| data(evidence, &[2, 3, 6, 6], 4, 0)),
+        ("without a range, every step trains", |evidence| {
+            steps(evidence, &[], 4)
+        }),
+        ("2 3: steps 1 and 4 train", |evidence| {
+            steps(evidence, &[2, 3], 1)
+        }),
+        ("2 3 and 6 6: steps 1, 4, 5 and 7 train", |evidence| {
+            steps(evidence, &[2, 3, 6, 6], 1)
+        }),
+        ("each step trains on its own micro-batch", |evidence| {
+            data(evidence, &[2, 3, 6, 6], 1, 0)
+        }),
+        ("also with 4 micro-steps of accumulation", |evidence| {
+            data(evidence, &[2, 3, 6, 6], 4, 0)
+        }),
         ("the counters, and the learning rate", counters),
-        ("resumed after step 2, in the middle of a range", |evidence| data(evidence, &[2, 3, 6, 6], 4, 2)),
+        (
+            "resumed after step 2, in the middle of a range",
+            |evidence| data(evidence, &[2, 3, 6, 6], 4, 2),
+        ),
     ])
 }
 
@@ -38,7 +51,14 @@ fn hash(batch: &Batch) -> String {
 
 /// Micro-batch `n`, counted from 0.
 fn batch(corpus: &Corpus, n: usize) -> Batch {
-    let sampler = Sampler { sampling: Sampling::Partition, seed: 8, rank: 1, ranks: 2, batch: 2, block: 16 };
+    let sampler = Sampler {
+        sampling: Sampling::Partition,
+        seed: 8,
+        rank: 1,
+        ranks: 2,
+        batch: 2,
+        block: 16,
+    };
     sampler.nth(&corpus.train, n, 1)
 }
 
@@ -49,7 +69,8 @@ impl Trainer for Recorder<'_> {
     }
 
     fn train(&mut self, batches: &[Batch], schedule: usize) {
-        self.trained.push((batches.iter().map(hash).collect(), schedule));
+        self.trained
+            .push((batches.iter().map(hash).collect(), schedule));
     }
 }
 
@@ -61,48 +82,101 @@ struct Step {
 }
 
 /// The first seven calls. After `stop` steps the run is stopped and resumed, unless `stop` is 0.
-fn record(evidence: &Evidence, corpus: &Corpus, skip: &[usize], accumulation: usize, stop: usize) -> Vec<Step> {
-    let run = Run { skip, accumulation, samples: SAMPLES * accumulation };
-    let (mut counters, mut recorder) = (Counters::default(), Recorder { corpus, drawn: 0, trained: Vec::new() });
+fn record(
+    evidence: &Evidence,
+    corpus: &Corpus,
+    skip: &[usize],
+    accumulation: usize,
+    stop: usize,
+) -> Vec<Step> {
+    let run = Run {
+        skip,
+        accumulation,
+        samples: SAMPLES * accumulation,
+    };
+    let mut counters = Counters::default();
+    let mut recorder = Recorder {
+        corpus,
+        drawn: 0,
+        trained: Vec::new(),
+    };
     let mut steps = Vec::new();
     for call in 1..=STEPS {
         if call > 1 && call == stop + 1 {
             // The checkpoint has the counters, and the sampler's position follows from them.
-            recorder = Recorder { corpus, drawn: counters.micro_steps, trained: Vec::new() };
+            recorder = Recorder {
+                corpus,
+                drawn: counters.micro_steps,
+                trained: Vec::new(),
+            };
         }
-        evidence.given(format!("call {call}, to skip {skip:?}, {accumulation} micro-steps"));
+        evidence.given(format!(
+            "call {call}, to skip {skip:?}, {accumulation} micro-steps"
+        ));
         let before = recorder.drawn;
         iteration(&run, &mut counters, &mut recorder);
         let trained = std::mem::take(&mut recorder.trained);
-        steps.push(Step { trained, drawn: recorder.drawn - before, counters });
+        steps.push(Step {
+            trained,
+            drawn: recorder.drawn - before,
+            counters,
+        });
     }
     steps
 }
 
 fn is_skipped(skip: &[usize], step: usize) -> bool {
-    skip.chunks(2).any(|ends| (ends[0]..=ends[1]).contains(&step))
+    skip.chunks(2)
+        .any(|ends| (ends[0]..=ends[1]).contains(&step))
 }
 
 fn listed(steps: &[usize]) -> String {
-    steps.iter().map(usize::to_string).collect::<Vec<_>>().join(" ")
+    steps
+        .iter()
+        .map(usize::to_string)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn steps(evidence: &mut Evidence, skip: &[usize], accumulation: usize) -> Result<()> {
     let corpus = Corpus::embedded()?;
     let yours = record(evidence, &corpus, skip, accumulation, 0);
-    let of = |sign: &dyn Fn(usize) -> bool| (1..=STEPS).filter(|&step| sign(step)).collect::<Vec<_>>();
-    let (asked, got) = (of(&|step| !is_skipped(skip, step)), of(&|step| !yours[step - 1].trained.is_empty()));
-    evidence.row(asked == got, "the calls that train", listed(&asked), listed(&got));
-    let counted = yours.iter().zip(1..).find(|(step, call)| step.counters.global_steps != *call);
-    let (call, global_steps) = counted.map_or((1, 1), |(step, call)| (call, step.counters.global_steps));
-    evidence.row(counted.is_none(), format!("after call {call}: global_steps"), call, global_steps);
+    let of =
+        |sign: &dyn Fn(usize) -> bool| (1..=STEPS).filter(|&step| sign(step)).collect::<Vec<_>>();
+    let asked = of(&|step| !is_skipped(skip, step));
+    let got = of(&|step| !yours[step - 1].trained.is_empty());
+    evidence.row(
+        asked == got,
+        "the calls that train",
+        listed(&asked),
+        listed(&got),
+    );
+    let counted = yours
+        .iter()
+        .zip(1..)
+        .find(|(step, call)| step.counters.global_steps != *call);
+    let (call, global_steps) =
+        counted.map_or((1, 1), |(step, call)| (call, step.counters.global_steps));
+    evidence.row(
+        counted.is_none(),
+        format!("after call {call}: global_steps"),
+        call,
+        global_steps,
+    );
     let twice = yours.iter().position(|step| step.trained.len() > 1);
-    let most = yours.iter().map(|step| step.trained.len()).max().unwrap_or(0);
+    let most = yours
+        .iter()
+        .map(|step| step.trained.len())
+        .max()
+        .unwrap_or(0);
     evidence.row(twice.is_none(), "trainings in one call", "at most 1", most);
     if evidence.agrees() {
         return Ok(());
     }
-    evidence.means_if(twice.is_some(), "A call runs one step: it trains once, or not at all.");
+    evidence.means_if(
+        twice.is_some(),
+        "A call runs one step: it trains once, or not at all.",
+    );
     // The published bug: the range's micro-batches are discarded at once, and the numbers of its steps come again.
     let at_once = yours[1].drawn > accumulation && !yours[1].trained.is_empty();
     evidence.means_if(
@@ -119,7 +193,10 @@ fn steps(evidence: &mut Evidence, skip: &[usize], accumulation: usize) -> Result
         counted.is_some(),
         "One call is one step, so `global_steps` advances by 1, whether the step is taken or skipped.",
     );
-    evidence.means_if(got.len() == STEPS, "Every step trains, also those in a range.");
+    evidence.means_if(
+        got.len() == STEPS,
+        "Every step trains, also those in a range.",
+    );
     let ends = |sign: fn(usize, usize, usize) -> bool| {
         of(&|step| !skip.chunks(2).any(|ends| sign(ends[0], ends[1], step))) == got
     };
@@ -132,7 +209,8 @@ fn steps(evidence: &mut Evidence, skip: &[usize], accumulation: usize) -> Result
         "The last step of each range trains. Both ends belong to a range, so 6 6 is one step.",
     );
     evidence.means_if(
-        ends(|first, last, step| first < step && step <= last) || ends(|first, last, step| first < step && step < last),
+        ends(|first, last, step| first < step && step <= last)
+            || ends(|first, last, step| first < step && step < last),
         "The first step of each range trains. Both ends belong to a range, so 6 6 is one step.",
     );
     evidence.means_if(
@@ -155,8 +233,14 @@ fn steps(evidence: &mut Evidence, skip: &[usize], accumulation: usize) -> Result
 fn data(evidence: &mut Evidence, skip: &[usize], accumulation: usize, stop: usize) -> Result<()> {
     let corpus = Corpus::embedded()?;
     let yours = record(evidence, &corpus, skip, accumulation, stop);
-    let all: Vec<String> = (0..STEPS * accumulation).map(|n| hash(&batch(&corpus, n))).collect();
-    for (step, made) in yours.iter().enumerate().filter(|(step, _)| !is_skipped(skip, step + 1)) {
+    let all: Vec<String> = (0..STEPS * accumulation)
+        .map(|n| hash(&batch(&corpus, n)))
+        .collect();
+    for (step, made) in yours
+        .iter()
+        .enumerate()
+        .filter(|(step, _)| !is_skipped(skip, step + 1))
+    {
         let trained = made.trained.first().map_or(&[][..], |(hashes, _)| hashes);
         let asked = &all[step * accumulation..(step + 1) * accumulation];
         let wrong = (0..accumulation).find(|&micro| trained.get(micro) != asked.get(micro));
@@ -167,7 +251,12 @@ fn data(evidence: &mut Evidence, skip: &[usize], accumulation: usize, stop: usiz
             None => hash.clone(),
         };
         let got = trained.get(micro).map_or("nothing".into(), name);
-        evidence.row(wrong.is_none(), format!("step {}, micro-step {micro}", step + 1), name(&asked[micro]), got);
+        evidence.row(
+            wrong.is_none(),
+            format!("step {}, micro-step {micro}", step + 1),
+            name(&asked[micro]),
+            got,
+        );
     }
     if evidence.agrees() {
         return Ok(());
@@ -205,11 +294,19 @@ fn data(evidence: &mut Evidence, skip: &[usize], accumulation: usize, stop: usiz
 fn counters(evidence: &mut Evidence) -> Result<()> {
     let corpus = Corpus::embedded()?;
     let yours = record(evidence, &corpus, &[2, 3, 6, 6], 4, 0);
-    let (after_3, end) = (yours[2].counters, yours[STEPS - 1].counters);
+    let after_3 = yours[2].counters;
+    let end = yours[STEPS - 1].counters;
     evidence.same("after step 3: skipped_steps", 2, after_3.skipped_steps);
     evidence.same("after step 3: micro_steps", 12, after_3.micro_steps);
-    evidence.same("after step 3: global_samples", 12 * SAMPLES, after_3.global_samples);
-    let position = yours[3].trained.first().map_or(0, |(_, schedule)| *schedule);
+    evidence.same(
+        "after step 3: global_samples",
+        12 * SAMPLES,
+        after_3.global_samples,
+    );
+    let position = yours[3]
+        .trained
+        .first()
+        .map_or(0, |(_, schedule)| *schedule);
     evidence.same("step 4: position in the schedule", 3, position);
     evidence.same("after step 7: schedule", 7, end.schedule);
     evidence.same("after step 7: skipped_steps", 3, end.skipped_steps);
@@ -221,7 +318,10 @@ fn counters(evidence: &mut Evidence) -> Result<()> {
         "The schedule waits in a skipped step. So step 4 has the learning rate of step 2, and every later step has one that \
          is two steps old. The learning rate follows the data: it should be the one of a run that skips nothing.",
     );
-    evidence.means_if(after_3.skipped_steps == 0, "`skipped_steps` counts the steps that were skipped.");
+    evidence.means_if(
+        after_3.skipped_steps == 0,
+        "`skipped_steps` counts the steps that were skipped.",
+    );
     evidence.means_if(
         after_3.skipped_steps == 8,
         "`skipped_steps` counts micro-steps. It counts steps, whatever the accumulation.",

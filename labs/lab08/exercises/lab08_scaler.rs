@@ -33,7 +33,14 @@ pub struct Scaler {
 impl Scaler {
     /// A scaler at the beginning of a run.
     pub fn new(scale: f64, min: f64, window: u64, hysteresis: u64) -> Scaler {
-        Scaler { scale, min, window, hysteresis, good: 0, remaining: hysteresis }
+        Scaler {
+            scale,
+            min,
+            window,
+            hysteresis,
+            good: 0,
+            remaining: hysteresis,
+        }
     }
 
     /// Ends a training step. `gradients` are scaled. Returns None if they overflowed: then the optimizer does nothing. If
@@ -41,6 +48,9 @@ impl Scaler {
     /// it. Returns the norm before clipping, for the log. Updates the scale in both cases.
     pub fn step(&mut self, gradients: &mut [f32], clip: f64) -> Option<f64> {
         let norm = global_norm(gradients);
-        todo!("a norm of {norm} with the scale {}, to clip at {clip}", self.scale)
+        todo!(
+            "a norm of {norm} with the scale {}, to clip at {clip}",
+            self.scale
+        )
     }
 }

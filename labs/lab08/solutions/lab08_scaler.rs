@@ -21,7 +21,14 @@ pub struct Scaler {
 impl Scaler {
     /// A scaler at the beginning of a run.
     pub fn new(scale: f64, min: f64, window: u64, hysteresis: u64) -> Scaler {
-        Scaler { scale, min, window, hysteresis, good: 0, remaining: hysteresis }
+        Scaler {
+            scale,
+            min,
+            window,
+            hysteresis,
+            good: 0,
+            remaining: hysteresis,
+        }
     }
 
     /// Ends a training step. `gradients` are scaled. Returns None if they overflowed: then the optimizer does nothing. If
@@ -36,7 +43,9 @@ impl Scaler {
             return None;
         }
         let factor = (clip / norm).min(1.0) / scale;
-        gradients.iter_mut().for_each(|g| *g = (f64::from(*g) * factor) as f32);
+        gradients
+            .iter_mut()
+            .for_each(|g| *g = (f64::from(*g) * factor) as f32);
         Some(norm)
     }
 

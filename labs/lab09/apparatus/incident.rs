@@ -24,9 +24,18 @@ pub struct Incident {
 }
 
 /// The job that could not be converted: 64 nodes of 12 ranks.
-pub const FAILED: Incident = Incident { layers: 32, ranks: 768, stage: 1, recorded: Recorded::OnTheLast };
+pub const FAILED: Incident = Incident {
+    layers: 32,
+    ranks: 768,
+    stage: 1,
+    recorded: Recorded::OnTheLast,
+};
 /// The job that was converted: 4 nodes of 12 ranks.
-pub const CONTROL: Incident = Incident { layers: 1, ranks: 48, ..FAILED };
+pub const CONTROL: Incident = Incident {
+    layers: 1,
+    ranks: 48,
+    ..FAILED
+};
 
 /// A rank's slice of one group, as the rank's file has it.
 pub struct Slice {
@@ -54,41 +63,72 @@ impl Incident {
         let norm = |name: String| (name, vec![4096]);
         let layers = || 0..self.layers;
         let matrices = ["attention.qkv", "attention.out", "mlp.up", "mlp.down"];
-        let matrices = layers().flat_map(|layer| matrices.map(|name| format!("layers.{layer}.{name}.weight")));
+        let matrices =
+            layers().flat_map(|layer| matrices.map(|name| format!("layers.{layer}.{name}.weight")));
         let ends = ["embedding.weight", "head.weight"].map(String::from);
-        let norms = layers().flat_map(|layer| ["norm1", "norm2"].map(|name| format!("layers.{layer}.{name}.weight")));
+        let norms = layers().flat_map(|layer| {
+            ["norm1", "norm2"].map(|name| format!("layers.{layer}.{name}.weight"))
+        });
         let last = ["final_norm.weight".to_string()];
-        [matrices.chain(ends).map(matrix).collect(), norms.chain(last).map(norm).collect()]
+        [
+            matrices.chain(ends).map(matrix).collect(),
+            norms.chain(last).map(norm).collect(),
+        ]
     }
 
     /// The padding of each group, by the right rule.
     fn flats(self) -> [Flat; 2] {
-        let numel = |group: &Group| group.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
-        self.groups().map(|group| Flat { numel: numel(&group), ranks: self.ranks })
+        let numel = |group: &Group| {
+            group
+                .iter()
+                .map(|(_, shape)| shape.iter().product::<usize>())
+                .sum()
+        };
+        self.groups().map(|group| Flat {
+            numel: numel(&group),
+            ranks: self.ranks,
+        })
     }
 
     /// Writes the files of all ranks below `dir`, reads them, and converts them.
     pub fn run(self, dir: &Path) -> Result<Converted, BadInput> {
-        let rule = if self.recorded == Recorded::OnEach { "each" } else { "last" };
-        let input = dir.join(format!("ws{}_stage{}_{rule}", self.ranks, self.stage)).join("global_step95600");
+        let rule = if self.recorded == Recorded::OnEach {
+            "each"
+        } else {
+            "last"
+        };
+        let input = dir
+            .join(format!("ws{}_stage{}_{rule}", self.ranks, self.stage))
+            .join("global_step95600");
         let example = Example {
             last_rank_only: self.recorded == Recorded::OnTheLast,
             step: 95_600.0,
             ..Example::new(self.stage, self.ranks, self.groups().into())
         };
-        example.save(&input, &|_, name, state, element| value(name, state, element)).map_err(|error| {
-            BadInput::new(
-                format!("cannot write {}: {error}", input.display()),
-                "make room, or name a folder with --out",
-            )
-        })?;
+        example
+            .save(&input, &|_, name, state, element| {
+                value(name, state, element)
+            })
+            .map_err(|error| {
+                BadInput::new(
+                    format!("cannot write {}: {error}", input.display()),
+                    "make room, or name a folder with --out",
+                )
+            })?;
         let file = |rank| input.join(format!("zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"));
-        let slices = (0..self.ranks).map(|rank| slices(&file(rank))).collect::<Result<_, _>>()?;
+        let slices = (0..self.ranks)
+            .map(|rank| slices(&file(rank)))
+            .collect::<Result<_, _>>()?;
         let folder = input.with_file_name("global_step95600_universal");
         let count = Count::default();
         let report = convert(&Options::new(input, &folder), &count).map_err(Refusal::error)?;
         let done = count.0.into_inner().unwrap_or_default();
-        Ok(Converted { slices, done: [done[0], done[1]], report, folder })
+        Ok(Converted {
+            slices,
+            done: [done[0], done[1]],
+            report,
+            folder,
+        })
     }
 }
 
@@ -96,17 +136,43 @@ impl Incident {
 fn slices(path: &Path) -> Result<Vec<Slice>, BadInput> {
     let file = TorchFile::open(path)?;
     let lacks = |what: &str| file.error(&format!("it has no {what}"));
-    let state = file.graph.root().get("optimizer_state_dict").ok_or_else(|| lacks("optimizer_state_dict"))?;
+    let state = file
+        .graph
+        .root()
+        .get("optimizer_state_dict")
+        .ok_or_else(|| lacks("optimizer_state_dict"))?;
     let list = |key: &'static str| state.get(key).into_iter().flat_map(Node::items);
-    let states = state.get("base_optimizer_state").and_then(|base| base.get("state"));
-    let size = |node: Option<Node>| node.and_then(Node::int).and_then(|size| usize::try_from(size).ok()).unwrap_or(0);
+    let states = state
+        .get("base_optimizer_state")
+        .and_then(|base| base.get("state"));
+    let size = |node: Option<Node>| {
+        node.and_then(Node::int)
+            .and_then(|size| usize::try_from(size).ok())
+            .unwrap_or(0)
+    };
     let mut slices = Vec::new();
-    for (group, (padding, mapping)) in list("group_paddings").zip(list("param_slice_mappings")).enumerate() {
-        let moment = states.and_then(|states| states.get_at(group as i64)).and_then(|state| state.get(STATES[1]));
-        let moment = moment.map_or(Ok(None), |moment| file.tensor(moment))?.ok_or_else(|| lacks(STATES[1]))?;
-        let end = |fragment: Node| size(fragment.attribute("start")) + size(fragment.attribute("numel"));
-        let end = mapping.entries().map(|(_, fragment)| end(fragment)).max().unwrap_or(0);
-        slices.push(Slice { numel: moment.numel(), padding: size(Some(padding)), end });
+    for (group, (padding, mapping)) in list("group_paddings")
+        .zip(list("param_slice_mappings"))
+        .enumerate()
+    {
+        let moment = states
+            .and_then(|states| states.get_at(group as i64))
+            .and_then(|state| state.get(STATES[1]));
+        let moment = moment
+            .map_or(Ok(None), |moment| file.tensor(moment))?
+            .ok_or_else(|| lacks(STATES[1]))?;
+        let end =
+            |fragment: Node| size(fragment.attribute("start")) + size(fragment.attribute("numel"));
+        let end = mapping
+            .entries()
+            .map(|(_, fragment)| end(fragment))
+            .max()
+            .unwrap_or(0);
+        slices.push(Slice {
+            numel: moment.numel(),
+            padding: size(Some(padding)),
+            end,
+        });
     }
     Ok(slices)
 }
@@ -117,7 +183,10 @@ struct Count(Mutex<Vec<usize>>);
 
 impl Watch for Count {
     fn begin(&self, _: &str, _: usize) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(0);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(0);
     }
 
     fn advance(&self) {
@@ -132,8 +201,12 @@ impl Converted {
     /// The first rank, and its group, whose slice is shorter than the padding that is recorded: a converter that strips it
     /// ends there.
     pub fn stops(&self) -> Option<(usize, usize)> {
-        let too_long = |groups: &Vec<Slice>| groups.iter().position(|slice| slice.padding > slice.numel);
-        self.slices.iter().enumerate().find_map(|(rank, groups)| Some((rank, too_long(groups)?)))
+        let too_long =
+            |groups: &Vec<Slice>| groups.iter().position(|slice| slice.padding > slice.numel);
+        self.slices
+            .iter()
+            .enumerate()
+            .find_map(|(rank, groups)| Some((rank, too_long(groups)?)))
     }
 
     /// How a converter that strips ends, in the words of PyTorch.
@@ -143,7 +216,14 @@ impl Converted {
             Some((rank, group)) => {
                 let Slice { numel, padding, .. } = self.slices[rank][group];
                 let left = numel as isize - padding as isize;
-                (rank, format!("{}: {numel} - {} = {left}", STATES[1], thousands(padding as u64)))
+                (
+                    rank,
+                    format!(
+                        "{}: {numel} - {} = {left}",
+                        STATES[1],
+                        thousands(padding as u64)
+                    ),
+                )
             }
         }
     }
@@ -151,9 +231,14 @@ impl Converted {
     /// Files whose fragments end where the right padding begins.
     fn clear(&self, job: Incident) -> usize {
         let flats = job.flats();
-        let clear = |rank: usize, slice: &Slice, flat: &Flat| slice.end + flat.padding(rank) == slice.numel;
-        let all =
-            |(rank, groups): &(usize, &Vec<Slice>)| groups.iter().zip(&flats).all(|(s, flat)| clear(*rank, s, flat));
+        let clear =
+            |rank: usize, slice: &Slice, flat: &Flat| slice.end + flat.padding(rank) == slice.numel;
+        let all = |(rank, groups): &(usize, &Vec<Slice>)| {
+            groups
+                .iter()
+                .zip(&flats)
+                .all(|(s, flat)| clear(*rank, s, flat))
+        };
         self.slices.iter().enumerate().filter(all).count()
     }
 
@@ -161,15 +246,23 @@ impl Converted {
     fn wrong(&self, job: Incident) -> Vec<usize> {
         let flats = job.flats();
         let wrong = |rank: &usize| {
-            self.slices[*rank].iter().zip(&flats).any(|(slice, flat)| slice.padding != flat.padding(*rank))
+            self.slices[*rank]
+                .iter()
+                .zip(&flats)
+                .any(|(slice, flat)| slice.padding != flat.padding(*rank))
         };
         (0..self.slices.len()).filter(wrong).collect()
     }
 
     /// Files of parameters that have the same bytes as those of `other`, and all files.
     fn same_files(&self, other: &Converted) -> (usize, usize) {
-        let name = |name: &String, state: &str| Path::new("zero").join(name).join(format!("{state}.pt"));
-        let names = self.report.parameters.iter().flat_map(|(of, _)| STATES.map(|state| name(of, state)));
+        let name =
+            |name: &String, state: &str| Path::new("zero").join(name).join(format!("{state}.pt"));
+        let names = self
+            .report
+            .parameters
+            .iter()
+            .flat_map(|(of, _)| STATES.map(|state| name(of, state)));
         let same = |name: &PathBuf| {
             let read = |folder: &Path| std::fs::read(folder.join(name)).ok();
             read(&self.folder).is_some_and(|bytes| read(&other.folder) == Some(bytes))
@@ -189,52 +282,129 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
     let dir = dir.join("padding");
     // An earlier run's.
     std::fs::remove_dir_all(&dir).ok();
-    let (failed, control) = (FAILED.run(&dir)?, CONTROL.run(&dir)?);
+    let failed = FAILED.run(&dir)?;
+    let control = CONTROL.run(&dir)?;
     let row = |job: Incident, run: &Converted| {
-        let layers = format!("{} layer{}", job.layers, if job.layers == 1 { "" } else { "s" });
-        let name = format!("{} ranks ({} nodes of 12), {layers}", job.ranks, job.ranks / 12);
+        let layers = format!(
+            "{} layer{}",
+            job.layers,
+            if job.layers == 1 { "" } else { "s" }
+        );
+        let name = format!(
+            "{} ranks ({} nodes of 12), {layers}",
+            job.ranks,
+            job.ranks / 12
+        );
         let merged = of(run.done[1], run.report.parameters.len());
-        vec![name, of(run.stripped().0, job.ranks), of(run.done[0], job.ranks), merged]
+        vec![
+            name,
+            of(run.stripped().0, job.ranks),
+            of(run.done[0], job.ranks),
+            merged,
+        ]
     };
     screen.say("\n  The source's two jobs, written as real files and converted");
-    let heads = ["job\n", "stripping:\nfiles", "not stripping:\nfiles", "\nparameters"];
-    screen.say(table(screen, &heads, &[row(FAILED, &failed), row(CONTROL, &control)]));
+    let heads = [
+        "job\n",
+        "stripping:\nfiles",
+        "not stripping:\nfiles",
+        "\nparameters",
+    ];
+    screen.say(table(
+        screen,
+        &heads,
+        &[row(FAILED, &failed), row(CONTROL, &control)],
+    ));
     screen.say("");
     let mut checks = Checks::new(screen);
     let (files, how) = failed.stripped();
     if strip {
-        let otherwise = format!("rank {files} of {}: narrow(): length must be non-negative: {how}", FAILED.ranks);
-        checks.hold(files == FAILED.ranks, "all files are stripped", &of(files, FAILED.ranks), &otherwise);
+        let otherwise = format!(
+            "rank {files} of {}: narrow(): length must be non-negative: {how}",
+            FAILED.ranks
+        );
+        checks.hold(
+            files == FAILED.ranks,
+            "all files are stripped",
+            &of(files, FAILED.ranks),
+            &otherwise,
+        );
         return Ok(checks.failed());
     }
     let stops = failed.stops() == Some((767, 1));
-    checks.hold(stops, "as in the source, stripping ends at rank 767", &how, "stripping ends in a different way");
-    let padding: usize = control.slices.iter().flatten().map(|slice| slice.padding).sum();
+    checks.hold(
+        stops,
+        "as in the source, stripping ends at rank 767",
+        &how,
+        "stripping ends in a different way",
+    );
+    let padding: usize = control
+        .slices
+        .iter()
+        .flatten()
+        .map(|slice| slice.padding)
+        .sum();
     let what = "48 ranks: 48 divides 12,288, nothing is stripped";
-    checks.hold(padding == 0 && control.stops().is_none(), what, "padding 0", "the control fails");
+    checks.hold(
+        padding == 0 && control.stops().is_none(),
+        what,
+        "padding 0",
+        "the control fails",
+    );
     let merged = [&failed, &control].map(|run| run.done[1]);
     let counted = format!("{} and {}", merged[0], merged[1]);
     let what = "6 x layers + 3 parameters are merged";
-    checks.hold(merged == [FAILED, CONTROL].map(|job| 6 * job.layers + 3), what, &counted, "parameters are missing");
+    checks.hold(
+        merged == [FAILED, CONTROL].map(|job| 6 * job.layers + 3),
+        what,
+        &counted,
+        "parameters are missing",
+    );
     // Both stages, with the right records beside the old ones.
     let second = Incident { stage: 2, ..FAILED };
-    let (mut clear, mut same, mut all, mut right) = (0, 0, 0, 0);
+    let mut clear = 0;
+    let mut same = 0;
+    let mut all = 0;
+    let mut right = 0;
     for (job, old) in [(FAILED, &failed), (second, &second.run(&dir)?)] {
-        let each = Incident { recorded: Recorded::OnEach, ..job };
+        let each = Incident {
+            recorded: Recorded::OnEach,
+            ..job
+        };
         let new = each.run(&dir)?;
         let (equal, files) = old.same_files(&new);
         (clear, same, all) = (clear + old.clear(job), same + equal, all + files);
-        right += if new.wrong(each).is_empty() { new.stripped().0 } else { 0 };
+        right += if new.wrong(each).is_empty() {
+            new.stripped().0
+        } else {
+            0
+        };
     }
     let files = 2 * FAILED.ranks;
     let what = "stages 1 and 2: fragments end before the padding";
-    checks.hold(clear == files, what, &of(clear, files), "a fragment reaches into the padding");
+    checks.hold(
+        clear == files,
+        what,
+        &of(clear, files),
+        "a fragment reaches into the padding",
+    );
     let what = "each rank's own padding can be stripped";
-    checks.hold(right == files, what, &of(right, files), "a slice is shorter than its own padding");
+    checks.hold(
+        right == files,
+        what,
+        &of(right, files),
+        "a slice is shorter than its own padding",
+    );
     let what = "parameter files, old or right record: same bytes";
-    checks.hold(same == all, what, &of(same, all), "files of parameters differ");
+    checks.hold(
+        same == all,
+        what,
+        &of(same, all),
+        "files of parameters differ",
+    );
     let record = |rank: usize| {
-        let (flat, slice) = (FAILED.flats()[1], &failed.slices[rank][1]);
+        let flat = FAILED.flats()[1];
+        let slice = &failed.slices[rank][1];
         format!(
             "rank {rank} has {} elements of padding and records {}",
             flat.padding(rank),
@@ -262,22 +432,40 @@ mod tests {
             assert_eq!(job.groups().map(|group| group.len()), sizes);
             assert_eq!(job.flats().map(|flat| flat.padded() - flat.numel), paddings);
         }
-        assert_eq!((FAILED.flats()[1].numel, CONTROL.flats()[1].numel), (266_240, 12_288));
+        assert_eq!(
+            (FAILED.flats()[1].numel, CONTROL.flats()[1].numel),
+            (266_240, 12_288)
+        );
     }
 
     /// The four ranks and ten elements of the tables, as files.
     #[test]
     fn wrong_records_are_found_in_files() {
         let dir = tempfile::tempdir().unwrap();
-        let job = Incident { layers: 1, ranks: 80, ..FAILED };
+        let job = Incident {
+            layers: 1,
+            ranks: 80,
+            ..FAILED
+        };
         let old = job.run(dir.path()).unwrap();
         // 12,288 elements are padded to 12,320: 154 per rank, 32 of them padding on the last one.
-        assert_eq!((old.stops(), old.wrong(job), old.clear(job)), (None, vec![], 80));
+        assert_eq!(
+            (old.stops(), old.wrong(job), old.clear(job)),
+            (None, vec![], 80)
+        );
         let many = Incident { ranks: 83, ..job };
         let old = many.run(dir.path()).unwrap();
         assert_eq!((old.stops(), old.stripped().0), (Some((82, 1)), 82));
-        assert_eq!((old.wrong(many), old.clear(many), old.done), (vec![81, 82], 83, [83, 9]));
-        let right = Incident { recorded: Recorded::OnEach, ..many }.run(dir.path()).unwrap();
+        assert_eq!(
+            (old.wrong(many), old.clear(many), old.done),
+            (vec![81, 82], 83, [83, 9])
+        );
+        let right = Incident {
+            recorded: Recorded::OnEach,
+            ..many
+        }
+        .run(dir.path())
+        .unwrap();
         assert_eq!((right.stops(), right.wrong(many)), (None, vec![]));
         assert_eq!(old.same_files(&right), (27, 27));
     }

@@ -38,10 +38,23 @@ fn fails(flat: Flat) -> bool {
 
 /// The failure of the source in a size that fits on the screen, and at its real size.
 pub fn tables(screen: &Screen) -> String {
-    let (small, source) = (Flat { numel: 10, ranks: 4 }, Flat { numel: SOURCES[0].1, ranks: 768 });
+    let small = Flat {
+        numel: 10,
+        ranks: 4,
+    };
+    let source = Flat {
+        numel: SOURCES[0].1,
+        ranks: 768,
+    };
     let table = |flat: Flat, ranks: &[usize]| {
         let rows: Vec<Vec<String>> = ranks.iter().map(|&rank| row(flat, rank)).collect();
-        let heads = ["rank\n", "elements\n", "padding\n", "recorded by\nthe old rule", "slice - recorded\npadding"];
+        let heads = [
+            "rank\n",
+            "elements\n",
+            "padding\n",
+            "recorded by\nthe old rule",
+            "slice - recorded\npadding",
+        ];
         table(screen, &heads, &rows)
     };
     format!(
@@ -59,33 +72,61 @@ const SOURCES: [(&str, usize); 2] = [("32 layers", 65 * 4096), ("1 layer", 3 * 4
 /// For each of the source's models: all padding beside one rank's slice, for 1 to 1,024 ranks.
 pub fn plots(screen: &Screen) -> String {
     let one = |(model, numel)| {
-        let failing: Vec<usize> = (1..=1024).filter(|&ranks| fails(Flat { numel, ranks })).collect();
-        let first = failing.first().map_or(String::new(), |first| format!(", the first is {first}"));
-        let verdict = |ranks| if fails(Flat { numel, ranks }) { "fails" } else { "does not" };
-        let others: Vec<String> =
-            [48, 144, 216, 768].iter().map(|&ranks| format!("{ranks} {}", verdict(ranks))).collect();
-        let counted = format!("{} of 1,024 numbers of ranks fail{first}. {}.", failing.len(), others.join(", "));
+        let failing: Vec<usize> = (1..=1024)
+            .filter(|&ranks| fails(Flat { numel, ranks }))
+            .collect();
+        let first = failing
+            .first()
+            .map_or(String::new(), |first| format!(", the first is {first}"));
+        let verdict = |ranks| {
+            if fails(Flat { numel, ranks }) {
+                "fails"
+            } else {
+                "does not"
+            }
+        };
+        let others: Vec<String> = [48, 144, 216, 768]
+            .iter()
+            .map(|&ranks| format!("{ranks} {}", verdict(ranks)))
+            .collect();
+        let counted = format!(
+            "{} of 1,024 numbers of ranks fail{first}. {}.",
+            failing.len(),
+            others.join(", ")
+        );
         let title = title(model, numel);
-        format!("{}\n{}", plot(&title, numel, 1).height(10).render(screen), screen.wrap(&counted, 2))
+        format!(
+            "{}\n{}",
+            plot(&title, numel, 1).height(10).render(screen),
+            screen.wrap(&counted, 2)
+        )
     };
     SOURCES.map(one).join("\n\n")
 }
 
 /// The title of a model's plot.
 fn title(model: &str, numel: usize) -> String {
-    format!("{model}, {} elements: all padding, and one rank's slice", thousands(numel as u64))
+    format!(
+        "{model}, {} elements: all padding, and one rank's slice",
+        thousands(numel as u64)
+    )
 }
 
 /// All padding of a group, and one rank's slice, for every number of ranks up to 1,024 that is a multiple of `nodes`.
 fn plot(title: &str, numel: usize, nodes: usize) -> Plot<'_> {
-    let ranks = || (nodes..=1024).step_by(nodes).map(|ranks| Flat { numel, ranks });
+    let ranks = || {
+        (nodes..=1024)
+            .step_by(nodes)
+            .map(|ranks| Flat { numel, ranks })
+    };
     let padding = |failing: bool| {
         let all = ranks().filter(move |flat| fails(*flat) == failing);
         all.map(|flat| (flat.ranks as f64, (flat.padded() - numel) as f64))
     };
     // Slices on few ranks are long, and would flatten the rest.
-    let slice =
-        ranks().map(|flat| (flat.ranks as f64, flat.shard_numel() as f64)).filter(|(_, slice)| *slice <= 2048.0);
+    let slice = ranks()
+        .map(|flat| (flat.ranks as f64, flat.shard_numel() as f64))
+        .filter(|(_, slice)| *slice <= 2048.0);
     Plot::new(title, "ranks")
         .series(Series::line("slice", slice))
         .series(Series::dots("padding that fits in a slice", padding(false)))
@@ -95,20 +136,35 @@ fn plot(title: &str, numel: usize, nodes: usize) -> Plot<'_> {
 /// The plots of both models for a page: whole nodes of 12 ranks.
 pub fn figures(draw: impl Fn(&Plot) -> anyhow::Result<String>) -> anyhow::Result<String> {
     let drawn = SOURCES.map(|(model, numel)| draw(&plot(&title(model, numel), numel, 12)));
-    Ok(drawn.into_iter().collect::<anyhow::Result<Vec<_>>>()?.join("\n"))
+    Ok(drawn
+        .into_iter()
+        .collect::<anyhow::Result<Vec<_>>>()?
+        .join("\n"))
 }
 
 fn in_words(flat: Flat) -> String {
-    let (padded, slice) = (thousands(flat.padded() as u64), thousands(flat.shard_numel() as u64));
+    let padded = thousands(flat.padded() as u64);
+    let slice = thousands(flat.shard_numel() as u64);
     format!("padded to {padded}, {slice} per rank")
 }
 
 fn row(flat: Flat, rank: usize) -> Vec<String> {
     let stripped = Recorded::OnTheLast.stripped(flat, rank);
-    let verdict = if stripped < 0 { format!("{stripped}: narrow() fails") } else { stripped.to_string() };
-    let cells = [flat.range(rank).len(), flat.padding(rank), Recorded::OnTheLast.on(flat, rank)];
+    let verdict = if stripped < 0 {
+        format!("{stripped}: narrow() fails")
+    } else {
+        stripped.to_string()
+    };
+    let cells = [
+        flat.range(rank).len(),
+        flat.padding(rank),
+        Recorded::OnTheLast.on(flat, rank),
+    ];
     let cells = cells.iter().map(|&count| thousands(count as u64));
-    std::iter::once(rank.to_string()).chain(cells).chain([verdict]).collect()
+    std::iter::once(rank.to_string())
+        .chain(cells)
+        .chain([verdict])
+        .collect()
 }
 
 #[cfg(test)]
@@ -119,23 +175,46 @@ mod tests {
     /// The figures of the source's debugger, and its control on 48 ranks.
     #[test]
     fn the_sources_group_fails_on_its_last_rank() {
-        let flat = Flat { numel: 266_240, ranks: 768 };
+        let flat = Flat {
+            numel: 266_240,
+            ranks: 768,
+        };
         assert_eq!((flat.padded(), flat.shard_numel()), (267_264, 348));
-        assert_eq!((Recorded::OnTheLast.on(flat, 767), Recorded::OnTheLast.stripped(flat, 767)), (1024, -676));
+        assert_eq!(
+            (
+                Recorded::OnTheLast.on(flat, 767),
+                Recorded::OnTheLast.stripped(flat, 767)
+            ),
+            (1024, -676)
+        );
         assert!((0..767).all(|rank| Recorded::OnTheLast.stripped(flat, rank) == 348));
         assert!(fails(flat));
-        let control = Flat { numel: 12_288, ranks: 48 };
-        assert_eq!((control.padded() - control.numel, control.shard_numel()), (0, 256));
+        let control = Flat {
+            numel: 12_288,
+            ranks: 48,
+        };
+        assert_eq!(
+            (control.padded() - control.numel, control.shard_numel()),
+            (0, 256)
+        );
     }
 
     #[test]
     fn failures_are_counted() {
-        let failing = |numel| (1..=1024).filter(|&ranks| fails(Flat { numel, ranks })).collect::<Vec<_>>();
+        let failing = |numel| {
+            (1..=1024)
+                .filter(|&ranks| fails(Flat { numel, ranks }))
+                .collect::<Vec<_>>()
+        };
         let large = failing(266_240);
         assert_eq!((large.len(), large[0]), (419, 376));
         assert!(!large.contains(&216) && !large.contains(&144) && large.contains(&768));
         assert!(!failing(12_288).contains(&48));
-        let smallest = |ranks| (1..=20).filter(|&numel| fails(Flat { numel, ranks })).collect::<Vec<_>>();
+        let smallest = |ranks| {
+            (1..=20)
+                .filter(|&numel| fails(Flat { numel, ranks }))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(smallest(4), [1, 2, 3, 4, 5, 9, 10, 11, 17]);
         assert_eq!(smallest(2), [1]);
     }

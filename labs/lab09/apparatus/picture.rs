@@ -12,8 +12,16 @@ type Held = (String, BTreeMap<String, Vec<Slice>>);
 
 /// The jobs' slices of the parameters with these `names`, which follow each other. Each column is one of equal shares of
 /// their elements, and shows the rank that holds the share's first element.
-pub fn picture(screen: &Screen, all: &BTreeMap<String, Parameter>, names: &[&str], jobs: &[Held]) -> String {
-    let numel = |name: &str| all.get(name).map_or(0, |parameter| parameter.shape.iter().product::<usize>());
+pub fn picture(
+    screen: &Screen,
+    all: &BTreeMap<String, Parameter>,
+    names: &[&str],
+    jobs: &[Held],
+) -> String {
+    let numel = |name: &str| {
+        all.get(name)
+            .map_or(0, |parameter| parameter.shape.iter().product::<usize>())
+    };
     let elements: usize = names.iter().map(|name| numel(name)).sum();
     let label = jobs.iter().map(|(job, _)| job.len()).max().unwrap_or(0);
     let end = format!("{} elements", thousands(elements as u64));
@@ -22,15 +30,22 @@ pub fn picture(screen: &Screen, all: &BTreeMap<String, Parameter>, names: &[&str
         let mut holders = vec![None; WIDTH];
         let mut offset = 0;
         for name in names {
-            for Slice { rank, elements: held } in slices.get(*name).into_iter().flatten() {
+            for Slice {
+                rank,
+                elements: held,
+            } in slices.get(*name).into_iter().flatten()
+            {
                 // The columns whose first elements are in the slice.
-                let column = |element: usize| ((offset + element) * WIDTH).div_ceil(elements.max(1));
+                let column =
+                    |element: usize| ((offset + element) * WIDTH).div_ceil(elements.max(1));
                 holders[column(held.start)..column(held.end)].fill(Some(*rank));
             }
             offset += numel(name);
         }
         let digit = |rank: usize| char::from_digit(rank as u32 % 36, 36).unwrap_or('?');
-        let cell = |holder: Option<usize>| holder.map_or("?".to_string(), |rank| screen.rank(rank, digit(rank)));
+        let cell = |holder: Option<usize>| {
+            holder.map_or("?".to_string(), |rank| screen.rank(rank, digit(rank)))
+        };
         let cells: String = holders.into_iter().map(cell).collect();
         lines.push(format!("  {job:label$}  {cells}"));
     }
@@ -43,16 +58,34 @@ mod tests {
 
     #[test]
     fn each_column_shows_who_holds_it() {
-        let parameter = |shape: &[usize]| Parameter { shape: shape.to_vec(), sha256: Default::default() };
-        let all = BTreeMap::from([("a".to_string(), parameter(&[2, 3])), ("b".to_string(), parameter(&[2]))]);
+        let parameter = |shape: &[usize]| Parameter {
+            shape: shape.to_vec(),
+            sha256: Default::default(),
+        };
+        let all = BTreeMap::from([
+            ("a".to_string(), parameter(&[2, 3])),
+            ("b".to_string(), parameter(&[2])),
+        ]);
         let slice = |rank, elements| Slice { rank, elements };
-        let held =
-            |a: &[Slice], b: &[Slice]| BTreeMap::from([("a".to_string(), a.to_vec()), ("b".to_string(), b.to_vec())]);
+        let held = |a: &[Slice], b: &[Slice]| {
+            BTreeMap::from([("a".to_string(), a.to_vec()), ("b".to_string(), b.to_vec())])
+        };
         let jobs = [
-            ("dp=3".to_string(), held(&[slice(0, 0..3), slice(1, 3..6)], &[slice(2, 0..2)])),
+            (
+                "dp=3".to_string(),
+                held(&[slice(0, 0..3), slice(1, 3..6)], &[slice(2, 0..2)]),
+            ),
             (
                 "tp=2".to_string(),
-                held(&[slice(1, 2..3), slice(0, 0..2), slice(0, 3..5), slice(1, 5..6)], &[slice(0, 0..2)]),
+                held(
+                    &[
+                        slice(1, 2..3),
+                        slice(0, 0..2),
+                        slice(0, 3..5),
+                        slice(1, 5..6),
+                    ],
+                    &[slice(0, 0..2)],
+                ),
             ),
         ];
         let draw = |names: &[&str]| {
@@ -62,12 +95,28 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let line = |counts: &[(usize, usize)]| {
-            counts.iter().map(|&(rank, count)| rank.to_string().repeat(count)).collect::<String>()
+            counts
+                .iter()
+                .map(|&(rank, count)| rank.to_string().repeat(count))
+                .collect::<String>()
         };
         let both = draw(&["a", "b"]);
-        assert!(both[0].starts_with('0') && both[0].ends_with(" 8 elements"), "{}", both[0]);
-        assert_eq!(both[1], format!("dp=3  {}", line(&[(0, 21), (1, 21), (2, 14)])));
-        assert_eq!(both[2], format!("tp=2  {}", line(&[(0, 14), (1, 7), (0, 14), (1, 7), (0, 14)])));
+        assert!(
+            both[0].starts_with('0') && both[0].ends_with(" 8 elements"),
+            "{}",
+            both[0]
+        );
+        assert_eq!(
+            both[1],
+            format!("dp=3  {}", line(&[(0, 21), (1, 21), (2, 14)]))
+        );
+        assert_eq!(
+            both[2],
+            format!(
+                "tp=2  {}",
+                line(&[(0, 14), (1, 7), (0, 14), (1, 7), (0, 14)])
+            )
+        );
         assert_eq!(draw(&["b"])[1], format!("dp=3  {}", line(&[(2, 56)])));
     }
 }

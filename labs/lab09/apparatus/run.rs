@@ -34,15 +34,24 @@ pub struct Folders {
 impl Folders {
     /// The folders of the run called `name`, below `dir`.
     pub fn of(dir: &Path, name: &str) -> Folders {
-        Folders { save: dir.join(name), universal: dir.join(format!("{name}-universal")) }
+        Folders {
+            save: dir.join(name),
+            universal: dir.join(format!("{name}-universal")),
+        }
     }
 
     /// Refuses a job's folder with anything that no run of this lab has written. A run removes what an earlier one left.
     pub fn ensure_own(dir: &Path) -> Result<(), BadInput> {
         for path in entries(dir) {
             if is_job(&path) && !is_own(&path) {
-                let what = format!("{} is in the way, and was not written by this lab", path.display());
-                return Err(BadInput::new(what, "move it away, or name a different folder with --out"));
+                let what = format!(
+                    "{} is in the way, and was not written by this lab",
+                    path.display()
+                );
+                return Err(BadInput::new(
+                    what,
+                    "move it away, or name a different folder with --out",
+                ));
             }
         }
         Ok(())
@@ -51,24 +60,34 @@ impl Folders {
     /// Removes what an earlier run has left in `dir`.
     pub fn remove(dir: &Path) -> Result<()> {
         for path in entries(dir).filter(|path| is_job(path) && is_own(path)) {
-            std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+            std::fs::remove_dir_all(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
         }
         Ok(())
     }
 }
 
 fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
-    std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
+    std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
 }
 
 fn name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Whether a path has the name of a job's folder.
 fn is_job(path: &Path) -> bool {
     let name = name(path);
-    let number = name.strip_prefix("job-").map(|rest| rest.strip_suffix("-universal").unwrap_or(rest));
+    let number = name
+        .strip_prefix("job-")
+        .map(|rest| rest.strip_suffix("-universal").unwrap_or(rest));
     number.is_some_and(|number| number.parse::<usize>().is_ok())
 }
 
@@ -77,7 +96,11 @@ fn is_own(path: &Path) -> bool {
     let universal = name(path).ends_with("-universal");
     let known = |name: &str| match universal {
         true => [INDEX, "zero"].contains(&name),
-        false => ["latest", "writer.lock"].contains(&name) || name.starts_with("save-") || name.starts_with('.'),
+        false => {
+            ["latest", "writer.lock"].contains(&name)
+                || name.starts_with("save-")
+                || name.starts_with('.')
+        }
     };
     path.is_dir() && !path.is_symlink() && entries(path).all(|entry| known(&name(&entry)))
 }
@@ -117,7 +140,13 @@ impl<'a> Part<'a> {
         let mesh = Mesh::new(comm, job.layout())?;
         let zero = ZeroConfig::new(job.stage, Precision::F32, config.adamw);
         let pipelined = Pipelined::new(&config, &mesh, &job.plan(&config), (false, 1), zero)?;
-        Ok(Part { comm, job, config, text, pipelined })
+        Ok(Part {
+            comm,
+            job,
+            config,
+            text,
+            pipelined,
+        })
     }
 
     /// Takes steps. Returns their losses, mean over data ranks.
@@ -142,8 +171,11 @@ impl<'a> Part<'a> {
         };
         let all = Checkpoints::new(&folders.save, 1, saved, self.comm).scratch();
         let saved = all.save(step, &mut self.pipelined.zero, &step)?;
-        let merged =
-            if self.comm.rank() == 0 { universal::merge(&saved, &folders.universal).map(drop) } else { Ok(()) };
+        let merged = if self.comm.rank() == 0 {
+            universal::merge(&saved, &folders.universal).map(drop)
+        } else {
+            Ok(())
+        };
         self.comm.barrier()?;
         merged?;
         Ok(saved)
@@ -152,7 +184,14 @@ impl<'a> Part<'a> {
 }
 
 /// Trains `save_after` steps, saves, and trains on until `config.steps`: the run that nothing interrupts.
-pub fn begin(comm: &Comm, job: Job, config: Config, text: &[u32], save_after: usize, folders: &Folders) -> Result<Run> {
+pub fn begin(
+    comm: &Comm,
+    job: Job,
+    config: Config,
+    text: &[u32],
+    save_after: usize,
+    folders: &Folders,
+) -> Result<Run> {
     let mut part = Part::new(comm, job, config, text)?;
     part.train(0..save_after)?;
     let saved = part.save(save_after, folders)?;
@@ -174,7 +213,11 @@ pub fn resume(
     let universal = Universal::open(from)?;
     let step: usize = universal.restore(comm, &mut part.pipelined.zero)?;
     let saved = part.save(step, again)?;
-    let steps = if forgets { 0..part.config.steps - step } else { step..part.config.steps };
+    let steps = if forgets {
+        0..part.config.steps - step
+    } else {
+        step..part.config.steps
+    };
     let losses = part.train(steps)?;
     Ok(Run { losses, saved })
 }
@@ -186,14 +229,23 @@ mod tests {
 
     #[test]
     fn nan_and_missing_losses_are_differences() {
-        let run = |losses: &[f64]| Run { losses: losses.to_vec(), ..Run::default() };
+        let run = |losses: &[f64]| Run {
+            losses: losses.to_vec(),
+            ..Run::default()
+        };
         let good = run(&[3.0, 2.0]);
         assert!(good.has_bits_of(&good) && good.difference(&good) == 0.0);
         assert!(!run(&[3.0, 2.5]).has_bits_of(&good) && run(&[3.0, 2.5]).difference(&good) == 0.5);
         for bad in damaged(&good.losses) {
             let bad = run(&bad);
-            assert!(!bad.has_bits_of(&good) && bad.difference(&good).is_infinite(), "{bad:?}");
-            assert!(!good.has_bits_of(&bad) && good.difference(&bad).is_infinite(), "{bad:?}");
+            assert!(
+                !bad.has_bits_of(&good) && bad.difference(&good).is_infinite(),
+                "{bad:?}"
+            );
+            assert!(
+                !good.has_bits_of(&bad) && good.difference(&bad).is_infinite(),
+                "{bad:?}"
+            );
         }
     }
 }

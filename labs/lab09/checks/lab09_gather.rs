@@ -10,13 +10,25 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("3 ranks: parameters that one rank holds", |evidence| all(evidence, &SMALL, &[0, 3])),
-        ("a parameter that two ranks share", |evidence| all(evidence, &SMALL, &[1])),
-        ("one that begins and ends with a slice", |evidence| all(evidence, &EVEN, &[1])),
-        ("the last one, with padding behind it", |evidence| all(evidence, &SMALL, &[4])),
+        ("3 ranks: parameters that one rank holds", |evidence| {
+            all(evidence, &SMALL, &[0, 3])
+        }),
+        ("a parameter that two ranks share", |evidence| {
+            all(evidence, &SMALL, &[1])
+        }),
+        ("one that begins and ends with a slice", |evidence| {
+            all(evidence, &EVEN, &[1])
+        }),
+        ("the last one, with padding behind it", |evidence| {
+            all(evidence, &SMALL, &[4])
+        }),
         ("one on five ranks", |evidence| all(evidence, &WIDE, &[1])),
-        ("10 elements, and a rank with only padding", |evidence| all(evidence, &TEN, &[0, 1])),
-        ("65 layer norms on 768 ranks", |evidence| all(evidence, &REAL, &[0, 40, 64])),
+        ("10 elements, and a rank with only padding", |evidence| {
+            all(evidence, &TEN, &[0, 1])
+        }),
+        ("65 layer norms on 768 ranks", |evidence| {
+            all(evidence, &REAL, &[0, 40, 64])
+        }),
     ])
 }
 
@@ -27,15 +39,30 @@ struct Case {
 }
 
 /// 22 elements in slices of 8.
-const SMALL: Case = Case { sizes: &[5, 6, 3, 2, 6], ranks: 3 };
+const SMALL: Case = Case {
+    sizes: &[5, 6, 3, 2, 6],
+    ranks: 3,
+};
 /// 18 elements in slices of 6.
-const EVEN: Case = Case { sizes: &[6, 6, 4, 2], ranks: 3 };
+const EVEN: Case = Case {
+    sizes: &[6, 6, 4, 2],
+    ranks: 3,
+};
 /// 40 elements in slices of 8.
-const WIDE: Case = Case { sizes: &[3, 34, 3], ranks: 5 };
+const WIDE: Case = Case {
+    sizes: &[3, 34, 3],
+    ranks: 5,
+};
 /// 10 elements in slices of 4, two of them padding on rank 2, and four on rank 3.
-const TEN: Case = Case { sizes: &[6, 4], ranks: 4 };
+const TEN: Case = Case {
+    sizes: &[6, 4],
+    ranks: 4,
+};
 /// The group whose conversion failed: slices of 348, and 1,024 elements of padding on the last three ranks.
-const REAL: Case = Case { sizes: &[4096; 65], ranks: 768 };
+const REAL: Case = Case {
+    sizes: &[4096; 65],
+    ranks: 768,
+};
 
 /// Files in memory, and what was read of them. Each element is its offset in the group, counted from 1, and padding is 0.
 struct Files {
@@ -45,14 +72,29 @@ struct Files {
 
 impl Files {
     fn of(case: &Case) -> Files {
-        Files { flat: Flat { numel: case.sizes.iter().sum(), ranks: case.ranks }, reads: Vec::new() }
+        Files {
+            flat: Flat {
+                numel: case.sizes.iter().sum(),
+                ranks: case.ranks,
+            },
+            reads: Vec::new(),
+        }
     }
 
     /// A file ends: what is beyond its end is left out.
     fn elements(&self, rank: usize, range: Range<usize>) -> Vec<f32> {
-        let (part, held) = (self.flat.shard_numel(), self.flat.range(rank.min(self.flat.ranks)));
+        let part = self.flat.shard_numel();
+        let held = self.flat.range(rank.min(self.flat.ranks));
         let elements = range.start.min(part)..range.end.min(part);
-        elements.map(|i| if i < held.len() { (held.start + i + 1) as f32 } else { 0.0 }).collect()
+        elements
+            .map(|i| {
+                if i < held.len() {
+                    (held.start + i + 1) as f32
+                } else {
+                    0.0
+                }
+            })
+            .collect()
     }
 }
 
@@ -90,21 +132,40 @@ const EMPTY: &str = "Nothing superfluous is read, but you read an empty range of
 
 fn parameter(evidence: &mut Evidence, case: &Case, wanted: usize) -> Result<()> {
     let Case { sizes, ranks } = *case;
-    let (mut files, start) = (Files::of(case), sizes[..wanted].iter().sum::<usize>());
-    let (end, part) = (start + sizes[wanted], files.numel());
-    let input = format!("parameter {wanted} of {}, {ranks} slices of {part} elements", sizes.len());
+    let mut files = Files::of(case);
+    let start = sizes[..wanted].iter().sum::<usize>();
+    let end = start + sizes[wanted];
+    let part = files.numel();
+    let input = format!(
+        "parameter {wanted} of {}, {ranks} slices of {part} elements",
+        sizes.len()
+    );
     evidence.given(&input);
     let got = gather(&mut files, sizes, wanted);
-    let (expected, reads) = (numbers(start..end), &files.reads);
+    let expected = numbers(start..end);
+    let reads = &files.reads;
     let read: usize = reads.iter().map(|(_, range)| range.len()).sum();
     let holders = start / part..(end - 1) / part + 1;
     evidence.row(got == expected, &input, said(&expected), said(&got));
-    if let Some((rank, range)) = reads.iter().find(|(rank, range)| *rank >= ranks || range.end > part) {
+    if let Some((rank, range)) = reads
+        .iter()
+        .find(|(rank, range)| *rank >= ranks || range.end > part)
+    {
         let read = format!("{range:?} of rank {rank}");
-        evidence.row(false, format!("{input}: a read"), format!("within 0..{part} of ranks 0 to {}", ranks - 1), &read);
+        evidence.row(
+            false,
+            format!("{input}: a read"),
+            format!("within 0..{part} of ranks 0 to {}", ranks - 1),
+            &read,
+        );
         evidence.means_if(range.is_empty(), EMPTY);
-        evidence
-            .means_if(*rank >= ranks, format!("You read from rank {rank}, and there are ranks 0 to {}.", ranks - 1));
+        evidence.means_if(
+            *rank >= ranks,
+            format!(
+                "You read from rank {rank}, and there are ranks 0 to {}.",
+                ranks - 1
+            ),
+        );
         evidence.means_if(
             !holders.contains(rank),
             format!(
@@ -132,7 +193,11 @@ fn parameter(evidence: &mut Evidence, case: &Case, wanted: usize) -> Result<()> 
     opened.sort_unstable();
     opened.dedup();
     evidence.same(format!("{input}: elements read"), sizes[wanted], read);
-    evidence.same(format!("{input}: files read from"), holders.len(), opened.len());
+    evidence.same(
+        format!("{input}: files read from"),
+        holders.len(),
+        opened.len(),
+    );
     if evidence.agrees() {
         return Ok(());
     }
@@ -155,7 +220,8 @@ fn parameter(evidence: &mut Evidence, case: &Case, wanted: usize) -> Result<()> 
         read > sizes[wanted] && opened.len() == holders.len(),
         "You read from the right files, but more than the elements of this parameter.",
     );
-    evidence.means("The numbers are right. Read each element of the parameter once, and nothing else.");
+    evidence
+        .means("The numbers are right. Read each element of the parameter once, and nothing else.");
     Ok(())
 }
 
@@ -163,7 +229,9 @@ fn parameter(evidence: &mut Evidence, case: &Case, wanted: usize) -> Result<()> 
 fn why_wrong(evidence: &mut Evidence, case: &Case, wanted: usize, got: &[f32], files: &Files) {
     let Case { sizes, ranks } = *case;
     let start: usize = sizes[..wanted].iter().sum();
-    let (end, part, numel) = (start + sizes[wanted], files.numel(), files.flat.numel);
+    let end = start + sizes[wanted];
+    let part = files.numel();
+    let numel = files.flat.numel;
     let expected = numbers(start..end);
     if got == expected {
         return;
@@ -171,13 +239,20 @@ fn why_wrong(evidence: &mut Evidence, case: &Case, wanted: usize, got: &[f32], f
     // The elements that slices of a different length would have.
     let cut = |other: usize| -> Vec<f32> {
         let of = |rank: usize| {
-            let (from, to) = (start.max(rank * other), end.min((rank + 1) * other));
-            if from < to { files.elements(rank, from - rank * other..to - rank * other) } else { Vec::new() }
+            let from = start.max(rank * other);
+            let to = end.min((rank + 1) * other);
+            if from < to {
+                files.elements(rank, from - rank * other..to - rank * other)
+            } else {
+                Vec::new()
+            }
         };
         (0..ranks).flat_map(of).collect()
     };
     let lengths = [numel / ranks, numel.div_ceil(ranks)];
-    let other = lengths.into_iter().find(|other| *other > 0 && *other != part && got == cut(*other));
+    let other = lengths
+        .into_iter()
+        .find(|other| *other > 0 && *other != part && got == cut(*other));
     evidence.means_if(
         other.is_some(),
         format!(
@@ -186,7 +261,8 @@ fn why_wrong(evidence: &mut Evidence, case: &Case, wanted: usize, got: &[f32], f
         ),
     );
     let begin = |at: &usize| sizes[..*at].iter().sum::<usize>();
-    let mistaken = (0..sizes.len()).find(|at| *at != wanted && got.first() == Some(&((begin(at) + 1) as f32)));
+    let mistaken =
+        (0..sizes.len()).find(|at| *at != wanted && got.first() == Some(&((begin(at) + 1) as f32)));
     evidence.means_if(
         mistaken.is_some(),
         format!(
@@ -206,8 +282,14 @@ fn why_wrong(evidence: &mut Evidence, case: &Case, wanted: usize, got: &[f32], f
     // The parts of each slice.
     let held = |rank: usize| start.max(rank * part)..end.min((rank + 1) * part);
     let holders = start / part..(end - 1) / part + 1;
-    let (first, last) = (holders.start, holders.end - 1);
-    let joined = |ranks: &[usize]| ranks.iter().flat_map(|&rank| numbers(held(rank))).collect::<Vec<f32>>();
+    let first = holders.start;
+    let last = holders.end - 1;
+    let joined = |ranks: &[usize]| {
+        ranks
+            .iter()
+            .flat_map(|&rank| numbers(held(rank)))
+            .collect::<Vec<f32>>()
+    };
     evidence.means_if(
         first < last && got == joined(&[first]),
         format!(
@@ -236,7 +318,11 @@ fn why_wrong(evidence: &mut Evidence, case: &Case, wanted: usize, got: &[f32], f
     );
     evidence.means_if(
         got.len() < expected.len(),
-        format!("The parameter has {} elements, and you return {}.", sizes[wanted], got.len()),
+        format!(
+            "The parameter has {} elements, and you return {}.",
+            sizes[wanted],
+            got.len()
+        ),
     );
     evidence.means(
         "Compare the offsets: the parameter is elements `start` to `end` of the group, and slice r is elements r x length to \
@@ -249,8 +335,17 @@ fn said(numbers: &[f32]) -> String {
     match numbers {
         [] => "nothing".into(),
         [first, .., last] if numbers.len() > 8 => {
-            format!("{} from {} to {}", thousands(numbers.len() as u64), first, last)
+            format!(
+                "{} from {} to {}",
+                thousands(numbers.len() as u64),
+                first,
+                last
+            )
         }
-        few => few.iter().map(|x| x.to_string()).collect::<Vec<_>>().join(" "),
+        few => few
+            .iter()
+            .map(|x| x.to_string())
+            .collect::<Vec<_>>()
+            .join(" "),
     }
 }

@@ -10,19 +10,52 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("12,288 numbers on 48 ranks, nothing to strip", |evidence| whole(evidence, &CONTROL)),
-        ("10 numbers on 4 ranks, and the real 768: no error", |evidence| {
-            converts(evidence, &TEN)?;
-            converts(evidence, &REAL)
+        ("12,288 numbers on 48 ranks, nothing to strip", |evidence| {
+            whole(evidence, &CONTROL)
         }),
-        ("10 numbers on 4 ranks: parameters, paddings", |evidence| whole(evidence, &TEN)),
-        ("9 numbers, the last of them zeros", |evidence| whole(evidence, &Case { zeros: 3, ..case(&[2, 3, 4], 4) })),
-        ("65 layer norms on 768 ranks", |evidence| whole(evidence, &REAL)),
-        ("16 numbers on 1,024 ranks: most hold padding", |evidence| whole(evidence, &case(&[16], 1024))),
-        ("13 numbers on 3 ranks: the record is right", |evidence| whole(evidence, &case(&[4, 1, 8], 3))),
+        (
+            "10 numbers on 4 ranks, and the real 768: no error",
+            |evidence| {
+                converts(evidence, &TEN)?;
+                converts(evidence, &REAL)
+            },
+        ),
+        ("10 numbers on 4 ranks: parameters, paddings", |evidence| {
+            whole(evidence, &TEN)
+        }),
+        ("9 numbers, the last of them zeros", |evidence| {
+            whole(
+                evidence,
+                &Case {
+                    zeros: 3,
+                    ..case(&[2, 3, 4], 4)
+                },
+            )
+        }),
+        ("65 layer norms on 768 ranks", |evidence| {
+            whole(evidence, &REAL)
+        }),
+        ("16 numbers on 1,024 ranks: most hold padding", |evidence| {
+            whole(evidence, &case(&[16], 1024))
+        }),
+        ("13 numbers on 3 ranks: the record is right", |evidence| {
+            whole(evidence, &case(&[4, 1, 8], 3))
+        }),
         ("files with each rank's own padding", |evidence| {
-            whole(evidence, &Case { rule: Recorded::OnEach, ..TEN })?;
-            whole(evidence, &Case { rule: Recorded::OnEach, ..REAL })
+            whole(
+                evidence,
+                &Case {
+                    rule: Recorded::OnEach,
+                    ..TEN
+                },
+            )?;
+            whole(
+                evidence,
+                &Case {
+                    rule: Recorded::OnEach,
+                    ..REAL
+                },
+            )
         }),
     ])
 }
@@ -37,7 +70,12 @@ struct Case {
 }
 
 const fn case(sizes: &'static [usize], ranks: usize) -> Case {
-    Case { sizes, ranks, rule: Recorded::OnTheLast, zeros: 0 }
+    Case {
+        sizes,
+        ranks,
+        rule: Recorded::OnTheLast,
+        zeros: 0,
+    }
 }
 
 const CONTROL: Case = case(&[4096; 3], 48);
@@ -46,20 +84,31 @@ const REAL: Case = case(&[4096; 65], 768);
 
 impl Case {
     fn flat(&self) -> Flat {
-        Flat { numel: self.sizes.iter().sum(), ranks: self.ranks }
+        Flat {
+            numel: self.sizes.iter().sum(),
+            ranks: self.ranks,
+        }
     }
 
     /// Each number is its offset in the group, counted from 1.
     fn number(&self, offset: usize) -> f32 {
-        if offset + self.zeros < self.flat().numel { (offset + 1) as f32 } else { 0.0 }
+        if offset + self.zeros < self.flat().numel {
+            (offset + 1) as f32
+        } else {
+            0.0
+        }
     }
 
     fn shards(&self) -> Vec<Shard> {
         let flat = self.flat();
         let shard = |rank| {
-            let mut numbers: Vec<f32> = flat.range(rank).map(|offset| self.number(offset)).collect();
+            let mut numbers: Vec<f32> =
+                flat.range(rank).map(|offset| self.number(offset)).collect();
             numbers.resize(flat.shard_numel(), 0.0);
-            Shard { numbers, padding: self.rule.on(flat, rank) }
+            Shard {
+                numbers,
+                padding: self.rule.on(flat, rank),
+            }
         };
         (0..self.ranks).map(shard).collect()
     }
@@ -68,7 +117,9 @@ impl Case {
         let mut begin = 0;
         let parameter = |size: &usize| {
             begin += size;
-            (begin - size..begin).map(|offset| self.number(offset)).collect()
+            (begin - size..begin)
+                .map(|offset| self.number(offset))
+                .collect()
         };
         self.sizes.iter().map(parameter).collect()
     }
@@ -76,7 +127,8 @@ impl Case {
 
 /// Calls the reader's code, and shows an error as evidence.
 fn converted(evidence: &mut Evidence, case: &Case) -> Option<Converted> {
-    let (flat, ranks) = (case.flat(), case.ranks);
+    let flat = case.flat();
+    let ranks = case.ranks;
     let input = format!("{} numbers on {ranks} ranks", thousands(flat.numel as u64));
     evidence.given(&input);
     let error = match convert(&case.shards(), case.sizes) {
@@ -84,7 +136,8 @@ fn converted(evidence: &mut Evidence, case: &Case) -> Option<Converted> {
         Err(error) => error,
     };
     evidence.row(false, input, "converted", &error);
-    let (part, all) = (flat.shard_numel(), flat.padded() - flat.numel);
+    let part = flat.shard_numel();
+    let all = flat.padded() - flat.numel;
     evidence.means_if(
         error.contains("non-negative"),
         format!(
@@ -105,22 +158,39 @@ fn converted(evidence: &mut Evidence, case: &Case) -> Option<Converted> {
 
 fn converts(evidence: &mut Evidence, case: &Case) -> Result<()> {
     if converted(evidence, case).is_some() {
-        evidence.row(true, format!("{} ranks", case.ranks), "converted", "converted");
+        evidence.row(
+            true,
+            format!("{} ranks", case.ranks),
+            "converted",
+            "converted",
+        );
     }
     Ok(())
 }
 
 fn whole(evidence: &mut Evidence, case: &Case) -> Result<()> {
-    let Some(got) = converted(evidence, case) else { return Ok(()) };
+    let Some(got) = converted(evidence, case) else {
+        return Ok(());
+    };
     let expected = case.parameters();
-    let differs = (0..expected.len().max(got.parameters.len())).find(|&i| expected.get(i) != got.parameters.get(i));
+    let differs = (0..expected.len().max(got.parameters.len()))
+        .find(|&i| expected.get(i) != got.parameters.get(i));
     let at = differs.unwrap_or(expected.len() - 1);
     let shown = |all: &[Vec<f32>]| all.get(at).map_or("none".into(), |numbers| said(numbers));
-    evidence.row(differs.is_none(), format!("parameter {at}"), shown(&expected), shown(&got.parameters));
+    evidence.row(
+        differs.is_none(),
+        format!("parameter {at}"),
+        shown(&expected),
+        shown(&got.parameters),
+    );
     let fewer = got.parameters.len() != expected.len();
     evidence.means_if(
         fewer && differs.is_some(),
-        format!("The group has {} parameters, and you return {}.", expected.len(), got.parameters.len()),
+        format!(
+            "The group has {} parameters, and you return {}.",
+            expected.len(),
+            got.parameters.len()
+        ),
     );
     let length = |all: &[Vec<f32>]| all.get(at).map(Vec::len);
     let short = differs.is_some() && length(&got.parameters) < length(&expected);
@@ -142,16 +212,24 @@ fn whole(evidence: &mut Evidence, case: &Case) -> Result<()> {
 
 /// The paddings of a conversion whose parameters are right.
 fn paddings(evidence: &mut Evidence, case: &Case, got: &[usize]) {
-    let (flat, ranks) = (case.flat(), case.ranks);
-    let (part, all) = (flat.shard_numel(), flat.padded() - flat.numel);
+    let flat = case.flat();
+    let ranks = case.ranks;
+    let part = flat.shard_numel();
+    let all = flat.padded() - flat.numel;
     if !evidence.same("paddings that are returned", ranks, got.len()) {
         return evidence.means("There is one padding for each rank, in their order.");
     }
     // The last ranks, and those where something is wrong.
     let wrong = (0..ranks).find(|&rank| got[rank] != flat.padding(rank));
-    let shown = |rank: &usize| rank + 4 >= ranks || wrong.is_some_and(|wrong| (wrong..wrong + 2).contains(rank));
+    let shown = |rank: &usize| {
+        rank + 4 >= ranks || wrong.is_some_and(|wrong| (wrong..wrong + 2).contains(rank))
+    };
     for rank in (0..ranks).filter(shown) {
-        evidence.same(format!("padding of rank {rank}, of {part}"), flat.padding(rank), got[rank]);
+        evidence.same(
+            format!("padding of rank {rank}, of {part}"),
+            flat.padding(rank),
+            got[rank],
+        );
     }
     if evidence.agrees() {
         return;
@@ -200,14 +278,21 @@ fn paddings(evidence: &mut Evidence, case: &Case, got: &[usize]) {
         is(&|_| 0),
         "No rank has padding now. But the slices in the files do: a program that joins them would read zeros as parameters.",
     );
-    evidence.means("How many numbers of each rank's slice lie behind the end of the last parameter?");
+    evidence
+        .means("How many numbers of each rank's slice lie behind the end of the last parameter?");
 }
 
 /// Numbers in one line: all of them, or how many there are and the first and last one.
 fn said(numbers: &[f32]) -> String {
     match numbers {
-        [first, .., last] if numbers.len() > 8 => format!("{} from {first} to {last}", thousands(numbers.len() as u64)),
+        [first, .., last] if numbers.len() > 8 => {
+            format!("{} from {first} to {last}", thousands(numbers.len() as u64))
+        }
         [] => "nothing".into(),
-        few => few.iter().map(|x| x.to_string()).collect::<Vec<_>>().join(" "),
+        few => few
+            .iter()
+            .map(|x| x.to_string())
+            .collect::<Vec<_>>()
+            .join(" "),
     }
 }

@@ -26,6 +26,10 @@ pub trait Slices {
 /// One parameter, whole. `sizes` are the elements of all parameters of the group, in order. `wanted` is the number of the
 /// parameter, counted from 0.
 pub fn gather(slices: &mut dyn Slices, sizes: &[usize], wanted: usize) -> Vec<f32> {
-    let (ranks, part) = (slices.ranks(), slices.numel());
-    todo!("{ranks} slices of {part} elements: which of them have some of the {} elements?", sizes[wanted])
+    let ranks = slices.ranks();
+    let part = slices.numel();
+    todo!(
+        "{ranks} slices of {part} elements: which of them have some of the {} elements?",
+        sizes[wanted]
+    )
 }

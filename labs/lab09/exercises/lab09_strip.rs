@@ -31,9 +31,11 @@ pub struct Converted {
 
 /// Converts the files of all ranks. `sizes` are the elements of each parameter of the group, in order.
 pub fn convert(shards: &[Shard], sizes: &[usize]) -> Result<Converted, String> {
-    let (mut flat, mut paddings) = (Vec::new(), Vec::new());
+    let mut flat = Vec::new();
+    let mut paddings = Vec::new();
     for shard in shards {
-        let (numel, padding) = (shard.numbers.len(), shard.padding);
+        let numel = shard.numbers.len();
+        let padding = shard.padding;
         let length = numel.checked_sub(padding).ok_or_else(|| {
             let length = numel as isize - padding as isize;
             format!("narrow(): length must be non-negative: {numel} - {padding} = {length}")
@@ -47,5 +49,8 @@ pub fn convert(shards: &[Shard], sizes: &[usize]) -> Result<Converted, String> {
         parameters.push(flat[begin..begin + size].to_vec());
         begin += size;
     }
-    Ok(Converted { parameters, paddings })
+    Ok(Converted {
+        parameters,
+        paddings,
+    })
 }

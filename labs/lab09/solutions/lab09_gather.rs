@@ -21,7 +21,8 @@ pub fn gather(slices: &mut dyn Slices, sizes: &[usize], wanted: usize) -> Vec<f3
     for rank in 0..slices.ranks() {
         // The elements that this slice and the parameter have in common, counted through the group.
         let begin = rank * part;
-        let (from, to) = (start.max(begin), end.min(begin + part));
+        let from = start.max(begin);
+        let to = end.min(begin + part);
         if from < to {
             values.extend(slices.read(rank, from - begin..to - begin));
         }

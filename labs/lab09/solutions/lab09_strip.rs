@@ -18,7 +18,8 @@ pub struct Converted {
 /// Converts the files of all ranks. `sizes` are the elements of each parameter of the group, in order.
 pub fn convert(shards: &[Shard], sizes: &[usize]) -> Result<Converted, String> {
     let data: usize = sizes.iter().sum();
-    let (mut flat, mut paddings) = (Vec::new(), Vec::new());
+    let mut flat = Vec::new();
+    let mut paddings = Vec::new();
     for (rank, shard) in shards.iter().enumerate() {
         // Padding is what lies behind the last parameter, and a slice cannot have more of it than numbers.
         let numel = shard.numbers.len();
@@ -32,5 +33,8 @@ pub fn convert(shards: &[Shard], sizes: &[usize]) -> Result<Converted, String> {
         parameters.push(flat[begin..begin + size].to_vec());
         begin += size;
     }
-    Ok(Converted { parameters, paddings })
+    Ok(Converted {
+        parameters,
+        paddings,
+    })
 }

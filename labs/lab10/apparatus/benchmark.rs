@@ -91,7 +91,10 @@ impl Benchmark {
     pub fn check(&self) -> Result<Layout, BadInput> {
         let layout = self.config.mesh(self.world_size)?;
         if !self.sharding && self.world_size > 1 {
-            let what = format!("without sharding one rank holds everything, and {} were asked for", self.world_size);
+            let what = format!(
+                "without sharding one rank holds everything, and {} were asked for",
+                self.world_size
+            );
             return Err(BadInput::new(what, "give sharding: true, or world_size: 1"));
         }
         let room = self.model.shape.block;
@@ -104,18 +107,34 @@ impl Benchmark {
         }
         TensorParallel::check_llama(&self.model.shape, layout.sizes.tensor)?;
         self.config.layers(&self.model.shape)?;
-        let fits = |&batch: &usize| share(batch, layout.sizes.data, self.config.accumulation).map(drop);
+        let fits =
+            |&batch: &usize| share(batch, layout.sizes.data, self.config.accumulation).map(drop);
         self.batch_sizes.iter().try_for_each(fits)?;
         Ok(layout)
     }
 
     /// Refuses a job whose state alone does not fit into the `free` bytes of this machine, where `here` of its ranks run.
     pub fn check_memory(&self, here: usize, free: Option<u64>) -> Result<(), BadInput> {
-        let Coordinates { data, pipeline, tensor } = self.config.mesh(self.world_size)?.sizes;
-        let part = self.model.shape.parameters().div_ceil((pipeline * tensor) as u64);
-        let held = zero_memory(self.config.zero_stage.number(), part, data as u64, self.dtype.bytes_each());
+        let Coordinates {
+            data,
+            pipeline,
+            tensor,
+        } = self.config.mesh(self.world_size)?.sizes;
+        let part = self
+            .model
+            .shape
+            .parameters()
+            .div_ceil((pipeline * tensor) as u64);
+        let held = zero_memory(
+            self.config.zero_stage.number(),
+            part,
+            data as u64,
+            self.dtype.bytes_each(),
+        );
         let bytes = held.iter().sum::<u64>() * here.min(self.world_size) as u64;
-        let Some(free) = free.filter(|&free| bytes > free) else { return Ok(()) };
+        let Some(free) = free.filter(|&free| bytes > free) else {
+            return Ok(());
+        };
         let what = format!(
             "the state of {} takes {} on {} ranks, and this machine has {} left",
             self.model.name,
@@ -134,8 +153,9 @@ impl Benchmark {
 /// Runs one job on its ranks, for each batch size. All that it allocated is free when it returns.
 pub fn run_distributed_benchmark(harness: &Harness, benchmark: &Benchmark) -> Result<Measured> {
     let layout = benchmark.check()?;
-    let measured =
-        on_ranks(benchmark.world_size, &harness.options, |comm| one_rank(harness, benchmark, layout, &comm))?;
+    let measured = on_ranks(benchmark.world_size, &harness.options, |comm| {
+        one_rank(harness, benchmark, layout, &comm)
+    })?;
     reset_distributed_and_clear_memory();
     Ok(measured)
 }
@@ -148,7 +168,11 @@ pub fn reset_distributed_and_clear_memory() {
 // ANCHOR_END: run
 
 /// Runs `job` on `ranks` ranks. Returns what rank 0 returns.
-pub(super) fn on_ranks<R: Send>(ranks: usize, options: &Options, job: impl Fn(Comm) -> Result<R> + Sync) -> Result<R> {
+pub(super) fn on_ranks<R: Send>(
+    ranks: usize,
+    options: &Options,
+    job: impl Fn(Comm) -> Result<R> + Sync,
+) -> Result<R> {
     if launch::is_mpi() && ranks == 1 {
         return job(Comm::alone()); // each process of the job runs it by itself
     }
@@ -172,35 +196,79 @@ impl<'a> Part<'a> {
     // ANCHOR: part
     /// The layers of this rank, with a state that ZeRO divides among the data ranks.
     fn new(harness: &Harness, benchmark: &'a Benchmark, mesh: &'a Mesh) -> Result<Part<'a>> {
-        let Benchmark { model, config, dtype, .. } = benchmark;
+        let Benchmark {
+            model,
+            config,
+            dtype,
+            ..
+        } = benchmark;
         let layers = Layers::declare(&model.shape, config, mesh)?;
         let zero = ZeroConfig::new(config.zero_stage, *dtype, config.adamw);
-        let zero = model.train(&layers.model().params, mesh.group(Axis::Data), zero, harness.seed)?;
-        let forward: Vec<Op> = (0..config.accumulation).map(|micro| Op::forward(0, micro)).collect();
-        let order = Schedule::OneForwardOneBackward.order(&layers.pipeline, layers.stages.group().rank());
-        let program = |order: Vec<Op>| layers.pipeline.with_messages(layers.stages.group().rank(), &order);
+        let zero = model.train(
+            &layers.model().params,
+            mesh.group(Axis::Data),
+            zero,
+            harness.seed,
+        )?;
+        let forward: Vec<Op> = (0..config.accumulation)
+            .map(|micro| Op::forward(0, micro))
+            .collect();
+        let order =
+            Schedule::OneForwardOneBackward.order(&layers.pipeline, layers.stages.group().rank());
+        let program = |order: Vec<Op>| {
+            layers
+                .pipeline
+                .with_messages(layers.stages.group().rank(), &order)
+        };
         let programs = [forward, order].map(program);
-        let zero = zero.with_tensor(&layers.tensor)?.with_pipeline(layers.stages.group())?;
-        Ok(Part { benchmark, mesh, layers, zero, programs })
+        let zero = zero
+            .with_tensor(&layers.tensor)?
+            .with_pipeline(layers.stages.group())?;
+        Ok(Part {
+            benchmark,
+            mesh,
+            layers,
+            zero,
+            programs,
+        })
     }
     // ANCHOR_END: part
 
     /// This rank's sequences of a batch of `sequences`, in micro-batches. A sequence's tokens depend on its number alone.
     fn micro_batches(&self, sequences: usize, train: bool) -> Result<Vec<(Batch, Pass)>> {
-        let Benchmark { model, seq_len, config, .. } = self.benchmark;
-        let (rank, ranks) = (self.mesh.at.data, self.mesh.layout.sizes.data);
+        let Benchmark {
+            model,
+            seq_len,
+            config,
+            ..
+        } = self.benchmark;
+        let rank = self.mesh.at.data;
+        let ranks = self.mesh.layout.sizes.data;
         let each = share(sequences, ranks, config.accumulation)?;
         let draw = |micro: usize| {
             let first = (rank * config.accumulation + micro) * each;
-            let all = |from| (first..first + each).flat_map(|i| sequence(model, i, from..from + seq_len)).collect();
+            let all = |from| {
+                (first..first + each)
+                    .flat_map(|i| sequence(model, i, from..from + seq_len))
+                    .collect()
+            };
             let batch = Batch {
                 inputs: all(0),
                 targets: all(1),
                 length: *seq_len,
-                sequences: (first..first + each).map(|sequence| sequence as u64).collect(),
+                sequences: (first..first + each)
+                    .map(|sequence| sequence as u64)
+                    .collect(),
                 starts: (first..first + each).collect(),
             };
-            (batch, if train { Pass::training(None) } else { Pass::evaluate() })
+            (
+                batch,
+                if train {
+                    Pass::training(None)
+                } else {
+                    Pass::evaluate()
+                },
+            )
         };
         Ok((0..config.accumulation).map(draw).collect())
     }
@@ -208,11 +276,16 @@ impl<'a> Part<'a> {
     /// Runs the passes of one program. Returns the mean loss of this replica, on every rank of its pipeline.
     fn run(&self, batch: usize, train: bool, bytes: Bytes) -> Result<f64> {
         let micro_batches = self.micro_batches(batch, train)?;
-        let activations = [micro_batches[0].0.sequences.len(), self.benchmark.seq_len, self.benchmark.model.shape.embd];
+        let activations = [
+            micro_batches[0].0.sequences.len(),
+            self.benchmark.seq_len,
+            self.benchmark.model.shape.embd,
+        ];
         let program = &self.programs[usize::from(train)];
         let stages: &Stages<Llama> = &self.layers.stages;
         let ran = stages.step(program, &micro_batches, activations, &self.zero, bytes.live)?;
-        let (mut loss, ranks) = ([ran.losses.iter().sum::<f64>() / micro_batches.len() as f64], stages.group());
+        let mut loss = [ran.losses.iter().sum::<f64>() / micro_batches.len() as f64];
+        let ranks = stages.group();
         ranks.broadcast(&mut loss, ranks.size() - 1)?;
         Ok(loss[0])
     }
@@ -229,16 +302,31 @@ impl<'a> Part<'a> {
     fn generate(&mut self) -> Result<(Vec<u32>, [Timed; 2])> {
         let Benchmark { model, seq_len, .. } = self.benchmark;
         let prompt: Vec<u32> = sequence(model, 0, 0..*seq_len).collect();
-        let how = Continuation { count: GENERATED, sampling: Sampling::GREEDY, likeliest: 0, ends: Vec::new() };
-        let (cache, pipeline) = (self.layers.cache(seq_len + GENERATED), self.mesh.group(Axis::Pipeline));
-        let (before, mut prefill) = (profile::products(), None);
+        let how = Continuation {
+            count: GENERATED,
+            sampling: Sampling::GREEDY,
+            likeliest: 0,
+            ends: Vec::new(),
+        };
+        let cache = self.layers.cache(seq_len + GENERATED);
+        let pipeline = self.mesh.group(Axis::Pipeline);
+        let before = profile::products();
+        let mut prefill = None;
         self.zero.open()?;
-        let text = generate(self.layers.model(), &cache, Some(pipeline), &prompt, &how, |_| {
-            prefill.get_or_insert_with(|| profile::products() - before);
-            Ok(())
-        });
+        let text = generate(
+            self.layers.model(),
+            &cache,
+            Some(pipeline),
+            &prompt,
+            &how,
+            |_| {
+                prefill.get_or_insert_with(|| profile::products() - before);
+                Ok(())
+            },
+        );
         self.zero.close();
-        let (text, prefill) = (text?, prefill.unwrap_or_default());
+        let text = text?;
+        let prefill = prefill.unwrap_or_default();
         let later = GENERATED - 1;
         let decode = profile::products() - before - prefill;
         let mut bytes = [prefill.bytes as f64, decode.bytes as f64 / later as f64];
@@ -253,7 +341,13 @@ impl<'a> Part<'a> {
             bytes: bytes / replicas,
         };
         let decode = text.decode.as_secs_f64() / later as f64;
-        Ok((text.tokens, [timed(*seq_len, text.prefill.as_secs_f64(), bytes[0]), timed(1, decode, bytes[1])]))
+        Ok((
+            text.tokens,
+            [
+                timed(*seq_len, text.prefill.as_secs_f64(), bytes[0]),
+                timed(1, decode, bytes[1]),
+            ],
+        ))
     }
 
     /// A training step.
@@ -263,14 +357,16 @@ impl<'a> Part<'a> {
         let loss = self.run(batch, true, bytes)?;
         self.zero.finish()?;
         let norm = self.zero.norm()?;
-        self.zero.update(config.lr, clip_scale(norm, config.clip)?)?;
+        self.zero
+            .update(config.lr, clip_scale(norm, config.clip)?)?;
         Ok(loss)
     }
 }
 
 /// Tokens of a sequence: a function of its number and of their positions.
 fn sequence(model: &Model, number: usize, positions: Range<usize>) -> impl Iterator<Item = u32> {
-    let (stream, vocabulary) = (Stream::new(0, "tokens").branch(number as u64), model.shape.vocabulary as u64);
+    let stream = Stream::new(0, "tokens").branch(number as u64);
+    let vocabulary = model.shape.vocabulary as u64;
     positions.map(move |i| stream.below(vocabulary, i as u64) as u32)
 }
 
@@ -282,26 +378,47 @@ fn share(sequences: usize, ranks: usize, micro_batches: usize) -> Result<usize, 
         return Ok(sequences / parts);
     }
     if sequences >= parts {
-        let what = format!("a batch of {sequences} cannot be divided evenly into {parts} micro-batches");
-        let help = format!("{ranks} data ranks have {micro_batches} each: give a multiple of {parts}");
+        let what =
+            format!("a batch of {sequences} cannot be divided evenly into {parts} micro-batches");
+        let help =
+            format!("{ranks} data ranks have {micro_batches} each: give a multiple of {parts}");
         return Err(BadInput::new(what, help));
     }
     let of = |rank| sequences / ranks + usize::from(rank < sequences % ranks);
-    let first = (0..ranks).find(|&rank| of(rank) < micro_batches).unwrap_or_default();
-    let mut what = format!("rank {first} of {ranks} data ranks would run an empty batch: the batch has {sequences}");
+    let first = (0..ranks)
+        .find(|&rank| of(rank) < micro_batches)
+        .unwrap_or_default();
+    let mut what = format!(
+        "rank {first} of {ranks} data ranks would run an empty batch: the batch has {sequences}"
+    );
     for rank in 0..ranks.min(8) {
-        let for_them = if micro_batches > 1 { format!(" for {micro_batches} micro-batches") } else { String::new() };
-        what += &format!("\n  rank {rank}  {} of {sequences} sequences{for_them}", of(rank));
+        let for_them = if micro_batches > 1 {
+            format!(" for {micro_batches} micro-batches")
+        } else {
+            String::new()
+        };
+        what += &format!(
+            "\n  rank {rank}  {} of {sequences} sequences{for_them}",
+            of(rank)
+        );
     }
     if ranks > 8 {
         what += "\n  …";
     }
-    Err(BadInput::new(what, format!("give a batch of {parts} or more, or fewer data ranks")))
+    Err(BadInput::new(
+        what,
+        format!("give a batch of {parts} or more, or fewer data ranks"),
+    ))
 }
 
 /// Runs a job on one rank: makes its part of the model, generates a few tokens, and runs passes and steps of each batch size. After
 /// each of these, all ranks compare their peaks with the limit.
-fn one_rank(harness: &Harness, benchmark: &Benchmark, layout: Layout, comm: &Comm) -> Result<Measured> {
+fn one_rank(
+    harness: &Harness,
+    benchmark: &Benchmark,
+    layout: Layout,
+    comm: &Comm,
+) -> Result<Measured> {
     let bytes = harness.bytes;
     (bytes.reset)();
     let start = (bytes.live)();
@@ -312,7 +429,10 @@ fn one_rank(harness: &Harness, benchmark: &Benchmark, layout: Layout, comm: &Com
     }
     let most = |part: &Part| -> Result<[f64; 2]> {
         let held = part.zero.memory();
-        let mut most = [(held.parameters + held.gradients + held.optimizer) as f64, ((bytes.peak)() - start) as f64];
+        let mut most = [
+            (held.parameters + held.gradients + held.optimizer) as f64,
+            ((bytes.peak)() - start) as f64,
+        ];
         comm.all_reduce(&mut most, Reduce::Max)?;
         Ok(most)
     };
@@ -323,11 +443,31 @@ fn one_rank(harness: &Harness, benchmark: &Benchmark, layout: Layout, comm: &Com
     let measured = |part: &Part| -> Result<Measured> {
         let [holds, peak] = most(part)?;
         let memory = Memory::of_this_process((bytes.live)() - start, (bytes.peak)() - start);
-        let (runs, losses, tokens) = (Vec::new(), Vec::new(), Vec::new());
-        let (generation, sent, stopped) = ([Timed::default(); 2], [0.0; 2], None);
-        Ok(Measured { layout, runs, generation, tokens, losses, holds, peak, stopped, sent, memory })
+        let runs = Vec::new();
+        let losses = Vec::new();
+        let tokens = Vec::new();
+        let generation = [Timed::default(); 2];
+        let sent = [0.0; 2];
+        let stopped = None;
+        Ok(Measured {
+            layout,
+            runs,
+            generation,
+            tokens,
+            losses,
+            holds,
+            peak,
+            stopped,
+            sent,
+            memory,
+        })
     };
-    let stopped = |part: &Part, at| Ok(Measured { stopped: Some(at), ..measured(part)? });
+    let stopped = |part: &Part, at| {
+        Ok(Measured {
+            stopped: Some(at),
+            ..measured(part)?
+        })
+    };
     if is_over(&part)? {
         return stopped(&part, "its state");
     }
@@ -335,31 +475,62 @@ fn one_rank(harness: &Harness, benchmark: &Benchmark, layout: Layout, comm: &Com
     if is_over(&part)? {
         return stopped(&part, "a generation");
     }
-    let (mut runs, mut losses, mut sent) = (Vec::new(), Vec::new(), [0.0; 2]);
+    let mut runs = Vec::new();
+    let mut losses = Vec::new();
+    let mut sent = [0.0; 2];
     for &batch in &benchmark.batch_sizes {
         let mut of_batch = [Timed::default(); 2];
         for (train, timed) in [false, true].into_iter().zip(&mut of_batch) {
-            let (mut seconds, mut of_passes) = (Vec::new(), Vec::new());
+            let mut seconds = Vec::new();
+            let mut of_passes = Vec::new();
             let mut figures = (0.0, Products::default());
             for _ in 0..harness.repeats {
                 comm.barrier()?;
-                let (traffic, products, start) = (comm.total_traffic(), profile::products(), Instant::now());
-                of_passes.push(if train { part.step(batch, bytes)? } else { part.forward(batch, bytes)? });
-                figures = ((comm.total_traffic() - traffic).bytes as f64, profile::products() - products);
+                let traffic = comm.total_traffic();
+                let products = profile::products();
+                let start = Instant::now();
+                of_passes.push(if train {
+                    part.step(batch, bytes)?
+                } else {
+                    part.forward(batch, bytes)?
+                });
+                figures = (
+                    (comm.total_traffic() - traffic).bytes as f64,
+                    profile::products() - products,
+                );
                 comm.barrier()?;
                 seconds.push(start.elapsed().as_secs_f64());
                 if is_over(&part)? {
-                    return stopped(&part, if train { "a training step" } else { "a forward pass" });
+                    return stopped(
+                        &part,
+                        if train {
+                            "a training step"
+                        } else {
+                            "a forward pass"
+                        },
+                    );
                 }
             }
             seconds.sort_by(f64::total_cmp);
             let mut sums = [figures.0, figures.1.bytes as f64];
             comm.all_reduce(&mut sums, Reduce::Sum)?;
-            mesh.group(Axis::Data).all_reduce(&mut of_passes, Reduce::Mean)?;
-            let (seq, shape) = (benchmark.seq_len, &benchmark.model.shape);
-            let each = if train { shape.training_flops_per_token() } else { shape.forward_flops_per_token() };
+            mesh.group(Axis::Data)
+                .all_reduce(&mut of_passes, Reduce::Mean)?;
+            let seq = benchmark.seq_len;
+            let shape = &benchmark.model.shape;
+            let each = if train {
+                shape.training_flops_per_token()
+            } else {
+                shape.forward_flops_per_token()
+            };
             let flops = each as f64 * (batch * seq) as f64;
-            *timed = Timed { batch, seq, seconds: seconds[seconds.len() / 2], flops, bytes: sums[1] };
+            *timed = Timed {
+                batch,
+                seq,
+                seconds: seconds[seconds.len() / 2],
+                flops,
+                bytes: sums[1],
+            };
             sent[usize::from(train)] = sums[0] / comm.size() as f64;
             if train {
                 losses.extend(of_passes);
@@ -367,7 +538,14 @@ fn one_rank(harness: &Harness, benchmark: &Benchmark, layout: Layout, comm: &Com
         }
         runs.push(of_batch);
     }
-    Ok(Measured { runs, generation, tokens, losses, sent, ..measured(&part)? })
+    Ok(Measured {
+        runs,
+        generation,
+        tokens,
+        losses,
+        sent,
+        ..measured(&part)?
+    })
 }
 
 #[cfg(test)]
@@ -389,10 +567,14 @@ mod tests {
                 world_size: strategy.ranks,
                 config: strategy.config.clone(),
             };
-            benchmark.check_memory(strategy.ranks, Some(free)).err().map(|error| error.to_string())
+            benchmark
+                .check_memory(strategy.ranks, Some(free))
+                .err()
+                .map(|error| error.to_string())
         };
         let strategy = |parts, stage| Strategy::new(4, parts, stage, 2);
-        let (f32, bf16) = (Precision::F32, Precision::Bf16);
+        let f32 = Precision::F32;
+        let bf16 = Precision::Bf16;
         for (strategy, dtype, gigabytes) in [
             (strategy([1, 1], Stage::Zero), f32, 79.1),
             (strategy([1, 1], Stage::One), f32, 49.4),
@@ -404,7 +586,11 @@ mod tests {
         ] {
             let free = |more: f64| ((gigabytes + more) * 1e9) as u64;
             let error = refused(&strategy, dtype, free(-0.1)).expect(&strategy.name);
-            assert!(error.contains(&format!("takes {gigabytes} GB on 4 ranks")) && error.contains("help:"), "{error}");
+            assert!(
+                error.contains(&format!("takes {gigabytes} GB on 4 ranks"))
+                    && error.contains("help:"),
+                "{error}"
+            );
             assert_eq!(refused(&strategy, dtype, free(0.1)), None);
         }
     }

@@ -25,10 +25,14 @@ impl Reference {
             )
         };
         let path = folder.join("config.json");
-        let config = files::text(&path, files::LIST).map_err(|error| broken(&path, error.to_string()))?;
+        let config =
+            files::text(&path, files::LIST).map_err(|error| broken(&path, error.to_string()))?;
         // candle-transformers does not know some newer keys, such as rope_parameters.
-        let config = LlamaShape::from_config(&config).map_err(|error| broken(&path, error.what))?.to_config();
-        let config: LlamaConfig = serde_json::from_str(&config).map_err(|error| broken(&path, error.to_string()))?;
+        let config = LlamaShape::from_config(&config)
+            .map_err(|error| broken(&path, error.what))?
+            .to_config();
+        let config: LlamaConfig =
+            serde_json::from_str(&config).map_err(|error| broken(&path, error.to_string()))?;
         let config = config.into_config(false);
         let mut tensors = HashMap::new();
         for path in weights(folder).map_err(|error| broken(folder, error.to_string()))? {
@@ -41,19 +45,24 @@ impl Reference {
             return Err(broken(folder, format!("no file has {name}")));
         }
         let vars = VarBuilder::from_tensors(tensors, DType::F32, &Device::Cpu);
-        let model = Llama::load(vars, &config).map_err(|error| broken(folder, error.to_string()))?;
+        let model =
+            Llama::load(vars, &config).map_err(|error| broken(folder, error.to_string()))?;
         Ok(Reference { model, config })
     }
 
     /// The likeliest next tokens, one after the other, as many as asked for.
     pub fn greedy(&self, prompt: &[u32], count: usize) -> Result<Vec<u32>> {
         let mut cache = self.cache()?;
-        let (mut at, mut next, mut tokens) = (0, prompt.to_vec(), Vec::new());
+        let mut at = 0;
+        let mut next = prompt.to_vec();
+        let mut tokens = Vec::new();
         while tokens.len() < count {
             let logits = self.forward(&next, at, &mut cache)?;
             at += next.len();
-            let likeliest =
-                (0..logits.len()).rev().max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap_or(0) as u32;
+            let likeliest = (0..logits.len())
+                .rev()
+                .max_by(|a, b| logits[*a].total_cmp(&logits[*b]))
+                .unwrap_or(0) as u32;
             tokens.push(likeliest);
             next = vec![likeliest];
         }
@@ -71,14 +80,25 @@ impl Reference {
 
     fn forward(&self, tokens: &[u32], at: usize, cache: &mut Cache) -> Result<Vec<f32>> {
         let tokens = Tensor::new(tokens, &Device::Cpu)?.unsqueeze(0)?;
-        self.model.forward(&tokens, at, cache)?.squeeze(0)?.to_vec1()
+        self.model
+            .forward(&tokens, at, cache)?
+            .squeeze(0)?
+            .to_vec1()
     }
 }
 
 /// The files of safetensors in a folder.
 fn weights(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let paths = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
-    Ok(paths.into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "safetensors")).collect())
+    let paths = std::fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<std::io::Result<Vec<_>>>()?;
+    Ok(paths
+        .into_iter()
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|ending| ending == "safetensors")
+        })
+        .collect())
 }
 
 /// The tensors that the model needs.
@@ -119,7 +139,12 @@ pub(crate) mod tests {
         block: 32,
         rope: Rope {
             theta: 100.0,
-            scaling: Some(RopeScaling { factor: 4.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original_block: 16 }),
+            scaling: Some(RopeScaling {
+                factor: 4.0,
+                low_freq_factor: 1.0,
+                high_freq_factor: 4.0,
+                original_block: 16,
+            }),
         },
         norm_eps: 1e-3,
         tied: true,
@@ -134,7 +159,10 @@ pub(crate) mod tests {
             let mut values = llama.params.values_mut();
             let values = &mut values[spec.range()];
             match spec.shape.len() {
-                1 => values.iter_mut().enumerate().for_each(|(i, gain)| *gain += 0.3 * (i as f32).sin()),
+                1 => values
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(i, gain)| *gain += 0.3 * (i as f32).sin()),
                 _ => values.iter_mut().for_each(|value| *value *= 10.0),
             }
             let tensor = Tensor::from_slice(values, &spec.shape[..], &Device::Cpu).unwrap();
@@ -148,38 +176,70 @@ pub(crate) mod tests {
     #[test]
     fn all_logits_are_ours() {
         for (tied, scaling) in [(true, SHAPE.rope.scaling), (false, None)] {
-            let (dir, rope) = (tempfile::tempdir().unwrap(), Rope { scaling, ..SHAPE.rope });
-            let ours = model(&LlamaShape { tied, rope, ..SHAPE }, dir.path());
+            let dir = tempfile::tempdir().unwrap();
+            let rope = Rope {
+                scaling,
+                ..SHAPE.rope
+            };
+            let ours = model(
+                &LlamaShape {
+                    tied,
+                    rope,
+                    ..SHAPE
+                },
+                dir.path(),
+            );
             if scaling.is_none() {
                 let config = dir.path().join("config.json");
-                let newer = std::fs::read_to_string(&config).unwrap().replace("\"rope_theta\"", "\"old\"").replace(
-                    "\"rope_scaling\": null",
-                    "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 100.0}",
-                );
+                let newer = std::fs::read_to_string(&config)
+                    .unwrap()
+                    .replace("\"rope_theta\"", "\"old\"")
+                    .replace(
+                        "\"rope_scaling\": null",
+                        "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 100.0}",
+                    );
                 assert!(newer.contains("rope_parameters"), "{newer}");
                 std::fs::write(config, newer).unwrap();
             }
             let reference = Reference::load(dir.path()).unwrap();
             let tokens: Vec<u32> = (0..30).map(|i| i * i % 37).collect();
-            let logits = ours.logits(&tokens, tokens.len(), &Pass::evaluate()).unwrap();
+            let logits = ours
+                .logits(&tokens, tokens.len(), &Pass::evaluate())
+                .unwrap();
             let logits: Vec<Vec<f32>> = logits.squeeze(0).unwrap().to_vec2().unwrap();
-            let (mut most, mut largest) = (0f64, 0f64);
+            let mut most = 0f64;
+            let mut largest = 0f64;
             for (at, found) in logits.iter().enumerate() {
                 let expected = reference.logits(&tokens[..=at]).unwrap();
                 most = most.max(largest_difference(found, &expected));
                 largest = largest.max(largest_difference(&expected, &vec![0.0; expected.len()]));
             }
-            println!("tied {tied}: logits up to {largest}, from which ours differ by at most {most:e}");
-            assert!(largest > 1.0 && most < 5e-6 * largest, "logits up to {largest} differ by {most}");
+            println!(
+                "tied {tied}: logits up to {largest}, from which ours differ by at most {most:e}"
+            );
+            assert!(
+                largest > 1.0 && most < 5e-6 * largest,
+                "logits up to {largest} differ by {most}"
+            );
         }
     }
 
     /// The likeliest next tokens by our model.
     fn greedy(model: &Llama, prompt: &[u32], count: usize) -> Vec<u32> {
         let pass = Pass::cached(&model.cache(1, prompt.len() + count, &Plain));
-        let (mut next, mut tokens) = (prompt.to_vec(), Vec::new());
+        let mut next = prompt.to_vec();
+        let mut tokens = Vec::new();
         while tokens.len() < count {
-            let logits = model.predict(Input::Tokens { ids: &next, length: next.len() }, &pass, true).unwrap();
+            let logits = model
+                .predict(
+                    Input::Tokens {
+                        ids: &next,
+                        length: next.len(),
+                    },
+                    &pass,
+                    true,
+                )
+                .unwrap();
             let logits = logits.flatten_all().unwrap().to_vec1::<f32>().unwrap();
             next = vec![Sampling::GREEDY.choose(&logits, 0).unwrap()];
             tokens.extend(&next);
@@ -192,7 +252,13 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ours = model(&SHAPE, dir.path());
         let prompt = [1, 5, 30];
-        assert_eq!(Reference::load(dir.path()).unwrap().greedy(&prompt, 29).unwrap(), greedy(&ours, &prompt, 29));
+        assert_eq!(
+            Reference::load(dir.path())
+                .unwrap()
+                .greedy(&prompt, 29)
+                .unwrap(),
+            greedy(&ours, &prompt, 29)
+        );
     }
 
     /// A real model. Token 1 begins a text.
@@ -206,23 +272,40 @@ pub(crate) mod tests {
         ours.params.allocate(0);
         let stored = safetensors::load(dir.join("model.safetensors"), &Device::Cpu).unwrap();
         for spec in ours.params.specs() {
-            let stored = stored[&spec.name].flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            let stored = stored[&spec.name]
+                .flatten_all()
+                .unwrap()
+                .to_vec1::<f32>()
+                .unwrap();
             ours.params.values_mut()[spec.range()].copy_from_slice(&stored);
         }
-        assert_eq!(Reference::load(&dir).unwrap().greedy(&[1], 200).unwrap(), greedy(&ours, &[1], 200));
+        assert_eq!(
+            Reference::load(&dir).unwrap().greedy(&[1], 200).unwrap(),
+            greedy(&ours, &[1], 200)
+        );
     }
 
     #[test]
     fn a_folder_that_candle_cannot_read_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let refused = || {
-            let error = Reference::load(dir.path()).err().expect("a bad folder").to_string();
-            assert!(error.contains("\nhelp: candle-transformers needs"), "{error}");
+            let error = Reference::load(dir.path())
+                .err()
+                .expect("a bad folder")
+                .to_string();
+            assert!(
+                error.contains("\nhelp: candle-transformers needs"),
+                "{error}"
+            );
             error
         };
         assert!(refused().contains("config.json"));
         model(&SHAPE, dir.path());
-        std::fs::write(dir.path().join("config.json"), LlamaShape { layers: 5, ..SHAPE }.to_config()).unwrap();
+        std::fs::write(
+            dir.path().join("config.json"),
+            LlamaShape { layers: 5, ..SHAPE }.to_config(),
+        )
+        .unwrap();
         assert!(refused().contains("no file has model.layers.4.self_attn.q_proj.weight"));
         std::fs::write(dir.path().join("model.safetensors"), "cut short").unwrap();
         assert!(refused().contains("model.safetensors: "));

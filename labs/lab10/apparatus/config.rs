@@ -38,13 +38,22 @@ pub struct PipelineConfig {
 
 impl PipelineConfig {
     pub fn new(stages: usize) -> PipelineConfig {
-        PipelineConfig { stages, partition_method: Partition::Parameters, activation_checkpoint_interval: 0 }
+        PipelineConfig {
+            stages,
+            partition_method: Partition::Parameters,
+            activation_checkpoint_interval: 0,
+        }
     }
 }
 
 impl Default for DsConfig {
     fn default() -> DsConfig {
-        let adamw = AdamWConfig { beta1: 0.9, beta2: 0.999, weight_decay: 0.01, epsilon: 1e-8 };
+        let adamw = AdamWConfig {
+            beta1: 0.9,
+            beta2: 0.999,
+            weight_decay: 0.01,
+            epsilon: 1e-8,
+        };
         DsConfig {
             tensor_parallel: 1,
             pipeline: None,
@@ -63,13 +72,24 @@ impl Default for DsConfig {
 /// The settings of a job, checked. Write what differs from the defaults:
 /// `make_ds_config(DsConfig { tensor_parallel: 2, ..DsConfig::default() })`.
 pub fn make_ds_config(config: DsConfig) -> Result<DsConfig, BadInput> {
-    let sizes = [config.tensor_parallel, config.stages(), config.micro_batch, config.accumulation];
+    let sizes = [
+        config.tensor_parallel,
+        config.stages(),
+        config.micro_batch,
+        config.accumulation,
+    ];
     if sizes.contains(&0) {
-        return Err(BadInput::new(format!("sizes of a job begin at 1: {sizes:?}"), "leave out what is not divided"));
+        return Err(BadInput::new(
+            format!("sizes of a job begin at 1: {sizes:?}"),
+            "leave out what is not divided",
+        ));
     }
     if config.stages() > 1 && config.zero_stage > Stage::One {
         return Err(BadInput::new(
-            format!("ZeRO-{} and a pipeline do not go together", config.zero_stage.number()),
+            format!(
+                "ZeRO-{} and a pipeline do not go together",
+                config.zero_stage.number()
+            ),
             "take ZeRO 0 or 1: a stage needs its weights and gradients whole for every micro-batch",
         ));
     }
@@ -84,16 +104,29 @@ impl DsConfig {
 
     /// The mesh of `ranks` ranks. Data parallelism gets the ranks that tensor and pipeline parallelism do not take.
     pub fn mesh(&self, ranks: usize) -> Result<Layout, BadInput> {
-        let (pipeline, tensor) = (self.stages(), self.tensor_parallel);
+        let pipeline = self.stages();
+        let tensor = self.tensor_parallel;
         let data = (ranks / pipeline.saturating_mul(tensor).max(1)).max(1);
-        let layout = Layout { sizes: Coordinates { data, pipeline, tensor }, order: Order::PipelineSlowest };
+        let layout = Layout {
+            sizes: Coordinates {
+                data,
+                pipeline,
+                tensor,
+            },
+            order: Order::PipelineSlowest,
+        };
         layout.check(ranks).map(|()| layout)
     }
 
     /// The same settings as DeepSpeed's JSON, for `ranks` ranks.
     pub fn deepspeed(&self, ranks: usize, dtype: Precision) -> Result<Value, BadInput> {
         let data = self.mesh(ranks)?.sizes.data;
-        let AdamWConfig { beta1, beta2, epsilon, weight_decay } = self.adamw;
+        let AdamWConfig {
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+        } = self.adamw;
         let mut json = json!({
             "train_batch_size": self.micro_batch * self.accumulation * data,
             "train_micro_batch_size_per_gpu": self.micro_batch,
@@ -110,7 +143,12 @@ impl DsConfig {
         if self.tensor_parallel > 1 {
             json["tensor_parallel"] = json!({ "autotp_size": self.tensor_parallel });
         }
-        if let Some(PipelineConfig { stages, partition_method, activation_checkpoint_interval }) = self.pipeline {
+        if let Some(PipelineConfig {
+            stages,
+            partition_method,
+            activation_checkpoint_interval,
+        }) = self.pipeline
+        {
             json["pipeline"] = json!({
                 "stages": stages,
                 "partition": method(partition_method),
@@ -130,7 +168,12 @@ impl DsConfig {
                 self.tensor_parallel
             ));
         }
-        if let Some(PipelineConfig { stages, partition_method, .. }) = self.pipeline {
+        if let Some(PipelineConfig {
+            stages,
+            partition_method,
+            ..
+        }) = self.pipeline
+        {
             let method = method(partition_method);
             all.push(format!(
                 "DeepSpeed reads neither pipeline.stages nor pipeline.partition: write \
@@ -138,7 +181,10 @@ impl DsConfig {
             ));
         }
         if self.tensor_parallel > 1 && self.stages() > 1 {
-            all.push("autotp_size does not divide a PipelineModule's layers: write them tensor-parallel".to_string());
+            all.push(
+                "autotp_size does not divide a PipelineModule's layers: write them tensor-parallel"
+                    .to_string(),
+            );
         }
         all
     }
@@ -159,12 +205,22 @@ mod tests {
     fn what_is_left_is_for_data_parallelism() {
         let config = make_ds_config(DsConfig {
             tensor_parallel: 2,
-            pipeline: Some(PipelineConfig { activation_checkpoint_interval: 1, ..PipelineConfig::new(2) }),
+            pipeline: Some(PipelineConfig {
+                activation_checkpoint_interval: 1,
+                ..PipelineConfig::new(2)
+            }),
             accumulation: 4,
             ..DsConfig::default()
         });
         let config = config.unwrap();
-        assert_eq!(config.mesh(8).unwrap().sizes, Coordinates { data: 2, pipeline: 2, tensor: 2 });
+        assert_eq!(
+            config.mesh(8).unwrap().sizes,
+            Coordinates {
+                data: 2,
+                pipeline: 2,
+                tensor: 2
+            }
+        );
         let json = config.deepspeed(8, Precision::Bf16).unwrap();
         assert_eq!(json["train_batch_size"], 2 * 4 * 2);
         assert_eq!(json["tensor_parallel"]["autotp_size"], 2);
@@ -172,16 +228,27 @@ mod tests {
             json["pipeline"],
             json!({ "stages": 2, "partition": "parameters", "activation_checkpoint_interval": 1 })
         );
-        assert_eq!((&json["fp16"]["enabled"], &json["bf16"]["enabled"]), (&json!(false), &json!(true)));
+        assert_eq!(
+            (&json["fp16"]["enabled"], &json["bf16"]["enabled"]),
+            (&json!(false), &json!(true))
+        );
         assert_eq!(config.caveats().len(), 3);
         assert!(config.mesh(6).is_err());
     }
 
     #[test]
     fn what_is_not_divided_is_left_out() {
-        let json = DsConfig { fp16: true, ..DsConfig::default() }.deepspeed(4, Precision::Bf16).unwrap();
+        let json = DsConfig {
+            fp16: true,
+            ..DsConfig::default()
+        }
+        .deepspeed(4, Precision::Bf16)
+        .unwrap();
         assert!(json.get("tensor_parallel").is_none() && json.get("pipeline").is_none());
-        assert_eq!((&json["fp16"]["enabled"], &json["bf16"]["enabled"]), (&json!(true), &json!(false)));
+        assert_eq!(
+            (&json["fp16"]["enabled"], &json["bf16"]["enabled"]),
+            (&json!(true), &json!(false))
+        );
         assert!(DsConfig::default().caveats().is_empty());
     }
 
@@ -189,12 +256,32 @@ mod tests {
     fn what_does_not_go_together_is_refused() {
         let pipeline = Some(PipelineConfig::new(2));
         for (config, says) in [
-            (DsConfig { zero_stage: Stage::Three, pipeline, ..DsConfig::default() }, "ZeRO-3 and a pipeline"),
-            (DsConfig { tensor_parallel: 0, ..DsConfig::default() }, "begin at 1"),
+            (
+                DsConfig {
+                    zero_stage: Stage::Three,
+                    pipeline,
+                    ..DsConfig::default()
+                },
+                "ZeRO-3 and a pipeline",
+            ),
+            (
+                DsConfig {
+                    tensor_parallel: 0,
+                    ..DsConfig::default()
+                },
+                "begin at 1",
+            ),
         ] {
             let error = make_ds_config(config).unwrap_err().to_string();
             assert!(error.contains(says) && error.contains("help:"), "{error}");
         }
-        assert!(make_ds_config(DsConfig { zero_stage: Stage::One, pipeline, ..DsConfig::default() }).is_ok());
+        assert!(
+            make_ds_config(DsConfig {
+                zero_stage: Stage::One,
+                pipeline,
+                ..DsConfig::default()
+            })
+            .is_ok()
+        );
     }
 }

@@ -15,12 +15,30 @@ use std::sync::Arc;
 
 /// Sentences that were written for this: prompts and answers in the words of small stories.
 pub const SENTENCES: [(&str, &str); 6] = [
-    ("Lily asked, \"Who are you?\"", " \"I am rank zero,\" said the little robot. \"I wait for my friends.\""),
-    ("Tim asked, \"Who are you?\"", " \"I am rank one,\" said the little robot. \"I wait for my friends.\""),
-    ("Lily asked, \"What do you do?\"", " \"I share my toys with all the ranks,\" said the little robot."),
-    ("Tim asked, \"What do you do?\"", " \"I share my toys with all the ranks,\" said the little robot."),
-    ("Lily asked, \"Are you happy?\"", " \"Yes! We all have the same sum,\" said the little robot."),
-    ("Tim asked, \"Are you happy?\"", " \"Yes! We all have the same sum,\" said the little robot."),
+    (
+        "Lily asked, \"Who are you?\"",
+        " \"I am rank zero,\" said the little robot. \"I wait for my friends.\"",
+    ),
+    (
+        "Tim asked, \"Who are you?\"",
+        " \"I am rank one,\" said the little robot. \"I wait for my friends.\"",
+    ),
+    (
+        "Lily asked, \"What do you do?\"",
+        " \"I share my toys with all the ranks,\" said the little robot.",
+    ),
+    (
+        "Tim asked, \"What do you do?\"",
+        " \"I share my toys with all the ranks,\" said the little robot.",
+    ),
+    (
+        "Lily asked, \"Are you happy?\"",
+        " \"Yes! We all have the same sum,\" said the little robot.",
+    ),
+    (
+        "Tim asked, \"Are you happy?\"",
+        " \"Yes! We all have the same sum,\" said the little robot.",
+    ),
 ];
 
 /// A prompt and its answer, as tokens. The answer ends with the token that ends a text.
@@ -34,10 +52,14 @@ pub struct Example {
 pub fn examples(text: &Text, ends: &[u32]) -> Result<Vec<Example>, BadInput> {
     let example = |(prompt, answer): &(&str, &str)| {
         // Tokens may join letters of both, so the prompt's are those that the whole text begins with.
-        let (before, mut all) = (text.tokens(prompt)?, text.tokens(&format!("{prompt}{answer}"))?);
+        let before = text.tokens(prompt)?;
+        let mut all = text.tokens(&format!("{prompt}{answer}"))?;
         let common = before.iter().zip(&all).take_while(|(a, b)| a == b).count();
         all.extend(ends.first());
-        Ok(Example { answer: all.split_off(common), prompt: all })
+        Ok(Example {
+            answer: all.split_off(common),
+            prompt: all,
+        })
     };
     SENTENCES.iter().map(example).collect()
 }
@@ -53,8 +75,13 @@ pub struct FineTuned {
 
 /// Joins examples to one batch. Shorter ones are filled up. Prompts and filling have no target.
 pub fn batch(examples: &[Example]) -> Batch {
-    let length = examples.iter().map(|one| (one.prompt.len() + one.answer.len()).saturating_sub(1)).max().unwrap_or(0);
-    let (mut inputs, mut targets) = (Vec::new(), Vec::new());
+    let length = examples
+        .iter()
+        .map(|one| (one.prompt.len() + one.answer.len()).saturating_sub(1))
+        .max()
+        .unwrap_or(0);
+    let mut inputs = Vec::new();
+    let mut targets = Vec::new();
     for Example { prompt, answer } in examples {
         let tokens: Vec<u32> = prompt.iter().chain(answer).copied().collect();
         let rest = (length + 1).saturating_sub(tokens.len());
@@ -65,7 +92,13 @@ pub fn batch(examples: &[Example]) -> Batch {
         targets.extend(filled(&tokens[(masked + 1).min(tokens.len())..], IGNORED));
     }
     let sequences: Arc<[u64]> = (0..examples.len() as u64).collect();
-    Batch { inputs, targets, length, sequences, starts: vec![0; examples.len()] }
+    Batch {
+        inputs,
+        targets,
+        length,
+        sequences,
+        starts: vec![0; examples.len()],
+    }
 }
 
 /// Takes `steps` steps of AdamW on all examples at once, which the ranks of `data` divide. `zero` trains `model`'s parameters.
@@ -85,8 +118,19 @@ pub fn fine_tune(
         examples.len(),
         data.size()
     );
-    let mine = batch(&examples.iter().skip(data.rank()).step_by(data.size()).cloned().collect::<Vec<_>>());
-    let counted = mine.targets.iter().filter(|&&target| target != IGNORED).count() as f64;
+    let mine = batch(
+        &examples
+            .iter()
+            .skip(data.rank())
+            .step_by(data.size())
+            .cloned()
+            .collect::<Vec<_>>(),
+    );
+    let counted = mine
+        .targets
+        .iter()
+        .filter(|&&target| target != IGNORED)
+        .count() as f64;
     let mut all = [counted];
     data.all_reduce(&mut all, Reduce::Sum)?;
     // Ranks average their gradients as if they had equally many targets. With this weight, the average is that of all targets.
@@ -108,7 +152,11 @@ pub fn fine_tune(
     }
     let last = zero.passes(|| Ok(model.loss(&mine, &Pass::evaluate())?.to_scalar::<f32>()?))?;
     let after = mean(f64::from(last))?;
-    Ok(FineTuned { before: losses.first().copied().unwrap_or(after), after, losses })
+    Ok(FineTuned {
+        before: losses.first().copied().unwrap_or(after),
+        after,
+        losses,
+    })
 }
 
 #[cfg(test)]
@@ -117,7 +165,10 @@ mod tests {
 
     #[test]
     fn only_answers_have_targets() {
-        let example = |prompt: &[u32], answer: &[u32]| Example { prompt: prompt.to_vec(), answer: answer.to_vec() };
+        let example = |prompt: &[u32], answer: &[u32]| Example {
+            prompt: prompt.to_vec(),
+            answer: answer.to_vec(),
+        };
         let batch = batch(&[example(&[1, 5, 6], &[7, 8, 2]), example(&[1], &[9, 2])]);
         assert_eq!(batch.length, 5);
         assert_eq!(batch.inputs, [1, 5, 6, 7, 8, 1, 9, 0, 0, 0]);

@@ -61,12 +61,26 @@ impl Generation {
     }
 
     fn sampling(&self) -> Result<Sampling, BadInput> {
-        let Generation { temperature, top_k, top_p, draw_seed, .. } = *self;
+        let Generation {
+            temperature,
+            top_k,
+            top_p,
+            draw_seed,
+            ..
+        } = *self;
         if !(temperature >= 0.0 && temperature.is_finite() && top_p > 0.0 && top_p <= 1.0) {
             let what = format!("--temperature {temperature} --top-p {top_p} is out of range");
-            return Err(BadInput::new(what, "a temperature is 0 or more, and a share above 0 and at most 1"));
+            return Err(BadInput::new(
+                what,
+                "a temperature is 0 or more, and a share above 0 and at most 1",
+            ));
         }
-        Ok(Sampling { temperature, top_k, top_p, seed: draw_seed })
+        Ok(Sampling {
+            temperature,
+            top_k,
+            top_p,
+            seed: draw_seed,
+        })
     }
 }
 
@@ -79,18 +93,33 @@ pub struct Job<'a> {
 }
 
 /// Generates the text on the rank that is `comm`'s, with the strategy of `config`. The first rank prints it on `screen`.
-pub fn generate(screen: Option<&Screen>, comm: &Comm, config: &DsConfig, job: Job) -> Result<generate::Text> {
+pub fn generate(
+    screen: Option<&Screen>,
+    comm: &Comm,
+    config: &DsConfig,
+    job: Job,
+) -> Result<generate::Text> {
     let Job { model, how, dtype } = job;
     let weights = model.pretrained("text")?;
-    let (text, mesh) = (weights.text()?, Mesh::new(comm, config.mesh(comm.size())?)?);
+    let text = weights.text()?;
+    let mesh = Mesh::new(comm, config.mesh(comm.size())?)?;
     let layers = Layers::declare(&model.shape, config, &mesh)?;
     let prompt = text.tokens(how.prompt.as_deref().unwrap_or_default())?;
     let likeliest = if how.show_next { 5 } else { 0 };
-    let continuation =
-        Continuation { count: how.tokens, sampling: how.sampling()?, likeliest, ends: weights.ends.clone() };
+    let continuation = Continuation {
+        count: how.tokens,
+        sampling: how.sampling()?,
+        likeliest,
+        ends: weights.ends.clone(),
+    };
     let cache = layers.cache(model.shape.block.min(prompt.len() + how.tokens));
-    let (mut stream, screen) = (Stream::default(), screen.filter(|_| comm.rank() == 0));
-    let mut lines = Lines { width: screen.map_or(0, |screen| screen.width), column: 0, word: String::new() };
+    let mut stream = Stream::default();
+    let screen = screen.filter(|_| comm.rank() == 0);
+    let mut lines = Lines {
+        width: screen.map_or(0, |screen| screen.width),
+        column: 0,
+        word: String::new(),
+    };
     if let Some(screen) = screen.filter(|_| how.show_next) {
         screen.say(screen.dim(format!("  {:?}", how.prompt.as_deref().unwrap_or_default())));
     }
@@ -100,33 +129,53 @@ pub fn generate(screen: Option<&Screen>, comm: &Comm, config: &DsConfig, job: Jo
         (screen.is_some() && !how.show_next).then(|| print(&lines.push(&more)));
     }
     let mut run = || {
-        generate::generate(layers.model(), &cache, Some(mesh.group(Axis::Pipeline)), &prompt, &continuation, |one| {
-            let more = stream.push(&text, one.token);
-            match screen {
-                Some(screen) if how.show_next => screen.say(next(screen, &text, one)),
-                Some(_) => print(&lines.push(&more)),
-                None => {}
-            }
-            Ok(())
-        })
+        generate::generate(
+            layers.model(),
+            &cache,
+            Some(mesh.group(Axis::Pipeline)),
+            &prompt,
+            &continuation,
+            |one| {
+                let more = stream.push(&text, one.token);
+                match screen {
+                    Some(screen) if how.show_next => screen.say(next(screen, &text, one)),
+                    Some(_) => print(&lines.push(&more)),
+                    None => {}
+                }
+                Ok(())
+            },
+        )
     };
     let data = mesh.group(Axis::Data);
     let done = if config.zero_stage == Stage::Three {
-        weights.shard(&layers.model().params, data, Wrap::Blocks, dtype)?.passes(&mut run)?
+        weights
+            .shard(&layers.model().params, data, Wrap::Blocks, dtype)?
+            .passes(&mut run)?
     } else {
         weights.load(&layers.model().params, dtype)?;
         run()?
     };
     if let Some(screen) = screen {
-        print(&if how.show_next { String::new() } else { lines.push("\n") });
+        print(&if how.show_next {
+            String::new()
+        } else {
+            lines.push("\n")
+        });
         if let Some(turns) = turns(comm.size()) {
-            screen.say(format!("\n{}", screen.row("speed", &format!("not measured: {turns}"))));
+            screen.say(format!(
+                "\n{}",
+                screen.row("speed", &format!("not measured: {turns}"))
+            ));
             return Ok(done);
         }
         let seconds = done.prefill.as_secs_f64();
-        let decode = done
-            .tokens_per_second()
-            .map_or_else(String::new, |rate| format!("{}decode {} tokens/s", screen.separator(), significant(rate, 3)));
+        let decode = done.tokens_per_second().map_or_else(String::new, |rate| {
+            format!(
+                "{}decode {} tokens/s",
+                screen.separator(),
+                significant(rate, 3)
+            )
+        });
         let rates = format!(
             "prefill {} for {} tokens ({} tokens/s){decode}",
             screen.seconds(seconds),
@@ -141,7 +190,8 @@ pub fn generate(screen: Option<&Screen>, comm: &Comm, config: &DsConfig, job: Jo
 /// Strategies that divide one text's model: alone and combined, on each number of ranks; and those that cannot.
 pub fn for_texts(shape: &LlamaShape, ranks: &[usize]) -> (Vec<Strategy>, Vec<LeftOut>) {
     let replicates = |strategy: &Strategy| strategy.ranks > 1 && strategy.name.starts_with("DP");
-    let (mut strategies, mut left_out) = (Vec::new(), Vec::new());
+    let mut strategies = Vec::new();
+    let mut left_out = Vec::new();
     for &ranks in ranks {
         let (can, cannot) = all(shape, ranks, ranks);
         strategies.extend(can);
@@ -155,22 +205,46 @@ pub fn for_texts(shape: &LlamaShape, ranks: &[usize]) -> (Vec<Strategy>, Vec<Lef
 
 // ANCHOR: compare
 /// Generates the text under each strategy. The first one's is printed, and the others must have the same tokens.
-pub fn compare(screen: &Screen, options: &Options, strategies: &[Strategy], job: Job) -> Result<Vec<String>> {
+pub fn compare(
+    screen: &Screen,
+    options: &Options,
+    strategies: &[Strategy],
+    job: Job,
+) -> Result<Vec<String>> {
     let first = launch::is_first_process();
     let run = |i: usize, strategy: &Strategy| {
         let spoken = (i == 0 && first).then_some(screen);
-        on_ranks(strategy.ranks, options, |comm| generate(spoken, &comm, &strategy.config, job))
+        on_ranks(strategy.ranks, options, |comm| {
+            generate(spoken, &comm, &strategy.config, job)
+        })
     };
-    let texts = strategies.iter().enumerate().map(|(i, one)| run(i, one)).collect::<Result<Vec<_>>>()?;
+    let texts = strategies
+        .iter()
+        .enumerate()
+        .map(|(i, one)| run(i, one))
+        .collect::<Result<Vec<_>>>()?;
     // ANCHOR_END: compare
     let mut checks = Checks::new(screen);
     if first {
         screen.say("");
-        let slow: Vec<&Strategy> = strategies.iter().filter(|strategy| turns(strategy.ranks).is_some()).collect();
+        let slow: Vec<&Strategy> = strategies
+            .iter()
+            .filter(|strategy| turns(strategy.ranks).is_some())
+            .collect();
         for (strategy, text) in strategies.iter().zip(&texts).skip(1) {
-            let rate = text.tokens_per_second().filter(|_| turns(strategy.ranks).is_none());
-            let speed = rate.map_or_else(String::new, |rate| format!("{} tokens/s", significant(rate, 3)));
-            same_tokens(&mut checks, &strategy.name, &texts[0].tokens, &text.tokens, speed);
+            let rate = text
+                .tokens_per_second()
+                .filter(|_| turns(strategy.ranks).is_none());
+            let speed = rate.map_or_else(String::new, |rate| {
+                format!("{} tokens/s", significant(rate, 3))
+            });
+            same_tokens(
+                &mut checks,
+                &strategy.name,
+                &texts[0].tokens,
+                &text.tokens,
+                speed,
+            );
         }
         if !slow.is_empty() {
             screen.say(not_timed(screen, &slow).trim_start_matches('\n'));
@@ -182,13 +256,26 @@ pub fn compare(screen: &Screen, options: &Options, strategies: &[Strategy], job:
 }
 
 /// Checks that a text has the tokens of the first one. `result` is printed if it does.
-pub(super) fn same_tokens(checks: &mut Checks, name: &str, first: &[u32], found: &[u32], result: String) {
+pub(super) fn same_tokens(
+    checks: &mut Checks,
+    name: &str,
+    first: &[u32],
+    found: &[u32],
+    result: String,
+) {
     let same = first.iter().zip(found).take_while(|(a, b)| a == b).count();
     checks.hold(
         first == found,
         &format!("{name}: the same {} tokens", first.len()),
-        &if first == found { result } else { format!("{same} only") },
-        &format!("{name} generates different tokens from token {} on", same + 1),
+        &if first == found {
+            result
+        } else {
+            format!("{same} only")
+        },
+        &format!(
+            "{name} generates different tokens from token {} on",
+            same + 1
+        ),
     );
 }
 
@@ -232,7 +319,9 @@ impl Lines {
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     // Nothing is left to be done if the output has no reader any more.
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .ok();
 }
 
 /// The chosen token, and the likeliest ones with their probabilities.
@@ -240,7 +329,11 @@ fn next(screen: &Screen, text: &Text, one: &Generated) -> String {
     let mut lines = vec![format!("  {}", screen.bold(shown(text, one.token)))];
     for &Likely { token, probability } in &one.likeliest {
         let bar = bar(screen, f64::from(probability), 24);
-        lines.push(format!("    {bar} {:>6}  {}", percent(f64::from(probability)), shown(text, token)));
+        lines.push(format!(
+            "    {bar} {:>6}  {}",
+            percent(f64::from(probability)),
+            shown(text, token)
+        ));
     }
     lines.join("\n")
 }
@@ -256,9 +349,28 @@ mod tests {
 
     #[test]
     fn lines_break_between_words() {
-        let mut lines = Lines { width: 12, column: 0, word: String::new() };
-        let parts = ["One day", ", a", " ball rol", "led\u{7} by.\n", "The", " end", "\n"].map(|part| lines.push(part));
-        assert_eq!(parts.concat(), "  One day, a\n  ball\n  rolled·\n  by.\n  The end\n");
-        assert_eq!([&*parts[0], &parts[1], &parts[2]], ["  One", " day,", " a\n  ball"]);
+        let mut lines = Lines {
+            width: 12,
+            column: 0,
+            word: String::new(),
+        };
+        let parts = [
+            "One day",
+            ", a",
+            " ball rol",
+            "led\u{7} by.\n",
+            "The",
+            " end",
+            "\n",
+        ]
+        .map(|part| lines.push(part));
+        assert_eq!(
+            parts.concat(),
+            "  One day, a\n  ball\n  rolled·\n  by.\n  The end\n"
+        );
+        assert_eq!(
+            [&*parts[0], &parts[1], &parts[2]],
+            ["  One", " day,", " a\n  ball"]
+        );
     }
 }

@@ -25,7 +25,8 @@ pub mod source;
 mod strategies;
 
 pub use benchmark::{
-    Benchmark, Bytes, Harness, Measured, reset_distributed_and_clear_memory, run_distributed_benchmark,
+    Benchmark, Bytes, Harness, Measured, reset_distributed_and_clear_memory,
+    run_distributed_benchmark,
 };
 pub use config::{DsConfig, PipelineConfig, make_ds_config};
 pub use flags::{Break, LibraryFlags};
@@ -38,6 +39,6 @@ pub use model::Model;
 pub use reference::{check_reference, reference};
 pub use roofline::{Point, roofline};
 pub use strategies::{
-    BATCHES, LeftOut, Strategy, all, check, check_finale, compared, finale, for_finale, left_out, over_batches,
-    throughput, turns,
+    BATCHES, LeftOut, Strategy, all, check, check_finale, compared, finale, for_finale, left_out,
+    over_batches, throughput, turns,
 };

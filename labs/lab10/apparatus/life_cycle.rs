@@ -27,14 +27,37 @@ pub fn stages(shape: &LlamaShape) -> [(&'static str, String, f64, f64); 4] {
     let n = shape.parameters() as f64;
     let [examples, each, passes] = EXAMPLES;
     let words = |tokens: f64| significant(tokens, 3);
-    let [forward, training] = [shape.forward_flops_per_token() as f64, shape.training_flops_per_token() as f64];
+    let [forward, training] = [
+        shape.forward_flops_per_token() as f64,
+        shape.training_flops_per_token() as f64,
+    ];
     let pretraining = TOKENS_PER_PARAMETER * n;
     let tuned = examples * each * passes;
     [
-        ("1 data", "text is collected, cleaned, and cut into tokens".to_string(), 0.0, 0.0),
-        ("2 pre-training", format!("20 tokens per parameter: {}", words(pretraining)), pretraining, training),
-        ("3 fine-tuning", format!("10,000 examples x 500 tokens x 3: {}", words(tuned)), tuned, training),
-        ("4 deployment", format!("a billion tokens: {}", words(SERVED)), SERVED, forward),
+        (
+            "1 data",
+            "text is collected, cleaned, and cut into tokens".to_string(),
+            0.0,
+            0.0,
+        ),
+        (
+            "2 pre-training",
+            format!("20 tokens per parameter: {}", words(pretraining)),
+            pretraining,
+            training,
+        ),
+        (
+            "3 fine-tuning",
+            format!("10,000 examples x 500 tokens x 3: {}", words(tuned)),
+            tuned,
+            training,
+        ),
+        (
+            "4 deployment",
+            format!("a billion tokens: {}", words(SERVED)),
+            SERVED,
+            forward,
+        ),
     ]
 }
 
@@ -48,8 +71,16 @@ pub fn life_cycle(screen: &Screen, name: &str, shape: &LlamaShape) -> String {
             0.0 => "-".to_string(),
             each => format!("{each} N"),
         };
-        let share = if flops > 0.0 { format!("{}%", significant(100.0 * flops / whole, 2)) } else { "-".to_string() };
-        let flops = if flops > 0.0 { format!("{flops:.1e}") } else { "-".to_string() };
+        let share = if flops > 0.0 {
+            format!("{}%", significant(100.0 * flops / whole, 2))
+        } else {
+            "-".to_string()
+        };
+        let flops = if flops > 0.0 {
+            format!("{flops:.1e}")
+        } else {
+            "-".to_string()
+        };
         vec![stage.to_string(), what.clone(), per_token, flops, share]
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
@@ -59,24 +90,39 @@ pub fn life_cycle(screen: &Screen, name: &str, shape: &LlamaShape) -> String {
         kit::show::thousands(shape.parameters())
     );
     let head = ["stage", "what", "per token", "FLOPs", "share"];
-    format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
+    format!(
+        "{}\n{}",
+        table(screen, &head, &rows),
+        screen.wrap(&words, 2)
+    )
 }
 
 // ANCHOR: fine_tune
 /// Fine-tunes a pretrained model on a few sentences, on the rank that is `comm`'s.
-pub fn fine_tune(comm: &Comm, model: &Model, config: &DsConfig, dtype: Precision, steps: usize) -> Result<FineTuned> {
+pub fn fine_tune(
+    comm: &Comm,
+    model: &Model,
+    config: &DsConfig,
+    dtype: Precision,
+    steps: usize,
+) -> Result<FineTuned> {
     let weights = model.pretrained("fine-tuning")?;
     if config.stages() > 1 {
-        return Err(
-            BadInput::new("the fine-tuning has no pipeline", "leave --pp out: --tp and --zero divide it").into()
-        );
+        return Err(BadInput::new(
+            "the fine-tuning has no pipeline",
+            "leave --pp out: --tp and --zero divide it",
+        )
+        .into());
     }
-    let (text, mesh) = (weights.text()?, Mesh::new(comm, config.mesh(comm.size())?)?);
+    let text = weights.text()?;
+    let mesh = Mesh::new(comm, config.mesh(comm.size())?)?;
     let examples = finetune::examples(&text, &weights.ends)?;
     let layers = Layers::declare(&model.shape, config, &mesh)?;
     let data = mesh.group(Axis::Data);
     let zero = ZeroConfig::new(config.zero_stage, dtype, config.adamw);
-    let mut zero = model.train(&layers.model().params, data, zero, 0)?.with_tensor(&layers.tensor)?;
+    let mut zero = model
+        .train(&layers.model().params, data, zero, 0)?
+        .with_tensor(&layers.tensor)?;
     finetune::fine_tune(layers.model(), &mut zero, data, &examples, steps, config.lr)
 }
 // ANCHOR_END: fine_tune
@@ -89,10 +135,20 @@ mod tests {
     fn pretraining_is_120_n_squared() {
         let shape = LlamaShape::preset("llama-3.2-1b").unwrap();
         let n = shape.parameters() as f64;
-        let [data, pretraining, tuning, serving] = stages(&shape).map(|(_, _, tokens, each)| tokens * each);
-        assert_eq!([data, pretraining, tuning, serving], [0.0, 120.0 * n * n, 6.0 * n * 15e6, 2.0 * n * 1e9]);
+        let [data, pretraining, tuning, serving] =
+            stages(&shape).map(|(_, _, tokens, each)| tokens * each);
+        assert_eq!(
+            [data, pretraining, tuning, serving],
+            [0.0, 120.0 * n * n, 6.0 * n * 15e6, 2.0 * n * 1e9]
+        );
         let text = life_cycle(&Screen::plain(), "llama-3.2-1b", &shape);
-        assert!(text.contains("1.8e20") && text.contains("emergent"), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            text.contains("1.8e20") && text.contains("emergent"),
+            "{text}"
+        );
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
     }
 }

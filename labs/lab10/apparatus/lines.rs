@@ -35,15 +35,28 @@ impl Timed {
 
     /// `Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=1.5 AI=22.86`
     pub fn line(&self) -> String {
-        let Timed { batch, seq, seconds, flops, .. } = self;
+        let Timed {
+            batch,
+            seq,
+            seconds,
+            flops,
+            ..
+        } = self;
         let tflops = significant(flops / seconds / 1e12, 2);
-        format!("Batch={batch}|Seq={seq} Elapsed={seconds:.4}s TFLOPs={tflops} AI={:.2}", self.intensity())
+        format!(
+            "Batch={batch}|Seq={seq} Elapsed={seconds:.4}s TFLOPs={tflops} AI={:.2}",
+            self.intensity()
+        )
     }
 
     /// `Tokens: 32, Time: 0.519s, Cost/1M: $5.45082`
     pub fn breakdown(&self, price_per_hour: f64) -> String {
         let cost = cost_per_million(self.tokens(), self.seconds, price_per_hour);
-        format!("Tokens: {}, Time: {:.3}s, Cost/1M: ${cost:.5}", self.tokens(), self.seconds)
+        format!(
+            "Tokens: {}, Time: {:.3}s, Cost/1M: ${cost:.5}",
+            self.tokens(),
+            self.seconds
+        )
     }
 }
 
@@ -90,13 +103,21 @@ impl Memory {
 
     /// The two lines.
     pub fn lines(&self) -> [String; 2] {
-        let [ma, max_ma, ca, max_ca] =
-            [self.allocated, self.max_allocated, self.reserved, self.max_reserved].map(in_words);
+        let [ma, max_ma, ca, max_ca] = [
+            self.allocated,
+            self.max_allocated,
+            self.reserved,
+            self.max_reserved,
+        ]
+        .map(in_words);
         let gap = " ".repeat(9);
         let percent = 100.0 * self.machine_used / self.machine;
         [
             format!("MA {ma}{gap}Max_MA {max_ma}{gap}CA {ca}{gap}Max_CA {max_ca}"),
-            format!("CPU Virtual Memory:  used = {:.2} GB, percent = {percent:.1}%", self.machine_used / GB),
+            format!(
+                "CPU Virtual Memory:  used = {:.2} GB, percent = {percent:.1}%",
+                self.machine_used / GB
+            ),
         ]
     }
 }
@@ -106,7 +127,11 @@ const GB: f64 = (1u64 << 30) as f64;
 
 /// A small model's bytes would be `0.0 GB`, so they are given in MB of 2^20 bytes.
 fn in_words(bytes: f64) -> String {
-    let (size, unit) = if bytes < GB { (bytes / (GB / 1024.0), "MB") } else { (bytes / GB, "GB") };
+    let (size, unit) = if bytes < GB {
+        (bytes / (GB / 1024.0), "MB")
+    } else {
+        (bytes / GB, "GB")
+    };
     format!("{} {unit}", significant(size, 3))
 }
 
@@ -118,9 +143,22 @@ mod tests {
     #[test]
     fn the_sources_cost() {
         let cost = |seconds| cost_per_million(32, seconds, PRICE_PER_HOUR);
-        assert!(cost(0.51895) < 5.45082 && 5.45082 < cost(0.51905), "{} {}", cost(0.51895), cost(0.51905));
-        let timed = Timed { batch: 4, seq: 8, seconds: 0.518954, ..Timed::default() };
-        assert_eq!(timed.breakdown(PRICE_PER_HOUR), "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082");
+        assert!(
+            cost(0.51895) < 5.45082 && 5.45082 < cost(0.51905),
+            "{} {}",
+            cost(0.51895),
+            cost(0.51905)
+        );
+        let timed = Timed {
+            batch: 4,
+            seq: 8,
+            seconds: 0.518954,
+            ..Timed::default()
+        };
+        assert_eq!(
+            timed.breakdown(PRICE_PER_HOUR),
+            "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082"
+        );
     }
 
     #[test]
@@ -140,6 +178,13 @@ mod tests {
                 "CPU Virtual Memory:  used = 7.54 GB, percent = 4.2%"
             ]
         );
-        assert!(Memory { allocated: 1.5 * GB / 1024.0, ..memory }.lines()[0].starts_with("MA 1.50 MB "));
+        assert!(
+            Memory {
+                allocated: 1.5 * GB / 1024.0,
+                ..memory
+            }
+            .lines()[0]
+                .starts_with("MA 1.50 MB ")
+        );
     }
 }

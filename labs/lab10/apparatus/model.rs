@@ -27,21 +27,35 @@ impl Model {
     pub fn find(model: &str, hub: &Source) -> Result<Model, BadInput> {
         let with_weights = |name: String, path: &Path| {
             let weights = Pretrained::open(path)?;
-            Ok(Model { name, shape: weights.shape, weights: Some(Arc::new(weights)) })
+            Ok(Model {
+                name,
+                shape: weights.shape,
+                weights: Some(Arc::new(weights)),
+            })
         };
         if let Some(name) = model.strip_prefix("hub:") {
             return with_weights(name.to_string(), &hub::fetch(name, hub, &progress())?);
         }
         let path = Path::new(model);
         if path.exists() {
-            let name = path.file_stem().map_or_else(|| model.to_string(), |name| name.to_string_lossy().into_owned());
+            let name = path.file_stem().map_or_else(
+                || model.to_string(),
+                |name| name.to_string_lossy().into_owned(),
+            );
             return with_weights(name, path);
         }
         if model.contains('/') {
             let what = format!("{model} is neither a folder nor a file");
-            return Err(BadInput::new(what, format!("is it a model of the hub? then write --model hub:{model}")));
+            return Err(BadInput::new(
+                what,
+                format!("is it a model of the hub? then write --model hub:{model}"),
+            ));
         }
-        Ok(Model { name: model.to_string(), shape: LlamaShape::preset(model)?, weights: None })
+        Ok(Model {
+            name: model.to_string(),
+            shape: LlamaShape::preset(model)?,
+            weights: None,
+        })
     }
 
     /// A model of 3.8 million parameters with few layers and few key and value heads: each strategy alone soon ends.
@@ -54,15 +68,28 @@ impl Model {
             kv_heads: 2,
             ffn: 688,
             block: 512,
-            rope: Rope { theta: 10_000.0, scaling: None },
+            rope: Rope {
+                theta: 10_000.0,
+                scaling: None,
+            },
             norm_eps: 1e-5,
             tied: true,
         };
-        Model { name: "larger".to_string(), shape: small, weights: None }
+        Model {
+            name: "larger".to_string(),
+            shape: small,
+            weights: None,
+        }
     }
 
     /// Begins a training: of the folder's weights, or of the random ones that `seed` gives.
-    pub fn train(&self, params: &Arc<Params>, data: &Comm, config: ZeroConfig, seed: u64) -> Result<Zero> {
+    pub fn train(
+        &self,
+        params: &Arc<Params>,
+        data: &Comm,
+        config: ZeroConfig,
+        seed: u64,
+    ) -> Result<Zero> {
         match &self.weights {
             Some(weights) => weights.train(params, data, config),
             None => Zero::init(params, data, config, seed),
@@ -79,7 +106,11 @@ impl Model {
 
     /// In words: where its weights come from.
     pub fn weights_in_words(&self) -> &'static str {
-        if self.weights.is_some() { "from its folder" } else { "random: time and bytes are the same" }
+        if self.weights.is_some() {
+            "from its folder"
+        } else {
+            "random: time and bytes are the same"
+        }
     }
 }
 
@@ -90,12 +121,18 @@ fn progress() -> impl Fn(News) {
         News::Bytes { name, here, size } => {
             let tenth = here * 10 / size.max(1);
             if last.replace(tenth) != tenth && (tenth == 10 || tenth > 0 && size > 10_000_000) {
-                complain(&format!("{name}: {} of {}", bytes_decimal(here as f64), bytes_decimal(size as f64)));
+                complain(&format!(
+                    "{name}: {} of {}",
+                    bytes_decimal(here as f64),
+                    bytes_decimal(size as f64)
+                ));
             }
         }
         News::Unchecked { name, etag } => {
             let what = "its size is right, and its checksum was not compared";
-            complain(&format!("{name}: {what}: {etag:?} is neither a SHA-256 nor git's"));
+            complain(&format!(
+                "{name}: {what}: {etag:?} is neither a SHA-256 nor git's"
+            ));
         }
     }
 }

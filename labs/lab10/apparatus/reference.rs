@@ -16,11 +16,17 @@ pub fn check_reference(job: Job) -> Result<(), BadInput> {
     }
     if cfg!(not(feature = "llm")) {
         let help = "cargo run --features llm --bin lab10 -- --model FOLDER --reference";
-        return Err(BadInput::new("--reference needs candle-transformers, which this build leaves out", help));
+        return Err(BadInput::new(
+            "--reference needs candle-transformers, which this build leaves out",
+            help,
+        ));
     }
     if job.how.temperature != 0.0 || job.dtype != Precision::F32 {
         let help = "leave --temperature and --dtype out";
-        return Err(BadInput::new("--reference compares the likeliest tokens, computed in f32", help));
+        return Err(BadInput::new(
+            "--reference compares the likeliest tokens, computed in f32",
+            help,
+        ));
     }
     job.model.pretrained("text").map(drop)
 }
@@ -32,10 +38,18 @@ pub fn reference(screen: &Screen, job: Job, ours: &[u32]) -> Result<Vec<String>>
         return Ok(Vec::new());
     }
     let weights = job.model.pretrained("text")?;
-    let prompt = weights.text()?.tokens(job.how.prompt.as_deref().unwrap_or_default())?;
+    let prompt = weights
+        .text()?
+        .tokens(job.how.prompt.as_deref().unwrap_or_default())?;
     let theirs = greedy(&weights.dir, &prompt, ours.len())?;
     let mut checks = Checks::new(screen);
-    same_tokens(&mut checks, "candle-transformers", ours, &theirs, String::new());
+    same_tokens(
+        &mut checks,
+        "candle-transformers",
+        ours,
+        &theirs,
+        String::new(),
+    );
     Ok(checks.failed())
 }
 
@@ -74,31 +88,63 @@ mod tests {
 
     #[test]
     fn a_model_of_the_hub_is_compared_with_candle() {
-        let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let cache = tempfile::tempdir().unwrap();
         model(&SHAPE, folder.path());
         std::fs::write(folder.path().join("tokenizer.json"), TOKENIZER).unwrap();
         let mut server = hub(Answer::Right);
         for (name, bytes, sum) in &mut server.files[..3] {
-            (*bytes, *sum) = (std::fs::read(folder.path().join(&**name)).unwrap(), name.replace('.', "-"));
+            (*bytes, *sum) = (
+                std::fs::read(folder.path().join(&**name)).unwrap(),
+                name.replace('.', "-"),
+            );
         }
         let model = Model::find("hub:some/model", &source(&server.start(), cache.path())).unwrap();
         assert_eq!((&*model.name, model.shape), ("some/model", SHAPE));
         let screen = Screen::plain();
-        let job = |flags: &str| Flags::parse_from(format!("lab10 --reference {flags}").split_whitespace()).generation;
+        let job = |flags: &str| {
+            Flags::parse_from(format!("lab10 --reference {flags}").split_whitespace()).generation
+        };
         let how = job("--prompt rank");
-        let job_of = |how| Job { model: &model, how, dtype: Precision::F32 };
-        let mut tokens = crate::candle_llama::Reference::load(folder.path()).unwrap().greedy(&[1, 3], 9).unwrap();
-        assert_eq!(reference(&screen, job_of(&how), &tokens).unwrap(), Vec::<String>::new());
+        let job_of = |how| Job {
+            model: &model,
+            how,
+            dtype: Precision::F32,
+        };
+        let mut tokens = crate::candle_llama::Reference::load(folder.path())
+            .unwrap()
+            .greedy(&[1, 3], 9)
+            .unwrap();
+        assert_eq!(
+            reference(&screen, job_of(&how), &tokens).unwrap(),
+            Vec::<String>::new()
+        );
         tokens[2] = (tokens[2] + 1) % 37;
         let differs = "candle-transformers generates different tokens from token 3 on";
-        assert_eq!(reference(&screen, job_of(&how), &tokens).unwrap(), [differs]);
+        assert_eq!(
+            reference(&screen, job_of(&how), &tokens).unwrap(),
+            [differs]
+        );
         assert!(check_reference(job_of(&how)).is_ok());
         let drawn = job("--temperature 0.5");
         let error = check_reference(job_of(&drawn)).unwrap_err();
-        assert!(error.what.contains("compares the likeliest tokens"), "{error}");
-        let error = check_reference(Job { dtype: Precision::Bf16, ..job_of(&how) }).unwrap_err();
+        assert!(
+            error.what.contains("compares the likeliest tokens"),
+            "{error}"
+        );
+        let error = check_reference(Job {
+            dtype: Precision::Bf16,
+            ..job_of(&how)
+        })
+        .unwrap_err();
         assert!(error.help.contains("--dtype"), "{error}");
         let random = Model::find("stories260k", &Source::default()).unwrap();
-        assert!(check_reference(Job { model: &random, ..job_of(&how) }).is_err());
+        assert!(
+            check_reference(Job {
+                model: &random,
+                ..job_of(&how)
+            })
+            .is_err()
+        );
     }
 }

@@ -12,20 +12,32 @@ const BYTES_EACH: f64 = 28.0;
 
 /// The source's first benchmark: 4 sequences of 8 tokens, in 0.5190 s.
 fn source() -> Timed {
-    let (batch, seq) = (4, 8);
+    let batch = 4;
+    let seq = 8;
     let flops = FLOPS_EACH * PARAMETERS * (batch * seq) as f64;
-    Timed { batch, seq, seconds: 0.518954, flops, bytes: BYTES_EACH * PARAMETERS }
+    Timed {
+        batch,
+        seq,
+        seconds: 0.518954,
+        flops,
+        bytes: BYTES_EACH * PARAMETERS,
+    }
 }
 
 /// A forward pass counted as this lab counts: 2 FLOPs per parameter and token, and each bf16 weight read once.
 fn counted() -> Timed {
     let source = source();
-    Timed { flops: 2.0 * PARAMETERS * source.tokens() as f64, bytes: 2.0 * PARAMETERS, ..source }
+    Timed {
+        flops: 2.0 * PARAMETERS * source.tokens() as f64,
+        bytes: 2.0 * PARAMETERS,
+        ..source
+    }
 }
 
 /// The source's figures, rebuilt, beside those of a forward pass.
 pub fn note(screen: &Screen, price_per_hour: f64) -> String {
-    let (source, counted) = (source(), counted());
+    let source = source();
+    let counted = counted();
     let lines = [
         format!("  {}", source.line()),
         "  --- Breakdown ---".to_string(),
@@ -55,9 +67,21 @@ mod tests {
 
     #[test]
     fn twenty_over_twenty_eight() {
-        assert_eq!(PARAMETERS, LlamaShape::preset("llama-3.2-1b").unwrap().parameters() as f64);
-        assert_eq!(source().line(), "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=1.5 AI=22.86");
-        assert_eq!(source().breakdown(PRICE_PER_HOUR), "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082");
-        assert_eq!(counted().line(), "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=0.15 AI=32.00");
+        assert_eq!(
+            PARAMETERS,
+            LlamaShape::preset("llama-3.2-1b").unwrap().parameters() as f64
+        );
+        assert_eq!(
+            source().line(),
+            "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=1.5 AI=22.86"
+        );
+        assert_eq!(
+            source().breakdown(PRICE_PER_HOUR),
+            "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082"
+        );
+        assert_eq!(
+            counted().line(),
+            "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=0.15 AI=32.00"
+        );
     }
 }

@@ -3,7 +3,9 @@
 use super::benchmark::Measured;
 use super::config::{DsConfig, PipelineConfig};
 use kit::Checks;
-use kit::show::{Plot, Screen, Series, bar, bar_to_scale, bytes_decimal, significant, table, thousands};
+use kit::show::{
+    Plot, Screen, Series, bar, bar_to_scale, bytes_decimal, significant, table, thousands,
+};
 use shardlab::difference::largest_relative_difference;
 use shardlab::launch;
 use shardlab::mesh::Coordinates;
@@ -22,19 +24,46 @@ pub struct Strategy {
 
 impl Strategy {
     /// `tensor` x `stages` ranks hold one replica, and ZeRO divides the state among the replicas.
-    pub fn new(ranks: usize, [tensor, stages]: [usize; 2], zero_stage: Stage, micro_batches: usize) -> Strategy {
+    pub fn new(
+        ranks: usize,
+        [tensor, stages]: [usize; 2],
+        zero_stage: Stage,
+        micro_batches: usize,
+    ) -> Strategy {
         let data = ranks / (tensor * stages).max(1);
         let zero = match zero_stage {
             Stage::Zero => format!("DP {data}"),
             stage => format!("ZeRO-{} {data}", stage.number()),
         };
-        let parts = [(stages > 1, format!("PP {stages}")), (tensor > 1, format!("TP {tensor}")), (data > 1, zero)];
-        let parts: Vec<String> = parts.into_iter().filter(|part| part.0).map(|part| part.1).collect();
+        let parts = [
+            (stages > 1, format!("PP {stages}")),
+            (tensor > 1, format!("TP {tensor}")),
+            (data > 1, zero),
+        ];
+        let parts: Vec<String> = parts
+            .into_iter()
+            .filter(|part| part.0)
+            .map(|part| part.1)
+            .collect();
         let accumulation = if stages > 1 { micro_batches } else { 1 };
         let pipeline = (stages > 1).then(|| PipelineConfig::new(stages));
-        let config = DsConfig { tensor_parallel: tensor, pipeline, zero_stage, accumulation, ..DsConfig::default() };
-        let name = if parts.is_empty() { "1 rank".to_string() } else { parts.join(" x ") };
-        Strategy { name, ranks, config }
+        let config = DsConfig {
+            tensor_parallel: tensor,
+            pipeline,
+            zero_stage,
+            accumulation,
+            ..DsConfig::default()
+        };
+        let name = if parts.is_empty() {
+            "1 rank".to_string()
+        } else {
+            parts.join(" x ")
+        };
+        Strategy {
+            name,
+            ranks,
+            config,
+        }
     }
 
     /// Why this strategy cannot divide the model or a batch of so many sequences; none if it can.
@@ -57,7 +86,10 @@ impl Strategy {
             1 => format!("{parts} ranks"),
             _ => format!("{parts} micro-batches"),
         };
-        Some(format!("{batch} sequence{} for {parts}", if batch == 1 { "" } else { "s" }))
+        Some(format!(
+            "{batch} sequence{} for {parts}",
+            if batch == 1 { "" } else { "s" }
+        ))
     }
 }
 
@@ -77,11 +109,15 @@ pub fn all(shape: &LlamaShape, ranks: usize, batch: usize) -> (Vec<Strategy>, Ve
         divided.push(strategy([2, half], Stage::Zero));
         divided.push(strategy([half, 1], Stage::Three));
     }
-    let (mut all, mut left_out) = (vec![Strategy::new(1, [1, 1], Stage::Zero, 1)], Vec::new());
+    let mut all = vec![Strategy::new(1, [1, 1], Stage::Zero, 1)];
+    let mut left_out = Vec::new();
     for strategy in divided {
         match strategy.refusal(shape, batch) {
             None => all.push(strategy),
-            Some(why) => left_out.push(LeftOut { name: strategy.name, why }),
+            Some(why) => left_out.push(LeftOut {
+                name: strategy.name,
+                why,
+            }),
         }
     }
     (all, left_out)
@@ -98,8 +134,14 @@ pub struct LeftOut {
 /// A row for each reason: `left out DP 4, ZeRO-3 4: 2 sequences for 4 ranks`.
 pub fn left_out(screen: &Screen, all: &[LeftOut]) -> Vec<String> {
     let same = all.chunk_by(|a, b| a.why == b.why);
-    let names = |same: &[LeftOut]| same.iter().map(|one| &*one.name).collect::<Vec<_>>().join(", ");
-    same.map(|same| screen.row("left out", &format!("{}: {}", names(same), same[0].why))).collect()
+    let names = |same: &[LeftOut]| {
+        same.iter()
+            .map(|one| &*one.name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    same.map(|same| screen.row("left out", &format!("{}: {}", names(same), same[0].why)))
+        .collect()
 }
 
 /// Why the times of `ranks` ranks say nothing here, if they say nothing.
@@ -112,8 +154,14 @@ pub fn compared(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
     let turns = all.iter().find_map(|(strategy, _)| turns(strategy.ranks));
     let columns = if turns.is_some() { 5 } else { 7 };
     let row = |(strategy, measured): &(Strategy, Measured)| {
-        let Coordinates { data, pipeline, tensor } = measured.layout.sizes;
-        let Some([_, step]) = measured.runs.first() else { return vec![strategy.name.clone()] };
+        let Coordinates {
+            data,
+            pipeline,
+            tensor,
+        } = measured.layout.sizes;
+        let Some([_, step]) = measured.runs.first() else {
+            return vec![strategy.name.clone()];
+        };
         let mut cells = vec![
             strategy.name.clone(),
             format!("{data} {pipeline} {tensor}"),
@@ -127,17 +175,27 @@ pub fn compared(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
         cells
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    let head = ["strategy", "d p t", "holds", "peak", "sent", "step", "tokens/s"];
+    let head = [
+        "strategy", "d p t", "holds", "peak", "sent", "step", "tokens/s",
+    ];
     let times = turns.map_or_else(String::new, |turns| format!(" No times: {turns}."));
-    let words = format!("d p t: data, pipeline, tensor ranks. holds, peak, sent: the bytes of a rank.{times}");
+    let words = format!(
+        "d p t: data, pipeline, tensor ranks. holds, peak, sent: the bytes of a rank.{times}"
+    );
     let table = table(screen, &head[..columns], &rows);
-    format!("{table}\n{}\n{}", screen.wrap(&words, 2), pros_and_cons(screen, all))
+    format!(
+        "{table}\n{}\n{}",
+        screen.wrap(&words, 2),
+        pros_and_cons(screen, all)
+    )
 }
 
 /// For each strategy the ratios to the first one on several ranks: pros below 1, cons above.
 fn pros_and_cons(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
     let mut parallel = all.iter().filter(|(strategy, _)| strategy.ranks > 1);
-    let Some((first, reference)) = parallel.next() else { return String::new() };
+    let Some((first, reference)) = parallel.next() else {
+        return String::new();
+    };
     let row = |(strategy, measured): &(Strategy, Measured)| {
         let times = |of: fn(&Measured) -> f64| of(measured) / of(reference);
         let ratios = [
@@ -147,30 +205,66 @@ fn pros_and_cons(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
         ];
         let words = |is: fn(f64) -> bool| {
             let words = ratios.iter().filter(|(_, ratio)| is(*ratio));
-            words.map(|(what, ratio)| format!("{what} {}x", significant(*ratio, 2))).collect::<Vec<_>>().join(", ")
+            words
+                .map(|(what, ratio)| format!("{what} {}x", significant(*ratio, 2)))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
-        vec![strategy.name.clone(), words(|ratio| ratio < 0.95), words(|ratio| ratio > 1.05)]
+        vec![
+            strategy.name.clone(),
+            words(|ratio| ratio < 0.95),
+            words(|ratio| ratio > 1.05),
+        ]
     };
     let rows: Vec<Vec<String>> = parallel.map(row).collect();
     if rows.is_empty() {
         return String::new();
     }
-    format!("\n{}", table(screen, &[&format!("beside {}", first.name), "pro", "con"], &rows))
+    format!(
+        "\n{}",
+        table(
+            screen,
+            &[&format!("beside {}", first.name), "pro", "con"],
+            &rows
+        )
+    )
 }
 
 /// Tokens per second of each strategy: in training, reading a prompt, and generating. Strategies whose ranks take turns are named
 /// below the table.
 pub fn throughput(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
-    let (slow, all): (Vec<_>, Vec<_>) = all.iter().partition(|(strategy, _)| turns(strategy.ranks).is_some());
-    let rate = |measured: &Measured| measured.runs.first().map_or(0.0, |run| run[1].tokens_per_second());
-    let most = all.iter().map(|(_, measured)| rate(measured)).fold(0.0, f64::max);
+    let (slow, all): (Vec<_>, Vec<_>) = all
+        .iter()
+        .partition(|(strategy, _)| turns(strategy.ranks).is_some());
+    let rate = |measured: &Measured| {
+        measured
+            .runs
+            .first()
+            .map_or(0.0, |run| run[1].tokens_per_second())
+    };
+    let most = all
+        .iter()
+        .map(|(_, measured)| rate(measured))
+        .fold(0.0, f64::max);
     let row = |(strategy, measured): &&(Strategy, Measured)| {
-        let [prefill, decode] = measured.generation.map(|timed| thousands(timed.tokens_per_second() as u64));
+        let [prefill, decode] = measured
+            .generation
+            .map(|timed| thousands(timed.tokens_per_second() as u64));
         let training = rate(measured);
-        vec![strategy.name.clone(), bar(screen, training / most, 20), thousands(training as u64), prefill, decode]
+        vec![
+            strategy.name.clone(),
+            bar(screen, training / most, 20),
+            thousands(training as u64),
+            prefill,
+            decode,
+        ]
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    let table = table(screen, &["tokens/s", "", "training", "prefill", "decode"], &rows);
+    let table = table(
+        screen,
+        &["tokens/s", "", "training", "prefill", "decode"],
+        &rows,
+    );
     let slow: Vec<&Strategy> = slow.into_iter().map(|(strategy, _)| strategy).collect();
     format!("{table}{}", not_timed(screen, &slow))
 }
@@ -179,9 +273,16 @@ pub fn throughput(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
 pub(super) fn not_timed(screen: &Screen, slow: &[&Strategy]) -> String {
     let mut lines = String::new();
     for same in slow.chunk_by(|a, b| a.ranks == b.ranks) {
-        let names = same.iter().map(|strategy| &*strategy.name).collect::<Vec<_>>().join(", ");
+        let names = same
+            .iter()
+            .map(|strategy| &*strategy.name)
+            .collect::<Vec<_>>()
+            .join(", ");
         if let Some(turns) = turns(same[0].ranks) {
-            lines += &format!("\n{}", screen.wrap(&format!("not timed, because {turns}: {names}"), 2));
+            lines += &format!(
+                "\n{}",
+                screen.wrap(&format!("not timed, because {turns}: {names}"), 2)
+            );
         }
     }
     lines
@@ -212,10 +313,18 @@ pub fn over_batches(screen: &Screen, measured: &Measured) -> String {
 /// One rank, each strategy alone on as many of `ranks` ranks as it can use, and combinations on all of them.
 pub fn for_finale(shape: &LlamaShape, ranks: usize) -> Vec<Strategy> {
     let divides = |n: &usize| ranks.is_multiple_of(*n);
-    let tensor =
-        (1..=ranks).rev().filter(divides).find(|&n| TensorParallel::check_llama(shape, n).is_ok()).unwrap_or(1);
-    let stages = (1..=ranks).rev().filter(divides).find(|&n| n <= shape.layers).unwrap_or(1);
-    let (alone, all) = ([1, 1], stages * tensor);
+    let tensor = (1..=ranks)
+        .rev()
+        .filter(divides)
+        .find(|&n| TensorParallel::check_llama(shape, n).is_ok())
+        .unwrap_or(1);
+    let stages = (1..=ranks)
+        .rev()
+        .filter(divides)
+        .find(|&n| n <= shape.layers)
+        .unwrap_or(1);
+    let alone = [1, 1];
+    let all = stages * tensor;
     vec![
         Strategy::new(1, alone, Stage::Zero, 1),
         Strategy::new(ranks, alone, Stage::Zero, 1),
@@ -223,32 +332,67 @@ pub fn for_finale(shape: &LlamaShape, ranks: usize) -> Vec<Strategy> {
         Strategy::new(tensor, [tensor, 1], Stage::Zero, 1),
         Strategy::new(stages, [1, stages], Stage::Zero, stages),
         Strategy::new(ranks, [tensor, 1], Stage::Three, 1),
-        Strategy::new(if ranks.is_multiple_of(all) { ranks } else { all }, [tensor, stages], Stage::One, stages),
+        Strategy::new(
+            if ranks.is_multiple_of(all) {
+                ranks
+            } else {
+                all
+            },
+            [tensor, stages],
+            Stage::One,
+            stages,
+        ),
     ]
 }
 
 /// The most bytes of any rank beside a rank's limit, and the part of the job that did not fit. The first job has no limit, and no
 /// bar: it would be several times as long as the others'.
 pub fn finale(screen: &Screen, all: &[(Strategy, Measured)], limit: f64) -> String {
-    let Some(((one, unlimited), limited)) = all.split_first() else { return String::new() };
-    let most = limited.iter().map(|(_, measured)| measured.peak).fold(limit, f64::max);
-    let mut lines = vec![format!("  {}, without a limit: {}", one.name, bytes_decimal(unlimited.peak))];
+    let Some(((one, unlimited), limited)) = all.split_first() else {
+        return String::new();
+    };
+    let most = limited
+        .iter()
+        .map(|(_, measured)| measured.peak)
+        .fold(limit, f64::max);
+    let mut lines = vec![format!(
+        "  {}, without a limit: {}",
+        one.name,
+        bytes_decimal(unlimited.peak)
+    )];
     for (strategy, measured) in limited {
-        let words = measured.stopped.map_or_else(String::new, |at| format!(", stopped in {at}"));
+        let words = measured
+            .stopped
+            .map_or_else(String::new, |at| format!(", stopped in {at}"));
         // What is left of the limit is the rest of a bar. A bar without a rest is over the limit.
         let bar = bar_to_scale(screen, measured.peak, limit, most, 22);
-        lines.push(format!("  {:15}  {bar}  {}{words}", strategy.name, bytes_decimal(measured.peak)));
+        lines.push(format!(
+            "  {:15}  {bar}  {}{words}",
+            strategy.name,
+            bytes_decimal(measured.peak)
+        ));
     }
-    lines.push(format!("  each rank may take {}; one scale for all bars", bytes_decimal(limit)));
+    lines.push(format!(
+        "  each rank may take {}; one scale for all bars",
+        bytes_decimal(limit)
+    ));
     lines.join("\n")
 }
 
 /// Checks that the model runs within `limit` only if strategies are combined.
 pub fn check_finale(checks: &mut Checks, all: &[(Strategy, Measured)], limit: f64) {
-    let fits = |(_, measured): &&(Strategy, Measured)| measured.stopped.is_none() && measured.peak <= limit;
+    let fits = |(_, measured): &&(Strategy, Measured)| {
+        measured.stopped.is_none() && measured.peak <= limit
+    };
     let is_combined = |(strategy, _): &(Strategy, Measured)| strategy.name.contains(" x ");
-    let (combined, alone): (Vec<_>, Vec<_>) = all.iter().filter(fits).partition(|one| is_combined(one));
-    let names = |all: &[&(Strategy, Measured)]| all.iter().map(|one| &*one.0.name).collect::<Vec<_>>().join(", ");
+    let (combined, alone): (Vec<_>, Vec<_>) =
+        all.iter().filter(fits).partition(|one| is_combined(one));
+    let names = |all: &[&(Strategy, Measured)]| {
+        all.iter()
+            .map(|one| &*one.0.name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     checks.hold(
         alone.is_empty(),
         "no strategy alone fits",
@@ -265,20 +409,34 @@ pub fn check_finale(checks: &mut Checks, all: &[(Strategy, Measured)], limit: f6
 
 /// The largest relative difference of any strategy's losses from one rank's.
 fn farthest<'a>(others: impl Iterator<Item = &'a [f64]>, one: &[f64]) -> f64 {
-    others.map(|losses| largest_relative_difference(losses, one)).fold(0.0, f64::max)
+    others
+        .map(|losses| largest_relative_difference(losses, one))
+        .fold(0.0, f64::max)
 }
 
 /// The checks of all strategies.
 pub fn check(checks: &mut Checks, all: &[(Strategy, Measured)], dtype: Precision) {
     let bound = 10.0 * dtype.loss_bound();
-    let Some(((_, one), others)) = all.split_first() else { return };
-    let others: Vec<_> = others.iter().filter(|(_, measured)| measured.stopped.is_none()).collect();
-    let most = farthest(others.iter().map(|(_, measured)| &*measured.losses), &one.losses);
+    let Some(((_, one), others)) = all.split_first() else {
+        return;
+    };
+    let others: Vec<_> = others
+        .iter()
+        .filter(|(_, measured)| measured.stopped.is_none())
+        .collect();
+    let most = farthest(
+        others.iter().map(|(_, measured)| &*measured.losses),
+        &one.losses,
+    );
     let steps = one.losses.len();
     checks.hold(
         most < bound,
         &format!("{steps} steps: every strategy has one rank's losses, within {bound:.0e}"),
-        &if most == 0.0 { "0".to_string() } else { format!("off by {most:.0e}") },
+        &if most == 0.0 {
+            "0".to_string()
+        } else {
+            format!("off by {most:.0e}")
+        },
         "a strategy trained a different model than one rank",
     );
     let different: Vec<&str> = others
@@ -302,9 +460,15 @@ mod tests {
     #[test]
     fn one_strategy_with_nan_or_without_a_loss_is_enough() {
         let good = [4.0, 2.0, 1.0];
-        assert_eq!(farthest([&good[..], &[4.0, 2.5, 1.0], &good].into_iter(), &good), 0.25);
+        assert_eq!(
+            farthest([&good[..], &[4.0, 2.5, 1.0], &good].into_iter(), &good),
+            0.25
+        );
         for bad in damaged(&good) {
-            assert!(farthest([&good[..], &bad, &good].into_iter(), &good).is_infinite(), "{bad:?}");
+            assert!(
+                farthest([&good[..], &bad, &good].into_iter(), &good).is_infinite(),
+                "{bad:?}"
+            );
         }
     }
 }

@@ -10,18 +10,39 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("the query heads of each rank", |evidence| divided(evidence, 0, &[2, 8])),
-        ("the key and value heads that they read", |evidence| divided(evidence, 1, &[2, 8])),
-        ("more ranks than key and value heads", |evidence| divided(evidence, 1, &[16, 32])),
-        ("the cache of a rank", |evidence| cached(evidence, &[1, 2, 8])),
-        ("the cache of ranks that hold copies", |evidence| cached(evidence, &[16, 32])),
+        ("the query heads of each rank", |evidence| {
+            divided(evidence, 0, &[2, 8])
+        }),
+        ("the key and value heads that they read", |evidence| {
+            divided(evidence, 1, &[2, 8])
+        }),
+        ("more ranks than key and value heads", |evidence| {
+            divided(evidence, 1, &[16, 32])
+        }),
+        ("the cache of a rank", |evidence| {
+            cached(evidence, &[1, 2, 8])
+        }),
+        ("the cache of ranks that hold copies", |evidence| {
+            cached(evidence, &[16, 32])
+        }),
     ])
 }
 
 /// 32 query heads in groups of 4, like those of Llama-3-8B.
 fn model() -> Result<Attention> {
-    let LlamaShape { heads, kv_heads, embd, layers, .. } = LlamaShape::preset("llama-3-8b")?;
-    Ok(Attention { heads, kv_heads, width: embd / heads, layers })
+    let LlamaShape {
+        heads,
+        kv_heads,
+        embd,
+        layers,
+        ..
+    } = LlamaShape::preset("llama-3-8b")?;
+    Ok(Attention {
+        heads,
+        kv_heads,
+        width: embd / heads,
+        layers,
+    })
 }
 
 /// A way to divide heads, right or wrong: those of a rank of so many.
@@ -33,7 +54,8 @@ fn queries(attention: &Attention, rank: usize, ranks: usize) -> Range<usize> {
 }
 
 fn key_values(attention: &Attention, rank: usize, ranks: usize) -> Range<usize> {
-    let (group, mine) = (attention.heads / attention.kv_heads, queries(attention, rank, ranks));
+    let group = attention.heads / attention.kv_heads;
+    let mine = queries(attention, rank, ranks);
     mine.start / group..(mine.end - 1) / group + 1
 }
 
@@ -46,7 +68,8 @@ fn divided(evidence: &mut Evidence, which: usize, jobs: &[usize]) -> Result<()> 
     for &ranks in jobs {
         for rank in 0..ranks {
             let Held { queries, keys, .. } = held(&model, rank, ranks, 1);
-            let (expected, got) = (right(&model, rank, ranks), if which == 0 { queries } else { keys });
+            let expected = right(&model, rank, ranks);
+            let got = if which == 0 { queries } else { keys };
             // The first few of many ranks say enough, as long as they are right.
             if rank < 4 || expected != got {
                 evidence.same(format!("rank {rank} of {ranks}"), expected, got.clone());
@@ -54,7 +77,11 @@ fn divided(evidence: &mut Evidence, which: usize, jobs: &[usize]) -> Result<()> 
             found.push((rank, ranks, got));
         }
     }
-    let rule = |rule: Rule| found.iter().all(|(rank, ranks, got)| rule(&model, *rank, *ranks) == *got);
+    let rule = |rule: Rule| {
+        found
+            .iter()
+            .all(|(rank, ranks, got)| rule(&model, *rank, *ranks) == *got)
+    };
     let wrong = !rule(right);
     if which == 0 {
         evidence.means_if(
@@ -106,21 +133,34 @@ fn cached(evidence: &mut Evidence, jobs: &[usize]) -> Result<()> {
     evidence.given(format!("Llama-3-8B: {model:?}"));
     // Bytes of one head's keys, in one layer, for one token.
     let each = 2 * model.width;
-    let right = |ranks: usize, tokens: usize| 2 * each * tokens * model.layers * model.kv_heads.div_ceil(ranks);
+    let right = |ranks: usize, tokens: usize| {
+        2 * each * tokens * model.layers * model.kv_heads.div_ceil(ranks)
+    };
     let mut found = Vec::new();
     for &ranks in jobs {
         for tokens in [1, 8192] {
-            let (expected, got) = (right(ranks, tokens), held(&model, ranks - 1, ranks, tokens).cache);
+            let expected = right(ranks, tokens);
+            let got = held(&model, ranks - 1, ranks, tokens).cache;
             let at = format!("the last of {ranks} ranks, {tokens} tokens");
-            evidence.row(expected == got, at, thousands(expected as u64), thousands(got as u64));
+            evidence.row(
+                expected == got,
+                at,
+                thousands(expected as u64),
+                thousands(got as u64),
+            );
             found.push((ranks, tokens, got));
         }
     }
-    let rule =
-        |rule: &dyn Fn(usize, usize) -> usize| found.iter().all(|&(ranks, tokens, got)| rule(ranks, tokens) == got);
+    let rule = |rule: &dyn Fn(usize, usize) -> usize| {
+        found
+            .iter()
+            .all(|&(ranks, tokens, got)| rule(ranks, tokens) == got)
+    };
     let wrong = !rule(&right);
     evidence.means_if(
-        wrong && (rule(&|ranks, tokens| right(ranks, tokens) / 2) || rule(&|ranks, tokens| right(ranks, tokens) / 4)),
+        wrong
+            && (rule(&|ranks, tokens| right(ranks, tokens) / 2)
+                || rule(&|ranks, tokens| right(ranks, tokens) / 4)),
         "Half the bytes or fewer. The cache keeps keys and values, and each number has 2 bytes.",
     );
     evidence.means_if(

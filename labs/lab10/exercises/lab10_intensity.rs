@@ -28,7 +28,9 @@ pub struct Work {
 /// A pass over `new` tokens of each of `batch` sequences, which have `earlier` tokens in their caches.
 pub fn work(model: &Model, batch: u64, new: u64, earlier: u64) -> Work {
     let Model { parameters, cache } = *model;
-    todo!("{parameters} parameters, {cache} bytes per token: {batch} x {new} new tokens after {earlier}")
+    todo!(
+        "{parameters} parameters, {cache} bytes per token: {batch} x {new} new tokens after {earlier}"
+    )
 }
 
 /// The smallest batch with which a decode step (one new token after `earlier` tokens) has an intensity of `ridge` FLOPs per

@@ -18,7 +18,10 @@ pub struct Work {
 /// A pass over `new` tokens of each of `batch` sequences, which have `earlier` tokens in their caches.
 pub fn work(model: &Model, batch: u64, new: u64, earlier: u64) -> Work {
     let Model { parameters, cache } = *model;
-    Work { flops: 2 * parameters * batch * new, bytes: 2 * parameters + batch * (earlier + new) * cache }
+    Work {
+        flops: 2 * parameters * batch * new,
+        bytes: 2 * parameters + batch * (earlier + new) * cache,
+    }
 }
 
 /// The smallest batch with which a decode step (one new token after `earlier` tokens) has an intensity of `ridge` FLOPs per

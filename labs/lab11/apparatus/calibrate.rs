@@ -63,14 +63,31 @@ const TRAININGS: [(&str, &str, [usize; 2]); 11] = [
 
 /// Measures this machine, and trains. `allocated` counts the calling thread's bytes.
 pub fn calibrate(corpus: &Corpus, allocated: fn() -> isize) -> Result<Calibration> {
-    let (peaks, link) = (Peaks::measure(), link()?);
+    let peaks = Peaks::measure();
+    let link = link()?;
     let mut runs: Vec<(&str, Training, Trained)> = Vec::new();
-    for (i, (lab, plan, [layers, embd])) in (0..ROUNDS).flat_map(|_| TRAININGS.into_iter().enumerate()) {
+    for (i, (lab, plan, [layers, embd])) in
+        (0..ROUNDS).flat_map(|_| TRAININGS.into_iter().enumerate())
+    {
         let strategy: Strategy = plan.parse()?;
         let micro_batch = SEQUENCES / MICRO_BATCHES / strategy.data;
-        let shape = GptShape { vocabulary: corpus.vocabulary.size(), block: 64, layers, heads: 4, embd };
-        let strategy = Strategy { micro_batch, ..strategy };
-        let training = Training { shape, dropout: 0.0, batch: SEQUENCES, strategy };
+        let shape = GptShape {
+            vocabulary: corpus.vocabulary.size(),
+            block: 64,
+            layers,
+            heads: 4,
+            embd,
+        };
+        let strategy = Strategy {
+            micro_batch,
+            ..strategy
+        };
+        let training = Training {
+            shape,
+            dropout: 0.0,
+            batch: SEQUENCES,
+            strategy,
+        };
         let copies = (launch::cores() / strategy.devices()).clamp(1, 8);
         let trained = training.run(corpus, STEPS, copies, allocated);
         let trained = trained.with_context(|| format!("the training {plan} failed"))?;
@@ -83,12 +100,26 @@ pub fn calibrate(corpus: &Corpus, allocated: fn() -> isize) -> Result<Calibratio
     let row = |(lab, training, trained): (&'static str, Training, Trained)| {
         let job = training.job(&cluster);
         let total = |held: &Held| held.state + held.activations;
-        let bytes = trained.held.iter().map(|(stage, held)| [total(held), total(&training.planned(&job, *stage))]);
-        let bytes = bytes.max_by(|a, b| error(a).abs().total_cmp(&error(b).abs())).unwrap_or([1.0; 2]);
-        Row { lab, training, seconds: [trained.seconds, predicted(&training, &cluster)], bytes }
+        let bytes = trained
+            .held
+            .iter()
+            .map(|(stage, held)| [total(held), total(&training.planned(&job, *stage))]);
+        let bytes = bytes
+            .max_by(|a, b| error(a).abs().total_cmp(&error(b).abs()))
+            .unwrap_or([1.0; 2]);
+        Row {
+            lab,
+            training,
+            seconds: [trained.seconds, predicted(&training, &cluster)],
+            bytes,
+        }
     };
     let rows = runs.into_iter().map(row).collect();
-    Ok(Calibration { cluster, link, rows })
+    Ok(Calibration {
+        cluster,
+        link,
+        rows,
+    })
 }
 
 /// How much larger the planned figure is.
@@ -109,7 +140,8 @@ fn link() -> Result<AlphaBeta> {
     let rank = |comm: Comm| {
         let mut points = Vec::new();
         for size in [1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20] {
-            let (mut numbers, mut best) = (vec![1f32; size], f64::INFINITY);
+            let mut numbers = vec![1f32; size];
+            let mut best = f64::INFINITY;
             for _ in 0..10 {
                 comm.barrier()?;
                 let start = Instant::now();
@@ -122,8 +154,13 @@ fn link() -> Result<AlphaBeta> {
     };
     let points = launch::run(2, rank)?.swap_remove(0);
     // If no line can be found, the largest array decides.
-    let largest = points.last().map_or(1e9, |(bytes, seconds)| bytes / seconds);
-    Ok(AlphaBeta::fit(&points).unwrap_or(AlphaBeta { alpha: 0.0, beta: largest }))
+    let largest = points
+        .last()
+        .map_or(1e9, |(bytes, seconds)| bytes / seconds);
+    Ok(AlphaBeta::fit(&points).unwrap_or(AlphaBeta {
+        alpha: 0.0,
+        beta: largest,
+    }))
 }
 
 /// One rank per core. An all-reduce between two ranks moves the array once, in two rounds.
@@ -141,7 +178,10 @@ fn cluster(peaks: Peaks, link: AlphaBeta) -> Cluster {
         price: 0.0,
         source: "measured",
     };
-    let link = Link { latency: link.alpha / 2.0, bandwidth: link.beta };
+    let link = Link {
+        latency: link.alpha / 2.0,
+        bandwidth: link.beta,
+    };
     let network = Network {
         name: "threads",
         about: "ranks are threads, which copy",
@@ -152,7 +192,13 @@ fn cluster(peaks: Peaks, link: AlphaBeta) -> Cluster {
         between: link,
         pipelined: false,
     };
-    Cluster { device, network, efficiency: 1.0, rings: 1, source: "measured" }
+    Cluster {
+        device,
+        network,
+        efficiency: 1.0,
+        rings: 1,
+        source: "measured",
+    }
 }
 
 /// The parts of peak and bandwidth that fit two measured trainings: a part for products, and a part for everything else. Neither
@@ -165,11 +211,16 @@ fn fit(mut cluster: Cluster, runs: [&(&str, Training, Trained); 2]) -> Cluster {
             predicted(training, &cluster)
         };
         let products = without(|device| device.bandwidth = f64::INFINITY);
-        (products, without(|device| device.peak = f64::INFINITY), trained.seconds)
+        (
+            products,
+            without(|device| device.peak = f64::INFINITY),
+            trained.seconds,
+        )
     });
     // Two unknowns: t = p x + m y and u = q x + n y.
     let determinant = p * n - m * q;
-    let (x, y) = ((t * n - m * u) / determinant, (p * u - t * q) / determinant);
+    let x = (t * n - m * u) / determinant;
+    let y = (p * u - t * q) / determinant;
     // No training is faster than the peak. Then only y is free: the one with the smallest relative errors, by least squares.
     let (x, y) = if x >= 1.0 && y >= 1.0 {
         (x, y)
@@ -189,7 +240,11 @@ impl Calibration {
         let lines = [
             screen.row(
                 "products",
-                &format!("{}; a training reaches {} of it", tera(device.peak), significant(device.matmul, 2)),
+                &format!(
+                    "{}; a training reaches {} of it",
+                    tera(device.peak),
+                    significant(device.matmul, 2)
+                ),
             ),
             screen.row(
                 "copies",
@@ -210,18 +265,35 @@ impl Calibration {
         ];
         let percent = |pair: &[f64; 2]| format!("{:+.0}%", 100.0 * error(pair));
         let cells = |row: &Row| {
-            let (GptShape { layers, embd, .. }, s) = (row.training.shape, row.training.strategy);
+            let GptShape { layers, embd, .. } = row.training.shape;
+            let s = row.training.strategy;
             let [held, planned] = row.bytes.map(bytes_decimal);
             let [measured, predicted] = row.seconds.map(|seconds| screen.seconds(seconds));
-            let (memory, time) = (percent(&row.bytes), percent(&row.seconds));
+            let memory = percent(&row.bytes);
+            let time = percent(&row.seconds);
             let plan = s.words() + if s.sequence { " + SP" } else { "" };
-            vec![row.lab.into(), plan, format!("{layers} x {embd}"), held, planned, memory, measured, predicted, time]
+            vec![
+                row.lab.into(),
+                plan,
+                format!("{layers} x {embd}"),
+                held,
+                planned,
+                memory,
+                measured,
+                predicted,
+                time,
+            ]
         };
         let rows: Vec<Vec<String>> = self.rows.iter().map(cells).collect();
-        let head = ["lab", "plan", "model", "held", "planned", "error", "step", "planned", "error"];
+        let head = [
+            "lab", "plan", "model", "held", "planned", "error", "step", "planned", "error",
+        ];
         let free: Vec<&Row> = self.rows.iter().filter(|row| row.lab != "fitted").collect();
-        let within =
-            |most: f64, pair: fn(&Row) -> [f64; 2]| free.iter().filter(|row| error(&pair(row)).abs() < most).count();
+        let within = |most: f64, pair: fn(&Row) -> [f64; 2]| {
+            free.iter()
+                .filter(|row| error(&pair(row)).abs() < most)
+                .count()
+        };
         let words = format!(
             "Of {} trainings that were not fitted, {} have their bytes within 5%, and {} their step within 20%. model: layers x \
              width; {SEQUENCES} sequences of 64 tokens per step. held: bytes of a rank, the one whose plan is worst. \
@@ -231,12 +303,19 @@ impl Calibration {
             within(0.2, |row| row.seconds),
             STEPS * ROUNDS,
         );
-        format!("{}\n\n{}\n{}", lines.join("\n"), table(screen, &head, &rows), screen.wrap(&words, 2))
+        format!(
+            "{}\n\n{}\n{}",
+            lines.join("\n"),
+            table(screen, &head, &rows),
+            screen.wrap(&words, 2)
+        )
     }
 
     /// The same as a file for `--cluster`.
     pub fn file(&self) -> String {
-        let Cluster { device, network, .. } = &self.cluster;
+        let Cluster {
+            device, network, ..
+        } = &self.cluster;
         format!(
             "[device]\nname = \"this machine\"\nmemory_gb = {:.1}\ntflops = {:.4}\nbandwidth_gb_s = {:.1}\nmatmul = {:.2}\n\
              streaming = {:.2}\n\n[network]\nper_node = {}\nwithin_gb_s = {:.2}\nwithin_us = {:.2}\n",

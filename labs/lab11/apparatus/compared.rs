@@ -24,7 +24,10 @@ impl Compared {
     /// The errors that the check is about. Those of DeepSpeed's ZeRO-3 of 2021 are shown, and not checked: the planner is 9 to
     /// 30% too fast there, and nobody has measured why.
     fn errors(&self) -> impl Iterator<Item = f64> {
-        self.runs.iter().filter(|(run, _)| !run.flat_ring).map(|(_, error)| error.abs())
+        self.runs
+            .iter()
+            .filter(|(run, _)| !run.flat_ring)
+            .map(|(_, error)| error.abs())
     }
 
     fn mean(&self) -> f64 {
@@ -37,11 +40,18 @@ impl Compared {
 
     /// The check of the lab.
     pub fn check(&self, checks: &mut Checks) {
-        let (mean, worst) = (self.mean(), self.worst());
-        let what = format!("steps of {} published runs, no ZeRO-3", self.errors().count());
+        let mean = self.mean();
+        let worst = self.worst();
+        let what = format!(
+            "steps of {} published runs, no ZeRO-3",
+            self.errors().count()
+        );
         let result = format!("off by {:.0}%, at most {:.0}%", 100.0 * mean, 100.0 * worst);
-        let otherwise =
-            format!("the planner is off by {:.0}% from published runs, at most {:.0}%", 100.0 * mean, 100.0 * worst);
+        let otherwise = format!(
+            "the planner is off by {:.0}% from published runs, at most {:.0}%",
+            100.0 * mean,
+            100.0 * worst
+        );
         checks.hold(mean < MEAN && worst < WORST, &what, &result, &otherwise);
     }
 }
@@ -49,7 +59,8 @@ impl Compared {
 /// Every published run beside the planner's figure.
 pub fn published(screen: &Screen, compared: &Compared) -> String {
     let row = |(run, error): &(Run, f64)| {
-        let ((planned, figure), s) = (run.compared(), run.planned());
+        let (planned, figure) = run.compared();
+        let s = run.planned();
         let (unit, decimals) = match run.figure {
             Figure::Seconds(_) => ("s", 2),
             Figure::Teraflops { .. } => ("TFLOP/s", 0),
@@ -72,7 +83,9 @@ pub fn published(screen: &Screen, compared: &Compared) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = compared.runs.iter().map(row).collect();
-    let head = ["from", "model", "GPUs", "t p d", "again", "paper", "planner", "", "step"];
+    let head = [
+        "from", "model", "GPUs", "t p d", "again", "paper", "planner", "", "step",
+    ];
     let words = "from: N1, N2: Narayanan and others (2021), tables 1 and 2; Z2: the ZeRO-3 of table 2, which the check leaves out; \
                  K5: Korthikanti and others (2022), table 5; L4: Llama 3 (2024), table 4. t p d: tensor, pipeline and data ranks. \
                  again: what the backward pass computes once more. step: how much longer the planner's step is. Constants were \

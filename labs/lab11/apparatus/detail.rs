@@ -6,22 +6,47 @@ use kit::show::{Screen, bytes_decimal, percent, table, thousands};
 use shardlab::plan::strategy::{Axis, Job, Refusal, Strategy, Traffic};
 
 /// The cost of a plan, on a screen; or every reason against it.
-pub fn detail(screen: &Screen, job: &Job, strategy: &Strategy, all: f64) -> Result<String, Vec<Refusal>> {
+pub fn detail(
+    screen: &Screen,
+    job: &Job,
+    strategy: &Strategy,
+    all: f64,
+) -> Result<String, Vec<Refusal>> {
     let refusals = job.refusals(strategy);
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    let plan = Plan { strategy: *strategy, load: job.load(strategy), time: job.time(strategy) };
+    let plan = Plan {
+        strategy: *strategy,
+        load: job.load(strategy),
+        time: job.time(strategy),
+    };
     let fits = match job.too_large(&plan.load) {
-        None => format!("fits: {} of {}", bytes_decimal(plan.load.total()), bytes_decimal(job.cluster.device.room())),
+        None => format!(
+            "fits: {} of {}",
+            bytes_decimal(plan.load.total()),
+            bytes_decimal(job.cluster.device.room())
+        ),
         Some(refusal) => format!("does not fit: {}; {}", refusal.what, refusal.help),
     };
     let cost = job.cost(plan.time.total(), all);
     let m = strategy.micro_batches(job.batch);
     let words = format!("{}, {m} micro-batches per replica", strategy.words());
-    let speed = format!("{} tokens/s, MFU {}", thousands(cost.tokens_per_second as u64), percent(cost.mfu));
-    let rows = [("plan", words), ("--plan", strategy.to_string()), ("memory", fits), ("speed", speed)];
-    let mut lines: Vec<String> = rows.iter().map(|(label, text)| screen.row(label, text)).collect();
+    let speed = format!(
+        "{} tokens/s, MFU {}",
+        thousands(cost.tokens_per_second as u64),
+        percent(cost.mfu)
+    );
+    let rows = [
+        ("plan", words),
+        ("--plan", strategy.to_string()),
+        ("memory", fits),
+        ("speed", speed),
+    ];
+    let mut lines: Vec<String> = rows
+        .iter()
+        .map(|(label, text)| screen.row(label, text))
+        .collect();
     lines.push(String::new());
     lines.push(memory(screen, job, &plan).replace("The best plan's bytes", "Bytes"));
     lines.extend([String::new(), axes(screen, job, strategy), String::new()]);
@@ -43,9 +68,21 @@ fn axes(screen: &Screen, job: &Job, strategy: &Strategy) -> String {
             (_, true) => "between nodes",
         };
         let seconds = screen.seconds(traffic.seconds);
-        vec![name.to_string(), ranks.to_string(), place.to_string(), bytes_decimal(traffic.bytes), seconds]
+        vec![
+            name.to_string(),
+            ranks.to_string(),
+            place.to_string(),
+            bytes_decimal(traffic.bytes),
+            seconds,
+        ]
     };
     let rows: Vec<Vec<String>> = job.traffic(strategy).iter().map(row).collect();
-    let head = ["axis", "ranks", "links", "bytes per rank", "seconds if nothing hides them"];
+    let head = [
+        "axis",
+        "ranks",
+        "links",
+        "bytes per rank",
+        "seconds if nothing hides them",
+    ];
     table(screen, &head, &rows)
 }

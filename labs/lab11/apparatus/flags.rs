@@ -4,7 +4,9 @@ use crate::planner::{model, read_cluster};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use shardlab::error::BadInput;
 use shardlab::plan::BytesEach;
-use shardlab::plan::strategy::{CLUSTERS, Cluster, DEVICES, Device, Job, Overlap, Strategy, TOKENS};
+use shardlab::plan::strategy::{
+    CLUSTERS, Cluster, DEVICES, Device, Job, Overlap, Strategy, TOKENS,
+};
 use std::path::PathBuf;
 
 /// The model, the devices, and what is asked about them.
@@ -92,20 +94,37 @@ impl DecideFlags {
         }
         let mut job = Job::new(model, cluster, self.devices);
         job.batch = self.batch.unwrap_or(job.batch);
-        job.bytes = if self.bytes == "16" { BytesEach::MIXED } else { BytesEach::MEGATRON };
+        job.bytes = if self.bytes == "16" {
+            BytesEach::MIXED
+        } else {
+            BytesEach::MEGATRON
+        };
         job.flash = !self.keep_scores;
-        job.overlap = if self.no_overlap { Overlap::Tensor } else { Overlap::All };
+        job.overlap = if self.no_overlap {
+            Overlap::Tensor
+        } else {
+            Overlap::All
+        };
         Ok(job)
     }
 
     fn named(&self) -> Result<Cluster, BadInput> {
         let device = Device::named(&self.device).ok_or_else(|| {
-            let help = format!("choose one of {}, or describe yours with --cluster FILE", DEVICES.join(", "));
+            let help = format!(
+                "choose one of {}, or describe yours with --cluster FILE",
+                DEVICES.join(", ")
+            );
             BadInput::new(format!("no device is named {}", self.device), help)
         })?;
-        let name = self.network.as_deref().unwrap_or(Cluster::usual_network(&self.device));
+        let name = self
+            .network
+            .as_deref()
+            .unwrap_or(Cluster::usual_network(&self.device));
         Cluster::new(device, name).ok_or_else(|| {
-            let help = format!("choose one of {}, or describe yours with --cluster FILE", CLUSTERS.join(", "));
+            let help = format!(
+                "choose one of {}, or describe yours with --cluster FILE",
+                CLUSTERS.join(", ")
+            );
             BadInput::new(format!("no network is named {name}"), help)
         })
     }
@@ -119,9 +138,10 @@ impl DecideFlags {
     pub fn tokens(&self, job: &Job) -> Result<f64, BadInput> {
         match self.tokens {
             Some(tokens) if tokens.is_finite() && tokens >= 1.0 => Ok(tokens),
-            Some(tokens) => {
-                Err(BadInput::new(format!("--tokens {tokens} is no number of tokens"), "give one, such as 300e9"))
-            }
+            Some(tokens) => Err(BadInput::new(
+                format!("--tokens {tokens} is no number of tokens"),
+                "give one, such as 300e9",
+            )),
             None => Ok(TOKENS * job.model.parameters()),
         }
     }

@@ -7,9 +7,16 @@ use shardlab::plan::strategy::{Refusal, Strategy};
 
 /// The job, the rules and the best `top` plans of all, as one JSON object.
 pub fn json(found: &Found, name: &str, top: usize, tokens: f64) -> String {
-    let Found { job, search, decision } = found;
-    let refused: serde_json::Map<String, Value> =
-        search.refused.iter().map(|(kind, refused)| (kind.words().to_string(), why(refused))).collect();
+    let Found {
+        job,
+        search,
+        decision,
+    } = found;
+    let refused: serde_json::Map<String, Value> = search
+        .refused
+        .iter()
+        .map(|(kind, refused)| (kind.words().to_string(), why(refused)))
+        .collect();
     let all = json!({
         "model": name,
         "parameters": job.model.parameters(),

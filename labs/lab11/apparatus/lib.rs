@@ -22,5 +22,7 @@ pub use flags::{DecideFlags, tokens};
 pub use json::json;
 pub use kit;
 pub use presets::presets;
-pub use report::{Found, ending, job, memory, ranking, refusals, refused, rules, sensitivity, time};
+pub use report::{
+    Found, ending, job, memory, ranking, refusals, refused, rules, sensitivity, time,
+};
 pub use trained::{Held, Trained, Training};

@@ -12,17 +12,37 @@ pub fn presets(screen: &Screen) -> Result<String> {
     let device = |name: &str| {
         let device = Device::named(name).context("DEVICES names the devices")?;
         let tera = significant(device.peak / 1e12, 4);
-        let (memory, bandwidth) = (bytes_decimal(device.memory), bytes_decimal(device.bandwidth));
-        let cells = [name, &memory, &tera, &format!("{bandwidth}/s"), &format!("{:.2}", device.price), device.source];
+        let memory = bytes_decimal(device.memory);
+        let bandwidth = bytes_decimal(device.bandwidth);
+        let cells = [
+            name,
+            &memory,
+            &tera,
+            &format!("{bandwidth}/s"),
+            &format!("{:.2}", device.price),
+            device.source,
+        ];
         Ok((cells.map(String::from).to_vec(), device))
     };
-    let devices: Vec<(Vec<String>, Device)> = DEVICES.into_iter().map(device).collect::<Result<_>>()?;
+    let devices: Vec<(Vec<String>, Device)> =
+        DEVICES.into_iter().map(device).collect::<Result<_>>()?;
     let mut lines = Vec::new();
-    let names = MODELS.iter().map(|(name, _)| *name).chain(PRESETS.iter().map(|(name, _)| *name));
-    let models: Vec<String> =
-        names.map(|name| Ok(format!("{name} ({})", tokens(model(name)?.parameters())))).collect::<Result<_>>()?;
+    let names = MODELS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(PRESETS.iter().map(|(name, _)| *name));
+    let models: Vec<String> = names
+        .map(|name| Ok(format!("{name} ({})", tokens(model(name)?.parameters()))))
+        .collect::<Result<_>>()?;
     lines.push(screen.row("models", &models.join(", ")));
-    let head = ["device", "memory", "TFLOP/s", "bandwidth", "$/hour", "source"];
+    let head = [
+        "device",
+        "memory",
+        "TFLOP/s",
+        "bandwidth",
+        "$/hour",
+        "source",
+    ];
     let rows: Vec<Vec<String>> = devices.iter().map(|(cells, _)| cells.clone()).collect();
     lines.extend([String::new(), table(screen, &head, &rows)]);
     let words = "TFLOP/s: dense, in 16 bits. A layer of a large model reaches 0.43 to 0.73 of them: fitted for A100, and from \
@@ -31,12 +51,21 @@ pub fn presets(screen: &Screen) -> Result<String> {
     let network = |name: &str| {
         let device = devices[0].1.clone();
         let cluster = Cluster::new(device, name).context("CLUSTERS names the networks")?;
-        Ok(vec![name.to_string(), cluster.network.about.to_string(), cluster.source.to_string()])
+        Ok(vec![
+            name.to_string(),
+            cluster.network.about.to_string(),
+            cluster.source.to_string(),
+        ])
     };
     let rows: Vec<Vec<String>> = CLUSTERS.into_iter().map(network).collect::<Result<_>>()?;
-    lines.push(table(screen, &["network", "links, in one direction", "source"], &rows));
-    lines.push(
-        screen.wrap("Latencies: NCCL's cost model. Yours: --help-cluster > mine.toml, then --cluster mine.toml", 2),
-    );
+    lines.push(table(
+        screen,
+        &["network", "links, in one direction", "source"],
+        &rows,
+    ));
+    lines.push(screen.wrap(
+        "Latencies: NCCL's cost model. Yours: --help-cluster > mine.toml, then --cluster mine.toml",
+        2,
+    ));
     Ok(lines.join("\n"))
 }

@@ -16,7 +16,11 @@ impl Found {
     pub fn new(job: Job) -> Found {
         let search = search(&job);
         let decision = decide(&job, &search);
-        Found { job, search, decision }
+        Found {
+            job,
+            search,
+            decision,
+        }
     }
 
     pub fn best(&self) -> Option<&Plan> {
@@ -26,20 +30,34 @@ impl Found {
 
 /// The job in three lines.
 pub fn job(screen: &Screen, job: &Job, name: &str) -> String {
-    let (model, dot) = (&job.model, screen.separator());
+    let model = &job.model;
+    let dot = screen.separator();
     let heads = match model.kv_heads == model.heads {
         true => format!("{} heads", model.heads),
         false => format!("{} heads, {} kv", model.heads, model.kv_heads),
     };
-    let (layers, wide, parameters) = (model.layers, thousands(model.width as u64), tokens(model.parameters()));
+    let layers = model.layers;
+    let wide = thousands(model.width as u64);
+    let parameters = tokens(model.parameters());
     let model = format!("{name}{dot}{parameters}{dot}{layers} layers{dot}{wide} wide{dot}{heads}");
     let cluster = &job.cluster;
-    let devices = format!("{} x {}{dot}{}", thousands(job.devices as u64), cluster.device.name, cluster.network.about);
+    let devices = format!(
+        "{} x {}{dot}{}",
+        thousands(job.devices as u64),
+        cluster.device.name,
+        cluster.network.about
+    );
     let bytes = job.bytes.parameter + job.bytes.gradient + job.bytes.optimizer;
-    let [batch, length, step] =
-        [job.batch, job.model.length, job.batch * job.model.length].map(|number| thousands(number as u64));
-    let batch = format!("{batch} x {length} = {step} tokens per step{dot}{bytes} bytes per parameter");
-    [screen.row("model", &model), screen.row("devices", &devices), screen.row("batch", &batch)].join("\n")
+    let [batch, length, step] = [job.batch, job.model.length, job.batch * job.model.length]
+        .map(|number| thousands(number as u64));
+    let batch =
+        format!("{batch} x {length} = {step} tokens per step{dot}{bytes} bytes per parameter");
+    [
+        screen.row("model", &model),
+        screen.row("devices", &devices),
+        screen.row("batch", &batch),
+    ]
+    .join("\n")
 }
 
 /// The decision path, with its reasons, and where it ends.
@@ -51,7 +69,11 @@ pub fn rules(screen: &Screen, found: &Found) -> String {
     }
     let plan = match &decision.plan {
         Some(plan) => {
-            format!("best of these: {}, {} per step", plan.strategy.words(), screen.seconds(plan.time.total()))
+            format!(
+                "best of these: {}, {} per step",
+                plan.strategy.words(),
+                screen.seconds(plan.time.total())
+            )
         }
         None => "no such plan fits".to_string(),
     };
@@ -64,24 +86,40 @@ pub fn rules(screen: &Screen, found: &Found) -> String {
 
 /// Whether the search's best plan is the rule's. If not: what the rule forbids, and where its plan loses time.
 fn disagreement(screen: &Screen, found: &Found, best: &Plan) -> String {
-    let (decision, words) = (&found.decision, best.strategy.words());
+    let decision = &found.decision;
+    let words = best.strategy.words();
     let forbids = decision.forbids(best);
-    let Some(plan) = decision.plan else { return format!("The search's best is {words}: {forbids}.") };
+    let Some(plan) = decision.plan else {
+        return format!("The search's best is {words}: {forbids}.");
+    };
     let slower = plan.time.total() / best.time.total() - 1.0;
     if slower < 0.01 {
-        let faster = if plan.strategy == best.strategy { "" } else { " by more than 1%" };
+        let faster = if plan.strategy == best.strategy {
+            ""
+        } else {
+            " by more than 1%"
+        };
         return format!("The search finds nothing faster{faster}.");
     }
     let reason = |&(part, seconds): &(&str, f64)| {
         let more = screen.seconds(seconds);
         match part {
             "recompute" => {
-                let kept = Strategy { recompute: Recompute::None, ..plan.strategy };
-                let (takes, room) = (found.job.load(&kept).total(), found.job.cluster.device.room());
+                let kept = Strategy {
+                    recompute: Recompute::None,
+                    ..plan.strategy
+                };
+                let takes = found.job.load(&kept).total();
+                let room = found.job.cluster.device.room();
                 let else_takes = format!("; without, it takes {}", bytes_decimal(takes));
-                format!("computes layers again for {more}{}", if takes > room { &else_takes } else { "" })
+                format!(
+                    "computes layers again for {more}{}",
+                    if takes > room { &else_takes } else { "" }
+                )
             }
-            "compute" => format!("takes {more} more for its own products, which are thinner or uneven"),
+            "compute" => {
+                format!("takes {more} more for its own products, which are thinner or uneven")
+            }
             "tensor" => format!("waits {more} more for tensor ranks"),
             "pipeline" => format!("takes {more} more for messages between stages"),
             "bubble" => format!("waits {more} more in its pipeline's bubble"),
@@ -105,17 +143,28 @@ fn cells(s: &Strategy) -> [String; 8] {
         Recompute::Full => "all",
     };
     let sequence = if s.sequence { "yes" } else { "-" };
-    let [dp, tp, pp, chunks, mb, zero] =
-        [s.data, s.tensor, s.pipeline, s.chunks, s.micro_batch, s.zero].map(|number| number.to_string());
+    let [dp, tp, pp, chunks, mb, zero] = [
+        s.data,
+        s.tensor,
+        s.pipeline,
+        s.chunks,
+        s.micro_batch,
+        s.zero,
+    ]
+    .map(|number| number.to_string());
     [dp, tp, pp, chunks, mb, zero, again.into(), sequence.into()]
 }
 
 /// The best plans, one for each (dp, tp, pp).
 pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
-    let head = ["dp", "tp", "pp", "chunks", "mb", "zero", "again", "sp", "memory", "step", "tokens/s", "MFU"];
+    let head = [
+        "dp", "tp", "pp", "chunks", "mb", "zero", "again", "sp", "memory", "step", "tokens/s",
+        "MFU",
+    ];
     let row = |plan: &Plan| {
         let seconds = plan.time.total();
-        let (cost, mut row) = (found.job.cost(seconds, 1.0), cells(&plan.strategy).to_vec());
+        let cost = found.job.cost(seconds, 1.0);
+        let mut row = cells(&plan.strategy).to_vec();
         row.extend([bytes_decimal(plan.load.total()), screen.seconds(seconds)]);
         row.extend([thousands(cost.tokens_per_second as u64), percent(cost.mfu)]);
         row
@@ -126,16 +175,29 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
         "The search: {} strategies, {} fit. The best of each (dp, tp, pp){}:",
         thousands(found.search.considered as u64),
         thousands(found.search.plans.len() as u64),
-        if all.len() > top { format!(", {top} of {}", all.len()) } else { String::new() }
+        if all.len() > top {
+            format!(", {top} of {}", all.len())
+        } else {
+            String::new()
+        }
     );
-    format!("{}\n{}", screen.wrap(&words, 2), table(screen, &head, &rows))
+    format!(
+        "{}\n{}",
+        screen.wrap(&words, 2),
+        table(screen, &head, &rows)
+    )
 }
 
 /// How many strategies were refused.
 pub fn refused(screen: &Screen, found: &Found) -> String {
-    let (mut large, mut others) = (0, 0);
+    let mut large = 0;
+    let mut others = 0;
     for (kind, (count, ..)) in &found.search.refused {
-        *if *kind == Kind::Memory { &mut large } else { &mut others } += *count as u64;
+        *if *kind == Kind::Memory {
+            &mut large
+        } else {
+            &mut others
+        } += *count as u64;
     }
     let words = format!(
         "{} do not fit{}{} cannot work: --refused says why",
@@ -151,7 +213,10 @@ pub fn refusals(screen: &Screen, found: &Found, top: usize) -> String {
     let mut lines = vec!["  Refused strategies, and one of each kind:".to_string()];
     for (kind, (count, strategy, refusal)) in &found.search.refused {
         lines.push(screen.wrap(&format!("{} {}", thousands(*count as u64), kind.words()), 4));
-        lines.push(screen.wrap(&format!("{}: {}; {}", strategy.words(), refusal.what, refusal.help), 8));
+        lines.push(screen.wrap(
+            &format!("{}: {}; {}", strategy.words(), refusal.what, refusal.help),
+            8,
+        ));
     }
     let mut unfit: Vec<&Plan> = found.search.unfit.iter().collect();
     unfit.sort_by(|a, b| a.load.total().total_cmp(&b.load.total()));
@@ -160,24 +225,74 @@ pub fn refusals(screen: &Screen, found: &Found, top: usize) -> String {
     }
     let row = |plan: &&Plan| {
         let [dp, tp, pp, .., again, sp] = cells(&plan.strategy);
-        let (most, bytes) = parts(&plan.load).into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default();
+        let (most, bytes) = parts(&plan.load)
+            .into_iter()
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .unwrap_or_default();
         let most = format!("{most} {}", bytes_decimal(bytes));
-        vec![dp, tp, pp, plan.strategy.zero.to_string(), again, sp, bytes_decimal(plan.load.total()), most]
+        vec![
+            dp,
+            tp,
+            pp,
+            plan.strategy.zero.to_string(),
+            again,
+            sp,
+            bytes_decimal(plan.load.total()),
+            most,
+        ]
     };
     let rows: Vec<Vec<String>> = unfit.iter().take(top).map(row).collect();
-    let shown = if unfit.len() > top { format!(" ({top} of {})", unfit.len()) } else { String::new() };
+    let shown = if unfit.len() > top {
+        format!(" ({top} of {})", unfit.len())
+    } else {
+        String::new()
+    };
     let room = bytes_decimal(found.job.cluster.device.room());
-    let words = format!("Degrees at which nothing fits into {room}, each with the plan that needs least{shown}:");
+    let words = format!(
+        "Degrees at which nothing fits into {room}, each with the plan that needs least{shown}:"
+    );
     lines.extend([String::new(), screen.wrap(&words, 2)]);
-    lines.push(table(screen, &["dp", "tp", "pp", "zero", "again", "sp", "memory", "most of it"], &rows));
+    lines.push(table(
+        screen,
+        &[
+            "dp",
+            "tp",
+            "pp",
+            "zero",
+            "again",
+            "sp",
+            "memory",
+            "most of it",
+        ],
+        &rows,
+    ));
     lines.join("\n")
 }
 
 /// The parts of a load, by name.
 fn parts(load: &Load) -> [(&'static str, f64); 6] {
-    let Load { weights, gradients, optimizer, activations, messages, working, .. } = *load;
-    let named = [("weights", weights), ("gradients", gradients), ("optimizer", optimizer)];
-    [named[0], named[1], named[2], ("activations", activations), ("messages", messages), ("working", working)]
+    let Load {
+        weights,
+        gradients,
+        optimizer,
+        activations,
+        messages,
+        working,
+        ..
+    } = *load;
+    let named = [
+        ("weights", weights),
+        ("gradients", gradients),
+        ("optimizer", optimizer),
+    ];
+    [
+        named[0],
+        named[1],
+        named[2],
+        ("activations", activations),
+        ("messages", messages),
+        ("working", working),
+    ]
 }
 
 /// The bytes of a rank: a bar for each kind, all to one scale.
@@ -185,13 +300,24 @@ pub fn memory(screen: &Screen, job: &Job, plan: &Plan) -> String {
     let room = job.cluster.device.room();
     let most = plan.load.total().max(room);
     let line = |(name, bytes): (&str, f64)| {
-        format!("  {name:11}  {}  {}", bar_to_scale(screen, bytes, room, most, 40), bytes_decimal(bytes))
+        format!(
+            "  {name:11}  {}  {}",
+            bar_to_scale(screen, bytes, room, most, 40),
+            bytes_decimal(bytes)
+        )
     };
-    let mut lines: Vec<String> = parts(&plan.load).into_iter().filter(|part| part.1 > 0.0).map(line).collect();
+    let mut lines: Vec<String> = parts(&plan.load)
+        .into_iter()
+        .filter(|part| part.1 > 0.0)
+        .map(line)
+        .collect();
     lines.push(line(("in all", plan.load.total())));
     if plan.load.host > 0.0 {
         let host = bytes_decimal(job.cluster.device.host_memory);
-        lines.push(format!("  on the host: {} of {host}", bytes_decimal(plan.load.host)));
+        lines.push(format!(
+            "  on the host: {} of {host}",
+            bytes_decimal(plan.load.host)
+        ));
     }
     let room = bytes_decimal(room);
     let scale = if plan.load.total() > job.cluster.device.room() {
@@ -199,22 +325,46 @@ pub fn memory(screen: &Screen, job: &Job, plan: &Plan) -> String {
     } else {
         format!("a whole bar is {room}")
     };
-    format!("  The best plan's bytes per rank; {scale}:\n{}", lines.join("\n"))
+    format!(
+        "  The best plan's bytes per rank; {scale}:\n{}",
+        lines.join("\n")
+    )
 }
 
 /// The parts of a step's time.
 pub fn time(screen: &Screen, plan: &Plan) -> String {
-    let parts: Vec<(&str, f64)> = Time::PARTS.into_iter().zip(plan.time.parts()).filter(|part| part.1 > 0.0).collect();
-    screen.row("time", &format!("{} per step: {}", screen.seconds(plan.time.total()), shares(screen, &parts)))
+    let parts: Vec<(&str, f64)> = Time::PARTS
+        .into_iter()
+        .zip(plan.time.parts())
+        .filter(|part| part.1 > 0.0)
+        .collect();
+    screen.row(
+        "time",
+        &format!(
+            "{} per step: {}",
+            screen.seconds(plan.time.total()),
+            shares(screen, &parts)
+        ),
+    )
 }
 
 /// The whole training.
 pub fn ending(screen: &Screen, job: &Job, plan: &Plan, all: f64) -> String {
     let cost = job.cost(plan.time.total(), all);
-    let dollars =
-        if cost.dollars > 0.0 { format!(", ${}", thousands(cost.dollars.round() as u64)) } else { String::new() };
+    let dollars = if cost.dollars > 0.0 {
+        format!(", ${}", thousands(cost.dollars.round() as u64))
+    } else {
+        String::new()
+    };
     let hours = thousands(cost.device_hours.round() as u64);
-    screen.row("train", &format!("{} tokens: {:.1} days, {hours} device hours{dollars}", tokens(all), cost.days))
+    screen.row(
+        "train",
+        &format!(
+            "{} tokens: {:.1} days, {hours} device hours{dollars}",
+            tokens(all),
+            cost.days
+        ),
+    )
 }
 
 /// The best plan on slower and faster networks: between nodes, or within the only one.
@@ -223,14 +373,31 @@ pub fn sensitivity(screen: &Screen, job: &Job) -> String {
     let row = |factor: f64| {
         let mut job = job.clone();
         let network = &mut job.cluster.network;
-        let link = if one_node { &mut network.within } else { &mut network.between };
+        let link = if one_node {
+            &mut network.within
+        } else {
+            &mut network.between
+        };
         link.bandwidth *= factor;
         let found = search(&job);
         let best = found.plans.first()?;
         let speed = thousands(job.cost(best.time.total(), 1.0).tokens_per_second as u64);
-        Some(vec![format!("x {factor}"), best.strategy.words(), speed, screen.seconds(best.time.total())])
+        Some(vec![
+            format!("x {factor}"),
+            best.strategy.words(),
+            speed,
+            screen.seconds(best.time.total()),
+        ])
     };
     let rows: Vec<Vec<String>> = [0.1, 0.5, 2.0].into_iter().filter_map(row).collect();
-    let links = if one_node { "within the node" } else { "between nodes" };
-    table(screen, &[&format!("links {links}"), "best plan", "tokens/s", "step"], &rows)
+    let links = if one_node {
+        "within the node"
+    } else {
+        "between nodes"
+    };
+    table(
+        screen,
+        &[&format!("links {links}"), "best plan", "tokens/s", "step"],
+        &rows,
+    )
 }

@@ -46,7 +46,12 @@ impl Training {
     pub fn job(&self, cluster: &Cluster) -> Job {
         let model = Model::here(&self.shape, self.dropout > 0.0);
         let job = Job::new(model, cluster.clone(), self.strategy.devices());
-        Job { batch: self.batch, bytes: BytesEach::F32, overlap: Overlap::None, ..job }
+        Job {
+            batch: self.batch,
+            bytes: BytesEach::F32,
+            overlap: Overlap::None,
+            ..job
+        }
     }
 
     /// The planner's bytes for a rank of a pipeline stage.
@@ -54,13 +59,23 @@ impl Training {
         let load = job.load_of(&self.strategy, stage);
         // Between two passes: the layer that was used last and the next one, and no gradients in flight.
         let layers = if self.strategy.zero == 3 { 2.0 } else { 0.0 };
-        let gathered = layers * (job.bytes.parameter as f64) * job.model.largest_layer() / self.strategy.tensor as f64;
-        Held { state: load.weights + load.gradients + load.optimizer, activations: load.activations + gathered }
+        let gathered = layers * (job.bytes.parameter as f64) * job.model.largest_layer()
+            / self.strategy.tensor as f64;
+        Held {
+            state: load.weights + load.gradients + load.optimizer,
+            activations: load.activations + gathered,
+        }
     }
 
     /// Trains for some steps. `allocated` counts the calling thread's bytes. `copies` trainings run at the same time, and know
     /// nothing of each other.
-    pub fn run(&self, corpus: &Corpus, steps: usize, copies: usize, allocated: fn() -> isize) -> Result<Trained> {
+    pub fn run(
+        &self,
+        corpus: &Corpus,
+        steps: usize,
+        copies: usize,
+        allocated: fn() -> isize,
+    ) -> Result<Trained> {
         let s = self.strategy;
         let micro_batches = s.micro_batches(self.batch);
         let config = Config {
@@ -71,21 +86,41 @@ impl Training {
             dropout: self.dropout,
             ..Config::small(s.data, corpus)
         };
-        let pipeline = Pipeline { ranks: s.pipeline, chunks: s.chunks, micro_batches };
+        let pipeline = Pipeline {
+            ranks: s.pipeline,
+            chunks: s.chunks,
+            micro_batches,
+        };
         let schedule = match s.chunks {
             1 => Schedule::OneForwardOneBackward,
             _ => Schedule::depth_first(&pipeline),
         };
         let recompute = usize::from(s.recompute == Recompute::Full);
-        let plan = PipelinePlan { pipeline, schedule, partition: Partition::Uniform, recompute };
+        let plan = PipelinePlan {
+            pipeline,
+            schedule,
+            partition: Partition::Uniform,
+            recompute,
+        };
         plan.check(&config)?;
-        let sizes = Coordinates { data: s.data, pipeline: s.pipeline, tensor: s.tensor };
+        let sizes = Coordinates {
+            data: s.data,
+            pipeline: s.pipeline,
+            tensor: s.tensor,
+        };
         let rank = |all: Comm| {
             let comm = all.split((all.rank() / s.devices()) as u64, 0)?;
-            let mesh = Mesh::new(&comm, Layout { sizes, order: Order::default() })?;
+            let mesh = Mesh::new(
+                &comm,
+                Layout {
+                    sizes,
+                    order: Order::default(),
+                },
+            )?;
             let zero = ZeroConfig::new(Stage::ALL[s.zero], Precision::F32, config.adamw);
             let mut part = Pipelined::new(&config, &mesh, &plan, (s.sequence, 1), zero)?;
-            let (mut seconds, mut activations) = (f64::INFINITY, 0);
+            let mut seconds = f64::INFINITY;
+            let mut activations = 0;
             for step in 0..steps {
                 comm.barrier()?;
                 let start = Instant::now();
@@ -97,9 +132,22 @@ impl Training {
             }
             let memory = part.zero.memory();
             let state = (memory.parameters + memory.gradients + memory.optimizer) as f64;
-            Ok((seconds, (mesh.at.pipeline, Held { state, activations: activations as f64 })))
+            Ok((
+                seconds,
+                (
+                    mesh.at.pipeline,
+                    Held {
+                        state,
+                        activations: activations as f64,
+                    },
+                ),
+            ))
         };
-        let (seconds, held): (Vec<f64>, _) = launch::run(s.devices() * copies, rank)?.into_iter().unzip();
-        Ok(Trained { seconds: seconds.into_iter().fold(0.0, f64::max), held })
+        let (seconds, held): (Vec<f64>, _) =
+            launch::run(s.devices() * copies, rank)?.into_iter().unzip();
+        Ok(Trained {
+            seconds: seconds.into_iter().fold(0.0, f64::max),
+            held,
+        })
     }
 }

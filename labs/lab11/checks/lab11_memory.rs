@@ -32,16 +32,53 @@ const ONE: Plan = Plan {
 
 fn main() -> ExitCode {
     run(&[
-        ("1.3 billion parameters on one rank", |evidence| check(evidence, &[ONE])),
+        ("1.3 billion parameters on one rank", |evidence| {
+            check(evidence, &[ONE])
+        }),
         ("tensor and pipeline ranks divide them", |evidence| {
-            check(evidence, &[Plan { tensor: 2.0, ..ONE }, Plan { pipeline: 4.0, ..ONE }, GPT3])
+            check(
+                evidence,
+                &[
+                    Plan { tensor: 2.0, ..ONE },
+                    Plan {
+                        pipeline: 4.0,
+                        ..ONE
+                    },
+                    GPT3,
+                ],
+            )
         }),
         ("ZeRO's stages on 8 data ranks", |evidence| {
-            check(evidence, &[0, 1, 2, 3].map(|zero| Plan { data: 8.0, zero, ..ONE }))
+            check(
+                evidence,
+                &[0, 1, 2, 3].map(|zero| Plan {
+                    data: 8.0,
+                    zero,
+                    ..ONE
+                }),
+            )
         }),
-        ("ZeRO-1 in three dimensions", |evidence| check(evidence, &[Plan { zero: 1, ..GPT3 }])),
-        ("fewer micro-batches than stages", |evidence| check(evidence, &[Plan { micro_batches: 3.0, ..GPT3 }])),
-        ("with recomputation", |evidence| check(evidence, &[ONE, GPT3].map(|plan| Plan { recompute: true, ..plan }))),
+        ("ZeRO-1 in three dimensions", |evidence| {
+            check(evidence, &[Plan { zero: 1, ..GPT3 }])
+        }),
+        ("fewer micro-batches than stages", |evidence| {
+            check(
+                evidence,
+                &[Plan {
+                    micro_batches: 3.0,
+                    ..GPT3
+                }],
+            )
+        }),
+        ("with recomputation", |evidence| {
+            check(
+                evidence,
+                &[ONE, GPT3].map(|plan| Plan {
+                    recompute: true,
+                    ..plan
+                }),
+            )
+        }),
     ])
 }
 
@@ -74,19 +111,38 @@ const RIGHT: Rule = Rule {
 impl Rule {
     fn bytes(&self, plan: &Plan) -> [f64; 4] {
         let held = plan.parameters / (self.model)(plan);
-        let share = |i: usize| self.each[i] * held / if plan.zero >= self.from[i] { (self.zero)(plan) } else { 1.0 };
+        let share = |i: usize| {
+            self.each[i] * held
+                / if plan.zero >= self.from[i] {
+                    (self.zero)(plan)
+                } else {
+                    1.0
+                }
+        };
         let layer = (self.layer)(plan) * plan.tokens * plan.width;
-        [share(0), share(1), share(2), (self.in_flight)(plan) * (self.layers)(plan) * layer]
+        [
+            share(0),
+            share(1),
+            share(2),
+            (self.in_flight)(plan) * (self.layers)(plan) * layer,
+        ]
     }
 }
 
 fn check(evidence: &mut Evidence, plans: &[Plan]) -> Result<()> {
     let mut found = Vec::new();
     for plan in plans {
-        let Plan { data, tensor, pipeline, zero, .. } = *plan;
+        let Plan {
+            data,
+            tensor,
+            pipeline,
+            zero,
+            ..
+        } = *plan;
         let which = format!("dp {data}, tp {tensor}, pp {pipeline}, ZeRO-{zero}");
         evidence.given(format!("{which}, and {plan:?}"));
-        let (expected, got) = (RIGHT.bytes(plan), bytes(plan));
+        let expected = RIGHT.bytes(plan);
+        let got = bytes(plan);
         for ((name, expected), got) in NAMES.into_iter().zip(expected).zip(got) {
             evidence.row(
                 is_near(expected, got),
@@ -98,9 +154,15 @@ fn check(evidence: &mut Evidence, plans: &[Plan]) -> Result<()> {
         found.push(got);
     }
     let agrees = |rule: Rule, kinds: std::ops::Range<usize>| {
-        let same = |plan: &Plan, got: &[f64; 4]| kinds.clone().all(|i| is_near(rule.bytes(plan)[i], got[i]));
+        let same = |plan: &Plan, got: &[f64; 4]| {
+            kinds.clone().all(|i| is_near(rule.bytes(plan)[i], got[i]))
+        };
         plans.iter().zip(&found).all(|(plan, got)| same(plan, got))
-            && plans.iter().any(|plan| kinds.clone().any(|i| !is_near(rule.bytes(plan)[i], RIGHT.bytes(plan)[i])))
+            && plans.iter().any(|plan| {
+                kinds
+                    .clone()
+                    .any(|i| !is_near(rule.bytes(plan)[i], RIGHT.bytes(plan)[i]))
+            })
     };
     let state = |rule: Rule| agrees(rule, 0..3);
     let kept = |rule: Rule| agrees(rule, 3..4);
@@ -115,19 +177,31 @@ fn check(evidence: &mut Evidence, plans: &[Plan]) -> Result<()> {
          divides by all devices, and so a plan seems to fit that does not.",
     );
     evidence.means_if(
-        state(Rule { from: [1, 1, 1], ..RIGHT }),
+        state(Rule {
+            from: [1, 1, 1],
+            ..RIGHT
+        }),
         "Stage 1 divides the optimizer's 12 bytes alone: parameters and gradients stay whole.",
     );
     evidence.means_if(
-        state(Rule { from: [1, 2, 3], ..RIGHT }),
+        state(Rule {
+            from: [1, 2, 3],
+            ..RIGHT
+        }),
         "The order is different: first the optimizer, then the gradients, then the parameters.",
     );
     evidence.means_if(
-        state(Rule { from: [9, 9, 9], ..RIGHT }),
+        state(Rule {
+            from: [9, 9, 9],
+            ..RIGHT
+        }),
         "ZeRO changes nothing here. From which stage on are the optimizer's bytes divided?",
     );
     evidence.means_if(
-        state(Rule { each: [2.0, 2.0, 12.0], ..RIGHT }),
+        state(Rule {
+            each: [2.0, 2.0, 12.0],
+            ..RIGHT
+        }),
         "These are the ZeRO paper's 16 bytes. This plan adds up gradients in f32: 4 bytes.",
     );
     evidence.means_if(
@@ -139,19 +213,31 @@ fn check(evidence: &mut Evidence, plans: &[Plan]) -> Result<()> {
         "All micro-batches are counted: this is GPipe. 1F1B begins to go back when the first micro-batch is at the last stage.",
     );
     evidence.means_if(
-        kept(Rule { in_flight: |plan| plan.pipeline, ..RIGHT }),
+        kept(Rule {
+            in_flight: |plan| plan.pipeline,
+            ..RIGHT
+        }),
         "There cannot be more micro-batches in flight than there are.",
     );
     evidence.means_if(
-        kept(Rule { layers: |plan| plan.layers, ..RIGHT }),
+        kept(Rule {
+            layers: |plan| plan.layers,
+            ..RIGHT
+        }),
         "The first stage has only its own layers: the pipeline divides them.",
     );
     evidence.means_if(
-        kept(Rule { layer: |plan| if plan.recompute { 2.0 } else { 34.0 }, ..RIGHT }),
+        kept(Rule {
+            layer: |plan| if plan.recompute { 2.0 } else { 34.0 },
+            ..RIGHT
+        }),
         "Tensor ranks divide the activations, too: 34 bytes together, not on each of them.",
     );
     evidence.means_if(
-        kept(Rule { layer: |plan| 34.0 / plan.tensor, ..RIGHT }),
+        kept(Rule {
+            layer: |plan| 34.0 / plan.tensor,
+            ..RIGHT
+        }),
         "With recomputation a layer keeps its input alone: 2 bytes instead of 34.",
     );
     evidence.means("Parameters are divided by tensor and pipeline ranks, some of them once more by ZeRO. Activations: in flight x layers of a stage x bytes of a layer.");

@@ -32,7 +32,18 @@ pub struct Plan {
 
 /// The bytes that a rank of the first stage holds: parameters, gradients, optimizer, activations.
 pub fn bytes(plan: &Plan) -> [f64; 4] {
-    let Plan { parameters, layers, width, tokens, data, tensor, pipeline, micro_batches, zero, recompute } = *plan;
+    let Plan {
+        parameters,
+        layers,
+        width,
+        tokens,
+        data,
+        tensor,
+        pipeline,
+        micro_batches,
+        zero,
+        recompute,
+    } = *plan;
     todo!(
         "{parameters} parameters in {layers} layers of width {width}, {tokens} tokens, {data} x {tensor} x {pipeline} ranks, \
          {micro_batches} micro-batches, ZeRO-{zero}, recomputation: {recompute}"

@@ -21,10 +21,26 @@ pub struct Plan {
 
 /// The bytes that a rank of the first stage holds: parameters, gradients, optimizer, activations.
 pub fn bytes(plan: &Plan) -> [f64; 4] {
-    let Plan { parameters, layers, width, tokens, data, tensor, pipeline, micro_batches, zero, recompute } = *plan;
+    let Plan {
+        parameters,
+        layers,
+        width,
+        tokens,
+        data,
+        tensor,
+        pipeline,
+        micro_batches,
+        zero,
+        recompute,
+    } = *plan;
     let held = parameters / (tensor * pipeline);
     let share = |from: usize| if zero >= from { data } else { 1.0 };
     let layer = if recompute { 2.0 } else { 34.0 } * tokens * width / tensor;
     let in_flight = pipeline.min(micro_batches);
-    [2.0 * held / share(3), 4.0 * held / share(2), 12.0 * held / share(1), in_flight * layers / pipeline * layer]
+    [
+        2.0 * held / share(3),
+        4.0 * held / share(2),
+        12.0 * held / share(1),
+        in_flight * layers / pipeline * layer,
+    ]
 }

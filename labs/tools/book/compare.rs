@@ -37,17 +37,33 @@ pub struct Rule {
 
 /// The differences in `got` that no rule allows, one per entry.
 pub fn differences(expected: &str, got: &str, rules: &[Rule]) -> Vec<String> {
-    let (expected, got) = (parts(expected, rules), parts(got, rules));
+    let expected = parts(expected, rules);
+    let got = parts(got, rules);
     let mut found = Vec::new();
     for (expected, got) in expected.iter().zip(&got) {
         if !same(expected, got) {
-            found.push(format!("expected: {}\n     got: {}", shown(&expected.text), shown(&got.text)));
+            found.push(format!(
+                "expected: {}\n     got: {}",
+                shown(&expected.text),
+                shown(&got.text)
+            ));
         }
     }
     if expected.len() != got.len() {
-        let longer = if expected.len() > got.len() { &expected } else { &got };
-        let which = if expected.len() > got.len() { "no longer there" } else { "new" };
-        found.push(format!("{which}: {}", shown(&longer[expected.len().min(got.len())].text)));
+        let longer = if expected.len() > got.len() {
+            &expected
+        } else {
+            &got
+        };
+        let which = if expected.len() > got.len() {
+            "no longer there"
+        } else {
+            "new"
+        };
+        found.push(format!(
+            "{which}: {}",
+            shown(&longer[expected.len().min(got.len())].text)
+        ));
     }
     found
 }
@@ -62,11 +78,20 @@ fn parts<'a>(text: &'a str, rules: &'a [Rule]) -> Vec<Part<'a>> {
     let mut parts = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
-        let fits =
-            |rule: &&Rule| [&rule.line, &rule.from].into_iter().flatten().any(|mark| line.contains(mark.as_str()));
+        let fits = |rule: &&Rule| {
+            [&rule.line, &rule.from]
+                .into_iter()
+                .flatten()
+                .any(|mark| line.contains(mark.as_str()))
+        };
         let rule = rules.iter().find(fits);
         let mut text = vec![line];
-        if let Some(Rule { from: Some(_), until, .. }) = rule {
+        if let Some(Rule {
+            from: Some(_),
+            until,
+            ..
+        }) = rule
+        {
             let is_end = |line: &str| match until.as_deref() {
                 Some("") => line.trim().is_empty(),
                 Some(mark) => line.contains(mark),
@@ -82,7 +107,9 @@ fn parts<'a>(text: &'a str, rules: &'a [Rule]) -> Vec<Part<'a>> {
 }
 
 fn same(expected: &Part, got: &Part) -> bool {
-    let Some(rule) = expected.rule else { return expected.text == got.text };
+    let Some(rule) = expected.rule else {
+        return expected.text == got.text;
+    };
     if rule.any {
         return true;
     }
@@ -91,38 +118,60 @@ fn same(expected: &Part, got: &Part) -> bool {
     }
     if let Some(alphabet) = &rule.sample {
         // Its first line is a heading, and its last line may be the mark of an excerpt.
-        let written = |part: &Part| -> String { part.text.iter().skip(1).map(|line| line.trim_start()).collect() };
-        let (was, is) = (written(expected), written(got));
-        let (was_long, is_long) = (was.chars().count() as f64, is.chars().count() as f64);
+        let written = |part: &Part| -> String {
+            part.text
+                .iter()
+                .skip(1)
+                .map(|line| line.trim_start())
+                .collect()
+        };
+        let was = written(expected);
+        let is = written(got);
+        let was_long = was.chars().count() as f64;
+        let is_long = is.chars().count() as f64;
         let known: BTreeSet<char> = alphabet.chars().chain([' ', '…']).collect();
         return same_line(expected.text[0], got.text[0], rule)
             && (was_long - is_long).abs() <= 0.1 * was_long
             && is.chars().all(|c| known.contains(&c));
     }
-    expected.text.len() == got.text.len() && expected.text.iter().zip(&got.text).all(|(a, b)| same_line(a, b, rule))
+    expected.text.len() == got.text.len()
+        && expected
+            .text
+            .iter()
+            .zip(&got.text)
+            .all(|(a, b)| same_line(a, b, rule))
 }
 
 fn same_line(expected: &str, got: &str, rule: &Rule) -> bool {
-    let (was, is) = (words(expected), words(got));
+    let was = words(expected);
+    let is = words(got);
     was.len() == is.len()
         && was.iter().zip(&is).enumerate().all(|(i, (a, b))| {
             let (Some(x), Some(y)) = (number(a), number(b)) else {
                 // A share of time may be printed as <1%, and a bar is as long as the number beside it.
-                let any_share = |text: &str| text.strip_suffix('<').unwrap_or(text).replace(['█', '░'], "");
+                let any_share = |text: &str| {
+                    text.strip_suffix('<')
+                        .unwrap_or(text)
+                        .replace(['█', '░'], "")
+                };
                 return a == b || (rule.shape && any_share(a) == any_share(b));
             };
             let free = i > 0 && rule.free.iter().any(|name| is_named(&was[i - 1], name));
             let near = |most: f64| (x - y).abs() <= most + 1e-12;
             free || rule.shape
                 || x == y
-                || rule.floats.is_some_and(|part| a.contains('.') && near(part * x.abs()))
+                || rule
+                    .floats
+                    .is_some_and(|part| a.contains('.') && near(part * x.abs()))
                 || rule.within.is_some_and(near)
         })
 }
 
 /// Whether the text before a number ends with `name=`.
 fn is_named(before: &str, name: &str) -> bool {
-    let head = before.strip_suffix('=').and_then(|before| before.strip_suffix(name));
+    let head = before
+        .strip_suffix('=')
+        .and_then(|before| before.strip_suffix(name));
     head.is_some_and(|head| !head.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
@@ -157,7 +206,8 @@ fn words(line: &str) -> Vec<String> {
 }
 
 fn number(word: &str) -> Option<f64> {
-    word.starts_with(|c: char| c.is_ascii_digit()).then(|| word.replace(',', "").parse().ok())?
+    word.starts_with(|c: char| c.is_ascii_digit())
+        .then(|| word.replace(',', "").parse().ok())?
 }
 
 fn shown(lines: &[&str]) -> String {
@@ -191,39 +241,84 @@ mod tests {
         let rules = [rule("line = 'step='\nfloats = 0.01\nfree = ['dt', 'tps']")];
         let line = "step=10 loss=3.769 dt=0.070 tps=21,928";
         assert!(same(line, "step=10 loss=3.790 dt=1.5 tps=900", &rules));
-        assert!(!same(line, "step=10 loss=3.900 dt=0.070 tps=21,928", &rules), "a loss");
-        assert!(same(line, "step=10 loss=3.769 dt=7.0e-2 tps=2.1e+04", &rules), "an exponent");
-        assert!(!same(line, "step=11 loss=3.769 dt=0.070 tps=21,928", &rules), "a step");
-        assert!(!same(line, "step=10 loss=3.769 dtf=0.070 tps=21,928", &rules), "a name");
+        assert!(
+            !same(line, "step=10 loss=3.900 dt=0.070 tps=21,928", &rules),
+            "a loss"
+        );
+        assert!(
+            same(line, "step=10 loss=3.769 dt=7.0e-2 tps=2.1e+04", &rules),
+            "an exponent"
+        );
+        assert!(
+            !same(line, "step=11 loss=3.769 dt=0.070 tps=21,928", &rules),
+            "a step"
+        );
+        assert!(
+            !same(line, "step=10 loss=3.769 dtf=0.070 tps=21,928", &rules),
+            "a name"
+        );
         assert!(!same(line, "step=10 loss=3.769 dt=0.070", &rules), "fewer");
     }
 
     #[test]
     fn shapes_allow_any_number_and_any_alignment() {
         let rules = [rule("line = 'iter'\nshape = true")];
-        assert!(same("   1.322  100.0%  99 iterations", "  12.5  99.0%  99 iterations", &rules));
-        assert!(same("99 iterations · data <1%", "99 iterations · data 2%", &rules));
+        assert!(same(
+            "   1.322  100.0%  99 iterations",
+            "  12.5  99.0%  99 iterations",
+            &rules
+        ));
+        assert!(same(
+            "99 iterations · data <1%",
+            "99 iterations · data 2%",
+            &rules
+        ));
         assert!(!same("1.3 iterations", "1.3 s iterations", &rules));
-        assert!(same("iter ████░ 21 MB", "iter ██░ 9 MB", &rules), "a bar is as long as its number");
+        assert!(
+            same("iter ████░ 21 MB", "iter ██░ 9 MB", &rules),
+            "a bar is as long as its number"
+        );
         assert!(!same("iter ████ 21 MB", "iter ████ 21 MB, stopped", &rules));
     }
 
     #[test]
     fn pixels_may_move_a_little() {
         let rules = [rule("line = ''\nwithin = 3.0")];
-        assert!(same("<path d=\"M1.0 2L3 4\"/>", "<path d=\"M2.5 2L5.9 4\"/>", &rules));
-        assert!(!same("<path d=\"M1.0 2L3 4\"/>", "<path d=\"M1.0 2L7 4\"/>", &rules));
-        assert!(!same("<path d=\"M1.0 2L3 4\"/>", "<path d=\"M1.0 2L3 4L5 6\"/>", &rules));
+        assert!(same(
+            "<path d=\"M1.0 2L3 4\"/>",
+            "<path d=\"M2.5 2L5.9 4\"/>",
+            &rules
+        ));
+        assert!(!same(
+            "<path d=\"M1.0 2L3 4\"/>",
+            "<path d=\"M1.0 2L7 4\"/>",
+            &rules
+        ));
+        assert!(!same(
+            "<path d=\"M1.0 2L3 4\"/>",
+            "<path d=\"M1.0 2L3 4L5 6\"/>",
+            &rules
+        ));
     }
 
     #[test]
     fn samples_have_a_length_and_an_alphabet() {
         let rules = [rule("from = 'writes:'\nuntil = ''\nsample = 'abc'")];
         let was = "It writes:\n    abcabcabca\n    abcabcabca\n\nend";
-        assert!(same(was, "It writes:\n    cccccccccccccccccccc\n\nend", &rules));
+        assert!(same(
+            was,
+            "It writes:\n    cccccccccccccccccccc\n\nend",
+            &rules
+        ));
         assert!(!same(was, "It writes:\n    cc\n\nend", &rules), "short");
-        assert!(!same(was, "It writes:\n    xxxxxxxxxxxxxxxxxxxx\n\nend", &rules), "other characters");
-        assert!(!same(was, "It says:\n    cccccccccccccccccccc\n\nend", &rules), "another beginning");
+        assert!(
+            !same(was, "It writes:\n    xxxxxxxxxxxxxxxxxxxx\n\nend", &rules),
+            "other characters"
+        );
+        assert!(
+            !same(was, "It says:\n    cccccccccccccccccccc\n\nend", &rules),
+            "another beginning"
+        );
     }
 
     #[test]

@@ -12,7 +12,10 @@ const SCRIPTS: [(&str, &str); 5] = [
     ("cost", include_str!("../../../book/figures/cost.js")),
     ("stages", include_str!("../../../book/figures/stages.js")),
     ("ring", include_str!("../../../book/figures/ring.js")),
-    ("schedule", include_str!("../../../book/figures/schedule.js")),
+    (
+        "schedule",
+        include_str!("../../../book/figures/schedule.js"),
+    ),
     ("plans", include_str!("../../../book/figures/plans.js")),
 ];
 
@@ -20,7 +23,10 @@ const SCRIPTS: [(&str, &str); 5] = [
 pub fn live(name: &str) -> Result<Picture> {
     let svg = figure(name, None)?;
     let Some((_, script)) = SCRIPTS.into_iter().find(|figure| figure.0 == name) else {
-        let help = format!("give one of these: {}", SCRIPTS.map(|figure| figure.0).join(", "));
+        let help = format!(
+            "give one of these: {}",
+            SCRIPTS.map(|figure| figure.0).join(", ")
+        );
         return Err(BadInput::new(format!("the figure {name:?} is not interactive"), help).into());
     };
     let data = |cases: &str| format!("<script type=\"application/json\">\n{cases}\n</script>\n");
@@ -29,8 +35,8 @@ pub fn live(name: &str) -> Result<Picture> {
         "plans" => data(&plans()?),
         _ => String::new(),
     };
-    let (style, shared) =
-        (include_str!("../../../book/figures/figures.css"), include_str!("../../../book/figures/shared.js"));
+    let style = include_str!("../../../book/figures/figures.css");
+    let shared = include_str!("../../../book/figures/shared.js");
     Ok(Picture(format!(
         "<figure data-figure=\"{name}\">\n{svg}\n{data}</figure>\n<style>\n{style}</style>\n<script>\n{shared}{script}</script>"
     )))
@@ -47,9 +53,17 @@ mod tests {
                 assert!(name == "cost" && !cfg!(feature = "figures"), "{name}");
                 continue;
             };
-            let places =
-                ["<svg ", "</svg>", "<script>", &format!("shardlab.live(\"{name}\"")].map(|part| html.find(part));
-            assert!(places.is_sorted() && places[0].is_some(), "{name}: {places:?}");
+            let places = [
+                "<svg ",
+                "</svg>",
+                "<script>",
+                &format!("shardlab.live(\"{name}\""),
+            ]
+            .map(|part| html.find(part));
+            assert!(
+                places.is_sorted() && places[0].is_some(),
+                "{name}: {places:?}"
+            );
         }
         assert!(live("block").is_err() && live("nothing").is_err());
     }

@@ -59,7 +59,10 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).expect("labs/tools/book is below");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(3)
+        .expect("labs/tools/book is below");
     let screen = Screen::detect(false);
     match args.command {
         What::Outputs { name, write: false } => book::compare(&screen, root, &name),
@@ -90,10 +93,14 @@ fn run(args: Args) -> Result<()> {
 
 /// The library's numbers behind the interactive figures, on a grid of what a reader can choose.
 fn numbers() -> Result<Value> {
-    let (mut cost, mut stages) = (Vec::new(), Vec::new());
+    let mut cost = Vec::new();
+    let mut stages = Vec::new();
     for link in Network::presets().map(|network| network.between) {
         // Each message is busy for its latency, too, as on a network card.
-        let network = Network { pipelined: false, ..Network::uniform(link) };
+        let network = Network {
+            pipelined: false,
+            ..Network::uniform(link)
+        };
         let Link { latency, bandwidth } = link;
         for ranks in [2usize, 3, 4, 5, 7, 8, 12, 64, 96, 768, 4096] {
             // All chunks have the same length.
@@ -101,8 +108,11 @@ fn numbers() -> Result<Value> {
             for len in [least, 100 * least] {
                 for &algorithm in Collective::AllReduce.algorithms() {
                     let task = Task::new(Collective::AllReduce, algorithm, ranks, len, 4, 0)?;
-                    let (took, size) = (simulate(&task, 4, &network), 4 * len);
-                    let rounds = formula(&task, 4).context("every all-reduce has a formula")?.rounds;
+                    let took = simulate(&task, 4, &network);
+                    let size = 4 * len;
+                    let rounds = formula(&task, 4)
+                        .context("every all-reduce has a formula")?
+                        .rounds;
                     cost.push(json!({
                         "algorithm": algorithm.name(), "ranks": ranks, "size": size, "latency": latency,
                         "bandwidth": bandwidth, "rounds": rounds, "seconds": took,

@@ -19,11 +19,16 @@ pub fn preprocess(args: &[String]) -> Result<()> {
         bail!("only html is supported, not {renderer}");
     }
     let mut json = String::new();
-    std::io::stdin().read_to_string(&mut json).context("cannot read what mdBook hands over")?;
-    let mut both: [Value; 2] = serde_json::from_str(&json).context("mdBook hands over (context, book) as JSON")?;
+    std::io::stdin()
+        .read_to_string(&mut json)
+        .context("cannot read what mdBook hands over")?;
+    let mut both: [Value; 2] =
+        serde_json::from_str(&json).context("mdBook hands over (context, book) as JSON")?;
     let [_, book] = &mut both;
     formulas(book)?;
-    std::io::stdout().write_all(serde_json::to_string(book)?.as_bytes()).context("cannot write the book")
+    std::io::stdout()
+        .write_all(serde_json::to_string(book)?.as_bytes())
+        .context("cannot write the book")
 }
 
 /// Converts every chapter's text, however deep it lies.
@@ -31,7 +36,11 @@ fn formulas(value: &mut Value) -> Result<()> {
     match value {
         Value::Array(items) => items.iter_mut().try_for_each(formulas),
         Value::Object(fields) => {
-            let name = fields.get("name").and_then(Value::as_str).unwrap_or("a page").to_owned();
+            let name = fields
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or("a page")
+                .to_owned();
             if let Some(Value::String(content)) = fields.get_mut("content") {
                 *content = mathml_of_page(content).with_context(|| format!("in {name:?}"))?;
             }
@@ -48,7 +57,9 @@ pub fn mathml_of_page(page: &str) -> Result<String> {
     let mut prose = String::new();
     for line in page.split_inclusive('\n') {
         let start = line.trim_start();
-        let marks = ["```", "~~~"].into_iter().find(|marks| start.starts_with(marks));
+        let marks = ["```", "~~~"]
+            .into_iter()
+            .find(|marks| start.starts_with(marks));
         match (fence, marks) {
             (None, Some(marks)) => {
                 out += &mathml_of_prose(&std::mem::take(&mut prose))?;
@@ -83,7 +94,12 @@ fn mathml_of_prose(prose: &str) -> Result<String> {
         match (first, marks.len()) {
             ('`', _) => out += &format!("{marks}{content}{marks}"),
             (_, 1) => out += &mathml(content, DisplayMode::Inline)?,
-            (_, 2) => out += &format!("<div class=\"formula\">{}</div>", mathml(content, DisplayMode::Block)?),
+            (_, 2) => {
+                out += &format!(
+                    "<div class=\"formula\">{}</div>",
+                    mathml(content, DisplayMode::Block)?
+                )
+            }
             (_, n) => bail!("a formula is opened by $ or $$, not by {n} of them"),
         }
     }
@@ -94,13 +110,20 @@ fn mathml(tex: &str, display_mode: DisplayMode) -> Result<String> {
     let storage = Storage::new();
     let mut out = String::new();
     let parser = Parser::new(tex.trim(), &storage);
-    let config = RenderConfig { display_mode, ..RenderConfig::default() };
+    let config = RenderConfig {
+        display_mode,
+        ..RenderConfig::default()
+    };
     let events: Result<Vec<_>, _> = parser.collect();
     let events = events.map_err(|error| anyhow::anyhow!("the formula {tex:?}: {error}"))?;
     let events = events.into_iter().map(Ok::<_, std::convert::Infallible>);
-    mathml::push_mathml(&mut out, events, config).with_context(|| format!("the formula {tex:?}"))?;
+    mathml::push_mathml(&mut out, events, config)
+        .with_context(|| format!("the formula {tex:?}"))?;
     // A line end or a Markdown mark inside would end the HTML, or become emphasis.
-    Ok(out.replace('\n', "").replace('*', "&#42;").replace('_', "&#95;"))
+    Ok(out
+        .replace('\n', "")
+        .replace('*', "&#42;")
+        .replace('_', "&#95;"))
 }
 
 #[cfg(test)]
@@ -109,11 +132,22 @@ mod tests {
 
     #[test]
     fn formulas_become_mathml_and_code_stays() -> Result<()> {
-        let page = "Cost $\\frac{a}{b}$ and `$HOME`.\n\n```sh\n$ cargo run   # $x$\n```\n\n$$x_1 * y$$\n";
+        let page =
+            "Cost $\\frac{a}{b}$ and `$HOME`.\n\n```sh\n$ cargo run   # $x$\n```\n\n$$x_1 * y$$\n";
         let html = mathml_of_page(page)?;
-        assert!(html.contains("<mfrac>") && html.contains("`$HOME`") && html.contains("$ cargo run   # $x$\n"));
-        assert!(html.contains("<div class=\"formula\"><math display=\"block\""), "{html}");
-        assert!(!html.contains("$$") && html.matches("<math").count() == 2, "{html}");
+        assert!(
+            html.contains("<mfrac>")
+                && html.contains("`$HOME`")
+                && html.contains("$ cargo run   # $x$\n")
+        );
+        assert!(
+            html.contains("<div class=\"formula\"><math display=\"block\""),
+            "{html}"
+        );
+        assert!(
+            !html.contains("$$") && html.matches("<math").count() == 2,
+            "{html}"
+        );
         let formula = &html[html.find("<div").unwrap()..];
         assert!(!formula.contains(['*', '_']), "{formula}");
         Ok(())
@@ -121,7 +155,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_a_formula_is_an_error_with_its_place() {
-        for (page, part) in [("a $ b", "not closed"), ("$\\frac{1}$", "frac"), ("$\\nosuchthing$", "nosuchthing")] {
+        for (page, part) in [
+            ("a $ b", "not closed"),
+            ("$\\frac{1}$", "frac"),
+            ("$\\nosuchthing$", "nosuchthing"),
+        ] {
             let error = format!("{:#}", mathml_of_page(page).unwrap_err());
             assert!(error.contains(part), "{page}: {error}");
         }

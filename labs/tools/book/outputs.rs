@@ -50,16 +50,22 @@ pub struct Output {
 /// All outputs, in the order in which their commands run.
 pub fn outputs(root: &Path) -> Result<Vec<Output>> {
     let path = root.join("book/outputs.toml");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(toml::from_str::<File>(&text).with_context(|| format!("cannot parse {}", path.display()))?.output)
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(toml::from_str::<File>(&text)
+        .with_context(|| format!("cannot parse {}", path.display()))?
+        .output)
 }
 
 /// Runs the commands of all outputs whose file name contains `name`, and writes what they print.
 pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     let runs = Runs::new(false)?;
     each(root, name, runs, |_, path, text, took| {
-        let long =
-            if took > SHORT { format!("; on a quiet machine it should take at most {SHORT:?}") } else { String::new() };
+        let long = if took > SHORT {
+            format!("; on a quiet machine it should take at most {SHORT:?}")
+        } else {
+            String::new()
+        };
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         screen.say(format!("wrote {} ({took:.1?}{long})", path.display()));
         Ok(0)
@@ -72,11 +78,18 @@ pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
 pub fn compare(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     let runs = Runs::new(true)?;
     let found = each(root, name, runs, |output, path, text, took| {
-        let expected = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let expected = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
         let found = differences(&expected, &text, &output.rules);
-        let how = if found.is_empty() { "same   " } else { "DIFFERS" };
+        let how = if found.is_empty() {
+            "same   "
+        } else {
+            "DIFFERS"
+        };
         screen.say(format!("{how} {} ({took:.1?})", output.file));
-        found.iter().for_each(|found| screen.say(format!("  {}", found.replace('\n', "\n  "))));
+        found
+            .iter()
+            .for_each(|found| screen.say(format!("  {}", found.replace('\n', "\n  "))));
         Ok(found.len())
     })?;
     ensure!(
@@ -94,16 +107,28 @@ fn each(
     mut act: impl FnMut(&Output, &Path, String, Duration) -> Result<usize>,
 ) -> Result<usize> {
     let outputs = outputs(root)?;
-    let mut chosen = outputs.iter().filter(|output| output.file.contains(name)).peekable();
+    let mut chosen = outputs
+        .iter()
+        .filter(|output| output.file.contains(name))
+        .peekable();
     if chosen.peek().is_none() {
         let names: Vec<&str> = outputs.iter().map(|output| output.file.as_str()).collect();
         let what = format!("no output's name contains {name:?}");
-        return Err(BadInput::new(what, format!("give a part of one of these: {}", names.join(", "))).into());
+        return Err(BadInput::new(
+            what,
+            format!("give a part of one of these: {}", names.join(", ")),
+        )
+        .into());
     }
     let mut found = 0;
     for output in chosen {
         let (text, took) = runs.of(output)?;
-        found += act(output, &root.join("book/outputs").join(&output.file), text, took)?;
+        found += act(
+            output,
+            &root.join("book/outputs").join(&output.file),
+            text,
+            took,
+        )?;
     }
     Ok(found)
 }
@@ -121,8 +146,16 @@ struct Runs {
 impl Runs {
     fn new(portable: bool) -> Result<Runs> {
         let here = std::env::current_exe().context("where is this program?")?;
-        let programs = here.parent().context("this program is in no folder")?.to_path_buf();
-        Ok(Runs { folder: tempfile::tempdir()?, programs, portable, done: HashMap::new() })
+        let programs = here
+            .parent()
+            .context("this program is in no folder")?
+            .to_path_buf();
+        Ok(Runs {
+            folder: tempfile::tempdir()?,
+            programs,
+            portable,
+            done: HashMap::new(),
+        })
     }
 
     /// The output of the command, as the book shows it, and how long it took.
@@ -135,7 +168,9 @@ impl Runs {
         }
         let (printed, took) = &self.done[&run];
         let text = match &output.leaves {
-            Some(file) => std::fs::read_to_string(self.folder.path().join(file)).with_context(context)?,
+            Some(file) => {
+                std::fs::read_to_string(self.folder.path().join(file)).with_context(context)?
+            }
             None => printed.clone(),
         };
         let text = excerpt(&text, output).with_context(context)?;
@@ -143,20 +178,33 @@ impl Runs {
         if !output.file.ends_with(".txt") {
             return Ok((text, *took));
         }
-        let (before, after) = (output.from.as_ref().map_or("", |_| "…\n"), output.until.as_ref().map_or("", |_| "…\n"));
-        Ok((format!("$ {}\n{before}{text}{after}", output.command), *took))
+        let before = output.from.as_ref().map_or("", |_| "…\n");
+        let after = output.until.as_ref().map_or("", |_| "…\n");
+        Ok((
+            format!("$ {}\n{before}{text}{after}", output.command),
+            *took,
+        ))
     }
 
     fn run(&self, command: &str, exit: i32) -> Result<(String, Duration)> {
         let command = programs(command);
         let path = std::env::var("PATH").unwrap_or_default();
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("{{ {command}\n}} 2>&1")]).current_dir(self.folder.path());
-        shell.env("PATH", format!("{}:{path}", self.programs.display())).env("NO_COLOR", "1");
+        shell
+            .args(["-c", &format!("{{ {command}\n}} 2>&1")])
+            .current_dir(self.folder.path());
+        shell
+            .env("PATH", format!("{}:{path}", self.programs.display()))
+            .env("NO_COLOR", "1");
         // The book shows launch lines as a user without root's rights sees them.
-        shell.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+        shell.envs([
+            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+        ]);
         for (name, _) in std::env::vars() {
-            let ours = ["SHARDLAB_", "PBS_", "SLURM_", "COLUMNS"].iter().any(|start| name.starts_with(start));
+            let ours = ["SHARDLAB_", "PBS_", "SLURM_", "COLUMNS"]
+                .iter()
+                .any(|start| name.starts_with(start));
             if ours || name.ends_with("_NUM_THREADS") {
                 shell.env_remove(name);
             }
@@ -166,7 +214,11 @@ impl Runs {
         }
         let start = Instant::now();
         let log = tempfile::NamedTempFile::new()?;
-        let mut child = shell.stdin(Stdio::null()).stdout(log.reopen()?).spawn().context("cannot start sh")?;
+        let mut child = shell
+            .stdin(Stdio::null())
+            .stdout(log.reopen()?)
+            .spawn()
+            .context("cannot start sh")?;
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break status;
@@ -178,7 +230,10 @@ impl Runs {
             std::thread::sleep(Duration::from_millis(20));
         };
         let text = std::fs::read_to_string(log.path())?;
-        ensure!(status.code() == Some(exit), "ended with {status}, not with {exit}:\n{text}");
+        ensure!(
+            status.code() == Some(exit),
+            "ended with {status}, not with {exit}:\n{text}"
+        );
         Ok((text, start.elapsed()))
     }
 }
@@ -205,9 +260,17 @@ fn excerpt(text: &str, output: &Output) -> Result<String> {
         lines.drain(..at.with_context(|| format!("no line contains {mark:?}"))?);
     }
     if let Some(mark) = &output.until {
-        let is_end = |line: &&str| if mark.is_empty() { line.is_empty() } else { line.contains(mark.as_str()) };
+        let is_end = |line: &&str| {
+            if mark.is_empty() {
+                line.is_empty()
+            } else {
+                line.contains(mark.as_str())
+            }
+        };
         let at = lines.iter().skip(1).position(is_end);
-        lines.truncate(1 + at.with_context(|| format!("no line after the first contains {mark:?}"))?);
+        lines.truncate(
+            1 + at.with_context(|| format!("no line after the first contains {mark:?}"))?,
+        );
     }
     while lines.last().is_some_and(|line| line.is_empty()) {
         lines.pop();
@@ -221,7 +284,10 @@ mod tests {
 
     #[test]
     fn commands_run_the_programs_beside_this_one() {
-        assert_eq!(programs("cargo run --bin lab03 -- --ranks 4"), "lab03 --ranks 4");
+        assert_eq!(
+            programs("cargo run --bin lab03 -- --ranks 4"),
+            "lab03 --ranks 4"
+        );
         assert_eq!(
             programs("A=b cargo run --bin lab00 && cargo run --bin book -- figure x"),
             "A=b lab00 && book figure x"

@@ -8,8 +8,15 @@ use lab11::planner::{Plan, Search, decide, model, search};
 use serde_json::{Value, json};
 use shardlab::plan::strategy::{Cluster, Device, Job, Recompute};
 
-const MODELS: [&str; 7] =
-    ["llama-3.2-1b", "llama-3-8b", "llama-2-13b", "llama-3-70b", "gpt3-175b", "mt-nlg-530b", "megatron-1t"];
+const MODELS: [&str; 7] = [
+    "llama-3.2-1b",
+    "llama-3-8b",
+    "llama-2-13b",
+    "llama-3-70b",
+    "gpt3-175b",
+    "mt-nlg-530b",
+    "megatron-1t",
+];
 const DEVICES: [usize; 7] = [1, 8, 64, 256, 512, 1024, 4096];
 const MEMORIES: [&str; 3] = ["a100-40g", "a100-80g", "h200-141g"];
 /// A network, and what the reader chooses.
@@ -30,7 +37,11 @@ struct Case {
 
 fn case(name: &str, devices: usize, device: &str, network: &str) -> Result<Case> {
     let cluster = Device::named(device).and_then(|device| Cluster::new(device, network));
-    let job = Job::new(model(name)?, cluster.with_context(|| format!("no {device} or no {network}"))?, devices);
+    let job = Job::new(
+        model(name)?,
+        cluster.with_context(|| format!("no {device} or no {network}"))?,
+        devices,
+    );
     let search = search(&job);
     Ok(Case { job, search })
 }
@@ -38,7 +49,8 @@ fn case(name: &str, devices: usize, device: &str, network: &str) -> Result<Case>
 impl Case {
     /// The plan in cells of a table, and its bytes in hundredths of a GB: state, activations, and gathered or recomputed layers.
     fn row(&self, plan: &Plan) -> Value {
-        let (s, load) = (plan.strategy, plan.load);
+        let s = plan.strategy;
+        let load = plan.load;
         let again = match s.recompute {
             Recompute::None => "",
             Recompute::Selective => "scores",
@@ -59,13 +71,29 @@ impl Case {
     }
 
     fn json(&self) -> Value {
-        let rows: Vec<Value> = self.search.by_degrees().into_iter().take(SHOWN).map(|plan| self.row(plan)).collect();
+        let rows: Vec<Value> = self
+            .search
+            .by_degrees()
+            .into_iter()
+            .take(SHOWN)
+            .map(|plan| self.row(plan))
+            .collect();
         let advice = decide(&self.job, &self.search).advice;
         let least = match (&self.search.smallest(), rows.is_empty()) {
-            (Some(least), true) => format!("{}: {}", least.strategy.words(), bytes_decimal(least.load.total())),
+            (Some(least), true) => format!(
+                "{}: {}",
+                least.strategy.words(),
+                bytes_decimal(least.load.total())
+            ),
             _ => String::new(),
         };
-        json!([self.search.considered, self.search.plans.len(), advice, rows, least])
+        json!([
+            self.search.considered,
+            self.search.plans.len(),
+            advice,
+            rows,
+            least
+        ])
     }
 }
 
@@ -85,13 +113,18 @@ pub fn plans() -> Result<String> {
             }
         }
     }
-    let room = |name: &str| Device::named(name).map_or(0.0, |device| (device.room() / 1e7).round() / 100.0);
+    let room = |name: &str| {
+        Device::named(name).map_or(0.0, |device| (device.room() / 1e7).round() / 100.0)
+    };
     let fields = [
         ("models", MODELS.map(Value::from).to_vec()),
         ("devices", DEVICES.map(Value::from).to_vec()),
         ("memories", MEMORIES.map(Value::from).to_vec()),
         ("room", MEMORIES.map(|name| json!(room(name))).to_vec()),
-        ("networks", NETWORKS.map(|(_, words)| Value::from(words)).to_vec()),
+        (
+            "networks",
+            NETWORKS.map(|(_, words)| Value::from(words)).to_vec(),
+        ),
         ("cases", cases),
     ];
     let fields = fields.map(|(name, values)| {
@@ -104,8 +137,17 @@ pub fn plans() -> Result<String> {
 /// Some of the cases as the library computes them: book/browse.py compares them with the figure's.
 pub fn plan_numbers() -> Result<Vec<Value>> {
     let mut all = Vec::new();
-    for (name, devices, memory, network) in [(1, 1, 1, 0), (3, 4, 2, 1), (4, 5, 1, 2), (6, 6, 0, 0), (5, 0, 0, 2)] {
-        let (name, devices, memory, network) = (MODELS[name], DEVICES[devices], MEMORIES[memory], NETWORKS[network]);
+    for (name, devices, memory, network) in [
+        (1, 1, 1, 0),
+        (3, 4, 2, 1),
+        (4, 5, 1, 2),
+        (6, 6, 0, 0),
+        (5, 0, 0, 2),
+    ] {
+        let name = MODELS[name];
+        let devices = DEVICES[devices];
+        let memory = MEMORIES[memory];
+        let network = NETWORKS[network];
         let found = case(name, devices, memory, network.0)?.json();
         all.push(json!({ "model": name, "devices": devices, "memory": memory, "network": network.1, "found": found }));
     }
@@ -120,7 +162,22 @@ pub fn best_plans() -> Result<(Vec<Bar>, f64)> {
     let Case { job, search } = case("llama-3-70b", 512, "a100-80g", "dgx-a100")?;
     let load = |plan: &Plan| {
         let load = plan.load;
-        (plan.strategy.words(), [load.weights + load.gradients + load.optimizer, load.activations, load.working])
+        (
+            plan.strategy.words(),
+            [
+                load.weights + load.gradients + load.optimizer,
+                load.activations,
+                load.working,
+            ],
+        )
     };
-    Ok((search.by_degrees().into_iter().take(SHOWN).map(load).collect(), job.cluster.device.room()))
+    Ok((
+        search
+            .by_degrees()
+            .into_iter()
+            .take(SHOWN)
+            .map(load)
+            .collect(),
+        job.cluster.device.room(),
+    ))
 }

@@ -20,7 +20,13 @@ const RATIOS: [f64; 4] = [1.0, 1.5, 2.0, 3.0];
 /// Units of time in the forward pass of one chunk. So all times are whole numbers, also those of half a backward pass.
 const UNITS: f64 = 4.0;
 
-const NAMES: [&str; 5] = ["gpipe", "1f1b", "interleaved, depth-first", "interleaved, breadth-first", "zero-bubble"];
+const NAMES: [&str; 5] = [
+    "gpipe",
+    "1f1b",
+    "interleaved, depth-first",
+    "interleaved, breadth-first",
+    "zero-bubble",
+];
 
 /// The schedule with this name. Interleaved groups are as small as they can be, or a single group has all micro-batches.
 fn schedule(name: usize, pipeline: &Pipeline) -> Schedule {
@@ -28,16 +34,27 @@ fn schedule(name: usize, pipeline: &Pipeline) -> Schedule {
         0 => Schedule::GPipe,
         1 => Schedule::OneForwardOneBackward,
         2 => Schedule::depth_first(pipeline),
-        3 => Schedule::Interleaved { group: pipeline.micro_batches },
+        3 => Schedule::Interleaved {
+            group: pipeline.micro_batches,
+        },
         _ => Schedule::ZeroBubble,
     }
 }
 
 /// The times of passes, in units. Zero-bubble cuts a backward pass into two halves that take equally long.
 fn times(schedule: Schedule, ratio: f64) -> Times {
-    let halves = if schedule == Schedule::ZeroBubble { 2.0 } else { 1.0 };
+    let halves = if schedule == Schedule::ZeroBubble {
+        2.0
+    } else {
+        1.0
+    };
     let backward = ratio * UNITS / halves;
-    Times { forward: UNITS, backward, weights: if halves > 1.0 { backward } else { 0.0 }, message: 0.0 }
+    Times {
+        forward: UNITS,
+        backward,
+        weights: if halves > 1.0 { backward } else { 0.0 },
+        message: 0.0,
+    }
 }
 
 /// Different texts, each once, and the number of each.
@@ -72,19 +89,34 @@ impl Pool {
 ///   the number of each rank's order, each rank's peak, and for each ratio the makespan, the busy time, the bubble in tenths of
 ///   a percent of the step and of the work, and the number of each rank's gaps
 pub fn cases() -> Result<String> {
-    let (mut orders, mut gaps, mut refusals) = (Pool::default(), Pool::default(), Pool::default());
-    let (mut cases, mut needs) = (Vec::new(), Vec::new());
+    let mut orders = Pool::default();
+    let mut gaps = Pool::default();
+    let mut refusals = Pool::default();
+    let mut cases = Vec::new();
+    let mut needs = Vec::new();
     for name in 0..NAMES.len() {
         for (ranks, chunks) in RANKS.flat_map(|ranks| CHUNKS.map(move |chunks| (ranks, chunks))) {
             for micro_batches in MICRO_BATCHES {
-                let pipeline = Pipeline { ranks, chunks, micro_batches };
+                let pipeline = Pipeline {
+                    ranks,
+                    chunks,
+                    micro_batches,
+                };
                 let schedule = schedule(name, &pipeline);
                 cases.push(match schedule.orders(&pipeline) {
                     Err(refusal) => json!(refusals.number(refusal.to_string())),
-                    Ok(passes) => json!(case(&pipeline, schedule, &passes, &mut orders, &mut gaps)?),
+                    Ok(passes) => {
+                        json!(case(&pipeline, schedule, &passes, &mut orders, &mut gaps)?)
+                    }
                 });
             }
-            needs.extend((name == 0).then(|| json!(needs_of(&Pipeline { ranks, chunks, micro_batches: 1 }))));
+            needs.extend((name == 0).then(|| {
+                json!(needs_of(&Pipeline {
+                    ranks,
+                    chunks,
+                    micro_batches: 1
+                }))
+            }));
         }
     }
     let took = [Schedule::OneForwardOneBackward, Schedule::ZeroBubble]
@@ -99,9 +131,15 @@ pub fn cases() -> Result<String> {
         ("units", vec![json!(UNITS)]),
         ("took", took.map(|took| json!(took)).to_vec()),
         ("needs", needs),
-        ("orders", orders.texts.into_iter().map(Value::from).collect()),
+        (
+            "orders",
+            orders.texts.into_iter().map(Value::from).collect(),
+        ),
         ("gaps", gaps.texts.into_iter().map(Value::from).collect()),
-        ("refusals", refusals.texts.into_iter().map(Value::from).collect()),
+        (
+            "refusals",
+            refusals.texts.into_iter().map(Value::from).collect(),
+        ),
         ("cases", cases),
     ];
     let fields = fields.map(|(name, values)| {
@@ -114,11 +152,20 @@ pub fn cases() -> Result<String> {
 /// Some of the cases as the library computes them, not packed: book/browse.py compares them with the figure's.
 pub fn numbers() -> Result<Vec<Value>> {
     let mut all = Vec::new();
-    let shapes = [2, 4, 8].into_iter().flat_map(|ranks| [1, 2, 4].map(|chunks| (ranks, chunks)));
+    let shapes = [2, 4, 8]
+        .into_iter()
+        .flat_map(|ranks| [1, 2, 4].map(|chunks| (ranks, chunks)));
     for (i, (ranks, chunks)) in shapes.enumerate() {
-        for (name, micro_batches) in (0..NAMES.len()).flat_map(|name| [1, 4, 6, 16].map(|micro| (name, micro))) {
-            let pipeline = Pipeline { ranks, chunks, micro_batches };
-            let (schedule, ratio) = (schedule(name, &pipeline), RATIOS[(i + micro_batches / 2) % RATIOS.len()]);
+        for (name, micro_batches) in
+            (0..NAMES.len()).flat_map(|name| [1, 4, 6, 16].map(|micro| (name, micro)))
+        {
+            let pipeline = Pipeline {
+                ranks,
+                chunks,
+                micro_batches,
+            };
+            let schedule = schedule(name, &pipeline);
+            let ratio = RATIOS[(i + micro_batches / 2) % RATIOS.len()];
             let mut row = json!({
                 "schedule": NAMES[name], "ranks": ranks, "chunks": chunks, "micro": micro_batches, "ratio": ratio,
             });
@@ -127,11 +174,15 @@ pub fn numbers() -> Result<Vec<Value>> {
                 Ok(orders) => {
                     let simulated = simulate(&pipeline, &orders, &times(schedule, ratio))?;
                     let needs = |(rank, op): (usize, &Op)| {
-                        let needs: Vec<_> =
-                            pipeline.needs(rank, *op).map(|(rank, op)| json!([rank, op.to_string()])).collect();
+                        let needs: Vec<_> = pipeline
+                            .needs(rank, *op)
+                            .map(|(rank, op)| json!([rank, op.to_string()]))
+                            .collect();
                         json!([op.to_string(), needs])
                     };
-                    let passes = |(rank, order): (usize, &Vec<Op>)| order.iter().map(|op| needs((rank, op))).collect();
+                    let passes = |(rank, order): (usize, &Vec<Op>)| {
+                        order.iter().map(|op| needs((rank, op))).collect()
+                    };
                     json!({
                         "passes": orders.iter().enumerate().map(passes).collect::<Vec<Vec<_>>>(),
                         "starts": simulated.starts, "peaks": simulated.peaks,
@@ -155,8 +206,12 @@ fn case(
     orders: &mut Pool,
     gaps: &mut Pool,
 ) -> Result<String> {
-    let pass = |op: &Op| (op.micro * pipeline.chunks + op.chunk) * Work::ALL.len() + op.work as usize;
-    let mut all: Vec<usize> = passes.iter().map(|order| orders.number(packed(order.iter().map(pass)))).collect();
+    let pass =
+        |op: &Op| (op.micro * pipeline.chunks + op.chunk) * Work::ALL.len() + op.work as usize;
+    let mut all: Vec<usize> = passes
+        .iter()
+        .map(|order| orders.number(packed(order.iter().map(pass))))
+        .collect();
     for (i, ratio) in RATIOS.into_iter().enumerate() {
         let times = times(schedule, ratio);
         let simulated = simulate(pipeline, passes, &times)?;
@@ -165,9 +220,16 @@ fn case(
         }
         let tenths = |share: f64| (1000.0 * share).round_ties_even() as usize;
         let Simulated { makespan, busy, .. } = simulated;
-        all.extend([makespan as usize, busy as usize, tenths(simulated.bubble()), tenths(simulated.bubble_to_work())]);
+        all.extend([
+            makespan as usize,
+            busy as usize,
+            tenths(simulated.bubble()),
+            tenths(simulated.bubble_to_work()),
+        ]);
         for (order, starts) in passes.iter().zip(&simulated.starts) {
-            let (mut waits, mut free, mut since) = (Vec::new(), 0.0, 0);
+            let mut waits = Vec::new();
+            let mut free = 0.0;
+            let mut since = 0;
             for (op, start) in order.iter().zip(starts) {
                 if *start > free {
                     waits.extend([since, (start - free) as usize]);
@@ -186,10 +248,25 @@ fn case(
 fn needs_of(pipeline: &Pipeline) -> String {
     let mut all = Vec::new();
     for kind in Work::ALL {
-        for (rank, chunk) in (0..pipeline.ranks).flat_map(|rank| (0..pipeline.chunks).map(move |chunk| (rank, chunk))) {
-            let needed: Vec<_> = pipeline.needs(rank, Op { work: kind, chunk, micro: 0 }).collect();
+        for (rank, chunk) in (0..pipeline.ranks)
+            .flat_map(|rank| (0..pipeline.chunks).map(move |chunk| (rank, chunk)))
+        {
+            let needed: Vec<_> = pipeline
+                .needs(
+                    rank,
+                    Op {
+                        work: kind,
+                        chunk,
+                        micro: 0,
+                    },
+                )
+                .collect();
             all.push(needed.len());
-            all.extend(needed.iter().flat_map(|&(rank, op)| [op.work as usize, rank, op.chunk]));
+            all.extend(
+                needed
+                    .iter()
+                    .flat_map(|&(rank, op)| [op.work as usize, rank, op.chunk]),
+            );
         }
     }
     packed(all)

@@ -29,13 +29,20 @@ pub(super) struct Map {
 
 /// The product of sizes. No real one is larger than the limit.
 fn product(sizes: &[usize]) -> Option<usize> {
-    sizes.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size)).filter(|numel| *numel < 1 << 50)
+    sizes
+        .iter()
+        .try_fold(1usize, |numel, size| numel.checked_mul(*size))
+        .filter(|numel| *numel < 1 << 50)
 }
 
 impl View {
     fn read(node: Node) -> Option<View> {
-        let (first, strides) = (node.items().next()?.int()?, node.items().nth(1)?.sizes()?);
-        Some(View { first: first.try_into().ok()?, strides })
+        let first = node.items().next()?.int()?;
+        let strides = node.items().nth(1)?.sizes()?;
+        Some(View {
+            first: first.try_into().ok()?,
+            strides,
+        })
     }
 
     /// Whether all elements of a block are among `numel`.
@@ -45,7 +52,9 @@ impl View {
         }
         let mut steps = shape.iter().zip(&self.strides);
         let last = steps
-            .try_fold(self.first, |last, (size, stride)| last.checked_add((size - 1).checked_mul(*stride)?))
+            .try_fold(self.first, |last, (size, stride)| {
+                last.checked_add((size - 1).checked_mul(*stride)?)
+            })
             .filter(|_| shape.len() == self.strides.len());
         last.is_some_and(|last| last < numel)
     }
@@ -54,16 +63,34 @@ impl View {
 impl Block {
     fn read(node: Node) -> Option<Block> {
         let view = |key| View::read(node.get(key)?);
-        Some(Block { shape: node.get("shape")?.sizes()?, whole: view("source")?, part: view("dest")? })
+        Some(Block {
+            shape: node.get("shape")?.sizes()?,
+            whole: view("source")?,
+            part: view("dest")?,
+        })
     }
 
     /// Calls `each` with the offsets of every element, in the whole and in the part.
     fn each(&self, each: &mut dyn FnMut(usize, usize)) {
-        fn walk(sizes: &[usize], block: &Block, at: (usize, usize), each: &mut dyn FnMut(usize, usize)) {
-            let Some((size, rest)) = sizes.split_first() else { return each(at.0, at.1) };
+        fn walk(
+            sizes: &[usize],
+            block: &Block,
+            at: (usize, usize),
+            each: &mut dyn FnMut(usize, usize),
+        ) {
+            let Some((size, rest)) = sizes.split_first() else {
+                return each(at.0, at.1);
+            };
             let dim = block.shape.len() - sizes.len();
             let strides = (block.whole.strides[dim], block.part.strides[dim]);
-            (0..*size).for_each(|i| walk(rest, block, (at.0 + i * strides.0, at.1 + i * strides.1), each));
+            (0..*size).for_each(|i| {
+                walk(
+                    rest,
+                    block,
+                    (at.0 + i * strides.0, at.1 + i * strides.1),
+                    each,
+                )
+            });
         }
         walk(&self.shape, self, (self.whole.first, self.part.first), each);
     }
@@ -73,26 +100,48 @@ impl Map {
     /// Reads a map. Errors describe it.
     pub fn read(node: Node) -> Result<Map, String> {
         let broken = || "it is incomplete".to_string();
-        let shape = node.get("logical_shape").and_then(Node::sizes).ok_or_else(broken)?;
+        let shape = node
+            .get("logical_shape")
+            .and_then(Node::sizes)
+            .ok_or_else(broken)?;
         let numel = product(&shape).ok_or_else(broken)?;
         let recorded = node.get("ranks").ok_or_else(broken)?;
         let mut ranks = Vec::new();
         for rank in 0..recorded.entries().len() {
-            let of = recorded.get_at(rank as i64).ok_or_else(|| format!("it has nothing of tp rank {rank}"))?;
-            let size = of.get("shard_shape").and_then(Node::sizes).and_then(|shape| product(&shape));
+            let of = recorded
+                .get_at(rank as i64)
+                .ok_or_else(|| format!("it has nothing of tp rank {rank}"))?;
+            let size = of
+                .get("shard_shape")
+                .and_then(Node::sizes)
+                .and_then(|shape| product(&shape));
             let (size, pieces) = size.zip(of.get("pieces")).ok_or_else(broken)?;
-            if pieces.items().any(|piece| piece.get("scale").is_some_and(|scale| scale.float() != Some(1.0))) {
+            if pieces.items().any(|piece| {
+                piece
+                    .get("scale")
+                    .is_some_and(|scale| scale.float() != Some(1.0))
+            }) {
                 return Err("it multiplies elements by a scale, which the optimizer's hyperparameters depend on".into());
             }
-            let blocks: Vec<Block> = pieces.items().map(Block::read).collect::<Option<_>>().ok_or_else(broken)?;
-            let inside =
-                |block: &Block| block.whole.is_inside(&block.shape, numel) && block.part.is_inside(&block.shape, size);
+            let blocks: Vec<Block> = pieces
+                .items()
+                .map(Block::read)
+                .collect::<Option<_>>()
+                .ok_or_else(broken)?;
+            let inside = |block: &Block| {
+                block.whole.is_inside(&block.shape, numel)
+                    && block.part.is_inside(&block.shape, size)
+            };
             if !blocks.iter().all(inside) {
                 return Err(format!("a block of tp rank {rank} is not inside {shape:?}"));
             }
-            let held = blocks.iter().try_fold(0usize, |held, block| held.checked_add(product(&block.shape)?));
+            let held = blocks.iter().try_fold(0usize, |held, block| {
+                held.checked_add(product(&block.shape)?)
+            });
             if held != Some(size) {
-                return Err(format!("tp rank {rank} has {size} elements, and not as many in blocks"));
+                return Err(format!(
+                    "tp rank {rank} has {size} elements, and not as many in blocks"
+                ));
             }
             ranks.push((size, blocks));
         }
@@ -101,20 +150,29 @@ impl Map {
 
     /// Puts the parameter together. Elements that several ranks have must be equal.
     pub fn join(&self, dtype: Dtype, parts: &[Part]) -> Result<Part, String> {
-        let (size, numel) = (dtype.size(), self.shape.iter().product::<usize>());
+        let size = dtype.size();
+        let numel = self.shape.iter().product::<usize>();
         if parts.len() != self.ranks.len() {
-            return Err(format!("its map is one of {} tp ranks, not {}", self.ranks.len(), parts.len()));
+            return Err(format!(
+                "its map is one of {} tp ranks, not {}",
+                self.ranks.len(),
+                parts.len()
+            ));
         }
-        let (mut bytes, mut found) = (vec![0; numel * size], vec![false; numel]);
+        let mut bytes = vec![0; numel * size];
+        let mut found = vec![false; numel];
         for (rank, (part, (expected, blocks))) in parts.iter().zip(&self.ranks).enumerate() {
             if part.bytes.len() != expected * size {
                 let elements = part.bytes.len() / size;
-                return Err(format!("tp rank {rank} has {elements} elements of it, and {expected} by its map"));
+                return Err(format!(
+                    "tp rank {rank} has {elements} elements of it, and {expected} by its map"
+                ));
             }
             let mut differs = None;
             for block in blocks {
                 block.each(&mut |whole, at| {
-                    let (from, to) = (&part.bytes[at * size..][..size], &mut bytes[whole * size..][..size]);
+                    let from = &part.bytes[at * size..][..size];
+                    let to = &mut bytes[whole * size..][..size];
                     if std::mem::replace(&mut found[whole], true) && from != to {
                         differs = Some(whole);
                     }
@@ -122,12 +180,17 @@ impl Map {
                 });
             }
             if let Some(element) = differs {
-                return Err(format!("tp rank {rank} and a lower one differ at element {element}"));
+                return Err(format!(
+                    "tp rank {rank} and a lower one differ at element {element}"
+                ));
             }
         }
         match found.iter().position(|found| !found) {
             Some(element) => Err(format!("no rank has its element {element}, by its map")),
-            None => Ok(Part { shape: self.shape.clone(), bytes }),
+            None => Ok(Part {
+                shape: self.shape.clone(),
+                bytes,
+            }),
         }
     }
 }
@@ -138,12 +201,18 @@ mod tests {
     use crate::torch::{Graph, Id, Value};
 
     fn list(graph: &mut Graph, numbers: &[i64]) -> Id {
-        let numbers = numbers.iter().map(|number| graph.push(Value::Int(*number))).collect();
+        let numbers = numbers
+            .iter()
+            .map(|number| graph.push(Value::Int(*number)))
+            .collect();
         graph.push(Value::List(numbers))
     }
 
     fn dict(graph: &mut Graph, entries: &[(&str, Id)]) -> Id {
-        let entries = entries.iter().map(|(key, value)| (graph.text(key), *value)).collect();
+        let entries = entries
+            .iter()
+            .map(|(key, value)| (graph.text(key), *value))
+            .collect();
         graph.push(Value::Dict(entries))
     }
 
@@ -157,24 +226,34 @@ mod tests {
             let mut pieces = Vec::new();
             for (shape, whole, part) in *blocks {
                 let mut view = |(first, strides): &(i64, &[i64])| {
-                    let (first, strides) = (graph.push(Value::Int(*first)), list(&mut graph, strides));
+                    let first = graph.push(Value::Int(*first));
+                    let strides = list(&mut graph, strides);
                     graph.push(Value::List(vec![first, strides]))
                 };
-                let (whole, part) = (view(whole), view(part));
+                let whole = view(whole);
+                let part = view(part);
                 let shape = list(&mut graph, shape);
-                pieces.push(dict(&mut graph, &[("shape", shape), ("source", whole), ("dest", part)]));
+                pieces.push(dict(
+                    &mut graph,
+                    &[("shape", shape), ("source", whole), ("dest", part)],
+                ));
             }
-            let (pieces, part) = (graph.push(Value::List(pieces)), list(&mut graph, part));
+            let pieces = graph.push(Value::List(pieces));
+            let part = list(&mut graph, part);
             let of_rank = dict(&mut graph, &[("shard_shape", part), ("pieces", pieces)]);
             of_ranks.push((graph.push(Value::Int(rank as i64)), of_rank));
         }
-        let (shape, of_ranks) = (list(&mut graph, shape), graph.push(Value::Dict(of_ranks)));
+        let shape = list(&mut graph, shape);
+        let of_ranks = graph.push(Value::Dict(of_ranks));
         graph.root = dict(&mut graph, &[("logical_shape", shape), ("ranks", of_ranks)]);
         Map::read(graph.root())
     }
 
     fn part(numbers: &[f32]) -> Part {
-        Part { shape: vec![numbers.len()], bytes: bytemuck::cast_slice(numbers).to_vec() }
+        Part {
+            shape: vec![numbers.len()],
+            bytes: bytemuck::cast_slice(numbers).to_vec(),
+        }
     }
 
     /// Two rows of four. Rank 0 has the outer columns, rank 1 the inner ones; the last column is on both.
@@ -184,25 +263,60 @@ mod tests {
         let right: Numbers = (&[2, 1], (3, &[4, 1]), (1, &[2, 1]));
         let inner: Numbers = (&[2, 2], (1, &[4, 1]), (0, &[3, 1]));
         let again: Numbers = (&[2, 1], (3, &[4, 1]), (2, &[3, 1]));
-        let map = map(&[2, 4], &[(&[2, 2], &[left, right]), (&[2, 3], &[inner, again])]).unwrap();
-        let parts = [part(&[0.0, 3.0, 4.0, 7.0]), part(&[1.0, 2.0, 3.0, 5.0, 6.0, 7.0])];
-        let whole = Part { shape: vec![2, 4], ..part(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]) };
+        let map = map(
+            &[2, 4],
+            &[(&[2, 2], &[left, right]), (&[2, 3], &[inner, again])],
+        )
+        .unwrap();
+        let parts = [
+            part(&[0.0, 3.0, 4.0, 7.0]),
+            part(&[1.0, 2.0, 3.0, 5.0, 6.0, 7.0]),
+        ];
+        let whole = Part {
+            shape: vec![2, 4],
+            ..part(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+        };
         assert_eq!(map.join(Dtype::F32, &parts), Ok(whole));
         let parts = [parts[0].clone(), part(&[1.0, 2.0, 3.0, 5.0, 6.0, 9.0])];
-        assert!(map.join(Dtype::F32, &parts).unwrap_err().contains("differ at element 7"));
-        assert!(map.join(Dtype::F32, &parts[..1]).unwrap_err().contains("of 2 tp ranks, not 1"));
+        assert!(
+            map.join(Dtype::F32, &parts)
+                .unwrap_err()
+                .contains("differ at element 7")
+        );
+        assert!(
+            map.join(Dtype::F32, &parts[..1])
+                .unwrap_err()
+                .contains("of 2 tp ranks, not 1")
+        );
     }
 
     #[test]
     fn maps_that_miss_or_leave_the_parameter_are_refused() {
         let block: Numbers = (&[2], (0, &[1]), (0, &[1]));
         let short = map(&[3], &[(&[2], &[block])]).unwrap();
-        assert!(short.join(Dtype::F32, &[part(&[1.0, 2.0])]).unwrap_err().contains("element 2"));
+        assert!(
+            short
+                .join(Dtype::F32, &[part(&[1.0, 2.0])])
+                .unwrap_err()
+                .contains("element 2")
+        );
         let outside: Numbers = (&[2], (2, &[1]), (0, &[1]));
-        assert!(map(&[3], &[(&[2], &[outside])]).unwrap_err().contains("not inside [3]"));
+        assert!(
+            map(&[3], &[(&[2], &[outside])])
+                .unwrap_err()
+                .contains("not inside [3]")
+        );
         let dimensions: Numbers = (&[2], (0, &[1, 1]), (0, &[1]));
-        assert!(map(&[3], &[(&[2], &[dimensions])]).unwrap_err().contains("not inside [3]"));
-        assert!(map(&[3], &[(&[3], &[block])]).unwrap_err().contains("has 3 elements"));
+        assert!(
+            map(&[3], &[(&[2], &[dimensions])])
+                .unwrap_err()
+                .contains("not inside [3]")
+        );
+        assert!(
+            map(&[3], &[(&[3], &[block])])
+                .unwrap_err()
+                .contains("has 3 elements")
+        );
         let absurd: Numbers = (&[1 << 40, 1 << 40], (0, &[0, 0]), (0, &[0, 0]));
         assert!(map(&[3], &[(&[3], &[absurd])]).is_err());
     }

@@ -15,7 +15,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Entries that consist of slices. They are in the parameters' own folders.
-const SLICES: [&str; 3] = ["base_optimizer_state", "param_slice_mappings", "single_partition_of_fp32_groups"];
+const SLICES: [&str; 3] = [
+    "base_optimizer_state",
+    "param_slice_mappings",
+    "single_partition_of_fp32_groups",
+];
 
 /// Writes what does not belong to one parameter.
 pub(super) fn save(
@@ -30,25 +34,44 @@ pub(super) fn save(
     if options.format == Format::Safetensors {
         let file = TorchFile::open(shard)?;
         let state = file.graph.root().get("optimizer_state_dict");
-        let key = if source.stage == 3 { "optimizer_state_dict" } else { "base_optimizer_state" };
-        let groups = state.and_then(|state| state.get(key)).and_then(|base| base.get("param_groups"));
+        let key = if source.stage == 3 {
+            "optimizer_state_dict"
+        } else {
+            "base_optimizer_state"
+        };
+        let groups = state
+            .and_then(|state| state.get(key))
+            .and_then(|base| base.get("param_groups"));
         let record = serde_json::json!({
             "source": "DeepSpeed",
             "zero_stage": source.stage,
             "param_groups": groups.map(|groups| json(groups, 4, &mut 100_000)),
         });
-        let steps = (step.unwrap_or(0.0) as u64, source.models[0].steps.unwrap_or(0).max(0) as usize);
+        let steps = (
+            step.unwrap_or(0.0) as u64,
+            source.models[0].steps.unwrap_or(0).max(0) as usize,
+        );
         return output.index(std::mem::take(&mut lock(&results.hashes)), steps, record);
     }
     let refused = write(output, shard, source.stage, source.files.dp)?;
     if !refused.is_empty() {
-        notes.push(format!("optimizer_state.pt has None for objects of {}: they could run code", refused.join(", ")));
+        notes.push(format!(
+            "optimizer_state.pt has None for objects of {}: they could run code",
+            refused.join(", ")
+        ));
     }
     for path in source.files.models.values() {
         let to = output.folder().join(path.file_name().unwrap_or_default());
         std::fs::copy(path, &to).map_err(|error| {
             let help = cause::unread(&error, INCOMPLETE);
-            BadInput::new(format!("cannot copy {} to {}: {error}", path.display(), to.display()), help)
+            BadInput::new(
+                format!(
+                    "cannot copy {} to {}: {error}",
+                    path.display(),
+                    to.display()
+                ),
+                help,
+            )
         })?;
     }
     if source.stage < 3 {
@@ -59,7 +82,12 @@ pub(super) fn save(
 
 /// Writes the model's tensors that the optimizer does not have: buffers, frozen parameters, and other names of one parameter.
 /// DeepSpeed keeps those of stages 1 and 2 with the parameters.
-fn save_others(source: &Source, output: &Output, results: &Results, notes: &mut Vec<String>) -> Result<(), BadInput> {
+fn save_others(
+    source: &Source,
+    output: &Output,
+    results: &Results,
+    notes: &mut Vec<String>,
+) -> Result<(), BadInput> {
     let mut written: BTreeSet<&str> = BTreeSet::new();
     for model in &source.models {
         for (name, weight) in &model.weights {
@@ -67,24 +95,41 @@ fn save_others(source: &Source, output: &Output, results: &Results, notes: &mut 
                 continue;
             }
             ensure_name(&model.path, name)?;
-            let mut part = Part { shape: weight.shape.clone(), bytes: vec![0; weight.numel() * weight.dtype.size()] };
+            let mut part = Part {
+                shape: weight.shape.clone(),
+                bytes: vec![0; weight.numel() * weight.dtype.size()],
+            };
             weight.read(0..weight.numel(), &mut part.bytes)?;
             output.other(name, weight.dtype, &part)?;
         }
         for name in &model.unread {
-            notes.push(format!("{name} of {} cannot be read, and is left out", model.path.display()));
+            notes.push(format!(
+                "{name} of {} cannot be read, and is left out",
+                model.path.display()
+            ));
         }
     }
     Ok(())
 }
 
 /// Writes `zero/optimizer_state.pt` from one rank's file. Returns the classes that were left out.
-fn write(output: &Output, shard: &Path, stage: usize, ranks: usize) -> Result<Vec<String>, BadInput> {
+fn write(
+    output: &Output,
+    shard: &Path,
+    stage: usize,
+    ranks: usize,
+) -> Result<Vec<String>, BadInput> {
     let file = TorchFile::open(shard)?;
     let mut graph = file.graph.clone();
     let root = file.graph.root();
-    let state = root.get("optimizer_state_dict").ok_or_else(|| broken(shard, "it has no optimizer_state_dict"))?;
-    let inner = if stage == 3 { "optimizer_state_dict" } else { "base_optimizer_state" };
+    let state = root
+        .get("optimizer_state_dict")
+        .ok_or_else(|| broken(shard, "it has no optimizer_state_dict"))?;
+    let inner = if stage == 3 {
+        "optimizer_state_dict"
+    } else {
+        "base_optimizer_state"
+    };
     let mut pairs: Vec<(Id, Id)> = Vec::new();
     for (key, value) in state.entries() {
         let name = key.text().unwrap_or_default();
@@ -112,7 +157,12 @@ fn write(output: &Output, shard: &Path, stage: usize, ranks: usize) -> Result<Ve
         }
         keep
     };
-    save_value(&output.folder().join("zero/optimizer_state.pt"), &file, &graph, &keep)?;
+    save_value(
+        &output.folder().join("zero/optimizer_state.pt"),
+        &file,
+        &graph,
+        &keep,
+    )?;
     Ok(refused.into_inner().into_iter().collect())
 }
 
@@ -121,7 +171,10 @@ fn same(graph: &mut Graph, list: Node, number: i64) -> Id {
     if list.items().len() == 0 {
         return list.id;
     }
-    let numbers = list.items().map(|_| graph.push(Value::Int(number))).collect();
+    let numbers = list
+        .items()
+        .map(|_| graph.push(Value::Int(number)))
+        .collect();
     graph.push(Value::List(numbers))
 }
 
@@ -130,7 +183,9 @@ fn harmless(module: &str, name: &str) -> bool {
     let is_class = name.starts_with(|c: char| c.is_ascii_uppercase());
     match module {
         "torch" => {
-            is_class || name == "device" || name.starts_with(['f', 'b', 'i', 'u']) && name.ends_with(char::is_numeric)
+            is_class
+                || name == "device"
+                || name.starts_with(['f', 'b', 'i', 'u']) && name.ends_with(char::is_numeric)
         }
         "torch._utils" => name.starts_with("_rebuild_"),
         "torch._tensor" => name == "_rebuild_from_type_v2",
@@ -138,14 +193,26 @@ fn harmless(module: &str, name: &str) -> bool {
         "builtins" | "__builtin__" => {
             matches!(
                 name,
-                "dict" | "list" | "set" | "frozenset" | "tuple" | "int" | "float" | "bool" | "str" | "bytes" | "object"
+                "dict"
+                    | "list"
+                    | "set"
+                    | "frozenset"
+                    | "tuple"
+                    | "int"
+                    | "float"
+                    | "bool"
+                    | "str"
+                    | "bytes"
+                    | "object"
             )
         }
         "_codecs" => name == "encode",
         // How protocols 0 and 1 make an object.
         "copyreg" | "copy_reg" => name == "_reconstructor",
         "argparse" => name == "Namespace",
-        "numpy.core.multiarray" | "numpy._core.multiarray" => matches!(name, "_reconstruct" | "scalar"),
+        "numpy.core.multiarray" | "numpy._core.multiarray" => {
+            matches!(name, "_reconstruct" | "scalar")
+        }
         "numpy" => matches!(name, "dtype" | "ndarray"),
         _ => is_class && module.starts_with("deepspeed."),
     }
@@ -161,13 +228,15 @@ pub(super) fn json(node: Node, depth: usize, left: &mut usize) -> serde_json::Va
         Value::Int(value) => Json::from(*value),
         Value::Float(value) => Json::from(*value),
         Value::Text(text) => Json::from(&**text),
-        Value::List(_) | Value::Tuple(_) if depth > 0 => {
-            node.items().map_while(|item| (*left > 0).then(|| json(item, depth - 1, left))).collect()
-        }
+        Value::List(_) | Value::Tuple(_) if depth > 0 => node
+            .items()
+            .map_while(|item| (*left > 0).then(|| json(item, depth - 1, left)))
+            .collect(),
         Value::Dict(_) if depth > 0 => {
             let entries = node.entries().take(*left);
-            let entries =
-                entries.filter_map(|(key, value)| Some((key.text()?.to_string(), json(value, depth - 1, left))));
+            let entries = entries.filter_map(|(key, value)| {
+                Some((key.text()?.to_string(), json(value, depth - 1, left)))
+            });
             Json::Object(entries.collect())
         }
         _ => Json::Null,

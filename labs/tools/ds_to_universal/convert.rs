@@ -114,12 +114,29 @@ pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, Refusal> 
     let parameters = source.parameters(&mut notes)?;
     let none = Rules::default();
     let rules = source.rules(options, &none)?;
-    ensure_memory(options, &source, &parameters, launch::free_memory(0).unwrap_or(u64::MAX))?;
+    ensure_memory(
+        options,
+        &source,
+        &parameters,
+        launch::free_memory(0).unwrap_or(u64::MAX),
+    )?;
     let output = match options.dry_run {
         true => None,
-        false => Some(Output::begin(&options.output, &options.input, options.format)?),
+        false => Some(Output::begin(
+            &options.output,
+            &options.input,
+            options.format,
+        )?),
     };
-    let written = write(options, &source, &parameters, rules, output.as_ref(), notes, watch);
+    let written = write(
+        options,
+        &source,
+        &parameters,
+        rules,
+        output.as_ref(),
+        notes,
+        watch,
+    );
     match (written, output) {
         (written, None) => Ok(written?),
         (Ok(mut report), Some(output)) => {
@@ -131,28 +148,57 @@ pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, Refusal> 
 }
 
 /// Refuses parameters that do not fit in memory. A file can have a size that no disk has, and no bytes.
-fn ensure_memory(options: &Options, source: &Source, parameters: &[Parameter], free: u64) -> Result<(), BadInput> {
+fn ensure_memory(
+    options: &Options,
+    source: &Source,
+    parameters: &[Parameter],
+    free: u64,
+) -> Result<(), BadInput> {
     let bytes = |parameter: &Parameter| -> u64 {
         let of = |slice: &Slice| {
-            source.shards[slice.mp][0].groups[slice.group].states.iter().map(|state| state.dtype.size()).max()
+            source.shards[slice.mp][0].groups[slice.group]
+                .states
+                .iter()
+                .map(|state| state.dtype.size())
+                .max()
         };
-        let parts =
-            parameter.slices.iter().map(|slice| slice.numel() as u64 * of(slice).unwrap_or(0) as u64).sum::<u64>();
-        if parameter.slices.len() > 1 { 2 * parts } else { parts }
+        let parts = parameter
+            .slices
+            .iter()
+            .map(|slice| slice.numel() as u64 * of(slice).unwrap_or(0) as u64)
+            .sum::<u64>();
+        if parameter.slices.len() > 1 {
+            2 * parts
+        } else {
+            parts
+        }
     };
-    let mut sizes: Vec<(u64, &Parameter)> = parameters.iter().map(|parameter| (bytes(parameter), parameter)).collect();
+    let mut sizes: Vec<(u64, &Parameter)> = parameters
+        .iter()
+        .map(|parameter| (bytes(parameter), parameter))
+        .collect();
     sizes.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    let needed = sizes.iter().take(options.merge_workers).fold(0u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
-    let Some((largest, Parameter { name, slices })) = sizes.first().filter(|_| needed > free) else { return Ok(()) };
-    let (path, needed, free) =
-        (source.models[slices[0].mp].path.display(), bytes_decimal(needed as f64), bytes_decimal(free as f64));
+    let needed = sizes
+        .iter()
+        .take(options.merge_workers)
+        .fold(0u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
+    let Some((largest, Parameter { name, slices })) = sizes.first().filter(|_| needed > free)
+    else {
+        return Ok(());
+    };
+    let path = source.models[slices[0].mp].path.display();
+    let needed = bytes_decimal(needed as f64);
+    let free = bytes_decimal(free as f64);
     let what = format!(
         "{} workers need {needed} of memory, and {free} are free{}: the largest parameter in {path}, {name}, takes {}",
         options.merge_workers.min(sizes.len()),
         launch::memory_limit_in_words(),
         bytes_decimal(*largest as f64),
     );
-    Err(BadInput::new(what, "give a smaller --num_merge_workers, or a machine with more memory"))
+    Err(BadInput::new(
+        what,
+        "give a smaller --num_merge_workers, or a machine with more memory",
+    ))
 }
 
 fn write(
@@ -175,7 +221,10 @@ fn write(
     let unused = rules.unused();
     if !unused.is_empty() {
         let path = source.models[0].path.display();
-        let what = format!("{path}: no parameter matches the recorded patterns {}", unused.join(", "));
+        let what = format!(
+            "{path}: no parameter matches the recorded patterns {}",
+            unused.join(", ")
+        );
         if options.strict {
             let help = "a misspelt pattern joins parameters wrongly; if you know that it does not, add --no_strict";
             return Err(BadInput::new(what, help));
@@ -184,7 +233,11 @@ fn write(
     }
     watch.begin("3. Saving common optimizer states", 1);
     let names = parameters.iter().map(|parameter| parameter.name.clone());
-    let step = source.shards[0][0].groups.iter().find_map(|group| group.step.as_ref()).map(|step| step.value);
+    let step = source.shards[0][0]
+        .groups
+        .iter()
+        .find_map(|group| group.step.as_ref())
+        .map(|step| step.value);
     let mut verified = None;
     if let Some(output) = output {
         common::save(options, source, output, step, &results, &mut notes)?;
@@ -197,10 +250,14 @@ fn write(
     notes.extend(results.notes.into_inner().unwrap_or_default());
     let shapes = lock(&results.shapes);
     let shape = |name: String| (name.clone(), shapes.get(&name).cloned().unwrap_or_default());
-    let slices = parameters.iter().map(|parameter| parameter.slices.len()).sum();
+    let slices = parameters
+        .iter()
+        .map(|parameter| parameter.slices.len())
+        .sum();
     let compared = results.compared.into_inner();
     let seen = lock(&results.seen);
-    let unverifiable = source.unverifiable(compared, slices, |Rank { mp, dp }| seen.contains(&(mp, dp)));
+    let unverifiable =
+        source.unverifiable(compared, slices, |Rank { mp, dp }| seen.contains(&(mp, dp)));
     let mut not_finite = std::mem::take(&mut *lock(&results.not_finite));
     not_finite.sort();
     Ok(Report {

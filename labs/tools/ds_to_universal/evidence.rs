@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Help for files that contradict each other.
-const NOT_OWN: &str = "copy the files of this save again, each under its own name, or use an earlier checkpoint";
+const NOT_OWN: &str =
+    "copy the files of this save again, each under its own name, or use an earlier checkpoint";
 
 /// Help for a doubt that need not be right.
 const DOUBTFUL: &str = "copy the files of this save again, each under its own name; if you know that they are right, add \
@@ -50,9 +51,10 @@ impl Source {
             for shard in shards {
                 match ensure_blank(shard, shards)? {
                     None => {}
-                    Some((how, Some(other))) => {
-                        doubts.push(format!("{how}, and {} has none where its parameters are", other.path.display()))
-                    }
+                    Some((how, Some(other))) => doubts.push(format!(
+                        "{how}, and {} has none where its parameters are",
+                        other.path.display()
+                    )),
                     Some((how, None)) => notes.push(how),
                 }
             }
@@ -68,18 +70,33 @@ impl Source {
 
     /// Why nobody can know whether the values are right. `seen` are the ranks whose values were compared with weights, of
     /// `compared` slices.
-    pub fn unverifiable(&self, compared: usize, all: usize, seen: impl Fn(Rank) -> bool) -> Option<String> {
+    pub fn unverifiable(
+        &self,
+        compared: usize,
+        all: usize,
+        seen: impl Fn(Rank) -> bool,
+    ) -> Option<String> {
         let shards = || self.shards.iter().flatten();
-        let has =
-            |shard: &&Shard| shard.groups.iter().any(|group| group.fragments.values().any(|range| !range.is_empty()));
-        let unseen: Vec<&Shard> = shards().filter(has).filter(|shard| !seen(shard.rank)).collect();
+        let has = |shard: &&Shard| {
+            shard
+                .groups
+                .iter()
+                .any(|group| group.fragments.values().any(|range| !range.is_empty()))
+        };
+        let unseen: Vec<&Shard> = shards()
+            .filter(has)
+            .filter(|shard| !seen(shard.rank))
+            .collect();
         if compared == all || compared > 0 && unseen.is_empty() {
             return None;
         }
         let compared = match unseen.first() {
             Some(first) if compared > 0 => {
                 let name = first.path.file_name().unwrap_or_default().display();
-                format!("no weight shows the values of {name}, nor of {} other files", unseen.len() - 1)
+                format!(
+                    "no weight shows the values of {name}, nor of {} other files",
+                    unseen.len() - 1
+                )
             }
             _ => "the files have no whole weights to compare the values with".to_string(),
         };
@@ -88,7 +105,9 @@ impl Source {
             "files name a different rank inside".to_string()
         } else if unnamed > 0 {
             let all = shards().count();
-            format!("{unnamed} of {all} files do not name their rank inside, so an exchange would not be seen")
+            format!(
+                "{unnamed} of {all} files do not name their rank inside, so an exchange would not be seen"
+            )
         } else {
             "each file names its own rank inside, so none was exchanged, but nothing shows that all are from one run"
                 .to_string()
@@ -106,7 +125,9 @@ fn equal(shards: &[Shard]) -> Result<Option<[&Shard; 2]>, BadInput> {
     for alike in alike.values().filter(|alike| alike.len() > 1) {
         let mut known: BTreeMap<Vec<u32>, &Shard> = BTreeMap::new();
         for shard in alike {
-            let Some(first) = known.insert(sums(shard)?, shard) else { continue };
+            let Some(first) = known.insert(sums(shard)?, shard) else {
+                continue;
+            };
             if varies(shard)? || varies(first)? {
                 return Ok(Some([first, shard]));
             }
@@ -125,14 +146,21 @@ fn sums(shard: &Shard) -> Result<Vec<u32>, BadInput> {
         })?;
         Ok(sum.finalize())
     };
-    shard.groups.iter().flat_map(|group| &group.states).map(of).collect()
+    shard
+        .groups
+        .iter()
+        .flat_map(|group| &group.states)
+        .map(of)
+        .collect()
 }
 
 /// Whether a parameter has two different numbers here. A bias that has not been trained is zero on every rank.
 fn varies(shard: &Shard) -> Result<bool, BadInput> {
     for group in &shard.groups {
-        for (state, range) in
-            group.states.iter().flat_map(|state| group.fragments.values().map(move |range| (state, range)))
+        for (state, range) in group
+            .states
+            .iter()
+            .flat_map(|state| group.fragments.values().map(move |range| (state, range)))
         {
             let mut first = Vec::new();
             let same = read(state, range.clone(), |bytes| {
@@ -152,7 +180,10 @@ fn varies(shard: &Shard) -> Result<bool, BadInput> {
 
 /// Looks for moments in a rank's padding. DeepSpeed leaves them zero, unless it keeps moments in files (NVMe) and uses a buffer
 /// again. So that alone proves nothing; but there may be a rank without moments at the same place, where it should have some.
-fn ensure_blank<'a>(shard: &Shard, all: &'a [Shard]) -> Result<Option<(String, Option<&'a Shard>)>, BadInput> {
+fn ensure_blank<'a>(
+    shard: &Shard,
+    all: &'a [Shard],
+) -> Result<Option<(String, Option<&'a Shard>)>, BadInput> {
     for (at, group) in shard.groups.iter().enumerate() {
         let mut empty = true;
         for range in &group.blank {
@@ -161,11 +192,23 @@ fn ensure_blank<'a>(shard: &Shard, all: &'a [Shard]) -> Result<Option<(String, O
         if empty {
             continue;
         }
-        let how = format!("{} has moments where it should have padding", shard.path.display());
+        let how = format!(
+            "{} has moments where it should have padding",
+            shard.path.display()
+        );
         for other in all.iter().filter(|other| other.rank != shard.rank) {
-            let Some(theirs) = other.groups.get(at).filter(|theirs| theirs.states.len() == STATES) else { continue };
+            let Some(theirs) = other
+                .groups
+                .get(at)
+                .filter(|theirs| theirs.states.len() == STATES)
+            else {
+                continue;
+            };
             let own = |range: &&Range<usize>| {
-                theirs.fragments.values().any(|part| part.start <= range.start && range.end <= part.end)
+                theirs
+                    .fragments
+                    .values()
+                    .any(|part| part.start <= range.start && range.end <= part.end)
             };
             let own: Vec<&Range<usize>> = group.blank.iter().filter(own).collect();
             let mut none = !own.is_empty();
@@ -200,7 +243,11 @@ fn zero(group: &Group, range: &Range<usize>) -> Result<bool, BadInput> {
 }
 
 /// Reads elements in parts, as long as `go_on` says so. Returns whether it always did.
-fn read(state: &Stored, elements: Range<usize>, mut go_on: impl FnMut(&[u8]) -> bool) -> Result<bool, BadInput> {
+fn read(
+    state: &Stored,
+    elements: Range<usize>,
+    mut go_on: impl FnMut(&[u8]) -> bool,
+) -> Result<bool, BadInput> {
     let mut bytes = Vec::new();
     for begin in elements.clone().step_by(CHUNK) {
         let part = begin..(begin + CHUNK).min(elements.end);

@@ -13,12 +13,17 @@ pub type Group = Vec<(String, Vec<usize>)>;
 
 /// A group of these names and shapes.
 pub fn group(parameters: &[(&str, &[usize])]) -> Group {
-    parameters.iter().map(|(name, shape)| (name.to_string(), shape.to_vec())).collect()
+    parameters
+        .iter()
+        .map(|(name, shape)| (name.to_string(), shape.to_vec()))
+        .collect()
 }
 
 /// A number that no other element of a small checkpoint has, by name, state, and offset.
 pub fn value(name: &str, state: usize, element: usize) -> f32 {
-    let name = name.bytes().fold(7usize, |hash, byte| (hash * 31 + usize::from(byte)) % 9973);
+    let name = name
+        .bytes()
+        .fold(7usize, |hash, byte| (hash * 31 + usize::from(byte)) % 9973);
     (name * 3 + state) as f32 * 0.37 + element as f32 * 0.013
 }
 
@@ -77,7 +82,8 @@ impl Example {
             others: Vec::new(),
             version: "0.19.8",
             info: Some(|graph| {
-                let (key, version) = (graph.text("universal_checkpoint_version"), graph.push(Value::Float(0.2)));
+                let key = graph.text("universal_checkpoint_version");
+                let version = graph.push(Value::Float(0.2));
                 graph.push(Value::Dict(vec![(key, version)]))
             }),
         }
@@ -106,17 +112,31 @@ impl Example {
 
     fn save_model(&self, path: &Path, mp: usize, values: Values) -> io::Result<()> {
         let mut file = Contents::default();
-        let (mut weights, mut shapes) = (Vec::new(), Vec::new());
+        let mut weights = Vec::new();
+        let mut shapes = Vec::new();
         for group in self.groups[mp].iter().chain([&self.others]) {
             let mut of_group = Vec::new();
             for (name, shape) in group {
                 let whole = shape.iter().product();
-                let numel = if self.stage == 3 && whole > self.persistent { 0 } else { whole };
-                let numbers: Vec<f32> = (0..numel).map(|element| values(mp, name, 0, element)).collect();
-                let here = if numel < whole { vec![0] } else { shape.clone() };
+                let numel = if self.stage == 3 && whole > self.persistent {
+                    0
+                } else {
+                    whole
+                };
+                let numbers: Vec<f32> = (0..numel)
+                    .map(|element| values(mp, name, 0, element))
+                    .collect();
+                let here = if numel < whole {
+                    vec![0]
+                } else {
+                    shape.clone()
+                };
                 let weight = match self.bf16 {
                     true => {
-                        let bytes = numbers.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes()).collect();
+                        let bytes = numbers
+                            .iter()
+                            .flat_map(|value| bf16::from_f32(*value).to_le_bytes())
+                            .collect();
                         file.tensor(Dtype::BF16, &here, bytes)
                     }
                     false => file.floats(&here, &numbers),
@@ -133,10 +153,15 @@ impl Example {
         shapes.pop();
         let weights = file.graph.push(Value::Dict(weights));
         let shapes = file.graph.push(Value::List(shapes));
-        let degrees = [self.degrees.0, self.degrees.1].map(|degree| file.graph.push(Value::Int(degree as i64)));
+        let degrees = [self.degrees.0, self.degrees.1]
+            .map(|degree| file.graph.push(Value::Int(degree as i64)));
         let degrees = file.dict([("pp_degree", degrees[0]), ("tp_degree", degrees[1])]);
         let steps = file.graph.push(Value::Int(self.step as i64));
-        let mut entries = vec![("module", weights), ("param_shapes", shapes), ("global_steps", steps)];
+        let mut entries = vec![
+            ("module", weights),
+            ("param_shapes", shapes),
+            ("global_steps", steps),
+        ];
         entries.push(("checkpoint_parallel_dimensions", degrees));
         if let Some(info) = self.info {
             entries.push(("universal_checkpoint_info", info(&mut file.graph)));
@@ -149,12 +174,18 @@ impl Example {
         let buffer = |group: &Group| {
             let numel = |(_, shape): &(String, Vec<usize>)| shape.iter().product::<usize>();
             let used: usize = group.iter().map(numel).sum();
-            let order = if self.round_robin { by_turns(group.len(), self.ranks) } else { (0..group.len()).collect() };
+            let order = if self.round_robin {
+                by_turns(group.len(), self.ranks)
+            } else {
+                (0..group.len()).collect()
+            };
             let state = |state: usize| {
                 let mut buffer = Vec::new();
                 for at in &order {
                     let (name, _) = &group[*at];
-                    buffer.extend((0..numel(&group[*at])).map(|element| values(mp, name, state, element)));
+                    buffer.extend(
+                        (0..numel(&group[*at])).map(|element| values(mp, name, state, element)),
+                    );
                 }
                 buffer.resize(used.next_multiple_of(2 * self.ranks), 0.0);
                 buffer
@@ -170,7 +201,13 @@ impl Example {
                         let numel: usize = shape.iter().product();
                         let part = numel.div_ceil(self.ranks);
                         let padding = if state == 0 { self.padding } else { 0.0 };
-                        let element = |at| if at < numel { values(mp, name, state, at) } else { padding };
+                        let element = |at| {
+                            if at < numel {
+                                values(mp, name, state, at)
+                            } else {
+                                padding
+                            }
+                        };
                         buffer.extend((dp * part..(dp + 1) * part).map(element));
                     }
                 }
@@ -178,18 +215,41 @@ impl Example {
             };
             (0, [0, 1, 2].map(state))
         };
-        self.groups[mp].iter().map(|group| if self.stage == 3 { parts(group) } else { buffer(group) }).collect()
+        self.groups[mp]
+            .iter()
+            .map(|group| {
+                if self.stage == 3 {
+                    parts(group)
+                } else {
+                    buffer(group)
+                }
+            })
+            .collect()
     }
 
-    fn save_shard(&self, path: &Path, mp: usize, dp: usize, buffers: &[(usize, [Vec<f32>; 3])]) -> io::Result<()> {
+    fn save_shard(
+        &self,
+        path: &Path,
+        mp: usize,
+        dp: usize,
+        buffers: &[(usize, [Vec<f32>; 3])],
+    ) -> io::Result<()> {
         let mut file = Contents::default();
-        let (mut of_groups, mut fp32, mut pads, mut mappings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut of_groups = Vec::new();
+        let mut fp32 = Vec::new();
+        let mut pads = Vec::new();
+        let mut mappings = Vec::new();
         for (at, (used, states)) in buffers.iter().enumerate() {
             let part = states[0].len() / self.ranks;
             let slice = |state: usize| &states[state][dp * part..(dp + 1) * part];
-            let [value, exp_avg, exp_avg_sq] = [0, 1, 2].map(|state| file.floats(&[part], slice(state)));
+            let [value, exp_avg, exp_avg_sq] =
+                [0, 1, 2].map(|state| file.floats(&[part], slice(state)));
             let step = file.floats(&[], &[self.step as f32]);
-            let state = file.dict([("step", step), (STATES[1], exp_avg), (STATES[2], exp_avg_sq)]);
+            let state = file.dict([
+                ("step", step),
+                (STATES[1], exp_avg),
+                (STATES[2], exp_avg_sq),
+            ]);
             if self.moments {
                 of_groups.push((file.graph.push(Value::Int(at as i64)), state));
             }
@@ -202,15 +262,19 @@ impl Example {
             pads.push(padding);
             let shapes = &self.groups[mp][at];
             let mapping = fragments(shapes, 0..shapes.len(), part, self.ranks).swap_remove(dp);
-            let mapping =
-                mapping.into_iter().map(|(name, range)| (file.graph.text(&name), file.address(range))).collect();
+            let mapping = mapping
+                .into_iter()
+                .map(|(name, range)| (file.graph.text(&name), file.address(range)))
+                .collect();
             mappings.push(file.graph.push(Value::Dict(mapping)));
         }
         let state = file.graph.push(Value::Dict(of_groups));
         let fp32 = file.graph.push(Value::List(fp32));
         let groups = file.graph.push(Value::List(vec![]));
         let base = file.dict([("state", state), ("param_groups", groups)]);
-        let stage = file.graph.class("deepspeed.runtime.zero.config", "ZeroStageEnum");
+        let stage = file
+            .graph
+            .class("deepspeed.runtime.zero.config", "ZeroStageEnum");
         let number = file.graph.push(Value::Int(self.stage as i64));
         let stage = file.graph.call(stage, vec![number]);
         let count = file.numbers(&[self.ranks])[0];
@@ -222,22 +286,38 @@ impl Example {
                 ("fp32_flat_groups", fp32),
             ])
         } else {
-            let (pads, counts) = (file.numbers(&pads), file.numbers(&vec![self.ranks; buffers.len()]));
-            let [pads, counts, mappings] = [pads, counts, mappings].map(|list| file.graph.push(Value::List(list)));
+            let pads = file.numbers(&pads);
+            let counts = file.numbers(&vec![self.ranks; buffers.len()]);
+            let [pads, counts, mappings] =
+                [pads, counts, mappings].map(|list| file.graph.push(Value::List(list)));
             file.dict([
                 ("zero_stage", stage),
                 ("partition_count", counts),
                 ("group_paddings", pads),
                 ("base_optimizer_state", base),
                 ("single_partition_of_fp32_groups", fp32),
-                (if self.listed { "param_slice_mappings" } else { "ds_version" }, mappings),
+                (
+                    if self.listed {
+                        "param_slice_mappings"
+                    } else {
+                        "ds_version"
+                    },
+                    mappings,
+                ),
             ])
         };
         let turns = file.graph.push(Value::Bool(self.round_robin));
         let zero = file.dict([("round_robin_gradients", turns)]);
         let config = file.dict([("zero_optimization", zero)]);
         let version = file.graph.text(self.version);
-        file.save(path, vec![("optimizer_state_dict", inner), ("ds_config", config), ("ds_version", version)])
+        file.save(
+            path,
+            vec![
+                ("optimizer_state_dict", inner),
+                ("ds_config", config),
+                ("ds_version", version),
+            ],
+        )
     }
 }
 
@@ -261,7 +341,10 @@ impl Contents {
     }
 
     fn numbers(&mut self, numbers: &[usize]) -> Vec<Id> {
-        numbers.iter().map(|number| self.graph.push(Value::Int(*number as i64))).collect()
+        numbers
+            .iter()
+            .map(|number| self.graph.push(Value::Int(*number as i64)))
+            .collect()
     }
 
     fn dict<const N: usize>(&mut self, entries: [(&str, Id); N]) -> Id {
@@ -271,7 +354,9 @@ impl Contents {
 
     /// DeepSpeed's object for a fragment.
     fn address(&mut self, range: Range<usize>) -> Id {
-        let class = self.graph.class("deepspeed.utils.tensor_fragment", "fragment_address");
+        let class = self
+            .graph
+            .class("deepspeed.utils.tensor_fragment", "fragment_address");
         let numbers = self.numbers(&[range.len(), range.start]);
         let object = self.graph.call(class, numbers.clone());
         let state = self.dict([("numel", numbers[0]), ("start", numbers[1])]);
@@ -280,7 +365,10 @@ impl Contents {
     }
 
     fn save(mut self, path: &Path, entries: Vec<(&str, Id)>) -> io::Result<()> {
-        let entries = entries.into_iter().map(|(key, value)| (self.graph.text(key), value)).collect();
+        let entries = entries
+            .into_iter()
+            .map(|(key, value)| (self.graph.text(key), value))
+            .collect();
         self.graph.root = self.graph.push(Value::Dict(entries));
         save_graph(path, &self.graph, &self.storages)
     }

@@ -9,13 +9,17 @@ use std::ops::Range;
 
 /// Elements at the end of each rank's part that belong to no parameter. `numel` elements are divided into parts of `part`.
 pub fn paddings(numel: usize, part: usize, ranks: usize) -> Vec<usize> {
-    (1..=ranks).map(|rank| (rank * part).saturating_sub(numel).min(part)).collect()
+    (1..=ranks)
+        .map(|rank| (rank * part).saturating_sub(numel).min(part))
+        .collect()
 }
 
 /// The order in which `round_robin_gradients` puts a group's parameters into the buffer: those whose turn is rank 0, then
 /// those whose turn is rank 1, and so on. DeepSpeed records the fragments as if they were in the model's order.
 pub(super) fn by_turns(parameters: usize, ranks: usize) -> Vec<usize> {
-    (0..ranks).flat_map(|rank| (rank..parameters).step_by(ranks)).collect()
+    (0..ranks)
+        .flat_map(|rank| (rank..parameters).step_by(ranks))
+        .collect()
 }
 
 /// Each rank's fragments, if the buffer has the parameters in this order.
@@ -31,7 +35,8 @@ pub(super) fn fragments(
         let (name, shape) = &shapes[at];
         let end = begin + shape.iter().product::<usize>();
         for (rank, fragments) in all.iter_mut().enumerate() {
-            let (from, to) = (begin.max(rank * part), end.min((rank + 1) * part));
+            let from = begin.max(rank * part);
+            let to = end.min((rank + 1) * part);
             if from < to {
                 fragments.insert(name.clone(), from - rank * part..to - rank * part);
             }

@@ -46,8 +46,12 @@ use std::path::Path;
 pub const STATES: [&str; 3] = ["fp32", "exp_avg", "exp_avg_sq"];
 
 /// Help for a checkpoint that lacks something, or contradicts itself.
-const INCOMPLETE: &str = "convert a checkpoint that is complete: the files of all ranks, from the same save";
+const INCOMPLETE: &str =
+    "convert a checkpoint that is complete: the files of all ranks, from the same save";
 
 fn broken(path: &Path, how: impl std::fmt::Display) -> BadInput {
-    BadInput::new(format!("{} cannot be converted: {how}", path.display()), INCOMPLETE)
+    BadInput::new(
+        format!("{} cannot be converted: {how}", path.display()),
+        INCOMPLETE,
+    )
 }

@@ -65,7 +65,10 @@ struct Args {
 }
 
 fn workers(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|workers| (1..=1024).contains(workers)).ok_or_else(|| "give 1 to 1024".to_string())
+    text.parse()
+        .ok()
+        .filter(|workers| (1..=1024).contains(workers))
+        .ok_or_else(|| "give 1 to 1024".to_string())
 }
 
 fn main() -> ExitCode {
@@ -89,7 +92,11 @@ fn run(args: Args) -> Result<()> {
         verify: args.verify,
         format: args.format,
     };
-    let (begin, bars) = (Instant::now(), Bars { screen: &screen, now: Mutex::new(Bar::default()) });
+    let begin = Instant::now();
+    let bars = Bars {
+        screen: &screen,
+        now: Mutex::new(Bar::default()),
+    };
     // An error begins its own line.
     let report = convert(&options, &bars).map_err(|refusal| {
         screen.say("");
@@ -101,17 +108,29 @@ fn run(args: Args) -> Result<()> {
     })?;
     let seconds = begin.elapsed().as_secs_f64();
     if args.list {
-        let rows = report.parameters.iter().map(|(name, shape)| vec![name.clone(), format!("{shape:?}")]);
-        screen.say(table(&screen, &["parameter", "shape"], &rows.collect::<Vec<_>>()));
+        let rows = report
+            .parameters
+            .iter()
+            .map(|(name, shape)| vec![name.clone(), format!("{shape:?}")]);
+        screen.say(table(
+            &screen,
+            &["parameter", "shape"],
+            &rows.collect::<Vec<_>>(),
+        ));
     }
     summary(&screen, &options, &report, seconds);
     if options.verify {
-        let (values, all) = (not_finite(&report), &report.not_finite);
+        let values = not_finite(&report);
+        let all = &report.not_finite;
         ensure!(
             all.is_empty(),
             "{}\nhelp: the run had diverged before it saved, or a file is damaged: resume from an earlier checkpoint{}",
             numbers(values, all),
-            if options.dry_run { "" } else { "; the result has these values as the files have them" }
+            if options.dry_run {
+                ""
+            } else {
+                "; the result has these values as the files have them"
+            }
         );
     }
     Ok(())
@@ -126,9 +145,15 @@ fn not_finite(report: &Report) -> usize {
 fn numbers(values: usize, all: &[NotFinite]) -> String {
     const SHOWN: usize = 8;
     let files: BTreeSet<_> = all.iter().map(|found| &found.file).collect();
-    let (values, files) = (counted(values, "value is", "values are"), counted(files.len(), "file", "files"));
+    let values = counted(values, "value is", "values are");
+    let files = counted(files.len(), "file", "files");
     let place = |found: &NotFinite| {
-        let NotFinite { file, parameter, state, values } = found;
+        let NotFinite {
+            file,
+            parameter,
+            state,
+            values,
+        } = found;
         format!(
             "{} in {state} of {parameter} ({})",
             thousands(*values as u64),
@@ -138,27 +163,55 @@ fn numbers(values: usize, all: &[NotFinite]) -> String {
     let mut lines = vec![format!("{values} infinite or NaN, in {files}:")];
     lines.extend(all.iter().take(SHOWN).map(place));
     if all.len() > SHOWN {
-        lines.push(format!("and in {} other places", thousands((all.len() - SHOWN) as u64)));
+        lines.push(format!(
+            "and in {} other places",
+            thousands((all.len() - SHOWN) as u64)
+        ));
     }
     lines.join("\n  ")
 }
 
 fn counted(count: usize, one: &str, more: &str) -> String {
-    format!("{} {}", thousands(count as u64), if count == 1 { one } else { more })
+    format!(
+        "{} {}",
+        thousands(count as u64),
+        if count == 1 { one } else { more }
+    )
 }
 
 fn summary(screen: &Screen, options: &Options, report: &Report, seconds: f64) {
-    let (dot, Report { ranks: (dp, tp, pp), parameters, .. }) = (screen.separator(), report);
-    let elements: usize = parameters.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
-    let step = report.step.map_or(String::new(), |step| format!("{dot}step {step}"));
-    let parallel = if tp * pp > 1 { format!(" x {tp} (tensor) x {pp} (pipeline)") } else { String::new() };
+    let dot = screen.separator();
+    let Report {
+        ranks: (dp, tp, pp),
+        parameters,
+        ..
+    } = report;
+    let elements: usize = parameters
+        .iter()
+        .map(|(_, shape)| shape.iter().product::<usize>())
+        .sum();
+    let step = report
+        .step
+        .map_or(String::new(), |step| format!("{dot}step {step}"));
+    let parallel = if tp * pp > 1 {
+        format!(" x {tp} (tensor) x {pp} (pipeline)")
+    } else {
+        String::new()
+    };
     screen.say(format!(
         "\n{}",
-        screen.row("saved by", &format!("{dp}{parallel} ranks{dot}ZeRO stage {}{step}", report.stage))
+        screen.row(
+            "saved by",
+            &format!("{dp}{parallel} ranks{dot}ZeRO stage {}{step}", report.stage)
+        )
     ));
-    let (count, fragments) = (thousands(parameters.len() as u64), thousands(report.fragments as u64));
+    let count = thousands(parameters.len() as u64);
+    let fragments = thousands(report.fragments as u64);
     let elements = thousands(elements as u64);
-    screen.say(screen.row("merged", &format!("{count} parameters of {elements} elements, from {fragments} fragments")));
+    screen.say(screen.row(
+        "merged",
+        &format!("{count} parameters of {elements} elements, from {fragments} fragments"),
+    ));
     for note in &report.notes {
         screen.say(screen.row("note", note));
     }
@@ -166,7 +219,10 @@ fn summary(screen: &Screen, options: &Options, report: &Report, seconds: f64) {
         screen.say(screen.row("warning", &numbers(not_finite(report), &report.not_finite)));
     }
     match report.compared {
-        (0, _) => screen.say(screen.row("weights", "the files have no whole weights to compare the values with")),
+        (0, _) => screen.say(screen.row(
+            "weights",
+            "the files have no whole weights to compare the values with",
+        )),
         (compared, all) => {
             let result = format!("{compared} of {all}");
             let what = "values, rounded, equal the model's weights";
@@ -188,7 +244,10 @@ fn verified(screen: &Screen, report: &Report) {
     let files = report.verified.map(|files| thousands(files as u64));
     if let Some(reason) = &report.unverifiable {
         if let Some(files) = files {
-            screen.say(screen.row("written", &format!("{files} files, read back, equal what was written")));
+            screen.say(screen.row(
+                "written",
+                &format!("{files} files, read back, equal what was written"),
+            ));
         }
         screen.say(screen.row("verify", &format!("not verifiable: {reason}")));
     } else if let Some(files) = files {
@@ -196,7 +255,11 @@ fn verified(screen: &Screen, report: &Report) {
     }
     let values = not_finite(report);
     if values > 0 {
-        screen.say(screen.check(false, "all values are finite", &format!("{} are not", thousands(values as u64))));
+        screen.say(screen.check(
+            false,
+            "all values are finite",
+            &format!("{} are not", thousands(values as u64)),
+        ));
     }
 }
 
@@ -220,7 +283,11 @@ const WIDTH: usize = 40;
 impl Watch for Bars<'_> {
     fn begin(&self, phase: &str, tasks: usize) {
         self.screen.say(format!("\n*** {phase}"));
-        *self.lock() = Bar { tasks, begin: Some(Instant::now()), ..Bar::default() };
+        *self.lock() = Bar {
+            tasks,
+            begin: Some(Instant::now()),
+            ..Bar::default()
+        };
         self.draw("  ");
     }
 
@@ -228,7 +295,11 @@ impl Watch for Bars<'_> {
         let mut bar = self.lock();
         bar.done += 1;
         let columns = bar.done * WIDTH / bar.tasks.max(1);
-        let glyph = if self.screen.separator().is_ascii() { "#" } else { "█" };
+        let glyph = if self.screen.separator().is_ascii() {
+            "#"
+        } else {
+            "█"
+        };
         let more = glyph.repeat(columns - bar.drawn);
         bar.drawn = columns;
         drop(bar);
@@ -238,14 +309,18 @@ impl Watch for Bars<'_> {
     fn end(&self) {
         let bar = self.lock();
         let seconds = bar.begin.map_or(0.0, |begin| begin.elapsed().as_secs_f64());
-        let (tasks, done) = (thousands(bar.tasks as u64), thousands(bar.done as u64));
-        self.screen.say(format!(" {done}/{tasks}  {}", self.screen.seconds(seconds)));
+        let tasks = thousands(bar.tasks as u64);
+        let done = thousands(bar.done as u64);
+        self.screen
+            .say(format!(" {done}/{tasks}  {}", self.screen.seconds(seconds)));
     }
 }
 
 impl Bars<'_> {
     fn lock(&self) -> std::sync::MutexGuard<'_, Bar> {
-        self.now.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.now
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Draws a part of a line.

@@ -36,7 +36,12 @@ impl Model {
         let file = TorchFile::open(path)?;
         file.ensure_undamaged()?;
         let root = file.graph.root();
-        for key in ["param_shapes", "module", "buffer_names", "universal_checkpoint_info"] {
+        for key in [
+            "param_shapes",
+            "module",
+            "buffer_names",
+            "universal_checkpoint_info",
+        ] {
             let value = root.get(key).map_or(Ok(()), Node::ensure_bounded);
             value.map_err(|how| broken(path, format!("its {key} {how}")))?;
         }
@@ -45,12 +50,21 @@ impl Model {
         };
         for layers in ["ds_autoep_layers", "autoep_layers"] {
             if root.get(layers).is_some_and(|layers| !layers.is_none()) {
-                return Err(broken(path, "its experts are divided among ranks, which is not supported"));
+                return Err(broken(
+                    path,
+                    "its experts are divided among ranks, which is not supported",
+                ));
             }
         }
-        let groups = shapes.items().map(|group| self::shapes(path, group)).collect::<Result<Vec<_>, _>>()?;
-        let rules = root.get("universal_checkpoint_info").filter(|info| !info.is_none());
-        let (mut weights, mut unread) = (BTreeMap::new(), Vec::new());
+        let groups = shapes
+            .items()
+            .map(|group| self::shapes(path, group))
+            .collect::<Result<Vec<_>, _>>()?;
+        let rules = root
+            .get("universal_checkpoint_info")
+            .filter(|info| !info.is_none());
+        let mut weights = BTreeMap::new();
+        let mut unread = Vec::new();
         for (name, value) in root.get("module").into_iter().flat_map(Node::entries) {
             let Some(name) = name.text() else { continue };
             match file.tensor(value) {
@@ -62,12 +76,17 @@ impl Model {
         }
         let degree = |name: &str| {
             let degrees = root.get("checkpoint_parallel_dimensions")?;
-            degrees.get(name)?.int().and_then(|degree| usize::try_from(degree).ok())
+            degrees
+                .get(name)?
+                .int()
+                .and_then(|degree| usize::try_from(degree).ok())
         };
         Ok(Model {
             path: path.to_path_buf(),
             groups,
-            rules: rules.map(|info| Rules::read(info).map_err(|how| broken(path, how))).transpose()?,
+            rules: rules
+                .map(|info| Rules::read(info).map_err(|how| broken(path, how)))
+                .transpose()?,
             weights,
             unread,
             steps: root.get("global_steps").and_then(Node::int),
@@ -80,24 +99,33 @@ impl Model {
 
 /// Whether the run divided gradients by turns.
 pub(super) fn round_robin(root: Node) -> bool {
-    let zero = root.get("ds_config").and_then(|config| config.get("zero_optimization"));
+    let zero = root
+        .get("ds_config")
+        .and_then(|config| config.get("zero_optimization"));
     let value = zero.and_then(|zero| zero.get("round_robin_gradients"));
     value.is_some_and(|value| *value.value() == crate::torch::Value::Bool(true))
 }
 
 fn shapes(path: &Path, group: Node) -> Result<Shapes, BadInput> {
-    let (mut names, mut total) = (HashSet::new(), 0);
+    let mut names = HashSet::new();
+    let mut total = 0;
     let shape = |(name, shape): (Node, Node)| {
         let (Some(name), Some(shape)) = (name.text(), shape.sizes()) else {
             return Err(broken(path, "its param_shapes are not names with shapes"));
         };
         ensure_name(path, name)?;
         let Some(numel) = numel(&shape) else {
-            return Err(broken(path, format!("{name} has the absurd shape {shape:?}")));
+            return Err(broken(
+                path,
+                format!("{name} has the absurd shape {shape:?}"),
+            ));
         };
         total += numel;
         if total > 1 << 50 {
-            return Err(broken(path, "its param_shapes have absurdly many elements together"));
+            return Err(broken(
+                path,
+                "its param_shapes have absurdly many elements together",
+            ));
         }
         if !names.insert(name.to_string()) {
             return Err(broken(path, format!("its param_shapes list {name} twice")));
@@ -112,8 +140,16 @@ pub(super) fn ensure_name(path: &Path, name: &str) -> Result<(), BadInput> {
     let harmless = |c: char| !c.is_control() && !matches!(c, '/' | '\\' | ':');
     // The file that all parameters share has that name.
     let taken = name == "optimizer_state.pt";
-    if name.is_empty() || name.len() > 200 || name.starts_with('.') || taken || !name.chars().all(harmless) {
-        return Err(broken(path, format!("its parameter {name:?} cannot be the name of a folder")));
+    if name.is_empty()
+        || name.len() > 200
+        || name.starts_with('.')
+        || taken
+        || !name.chars().all(harmless)
+    {
+        return Err(broken(
+            path,
+            format!("its parameter {name:?} cannot be the name of a folder"),
+        ));
     }
     Ok(())
 }

@@ -38,8 +38,16 @@ enum Kind {
 
 /// Splits a number from the beginning of a name. No job has a rank of more than nine digits.
 fn number(name: &str) -> Option<(usize, &str)> {
-    let end = name.find(|c: char| !c.is_ascii_digit()).unwrap_or(name.len());
-    Some((name[..end].parse().ok().filter(|number| *number < 1_000_000_000)?, &name[end..]))
+    let end = name
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(name.len());
+    Some((
+        name[..end]
+            .parse()
+            .ok()
+            .filter(|number| *number < 1_000_000_000)?,
+        &name[end..],
+    ))
 }
 
 fn kind(name: &str) -> Option<Kind> {
@@ -52,10 +60,13 @@ fn kind(name: &str) -> Option<Kind> {
         if rest.contains("expert") {
             return Some(Kind::Expert);
         }
-        return rest.ends_with("model_states.pt").then_some(Kind::Layer(layer));
+        return rest
+            .ends_with("model_states.pt")
+            .then_some(Kind::Layer(layer));
     }
     let at = name.find("zero_pp_rank_")?;
-    let (prefix, rest) = (&name[..at], name[at..].strip_prefix("zero_pp_rank_")?);
+    let prefix = &name[..at];
+    let rest = name[at..].strip_prefix("zero_pp_rank_")?;
     let (dp, rest) = number(rest)?;
     let (mp, rest) = number(rest.strip_prefix("_mp_rank_")?)?;
     let rank = Rank { mp, dp };
@@ -78,11 +89,20 @@ pub(super) fn rank_of(stem: &str) -> Option<Rank> {
 pub(super) fn list(folder: &Path) -> Result<Files, BadInput> {
     let entries = std::fs::read_dir(folder).map_err(|error| {
         let help = "give --input_folder the folder of one save, such as checkpoints/global_step100";
-        BadInput::new(format!("cannot read the folder {}: {error}", folder.display()), cause::unread(&error, help))
+        BadInput::new(
+            format!("cannot read the folder {}: {error}", folder.display()),
+            cause::unread(&error, help),
+        )
     })?;
-    let (mut zero3, mut plain, mut shards) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    let (mut prefixes, mut layers) = (BTreeMap::new(), BTreeMap::<usize, usize>::new());
-    let mut names: Vec<String> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into()).collect();
+    let mut zero3 = BTreeMap::new();
+    let mut plain = BTreeMap::new();
+    let mut shards = BTreeMap::new();
+    let mut prefixes = BTreeMap::new();
+    let mut layers = BTreeMap::<usize, usize>::new();
+    let mut names: Vec<String> = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into())
+        .collect();
     names.sort();
     for name in names {
         let path = folder.join(&name);
@@ -98,20 +118,32 @@ pub(super) fn list(folder: &Path) -> Result<Files, BadInput> {
                 continue;
             }
             Some(Kind::Expert) => {
-                let help = "experts are divided among ranks in their own way, which is not supported";
-                return Err(BadInput::new(format!("{} is a file of experts", path.display()), help));
+                let help =
+                    "experts are divided among ranks in their own way, which is not supported";
+                return Err(BadInput::new(
+                    format!("{} is a file of experts", path.display()),
+                    help,
+                ));
             }
             None => continue,
         };
         if let Some(earlier) = files.insert(rank, path.clone()) {
-            return Err(broken(&path, format!("{} has the same rank", earlier.display())));
+            return Err(broken(
+                &path,
+                format!("{} has the same rank", earlier.display()),
+            ));
         }
     }
     if prefixes.len() > 1 {
         let names: Vec<&str> = prefixes.values().map(String::as_str).collect();
-        return Err(broken(folder, format!("it has files of two optimizers, {}", names.join(" and "))));
+        return Err(broken(
+            folder,
+            format!("it has files of two optimizers, {}", names.join(" and ")),
+        ));
     }
-    let Some((dp, mp)) = sizes(&shards) else { return Err(nothing(folder)) };
+    let Some((dp, mp)) = sizes(&shards) else {
+        return Err(nothing(folder));
+    };
     complete(folder, &shards, dp, mp, "optimizer's")?;
     let models = if plain.is_empty() { zero3 } else { plain };
     match sizes(&models) {
@@ -119,13 +151,28 @@ pub(super) fn list(folder: &Path) -> Result<Files, BadInput> {
         Some(found) if found == (dp, mp) => {}
         found => {
             let (ranks, states) = found.unwrap_or((0, 0));
-            let how = format!("it has optimizer states of {dp} x {mp} ranks, and model states of {ranks} x {states}");
+            let how = format!(
+                "it has optimizer states of {dp} x {mp} ranks, and model states of {ranks} x {states}"
+            );
             return Err(broken(folder, how));
         }
     }
-    complete(folder, &models, sizes(&models).map_or(1, |(dp, _)| dp), mp, "model's")?;
+    complete(
+        folder,
+        &models,
+        sizes(&models).map_or(1, |(dp, _)| dp),
+        mp,
+        "model's",
+    )?;
     let layer_ranks = layers.get(&1).or(layers.values().next()).copied();
-    Ok(Files { folder: folder.to_path_buf(), models, shards, layer_ranks, dp, mp })
+    Ok(Files {
+        folder: folder.to_path_buf(),
+        models,
+        shards,
+        layer_ranks,
+        dp,
+        mp,
+    })
 }
 
 fn sizes(files: &BTreeMap<Rank, PathBuf>) -> Option<(usize, usize)> {
@@ -133,25 +180,45 @@ fn sizes(files: &BTreeMap<Rank, PathBuf>) -> Option<(usize, usize)> {
     Some((largest(|rank| rank.dp)? + 1, largest(|rank| rank.mp)? + 1))
 }
 
-fn complete(folder: &Path, files: &BTreeMap<Rank, PathBuf>, dp: usize, mp: usize, of: &str) -> Result<(), BadInput> {
+fn complete(
+    folder: &Path,
+    files: &BTreeMap<Rank, PathBuf>,
+    dp: usize,
+    mp: usize,
+    of: &str,
+) -> Result<(), BadInput> {
     // A single absurd number in a name must not become a long loop.
     let ranks = (0..mp).flat_map(|mp| (0..dp).map(move |dp| Rank { mp, dp }));
-    let missing: Vec<Rank> = ranks.filter(|rank| !files.contains_key(rank)).take(5).collect();
-    let Some(Rank { mp: m, dp: d }) = missing.first() else { return Ok(()) };
+    let missing: Vec<Rank> = ranks
+        .filter(|rank| !files.contains_key(rank))
+        .take(5)
+        .collect();
+    let Some(Rank { mp: m, dp: d }) = missing.first() else {
+        return Ok(());
+    };
     let count = match (dp * mp - files.len(), missing.len()) {
         (1, _) => String::new(),
         (all, _) => format!(" and {} more", all - 1),
     };
-    Err(broken(folder, format!("the {of} state of rank {d} (mp rank {m}) is missing{count}, of {dp} x {mp} ranks")))
+    Err(broken(
+        folder,
+        format!("the {of} state of rank {d} (mp rank {m}) is missing{count}, of {dp} x {mp} ranks"),
+    ))
 }
 
 fn nothing(folder: &Path) -> BadInput {
-    let what = format!("{} has no file zero_pp_rank_…_optim_states.pt", folder.display());
-    let latest = files::read(&folder.join("latest"), 200).ok().and_then(|latest| String::from_utf8(latest).ok());
+    let what = format!(
+        "{} has no file zero_pp_rank_…_optim_states.pt",
+        folder.display()
+    );
+    let latest = files::read(&folder.join("latest"), 200)
+        .ok()
+        .and_then(|latest| String::from_utf8(latest).ok());
     match latest.as_deref().map(str::trim) {
-        Some(latest) if !latest.contains(char::is_control) => {
-            BadInput::new(what, format!("its newest checkpoint is {}", folder.join(latest).display()))
-        }
+        Some(latest) if !latest.contains(char::is_control) => BadInput::new(
+            what,
+            format!("its newest checkpoint is {}", folder.join(latest).display()),
+        ),
         _ => BadInput::new(what, INCOMPLETE),
     }
 }
@@ -162,20 +229,26 @@ mod tests {
 
     fn folder(names: &[&str]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        names.iter().for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
+        names
+            .iter()
+            .for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
         dir
     }
 
     #[test]
     fn ranks_are_in_the_order_of_their_numbers() {
-        let names: Vec<String> =
-            (0..12).map(|dp| format!("bf16_zero_pp_rank_{dp}_mp_rank_00_optim_states.pt")).collect();
+        let names: Vec<String> = (0..12)
+            .map(|dp| format!("bf16_zero_pp_rank_{dp}_mp_rank_00_optim_states.pt"))
+            .collect();
         let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
         names.extend(["mp_rank_00_model_states.pt", "zero_to_fp32.py", "latest"]);
         let dir = folder(&names);
         let files = list(dir.path()).unwrap();
         assert_eq!((files.dp, files.mp, files.models.len()), (12, 1, 1));
-        assert_eq!(files.shards.keys().map(|rank| rank.dp).collect::<Vec<_>>(), (0..12).collect::<Vec<_>>());
+        assert_eq!(
+            files.shards.keys().map(|rank| rank.dp).collect::<Vec<_>>(),
+            (0..12).collect::<Vec<_>>()
+        );
     }
 
     #[test]
@@ -185,10 +258,33 @@ mod tests {
         let model = "mp_rank_00_model_states.pt";
         assert!(refused(&[model]).contains("no file zero_pp_rank_"));
         assert!(refused(&[&shard(0, 0)]).contains("1 x 1 ranks, and model states of 0 x 0"));
-        assert!(refused(&[&shard(0, 0), &shard(2, 0), model]).contains("rank 1 (mp rank 0) is missing, of 3 x 1"));
-        assert!(refused(&[&shard(0, 0), &shard(0, 1), model]).contains("1 x 2 ranks, and model states of 1 x 1"));
-        assert!(refused(&[&shard(0, 0), "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", model]).contains("two"));
-        assert!(refused(&[&shard(0, 0), &shard(999_999_999, 0), model]).contains("is missing and 999999997 more"));
-        assert!(refused(&[&shard(0, 0), model, "layer_01_expert_0_mp_rank_00_model_states.pt"]).contains("experts"));
+        assert!(
+            refused(&[&shard(0, 0), &shard(2, 0), model])
+                .contains("rank 1 (mp rank 0) is missing, of 3 x 1")
+        );
+        assert!(
+            refused(&[&shard(0, 0), &shard(0, 1), model])
+                .contains("1 x 2 ranks, and model states of 1 x 1")
+        );
+        assert!(
+            refused(&[
+                &shard(0, 0),
+                "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
+                model
+            ])
+            .contains("two")
+        );
+        assert!(
+            refused(&[&shard(0, 0), &shard(999_999_999, 0), model])
+                .contains("is missing and 999999997 more")
+        );
+        assert!(
+            refused(&[
+                &shard(0, 0),
+                model,
+                "layer_01_expert_0_mp_rank_00_model_states.pt"
+            ])
+            .contains("experts")
+        );
     }
 }

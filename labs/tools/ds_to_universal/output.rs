@@ -44,12 +44,16 @@ impl Output {
     pub fn begin(to: &Path, input: &Path, format: Format) -> Result<Output, BadInput> {
         let refuse = |what: &str| {
             let help = "give --output_folder a new folder, or that of an earlier conversion to which nothing was added";
-            Err(BadInput::new(format!("{} cannot be the output folder: {what}", to.display()), help))
+            Err(BadInput::new(
+                format!("{} cannot be the output folder: {what}", to.display()),
+                help,
+            ))
         };
         if to.file_name().is_none() {
             return refuse("it has no name");
         }
-        let (there, input) = (absolute(to), absolute(input));
+        let there = absolute(to);
+        let input = absolute(input);
         if there == input {
             return refuse("it is the input folder");
         }
@@ -61,7 +65,12 @@ impl Output {
             return refuse(&what);
         }
         let side = files::beside(to)?;
-        let output = Output { to: to.to_path_buf(), side, format, written: Mutex::default() };
+        let output = Output {
+            to: to.to_path_buf(),
+            side,
+            format,
+            written: Mutex::default(),
+        };
         match output.make(&output.side.join("zero")) {
             Ok(()) => Ok(output),
             Err(error) => Err(output.discard(error)),
@@ -99,7 +108,9 @@ impl Output {
         lock(&self.written).push(path.clone());
         match self.format {
             Format::Torch => {
-                let fields = |graph: &mut Graph| rule.map_or(Vec::new(), |(rule, words)| fields(graph, rule, words));
+                let fields = |graph: &mut Graph| {
+                    rule.map_or(Vec::new(), |(rule, words)| fields(graph, rule, words))
+                };
                 let fields: Option<Fields> = if rule.is_some() { Some(&fields) } else { None };
                 save_tensor(&path, dtype, &part.shape, &part.bytes, fields)
                     .map_err(|error| cause::unwritten(&path, &error, ""))?;
@@ -107,8 +118,8 @@ impl Output {
             }
             Format::Safetensors => {
                 let bytes = single(dtype, &part.bytes);
-                let view =
-                    TensorView::new(Safe::F32, part.shape.clone(), &bytes).map_err(|error| failed(&path, error))?;
+                let view = TensorView::new(Safe::F32, part.shape.clone(), &bytes)
+                    .map_err(|error| failed(&path, error))?;
                 safetensors::serialize_to_file([(STATES[state], view)], None, &path)
                     .map_err(|error| failed(&path, error))?;
                 Ok(sha256::hex(&bytes))
@@ -117,7 +128,11 @@ impl Output {
     }
 
     fn ending(&self) -> &'static str {
-        if self.format == Format::Torch { "pt" } else { "safetensors" }
+        if self.format == Format::Torch {
+            "pt"
+        } else {
+            "safetensors"
+        }
     }
 
     pub fn step(&self, name: &str, step: &Step) -> Result<(), BadInput> {
@@ -134,8 +149,14 @@ impl Output {
         self.parameter(name)?;
         let path = self.path(name, "fp32.pt");
         let bytes = single(dtype, &part.bytes);
-        save_tensor(&path, Dtype::F32, &part.shape, &bytes, Some(&|_| Vec::new()))
-            .map_err(|error| cause::unwritten(&path, &error, ""))
+        save_tensor(
+            &path,
+            Dtype::F32,
+            &part.shape,
+            &bytes,
+            Some(&|_| Vec::new()),
+        )
+        .map_err(|error| cause::unwritten(&path, &error, ""))
     }
 
     /// Writes the list of parameters, which only safetensors need.
@@ -153,10 +174,15 @@ impl Output {
         let written = lock(&self.written);
         if self.format == Format::Safetensors {
             let universal = Universal::open(&self.side)?;
-            universal.parameters().keys().try_for_each(|name| universal.read(name).map(drop))?;
+            universal
+                .parameters()
+                .keys()
+                .try_for_each(|name| universal.read(name).map(drop))?;
         } else {
             // The checksum in a file is that of the elements in memory when they were written.
-            written.iter().try_for_each(|path| TorchFile::open(path)?.ensure_undamaged())?;
+            written
+                .iter()
+                .try_for_each(|path| TorchFile::open(path)?.ensure_undamaged())?;
         }
         Ok(written.len())
     }
@@ -180,9 +206,14 @@ impl Output {
         // A link of this name would be followed.
         files::discard(&beside);
         let name = to.file_name().unwrap_or_default().to_string_lossy();
-        let named = files::write(&beside, name.as_bytes()).and_then(|()| files::rename(&beside, &latest));
+        let named =
+            files::write(&beside, name.as_bytes()).and_then(|()| files::rename(&beside, &latest));
         named.map_err(|error| {
-            let what = format!("{} is complete, and not named in {LATEST}: {}", to.display(), error.what);
+            let what = format!(
+                "{} is complete, and not named in {LATEST}: {}",
+                to.display(),
+                error.what
+            );
             discarded(&beside, BadInput { what, ..error })
         })?;
         Ok(bytes)
@@ -193,7 +224,10 @@ impl Output {
 fn discarded(side: &Path, mut error: BadInput) -> BadInput {
     files::discard(side);
     if side.symlink_metadata().is_ok() {
-        error.help += &format!("; {} is left half-made: remove it, or convert again", side.display());
+        error.help += &format!(
+            "; {} is left half-made: remove it, or convert again",
+            side.display()
+        );
     }
     error
 }
@@ -220,7 +254,10 @@ fn replace(side: &Path, to: &Path, notes: &mut Vec<String>) -> Result<(), BadInp
     }
     files::discard(&old);
     if old.symlink_metadata().is_ok() {
-        notes.push(format!("{} is left of the earlier conversion, and could not be removed", old.display()));
+        notes.push(format!(
+            "{} is left of the earlier conversion, and could not be removed",
+            old.display()
+        ));
     }
     Ok(())
 }
@@ -228,8 +265,13 @@ fn replace(side: &Path, to: &Path, notes: &mut Vec<String>) -> Result<(), BadInp
 /// A path without links. Folders that do not exist have none.
 fn absolute(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let there = path.ancestors().find_map(|folder| Some((folder, std::fs::canonicalize(folder).ok()?)));
-    there.map_or_else(|| path.clone(), |(folder, real)| real.join(path.strip_prefix(folder).unwrap_or(&path)))
+    let there = path
+        .ancestors()
+        .find_map(|folder| Some((folder, std::fs::canonicalize(folder).ok()?)));
+    there.map_or_else(
+        || path.clone(),
+        |(folder, real)| real.join(path.strip_prefix(folder).unwrap_or(&path)),
+    )
 }
 
 /// An error of the writer of safetensors.
@@ -244,7 +286,13 @@ fn failed(path: &Path, error: SafeTensorError) -> BadInput {
 /// Elements as f32.
 fn single(dtype: Dtype, bytes: &[u8]) -> Cow<'_, [u8]> {
     fn each<const N: usize>(bytes: &[u8], to: impl Fn([u8; N]) -> f32) -> Cow<'static, [u8]> {
-        bytes.as_chunks::<N>().0.iter().flat_map(|bytes| to(*bytes).to_le_bytes()).collect::<Vec<u8>>().into()
+        bytes
+            .as_chunks::<N>()
+            .0
+            .iter()
+            .flat_map(|bytes| to(*bytes).to_le_bytes())
+            .collect::<Vec<u8>>()
+            .into()
     }
     match dtype {
         Dtype::F32 => Cow::Borrowed(bytes),
@@ -273,7 +321,8 @@ fn fields(graph: &mut Graph, rule: &Rule, words: bool) -> Vec<(Id, Id)> {
             add(graph, "cat_dim", dim);
         }
         Rule::Halves => {
-            let (dim, count) = (graph.push(Value::Int(0)), graph.push(Value::Int(2)));
+            let dim = graph.push(Value::Int(0));
+            let count = graph.push(Value::Int(2));
             add(graph, "cat_dim", dim);
             add(graph, "param_n_sub_params", count);
         }
@@ -292,17 +341,25 @@ fn fields(graph: &mut Graph, rule: &Rule, words: bool) -> Vec<(Id, Id)> {
 /// DeepSpeed's object for a parameter that consists of several.
 fn shape_of(graph: &mut Graph, inner: &Inner) -> Id {
     let class = graph.class("deepspeed.checkpoint.universal_checkpoint", "SubparamShape");
-    let patterns = inner.patterns.iter().map(|pattern| graph.text(pattern)).collect();
+    let patterns = inner
+        .patterns
+        .iter()
+        .map(|pattern| graph.text(pattern))
+        .collect();
     let patterns = graph.push(Value::List(patterns));
     let sizes = inner.shape.iter().map(|size| match size {
         Size::One(size) => graph.push(Value::Int(*size)),
         Size::Several(sizes) => {
-            let sizes = sizes.iter().map(|size| graph.push(Value::Int(*size as i64))).collect();
+            let sizes = sizes
+                .iter()
+                .map(|size| graph.push(Value::Int(*size as i64)))
+                .collect();
             graph.push(Value::Tuple(sizes))
         }
     });
     let sizes = sizes.collect();
-    let (sizes, dim) = (graph.push(Value::Tuple(sizes)), graph.push(Value::Int(inner.dim as i64)));
+    let sizes = graph.push(Value::Tuple(sizes));
+    let dim = graph.push(Value::Int(inner.dim as i64));
     graph.call(class, vec![patterns, sizes, dim])
 }
 
@@ -312,7 +369,9 @@ mod tests {
 
     #[test]
     fn every_type_becomes_f32() {
-        let same = |dtype, bytes: &[u8], number: f32| assert_eq!(single(dtype, bytes)[..], number.to_le_bytes());
+        let same = |dtype, bytes: &[u8], number: f32| {
+            assert_eq!(single(dtype, bytes)[..], number.to_le_bytes())
+        };
         same(Dtype::F64, &(-2.5f64).to_le_bytes(), -2.5);
         same(Dtype::F32, &(-2.5f32).to_le_bytes(), -2.5);
         same(Dtype::F16, &f16::from_f32(-2.5).to_le_bytes(), -2.5);

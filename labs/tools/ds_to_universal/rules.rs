@@ -103,13 +103,21 @@ impl Rules {
             .into_iter()
             .flat_map(Node::entries)
             .filter_map(|(pattern, widths)| {
-                Some((pattern.text()?.to_string(), widths.items().map(Node::sizes).collect::<Option<_>>()?))
+                Some((
+                    pattern.text()?.to_string(),
+                    widths.items().map(Node::sizes).collect::<Option<_>>()?,
+                ))
             })
             .collect();
         let mut inner = Vec::new();
-        for entry in info.get("parameter_with_sub_params").into_iter().flat_map(Node::items) {
+        for entry in info
+            .get("parameter_with_sub_params")
+            .into_iter()
+            .flat_map(Node::items)
+        {
             let field = |key: &str| entry.get(key).or_else(|| entry.attribute(key));
-            let (Some(names), Some(shape), Some(dim)) = (field("patterns"), field("shape"), field("partition_dim"))
+            let (Some(names), Some(shape), Some(dim)) =
+                (field("patterns"), field("shape"), field("partition_dim"))
             else {
                 return Err("an entry of parameter_with_sub_params is incomplete".to_string());
             };
@@ -118,7 +126,9 @@ impl Rules {
                 None => size.sizes().map(Size::Several),
             });
             let shape: Option<Vec<Size>> = sizes.collect();
-            let (Some(shape), Some(dim)) = (shape, dim.int().and_then(|dim| usize::try_from(dim).ok())) else {
+            let (Some(shape), Some(dim)) =
+                (shape, dim.int().and_then(|dim| usize::try_from(dim).ok()))
+            else {
                 return Err("an entry of parameter_with_sub_params has a broken shape".to_string());
             };
             let absurd = |size: &Size| match size {
@@ -127,8 +137,14 @@ impl Rules {
             };
             let absurd = shape.len() > 32
                 || shape.iter().any(absurd)
-                || shape.get(dim).is_some_and(|size| matches!(size, Size::One(count) if *count > INSIDE))
-                || widths.values().flatten().flatten().any(|width| *width > ABSURD);
+                || shape
+                    .get(dim)
+                    .is_some_and(|size| matches!(size, Size::One(count) if *count > INSIDE))
+                || widths
+                    .values()
+                    .flatten()
+                    .flatten()
+                    .any(|width| *width > ABSURD);
             if absurd {
                 return Err("an entry of parameter_with_sub_params has an absurd size".to_string());
             }
@@ -139,9 +155,23 @@ impl Rules {
                 ));
             }
             let patterns = patterns(names)?;
-            let widths = patterns.iter().find_map(|pattern| widths.get(&pattern.text)).cloned();
-            let texts = patterns.iter().map(|pattern| pattern.text.clone()).collect();
-            inner.push((patterns, Inner { patterns: texts, shape, dim, widths }));
+            let widths = patterns
+                .iter()
+                .find_map(|pattern| widths.get(&pattern.text))
+                .cloned();
+            let texts = patterns
+                .iter()
+                .map(|pattern| pattern.text.clone())
+                .collect();
+            inner.push((
+                patterns,
+                Inner {
+                    patterns: texts,
+                    shape,
+                    dim,
+                    widths,
+                },
+            ));
         }
         let words = info.get("original_vocab_size").and_then(Node::int);
         let unsupported = info.get("autotp_unsupported_parameter_patterns");
@@ -155,7 +185,10 @@ impl Rules {
             maps: maps(info)?,
             tied: list("pipeline_replicated_parameter_patterns")?,
             words: words.and_then(|words| usize::try_from(words).ok()),
-            version: info.get("universal_checkpoint_version").and_then(Node::float).unwrap_or(0.0),
+            version: info
+                .get("universal_checkpoint_version")
+                .and_then(Node::float)
+                .unwrap_or(0.0),
             unsupported: unsupported
                 .into_iter()
                 .flat_map(Node::entries)
@@ -187,7 +220,10 @@ impl Rules {
             Rule::Halves
         } else if let Some(inner) = self.inner(name)? {
             if self.version >= 0.4 && inner.widths.is_none() {
-                return Err("it consists of several parameters, and their widths are not recorded".to_string());
+                return Err(
+                    "it consists of several parameters, and their widths are not recorded"
+                        .to_string(),
+                );
             }
             Rule::Inner(inner.clone())
         } else {
@@ -208,7 +244,10 @@ impl Rules {
         let mut found = None;
         for (pattern, map) in &self.maps {
             if pattern.matches(name)? && found.replace(map).is_some() {
-                return Err(format!("two maps match it, the second by {:?}", pattern.text));
+                return Err(format!(
+                    "two maps match it, the second by {:?}",
+                    pattern.text
+                ));
             }
         }
         Ok(found)
@@ -217,67 +256,117 @@ impl Rules {
     /// The rows of a parameter that has one row for each token of the vocabulary, without those that pad it.
     pub fn rows_of_vocabulary(&self, name: &str) -> Result<Option<usize>, String> {
         match (matching(&self.vocabulary, name)?, self.words) {
-            (Some(_), None) => Err("it has padded rows, and original_vocab_size is not recorded".to_string()),
+            (Some(_), None) => {
+                Err("it has padded rows, and original_vocab_size is not recorded".to_string())
+            }
             (found, words) => Ok(words.filter(|_| found.is_some())),
         }
     }
 
     /// Patterns that no name has matched. One may be misspelt.
     pub fn unused(&self) -> Vec<&str> {
-        let lists = [&self.replicated, &self.averaged, &self.rows, &self.vocabulary, &self.halves];
-        let all = lists.into_iter().flatten().chain(self.inner.iter().flat_map(|(patterns, _)| patterns));
-        all.filter(|pattern| !pattern.used.load(Relaxed)).map(|pattern| pattern.text.as_str()).collect()
+        let lists = [
+            &self.replicated,
+            &self.averaged,
+            &self.rows,
+            &self.vocabulary,
+            &self.halves,
+        ];
+        let all = lists
+            .into_iter()
+            .flatten()
+            .chain(self.inner.iter().flat_map(|(patterns, _)| patterns));
+        all.filter(|pattern| !pattern.used.load(Relaxed))
+            .map(|pattern| pattern.text.as_str())
+            .collect()
     }
 }
 
 impl Pattern {
     /// Reads a pattern. `large` counts those of the same list that are large.
     fn read(node: Node, large: &mut usize) -> Result<Pattern, String> {
-        let text = node.text().ok_or("a pattern of universal_checkpoint_info is no text")?.to_string();
+        let text = node
+            .text()
+            .ok_or("a pattern of universal_checkpoint_info is no text")?
+            .to_string();
         if text.len() > 1000 {
-            return Err(format!("a pattern of universal_checkpoint_info has {} bytes", text.len()));
+            return Err(format!(
+                "a pattern of universal_checkpoint_info has {} bytes",
+                text.len()
+            ));
         }
         // Python's `re.match` begins where the name begins, and ends anywhere.
-        let build = |size| RegexBuilder::new(&format!("^(?:{text})")).delegate_size_limit(size).build();
+        let build = |size| {
+            RegexBuilder::new(&format!("^(?:{text})"))
+                .delegate_size_limit(size)
+                .build()
+        };
         let regex = build(32 << 10).or_else(|error| {
             *large += 1;
-            if *large > LARGE { Err(error) } else { build(1 << 20) }
+            if *large > LARGE {
+                Err(error)
+            } else {
+                build(1 << 20)
+            }
         });
         let regex = regex.map_err(|_| format!("the pattern {text:?} is broken, or too large"))?;
-        Ok(Pattern { text, regex, used: AtomicBool::new(false) })
+        Ok(Pattern {
+            text,
+            regex,
+            used: AtomicBool::new(false),
+        })
     }
 
     fn matches(&self, name: &str) -> Result<bool, String> {
         // A pattern may take very long on some names. Its library gives up in time.
-        self.regex.is_match(name).map_err(|_| format!("the pattern {:?} takes too long", self.text))
+        self.regex
+            .is_match(name)
+            .map_err(|_| format!("the pattern {:?} takes too long", self.text))
     }
 }
 
 /// DeepSpeed's maps, by pattern.
 fn maps(info: Node) -> Result<Vec<(Pattern, Map)>, String> {
-    let Some(maps) = info.get("affine_map") else { return Ok(Vec::new()) };
-    if maps.get("version").and_then(Node::int).is_some_and(|version| version > 1) {
+    let Some(maps) = info.get("affine_map") else {
+        return Ok(Vec::new());
+    };
+    if maps
+        .get("version")
+        .and_then(Node::int)
+        .is_some_and(|version| version > 1)
+    {
         return Err("its affine_map is of a version that is not known".to_string());
     }
     let mut large = 0;
     let map = |(pattern, map): (Node, Node)| {
         let pattern = Pattern::read(pattern, &mut large)?;
-        let map = Map::read(map).map_err(|how| format!("the map of {:?} cannot be used: {how}", pattern.text))?;
+        let map = Map::read(map)
+            .map_err(|how| format!("the map of {:?} cannot be used: {how}", pattern.text))?;
         Ok((pattern, map))
     };
     let params = maps.get("params");
-    params.into_iter().flat_map(Node::entries).take(PATTERNS).map(map).collect()
+    params
+        .into_iter()
+        .flat_map(Node::entries)
+        .take(PATTERNS)
+        .map(map)
+        .collect()
 }
 
 fn patterns(list: Node) -> Result<Vec<Pattern>, String> {
     if list.items().len() > PATTERNS {
-        return Err(format!("universal_checkpoint_info has {} patterns in one list", list.items().len()));
+        return Err(format!(
+            "universal_checkpoint_info has {} patterns in one list",
+            list.items().len()
+        ));
     }
     if !matches!(list.value(), Value::List(_) | Value::Tuple(_)) {
         return Err("patterns of universal_checkpoint_info are no list".to_string());
     }
     let mut large = 0;
-    list.items().map(|node| Pattern::read(node, &mut large)).collect()
+    list.items()
+        .map(|node| Pattern::read(node, &mut large))
+        .collect()
 }
 
 /// The one pattern that matches a name.
@@ -286,7 +375,10 @@ fn matching<'a>(patterns: &'a [Pattern], name: &str) -> Result<Option<&'a Patter
     for pattern in patterns {
         if pattern.matches(name)? {
             if let Some(found) = found {
-                return Err(format!("two patterns match it, {:?} and {:?}", found.text, pattern.text));
+                return Err(format!(
+                    "two patterns match it, {:?} and {:?}",
+                    found.text, pattern.text
+                ));
             }
             pattern.used.store(true, Relaxed);
             found = Some(pattern);

@@ -48,7 +48,12 @@ fn first_of_each(all: Vec<(usize, Model)>) -> Result<Vec<Model>, BadInput> {
 fn misnamed(path: &Path, rank: Rank, named: Option<Rank>) -> Option<String> {
     let words = |Rank { mp, dp }: Rank| format!("rank {dp} (mp rank {mp})");
     let named = named.filter(|named| *named != rank)?;
-    Some(format!("{} was written for {}, and is named for {}", path.display(), words(named), words(rank)))
+    Some(format!(
+        "{} was written for {}, and is named for {}",
+        path.display(),
+        words(named),
+        words(rank)
+    ))
 }
 
 impl Source {
@@ -57,8 +62,13 @@ impl Source {
         let files = names::list(&options.input)?;
         let paths: Vec<(&Rank, &PathBuf)> = files.models.iter().collect();
         watch.begin("1. Extracting ZeRO fragments", files.shards.len());
-        let all = parallel(options.extract_workers, &paths, |(rank, path)| Ok((rank.dp, Model::read(path)?)))?;
-        let named = paths.iter().zip(&all).filter_map(|((rank, path), (_, model))| misnamed(path, **rank, model.named));
+        let all = parallel(options.extract_workers, &paths, |(rank, path)| {
+            Ok((rank.dp, Model::read(path)?))
+        })?;
+        let named = paths
+            .iter()
+            .zip(&all)
+            .filter_map(|((rank, path), (_, model))| misnamed(path, **rank, model.named));
         let mut misnamed: Vec<String> = named.collect();
         let models = first_of_each(all)?;
         let tasks: Vec<(&Rank, &PathBuf)> = files.shards.iter().collect();
@@ -68,10 +78,19 @@ impl Source {
             shard
         })?;
         watch.end();
-        misnamed.extend(shards.iter().filter_map(|shard| self::misnamed(&shard.path, shard.rank, shard.named)));
-        let (stage, first) = (shards[0].stage, shards[0].path.clone());
+        misnamed.extend(
+            shards
+                .iter()
+                .filter_map(|shard| self::misnamed(&shard.path, shard.rank, shard.named)),
+        );
+        let stage = shards[0].stage;
+        let first = shards[0].path.clone();
         if let Some(other) = shards.iter().find(|shard| shard.stage != stage) {
-            let how = format!("it is of stage {}, and {} of stage {stage}", other.stage, first.display());
+            let how = format!(
+                "it is of stage {}, and {} of stage {stage}",
+                other.stage,
+                first.display()
+            );
             return Err(broken(&other.path, how));
         }
         for model in &models {
@@ -87,7 +106,9 @@ impl Source {
             }
         }
         let mut by_mp: Vec<Vec<Shard>> = (0..files.mp).map(|_| Vec::new()).collect();
-        shards.into_iter().for_each(|shard| by_mp[shard.rank.mp].push(shard));
+        shards
+            .into_iter()
+            .for_each(|shard| by_mp[shard.rank.mp].push(shard));
         let degrees = models[0].degrees.filter(|_| stage < 3);
         let (pp, tp) = match (degrees, files.layer_ranks) {
             (Some(degrees), _) => degrees,
@@ -95,10 +116,21 @@ impl Source {
             _ => (1, files.mp),
         };
         if pp.checked_mul(tp) != Some(files.mp) {
-            let how = format!("it has {} files of model states, and records {pp} x {tp} ranks", files.mp);
+            let how = format!(
+                "it has {} files of model states, and records {pp} x {tp} ranks",
+                files.mp
+            );
             return Err(broken(&files.folder, how));
         }
-        Ok(Source { files, stage, tp, pp, models, shards: by_mp, misnamed })
+        Ok(Source {
+            files,
+            stage,
+            tp,
+            pp,
+            models,
+            shards: by_mp,
+            misnamed,
+        })
     }
 
     /// The rules that join parts of tensor parallelism. `none` is for a checkpoint without any.
@@ -109,14 +141,22 @@ impl Source {
             Some(rules) => rules,
             None if options.inject || self.stage == 3 && self.tp == 1 => none,
             None => {
-                let what =
-                    format!("{} has no universal_checkpoint_info, which says how parts are joined", path.display());
+                let what = format!(
+                    "{} has no universal_checkpoint_info, which says how parts are joined",
+                    path.display()
+                );
                 let help = "if the model has no tensor parallelism, add --inject_missing_state";
                 return Err(BadInput::new(what, help));
             }
         };
         if !rules.unsupported.is_empty() && self.tp > 1 {
-            return Err(broken(path, format!("DeepSpeed cannot say how it divided {}", rules.unsupported.join(", "))));
+            return Err(broken(
+                path,
+                format!(
+                    "DeepSpeed cannot say how it divided {}",
+                    rules.unsupported.join(", ")
+                ),
+            ));
         }
         Ok(rules)
     }

@@ -22,15 +22,22 @@ pub(super) fn comparable(value: Dtype, weight: Dtype) -> bool {
 }
 
 /// Compares f32 values, from element `first` of a parameter on, with the same elements of its weight.
-pub(super) fn compare(values: &[u8], first: usize, weight: &Stored) -> Result<Option<Difference>, BadInput> {
+pub(super) fn compare(
+    values: &[u8],
+    first: usize,
+    weight: &Stored,
+) -> Result<Option<Difference>, BadInput> {
     let count = values.len() / 4;
     let mut buffer = vec![0; CHUNK.min(count) * weight.dtype.size()];
     for begin in (0..count).step_by(CHUNK) {
         let range: Range<usize> = begin..(begin + CHUNK).min(count);
         let bytes = &mut buffer[..range.len() * weight.dtype.size()];
         weight.read(first + range.start..first + range.end, bytes)?;
-        let values =
-            values[range.start * 4..range.end * 4].as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value));
+        let values = values[range.start * 4..range.end * 4]
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|value| f32::from_le_bytes(*value));
         let found = match weight.dtype {
             Dtype::F32 => first_difference(values, bytes, |value| value, f32::from_le_bytes),
             Dtype::BF16 => first_difference(
@@ -47,7 +54,11 @@ pub(super) fn compare(values: &[u8], first: usize, weight: &Stored) -> Result<Op
             ),
         };
         if let Some((at, value, weight)) = found {
-            return Ok(Some(Difference { element: first + range.start + at, value, weight }));
+            return Ok(Some(Difference {
+                element: first + range.start + at,
+                value,
+                weight,
+            }));
         }
     }
     Ok(None)

@@ -14,7 +14,9 @@ pub(super) fn parallel<T: Sync, R: Send>(
         let mut done = Vec::new();
         loop {
             let at = next.fetch_add(1, Relaxed);
-            let Some(task) = tasks.get(at) else { return done };
+            let Some(task) = tasks.get(at) else {
+                return done;
+            };
             let result = work(task);
             if result.is_err() {
                 next.store(tasks.len(), Relaxed);
@@ -23,7 +25,9 @@ pub(super) fn parallel<T: Sync, R: Send>(
         }
     };
     let mut all: Vec<(usize, Result<R, BadInput>)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..workers.clamp(1, tasks.len().max(1))).map(|_| scope.spawn(run)).collect();
+        let threads: Vec<_> = (1..workers.clamp(1, tasks.len().max(1)))
+            .map(|_| scope.spawn(run))
+            .collect();
         let mut all = run();
         for thread in threads {
             match thread.join() {

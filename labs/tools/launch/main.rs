@@ -48,16 +48,36 @@ fn main() -> ExitCode {
 fn launch() -> Result<ExitCode> {
     let args: Args = arguments()?;
     let job = Job::here(&args.wishes)?;
-    let launcher = if args.threads { Launcher::Threads } else { Launcher::here(&job) };
+    let launcher = if args.threads {
+        Launcher::Threads
+    } else {
+        Launcher::here(&job)
+    };
     // Threads are all on this node, however many nodes there are.
-    let room = if launcher == Launcher::Threads { job.per_node } else { job.room() };
+    let room = if launcher == Launcher::Threads {
+        job.per_node
+    } else {
+        job.room()
+    };
     let line = launcher.line(&job, args.ranks.unwrap_or(room))?;
-    let line = if args.max_restarts > 0 { line.with_variable(RESTART_COUNT) } else { line };
+    let line = if args.max_restarts > 0 {
+        line.with_variable(RESTART_COUNT)
+    } else {
+        line
+    };
     let command = line.command(&args.program);
     if launcher == Launcher::Threads {
         let nodes = job.hosts.len();
-        let where_to = if nodes > 1 { format!(", on this one of {nodes} nodes") } else { String::new() };
-        let why = if args.threads { "" } else { "found no MPI to start processes with; " };
+        let where_to = if nodes > 1 {
+            format!(", on this one of {nodes} nodes")
+        } else {
+            String::new()
+        };
+        let why = if args.threads {
+            ""
+        } else {
+            "found no MPI to start processes with; "
+        };
         eprintln!("launch: {why}ranks are threads{where_to}");
     }
     // The line is the output of --print; before a run it goes where it does not mix with the program's own.
@@ -71,7 +91,11 @@ fn launch() -> Result<ExitCode> {
         most => restarts::run(&command, most).map(exit_code),
     };
     outcome.map_err(|error| {
-        BadInput::new(format!("cannot start {}: {error}", command[0]), "build it first, and give its path").into()
+        BadInput::new(
+            format!("cannot start {}: {error}", command[0]),
+            "build it first, and give its path",
+        )
+        .into()
     })
 }
 
@@ -87,5 +111,7 @@ fn run(command: &[String]) -> std::io::Result<ExitCode> {
     #[cfg(unix)]
     return Err(std::os::unix::process::CommandExt::exec(&mut process));
     #[cfg(not(unix))]
-    process.status().map(|status| exit_code(status.code().unwrap_or(1)))
+    process
+        .status()
+        .map(|status| exit_code(status.code().unwrap_or(1)))
 }

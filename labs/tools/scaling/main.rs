@@ -63,16 +63,40 @@ fn run(args: Args) -> Result<()> {
     noise(&screen)?;
     let scaled = |ranks: usize| LR * (ranks as f64).sqrt();
     // One rank with a larger rate has no less noise than before. It shows what the rate alone does.
-    let plan = [(1, LR), (1, scaled(2)), (2, LR), (2, scaled(2)), (4, LR), (4, scaled(4))];
-    let runs = plan.into_iter().map(|(ranks, lr)| train(ranks, lr)).collect::<Result<Vec<_>>>()?;
+    let plan = [
+        (1, LR),
+        (1, scaled(2)),
+        (2, LR),
+        (2, scaled(2)),
+        (4, LR),
+        (4, scaled(4)),
+    ];
+    let runs = plan
+        .into_iter()
+        .map(|(ranks, lr)| train(ranks, lr))
+        .collect::<Result<Vec<_>>>()?;
     speed(&screen, &runs);
-    let names: Vec<String> = runs.iter().map(|run| format!("{} at {:.2e}", run.ranks, run.lr)).collect();
-    let mut by_samples = Plot::new("loss against samples; ranks at learning rate", "samples").height(12).log_y();
-    let mut by_time = Plot::new("loss against time; ranks at learning rate", "seconds").height(12).log_y();
-    for (run, name) in runs.iter().zip(&names).filter(|(run, _)| run.ranks > 1 || run.lr == LR) {
+    let names: Vec<String> = runs
+        .iter()
+        .map(|run| format!("{} at {:.2e}", run.ranks, run.lr))
+        .collect();
+    let mut by_samples = Plot::new("loss against samples; ranks at learning rate", "samples")
+        .height(12)
+        .log_y();
+    let mut by_time = Plot::new("loss against time; ranks at learning rate", "seconds")
+        .height(12)
+        .log_y();
+    for (run, name) in runs
+        .iter()
+        .zip(&names)
+        .filter(|(run, _)| run.ranks > 1 || run.lr == LR)
+    {
         let seconds = seconds(&runs, run).0 / (BATCH * run.ranks) as f64;
         by_samples = by_samples.series(Series::line(name, run.losses.iter().copied()));
-        by_time = by_time.series(Series::line(name, run.losses.iter().map(|&(n, loss)| (n * seconds, loss))));
+        by_time = by_time.series(Series::line(
+            name,
+            run.losses.iter().map(|&(n, loss)| (n * seconds, loss)),
+        ));
     }
     screen.say(format!("\n{}", by_samples.render(&screen)));
     if let Some(folder) = &args.svg {
@@ -84,7 +108,16 @@ fn run(args: Args) -> Result<()> {
 
 fn config(ranks: usize, lr: f64) -> MlpConfig {
     let steps = SAMPLES / (BATCH * ranks);
-    MlpConfig { ranks, steps, warmup_iters: 0, log_interval: 1, batch: BATCH, lr, seed: 1337, out: PathBuf::new() }
+    MlpConfig {
+        ranks,
+        steps,
+        warmup_iters: 0,
+        log_interval: 1,
+        batch: BATCH,
+        lr,
+        seed: 1337,
+        out: PathBuf::new(),
+    }
 }
 
 /// Measures how much the averaged gradient of n ranks varies from draw to draw, with the same weights.
@@ -95,16 +128,22 @@ fn noise(screen: &Screen) -> Result<()> {
         let config = config(8, LR);
         let model = config.model()?;
         model.params.allocate(config.seed);
-        let (mut sums, mut squares) = (RANKS.map(|_| vec![0.0; model.params.numel()]), [0.0; 4]);
+        let mut sums = RANKS.map(|_| vec![0.0; model.params.numel()]);
+        let mut squares = [0.0; 4];
         let groups = groups.into_iter().collect::<Result<Vec<Comm>, _>>()?;
         for draw in 0..DRAWS {
             model.params.zero_gradients();
-            model.loss(&config.inputs(comm.rank()).batch(draw))?.backward()?;
+            model
+                .loss(&config.inputs(comm.rank()).batch(draw))?
+                .backward()?;
             for (i, group) in groups.iter().enumerate() {
                 let mut mean = model.params.gradients().clone();
                 group.all_reduce(&mut mean, Reduce::Mean)?;
                 squares[i] += mean.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>();
-                sums[i].iter_mut().zip(&mean).for_each(|(sum, &g)| *sum += f64::from(g));
+                sums[i]
+                    .iter_mut()
+                    .zip(&mean)
+                    .for_each(|(sum, &g)| *sum += f64::from(g));
             }
         }
         let draws = DRAWS as f64;
@@ -128,8 +167,14 @@ fn noise(screen: &Screen) -> Result<()> {
             ]
         })
         .collect();
-    screen.say(format!("The gradient's noise: {DRAWS} draws of samples, the same weights\n"));
-    screen.say(show::table(screen, &["ranks", "samples", "variance", "of one rank's", "1/N"], &rows));
+    screen.say(format!(
+        "The gradient's noise: {DRAWS} draws of samples, the same weights\n"
+    ));
+    screen.say(show::table(
+        screen,
+        &["ranks", "samples", "variance", "of one rank's", "1/N"],
+        &rows,
+    ));
     Ok(())
 }
 
@@ -141,14 +186,23 @@ fn train(ranks: usize, lr: f64) -> Result<Run> {
         model.params.allocate(config.seed);
         let ddp = Ddp::new(&model.params, &comm)?;
         // No run has a rank with this number, so no rank trains on these samples.
-        let unseen = MlpConfig { batch: 128, ..config.clone() }.inputs(1 << 20).batch(0);
-        let evaluate = || -> Result<f64> { Ok(f64::from(model.loss(&unseen)?.to_scalar::<f32>()?) / 128.0) };
+        let unseen = MlpConfig {
+            batch: 128,
+            ..config.clone()
+        }
+        .inputs(1 << 20)
+        .batch(0);
+        let evaluate =
+            || -> Result<f64> { Ok(f64::from(model.loss(&unseen)?.to_scalar::<f32>()?) / 128.0) };
         let mut adam = config.adam(&model.params);
-        let (mut losses, mut times) = (vec![(0.0, evaluate()?)], Vec::new());
+        let mut losses = vec![(0.0, evaluate()?)];
+        let mut times = Vec::new();
         for step in 0..config.steps {
             let start = Instant::now();
             model.params.zero_gradients();
-            model.loss(&config.inputs(comm.rank()).batch(step))?.backward()?;
+            model
+                .loss(&config.inputs(comm.rank()).batch(step))?
+                .backward()?;
             ddp.finish()?;
             adam.step(&model.params, lr, 1.0)?;
             times.push(start.elapsed().as_secs_f64());
@@ -157,7 +211,12 @@ fn train(ranks: usize, lr: f64) -> Result<Run> {
             }
         }
         times.sort_by(f64::total_cmp);
-        Ok(Run { ranks, lr, losses, dt: times[times.len() / 2] })
+        Ok(Run {
+            ranks,
+            lr,
+            losses,
+            dt: times[times.len() / 2],
+        })
     })?;
     runs.into_iter().next().context("no rank came back")
 }
@@ -166,8 +225,18 @@ fn train(ranks: usize, lr: f64) -> Result<Run> {
 /// a core each. So such runs get the step time of the largest run in which every rank has its own core.
 fn seconds(runs: &[Run], run: &Run) -> (f64, bool) {
     let measured = |run: &Run| run.ranks <= launch::cores();
-    let most = runs.iter().filter(|run| measured(run)).max_by_key(|run| run.ranks);
-    (if measured(run) { run.dt } else { most.map_or(run.dt, |most| most.dt) }, measured(run))
+    let most = runs
+        .iter()
+        .filter(|run| measured(run))
+        .max_by_key(|run| run.ranks);
+    (
+        if measured(run) {
+            run.dt
+        } else {
+            most.map_or(run.dt, |most| most.dt)
+        },
+        measured(run),
+    )
 }
 
 fn speed(screen: &Screen, runs: &[Run]) {
@@ -190,10 +259,26 @@ fn speed(screen: &Screen, runs: &[Run]) {
         })
         .collect();
     let cores = launch::cores();
-    screen.say(format!("\n{} samples in each run; this machine has {cores} cores\n", show::thousands(SAMPLES as u64)));
-    screen.say(show::table(screen, &["ranks", "lr", "steps", "loss at the end", "ms per step", "seconds", ""], &rows));
+    screen.say(format!(
+        "\n{} samples in each run; this machine has {cores} cores\n",
+        show::thousands(SAMPLES as u64)
+    ));
+    screen.say(show::table(
+        screen,
+        &[
+            "ranks",
+            "lr",
+            "steps",
+            "loss at the end",
+            "ms per step",
+            "seconds",
+            "",
+        ],
+        &rows,
+    ));
 }
 
 fn save(path: &Path, plot: &Plot) -> Result<()> {
-    std::fs::write(path, book::curves(plot)? + "\n").with_context(|| format!("cannot write {}", path.display()))
+    std::fs::write(path, book::curves(plot)? + "\n")
+        .with_context(|| format!("cannot write {}", path.display()))
 }

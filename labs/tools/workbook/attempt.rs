@@ -19,14 +19,33 @@ use std::time::Duration;
 /// five times as long as a check. While it waits for the linker it does not compute, so its wait has only a loose limit.
 fn limits() -> Result<(Limits, Limits), BadInput> {
     let given = std::env::var("SHARDLAB_CHECK_SECONDS").unwrap_or("6".into());
-    let seconds = given.parse().ok().filter(|seconds| (1..=3600).contains(seconds)).ok_or_else(|| {
-        let what = format!("SHARDLAB_CHECK_SECONDS={given} is not a number of seconds");
-        BadInput::new(what, "give a whole number from 1 to 3600, or unset it")
-    })?;
+    let seconds = given
+        .parse()
+        .ok()
+        .filter(|seconds| (1..=3600).contains(seconds))
+        .ok_or_else(|| {
+            let what = format!("SHARDLAB_CHECK_SECONDS={given} is not a number of seconds");
+            BadInput::new(what, "give a whole number from 1 to 3600, or unset it")
+        })?;
     let computing = Duration::from_secs(seconds);
-    let check = Limits { computing, idle: computing, running: 10 * computing, memory: 2 << 30, output: 8 << 10 };
+    let check = Limits {
+        computing,
+        idle: computing,
+        running: 10 * computing,
+        memory: 2 << 30,
+        output: 8 << 10,
+    };
     let loose = 60 * computing;
-    Ok((Limits { computing: 5 * computing, idle: loose, running: loose, output: 1 << 20, ..check }, check))
+    Ok((
+        Limits {
+            computing: 5 * computing,
+            idle: loose,
+            running: loose,
+            output: 1 << 20,
+            ..check
+        },
+        check,
+    ))
 }
 
 /// The result of a check.
@@ -93,7 +112,10 @@ impl Attempt {
 
     /// The claim that does not hold, or the empty string.
     pub fn stuck_at(&self) -> &str {
-        self.findings.iter().find(|finding| finding.holds == Some(false)).map_or("", |finding| &finding.claim)
+        self.findings
+            .iter()
+            .find(|finding| finding.holds == Some(false))
+            .map_or("", |finding| &finding.claim)
     }
 
     /// Compiles and runs the reader's file of the exercise.
@@ -108,13 +130,25 @@ impl Attempt {
             BadInput::new(format!("cannot {what}: {error}"), help)
         };
         let (compiler, limits) = limits()?;
-        let out = tempfile::tempdir().map_err(|error| refuse("make a folder for the check", error))?;
-        let (mine, check) = (desk.mine(exercise), desk.check(exercise));
-        let (program, warnings) = match library.compile(screen, desk, [&mine, &check], out.path(), compiler)? {
+        let out =
+            tempfile::tempdir().map_err(|error| refuse("make a folder for the check", error))?;
+        let mine = desk.mine(exercise);
+        let check = desk.check(exercise);
+        let (program, warnings) = match library.compile(
+            screen,
+            desk,
+            [&mine, &check],
+            out.path(),
+            compiler,
+        )? {
             Compiled::Program(program, warnings) => (program, warnings),
             Compiled::NotYours(errors) => {
-                let means = "Your file does not compile yet. Begin with the compiler's first message.";
-                return Ok(Attempt { compiler: errors, ..Attempt::new(Outcome::DoesNotCompile, means) });
+                let means =
+                    "Your file does not compile yet. Begin with the compiler's first message.";
+                return Ok(Attempt {
+                    compiler: errors,
+                    ..Attempt::new(Outcome::DoesNotCompile, means)
+                });
             }
             Compiled::Ended(end) => {
                 let (outcome, means) = ended_compiler(&end, compiler);
@@ -124,18 +158,29 @@ impl Attempt {
                 let means = "Your file compiles, but the check that calls it does not. Keep the exercise's names, arguments \
                              and fields as they were. `workbook reset` brings the original back, and keeps your file \
                              beside it.";
-                return Ok(Attempt { compiler: errors, ..Attempt::new(Outcome::DoesNotFit, means) });
+                return Ok(Attempt {
+                    compiler: errors,
+                    ..Attempt::new(Outcome::DoesNotFit, means)
+                });
             }
         };
         let events = out.path().join("events");
         std::fs::write(&events, "").map_err(|error| refuse("write the check's file", error))?;
         let mut command = Command::new(program);
         command.env(EVENTS, &events).env_remove("RUST_BACKTRACE");
-        let (end, printed) = child::run(&mut command, limits).map_err(|error| refuse("start the check", error))?;
-        let events = files::text(&events, files::LIST).map_err(|error| refuse("read the check's file", error))?;
+        let (end, printed) =
+            child::run(&mut command, limits).map_err(|error| refuse("start the check", error))?;
+        let events = files::text(&events, files::LIST)
+            .map_err(|error| refuse("read the check's file", error))?;
         // The last line may be incomplete if the program was ended.
-        let events = events.lines().filter_map(|line| serde_json::from_str(line).ok());
-        Ok(harmless(Attempt { compiler: warnings, printed, ..told(events, &end, limits) }))
+        let events = events
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        Ok(harmless(Attempt {
+            compiler: warnings,
+            printed,
+            ..told(events, &end, limits)
+        }))
     }
 }
 
@@ -159,7 +204,8 @@ fn harmless(mut attempt: Attempt) -> Attempt {
 
 /// The outcome if the compiler had to be ended.
 fn ended_compiler(end: &End, limits: Limits) -> (Outcome, String) {
-    let (seconds, memory) = (limits.computing.as_secs(), kit::show::bytes_binary(limits.memory as f64));
+    let seconds = limits.computing.as_secs();
+    let memory = kit::show::bytes_binary(limits.memory as f64);
     match end {
         End::TooLarge => {
             let what = format!("The compiler took more than {memory} of memory");
@@ -180,11 +226,19 @@ fn ended_compiler(end: &End, limits: Limits) -> (Outcome, String) {
 fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attempt {
     let mut attempt = Attempt::new(Outcome::Solved, "");
     // The number of claims checked, whether one more was begun, and the last one's panic, error and input.
-    let (mut looked_at, mut open, mut panic, mut failure, mut given) = (0, false, None, String::new(), String::new());
+    let mut looked_at = 0;
+    let mut open = false;
+    let mut panic = None;
+    let mut failure = String::new();
+    let mut given = String::new();
     for event in events {
         match event {
             Event::Claims(claims) => {
-                let finding = |claim| Finding { claim, holds: None, rows: Vec::new() };
+                let finding = |claim| Finding {
+                    claim,
+                    holds: None,
+                    rows: Vec::new(),
+                };
                 attempt.findings = claims.into_iter().map(finding).collect();
             }
             Event::Begun => (open, panic, given) = (true, None, String::new()),
@@ -202,13 +256,22 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
             Event::Figure(figure) => attempt.figures.push(figure),
             // Other ranks' panics follow from the first, or repeat it.
             Event::Panicked { .. } if panic.is_some() => {}
-            Event::Panicked { message, at, given: input } => {
+            Event::Panicked {
+                message,
+                at,
+                given: input,
+            } => {
                 panic = Some((message, at));
                 given = if input.is_empty() { given } else { input };
             }
         }
     }
-    if !attempt.findings.is_empty() && attempt.findings.iter().all(|finding| finding.holds == Some(true)) {
+    if !attempt.findings.is_empty()
+        && attempt
+            .findings
+            .iter()
+            .all(|finding| finding.holds == Some(true))
+    {
         attempt.means = String::new();
         return attempt;
     }
@@ -232,19 +295,33 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
         }
         (true, End::TooLarge, _) => {
             let limit = kit::show::bytes_binary(limits.memory as f64);
-            (Outcome::TooLarge, format!("It used more than {limit} of memory: does something grow without end?"))
+            (
+                Outcome::TooLarge,
+                format!("It used more than {limit} of memory: does something grow without end?"),
+            )
         }
         (_, _, Some((message, at))) => match message.strip_prefix("not yet implemented") {
-            Some(todo) => {
-                (Outcome::Unfinished, format!("Write your code here, {at}:\n{}", todo.trim_start_matches(": ")))
-            }
-            None => (Outcome::Panicked, format!("It panicked at {at}:\n{message}")),
+            Some(todo) => (
+                Outcome::Unfinished,
+                format!(
+                    "Write your code here, {at}:\n{}",
+                    todo.trim_start_matches(": ")
+                ),
+            ),
+            None => (
+                Outcome::Panicked,
+                format!("It panicked at {at}:\n{message}"),
+            ),
         },
         (false, _, None) if looked_at > 0 && failure.is_empty() => (Outcome::Wrong, String::new()),
-        (false, _, None) if looked_at > 0 => (Outcome::Failed, format!("It ended with an error:\n{failure}")),
-        (_, End::Exit(status), None) => {
-            (Outcome::Ended, format!("The process ended during the check ({status}): did your code end it?"))
-        }
+        (false, _, None) if looked_at > 0 => (
+            Outcome::Failed,
+            format!("It ended with an error:\n{failure}"),
+        ),
+        (_, End::Exit(status), None) => (
+            Outcome::Ended,
+            format!("The process ended during the check ({status}): did your code end it?"),
+        ),
         (false, _, None) => (Outcome::Ended, "The check did not begin.".into()),
     };
     attempt.outcome = outcome;

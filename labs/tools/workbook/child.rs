@@ -41,7 +41,12 @@ pub(super) fn run(command: &mut Command, limits: Limits) -> std::io::Result<(End
     let (words, out) = std::io::pipe()?;
     let start = Instant::now();
     let family = Family::new();
-    let mut child = family.start(command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out))?;
+    let mut child = family.start(
+        command
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out),
+    )?;
     // Otherwise the command keeps the pipe's other end open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let words = collect(words, limits.output);
@@ -53,14 +58,20 @@ pub(super) fn run(command: &mut Command, limits: Limits) -> std::io::Result<(End
     }
     family.end(&child);
     // A process that could not be ended may keep the pipe open for longer.
-    Ok((end?, words.recv_timeout(Duration::from_secs(1)).unwrap_or_default()))
+    Ok((
+        end?,
+        words
+            .recv_timeout(Duration::from_secs(1))
+            .unwrap_or_default(),
+    ))
 }
 
 fn wait(child: &mut Child, start: Instant, limits: Limits) -> std::io::Result<End> {
     let pid = Pid::from_u32(child.id());
     // If the system reports no CPU time, the clock alone decides.
     let mut system = System::new().ok();
-    let (mut computed, mut last_seen_computing) = (None, start);
+    let mut computed = None;
+    let mut last_seen_computing = start;
     let mut pause = Duration::from_millis(2);
     loop {
         if let Some(status) = child.try_wait()? {
@@ -162,7 +173,16 @@ mod tests {
     #[test]
     fn waiting_for_ever_ends_by_the_clock() {
         let short = Duration::from_millis(200);
-        for limits in [Limits { idle: short, ..LIMITS }, Limits { running: short, ..LIMITS }] {
+        for limits in [
+            Limits {
+                idle: short,
+                ..LIMITS
+            },
+            Limits {
+                running: short,
+                ..LIMITS
+            },
+        ] {
             let (end, _) = shell("exec sleep 1000", limits);
             assert!(matches!(end, End::Stuck), "{end:?}");
         }
@@ -172,8 +192,11 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn asleep(seconds: &str) -> usize {
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let words = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-        words.filter(|words| words == format!("sleep\0{seconds}\0").as_bytes()).count()
+        let words =
+            processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+        words
+            .filter(|words| words == format!("sleep\0{seconds}\0").as_bytes())
+            .count()
     }
 
     /// Children and grandchildren, in the background, in sessions of their own, with closed output: however the program ends.
@@ -181,23 +204,32 @@ mod tests {
     #[test]
     fn what_a_program_has_started_ends_with_it() {
         let start = |seconds: &str| {
-            let daemon =
-                format!("setsid sh -c 'sleep {seconds} & setsid sleep {seconds} & exec sleep {seconds}' >&- 2>&- &");
-            format!("sleep {seconds} & sleep {seconds} >&- 2>&- & ({daemon}) ; sleep 0.3; echo begun;")
+            let daemon = format!(
+                "setsid sh -c 'sleep {seconds} & setsid sleep {seconds} & exec sleep {seconds}' >&- 2>&- &"
+            );
+            format!(
+                "sleep {seconds} & sleep {seconds} >&- 2>&- & ({daemon}) ; sleep 0.3; echo begun;"
+            )
         };
-        for (seconds, then) in [("71111", "exit 3"), ("71112", "kill -9 $$"), ("71113", "while :; do :; done")] {
+        for (seconds, then) in [
+            ("71111", "exit 3"),
+            ("71112", "kill -9 $$"),
+            ("71113", "while :; do :; done"),
+        ] {
             let (_, words) = shell(&format!("{} {then}", start(seconds)), LIMITS);
             assert_eq!((words.as_str(), asleep(seconds)), ("begun\n", 0), "{then}");
         }
         // Programs that run at the same time, and children that are no program's, stay as they are.
         let mut own = Command::new("sleep").arg("71115").spawn().unwrap();
-        let other = thread::spawn(|| shell("sleep 71114 & sleep 1; kill -0 $! && echo there", LIMITS));
+        let other =
+            thread::spawn(|| shell("sleep 71114 & sleep 1; kill -0 $! && echo there", LIMITS));
         let waits = Instant::now();
         while asleep("71114") == 0 && waits.elapsed() < Duration::from_secs(20) {
             thread::sleep(Duration::from_millis(5));
         }
         shell("exit 0", LIMITS);
-        let (other, left) = (other.join().unwrap(), [asleep("71114"), asleep("71115")]);
+        let other = other.join().unwrap();
+        let left = [asleep("71114"), asleep("71115")];
         own.kill().unwrap();
         own.wait().unwrap();
         assert_eq!((other.1.as_str(), left), ("there\n", [0, 1]));
@@ -205,7 +237,11 @@ mod tests {
 
     #[test]
     fn what_grows_without_end_is_ended() {
-        let limits = Limits { computing: Duration::from_secs(60), memory: 20 << 20, ..LIMITS };
+        let limits = Limits {
+            computing: Duration::from_secs(60),
+            memory: 20 << 20,
+            ..LIMITS
+        };
         let (end, _) = shell("x=0123456789; while :; do x=$x$x; done", limits);
         assert!(matches!(end, End::TooLarge), "{end:?}");
     }

@@ -41,12 +41,14 @@ impl Library {
     pub fn find() -> Result<Library, BadInput> {
         if cfg!(feature = "mpi") {
             // Its programs are linked with libraries whose paths only Cargo knows.
-            let help =
-                "exercises run on threads: build the workbook without --features mpi, in a separate target folder";
+            let help = "exercises run on threads: build the workbook without --features mpi, in a separate target folder";
             return Err(BadInput::new("this workbook was built with MPI", help));
         }
         let program = std::env::current_exe().unwrap_or_default();
-        let built = program.metadata().and_then(|data| data.modified()).unwrap_or_else(|_| SystemTime::now());
+        let built = program
+            .metadata()
+            .and_then(|data| data.modified())
+            .unwrap_or_else(|_| SystemTime::now());
         let folder = program.parent().unwrap_or(Path::new("."));
         let mut crates = Vec::new();
         // None of Cargo's layouts puts a compiled crate deeper than deps/ or build/PACKAGE/HASH/out/.
@@ -54,20 +56,38 @@ impl Library {
         // If there are several, this program was linked with the newest that is older than it.
         let newest = |name: &str| {
             let begins = format!("lib{name}-");
-            let is_it = |path: &Path| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&begins));
-            let older = crates.iter().filter(|(path, time)| is_it(path) && *time <= built);
-            older.max_by_key(|(_, time)| *time).map(|(path, _)| path.clone())
+            let is_it = |path: &Path| {
+                path.file_name()
+                    .is_some_and(|file| file.to_string_lossy().starts_with(&begins))
+            };
+            let older = crates
+                .iter()
+                .filter(|(path, time)| is_it(path) && *time <= built);
+            older
+                .max_by_key(|(_, time)| *time)
+                .map(|(path, _)| path.clone())
         };
-        let Some(ours) = CRATES.into_iter().map(newest).collect::<Option<Vec<PathBuf>>>() else {
+        let Some(ours) = CRATES
+            .into_iter()
+            .map(newest)
+            .collect::<Option<Vec<PathBuf>>>()
+        else {
             return Err(BadInput::new(
                 format!("the compiled library is not near {}", program.display()),
                 "start the workbook where Cargo has built it:  cargo run --bin workbook",
             ));
         };
-        let mut folders: Vec<PathBuf> = crates.iter().filter_map(|(path, _)| path.parent()).map(Into::into).collect();
+        let mut folders: Vec<PathBuf> = crates
+            .iter()
+            .filter_map(|(path, _)| path.parent())
+            .map(Into::into)
+            .collect();
         folders.sort();
         folders.dedup();
-        Ok(Library { crates: ours, folders })
+        Ok(Library {
+            crates: ours,
+            folders,
+        })
     }
 
     /// Compiles the reader's file and the check into `out`. Messages contain paths as the reader would type them.
@@ -81,7 +101,9 @@ impl Library {
     ) -> Result<Compiled, BadInput> {
         let exercise = out.join("libexercise.rlib");
         let mut yours = self.rustc(screen, out, &CRATES[..1]);
-        yours.args(["--crate-name", "exercise", "--crate-type", "rlib"]).arg(desk.shown(mine));
+        yours
+            .args(["--crate-name", "exercise", "--crate-type", "rlib"])
+            .arg(desk.shown(mine));
         let warnings = match run(yours, limits)? {
             (End::Exit(status), warnings) if status.success() => warnings,
             (End::Exit(_), errors) => return Ok(Compiled::NotYours(errors)),
@@ -89,11 +111,14 @@ impl Library {
         };
         let mut ours = self.rustc(screen, out, &CRATES);
         ours.args(["--crate-name", "check", "--crate-type", "bin", "--extern"]);
-        ours.arg(format!("exercise={}", exercise.display())).arg(desk.shown(check));
+        ours.arg(format!("exercise={}", exercise.display()))
+            .arg(desk.shown(check));
         Ok(match run(ours, limits)? {
-            (End::Exit(status), _) if status.success() => {
-                Compiled::Program(out.join("check").with_extension(std::env::consts::EXE_EXTENSION), warnings)
-            }
+            (End::Exit(status), _) if status.success() => Compiled::Program(
+                out.join("check")
+                    .with_extension(std::env::consts::EXE_EXTENSION),
+                warnings,
+            ),
             (End::Exit(_), errors) => Compiled::NotTheCheck(errors),
             (end, _) => Compiled::Ended(end),
         })
@@ -102,14 +127,26 @@ impl Library {
     fn rustc(&self, screen: &Screen, out: &Path, uses: &[&str]) -> Command {
         let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
         // Optimizing would take longer than it saves, because the slow work is in the library.
-        rustc.args(["--edition", "2024", "-C", "codegen-units=1", "-C", "strip=debuginfo", "--color"]);
+        rustc.args([
+            "--edition",
+            "2024",
+            "-C",
+            "codegen-units=1",
+            "-C",
+            "strip=debuginfo",
+            "--color",
+        ]);
         rustc.arg(if screen.colour { "always" } else { "never" });
         rustc.arg(format!("--diagnostic-width={}", screen.width));
         for (name, file) in uses.iter().zip(&self.crates) {
-            rustc.arg("--extern").arg(format!("{name}={}", file.display()));
+            rustc
+                .arg("--extern")
+                .arg(format!("{name}={}", file.display()));
         }
         for folder in &self.folders {
-            rustc.arg("-L").arg(format!("dependency={}", folder.display()));
+            rustc
+                .arg("-L")
+                .arg(format!("dependency={}", folder.display()));
         }
         rustc.arg("--out-dir").arg(out);
         rustc
@@ -120,13 +157,26 @@ impl Library {
 fn run(mut rustc: Command, limits: Limits) -> Result<(End, String), BadInput> {
     let (end, text) = child::run(&mut rustc, limits).map_err(|error| {
         let what = format!("cannot start {}: {error}", rustc.get_program().display());
-        BadInput::new(what, "exercises are compiled by rustc: put it on PATH, as rustup does")
+        BadInput::new(
+            what,
+            "exercises are compiled by rustc: put it on PATH, as rustup does",
+        )
     })?;
     // The library was compiled by a different rustc, or a part of it is missing. The reader's code is not the reason.
     let failed = matches!(end, End::Exit(status) if !status.success());
-    if failed && ["E0514", "E0460", "E0462"].iter().any(|code| text.contains(&format!("[{code}]"))) {
-        let what = format!("rustc cannot use the compiled library:\n{}", text.trim_end());
-        return Err(BadInput::new(what, "build it again with this rustc:  cargo run --bin workbook"));
+    if failed
+        && ["E0514", "E0460", "E0462"]
+            .iter()
+            .any(|code| text.contains(&format!("[{code}]")))
+    {
+        let what = format!(
+            "rustc cannot use the compiled library:\n{}",
+            text.trim_end()
+        );
+        return Err(BadInput::new(
+            what,
+            "build it again with this rustc:  cargo run --bin workbook",
+        ));
     }
     Ok((end, text))
 }
@@ -135,7 +185,9 @@ fn run(mut rustc: Command, limits: Limits) -> Result<(End, String), BadInput> {
 fn compiled_crates(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, SystemTime)>) {
     // Unreadable folders are skipped.
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let (path, Ok(data)) = (entry.path(), entry.metadata()) else { continue };
+        let (path, Ok(data)) = (entry.path(), entry.metadata()) else {
+            continue;
+        };
         if data.is_dir() && depth > 1 && entry.file_name() != "incremental" {
             compiled_crates(&path, depth - 1, found);
         } else if path.extension().is_some_and(|ending| ending == "rlib") {
@@ -163,7 +215,10 @@ mod tests {
         let file = folder.path().join("code.rs");
         std::fs::write(&file, code).unwrap();
         let mut rustc = Command::new("rustc");
-        rustc.args(["--crate-type", "rlib", "--out-dir"]).arg(folder.path()).arg(file);
+        rustc
+            .args(["--crate-type", "rlib", "--out-dir"])
+            .arg(folder.path())
+            .arg(file);
         run(rustc, limits).unwrap()
     }
 
@@ -173,20 +228,35 @@ mod tests {
             matches!(compiled("pub fn f() {}", LIMITS), (End::Exit(status), text) if status.success() && text.is_empty())
         );
         let (end, text) = compiled("pub fn f() -> u8 { }", LIMITS);
-        assert!(matches!(end, End::Exit(status) if !status.success()) && text.contains("E0308"), "{end:?} {text}");
+        assert!(
+            matches!(end, End::Exit(status) if !status.success()) && text.contains("E0308"),
+            "{end:?} {text}"
+        );
     }
 
     #[test]
     fn a_file_that_fills_the_memory_is_not_compiled_to_the_end() {
         let code = "pub static ALL: &[u8] = include_bytes!(\"/dev/zero\");";
-        let (end, text) = compiled(code, Limits { memory: 500 << 20, ..LIMITS });
+        let (end, text) = compiled(
+            code,
+            Limits {
+                memory: 500 << 20,
+                ..LIMITS
+            },
+        );
         assert!(matches!(end, End::TooLarge), "{end:?} {text}");
     }
 
     #[test]
     fn a_constant_without_an_end_is_not_computed_for_ever() {
         let code = "#![allow(long_running_const_eval)] pub const N: u8 = loop {};";
-        let (end, text) = compiled(code, Limits { computing: Duration::from_secs(2), ..LIMITS });
+        let (end, text) = compiled(
+            code,
+            Limits {
+                computing: Duration::from_secs(2),
+                ..LIMITS
+            },
+        );
         assert!(matches!(end, End::TooLong), "{end:?} {text}");
     }
 }

@@ -23,21 +23,38 @@ impl Desk {
     /// folder is the one that the variable SHARDLAB_MY names, or else `my` in the checkout.
     pub fn find() -> Result<Desk, BadInput> {
         let here = std::env::current_dir().unwrap_or_default();
-        let built_from =
-            Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).expect("labs/tools/workbook is below");
-        let root = here.ancestors().chain([built_from]).find(|folder| folder.join("labs/labs.toml").is_file());
+        let built_from = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .nth(3)
+            .expect("labs/tools/workbook is below");
+        let root = here
+            .ancestors()
+            .chain([built_from])
+            .find(|folder| folder.join("labs/labs.toml").is_file());
         let root = root.ok_or_else(|| {
-            let what = format!("there is no labs/labs.toml around {}, nor in {}", here.display(), built_from.display());
+            let what = format!(
+                "there is no labs/labs.toml around {}, nor in {}",
+                here.display(),
+                built_from.display()
+            );
             BadInput::new(what, "run the workbook inside a checkout of shardlab")
         })?;
         let given = std::env::var_os("SHARDLAB_MY").filter(|folder| !folder.is_empty());
         let my = given.map_or_else(|| root.join("my"), |folder| here.join(folder));
-        Ok(Desk { root: root.to_path_buf(), my, here })
+        Ok(Desk {
+            root: root.to_path_buf(),
+            my,
+            here,
+        })
     }
 
     /// A file of the exercise in its lab's folder.
     fn of_lab(&self, folder: &str, exercise: &Exercise) -> PathBuf {
-        self.root.join("labs").join(exercise.lab()).join(folder).join(exercise.file())
+        self.root
+            .join("labs")
+            .join(exercise.lab())
+            .join(folder)
+            .join(exercise.file())
     }
 
     /// The file with which the exercise begins.
@@ -69,7 +86,10 @@ impl Desk {
         let blank = self.blank(exercise);
         let text = std::fs::read(&blank).map_err(|error| {
             let what = format!("cannot read {}: {error}", blank.display());
-            BadInput::new(what, "this file comes with the workbook: restore it with git")
+            BadInput::new(
+                what,
+                "this file comes with the workbook: restore it with git",
+            )
         })?;
         self.write(&mine, &text)?;
         Ok(true)
@@ -81,7 +101,8 @@ impl Desk {
         let mut kept = None;
         if mine.exists() {
             let old = self.my.join("old").join(exercise.file());
-            let moved = std::fs::create_dir_all(self.my.join("old")).and_then(|()| std::fs::rename(&mine, &old));
+            let moved = std::fs::create_dir_all(self.my.join("old"))
+                .and_then(|()| std::fs::rename(&mine, &old));
             moved.map_err(|error| refusal("write", &old, &error))?;
             kept = Some(old);
         }
@@ -107,7 +128,10 @@ impl Desk {
         if let Ok(below) = path.strip_prefix(&self.here) {
             return below.to_path_buf();
         }
-        match (path.strip_prefix(&self.root), self.here.strip_prefix(&self.root)) {
+        match (
+            path.strip_prefix(&self.root),
+            self.here.strip_prefix(&self.root),
+        ) {
             (Ok(below), Ok(depth)) => depth.iter().map(|_| "..").collect::<PathBuf>().join(below),
             _ => path.to_path_buf(),
         }
@@ -129,13 +153,23 @@ mod tests {
     #[test]
     fn paths_are_shown_from_where_the_reader_stands() {
         let shown = |here: &str, path: &str| {
-            let desk = Desk { root: "/w/shardlab".into(), my: "/w/shardlab/my".into(), here: here.into() };
+            let desk = Desk {
+                root: "/w/shardlab".into(),
+                my: "/w/shardlab/my".into(),
+                here: here.into(),
+            };
             desk.shown(Path::new(path)).display().to_string()
         };
         assert_eq!(shown("/w/shardlab", "/w/shardlab/my/a.rs"), "my/a.rs");
-        assert_eq!(shown("/w/shardlab/labs/cluster", "/w/shardlab/my/a.rs"), "../../my/a.rs");
+        assert_eq!(
+            shown("/w/shardlab/labs/cluster", "/w/shardlab/my/a.rs"),
+            "../../my/a.rs"
+        );
         assert_eq!(shown("/w/shardlab/my", "/w/shardlab/my/a.rs"), "a.rs");
         assert_eq!(shown("/tmp", "/w/shardlab/my/a.rs"), "/w/shardlab/my/a.rs");
-        assert_eq!(shown("/w/shardlab", "/home/reader/a.rs"), "/home/reader/a.rs");
+        assert_eq!(
+            shown("/w/shardlab", "/home/reader/a.rs"),
+            "/home/reader/a.rs"
+        );
     }
 }

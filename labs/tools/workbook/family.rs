@@ -69,7 +69,10 @@ mod unix {
         pub fn end(self, child: &Child) {
             let session = child.id() as i32;
             end_all(session);
-            SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != session);
+            SESSIONS
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .retain(|other| *other != session);
         }
     }
 
@@ -110,7 +113,9 @@ mod unix {
             // SAFETY: these calls touch no memory but `status`.
             let (me, mine) = unsafe { (libc::getpid(), libc::getsid(0)) };
             let is_left = |process: &Process| {
-                let orphan = process.parent == me && process.session != mine && !sessions.contains(&process.session);
+                let orphan = process.parent == me
+                    && process.session != mine
+                    && !sessions.contains(&process.session);
                 process.session == session || orphan
             };
             let left: Vec<Process> = processes().into_iter().filter(is_left).collect();
@@ -135,7 +140,12 @@ mod unix {
         // SAFETY: all bytes zero is a valid `siginfo_t`, which the call fills.
         unsafe {
             let mut about: libc::siginfo_t = std::mem::zeroed();
-            libc::waitid(libc::P_ALL, 0, &mut about, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT) == 0
+            libc::waitid(
+                libc::P_ALL,
+                0,
+                &mut about,
+                libc::WEXITED | libc::WNOHANG | libc::WNOWAIT,
+            ) == 0
         }
     }
 
@@ -154,11 +164,25 @@ mod unix {
             let about = std::fs::read(entry.path().join("stat")).ok()?;
             let about = String::from_utf8_lossy(&about).into_owned();
             // The name in parentheses may hold anything. State, parent, group and session follow it.
-            let mut fields = about.rsplit_once(')')?.1.split_whitespace().skip(1).map(|field| field.parse().ok());
+            let mut fields = about
+                .rsplit_once(')')?
+                .1
+                .split_whitespace()
+                .skip(1)
+                .map(|field| field.parse().ok());
             let parent = fields.next()??;
-            Some(Process { number, parent, session: fields.nth(1)?? })
+            Some(Process {
+                number,
+                parent,
+                session: fields.nth(1)??,
+            })
         };
-        std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(process).collect()
+        std::fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(process)
+            .collect()
     }
 }
 

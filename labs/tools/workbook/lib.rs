@@ -38,7 +38,11 @@ impl Workbook {
     /// Finds everything that checks need.
     pub fn open() -> Result<Workbook, BadInput> {
         let desk = Desk::find()?;
-        Ok(Workbook { course: Course::read()?, desk, library: compile::Library::find()? })
+        Ok(Workbook {
+            course: Course::read()?,
+            desk,
+            library: compile::Library::find()?,
+        })
     }
 
     /// The first exercise that the reader has not solved.
@@ -47,20 +51,31 @@ impl Workbook {
     }
 
     /// The first of `of` that the reader has not solved. Optional exercises count only if the reader has begun them.
-    pub fn next_of<'a>(&self, of: impl IntoIterator<Item = &'a Exercise>) -> Result<Option<&'a Exercise>, BadInput> {
+    pub fn next_of<'a>(
+        &self,
+        of: impl IntoIterator<Item = &'a Exercise>,
+    ) -> Result<Option<&'a Exercise>, BadInput> {
         let progress = Progress::read(&self.desk)?;
         let wanted = |exercise: &&Exercise| !exercise.optional || self.desk.mine(exercise).exists();
-        Ok(of.into_iter().filter(wanted).find(|exercise| !progress.has_solved(exercise)))
+        Ok(of
+            .into_iter()
+            .filter(wanted)
+            .find(|exercise| !progress.has_solved(exercise)))
     }
 
     /// Checks an exercise and records the result.
     pub fn check(&self, screen: &Screen, exercise: &Exercise) -> Result<Attempt, BadInput> {
         let Some(checked) = progress::hash(&self.desk.mine(exercise)) else {
-            return Ok(Attempt::new(Outcome::NotBegun, "There is nothing to check yet."));
+            return Ok(Attempt::new(
+                Outcome::NotBegun,
+                "There is nothing to check yet.",
+            ));
         };
         let attempt = Attempt::make(&self.library, screen, &self.desk, exercise)?;
         let blank = progress::hash(&self.desk.blank(exercise));
-        Progress::change(&self.desk, exercise, |record| record.take(&attempt, checked, blank.as_ref()))?;
+        Progress::change(&self.desk, exercise, |record| {
+            record.take(&attempt, checked, blank.as_ref())
+        })?;
         Ok(attempt)
     }
 }

@@ -69,7 +69,11 @@ fn run() -> Result<ExitCode> {
     let screen = Screen::detect(args.ascii);
     if let Some(Action::Report { dir }) = &args.command {
         let readers = Readers::read(dir)?;
-        screen.say(if args.json { serde_json::to_string_pretty(&readers)? } else { readers.render(&screen) });
+        screen.say(if args.json {
+            serde_json::to_string_pretty(&readers)?
+        } else {
+            readers.render(&screen)
+        });
         return Ok(ExitCode::SUCCESS);
     }
     let workbook = Workbook::open()?;
@@ -80,13 +84,22 @@ fn run() -> Result<ExitCode> {
         Some(Action::Hint { name }) => hint(args, &screen, &workbook, name)?,
         Some(Action::Solution { name }) => {
             let solution = workbook::solution(&screen, &workbook, workbook.course.find(name)?)?;
-            let document = || serde_json::json!({ "exercise": name, "solution": solution }).to_string();
-            screen.say(if args.json { document() } else { solution.clone() });
+            let document =
+                || serde_json::json!({ "exercise": name, "solution": solution }).to_string();
+            screen.say(if args.json {
+                document()
+            } else {
+                solution.clone()
+            });
         }
-        Some(Action::Reset { name }) => reset(args, &screen, &workbook, workbook.course.find(name)?)?,
+        Some(Action::Reset { name }) => {
+            reset(args, &screen, &workbook, workbook.course.find(name)?)?
+        }
         Some(Action::Watch { .. }) if args.json => {
             let help = "leave one of the two out; `check --json` prints one document";
-            return Err(BadInput::new("--json prints one document, and watch goes on", help).into());
+            return Err(
+                BadInput::new("--json prints one document, and watch goes on", help).into(),
+            );
         }
         Some(Action::Watch { name }) => watch(&screen, &workbook, named(&workbook, name)?)?,
         Some(Action::Report { .. }) => unreachable!("it needs no workbook"),
@@ -96,7 +109,12 @@ fn run() -> Result<ExitCode> {
 
 /// The exercise that `name` means: an exercise, the next one of a lab, or `next`. None if all of these are solved.
 fn named<'a>(workbook: &'a Workbook, name: &str) -> Result<Option<&'a Exercise>, BadInput> {
-    match workbook.course.labs.iter().find(|lab| lab.name == name && !lab.exercises.is_empty()) {
+    match workbook
+        .course
+        .labs
+        .iter()
+        .find(|lab| lab.name == name && !lab.exercises.is_empty())
+    {
         Some(lab) => Ok(workbook.next_of(&lab.exercises)?.or(lab.exercises.first())),
         None if name == "next" => workbook.next(),
         None => workbook.course.find(name).map(Some),
@@ -111,7 +129,14 @@ fn check(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Resul
         false => named(workbook, name)?.into_iter().collect(),
     };
     // In a document, rustc's messages are plain text, too.
-    let screen = if args.json { Screen { ascii: args.ascii, ..Screen::plain() } } else { screen.clone() };
+    let screen = if args.json {
+        Screen {
+            ascii: args.ascii,
+            ..Screen::plain()
+        }
+    } else {
+        screen.clone()
+    };
     let mut checks: Vec<(String, Attempt)> = Vec::new();
     for exercise in exercises {
         let new = !all && workbook.desk.begin(exercise)?;
@@ -129,18 +154,40 @@ fn check(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Resul
     } else if checks.is_empty() {
         screen.say(workbook::map(&screen, workbook)?);
     } else if all {
-        let solved = checks.iter().filter(|(_, attempt)| attempt.outcome == Outcome::Solved).count();
-        screen.say(format!("\n{} of {} exercises are solved in their current version", solved, checks.len()));
+        let solved = checks
+            .iter()
+            .filter(|(_, attempt)| attempt.outcome == Outcome::Solved)
+            .count();
+        screen.say(format!(
+            "\n{} of {} exercises are solved in their current version",
+            solved,
+            checks.len()
+        ));
     }
-    let solved = checks.iter().all(|(_, attempt)| attempt.outcome == Outcome::Solved);
-    Ok(if solved { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let solved = checks
+        .iter()
+        .all(|(_, attempt)| attempt.outcome == Outcome::Solved);
+    Ok(if solved {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
-fn show(screen: &Screen, workbook: &Workbook, exercise: &Exercise, attempt: &Attempt, new: bool) -> Result<()> {
+fn show(
+    screen: &Screen,
+    workbook: &Workbook,
+    exercise: &Exercise,
+    attempt: &Attempt,
+    new: bool,
+) -> Result<()> {
     screen.say(workbook::show_attempt(screen, workbook, exercise, attempt)?);
     if new {
         let file = workbook.desk.shown(&workbook.desk.mine(exercise));
-        screen.say(screen.row("new", &format!("edit {}: it is a copy of the blank", file.display())));
+        screen.say(screen.row(
+            "new",
+            &format!("edit {}: it is a copy of the blank", file.display()),
+        ));
     }
     Ok(())
 }
@@ -159,7 +206,9 @@ fn hint(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result
         return Ok(());
     };
     let all = exercise.hints.len();
-    let record = Progress::change(&workbook.desk, exercise, |record| record.hints = (record.hints + 1).min(all))?;
+    let record = Progress::change(&workbook.desk, exercise, |record| {
+        record.hints = (record.hints + 1).min(all)
+    })?;
     if args.json {
         return tell(screen, workbook, &[]);
     }
@@ -169,12 +218,17 @@ fn hint(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result
 
 fn reset(args: &Args, screen: &Screen, workbook: &Workbook, exercise: &Exercise) -> Result<()> {
     let kept = workbook.desk.reset(exercise)?;
-    Progress::change(&workbook.desk, exercise, |record| *record = Default::default())?;
+    Progress::change(&workbook.desk, exercise, |record| {
+        *record = Default::default()
+    })?;
     if args.json {
         return tell(screen, workbook, &[]);
     }
     let shown = |path: &std::path::Path| workbook.desk.shown(path).display().to_string();
-    screen.say(format!("{} is a copy of the blank", shown(&workbook.desk.mine(exercise))));
+    screen.say(format!(
+        "{} is a copy of the blank",
+        shown(&workbook.desk.mine(exercise))
+    ));
     if let Some(old) = kept {
         screen.say(format!("your old file is {}", shown(&old)));
     }
@@ -183,8 +237,11 @@ fn reset(args: &Args, screen: &Screen, workbook: &Workbook, exercise: &Exercise)
 
 /// Checks an exercise, and then each exercise that the reader saves, until all are solved or the reader stops.
 fn watch(screen: &Screen, workbook: &Workbook, first: Option<&Exercise>) -> Result<()> {
-    let mut known: BTreeMap<&str, Option<Version>> =
-        workbook.course.exercises().map(|exercise| (exercise.name.as_str(), version(workbook, exercise))).collect();
+    let mut known: BTreeMap<&str, Option<Version>> = workbook
+        .course
+        .exercises()
+        .map(|exercise| (exercise.name.as_str(), version(workbook, exercise)))
+        .collect();
     let mut current = first;
     while let Some(exercise) = current {
         let new = workbook.desk.begin(exercise)?;
@@ -194,7 +251,9 @@ fn watch(screen: &Screen, workbook: &Workbook, first: Option<&Exercise>) -> Resu
         let attempt = workbook.check(screen, exercise)?;
         show(screen, workbook, exercise, &attempt, new)?;
         if attempt.outcome == Outcome::Solved {
-            let Some(next) = workbook.next()? else { return Ok(()) };
+            let Some(next) = workbook.next()? else {
+                return Ok(());
+            };
             if workbook.desk.begin(next)? {
                 known.insert(&next.name, version(workbook, next));
             }
@@ -224,7 +283,8 @@ fn saved<'a>(workbook: &'a Workbook, known: &BTreeMap<&str, Option<Version>>) ->
     loop {
         std::thread::sleep(Duration::from_millis(150));
         for exercise in workbook.course.exercises() {
-            let (name, now) = (exercise.name.as_str(), version(workbook, exercise));
+            let name = exercise.name.as_str();
+            let now = version(workbook, exercise);
             if now.is_some() && now != known[name] && now == last[name] {
                 return exercise;
             }
@@ -235,7 +295,8 @@ fn saved<'a>(workbook: &'a Workbook, known: &BTreeMap<&str, Option<Version>>) ->
 
 /// Clears the terminal. In a file, begins a new paragraph.
 fn clear(screen: &Screen) {
-    let terminal = std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    let terminal = std::io::stdout().is_terminal()
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     screen.say(if terminal { "\x1b[2J\x1b[H" } else { "" });
     // If stdout cannot be written, the next line reports it.
     std::io::stdout().flush().ok();

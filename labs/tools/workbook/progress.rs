@@ -55,17 +55,26 @@ impl Progress {
     pub fn read(desk: &Desk) -> Result<Progress, BadInput> {
         let path = desk.my.join(FILE);
         let text = match files::text(&path, files::LIST) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Progress::default()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Progress::default());
+            }
             text => text.map_err(|error| refusal("read", &path, &error))?,
         };
         serde_json::from_str(&text).map_err(|error| {
             let what = format!("{} is not what the workbook wrote: {error}", path.display());
-            BadInput::new(what, "delete it to start a new record; your exercises stay as they are")
+            BadInput::new(
+                what,
+                "delete it to start a new record; your exercises stay as they are",
+            )
         })
     }
 
     /// Reads the reader's file, changes one exercise's record, and writes the file.
-    pub fn change(desk: &Desk, exercise: &Exercise, change: impl FnOnce(&mut Record)) -> Result<Record, BadInput> {
+    pub fn change(
+        desk: &Desk,
+        exercise: &Exercise,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<Record, BadInput> {
         let mut progress = Progress::read(desk)?;
         let record = progress.0.entry(exercise.name.clone()).or_default();
         change(record);
@@ -82,7 +91,8 @@ impl Progress {
 
     /// The reader's standing in `exercise`.
     pub fn standing(&self, desk: &Desk, exercise: &Exercise) -> Standing {
-        let (mine, solution) = (hash(&desk.mine(exercise)), self.of(exercise).solution);
+        let mine = hash(&desk.mine(exercise));
+        let solution = self.of(exercise).solution;
         let blank = hash(&desk.blank(exercise));
         match (solution, mine) {
             (Some(solution), Some(mine)) if solution != mine => Standing::Changed,
@@ -107,9 +117,18 @@ impl Record {
         if attempt.outcome == Outcome::Solved {
             self.solution = Some(checked.clone());
             for figure in &attempt.figures {
-                match self.figures.iter_mut().find(|best| best.what == figure.what) {
+                match self
+                    .figures
+                    .iter_mut()
+                    .find(|best| best.what == figure.what)
+                {
                     // The target may have changed with the exercise.
-                    Some(best) => *best = Figure { got: best.got.min(figure.got), ..figure.clone() },
+                    Some(best) => {
+                        *best = Figure {
+                            got: best.got.min(figure.got),
+                            ..figure.clone()
+                        }
+                    }
                     None => self.figures.push(figure.clone()),
                 }
             }
@@ -130,5 +149,7 @@ pub(super) fn hash(path: &Path) -> Option<String> {
 
 /// Seconds since 1970.
 pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_secs())
 }

@@ -41,18 +41,29 @@ pub struct Entry {
 
 impl Document {
     /// The reader's standing, with the checks that were just made.
-    pub fn new(course: &Course, desk: &Desk, progress: &Progress, checks: &[(String, Attempt)]) -> Document {
+    pub fn new(
+        course: &Course,
+        desk: &Desk,
+        progress: &Progress,
+        checks: &[(String, Attempt)],
+    ) -> Document {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let entry = |exercise: &super::Exercise| Entry {
             name: exercise.name.clone(),
             solved: progress.has_solved(exercise),
             begun: progress.standing(desk, exercise) != Standing::Open,
             record: progress.of(exercise),
-            check: checks.iter().find(|(name, _)| *name == exercise.name).map(|(_, attempt)| attempt.clone()),
+            check: checks
+                .iter()
+                .find(|(name, _)| *name == exercise.name)
+                .map(|(_, attempt)| attempt.clone()),
         };
         Document {
             version: 1,
-            who: ["USER", "LOGNAME", "USERNAME"].into_iter().find_map(variable).unwrap_or_default(),
+            who: ["USER", "LOGNAME", "USERNAME"]
+                .into_iter()
+                .find_map(variable)
+                .unwrap_or_default(),
             when: now(),
             exercises: course.exercises().map(entry).collect(),
         }
@@ -65,14 +76,19 @@ impl Document {
     /// The reader's current exercise: of the unsolved ones the last that was checked, or else the first.
     fn at(&self) -> Option<&Entry> {
         let open = || self.exercises.iter().filter(|entry| !entry.solved);
-        open().filter(|entry| entry.record.when > 0).max_by_key(|entry| entry.record.when).or_else(|| open().next())
+        open()
+            .filter(|entry| entry.record.when > 0)
+            .max_by_key(|entry| entry.record.when)
+            .or_else(|| open().next())
     }
 }
 
 impl Entry {
     /// The claim at which the reader is stuck.
     fn stuck_at(&self) -> String {
-        let Record { outcome, stuck_at, .. } = &self.record;
+        let Record {
+            outcome, stuck_at, ..
+        } = &self.record;
         match outcome {
             None | Some(Outcome::NotBegun) => "not checked yet".into(),
             Some(Outcome::Unfinished) => "not written yet".into(),
@@ -100,19 +116,25 @@ impl Readers {
     /// Reads every `.json` file of a folder.
     pub fn read(folder: &Path) -> Result<Readers, BadInput> {
         let refuse = |why: String| {
-            let help = "each participant puts a file there:  workbook check all --json > DIR/$USER.json";
+            let help =
+                "each participant puts a file there:  workbook check all --json > DIR/$USER.json";
             BadInput::new(format!("no reports in {}{why}", folder.display()), help)
         };
         let files = std::fs::read_dir(folder).map_err(|error| refuse(format!(": {error}")))?;
         let mut files: Vec<_> = files.flatten().map(|entry| entry.path()).collect();
         // `.json` counts, too: `$USER.json` becomes this name if USER is not set.
-        files.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".json")));
+        files.retain(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().ends_with(".json"))
+        });
         files.sort();
         let (mut read, mut refused): (Vec<(String, Document)>, Vec<String>) = Default::default();
         for path in files {
             let name = path.file_stem().unwrap_or_default().display().to_string();
             let text = files::text(&path, files::LIST).map_err(|error| error.to_string());
-            match text.and_then(|text| serde_json::from_str::<Document>(&text).map_err(|error| error.to_string())) {
+            match text.and_then(|text| {
+                serde_json::from_str::<Document>(&text).map_err(|error| error.to_string())
+            }) {
                 Ok(document) => read.push((name, document)),
                 Err(error) => refused.push(format!("{}: {error}", path.display())),
             }
@@ -121,24 +143,47 @@ impl Readers {
             return Err(refuse(String::new()));
         }
         // If several readers are the same user (root in a container), the names of the files distinguish them.
-        let users: Vec<String> = read.iter().map(|(_, document)| document.who.clone()).collect();
-        let is_own = |who: &str| !who.is_empty() && users.iter().filter(|user| *user == who).count() == 1;
+        let users: Vec<String> = read
+            .iter()
+            .map(|(_, document)| document.who.clone())
+            .collect();
+        let is_own =
+            |who: &str| !who.is_empty() && users.iter().filter(|user| *user == who).count() == 1;
         let named = read.into_iter().map(|(file, document)| {
-            let who = if is_own(&document.who) { document.who.clone() } else { file };
+            let who = if is_own(&document.who) {
+                document.who.clone()
+            } else {
+                file
+            };
             (who, document)
         });
-        Ok(Readers { documents: named.collect(), refused })
+        Ok(Readers {
+            documents: named.collect(),
+            refused,
+        })
     }
 
     /// A table of people, beginning with those who need help, and a table of exercises.
     pub fn render(&self, screen: &Screen) -> String {
         let mut people: Vec<(&String, &Document)> = self.documents.iter().collect();
         people.sort_by_key(|(_, document)| {
-            (document.solved(), std::cmp::Reverse(document.at().map_or(0, |at| at.record.tries)))
+            (
+                document.solved(),
+                std::cmp::Reverse(document.at().map_or(0, |at| at.record.tries)),
+            )
         });
-        let rows: Vec<Vec<String>> = people.iter().map(|(who, document)| person(who, document)).collect();
-        let header = ["who", "solved", "works on", "stuck at", "tries", "hints", "ago"];
-        let mut text = format!("{}\n\n{}", table(screen, &header, &rows), self.exercises(screen));
+        let rows: Vec<Vec<String>> = people
+            .iter()
+            .map(|(who, document)| person(who, document))
+            .collect();
+        let header = [
+            "who", "solved", "works on", "stuck at", "tries", "hints", "ago",
+        ];
+        let mut text = format!(
+            "{}\n\n{}",
+            table(screen, &header, &rows),
+            self.exercises(screen)
+        );
         for line in &self.refused {
             text += &format!("\n\n{}", screen.row("not read", &harmless(line)));
         }
@@ -147,27 +192,50 @@ impl Readers {
 
     fn exercises(&self, screen: &Screen) -> String {
         let mut names: Vec<&String> = Vec::new();
-        for entry in self.documents.values().flat_map(|document| &document.exercises) {
+        for entry in self
+            .documents
+            .values()
+            .flat_map(|document| &document.exercises)
+        {
             if !names.contains(&&entry.name) {
                 names.push(&entry.name);
             }
         }
         let row = |name: &&String| {
-            let entries = || self.documents.values().flat_map(|d| &d.exercises).filter(|entry| entry.name == **name);
+            let entries = || {
+                self.documents
+                    .values()
+                    .flat_map(|d| &d.exercises)
+                    .filter(|entry| entry.name == **name)
+            };
             let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
             for entry in entries().filter(|entry| !entry.solved && entry.record.when > 0) {
                 *reasons.entry(entry.stuck_at()).or_default() += 1;
             }
             let mut reasons: Vec<(String, usize)> = reasons.into_iter().collect();
             reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-            let told: Vec<String> =
-                reasons.iter().take(2).map(|(why, count)| format!("{count}: {}", harmless(why))).collect();
+            let told: Vec<String> = reasons
+                .iter()
+                .take(2)
+                .map(|(why, count)| format!("{count}: {}", harmless(why)))
+                .collect();
             let solved = entries().filter(|entry| entry.solved).count();
-            let begun = entries().filter(|entry| !entry.solved && entry.begun).count();
-            vec![harmless(name), solved.to_string(), begun.to_string(), told.join("\n")]
+            let begun = entries()
+                .filter(|entry| !entry.solved && entry.begun)
+                .count();
+            vec![
+                harmless(name),
+                solved.to_string(),
+                begun.to_string(),
+                told.join("\n"),
+            ]
         };
         let rows: Vec<Vec<String>> = names.iter().map(row).collect();
-        table(screen, &["exercise", "solved", "begun", "most are stuck at"], &rows)
+        table(
+            screen,
+            &["exercise", "solved", "begun", "most are stuck at"],
+            &rows,
+        )
     }
 }
 
@@ -182,12 +250,37 @@ fn harmless(text: &str) -> String {
 fn person(who: &str, document: &Document) -> Vec<String> {
     let solved = format!("{} of {}", document.solved(), document.exercises.len());
     let (at, stuck, record) = match document.at() {
-        Some(at) => (harmless(&at.name), harmless(&at.stuck_at()), at.record.clone()),
-        None => (String::new(), "nothing: all solved".into(), Record::default()),
+        Some(at) => (
+            harmless(&at.name),
+            harmless(&at.stuck_at()),
+            at.record.clone(),
+        ),
+        None => (
+            String::new(),
+            "nothing: all solved".into(),
+            Record::default(),
+        ),
     };
-    let last = document.exercises.iter().map(|entry| entry.record.when).max().unwrap_or(0);
-    let ago = if last == 0 { String::new() } else { ago(now().saturating_sub(last)) };
-    vec![harmless(who), solved, at, stuck, record.tries.to_string(), record.hints.to_string(), ago]
+    let last = document
+        .exercises
+        .iter()
+        .map(|entry| entry.record.when)
+        .max()
+        .unwrap_or(0);
+    let ago = if last == 0 {
+        String::new()
+    } else {
+        ago(now().saturating_sub(last))
+    };
+    vec![
+        harmless(who),
+        solved,
+        at,
+        stuck,
+        record.tries.to_string(),
+        record.hints.to_string(),
+        ago,
+    ]
 }
 
 /// A time span in minutes, hours or days.

@@ -22,12 +22,26 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
     let progress = Progress::read(&book.desk)?;
     let next = book.next()?;
     let all = book.course.exercises().count();
-    let solved = book.course.exercises().filter(|exercise| progress.has_solved(exercise)).count();
-    let open = book.course.exercises().filter(|exercise| !exercise.optional && !progress.has_solved(exercise));
+    let solved = book
+        .course
+        .exercises()
+        .filter(|exercise| progress.has_solved(exercise))
+        .count();
+    let open = book
+        .course
+        .exercises()
+        .filter(|exercise| !exercise.optional && !progress.has_solved(exercise));
     let minutes: usize = open.map(|exercise| exercise.minutes).sum();
-    let left = if minutes > 0 { format!(", {minutes} min to go") } else { String::new() };
+    let left = if minutes > 0 {
+        format!(", {minutes} min to go")
+    } else {
+        String::new()
+    };
     let mut lines = vec![
-        screen.heading("shardlab: the workbook", &format!("{solved} of {all} exercises solved{left}")),
+        screen.heading(
+            "shardlab: the workbook",
+            &format!("{solved} of {all} exercises solved{left}"),
+        ),
         "How large models are trained on many devices: run a lab, then write its heart.".into(),
     ];
     for lab in &book.course.labs {
@@ -38,21 +52,35 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
             let is_next = next.is_some_and(|next| next.name == exercise.name);
             lines.push(line(screen, book, &progress, exercise, is_next));
             lines.extend(
-                progress.of(exercise).figures.iter().map(|best| format!("      {}", figure(screen, "best", best))),
+                progress
+                    .of(exercise)
+                    .figures
+                    .iter()
+                    .map(|best| format!("      {}", figure(screen, "best", best))),
             );
         }
     }
     lines.push(String::new());
     lines.push(match next {
         Some(next) => next_step(screen, book, next),
-        None => screen.row("next", "nothing: all exercises are solved. You can still try the labs' --break flags."),
+        None => screen.row(
+            "next",
+            "nothing: all exercises are solved. You can still try the labs' --break flags.",
+        ),
     });
     Ok(lines.join("\n"))
 }
 
 /// An exercise's line on the map.
-fn line(screen: &Screen, book: &Workbook, progress: &Progress, exercise: &Exercise, is_next: bool) -> String {
-    let (standing, minutes) = (progress.standing(&book.desk, exercise), exercise.minutes);
+fn line(
+    screen: &Screen,
+    book: &Workbook,
+    progress: &Progress,
+    exercise: &Exercise,
+    is_next: bool,
+) -> String {
+    let standing = progress.standing(&book.desk, exercise);
+    let minutes = exercise.minutes;
     let told = match (standing, progress.of(exercise).tries) {
         (Standing::Open, _) if exercise.optional => format!("optional, {minutes} min"),
         (Standing::Open, _) => format!("{minutes} min"),
@@ -61,7 +89,11 @@ fn line(screen: &Screen, book: &Workbook, progress: &Progress, exercise: &Exerci
         (Standing::Solved, _) => "solved".into(),
         (Standing::Changed, _) => "solved, changed since".into(),
     };
-    let [solved, going, open] = if screen.ascii { ["x", ">", "-"] } else { ["✓", "▸", "·"] };
+    let [solved, going, open] = if screen.ascii {
+        ["x", ">", "-"]
+    } else {
+        ["✓", "▸", "·"]
+    };
     let mark = match standing {
         Standing::Solved | Standing::Changed => screen.good(solved),
         Standing::Begun => going.into(),
@@ -73,7 +105,11 @@ fn line(screen: &Screen, book: &Workbook, progress: &Progress, exercise: &Exerci
     let most = screen.width.saturating_sub(6 + told.chars().count());
     if left.chars().count() > most {
         let cut = if screen.ascii { "..." } else { "…" };
-        left = left.chars().take(most.saturating_sub(cut.chars().count())).chain(cut.chars()).collect();
+        left = left
+            .chars()
+            .take(most.saturating_sub(cut.chars().count()))
+            .chain(cut.chars())
+            .collect();
     }
     let room = screen.width.saturating_sub(4 + left.chars().count());
     let left = if is_next { screen.bold(left) } else { left };
@@ -82,7 +118,11 @@ fn line(screen: &Screen, book: &Workbook, progress: &Progress, exercise: &Exerci
 
 /// The next steps, as the reader can type them.
 fn next_step(screen: &Screen, book: &Workbook, next: &Exercise) -> String {
-    let lab = book.course.labs.iter().find(|lab| lab.exercises.iter().any(|exercise| exercise.name == next.name));
+    let lab = book.course.labs.iter().find(|lab| {
+        lab.exercises
+            .iter()
+            .any(|exercise| exercise.name == next.name)
+    });
     let file = book.desk.shown(&book.desk.mine(next));
     let mut steps = vec![
         format!("start this, and leave it running:  {} watch", command()),
@@ -91,16 +131,36 @@ fn next_step(screen: &Screen, book: &Workbook, next: &Exercise) -> String {
     if let Some(lab) = lab.filter(|lab| lab.exercises[0].name == next.name) {
         steps.insert(0, format!("run its lab:  cargo run --bin {}", lab.name));
     }
-    let mut lines = vec![screen.row("next", &format!("{}, about {} minutes: {}", next.name, next.minutes, next.task))];
+    let mut lines = vec![screen.row(
+        "next",
+        &format!(
+            "{}, about {} minutes: {}",
+            next.name, next.minutes, next.task
+        ),
+    )];
     // Each step is on one line, however long, so that readers can copy its command.
-    lines.extend(steps.iter().enumerate().map(|(i, step)| format!("           {}. {step}", i + 1)));
+    lines.extend(
+        steps
+            .iter()
+            .enumerate()
+            .map(|(i, step)| format!("           {}. {step}", i + 1)),
+    );
     lines.join("\n")
 }
 
 /// A check and its result.
-pub fn attempt(screen: &Screen, book: &Workbook, exercise: &Exercise, attempt: &Attempt) -> Result<String, BadInput> {
+pub fn attempt(
+    screen: &Screen,
+    book: &Workbook,
+    exercise: &Exercise,
+    attempt: &Attempt,
+) -> Result<String, BadInput> {
     let record = Progress::read(&book.desk)?.of(exercise);
-    let file = book.desk.shown(&book.desk.mine(exercise)).display().to_string();
+    let file = book
+        .desk
+        .shown(&book.desk.mine(exercise))
+        .display()
+        .to_string();
     let title = format!("{}{}{}", exercise.name, screen.separator(), exercise.title);
     let mut lines = vec![screen.heading(&title, &file)];
     if !attempt.compiler.is_empty() {
@@ -116,9 +176,17 @@ pub fn attempt(screen: &Screen, book: &Workbook, exercise: &Exercise, attempt: &
             if !finding.rows.is_empty() {
                 lines.push(format!("\n{}", comparison(screen, &finding.rows)));
             }
-            let means = if untouched(book, exercise) { SYMPTOM } else { &attempt.means };
+            let means = if untouched(book, exercise) {
+                SYMPTOM
+            } else {
+                &attempt.means
+            };
             lines.push(format!("\n{}", screen.row("means", means)));
-            if attempt.findings.last().is_some_and(|last| last.holds.is_none()) {
+            if attempt
+                .findings
+                .last()
+                .is_some_and(|last| last.holds.is_none())
+            {
                 lines.push(String::new());
             }
         }
@@ -131,7 +199,11 @@ pub fn attempt(screen: &Screen, book: &Workbook, exercise: &Exercise, attempt: &
     }
     // The lines before may already end with a blank line.
     let blank = lines.last().is_some_and(|line| line.ends_with('\n'));
-    lines.extend(ending(screen, book, exercise, attempt, &record)?.into_iter().skip(usize::from(blank)));
+    lines.extend(
+        ending(screen, book, exercise, attempt, &record)?
+            .into_iter()
+            .skip(usize::from(blank)),
+    );
     Ok(lines.join("\n"))
 }
 
@@ -141,7 +213,8 @@ const SYMPTOM: &str = "This is the symptom: the people who ran this code saw not
 
 /// Whether the exercise is broken on purpose, and the reader has not changed it.
 fn untouched(book: &Workbook, exercise: &Exercise) -> bool {
-    let [mine, blank] = [book.desk.mine(exercise), book.desk.blank(exercise)].map(|path| progress::hash(&path));
+    let [mine, blank] =
+        [book.desk.mine(exercise), book.desk.blank(exercise)].map(|path| progress::hash(&path));
     exercise.broken && mine == blank
 }
 
@@ -150,9 +223,16 @@ fn printed(screen: &Screen, text: &str) -> String {
     const MOST: usize = 12;
     let lines: Vec<&str> = text.trim_end().lines().collect();
     let last = &lines[lines.len().saturating_sub(MOST)..];
-    let which =
-        if last.len() < lines.len() { format!(", the last {MOST} of {} lines", lines.len()) } else { String::new() };
-    format!("\n{}\n{}", screen.row("printed", &format!("by your code{which}:")), screen.quote(&last.join("\n"), 11))
+    let which = if last.len() < lines.len() {
+        format!(", the last {MOST} of {} lines", lines.len())
+    } else {
+        String::new()
+    };
+    format!(
+        "\n{}\n{}",
+        screen.row("printed", &format!("by your code{which}:")),
+        screen.quote(&last.join("\n"), 11)
+    )
 }
 
 /// The last lines after a check, with the next steps.
@@ -172,17 +252,30 @@ fn ending(
         };
         return Ok(vec![
             String::new(),
-            screen.row("hints", &format!("{} hint {}   ({hints})", command(), exercise.name)),
+            screen.row(
+                "hints",
+                &format!("{} hint {}   ({hints})", command(), exercise.name),
+            ),
         ]);
     }
     let hints = count(record.hints.min(exercise.hints.len()), "hint", "hints");
-    let told = format!("after {}, with {hints}", count(record.tries, "try", "tries"));
+    let told = format!(
+        "after {}, with {hints}",
+        count(record.tries, "try", "tries")
+    );
     let mut lines = vec![String::new(), screen.row("solved", &told)];
     for got in &attempt.figures {
         lines.push(screen.row("", &figure(screen, "yours", got)));
     }
-    if attempt.figures.iter().any(|figure| figure.got > figure.target) {
-        lines.push(screen.row("", "Correct, but a smaller figure is possible: the map keeps your best."));
+    if attempt
+        .figures
+        .iter()
+        .any(|figure| figure.got > figure.target)
+    {
+        lines.push(screen.row(
+            "",
+            "Correct, but a smaller figure is possible: the map keeps your best.",
+        ));
     } else {
         lines.push(screen.row("", &exercise.debrief));
     }
@@ -199,7 +292,13 @@ fn comparison(screen: &Screen, rows: &[Row]) -> String {
     const MOST: usize = 8;
     let disagree = || rows.iter().filter(|row| !row.agrees);
     let wrong = disagree().count();
-    let cells = |row: &Row| vec![row.at.clone(), row.expected.clone(), format!("{} {}", row.got, screen.cross())];
+    let cells = |row: &Row| {
+        vec![
+            row.at.clone(),
+            row.expected.clone(),
+            format!("{} {}", row.got, screen.cross()),
+        ]
+    };
     let cells: Vec<Vec<String>> = disagree().take(MOST).map(cells).collect();
     let mut text = table(screen, &["where", "expected", "yours"], &cells);
     if rows.len() > cells.len() {
@@ -210,26 +309,48 @@ fn comparison(screen: &Screen, rows: &[Row]) -> String {
 
 fn figure(screen: &Screen, whose: &str, figure: &Figure) -> String {
     let Figure { what, got, target } = figure;
-    let mark = if got <= target { format!(" {}", screen.tick()) } else { String::new() };
-    format!("{what}: {whose} {}, target {}{mark}", thousands(*got), thousands(*target))
+    let mark = if got <= target {
+        format!(" {}", screen.tick())
+    } else {
+        String::new()
+    };
+    format!(
+        "{what}: {whose} {}, target {}{mark}",
+        thousands(*got),
+        thousands(*target)
+    )
 }
 
 /// Our solution, for readers who have solved the exercise or read all its hints.
 pub fn solution(screen: &Screen, book: &Workbook, exercise: &Exercise) -> Result<String, BadInput> {
     let progress = Progress::read(&book.desk)?;
-    let left = exercise.hints.len().saturating_sub(progress.of(exercise).hints);
+    let left = exercise
+        .hints
+        .len()
+        .saturating_sub(progress.of(exercise).hints);
     if left > 0 && !progress.has_solved(exercise) {
-        let what = format!("the solution of {} comes after its hints: {}", exercise.name, count(left, "is", "are"));
+        let what = format!(
+            "the solution of {} comes after its hints: {}",
+            exercise.name,
+            count(left, "is", "are")
+        );
         let help = format!("read the next one:  {} hint {}", command(), exercise.name);
         return Err(BadInput::new(format!("{what} left"), help));
     }
     let path = book.desk.solution(exercise);
     let file = book.desk.shown(&path).display().to_string();
     let code = std::fs::read_to_string(&path).map_err(|error| {
-        BadInput::new(format!("cannot read {file}: {error}"), "restore it with git: git checkout labs")
+        BadInput::new(
+            format!("cannot read {file}: {error}"),
+            "restore it with git: git checkout labs",
+        )
     })?;
     let title = format!("{}{}{}", exercise.name, screen.separator(), exercise.title);
-    Ok(format!("{}\n\n{}", screen.heading(&title, &file), code.trim_end()))
+    Ok(format!(
+        "{}\n\n{}",
+        screen.heading(&title, &file),
+        code.trim_end()
+    ))
 }
 
 /// The first `read` hints.

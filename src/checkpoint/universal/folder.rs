@@ -51,8 +51,12 @@ struct Index {
 
 impl Index {
     fn write(&self, folder: &Path) -> Result<(), BadInput> {
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|error| BadInput::new(format!("cannot write {INDEX}: {error}"), "store plain numbers"))?;
+        let text = serde_json::to_string_pretty(self).map_err(|error| {
+            BadInput::new(
+                format!("cannot write {INDEX}: {error}"),
+                "store plain numbers",
+            )
+        })?;
         files::write(&folder.join(INDEX), text.as_bytes())
     }
 }
@@ -65,7 +69,15 @@ pub fn write_index(
     record: serde_json::Value,
 ) -> Result<(), BadInput> {
     let (optimizer_steps, step) = steps;
-    Index { model: None, optimizer_steps, step, parameters, settings: Settings::new(), record }.write(folder)
+    Index {
+        model: None,
+        optimizer_steps,
+        step,
+        parameters,
+        settings: Settings::new(),
+        record,
+    }
+    .write(folder)
 }
 
 /// A complete universal checkpoint.
@@ -79,17 +91,32 @@ impl Universal {
     /// Reads the index of the checkpoint in `dir`.
     pub fn open(dir: &Path) -> Result<Universal, BadInput> {
         let path = dir.join(INDEX);
-        let text = files::read(&path, files::LIST).map_err(|error| BadInput { help: DAMAGED.to_string(), ..error })?;
+        let text = files::read(&path, files::LIST).map_err(|error| BadInput {
+            help: DAMAGED.to_string(),
+            ..error
+        })?;
         let broken = |how: String| {
-            BadInput::new(format!("{} is no index of a universal checkpoint: {how}", path.display()), DAMAGED)
+            BadInput::new(
+                format!(
+                    "{} is no index of a universal checkpoint: {how}",
+                    path.display()
+                ),
+                DAMAGED,
+            )
         };
-        let index: Index = serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
+        let index: Index =
+            serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
         for (name, Parameter { shape, .. }) in &index.parameters {
             if !is_name(name) || numel(shape).is_none() {
-                return Err(broken(format!("it has a parameter {name:?} of shape {shape:?}")));
+                return Err(broken(format!(
+                    "it has a parameter {name:?} of shape {shape:?}"
+                )));
             }
         }
-        Ok(Universal { dir: dir.to_path_buf(), index })
+        Ok(Universal {
+            dir: dir.to_path_buf(),
+            index,
+        })
     }
 
     pub fn dir(&self) -> &Path {
@@ -127,7 +154,10 @@ impl Universal {
     /// Reads the states of one parameter, in the order of [`STATES`], and compares them with their checksums.
     pub fn read(&self, name: &str) -> Result<[Vec<f32>; 3], BadInput> {
         let Some(parameter) = self.index.parameters.get(name) else {
-            return Err(BadInput::new(format!("{} has no {name}", self.dir.display()), "check the model's shape"));
+            return Err(BadInput::new(
+                format!("{} has no {name}", self.dir.display()),
+                "check the model's shape",
+            ));
         };
         let mut states = [const { Vec::new() }; 3];
         for ((state, sum), numbers) in STATES.iter().zip(&parameter.sha256).zip(&mut states) {
@@ -139,32 +169,52 @@ impl Universal {
 
 /// Whether a parameter's name can be that of a folder. Nothing outside the checkpoint's folder is read or written.
 pub(super) fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= 200 && !name.starts_with('.') && !name.contains(['/', '\\', ':', '\0'])
+    !name.is_empty()
+        && name.len() <= 200
+        && !name.starts_with('.')
+        && !name.contains(['/', '\\', ':', '\0'])
 }
 
 fn path(dir: &Path, name: &str, state: &str) -> PathBuf {
-    dir.join("zero").join(name).join(format!("{state}.safetensors"))
+    dir.join("zero")
+        .join(name)
+        .join(format!("{state}.safetensors"))
 }
 
 fn read_tensor(path: &Path, state: &str, shape: &[usize], sum: &str) -> Result<Vec<f32>, BadInput> {
-    let damaged = |why: String| BadInput::new(format!("{} is damaged: {why}", path.display()), DAMAGED);
+    let damaged =
+        |why: String| BadInput::new(format!("{} is damaged: {why}", path.display()), DAMAGED);
     // The file has its own list of one tensor, and the elements.
     let most = (1 << 20) + 4 * numel(shape).unwrap_or(0) as u64;
-    let bytes = files::read(path, most).map_err(|error| BadInput { help: DAMAGED.to_string(), ..error })?;
+    let bytes = files::read(path, most).map_err(|error| BadInput {
+        help: DAMAGED.to_string(),
+        ..error
+    })?;
     let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
-    let tensor = file.tensor(state).map_err(|error| damaged(error.to_string()))?;
+    let tensor = file
+        .tensor(state)
+        .map_err(|error| damaged(error.to_string()))?;
     if tensor.shape() != shape || tensor.dtype() != Dtype::F32 {
-        return Err(damaged(format!("it has {:?} {:?}, and the index f32 {shape:?}", tensor.dtype(), tensor.shape())));
+        return Err(damaged(format!(
+            "it has {:?} {:?}, and the index f32 {shape:?}",
+            tensor.dtype(),
+            tensor.shape()
+        )));
     }
     if sha256::hex(tensor.data()) != sum {
-        return Err(damaged(format!("the SHA-256 of its elements is not the one in {INDEX}")));
+        return Err(damaged(format!(
+            "the SHA-256 of its elements is not the one in {INDEX}"
+        )));
     }
     Ok(floats(tensor.data()))
 }
 
 /// The numbers in a file's bytes, which need not be aligned.
 pub(super) fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
+    bytes
+        .chunks_exact(4)
+        .map(bytemuck::pod_read_unaligned)
+        .collect()
 }
 
 /// Writes a universal checkpoint beside its final place. It becomes visible when it is complete.
@@ -188,29 +238,56 @@ impl Writer {
     pub fn begin(to: &Path) -> Result<Writer, BadInput> {
         if to.file_name().is_none() || to.exists() {
             let help = "name a folder that does not exist yet";
-            return Err(BadInput::new(format!("{} cannot be a new folder", to.display()), help));
+            return Err(BadInput::new(
+                format!("{} cannot be a new folder", to.display()),
+                help,
+            ));
         }
         let side = files::beside(to)?;
-        Ok(Writer { to: to.to_path_buf(), side, parameters: BTreeMap::new(), settings: Settings::new() })
+        Ok(Writer {
+            to: to.to_path_buf(),
+            side,
+            parameters: BTreeMap::new(),
+            settings: Settings::new(),
+        })
     }
 
     /// Writes one parameter's states, in the order of [`STATES`].
-    pub fn write(&mut self, name: &str, shape: &[usize], states: [&[f32]; 3]) -> Result<(), BadInput> {
+    pub fn write(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        states: [&[f32]; 3],
+    ) -> Result<(), BadInput> {
         if !is_name(name) {
             let help = "names come from the model: letters, digits, dots and underscores";
-            return Err(BadInput::new(format!("a parameter cannot have the name {name:?}"), help));
+            return Err(BadInput::new(
+                format!("a parameter cannot have the name {name:?}"),
+                help,
+            ));
         }
         files::make(&self.side.join("zero").join(name))?;
         let mut sums = [const { String::new() }; 3];
         for ((state, numbers), sum) in STATES.iter().zip(states).zip(&mut sums) {
             let bytes = bytemuck::cast_slice(numbers);
-            let refused = |error| BadInput::new(format!("{name} cannot be stored as {shape:?}: {error}"), DAMAGED);
+            let refused = |error| {
+                BadInput::new(
+                    format!("{name} cannot be stored as {shape:?}: {error}"),
+                    DAMAGED,
+                )
+            };
             let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes).map_err(refused)?;
             let file = safetensors::serialize([(*state, view)], None).map_err(refused)?;
             files::write(&path(&self.side, name, state), &file)?;
             *sum = sha256::hex(bytes);
         }
-        self.parameters.insert(name.to_string(), Parameter { shape: shape.to_vec(), sha256: sums });
+        self.parameters.insert(
+            name.to_string(),
+            Parameter {
+                shape: shape.to_vec(),
+                sha256: sums,
+            },
+        );
         Ok(())
     }
 
@@ -224,9 +301,19 @@ impl Writer {
     ) -> Result<Universal, BadInput> {
         let parameters = std::mem::take(&mut self.parameters);
         let settings = std::mem::take(&mut self.settings);
-        let index = Index { model, optimizer_steps, step, parameters, settings, record };
+        let index = Index {
+            model,
+            optimizer_steps,
+            step,
+            parameters,
+            settings,
+            record,
+        };
         index.write(&self.side)?;
         files::rename(&self.side, &self.to)?;
-        Ok(Universal { dir: self.to.clone(), index })
+        Ok(Universal {
+            dir: self.to.clone(),
+            index,
+        })
     }
 }

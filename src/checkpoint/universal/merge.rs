@@ -37,32 +37,56 @@ impl RankFile {
     fn open(manifest: &Manifest, folder: &Path, rank: usize) -> Result<RankFile, BadInput> {
         let bytes = manifest.rank(folder, rank)?;
         let path = folder.join(rank_file(rank));
-        let broken =
-            |error: String| BadInput::new(format!("{} is no rank's state: {error}", path.display()), INCOMPLETE);
+        let broken = |error: String| {
+            BadInput::new(
+                format!("{} is no rank's state: {error}", path.display()),
+                INCOMPLETE,
+            )
+        };
         let header = Header::read(&bytes).map_err(|error| broken(format!("{error:#}")))?;
         let file = SafeTensors::deserialize(&bytes).map_err(|error| broken(error.to_string()))?;
         let mut offsets = BTreeMap::new();
         for (name, tensor) in file.tensors() {
-            offsets.insert(name, (tensor.data().as_ptr() as usize - bytes.as_ptr() as usize) as u64);
+            offsets.insert(
+                name,
+                (tensor.data().as_ptr() as usize - bytes.as_ptr() as usize) as u64,
+            );
         }
         for (name, held) in &header.fragments {
-            held.ensure_sound().map_err(|error| broken(format!("{error:#}")))?;
+            held.ensure_sound()
+                .map_err(|error| broken(format!("{error:#}")))?;
             if !is_name(&held.whole.0) {
-                return Err(broken(format!("{:?} cannot be a parameter's name", held.whole.0)));
+                return Err(broken(format!(
+                    "{:?} cannot be a parameter's name",
+                    held.whole.0
+                )));
             }
             for kind in KINDS {
-                let tensor = file.tensor(&format!("{kind}.{name}")).map_err(|error| broken(error.to_string()))?;
+                let tensor = file
+                    .tensor(&format!("{kind}.{name}"))
+                    .map_err(|error| broken(error.to_string()))?;
                 if tensor.dtype() != Dtype::F32 || tensor.data().len() / 4 != held.elements.len() {
-                    return Err(broken(format!("{kind}.{name} is not {} f32", held.elements.len())));
+                    return Err(broken(format!(
+                        "{kind}.{name} is not {} f32",
+                        held.elements.len()
+                    )));
                 }
             }
         }
-        Ok(RankFile { path, header, offsets })
+        Ok(RankFile {
+            path,
+            header,
+            offsets,
+        })
     }
 
     /// Reads one tensor of a fragment.
     fn read(&self, kind: &str, name: &str, held: &Held) -> Result<Vec<f32>, BadInput> {
-        let offset = self.offsets.get(&format!("{kind}.{name}")).copied().unwrap_or_default();
+        let offset = self
+            .offsets
+            .get(&format!("{kind}.{name}"))
+            .copied()
+            .unwrap_or_default();
         let bytes = files::read_at(&self.path, offset, 4 * held.elements.len())?;
         Ok(floats(&bytes))
     }
@@ -82,7 +106,10 @@ fn wholes(files: &[RankFile]) -> BTreeMap<&str, Fragments<'_>> {
     for (rank, file) in files.iter().enumerate() {
         for (name, held) in file.header.fragments.iter().filter(|(_, held)| held.counts) {
             let (whole, shape) = &held.whole;
-            let fragments = wholes.entry(whole.as_str()).or_insert_with(|| Fragments { shape, all: Vec::new() });
+            let fragments = wholes.entry(whole.as_str()).or_insert_with(|| Fragments {
+                shape,
+                all: Vec::new(),
+            });
             fragments.all.push((rank, name.as_str(), held));
         }
     }
@@ -92,7 +119,9 @@ fn wholes(files: &[RankFile]) -> BTreeMap<&str, Fragments<'_>> {
 fn open(folder: &Path) -> Result<(Manifest, Vec<RankFile>), BadInput> {
     let manifest = Manifest::read(folder)?;
     let ranks = 0..manifest.job.ranks;
-    let files = ranks.map(|rank| RankFile::open(&manifest, folder, rank)).collect::<Result<_, _>>()?;
+    let files = ranks
+        .map(|rank| RankFile::open(&manifest, folder, rank))
+        .collect::<Result<_, _>>()?;
     Ok((manifest, files))
 }
 
@@ -103,7 +132,12 @@ pub fn slices(folder: &Path) -> Result<BTreeMap<String, Vec<Slice>>, BadInput> {
     for (name, fragments) in wholes(&files) {
         let slices: &mut Vec<Slice> = all.entry(name.to_string()).or_default();
         for (rank, _, held) in fragments.all {
-            held.runs(|run, at| slices.push(Slice { rank, elements: at..at + run.len() }));
+            held.runs(|run, at| {
+                slices.push(Slice {
+                    rank,
+                    elements: at..at + run.len(),
+                })
+            });
         }
     }
     Ok(all)
@@ -131,20 +165,36 @@ pub fn merge(folder: &Path, to: &Path) -> Result<Universal, BadInput> {
         return Err(BadInput::new(what, INCOMPLETE));
     }
     writer.settings = manifest.job.settings;
-    writer.finish(Some(manifest.job.shape), steps, manifest.step, manifest.record)
+    writer.finish(
+        Some(manifest.job.shape),
+        steps,
+        manifest.step,
+        manifest.record,
+    )
 }
 
 /// Refuses fragments of different wholes, or of fewer elements than the whole has: no memory is taken for what no file has.
-fn ensure_enough(files: &[RankFile], whole: &str, shape: &[usize], all: &[Fragment]) -> Result<(), BadInput> {
+fn ensure_enough(
+    files: &[RankFile],
+    whole: &str,
+    shape: &[usize],
+    all: &[Fragment],
+) -> Result<(), BadInput> {
     if let Some((rank, _, held)) = all.iter().find(|(.., held)| held.whole.1 != shape) {
         let path = files[*rank].path.display();
         return Err(BadInput::new(
-            format!("{path} has {whole} as {:?}, and others as {shape:?}", held.whole.1),
+            format!(
+                "{path} has {whole} as {:?}, and others as {shape:?}",
+                held.whole.1
+            ),
             INCOMPLETE,
         ));
     }
-    let (numel, held) =
-        (shape.iter().product::<usize>(), all.iter().map(|(.., held)| held.elements.len()).sum::<usize>());
+    let numel = shape.iter().product::<usize>();
+    let held = all
+        .iter()
+        .map(|(.., held)| held.elements.len())
+        .sum::<usize>();
     if held < numel {
         let folder = files[0].path.parent().unwrap_or(Path::new("")).display();
         let what = format!("the files in {folder} have {held} of the {numel} elements of {whole}");
@@ -162,7 +212,8 @@ fn assemble(
     numel: usize,
     fragments: &[Fragment],
 ) -> Result<Vec<f32>, BadInput> {
-    let (mut numbers, mut owner) = (vec![0f32; numel], vec![u32::MAX; numel]);
+    let mut numbers = vec![0f32; numel];
+    let mut owner = vec![u32::MAX; numel];
     for &(rank, name, held) in fragments {
         let part = files[rank].read(kind, name, held)?;
         let mut wrong = None;
@@ -182,15 +233,26 @@ fn assemble(
         if let Some((at, other)) = wrong {
             let what = match other {
                 Some(other) => {
-                    format!("ranks {other} and {rank} hold different {kind} of {whole}, first at element {at}")
+                    format!(
+                        "ranks {other} and {rank} hold different {kind} of {whole}, first at element {at}"
+                    )
                 }
-                None => format!("{}: element {at} of {whole} is beyond its {numel}", files[rank].path.display()),
+                None => format!(
+                    "{}: element {at} of {whole} is beyond its {numel}",
+                    files[rank].path.display()
+                ),
             };
-            return Err(BadInput::new(what, "the ranks' models have drifted apart: use an earlier checkpoint"));
+            return Err(BadInput::new(
+                what,
+                "the ranks' models have drifted apart: use an earlier checkpoint",
+            ));
         }
     }
     match owner.iter().position(|&rank| rank == u32::MAX) {
-        Some(at) => Err(BadInput::new(format!("no rank's file has element {at} of {whole} ({kind})"), INCOMPLETE)),
+        Some(at) => Err(BadInput::new(
+            format!("no rank's file has element {at} of {whole} ({kind})"),
+            INCOMPLETE,
+        )),
         None => Ok(numbers),
     }
 }

@@ -13,7 +13,8 @@ impl Universal {
     /// trainer's own record. All ranks call it. If a rank cannot read its part, no rank's training continues.
     pub fn restore<R: DeserializeOwned>(&self, comm: &Comm, zero: &mut Zero) -> Result<R> {
         let record = agree(comm, self.check(zero).and_then(|()| self.own_record()))??;
-        let (mut failed, mut read) = (None, (String::new(), [const { Vec::new() }; 3]));
+        let mut failed = None;
+        let mut read = (String::new(), [const { Vec::new() }; 3]);
         // ANCHOR: restore
         zero.restore(self.optimizer_steps(), |fragment, elements, state| {
             let spec = &fragment.spec;
@@ -28,10 +29,15 @@ impl Universal {
                 }
             }
             let first = elements.start;
-            for (whole, mine) in read.1.iter().zip([state.values, state.exp_avg, state.exp_avg_sq]) {
+            for (whole, mine) in read
+                .1
+                .iter()
+                .zip([state.values, state.exp_avg, state.exp_avg_sq])
+            {
                 mine.fill(0.0); // padding, such as a vocabulary's, is in no checkpoint
                 spec.runs(elements.clone(), |run, at| {
-                    mine[run.start - first..run.end - first].copy_from_slice(&whole[at..at + run.len()]);
+                    mine[run.start - first..run.end - first]
+                        .copy_from_slice(&whole[at..at + run.len()]);
                 });
             }
         })?;
@@ -44,16 +50,24 @@ impl Universal {
     fn check(&self, zero: &Zero) -> Result<(), BadInput> {
         for spec in zero.params().specs() {
             let whole = &spec.whole;
-            let found = self.parameters().get(&whole.name).map(|parameter| &parameter.shape);
+            let found = self
+                .parameters()
+                .get(&whole.name)
+                .map(|parameter| &parameter.shape);
             if found != Some(&whole.shape) {
-                let found = found.map_or("no such parameter".to_string(), |shape| format!("{shape:?}"));
+                let found = found.map_or("no such parameter".to_string(), |shape| {
+                    format!("{shape:?}")
+                });
                 let what = format!(
                     "{} has {found} for {}, and this model {:?}",
                     self.dir().display(),
                     whole.name,
                     whole.shape
                 );
-                return Err(BadInput::new(what, "give the flags of the run that saved it"));
+                return Err(BadInput::new(
+                    what,
+                    "give the flags of the run that saved it",
+                ));
             }
         }
         Ok(())
@@ -61,7 +75,10 @@ impl Universal {
 
     fn own_record<R: DeserializeOwned>(&self) -> Result<R, BadInput> {
         serde_json::from_value(self.record().clone()).map_err(|error| {
-            let what = format!("{}: this training cannot use its record: {error}", self.dir().display());
+            let what = format!(
+                "{}: this training cannot use its record: {error}",
+                self.dir().display()
+            );
             BadInput::new(what, "resume with the program that saved it")
         })
     }

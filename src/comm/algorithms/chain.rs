@@ -13,8 +13,12 @@ pub const SEGMENT: usize = 16 * 1024;
 pub fn broadcast(me: Member, root: usize) -> impl DoubleEndedIterator<Item = Round> {
     let segments = segments(me.len);
     let distance = me.distance_from(root);
-    let (first, last) = (distance == 0, distance + 1 == me.ranks);
-    let segment = move |j: Option<usize>| j.filter(|&j| j < segments).map(|j| even_part(me.len, j, segments));
+    let first = distance == 0;
+    let last = distance + 1 == me.ranks;
+    let segment = move |j: Option<usize>| {
+        j.filter(|&j| j < segments)
+            .map(|j| even_part(me.len, j, segments))
+    };
     // Segment j reaches this rank in round distance-1+j and leaves it in the next.
     let round = move |number: usize| {
         let mut round = Round::at(number);

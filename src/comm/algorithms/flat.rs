@@ -17,12 +17,16 @@ pub fn reduce(me: Member, root: usize) -> impl Iterator<Item = Round> {
 
 /// The root sends each rank its part. The buffer holds the root's part first, then the others in the order of turns.
 pub fn scatter(me: Member, root: usize) -> impl Iterator<Item = Round> {
-    turns(me, root, Round::send, Round::replace, move |turn| me.part(turn))
+    turns(me, root, Round::send, Round::replace, move |turn| {
+        me.part(turn)
+    })
 }
 
 /// The root receives each rank's part. The buffer holds the root's part first, then the others in the order of turns.
 pub fn gather(me: Member, root: usize) -> impl Iterator<Item = Round> {
-    turns(me, root, Round::replace, Round::send, move |turn| me.part(turn))
+    turns(me, root, Round::replace, Round::send, move |turn| {
+        me.part(turn)
+    })
 }
 
 /// The naive all-reduce: a reduce to rank 0, which adds in rank order, then a broadcast.
@@ -39,9 +43,17 @@ fn turns(
     range: impl Fn(usize) -> Range<usize>,
 ) -> impl Iterator<Item = Round> {
     let distance = me.distance_from(root);
-    let turns = if distance == 0 { 1..me.ranks } else { distance..distance + 1 };
+    let turns = if distance == 0 {
+        1..me.ranks
+    } else {
+        distance..distance + 1
+    };
     turns.map(move |turn| {
-        let (add, peer) = if distance == 0 { (on_root, me.after(turn)) } else { (elsewhere, root) };
+        let (add, peer) = if distance == 0 {
+            (on_root, me.after(turn))
+        } else {
+            (elsewhere, root)
+        };
         add(Round::at(turn - 1), peer, range(turn))
     })
 }

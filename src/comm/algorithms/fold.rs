@@ -20,7 +20,11 @@ pub struct Fold {
 impl Fold {
     pub fn new(me: Member) -> Fold {
         let size = 1 << me.ranks.ilog2();
-        Fold { me, size, extra: me.ranks - size }
+        Fold {
+            me,
+            size,
+            extra: me.ranks - size,
+        }
     }
 
     fn sits_out(self) -> bool {
@@ -29,12 +33,20 @@ impl Fold {
 
     /// This rank's number among the p ranks. A rank that sits out has its partner's.
     pub fn number(self) -> usize {
-        if self.me.rank < 2 * self.extra { self.me.rank / 2 } else { self.me.rank - self.extra }
+        if self.me.rank < 2 * self.extra {
+            self.me.rank / 2
+        } else {
+            self.me.rank - self.extra
+        }
     }
 
     /// The rank that has `number` among the p ranks, or n for the number p.
     pub fn rank(self, number: usize) -> usize {
-        if number < self.extra { 2 * number } else { number + self.extra }
+        if number < self.extra {
+            2 * number
+        } else {
+            number + self.extra
+        }
     }
 
     /// log2 p.
@@ -55,16 +67,26 @@ impl Fold {
         returned: Range<usize>,
     ) -> impl Iterator<Item = Round> {
         let rank = self.me.rank;
-        let (first, last) = (Round::at(0), Round::at(rounds + 1));
+        let first = Round::at(0);
+        let last = Round::at(rounds + 1);
         let (first, last) = if rank >= 2 * self.extra {
             (None, None)
         } else if self.sits_out() {
-            (Some(first.send(rank - 1, given)), Some(last.replace(rank - 1, returned)))
+            (
+                Some(first.send(rank - 1, given)),
+                Some(last.replace(rank - 1, returned)),
+            )
         } else {
-            (Some(hand_in(first, rank + 1, given)), Some(last.send(rank + 1, returned)))
+            (
+                Some(hand_in(first, rank + 1, given)),
+                Some(last.send(rank + 1, returned)),
+            )
         };
         let inner = inner.take(if self.sits_out() { 0 } else { rounds });
         let shift = usize::from(self.extra > 0);
-        first.into_iter().chain(inner.map(move |round| round.later(shift))).chain(last)
+        first
+            .into_iter()
+            .chain(inner.map(move |round| round.later(shift)))
+            .chain(last)
     }
 }

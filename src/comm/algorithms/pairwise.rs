@@ -10,7 +10,10 @@ pub fn all_to_all(me: Member) -> impl Iterator<Item = Round> {
     let part = me.len / (2 * me.ranks);
     let parts = move |first: usize| first * part..(first + 1) * part;
     (1..me.ranks).map(move |k| {
-        let (to, from) = (me.after(k), me.before(k));
-        Round::at(k - 1).send(to, parts(to)).replace(from, parts(me.ranks + from))
+        let to = me.after(k);
+        let from = me.before(k);
+        Round::at(k - 1)
+            .send(to, parts(to))
+            .replace(from, parts(me.ranks + from))
     })
 }

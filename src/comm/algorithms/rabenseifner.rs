@@ -18,7 +18,8 @@ pub fn all_reduce(me: Member) -> impl Iterator<Item = Round> {
         let start = |block| even_part(me.len, block, fold.size).start;
         start(blocks.start)..start(blocks.end)
     };
-    let doubling = doubling(fold, Halving::near_first, elements).map(move |round| round.later(rounds));
+    let doubling =
+        doubling(fold, Halving::near_first, elements).map(move |round| round.later(rounds));
     let inner = halving(fold, Halving::near_first, elements).chain(doubling);
     fold.around(2 * rounds, inner, Round::combine, me.whole(), me.whole())
 }

@@ -14,23 +14,47 @@ pub fn all_reduce(me: Member) -> impl Iterator<Item = Round> {
     let fold = Fold::new(me);
     let doubling = (0..fold.rounds()).map(move |k| {
         let partner = fold.rank(fold.number() ^ (1 << k));
-        Round::at(k).send(partner, me.whole()).combine(partner, me.whole())
+        Round::at(k)
+            .send(partner, me.whole())
+            .combine(partner, me.whole())
     });
-    fold.around(fold.rounds(), doubling, Round::combine, me.whole(), me.whole())
+    fold.around(
+        fold.rounds(),
+        doubling,
+        Round::combine,
+        me.whole(),
+        me.whole(),
+    )
 }
 
 /// Recursive halving: in each round a rank sends away its partner's half of what it holds, and adds to its own half.
 pub fn reduce_scatter(me: Member) -> impl Iterator<Item = Round> {
     let fold = Fold::new(me);
-    let halving = halving(fold, Halving::far_first, move |numbers| held(me, fold, numbers));
-    fold.around(fold.rounds(), halving, Round::combine, me.whole(), pairs_part(me))
+    let halving = halving(fold, Halving::far_first, move |numbers| {
+        held(me, fold, numbers)
+    });
+    fold.around(
+        fold.rounds(),
+        halving,
+        Round::combine,
+        me.whole(),
+        pairs_part(me),
+    )
 }
 
 /// Recursive doubling, which is the halving reversed: in each round partners exchange all that they have gathered.
 pub fn all_gather(me: Member) -> impl Iterator<Item = Round> {
     let fold = Fold::new(me);
-    let doubling = doubling(fold, Halving::far_first, move |numbers| held(me, fold, numbers));
-    fold.around(fold.rounds(), doubling, Round::replace, pairs_part(me), me.whole())
+    let doubling = doubling(fold, Halving::far_first, move |numbers| {
+        held(me, fold, numbers)
+    });
+    fold.around(
+        fold.rounds(),
+        doubling,
+        Round::replace,
+        pairs_part(me),
+        me.whole(),
+    )
 }
 
 /// The part of the odd rank in this rank's pair.
@@ -60,7 +84,10 @@ impl Halving {
     /// Distances 1, 2, … p/2: partners in the first rounds, which exchange the most, are near. Rank i ends with the block whose
     /// number is i's bits in reverse order.
     pub fn near_first(fold: Fold, k: usize) -> Halving {
-        let reversed = fold.number().reverse_bits().unbounded_shr(usize::BITS - fold.rounds() as u32);
+        let reversed = fold
+            .number()
+            .reverse_bits()
+            .unbounded_shr(usize::BITS - fold.rounds() as u32);
         Halving::of(fold, k, reversed, 1 << k)
     }
 
@@ -69,7 +96,11 @@ impl Halving {
         let half = fold.size >> (k + 1);
         let kept = block / half * half;
         let given = kept ^ half;
-        Halving { partner: fold.rank(fold.number() ^ distance), kept: kept..kept + half, given: given..given + half }
+        Halving {
+            partner: fold.rank(fold.number() ^ distance),
+            kept: kept..kept + half,
+            given: given..given + half,
+        }
     }
 }
 
@@ -80,8 +111,14 @@ pub fn halving(
     range: impl Fn(Range<usize>) -> Range<usize>,
 ) -> impl Iterator<Item = Round> {
     (0..fold.rounds()).map(move |k| {
-        let Halving { partner, kept, given } = order(fold, k);
-        Round::at(k).send(partner, range(given)).combine(partner, range(kept))
+        let Halving {
+            partner,
+            kept,
+            given,
+        } = order(fold, k);
+        Round::at(k)
+            .send(partner, range(given))
+            .combine(partner, range(kept))
     })
 }
 
@@ -92,7 +129,13 @@ pub fn doubling(
     range: impl Fn(Range<usize>) -> Range<usize>,
 ) -> impl Iterator<Item = Round> {
     (0..fold.rounds()).map(move |k| {
-        let Halving { partner, kept, given } = order(fold, fold.rounds() - 1 - k);
-        Round::at(k).send(partner, range(kept)).replace(partner, range(given))
+        let Halving {
+            partner,
+            kept,
+            given,
+        } = order(fold, fold.rounds() - 1 - k);
+        Round::at(k)
+            .send(partner, range(kept))
+            .replace(partner, range(given))
     })
 }

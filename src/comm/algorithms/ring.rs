@@ -11,16 +11,22 @@ use super::round::{Member, Round};
 /// Each part starts at the rank after its owner. Every rank that it passes adds its own numbers, and the owner adds the last.
 pub fn reduce_scatter(me: Member) -> impl Iterator<Item = Round> {
     (0..me.ranks - 1).map(move |k| {
-        let (going, coming) = (me.part(me.before(k + 1)), me.part(me.before(k + 2)));
-        Round::at(k).send(me.after(1), going).combine(me.before(1), coming)
+        let going = me.part(me.before(k + 1));
+        let coming = me.part(me.before(k + 2));
+        Round::at(k)
+            .send(me.after(1), going)
+            .combine(me.before(1), coming)
     })
 }
 
 /// Each rank sends its own part first, and then in each round the part that it received in the round before.
 pub fn all_gather(me: Member) -> impl Iterator<Item = Round> {
     (0..me.ranks - 1).map(move |k| {
-        let (going, coming) = (me.part(me.before(k)), me.part(me.before(k + 1)));
-        Round::at(k).send(me.after(1), going).replace(me.before(1), coming)
+        let going = me.part(me.before(k));
+        let coming = me.part(me.before(k + 1));
+        Round::at(k)
+            .send(me.after(1), going)
+            .replace(me.before(1), coming)
     })
 }
 

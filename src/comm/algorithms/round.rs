@@ -43,26 +43,50 @@ pub type Add = fn(Round, usize, Range<usize>) -> Round;
 impl Round {
     /// A round without messages, yet.
     pub fn at(number: usize) -> Round {
-        Round { number, send: None, recv: None }
+        Round {
+            number,
+            send: None,
+            recv: None,
+        }
     }
 
     pub fn send(self, to: usize, range: Range<usize>) -> Round {
-        Round { send: Some(Outgoing { to, range }), ..self }
+        Round {
+            send: Some(Outgoing { to, range }),
+            ..self
+        }
     }
 
     /// Receives elements and reduces them with this rank's own.
     pub fn combine(self, from: usize, range: Range<usize>) -> Round {
-        Round { recv: Some(Incoming { from, range, arrival: Arrival::Combine }), ..self }
+        Round {
+            recv: Some(Incoming {
+                from,
+                range,
+                arrival: Arrival::Combine,
+            }),
+            ..self
+        }
     }
 
     /// Receives elements and overwrites this rank's own.
     pub fn replace(self, from: usize, range: Range<usize>) -> Round {
-        Round { recv: Some(Incoming { from, range, arrival: Arrival::Replace }), ..self }
+        Round {
+            recv: Some(Incoming {
+                from,
+                range,
+                arrival: Arrival::Replace,
+            }),
+            ..self
+        }
     }
 
     /// The same messages, `rounds` rounds later.
     pub fn later(self, rounds: usize) -> Round {
-        Round { number: self.number + rounds, ..self }
+        Round {
+            number: self.number + rounds,
+            ..self
+        }
     }
 }
 
@@ -76,8 +100,15 @@ pub fn backwards(
 ) -> impl Iterator<Item = Round> {
     rounds.rev().map(move |round| Round {
         number: total - 1 - round.number,
-        send: round.recv.map(|recv| Outgoing { to: recv.from, range: recv.range }),
-        recv: round.send.map(|send| Incoming { from: send.to, range: send.range, arrival }),
+        send: round.recv.map(|recv| Outgoing {
+            to: recv.from,
+            range: recv.range,
+        }),
+        recv: round.send.map(|send| Incoming {
+            from: send.to,
+            range: send.range,
+            arrival,
+        }),
     })
 }
 

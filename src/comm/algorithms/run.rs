@@ -9,7 +9,12 @@ use crate::comm::{Comm, Element, Kind, Reduce, Result};
 /// A send does not wait for the other side, so ranks never wait for each other in a circle. Sums are in `T`, in an order that
 /// depends only on the rounds. Half types are rounded in every round.
 #[track_caller]
-pub fn run<T: Element>(comm: &Comm, rounds: impl IntoIterator<Item = Round>, data: &mut [T], op: Reduce) -> Result<()> {
+pub fn run<T: Element>(
+    comm: &Comm,
+    rounds: impl IntoIterator<Item = Round>,
+    data: &mut [T],
+    op: Reduce,
+) -> Result<()> {
     let mut incoming = Vec::new();
     for round in rounds {
         if let Some(send) = round.send {
@@ -34,25 +39,54 @@ pub fn run<T: Element>(comm: &Comm, rounds: impl IntoIterator<Item = Round>, dat
 /// The lower rank's numbers come first on both sides of an exchange, so that partners with the same numbers get the same bits.
 fn combine<T: Element>(op: Reduce, mine: &mut [T], other: &[T], other_first: bool) {
     for (x, y) in mine.iter_mut().zip(other) {
-        let (a, b) = if other_first { (y.widen(), x.widen()) } else { (x.widen(), y.widen()) };
+        let (a, b) = if other_first {
+            (y.widen(), x.widen())
+        } else {
+            (x.widen(), y.widen())
+        };
         *x = T::narrow(T::combine(op, a, b));
     }
 }
 
 /// [`Comm::all_reduce`] by an algorithm of this room. All ranks end with the same bits, in every run.
 #[track_caller]
-pub fn all_reduce<T: Element>(comm: &Comm, data: &mut [T], op: Reduce, algorithm: Algorithm) -> Result<()> {
+pub fn all_reduce<T: Element>(
+    comm: &Comm,
+    data: &mut [T],
+    op: Reduce,
+    algorithm: Algorithm,
+) -> Result<()> {
     comm.call::<T>(Kind::AllReduce, data.len(), Some(op), None)?;
-    execute(comm, (Collective::AllReduce, algorithm), data.len(), 0, data, op)
+    execute(
+        comm,
+        (Collective::AllReduce, algorithm),
+        data.len(),
+        0,
+        data,
+        op,
+    )
 }
 
 /// [`Comm::reduce`] by an algorithm of this room.
 #[track_caller]
-pub fn reduce<T: Element>(comm: &Comm, data: &mut [T], op: Reduce, root: usize, algorithm: Algorithm) -> Result<()> {
+pub fn reduce<T: Element>(
+    comm: &Comm,
+    data: &mut [T],
+    op: Reduce,
+    root: usize,
+    algorithm: Algorithm,
+) -> Result<()> {
     comm.call::<T>(Kind::Reduce, data.len(), Some(op), Some(root))?;
     // Ranks between the others and the root add up partial sums, which must not overwrite their data.
     let mut sums = data.to_vec();
-    execute(comm, (Collective::Reduce, algorithm), data.len(), root, &mut sums, op)?;
+    execute(
+        comm,
+        (Collective::Reduce, algorithm),
+        data.len(),
+        root,
+        &mut sums,
+        op,
+    )?;
     if comm.rank() == root {
         data.copy_from_slice(&sums);
     }
@@ -61,16 +95,43 @@ pub fn reduce<T: Element>(comm: &Comm, data: &mut [T], op: Reduce, root: usize, 
 
 /// [`Comm::broadcast`] by an algorithm of this room.
 #[track_caller]
-pub fn broadcast<T: Element>(comm: &Comm, data: &mut [T], root: usize, algorithm: Algorithm) -> Result<()> {
-    execute(comm, (Collective::Broadcast, algorithm), data.len(), root, data, Reduce::Sum)
+pub fn broadcast<T: Element>(
+    comm: &Comm,
+    data: &mut [T],
+    root: usize,
+    algorithm: Algorithm,
+) -> Result<()> {
+    execute(
+        comm,
+        (Collective::Broadcast, algorithm),
+        data.len(),
+        root,
+        data,
+        Reduce::Sum,
+    )
 }
 
 /// [`Comm::all_gather`] by an algorithm of this room.
 #[track_caller]
-pub fn all_gather<T: Element>(comm: &Comm, mine: &[T], all: &mut [T], algorithm: Algorithm) -> Result<()> {
-    comm.check_parts(&comm.call::<T>(Kind::AllGather, mine.len(), None, None)?, all.len())?;
+pub fn all_gather<T: Element>(
+    comm: &Comm,
+    mine: &[T],
+    all: &mut [T],
+    algorithm: Algorithm,
+) -> Result<()> {
+    comm.check_parts(
+        &comm.call::<T>(Kind::AllGather, mine.len(), None, None)?,
+        all.len(),
+    )?;
     all[comm.rank() * mine.len()..][..mine.len()].copy_from_slice(mine);
-    execute(comm, (Collective::AllGather, algorithm), mine.len(), 0, all, Reduce::Sum)
+    execute(
+        comm,
+        (Collective::AllGather, algorithm),
+        mine.len(),
+        0,
+        all,
+        Reduce::Sum,
+    )
 }
 
 /// [`Comm::reduce_scatter`] by an algorithm of this room.
@@ -82,16 +143,32 @@ pub fn reduce_scatter<T: Element>(
     op: Reduce,
     algorithm: Algorithm,
 ) -> Result<()> {
-    comm.check_parts(&comm.call::<T>(Kind::ReduceScatter, mine.len(), Some(op), None)?, all.len())?;
+    comm.check_parts(
+        &comm.call::<T>(Kind::ReduceScatter, mine.len(), Some(op), None)?,
+        all.len(),
+    )?;
     let mut sums = all.to_vec();
-    execute(comm, (Collective::ReduceScatter, algorithm), mine.len(), 0, &mut sums, op)?;
+    execute(
+        comm,
+        (Collective::ReduceScatter, algorithm),
+        mine.len(),
+        0,
+        &mut sums,
+        op,
+    )?;
     mine.copy_from_slice(&sums[comm.rank() * mine.len()..][..mine.len()]);
     Ok(())
 }
 
 /// [`Comm::scatter`] by an algorithm of this room.
 #[track_caller]
-pub fn scatter<T: Element>(comm: &Comm, all: &[T], mine: &mut [T], root: usize, algorithm: Algorithm) -> Result<()> {
+pub fn scatter<T: Element>(
+    comm: &Comm,
+    all: &[T],
+    mine: &mut [T],
+    root: usize,
+    algorithm: Algorithm,
+) -> Result<()> {
     let call = comm.call::<T>(Kind::Scatter, mine.len(), None, Some(root))?;
     let mut parts = vec![T::zeroed(); comm.size() * mine.len()];
     if comm.rank() == root {
@@ -99,21 +176,41 @@ pub fn scatter<T: Element>(comm: &Comm, all: &[T], mine: &mut [T], root: usize, 
         parts.copy_from_slice(all);
         parts.rotate_left(root * mine.len());
     }
-    execute(comm, (Collective::Scatter, algorithm), mine.len(), root, &mut parts, Reduce::Sum)?;
+    execute(
+        comm,
+        (Collective::Scatter, algorithm),
+        mine.len(),
+        root,
+        &mut parts,
+        Reduce::Sum,
+    )?;
     mine.copy_from_slice(&parts[distance(comm, root) * mine.len()..][..mine.len()]);
     Ok(())
 }
 
 /// [`Comm::gather`] by an algorithm of this room.
 #[track_caller]
-pub fn gather<T: Element>(comm: &Comm, mine: &[T], all: &mut [T], root: usize, algorithm: Algorithm) -> Result<()> {
+pub fn gather<T: Element>(
+    comm: &Comm,
+    mine: &[T],
+    all: &mut [T],
+    root: usize,
+    algorithm: Algorithm,
+) -> Result<()> {
     let call = comm.call::<T>(Kind::Gather, mine.len(), None, Some(root))?;
     if comm.rank() == root {
         comm.check_parts(&call, all.len())?;
     }
     let mut parts = vec![T::zeroed(); comm.size() * mine.len()];
     parts[distance(comm, root) * mine.len()..][..mine.len()].copy_from_slice(mine);
-    execute(comm, (Collective::Gather, algorithm), mine.len(), root, &mut parts, Reduce::Sum)?;
+    execute(
+        comm,
+        (Collective::Gather, algorithm),
+        mine.len(),
+        root,
+        &mut parts,
+        Reduce::Sum,
+    )?;
     if comm.rank() == root {
         parts.rotate_right(root * mine.len());
         all.copy_from_slice(&parts);
@@ -123,12 +220,24 @@ pub fn gather<T: Element>(comm: &Comm, mine: &[T], all: &mut [T], root: usize, a
 
 /// [`Comm::all_to_all`] by an algorithm of this room.
 #[track_caller]
-pub fn all_to_all<T: Element>(comm: &Comm, send: &[T], recv: &mut [T], algorithm: Algorithm) -> Result<()> {
+pub fn all_to_all<T: Element>(
+    comm: &Comm,
+    send: &[T],
+    recv: &mut [T],
+    algorithm: Algorithm,
+) -> Result<()> {
     let call = comm.call::<T>(Kind::AllToAll, send.len() / comm.size(), None, None)?;
     comm.check_parts(&call, send.len())?;
     comm.check_parts(&call, recv.len())?;
     let mut both = [send, recv].concat();
-    execute(comm, (Collective::AllToAll, algorithm), call.len, 0, &mut both, Reduce::Sum)?;
+    execute(
+        comm,
+        (Collective::AllToAll, algorithm),
+        call.len,
+        0,
+        &mut both,
+        Reduce::Sum,
+    )?;
     recv.copy_from_slice(&both[send.len()..]);
     let own = comm.rank() * call.len;
     recv[own..][..call.len].copy_from_slice(&send[own..][..call.len]);
@@ -145,10 +254,19 @@ fn execute<T: Element>(
     buffer: &mut [T],
     op: Reduce,
 ) -> Result<()> {
-    let task = Task::new(collective, algorithm, comm.size(), len, size_of::<T>(), root)?;
+    let task = Task::new(
+        collective,
+        algorithm,
+        comm.size(),
+        len,
+        size_of::<T>(),
+        root,
+    )?;
     run(comm, task.rounds(comm.rank()), buffer, op)?;
     if op == Reduce::Mean {
-        buffer.iter_mut().for_each(|x| *x = T::narrow(T::divide(x.widen(), comm.size())));
+        buffer
+            .iter_mut()
+            .for_each(|x| *x = T::narrow(T::divide(x.widen(), comm.size())));
     }
     Ok(())
 }

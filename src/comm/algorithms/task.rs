@@ -50,10 +50,15 @@ impl Collective {
     /// The algorithms that exist for this collective.
     pub fn algorithms(self) -> &'static [Algorithm] {
         match self {
-            Collective::AllReduce => {
-                &[Algorithm::Naive, Algorithm::Ring, Algorithm::RecursiveDoubling, Algorithm::Rabenseifner]
+            Collective::AllReduce => &[
+                Algorithm::Naive,
+                Algorithm::Ring,
+                Algorithm::RecursiveDoubling,
+                Algorithm::Rabenseifner,
+            ],
+            Collective::Reduce | Collective::Broadcast => {
+                &[Algorithm::Flat, Algorithm::Tree, Algorithm::Chain]
             }
-            Collective::Reduce | Collective::Broadcast => &[Algorithm::Flat, Algorithm::Tree, Algorithm::Chain],
             Collective::AllGather => &[Algorithm::Ring, Algorithm::RecursiveDoubling],
             Collective::ReduceScatter => &[Algorithm::Ring, Algorithm::RecursiveHalving],
             Collective::Scatter | Collective::Gather => &[Algorithm::Flat, Algorithm::Tree],
@@ -78,14 +83,27 @@ impl Collective {
         let few = bytes < 16 * KIB;
         match self {
             Collective::AllReduce if few => Algorithm::RecursiveDoubling,
-            Collective::AllReduce if !ranks.is_power_of_two() && bytes >= ranks * 4 * KIB => Algorithm::Ring,
+            Collective::AllReduce if !ranks.is_power_of_two() && bytes >= ranks * 4 * KIB => {
+                Algorithm::Ring
+            }
             Collective::AllReduce => Algorithm::Rabenseifner,
             Collective::AllGather if few || ranks.is_power_of_two() => Algorithm::RecursiveDoubling,
-            Collective::ReduceScatter if few || ranks.is_power_of_two() => Algorithm::RecursiveHalving,
+            Collective::ReduceScatter if few || ranks.is_power_of_two() => {
+                Algorithm::RecursiveHalving
+            }
             Collective::AllGather | Collective::ReduceScatter => Algorithm::Ring,
-            Collective::Reduce | Collective::Broadcast if ranks > 2 && bytes >= ranks * 64 * KIB => Algorithm::Chain,
-            Collective::Scatter | Collective::Gather if bytes >= ranks * 64 * KIB => Algorithm::Flat,
-            Collective::Reduce | Collective::Broadcast | Collective::Scatter | Collective::Gather => Algorithm::Tree,
+            Collective::Reduce | Collective::Broadcast
+                if ranks > 2 && bytes >= ranks * 64 * KIB =>
+            {
+                Algorithm::Chain
+            }
+            Collective::Scatter | Collective::Gather if bytes >= ranks * 64 * KIB => {
+                Algorithm::Flat
+            }
+            Collective::Reduce
+            | Collective::Broadcast
+            | Collective::Scatter
+            | Collective::Gather => Algorithm::Tree,
             Collective::AllToAll => Algorithm::Pairwise,
         }
     }
@@ -117,13 +135,25 @@ impl Task {
         root: usize,
     ) -> Result<Task> {
         if root >= ranks {
-            return Err(CommError::Invalid(format!("there is no root {root} in a group of {ranks}")));
+            return Err(CommError::Invalid(format!(
+                "there is no root {root} in a group of {ranks}"
+            )));
         }
-        let mut task = Task { collective, algorithm, ranks, len, root };
+        let mut task = Task {
+            collective,
+            algorithm,
+            ranks,
+            len,
+            root,
+        };
         if algorithm == Algorithm::Auto {
             task.algorithm = collective.auto(ranks, task.buffer().saturating_mul(element_bytes));
         } else if !collective.algorithms().contains(&algorithm) {
-            let names: Vec<&str> = collective.algorithms().iter().map(|algorithm| algorithm.name()).collect();
+            let names: Vec<&str> = collective
+                .algorithms()
+                .iter()
+                .map(|algorithm| algorithm.name())
+                .collect();
             return Err(CommError::Invalid(format!(
                 "{} has no algorithm {}; it has auto, {}",
                 collective.name(),
@@ -143,21 +173,31 @@ impl Task {
     pub fn buffer(&self) -> usize {
         match self.collective {
             Collective::AllReduce | Collective::Reduce | Collective::Broadcast => self.len,
-            Collective::AllGather | Collective::ReduceScatter | Collective::Scatter | Collective::Gather => {
-                self.len * self.ranks
-            }
+            Collective::AllGather
+            | Collective::ReduceScatter
+            | Collective::Scatter
+            | Collective::Gather => self.len * self.ranks,
             Collective::AllToAll => 2 * self.len * self.ranks,
         }
     }
 
     /// The rounds of `rank`, in order.
     pub fn rounds(&self, rank: usize) -> Box<dyn Iterator<Item = Round>> {
-        let (me, root) = (Member { ranks: self.ranks, rank, len: self.buffer() }, self.root);
+        let me = Member {
+            ranks: self.ranks,
+            rank,
+            len: self.buffer(),
+        };
+        let root = self.root;
         match (self.collective, self.algorithm) {
             (Collective::AllReduce, Algorithm::Naive) => Box::new(flat::all_reduce(me)),
             (Collective::AllReduce, Algorithm::Ring) => Box::new(ring::all_reduce(me)),
-            (Collective::AllReduce, Algorithm::RecursiveDoubling) => Box::new(recursive::all_reduce(me)),
-            (Collective::AllReduce, Algorithm::Rabenseifner) => Box::new(rabenseifner::all_reduce(me)),
+            (Collective::AllReduce, Algorithm::RecursiveDoubling) => {
+                Box::new(recursive::all_reduce(me))
+            }
+            (Collective::AllReduce, Algorithm::Rabenseifner) => {
+                Box::new(rabenseifner::all_reduce(me))
+            }
             (Collective::Reduce, Algorithm::Flat) => Box::new(flat::reduce(me, root)),
             (Collective::Reduce, Algorithm::Tree) => Box::new(tree::reduce(me, root)),
             (Collective::Reduce, Algorithm::Chain) => Box::new(chain::reduce(me, root)),
@@ -165,9 +205,13 @@ impl Task {
             (Collective::Broadcast, Algorithm::Tree) => Box::new(tree::broadcast(me, root)),
             (Collective::Broadcast, Algorithm::Chain) => Box::new(chain::broadcast(me, root)),
             (Collective::AllGather, Algorithm::Ring) => Box::new(ring::all_gather(me)),
-            (Collective::AllGather, Algorithm::RecursiveDoubling) => Box::new(recursive::all_gather(me)),
+            (Collective::AllGather, Algorithm::RecursiveDoubling) => {
+                Box::new(recursive::all_gather(me))
+            }
             (Collective::ReduceScatter, Algorithm::Ring) => Box::new(ring::reduce_scatter(me)),
-            (Collective::ReduceScatter, Algorithm::RecursiveHalving) => Box::new(recursive::reduce_scatter(me)),
+            (Collective::ReduceScatter, Algorithm::RecursiveHalving) => {
+                Box::new(recursive::reduce_scatter(me))
+            }
             (Collective::Scatter, Algorithm::Flat) => Box::new(flat::scatter(me, root)),
             (Collective::Scatter, Algorithm::Tree) => Box::new(tree::scatter(me, root)),
             (Collective::Gather, Algorithm::Flat) => Box::new(flat::gather(me, root)),

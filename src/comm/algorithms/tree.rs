@@ -11,9 +11,11 @@ pub fn broadcast(me: Member, root: usize) -> impl DoubleEndedIterator<Item = Rou
     (0..depth(me.ranks)).filter_map(move |k| {
         let distance = 1 << k;
         if from_root < distance {
-            (from_root + distance < me.ranks).then(|| Round::at(k).send(me.after(distance), me.whole()))
+            (from_root + distance < me.ranks)
+                .then(|| Round::at(k).send(me.after(distance), me.whole()))
         } else {
-            (from_root < 2 * distance).then(|| Round::at(k).replace(me.before(distance), me.whole()))
+            (from_root < 2 * distance)
+                .then(|| Round::at(k).replace(me.before(distance), me.whole()))
         }
     })
 }
@@ -27,7 +29,8 @@ pub fn reduce(me: Member, root: usize) -> impl Iterator<Item = Round> {
 ///
 /// The buffer holds the parts in the order of the ranks' distances: the root's part first.
 pub fn scatter(me: Member, root: usize) -> impl DoubleEndedIterator<Item = Round> {
-    let (from_root, depth) = (me.distance_from(root), depth(me.ranks));
+    let from_root = me.distance_from(root);
+    let depth = depth(me.ranks);
     (0..depth).filter_map(move |k| {
         let distance = 1 << (depth - 1 - k);
         let parts = |first: usize| me.parts(first..(first + distance).min(me.ranks));
@@ -35,7 +38,9 @@ pub fn scatter(me: Member, root: usize) -> impl DoubleEndedIterator<Item = Round
             0 if from_root + distance < me.ranks => {
                 Some(Round::at(k).send(me.after(distance), parts(from_root + distance)))
             }
-            there if there == distance => Some(Round::at(k).replace(me.before(distance), parts(from_root))),
+            there if there == distance => {
+                Some(Round::at(k).replace(me.before(distance), parts(from_root)))
+            }
             _ => None,
         }
     })

@@ -48,7 +48,11 @@ pub(super) struct Ending {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Awaited {
     /// Until all members enter the group's collective of this number.
-    Collective { group: u64, number: u64, members: Vec<usize> },
+    Collective {
+        group: u64,
+        number: u64,
+        members: Vec<usize>,
+    },
     /// One more message than it has received.
     Message { lane: Lane, received: u64 },
 }
@@ -82,7 +86,10 @@ impl Board {
     /// Whether a rank will make no more calls.
     #[cfg(feature = "mpi")]
     pub fn is_over(&self, rank: usize) -> bool {
-        matches!(self.notices.get(&rank), Some(Notice::Ended(_) | Notice::Failed(_)))
+        matches!(
+            self.notices.get(&rank),
+            Some(Notice::Ended(_) | Notice::Failed(_))
+        )
     }
 
     /// The ranks that have failed, and why, in rank order.
@@ -99,7 +106,10 @@ impl Board {
 
     /// A member that has ended before the group's collective `number`, if there is one.
     pub fn who_will_not_come(&self, group: u64, number: u64, members: &[usize]) -> Option<usize> {
-        members.iter().copied().find(|&rank| self.has_ended(rank) && self.will_not_come(rank, group, number))
+        members
+            .iter()
+            .copied()
+            .find(|&rank| self.has_ended(rank) && self.will_not_come(rank, group, number))
     }
 
     /// Whether `rank` has reported fewer than `number` collectives in the group, and cannot enter more while that report holds.
@@ -117,9 +127,13 @@ impl Board {
     pub fn unreceived(&self) -> Vec<(usize, usize, u64, &str)> {
         let mut unreceived = Vec::new();
         for (&from, notice) in &self.notices {
-            let Notice::Ended(ending) = notice else { continue };
+            let Notice::Ended(ending) = notice else {
+                continue;
+            };
             for ((group, to, tag), sent, words) in &ending.sent {
-                let Some(Notice::Ended(other)) = self.notices.get(to) else { continue };
+                let Some(Notice::Ended(other)) = self.notices.get(to) else {
+                    continue;
+                };
                 let left = sent - count(&other.received, (*group, from, *tag));
                 if left > 0 {
                     unreceived.push((from, *to, left, words.as_str()));
@@ -134,18 +148,31 @@ impl Board {
     /// common clock: none of these ranks can continue before a different one of them does. So if all have waited, all still
     /// wait.
     pub fn is_stuck(&self, rank: usize) -> bool {
-        let mut stuck: Vec<usize> = self.notices.keys().copied().filter(|&rank| self.wait(rank).is_some()).collect();
+        let mut stuck: Vec<usize> = self
+            .notices
+            .keys()
+            .copied()
+            .filter(|&rank| self.wait(rank).is_some())
+            .collect();
         loop {
             let before = stuck.len();
             let still = |rank: usize| {
                 let is_over = |rank: &usize| stuck.contains(rank) || self.has_ended(*rank);
                 match self.wait(rank).map(|wait| &wait.what) {
-                    Some(Awaited::Collective { group, number, members }) => {
-                        members.iter().any(|member| is_over(member) && self.will_not_come(*member, *group, *number))
-                    }
-                    Some(Awaited::Message { lane: (group, from, tag), received }) => {
+                    Some(Awaited::Collective {
+                        group,
+                        number,
+                        members,
+                    }) => members.iter().any(|member| {
+                        is_over(member) && self.will_not_come(*member, *group, *number)
+                    }),
+                    Some(Awaited::Message {
+                        lane: (group, from, tag),
+                        received,
+                    }) => {
                         let sent = |wait: &Wait| count(&wait.sent, (*group, rank, *tag));
-                        stuck.contains(from) && self.wait(*from).is_some_and(|wait| sent(wait) <= *received)
+                        stuck.contains(from)
+                            && self.wait(*from).is_some_and(|wait| sent(wait) <= *received)
                     }
                     None => false,
                 }
@@ -160,7 +187,10 @@ impl Board {
 }
 
 fn count<K: PartialEq>(counts: &[(K, u64)], key: K) -> u64 {
-    counts.iter().find(|(other, _)| *other == key).map_or(0, |(_, count)| *count)
+    counts
+        .iter()
+        .find(|(other, _)| *other == key)
+        .map_or(0, |(_, count)| *count)
 }
 
 #[cfg(test)]
@@ -168,36 +198,62 @@ mod tests {
     use super::*;
 
     fn wait(what: Awaited, calls: &[(u64, u64)], sent: &[(u64, usize, u64)]) -> Notice {
-        let sent = sent.iter().map(|&(group, to, count)| ((group, to, 0), count)).collect();
-        Notice::Waits(Wait { what, words: String::new(), calls: calls.to_vec(), sent })
+        let sent = sent
+            .iter()
+            .map(|&(group, to, count)| ((group, to, 0), count))
+            .collect();
+        Notice::Waits(Wait {
+            what,
+            words: String::new(),
+            calls: calls.to_vec(),
+            sent,
+        })
     }
 
     fn message(from: usize, received: u64) -> Awaited {
-        Awaited::Message { lane: (0, from, 0), received }
+        Awaited::Message {
+            lane: (0, from, 0),
+            received,
+        }
     }
 
     fn collective(group: u64, number: u64, members: &[usize]) -> Awaited {
-        Awaited::Collective { group, number, members: members.to_vec() }
+        Awaited::Collective {
+            group,
+            number,
+            members: members.to_vec(),
+        }
     }
 
     fn board(notices: &[(usize, Notice)]) -> Board {
         let mut board = Board::default();
-        notices.iter().for_each(|(rank, notice)| board.note(*rank, notice.clone()));
+        notices
+            .iter()
+            .for_each(|(rank, notice)| board.note(*rank, notice.clone()));
         board
     }
 
     #[test]
     fn ranks_that_wait_for_each_others_messages_are_stuck() {
-        let both = [(0, wait(message(1, 2), &[], &[(0, 1, 5)])), (1, wait(message(0, 5), &[], &[(0, 0, 2)]))];
+        let both = [
+            (0, wait(message(1, 2), &[], &[(0, 1, 5)])),
+            (1, wait(message(0, 5), &[], &[(0, 0, 2)])),
+        ];
         assert!(board(&both).is_stuck(0) && board(&both).is_stuck(1));
         // A message is still under way: rank 1 will go on, and may send.
-        let one = [(0, wait(message(1, 2), &[], &[(0, 1, 6)])), (1, wait(message(0, 5), &[], &[(0, 0, 2)]))];
+        let one = [
+            (0, wait(message(1, 2), &[], &[(0, 1, 6)])),
+            (1, wait(message(0, 5), &[], &[(0, 0, 2)])),
+        ];
         assert!(!board(&one).is_stuck(0) && !board(&one).is_stuck(1));
     }
 
     #[test]
     fn nobody_is_stuck_who_waits_for_a_rank_that_computes() {
-        let waits = [(0, wait(message(1, 0), &[], &[])), (1, wait(message(2, 0), &[], &[]))];
+        let waits = [
+            (0, wait(message(1, 0), &[], &[])),
+            (1, wait(message(2, 0), &[], &[])),
+        ];
         assert!(!board(&waits).is_stuck(0));
         let mut waiting = board(&waits);
         waiting.note(2, wait(message(0, 0), &[], &[]));
@@ -208,8 +264,12 @@ mod tests {
 
     #[test]
     fn groups_that_are_entered_in_different_orders_are_stuck() {
-        let (world, part) = (collective(0, 4, &[0, 1, 2]), collective(7, 2, &[0, 1]));
-        let notices = [(0, wait(world, &[(0, 4), (7, 1)], &[])), (1, wait(part, &[(0, 3), (7, 2)], &[]))];
+        let world = collective(0, 4, &[0, 1, 2]);
+        let part = collective(7, 2, &[0, 1]);
+        let notices = [
+            (0, wait(world, &[(0, 4), (7, 1)], &[])),
+            (1, wait(part, &[(0, 3), (7, 2)], &[])),
+        ];
         // Rank 2 may come to the world's collective, but rank 1 does not.
         assert!(board(&notices).is_stuck(0) && board(&notices).is_stuck(1));
     }
@@ -217,13 +277,22 @@ mod tests {
     #[test]
     fn whoever_waits_in_the_same_collective_is_not_missing() {
         let same = collective(0, 4, &[0, 1]);
-        let notices = [(0, wait(same.clone(), &[(0, 4)], &[])), (1, wait(same, &[(0, 4)], &[]))];
+        let notices = [
+            (0, wait(same.clone(), &[(0, 4)], &[])),
+            (1, wait(same, &[(0, 4)], &[])),
+        ];
         assert!(!board(&notices).is_stuck(0));
     }
 
     #[test]
     fn whoever_has_ended_comes_to_no_later_collective() {
-        let ended = board(&[(1, Notice::Ended(Ending { calls: vec![(0, 3)], ..Ending::default() }))]);
+        let ended = board(&[(
+            1,
+            Notice::Ended(Ending {
+                calls: vec![(0, 3)],
+                ..Ending::default()
+            }),
+        )]);
         assert_eq!(ended.who_will_not_come(0, 4, &[0, 1]), Some(1));
         assert_eq!(ended.who_will_not_come(0, 3, &[0, 1]), None);
         assert_eq!(ended.who_will_not_come(9, 1, &[0, 1]), Some(1));
@@ -232,7 +301,12 @@ mod tests {
     #[test]
     fn a_message_of_another_tag_does_not_help() {
         let stuck = |tag| {
-            let sent = Wait { what: message(0, 0), words: String::new(), calls: vec![], sent: vec![((0, 0, tag), 1)] };
+            let sent = Wait {
+                what: message(0, 0),
+                words: String::new(),
+                calls: vec![],
+                sent: vec![((0, 0, tag), 1)],
+            };
             board(&[(0, wait(message(1, 0), &[], &[])), (1, Notice::Waits(sent))]).is_stuck(0)
         };
         assert!(stuck(7) && !stuck(0));
@@ -241,12 +315,22 @@ mod tests {
     #[test]
     fn messages_that_nobody_received_are_counted_by_lane() {
         let ended = |sent: &[(Lane, u64)], received: &[(Lane, u64)]| {
-            let sent = sent.iter().map(|&(lane, count)| (lane, count, "send".to_string())).collect();
-            Notice::Ended(Ending { calls: Vec::new(), sent, received: received.to_vec() })
+            let sent = sent
+                .iter()
+                .map(|&(lane, count)| (lane, count, "send".to_string()))
+                .collect();
+            Notice::Ended(Ending {
+                calls: Vec::new(),
+                sent,
+                received: received.to_vec(),
+            })
         };
         let board = board(&[
             (0, ended(&[((0, 1, 0), 3), ((0, 1, 7), 2)], &[])),
-            (1, ended(&[((5, 0, 0), 1)], &[((0, 0, 0), 3), ((0, 0, 7), 1)])),
+            (
+                1,
+                ended(&[((5, 0, 0), 1)], &[((0, 0, 0), 3), ((0, 0, 7), 1)]),
+            ),
         ]);
         assert_eq!(board.unreceived(), [(0, 1, 1, "send"), (1, 0, 1, "send")]);
     }
@@ -254,6 +338,9 @@ mod tests {
     #[test]
     fn failures_are_told_by_rank() {
         let failed = |why: &str| Notice::Failed(why.into());
-        assert_eq!(board(&[(2, failed("b")), (1, failed("a")), (0, Notice::GoesOn)]).failures(), [(1, "a"), (2, "b")]);
+        assert_eq!(
+            board(&[(2, failed("b")), (1, failed("a")), (0, Notice::GoesOn)]).failures(),
+            [(1, "a"), (2, "b")]
+        );
     }
 }

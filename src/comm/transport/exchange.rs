@@ -73,7 +73,10 @@ struct Slot {
 
 impl Exchange {
     pub fn new(ranks: usize) -> Exchange {
-        Exchange { slots: (0..ranks).map(|_| Slot::default()).collect(), ..Exchange::default() }
+        Exchange {
+            slots: (0..ranks).map(|_| Slot::default()).collect(),
+            ..Exchange::default()
+        }
     }
 
     pub fn ranks(&self) -> usize {
@@ -127,7 +130,9 @@ impl Exchange {
         impl Drop for Lent<'_> {
             fn drop(&mut self) {
                 if !self.0.close() {
-                    eprintln!("a panic inside a collective: other ranks are reading this one's memory");
+                    eprintln!(
+                        "a panic inside a collective: other ranks are reading this one's memory"
+                    );
                     std::process::abort();
                 }
             }
@@ -147,7 +152,10 @@ impl Exchange {
         match slice {
             Slice::Read(_, work) => {
                 assert!(self.slots.iter().all(|slot| !slot.writable.load(Relaxed)));
-                work(&Shared { exchange: self, reader: rank });
+                work(&Shared {
+                    exchange: self,
+                    reader: rank,
+                });
                 self.done.fetch_add(1, SeqCst);
             }
             Slice::Reduce(_, call) => self.work(rank, call, bytes, usize::MAX),
@@ -163,7 +171,8 @@ impl Exchange {
     /// Hands over a vector. [`Exchange::work`] works on the vectors of all ranks.
     pub fn hand_over(&self, rank: usize, mut vector: Box<dyn Buffer>) {
         let bytes = vector.bytes_mut();
-        let (start, bytes) = (bytes.as_mut_ptr(), bytes.len());
+        let start = bytes.as_mut_ptr();
+        let bytes = bytes.len();
         *lock(&self.slots[rank].owner) = Some(vector);
         self.put_down(rank, start, bytes, true);
     }
@@ -181,7 +190,9 @@ impl Exchange {
     pub fn take_back(&self, rank: usize) -> Box<dyn Buffer> {
         let slot = &self.slots[rank];
         assert!(self.is_complete() && self.is_done(self.blocks(slot.bytes.load(Relaxed))));
-        lock(&slot.owner).take().expect("a rank takes back once what it has handed over")
+        lock(&slot.owner)
+            .take()
+            .expect("a rank takes back once what it has handed over")
     }
 
     /// Bytes of a block, in a vector of `bytes` bytes.
@@ -205,7 +216,9 @@ impl Exchange {
     pub fn work(&self, rank: usize, call: &Call, bytes: usize, most: usize) {
         let fits = |slot: &Slot| slot.writable.load(Relaxed) && slot.bytes.load(Relaxed) == bytes;
         assert!(self.is_complete() && self.slots.iter().all(fits));
-        let (ranks, block, blocks) = (self.ranks(), self.block(bytes), self.blocks(bytes));
+        let ranks = self.ranks();
+        let block = self.block(bytes);
+        let blocks = self.blocks(bytes);
         let mut left = most;
         for part in (rank..rank + ranks).map(|part| part % ranks) {
             let numbers = even_part(blocks, part, ranks);
@@ -225,7 +238,16 @@ impl Exchange {
     /// Works on one block, which `work` has taken: `range` of all vectors, which have `bytes` bytes.
     fn work_on(&self, call: &Call, bytes: usize, range: Range<usize>) {
         let reduce = |home, into, range| {
-            all_reduce_in_rank_order(call.dtype, call.op(), home, into, &mut Block { exchange: self, range });
+            all_reduce_in_rank_order(
+                call.dtype,
+                call.op(),
+                home,
+                into,
+                &mut Block {
+                    exchange: self,
+                    range,
+                },
+            );
         };
         let kind = call.kind.collective();
         if let (Kind::Reduce, Some(root)) = (kind, call.peer) {
@@ -233,7 +255,8 @@ impl Exchange {
         }
         // A vector has one part per rank, and a block may overlap several parts. The parts of an all-reduce only say which rank
         // sends the result.
-        let (ranks, size) = (self.ranks(), call.dtype.size());
+        let ranks = self.ranks();
+        let size = call.dtype.size();
         for rank in 0..ranks {
             let part = even_part(bytes / size, rank, ranks);
             let range = range.start.max(part.start * size)..range.end.min(part.end * size);
@@ -243,7 +266,13 @@ impl Exchange {
             match kind {
                 Kind::AllReduce => reduce(rank, 0..ranks, range),
                 Kind::ReduceScatter => reduce(rank, rank..rank + 1, range),
-                _ => copy_to_all(rank, &mut Block { exchange: self, range }),
+                _ => copy_to_all(
+                    rank,
+                    &mut Block {
+                        exchange: self,
+                        range,
+                    },
+                ),
             }
         }
     }
@@ -293,7 +322,9 @@ impl Shared<'_> {
         let slot = &self.exchange.slots[rank];
         // SAFETY: a `Shared` exists only in `Exchange::lend`, after all ranks have lent slices for reading (1 and 3 above). The
         // slices live until all ranks have dropped their `Shared` (2).
-        let slice = unsafe { std::slice::from_raw_parts(slot.start.load(Relaxed), slot.bytes.load(Relaxed)) };
+        let slice = unsafe {
+            std::slice::from_raw_parts(slot.start.load(Relaxed), slot.bytes.load(Relaxed))
+        };
         if rank != self.reader {
             self.exchange.count(rank, range.len());
         }
@@ -316,7 +347,12 @@ impl Block<'_> {
         // SAFETY: a `Block` exists only in `Exchange::work`, after all ranks have lent slices for writing, whose lengths were
         // compared there (1 and 3 above). This block, or the block that it is a part of, belongs to this rank alone until it is
         // done. The slices live until all blocks are done (2 and 4).
-        unsafe { std::slice::from_raw_parts_mut(slot.start.load(Relaxed).add(self.range.start), self.range.len()) }
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                slot.start.load(Relaxed).add(self.range.start),
+                self.range.len(),
+            )
+        }
     }
 }
 

@@ -29,7 +29,14 @@ pub(super) fn due(options: &Options, computed: Duration) -> (Told, Duration) {
 }
 
 /// Prints a notice that `rank` has waited for rank `late`. `doing` describes what rank `late` does meanwhile.
-pub(super) fn say(told: Told, late: usize, rank: usize, call: &Call, waited: Duration, doing: &str) {
+pub(super) fn say(
+    told: Told,
+    late: usize,
+    rank: usize,
+    call: &Call,
+    waited: Duration,
+    doing: &str,
+) {
     let is = match told {
         Told::Nothing => return,
         Told::Late => "is late",
@@ -37,12 +44,17 @@ pub(super) fn say(told: Told, late: usize, rank: usize, call: &Call, waited: Dur
     };
     let waited = units::seconds(waited.as_secs_f64());
     let waits = format!("rank {rank} has waited for it for {waited} in {call}");
-    notice(&format!("rank {late} {is}: {waits}\n  rank {late}  {doing}"));
+    notice(&format!(
+        "rank {late} {is}: {waits}\n  rank {late}  {doing}"
+    ));
 }
 
 /// Prints a notice that a late rank has come to `call`.
 pub(super) fn say_it_came(late: usize, call: &Call, computed: Duration) {
-    notice(&format!("rank {late} came to {call} after {}", units::seconds(computed.as_secs_f64())));
+    notice(&format!(
+        "rank {late} came to {call} after {}",
+        units::seconds(computed.as_secs_f64())
+    ));
 }
 
 fn notice(text: &str) {
@@ -52,8 +64,15 @@ fn notice(text: &str) {
 /// Why the run ends at the deadline.
 pub(super) fn too_late(missing: &[usize], call: &Call, waited: Duration) -> String {
     let ranks: Vec<String> = missing.iter().map(usize::to_string).collect();
-    let ranks = if let [one] = &ranks[..] { format!("rank {one}") } else { format!("ranks {}", ranks.join(", ")) };
-    format!("{ranks} did not come to {call} within {}", units::seconds(waited.as_secs_f64()))
+    let ranks = if let [one] = &ranks[..] {
+        format!("rank {one}")
+    } else {
+        format!("ranks {}", ranks.join(", "))
+    };
+    format!(
+        "{ranks} did not come to {call} within {}",
+        units::seconds(waited.as_secs_f64())
+    )
 }
 
 /// ` for 10.0 s`, or nothing if the time is too short to matter.

@@ -23,7 +23,11 @@ impl Message {
     /// Memory for a message of `capacity` bytes.
     pub fn with_capacity(capacity: usize) -> Message {
         if capacity == 0 {
-            return Message { memory: None, capacity, len: 0 };
+            return Message {
+                memory: None,
+                capacity,
+                len: 0,
+            };
         }
         let layout = layout(capacity);
         // SAFETY: the layout has at least one byte.
@@ -31,7 +35,11 @@ impl Message {
         if memory.is_none() {
             handle_alloc_error(layout);
         }
-        Message { memory, capacity, len: 0 }
+        Message {
+            memory,
+            capacity,
+            len: 0,
+        }
     }
 
     /// A copy of `data` in memory of its own.

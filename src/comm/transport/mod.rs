@@ -65,14 +65,28 @@ pub(in crate::comm) struct Membership {
 
 impl Membership {
     /// The rank in the group of all ranks.
-    fn of_world(rank: usize, size: usize, recorder: Arc<Recorder>, adds_in_rank_order: bool) -> Membership {
-        Membership { rank, members: (0..size).collect(), meter: Meter::default(), recorder, adds_in_rank_order }
+    fn of_world(
+        rank: usize,
+        size: usize,
+        recorder: Arc<Recorder>,
+        adds_in_rank_order: bool,
+    ) -> Membership {
+        Membership {
+            rank,
+            members: (0..size).collect(),
+            meter: Meter::default(),
+            recorder,
+            adds_in_rank_order,
+        }
     }
 
     /// The same rank in a new group of some members of this group, in the new group's order.
     fn of_group(&self, members: &[usize], adds_in_rank_order: bool) -> Membership {
         Membership {
-            rank: members.iter().position(|&member| member == self.rank).expect("a rank is a member of its group"),
+            rank: members
+                .iter()
+                .position(|&member| member == self.rank)
+                .expect("a rank is a member of its group"),
             members: members.iter().map(|&member| self.members[member]).collect(),
             meter: self.meter.of_group(),
             recorder: self.recorder.clone(),

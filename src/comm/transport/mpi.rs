@@ -65,9 +65,16 @@ unsafe impl Send for Mpi {}
 unsafe impl Sync for Mpi {}
 
 impl Mpi {
-    fn new(comm: SimpleCommunicator, membership: Membership, group: Option<Agreement>, reporter: Arc<Reporter>) -> Mpi {
+    fn new(
+        comm: SimpleCommunicator,
+        membership: Membership,
+        group: Option<Agreement>,
+        reporter: Arc<Reporter>,
+    ) -> Mpi {
         // Tests make it small. It must fit into a C integer.
-        let most = std::env::var("SHARDLAB_MPI_CHUNK").ok().and_then(|text| text.parse().ok());
+        let most = std::env::var("SHARDLAB_MPI_CHUNK")
+            .ok()
+            .and_then(|text| text.parse().ok());
         Mpi {
             comm: ManuallyDrop::new(comm),
             membership,
@@ -91,7 +98,9 @@ impl Mpi {
     /// Every blocking collective calls this first.
     fn enter(&self, call: &Call) -> Result<()> {
         self.check_thread(call)?;
-        let Some(group) = &self.group else { return Ok(()) };
+        let Some(group) = &self.group else {
+            return Ok(());
+        };
         let mut question = group.ask(call);
         // The library takes a group's collectives in the order in which they are posted.
         started::post_until(group, || false)?;
@@ -100,7 +109,9 @@ impl Mpi {
 
     /// Whether a message for `call`, which receives, has arrived.
     fn is_here(&self, call: &Call) -> bool {
-        self.peer(call).immediate_probe_with_tag(call.tag.into()).is_some()
+        self.peer(call)
+            .immediate_probe_with_tag(call.tag.into())
+            .is_some()
     }
 
     /// The lane of the messages between this rank and the call's peer.
@@ -111,7 +122,9 @@ impl Mpi {
     /// Returns an error if the run has failed, or if the sender has ended and its message has not arrived.
     fn look_for_sender(&self, group: &Agreement, call: &Call) -> Result<()> {
         let sender = call.peer().in_world;
-        let result = look_around(group, call, |board| board.has_ended(sender).then_some(sender));
+        let result = look_around(group, call, |board| {
+            board.has_ended(sender).then_some(sender)
+        });
         if result.is_err() {
             // The sender's last messages may still be in flight: they use a different communicator.
             std::thread::sleep(Duration::from_millis(200));
@@ -126,7 +139,9 @@ impl Mpi {
 
     /// Counts what a call has to send: the library does not report what it sends.
     fn count(&self, call: &Call) {
-        self.membership.meter.sent(by_calls(call, self.membership.rank, self.size()));
+        self.membership
+            .meter
+            .sent(by_calls(call, self.membership.rank, self.size()));
     }
 
     /// The root of a rooted collective, or the other side of a message.
@@ -149,8 +164,15 @@ impl Mpi {
         output: &'a mut [W],
     ) -> impl Iterator<Item = (&'a [W], &'a mut [W])> + use<'a, W> {
         let kind = call.kind.collective();
-        let parts = |is_it: bool| if is_it { self.size() * self.most } else { self.most };
-        let (from, to) = (parts(kind == Kind::ReduceScatter), parts(kind == Kind::AllGather));
+        let parts = |is_it: bool| {
+            if is_it {
+                self.size() * self.most
+            } else {
+                self.most
+            }
+        };
+        let from = parts(kind == Kind::ReduceScatter);
+        let to = parts(kind == Kind::AllGather);
         input.chunks(from).zip(output.chunks_mut(to))
     }
 
@@ -160,19 +182,29 @@ impl Mpi {
     where
         T::Wide: Equivalence,
     {
-        let data: &[T] = bytemuck::cast_slice(if call.kind == Kind::ReduceScatter { send } else { recv });
+        let data: &[T] = bytemuck::cast_slice(if call.kind == Kind::ReduceScatter {
+            send
+        } else {
+            recv
+        });
         let input = self.in_chunks(call, data.iter().map(|x| x.widen()).collect());
-        let (op, mut output) = (in_mpi(call.op()), input[..call.len].to_vec());
+        let op = in_mpi(call.op());
+        let mut output = input[..call.len].to_vec();
         for (from, to) in self.calls(call, &input, &mut output) {
             match call.peer {
                 None if call.kind == Kind::AllReduce => self.comm.all_reduce_into(from, to, op),
                 None => self.comm.reduce_scatter_block_into(from, to, op),
-                Some(root) if root.rank == self.membership.rank => self.peer(call).reduce_into_root(from, to, op),
+                Some(root) if root.rank == self.membership.rank => {
+                    self.peer(call).reduce_into_root(from, to, op)
+                }
                 Some(_) => self.peer(call).reduce_into(from, op),
             }
         }
         self.divide::<T>(call, &mut output);
-        if call.peer.is_none_or(|root| root.rank == self.membership.rank) {
+        if call
+            .peer
+            .is_none_or(|root| root.rank == self.membership.rank)
+        {
             narrow::<T>(&output, recv);
         }
     }
@@ -187,13 +219,16 @@ impl Mpi {
         let op = call.op.map(in_mpi);
         let post = |(from, to)| match (op, call.peer) {
             (None, _) => self.comm.immediate_all_gather_into(StaticScope, from, to),
-            (Some(op), None) if call.kind == Kind::StartAllReduce => {
-                self.comm.immediate_all_reduce_into(StaticScope, from, to, op)
+            (Some(op), None) if call.kind == Kind::StartAllReduce => self
+                .comm
+                .immediate_all_reduce_into(StaticScope, from, to, op),
+            (Some(op), None) => {
+                self.comm
+                    .immediate_reduce_scatter_block_into(StaticScope, from, to, op)
             }
-            (Some(op), None) => self.comm.immediate_reduce_scatter_block_into(StaticScope, from, to, op),
-            (Some(op), Some(root)) if root.rank == self.membership.rank => {
-                self.peer(call).immediate_reduce_into_root(StaticScope, from, to, op)
-            }
+            (Some(op), Some(root)) if root.rank == self.membership.rank => self
+                .peer(call)
+                .immediate_reduce_into_root(StaticScope, from, to, op),
             (Some(op), Some(_)) => self.peer(call).immediate_reduce_into(StaticScope, from, op),
         };
         self.calls(call, input, output).map(post).collect()
@@ -201,14 +236,22 @@ impl Mpi {
 
     /// A blocking collective that only copies: `one` bytes from each rank to each.
     fn copy(&self, call: &Call, one: usize, send: &[u8], recv: &mut [u8]) {
-        let is_root = call.peer.is_some_and(|root| root.rank == self.membership.rank);
-        let parts = if call.kind == Kind::Scatter { 1 } else { self.size() };
+        let is_root = call
+            .peer
+            .is_some_and(|root| root.rank == self.membership.rank);
+        let parts = if call.kind == Kind::Scatter {
+            1
+        } else {
+            self.size()
+        };
         for chunk in self.chunks(one) {
             let from = columns(send, one, &chunk);
             let mut to = vec![0; parts * chunk.len()];
             match call.kind {
                 Kind::AllToAll => self.comm.all_to_all_into(&from[..], &mut to[..]),
-                Kind::Scatter if is_root => self.peer(call).scatter_into_root(&from[..], &mut to[..]),
+                Kind::Scatter if is_root => {
+                    self.peer(call).scatter_into_root(&from[..], &mut to[..])
+                }
                 Kind::Scatter => self.peer(call).scatter_into(&mut to[..]),
                 Kind::Gather if is_root => self.peer(call).gather_into_root(&from[..], &mut to[..]),
                 Kind::Gather => self.peer(call).gather_into(&from[..]),
@@ -223,7 +266,9 @@ impl Mpi {
         if call.kind.collective() != Kind::ReduceScatter || call.len <= self.most {
             return input;
         }
-        self.chunks(call.len).flat_map(|chunk| columns(&input, call.len, &chunk)).collect()
+        self.chunks(call.len)
+            .flat_map(|chunk| columns(&input, call.len, &chunk))
+            .collect()
     }
 
     /// Divides a sum by the number of ranks if the call asks for the mean.
@@ -236,9 +281,16 @@ impl Mpi {
     /// A vector of `len` elements with any values: one from an earlier call, or a new one.
     fn take_spare<W: bytemuck::Pod>(&self, len: usize) -> Vec<W> {
         let mut spare = lock(&self.spare);
-        let fits = |vector: &Box<dyn Any + Send>| vector.downcast_ref::<Vec<W>>().is_some_and(|v| v.len() == len);
+        let fits = |vector: &Box<dyn Any + Send>| {
+            vector
+                .downcast_ref::<Vec<W>>()
+                .is_some_and(|v| v.len() == len)
+        };
         match spare.iter().position(fits) {
-            Some(i) => *spare.swap_remove(i).downcast().expect("of the type that was looked for"),
+            Some(i) => *spare
+                .swap_remove(i)
+                .downcast()
+                .expect("of the type that was looked for"),
             None => vec![W::zeroed(); len],
         }
     }
@@ -270,17 +322,25 @@ fn heading(call: &Call) -> [u64; 3] {
 
 /// Writes wide numbers to `out`, as elements of type `T`.
 fn narrow<T: Element>(wide: &[T::Wide], out: &mut [u8]) {
-    bytemuck::cast_slice_mut(out).iter_mut().zip(wide).for_each(|(x, &wide)| *x = T::narrow(wide));
+    bytemuck::cast_slice_mut(out)
+        .iter_mut()
+        .zip(wide)
+        .for_each(|(x, &wide)| *x = T::narrow(wide));
 }
 
 /// The same chunk of each part of `all`, side by side. Parts have `len` elements.
 fn columns<T: Copy>(all: &[T], len: usize, chunk: &Range<usize>) -> Vec<T> {
-    all.chunks_exact(len.max(1)).flat_map(|part| &part[chunk.clone()]).copied().collect()
+    all.chunks_exact(len.max(1))
+        .flat_map(|part| &part[chunk.clone()])
+        .copied()
+        .collect()
 }
 
 /// Writes chunks that lie side by side to the parts of `all`: the opposite of [`columns`].
 fn put_columns(all: &mut [u8], len: usize, chunk: &Range<usize>, columns: &[u8]) {
-    let parts = all.chunks_exact_mut(len.max(1)).zip(columns.chunks_exact(chunk.len()));
+    let parts = all
+        .chunks_exact_mut(len.max(1))
+        .zip(columns.chunks_exact(chunk.len()));
     parts.for_each(|(part, column)| part[chunk.clone()].copy_from_slice(column));
 }
 
@@ -297,9 +357,9 @@ impl Transport for Mpi {
             Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter => {
                 by_type!(call.dtype, T => self.reduce::<T>(call, send, recv));
             }
-            Kind::Broadcast => {
-                self.chunks(recv.len()).for_each(|chunk| self.peer(call).broadcast_into(&mut recv[chunk]))
-            }
+            Kind::Broadcast => self
+                .chunks(recv.len())
+                .for_each(|chunk| self.peer(call).broadcast_into(&mut recv[chunk])),
             Kind::Scatter => self.copy(call, recv.len(), send, recv),
             Kind::AllToAll => self.copy(call, send.len() / self.size(), send, recv),
             _ => self.copy(call, send.len(), send, recv),
@@ -319,12 +379,14 @@ impl Transport for Mpi {
     fn send(&self, call: &Call, data: &[u8]) -> Result<()> {
         self.check_thread(call)?;
         self.count(call);
-        let (receiver, tag) = (self.peer(call), call.tag.into());
+        let receiver = self.peer(call);
+        let tag = call.tag.into();
         outbox::with(|outbox| {
             outbox.clear(false);
             // A heading first: the receiver can compare it with what it expects.
             outbox.send(&receiver, tag, bytemuck::cast_slice(&heading(call)));
-            self.chunks(data.len()).for_each(|chunk| outbox.send(&receiver, tag, &data[chunk]));
+            self.chunks(data.len())
+                .for_each(|chunk| outbox.send(&receiver, tag, &data[chunk]));
         });
         if let Some(group) = &self.group {
             self.reporter.note_sent(self.lane(group, call), call);
@@ -336,14 +398,25 @@ impl Transport for Mpi {
         self.check_thread(call)?;
         if let Some(group) = &self.group {
             let lane = self.lane(group, call);
-            let what = Awaited::Message { lane, received: self.reporter.received(lane) };
+            let what = Awaited::Message {
+                lane,
+                received: self.reporter.received(lane),
+            };
             let in_words = || (self.reporter.in_words(call), what);
-            waiting::wait(group, call, in_words, || Ok(self.is_here(call)), || self.look_for_sender(group, call))?;
+            waiting::wait(
+                group,
+                call,
+                in_words,
+                || Ok(self.is_here(call)),
+                || self.look_for_sender(group, call),
+            )?;
             self.reporter.note_received(lane);
         }
-        let (mut heading, tag) = (heading(call), call.tag.into());
+        let mut heading = heading(call);
+        let tag = call.tag.into();
         let [len, dtype, label] = heading;
-        self.peer(call).receive_into_with_tag(bytemuck::bytes_of_mut(&mut heading), tag);
+        self.peer(call)
+            .receive_into_with_tag(bytemuck::bytes_of_mut(&mut heading), tag);
         if heading[..2] != [len, dtype] || (heading[2] != label && heading[2] != 0 && label != 0) {
             return Err(CommError::Broken(format!(
                 "the message does not fit: rank {} sent {} elements that {call} did not expect\nhelp: {FITTING}",
@@ -363,7 +436,9 @@ impl Transport for Mpi {
         if self.is_here(call) {
             return Ok(true);
         }
-        self.group.as_ref().map_or(Ok(()), |group| self.look_for_sender(group, call))?;
+        self.group
+            .as_ref()
+            .map_or(Ok(()), |group| self.look_for_sender(group, call))?;
         Ok(self.is_here(call))
     }
 
@@ -377,7 +452,9 @@ impl Transport for Mpi {
             group.come_together(call)?;
         }
         let color = Color::with_value(first as i32);
-        let comm = self.comm.split_by_color_with_key(color, membership.rank as i32);
+        let comm = self
+            .comm
+            .split_by_color_with_key(color, membership.rank as i32);
         let comm = comm.expect("MPI gives a communicator to every rank that names a color");
         let mut part = Mpi::new(comm, membership, None, self.reporter.clone());
         if let Some(group) = &self.group {

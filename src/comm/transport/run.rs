@@ -93,20 +93,31 @@ const DIFFERENT_PLACES: &str = "calls that differ in nothing else are compared b
 
 /// The help for ranks in different calls. `alike`: the calls differ in nothing but their place in the source.
 pub(super) fn different(alike: bool) -> &'static str {
-    if alike { DIFFERENT_PLACES } else { DIFFERENT_CALLS }
+    if alike {
+        DIFFERENT_PLACES
+    } else {
+        DIFFERENT_CALLS
+    }
 }
 pub(super) const FITTING: &str = "send and receive slices of the same length and type; two streams of messages between the same \
      ranks need a tag each: comm.tagged(…)";
-pub(super) const DEADLOCK: &str =
-    "look for a receive without a matching send, or collectives that ranks enter in different orders";
+pub(super) const DEADLOCK: &str = "look for a receive without a matching send, or collectives that ranks enter in different orders";
 
 /// The error about messages that no rank received by the end of a run. Each entry has sender, receiver, number of messages, and
 /// the latest send.
-pub(super) fn unreceived(messages: &[(usize, usize, u64, impl std::fmt::Display)]) -> Option<String> {
+pub(super) fn unreceived(
+    messages: &[(usize, usize, u64, impl std::fmt::Display)],
+) -> Option<String> {
     let mut text = String::from("the run is over, and messages were not received");
     for (from, to, count, latest) in messages {
-        let messages = if *count == 1 { "a message".to_string() } else { format!("{count} messages") };
-        text += &format!("\n  rank {from}  sent {messages} that rank {to} did not receive; the latest: {latest}");
+        let messages = if *count == 1 {
+            "a message".to_string()
+        } else {
+            format!("{count} messages")
+        };
+        text += &format!(
+            "\n  rank {from}  sent {messages} that rank {to} did not receive; the latest: {latest}"
+        );
     }
     text += "\nhelp: every send needs a receive on the other rank, with the same tag, in the same group";
     (!messages.is_empty()).then_some(text)
@@ -114,8 +125,16 @@ pub(super) fn unreceived(messages: &[(usize, usize, u64, impl std::fmt::Display)
 
 impl Run {
     pub fn new(size: usize, options: &Options) -> Arc<Run> {
-        let rank = |_| Rank { doing: Doing::Running, told: Told::Nothing, free_out: None, free_in: None };
-        let state = State { ranks: (0..size).map(rank).collect(), ..State::default() };
+        let rank = |_| Rank {
+            doing: Doing::Running,
+            told: Told::Nothing,
+            free_out: None,
+            free_in: None,
+        };
+        let state = State {
+            ranks: (0..size).map(rank).collect(),
+            ..State::default()
+        };
         Arc::new(Run {
             state: Mutex::new(state),
             bells: (0..size).map(|_| Bell::default()).collect(),
@@ -139,7 +158,9 @@ impl Run {
         state.now(rank, Doing::Ended);
         let first = error.is_some() && state.failure.is_none();
         if let Some(error) = error {
-            state.failure.get_or_insert(format!("rank {rank} failed: {error}"));
+            state
+                .failure
+                .get_or_insert(format!("rank {rank} failed: {error}"));
         }
         drop(state);
         (0..self.size()).for_each(|rank| self.ring(rank));
@@ -160,7 +181,11 @@ impl Run {
             if left.is_zero() {
                 return false;
             }
-            state = self.over.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .over
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         true
     }
@@ -169,7 +194,10 @@ impl Run {
     /// without it.
     pub fn failure(&self) -> Option<String> {
         let state = self.lock();
-        state.failure.clone().or_else(|| unreceived(&state.unreceived()))
+        state
+            .failure
+            .clone()
+            .or_else(|| unreceived(&state.unreceived()))
     }
 
     /// Locks the state. After a panic of the rank that had the lock, the run is failing anyway.
@@ -201,7 +229,12 @@ impl Run {
             self.stop_if_ended(rank, &mut state, call, &missing)?;
             state.now(rank, Doing::Waiting);
             if state.waiting + state.ended == state.ranks.len() {
-                return Err(self.broken(rank, &mut state, "deadlock: all ranks wait for each other", DEADLOCK));
+                return Err(self.broken(
+                    rank,
+                    &mut state,
+                    "deadlock: all ranks wait for each other",
+                    DEADLOCK,
+                ));
             }
             let most = self.watch(rank, &mut state, call, &missing)?;
             state = self.sleep(rank, state, most);
@@ -221,7 +254,9 @@ impl Run {
         if !has_clock() {
             return Ok(None);
         }
-        let waited = self.recorders[rank].last().map_or(Duration::ZERO, |entry| entry.start.elapsed());
+        let waited = self.recorders[rank]
+            .last()
+            .map_or(Duration::ZERO, |entry| entry.start.elapsed());
         if waited < self.options.notice() {
             return Ok(Some(self.options.notice() - waited));
         }
@@ -258,7 +293,9 @@ impl Run {
         if state.ended == 0 {
             return Ok(());
         }
-        let gone = missing(state).into_iter().find(|&r| state.ranks[r].doing == Doing::Ended);
+        let gone = missing(state)
+            .into_iter()
+            .find(|&r| state.ranks[r].doing == Doing::Ended);
         gone.map_or(Ok(()), |gone| {
             let what = format!("rank {gone} ended, and never entered {call}");
             Err(self.broken(rank, state, &what, SAME_CALLS))
@@ -273,7 +310,11 @@ impl Run {
         call: &Call,
         until: Option<Instant>,
     ) -> Result<()> {
-        let left = || until.map(|until| until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero());
+        let left = || {
+            until
+                .map(|until| until.saturating_duration_since(Instant::now()))
+                .filter(|left| !left.is_zero())
+        };
         while let Some(left) = left() {
             state.stop_if_failed(rank, call)?;
             state = self.sleep(rank, state, Some(left));
@@ -291,7 +332,11 @@ impl Run {
         let Bell { wake, asleep, .. } = &self.bells[rank];
         asleep.fetch_add(1, Relaxed);
         let state = match most {
-            Some(most) => wake.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
+            Some(most) => {
+                wake.wait_timeout(state, most)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+            }
             None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
         };
         asleep.fetch_sub(1, Relaxed);
@@ -335,7 +380,11 @@ impl Run {
     }
 
     /// Releases the lock until a message comes, for at most as long as [`Run::spin`] spins.
-    pub(super) fn spin_for_mail<'a>(&'a self, rank: usize, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    pub(super) fn spin_for_mail<'a>(
+        &'a self,
+        rank: usize,
+        state: MutexGuard<'a, State>,
+    ) -> MutexGuard<'a, State> {
         if !self.may_spin {
             return state;
         }
@@ -347,7 +396,13 @@ impl Run {
     }
 
     /// Ends the run: records why, with a line for every rank, and wakes all ranks.
-    pub(super) fn broken(&self, rank: usize, state: &mut State, what: &str, help: &str) -> CommError {
+    pub(super) fn broken(
+        &self,
+        rank: usize,
+        state: &mut State,
+        what: &str,
+        help: &str,
+    ) -> CommError {
         state.now(rank, Doing::Waiting);
         let mut text = what.to_string();
         for (r, rank) in state.ranks.iter().enumerate() {
@@ -419,16 +474,24 @@ impl State {
     /// Messages that no rank has received: sender, receiver, number of messages, and the latest send.
     fn unreceived(&self) -> Vec<(usize, usize, u64, Call)> {
         let left = |(lane, queue): (&Lane, &VecDeque<Mail>)| {
-            queue.back().map(|latest| (*lane, queue.len() as u64, latest.call))
+            queue
+                .back()
+                .map(|latest| (*lane, queue.len() as u64, latest.call))
         };
         let mut left: Vec<_> = self.mail.iter().filter_map(left).collect();
         left.sort_by_key(|(lane, ..)| *lane);
-        left.into_iter().map(|((_, from, to, _), count, latest)| (from, to, count, latest)).collect()
+        left.into_iter()
+            .map(|((_, from, to, _), count, latest)| (from, to, count, latest))
+            .collect()
     }
 
     pub fn stop_if_failed(&self, rank: usize, call: &Call) -> Result<()> {
         match &self.failure {
-            Some(cause) => Err(CommError::Stopped { rank, call: call.to_string(), cause: cause.clone() }),
+            Some(cause) => Err(CommError::Stopped {
+                rank,
+                call: call.to_string(),
+                cause: cause.clone(),
+            }),
             None => Ok(()),
         }
     }
@@ -438,7 +501,12 @@ impl Rank {
     fn in_words(&self, last: Option<Entry>) -> String {
         let Some(last) = last else {
             let ended = "ended without any communication call";
-            return if self.doing == Doing::Ended { ended } else { "has made no communication call yet" }.to_string();
+            return if self.doing == Doing::Ended {
+                ended
+            } else {
+                "has made no communication call yet"
+            }
+            .to_string();
         };
         let call = format!("{}, its call {}", last.call, last.number);
         match (self.doing, last.end) {

@@ -27,7 +27,10 @@ pub(crate) fn spawn<'scope, T: Send + 'scope>(
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> std::io::Result<thread::ScopedJoinHandle<'scope, T>> {
     #[cfg(not(feature = "shuttle"))]
-    return thread::Builder::new().name(name).stack_size(stack_bytes).spawn_scoped(scope, body);
+    return thread::Builder::new()
+        .name(name)
+        .stack_size(stack_bytes)
+        .spawn_scoped(scope, body);
     #[cfg(feature = "shuttle")]
     Ok(scope.spawn(body))
 }
@@ -48,7 +51,8 @@ pub(super) fn last_barrier() -> bool {
 
 /// Whether waiting threads may spin for a short time: only if each thread can have its own core.
 pub(super) fn may_spin(threads: usize) -> bool {
-    !cfg!(feature = "shuttle") && threads <= std::thread::available_parallelism().map_or(1, usize::from)
+    !cfg!(feature = "shuttle")
+        && threads <= std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Whether there is a clock. Shuttle has none.

@@ -59,7 +59,11 @@ pub(super) struct Mail {
 
 impl Meeting {
     fn new(size: usize) -> Arc<Meeting> {
-        Arc::new(Meeting { exchange: Exchange::new(size), over: OnceLock::new(), reduced: OnceLock::new() })
+        Arc::new(Meeting {
+            exchange: Exchange::new(size),
+            over: OnceLock::new(),
+            reduced: OnceLock::new(),
+        })
     }
 }
 
@@ -70,7 +74,11 @@ impl Meetings {
             return (*first, meeting.clone());
         }
         let fits = |meeting: &Arc<Meeting>| meeting.exchange.ranks() == size;
-        let spare = self.spare.iter().position(fits).map(|i| self.spare.swap_remove(i));
+        let spare = self
+            .spare
+            .iter()
+            .position(fits)
+            .map(|i| self.spare.swap_remove(i));
         let meeting = spare.unwrap_or_else(|| {
             // Two: a rank may enter the next meeting before the last rank has left this one.
             self.spare.push(Meeting::new(size));
@@ -84,8 +92,14 @@ impl Meetings {
 impl Run {
     /// The world's handle for `rank`.
     pub fn comm(self: &Arc<Run>, rank: usize) -> Comm {
-        let membership = Membership::of_world(rank, self.size(), self.recorders[rank].clone(), true);
-        Comm::new(Arc::new(Threads { run: self.clone(), group: 0, membership, calls: AtomicU64::new(0) }))
+        let membership =
+            Membership::of_world(rank, self.size(), self.recorders[rank].clone(), true);
+        Comm::new(Arc::new(Threads {
+            run: self.clone(),
+            group: 0,
+            membership,
+            calls: AtomicU64::new(0),
+        }))
     }
 }
 
@@ -111,7 +125,12 @@ impl Threads {
         let (first, meeting) = state.meetings.open(key, call, self.membership.size());
         if !first.matches(call) {
             let what = format!("the ranks are in different calls: {call} and {first}");
-            return Err(self.run.broken(self.me(), &mut state, &what, different(call.is_like(&first))));
+            return Err(self.run.broken(
+                self.me(),
+                &mut state,
+                &what,
+                different(call.is_like(&first)),
+            ));
         }
         Ok((key, state, meeting))
     }
@@ -121,14 +140,24 @@ impl Threads {
         if !meeting.exchange.is_complete() {
             return false;
         }
-        if let Some(i) = state.meetings.open.iter().position(|(other, ..)| *other == key) {
+        if let Some(i) = state
+            .meetings
+            .open
+            .iter()
+            .position(|(other, ..)| *other == key)
+        {
             state.meetings.open.swap_remove(i);
         }
         state.may_go_on(&self.membership.members);
         if let Some(link) = self.run.options.link {
-            let (now, size) = (Instant::now(), self.membership.size());
-            let start = state.link_free.get(&self.group).map_or(now, |&free| free.max(now));
-            let over = start + link::duration(link.collective_seconds(call.kind, size, call.bytes(size)));
+            let now = Instant::now();
+            let size = self.membership.size();
+            let start = state
+                .link_free
+                .get(&self.group)
+                .map_or(now, |&free| free.max(now));
+            let over =
+                start + link::duration(link.collective_seconds(call.kind, size, call.bytes(size)));
             state.link_free.insert(self.group, over);
             meeting.over.get_or_init(|| over);
         }
@@ -136,7 +165,13 @@ impl Threads {
     }
 
     /// Waits until all members have come. Returns whether this rank was the last, which has not woken the others yet.
-    fn come(&self, mut state: MutexGuard<'_, State>, call: &Call, key: Key, meeting: &Meeting) -> Result<bool> {
+    fn come(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        call: &Call,
+        key: Key,
+        meeting: &Meeting,
+    ) -> Result<bool> {
         if self.complete(&mut state, call, key, meeting) {
             return Ok(true);
         }
@@ -144,7 +179,13 @@ impl Threads {
         self.run.spin(|| meeting.exchange.is_complete());
         if !meeting.exchange.is_complete() {
             let missing = |_: &State| self.missing(&meeting.exchange);
-            drop(self.run.wait(self.me(), self.run.lock(), call, |_| meeting.exchange.is_complete(), missing)?);
+            drop(self.run.wait(
+                self.me(),
+                self.run.lock(),
+                call,
+                |_| meeting.exchange.is_complete(),
+                missing,
+            )?);
         }
         Ok(false)
     }
@@ -152,7 +193,10 @@ impl Threads {
     /// The members that have not come, by their numbers in the world.
     fn missing(&self, exchange: &Exchange) -> Vec<usize> {
         let members = self.membership.members.iter().enumerate();
-        members.filter(|&(rank, _)| !exchange.has(rank)).map(|(_, &member)| member).collect()
+        members
+            .filter(|&(rank, _)| !exchange.has(rank))
+            .map(|(_, &member)| member)
+            .collect()
     }
 
     /// The queue of messages for `call`, which receives.
@@ -161,7 +205,11 @@ impl Threads {
     }
 
     fn ring_others(&self) {
-        self.membership.members.iter().filter(|&&member| member != self.me()).for_each(|&member| self.run.ring(member));
+        self.membership
+            .members
+            .iter()
+            .filter(|&&member| member != self.me())
+            .for_each(|&member| self.run.ring(member));
     }
 
     /// Waits until all `parts` of the work are done. `ring`: the other ranks do not know yet that all have come.
@@ -207,9 +255,16 @@ impl Threads {
         };
         let stay = |parts| self.stay(exchange, last.get() && alone, parts);
         exchange.lend(self.membership.rank, slice, come, stay)?;
-        self.membership.meter.sent(exchange.sent(self.membership.rank));
+        self.membership
+            .meter
+            .sent(exchange.sent(self.membership.rank));
         if self.run.options.link.is_some() {
-            return self.run.sleep_until(self.me(), self.run.lock(), call, meeting.over.get().copied());
+            return self.run.sleep_until(
+                self.me(),
+                self.run.lock(),
+                call,
+                meeting.over.get().copied(),
+            );
         }
         if exchange.leave() {
             self.run.lock().meetings.spare.push(meeting);
@@ -224,33 +279,51 @@ impl Transport for Threads {
     }
 
     fn collective(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()> {
-        let (rank, size) = (self.membership.rank, self.membership.size());
+        let rank = self.membership.rank;
+        let size = self.membership.size();
         let root = call.peer.map_or(0, |peer| peer.rank);
         let part = |part: usize, bytes: usize| part * bytes..(part + 1) * bytes;
         match call.kind {
             Kind::Barrier => self.meet(call, Slice::Read(&[], &mut |_| ())),
             Kind::AllReduce | Kind::Reduce => self.meet(call, Slice::Reduce(recv, call)),
             Kind::Broadcast if rank == root => self.meet(call, Slice::Read(recv, &mut |_| ())),
-            Kind::Broadcast => {
-                self.meet(call, Slice::Read(&[], &mut |all| recv.copy_from_slice(all.read(root, 0..recv.len()))))
-            }
+            Kind::Broadcast => self.meet(
+                call,
+                Slice::Read(&[], &mut |all| {
+                    recv.copy_from_slice(all.read(root, 0..recv.len()))
+                }),
+            ),
             Kind::ReduceScatter => {
                 let part = part(rank, recv.len());
                 let mut reduce = |all: &Shared| {
-                    let of =
-                        |rank, range: Range<usize>| all.read(rank, part.start + range.start..part.start + range.end);
+                    let of = |rank, range: Range<usize>| {
+                        all.read(rank, part.start + range.start..part.start + range.end)
+                    };
                     reduce_in_rank_order(call.dtype, call.op(), size, &of, recv);
                 };
                 self.meet(call, Slice::Read(send, &mut reduce))
             }
             Kind::Scatter => {
                 let part = part(rank, recv.len());
-                self.meet(call, Slice::Read(send, &mut |all| recv.copy_from_slice(all.read(root, part.clone()))))
+                self.meet(
+                    call,
+                    Slice::Read(send, &mut |all| {
+                        recv.copy_from_slice(all.read(root, part.clone()))
+                    }),
+                )
             }
             // All other collectives fill `recv` with the same part of every rank's slice, in rank order.
             _ => {
-                let bytes = if call.kind == Kind::AllToAll { send.len() / size } else { send.len() };
-                let part = if call.kind == Kind::AllToAll { part(rank, bytes) } else { 0..bytes };
+                let bytes = if call.kind == Kind::AllToAll {
+                    send.len() / size
+                } else {
+                    send.len()
+                };
+                let part = if call.kind == Kind::AllToAll {
+                    part(rank, bytes)
+                } else {
+                    0..bytes
+                };
                 let mut copy = |all: &Shared| {
                     for (rank, to) in recv.chunks_exact_mut(bytes.max(1)).enumerate() {
                         to.copy_from_slice(all.read(rank, part.clone()));
@@ -270,19 +343,31 @@ impl Transport for Threads {
     }
 
     fn send(&self, call: &Call, data: &[u8]) -> Result<()> {
-        let (from, to) = (self.me(), call.peer().in_world);
+        let from = self.me();
+        let to = call.peer().in_world;
         let message = self.run.copy(data);
         let mut state = self.run.enter(from, call)?;
         let arrives = self.run.options.link.map(|link| {
-            let (now, transfer) = (Instant::now(), link::duration(link.transfer_seconds(data.len())));
+            let now = Instant::now();
+            let transfer = link::duration(link.transfer_seconds(data.len()));
             let left = state.ranks[from].free_out.map_or(now, |free| free.max(now)) + transfer;
             state.ranks[from].free_out = Some(left);
             let arrival = left + link::duration(link.latency);
-            let arrival = state.ranks[to].free_in.map_or(arrival, |free| arrival.max(free + transfer));
+            let arrival = state.ranks[to]
+                .free_in
+                .map_or(arrival, |free| arrival.max(free + transfer));
             *state.ranks[to].free_in.insert(arrival)
         });
-        let mail = Mail { call: *call, message, arrives };
-        state.mail.entry((self.group, from, to, call.tag)).or_default().push_back(mail);
+        let mail = Mail {
+            call: *call,
+            message,
+            arrives,
+        };
+        state
+            .mail
+            .entry((self.group, from, to, call.tag))
+            .or_default()
+            .push_back(mail);
         if to != from {
             self.membership.meter.sent(data.len() as u64);
         }
@@ -294,15 +379,25 @@ impl Transport for Threads {
     }
 
     fn recv(&self, call: &Call, data: &mut [u8]) -> Result<()> {
-        let (from, lane) = (call.peer().in_world, self.lane(call));
+        let from = call.peer().in_world;
+        let lane = self.lane(call);
         let has_mail = |state: &State| state.first_mail(&lane).is_some();
         let mut state = self.run.enter(self.me(), call)?;
         if !has_mail(&state) {
             state = self.run.spin_for_mail(self.me(), state);
         }
-        let mut state = self.run.wait(self.me(), state, call, has_mail, |_| vec![from])?;
-        let mail = state.mail.get_mut(&lane).and_then(|queue| queue.pop_front());
-        let Mail { call: sent, message, arrives } = mail.expect("wait returns when there is mail");
+        let mut state = self
+            .run
+            .wait(self.me(), state, call, has_mail, |_| vec![from])?;
+        let mail = state
+            .mail
+            .get_mut(&lane)
+            .and_then(|queue| queue.pop_front());
+        let Mail {
+            call: sent,
+            message,
+            arrives,
+        } = mail.expect("wait returns when there is mail");
         if !sent.fits(call) {
             let what = format!("the message does not fit: {sent} on rank {from} met {call}");
             return Err(self.run.broken(self.me(), &mut state, &what, FITTING));
@@ -319,18 +414,28 @@ impl Transport for Threads {
         if let Some(mail) = state.first_mail(&self.lane(call)) {
             return Ok(mail.arrives.is_none_or(|arrives| arrives <= Instant::now()));
         }
-        self.run.stop_if_ended(self.me(), &mut state, call, |_| vec![call.peer().in_world])?;
+        self.run
+            .stop_if_ended(self.me(), &mut state, call, |_| vec![call.peer().in_world])?;
         Ok(false)
     }
 
     fn group(&self, _: &Call, members: &[usize]) -> Result<Arc<dyn Transport>> {
         // The first member to come here gives the group its number.
-        let key = (self.group, self.calls.load(Relaxed), members.iter().min().copied());
+        let key = (
+            self.group,
+            self.calls.load(Relaxed),
+            members.iter().min().copied(),
+        );
         let mut state = self.run.lock();
         let next = state.splits.len() as GroupId + 1;
         let group = *state.splits.entry(key).or_insert(next);
         drop(state);
         let membership = self.membership.of_group(members, true);
-        Ok(Arc::new(Threads { run: self.run.clone(), group, membership, calls: AtomicU64::new(0) }))
+        Ok(Arc::new(Threads {
+            run: self.run.clone(),
+            group,
+            membership,
+            calls: AtomicU64::new(0),
+        }))
     }
 }

@@ -44,13 +44,25 @@ pub struct Waiting {
 
 impl Waiting {
     pub fn new(order: &[Op], choice: Choice) -> Waiting {
-        let looks_at = if choice == Choice::Schedule { 1 } else { order.len() };
-        Waiting { passes: order.to_vec(), looks_at, kept: 0, most: peak(order) }
+        let looks_at = if choice == Choice::Schedule {
+            1
+        } else {
+            order.len()
+        };
+        Waiting {
+            passes: order.to_vec(),
+            looks_at,
+            kept: 0,
+            most: peak(order),
+        }
     }
 
     // ANCHOR: first_ready
     /// The number of the first pass that can run. `arrived`: whether the message that a pass needs is there.
-    pub fn first_ready<E>(&self, mut arrived: impl FnMut(Op) -> Result<bool, E>) -> Result<Option<usize>, E> {
+    pub fn first_ready<E>(
+        &self,
+        mut arrived: impl FnMut(Op) -> Result<bool, E>,
+    ) -> Result<Option<usize>, E> {
         let mut may_go_forward = self.kept < self.most;
         for (i, &op) in self.passes.iter().enumerate().take(self.looks_at) {
             let may_run = match op.work {
@@ -68,7 +80,11 @@ impl Waiting {
     /// Takes pass number `i` out.
     pub fn take(&mut self, i: usize) -> Op {
         let op = self.passes.remove(i);
-        self.kept = if op.work == Work::Forward { self.kept + 1 } else { self.kept - 1 };
+        self.kept = if op.work == Work::Forward {
+            self.kept + 1
+        } else {
+            self.kept - 1
+        };
         op
     }
 }
@@ -97,13 +113,23 @@ impl<M: Chunk> Stages<M> {
         let mut program = std::iter::from_fn(|| {
             if chosen.is_empty() && !waiting.passes.is_empty() {
                 match self.choose(&waiting, dynamic) {
-                    Ok(i) => chosen.extend(self.pipeline.with_messages(self.group.rank(), &[waiting.take(i)])),
+                    Ok(i) => chosen.extend(
+                        self.pipeline
+                            .with_messages(self.group.rank(), &[waiting.take(i)]),
+                    ),
                     Err(error) => return Some(Err(error)),
                 }
             }
             chosen.pop_front().map(Ok)
         });
-        self.run(&mut program, false, micro_batches, activations, zero, allocated)
+        self.run(
+            &mut program,
+            false,
+            micro_batches,
+            activations,
+            zero,
+            allocated,
+        )
     }
 
     /// The number of the pass that runs next. Waits for a message if no pass can run.
@@ -119,7 +145,10 @@ impl<M: Chunk> Stages<M> {
             };
         }
         if dynamic.choice == Choice::Agreed {
-            dynamic.tensor.labelled("choice of the next pass").broadcast(&mut chosen, 0)?;
+            dynamic
+                .tensor
+                .labelled("choice of the next pass")
+                .broadcast(&mut chosen, 0)?;
         }
         Ok(chosen[0] as usize)
     }

@@ -28,15 +28,18 @@ impl Partition {
         parameters: impl Fn(&Range<usize>) -> u64,
     ) -> Result<Vec<Range<usize>>, BadInput> {
         if stages == 0 || stages > layers {
-            let what =
-                format!("{stages} stages cannot share {layers} layers: a stage without a layer has no parameters");
+            let what = format!(
+                "{stages} stages cannot share {layers} layers: a stage without a layer has no parameters"
+            );
             let help = format!("choose at most {layers} stages (ranks x chunks), or more --layers");
             return Err(BadInput::new(what, help));
         }
         Ok(match self {
             Partition::Uniform => {
                 let cut = |stage: usize| stage * layers / stages;
-                (0..stages).map(|stage| cut(stage)..cut(stage + 1)).collect()
+                (0..stages)
+                    .map(|stage| cut(stage)..cut(stage + 1))
+                    .collect()
             }
             Partition::Parameters => balanced(layers, stages, parameters),
         })
@@ -45,16 +48,30 @@ impl Partition {
 
 /// The parameters of a stage with `layers`. The last stage has a copy of the token table, as its head.
 pub fn parameters(shape: &GptShape, layers: &Range<usize>) -> u64 {
-    let (d, table) = (shape.embd as u64, (shape.vocabulary * shape.embd) as u64);
-    let (first, last) = (layers.start == 0, layers.end == shape.layers);
-    let embedding = if first { table + shape.block as u64 * d } else { 0 };
+    let d = shape.embd as u64;
+    let table = (shape.vocabulary * shape.embd) as u64;
+    let first = layers.start == 0;
+    let last = layers.end == shape.layers;
+    let embedding = if first {
+        table + shape.block as u64 * d
+    } else {
+        0
+    };
     // One rank with both ends has one table.
-    let head = if last { d + if first { 0 } else { table } } else { 0 };
+    let head = if last {
+        d + if first { 0 } else { table }
+    } else {
+        0
+    };
     layers.len() as u64 * (12 * d * d + 2 * d) + embedding + head
 }
 
 /// The cuts with the smallest sum of squared sizes: no other cuts have sizes that differ less.
-fn balanced(layers: usize, stages: usize, parameters: impl Fn(&Range<usize>) -> u64) -> Vec<Range<usize>> {
+fn balanced(
+    layers: usize,
+    stages: usize,
+    parameters: impl Fn(&Range<usize>) -> u64,
+) -> Vec<Range<usize>> {
     // best[n]: if the first n layers are divided among the stages so far, the sum of squares, and where each starts.
     let mut best = vec![None; layers + 1];
     best[0] = Some((0.0, Vec::new()));
@@ -65,20 +82,32 @@ fn balanced(layers: usize, stages: usize, parameters: impl Fn(&Range<usize>) -> 
                 let starts: Vec<usize> = starts.iter().copied().chain([start]).collect();
                 Some((squares + (parameters(&(start..end)) as f64).powi(2), starts))
             };
-            (0..end).filter_map(with_last).min_by(|(a, _), (b, _)| a.total_cmp(b))
+            (0..end)
+                .filter_map(with_last)
+                .min_by(|(a, _), (b, _)| a.total_cmp(b))
         };
         best = (0..=layers).map(up_to).collect();
     }
     let (_, starts) = best.pop().flatten().unwrap_or_default();
     let ends = starts[1..].iter().copied().chain([layers]);
-    starts.iter().zip(ends).map(|(&start, end)| start..end).collect()
+    starts
+        .iter()
+        .zip(ends)
+        .map(|(&start, end)| start..end)
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SHAPE: GptShape = GptShape { vocabulary: 4000, block: 32, layers: 8, heads: 4, embd: 64 };
+    const SHAPE: GptShape = GptShape {
+        vocabulary: 4000,
+        block: 32,
+        layers: 8,
+        heads: 4,
+        embd: 64,
+    };
 
     #[test]
     fn stages_cover_all_layers_in_order() {
@@ -101,9 +130,15 @@ mod tests {
     fn parameters_balance_the_largest_stage() {
         let largest = |partition: Partition| {
             let cuts = partition.layers(&SHAPE, 4).unwrap();
-            cuts.iter().map(|layers| parameters(&SHAPE, layers)).max().unwrap()
+            cuts.iter()
+                .map(|layers| parameters(&SHAPE, layers))
+                .max()
+                .unwrap()
         };
-        assert_eq!(Partition::Parameters.layers(&SHAPE, 4).unwrap(), [0..1, 1..4, 4..7, 7..8]);
+        assert_eq!(
+            Partition::Parameters.layers(&SHAPE, 4).unwrap(),
+            [0..1, 1..4, 4..7, 7..8]
+        );
         assert!(largest(Partition::Parameters) < largest(Partition::Uniform));
     }
 
@@ -112,7 +147,11 @@ mod tests {
         use crate::model::{Gpt, Plain};
         for layers in [0..8, 0..2, 2..5, 5..8] {
             let gpt = Gpt::stage(&SHAPE, layers.clone(), &Plain).unwrap();
-            assert_eq!(gpt.params.numel() as u64, parameters(&SHAPE, &layers), "{layers:?}");
+            assert_eq!(
+                gpt.params.numel() as u64,
+                parameters(&SHAPE, &layers),
+                "{layers:?}"
+            );
         }
     }
 }

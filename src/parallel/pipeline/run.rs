@@ -82,7 +82,10 @@ impl InFlight {
 
     /// Bytes of results that were received, or wait to be sent.
     fn messages(&self) -> isize {
-        self.results.values().map(|result| size_of_val(&result[..]) as isize).sum()
+        self.results
+            .values()
+            .map(|result| size_of_val(&result[..]) as isize)
+            .sum()
     }
 }
 
@@ -96,7 +99,9 @@ impl Stages {
         build: &dyn Build,
     ) -> Result<Stages> {
         let layers = partition.layers(shape, pipeline.stages())?;
-        Stages::of(pipeline, group, &layers, |mine| Ok(Gpt::chunks(shape, mine, build)?))
+        Stages::of(pipeline, group, &layers, |mine| {
+            Ok(Gpt::chunks(shape, mine, build)?)
+        })
     }
 }
 
@@ -108,14 +113,26 @@ impl<M: Chunk> Stages<M> {
         layers: &[Range<usize>],
         declare: impl FnOnce(&[Range<usize>]) -> Result<Vec<M>>,
     ) -> Result<Stages<M>> {
-        ensure!(group.size() == pipeline.ranks, "a pipeline of {} ranks on {}", pipeline.ranks, group.size());
+        ensure!(
+            group.size() == pipeline.ranks,
+            "a pipeline of {} ranks on {}",
+            pipeline.ranks,
+            group.size()
+        );
         ensure!(
             pipeline.ranks > 1 || pipeline.chunks == 1,
             "one rank needs no chunks: its stages would follow each other"
         );
         let mine = |chunk| layers[pipeline.stage(group.rank(), chunk)].clone();
         let chunks = declare(&(0..pipeline.chunks).map(mine).collect::<Vec<_>>())?;
-        Ok(Stages { pipeline, group: group.clone(), chunks, pace: None, loss_scale: 1.0, averages_early: false })
+        Ok(Stages {
+            pipeline,
+            group: group.clone(),
+            chunks,
+            pace: None,
+            loss_scale: 1.0,
+            averages_early: false,
+        })
     }
 
     /// The ranks of the pipeline, in the order of the stages.
@@ -138,9 +155,17 @@ impl<M: Chunk> Stages<M> {
         zero: &Zero,
         allocated: fn() -> isize,
     ) -> Result<Ran> {
-        let splits = |one: &Instruction| matches!(one, Instruction::Compute(op) if op.work == Work::Weights);
+        let splits =
+            |one: &Instruction| matches!(one, Instruction::Compute(op) if op.work == Work::Weights);
         let splits = program.iter().any(splits);
-        self.run(&mut program.iter().map(|&one| Ok(one)), splits, micro_batches, activations, zero, allocated)
+        self.run(
+            &mut program.iter().map(|&one| Ok(one)),
+            splits,
+            micro_batches,
+            activations,
+            zero,
+            allocated,
+        )
     }
 
     /// Runs one step, whose program may be made meanwhile. `splits`: whether it has passes for the weights' gradients alone.
@@ -153,16 +178,28 @@ impl<M: Chunk> Stages<M> {
         zero: &Zero,
         allocated: fn() -> isize,
     ) -> Result<Ran> {
-        let mut held = InFlight { splits, ..InFlight::default() };
-        let mut ran = Ran { losses: Vec::new(), passes: Vec::new() };
-        let (rank, before) = (self.group.rank(), allocated());
-        let average_in = if self.averages_early { 0 } else { micro_batches.len().saturating_sub(1) };
+        let mut held = InFlight {
+            splits,
+            ..InFlight::default()
+        };
+        let mut ran = Ran {
+            losses: Vec::new(),
+            passes: Vec::new(),
+        };
+        let rank = self.group.rank();
+        let before = allocated();
+        let average_in = if self.averages_early {
+            0
+        } else {
+            micro_batches.len().saturating_sub(1)
+        };
         for instruction in program {
             match instruction? {
                 Instruction::Recv { op, from } => {
                     let mut result = vec![0f32; activations.iter().product()];
                     self.group.tagged(self.tag(op)).recv(&mut result, from)?;
-                    held.results.insert((self.pipeline.stage(from, op.chunk), op), result);
+                    held.results
+                        .insert((self.pipeline.stage(from, op.chunk), op), result);
                 }
                 Instruction::Compute(op) => {
                     let start = Instant::now();
@@ -177,11 +214,20 @@ impl<M: Chunk> Stages<M> {
                     )?;
                     self.keep_pace(op, start);
                     let bytes = allocated() - before - held.messages();
-                    ran.passes.push(Done { op, start, end: Instant::now(), live: held.live(), bytes });
+                    ran.passes.push(Done {
+                        op,
+                        start,
+                        end: Instant::now(),
+                        live: held.live(),
+                        bytes,
+                    });
                 }
                 Instruction::Send { op, to } => {
-                    let result = held.results.remove(&(self.pipeline.stage(rank, op.chunk), op));
-                    let result = result.with_context(|| format!("{op} is sent before it has run"))?;
+                    let result = held
+                        .results
+                        .remove(&(self.pipeline.stage(rank, op.chunk), op));
+                    let result =
+                        result.with_context(|| format!("{op} is sent before it has run"))?;
                     self.group.tagged(self.tag(op)).send(&result, to)?;
                 }
             }
@@ -201,13 +247,22 @@ impl<M: Chunk> Stages<M> {
         losses: &mut Vec<f64>,
     ) -> Result<()> {
         let stage = self.pipeline.stage(self.group.rank(), op.chunk);
-        let (first, last) = (stage == 0, stage + 1 == self.pipeline.stages());
-        let (model, place) = (&self.chunks[op.chunk], (op.chunk, op.micro));
+        let first = stage == 0;
+        let last = stage + 1 == self.pipeline.stages();
+        let model = &self.chunks[op.chunk];
+        let place = (op.chunk, op.micro);
         match op.work {
             Work::Forward => {
-                let input = if first { None } else { Some(held.take(self, stage - 1, op, activations)?) };
+                let input = if first {
+                    None
+                } else {
+                    Some(held.take(self, stage - 1, op, activations)?)
+                };
                 let from = match &input {
-                    None => Input::Tokens { ids: &batch.inputs, length: batch.length },
+                    None => Input::Tokens {
+                        ids: &batch.inputs,
+                        length: batch.length,
+                    },
                     Some(x) => Input::Hidden(x),
                 };
                 let mut output = model.forward(from, &batch.targets, pass)?;
@@ -222,8 +277,13 @@ impl<M: Chunk> Stages<M> {
             }
             Work::Backward => {
                 let kept = held.kept.remove(&place);
-                let Kept { input, output } = kept.with_context(|| format!("{op} before its forward pass"))?;
-                let dy = if last { None } else { Some(held.take(self, stage + 1, op, activations)?) };
+                let Kept { input, output } =
+                    kept.with_context(|| format!("{op} before its forward pass"))?;
+                let dy = if last {
+                    None
+                } else {
+                    Some(held.take(self, stage + 1, op, activations)?)
+                };
                 let backward = || match &dy {
                     None => output.backward(),
                     Some(dy) => backward_from(&output, dy),
@@ -236,12 +296,15 @@ impl<M: Chunk> Stages<M> {
                     backward()?
                 };
                 if let Some(input) = input {
-                    held.results.insert((stage, op), elements(&gradient(&gradients, &input)?)?);
+                    held.results
+                        .insert((stage, op), elements(&gradient(&gradients, &input)?)?);
                 }
             }
             Work::Weights => {
                 let weights = held.deferred.remove(&place);
-                weights.with_context(|| format!("{op} before its backward pass"))?.run()?;
+                weights
+                    .with_context(|| format!("{op} before its backward pass"))?
+                    .run()?;
             }
         }
         Ok(())
@@ -257,23 +320,40 @@ impl<M: Chunk> Stages<M> {
     /// Whether the messages that `op` needs are here.
     pub(super) fn has_arrived(&self, op: Op) -> Result<bool> {
         let rank = self.group.rank();
-        let mut others = self.pipeline.needs(rank, op).filter(|(other, _)| *other != rank);
-        others.try_fold(true, |all, (from, op)| Ok(all && self.group.tagged(self.tag(op)).probe(from)?))
+        let mut others = self
+            .pipeline
+            .needs(rank, op)
+            .filter(|(other, _)| *other != rank);
+        others.try_fold(true, |all, (from, op)| {
+            Ok(all && self.group.tagged(self.tag(op)).probe(from)?)
+        })
     }
 
     /// A message's tag says which pass made it, so messages of two chunks between the same two ranks cannot be confused.
     fn tag(&self, op: Op) -> u16 {
-        let number = (op.micro * self.pipeline.chunks + op.chunk) * 2 + usize::from(op.work == Work::Backward);
+        let number = (op.micro * self.pipeline.chunks + op.chunk) * 2
+            + usize::from(op.work == Work::Backward);
         (number % usize::from(Comm::MAX_TAG)) as u16
     }
 }
 
 impl InFlight {
     /// The result of the pass like `op` of a neighbouring stage, as a variable.
-    fn take<M>(&mut self, stages: &Stages<M>, stage: usize, op: Op, activations: [usize; 3]) -> Result<Var> {
-        let other = Op { chunk: stage / stages.pipeline.ranks, ..op };
+    fn take<M>(
+        &mut self,
+        stages: &Stages<M>,
+        stage: usize,
+        op: Op,
+        activations: [usize; 3],
+    ) -> Result<Var> {
+        let other = Op {
+            chunk: stage / stages.pipeline.ranks,
+            ..op
+        };
         let result = self.results.remove(&(stage, other));
-        let result = result.with_context(|| format!("{op} needs {other} of stage {stage}, which has not arrived"))?;
+        let result = result.with_context(|| {
+            format!("{op} needs {other} of stage {stage}, which has not arrived")
+        })?;
         Ok(Var::from_vec(result, &activations[..], &Device::Cpu)?)
     }
 }

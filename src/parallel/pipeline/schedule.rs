@@ -44,15 +44,27 @@ impl Work {
 
 impl Op {
     pub const fn forward(chunk: usize, micro: usize) -> Op {
-        Op { work: Work::Forward, chunk, micro }
+        Op {
+            work: Work::Forward,
+            chunk,
+            micro,
+        }
     }
 
     pub const fn backward(chunk: usize, micro: usize) -> Op {
-        Op { work: Work::Backward, chunk, micro }
+        Op {
+            work: Work::Backward,
+            chunk,
+            micro,
+        }
     }
 
     pub const fn weights(chunk: usize, micro: usize) -> Op {
-        Op { work: Work::Weights, chunk, micro }
+        Op {
+            work: Work::Weights,
+            chunk,
+            micro,
+        }
     }
 }
 
@@ -101,7 +113,9 @@ pub enum Schedule {
 impl Schedule {
     /// Interleaved in groups as small as they can be: as many micro-batches as there are ranks (Megatron's default).
     pub fn depth_first(pipeline: &Pipeline) -> Schedule {
-        Schedule::Interleaved { group: pipeline.ranks }
+        Schedule::Interleaved {
+            group: pipeline.ranks,
+        }
     }
 
     pub fn name(self) -> &'static str {
@@ -115,7 +129,11 @@ impl Schedule {
 
     /// Refuses a pipeline that this schedule cannot run, as Megatron does where it has the schedule.
     pub fn check(self, pipeline: &Pipeline) -> Result<(), BadInput> {
-        let Pipeline { ranks, chunks, micro_batches } = *pipeline;
+        let Pipeline {
+            ranks,
+            chunks,
+            micro_batches,
+        } = *pipeline;
         if ranks == 0 || chunks == 0 || micro_batches == 0 {
             let what = format!(
                 "a pipeline of {ranks} ranks, {chunks} chunks and {micro_batches} micro-batches has nothing to do"
@@ -127,15 +145,24 @@ impl Schedule {
                 Ok(())
             } else {
                 let what = format!("{} runs 1 chunk per rank, not {chunks}", self.name());
-                Err(BadInput::new(what, "give --schedule interleaved, or --chunks 1"))
+                Err(BadInput::new(
+                    what,
+                    "give --schedule interleaved, or --chunks 1",
+                ))
             };
         };
         if group < ranks || group > micro_batches {
-            let what = format!("groups of {group} micro-batches, with {ranks} ranks and {micro_batches} micro-batches");
+            let what = format!(
+                "groups of {group} micro-batches, with {ranks} ranks and {micro_batches} micro-batches"
+            );
             let help = if micro_batches < ranks {
-                format!("interleaving needs at least as many micro-batches as ranks: --micro-batches {ranks}")
+                format!(
+                    "interleaving needs at least as many micro-batches as ranks: --micro-batches {ranks}"
+                )
             } else {
-                format!("a group has at least one micro-batch per rank, and at most all: {ranks} to {micro_batches}")
+                format!(
+                    "a group has at least one micro-batch per rank, and at most all: {ranks} to {micro_batches}"
+                )
             };
             return Err(BadInput::new(what, help));
         }
@@ -158,14 +185,19 @@ impl Schedule {
     /// Each rank's passes, in order.
     pub fn orders(self, pipeline: &Pipeline) -> Result<Vec<Vec<Op>>, BadInput> {
         self.check(pipeline)?;
-        Ok((0..pipeline.ranks).map(|rank| self.order(pipeline, rank)).collect())
+        Ok((0..pipeline.ranks)
+            .map(|rank| self.order(pipeline, rank))
+            .collect())
     }
 
     /// One rank's passes, of a pipeline that may be one that [`Schedule::check`] refuses.
     pub fn order(self, pipeline: &Pipeline, rank: usize) -> Vec<Op> {
         let m = pipeline.micro_batches;
         match self {
-            Schedule::GPipe => (0..m).map(|i| Op::forward(0, i)).chain((0..m).map(|i| Op::backward(0, i))).collect(),
+            Schedule::GPipe => (0..m)
+                .map(|i| Op::forward(0, i))
+                .chain((0..m).map(|i| Op::backward(0, i)))
+                .collect(),
             Schedule::OneForwardOneBackward => one_f_one_b(pipeline, rank, m),
             Schedule::Interleaved { group } => one_f_one_b(pipeline, rank, group),
             Schedule::ZeroBubble => zero_bubble(pipeline, rank),
@@ -174,7 +206,11 @@ impl Schedule {
 
     /// Forward passes of `rank` before its first backward pass, but for the one that forms a pair with it.
     pub fn warm_up(self, pipeline: &Pipeline, rank: usize) -> usize {
-        let Pipeline { ranks, chunks, micro_batches } = *pipeline;
+        let Pipeline {
+            ranks,
+            chunks,
+            micro_batches,
+        } = *pipeline;
         let after = ranks - 1 - rank;
         let warm_up = match self {
             Schedule::GPipe => micro_batches,
@@ -193,11 +229,20 @@ fn one_f_one_b(pipeline: &Pipeline, rank: usize, group: usize) -> Vec<Op> {
     let warm_up = Schedule::Interleaved { group }.warm_up(pipeline, rank);
     let forward = |&(chunk, micro): &(usize, usize)| Op::forward(chunk, micro);
     // A micro-batch comes back through the chunks in the opposite order.
-    let backward = |&(chunk, micro): &(usize, usize)| Op::backward(pipeline.chunks - 1 - chunk, micro);
+    let backward =
+        |&(chunk, micro): &(usize, usize)| Op::backward(pipeline.chunks - 1 - chunk, micro);
     let (alone, rest) = visits.split_at(warm_up);
-    let pairs = rest.iter().zip(&visits).flat_map(|(next, back)| [forward(next), backward(back)]);
+    let pairs = rest
+        .iter()
+        .zip(&visits)
+        .flat_map(|(next, back)| [forward(next), backward(back)]);
     let left = &visits[rest.len()..];
-    alone.iter().map(forward).chain(pairs).chain(left.iter().map(backward)).collect()
+    alone
+        .iter()
+        .map(forward)
+        .chain(pairs)
+        .chain(left.iter().map(backward))
+        .collect()
 }
 // ANCHOR_END: one_f_one_b
 
@@ -206,7 +251,8 @@ fn visits(pipeline: &Pipeline, group: usize) -> Vec<(usize, usize)> {
     let m = pipeline.micro_batches;
     let of_group = |first: usize| {
         let micro_batches = first..m.min(first + group);
-        (0..pipeline.chunks).flat_map(move |chunk| micro_batches.clone().map(move |micro| (chunk, micro)))
+        (0..pipeline.chunks)
+            .flat_map(move |chunk| micro_batches.clone().map(move |micro| (chunk, micro)))
     };
     (0..m).step_by(group.max(1)).flat_map(of_group).collect()
 }
@@ -240,16 +286,32 @@ impl Pipeline {
     /// The number that Megatron's log gives to a pass of this rank (`tensor 19`): it counts visits in groups of one micro-batch
     /// per rank, whatever the schedule's groups are, and counts a backward pass like the forward pass it is the mirror of.
     pub fn log_number(&self, op: Op) -> usize {
-        let chunk = if op.work == Work::Forward { op.chunk } else { self.chunks - 1 - op.chunk };
+        let chunk = if op.work == Work::Forward {
+            op.chunk
+        } else {
+            self.chunks - 1 - op.chunk
+        };
         (op.micro / self.ranks * self.chunks + chunk) * self.ranks + op.micro % self.ranks
     }
 
     /// The passes that must be over before `rank` can run `op`, with their ranks.
     pub fn needs(&self, rank: usize, op: Op) -> impl Iterator<Item = (usize, Op)> {
         let stage = self.stage(rank, op.chunk);
-        let at = |stage: usize, work| (stage % self.ranks, Op { work, chunk: stage / self.ranks, micro: op.micro });
+        let at = |stage: usize, work| {
+            (
+                stage % self.ranks,
+                Op {
+                    work,
+                    chunk: stage / self.ranks,
+                    micro: op.micro,
+                },
+            )
+        };
         let (own, other) = match op.work {
-            Work::Forward => (None, stage.checked_sub(1).map(|before| at(before, Work::Forward))),
+            Work::Forward => (
+                None,
+                stage.checked_sub(1).map(|before| at(before, Work::Forward)),
+            ),
             Work::Backward => {
                 let after = (stage + 1 < self.stages()).then(|| at(stage + 1, Work::Backward));
                 (Some(at(stage, Work::Forward)), after)
@@ -267,7 +329,9 @@ impl Pipeline {
             Work::Backward => stage.checked_sub(1),
             Work::Weights => None,
         };
-        reader.map(|stage| stage % self.ranks).filter(|&reader| reader != rank)
+        reader
+            .map(|stage| stage % self.ranks)
+            .filter(|&reader| reader != rank)
     }
 
     /// `rank`'s `order` with its messages: each is received just before the pass that needs it, and sent right after the pass

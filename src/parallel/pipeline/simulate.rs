@@ -57,18 +57,29 @@ pub struct Deadlock {
 
 impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "deadlock: {} ranks wait for passes that never run", self.stuck.len())?;
+        write!(
+            f,
+            "deadlock: {} ranks wait for passes that never run",
+            self.stuck.len()
+        )?;
         for (rank, op, (other, needed)) in &self.stuck {
             write!(f, "\nrank {rank}: {op} waits for {needed} of rank {other}")?;
         }
-        write!(f, "\nhelp: change the order of the passes, so that every pass comes after what it needs")
+        write!(
+            f,
+            "\nhelp: change the order of the passes, so that every pass comes after what it needs"
+        )
     }
 }
 
 impl std::error::Error for Deadlock {}
 
 /// [`simulate_with`] the same times on all ranks.
-pub fn simulate(pipeline: &Pipeline, orders: &[Vec<Op>], times: &Times) -> Result<Simulated, Deadlock> {
+pub fn simulate(
+    pipeline: &Pipeline,
+    orders: &[Vec<Op>],
+    times: &Times,
+) -> Result<Simulated, Deadlock> {
     simulate_with(pipeline, orders, |_, op| times.of(op.work), times.message)
 }
 
@@ -83,14 +94,21 @@ pub fn simulate_with(
     message: f64,
 ) -> Result<Simulated, Deadlock> {
     let place = |rank: usize, op: Op| {
-        (op.work as usize * pipeline.stages() + pipeline.stage(rank, op.chunk)) * pipeline.micro_batches + op.micro
+        (op.work as usize * pipeline.stages() + pipeline.stage(rank, op.chunk))
+            * pipeline.micro_batches
+            + op.micro
     };
     let mut ends = vec![f64::NAN; Work::ALL.len() * pipeline.stages() * pipeline.micro_batches];
-    let mut starts: Vec<Vec<f64>> = orders.iter().map(|order| Vec::with_capacity(order.len())).collect();
+    let mut starts: Vec<Vec<f64>> = orders
+        .iter()
+        .map(|order| Vec::with_capacity(order.len()))
+        .collect();
     let mut free = vec![0.0; orders.len()];
     // The first thing that a pass waits for, if it cannot run yet.
     let missing = |rank: usize, op: Op, ends: &[f64]| {
-        pipeline.needs(rank, op).find(|&(other, needed)| ends[place(other, needed)].is_nan())
+        pipeline
+            .needs(rank, op)
+            .find(|&(other, needed)| ends[place(other, needed)].is_nan())
     };
     let mut moved = true;
     while moved {
@@ -100,8 +118,13 @@ pub fn simulate_with(
                 if missing(rank, op, &ends).is_some() {
                     break;
                 }
-                let arrives = |(other, needed)| ends[place(other, needed)] + if other == rank { 0.0 } else { message };
-                let start = pipeline.needs(rank, op).map(arrives).fold(free[rank], f64::max);
+                let arrives = |(other, needed)| {
+                    ends[place(other, needed)] + if other == rank { 0.0 } else { message }
+                };
+                let start = pipeline
+                    .needs(rank, op)
+                    .map(arrives)
+                    .fold(free[rank], f64::max);
                 free[rank] = start + took(rank, op);
                 ends[place(rank, op)] = free[rank];
                 starts[rank].push(start);
@@ -117,7 +140,8 @@ pub fn simulate_with(
     if !stuck.is_empty() {
         return Err(Deadlock { stuck });
     }
-    let seconds = |(rank, order): (usize, &Vec<Op>)| order.iter().map(|&op| took(rank, op)).sum::<f64>();
+    let seconds =
+        |(rank, order): (usize, &Vec<Op>)| order.iter().map(|&op| took(rank, op)).sum::<f64>();
     Ok(Simulated {
         makespan: free.into_iter().fold(0.0, f64::max),
         busy: orders.iter().enumerate().map(seconds).fold(0.0, f64::max),
@@ -128,8 +152,13 @@ pub fn simulate_with(
 
 /// The most forward passes in an order whose activations are still needed.
 pub(super) fn peak(order: &[Op]) -> usize {
-    let last = if order.iter().any(|op| op.work == Work::Weights) { Work::Weights } else { Work::Backward };
-    let (mut live, mut peak) = (0usize, 0);
+    let last = if order.iter().any(|op| op.work == Work::Weights) {
+        Work::Weights
+    } else {
+        Work::Backward
+    };
+    let mut live = 0usize;
+    let mut peak = 0;
     for op in order {
         if op.work == Work::Forward {
             live += 1;

@@ -33,11 +33,18 @@ pub struct Disagreement {
 
 impl fmt::Display for Disagreement {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "the tensor ranks of pipeline rank {} run different passes", self.rank)?;
+        write!(
+            f,
+            "the tensor ranks of pipeline rank {} run different passes",
+            self.rank
+        )?;
         for (tensor, op) in self.choices.iter().enumerate() {
             write!(f, "\ntensor rank {tensor}: {op}")?;
         }
-        write!(f, "\nhelp: let one rank of a tensor group choose for all of them")
+        write!(
+            f,
+            "\nhelp: let one rank of a tensor group choose for all of them"
+        )
     }
 }
 
@@ -51,17 +58,38 @@ pub fn simulate_uneven(
     choice: Choice,
     times: &Uneven,
 ) -> Result<Chosen, Disagreement> {
-    let mut waiting: Vec<Waiting> = orders.iter().map(|order| Waiting::new(order, choice)).collect();
-    let mut run = Chosen { orders: vec![Vec::new(); orders.len()], makespan: 0.0 };
+    let mut waiting: Vec<Waiting> = orders
+        .iter()
+        .map(|order| Waiting::new(order, choice))
+        .collect();
+    let mut run = Chosen {
+        orders: vec![Vec::new(); orders.len()],
+        makespan: 0.0,
+    };
     let mut free = vec![0f64; orders.len()];
     // When a message arrives, by the tensor rank and the pipeline rank that sent it.
     let mut arrivals: HashMap<(usize, usize, Op), f64> = HashMap::new();
     // The choices of each pipeline rank's tensor ranks, or of the one that chooses.
-    let mut choices = vec![vec![None; if choice == Choice::Agreed { 1 } else { tensor_ranks }]; orders.len()];
+    let mut choices = vec![
+        vec![
+            None;
+            if choice == Choice::Agreed {
+                1
+            } else {
+                tensor_ranks
+            }
+        ];
+        orders.len()
+    ];
     loop {
         // When a pass could start, as far as messages have been sent.
         let start = |rank: usize, tensor: usize, op: Op| {
-            let message = |(from, op)| arrivals.get(&(tensor, from, op)).copied().unwrap_or(f64::INFINITY);
+            let message = |(from, op)| {
+                arrivals
+                    .get(&(tensor, from, op))
+                    .copied()
+                    .unwrap_or(f64::INFINITY)
+            };
             let needs = pipeline.needs(rank, op).filter(|(other, _)| *other != rank);
             needs.map(message).fold(free[rank], f64::max)
         };
@@ -71,7 +99,11 @@ pub fn simulate_uneven(
             for tensor in (0..choices.len()).filter(|&tensor| choices[tensor].is_none()) {
                 let look = |op| {
                     let at = start(rank, tensor, op);
-                    next = if at < next.0 { (at, rank, tensor) } else { next };
+                    next = if at < next.0 {
+                        (at, rank, tensor)
+                    } else {
+                        next
+                    };
                     Ok::<_, ()>(false)
                 };
                 waiting[rank].first_ready(look).ok();
@@ -81,16 +113,30 @@ pub fn simulate_uneven(
         if now.is_infinite() {
             return Ok(run);
         }
-        choices[rank][tensor] =
-            waiting[rank].first_ready(|op| Ok::<_, ()>(start(rank, tensor, op) <= now)).unwrap_or(None);
-        let Some(chosen) = choices[rank].iter().copied().collect::<Option<Vec<usize>>>() else { continue };
+        choices[rank][tensor] = waiting[rank]
+            .first_ready(|op| Ok::<_, ()>(start(rank, tensor, op) <= now))
+            .unwrap_or(None);
+        let Some(chosen) = choices[rank]
+            .iter()
+            .copied()
+            .collect::<Option<Vec<usize>>>()
+        else {
+            continue;
+        };
         if chosen.iter().any(|&i| i != chosen[0]) {
             let choices = chosen.iter().map(|&i| waiting[rank].passes[i]).collect();
-            return Err(Disagreement { rank, choices, before: run });
+            return Err(Disagreement {
+                rank,
+                choices,
+                before: run,
+            });
         }
         // All tensor ranks start together, when the last one is there and has its message.
         let op = waiting[rank].passes[chosen[0]];
-        let end = (0..tensor_ranks).map(|tensor| start(rank, tensor, op)).fold(now, f64::max) + (times.pass)(rank, op);
+        let end = (0..tensor_ranks)
+            .map(|tensor| start(rank, tensor, op))
+            .fold(now, f64::max)
+            + (times.pass)(rank, op);
         free[rank] = end;
         for tensor in 0..tensor_ranks {
             arrivals.insert((tensor, rank, op), end + (times.message)(tensor, rank, op));

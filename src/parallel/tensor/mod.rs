@@ -44,29 +44,61 @@ pub struct TensorParallel {
 impl TensorParallel {
     /// For the ranks of `group`. The vocabulary is padded to a multiple of `multiple` rows per rank; Megatron-LM takes 128.
     pub fn new(group: Comm, sequence: bool, multiple: usize) -> TensorParallel {
-        TensorParallel { group, sequence, multiple: multiple.max(1) }
+        TensorParallel {
+            group,
+            sequence,
+            multiple: multiple.max(1),
+        }
     }
 
     /// Refuses a model that `ranks` ranks cannot share.
-    pub fn check(shape: &GptShape, ranks: usize, sequence: bool) -> std::result::Result<(), BadInput> {
-        let GptShape { heads, embd, vocabulary, block, .. } = *shape;
+    pub fn check(
+        shape: &GptShape,
+        ranks: usize,
+        sequence: bool,
+    ) -> std::result::Result<(), BadInput> {
+        let GptShape {
+            heads,
+            embd,
+            vocabulary,
+            block,
+            ..
+        } = *shape;
         if ranks > heads {
-            let what = format!("{ranks} tensor ranks cannot share {heads} heads: a head is computed on one rank");
-            return Err(BadInput::new(what, format!("choose --tp at most {heads}, or more --heads")));
+            let what = format!(
+                "{ranks} tensor ranks cannot share {heads} heads: a head is computed on one rank"
+            );
+            return Err(BadInput::new(
+                what,
+                format!("choose --tp at most {heads}, or more --heads"),
+            ));
         }
         if !heads.is_multiple_of(ranks) {
             let what = format!("{heads} heads cannot be divided evenly among {ranks} tensor ranks");
-            return Err(BadInput::new(what, format!("choose --tp among {}, or other --heads", divisors(heads))));
+            return Err(BadInput::new(
+                what,
+                format!("choose --tp among {}, or other --heads", divisors(heads)),
+            ));
         }
         if vocabulary < ranks {
-            let what = format!("a vocabulary of {vocabulary} cannot be divided among {ranks} tensor ranks");
-            return Err(BadInput::new(what, "a rank would hold padding only: choose a smaller --tp"));
+            let what = format!(
+                "a vocabulary of {vocabulary} cannot be divided among {ranks} tensor ranks"
+            );
+            return Err(BadInput::new(
+                what,
+                "a rank would hold padding only: choose a smaller --tp",
+            ));
         }
         // Heads divide the width, so ranks do.
         debug_assert!(embd.is_multiple_of(heads));
         if sequence && !block.is_multiple_of(ranks) {
-            let what = format!("sequences of {block} tokens cannot be divided evenly among {ranks} tensor ranks");
-            return Err(BadInput::new(what, format!("choose a --block that {ranks} divides, or train without --sp")));
+            let what = format!(
+                "sequences of {block} tokens cannot be divided evenly among {ranks} tensor ranks"
+            );
+            return Err(BadInput::new(
+                what,
+                format!("choose a --block that {ranks} divides, or train without --sp"),
+            ));
         }
         Ok(())
     }
@@ -74,16 +106,26 @@ impl TensorParallel {
     /// Refuses a Llama that `ranks` ranks cannot share. A rank needs whole key and value heads: if several ranks had a copy of one,
     /// they would have to add up its gradients.
     pub fn check_llama(shape: &LlamaShape, ranks: usize) -> std::result::Result<(), BadInput> {
-        let LlamaShape { heads, kv_heads, ffn, vocabulary, .. } = *shape;
+        let LlamaShape {
+            heads,
+            kv_heads,
+            ffn,
+            vocabulary,
+            ..
+        } = *shape;
         if !kv_heads.is_multiple_of(ranks) {
             let what = format!(
                 "{kv_heads} key and value heads (for {heads} query heads) cannot be divided evenly among {ranks} tensor ranks"
             );
-            return Err(BadInput::new(what, format!("choose --tp among {}", divisors(kv_heads))));
+            return Err(BadInput::new(
+                what,
+                format!("choose --tp among {}", divisors(kv_heads)),
+            ));
         }
         if !ffn.is_multiple_of(ranks) || vocabulary < ranks {
-            let what =
-                format!("an MLP of width {ffn} and {vocabulary} tokens cannot be divided among {ranks} tensor ranks");
+            let what = format!(
+                "an MLP of width {ffn} and {vocabulary} tokens cannot be divided among {ranks} tensor ranks"
+            );
             return Err(BadInput::new(what, "choose a smaller --tp"));
         }
         Ok(())
@@ -99,7 +141,11 @@ impl TensorParallel {
 
     /// The number of the first position of every sequence whose residual stream is on this rank.
     fn first_position(&self, length: usize) -> usize {
-        if self.sequence { self.group.rank() * (length / self.group.size()) } else { 0 }
+        if self.sequence {
+            self.group.rank() * (length / self.group.size())
+        } else {
+            0
+        }
     }
 
     /// The ranks that share the model.
@@ -126,21 +172,35 @@ impl TensorParallel {
 
     /// The operator before a column-parallel matrix.
     fn enter(&self) -> Parallel {
-        self.operator(if self.sequence { Operator::Gather } else { Operator::Copy })
+        self.operator(if self.sequence {
+            Operator::Gather
+        } else {
+            Operator::Copy
+        })
     }
 
     /// The operator behind a row-parallel matrix.
     fn leave(&self) -> Parallel {
-        self.operator(if self.sequence { Operator::Scatter } else { Operator::Sum })
+        self.operator(if self.sequence {
+            Operator::Scatter
+        } else {
+            Operator::Sum
+        })
     }
 
     fn operator(&self, operator: Operator) -> Parallel {
-        Parallel { operator, group: self.group.clone() }
+        Parallel {
+            operator,
+            group: self.group.clone(),
+        }
     }
 
     /// Every rank of the group holds the parameter; the first one counts it.
     fn same(&self) -> Copies {
-        Copies::Same { axis: Axis::Tensor, first: self.group.rank() == 0 }
+        Copies::Same {
+            axis: Axis::Tensor,
+            first: self.group.rank() == 0,
+        }
     }
 
     /// A parameter that every rank of the group holds whole.
@@ -151,34 +211,53 @@ impl TensorParallel {
 
 /// All numbers that divide `n`.
 fn divisors(n: usize) -> String {
-    let all: Vec<String> = (1..=n.min(64)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string()).collect();
+    let all: Vec<String> = (1..=n.min(64))
+        .filter(|d| n.is_multiple_of(*d))
+        .map(|d| d.to_string())
+        .collect();
     all.join(", ")
 }
 
 impl Build for TensorParallel {
     fn linear(&self, params: &Arc<Params>, whole: Whole, role: Role) -> Result<Box<dyn Layer>> {
-        let (rows, columns) = (whole.shape[0], whole.shape[1]);
+        let rows = whole.shape[0];
+        let columns = whole.shape[1];
         let cut = match role {
             Role::AttentionIn => Cut::stacked(3, rows / 3, self.share(rows / 3)),
             Role::MlpIn => Cut::rows(self.share(rows)),
             Role::AttentionOut | Role::MlpOut => Cut::Columns(self.share(columns)),
         };
-        let linear = Linear { weight: params.declare_shard(whole.name.clone(), whole, cut, Copies::One)?, bias: None };
+        let linear = Linear {
+            weight: params.declare_shard(whole.name.clone(), whole, cut, Copies::One)?,
+            bias: None,
+        };
         Ok(match role {
-            Role::AttentionIn | Role::MlpIn => {
-                Box::new(ColumnParallel { enter: self.enter(), linear: Box::new(linear) })
-            }
-            Role::AttentionOut | Role::MlpOut => Box::new(RowParallel { linear, leave: self.leave() }),
+            Role::AttentionIn | Role::MlpIn => Box::new(ColumnParallel {
+                enter: self.enter(),
+                linear: Box::new(linear),
+            }),
+            Role::AttentionOut | Role::MlpOut => Box::new(RowParallel {
+                linear,
+                leave: self.leave(),
+            }),
         })
     }
 
-    fn linears(&self, params: &Arc<Params>, wholes: Vec<Whole>, _role: Role) -> Result<Box<dyn Layer>> {
+    fn linears(
+        &self,
+        params: &Arc<Params>,
+        wholes: Vec<Whole>,
+        _role: Role,
+    ) -> Result<Box<dyn Layer>> {
         let declare = |whole: Whole| {
             let cut = Cut::rows(self.share(whole.shape[0]));
             params.declare_shard(whole.name.clone(), whole, cut, Copies::One)
         };
         let weights = wholes.into_iter().map(declare).collect::<Result<_>>()?;
-        Ok(Box::new(ColumnParallel { enter: self.enter(), linear: Box::new(Linears { weights }) }))
+        Ok(Box::new(ColumnParallel {
+            enter: self.enter(),
+            linear: Box::new(Linears { weights }),
+        }))
     }
 
     fn gain(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
@@ -190,13 +269,28 @@ impl Build for TensorParallel {
         params.declare_shard(whole.name.clone(), whole, Cut::rows(rows), copies)
     }
 
-    fn entry(&self, params: &Arc<Params>, tokens: Param, positions: Option<Whole>) -> Result<Box<dyn Entry>> {
-        let positions = positions.map(|whole| self.declare_same(params, whole)).transpose()?;
-        Ok(Box::new(VocabularyEmbedding { tokens, positions, leave: self.leave(), build: self.clone() }))
+    fn entry(
+        &self,
+        params: &Arc<Params>,
+        tokens: Param,
+        positions: Option<Whole>,
+    ) -> Result<Box<dyn Entry>> {
+        let positions = positions
+            .map(|whole| self.declare_same(params, whole))
+            .transpose()?;
+        Ok(Box::new(VocabularyEmbedding {
+            tokens,
+            positions,
+            leave: self.leave(),
+            build: self.clone(),
+        }))
     }
 
     fn exit(&self, tokens: Param) -> Box<dyn Exit> {
-        Box::new(VocabularyHead { enter: self.enter(), weight: tokens })
+        Box::new(VocabularyHead {
+            enter: self.enter(),
+            weight: tokens,
+        })
     }
 
     fn heads(&self, all: usize) -> Range<usize> {
@@ -212,7 +306,11 @@ struct Parallel {
 
 impl Parallel {
     fn apply(&self, x: Tensor) -> Result<Tensor> {
-        if self.group.size() == 1 { Ok(x) } else { self.operator.apply(x, &self.group) }
+        if self.group.size() == 1 {
+            Ok(x)
+        } else {
+            self.operator.apply(x, &self.group)
+        }
     }
 }
 

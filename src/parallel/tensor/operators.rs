@@ -47,14 +47,22 @@ impl Operator {
 
     /// Applies the operator to `x` [sequences, length, width], which is used up: no backward pass needs its elements.
     pub fn apply(self, x: Tensor, group: &Comm) -> Result<Tensor> {
-        consume(x, Applied { operator: self, group: group.clone() })
+        consume(
+            x,
+            Applied {
+                operator: self,
+                group: group.clone(),
+            },
+        )
     }
 
     /// The result's shape.
     fn shape(self, ranks: usize, dims: &[usize]) -> Result<Vec<usize>> {
         match (self, dims) {
             (Operator::Copy | Operator::Sum, _) => Ok(dims.to_vec()),
-            (Operator::Gather, &[sequences, length, width]) => Ok(vec![sequences, length * ranks, width]),
+            (Operator::Gather, &[sequences, length, width]) => {
+                Ok(vec![sequences, length * ranks, width])
+            }
             (Operator::Scatter, &[sequences, length, width]) if length.is_multiple_of(ranks) => {
                 Ok(vec![sequences, length / ranks, width])
             }
@@ -67,7 +75,8 @@ impl Operator {
 
     /// The result's elements, for `x` of shape `dims`.
     fn communicate(self, group: &Comm, x: &[f32], dims: &[usize]) -> Result<Vec<f32>> {
-        let (ranks, shape) = (group.size(), self.shape(group.size(), dims)?);
+        let ranks = group.size();
+        let shape = self.shape(group.size(), dims)?;
         let mut y = match self {
             Operator::Copy | Operator::Sum => x.to_vec(),
             Operator::Gather | Operator::Scatter => vec![0.0; shape.iter().product()],
@@ -84,7 +93,9 @@ impl Operator {
             Operator::Scatter => {
                 let mut parts = x.to_vec();
                 exchange_axes(x, [dims[0], ranks], &mut parts);
-                group.reduce_scatter(&parts, &mut y, Reduce::Sum).map_err(Error::wrap)?;
+                group
+                    .reduce_scatter(&parts, &mut y, Reduce::Sum)
+                    .map_err(Error::wrap)?;
             }
         }
         Ok(y)
@@ -112,12 +123,18 @@ impl Op for Applied {
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let shape = self.operator.shape(self.group.size(), dims)?;
-        Ok((self.operator.communicate(&self.group.labelled("forward pass"), x, dims)?, shape.into()))
+        Ok((
+            self.operator
+                .communicate(&self.group.labelled("forward pass"), x, dims)?,
+            shape.into(),
+        ))
     }
 
     fn input_gradient(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let shape = self.operator.shape(self.group.size(), dims)?;
-        self.operator.conjugate().communicate(&self.group.labelled("backward pass"), dy, &shape)
+        self.operator
+            .conjugate()
+            .communicate(&self.group.labelled("backward pass"), dy, &shape)
     }
 }
 
@@ -130,12 +147,24 @@ mod tests {
     /// Each rank's result and gradient, for x = 10^rank × (1, 2, …) and a gradient that is 1, 2, … on rank 0, and 10^r times
     /// that on rank r.
     fn run(operator: Operator, dims: [usize; 3]) -> Vec<(Vec<f32>, Vec<f32>)> {
-        let numbers = |rank: usize, n: usize| (1..=n).map(|i| i as f32 * 10f32.powi(rank as i32)).collect::<Vec<_>>();
+        let numbers = |rank: usize, n: usize| {
+            (1..=n)
+                .map(|i| i as f32 * 10f32.powi(rank as i32))
+                .collect::<Vec<_>>()
+        };
         launch::run(2, |comm| {
-            let x = Var::from_vec(numbers(comm.rank(), dims.iter().product()), &dims, &Device::Cpu)?;
+            let x = Var::from_vec(
+                numbers(comm.rank(), dims.iter().product()),
+                &dims,
+                &Device::Cpu,
+            )?;
             // The operator uses its input up: a variable's elements are still needed.
             let y = operator.apply((x.as_tensor() * 1.0)?, &comm)?;
-            let dy = Tensor::from_vec(numbers(comm.rank(), y.elem_count()), y.shape(), &Device::Cpu)?;
+            let dy = Tensor::from_vec(
+                numbers(comm.rank(), y.elem_count()),
+                y.shape(),
+                &Device::Cpu,
+            )?;
             let gradients = crate::tensor::backward_from(&y, &dy)?;
             let dx = crate::tensor::gradient(&gradients, &x)?;
             Ok((y.flatten_all()?.to_vec1()?, dx.flatten_all()?.to_vec1()?))
@@ -145,26 +174,45 @@ mod tests {
 
     #[test]
     fn each_operator_is_the_others_backward_pass() {
-        let (one, ten) = (vec![1.0, 2.0, 3.0, 4.0], vec![10.0, 20.0, 30.0, 40.0]);
+        let one = vec![1.0, 2.0, 3.0, 4.0];
+        let ten = vec![10.0, 20.0, 30.0, 40.0];
         let sum = vec![11.0, 22.0, 33.0, 44.0];
-        assert_eq!(run(Operator::Copy, [1, 2, 2]), [(one.clone(), sum.clone()), (ten.clone(), sum.clone())]);
-        assert_eq!(run(Operator::Sum, [1, 2, 2]), [(sum.clone(), one), (sum, ten)]);
+        assert_eq!(
+            run(Operator::Copy, [1, 2, 2]),
+            [(one.clone(), sum.clone()), (ten.clone(), sum.clone())]
+        );
+        assert_eq!(
+            run(Operator::Sum, [1, 2, 2]),
+            [(sum.clone(), one), (sum, ten)]
+        );
         // Two sequences of two positions: rank 0 holds the first position of each, rank 1 the second.
         let gathered = vec![1.0, 10.0, 2.0, 20.0];
         assert_eq!(
             run(Operator::Gather, [2, 1, 1]),
-            [(gathered.clone(), vec![11.0, 33.0]), (gathered, vec![22.0, 44.0])]
+            [
+                (gathered.clone(), vec![11.0, 33.0]),
+                (gathered, vec![22.0, 44.0])
+            ]
         );
         let spread = |factor: f32| [1.0, 10.0, 2.0, 20.0].map(|x| x * factor).to_vec();
         assert_eq!(
             run(Operator::Scatter, [2, 2, 1]),
-            [(vec![11.0, 33.0], spread(1.0)), (vec![22.0, 44.0], spread(1.0))]
+            [
+                (vec![11.0, 33.0], spread(1.0)),
+                (vec![22.0, 44.0], spread(1.0))
+            ]
         );
     }
 
     #[test]
     fn a_length_that_the_ranks_do_not_divide_is_refused() {
-        let refused = Operator::Scatter.shape(2, &[1, 3, 4]).unwrap_err().to_string();
-        assert!(refused.contains("sharded by position among 2 ranks"), "{refused}");
+        let refused = Operator::Scatter
+            .shape(2, &[1, 3, 4])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains("sharded by position among 2 ranks"),
+            "{refused}"
+        );
     }
 }

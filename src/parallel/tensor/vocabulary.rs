@@ -29,9 +29,13 @@ pub(super) struct VocabularyEmbedding {
 
 impl Entry for VocabularyEmbedding {
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
-        let x = self.leave.apply(tensor::embed(ids, length, &self.tokens, pass.train)?)?;
+        let x = self
+            .leave
+            .apply(tensor::embed(ids, length, &self.tokens, pass.train)?)?;
         let x = match &self.positions {
-            Some(positions) => tensor::add_positions(x, positions, self.build.first_position(length))?,
+            Some(positions) => {
+                tensor::add_positions(x, positions, self.build.first_position(length))?
+            }
             None => x,
         };
         pass.drop(x, "embedding")
@@ -53,13 +57,18 @@ impl VocabularyHead {
 
 impl Exit for VocabularyHead {
     fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let (group, local) = (&self.enter.group, self.local(x, pass)?);
+        let group = &self.enter.group;
+        let local = self.local(x, pass)?;
         let (sequences, length, columns) = local.dims3()?;
         let n = sequences * length;
         let mut all = vec![0.0; n * columns * group.size()];
-        tensor::read(&local, |local| group.all_gather(local, &mut all).map_err(Error::wrap))?;
+        tensor::read(&local, |local| {
+            group.all_gather(local, &mut all).map_err(Error::wrap)
+        })?;
         let all = Tensor::from_vec(all, (group.size(), n, columns), x.device())?;
-        let rows = all.transpose(0, 1)?.reshape((sequences, length, columns * group.size()))?;
+        let rows = all
+            .transpose(0, 1)?
+            .reshape((sequences, length, columns * group.size()))?;
         // Padding is last.
         rows.narrow(2, 0, self.weight.spec().whole.shape[0])
     }
@@ -92,7 +101,9 @@ impl VocabularyCrossEntropy {
     /// A row's target among this rank's columns.
     fn column(&self, target: u32) -> Option<usize> {
         let target = target as usize;
-        self.here.contains(&target).then(|| target - self.here.start)
+        self.here
+            .contains(&target)
+            .then(|| target - self.here.start)
     }
 }
 
@@ -102,12 +113,18 @@ impl Op for VocabularyCrossEntropy {
     fn forward(&self, logits: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (n, columns) = rows(dims)?;
         if !fit(&self.targets, n, self.vocabulary) {
-            bail!("{n} rows need {n} targets below {}, got {}", self.vocabulary, self.targets.len());
+            bail!(
+                "{n} rows need {n} targets below {}, got {}",
+                self.vocabulary,
+                self.targets.len()
+            );
         }
         // ANCHOR: loss
         let row = |i: usize| &logits[i * columns..][..self.here.len()];
         let mut tops: Vec<f32> = (0..n).map(|i| max(row(i))).collect();
-        self.group.all_reduce(&mut tops, Reduce::Max).map_err(Error::wrap)?;
+        self.group
+            .all_reduce(&mut tops, Reduce::Max)
+            .map_err(Error::wrap)?;
         // First every row's sum of exponentials, then every row's target.
         let mut both = vec![0.0; 2 * n];
         let mut scratch = vec![0.0; self.here.len()];
@@ -116,14 +133,29 @@ impl Op for VocabularyCrossEntropy {
             both[i] = exp_sum(&mut scratch, top);
             both[n + i] = self.column(target).map_or(0.0, |column| row(i)[column]);
         }
-        self.group.all_reduce(&mut both, Reduce::Sum).map_err(Error::wrap)?;
+        self.group
+            .all_reduce(&mut both, Reduce::Sum)
+            .map_err(Error::wrap)?;
         let (sums, chosen) = both.split_at(n);
-        let log_sums: Vec<f32> = tops.iter().zip(sums).map(|(top, sum)| top + sum.ln()).collect();
-        let rows = log_sums.iter().zip(chosen).zip(&self.targets).filter(|(_, target)| **target != IGNORED);
-        let sum: f64 = rows.map(|((log_sum, logit), _)| f64::from(log_sum - logit)).sum();
+        let log_sums: Vec<f32> = tops
+            .iter()
+            .zip(sums)
+            .map(|(top, sum)| top + sum.ln())
+            .collect();
+        let rows = log_sums
+            .iter()
+            .zip(chosen)
+            .zip(&self.targets)
+            .filter(|(_, target)| **target != IGNORED);
+        let sum: f64 = rows
+            .map(|((log_sum, logit), _)| f64::from(log_sum - logit))
+            .sum();
         // ANCHOR_END: loss
         self.log_sums.set(log_sums).ok();
-        Ok((vec![(sum / counted(&self.targets).max(1) as f64) as f32], Shape::from(())))
+        Ok((
+            vec![(sum / counted(&self.targets).max(1) as f64) as f32],
+            Shape::from(()),
+        ))
     }
 
     /// `(softmax(logits) - one_hot(target)) / rows`: every rank has what it needs for its columns.
@@ -132,8 +164,12 @@ impl Op for VocabularyCrossEntropy {
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
         let scale = dloss[0] / counted(&self.targets).max(1) as f32;
         let mut dlogits = vec![0.0; logits.len()];
-        let both = dlogits.chunks_exact_mut(columns).zip(logits.chunks_exact(columns));
-        let rows = both.zip(log_sums.iter().zip(&self.targets)).filter(|(_, (_, target))| **target != IGNORED);
+        let both = dlogits
+            .chunks_exact_mut(columns)
+            .zip(logits.chunks_exact(columns));
+        let rows = both
+            .zip(log_sums.iter().zip(&self.targets))
+            .filter(|(_, (_, target))| **target != IGNORED);
         for ((dlogits, logits), (log_sum, &target)) in rows {
             // Padding has no part in the sum, and no gradient.
             let here = dlogits.iter_mut().zip(logits).take(self.here.len());

@@ -68,7 +68,12 @@ struct Order {
 
 impl<T: Stored> Gatherer<T> {
     /// `values` are this rank's shards.
-    pub fn new(comm: &Comm, units: Arc<Units>, values: Store<T>, prefetch_bucket: usize) -> Gatherer<T> {
+    pub fn new(
+        comm: &Comm,
+        units: Arc<Units>,
+        values: Store<T>,
+        prefetch_bucket: usize,
+    ) -> Gatherer<T> {
         let state = State {
             values,
             open: false,
@@ -81,7 +86,12 @@ impl<T: Stored> Gatherer<T> {
             events: Vec::new(),
             peak_bytes: 0,
         };
-        Gatherer { comm: comm.clone(), units, prefetch_bucket, state: Mutex::new(state) }
+        Gatherer {
+            comm: comm.clone(),
+            units,
+            prefetch_bucket,
+            state: Mutex::new(state),
+        }
     }
 
     /// Lets layers ask: in a training step, or in other passes such as an evaluation. Persistent parameters are
@@ -90,7 +100,9 @@ impl<T: Stored> Gatherer<T> {
         let mut state = self.state();
         (state.open, state.training, state.pass) = (true, training, EventKind::Forward);
         (state.order.asked, state.order.started) = (0, 0);
-        for number in (0..self.units.units.len()).filter(|&number| self.units.units[number].persistent) {
+        for number in
+            (0..self.units.units.len()).filter(|&number| self.units.units[number].persistent)
+        {
             self.start(&mut state, number)?;
             self.arrive(&mut state, number)?;
         }
@@ -99,12 +111,18 @@ impl<T: Stored> Gatherer<T> {
 
     /// Begins a backward pass, which also uses the units that are still whole.
     pub fn turn_back(&self) {
-        let (mut state, now) = (self.state(), Instant::now());
+        let mut state = self.state();
+        let now = Instant::now();
         state.pass = EventKind::Backward;
         let State { whole, events, .. } = &mut *state;
         for (unit, whole) in whole.iter_mut().enumerate() {
             let Some(whole) = whole else { continue };
-            events.push(Event { unit, kind: whole.pass, start: whole.since, end: now });
+            events.push(Event {
+                unit,
+                kind: whole.pass,
+                start: whole.since,
+                end: now,
+            });
             (whole.since, whole.pass) = (now, EventKind::Backward);
         }
     }
@@ -124,7 +142,12 @@ impl<T: Stored> Gatherer<T> {
         // alone.
         state.in_flight = Queue::default();
         if state.training {
-            let Order { units, known, asked, .. } = &mut state.order;
+            let Order {
+                units,
+                known,
+                asked,
+                ..
+            } = &mut state.order;
             units.truncate(*asked);
             *known = true;
         }
@@ -140,8 +163,13 @@ impl<T: Stored> Gatherer<T> {
         if state.current != Some(offsets.unit) && !self.units.units[offsets.unit].persistent {
             self.enter(&mut state, offsets.unit).map_err(Error::wrap)?;
         }
-        let Some(unit) = &state.whole[offsets.unit] else { return Err(self.not_here(spec)) };
-        Ok((unit.values.clone(), offsets.in_unit..offsets.in_unit + spec.numel()))
+        let Some(unit) = &state.whole[offsets.unit] else {
+            return Err(self.not_here(spec));
+        };
+        Ok((
+            unit.values.clone(),
+            offsets.in_unit..offsets.in_unit + spec.numel(),
+        ))
     }
 
     // ANCHOR: enter
@@ -157,7 +185,11 @@ impl<T: Stored> Gatherer<T> {
             self.start(state, number)?;
         }
         self.arrive(state, number)?;
-        if state.training && state.order.known { self.prefetch(state) } else { Ok(()) }
+        if state.training && state.order.known {
+            self.prefetch(state)
+        } else {
+            Ok(())
+        }
     }
 
     /// Starts to gather the next units, so that they have arrived when layers ask for them.
@@ -166,7 +198,8 @@ impl<T: Stored> Gatherer<T> {
         state.order.started = state.order.started.max(state.order.asked);
         while let Some(&next) = state.order.units.get(state.order.started) {
             let in_flight: usize = state.in_flight.notes().map(size).sum();
-            let has_started = state.whole[next].is_some() || state.in_flight.notes().any(|&unit| unit == next);
+            let has_started =
+                state.whole[next].is_some() || state.in_flight.notes().any(|&unit| unit == next);
             if has_started || in_flight + size(&next) > self.prefetch_bucket {
                 break;
             }
@@ -181,20 +214,38 @@ impl<T: Stored> Gatherer<T> {
     fn start(&self, state: &mut State<T>, number: usize) -> Result<()> {
         let Unit { shard, start, .. } = self.units.units[number];
         let mut all = vec![T::zeroed(); shard * self.units.ranks];
-        all[self.comm.rank() * shard..][..shard].copy_from_slice(&state.values.window(start..start + shard)?);
-        state.in_flight.push(number, all.len(), self.comm.start_all_gather(all)?);
+        all[self.comm.rank() * shard..][..shard]
+            .copy_from_slice(&state.values.window(start..start + shard)?);
+        state
+            .in_flight
+            .push(number, all.len(), self.comm.start_all_gather(all)?);
         state.note_bytes();
         Ok(())
     }
 
     /// Waits for a unit, and joins its shards.
     fn arrive(&self, state: &mut State<T>, number: usize) -> Result<()> {
-        let Some((_, shards, seen)) = state.in_flight.find(|&unit| unit == number)? else { return Ok(()) };
-        let event = |kind, start, end| Event { unit: number, kind, start, end };
-        state.events.push(event(EventKind::Gather, seen.start, seen.end));
-        state.events.push(event(EventKind::Wait, seen.waited.0, seen.waited.1));
+        let Some((_, shards, seen)) = state.in_flight.find(|&unit| unit == number)? else {
+            return Ok(());
+        };
+        let event = |kind, start, end| Event {
+            unit: number,
+            kind,
+            start,
+            end,
+        };
+        state
+            .events
+            .push(event(EventKind::Gather, seen.start, seen.end));
+        state
+            .events
+            .push(event(EventKind::Wait, seen.waited.0, seen.waited.1));
         let values = Arc::new(self.units.join(&self.units.units[number], &shards));
-        state.whole[number] = Some(WholeUnit { values, since: Instant::now(), pass: state.pass });
+        state.whole[number] = Some(WholeUnit {
+            values,
+            since: Instant::now(),
+            pass: state.pass,
+        });
         state.note_bytes();
         Ok(())
     }
@@ -202,13 +253,19 @@ impl<T: Stored> Gatherer<T> {
     /// Calls `each` with every parameter, gathered unit by unit. All ranks call it, between steps.
     pub fn each(&self, each: &mut Each) -> Result<()> {
         let mut state = self.state();
-        ensure!(!state.open, "Zero::whole and Zero::each are for between steps: call them after Zero::finish");
+        ensure!(
+            !state.open,
+            "Zero::whole and Zero::each are for between steps: call them after Zero::finish"
+        );
         for (number, unit) in self.units.units.iter().enumerate() {
             self.start(&mut state, number)?;
             self.arrive(&mut state, number)?;
             if let Some(WholeUnit { values, .. }) = state.whole[number].take() {
                 for spec in &unit.specs {
-                    each(spec, &values[self.units.offsets(spec).in_unit..][..spec.numel()]);
+                    each(
+                        spec,
+                        &values[self.units.offsets(spec).in_unit..][..spec.numel()],
+                    );
                 }
             }
         }
@@ -219,8 +276,18 @@ impl<T: Stored> Gatherer<T> {
     /// Elements of all parameters that the last step gathered, each counted as often as it was gathered.
     pub fn gathered_per_step(&self) -> usize {
         let units = &self.units.units;
-        let persistent: usize = units.iter().filter(|unit| unit.persistent).map(|unit| unit.numel).sum();
-        self.state().order.units.iter().map(|&number| units[number].numel).sum::<usize>() + persistent
+        let persistent: usize = units
+            .iter()
+            .filter(|unit| unit.persistent)
+            .map(|unit| unit.numel)
+            .sum();
+        self.state()
+            .order
+            .units
+            .iter()
+            .map(|&number| units[number].numel)
+            .sum::<usize>()
+            + persistent
     }
 
     /// Calls `update` to change this rank's shards.
@@ -251,14 +318,22 @@ impl<T: Stored> Gatherer<T> {
     /// An error without candle's backtrace, which a notebook's kernel asks for. The place in the code is not the
     /// problem.
     fn not_here(&self, spec: &Spec) -> Error {
-        let (sharded, name, shape) = (self.units.offsets(spec).sharded, &spec.name, &spec.shape);
-        let mut text =
-            format!("parameter {name} {shape:?} is sharded among {} ranks, and not gathered now", sharded.ranks);
+        let sharded = self.units.offsets(spec).sharded;
+        let name = &spec.name;
+        let shape = &spec.shape;
+        let mut text = format!(
+            "parameter {name} {shape:?} is sharded among {} ranks, and not gathered now",
+            sharded.ranks
+        );
         for rank in 0..sharded.ranks.min(8) {
             let held = sharded.range(rank);
             text += &match held.len() {
                 0 => format!("\n  rank {rank}  holds no element of it"),
-                n => format!("\n  rank {rank}  holds {n} elements: {} to {}", held.start, held.end - 1),
+                n => format!(
+                    "\n  rank {rank}  holds {n} elements: {} to {}",
+                    held.start,
+                    held.end - 1
+                ),
             };
         }
         if sharded.ranks > 8 {
@@ -277,12 +352,22 @@ impl<T: Stored> Gatherer<T> {
 impl<T: Stored> State<T> {
     fn free(&mut self, number: usize) {
         if let Some(WholeUnit { since, pass, .. }) = self.whole[number].take() {
-            self.events.push(Event { unit: number, kind: pass, start: since, end: Instant::now() });
+            self.events.push(Event {
+                unit: number,
+                kind: pass,
+                start: since,
+                end: Instant::now(),
+            });
         }
     }
 
     fn bytes(&self) -> usize {
-        let whole: usize = self.whole.iter().flatten().map(|unit| unit.values.capacity()).sum();
+        let whole: usize = self
+            .whole
+            .iter()
+            .flatten()
+            .map(|unit| unit.values.capacity())
+            .sum();
         size_of::<f32>() * whole + size_of::<T>() * self.in_flight.elements()
     }
 

@@ -63,11 +63,19 @@ impl ZeroInference {
         }
     }
 
-    fn typed<T: Stored>(params: &Arc<Params>, comm: &Comm, units: Arc<Units>, begin: Begin) -> Result<ZeroInference> {
+    fn typed<T: Stored>(
+        params: &Arc<Params>,
+        comm: &Comm,
+        units: Arc<Units>,
+        begin: Begin,
+    ) -> Result<ZeroInference> {
         let values = initial_store::<T>(&units.fragments(comm.rank()), begin, None)?;
         let shards = Arc::new(Values(Gatherer::new(comm, units, values, 0)));
         params.set_values(Home::Sharded(shards.clone()));
-        Ok(ZeroInference { params: params.clone(), shards })
+        Ok(ZeroInference {
+            params: params.clone(),
+            shards,
+        })
     }
 
     /// Runs `work`, which makes forward passes. All ranks call it, and make the same number of passes.

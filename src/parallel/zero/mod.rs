@@ -225,20 +225,39 @@ fn counted<'a, T>(adamw: &AdamW, gradients: &'a [T]) -> Vec<&'a [T]> {
         return vec![gradients];
     }
     let counted = adamw.fragments().iter().filter(counts);
-    counted.map(|fragment| &gradients[fragment.start..fragment.start + fragment.elements.len()]).collect()
+    counted
+        .map(|fragment| &gradients[fragment.start..fragment.start + fragment.elements.len()])
+        .collect()
 }
 
 /// The offsets of those parameters in an optimizer's shard that each rank of a tensor group holds.
 fn copies(adamw: &AdamW) -> Vec<Range<usize>> {
-    let is_copy = |fragment: &&Fragment| matches!(fragment.spec.copies, Copies::Same { axis: Axis::Tensor, .. });
+    let is_copy = |fragment: &&Fragment| {
+        matches!(
+            fragment.spec.copies,
+            Copies::Same {
+                axis: Axis::Tensor,
+                ..
+            }
+        )
+    };
     let range = |fragment: &Fragment| fragment.start..fragment.start + fragment.elements.len();
-    adamw.fragments().iter().filter(is_copy).map(range).collect()
+    adamw
+        .fragments()
+        .iter()
+        .filter(is_copy)
+        .map(range)
+        .collect()
 }
 
 /// Sums the gradients of [`copies`] over a tensor group.
 fn add_copies<T: Stored>(group: &Comm, adamw: &AdamW, gradients: &mut [T]) -> Result<()> {
     let copies = copies(adamw);
-    let mut sums: Vec<T> = copies.iter().flat_map(|range| &gradients[range.clone()]).copied().collect();
+    let mut sums: Vec<T> = copies
+        .iter()
+        .flat_map(|range| &gradients[range.clone()])
+        .copied()
+        .collect();
     group.all_reduce(&mut sums, Reduce::Sum)?;
     let mut rest = &sums[..];
     for range in copies {
@@ -251,7 +270,10 @@ fn add_copies<T: Stored>(group: &Comm, adamw: &AdamW, gradients: &mut [T]) -> Re
 
 /// Bytes of the optimizers' state, in memory and in files.
 fn state_bytes(optimizers: &[AdamW]) -> (usize, usize) {
-    optimizers.iter().map(AdamW::bytes).fold((0, 0), |(memory, files), (m, f)| (memory + m, files + f))
+    optimizers
+        .iter()
+        .map(AdamW::bytes)
+        .fold((0, 0), |(memory, files), (m, f)| (memory + m, files + f))
 }
 
 /// A model in training whose state is sharded among ranks, according to its stage.
@@ -283,7 +305,9 @@ impl Zero {
         drop(params.whole()?);
         comm.broadcast(&mut params.values_mut(), 0)?;
         params.set_gradients(Home::Nowhere);
-        let Home::Here(Numbers::F32(values)) = params.set_values(Home::Nowhere) else { unreachable!("they are whole") };
+        let Home::Here(Numbers::F32(values)) = params.set_values(Home::Nowhere) else {
+            unreachable!("they are whole")
+        };
         Zero::begin_with(params, comm, config, &|spec, elements, out| {
             out.copy_from_slice(&values[spec.range()][elements]);
         })
@@ -294,20 +318,43 @@ impl Zero {
     pub fn init(params: &Arc<Params>, comm: &Comm, config: ZeroConfig, seed: u64) -> Result<Zero> {
         let mut seed = [seed];
         comm.broadcast(&mut seed, 0)?;
-        Zero::begin_with(params, comm, config, &|spec, elements, out| spec.initial(seed[0], elements, out))
+        Zero::begin_with(params, comm, config, &|spec, elements, out| {
+            spec.initial(seed[0], elements, out)
+        })
     }
 
     /// Begins with values that each rank writes for its own shard, such as those of a pretrained model's file.
-    pub fn begin_with(params: &Arc<Params>, comm: &Comm, config: ZeroConfig, begin: Begin) -> Result<Zero> {
+    pub fn begin_with(
+        params: &Arc<Params>,
+        comm: &Comm,
+        config: ZeroConfig,
+        begin: Begin,
+    ) -> Result<Zero> {
         let engine: Box<dyn Engine> = match (config.stage, config.precision) {
-            (Stage::Three, Precision::F32) => Box::new(FullySharded::<f32>::new(params, comm, &config, begin)?),
-            (Stage::Three, Precision::Bf16) => Box::new(FullySharded::<bf16>::new(params, comm, &config, begin)?),
+            (Stage::Three, Precision::F32) => {
+                Box::new(FullySharded::<f32>::new(params, comm, &config, begin)?)
+            }
+            (Stage::Three, Precision::Bf16) => {
+                Box::new(FullySharded::<bf16>::new(params, comm, &config, begin)?)
+            }
             (_, Precision::F32) => Box::new(Replicated::<f32>::new(params, comm, &config, begin)?),
-            (_, Precision::Bf16) => Box::new(Replicated::<bf16>::new(params, comm, &config, begin)?),
+            (_, Precision::Bf16) => {
+                Box::new(Replicated::<bf16>::new(params, comm, &config, begin)?)
+            }
         };
         let counted = params.specs().iter().filter(|spec| spec.copies.counts());
-        let (stage, ranks, numel) = (config.stage, comm.size(), counted.map(|spec| spec.numel()).sum());
-        Ok(Zero { engine, params: params.clone(), stage, ranks, tensor: None, pipeline: None, numel })
+        let stage = config.stage;
+        let ranks = comm.size();
+        let numel = counted.map(|spec| spec.numel()).sum();
+        Ok(Zero {
+            engine,
+            params: params.clone(),
+            stage,
+            ranks,
+            tensor: None,
+            pipeline: None,
+            numel,
+        })
     }
 
     /// Trains a model that `tensor` has built. Each rank of the tensor group has its own data group, in which ZeRO
@@ -323,11 +370,21 @@ impl Zero {
     /// both ends have added theirs.
     pub fn with_pipeline(mut self, group: &Comm) -> Result<Zero> {
         let whole_gradients = self.stage < Stage::Two || group.size() == 1;
-        ensure!(whole_gradients, "a pipeline takes stages 0 and 1 of ZeRO, which keep whole gradients");
+        ensure!(
+            whole_gradients,
+            "a pipeline takes stages 0 and 1 of ZeRO, which keep whole gradients"
+        );
         self.count(group)?;
-        let has_copy = self.params.specs().iter().any(|spec| matches!(spec.copies, Copies::Tied { .. }));
+        let has_copy = self
+            .params
+            .specs()
+            .iter()
+            .any(|spec| matches!(spec.copies, Copies::Tied { .. }));
         let tied = group.split(has_copy.into(), 0)?.named("tied");
-        self.pipeline = Some(Ends { group: group.clone(), tied: has_copy.then_some(tied) });
+        self.pipeline = Some(Ends {
+            group: group.clone(),
+            tied: has_copy.then_some(tied),
+        });
         Ok(self)
     }
 
@@ -341,7 +398,12 @@ impl Zero {
 
     /// Elements in this rank's shard of parameters that each rank of a tensor group holds.
     pub fn copies(&mut self) -> usize {
-        self.engine.optimizers().iter().flat_map(copies).map(|range| range.len()).sum()
+        self.engine
+            .optimizers()
+            .iter()
+            .flat_map(copies)
+            .map(|range| range.len())
+            .sum()
     }
 
     /// Begins a step: sets gradients to zero. Until [`Zero::finish`], layers find their parameters.
@@ -357,11 +419,19 @@ impl Zero {
     /// Waits until every gradient is averaged and has reached its owner. Call it after the last backward pass of a
     /// step. Returns the time of each collective, in the order of the backward pass.
     pub fn finish(&mut self) -> Result<Vec<Averaged>> {
-        if let Some(ends) = self.pipeline.as_ref().and_then(|pipeline| pipeline.tied.as_ref()) {
+        if let Some(ends) = self
+            .pipeline
+            .as_ref()
+            .and_then(|pipeline| pipeline.tied.as_ref())
+        {
             self.engine.add_tied(ends)?;
         }
         let averaged = self.engine.finish()?;
-        if let Some(tensor) = self.tensor.as_ref().filter(|tensor| tensor.has_partial_gradients()) {
+        if let Some(tensor) = self
+            .tensor
+            .as_ref()
+            .filter(|tensor| tensor.has_partial_gradients())
+        {
             self.engine.add_copies(tensor.group())?;
         }
         Ok(averaged)
@@ -371,7 +441,12 @@ impl Zero {
     /// stage 0 replicas hold the same gradients and need no communication.)
     pub fn norm(&self) -> Result<f64> {
         let tensor = self.tensor.iter().map(TensorParallel::group);
-        self.engine.norm(tensor.chain(self.pipeline.iter().map(|pipeline| &pipeline.group)).collect(), self.numel)
+        self.engine.norm(
+            tensor
+                .chain(self.pipeline.iter().map(|pipeline| &pipeline.group))
+                .collect(),
+            self.numel,
+        )
     }
 
     /// Takes the optimizer's step with the averaged gradients times `scale`.
@@ -389,8 +464,12 @@ impl Zero {
 
     /// Calls `each` with the optimizer's state of each of this rank's fragments, between steps: a checkpoint writes it.
     /// If the state is in files, a fragment comes in chunks. No communication.
-    pub fn fragments(&mut self, mut each: impl FnMut(&Fragment, Range<usize>, &State)) -> Result<()> {
-        self.engine.visit(&mut |fragment, elements, state| each(fragment, elements, &state))
+    pub fn fragments(
+        &mut self,
+        mut each: impl FnMut(&Fragment, Range<usize>, &State),
+    ) -> Result<()> {
+        self.engine
+            .visit(&mut |fragment, elements, state| each(fragment, elements, &state))
     }
 
     /// The bits of all that an optimizer step changes on this rank: values, moments, and the number of steps. No
@@ -398,7 +477,11 @@ impl Zero {
     pub fn state_bits(&mut self) -> Result<Vec<u32>> {
         let mut bits = vec![self.steps() as u32];
         self.fragments(|_, _, state| {
-            let all = state.values.iter().chain(&*state.exp_avg).chain(&*state.exp_avg_sq);
+            let all = state
+                .values
+                .iter()
+                .chain(&*state.exp_avg)
+                .chain(&*state.exp_avg_sq);
             bits.extend(all.map(|x| x.to_bits()));
         })?;
         Ok(bits)
@@ -411,21 +494,33 @@ impl Zero {
 
     /// The number of steps that the optimizer has taken.
     pub fn steps(&mut self) -> u64 {
-        self.engine.optimizers().first().map_or(0, |adamw| adamw.steps())
+        self.engine
+            .optimizers()
+            .first()
+            .map_or(0, |adamw| adamw.steps())
     }
 
     /// Calls `each` to replace the state of each of this rank's fragments, and continues after `steps` steps. All ranks
     /// call it, between steps.
-    pub fn restore(&mut self, steps: u64, mut each: impl FnMut(&Fragment, Range<usize>, State)) -> Result<()> {
+    pub fn restore(
+        &mut self,
+        steps: u64,
+        mut each: impl FnMut(&Fragment, Range<usize>, State),
+    ) -> Result<()> {
         self.engine.visit(&mut each)?;
-        self.engine.optimizers().iter_mut().for_each(|adamw| adamw.set_steps(steps));
+        self.engine
+            .optimizers()
+            .iter_mut()
+            .for_each(|adamw| adamw.set_steps(steps));
         self.engine.spread()
     }
 
     /// Runs `work`, such as an evaluation, while every rank holds all parameters in f32. All ranks call it, between
     /// steps.
     pub fn whole<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let Some(all) = self.gather()? else { return work() };
+        let Some(all) = self.gather()? else {
+            return work();
+        };
         let stored = self.params.set_values(all);
         let result = work();
         self.params.set_values(stored);
@@ -439,7 +534,8 @@ impl Zero {
             return Ok(None);
         }
         let mut all = vec![0.0; numel];
-        self.engine.each(&mut |spec, values| all[spec.range()].copy_from_slice(values))?;
+        self.engine
+            .each(&mut |spec, values| all[spec.range()].copy_from_slice(values))?;
         Ok(Some(Home::Here(Numbers::F32(all))))
     }
 
@@ -492,7 +588,11 @@ impl Zero {
     /// (n-1)/n of the elements, and the same in a reduction. Stage 0 does both with gradients. The other stages also
     /// compute a norm.
     pub fn bytes_a_step(&self) -> f64 {
-        let Volumes { gathered, reduced, bytes_each } = self.volumes();
+        let Volumes {
+            gathered,
+            reduced,
+            bytes_each,
+        } = self.volumes();
         let share = (self.ranks as f64 - 1.0) / self.ranks as f64 * bytes_each as f64;
         match self.stage {
             Stage::Zero => 2.0 * share * reduced as f64,
@@ -503,7 +603,11 @@ impl Zero {
     /// Bytes that rank 0 sends for one global norm: 4 in an all-reduce of one f32, which a different rank reduces, and
     /// 16 in an all-reduce of two f64, of which rank 0 reduces one.
     pub fn norm_bytes(&self) -> usize {
-        if self.ranks > 1 && self.stage > Stage::Zero { 20 } else { 0 }
+        if self.ranks > 1 && self.stage > Stage::Zero {
+            20
+        } else {
+            0
+        }
     }
 
     /// The events since the previous call. Only stage 3 has events.

@@ -40,7 +40,12 @@ impl<T: Stored> OwnerReducer<T> {
         let sizes = ranges.iter().map(Range::len).collect();
         let kept = (config.stage == Stage::Two).then(|| shard.iter().map(Range::len).sum());
         let buckets = Buckets::new(comm, sizes, of, kept, config.overlap);
-        let reducer = Arc::new(OwnerReducer { groups: groups.to_vec(), shard: shard.to_vec(), ranges, buckets });
+        let reducer = Arc::new(OwnerReducer {
+            groups: groups.to_vec(),
+            shard: shard.to_vec(),
+            ranges,
+            buckets,
+        });
         if config.stage == Stage::Two {
             params.set_gradients(Home::Sharded(reducer.clone()));
         }
@@ -59,8 +64,14 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
         let range = self.ranges[bucket].clone();
         let flat = || params.stored_gradients::<T>()[range.clone()].to_vec();
         let mut gradients = step.take(bucket).unwrap_or_else(flat);
-        let group = self.groups.iter().find(|group| group.whole().contains(&range.start));
-        let owners: Vec<_> = group.into_iter().flat_map(|group| group.owners(range.clone())).collect();
+        let group = self
+            .groups
+            .iter()
+            .find(|group| group.whole().contains(&range.start));
+        let owners: Vec<_> = group
+            .into_iter()
+            .flat_map(|group| group.owners(range.clone()))
+            .collect();
         // From the bucket's end to its start, so that splitting off a slice copies only that slice.
         for (owner, owned) in owners.into_iter().rev() {
             let slice = match owned.start - range.start {
@@ -68,7 +79,14 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
                 start => gradients.split_off(start),
             };
             let pending = self.buckets.comm.start_reduce(slice, Reduce::Mean, owner)?;
-            step.in_flight.push(Target { bucket, range: owned.clone() }, owned.len(), pending);
+            step.in_flight.push(
+                Target {
+                    bucket,
+                    range: owned.clone(),
+                },
+                owned.len(),
+                pending,
+            );
         }
         step.peak_bytes = step.peak_bytes.max(step.bytes());
         Ok(())
@@ -77,10 +95,15 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
     /// The owner stores a reduced slice; other ranks free its memory.
     fn store(&self, params: &Params, Target { range, .. }: Target, mean: Vec<T>, _seen: Averaged) {
         let is_here = |owned: &Range<usize>| owned.start <= range.start && range.end <= owned.end;
-        let Some(group) = self.shard.iter().position(is_here) else { return };
+        let Some(group) = self.shard.iter().position(is_here) else {
+            return;
+        };
         if self.buckets.keeps_shard() {
             let earlier_groups: usize = self.shard[..group].iter().map(Range::len).sum();
-            self.buckets.keep(earlier_groups + range.start - self.shard[group].start, &mean);
+            self.buckets.keep(
+                earlier_groups + range.start - self.shard[group].start,
+                &mean,
+            );
         } else {
             params.stored_gradients::<T>()[range].copy_from_slice(&mean);
         }
@@ -89,7 +112,11 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
 }
 
 impl<T: Stored> Collect for OwnerReducer<T> {
-    fn add_gradient(&self, spec: &Spec, add: &mut dyn FnMut(&mut [f32])) -> candle_core::Result<()> {
+    fn add_gradient(
+        &self,
+        spec: &Spec,
+        add: &mut dyn FnMut(&mut [f32]),
+    ) -> candle_core::Result<()> {
         let offset = spec.range().start - self.ranges[self.buckets.of(spec)].start;
         self.buckets.add_gradient(spec, offset, add);
         Ok(())

@@ -35,15 +35,27 @@ pub(super) struct Replicated<T: Stored> {
 }
 
 impl<T: Stored> Replicated<T> {
-    pub fn new(params: &Arc<Params>, comm: &Comm, config: &ZeroConfig, begin: Begin) -> Result<Replicated<T>> {
+    pub fn new(
+        params: &Arc<Params>,
+        comm: &Comm,
+        config: &ZeroConfig,
+        begin: Begin,
+    ) -> Result<Replicated<T>> {
         let groups = FlatGroup::all(params, comm.size());
         let mut values = vec![T::zeroed(); params.numel()];
         for spec in params.specs() {
-            T::change(&mut values[spec.range()], |out| begin(spec, 0..spec.numel(), out));
+            T::change(&mut values[spec.range()], |out| {
+                begin(spec, 0..spec.numel(), out)
+            });
         }
         if config.stage > Stage::Zero {
             // Room for the padding: the gather of equal ranges needs it.
-            values.reserve_exact(groups.iter().map(|group| group.flat.padded() - group.flat.numel).sum());
+            values.reserve_exact(
+                groups
+                    .iter()
+                    .map(|group| group.flat.padded() - group.flat.numel)
+                    .sum(),
+            );
         }
         params.set_values(Home::Here(T::numbers(values)));
         if config.stage < Stage::Two {
@@ -78,9 +90,15 @@ impl<T: Stored> Replicated<T> {
 
     /// Calls `work` with the averaged gradients of this rank's shard, group by group.
     fn with_gradients<R>(&self, work: impl FnOnce(Vec<&mut [T]>) -> R) -> R {
-        let (mut kept, mut flat) = (self.reducer.buckets().shard(), self.params.stored_gradients::<T>());
+        let mut kept = self.reducer.buckets().shard();
+        let mut flat = self.params.stored_gradients::<T>();
         let keeps_shard = self.reducer.buckets().keeps_shard();
-        let (mut rest, mut end) = (if keeps_shard { &mut kept[..] } else { &mut flat[..] }, 0);
+        let mut rest = if keeps_shard {
+            &mut kept[..]
+        } else {
+            &mut flat[..]
+        };
+        let mut end = 0;
         let of_group = |range: &Range<usize>| {
             // A shard that is kept alone has no gaps.
             let skipped = if keeps_shard { 0 } else { range.start - end };
@@ -95,13 +113,19 @@ impl<T: Stored> Replicated<T> {
     /// Gathers all ranks' updated parameters, group by group.
     fn gather_values(&self) -> Result<()> {
         let mut left = match self.params.set_values(Home::Nowhere) {
-            Home::Here(mut numbers) => T::of_mut(&mut numbers).map(std::mem::take).unwrap_or_default(),
+            Home::Here(mut numbers) => T::of_mut(&mut numbers)
+                .map(std::mem::take)
+                .unwrap_or_default(),
             _ => Vec::new(),
         };
         let mut in_flight = Vec::new();
         // From the last group to the first, so that splitting off a group copies only that group.
         for FlatGroup { start, flat } in self.groups.iter().rev() {
-            let mut group = if *start == 0 { std::mem::take(&mut left) } else { left.split_off(*start) };
+            let mut group = if *start == 0 {
+                std::mem::take(&mut left)
+            } else {
+                left.split_off(*start)
+            };
             group.resize(flat.padded(), T::zeroed());
             in_flight.push((flat.numel, self.comm.start_all_gather(group)?));
         }
@@ -109,7 +133,11 @@ impl<T: Stored> Replicated<T> {
         for (numel, gather) in in_flight.into_iter().rev() {
             let mut group = gather.wait()?;
             group.truncate(numel);
-            if values.is_empty() { values = group } else { values.extend_from_slice(&group) }
+            if values.is_empty() {
+                values = group
+            } else {
+                values.extend_from_slice(&group)
+            }
         }
         self.params.set_values(Home::Here(T::numbers(values)));
         Ok(())
@@ -140,7 +168,12 @@ impl<T: Stored> Engine for Replicated<T> {
     }
 
     fn add_tied(&mut self, ends: &Comm) -> Result<()> {
-        for spec in self.params.specs().iter().filter(|spec| matches!(spec.copies, Copies::Tied { .. })) {
+        for spec in self
+            .params
+            .specs()
+            .iter()
+            .filter(|spec| matches!(spec.copies, Copies::Tied { .. }))
+        {
             if !self.local_tied {
                 let mut sum = self.params.stored_gradients::<T>()[spec.range()].to_vec();
                 ends.all_reduce(&mut sum, Reduce::Sum)?;
@@ -158,7 +191,9 @@ impl<T: Stored> Engine for Replicated<T> {
         }
         self.with_gradients(|gradients| {
             let groups = self.optimizers.iter().zip(&gradients);
-            let counted: Vec<&[T]> = groups.flat_map(|(adamw, group)| super::counted(adamw, group)).collect();
+            let counted: Vec<&[T]> = groups
+                .flat_map(|(adamw, group)| super::counted(adamw, group))
+                .collect();
             sharded_norm(&comms, &counted, numel)
         })
     }
@@ -168,7 +203,9 @@ impl<T: Stored> Engine for Replicated<T> {
         let updated = self.with_gradients(|gradients| {
             let mut values = self.params.stored_values_mut::<T>();
             let mut groups = optimizers.iter_mut().zip(&self.shard).zip(gradients);
-            groups.try_for_each(|((adamw, range), group)| adamw.update(&mut values[range.clone()], group, lr, scale))
+            groups.try_for_each(|((adamw, range), group)| {
+                adamw.update(&mut values[range.clone()], group, lr, scale)
+            })
         });
         self.optimizers = optimizers;
         updated?;
@@ -182,7 +219,11 @@ impl<T: Stored> Engine for Replicated<T> {
     }
 
     fn spread(&mut self) -> Result<()> {
-        if self.stage > Stage::Zero { self.gather_values() } else { Ok(()) }
+        if self.stage > Stage::Zero {
+            self.gather_values()
+        } else {
+            Ok(())
+        }
     }
 
     fn optimizers(&mut self) -> &mut [AdamW] {
@@ -190,7 +231,8 @@ impl<T: Stored> Engine for Replicated<T> {
     }
 
     fn each(&mut self, each: &mut Each) -> Result<()> {
-        let (values, mut wide) = (self.params.stored_values::<T>(), Vec::new());
+        let values = self.params.stored_values::<T>();
+        let mut wide = Vec::new();
         for spec in self.params.specs() {
             wide.resize(spec.numel(), 0.0);
             widen(&values[spec.range()], &mut wide);
@@ -200,13 +242,23 @@ impl<T: Stored> Engine for Replicated<T> {
     }
 
     fn volumes(&self) -> Volumes {
-        let gathered = if self.stage > Stage::Zero { self.params.numel() } else { 0 };
-        Volumes { gathered, reduced: self.reducer.buckets().reduced(), bytes_each: size_of::<T>() }
+        let gathered = if self.stage > Stage::Zero {
+            self.params.numel()
+        } else {
+            0
+        };
+        Volumes {
+            gathered,
+            reduced: self.reducer.buckets().reduced(),
+            bytes_each: size_of::<T>(),
+        }
     }
 
     fn memory(&self) -> MemoryUsage {
-        let (step, kept) = (self.reducer.buckets().step(), self.reducer.buckets().shard());
-        let (flat, buffers) = (self.params.stored_gradients::<T>(), step.bytes() + self.reducer.spare_bytes());
+        let step = self.reducer.buckets().step();
+        let kept = self.reducer.buckets().shard();
+        let flat = self.params.stored_gradients::<T>();
+        let buffers = step.bytes() + self.reducer.spare_bytes();
         let (optimizer, optimizer_file) = super::state_bytes(&self.optimizers);
         MemoryUsage {
             parameters: size_of::<T>() * self.params.stored_values::<T>().capacity(),

@@ -34,21 +34,37 @@ struct Shards<T> {
 }
 
 impl<T: Stored> FullySharded<T> {
-    pub fn new(params: &Arc<Params>, comm: &Comm, config: &ZeroConfig, begin: Begin) -> Result<FullySharded<T>> {
-        let units = Arc::new(Units::new(params.specs(), comm.size(), config.wrap, config.persistence_threshold));
+    pub fn new(
+        params: &Arc<Params>,
+        comm: &Comm,
+        config: &ZeroConfig,
+        begin: Begin,
+    ) -> Result<FullySharded<T>> {
+        let units = Arc::new(Units::new(
+            params.specs(),
+            comm.size(),
+            config.wrap,
+            config.persistence_threshold,
+        ));
         let fragments = units.fragments(comm.rank());
         let offload = config.offload.as_ref();
         let values = initial_store::<T>(&fragments, begin, offload)?;
         let optimizer = AdamW::sharded::<T>(config.adamw, fragments, begin, offload)?;
-        let (sizes, shard) = (units.units.iter().map(|unit| unit.numel).collect(), Some(units.shard_numel()));
-        let of = params.specs().iter().map(|spec| units.offsets(spec).unit).collect();
+        let sizes = units.units.iter().map(|unit| unit.numel).collect();
+        let shard = Some(units.shard_numel());
+        let of = params
+            .specs()
+            .iter()
+            .map(|spec| units.offsets(spec).unit)
+            .collect();
         let shards = Arc::new(Shards {
             buckets: Buckets::new(comm, sizes, of, shard, config.overlap),
             gatherer: Gatherer::new(comm, units, values, config.prefetch_bucket),
         });
         params.set_values(Home::Sharded(shards.clone()));
         params.set_gradients(Home::Sharded(shards.clone()));
-        let (listener, local_norm) = (listen(params, shards.clone()), config.local_norm);
+        let listener = listen(params, shards.clone());
+        let local_norm = config.local_norm;
         Ok(FullySharded {
             params: params.clone(),
             comm: comm.clone(),
@@ -67,8 +83,13 @@ impl<T: Stored> Gather for Shards<T> {
 }
 
 impl<T: Stored> Collect for Shards<T> {
-    fn add_gradient(&self, spec: &Spec, add: &mut dyn FnMut(&mut [f32])) -> candle_core::Result<()> {
-        self.buckets.add_gradient(spec, self.gatherer.units.offsets(spec).in_unit, add);
+    fn add_gradient(
+        &self,
+        spec: &Spec,
+        add: &mut dyn FnMut(&mut [f32]),
+    ) -> candle_core::Result<()> {
+        self.buckets
+            .add_gradient(spec, self.gatherer.units.offsets(spec).in_unit, add);
         Ok(())
     }
 }
@@ -85,19 +106,47 @@ impl<T: Stored> Reducer<T> for Shards<T> {
             // The backward pass has completed all units.
             self.gatherer.turn_forward();
         }
-        let (units, unit) = (&self.gatherer.units, &self.gatherer.units.units[number]);
-        let (whole, elements) = (step.take(number).unwrap_or_default(), units.ranks * unit.shard);
-        step.peak_bytes = step.peak_bytes.max(step.bytes() + size_of::<T>() * (whole.len() + elements));
-        let pending = self.buckets.comm.start_reduce_scatter(units.cut(unit, &whole), Reduce::Mean)?;
+        let units = &self.gatherer.units;
+        let unit = &self.gatherer.units.units[number];
+        let whole = step.take(number).unwrap_or_default();
+        let elements = units.ranks * unit.shard;
+        step.peak_bytes = step
+            .peak_bytes
+            .max(step.bytes() + size_of::<T>() * (whole.len() + elements));
+        let pending = self
+            .buckets
+            .comm
+            .start_reduce_scatter(units.cut(unit, &whole), Reduce::Mean)?;
         let range = unit.start..unit.start + unit.shard;
-        step.in_flight.push(Target { bucket: number, range }, elements, pending);
+        step.in_flight.push(
+            Target {
+                bucket: number,
+                range,
+            },
+            elements,
+            pending,
+        );
         Ok(())
     }
 
     /// Adds this rank's slice of a unit's gradients to those of earlier micro-steps.
-    fn store(&self, _params: &Params, Target { bucket: unit, range }: Target, mean: Vec<T>, seen: Averaged) {
+    fn store(
+        &self,
+        _params: &Params,
+        Target {
+            bucket: unit,
+            range,
+        }: Target,
+        mean: Vec<T>,
+        seen: Averaged,
+    ) {
         self.buckets.keep(range.start, &mean);
-        self.gatherer.note(Event { unit, kind: EventKind::ReduceScatter, start: seen.start, end: seen.end });
+        self.gatherer.note(Event {
+            unit,
+            kind: EventKind::ReduceScatter,
+            start: seen.start,
+            end: seen.end,
+        });
     }
     // ANCHOR_END: reduce_scatter
 }
@@ -126,23 +175,40 @@ impl<T: Stored> Engine for FullySharded<T> {
 
     fn norm<'a>(&'a self, mut comms: Vec<&'a Comm>, numel: usize) -> Result<f64> {
         comms.extend((!self.local_norm).then_some(&self.comm));
-        sharded_norm(&comms, &super::counted(&self.optimizer, &self.shards.buckets.shard()), numel)
+        sharded_norm(
+            &comms,
+            &super::counted(&self.optimizer, &self.shards.buckets.shard()),
+            numel,
+        )
     }
 
     fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
-        let FullySharded { shards, optimizer, .. } = self;
+        let FullySharded {
+            shards, optimizer, ..
+        } = self;
         let start = Instant::now();
-        shards.gatherer.update(|values| optimizer.update(values, &shards.buckets.shard(), lr, scale))?;
+        shards
+            .gatherer
+            .update(|values| optimizer.update(values, &shards.buckets.shard(), lr, scale))?;
         let end = Instant::now();
         for unit in 0..shards.gatherer.units.units.len() {
-            shards.gatherer.note(Event { unit, kind: EventKind::Step, start, end });
+            shards.gatherer.note(Event {
+                unit,
+                kind: EventKind::Step,
+                start,
+                end,
+            });
         }
         Ok(())
     }
 
     fn visit(&mut self, each: &mut Visit) -> Result<()> {
-        let FullySharded { shards, optimizer, .. } = self;
-        shards.gatherer.update(|values| optimizer.visit(values, each))
+        let FullySharded {
+            shards, optimizer, ..
+        } = self;
+        shards
+            .gatherer
+            .update(|values| optimizer.visit(values, each))
     }
 
     fn optimizers(&mut self) -> &mut [AdamW] {
@@ -162,8 +228,13 @@ impl<T: Stored> Engine for FullySharded<T> {
     }
 
     fn volumes(&self) -> Volumes {
-        let (gathered, reduced) = (self.shards.gatherer.gathered_per_step(), self.shards.buckets.reduced());
-        Volumes { gathered, reduced, bytes_each: size_of::<T>() }
+        let gathered = self.shards.gatherer.gathered_per_step();
+        let reduced = self.shards.buckets.reduced();
+        Volumes {
+            gathered,
+            reduced,
+            bytes_each: size_of::<T>(),
+        }
     }
 
     fn memory(&self) -> MemoryUsage {
@@ -189,6 +260,12 @@ impl<T: Stored> Engine for FullySharded<T> {
     }
 
     fn units(&self) -> Vec<String> {
-        self.shards.gatherer.units.units.iter().map(|unit| unit.name.clone()).collect()
+        self.shards
+            .gatherer
+            .units
+            .units
+            .iter()
+            .map(|unit| unit.name.clone())
+            .collect()
     }
 }

@@ -36,7 +36,10 @@ impl Wrap {
                     let last = name[..*end].rsplit('.').next();
                     last.is_some_and(|last| last.parse::<usize>().is_ok())
                 };
-                let end = ends.clone().find(is_number).or_else(|| ends.clone().next_back());
+                let end = ends
+                    .clone()
+                    .find(is_number)
+                    .or_else(|| ends.clone().next_back());
                 &name[..end.unwrap_or(name.len())]
             }
         }
@@ -77,20 +80,49 @@ pub(super) struct Units {
 impl Units {
     /// Parameters of up to `threshold` elements form one persistent unit. `wrap` groups the others.
     pub fn new(specs: &[Arc<Spec>], ranks: usize, wrap: Wrap, threshold: usize) -> Units {
-        let mut all = Units { units: Vec::new(), offsets: Vec::new(), ranks };
+        let mut all = Units {
+            units: Vec::new(),
+            offsets: Vec::new(),
+            ranks,
+        };
         for spec in specs {
             let persistent = spec.numel() <= threshold;
-            let name = if persistent { "persistent" } else { wrap.unit(&spec.name) };
-            let number = match all.units.iter().position(|unit| unit.persistent == persistent && unit.name == name) {
+            let name = if persistent {
+                "persistent"
+            } else {
+                wrap.unit(&spec.name)
+            };
+            let number = match all
+                .units
+                .iter()
+                .position(|unit| unit.persistent == persistent && unit.name == name)
+            {
                 Some(number) => number,
                 None => {
-                    let (name, specs) = (name.to_string(), Vec::new());
-                    all.units.push(Unit { name, specs, numel: 0, shard: 0, start: 0, persistent });
+                    let name = name.to_string();
+                    let specs = Vec::new();
+                    all.units.push(Unit {
+                        name,
+                        specs,
+                        numel: 0,
+                        shard: 0,
+                        start: 0,
+                        persistent,
+                    });
                     all.units.len() - 1
                 }
             };
-            let (unit, sharded) = (&mut all.units[number], Sharded { numel: spec.numel(), ranks });
-            all.offsets.push(Offsets { unit: number, in_unit: unit.numel, in_shard: unit.shard, sharded });
+            let unit = &mut all.units[number];
+            let sharded = Sharded {
+                numel: spec.numel(),
+                ranks,
+            };
+            all.offsets.push(Offsets {
+                unit: number,
+                in_unit: unit.numel,
+                in_shard: unit.shard,
+                sharded,
+            });
             unit.specs.push(spec.clone());
             unit.numel += spec.numel();
             unit.shard += sharded.shard_numel();
@@ -126,14 +158,18 @@ impl Units {
     /// Rearranges a unit's whole parameters into all ranks' shards.
     pub fn cut<T: Stored>(&self, unit: &Unit, whole: &[T]) -> Vec<T> {
         let mut shards = vec![T::zeroed(); self.ranks * unit.shard];
-        self.slices(unit, |start, range| shards[start..][..range.len()].copy_from_slice(&whole[range]));
+        self.slices(unit, |start, range| {
+            shards[start..][..range.len()].copy_from_slice(&whole[range])
+        });
         shards
     }
 
     /// Rearranges all ranks' shards of a unit into its whole parameters, in f32.
     pub fn join<T: Stored>(&self, unit: &Unit, shards: &[T]) -> Vec<f32> {
         let mut whole = vec![0.0; unit.numel];
-        self.slices(unit, |start, range| widen(&shards[start..][..range.len()], &mut whole[range]));
+        self.slices(unit, |start, range| {
+            widen(&shards[start..][..range.len()], &mut whole[range])
+        });
         whole
     }
 
@@ -141,7 +177,12 @@ impl Units {
     /// and the slice's range in the whole unit.
     fn slices(&self, unit: &Unit, mut each: impl FnMut(usize, Range<usize>)) {
         for spec in &unit.specs {
-            let Offsets { in_unit, in_shard, sharded, .. } = self.offsets(spec);
+            let Offsets {
+                in_unit,
+                in_shard,
+                sharded,
+                ..
+            } = self.offsets(spec);
             for rank in 0..self.ranks {
                 let Range { start, end } = sharded.range(rank);
                 each(rank * unit.shard + in_shard, in_unit + start..in_unit + end);
@@ -175,12 +216,24 @@ mod tests {
     /// Llama-3.2-1B: the numbers that the source notebook's log prints of its persistent parameters.
     #[test]
     fn the_persistent_parameters_are_the_logs() {
-        let (width, kv, hidden, vocabulary) = (2048, 512, 8192, 128_256);
+        let width = 2048;
+        let kv = 512;
+        let hidden = 8192;
+        let vocabulary = 128_256;
         let attention = [width * width, width * kv, width * kv, width * width];
-        let layer = attention.into_iter().chain([hidden * width; 3]).chain([width; 2]);
+        let layer = attention
+            .into_iter()
+            .chain([hidden * width; 3])
+            .chain([width; 2]);
         let params = Params::new();
-        for (i, numel) in (0..16).flat_map(|_| layer.clone()).chain([width, vocabulary * width]).enumerate() {
-            params.declare(format!("p{i}"), &[numel], Init::Constant(0.0)).unwrap();
+        for (i, numel) in (0..16)
+            .flat_map(|_| layer.clone())
+            .chain([width, vocabulary * width])
+            .enumerate()
+        {
+            params
+                .declare(format!("p{i}"), &[numel], Init::Constant(0.0))
+                .unwrap();
         }
         assert_eq!(params.numel(), 1_235_814_400);
         let units = Units::new(params.specs(), 8, Wrap::Blocks, 100_000).units;

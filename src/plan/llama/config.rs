@@ -7,8 +7,12 @@ use serde_json::{Value, json};
 impl LlamaShape {
     /// The shape that a config.json describes. Refuses every model whose arithmetic is different from this library's Llama.
     pub fn from_config(json: &str) -> Result<LlamaShape, BadInput> {
-        let config: Value = serde_json::from_str(json)
-            .map_err(|error| BadInput::new(format!("config.json is not JSON: {error}"), "is the file complete?"))?;
+        let config: Value = serde_json::from_str(json).map_err(|error| {
+            BadInput::new(
+                format!("config.json is not JSON: {error}"),
+                "is the file complete?",
+            )
+        })?;
         let config = Config(&config);
         config.refuse_other_arithmetic()?;
         let heads = config.size("num_attention_heads")?;
@@ -17,7 +21,9 @@ impl LlamaShape {
             embd: config.size("hidden_size")?,
             layers: config.size("num_hidden_layers")?,
             heads,
-            kv_heads: config.given("num_key_value_heads").map_or(Ok(heads), |_| config.size("num_key_value_heads"))?,
+            kv_heads: config
+                .given("num_key_value_heads")
+                .map_or(Ok(heads), |_| config.size("num_key_value_heads"))?,
             ffn: config.size("intermediate_size")?,
             block: config.size("max_position_embeddings")?,
             rope: config.rope()?,
@@ -26,8 +32,12 @@ impl LlamaShape {
         };
         shape.check()?;
         if config.given("head_dim").is_some() && config.size("head_dim")? != shape.head() {
-            let (heads, embd) = (shape.heads, shape.embd);
-            return Err(unsupported(format!("head_dim is {}, not {embd} / {heads} heads", config.size("head_dim")?)));
+            let heads = shape.heads;
+            let embd = shape.embd;
+            return Err(unsupported(format!(
+                "head_dim is {}, not {embd} / {heads} heads",
+                config.size("head_dim")?
+            )));
         }
         Ok(shape)
     }
@@ -64,16 +74,37 @@ impl LlamaShape {
 
     /// Refuses numbers that no Llama can have.
     pub fn check(&self) -> Result<(), BadInput> {
-        let LlamaShape { embd, heads, kv_heads, .. } = *self;
-        let bad = |what: String| Err(BadInput::new(what, "correct config.json, or choose a different model"));
+        let LlamaShape {
+            embd,
+            heads,
+            kv_heads,
+            ..
+        } = *self;
+        let bad = |what: String| {
+            Err(BadInput::new(
+                what,
+                "correct config.json, or choose a different model",
+            ))
+        };
         // Products of these sizes must not overflow: no model comes near.
-        let sizes = [self.vocabulary, embd, self.layers, heads, kv_heads, self.ffn, self.block];
+        let sizes = [
+            self.vocabulary,
+            embd,
+            self.layers,
+            heads,
+            kv_heads,
+            self.ffn,
+            self.block,
+        ];
         if sizes.iter().any(|&size| size == 0 || size > 1 << 30) {
             return bad(format!("a Llama's sizes are 1 to 2^30, not {sizes:?}"));
         }
         // Each layer has nine names, which are listed.
         if self.layers > 1 << 16 {
-            return bad(format!("a Llama has at most 2^16 layers, not {}", self.layers));
+            return bad(format!(
+                "a Llama has at most 2^16 layers, not {}",
+                self.layers
+            ));
         }
         if embd % heads != 0 || (embd / heads) % 2 != 0 {
             return bad(format!(
@@ -81,11 +112,16 @@ impl LlamaShape {
             ));
         }
         if heads % kv_heads != 0 {
-            return bad(format!("{heads} query heads cannot share {kv_heads} key and value heads evenly"));
+            return bad(format!(
+                "{heads} query heads cannot share {kv_heads} key and value heads evenly"
+            ));
         }
         let in_range = self.norm_eps > 0.0 && self.norm_eps < 1.0 && self.rope.theta > 1.0;
         if !in_range {
-            return bad(format!("rms_norm_eps {} or rope_theta {} is out of range", self.norm_eps, self.rope.theta));
+            return bad(format!(
+                "rms_norm_eps {} or rope_theta {} is out of range",
+                self.norm_eps, self.rope.theta
+            ));
         }
         Ok(())
     }
@@ -107,19 +143,32 @@ impl Config<'_> {
                 "a Llama's config.json has it: is this the model's own file?",
             )
         })?;
-        value.as_u64().and_then(|n| usize::try_from(n).ok()).ok_or_else(|| wrong(key, value, "a whole number"))
+        value
+            .as_u64()
+            .and_then(|n| usize::try_from(n).ok())
+            .ok_or_else(|| wrong(key, value, "a whole number"))
     }
 
     fn number(&self, key: &str, default: f64) -> Result<f64, BadInput> {
-        self.given(key).map_or(Ok(default), |value| value.as_f64().ok_or_else(|| wrong(key, value, "a number")))
+        self.given(key).map_or(Ok(default), |value| {
+            value.as_f64().ok_or_else(|| wrong(key, value, "a number"))
+        })
     }
 
     fn flag(&self, key: &str) -> Result<bool, BadInput> {
-        self.given(key).map_or(Ok(false), |value| value.as_bool().ok_or_else(|| wrong(key, value, "true or false")))
+        self.given(key).map_or(Ok(false), |value| {
+            value
+                .as_bool()
+                .ok_or_else(|| wrong(key, value, "true or false"))
+        })
     }
 
     fn text(&self, key: &str) -> Option<String> {
-        self.given(key).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_string))
+        self.given(key).map(|value| {
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_string)
+        })
     }
 
     /// Refuses the keys by which other models of the family differ.
@@ -127,7 +176,12 @@ impl Config<'_> {
         match self.text("model_type") {
             Some(kind) if kind == "llama" => {}
             Some(kind) => return Err(unsupported(format!("model_type is {kind}, not llama"))),
-            None => return Err(BadInput::new("config.json has no model_type", "it must be llama")),
+            None => {
+                return Err(BadInput::new(
+                    "config.json has no model_type",
+                    "it must be llama",
+                ));
+            }
         }
         let activation = self.text("hidden_act").unwrap_or_else(|| "silu".into());
         if activation != "silu" && activation != "swish" {
@@ -135,12 +189,20 @@ impl Config<'_> {
         }
         for key in ["attention_bias", "mlp_bias"] {
             if self.flag(key)? {
-                return Err(unsupported(format!("{key} is true: the matrices here have no biases")));
+                return Err(unsupported(format!(
+                    "{key} is true: the matrices here have no biases"
+                )));
             }
         }
         for (key, what) in [
-            ("sliding_window", "attention here sees all earlier positions"),
-            ("quantization_config", "the weights must be f32, f16 or bf16"),
+            (
+                "sliding_window",
+                "attention here sees all earlier positions",
+            ),
+            (
+                "quantization_config",
+                "the weights must be f32, f16 or bf16",
+            ),
             ("num_local_experts", "an MLP here has no experts"),
         ] {
             if let Some(value) = self.given(key) {
@@ -149,7 +211,9 @@ impl Config<'_> {
         }
         let rotated = self.number("partial_rotary_factor", 1.0)?;
         if rotated != 1.0 {
-            return Err(unsupported(format!("partial_rotary_factor is {rotated}: RoPE here turns whole heads")));
+            return Err(unsupported(format!(
+                "partial_rotary_factor is {rotated}: RoPE here turns whole heads"
+            )));
         }
         Ok(())
     }
@@ -162,17 +226,27 @@ impl Config<'_> {
             _ => self.number("rope_theta", 10_000.0)?,
         };
         let Some(scaling) = both.or_else(|| self.given("rope_scaling").map(Config)) else {
-            return Ok(Rope { theta, scaling: None });
+            return Ok(Rope {
+                theta,
+                scaling: None,
+            });
         };
-        let kind = scaling.text("rope_type").or_else(|| scaling.text("type")).unwrap_or_else(|| "default".into());
+        let kind = scaling
+            .text("rope_type")
+            .or_else(|| scaling.text("type"))
+            .unwrap_or_else(|| "default".into());
         match kind.as_str() {
-            "default" => Ok(Rope { theta, scaling: None }),
+            "default" => Ok(Rope {
+                theta,
+                scaling: None,
+            }),
             "llama3" => {
                 let number = |key: &str| match scaling.number(key, f64::NAN)? {
                     number if number > 0.0 => Ok(number),
-                    _ => {
-                        Err(BadInput::new(format!("llama3's RoPE scaling has no {key} above 0"), "correct config.json"))
-                    }
+                    _ => Err(BadInput::new(
+                        format!("llama3's RoPE scaling has no {key} above 0"),
+                        "correct config.json",
+                    )),
                 };
                 let scaling = RopeScaling {
                     factor: number("factor")?,
@@ -181,17 +255,28 @@ impl Config<'_> {
                     original_block: scaling.size("original_max_position_embeddings")?,
                 };
                 if scaling.low_freq_factor >= scaling.high_freq_factor {
-                    return Err(BadInput::new("low_freq_factor is not below high_freq_factor", "correct config.json"));
+                    return Err(BadInput::new(
+                        "low_freq_factor is not below high_freq_factor",
+                        "correct config.json",
+                    ));
                 }
-                Ok(Rope { theta, scaling: Some(scaling) })
+                Ok(Rope {
+                    theta,
+                    scaling: Some(scaling),
+                })
             }
-            other => Err(unsupported(format!("RoPE's kind is {other}, not default or llama3"))),
+            other => Err(unsupported(format!(
+                "RoPE's kind is {other}, not default or llama3"
+            ))),
         }
     }
 }
 
 fn wrong(key: &str, value: &Value, expected: &str) -> BadInput {
-    BadInput::new(format!("config.json's {key} is {value}, not {expected}"), "is this the model's own file?")
+    BadInput::new(
+        format!("config.json's {key} is {value}, not {expected}"),
+        "is this the model's own file?",
+    )
 }
 
 fn unsupported(what: String) -> BadInput {
@@ -208,7 +293,8 @@ mod tests {
 
     /// The config of stories260k with one key changed.
     fn with(key: &str, value: Value) -> Result<LlamaShape, BadInput> {
-        let mut config: Value = serde_json::from_str(&LlamaShape::preset("stories260k").unwrap().to_config()).unwrap();
+        let mut config: Value =
+            serde_json::from_str(&LlamaShape::preset("stories260k").unwrap().to_config()).unwrap();
         config[key] = value;
         LlamaShape::from_config(&config.to_string())
     }
@@ -216,7 +302,11 @@ mod tests {
     #[test]
     fn every_preset_is_read_as_it_was_written() {
         for (name, shape) in PRESETS {
-            assert_eq!(LlamaShape::from_config(&shape.to_config()).unwrap(), *shape, "{name}");
+            assert_eq!(
+                LlamaShape::from_config(&shape.to_config()).unwrap(),
+                *shape,
+                "{name}"
+            );
         }
     }
 
@@ -229,13 +319,41 @@ mod tests {
             ("mlp_bias", json!(true), "mlp_bias is true"),
             ("sliding_window", json!(4096), "sliding_window is 4096"),
             ("head_dim", json!(128), "head_dim is 128, not 64 / 8 heads"),
-            ("rope_scaling", json!({"type": "linear", "factor": 2.0}), "RoPE's kind is linear"),
-            ("rope_scaling", json!({"rope_type": "llama3", "factor": 2.0}), "no low_freq_factor above 0"),
-            ("quantization_config", json!({"bits": 4}), "quantization_config"),
-            ("partial_rotary_factor", json!(0.5), "partial_rotary_factor is 0.5"),
-            ("num_key_value_heads", json!(3), "8 query heads cannot share 3"),
-            ("num_attention_heads", json!(7), "does not give 7 heads an even width"),
-            ("hidden_size", json!("64"), "hidden_size is \"64\", not a whole number"),
+            (
+                "rope_scaling",
+                json!({"type": "linear", "factor": 2.0}),
+                "RoPE's kind is linear",
+            ),
+            (
+                "rope_scaling",
+                json!({"rope_type": "llama3", "factor": 2.0}),
+                "no low_freq_factor above 0",
+            ),
+            (
+                "quantization_config",
+                json!({"bits": 4}),
+                "quantization_config",
+            ),
+            (
+                "partial_rotary_factor",
+                json!(0.5),
+                "partial_rotary_factor is 0.5",
+            ),
+            (
+                "num_key_value_heads",
+                json!(3),
+                "8 query heads cannot share 3",
+            ),
+            (
+                "num_attention_heads",
+                json!(7),
+                "does not give 7 heads an even width",
+            ),
+            (
+                "hidden_size",
+                json!("64"),
+                "hidden_size is \"64\", not a whole number",
+            ),
             ("num_hidden_layers", json!(0), "1 to 2^30"),
             ("vocab_size", Value::Null, "config.json has no vocab_size"),
         ] {
@@ -249,10 +367,19 @@ mod tests {
     /// Missing keys have transformers' defaults, and its version 5 has RoPE's keys in one place.
     #[test]
     fn defaults_and_new_keys() {
-        assert_eq!(with("num_key_value_heads", Value::Null).unwrap().kv_heads, 8);
+        assert_eq!(
+            with("num_key_value_heads", Value::Null).unwrap().kv_heads,
+            8
+        );
         assert!(!with("tie_word_embeddings", Value::Null).unwrap().tied);
         assert_eq!(with("rms_norm_eps", Value::Null).unwrap().norm_eps, 1e-6);
         let rope = json!({"rope_type": "default", "rope_theta": 5000.0});
-        assert_eq!(with("rope_parameters", rope).unwrap().rope, Rope { theta: 5000.0, scaling: None });
+        assert_eq!(
+            with("rope_parameters", rope).unwrap().rope,
+            Rope {
+                theta: 5000.0,
+                scaling: None
+            }
+        );
     }
 }

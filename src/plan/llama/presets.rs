@@ -8,19 +8,82 @@ use crate::error::BadInput;
 
 /// All models, by the name that `--model` takes.
 pub const PRESETS: &[(&str, LlamaShape)] = &[
-    ("stories260k", shape(512, [64, 5, 8, 4, 172], 512, 10_000.0, true)),
-    ("smollm2-135m", shape(49_152, [576, 30, 9, 3, 1536], 8192, 100_000.0, true)),
-    ("smollm2-360m", shape(49_152, [960, 32, 15, 5, 2560], 8192, 100_000.0, true)),
-    ("tinyllama-1.1b", shape(32_000, [2048, 22, 32, 4, 5632], 2048, 10_000.0, false)),
-    ("llama-3.2-1b", longer(32.0, shape(128_256, [2048, 16, 32, 8, 8192], 131_072, 500_000.0, true))),
-    ("llama-3.2-3b", longer(32.0, shape(128_256, [3072, 28, 24, 8, 8192], 131_072, 500_000.0, true))),
-    ("llama-2-7b", shape(32_000, [4096, 32, 32, 32, 11_008], 4096, 10_000.0, false)),
-    ("llama-2-13b", shape(32_000, [5120, 40, 40, 40, 13_824], 4096, 10_000.0, false)),
-    ("llama-2-70b", shape(32_000, [8192, 80, 64, 8, 28_672], 4096, 10_000.0, false)),
-    ("llama-3-8b", shape(128_256, [4096, 32, 32, 8, 14_336], 8192, 500_000.0, false)),
-    ("llama-3-70b", shape(128_256, [8192, 80, 64, 8, 28_672], 8192, 500_000.0, false)),
-    ("llama-3.1-8b", longer(8.0, shape(128_256, [4096, 32, 32, 8, 14_336], 131_072, 500_000.0, false))),
-    ("llama-3.1-405b", longer(8.0, shape(128_256, [16_384, 126, 128, 8, 53_248], 131_072, 500_000.0, false))),
+    (
+        "stories260k",
+        shape(512, [64, 5, 8, 4, 172], 512, 10_000.0, true),
+    ),
+    (
+        "smollm2-135m",
+        shape(49_152, [576, 30, 9, 3, 1536], 8192, 100_000.0, true),
+    ),
+    (
+        "smollm2-360m",
+        shape(49_152, [960, 32, 15, 5, 2560], 8192, 100_000.0, true),
+    ),
+    (
+        "tinyllama-1.1b",
+        shape(32_000, [2048, 22, 32, 4, 5632], 2048, 10_000.0, false),
+    ),
+    (
+        "llama-3.2-1b",
+        longer(
+            32.0,
+            shape(128_256, [2048, 16, 32, 8, 8192], 131_072, 500_000.0, true),
+        ),
+    ),
+    (
+        "llama-3.2-3b",
+        longer(
+            32.0,
+            shape(128_256, [3072, 28, 24, 8, 8192], 131_072, 500_000.0, true),
+        ),
+    ),
+    (
+        "llama-2-7b",
+        shape(32_000, [4096, 32, 32, 32, 11_008], 4096, 10_000.0, false),
+    ),
+    (
+        "llama-2-13b",
+        shape(32_000, [5120, 40, 40, 40, 13_824], 4096, 10_000.0, false),
+    ),
+    (
+        "llama-2-70b",
+        shape(32_000, [8192, 80, 64, 8, 28_672], 4096, 10_000.0, false),
+    ),
+    (
+        "llama-3-8b",
+        shape(128_256, [4096, 32, 32, 8, 14_336], 8192, 500_000.0, false),
+    ),
+    (
+        "llama-3-70b",
+        shape(128_256, [8192, 80, 64, 8, 28_672], 8192, 500_000.0, false),
+    ),
+    (
+        "llama-3.1-8b",
+        longer(
+            8.0,
+            shape(
+                128_256,
+                [4096, 32, 32, 8, 14_336],
+                131_072,
+                500_000.0,
+                false,
+            ),
+        ),
+    ),
+    (
+        "llama-3.1-405b",
+        longer(
+            8.0,
+            shape(
+                128_256,
+                [16_384, 126, 128, 8, 53_248],
+                131_072,
+                500_000.0,
+                false,
+            ),
+        ),
+    ),
 ];
 
 const fn shape(
@@ -30,23 +93,53 @@ const fn shape(
     theta: f64,
     tied: bool,
 ) -> LlamaShape {
-    let rope = Rope { theta, scaling: None };
-    LlamaShape { vocabulary, embd, layers, heads, kv_heads, ffn, block, rope, norm_eps: 1e-5, tied }
+    let rope = Rope {
+        theta,
+        scaling: None,
+    };
+    LlamaShape {
+        vocabulary,
+        embd,
+        layers,
+        heads,
+        kv_heads,
+        ffn,
+        block,
+        rope,
+        norm_eps: 1e-5,
+        tied,
+    }
 }
 
 /// The shape of a model that was first trained on 8,192 tokens and then on longer sequences.
 const fn longer(factor: f64, shape: LlamaShape) -> LlamaShape {
-    let scaling = RopeScaling { factor, low_freq_factor: 1.0, high_freq_factor: 4.0, original_block: 8192 };
-    LlamaShape { rope: Rope { scaling: Some(scaling), ..shape.rope }, ..shape }
+    let scaling = RopeScaling {
+        factor,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_block: 8192,
+    };
+    LlamaShape {
+        rope: Rope {
+            scaling: Some(scaling),
+            ..shape.rope
+        },
+        ..shape
+    }
 }
 
 impl LlamaShape {
     /// The model of this name, in any case.
     pub fn preset(name: &str) -> Result<LlamaShape, BadInput> {
-        let known = PRESETS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let known = PRESETS
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
         known.map(|(_, shape)| *shape).ok_or_else(|| {
             let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
-            BadInput::new(format!("no model is named {name}"), format!("choose one of {}", names.join(", ")))
+            BadInput::new(
+                format!("no model is named {name}"),
+                format!("choose one of {}", names.join(", ")),
+            )
         })
     }
 }
@@ -82,8 +175,14 @@ mod tests {
 
     #[test]
     fn a_name_without_a_model_is_refused_with_all_names() {
-        assert_eq!(LlamaShape::preset("Llama-3.2-1B"), LlamaShape::preset("llama-3.2-1b"));
+        assert_eq!(
+            LlamaShape::preset("Llama-3.2-1B"),
+            LlamaShape::preset("llama-3.2-1b")
+        );
         let error = LlamaShape::preset("gpt-5").unwrap_err().to_string();
-        assert!(error.contains("no model is named gpt-5") && error.contains("llama-3-70b"), "{error}");
+        assert!(
+            error.contains("no model is named gpt-5") && error.contains("llama-3-70b"),
+            "{error}"
+        );
     }
 }

@@ -45,14 +45,21 @@ pub struct Refusal {
 fn divisors(n: usize, near: usize) -> String {
     let all = (1..=n).filter(|d| n.is_multiple_of(*d));
     let (below, above): (Vec<usize>, Vec<usize>) = all.partition(|&d| d < near);
-    let closest: Vec<String> = below.last().into_iter().chain(above.first()).map(usize::to_string).collect();
+    let closest: Vec<String> = below
+        .last()
+        .into_iter()
+        .chain(above.first())
+        .map(usize::to_string)
+        .collect();
     closest.join(" or ")
 }
 
 impl Job {
     /// Every reason against `strategy` but memory.
     pub fn refusals(&self, strategy: &Strategy) -> Vec<Refusal> {
-        let (s, model, mut all) = (strategy, &self.model, Vec::new());
+        let s = strategy;
+        let model = &self.model;
+        let mut all = Vec::new();
         let mut refuse = |kind, what: String, help: String| all.push(Refusal { kind, what, help });
         if s.devices() != self.devices {
             let what = format!(
@@ -67,7 +74,11 @@ impl Job {
             let help = match s.tensor * s.pipeline * rest == self.devices && rest > 0 {
                 true => format!("dp={rest} uses all {} devices", self.devices),
                 false => {
-                    format!("tp x pp must divide {}: {}", self.devices, divisors(self.devices, s.tensor * s.pipeline))
+                    format!(
+                        "tp x pp must divide {}: {}",
+                        self.devices,
+                        divisors(self.devices, s.tensor * s.pipeline)
+                    )
                 }
             };
             refuse(Kind::Devices, what, help);
@@ -76,11 +87,17 @@ impl Job {
             let help = format!("give tp={}", divisors(model.heads, s.tensor));
             refuse(
                 Kind::Heads,
-                format!("tp {} does not divide {} heads: a rank computes whole heads", s.tensor, model.heads),
+                format!(
+                    "tp {} does not divide {} heads: a rank computes whole heads",
+                    s.tensor, model.heads
+                ),
                 help,
             );
         } else if !model.kv_heads.is_multiple_of(s.tensor) {
-            let what = format!("tp {} does not divide {} key and value heads", s.tensor, model.kv_heads);
+            let what = format!(
+                "tp {} does not divide {} key and value heads",
+                s.tensor, model.kv_heads
+            );
             let help = format!(
                 "give tp={}; Megatron-LM would copy heads to several ranks",
                 divisors(model.kv_heads, s.tensor)
@@ -88,7 +105,10 @@ impl Job {
             refuse(Kind::Heads, what, help);
         }
         if s.pipeline == 1 && s.chunks > 1 {
-            let what = format!("{} chunks on a pipeline of 1 rank follow each other on the same rank", s.chunks);
+            let what = format!(
+                "{} chunks on a pipeline of 1 rank follow each other on the same rank",
+                s.chunks
+            );
             refuse(Kind::Layers, what, "give pp=2 or more, or chunks=1".into());
         } else if !model.layers.is_multiple_of(s.pipeline * s.chunks) {
             let what = format!(
@@ -98,9 +118,17 @@ impl Job {
                 s.pipeline * s.chunks,
                 model.layers
             );
-            refuse(Kind::Layers, what, format!("give pp x chunks = {}", divisors(model.layers, s.pipeline * s.chunks)));
+            refuse(
+                Kind::Layers,
+                what,
+                format!(
+                    "give pp x chunks = {}",
+                    divisors(model.layers, s.pipeline * s.chunks)
+                ),
+            );
         }
-        let (m, sequences) = (s.micro_batches(self.batch), s.data * s.micro_batch);
+        let m = s.micro_batches(self.batch);
+        let sequences = s.data * s.micro_batch;
         if !self.batch.is_multiple_of(sequences) {
             let what = format!(
                 "dp {} x mb {} = {sequences} sequences do not divide a batch of {}",
@@ -113,14 +141,29 @@ impl Job {
                 "{m} micro-batches are no multiple of pp {}, and interleaved stages work in groups of it",
                 s.pipeline
             );
-            refuse(Kind::Schedule, what, "give chunks=1, or a batch with more sequences".into());
+            refuse(
+                Kind::Schedule,
+                what,
+                "give chunks=1, or a batch with more sequences".into(),
+            );
         }
         if s.zero >= 2 && s.pipeline > 1 {
-            let what = format!("ZeRO-{} would reduce gradients after every micro-batch of the pipeline", s.zero);
-            refuse(Kind::Zero, what, "give zero=1: DeepSpeed's pipeline refuses ZeRO-2 and 3 as well".into());
+            let what = format!(
+                "ZeRO-{} would reduce gradients after every micro-batch of the pipeline",
+                s.zero
+            );
+            refuse(
+                Kind::Zero,
+                what,
+                "give zero=1: DeepSpeed's pipeline refuses ZeRO-2 and 3 as well".into(),
+            );
         }
         let useless = [
-            (s.sequence && s.tensor == 1, "sp without tensor ranks", "give tp=2 or more, or leave sp out"),
+            (
+                s.sequence && s.tensor == 1,
+                "sp without tensor ranks",
+                "give tp=2 or more, or leave sp out",
+            ),
             (
                 s.zero > 0 && s.data == 1 && s.offload == Offload::None,
                 "ZeRO divides among data ranks, and there is one",
@@ -150,28 +193,60 @@ impl Job {
 
     /// The refusal of a plan that takes more than a device or its host has.
     pub fn too_large(&self, load: &Load) -> Option<Refusal> {
-        let Device { memory, host_memory, .. } = self.cluster.device;
+        let Device {
+            memory,
+            host_memory,
+            ..
+        } = self.cluster.device;
         let room = self.cluster.device.room();
-        let refusal = |what, help: String| Some(Refusal { kind: Kind::Memory, what, help });
+        let refusal = |what, help: String| {
+            Some(Refusal {
+                kind: Kind::Memory,
+                what,
+                help,
+            })
+        };
         if load.total() > room {
-            let what = format!("a rank takes {} of {}", bytes_decimal(load.total()), bytes_decimal(room));
+            let what = format!(
+                "a rank takes {} of {}",
+                bytes_decimal(load.total()),
+                bytes_decimal(room)
+            );
             let parts = [
                 (load.weights, "weights: more tp or pp, or zero=3"),
                 (load.gradients, "gradients: more tp or pp, or zero=2"),
-                (load.optimizer, "the optimizer: zero=1, or offload=optimizer"),
-                (load.activations, "activations: a smaller mb, sp, or recompute=full"),
-                (load.working, "gathered and recomputed layers: more tp, or tiles=2"),
+                (
+                    load.optimizer,
+                    "the optimizer: zero=1, or offload=optimizer",
+                ),
+                (
+                    load.activations,
+                    "activations: a smaller mb, sp, or recompute=full",
+                ),
+                (
+                    load.working,
+                    "gathered and recomputed layers: more tp, or tiles=2",
+                ),
             ];
-            let most = parts.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).map_or("", |most| most.1);
+            let most = parts
+                .into_iter()
+                .max_by(|a, b| a.0.total_cmp(&b.0))
+                .map_or("", |most| most.1);
             return refusal(
                 format!("{what} ({} is left free)", bytes_decimal(memory - room)),
                 format!("most are {most}"),
             );
         }
         if load.host > host_memory {
-            let what =
-                format!("a rank keeps {} in its host's {}", bytes_decimal(load.host), bytes_decimal(host_memory));
-            return refusal(what, "more devices, or NVMe instead of the host's memory".into());
+            let what = format!(
+                "a rank keeps {} in its host's {}",
+                bytes_decimal(load.host),
+                bytes_decimal(host_memory)
+            );
+            return refusal(
+                what,
+                "more devices, or NVMe instead of the host's memory".into(),
+            );
         }
         None
     }
@@ -184,30 +259,83 @@ mod tests {
 
     fn job() -> Job {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
-        Job { batch: 64, flash: false, ..Job::new(Model::gpt(48, 6144, 64, 51_200, 2048), cluster, 48) }
+        Job {
+            batch: 64,
+            flash: false,
+            ..Job::new(Model::gpt(48, 6144, 64, 51_200, 2048), cluster, 48)
+        }
     }
 
     #[track_caller]
     fn refused(plan: &str, kind: Kind, what: &str, help: &str) {
         let all = job().refusals(&plan.parse().unwrap());
-        let found = all.iter().find(|refusal| refusal.kind == kind).unwrap_or_else(|| panic!("{plan}: {all:?}"));
-        assert!(found.what.contains(what) && found.help.contains(help), "{found:?}");
+        let found = all
+            .iter()
+            .find(|refusal| refusal.kind == kind)
+            .unwrap_or_else(|| panic!("{plan}: {all:?}"));
+        assert!(
+            found.what.contains(what) && found.help.contains(help),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn each_mistake_is_explained() {
-        refused("dp=8,tp=3,pp=2", Kind::Heads, "tp 3 does not divide 64 heads", "tp=2 or 4");
-        refused("dp=4,tp=2,pp=2", Kind::Devices, "= 16 devices, not 48", "dp=12 uses all 48");
-        refused("tp=5", Kind::Devices, "not 48", "tp x pp must divide 48: 4 or 6");
-        refused("dp=2,tp=2,pp=12,chunks=3", Kind::Layers, "36 stages cannot share 48 layers", "24 or 48");
+        refused(
+            "dp=8,tp=3,pp=2",
+            Kind::Heads,
+            "tp 3 does not divide 64 heads",
+            "tp=2 or 4",
+        );
+        refused(
+            "dp=4,tp=2,pp=2",
+            Kind::Devices,
+            "= 16 devices, not 48",
+            "dp=12 uses all 48",
+        );
+        refused(
+            "tp=5",
+            Kind::Devices,
+            "not 48",
+            "tp x pp must divide 48: 4 or 6",
+        );
+        refused(
+            "dp=2,tp=2,pp=12,chunks=3",
+            Kind::Layers,
+            "36 stages cannot share 48 layers",
+            "24 or 48",
+        );
         refused("dp=48,chunks=2", Kind::Layers, "follow each other", "pp=2");
-        refused("dp=48", Kind::Batch, "48 sequences do not divide a batch of 64", "--batch 96");
-        refused("dp=4,tp=2,pp=6,chunks=2", Kind::Schedule, "16 micro-batches are no multiple of pp 6", "chunks=1");
-        refused("dp=4,tp=2,pp=6,zero=3", Kind::Zero, "after every micro-batch", "zero=1");
+        refused(
+            "dp=48",
+            Kind::Batch,
+            "48 sequences do not divide a batch of 64",
+            "--batch 96",
+        );
+        refused(
+            "dp=4,tp=2,pp=6,chunks=2",
+            Kind::Schedule,
+            "16 micro-batches are no multiple of pp 6",
+            "chunks=1",
+        );
+        refused(
+            "dp=4,tp=2,pp=6,zero=3",
+            Kind::Zero,
+            "after every micro-batch",
+            "zero=1",
+        );
         refused("dp=48,sp", Kind::Useless, "without tensor ranks", "tp=2");
         refused("tp=8,pp=6,zero=1", Kind::Useless, "there is one", "zero=0");
-        refused("dp=48,zero=1,offload=parameters", Kind::Useless, "only ZeRO-3", "zero=3");
-        assert_eq!(job().refusals(&"dp=4,tp=2,pp=6,zero=1".parse().unwrap()), []);
+        refused(
+            "dp=48,zero=1,offload=parameters",
+            Kind::Useless,
+            "only ZeRO-3",
+            "zero=3",
+        );
+        assert_eq!(
+            job().refusals(&"dp=4,tp=2,pp=6,zero=1".parse().unwrap()),
+            []
+        );
     }
 
     #[test]
@@ -215,8 +343,15 @@ mod tests {
         let job = job();
         let of = |plan: &str| job.too_large(&job.load(&plan.parse().unwrap()));
         let whole = of("dp=48,mb=1").unwrap();
-        assert!(whole.what.contains("of 72.0 GB") && whole.help.contains("zero=1"), "{whole:?}");
-        assert!(of("dp=48,zero=3,mb=1").unwrap().help.contains("recompute"), "{:?}", of("dp=48,zero=3"));
+        assert!(
+            whole.what.contains("of 72.0 GB") && whole.help.contains("zero=1"),
+            "{whole:?}"
+        );
+        assert!(
+            of("dp=48,zero=3,mb=1").unwrap().help.contains("recompute"),
+            "{:?}",
+            of("dp=48,zero=3")
+        );
         assert_eq!(of("dp=4,tp=2,pp=6,zero=1,recompute=full"), None);
     }
 }

@@ -48,21 +48,46 @@ mod tests {
     #[test]
     fn days_are_the_published_ones() {
         for (model, devices, batch, tokens, tera, days) in [
-            (Model::gpt(96, 12_288, 96, 51_200, 2048), 1024, 1536, 300e9, 140e12, 34.0),
-            (Model::gpt(128, 25_600, 160, 51_200, 2048), 3072, 3072, 450e9, 163e12, 84.0),
+            (
+                Model::gpt(96, 12_288, 96, 51_200, 2048),
+                1024,
+                1536,
+                300e9,
+                140e12,
+                34.0,
+            ),
+            (
+                Model::gpt(128, 25_600, 160, 51_200, 2048),
+                3072,
+                3072,
+                450e9,
+                163e12,
+                84.0,
+            ),
         ] {
             let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
-            let job = Job { batch, ..Job::new(model, cluster, devices) };
+            let job = Job {
+                batch,
+                ..Job::new(model, cluster, devices)
+            };
             // 8TP / nX: eight FLOPs per parameter and token.
-            let seconds = 8.0 * (batch * 2048) as f64 * model.parameters() / (devices as f64 * tera);
-            assert!((job.cost(seconds, tokens).days - days).abs() < 0.6, "{}", job.cost(seconds, tokens).days);
+            let seconds =
+                8.0 * (batch * 2048) as f64 * model.parameters() / (devices as f64 * tera);
+            assert!(
+                (job.cost(seconds, tokens).days - days).abs() < 0.6,
+                "{}",
+                job.cost(seconds, tokens).days
+            );
         }
     }
 
     #[test]
     fn money_is_device_hours_times_a_price() {
         let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
-        let job = Job { batch: 8, ..Job::new(Model::gpt(12, 768, 12, 50_257, 1024), cluster, 16) };
+        let job = Job {
+            batch: 8,
+            ..Job::new(Model::gpt(12, 768, 12, 50_257, 1024), cluster, 16)
+        };
         let cost = job.cost(0.5, 8.0 * 1024.0 * 7200.0);
         assert!((cost.device_hours - 16.0).abs() < 1e-9 && (cost.dollars - 48.0).abs() < 1e-9);
         assert_eq!(cost.tokens_per_second, 16_384.0);

@@ -81,7 +81,11 @@ impl Strategy {
 
     /// Tensor ranks that share the residual stream.
     pub(super) fn stream(&self) -> f64 {
-        if self.sequence { self.tensor as f64 } else { 1.0 }
+        if self.sequence {
+            self.tensor as f64
+        } else {
+            1.0
+        }
     }
 
     /// The strategy in the words of the labs: `DDP`, `ZeRO-3`, `TP 8 + PP 4 + ZeRO-1`.
@@ -101,26 +105,49 @@ impl Strategy {
             Offload::Optimizer => parts.push("offloaded optimizer".into()),
             Offload::Parameters => parts.push("offloaded parameters".into()),
         }
-        if parts.is_empty() { "one device".into() } else { parts.join(" + ") }
+        if parts.is_empty() {
+            "one device".into()
+        } else {
+            parts.join(" + ")
+        }
     }
 }
 
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Strategy { data, tensor, pipeline, chunks, micro_batch, zero, .. } = self;
-        write!(f, "dp={data},tp={tensor},pp={pipeline},chunks={chunks},mb={micro_batch},zero={zero}")?;
+        let Strategy {
+            data,
+            tensor,
+            pipeline,
+            chunks,
+            micro_batch,
+            zero,
+            ..
+        } = self;
+        write!(
+            f,
+            "dp={data},tp={tensor},pp={pipeline},chunks={chunks},mb={micro_batch},zero={zero}"
+        )?;
         let recompute = match self.recompute {
             Recompute::None => "none",
             Recompute::Selective => "selective",
             Recompute::Full => "full",
         };
-        write!(f, ",recompute={recompute}{}", if self.sequence { ",sp" } else { "" })?;
+        write!(
+            f,
+            ",recompute={recompute}{}",
+            if self.sequence { ",sp" } else { "" }
+        )?;
         match self.offload {
             Offload::None => {}
             Offload::Optimizer => write!(f, ",offload=optimizer")?,
             Offload::Parameters => write!(f, ",offload=parameters")?,
         }
-        if self.tiles > 1 { write!(f, ",tiles={}", self.tiles) } else { Ok(()) }
+        if self.tiles > 1 {
+            write!(f, ",tiles={}", self.tiles)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -131,12 +158,18 @@ impl FromStr for Strategy {
         const HELP: &str = "write it like dp=8,tp=2,pp=4,chunks=2,mb=1,zero=1,recompute=full,sp,offload=optimizer,tiles=2; \
                             what you leave out is 1, none or off";
         let mut strategy = Strategy::SINGLE;
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        for part in text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
             let bad = |what: String| BadInput::new(format!("--plan: {what}"), HELP);
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let number = |least: usize, most: usize| match value.parse::<usize>() {
                 Ok(number) if (least..=most).contains(&number) => Ok(number),
-                _ => Err(bad(format!("{name}={value} is no whole number from {least} to {most}"))),
+                _ => Err(bad(format!(
+                    "{name}={value} is no whole number from {least} to {most}"
+                ))),
             };
             match name {
                 "dp" => strategy.data = number(1, 1 << 24)?,
@@ -152,7 +185,11 @@ impl FromStr for Strategy {
                         "none" => Recompute::None,
                         "selective" => Recompute::Selective,
                         "full" => Recompute::Full,
-                        _ => return Err(bad(format!("recompute={value} is neither none, selective nor full"))),
+                        _ => {
+                            return Err(bad(format!(
+                                "recompute={value} is neither none, selective nor full"
+                            )));
+                        }
                     }
                 }
                 "offload" => {
@@ -160,7 +197,11 @@ impl FromStr for Strategy {
                         "none" => Offload::None,
                         "optimizer" => Offload::Optimizer,
                         "parameters" => Offload::Parameters,
-                        _ => return Err(bad(format!("offload={value} is neither none, optimizer nor parameters"))),
+                        _ => {
+                            return Err(bad(format!(
+                                "offload={value} is neither none, optimizer nor parameters"
+                            )));
+                        }
                     }
                 }
                 _ => return Err(bad(format!("there is no {part:?} in a strategy"))),
@@ -178,9 +219,20 @@ mod tests {
     fn what_is_printed_is_read() {
         let all = "dp=16,tp=8,pp=4,chunks=2,mb=1,zero=1,recompute=selective,sp";
         let strategy: Strategy = all.parse().unwrap();
-        assert_eq!((strategy.devices(), strategy.to_string()), (512, all.to_string()));
-        let offloaded = Strategy { offload: Offload::Parameters, zero: 3, tiles: 4, ..Strategy::SINGLE };
-        assert_eq!(offloaded.to_string().parse::<Strategy>().unwrap(), offloaded);
+        assert_eq!(
+            (strategy.devices(), strategy.to_string()),
+            (512, all.to_string())
+        );
+        let offloaded = Strategy {
+            offload: Offload::Parameters,
+            zero: 3,
+            tiles: 4,
+            ..Strategy::SINGLE
+        };
+        assert_eq!(
+            offloaded.to_string().parse::<Strategy>().unwrap(),
+            offloaded
+        );
         assert_eq!("".parse::<Strategy>().unwrap(), Strategy::SINGLE);
         assert_eq!(strategy.words(), "TP 8 + PP 4 + ZeRO-1 16");
     }
@@ -197,13 +249,26 @@ mod tests {
             ("sp=1", "there is no \"sp=1\""),
         ] {
             let error = text.parse::<Strategy>().unwrap_err();
-            assert!(error.what.contains(says) && error.help.contains("dp=8"), "{text}: {error}");
+            assert!(
+                error.what.contains(says) && error.help.contains("dp=8"),
+                "{text}: {error}"
+            );
         }
     }
 
     #[test]
     fn uneven_stages_are_as_long_as_the_longest() {
-        let stage = |pipeline, chunks| Strategy { pipeline, chunks, ..Strategy::SINGLE }.layers(126);
-        assert_eq!([stage(1, 1), stage(16, 1), stage(16, 8), stage(126, 1)], [126, 8, 8, 1]);
+        let stage = |pipeline, chunks| {
+            Strategy {
+                pipeline,
+                chunks,
+                ..Strategy::SINGLE
+            }
+            .layers(126)
+        };
+        assert_eq!(
+            [stage(1, 1), stage(16, 1), stage(16, 8), stage(126, 1)],
+            [126, 8, 8, 1]
+        );
     }
 }

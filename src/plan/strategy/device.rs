@@ -48,18 +48,67 @@ struct Sheet {
 ///
 /// Prices are assumptions: US dollars per hour and device, in the order of what clouds asked in 2025. Give your own with
 /// `--price-per-hour`.
-pub const DEVICES: [&str; 9] =
-    ["a100-40g", "a100-80g", "h100-80g", "h200-141g", "b200-180g", "mi250x-gcd", "mi300x", "v100-32g", "laptop"];
+pub const DEVICES: [&str; 9] = [
+    "a100-40g",
+    "a100-80g",
+    "h100-80g",
+    "h200-141g",
+    "b200-180g",
+    "mi250x-gcd",
+    "mi300x",
+    "v100-32g",
+    "laptop",
+];
 
 const SHEETS: [Sheet; 9] = [
-    sheet("a100-40g", [40.0, 312.0, 0.73, 1.555], [128.0, 32.0, 1.8], "NVIDIA A100 data sheet, 2021"),
-    sheet("a100-80g", [80.0, 312.0, 0.73, 2.039], [256.0, 32.0, 2.2], "NVIDIA A100 data sheet, 2021"),
-    sheet("h100-80g", [80.0, 989.0, 0.675, 3.35], [256.0, 64.0, 3.0], "NVIDIA H100 data sheet (SXM), 2023"),
-    sheet("h200-141g", [141.0, 989.0, 0.675, 4.8], [256.0, 64.0, 3.5], "NVIDIA H200 data sheet, 2024"),
-    sheet("b200-180g", [180.0, 2250.0, 0.65, 8.0], [256.0, 64.0, 5.0], "NVIDIA DGX B200 data sheet, 2024"),
-    sheet("mi250x-gcd", [64.0, 191.5, 0.6, 1.638], [64.0, 36.0, 1.0], "half of an AMD MI250X; OLCF's Frontier guide"),
-    sheet("mi300x", [192.0, 1307.0, 0.43, 5.3], [256.0, 64.0, 3.0], "AMD MI300X data sheet, 2023"),
-    sheet("v100-32g", [32.0, 125.0, 0.7, 0.9], [64.0, 16.0, 1.0], "NVIDIA V100 data sheet (SXM2), 2020"),
+    sheet(
+        "a100-40g",
+        [40.0, 312.0, 0.73, 1.555],
+        [128.0, 32.0, 1.8],
+        "NVIDIA A100 data sheet, 2021",
+    ),
+    sheet(
+        "a100-80g",
+        [80.0, 312.0, 0.73, 2.039],
+        [256.0, 32.0, 2.2],
+        "NVIDIA A100 data sheet, 2021",
+    ),
+    sheet(
+        "h100-80g",
+        [80.0, 989.0, 0.675, 3.35],
+        [256.0, 64.0, 3.0],
+        "NVIDIA H100 data sheet (SXM), 2023",
+    ),
+    sheet(
+        "h200-141g",
+        [141.0, 989.0, 0.675, 4.8],
+        [256.0, 64.0, 3.5],
+        "NVIDIA H200 data sheet, 2024",
+    ),
+    sheet(
+        "b200-180g",
+        [180.0, 2250.0, 0.65, 8.0],
+        [256.0, 64.0, 5.0],
+        "NVIDIA DGX B200 data sheet, 2024",
+    ),
+    sheet(
+        "mi250x-gcd",
+        [64.0, 191.5, 0.6, 1.638],
+        [64.0, 36.0, 1.0],
+        "half of an AMD MI250X; OLCF's Frontier guide",
+    ),
+    sheet(
+        "mi300x",
+        [192.0, 1307.0, 0.43, 5.3],
+        [256.0, 64.0, 3.0],
+        "AMD MI300X data sheet, 2023",
+    ),
+    sheet(
+        "v100-32g",
+        [32.0, 125.0, 0.7, 0.9],
+        [64.0, 16.0, 1.0],
+        "NVIDIA V100 data sheet (SXM2), 2020",
+    ),
     sheet(
         "laptop",
         [8.0, 0.1, 0.7, 0.03],
@@ -68,10 +117,25 @@ const SHEETS: [Sheet; 9] = [
     ),
 ];
 
-const fn sheet(name: &'static str, device: [f64; 4], host: [f64; 3], source: &'static str) -> Sheet {
+const fn sheet(
+    name: &'static str,
+    device: [f64; 4],
+    host: [f64; 3],
+    source: &'static str,
+) -> Sheet {
     let [gigabytes, tera_flops, matmul, terabytes_per_second] = device;
     let [host_gigabytes, host_link, price] = host;
-    Sheet { name, gigabytes, tera_flops, matmul, terabytes_per_second, host_gigabytes, host_link, price, source }
+    Sheet {
+        name,
+        gigabytes,
+        tera_flops,
+        matmul,
+        terabytes_per_second,
+        host_gigabytes,
+        host_link,
+        price,
+        source,
+    }
 }
 
 impl Device {

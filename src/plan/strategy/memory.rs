@@ -25,7 +25,12 @@ pub struct Load {
 impl Load {
     /// Bytes on the device.
     pub fn total(&self) -> f64 {
-        self.weights + self.gradients + self.optimizer + self.activations + self.messages + self.working
+        self.weights
+            + self.gradients
+            + self.optimizer
+            + self.activations
+            + self.messages
+            + self.working
     }
 }
 
@@ -34,7 +39,9 @@ impl Strategy {
     /// interleaved chunks they are p (1 + (p-1)/(pv)) on the first stage (Korthikanti et al., section 4.2.3). If there are fewer
     /// micro-batches, all are in flight.
     pub fn in_flight(&self, stage: usize, micro_batches: usize) -> f64 {
-        let (p, v, m) = (self.pipeline, self.chunks, micro_batches);
+        let p = self.pipeline;
+        let v = self.chunks;
+        let m = micro_batches;
         if v == 1 {
             return m.min(p - stage) as f64;
         }
@@ -49,21 +56,29 @@ impl Job {
     /// logits.
     pub fn load(&self, strategy: &Strategy) -> Load {
         let last = strategy.pipeline - 1;
-        let (first, last) = (self.load_of(strategy, 0), self.load_of(strategy, last));
-        if last.total() > first.total() { last } else { first }
+        let first = self.load_of(strategy, 0);
+        let last = self.load_of(strategy, last);
+        if last.total() > first.total() {
+            last
+        } else {
+            first
+        }
     }
 
     /// The bytes of a rank of a pipeline stage.
     pub fn load_of(&self, strategy: &Strategy, stage: usize) -> Load {
-        let (model, s) = (&self.model, strategy);
-        let (first, last) = (stage == 0, stage + 1 == s.pipeline);
+        let model = &self.model;
+        let s = strategy;
+        let first = stage == 0;
+        let last = stage + 1 == s.pipeline;
         let layers = s.layers(model.layers);
         let held = model.on_a_rank(layers, s.tensor, first, last);
         let [weights, gradients, optimizer] =
             zero_memory(s.zero, held as u64, s.data as u64, self.bytes).map(|n| n as f64);
 
         let tokens = (s.micro_batch * model.length) as f64;
-        let (h, element) = (model.width as f64, self.element());
+        let h = model.width as f64;
+        let element = self.element();
         let kept = Kept::of(model, element, self.flash);
         let layer = kept.on_a_rank(s) * tokens * h;
         let flying = s.in_flight(stage, s.micro_batches(self.batch));
@@ -84,7 +99,11 @@ impl Job {
         };
         // After the last one: its norm, the head's input, and logits in f32.
         let logits = 4.0 * tokens * model.vocabulary as f64 / s.tensor as f64;
-        let head = if last { logits + 2.0 * tokens * h * element / s.stream() } else { 0.0 };
+        let head = if last {
+            logits + 2.0 * tokens * h * element / s.stream()
+        } else {
+            0.0
+        };
         let activations = flying * layers as f64 * layer + ends + head;
 
         // A layer that is recomputed has all that its forward pass writes.
@@ -97,15 +116,28 @@ impl Job {
         // same buffers. Tiles divide them.
         let gathers = s.zero == 3 && (s.data > 1 || s.offload == Offload::Parameters);
         let each = 2.0 * self.bytes.parameter as f64 + self.bytes.parameter as f64;
-        let gathered = if gathers { each * model.largest_layer() / (s.tensor * s.tiles) as f64 } else { 0.0 };
+        let gathered = if gathers {
+            each * model.largest_layer() / (s.tensor * s.tiles) as f64
+        } else {
+            0.0
+        };
         let working = recomputed + gathered;
 
         let keeps = |bytes: f64, until: Offload| if s.offload < until { bytes } else { 0.0 };
         let state = weights + gradients + optimizer;
-        let [weights, gradients] = [weights, gradients].map(|bytes| keeps(bytes, Offload::Parameters));
+        let [weights, gradients] =
+            [weights, gradients].map(|bytes| keeps(bytes, Offload::Parameters));
         let optimizer = keeps(optimizer, Offload::Optimizer);
         let host = state - weights - gradients - optimizer;
-        Load { weights, gradients, optimizer, activations, messages, working, host }
+        Load {
+            weights,
+            gradients,
+            optimizer,
+            activations,
+            messages,
+            working,
+            host,
+        }
     }
 }
 
@@ -117,7 +149,10 @@ mod tests {
 
     fn job(model: Model, devices: usize) -> Job {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
-        Job { flash: false, ..Job::new(model, cluster, devices) }
+        Job {
+            flash: false,
+            ..Job::new(model, cluster, devices)
+        }
     }
 
     /// ZeRO's figure 1: 7.5 billion parameters on 64 ranks, 16 bytes each.
@@ -125,32 +160,72 @@ mod tests {
     fn weights_gradients_and_optimizer_are_zeros_table() {
         // A model with 7.5 billion parameters, near enough: the share of each stage is what counts.
         let model = Model::gpt(36, 4096, 32, 51_200, 2048);
-        let job = Job { bytes: BytesEach::MIXED, ..job(model, 64) };
+        let job = Job {
+            bytes: BytesEach::MIXED,
+            ..job(model, 64)
+        };
         let held = |zero| {
-            let load = job.load(&Strategy { data: 64, zero, ..Strategy::SINGLE });
+            let load = job.load(&Strategy {
+                data: 64,
+                zero,
+                ..Strategy::SINGLE
+            });
             (load.weights + load.gradients + load.optimizer) / model.parameters() * 7.5
         };
         for (stage, gigabytes) in [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)] {
-            assert!((held(stage) - gigabytes).abs() < 0.05, "stage {stage}: {}", held(stage));
+            assert!(
+                (held(stage) - gigabytes).abs() < 0.05,
+                "stage {stage}: {}",
+                held(stage)
+            );
         }
     }
 
     /// The factor of the paper.
     #[test]
     fn the_first_stage_has_all_layers_in_flight() {
-        let of = |pipeline, chunks| Strategy { pipeline, chunks, ..Strategy::SINGLE }.in_flight(0, 64);
+        let of = |pipeline, chunks| {
+            Strategy {
+                pipeline,
+                chunks,
+                ..Strategy::SINGLE
+            }
+            .in_flight(0, 64)
+        };
         assert_eq!([of(4, 1), of(1, 1), of(4, 2)], [4.0, 1.0, 5.5]);
         assert!((of(35, 3) - 35.0 * (1.0 + 34.0 / 105.0)).abs() < 1e-12);
-        assert_eq!(Strategy { pipeline: 8, ..Strategy::SINGLE }.in_flight(0, 3), 3.0);
-        assert_eq!(Strategy { pipeline: 8, ..Strategy::SINGLE }.in_flight(7, 64), 1.0);
+        assert_eq!(
+            Strategy {
+                pipeline: 8,
+                ..Strategy::SINGLE
+            }
+            .in_flight(0, 3),
+            3.0
+        );
+        assert_eq!(
+            Strategy {
+                pipeline: 8,
+                ..Strategy::SINGLE
+            }
+            .in_flight(7, 64),
+            1.0
+        );
     }
 
     #[test]
     fn offloading_moves_bytes_to_the_host_and_tiles_shrink_gathered_layers() {
         let job = job(Model::gpt(48, 6144, 64, 51_200, 2048), 1);
-        let on = |offload, zero, tiles| job.load(&Strategy { offload, zero, tiles, ..Strategy::SINGLE });
-        let (none, optimizer, all) =
-            (on(Offload::None, 0, 1), on(Offload::Optimizer, 0, 1), on(Offload::Parameters, 3, 1));
+        let on = |offload, zero, tiles| {
+            job.load(&Strategy {
+                offload,
+                zero,
+                tiles,
+                ..Strategy::SINGLE
+            })
+        };
+        let none = on(Offload::None, 0, 1);
+        let optimizer = on(Offload::Optimizer, 0, 1);
+        let all = on(Offload::Parameters, 3, 1);
         assert_eq!((optimizer.optimizer, optimizer.host), (0.0, none.optimizer));
         let state = none.weights + none.gradients + none.optimizer;
         assert_eq!((all.weights, all.gradients, all.host), (0.0, 0.0, state));

@@ -63,7 +63,15 @@ impl Job {
     /// A job with today's usual settings: 18 bytes per parameter, FlashAttention, overlap, and a batch by size.
     pub fn new(model: Model, cluster: Cluster, devices: usize) -> Job {
         let batch = Job::usual_batch(&model, devices);
-        Job { model, cluster, devices, batch, bytes: BytesEach::MEGATRON, flash: true, overlap: Overlap::All }
+        Job {
+            model,
+            cluster,
+            devices,
+            batch,
+            bytes: BytesEach::MEGATRON,
+            flash: true,
+            overlap: Overlap::All,
+        }
     }
 
     /// About 4 million tokens, as GPT-3's (3.2 million) and Llama 3's (4 million at first), and more on many devices: at least

@@ -34,21 +34,66 @@ pub struct Model {
 
 impl Model {
     /// A GPT with an MLP that is four times as wide as the model.
-    pub const fn gpt(layers: usize, width: usize, heads: usize, vocabulary: usize, length: usize) -> Model {
-        let (kv_heads, ffn) = (heads, 4 * width);
-        Model { family: Family::Gpt, layers, width, heads, kv_heads, ffn, vocabulary, length, tied: true }
+    pub const fn gpt(
+        layers: usize,
+        width: usize,
+        heads: usize,
+        vocabulary: usize,
+        length: usize,
+    ) -> Model {
+        let kv_heads = heads;
+        let ffn = 4 * width;
+        Model {
+            family: Family::Gpt,
+            layers,
+            width,
+            heads,
+            kv_heads,
+            ffn,
+            vocabulary,
+            length,
+            tied: true,
+        }
     }
 
     /// A Llama. It trains on sequences of `length` tokens, which is often less than the longest that it can read.
     pub fn llama(shape: &LlamaShape, length: usize) -> Model {
-        let &LlamaShape { layers, embd: width, heads, kv_heads, ffn, vocabulary, tied, .. } = shape;
-        Model { family: Family::Llama, layers, width, heads, kv_heads, ffn, vocabulary, length, tied }
+        let &LlamaShape {
+            layers,
+            embd: width,
+            heads,
+            kv_heads,
+            ffn,
+            vocabulary,
+            tied,
+            ..
+        } = shape;
+        Model {
+            family: Family::Llama,
+            layers,
+            width,
+            heads,
+            kv_heads,
+            ffn,
+            vocabulary,
+            length,
+            tied,
+        }
     }
 
     /// This library's GPT.
     pub fn here(shape: &GptShape, dropout: bool) -> Model {
-        let gpt = Model::gpt(shape.layers, shape.embd, shape.heads, shape.vocabulary, shape.block);
-        Model { family: Family::Here { dropout }, ..gpt }
+        let gpt = Model::gpt(
+            shape.layers,
+            shape.embd,
+            shape.heads,
+            shape.vocabulary,
+            shape.block,
+        );
+        Model {
+            family: Family::Here { dropout },
+            ..gpt
+        }
     }
 
     /// Width of all keys of a position, and of all its values.
@@ -58,8 +103,13 @@ impl Model {
 
     /// Parameters of one layer's matrices, which tensor ranks divide.
     pub fn matrices(&self) -> f64 {
-        let (h, kv) = (self.width as f64, self.kv_width() as f64);
-        let mlp = if self.family == Family::Llama { 3.0 } else { 2.0 };
+        let h = self.width as f64;
+        let kv = self.kv_width() as f64;
+        let mlp = if self.family == Family::Llama {
+            3.0
+        } else {
+            2.0
+        };
         2.0 * h * h + 2.0 * h * kv + mlp * h * self.ffn as f64
     }
 
@@ -79,12 +129,20 @@ impl Model {
 
     /// Parameters of the learned positions.
     pub fn positions(&self) -> f64 {
-        if self.family == Family::Llama { 0.0 } else { (self.length * self.width) as f64 }
+        if self.family == Family::Llama {
+            0.0
+        } else {
+            (self.length * self.width) as f64
+        }
     }
 
     /// Parameters of the last norm.
     fn last_norm(&self) -> f64 {
-        if self.family == Family::Gpt { 2.0 * self.width as f64 } else { self.width as f64 }
+        if self.family == Family::Gpt {
+            2.0 * self.width as f64
+        } else {
+            self.width as f64
+        }
     }
 
     pub fn parameters(&self) -> f64 {
@@ -141,10 +199,20 @@ mod tests {
 
     #[test]
     fn the_other_two_shapes_have_the_same_counts() {
-        let shape = GptShape { vocabulary: 65, block: 256, layers: 6, heads: 6, embd: 384 };
-        assert_eq!(Model::here(&shape, false).parameters(), shape.parameters() as f64);
+        let shape = GptShape {
+            vocabulary: 65,
+            block: 256,
+            layers: 6,
+            heads: 6,
+            embd: 384,
+        };
+        assert_eq!(
+            Model::here(&shape, false).parameters(),
+            shape.parameters() as f64
+        );
         // nanoGPT counts gains with the matrices. They are 2 h of each layer's 12 h².
-        let (is, says) = (Model::here(&shape, false).flops_per_token(), shape.flops_per_token() as f64);
+        let is = Model::here(&shape, false).flops_per_token();
+        let says = shape.flops_per_token() as f64;
         assert!((is / says - 1.0).abs() < 1e-3, "{is}, {says}");
         for (name, shape) in crate::plan::PRESETS {
             let model = Model::llama(shape, shape.block);
@@ -156,18 +224,29 @@ mod tests {
     #[test]
     fn flops_are_those_of_the_formula() {
         let gpt3 = Model::gpt(96, 12_288, 96, 51_200, 2048);
-        let (l, h, s, v) = (96.0, 12_288.0, 2048.0, 51_200.0);
+        let l = 96.0;
+        let h = 12_288.0;
+        let s = 2048.0;
+        let v = 51_200.0;
         let formula = 72.0 * l * h * h * (1.0 + s / (6.0 * h) + v / (12.0 * h * l));
         assert!((gpt3.flops_per_token() / formula - 1.0).abs() < 1e-12);
     }
 
     #[test]
     fn ranks_hold_all_parameters_together() {
-        for model in [Model::gpt(96, 12_288, 96, 51_200, 2048), Model { tied: false, ..Model::gpt(8, 64, 4, 128, 64) }]
-        {
-            assert_eq!(model.on_a_rank(model.layers, 1, true, true), model.parameters());
-            let stages =
-                model.on_a_rank(model.layers / 2, 1, true, false) + model.on_a_rank(model.layers / 2, 1, false, true);
+        for model in [
+            Model::gpt(96, 12_288, 96, 51_200, 2048),
+            Model {
+                tied: false,
+                ..Model::gpt(8, 64, 4, 128, 64)
+            },
+        ] {
+            assert_eq!(
+                model.on_a_rank(model.layers, 1, true, true),
+                model.parameters()
+            );
+            let stages = model.on_a_rank(model.layers / 2, 1, true, false)
+                + model.on_a_rank(model.layers / 2, 1, false, true);
             let copied = if model.tied { model.table() } else { 0.0 };
             assert_eq!(stages, model.parameters() + copied);
         }

@@ -24,11 +24,27 @@ pub struct Time {
 }
 
 impl Time {
-    pub const PARTS: [&str; 7] = ["compute", "recompute", "tensor", "pipeline", "bubble", "data", "optimizer"];
+    pub const PARTS: [&str; 7] = [
+        "compute",
+        "recompute",
+        "tensor",
+        "pipeline",
+        "bubble",
+        "data",
+        "optimizer",
+    ];
 
     /// In the order of [`Time::PARTS`].
     pub fn parts(&self) -> [f64; 7] {
-        [self.compute, self.recompute, self.tensor, self.pipeline, self.bubble, self.data, self.optimizer]
+        [
+            self.compute,
+            self.recompute,
+            self.tensor,
+            self.pipeline,
+            self.bubble,
+            self.data,
+            self.optimizer,
+        ]
     }
 
     pub fn total(&self) -> f64 {
@@ -53,17 +69,19 @@ struct Layer {
 impl Job {
     /// Seconds of one layer, which the papers measure alone (Korthikanti et al., table 4).
     fn layer(&self, s: &Strategy) -> Layer {
-        let (model, device) = (&self.model, &self.cluster.device);
-        let (n, t, h) = ((s.micro_batch * model.length) as f64, s.tensor as f64, model.width as f64);
+        let model = &self.model;
+        let device = &self.cluster.device;
+        let n = (s.micro_batch * model.length) as f64;
+        let t = s.tensor as f64;
+        let h = model.width as f64;
         let side = n.min(h / t);
         let kept = Kept::of(model, self.element(), self.flash);
-        let (products, attention) = (
-            device.computes(n * model.forward_flops() / t, side),
-            device.computes(n * model.attention_flops() / t, side),
-        );
+        let products = device.computes(n * model.forward_flops() / t, side);
+        let attention = device.computes(n * model.attention_flops() / t, side);
         // Each number that is kept was written and read once. A backward pass handles its gradient as well.
         let moves = device.streams(2.0 * kept.written(s) * n * h);
-        let (forward, backward) = (products + moves, 2.0 * (products + moves));
+        let forward = products + moves;
+        let backward = 2.0 * (products + moves);
         let again = match s.recompute {
             Recompute::None => 0.0,
             Recompute::Selective => attention + device.streams(2.0 * kept.scores / t * n * h),
@@ -78,46 +96,74 @@ impl Job {
             (_, false) => (2.0 * all_reduce).min(products),
             (_, true) => all_reduce.min(products),
         };
-        let tensor_again = if s.recompute == Recompute::Full { 2.0 * all_reduce } else { 0.0 };
-        Layer { forward, backward, again, tensor: 4.0 * all_reduce - hidden, tensor_again }
+        let tensor_again = if s.recompute == Recompute::Full {
+            2.0 * all_reduce
+        } else {
+            0.0
+        };
+        Layer {
+            forward,
+            backward,
+            again,
+            tensor: 4.0 * all_reduce - hidden,
+            tensor_again,
+        }
     }
 
     /// Forward and backward seconds of one layer with its collectives: what table 4 measures.
     pub fn layer_seconds(&self, s: &Strategy) -> [f64; 2] {
         let layer = self.layer(s);
         let forward = layer.forward + 2.0 * self.tensor_seconds(s);
-        [forward, layer.backward + layer.again + layer.tensor + layer.tensor_again - 2.0 * self.tensor_seconds(s)]
+        [
+            forward,
+            layer.backward + layer.again + layer.tensor + layer.tensor_again
+                - 2.0 * self.tensor_seconds(s),
+        ]
     }
 
     // ANCHOR: time
     /// Seconds of a step.
     pub fn time(&self, s: &Strategy) -> Time {
-        let (model, device) = (&self.model, &self.cluster.device);
-        let (m, p) = (s.micro_batches(self.batch) as f64, s.pipeline as f64);
-        let (n, t) = ((s.micro_batch * model.length) as f64, s.tensor as f64);
+        let model = &self.model;
+        let device = &self.cluster.device;
+        let m = s.micro_batches(self.batch) as f64;
+        let p = s.pipeline as f64;
+        let n = (s.micro_batch * model.length) as f64;
+        let t = s.tensor as f64;
         let layers = s.layers(model.layers) as f64;
         // If stages are uneven, the last stage has a layer less.
-        let last =
-            if s.pipeline > 1 && !model.layers.is_multiple_of(s.pipeline * s.chunks) { layers - 1.0 } else { layers };
+        let last = if s.pipeline > 1 && !model.layers.is_multiple_of(s.pipeline * s.chunks) {
+            layers - 1.0
+        } else {
+            layers
+        };
         let layer = self.layer(s);
 
         // The last stage also computes the logits. Their loss and its gradient go over them three times, in f32.
         let logits = n * model.vocabulary as f64 / t;
-        let head =
-            device.computes(n * model.head_flops() / t, n.min(model.width as f64)) + device.streams(4.0 * logits);
+        let head = device.computes(n * model.head_flops() / t, n.min(model.width as f64))
+            + device.streams(4.0 * logits);
         // The longest stage: the last one with the head, or one before it.
         let each = layer.forward + layer.backward + layer.again;
-        let (layers, head) = if last * each + 3.0 * head >= layers * each { (last, head) } else { (layers, 0.0) };
-        let (forward, backward) = (layers * layer.forward + head, layers * (layer.backward + layer.again) + 2.0 * head);
+        let (layers, head) = if last * each + 3.0 * head >= layers * each {
+            (last, head)
+        } else {
+            (layers, 0.0)
+        };
+        let forward = layers * layer.forward + head;
+        let backward = layers * (layer.backward + layer.again) + 2.0 * head;
         let messages = 2.0 * s.chunks as f64 * self.message_seconds(s);
         let mut time = Time {
             compute: m * (layers * (layer.forward + layer.backward) + 3.0 * head),
             recompute: m * layers * layer.again,
-            tensor: m * (layers * (layer.tensor + layer.tensor_again) + Job::ends(s) * self.tensor_seconds(s)),
+            tensor: m
+                * (layers * (layer.tensor + layer.tensor_again)
+                    + Job::ends(s) * self.tensor_seconds(s)),
             pipeline: m * messages,
             ..Time::default()
         };
-        time.bubble = (p - 1.0) / s.chunks as f64 / m * (time.compute + time.recompute + time.tensor + time.pipeline);
+        time.bubble = (p - 1.0) / s.chunks as f64 / m
+            * (time.compute + time.recompute + time.tensor + time.pipeline);
         time.data = self.exposed_data(s, m, layers, forward, backward);
         time.optimizer = self.update_seconds(s);
         time
@@ -133,24 +179,43 @@ impl Job {
         let seconds = self.data_seconds(s);
         let hides = self.overlap == Overlap::All;
         // The rest that a pass does not hide, and at least one layer's share: the first gather and the last reduction hide nowhere.
-        let rest = |seconds: f64, pass: f64| if hides { (seconds - pass).max(seconds / layers) } else { seconds };
-        let buckets = |all: f64| (1..=layers as usize).map(move |done| (done as f64 / layers, all / layers));
+        let rest = |seconds: f64, pass: f64| {
+            if hides {
+                (seconds - pass).max(seconds / layers)
+            } else {
+                seconds
+            }
+        };
+        let buckets =
+            |all: f64| (1..=layers as usize).map(move |done| (done as f64 / layers, all / layers));
         match s.zero {
             0 if hides => exposed(backward, buckets(seconds.reduce + seconds.gather)),
-            1 if hides => exposed(backward, buckets(seconds.reduce)) + rest(seconds.gather, forward),
+            1 if hides => {
+                exposed(backward, buckets(seconds.reduce)) + rest(seconds.gather, forward)
+            }
             0 | 1 => seconds.reduce + seconds.gather,
             2 => m * rest(seconds.reduce, backward) + rest(seconds.gather, forward),
-            _ => m * (rest(seconds.gather, forward) + rest(seconds.gather + seconds.reduce, backward)),
+            _ => {
+                m * (rest(seconds.gather, forward)
+                    + rest(seconds.gather + seconds.reduce, backward))
+            }
         }
     }
 
     /// Seconds of the optimizer: it reads and writes its state, reads gradients and writes parameters.
     fn update_seconds(&self, s: &Strategy) -> f64 {
         let updates = self.held(s) / if s.zero > 0 { s.data as f64 } else { 1.0 };
-        let (state, moved) = (2 * self.bytes.optimizer, self.bytes.gradient + self.bytes.parameter);
+        let state = 2 * self.bytes.optimizer;
+        let moved = self.bytes.gradient + self.bytes.parameter;
         match s.offload {
-            Offload::None => self.cluster.device.streams(updates * (state + moved) as f64),
-            _ => updates * (state as f64 / HOST_UPDATES + moved as f64 / self.cluster.device.host_link),
+            Offload::None => self
+                .cluster
+                .device
+                .streams(updates * (state + moved) as f64),
+            _ => {
+                updates
+                    * (state as f64 / HOST_UPDATES + moved as f64 / self.cluster.device.host_link)
+            }
         }
     }
 }
@@ -163,7 +228,12 @@ mod tests {
     fn job(batch: usize, devices: usize) -> Job {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
         let model = Model::gpt(48, 6144, 64, 51_200, 2048);
-        Job { batch, flash: false, overlap: Overlap::Tensor, ..Job::new(model, cluster, devices) }
+        Job {
+            batch,
+            flash: false,
+            overlap: Overlap::Tensor,
+            ..Job::new(model, cluster, devices)
+        }
     }
 
     /// Korthikanti et al., table 4: milliseconds of one layer, forward and backward. Two constants of the A100 were fitted to
@@ -178,16 +248,24 @@ mod tests {
             ("tp=8,mb=4,recompute=selective", 7.7, 13.2),
             ("tp=8,mb=4,recompute=selective,sp", 7.2, 13.1),
         ] {
-            let [f, b] = job.layer_seconds(&plan.parse().unwrap()).map(|seconds| 1e3 * seconds);
-            assert!((f / forward - 1.0).abs() < 0.04 && (b / backward - 1.0).abs() < 0.04, "{plan}: {f:.1}, {b:.1}");
+            let [f, b] = job
+                .layer_seconds(&plan.parse().unwrap())
+                .map(|seconds| 1e3 * seconds);
+            assert!(
+                (f / forward - 1.0).abs() < 0.04 && (b / backward - 1.0).abs() < 0.04,
+                "{plan}: {f:.1}, {b:.1}"
+            );
         }
     }
 
     #[test]
     fn a_bubble_is_the_textbooks() {
         let job = job(64, 64);
-        for (plan, bubble) in [("tp=8,pp=8", 7.0 / 64.0), ("tp=8,pp=8,chunks=3", 7.0 / 3.0 / 64.0), ("tp=8,dp=8", 0.0)]
-        {
+        for (plan, bubble) in [
+            ("tp=8,pp=8", 7.0 / 64.0),
+            ("tp=8,pp=8,chunks=3", 7.0 / 3.0 / 64.0),
+            ("tp=8,dp=8", 0.0),
+        ] {
             let time = job.time(&plan.parse().unwrap());
             let work = time.compute + time.recompute + time.tensor + time.pipeline;
             assert!((time.bubble / work - bubble).abs() < 1e-12, "{plan}");
@@ -196,24 +274,53 @@ mod tests {
 
     #[test]
     fn what_is_hidden_is_not_waited_for() {
-        let all = Job { overlap: Overlap::All, flash: true, ..job(512, 64) };
-        let none = Job { overlap: Overlap::None, ..all.clone() };
+        let all = Job {
+            overlap: Overlap::All,
+            flash: true,
+            ..job(512, 64)
+        };
+        let none = Job {
+            overlap: Overlap::None,
+            ..all.clone()
+        };
         for zero in 0..4 {
-            let s = Strategy { data: 64, zero, recompute: Recompute::Full, ..Strategy::SINGLE };
-            let (hidden, waited) = (all.time(&s).data, none.time(&s).data);
+            let s = Strategy {
+                data: 64,
+                zero,
+                recompute: Recompute::Full,
+                ..Strategy::SINGLE
+            };
+            let hidden = all.time(&s).data;
+            let waited = none.time(&s).data;
             assert!(hidden < waited / 4.0, "stage {zero}: {hidden}, {waited}");
-            assert!((none.traffic(&s)[2].seconds / waited - 1.0).abs() < 1e-12, "stage {zero}");
+            assert!(
+                (none.traffic(&s)[2].seconds / waited - 1.0).abs() < 1e-12,
+                "stage {zero}"
+            );
         }
         let slow = Cluster::new(Device::named("a100-80g").unwrap(), "ethernet").unwrap();
-        let slow = Job { cluster: slow, ..all.clone() };
-        let s = Strategy { data: 64, zero: 3, ..Strategy::SINGLE };
+        let slow = Job {
+            cluster: slow,
+            ..all.clone()
+        };
+        let s = Strategy {
+            data: 64,
+            zero: 3,
+            ..Strategy::SINGLE
+        };
         assert!(slow.time(&s).data > slow.time(&s).compute);
     }
 
     #[test]
     fn offloading_takes_time() {
         let job = job(8, 1);
-        let of = |offload, zero| job.time(&Strategy { offload, zero, ..Strategy::SINGLE });
+        let of = |offload, zero| {
+            job.time(&Strategy {
+                offload,
+                zero,
+                ..Strategy::SINGLE
+            })
+        };
         assert!(of(Offload::Optimizer, 0).optimizer > 5.0 * of(Offload::None, 0).optimizer);
         assert!(of(Offload::Parameters, 3).data > 0.0 && of(Offload::Optimizer, 0).data == 0.0);
     }

@@ -51,7 +51,8 @@ impl Job {
     /// inputs once more in the backward pass, which is not counted here.
     pub(super) fn tensor_seconds(&self, strategy: &Strategy) -> f64 {
         let group = self.cluster.group(strategy.tensor, 1);
-        self.cluster.all_reduces(group, self.stream_bytes(strategy), 1.0)
+        self.cluster
+            .all_reduces(group, self.stream_bytes(strategy), 1.0)
     }
 
     /// Seconds of one message between stages. Each tensor rank sends its part. The receivers gather the whole, unless sequence
@@ -61,12 +62,16 @@ impl Job {
             return 0.0;
         }
         let bytes = self.stream_bytes(strategy);
-        let sends =
-            self.cluster.sends(bytes / strategy.tensor as f64, strategy.tensor * strategy.data, strategy.devices());
+        let sends = self.cluster.sends(
+            bytes / strategy.tensor as f64,
+            strategy.tensor * strategy.data,
+            strategy.devices(),
+        );
         let gathers = if strategy.sequence {
             0.0
         } else {
-            self.cluster.gathers(self.cluster.group(strategy.tensor, 1), bytes, 1.0)
+            self.cluster
+                .gathers(self.cluster.group(strategy.tensor, 1), bytes, 1.0)
         };
         sends + gathers
     }
@@ -74,15 +79,22 @@ impl Job {
     /// Parameters on a rank of the first stage, which has most.
     pub(super) fn held(&self, strategy: &Strategy) -> f64 {
         let layers = strategy.layers(self.model.layers);
-        self.model.on_a_rank(layers, strategy.tensor, true, strategy.pipeline == 1)
+        self.model
+            .on_a_rank(layers, strategy.tensor, true, strategy.pipeline == 1)
     }
 
     /// Seconds of the data axis, a call for each layer. Without ZeRO the second half gathers gradients instead of parameters.
     pub(super) fn data_seconds(&self, strategy: &Strategy) -> DataSeconds {
-        let (held, layers) = (self.held(strategy), strategy.layers(self.model.layers) as f64);
+        let held = self.held(strategy);
+        let layers = strategy.layers(self.model.layers) as f64;
         let group = self.cluster.group(strategy.data, strategy.tensor);
-        let [gradients, parameters] = [self.bytes.gradient, self.bytes.parameter].map(|each| each as f64 * held);
-        let gathered = if strategy.zero == 0 { gradients } else { parameters };
+        let [gradients, parameters] =
+            [self.bytes.gradient, self.bytes.parameter].map(|each| each as f64 * held);
+        let gathered = if strategy.zero == 0 {
+            gradients
+        } else {
+            parameters
+        };
         // Offloaded parameters come from the host first, and gradients go there: of each rank, its own part.
         let host = |bytes: f64| match strategy.offload {
             Offload::Parameters => bytes / strategy.data as f64 / self.cluster.device.host_link,
@@ -97,14 +109,22 @@ impl Job {
     /// The bytes that a rank sends in a step, axis by axis.
     pub fn traffic(&self, strategy: &Strategy) -> [Traffic; 3] {
         let s = strategy;
-        let (m, layers) = (s.micro_batches(self.batch) as f64, s.layers(self.model.layers) as f64);
+        let m = s.micro_batches(self.batch) as f64;
+        let layers = s.layers(self.model.layers) as f64;
         let stream = self.stream_bytes(s);
         let share = |n: usize| (n - 1) as f64 / n as f64;
         let node = self.cluster.network.ranks_per_node;
 
         // Two all-reduces of a layer's forward pass, two of its backward pass, and two more if the layer is computed again. One
         // more at each end of the model.
-        let calls = m * (layers * if s.recompute == Recompute::Full { 6.0 } else { 4.0 } + Job::ends(s));
+        let calls = m
+            * (layers
+                * if s.recompute == Recompute::Full {
+                    6.0
+                } else {
+                    4.0
+                }
+                + Job::ends(s));
         let tensor = Traffic {
             axis: Axis::Tensor,
             bytes: calls * 2.0 * share(s.tensor) * stream,
@@ -112,7 +132,11 @@ impl Job {
             between_nodes: s.tensor > node,
         };
         // Activations of each chunk forward, and their gradients backward.
-        let messages = if s.pipeline == 1 { 0.0 } else { 2.0 * m * s.chunks as f64 };
+        let messages = if s.pipeline == 1 {
+            0.0
+        } else {
+            2.0 * m * s.chunks as f64
+        };
         let pipeline = Traffic {
             axis: Axis::Pipeline,
             bytes: messages * stream / s.tensor as f64,
@@ -120,8 +144,13 @@ impl Job {
             between_nodes: s.pipeline > 1 && s.devices() > node,
         };
         let (reduced, gathered) = zero_volumes(s.zero, m as u64);
-        let (held, seconds) = (self.held(s), self.data_seconds(s));
-        let gathers = if s.zero == 0 { self.bytes.gradient } else { self.bytes.parameter };
+        let held = self.held(s);
+        let seconds = self.data_seconds(s);
+        let gathers = if s.zero == 0 {
+            self.bytes.gradient
+        } else {
+            self.bytes.parameter
+        };
         let bytes = (reduced * self.bytes.gradient + gathered * gathers) as f64;
         let data = Traffic {
             axis: Axis::Data,
@@ -142,17 +171,25 @@ mod tests {
     fn job() -> Job {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
         let model = Model::gpt(48, 6144, 64, 51_200, 2048);
-        Job { batch: 64, bytes: BytesEach::MIXED, ..Job::new(model, cluster, 64) }
+        Job {
+            batch: 64,
+            bytes: BytesEach::MIXED,
+            ..Job::new(model, cluster, 64)
+        }
     }
 
     /// Narayanan et al., section 3.2: a layer's 8bsh(t-1)/t numbers per micro-batch, and bsh between stages.
     #[test]
     fn tensor_and_pipeline_ranks_send_the_papers_bytes() {
-        let (job, strategy) = (job(), "tp=8,pp=8,chunks=3".parse().unwrap());
+        let job = job();
+        let strategy = "tp=8,pp=8,chunks=3".parse().unwrap();
         let [tensor, pipeline, _] = job.traffic(&strategy);
         let numbers = (2048 * 6144) as f64;
         let ends = 64.0 * 2.0 * 7.0 / 8.0 * 2.0 * numbers;
-        assert!(((tensor.bytes - ends) / (2.0 * 8.0 * numbers * 7.0 / 8.0 * 6.0 * 64.0) - 1.0).abs() < 1e-12);
+        assert!(
+            ((tensor.bytes - ends) / (2.0 * 8.0 * numbers * 7.0 / 8.0 * 6.0 * 64.0) - 1.0).abs()
+                < 1e-12
+        );
         assert_eq!(pipeline.bytes, 2.0 * numbers / 8.0 * 2.0 * 3.0 * 64.0);
         assert!(!tensor.between_nodes && pipeline.between_nodes);
     }
@@ -162,22 +199,42 @@ mod tests {
     fn the_data_axis_sends_two_or_three_times_the_model() {
         let job = job();
         let psi = |zero| {
-            let strategy = Strategy { data: 64, zero, ..Strategy::SINGLE };
+            let strategy = Strategy {
+                data: 64,
+                zero,
+                ..Strategy::SINGLE
+            };
             job.traffic(&strategy)[2].bytes / (2.0 * job.model.parameters() * 63.0 / 64.0)
         };
         for (zero, expected) in [(0, 2.0), (1, 2.0), (2, 2.0), (3, 3.0)] {
-            assert!((psi(zero) - expected).abs() < 1e-9, "stage {zero}: {}", psi(zero));
+            assert!(
+                (psi(zero) - expected).abs() < 1e-9,
+                "stage {zero}: {}",
+                psi(zero)
+            );
         }
     }
 
     /// Sent bytes are those of lab07's plan, but for what it counts at a model's ends.
     #[test]
     fn zero_traffic_is_lab04s() {
-        let job = Job { batch: 8, bytes: BytesEach::F32, ..job() };
+        let job = Job {
+            batch: 8,
+            bytes: BytesEach::F32,
+            ..job()
+        };
         for zero in 0..4 {
-            let strategy = Strategy { data: 4, micro_batch: 1, zero, ..Strategy::SINGLE };
+            let strategy = Strategy {
+                data: 4,
+                micro_batch: 1,
+                zero,
+                ..Strategy::SINGLE
+            };
             let says = crate::plan::zero_traffic(zero, job.model.parameters() as u64, 4, 4, 2);
-            assert!((job.traffic(&strategy)[2].bytes / says - 1.0).abs() < 1e-9, "stage {zero}");
+            assert!(
+                (job.traffic(&strategy)[2].bytes / says - 1.0).abs() < 1e-9,
+                "stage {zero}"
+            );
         }
     }
 }

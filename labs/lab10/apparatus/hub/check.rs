@@ -34,18 +34,27 @@ pub fn difference(path: &Path, size: u64, sum: Sum) -> io::Result<Option<String>
     }
     let (found, expected) = match sum {
         Sum::Sha256(expected) => (hash(path, Sha256::new())?, expected),
-        Sum::Git(expected) => (hash(path, Sha1::new_with_prefix(format!("blob {size}\0")))?, expected),
+        Sum::Git(expected) => (
+            hash(path, Sha1::new_with_prefix(format!("blob {size}\0")))?,
+            expected,
+        ),
         Sum::Unknown => return Ok(None),
     };
-    Ok((!found.eq_ignore_ascii_case(expected)).then(|| format!("its checksum is {found}, not {expected}")))
+    Ok((!found.eq_ignore_ascii_case(expected))
+        .then(|| format!("its checksum is {found}, not {expected}")))
 }
 
 fn hash<D: Digest>(path: &Path, mut digest: D) -> io::Result<String> {
-    let ((mut file, _), mut buffer) = (shardlab::files::open(path)?, vec![0; 1 << 20]);
+    let (mut file, _) = shardlab::files::open(path)?;
+    let mut buffer = vec![0; 1 << 20];
     loop {
         let count = file.read(&mut buffer)?;
         if count == 0 {
-            return Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
+            return Ok(digest
+                .finalize()
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect());
         }
         digest.update(&buffer[..count]);
     }
@@ -66,10 +75,18 @@ mod tests {
         for sum in [git, sha256, "W/\"5f\""] {
             assert_eq!(difference(&path, 6, Sum::of(sum)).unwrap(), None);
         }
-        assert_eq!(difference(&path, 7, Sum::Unknown).unwrap().unwrap(), "it has 6 bytes, not 7");
+        assert_eq!(
+            difference(&path, 7, Sum::Unknown).unwrap().unwrap(),
+            "it has 6 bytes, not 7"
+        );
         std::fs::write(&path, "hello!").unwrap();
         for sum in [git, sha256] {
-            assert!(difference(&path, 6, Sum::of(sum)).unwrap().unwrap().ends_with(&format!("not {sum}")));
+            assert!(
+                difference(&path, 6, Sum::of(sum))
+                    .unwrap()
+                    .unwrap()
+                    .ends_with(&format!("not {sum}"))
+            );
         }
     }
 }

@@ -50,27 +50,43 @@ pub(super) fn may_have_token(endpoint: &str, send_token: bool) -> bool {
 
 impl Client {
     pub fn new(endpoint: String, token: Option<String>, send_token: bool) -> Client {
-        let agent = Agent::config_builder().max_redirects(0).http_status_as_error(false).build().into();
+        let agent = Agent::config_builder()
+            .max_redirects(0)
+            .http_status_as_error(false)
+            .build()
+            .into();
         let token = token.filter(|_| may_have_token(&endpoint, send_token));
-        Client { agent, endpoint, token }
+        Client {
+            agent,
+            endpoint,
+            token,
+        }
     }
 
     /// The hub's answer to a question, below its address.
     pub fn text(&self, path: &str) -> Result<String, Failed> {
         let mut answer = self.get(&format!("{}/{path}", self.endpoint), None, |_, _| ())?;
-        answer.body_mut().read_to_string().map_err(|error| Failed::Network(error.to_string()))
+        answer
+            .body_mut()
+            .read_to_string()
+            .map_err(|error| Failed::Network(error.to_string()))
     }
 
     /// Asks for a file's first byte: the answers say the rest.
     pub fn about(&self, path: &str) -> Result<About, Failed> {
-        let (mut etag, mut commit) = (None, None);
+        let mut etag = None;
+        let mut commit = None;
         // The file may lie elsewhere. Only the hub knows its checksum.
-        let answer = self.get(&format!("{}/{path}", self.endpoint), Some(0..=0), |answer, from_hub| {
-            if from_hub && header(answer, "x-repo-commit").is_some() {
-                commit = header(answer, "x-repo-commit");
-                etag = header(answer, "x-linked-etag").or_else(|| header(answer, "etag"));
-            }
-        })?;
+        let answer = self.get(
+            &format!("{}/{path}", self.endpoint),
+            Some(0..=0),
+            |answer, from_hub| {
+                if from_hub && header(answer, "x-repo-commit").is_some() {
+                    commit = header(answer, "x-repo-commit");
+                    etag = header(answer, "x-linked-etag").or_else(|| header(answer, "etag"));
+                }
+            },
+        )?;
         let lacks = |what: &str| Failed::Answer(format!("the answer has no {what}"));
         let size = match header(&answer, "content-range") {
             Some(range) => range.rsplit('/').next().and_then(|size| size.parse().ok()),
@@ -85,13 +101,23 @@ impl Client {
 
     /// A file's bytes from one on, or from the first if the server cannot continue. Returns where they begin.
     pub fn bytes(&self, path: &str, from: u64) -> Result<(u64, impl Read + use<>), Failed> {
-        let answer = self.get(&format!("{}/{path}", self.endpoint), Some(from..=u64::MAX), |_, _| ())?;
+        let answer = self.get(
+            &format!("{}/{path}", self.endpoint),
+            Some(from..=u64::MAX),
+            |_, _| (),
+        )?;
         let continues = answer.status() == 206;
-        let begins = header(&answer, "content-range").is_none_or(|range| range.starts_with(&format!("bytes {from}-")));
+        let begins = header(&answer, "content-range")
+            .is_none_or(|range| range.starts_with(&format!("bytes {from}-")));
         if continues && !begins {
-            return Err(Failed::Answer(format!("asked for the bytes from {from} on, it sends others")));
+            return Err(Failed::Answer(format!(
+                "asked for the bytes from {from} on, it sends others"
+            )));
         }
-        Ok((if continues { from } else { 0 }, answer.into_body().into_reader()))
+        Ok((
+            if continues { from } else { 0 },
+            answer.into_body().into_reader(),
+        ))
     }
 
     /// Makes a request and follows redirections. `look` sees every answer, and whether it is the hub's.
@@ -101,19 +127,26 @@ impl Client {
         range: Option<std::ops::RangeInclusive<u64>>,
         mut look: impl FnMut(&Response<Body>, bool),
     ) -> Result<Response<Body>, Failed> {
-        let (mut url, own) = (url.to_string(), origin(&self.endpoint));
+        let mut url = url.to_string();
+        let own = origin(&self.endpoint);
         for _ in 0..=REDIRECTIONS {
             // Compressed, a file would have a different size.
             let mut request = self.agent.get(&url).header("Accept-Encoding", "identity");
             if let Some(range) = &range {
-                let end = if *range.end() == u64::MAX { String::new() } else { range.end().to_string() };
+                let end = if *range.end() == u64::MAX {
+                    String::new()
+                } else {
+                    range.end().to_string()
+                };
                 request = request.header("Range", format!("bytes={}-{end}", range.start()));
             }
             let from_hub = own.is_some() && origin(&url) == own;
             if let Some(token) = self.token.as_ref().filter(|_| from_hub) {
                 request = request.header("Authorization", format!("Bearer {token}"));
             }
-            let answer = request.call().map_err(|error| Failed::Network(error.to_string()))?;
+            let answer = request
+                .call()
+                .map_err(|error| Failed::Network(error.to_string()))?;
             let status = answer.status();
             if status.is_client_error() || status.is_server_error() {
                 return Err(Failed::Status(status.as_u16()));
@@ -125,7 +158,9 @@ impl Client {
             let to = header(&answer, "location").and_then(|to| joined(&url, &to));
             url = to.ok_or_else(|| Failed::Answer("a redirection leads nowhere".to_string()))?;
         }
-        Err(Failed::Answer(format!("more than {REDIRECTIONS} redirections")))
+        Err(Failed::Answer(format!(
+            "more than {REDIRECTIONS} redirections"
+        )))
     }
 }
 
@@ -169,7 +204,10 @@ mod tests {
             "huggingface.co",
             "",
         ] {
-            assert!(!may_have_token(endpoint, false) && may_have_token(endpoint, true), "{endpoint}");
+            assert!(
+                !may_have_token(endpoint, false) && may_have_token(endpoint, true),
+                "{endpoint}"
+            );
         }
     }
 
@@ -177,7 +215,10 @@ mod tests {
     fn redirections_stay_addresses() {
         let joined = |to| joined("https://a.example/b/c?d=https://x.example/", to);
         assert_eq!(joined("/e?f").as_deref(), Some("https://a.example/e?f"));
-        assert_eq!(joined("http://c.example/e").as_deref(), Some("http://c.example/e"));
+        assert_eq!(
+            joined("http://c.example/e").as_deref(),
+            Some("http://c.example/e")
+        );
         for nowhere in ["", "e", "//c.example/e", "file:///etc/passwd"] {
             assert_eq!(joined(nowhere), None);
         }

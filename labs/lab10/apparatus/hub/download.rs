@@ -51,10 +51,22 @@ fn folder(source: &Source) -> Result<PathBuf, BadInput> {
     let variables = || {
         let home = || variable("HF_HOME").map(|home| Path::new(&home).join("hub"));
         let user = || std::env::home_dir().map(|home| home.join(".cache/huggingface/hub"));
-        variable("HF_HUB_CACHE").map(PathBuf::from).or_else(home).or_else(user)
+        variable("HF_HUB_CACHE")
+            .map(PathBuf::from)
+            .or_else(home)
+            .or_else(user)
     };
-    let folder = source.cache.clone().or_else(variables).and_then(|folder| std::path::absolute(folder).ok());
-    folder.ok_or_else(|| BadInput::new("there is no home folder for downloads", "set HF_HOME to a folder"))
+    let folder = source
+        .cache
+        .clone()
+        .or_else(variables)
+        .and_then(|folder| std::path::absolute(folder).ok());
+    folder.ok_or_else(|| {
+        BadInput::new(
+            "there is no home folder for downloads",
+            "set HF_HOME to a folder",
+        )
+    })
 }
 
 /// The user's token: from the environment, or from the file that the hub's own program writes.
@@ -64,38 +76,72 @@ fn token(folder: &Path) -> Option<String> {
     (!token.is_empty()).then_some(token)
 }
 
-pub fn download(model: &str, revision: &str, source: &Source, watch: Watch) -> Result<PathBuf, BadInput> {
+pub fn download(
+    model: &str,
+    revision: &str,
+    source: &Source,
+    watch: Watch,
+) -> Result<PathBuf, BadInput> {
     let folder = folder(source)?;
     let endpoint = source.endpoint.clone().or_else(|| variable("HF_ENDPOINT"));
-    let endpoint = endpoint.as_deref().unwrap_or(HUB).trim_end_matches('/').to_string();
+    let endpoint = endpoint
+        .as_deref()
+        .unwrap_or(HUB)
+        .trim_end_matches('/')
+        .to_string();
     let seconds = variable("HF_HUB_DOWNLOAD_TIMEOUT").and_then(|seconds| seconds.parse().ok());
-    let patience = source.patience.unwrap_or(Duration::from_secs(seconds.unwrap_or(30)));
+    let patience = source
+        .patience
+        .unwrap_or(Duration::from_secs(seconds.unwrap_or(30)));
     let token = token(&folder);
     let kept = token.is_some() && !super::client::may_have_token(&endpoint, source.send_token);
     let help = if kept {
-        format!("your token was not sent, because {endpoint} is not {HUB}: --send-token sends it there")
+        format!(
+            "your token was not sent, because {endpoint} is not {HUB}: --send-token sends it there"
+        )
     } else {
         "accept the model's terms on its page and put a token in HF_TOKEN; or check the model's name".to_string()
     };
     let client = Arc::new(Client::new(endpoint.clone(), token, source.send_token));
-    let (model, revision) = (model.to_string(), revision.to_string());
+    let model = model.to_string();
+    let revision = revision.to_string();
     let asked = format!("{model} ({revision})");
     let repo = Repo::with_revision(model.clone(), RepoType::Model, revision.clone());
     let cache = Cache::new(folder.clone()).repo(repo.clone());
-    let hub = Hub { endpoint, model, revision, asked, folder, repo, cache, client, help, patience, watch };
+    let hub = Hub {
+        endpoint,
+        model,
+        revision,
+        asked,
+        folder,
+        repo,
+        cache,
+        client,
+        help,
+        patience,
+        watch,
+    };
     if let Some(folder) = hub.complete() {
         return Ok(folder);
     }
     if source.offline || variable("HF_HUB_OFFLINE").is_some_and(|value| value != "0") {
-        let what = format!("{} is not complete in {}, and downloads are switched off", hub.asked, hub.folder.display());
-        return Err(BadInput::new(what, "run once without --offline and HF_HUB_OFFLINE, or set a different HF_HOME"));
+        let what = format!(
+            "{} is not complete in {}, and downloads are switched off",
+            hub.asked,
+            hub.folder.display()
+        );
+        return Err(BadInput::new(
+            what,
+            "run once without --offline and HF_HUB_OFFLINE, or set a different HF_HOME",
+        ));
     }
     let _one_at_a_time = hub.lock()?;
     if let Some(folder) = hub.complete() {
         return Ok(folder);
     }
     hub.files()?.iter().try_for_each(|name| hub.file(name))?;
-    hub.complete().ok_or_else(|| hub.wrong("its revision has changed during the download"))
+    hub.complete()
+        .ok_or_else(|| hub.wrong("its revision has changed during the download"))
 }
 
 /// Files that a model may lack.
@@ -104,9 +150,12 @@ const INDEX: &str = "model.safetensors.index.json";
 
 /// The files of weights that an index names.
 fn named(index: &Path) -> Option<BTreeSet<String>> {
-    let index: serde_json::Value = serde_json::from_slice(&files::read(index, files::LIST).ok()?).ok()?;
+    let index: serde_json::Value =
+        serde_json::from_slice(&files::read(index, files::LIST).ok()?).ok()?;
     let names = index.get("weight_map")?.as_object()?.values();
-    names.map(|name| name.as_str().filter(|name| plain(name)).map(str::to_string)).collect()
+    names
+        .map(|name| name.as_str().filter(|name| plain(name)).map(str::to_string))
+        .collect()
 }
 
 /// Whether a text is the name of a file, in a folder that is chosen here.
@@ -147,7 +196,10 @@ impl Hub<'_> {
             Some(index) => named(&index)?,
             None => BTreeSet::from(["model.safetensors".to_string()]),
         };
-        weights.iter().all(|name| self.here(name).is_some()).then(|| config.parent().map(Path::to_path_buf))?
+        weights
+            .iter()
+            .all(|name| self.here(name).is_some())
+            .then(|| config.parent().map(Path::to_path_buf))?
     }
 
     /// Waits while a different process of a job downloads the same model. It ends with that process.
@@ -166,15 +218,31 @@ impl Hub<'_> {
 
     /// The names of the files to download, the large ones last.
     fn files(&self) -> Result<Vec<String>, BadInput> {
-        let path = format!("api/models/{}/revision/{}", self.model, self.revision.replace('/', "%2F"));
+        let path = format!(
+            "api/models/{}/revision/{}",
+            self.model,
+            self.revision.replace('/', "%2F")
+        );
         let info = self.request("its list of files", 0, move |client, _| {
             let info: Result<serde_json::Value, _> = serde_json::from_str(&client.text(&path)?);
             info.map_err(|error| Failed::Answer(format!("its list of files is none: {error}")))
         })?;
-        let siblings = info.get("siblings").and_then(|files| files.as_array()).map_or(&[][..], Vec::as_slice);
-        let there = |name: &str| siblings.iter().any(|file| file.get("rfilename").is_some_and(|file| file == name));
+        let siblings = info
+            .get("siblings")
+            .and_then(|files| files.as_array())
+            .map_or(&[][..], Vec::as_slice);
+        let there = |name: &str| {
+            siblings
+                .iter()
+                .any(|file| file.get("rfilename").is_some_and(|file| file == name))
+        };
         let mut names = vec!["config.json".to_string(), "tokenizer.json".to_string()];
-        names.extend(OPTIONAL.into_iter().filter(|name| there(name)).map(str::to_string));
+        names.extend(
+            OPTIONAL
+                .into_iter()
+                .filter(|name| there(name))
+                .map(str::to_string),
+        );
         if there(INDEX) {
             self.file(INDEX)?;
             let index = self.here(INDEX).and_then(|index| named(&index));
@@ -182,9 +250,14 @@ impl Hub<'_> {
         } else {
             names.push("model.safetensors".to_string());
         }
-        let Some(name) = names.iter().find(|name| !there(name)) else { return Ok(names) };
+        let Some(name) = names.iter().find(|name| !there(name)) else {
+            return Ok(names);
+        };
         let what = format!("{} on {} has no {name}", self.asked, self.endpoint);
-        Err(BadInput::new(what, "give a model with config.json, tokenizer.json and weights as safetensors"))
+        Err(BadInput::new(
+            what,
+            "give a model with config.json, tokenizer.json and weights as safetensors",
+        ))
     }
 
     /// Downloads a file, unless it is here, compares it with its checksum, and makes it visible.
@@ -192,23 +265,33 @@ impl Hub<'_> {
         if self.here(name).is_some() {
             return Ok(());
         }
-        let address = format!("{}/resolve/{}/{name}", self.model, self.revision.replace('/', "%2F"));
+        let address = format!(
+            "{}/resolve/{}/{name}",
+            self.model,
+            self.revision.replace('/', "%2F")
+        );
         let path = address.clone();
-        let About { etag, commit, size } = self.request(name, 0, move |client, _| client.about(&path))?;
+        let About { etag, commit, size } =
+            self.request(name, 0, move |client, _| client.about(&path))?;
         if !plain(&etag) || !plain(&commit) {
-            return Err(self.wrong(&format!("{name} has the checksum {etag:?}, and the commit {commit:?}")));
+            return Err(self.wrong(&format!(
+                "{name} has the checksum {etag:?}, and the commit {commit:?}"
+            )));
         }
-        let (blob, sum) = (self.own().join("blobs").join(&etag), Sum::of(&etag));
+        let blob = self.own().join("blobs").join(&etag);
+        let sum = Sum::of(&etag);
         // A different revision may have the same file.
         if !check::difference(&blob, size, sum).is_ok_and(|difference| difference.is_none()) {
             let part = self.own().join("blobs").join(format!("{etag}.part"));
-            let (to, lock) = (part.clone(), self.own().join("blobs").join(format!("{etag}.lock")));
+            let to = part.clone();
+            let lock = self.own().join("blobs").join(format!("{etag}.lock"));
             let _locked = self.request(name, size, move |client, news| {
                 let locked = lock_for_others(&lock)?;
                 fetch(client, &address, &to, size, news)?;
                 Ok(locked)
             })?;
-            let wrong = check::difference(&part, size, sum).map_err(|error| self.disk(&part, &error))?;
+            let wrong =
+                check::difference(&part, size, sum).map_err(|error| self.disk(&part, &error))?;
             if let Some(wrong) = wrong {
                 // The next download starts from the first byte.
                 std::fs::remove_file(&part).map_err(|error| self.disk(&part, &error))?;
@@ -220,7 +303,8 @@ impl Hub<'_> {
             (self.watch)(News::Unchecked { name, etag: &etag });
         }
         let link = self.cache.pointer_path(&commit).join(name);
-        self.publish(&etag, &link, &commit).map_err(|error| self.disk(&link, &error))
+        self.publish(&etag, &link, &commit)
+            .map_err(|error| self.disk(&link, &error))
     }
 
     /// Gives a blob its name in the commit's folder, and the revision its commit.
@@ -273,12 +357,14 @@ impl Hub<'_> {
 
     fn wrong(&self, how: &str) -> BadInput {
         let what = format!("{} from {}: {how}", self.asked, self.endpoint);
-        BadInput::new(what, "run again; if it stays so, give a different --endpoint or revision")
+        BadInput::new(
+            what,
+            "run again; if it stays so, give a different --endpoint or revision",
+        )
     }
 
     fn disk(&self, path: &Path, error: &io::Error) -> BadInput {
-        let help =
-            "make room on the disk, or set HF_HOME to a folder on a different one; a download continues where it ended";
+        let help = "make room on the disk, or set HF_HOME to a folder on a different one; a download continues where it ended";
         BadInput::new(format!("cannot write {}: {error}", path.display()), help)
     }
 
@@ -291,10 +377,18 @@ impl Hub<'_> {
             Failed::Early(error) => bad(format!("the download ended early: {error}"), AGAIN),
             Failed::Busy(path) => {
                 let path = path.display();
-                bad(format!("a different program is downloading it ({path} is locked)"), "wait until it has ended")
+                bad(
+                    format!("a different program is downloading it ({path} is locked)"),
+                    "wait until it has ended",
+                )
             }
-            Failed::Status(code @ (401 | 403)) => bad(format!("access is denied (HTTP {code})"), &self.help),
-            Failed::Status(404) => bad("not found (HTTP 404)".to_string(), "check the model's name and revision"),
+            Failed::Status(code @ (401 | 403)) => {
+                bad(format!("access is denied (HTTP {code})"), &self.help)
+            }
+            Failed::Status(404) => bad(
+                "not found (HTTP 404)".to_string(),
+                "check the model's name and revision",
+            ),
             Failed::Status(code) => bad(format!("the hub answers HTTP {code}"), AGAIN),
             Failed::Network(error) => bad(error, NETWORK),
             Failed::Answer(what) => self.wrong(&format!("{file}: {what}")),
@@ -304,7 +398,8 @@ impl Hub<'_> {
 }
 
 const AGAIN: &str = "run again later: a download continues where it ended";
-const NETWORK: &str = "check the network and --endpoint; without a network, give --offline or the folder of a model";
+const NETWORK: &str =
+    "check the network and --endpoint; without a network, give --offline or the folder of a model";
 
 /// Keeps other programs from downloading the same bytes at the same time. Those that use the crate hf-hub lock this file, too.
 fn lock_for_others(path: &Path) -> Result<File, Failed> {
@@ -321,9 +416,19 @@ fn lock_for_others(path: &Path) -> Result<File, Failed> {
 }
 
 /// Downloads what `part` lacks of a file's bytes.
-fn fetch<T>(client: &Client, address: &str, part: &Path, size: u64, news: &Sender<Step<T>>) -> Result<(), Failed> {
+fn fetch<T>(
+    client: &Client,
+    address: &str,
+    part: &Path,
+    size: u64,
+    news: &Sender<Step<T>>,
+) -> Result<(), Failed> {
     let disk = |error| Failed::Disk(part.to_path_buf(), error);
-    let mut file = File::options().create(true).append(true).open(part).map_err(disk)?;
+    let mut file = File::options()
+        .create(true)
+        .append(true)
+        .open(part)
+        .map_err(disk)?;
     let mut here = file.metadata().map_err(disk)?.len();
     if here == size {
         return Ok(());
@@ -338,11 +443,16 @@ fn fetch<T>(client: &Client, address: &str, part: &Path, size: u64, news: &Sende
         let count = bytes.read(&mut buffer).map_err(Failed::Early)?;
         here += count as u64;
         if here > size {
-            return Err(Failed::Answer(format!("it does not end after its {size} bytes")));
+            return Err(Failed::Answer(format!(
+                "it does not end after its {size} bytes"
+            )));
         }
         if count == 0 && here < size {
             let what = format!("{here} of {size} bytes have come");
-            return Err(Failed::Early(io::Error::new(io::ErrorKind::UnexpectedEof, what)));
+            return Err(Failed::Early(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                what,
+            )));
         }
         if count == 0 {
             return file.sync_all().map_err(disk);

@@ -64,7 +64,10 @@ pub fn fetch(model: &str, source: &Source, watch: Watch) -> Result<PathBuf, BadI
     let parts = name.split('/').count();
     if parts > 2 || !name.split('/').chain(revision.split('/')).all(part) || name.contains("--") {
         let help = "give OWNER/NAME or OWNER/NAME@REVISION, such as HuggingFaceTB/SmolLM2-135M";
-        return Err(BadInput::new(format!("{model:?} is no name of a model of the hub"), help));
+        return Err(BadInput::new(
+            format!("{model:?} is no name of a model of the hub"),
+            help,
+        ));
     }
     download(name, revision, source, watch)
 }

@@ -26,16 +26,32 @@ pub(super) struct Gguf {
 
 /// The folder's GGUF file, if it has one.
 pub(super) fn find(dir: &Path) -> Result<Option<PathBuf>, BadInput> {
-    let unreadable = |error| BadInput::new(format!("cannot read {}: {error}", dir.display()), "may you read it?");
-    let files = std::fs::read_dir(dir).map_err(unreadable)?.flatten().map(|entry| entry.path());
-    let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "gguf")).collect();
+    let unreadable = |error| {
+        BadInput::new(
+            format!("cannot read {}: {error}", dir.display()),
+            "may you read it?",
+        )
+    };
+    let files = std::fs::read_dir(dir)
+        .map_err(unreadable)?
+        .flatten()
+        .map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = files
+        .filter(|path| path.extension().is_some_and(|end| end == "gguf"))
+        .collect();
     files.sort();
     match files.len() {
         0 | 1 => Ok(files.pop()),
         _ => {
-            let names: Vec<_> = files.iter().map(|path| path.display().to_string()).collect();
+            let names: Vec<_> = files
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
             let names = some(&names.iter().map(String::as_str).collect::<Vec<_>>());
-            Err(BadInput::new(format!("{} has several GGUF files: {names}", dir.display()), "name one of them"))
+            Err(BadInput::new(
+                format!("{} has several GGUF files: {names}", dir.display()),
+                "name one of them",
+            ))
         }
     }
 }
@@ -53,20 +69,31 @@ impl Gguf {
         let content = Content::read(&mut file).map_err(|error| bad(&error))?;
         for (name, info) in &content.tensor_infos {
             if end(&content, info).is_none_or(|end| end > length) {
-                return Err(bad(&format!("{name} ends behind the file's {length} bytes")));
+                return Err(bad(&format!(
+                    "{name} ends behind the file's {length} bytes"
+                )));
             }
         }
         let mut shape = shape(&content).map_err(|what| bad(&what))?;
         match config {
             Some(config) => {
                 // The file rounds these two to f32.
-                shape = LlamaShape { rope: config.rope, norm_eps: config.norm_eps, tied: config.tied, ..shape };
+                shape = LlamaShape {
+                    rope: config.rope,
+                    norm_eps: config.norm_eps,
+                    tied: config.tied,
+                    ..shape
+                };
                 if shape != *config {
-                    return Err(bad(&format!("its shape {shape:?} is not that of config.json, {config:?}")));
+                    return Err(bad(&format!(
+                        "its shape {shape:?} is not that of config.json, {config:?}"
+                    )));
                 }
             }
             None if content.tensor_infos.contains_key("rope_freqs.weight") => {
-                return Err(bad(&"it scales RoPE's frequencies, and config.json, which says how, is not beside it"));
+                return Err(bad(
+                    &"it scales RoPE's frequencies, and config.json, which says how, is not beside it",
+                ));
             }
             None => shape.check()?,
         }
@@ -77,13 +104,31 @@ impl Gguf {
         let named: Vec<Named> = shape.named();
         let known: Vec<Option<String>> = named.iter().map(|(name, _)| gguf_name(name)).collect();
         let own = ["rope_freqs.weight", "output.weight"];
-        let extra = content.tensor_infos.keys().filter(|name| !known.contains(&Some((*name).clone())));
-        check(path, &named, found, extra.map(String::as_str).filter(|name| !own.contains(name)))?;
-        Ok(Gguf { path: path.to_path_buf(), shape, content, last: Mutex::default() })
+        let extra = content
+            .tensor_infos
+            .keys()
+            .filter(|name| !known.contains(&Some((*name).clone())));
+        check(
+            path,
+            &named,
+            found,
+            extra.map(String::as_str).filter(|name| !own.contains(name)),
+        )?;
+        Ok(Gguf {
+            path: path.to_path_buf(),
+            shape,
+            content,
+            last: Mutex::default(),
+        })
     }
 
     /// Reads some elements of a parameter. The whole tensor is dequantized for that, once for all slices that follow each other.
-    pub fn read(&self, spec: &Spec, elements: Range<usize>, out: &mut [f32]) -> Result<(), BadInput> {
+    pub fn read(
+        &self,
+        spec: &Spec,
+        elements: Range<usize>,
+        out: &mut [f32],
+    ) -> Result<(), BadInput> {
         let name = &spec.whole.name;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.0 != *name {
@@ -94,36 +139,67 @@ impl Gguf {
             *last = (name.clone(), numbers);
         }
         if last.1.len() != spec.whole.shape.iter().product::<usize>() {
-            let what = format!("{} has no {name} {:?}", self.path.display(), spec.whole.shape);
-            return Err(BadInput::new(what, "make the model from the shape that Pretrained::open returned"));
+            let what = format!(
+                "{} has no {name} {:?}",
+                self.path.display(),
+                spec.whole.shape
+            );
+            return Err(BadInput::new(
+                what,
+                "make the model from the shape that Pretrained::open returned",
+            ));
         }
         spec.runs(elements.clone(), |run, at| {
-            out[run.start - elements.start..run.end - elements.start].copy_from_slice(&last.1[at..at + run.len()]);
+            out[run.start - elements.start..run.end - elements.start]
+                .copy_from_slice(&last.1[at..at + run.len()]);
         });
         Ok(())
     }
 
     fn dequantized(&self, name: &str) -> CandleResult<Vec<f32>> {
         let (mut file, _) = files::open(&self.path)?;
-        let tensor = self.content.tensor(&mut file, &gguf_name(name).unwrap_or_default(), &Device::Cpu)?;
-        let numbers = tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?;
+        let tensor = self.content.tensor(
+            &mut file,
+            &gguf_name(name).unwrap_or_default(),
+            &Device::Cpu,
+        )?;
+        let numbers = tensor
+            .dequantize(&Device::Cpu)?
+            .flatten_all()?
+            .to_vec1::<f32>()?;
         let turned = name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight");
-        Ok(if turned { halves(&numbers, self.shape.head(), self.shape.embd) } else { numbers })
+        Ok(if turned {
+            halves(&numbers, self.shape.head(), self.shape.embd)
+        } else {
+            numbers
+        })
     }
 }
 
 /// The end of a tensor's numbers in the file. `None`: no file is so long.
 fn end(content: &Content, info: &TensorInfo) -> Option<u64> {
-    let elements = info.shape.dims().iter().try_fold(1usize, |product, dim| product.checked_mul(*dim))?;
-    let bytes = (elements / info.ggml_dtype.block_size()).checked_mul(info.ggml_dtype.type_size())?;
-    content.tensor_data_offset.checked_add(info.offset)?.checked_add(bytes as u64)
+    let elements = info
+        .shape
+        .dims()
+        .iter()
+        .try_fold(1usize, |product, dim| product.checked_mul(*dim))?;
+    let bytes =
+        (elements / info.ggml_dtype.block_size()).checked_mul(info.ggml_dtype.type_size())?;
+    content
+        .tensor_data_offset
+        .checked_add(info.offset)?
+        .checked_add(bytes as u64)
 }
 
 /// Sorts the interleaved rows of each head into two halves, as Hugging Face has them.
 fn halves(rows: &[f32], head: usize, width: usize) -> Vec<f32> {
     let number = |i: usize| (i % (head / 2)) * 2 + i / (head / 2);
     let head_rows = rows.chunks_exact(head * width);
-    head_rows.flat_map(|rows| (0..head).flat_map(move |i| rows[number(i) * width..][..width].iter().copied())).collect()
+    head_rows
+        .flat_map(|rows| {
+            (0..head).flat_map(move |i| rows[number(i) * width..][..width].iter().copied())
+        })
+        .collect()
 }
 
 /// A parameter's name in GGUF.
@@ -167,24 +243,43 @@ fn shape(content: &Content) -> Result<LlamaShape, String> {
     }
     let size = |key: &str| {
         let value = entry(key).ok_or_else(|| format!("it has no {key}"))?;
-        value.to_u64().map(|n| n as usize).map_err(|_| format!("{key} is not a whole number"))
+        value
+            .to_u64()
+            .map(|n| n as usize)
+            .map_err(|_| format!("{key} is not a whole number"))
     };
     let number = |key: &str, default: f64| {
         let value = entry(key).map(|value| value.to_f32());
-        value.map_or(Ok(default), |value| value.map(f64::from).map_err(|_| format!("{key} is not a number")))
+        value.map_or(Ok(default), |value| {
+            value
+                .map(f64::from)
+                .map_err(|_| format!("{key} is not a number"))
+        })
     };
-    let table = content.tensor_infos.get("token_embd.weight").map(|info| info.shape.dims().to_vec());
+    let table = content
+        .tensor_infos
+        .get("token_embd.weight")
+        .map(|info| info.shape.dims().to_vec());
     let heads = size("llama.attention.head_count")?;
     let kv_heads = "llama.attention.head_count_kv";
     Ok(LlamaShape {
-        vocabulary: table.and_then(|dims| dims.first().copied()).ok_or("it has no token_embd.weight")?,
+        vocabulary: table
+            .and_then(|dims| dims.first().copied())
+            .ok_or("it has no token_embd.weight")?,
         embd: size("llama.embedding_length")?,
         layers: size("llama.block_count")?,
         heads,
-        kv_heads: if entry(kv_heads).is_some() { size(kv_heads)? } else { heads },
+        kv_heads: if entry(kv_heads).is_some() {
+            size(kv_heads)?
+        } else {
+            heads
+        },
         ffn: size("llama.feed_forward_length")?,
         block: size("llama.context_length")?,
-        rope: Rope { theta: number("llama.rope.freq_base", 10_000.0)?, scaling: None },
+        rope: Rope {
+            theta: number("llama.rope.freq_base", 10_000.0)?,
+            scaling: None,
+        },
         norm_eps: number("llama.attention.layer_norm_rms_epsilon", 1e-5)?,
         tied: !content.tensor_infos.contains_key("output.weight"),
     })

@@ -23,7 +23,12 @@ const ALIGNMENT: &[u8] = b"general.alignment";
 
 /// Refuses a header that would make candle panic, or take memory that no model needs. What else is wrong, candle says.
 pub(super) fn ensure_sound(file: &File, length: u64) -> io::Result<()> {
-    let mut header = Header { file: BufReader::new(file), length, wide: true, values: 0 };
+    let mut header = Header {
+        file: BufReader::new(file),
+        length,
+        wide: true,
+        values: 0,
+    };
     let magic = header.number::<4>()?;
     header.wide = header.number::<4>()? > 1;
     if magic != u64::from(u32::from_le_bytes(*b"GGUF")) {
@@ -31,7 +36,9 @@ pub(super) fn ensure_sound(file: &File, length: u64) -> io::Result<()> {
     }
     let [tensors, entries] = [header.length()?, header.length()?];
     if tensors.max(entries) > COUNT {
-        return Err(Error::other(format!("its header has {tensors} tensors and {entries} entries")));
+        return Err(Error::other(format!(
+            "its header has {tensors} tensors and {entries} entries"
+        )));
     }
     for _ in 0..entries {
         header.entry()?;
@@ -67,16 +74,25 @@ impl Header<'_> {
     }
 
     fn length(&mut self) -> io::Result<u64> {
-        if self.wide { self.number::<8>() } else { self.number::<4>() }
+        if self.wide {
+            self.number::<8>()
+        } else {
+            self.number::<4>()
+        }
     }
 
     fn skip(&mut self, bytes: u64) -> io::Result<()> {
         let end = self.file.stream_position()?.saturating_add(bytes);
         if end > self.length {
-            return Err(Error::other(format!("its header ends behind the file's {} bytes", self.length)));
+            return Err(Error::other(format!(
+                "its header ends behind the file's {} bytes",
+                self.length
+            )));
         }
         if end > LIST {
-            return Err(Error::other(format!("its header has more than {LIST} bytes")));
+            return Err(Error::other(format!(
+                "its header has more than {LIST} bytes"
+            )));
         }
         self.file.seek_relative(bytes as i64)
     }
@@ -107,17 +123,22 @@ impl Header<'_> {
         if alignment.is_power_of_two() {
             return Ok(());
         }
-        Err(Error::other(format!("its general.alignment is {alignment}, and must be a power of 2")))
+        Err(Error::other(format!(
+            "its general.alignment is {alignment}, and must be a power of 2"
+        )))
     }
 
     fn value(&mut self, kind: u32, depth: usize) -> io::Result<()> {
         match kind {
             STRING => self.text(),
             ARRAY => {
-                let (kind, count) = (self.number::<4>()? as u32, self.length()?);
+                let kind = self.number::<4>()? as u32;
+                let count = self.length()?;
                 self.values = self.values.saturating_add(count);
                 if self.values > VALUES || depth == DEPTH {
-                    return Err(Error::other(format!("its header has more than {VALUES} values, or arrays in arrays")));
+                    return Err(Error::other(format!(
+                        "its header has more than {VALUES} values, or arrays in arrays"
+                    )));
                 }
                 if kind != STRING && kind != ARRAY {
                     return self.skip(count * size(kind)?);
@@ -136,7 +157,9 @@ fn size(kind: u32) -> io::Result<u64> {
         2 | 3 => Ok(2),
         4..=6 => Ok(4),
         10..=12 => Ok(8),
-        _ => Err(Error::other(format!("its header has a value of the unknown kind {kind}"))),
+        _ => Err(Error::other(format!(
+            "its header has a value of the unknown kind {kind}"
+        ))),
     }
 }
 
@@ -155,12 +178,23 @@ mod tests {
     }
 
     fn header(tensors: u64, entries: u64, rest: &[&[u8]]) -> Vec<u8> {
-        let start = [b"GGUF".as_slice(), &3u32.to_le_bytes(), &tensors.to_le_bytes(), &entries.to_le_bytes()].concat();
+        let start = [
+            b"GGUF".as_slice(),
+            &3u32.to_le_bytes(),
+            &tensors.to_le_bytes(),
+            &entries.to_le_bytes(),
+        ]
+        .concat();
         [start, rest.concat()].concat()
     }
 
     fn key(name: &str, kind: u32) -> Vec<u8> {
-        [&(name.len() as u64).to_le_bytes(), name.as_bytes(), &kind.to_le_bytes()].concat()
+        [
+            &(name.len() as u64).to_le_bytes(),
+            name.as_bytes(),
+            &kind.to_le_bytes(),
+        ]
+        .concat()
     }
 
     /// The files are sparse: they take no disk, and a reader that keeps their values takes all memory.
@@ -169,17 +203,31 @@ mod tests {
         let many = |kind: u32, count: u64| [&kind.to_le_bytes()[..], &count.to_le_bytes()].concat();
         let array = |kind, count| header(0, 1, &[&key("a", ARRAY), &many(kind, count)]);
         assert!(looked_through(&array(0, 1 << 29), 1 << 30).contains("more than 16777216 values"));
-        assert!(looked_through(&array(ARRAY, 1 << 29), 1 << 34).contains("more than 16777216 values"));
-        assert!(looked_through(&array(STRING, u64::MAX), 1 << 34).contains("more than 16777216 values"));
+        assert!(
+            looked_through(&array(ARRAY, 1 << 29), 1 << 34).contains("more than 16777216 values")
+        );
+        assert!(
+            looked_through(&array(STRING, u64::MAX), 1 << 34).contains("more than 16777216 values")
+        );
         assert!(looked_through(&array(12, 1 << 24), 1 << 34).contains("more than 67108864 bytes"));
         let nested: Vec<u8> = (0..100).flat_map(|_| many(ARRAY, 1)).collect();
-        assert!(looked_through(&header(0, 1, &[&key("a", ARRAY), &nested]), 1 << 20).contains("arrays in arrays"));
+        assert!(
+            looked_through(&header(0, 1, &[&key("a", ARRAY), &nested]), 1 << 20)
+                .contains("arrays in arrays")
+        );
         let long = header(0, 1, &[&key("a", STRING), &(1u64 << 29).to_le_bytes()]);
         assert!(looked_through(&long, 1 << 30).contains("more than 67108864 bytes"));
         assert!(looked_through(&long, 1 << 10).contains("ends behind the file's 1024 bytes"));
-        assert!(looked_through(&header(1 << 40, 1, &[]), 1 << 40).contains("1099511627776 tensors"));
-        assert!(looked_through(&header(0, 1, &[&key("a", 77)]), 1 << 10).contains("unknown kind 77"));
-        assert!(looked_through(&header(1, 0, &[&[0; 8], &u32::MAX.to_le_bytes()]), 1 << 10).contains("ends behind"));
+        assert!(
+            looked_through(&header(1 << 40, 1, &[]), 1 << 40).contains("1099511627776 tensors")
+        );
+        assert!(
+            looked_through(&header(0, 1, &[&key("a", 77)]), 1 << 10).contains("unknown kind 77")
+        );
+        assert!(
+            looked_through(&header(1, 0, &[&[0; 8], &u32::MAX.to_le_bytes()]), 1 << 10)
+                .contains("ends behind")
+        );
         let sound = header(0, 1, &[&key("general.alignment", 4), &32u32.to_le_bytes()]);
         assert_eq!(looked_through(&sound, sound.len() as u64), "sound");
     }

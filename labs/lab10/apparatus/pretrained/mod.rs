@@ -46,12 +46,32 @@ enum Weights {
 impl Pretrained {
     /// Opens a folder, or a GGUF file with tokenizer.json beside it. Refuses weights that are not those of its shape.
     pub fn open(path: &Path) -> Result<Pretrained, BadInput> {
-        let gguf = if path.is_dir() { gguf::find(path)? } else { Some(path.to_path_buf()) };
-        let dir = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) }.to_path_buf();
+        let gguf = if path.is_dir() {
+            gguf::find(path)?
+        } else {
+            Some(path.to_path_buf())
+        };
+        let dir = if path.is_dir() {
+            path
+        } else {
+            path.parent().unwrap_or(Path::new("."))
+        }
+        .to_path_buf();
         let config = dir.join("config.json");
-        let config = if config.exists() { Some(read(&config)?) } else { None };
-        let in_folder = |error: BadInput| BadInput { what: format!("{}: {}", dir.display(), error.what), ..error };
-        let shape = config.as_deref().map(LlamaShape::from_config).transpose().map_err(in_folder)?;
+        let config = if config.exists() {
+            Some(read(&config)?)
+        } else {
+            None
+        };
+        let in_folder = |error: BadInput| BadInput {
+            what: format!("{}: {}", dir.display(), error.what),
+            ..error
+        };
+        let shape = config
+            .as_deref()
+            .map(LlamaShape::from_config)
+            .transpose()
+            .map_err(in_folder)?;
         let (shape, weights) = match gguf.filter(|_| !Files::are_in(&dir) || !path.is_dir()) {
             Some(path) => {
                 let gguf = Gguf::open(&path, shape.as_ref())?;
@@ -59,18 +79,34 @@ impl Pretrained {
             }
             None => {
                 let shape = shape.ok_or_else(|| {
-                    let what = format!("{} is no model's folder: it has no config.json", path.display());
-                    BadInput::new(what, "give a folder with config.json, model.safetensors and tokenizer.json")
+                    let what = format!(
+                        "{} is no model's folder: it has no config.json",
+                        path.display()
+                    );
+                    BadInput::new(
+                        what,
+                        "give a folder with config.json, model.safetensors and tokenizer.json",
+                    )
                 })?;
                 (shape, Weights::Files(Files::open(&dir, &shape)?))
             }
         };
         let ends = text::ends(&dir, config.as_deref());
-        Ok(Pretrained { dir, shape, ends, weights })
+        Ok(Pretrained {
+            dir,
+            shape,
+            ends,
+            weights,
+        })
     }
 
     /// Reads some elements of a parameter into `out`. Padding becomes zeros.
-    pub fn read(&self, spec: &Spec, elements: Range<usize>, out: &mut [f32]) -> Result<(), BadInput> {
+    pub fn read(
+        &self,
+        spec: &Spec,
+        elements: Range<usize>,
+        out: &mut [f32],
+    ) -> Result<(), BadInput> {
         out.fill(0.0);
         match &self.weights {
             Weights::Files(files) => files.read(spec, elements, out),
@@ -87,7 +123,9 @@ impl Pretrained {
         let mut wide = Vec::new();
         for spec in params.specs() {
             match &mut values {
-                Numbers::F32(values) => self.read(spec, 0..spec.numel(), &mut values[spec.range()])?,
+                Numbers::F32(values) => {
+                    self.read(spec, 0..spec.numel(), &mut values[spec.range()])?
+                }
                 Numbers::Bf16(values) => {
                     let values = &mut values[spec.range()];
                     for start in (0..values.len()).step_by(CHUNK) {
@@ -109,8 +147,16 @@ impl Pretrained {
     }
 
     /// Begins to generate with weights that `comm`'s ranks shard. Each rank reads its own shard. All ranks call it.
-    pub fn shard(&self, params: &Arc<Params>, comm: &Comm, wrap: Wrap, precision: Precision) -> Result<ZeroInference> {
-        self.begin(comm, |begin| ZeroInference::new(params, comm, wrap, precision, begin))
+    pub fn shard(
+        &self,
+        params: &Arc<Params>,
+        comm: &Comm,
+        wrap: Wrap,
+        precision: Precision,
+    ) -> Result<ZeroInference> {
+        self.begin(comm, |begin| {
+            ZeroInference::new(params, comm, wrap, precision, begin)
+        })
     }
 
     /// Runs `make` with a function that reads values. If a rank cannot read its own, no rank continues.
@@ -139,14 +185,22 @@ impl Pretrained {
 const CHUNK: usize = 1 << 16;
 
 fn read(path: &Path) -> Result<String, BadInput> {
-    shardlab::files::text(path, shardlab::files::LIST)
-        .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), "is the folder complete?"))
+    shardlab::files::text(path, shardlab::files::LIST).map_err(|error| {
+        BadInput::new(
+            format!("cannot read {}: {error}", path.display()),
+            "is the folder complete?",
+        )
+    })
 }
 
 /// Names for an error: the first three, and how many more there are.
 fn some(names: &[&str]) -> String {
     let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
-    if names.len() > 3 { format!("{shown} and {} more", names.len() - 3) } else { shown }
+    if names.len() > 3 {
+        format!("{shown} and {} more", names.len() - 3)
+    } else {
+        shown
+    }
 }
 
 /// Refuses tensors that are not those of a model. `found` looks up a tensor's shape, `all` are the names that are there.
@@ -157,11 +211,20 @@ fn check<'a>(
     all: impl Iterator<Item = &'a str>,
 ) -> Result<(), BadInput> {
     let bad = |what: String| {
-        let what = format!("{} does not hold the model of its config.json: {what}", place.display());
-        Err(BadInput::new(what, "do config.json and the weights belong together, and is every file complete?"))
+        let what = format!(
+            "{} does not hold the model of its config.json: {what}",
+            place.display()
+        );
+        Err(BadInput::new(
+            what,
+            "do config.json and the weights belong together, and is every file complete?",
+        ))
     };
-    let missing: Vec<&str> =
-        expected.iter().filter(|(name, _)| found(name).is_none()).map(|(name, _)| name.as_str()).collect();
+    let missing: Vec<&str> = expected
+        .iter()
+        .filter(|(name, _)| found(name).is_none())
+        .map(|(name, _)| name.as_str())
+        .collect();
     if !missing.is_empty() {
         return bad(format!("it has no {}", some(&missing)));
     }
@@ -170,10 +233,13 @@ fn check<'a>(
             return bad(format!("{name} is {found:?}, not {shape:?}"));
         }
     }
-    let known: std::collections::HashSet<&str> = expected.iter().map(|(name, _)| name.as_str()).collect();
+    let known: std::collections::HashSet<&str> =
+        expected.iter().map(|(name, _)| name.as_str()).collect();
     // Old files have RoPE's frequencies, which follow from config.json, and some repeat the table as the head.
     let ignored = |name: &str| name.ends_with(".rotary_emb.inv_freq") || name == "lm_head.weight";
-    let mut unexpected: Vec<&str> = all.filter(|name| !known.contains(name) && !ignored(name)).collect();
+    let mut unexpected: Vec<&str> = all
+        .filter(|name| !known.contains(name) && !ignored(name))
+        .collect();
     unexpected.sort_unstable();
     if !unexpected.is_empty() {
         return bad(format!("it has unexpected tensors: {}", some(&unexpected)));

@@ -20,14 +20,21 @@ impl Text {
     pub(super) fn open(dir: &Path, vocabulary: usize) -> Result<Text, BadInput> {
         let path = dir.join("tokenizer.json");
         let bad = |what: String| {
-            let help = "a model's folder has its tokenizer.json: fetch it from where the weights are from";
+            let help =
+                "a model's folder has its tokenizer.json: fetch it from where the weights are from";
             BadInput::new(format!("cannot read {}: {what}", path.display()), help)
         };
         let text = files::read(&path, MOST).map_err(|error| bad(error.to_string()))?;
         let tokenizer = Tokenizer::from_bytes(text).map_err(|error| bad(error.to_string()))?;
-        let most = tokenizer.get_vocab(true).into_values().max().map_or(0, |token| token as usize + 1);
+        let most = tokenizer
+            .get_vocab(true)
+            .into_values()
+            .max()
+            .map_or(0, |token| token as usize + 1);
         if most > vocabulary {
-            return Err(bad(format!("it has {most} tokens, and the model {vocabulary}: they do not belong together")));
+            return Err(bad(format!(
+                "it has {most} tokens, and the model {vocabulary}: they do not belong together"
+            )));
         }
         Ok(Text { tokenizer })
     }
@@ -35,8 +42,9 @@ impl Text {
     /// The tokens of a prompt, with those that the post-processor adds, such as the one that begins a text.
     pub fn tokens(&self, text: &str) -> Result<Vec<u32>, BadInput> {
         let encoding = self.tokenizer.encode(text, true);
-        let encoding =
-            encoding.map_err(|error| BadInput::new(format!("cannot encode the prompt: {error}"), "shorten it"))?;
+        let encoding = encoding.map_err(|error| {
+            BadInput::new(format!("cannot encode the prompt: {error}"), "shorten it")
+        })?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -47,7 +55,9 @@ impl Text {
 
     /// One token as the vocabulary has it: `▁little`, `<0x0A>`.
     pub fn token(&self, token: u32) -> String {
-        self.tokenizer.id_to_token(token).unwrap_or_else(|| format!("#{token}"))
+        self.tokenizer
+            .id_to_token(token)
+            .unwrap_or_else(|| format!("#{token}"))
     }
 }
 
@@ -86,5 +96,9 @@ pub(super) fn ends(dir: &Path, config: Option<&str>) -> Vec<u32> {
         }
     };
     let generation = read(&dir.join("generation_config.json")).ok();
-    generation.as_deref().and_then(of).or_else(|| config.and_then(of)).unwrap_or_default()
+    generation
+        .as_deref()
+        .and_then(of)
+        .or_else(|| config.and_then(of))
+        .unwrap_or_default()
 }

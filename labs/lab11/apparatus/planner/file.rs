@@ -45,8 +45,12 @@ struct NetworkTable {
 /// Reads a cluster. Fields that may be left out have the A100's values.
 pub fn read(path: &Path) -> Result<Cluster, BadInput> {
     let name = path.display();
-    let text = files::text(path, files::LIST)
-        .map_err(|error| BadInput::new(format!("{name} cannot be read: {error}"), "give --cluster a TOML file"))?;
+    let text = files::text(path, files::LIST).map_err(|error| {
+        BadInput::new(
+            format!("{name} cannot be read: {error}"),
+            "give --cluster a TOML file",
+        )
+    })?;
     parse(&text).map_err(|(line, what)| {
         let line = line.map_or(String::new(), |line| format!(", line {line}"));
         let help = "a cluster has a table [device] with memory_gb, tflops and bandwidth_gb_s, and a table [network] with \
@@ -59,26 +63,41 @@ type Wrong = (Option<usize>, String);
 
 fn parse(text: &str) -> Result<Cluster, Wrong> {
     let file: File = toml::from_str(text).map_err(|error| {
-        let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let line = error
+            .span()
+            .map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         (line, error.message().to_string())
     })?;
-    let (device, network) = (file.device, file.network);
-    let find = |key: &str| text.lines().position(|line| line.trim_start().starts_with(key)).map(|at| at + 1);
+    let device = file.device;
+    let network = file.network;
+    let find = |key: &str| {
+        text.lines()
+            .position(|line| line.trim_start().starts_with(key))
+            .map(|at| at + 1)
+    };
     let positive = |key: &str, value: f64| match value.is_finite() && value > 0.0 {
         true => Ok(value),
         false => Err((find(key), format!("{key} = {value} must be more than 0"))),
     };
     let share = |key: &str, value: Option<f64>, usual: f64| match value.unwrap_or(usual) {
         value if value > 0.0 && value <= 1.0 => Ok(value),
-        value => Err((find(key), format!("{key} = {value} must be a part of the peak, from 0 to 1"))),
+        value => Err((
+            find(key),
+            format!("{key} = {value} must be a part of the peak, from 0 to 1"),
+        )),
     };
     let count = |key: &str, value: usize| match value {
         1..=MOST_RANKS => Ok(value),
-        _ => Err((find(key), format!("{key} = {value} must be from 1 to {MOST_RANKS}"))),
+        _ => Err((
+            find(key),
+            format!("{key} = {value} must be from 1 to {MOST_RANKS}"),
+        )),
     };
     let within = positive("within_gb_s", network.within_gb_s)?;
     let cards = count("cards", network.cards.unwrap_or(1))?;
-    let micro = |key: &str, value: Option<f64>, usual: f64| positive(key, value.unwrap_or(usual)).map(|us| 1e-6 * us);
+    let micro = |key: &str, value: Option<f64>, usual: f64| {
+        positive(key, value.unwrap_or(usual)).map(|us| 1e-6 * us)
+    };
     Ok(Cluster {
         device: Device {
             name: device.name.unwrap_or_else(|| "your device".into()),
@@ -98,10 +117,17 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
             ranks_per_node: count("per_node", network.per_node)?,
             most_ranks: MOST_RANKS,
             cards,
-            within: Link { latency: micro("within_us", network.within_us, 3.4)?, bandwidth: 1e9 * within },
+            within: Link {
+                latency: micro("within_us", network.within_us, 3.4)?,
+                bandwidth: 1e9 * within,
+            },
             between: Link {
                 latency: micro("between_us", network.between_us, 14.0)?,
-                bandwidth: 1e9 * positive("between_gb_s", network.between_gb_s.unwrap_or(network.within_gb_s))?,
+                bandwidth: 1e9
+                    * positive(
+                        "between_gb_s",
+                        network.between_gb_s.unwrap_or(network.within_gb_s),
+                    )?,
             },
             pipelined: false,
         },
@@ -135,22 +161,50 @@ mod tests {
     #[test]
     fn the_example_is_a_cluster() {
         let cluster = parse(EXAMPLE).unwrap();
-        assert_eq!((cluster.device.memory, cluster.network.ranks_per_node, cluster.rings), (24e9, 4, 1));
-        assert_eq!((cluster.network.between.bandwidth, cluster.device.matmul), (12.5e9, 0.7));
+        assert_eq!(
+            (
+                cluster.device.memory,
+                cluster.network.ranks_per_node,
+                cluster.rings
+            ),
+            (24e9, 4, 1)
+        );
+        assert_eq!(
+            (cluster.network.between.bandwidth, cluster.device.matmul),
+            (12.5e9, 0.7)
+        );
     }
 
     #[test]
     fn what_is_wrong_has_a_line() {
         for (from, to, line, says) in [
-            ("memory_gb = 24", "memory_gb = -1", 3, "memory_gb = -1 must be more than 0"),
+            (
+                "memory_gb = 24",
+                "memory_gb = -1",
+                3,
+                "memory_gb = -1 must be more than 0",
+            ),
             ("memory_gb = 24", "memory_gb = \"24\"", 3, "expected"),
             ("memory_gb = 24", "memory = 24", 3, "unknown field"),
             ("tflops = 165 ", "tflops 165 ", 4, "="),
-            ("per_node = 4", "per_node = 0", 10, "per_node = 0 must be from 1"),
-            ("cards = 1", "efficiency = 1.5", 13, "efficiency = 1.5 must be a part"),
+            (
+                "per_node = 4",
+                "per_node = 0",
+                10,
+                "per_node = 0 must be from 1",
+            ),
+            (
+                "cards = 1",
+                "efficiency = 1.5",
+                13,
+                "efficiency = 1.5 must be a part",
+            ),
         ] {
             let (at, what) = parse(&EXAMPLE.replace(from, to)).unwrap_err();
-            assert!(at == Some(line) && what.contains(says), "{to}: {at:?} {what}");
+            assert!(
+                at == Some(line) && what.contains(says),
+                "{to}: {at:?} {what}"
+            );
         }
         let (_, what) = parse("[device]\nmemory_gb = 1").unwrap_err();
         assert!(what.contains("missing field"), "{what}");
@@ -159,6 +213,9 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_told() {
         let error = read(Path::new("no/such.toml")).unwrap_err();
-        assert!(error.what.contains("no/such.toml cannot be read"), "{error}");
+        assert!(
+            error.what.contains("no/such.toml cannot be read"),
+            "{error}"
+        );
     }
 }

@@ -23,12 +23,22 @@ const LONGEST: usize = 8192;
 
 /// The model of that name.
 pub fn model(name: &str) -> Result<Model, BadInput> {
-    let gpt = MODELS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, model)| *model);
-    let llama = || LlamaShape::preset(name).map(|shape| Model::llama(&shape, shape.block.min(LONGEST)));
+    let gpt = MODELS
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name))
+        .map(|(_, model)| *model);
+    let llama =
+        || LlamaShape::preset(name).map(|shape| Model::llama(&shape, shape.block.min(LONGEST)));
     gpt.map_or_else(llama, Ok).map_err(|_| {
-        let names: Vec<&str> =
-            MODELS.iter().map(|(name, _)| *name).chain(PRESETS.iter().map(|(name, _)| *name)).collect();
-        BadInput::new(format!("no model is named {name}"), format!("choose one of {}", names.join(", ")))
+        let names: Vec<&str> = MODELS
+            .iter()
+            .map(|(name, _)| *name)
+            .chain(PRESETS.iter().map(|(name, _)| *name))
+            .collect();
+        BadInput::new(
+            format!("no model is named {name}"),
+            format!("choose one of {}", names.join(", ")),
+        )
     })
 }
 
@@ -38,7 +48,12 @@ mod tests {
 
     #[test]
     fn names_have_the_parameters_that_they_say() {
-        for (name, billions) in [("gpt2", 0.124), ("gpt2-xl", 1.557), ("gpt3-13b", 12.9), ("megatron-22b", 22.1)] {
+        for (name, billions) in [
+            ("gpt2", 0.124),
+            ("gpt2-xl", 1.557),
+            ("gpt3-13b", 12.9),
+            ("megatron-22b", 22.1),
+        ] {
             let is = model(name).unwrap().parameters() / 1e9;
             assert!((is / billions - 1.0).abs() < 0.01, "{name}: {is}");
         }
@@ -49,6 +64,9 @@ mod tests {
         );
         assert_eq!(model("llama-3.1-405b").unwrap().length, 8192);
         let error = model("gpt-5").unwrap_err();
-        assert!(error.help.contains("gpt3-175b") && error.help.contains("llama-3-70b"), "{error}");
+        assert!(
+            error.help.contains("gpt3-175b") && error.help.contains("llama-3-70b"),
+            "{error}"
+        );
     }
 }

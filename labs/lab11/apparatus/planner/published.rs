@@ -61,7 +61,16 @@ const fn row(
     teraflops: f64,
 ) -> Row {
     let model = Model::gpt(shape[2], shape[1], shape[0], 51_200, 2048);
-    Row { name, model, billions, tensor: degrees[0], pipeline: degrees[1], devices: job[0], batch: job[1], teraflops }
+    Row {
+        name,
+        model,
+        billions,
+        tensor: degrees[0],
+        pipeline: degrees[1],
+        devices: job[0],
+        batch: job[1],
+        teraflops,
+    }
 }
 
 /// Narayanan et al., table 1: heads, width, layers; tensor and pipeline ranks; GPUs and batch; TFLOP/s per GPU.
@@ -72,10 +81,38 @@ pub const WEAK_SCALING: [Row; 10] = [
     row("18.4B", 18.4, [48, 6144, 40], [8, 1], [256, 1024], 135.0),
     row("39.1B", 39.1, [64, 8192, 48], [8, 2], [512, 1536], 138.0),
     row("76.1B", 76.1, [80, 10_240, 60], [8, 4], [1024, 1792], 140.0),
-    row("145.6B", 145.6, [96, 12_288, 80], [8, 8], [1536, 2304], 148.0),
-    row("310.1B", 310.1, [128, 16_384, 96], [8, 16], [1920, 2160], 155.0),
-    row("529.6B", 529.6, [128, 20_480, 105], [8, 35], [2520, 2520], 163.0),
-    row("1008.0B", 1008.0, [160, 25_600, 128], [8, 64], [3072, 3072], 163.0),
+    row(
+        "145.6B",
+        145.6,
+        [96, 12_288, 80],
+        [8, 8],
+        [1536, 2304],
+        148.0,
+    ),
+    row(
+        "310.1B",
+        310.1,
+        [128, 16_384, 96],
+        [8, 16],
+        [1920, 2160],
+        155.0,
+    ),
+    row(
+        "529.6B",
+        529.6,
+        [128, 20_480, 105],
+        [8, 35],
+        [2520, 2520],
+        163.0,
+    ),
+    row(
+        "1008.0B",
+        1008.0,
+        [160, 25_600, 128],
+        [8, 64],
+        [3072, 3072],
+        163.0,
+    ),
 ];
 
 /// All runs that the planner is compared with.
@@ -83,11 +120,29 @@ pub fn runs() -> Vec<Run> {
     // Most runs differ in these fields alone. The figures of 2021 count the FLOPs of a second forward pass.
     let run = |source, name: &'static str, [devices, batch]: [usize; 2], strategy, figure| {
         let model = super::names::model(name).expect("MODELS has every run's model");
-        Run { source, name, model, devices, batch, strategy, free: true, flat_ring: false, figure }
+        Run {
+            source,
+            name,
+            model,
+            devices,
+            batch,
+            strategy,
+            free: true,
+            flat_ring: false,
+            figure,
+        }
     };
-    let full =
-        |data, tensor, pipeline| Strategy { data, tensor, pipeline, recompute: Recompute::Full, ..Strategy::SINGLE };
-    let again = |value| Figure::Teraflops { value, recomputed: true };
+    let full = |data, tensor, pipeline| Strategy {
+        data,
+        tensor,
+        pipeline,
+        recompute: Recompute::Full,
+        ..Strategy::SINGLE
+    };
+    let again = |value| Figure::Teraflops {
+        value,
+        recomputed: true,
+    };
 
     let mut all: Vec<Run> = WEAK_SCALING.iter().map(Row::run).collect();
     // Table 5: without sequence parallelism and with full recomputation, then with both of the paper's ideas.
@@ -97,10 +152,21 @@ pub fn runs() -> Vec<Run> {
         ("mt-nlg-530b", [280, 280], 1, 35, 3, 49.05, 37.83),
         ("megatron-1t", [512, 512], 1, 64, 1, 94.42, 71.49),
     ] {
-        let before = Strategy { chunks, micro_batch, ..full(1, 8, pipeline) };
-        let after = Strategy { recompute: Recompute::Selective, sequence: true, ..before };
+        let before = Strategy {
+            chunks,
+            micro_batch,
+            ..full(1, 8, pipeline)
+        };
+        let after = Strategy {
+            recompute: Recompute::Selective,
+            sequence: true,
+            ..before
+        };
         for (strategy, seconds) in [(before, old), (after, new)] {
-            all.push(Run { free: false, ..run("K5", name, job, strategy, Figure::Seconds(seconds)) });
+            all.push(Run {
+                free: false,
+                ..run("K5", name, job, strategy, Figure::Seconds(seconds))
+            });
         }
     }
     // Table 2, with tensor and pipeline ranks: 175 billion on 96 GPUs per replica (8 x 12), 530 billion on 280 (8 x 35).
@@ -112,7 +178,13 @@ pub fn runs() -> Vec<Run> {
         ("mt-nlg-530b", 35, [1120, 2240], 167.0),
         ("mt-nlg-530b", 35, [2240, 2240], 159.0),
     ] {
-        all.push(run("N2", name, job, full(job[0] / 8 / pipeline, 8, pipeline), again(value)));
+        all.push(run(
+            "N2",
+            name,
+            job,
+            full(job[0] / 8 / pipeline, 8, pipeline),
+            again(value),
+        ));
     }
     // Table 2, with ZeRO-3.
     for (name, job, micro_batch, value) in [
@@ -123,24 +195,74 @@ pub fn runs() -> Vec<Run> {
         ("mt-nlg-530b", [1120, 2240], 2, 98.0),
         ("mt-nlg-530b", [2240, 2240], 1, 48.0),
     ] {
-        let strategy = Strategy { micro_batch, zero: 3, ..full(job[0], 1, 1) };
-        all.push(Run { free: false, flat_ring: true, ..run("Z2", name, job, strategy, again(value)) });
+        let strategy = Strategy {
+            micro_batch,
+            zero: 3,
+            ..full(job[0], 1, 1)
+        };
+        all.push(Run {
+            free: false,
+            flat_ring: true,
+            ..run("Z2", name, job, strategy, again(value))
+        });
     }
     for (devices, value) in [(8192, 430.0), (16_384, 400.0)] {
-        let strategy = Strategy { zero: 1, sequence: true, recompute: Recompute::None, ..full(devices / 128, 8, 16) };
-        let figure = Figure::Teraflops { value, recomputed: false };
-        all.push(run("L4", "llama-3.1-405b", [devices, 2048], strategy, figure));
+        let strategy = Strategy {
+            zero: 1,
+            sequence: true,
+            recompute: Recompute::None,
+            ..full(devices / 128, 8, 16)
+        };
+        let figure = Figure::Teraflops {
+            value,
+            recomputed: false,
+        };
+        all.push(run(
+            "L4",
+            "llama-3.1-405b",
+            [devices, 2048],
+            strategy,
+            figure,
+        ));
     }
     all
 }
 
 impl Row {
     fn run(&self) -> Run {
-        let Row { name, model, tensor, pipeline, devices, batch, teraflops, .. } = *self;
+        let Row {
+            name,
+            model,
+            tensor,
+            pipeline,
+            devices,
+            batch,
+            teraflops,
+            ..
+        } = *self;
         let data = devices / tensor / pipeline;
-        let strategy = Strategy { data, tensor, pipeline, recompute: Recompute::Full, ..Strategy::SINGLE };
-        let figure = Figure::Teraflops { value: teraflops, recomputed: true };
-        Run { source: "N1", name, model, devices, batch, strategy, free: true, flat_ring: false, figure }
+        let strategy = Strategy {
+            data,
+            tensor,
+            pipeline,
+            recompute: Recompute::Full,
+            ..Strategy::SINGLE
+        };
+        let figure = Figure::Teraflops {
+            value: teraflops,
+            recomputed: true,
+        };
+        Run {
+            source: "N1",
+            name,
+            model,
+            devices,
+            batch,
+            strategy,
+            free: true,
+            flat_ring: false,
+            figure,
+        }
     }
 }
 
@@ -149,29 +271,56 @@ impl Run {
     /// tensor ranks' collectives.
     pub fn job(&self) -> Job {
         let llama = self.model.family == Family::Llama;
-        let (device, network) = if llama { ("h100-80g", "dgx-h100") } else { ("a100-80g", "dgx-a100") };
+        let (device, network) = if llama {
+            ("h100-80g", "dgx-h100")
+        } else {
+            ("a100-80g", "dgx-a100")
+        };
         let cluster = Device::named(device).and_then(|device| Cluster::new(device, network));
         let mut cluster = cluster.expect("both names have presets");
         cluster.rings = if self.flat_ring { 1 } else { cluster.rings };
-        let overlap = if llama || self.flat_ring { Overlap::All } else { Overlap::Tensor };
-        let bytes = if self.flat_ring { BytesEach::MIXED } else { BytesEach::MEGATRON };
-        Job { batch: self.batch, bytes, flash: llama, overlap, ..Job::new(self.model, cluster, self.devices) }
+        let overlap = if llama || self.flat_ring {
+            Overlap::All
+        } else {
+            Overlap::Tensor
+        };
+        let bytes = if self.flat_ring {
+            BytesEach::MIXED
+        } else {
+            BytesEach::MEGATRON
+        };
+        Job {
+            batch: self.batch,
+            bytes,
+            flash: llama,
+            overlap,
+            ..Job::new(self.model, cluster, self.devices)
+        }
     }
 
     /// The strategy that is compared: with the planner's best micro-batch and chunks, where the paper does not state them.
     pub fn planned(&self) -> Strategy {
-        if self.free { search_within(&self.job(), &self.strategy) } else { self.strategy }
+        if self.free {
+            search_within(&self.job(), &self.strategy)
+        } else {
+            self.strategy
+        }
     }
 
     /// The planner's figure, in the paper's unit, and the paper's.
     pub fn compared(&self) -> (f64, f64) {
-        let (job, strategy) = (self.job(), self.planned());
+        let job = self.job();
+        let strategy = self.planned();
         let seconds = job.time(&strategy).total();
         match self.figure {
             Figure::Seconds(published) => (seconds, published),
             Figure::Teraflops { value, recomputed } => {
                 let model = &self.model;
-                let again = if recomputed { model.layers as f64 * model.forward_flops() } else { 0.0 };
+                let again = if recomputed {
+                    model.layers as f64 * model.forward_flops()
+                } else {
+                    0.0
+                };
                 let flops = (model.flops_per_token() + again) * (self.batch * model.length) as f64;
                 (flops / seconds / self.devices as f64 / 1e12, value)
             }
@@ -197,14 +346,26 @@ mod tests {
     fn parameters_are_the_published_ones() {
         for run in WEAK_SCALING {
             let billions = run.model.parameters() / 1e9;
-            assert!((billions - run.billions).abs() < 0.06, "{billions} is not {}", run.billions);
+            assert!(
+                (billions - run.billions).abs() < 0.06,
+                "{billions} is not {}",
+                run.billions
+            );
         }
     }
 
     #[test]
     fn the_planner_is_close_to_published_runs() {
         let runs = runs();
-        let line = |run: &Run| format!("\n{} {}: {:?} {:+.3}", run.source, run.name, run.compared(), run.error());
+        let line = |run: &Run| {
+            format!(
+                "\n{} {}: {:?} {:+.3}",
+                run.source,
+                run.name,
+                run.compared(),
+                run.error()
+            )
+        };
         let report: String = runs.iter().map(line).collect();
         let (flat, others): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| run.flat_ring);
         let worst = |runs: &[&Run]| runs.iter().map(|run| run.error().abs()).fold(0.0, f64::max);

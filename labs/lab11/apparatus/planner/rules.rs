@@ -40,20 +40,31 @@ pub fn decide(job: &Job, found: &Search) -> Decision {
     let node = job.cluster.network.ranks_per_node;
     let mut steps = Vec::new();
     let (fits, takes) = fits_one(job);
-    steps.push(Step { question: "does the model fit on one device?", answer: takes });
-    let alone: Such = ("copies of the whole model", &|s| s.tensor == 1 && s.pipeline == 1);
+    steps.push(Step {
+        question: "does the model fit on one device?",
+        answer: takes,
+    });
+    let alone: Such = ("copies of the whole model", &|s| {
+        s.tensor == 1 && s.pipeline == 1
+    });
     let (advice, choices): (&str, Vec<Such>) = if job.devices == 1 {
         let (layer_fits, takes) = layer_fits(job);
         match (fits, layer_fits) {
             (true, _) => ("normal use", vec![alone]),
             (false, whole) => {
-                steps.push(Step { question: "does its largest layer fit?", answer: takes });
+                steps.push(Step {
+                    question: "does its largest layer fit?",
+                    answer: takes,
+                });
                 match whole {
                     true => (
                         "ZeRO with offloading to the CPU",
                         vec![("offloading", &|s| s.offload > Offload::None && s.tiles == 1)],
                     ),
-                    false => ("ZeRO with memory-centric tiling", vec![("tiles", &|s| s.tiles > 1)]),
+                    false => (
+                        "ZeRO with memory-centric tiling",
+                        vec![("tiles", &|s| s.tiles > 1)],
+                    ),
                 }
             }
         }
@@ -65,79 +76,176 @@ pub fn decide(job: &Job, found: &Search) -> Decision {
         } else {
             format!("{nodes}, with {node} devices each")
         };
-        steps.push(Step { question: "how many nodes?", answer: devices });
+        steps.push(Step {
+            question: "how many nodes?",
+            answer: devices,
+        });
         if fits {
             ("DDP, or ZeRO", vec![alone])
         } else {
-            let (fast, why) = if one { fast_within(job) } else { fast_between(job) };
-            let question =
-                if one { "are the links within the node fast?" } else { "are the links between nodes fast?" };
-            steps.push(Step { question, answer: why });
-            const PIPELINE: Such = ("a pipeline without TP", &|s| s.pipeline > 1 && s.tensor == 1);
+            let (fast, why) = if one {
+                fast_within(job)
+            } else {
+                fast_between(job)
+            };
+            let question = if one {
+                "are the links within the node fast?"
+            } else {
+                "are the links between nodes fast?"
+            };
+            steps.push(Step {
+                question,
+                answer: why,
+            });
+            const PIPELINE: Such = ("a pipeline without TP", &|s| {
+                s.pipeline > 1 && s.tensor == 1
+            });
             const ZERO: Such = ("ZeRO alone", &|s| s.pipeline * s.tensor == 1 && s.zero > 0);
-            const NO_PIPELINE: Such = ("ZeRO or TP", &|s| s.pipeline == 1 && (s.zero > 0 || s.tensor > 1));
+            const NO_PIPELINE: Such = ("ZeRO or TP", &|s| {
+                s.pipeline == 1 && (s.zero > 0 || s.tensor > 1)
+            });
             const ONE_WAY: Such = ("PP or TP, not both", &|s| s.pipeline == 1 || s.tensor == 1);
-            const ALL: Such = ("PP and TP, with ZeRO-1 at most", &|s| s.pipeline > 1 && s.tensor > 1 && s.zero <= 1);
+            const ALL: Such = ("PP and TP, with ZeRO-1 at most", &|s| {
+                s.pipeline > 1 && s.tensor > 1 && s.zero <= 1
+            });
             const ANY: Such = ("any strategy", &|_| true);
             match (one, fast) {
                 (true, true) => ("PP, ZeRO or TP: they should be comparable", vec![ONE_WAY]),
                 (true, false) => ("PP before ZeRO and TP", vec![PIPELINE, NO_PIPELINE]),
-                (false, true) => ("ZeRO; or PP + ZeRO + TP + DP, with less communication", vec![ZERO, ANY]),
+                (false, true) => (
+                    "ZeRO; or PP + ZeRO + TP + DP, with less communication",
+                    vec![ZERO, ANY],
+                ),
                 (false, false) => ("DP + PP + TP + ZeRO-1", vec![ALL, ANY]),
             }
         }
     };
     // "TP is almost always used within a single node."
     let near = |s: &Strategy| s.tensor <= node;
-    let chosen = choices.iter().find_map(|(asks, such)| Some((*asks, *found.best(|s| near(s) && such(s))?)));
+    let chosen = choices
+        .iter()
+        .find_map(|(asks, such)| Some((*asks, *found.best(|s| near(s) && such(s))?)));
     let asks = chosen.map_or(choices[0].0, |(asks, _)| asks);
-    Decision { steps, advice: advice.to_string(), plan: chosen.map(|(_, plan)| plan), asks, node }
+    Decision {
+        steps,
+        advice: advice.to_string(),
+        plan: chosen.map(|(_, plan)| plan),
+        asks,
+        node,
+    }
 }
 
 /// Whether one device can train the model on one sequence at a time, if it computes every layer again.
 fn fits_one(job: &Job) -> (bool, String) {
-    let one = Job { devices: 1, batch: 1, ..job.clone() };
-    let load = one.load(&Strategy { recompute: Recompute::Full, ..Strategy::SINGLE });
-    let (takes, room) = (load.total(), job.cluster.device.room());
+    let one = Job {
+        devices: 1,
+        batch: 1,
+        ..job.clone()
+    };
+    let load = one.load(&Strategy {
+        recompute: Recompute::Full,
+        ..Strategy::SINGLE
+    });
+    let takes = load.total();
+    let room = job.cluster.device.room();
     let answer = if takes <= room { "yes" } else { "no" };
-    (takes <= room, format!("{answer}: it takes {} of {}", bytes_decimal(takes), bytes_decimal(room)))
+    (
+        takes <= room,
+        format!(
+            "{answer}: it takes {} of {}",
+            bytes_decimal(takes),
+            bytes_decimal(room)
+        ),
+    )
 }
 
 /// Whether one device can hold what a layer needs while it computes, if everything else is offloaded.
 fn layer_fits(job: &Job) -> (bool, String) {
-    let one = Job { devices: 1, batch: 1, ..job.clone() };
-    let all = Strategy { offload: Offload::Parameters, zero: 3, recompute: Recompute::Full, ..Strategy::SINGLE };
+    let one = Job {
+        devices: 1,
+        batch: 1,
+        ..job.clone()
+    };
+    let all = Strategy {
+        offload: Offload::Parameters,
+        zero: 3,
+        recompute: Recompute::Full,
+        ..Strategy::SINGLE
+    };
     let load = one.load(&all);
-    let (takes, room) = (load.working, job.cluster.device.room() - load.activations);
+    let takes = load.working;
+    let room = job.cluster.device.room() - load.activations;
     let answer = if takes <= room { "yes" } else { "no" };
-    (takes <= room, format!("{answer}: while it computes it takes {} of {}", bytes_decimal(takes), bytes_decimal(room)))
+    (
+        takes <= room,
+        format!(
+            "{answer}: while it computes it takes {} of {}",
+            bytes_decimal(takes),
+            bytes_decimal(room)
+        ),
+    )
 }
 
 /// A fast network: the ranks of `strategy` wait for less than [`SLOW`] of a step.
 fn fast(job: &Job, strategy: Strategy, of: fn(&Time) -> f64, name: &str) -> (bool, String) {
     let time = job.time(&strategy);
-    let (waits, all) = (of(&time), time.total());
+    let waits = of(&time);
+    let all = time.total();
     let share = waits / all;
     let answer = if share < SLOW { "yes" } else { "no" };
-    let answer = format!("{answer}: {name} waits {} of {}, {}", seconds(waits), seconds(all), percent(share));
+    let answer = format!(
+        "{answer}: {name} waits {} of {}, {}",
+        seconds(waits),
+        seconds(all),
+        percent(share)
+    );
     (share < SLOW, answer)
 }
 
 fn fast_between(job: &Job) -> (bool, String) {
     let data = largest(job.devices, job.batch);
-    let zero = Strategy { data, zero: 3, recompute: Recompute::Full, ..Strategy::SINGLE };
-    fast(&Job { devices: data, ..job.clone() }, zero, |time| time.data, "ZeRO-3")
+    let zero = Strategy {
+        data,
+        zero: 3,
+        recompute: Recompute::Full,
+        ..Strategy::SINGLE
+    };
+    fast(
+        &Job {
+            devices: data,
+            ..job.clone()
+        },
+        zero,
+        |time| time.data,
+        "ZeRO-3",
+    )
 }
 
 fn fast_within(job: &Job) -> (bool, String) {
     let tensor = largest(job.devices, job.model.kv_heads);
-    let strategy = Strategy { tensor, sequence: true, recompute: Recompute::Full, ..Strategy::SINGLE };
-    fast(&Job { devices: tensor, ..job.clone() }, strategy, |time| time.tensor, "TP")
+    let strategy = Strategy {
+        tensor,
+        sequence: true,
+        recompute: Recompute::Full,
+        ..Strategy::SINGLE
+    };
+    fast(
+        &Job {
+            devices: tensor,
+            ..job.clone()
+        },
+        strategy,
+        |time| time.tensor,
+        "TP",
+    )
 }
 
 /// The largest divisor of `of` that is at most `most`.
 fn largest(most: usize, of: usize) -> usize {
-    (1..=most).rev().find(|n| of.is_multiple_of(*n)).unwrap_or(1)
+    (1..=most)
+        .rev()
+        .find(|n| of.is_multiple_of(*n))
+        .unwrap_or(1)
 }
 
 impl Decision {
@@ -145,16 +253,26 @@ impl Decision {
     pub fn forbids(&self, best: &Plan) -> String {
         let tensor = best.strategy.tensor;
         match tensor > self.node {
-            true => format!("the rule keeps TP within a node of {}, and TP {tensor} leaves it", self.node),
+            true => format!(
+                "the rule keeps TP within a node of {}, and TP {tensor} leaves it",
+                self.node
+            ),
             false => format!("the rule asks for {}", self.asks),
         }
     }
 
     /// Why the search's best plan is faster than the rule's: the parts of a step that differ most. Empty if they agree.
     pub fn differs(&self, best: &Plan) -> Vec<(&'static str, f64)> {
-        let Some(plan) = &self.plan else { return Vec::new() };
-        let parts = Time::PARTS.into_iter().zip(plan.time.parts()).zip(best.time.parts());
-        let mut parts: Vec<(&str, f64)> = parts.map(|((name, rule), search)| (name, rule - search)).collect();
+        let Some(plan) = &self.plan else {
+            return Vec::new();
+        };
+        let parts = Time::PARTS
+            .into_iter()
+            .zip(plan.time.parts())
+            .zip(best.time.parts());
+        let mut parts: Vec<(&str, f64)> = parts
+            .map(|((name, rule), search)| (name, rule - search))
+            .collect();
         parts.sort_by(|a, b| b.1.total_cmp(&a.1));
         let all = plan.time.total() - best.time.total();
         parts.retain(|(_, seconds)| *seconds > 0.1 * all && all > 0.0);
@@ -178,17 +296,37 @@ mod tests {
     fn each_end_of_the_path() {
         for (name, devices, network, advice, plan) in [
             ("gpt2", 1, "dgx-a100", "normal use", "one device"),
-            ("llama-3-8b", 1, "dgx-a100", "offloading to the CPU", "offloaded"),
+            (
+                "llama-3-8b",
+                1,
+                "dgx-a100",
+                "offloading to the CPU",
+                "offloaded",
+            ),
             ("gpt2", 8, "dgx-a100", "DDP, or ZeRO", " 8"),
             ("llama-2-13b", 8, "dgx-a100", "comparable", " 8"),
             ("llama-2-13b", 8, "ethernet", "", ""),
             ("llama-3-70b", 512, "dgx-a100", "ZeRO; or", "ZeRO-"),
-            ("llama-3-70b", 512, "cloud-100g", "DP + PP + TP + ZeRO-1", "PP"),
+            (
+                "llama-3-70b",
+                512,
+                "cloud-100g",
+                "DP + PP + TP + ZeRO-1",
+                "PP",
+            ),
         ] {
             let decision = decided(name, devices, network);
-            assert!(decision.advice.contains(advice), "{name} on {devices}, {network}: {decision:?}");
-            let words = decision.plan.map_or(String::new(), |plan| plan.strategy.words());
-            assert!(words.contains(plan), "{name} on {devices}, {network}: {words}");
+            assert!(
+                decision.advice.contains(advice),
+                "{name} on {devices}, {network}: {decision:?}"
+            );
+            let words = decision
+                .plan
+                .map_or(String::new(), |plan| plan.strategy.words());
+            assert!(
+                words.contains(plan),
+                "{name} on {devices}, {network}: {words}"
+            );
             assert!(decision.plan.is_none_or(|plan| plan.strategy.tensor <= 8));
         }
     }
@@ -198,9 +336,15 @@ mod tests {
     fn a_layer_that_does_not_fit_is_tiled() {
         let mut cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
         (cluster.device.memory, cluster.device.host_memory) = (16e9, 1e13);
-        let job = Job { batch: 1, ..Job::new(model("mt-nlg-530b").unwrap(), cluster, 1) };
+        let job = Job {
+            batch: 1,
+            ..Job::new(model("mt-nlg-530b").unwrap(), cluster, 1)
+        };
         let decision = decide(&job, &search(&job));
-        assert!(decision.advice.contains("tiling") && decision.steps.len() == 2, "{decision:?}");
+        assert!(
+            decision.advice.contains("tiling") && decision.steps.len() == 2,
+            "{decision:?}"
+        );
         assert!(decision.plan.is_none_or(|plan| plan.strategy.tiles > 1));
     }
 }

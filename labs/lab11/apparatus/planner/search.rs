@@ -32,7 +32,12 @@ impl Search {
     pub fn by_degrees(&self) -> Vec<&Plan> {
         let mut seen = Vec::new();
         let fresh = |plan: &&Plan| {
-            let Strategy { data, tensor, pipeline, .. } = plan.strategy;
+            let Strategy {
+                data,
+                tensor,
+                pipeline,
+                ..
+            } = plan.strategy;
             let new = !seen.contains(&(data, tensor, pipeline));
             seen.extend(new.then_some((data, tensor, pipeline)));
             new
@@ -47,11 +52,16 @@ impl Search {
 
     /// If nothing fits: the strategy that needs least.
     pub fn smallest(&self) -> Option<&Plan> {
-        self.unfit.iter().min_by(|a, b| a.load.total().total_cmp(&b.load.total()))
+        self.unfit
+            .iter()
+            .min_by(|a, b| a.load.total().total_cmp(&b.load.total()))
     }
 
     fn refuse(&mut self, strategy: Strategy, refusal: Refusal) {
-        self.refused.entry(refusal.kind).or_insert((0, strategy, refusal)).0 += 1;
+        self.refused
+            .entry(refusal.kind)
+            .or_insert((0, strategy, refusal))
+            .0 += 1;
     }
 }
 
@@ -59,14 +69,28 @@ impl Search {
 pub fn search(job: &Job) -> Search {
     let mut found = Search::default();
     let plain = [(Offload::None, 1)];
-    let offloaded =
-        [(Offload::Optimizer, 1), (Offload::Parameters, 1), (Offload::Parameters, 4), (Offload::Parameters, 16)];
+    let offloaded = [
+        (Offload::Optimizer, 1),
+        (Offload::Parameters, 1),
+        (Offload::Parameters, 4),
+        (Offload::Parameters, 16),
+    ];
     for host in [&plain[..], &offloaded[..]] {
         found.unfit.clear();
         for tensor in divisors(job.devices) {
             for pipeline in divisors(job.devices / tensor) {
                 let data = job.devices / tensor / pipeline;
-                try_degrees(job, &mut found, Strategy { data, tensor, pipeline, ..Strategy::SINGLE }, host);
+                try_degrees(
+                    job,
+                    &mut found,
+                    Strategy {
+                        data,
+                        tensor,
+                        pipeline,
+                        ..Strategy::SINGLE
+                    },
+                    host,
+                );
             }
         }
         if !found.plans.is_empty() {
@@ -74,8 +98,12 @@ pub fn search(job: &Job) -> Search {
         }
     }
     // If two are equally fast, the one that takes less memory is first.
-    let order =
-        |a: &Plan, b: &Plan| a.time.total().total_cmp(&b.time.total()).then(a.load.total().total_cmp(&b.load.total()));
+    let order = |a: &Plan, b: &Plan| {
+        a.time
+            .total()
+            .total_cmp(&b.time.total())
+            .then(a.load.total().total_cmp(&b.load.total()))
+    };
     found.plans.sort_by(order);
     found
 }
@@ -84,41 +112,80 @@ pub fn search(job: &Job) -> Search {
 fn try_degrees(job: &Job, found: &mut Search, base: Strategy, host: &[(Offload, usize)]) {
     let refusals = job.refusals(&base);
     // Heads and layers refuse all strategies of these degrees at once.
-    if let Some(refusal) = refusals.into_iter().find(|refusal| refusal.kind < Kind::Batch) {
+    if let Some(refusal) = refusals
+        .into_iter()
+        .find(|refusal| refusal.kind < Kind::Batch)
+    {
         found.considered += 1;
         return found.refuse(base, refusal);
     }
     let zero = if base.data > 1 { 0..=3 } else { 0..=0 };
     let mut all = vec![base];
-    let mut vary = |values: &dyn Fn(&Strategy) -> Vec<Strategy>| all = all.iter().flat_map(values).collect();
-    vary(&|s| host.iter().map(|&(offload, tiles)| Strategy { offload, tiles, ..*s }).collect());
+    let mut vary =
+        |values: &dyn Fn(&Strategy) -> Vec<Strategy>| all = all.iter().flat_map(values).collect();
+    vary(&|s| {
+        host.iter()
+            .map(|&(offload, tiles)| Strategy {
+                offload,
+                tiles,
+                ..*s
+            })
+            .collect()
+    });
     vary(&|s| match s.offload {
         Offload::Parameters => vec![Strategy { zero: 3, ..*s }],
         _ => zero.clone().map(|zero| Strategy { zero, ..*s }).collect(),
     });
     vary(&|s| {
         let kinds = [Recompute::None, Recompute::Selective, Recompute::Full];
-        let kinds = kinds.into_iter().filter(|&kind| !(job.flash && kind == Recompute::Selective));
-        kinds.map(|recompute| Strategy { recompute, ..*s }).collect()
+        let kinds = kinds
+            .into_iter()
+            .filter(|&kind| !(job.flash && kind == Recompute::Selective));
+        kinds
+            .map(|recompute| Strategy { recompute, ..*s })
+            .collect()
     });
     vary(&|s| {
-        let both = [false, true].into_iter().filter(|&sequence| !sequence || s.tensor > 1);
+        let both = [false, true]
+            .into_iter()
+            .filter(|&sequence| !sequence || s.tensor > 1);
         both.map(|sequence| Strategy { sequence, ..*s }).collect()
     });
     vary(&|s| variants(job, s));
     let fit = found.plans.len();
-    let too_large: Vec<Plan> = all.into_iter().filter_map(|strategy| consider(job, found, strategy)).collect();
+    let too_large: Vec<Plan> = all
+        .into_iter()
+        .filter_map(|strategy| consider(job, found, strategy))
+        .collect();
     if found.plans.len() == fit {
-        found.unfit.extend(too_large.into_iter().min_by(|a, b| a.load.total().total_cmp(&b.load.total())));
+        found.unfit.extend(
+            too_large
+                .into_iter()
+                .min_by(|a, b| a.load.total().total_cmp(&b.load.total())),
+        );
     }
 }
 
 /// A strategy with each micro-batch and each number of chunks.
 fn variants(job: &Job, s: &Strategy) -> Vec<Strategy> {
     let stage = job.model.layers / s.pipeline;
-    let chunks = CHUNKS.into_iter().filter(|&chunks| chunks == 1 || s.pipeline > 1 && stage.is_multiple_of(chunks));
-    let sizes = || MICRO_BATCHES.into_iter().filter(|&size| size == 1 || size * s.data <= job.batch);
-    chunks.flat_map(|chunks| sizes().map(move |micro_batch| Strategy { chunks, micro_batch, ..*s })).collect()
+    let chunks = CHUNKS
+        .into_iter()
+        .filter(|&chunks| chunks == 1 || s.pipeline > 1 && stage.is_multiple_of(chunks));
+    let sizes = || {
+        MICRO_BATCHES
+            .into_iter()
+            .filter(|&size| size == 1 || size * s.data <= job.batch)
+    };
+    chunks
+        .flat_map(|chunks| {
+            sizes().map(move |micro_batch| Strategy {
+                chunks,
+                micro_batch,
+                ..*s
+            })
+        })
+        .collect()
 }
 
 /// Adds a strategy to the plans or to those that are refused. Returns it if only its memory is refused.
@@ -128,7 +195,11 @@ fn consider(job: &Job, found: &mut Search, strategy: Strategy) -> Option<Plan> {
         found.refuse(strategy, refusal);
         return None;
     }
-    let plan = Plan { strategy, load: job.load(&strategy), time: job.time(&strategy) };
+    let plan = Plan {
+        strategy,
+        load: job.load(&strategy),
+        time: job.time(&strategy),
+    };
     if let Some(refusal) = job.too_large(&plan.load) {
         found.refuse(strategy, refusal);
         return Some(plan);
@@ -141,9 +212,16 @@ fn consider(job: &Job, found: &mut Search, strategy: Strategy) -> Option<Plan> {
 pub(super) fn search_within(job: &Job, strategy: &Strategy) -> Strategy {
     // Llama 3's 126 layers leave the first and the last stage one short.
     let stage = strategy.layers(job.model.layers);
-    let chunks =
-        CHUNKS.into_iter().filter(|&chunks| chunks == 1 || strategy.pipeline > 1 && stage.is_multiple_of(chunks));
-    let sizes = |chunks| MICRO_BATCHES.map(|micro_batch| Strategy { chunks, micro_batch, ..*strategy });
+    let chunks = CHUNKS
+        .into_iter()
+        .filter(|&chunks| chunks == 1 || strategy.pipeline > 1 && stage.is_multiple_of(chunks));
+    let sizes = |chunks| {
+        MICRO_BATCHES.map(|micro_batch| Strategy {
+            chunks,
+            micro_batch,
+            ..*strategy
+        })
+    };
     let whole = |s: &Strategy| {
         let groups = s.chunks == 1 || s.micro_batches(job.batch).is_multiple_of(s.pipeline);
         job.batch.is_multiple_of(s.data * s.micro_batch) && groups
@@ -151,9 +229,15 @@ pub(super) fn search_within(job: &Job, strategy: &Strategy) -> Strategy {
     let all: Vec<Strategy> = chunks.flat_map(sizes).filter(whole).collect();
     // A run that was made did fit, even if its memory is not understood here.
     let fits = |s: &&Strategy| job.load(s).total() < job.cluster.device.memory;
-    let fastest = |a: &&Strategy, b: &&Strategy| job.time(a).total().total_cmp(&job.time(b).total());
+    let fastest =
+        |a: &&Strategy, b: &&Strategy| job.time(a).total().total_cmp(&job.time(b).total());
     let single = all.iter().filter(|s| s.micro_batch == 1);
-    all.iter().filter(fits).min_by(fastest).or(single.min_by(fastest)).copied().unwrap_or(*strategy)
+    all.iter()
+        .filter(fits)
+        .min_by(fastest)
+        .or(single.min_by(fastest))
+        .copied()
+        .unwrap_or(*strategy)
 }
 
 fn divisors(n: usize) -> Vec<usize> {
@@ -182,29 +266,58 @@ mod tests {
         }
         let refused: usize = found.refused.values().map(|(count, ..)| count).sum();
         assert_eq!(found.plans.len() + refused, found.considered);
-        assert!(found.refused.contains_key(&Kind::Memory) && found.refused.contains_key(&Kind::Heads));
+        assert!(
+            found.refused.contains_key(&Kind::Memory) && found.refused.contains_key(&Kind::Heads)
+        );
         // No replica holds 70 billion parameters whole. Every pair of degrees has a plan or one that is too large, not both.
-        let least = found.unfit.iter().find(|plan| plan.strategy.pipeline == 2).map(|plan| plan.strategy.data);
+        let least = found
+            .unfit
+            .iter()
+            .find(|plan| plan.strategy.pipeline == 2)
+            .map(|plan| plan.strategy.data);
         assert_eq!(least, Some(256), "{:?}", found.unfit);
         for Plan { strategy, load, .. } in &found.unfit {
-            let same =
-                |s: &Strategy| (s.data, s.tensor, s.pipeline) == (strategy.data, strategy.tensor, strategy.pipeline);
-            assert!(job.too_large(load).is_some() && found.best(same).is_none(), "{strategy}");
+            let same = |s: &Strategy| {
+                (s.data, s.tensor, s.pipeline)
+                    == (strategy.data, strategy.tensor, strategy.pipeline)
+            };
+            assert!(
+                job.too_large(load).is_some() && found.best(same).is_none(),
+                "{strategy}"
+            );
         }
-        assert!(found.best(|s| s.tensor * s.pipeline == 1 && s.zero < 2).is_none());
+        assert!(
+            found
+                .best(|s| s.tensor * s.pipeline == 1 && s.zero < 2)
+                .is_none()
+        );
     }
 
     #[test]
     fn a_large_job_is_searched_whole() {
         let found = search(&job("megatron-1t", 16_384));
-        assert!(found.considered > 3_000 && !found.plans.is_empty(), "{}", found.considered);
-        assert!(found.plans[0].strategy.pipeline > 1, "{}", found.plans[0].strategy);
+        assert!(
+            found.considered > 3_000 && !found.plans.is_empty(),
+            "{}",
+            found.considered
+        );
+        assert!(
+            found.plans[0].strategy.pipeline > 1,
+            "{}",
+            found.plans[0].strategy
+        );
     }
 
     #[test]
     fn what_fits_nowhere_is_offloaded() {
         let found = search(&job("llama-3-8b", 1));
-        assert!(!found.plans.is_empty() && found.plans.iter().all(|plan| plan.strategy.offload > Offload::None));
+        assert!(
+            !found.plans.is_empty()
+                && found
+                    .plans
+                    .iter()
+                    .all(|plan| plan.strategy.offload > Offload::None)
+        );
         assert!(search(&job("llama-3-70b", 1)).plans.is_empty());
         assert!(search(&job("llama-3-70b", 1)).smallest().is_some());
     }

@@ -53,7 +53,10 @@ fn groups(vocabulary: usize, embd: usize, layers: usize) -> Vec<Group> {
         ] {
             matrices.push((name(matrix), shape.to_vec()));
         }
-        vectors.extend(["ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias"].map(|at| (name(at), vec![embd])));
+        vectors.extend(
+            ["ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias"]
+                .map(|at| (name(at), vec![embd])),
+        );
     }
     vec![matrices, vectors]
 }
@@ -63,22 +66,43 @@ fn drive(args: &Args) -> Result<()> {
         true => (16, groups(16_384, 768, 12), ["2", "2"]),
         false => (768, groups(1024, 256, 4), ["4", "2"]),
     };
-    let parameters: usize = groups.iter().flatten().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+    let parameters: usize = groups
+        .iter()
+        .flatten()
+        .map(|(_, shape)| shape.iter().product::<usize>())
+        .sum();
     let dir = tempfile::tempdir_in(".")?;
     let input = dir.path().join("global_step5");
-    let value = |_: usize, name: &str, state: usize, at: usize| (name.len() + 3 * state + at % 8191) as f32 * 1e-4;
-    Example { bf16: args.large, ..Example::new(2, ranks, groups) }.save(&input, &value)?;
+    let value = |_: usize, name: &str, state: usize, at: usize| {
+        (name.len() + 3 * state + at % 8191) as f32 * 1e-4
+    };
+    Example {
+        bf16: args.large,
+        ..Example::new(2, ranks, groups)
+    }
+    .save(&input, &value)?;
 
     let result = dir.path().join("ours");
     let tool = |program: &Path, module: &[&str], to: &Path| {
         let mut command = Command::new(program);
-        command.args(module).arg("--input_folder").arg(&input).arg("--output_folder").arg(to);
-        command.args(["--num_extract_workers", workers[0], "--num_merge_workers", workers[1]]);
+        command
+            .args(module)
+            .arg("--input_folder")
+            .arg(&input)
+            .arg("--output_folder")
+            .arg(to);
+        command.args([
+            "--num_extract_workers",
+            workers[0],
+            "--num_merge_workers",
+            workers[1],
+        ]);
         command.envs([("DS_ACCELERATOR", "cpu"), ("OMP_NUM_THREADS", "1")]);
         command
     };
     let side = |name| (name, vec![], 0);
-    let mut sides: Vec<(&str, Vec<f64>, usize)> = vec![side("ds_to_universal"), side("cp"), side("DeepSpeed")];
+    let mut sides: Vec<(&str, Vec<f64>, usize)> =
+        vec![side("ds_to_universal"), side("cp"), side("DeepSpeed")];
     sides.truncate(if args.python.is_some() { 3 } else { 2 });
     for _ in 0..args.rounds {
         for (side, seconds, memory) in &mut sides {
@@ -97,7 +121,9 @@ fn drive(args: &Args) -> Result<()> {
                     command.arg("-r").arg(&result).arg(&to);
                     command
                 }
-                ("DeepSpeed", Some(python)) => tool(python, &["-m", "deepspeed.checkpoint.ds_to_universal"], &to),
+                ("DeepSpeed", Some(python)) => {
+                    tool(python, &["-m", "deepspeed.checkpoint.ds_to_universal"], &to)
+                }
                 _ => tool(Path::new(env!("CARGO_BIN_EXE_ds_to_universal")), &[], &to),
             };
             let (time, peak) = timed(command)?;
@@ -105,7 +131,9 @@ fn drive(args: &Args) -> Result<()> {
             *memory = peak.max(*memory);
         }
     }
-    println!("{parameters} parameters, {ranks} ranks\n\n| | seconds | of cp's | peak MB |\n|---|---:|---:|---:|");
+    println!(
+        "{parameters} parameters, {ranks} ranks\n\n| | seconds | of cp's | peak MB |\n|---|---:|---:|---:|"
+    );
     let median = |seconds: &[f64]| {
         let mut sorted = seconds.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -113,7 +141,12 @@ fn drive(args: &Args) -> Result<()> {
     };
     let copy = median(&sides[1].1);
     for (side, seconds, memory) in &sides {
-        println!("| {side} | {:.3} | {:.2} | {} |", median(seconds), median(seconds) / copy, memory / 1_000);
+        println!(
+            "| {side} | {:.3} | {:.2} | {} |",
+            median(seconds),
+            median(seconds) / copy,
+            memory / 1_000
+        );
     }
     Ok(())
 }
@@ -128,14 +161,23 @@ fn timed(mut command: Command) -> Result<(f64, usize)> {
         .with_context(|| format!("cannot start {command:?}"))?;
     let mut peak = 0;
     let status = loop {
-        let told = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        let line = told.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-        peak = line.and_then(|kilobytes| kilobytes.parse().ok()).unwrap_or(0).max(peak);
+        let told =
+            std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = told
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak = line
+            .and_then(|kilobytes| kilobytes.parse().ok())
+            .unwrap_or(0)
+            .max(peak);
         match child.try_wait()? {
             Some(status) => break status,
             None => std::thread::sleep(Duration::from_millis(1)),
         }
     };
-    ensure!(status.success(), "{command:?} failed: run it by hand to see why");
+    ensure!(
+        status.success(),
+        "{command:?} failed: run it by hand to see why"
+    );
     Ok((begin.elapsed().as_secs_f64(), peak))
 }

@@ -25,10 +25,22 @@ fn info(graph: &mut Graph) -> Id {
 /// Two stages of a pipeline, each divided between two ranks of tensor parallelism. The second has a copy of the first
 /// stage's embeddings.
 fn parallel() -> Example {
-    let first = group(&[("wte", &[3, 2]), ("column", &[2, 3]), ("norm", &[3]), ("swiglu", &[2, 2])]);
+    let first = group(&[
+        ("wte", &[3, 2]),
+        ("column", &[2, 3]),
+        ("norm", &[3]),
+        ("swiglu", &[2, 2]),
+    ]);
     let second = group(&[("row.1", &[3, 2]), ("mean", &[4]), ("wte", &[3, 2])]);
-    let groups = [first.clone(), first, second.clone(), second].map(|group| vec![group]).to_vec();
-    Example { degrees: (2, 2), groups, info: Some(info), ..Example::new(1, 3, vec![]) }
+    let groups = [first.clone(), first, second.clone(), second]
+        .map(|group| vec![group])
+        .to_vec();
+    Example {
+        degrees: (2, 2),
+        groups,
+        info: Some(info),
+        ..Example::new(1, 3, vec![])
+    }
 }
 
 /// The element of the whole parameter that a rank has.
@@ -47,17 +59,25 @@ fn part(mp: usize, name: &str, state: usize, element: usize) -> f32 {
 #[test]
 fn parts_of_tensor_and_pipeline_parallelism_are_joined() {
     let dir = tempdir().unwrap();
-    parallel().save(&dir.path().join("global_step5"), &part).unwrap();
+    parallel()
+        .save(&dir.path().join("global_step5"), &part)
+        .unwrap();
     let options = options(dir.path());
     let report = run(&options).unwrap();
     assert_eq!((report.ranks, report.compared), ((3, 2, 2), (12, 12)));
     for (number, kind) in STATES.iter().enumerate() {
         let whole = |name: &str, numel: usize, add: f32| -> Vec<f32> {
-            (0..numel).map(|element| value(name, number, element) + add).collect()
+            (0..numel)
+                .map(|element| value(name, number, element) + add)
+                .collect()
         };
-        for (name, shape) in
-            [("wte", &[5, 2][..]), ("column", &[4, 3]), ("norm", &[3]), ("row.1", &[3, 4]), ("swiglu", &[4, 2])]
-        {
+        for (name, shape) in [
+            ("wte", &[5, 2][..]),
+            ("column", &[4, 3]),
+            ("norm", &[3]),
+            ("row.1", &[3, 4]),
+            ("swiglu", &[4, 2]),
+        ] {
             assert_eq!(
                 state(&options.output, name, kind),
                 (shape.to_vec(), whole(name, shape.iter().product(), 0.0)),
@@ -65,12 +85,30 @@ fn parts_of_tensor_and_pipeline_parallelism_are_joined() {
             );
         }
         let (_, mean) = state(&options.output, "mean", kind);
-        assert!(mean.iter().zip(whole("mean", 4, 0.5)).all(|(found, expected)| (found - expected).abs() < 1e-4));
+        assert!(
+            mean.iter()
+                .zip(whole("mean", 4, 0.5))
+                .all(|(found, expected)| (found - expected).abs() < 1e-4)
+        );
     }
-    let file = |name: &str| TorchFile::open(&options.output.join("zero").join(name).join("fp32.pt")).unwrap().graph;
+    let file = |name: &str| {
+        TorchFile::open(&options.output.join("zero").join(name).join("fp32.pt"))
+            .unwrap()
+            .graph
+    };
     assert_eq!(file("row.1").root().get("cat_dim").unwrap().int(), Some(1));
-    assert_eq!(file("swiglu").root().get("param_n_sub_params").unwrap().int(), Some(2));
-    assert!(file("wte").root().get("vocab_tensor").is_some() && file("norm").root().get("cat_dim").is_none());
+    assert_eq!(
+        file("swiglu")
+            .root()
+            .get("param_n_sub_params")
+            .unwrap()
+            .int(),
+        Some(2)
+    );
+    assert!(
+        file("wte").root().get("vocab_tensor").is_some()
+            && file("norm").root().get("cat_dim").is_none()
+    );
 }
 
 /// Replicas that differ, a pattern that two rules have, and one that nothing matches.
@@ -78,15 +116,38 @@ fn parts_of_tensor_and_pipeline_parallelism_are_joined() {
 fn parts_that_contradict_a_rule_are_refused() {
     let dir = tempdir().unwrap();
     let different = |mp: usize, name: &str, state: usize, element: usize| {
-        part(mp, name, state, element) + if (mp, name, state, element) == (1, "norm", 1, 2) { 1.0 } else { 0.0 }
+        part(mp, name, state, element)
+            + if (mp, name, state, element) == (1, "norm", 1, 2) {
+                1.0
+            } else {
+                0.0
+            }
     };
-    parallel().save(&dir.path().join("global_step5"), &different).unwrap();
+    parallel()
+        .save(&dir.path().join("global_step5"), &different)
+        .unwrap();
     let error = run(&options(dir.path())).unwrap_err();
-    assert!(error.contains("exp_avg of norm: it is replicated, but tp ranks 0 and 1 differ at element 2"), "{error}");
-    let unused = Example { groups: vec![groups()], degrees: (1, 1), ..parallel() };
+    assert!(
+        error.contains(
+            "exp_avg of norm: it is replicated, but tp ranks 0 and 1 differ at element 2"
+        ),
+        "{error}"
+    );
+    let unused = Example {
+        groups: vec![groups()],
+        degrees: (1, 1),
+        ..parallel()
+    };
     let dir = saved(&unused);
     let error = run(&options(dir.path())).unwrap_err();
-    assert!(error.contains(r"no parameter matches the recorded patterns norm, mean, row\.\d+"), "{error}");
-    let report = run(&Options { strict: false, ..options(dir.path()) }).unwrap();
+    assert!(
+        error.contains(r"no parameter matches the recorded patterns norm, mean, row\.\d+"),
+        "{error}"
+    );
+    let report = run(&Options {
+        strict: false,
+        ..options(dir.path())
+    })
+    .unwrap();
     assert!(report.notes[0].contains("no parameter matches"));
 }

@@ -6,11 +6,18 @@ use super::*;
 #[test]
 fn paddings_recorded_on_the_last_rank_are_reported_and_harmless() {
     let right = saved(&Example::new(1, 4, groups()));
-    let wrong = saved(&Example { last_rank_only: true, ..Example::new(1, 4, groups()) });
+    let wrong = saved(&Example {
+        last_rank_only: true,
+        ..Example::new(1, 4, groups())
+    });
     assert_eq!(run(&options(right.path())).unwrap().notes, [""; 0]);
     let report = run(&options(wrong.path())).unwrap();
-    let [note] = &report.notes[..] else { panic!("{:?}", report.notes) };
-    assert!(note.contains("group 1: rank 3 records a padding of 6, and its slice has 4 elements, 4 of them padding"));
+    let [note] = &report.notes[..] else {
+        panic!("{:?}", report.notes)
+    };
+    assert!(note.contains(
+        "group 1: rank 3 records a padding of 6, and its slice has 4 elements, 4 of them padding"
+    ));
     let [right, wrong] = [right, wrong].map(|dir| contents(&options(dir.path()).output));
     assert!(right == wrong);
 }
@@ -18,12 +25,20 @@ fn paddings_recorded_on_the_last_rank_are_reported_and_harmless() {
 /// The source's own failure: 768 ranks, and a group of 65 vectors of 4,096 elements.
 #[test]
 fn the_group_that_stopped_the_converter_at_768_ranks() {
-    let vectors: Vec<String> = (0..65).map(|layer| format!("layer.{layer}.norm.weight")).collect();
+    let vectors: Vec<String> = (0..65)
+        .map(|layer| format!("layer.{layer}.norm.weight"))
+        .collect();
     let group: Group = vectors.into_iter().map(|name| (name, vec![4096])).collect();
-    let dir = saved(&Example { last_rank_only: true, ..Example::new(1, 768, vec![group.clone()]) });
+    let dir = saved(&Example {
+        last_rank_only: true,
+        ..Example::new(1, 768, vec![group.clone()])
+    });
     let options = options(dir.path());
     let report = run(&options).unwrap();
-    assert!(report.notes[0].contains("rank 767 records a padding of 1024, and its slice has 348 elements"));
+    assert!(
+        report.notes[0]
+            .contains("rank 767 records a padding of 1024, and its slice has 348 elements")
+    );
     assert_eq!((report.parameters.len(), report.compared), (65, (65, 65)));
     ensure_right(&options.output, &[group], false);
 }
@@ -31,12 +46,19 @@ fn the_group_that_stopped_the_converter_at_768_ranks() {
 #[test]
 fn a_buffer_in_the_order_of_turns_is_put_right() {
     for (stage, bf16) in [(1, true), (2, false), (2, true)] {
-        let dir = saved(&Example { round_robin: true, bf16, ..Example::new(stage, 3, groups()) });
+        let dir = saved(&Example {
+            round_robin: true,
+            bf16,
+            ..Example::new(stage, 3, groups())
+        });
         let options = options(dir.path());
         let report = run(&options).unwrap();
         ensure_right(&options.output, &groups(), false);
         assert_eq!((report.compared, report.notes.len()), ((6, 6), 1));
-        assert!(report.notes[0].contains("order of round_robin_gradients") && report.notes[0].contains("3 of 4"));
+        assert!(
+            report.notes[0].contains("order of round_robin_gradients")
+                && report.notes[0].contains("3 of 4")
+        );
     }
 }
 
@@ -46,9 +68,16 @@ fn values_that_are_not_the_weights_are_refused() {
     let dir = saved(&Example::new(2, 3, groups()));
     let other = tempdir().unwrap();
     let off = |mp: usize, name: &str, state: usize, element: usize| {
-        values(mp, name, state, element) + if name == "b.weight" && element == 9 { 1.0 } else { 0.0 }
+        values(mp, name, state, element)
+            + if name == "b.weight" && element == 9 {
+                1.0
+            } else {
+                0.0
+            }
     };
-    Example::new(2, 3, groups()).save(other.path(), &off).unwrap();
+    Example::new(2, 3, groups())
+        .save(other.path(), &off)
+        .unwrap();
     let options = options(dir.path());
     let model = "mp_rank_00_model_states.pt";
     std::fs::copy(other.path().join(model), options.input.join(model)).unwrap();
@@ -58,16 +87,30 @@ fn values_that_are_not_the_weights_are_refused() {
         value("b.weight", 0, 9)
     );
     assert!(error.contains(&expected), "{error}");
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left, visible or not");
-    let report = run(&Options { strict: false, ..options.clone() }).unwrap();
+    assert_eq!(
+        std::fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "nothing is left, visible or not"
+    );
+    let report = run(&Options {
+        strict: false,
+        ..options.clone()
+    })
+    .unwrap();
     assert_eq!((report.compared, report.notes.len()), ((5, 6), 1));
     ensure_right(&options.output, &groups(), false);
 }
 
 #[test]
 fn rules_that_are_missing_can_be_taken_to_be_none() {
-    let dir = saved(&Example { info: None, ..Example::new(1, 2, groups()) });
-    let options = Options { inject: true, ..options(dir.path()) };
+    let dir = saved(&Example {
+        info: None,
+        ..Example::new(1, 2, groups())
+    });
+    let options = Options {
+        inject: true,
+        ..options(dir.path())
+    };
     run(&options).unwrap();
     ensure_right(&options.output, &groups(), false);
 }
@@ -76,12 +119,18 @@ fn rules_that_are_missing_can_be_taken_to_be_none() {
 #[test]
 fn fragments_that_are_not_listed_are_found_by_the_weights() {
     for ranks in [1, 2, 3, 5] {
-        let unlisted = Example { listed: false, ..Example::new(1, ranks, groups()) };
+        let unlisted = Example {
+            listed: false,
+            ..Example::new(1, ranks, groups())
+        };
         let dir = saved(&unlisted);
         assert_eq!(run(&options(dir.path())).unwrap().compared, (6, 6));
         ensure_right(&options(dir.path()).output, &groups(), false);
         // A different order, of which only the weights know.
-        let dir = saved(&Example { round_robin: true, ..unlisted });
+        let dir = saved(&Example {
+            round_robin: true,
+            ..unlisted
+        });
         run(&options(dir.path())).unwrap();
         ensure_right(&options(dir.path()).output, &groups(), false);
     }

@@ -6,7 +6,13 @@ use std::collections::HashMap;
 
 /// Which values a pickle contains: those that `keep` lets through, by the module of their class. Others become `None`.
 pub(super) fn encode(graph: &Graph, keep: &dyn Fn(&str, &str) -> bool) -> Vec<u8> {
-    let mut encoder = Encoder { graph, keep, uses: HashMap::new(), memo: HashMap::new(), out: b"\x80\x02".to_vec() };
+    let mut encoder = Encoder {
+        graph,
+        keep,
+        uses: HashMap::new(),
+        memo: HashMap::new(),
+        out: b"\x80\x02".to_vec(),
+    };
     encoder.count(graph.root);
     encoder.value(graph.root);
     encoder.out.push(b'.');
@@ -23,16 +29,21 @@ impl Graph {
         }
         let kind = self.text("storage");
         let class = self.class("torch", dtype.storage());
-        let (key, device) = (self.text(key), self.text("cpu"));
+        let key = self.text(key);
+        let device = self.text("cpu");
         let count = self.push(Value::Int(numel as i64));
         let reference = self.push(Value::Tuple(vec![kind, class, key, device, count]));
         let storage = self.push(Value::Persistent(reference));
         let offset = self.push(Value::Int(0));
         let mut sizes = |sizes: Vec<i64>| {
-            let sizes = sizes.into_iter().map(|size| self.push(Value::Int(size))).collect();
+            let sizes = sizes
+                .into_iter()
+                .map(|size| self.push(Value::Int(size)))
+                .collect();
             self.push(Value::Tuple(sizes))
         };
-        let (shape, strides) = (sizes(shape.iter().map(|size| *size as i64).collect()), sizes(strides));
+        let shape = sizes(shape.iter().map(|size| *size as i64).collect());
+        let strides = sizes(strides);
         let grad = self.push(Value::Bool(false));
         let hooks = self.class("collections", "OrderedDict");
         let hooks = self.call(hooks, vec![]);
@@ -61,7 +72,10 @@ impl Encoder<'_> {
     }
 
     fn kept(&self, class: Id) -> bool {
-        self.graph.node(class).class().is_some_and(|(module, name)| (self.keep)(module, name))
+        self.graph
+            .node(class)
+            .class()
+            .is_some_and(|(module, name)| (self.keep)(module, name))
     }
 
     /// Whether a call may be asked for: the function, and every class that it is given.
@@ -125,7 +139,8 @@ impl Encoder<'_> {
                 self.pairs(pairs);
             }
             Value::Class(class) if self.kept(id) => {
-                self.out.extend(format!("c{}\n{}\n", class.0, class.1).into_bytes());
+                self.out
+                    .extend(format!("c{}\n{}\n", class.0, class.1).into_bytes());
                 self.remember(id);
             }
             Value::Object(object) if self.callable(object) => {

@@ -42,9 +42,10 @@ impl Storages {
                 let (at, entry) = listing.locate(&mut file, &format!("data/{key}"))?;
                 Ok(at..at + entry.size)
             }
-            Storages::Legacy(storages) => {
-                storages.get(key).cloned().ok_or_else(|| format!("its storage {key:?} is missing"))
-            }
+            Storages::Legacy(storages) => storages
+                .get(key)
+                .cloned()
+                .ok_or_else(|| format!("its storage {key:?} is missing")),
         }
     }
 }
@@ -62,13 +63,18 @@ pub struct Stored {
 impl TorchFile {
     /// Reads the values of a file, and checks them against their checksum. Errors name the file.
     pub fn open(path: &Path) -> Result<TorchFile, BadInput> {
-        let (mut file, length) =
-            files::open(path).map_err(|error| unread(path, &format!("it cannot be opened: {error}"), &error))?;
+        let (mut file, length) = files::open(path)
+            .map_err(|error| unread(path, &format!("it cannot be opened: {error}"), &error))?;
         let open = || -> Result<TorchFile, String> {
             let first = zip::read_at(&mut file, 0, length.min(16) as usize)?;
             if legacy::begins(&first) {
                 let (graph, storages) = legacy::read(&mut file, length)?;
-                return Ok(TorchFile { path: path.into(), file, storages: Storages::Legacy(storages), graph });
+                return Ok(TorchFile {
+                    path: path.into(),
+                    file,
+                    storages: Storages::Legacy(storages),
+                    graph,
+                });
             }
             let listing = zip::list(&mut file, length)?;
             let (at, entry) = listing.locate(&mut file, "data.pkl")?;
@@ -84,7 +90,12 @@ impl TorchFile {
                 }
             }
             let graph = pickle::read(&bytes)?;
-            Ok(TorchFile { path: path.into(), file, storages: Storages::Zip(listing), graph })
+            Ok(TorchFile {
+                path: path.into(),
+                file,
+                storages: Storages::Zip(listing),
+                graph,
+            })
         };
         open().map_err(|how| damaged(path, &how))
     }
@@ -114,27 +125,49 @@ impl TorchFile {
     }
 
     fn locate(&self, tensor: &Tensor) -> Result<Stored, BadInput> {
-        let Tensor { dtype, shape, contiguous, key, elements } = tensor;
-        let (path, size) = (self.path.clone(), dtype.size() as u64);
+        let Tensor {
+            dtype,
+            shape,
+            contiguous,
+            key,
+            elements,
+        } = tensor;
+        let path = self.path.clone();
+        let size = dtype.size() as u64;
         let locate = || {
             let storage = self.storages.find(&self.file, key)?;
             let bytes = storage.end - storage.start;
-            if (elements.1 as u64).checked_mul(size).is_none_or(|end| end > bytes) {
-                let (name, (_, end)) = (dtype.name(), elements);
-                return Err(format!("a tensor ends at {name} {end} of storage {key:?}, which has {bytes} bytes"));
+            if (elements.1 as u64)
+                .checked_mul(size)
+                .is_none_or(|end| end > bytes)
+            {
+                let name = dtype.name();
+                let (_, end) = elements;
+                return Err(format!(
+                    "a tensor ends at {name} {end} of storage {key:?}, which has {bytes} bytes"
+                ));
             }
             if !contiguous {
-                return Err(format!("a tensor of shape {shape:?} is not contiguous in storage {key:?}"));
+                return Err(format!(
+                    "a tensor of shape {shape:?} is not contiguous in storage {key:?}"
+                ));
             }
             let at = storage.start + elements.0 as u64 * size;
-            Ok(Stored { path: path.clone(), dtype: *dtype, shape: shape.clone(), at })
+            Ok(Stored {
+                path: path.clone(),
+                dtype: *dtype,
+                shape: shape.clone(),
+                at,
+            })
         };
         locate().map_err(|how| damaged(&self.path, &how))
     }
 
     /// Compares every storage with its checksum. Files that were written without checksums pass.
     pub fn ensure_undamaged(&self) -> Result<(), BadInput> {
-        let Storages::Zip(listing) = &self.storages else { return Ok(()) };
+        let Storages::Zip(listing) = &self.storages else {
+            return Ok(());
+        };
         let mut buffer = vec![0; CHUNK];
         let mut check = |name: &String| -> Result<(), String> {
             let (at, entry) = listing.locate(&mut &self.file, name)?;
@@ -150,13 +183,20 @@ impl TorchFile {
             }
             ensure_sum(name, sum.finalize(), entry.crc)
         };
-        let mut names = listing.entries.keys().filter(|name| name.starts_with("data/"));
-        names.try_for_each(&mut check).map_err(|how| damaged(&self.path, &how))
+        let mut names = listing
+            .entries
+            .keys()
+            .filter(|name| name.starts_with("data/"));
+        names
+            .try_for_each(&mut check)
+            .map_err(|how| damaged(&self.path, &how))
     }
 
     /// The bytes of the file that a storage has.
     pub(super) fn storage(&self, key: &str) -> Result<Range<u64>, BadInput> {
-        self.storages.find(&self.file, key).map_err(|how| damaged(&self.path, &how))
+        self.storages
+            .find(&self.file, key)
+            .map_err(|how| damaged(&self.path, &how))
     }
 
     pub(super) fn file(&self) -> &File {
@@ -172,13 +212,22 @@ impl Stored {
     /// Reads some elements, as bytes.
     pub fn read(&self, elements: Range<usize>, into: &mut [u8]) -> Result<(), BadInput> {
         let size = self.dtype.size();
-        assert!(elements.end <= self.numel() && into.len() == elements.len() * size, "the caller's ranges fit");
+        assert!(
+            elements.end <= self.numel() && into.len() == elements.len() * size,
+            "the caller's ranges fit"
+        );
         let mut read = || -> std::io::Result<()> {
             let mut file = File::open(&self.path)?;
             file.seek(SeekFrom::Start(self.at + (elements.start * size) as u64))?;
             file.read_exact(into)
         };
-        read().map_err(|error| unread(&self.path, &format!("its numbers cannot be read: {error}"), &error))
+        read().map_err(|error| {
+            unread(
+                &self.path,
+                &format!("its numbers cannot be read: {error}"),
+                &error,
+            )
+        })
     }
 }
 
@@ -193,7 +242,10 @@ fn ensure_sum(name: &str, found: u32, expected: u32) -> Result<(), String> {
 
 /// A file that the operating system does not let us read, which need not be the file's fault.
 fn unread(path: &Path, how: &str, error: &std::io::Error) -> BadInput {
-    BadInput { help: cause::unread(error, DAMAGED).to_string(), ..damaged(path, how) }
+    BadInput {
+        help: cause::unread(error, DAMAGED).to_string(),
+        ..damaged(path, how)
+    }
 }
 
 pub(super) fn damaged(path: &Path, how: &str) -> BadInput {

@@ -29,19 +29,33 @@ pub(super) fn read<F: Read + Seek>(file: &mut F, length: u64) -> Result<(Graph, 
     let mut window = length.min(1 << 20);
     let (graph, keys, end) = loop {
         match pickles(&read_at(file, 0, window as usize)?) {
-            Err(_) if window < length.min(PICKLES) => window = (window * 8).min(length).min(PICKLES),
+            Err(_) if window < length.min(PICKLES) => {
+                window = (window * 8).min(length).min(PICKLES)
+            }
             result => break result?,
         }
     };
     let sizes = element_sizes(&graph)?;
-    let (mut storages, mut at) = (Storages::new(), end);
+    let mut storages = Storages::new();
+    let mut at = end;
     for key in keys {
-        let size = sizes.get(key.as_str()).ok_or_else(|| format!("no value refers to its storage {key:?}"))?;
-        let header = if at + 8 <= length { read_at(file, at, 8)? } else { Vec::new() };
-        let count = <[u8; 8]>::try_from(header).map_err(|_| format!("it ends before its storage {key:?}"))?;
-        let end = u64::from_le_bytes(count).checked_mul(*size as u64).and_then(|bytes| bytes.checked_add(at + 8));
+        let size = sizes
+            .get(key.as_str())
+            .ok_or_else(|| format!("no value refers to its storage {key:?}"))?;
+        let header = if at + 8 <= length {
+            read_at(file, at, 8)?
+        } else {
+            Vec::new()
+        };
+        let count = <[u8; 8]>::try_from(header)
+            .map_err(|_| format!("it ends before its storage {key:?}"))?;
+        let end = u64::from_le_bytes(count)
+            .checked_mul(*size as u64)
+            .and_then(|bytes| bytes.checked_add(at + 8));
         let Some(end) = end.filter(|end| *end <= length) else {
-            return Err(format!("its storage {key:?} ends beyond the file's {length} bytes"));
+            return Err(format!(
+                "its storage {key:?} ends beyond the file's {length} bytes"
+            ));
         };
         storages.insert(key, at + 8..end);
         at = end;
@@ -57,17 +71,34 @@ fn pickles(bytes: &[u8]) -> Result<(Graph, Vec<String>, u64), String> {
         at += size;
         Ok(graph)
     };
-    let (magic, version, machine) = (next()?, next()?, next()?);
+    let magic = next()?;
+    let version = next()?;
+    let machine = next()?;
     if *magic.root().value() != Value::Long(MAGIC.into()) || version.root().int() != Some(1001) {
         return Err("it is no file of torch, or of an unknown version".to_string());
     }
-    if machine.root().get("little_endian").is_none_or(|little| *little.value() != Value::Bool(true)) {
+    if machine
+        .root()
+        .get("little_endian")
+        .is_none_or(|little| *little.value() != Value::Bool(true))
+    {
         return Err("its numbers are not in little-endian order".to_string());
     }
-    let (graph, keys) = (next()?, next()?);
-    keys.root().ensure_bounded().map_err(|how| format!("the list of its storages {how}"))?;
-    let keys = keys.root().items().map(|key| key.text().map(str::to_string)).collect::<Option<_>>();
-    Ok((graph, keys.ok_or("the list of its storages is broken")?, at as u64))
+    let graph = next()?;
+    let keys = next()?;
+    keys.root()
+        .ensure_bounded()
+        .map_err(|how| format!("the list of its storages {how}"))?;
+    let keys = keys
+        .root()
+        .items()
+        .map(|key| key.text().map(str::to_string))
+        .collect::<Option<_>>();
+    Ok((
+        graph,
+        keys.ok_or("the list of its storages is broken")?,
+        at as u64,
+    ))
 }
 
 /// Bytes of an element of each storage.
@@ -75,19 +106,27 @@ fn element_sizes(graph: &Graph) -> Result<HashMap<&str, usize>, String> {
     let mut sizes = HashMap::new();
     for reference in graph.references() {
         // Many references can share one tuple, which may have millions of items.
-        let [_, class, key, _, _, rest @ ..] = &reference.items().take(8).collect::<Vec<_>>()[..] else {
+        let [_, class, key, _, _, rest @ ..] = &reference.items().take(8).collect::<Vec<_>>()[..]
+        else {
             return Err("a storage of its pickle is broken".to_string());
         };
         let (Some((_, class)), Some(key)) = (class.class(), key.text()) else {
             return Err("a storage of its pickle is broken".to_string());
         };
         if rest.iter().any(|view| !view.is_none()) {
-            return Err(format!("its storage {key:?} is a view of a different one, which is not supported"));
+            return Err(format!(
+                "its storage {key:?} is a view of a different one, which is not supported"
+            ));
         }
         let Some(dtype) = Dtype::find(class) else {
-            return Err(format!("its storage {key:?} has elements of type {class}, which is not supported"));
+            return Err(format!(
+                "its storage {key:?} has elements of type {class}, which is not supported"
+            ));
         };
-        if sizes.insert(key, dtype.size()).is_some_and(|size| size != dtype.size()) {
+        if sizes
+            .insert(key, dtype.size())
+            .is_some_and(|size| size != dtype.size())
+        {
             return Err(format!("its storage {key:?} has elements of two sizes"));
         }
     }
@@ -115,11 +154,13 @@ mod tests {
         };
         pickle(&|graph| graph.root = graph.push(Value::Int(1001)));
         pickle(&|graph| {
-            let (key, yes) = (graph.text("little_endian"), graph.push(Value::Bool(true)));
+            let key = graph.text("little_endian");
+            let yes = graph.push(Value::Bool(true));
             graph.root = graph.push(Value::Dict(vec![(key, yes)]));
         });
         pickle(&|graph| {
-            let (a, b) = (graph.tensor(Dtype::F32, &[2], "17"), graph.tensor(Dtype::F64, &[3], "5"));
+            let a = graph.tensor(Dtype::F32, &[2], "17");
+            let b = graph.tensor(Dtype::F64, &[3], "5");
             let pairs = vec![(graph.text("a"), a), (graph.text("b"), b)];
             graph.root = graph.push(Value::Dict(pairs));
         });
@@ -128,7 +169,11 @@ mod tests {
             graph.root = graph.push(Value::List(keys));
         });
         bytes.extend(3u64.to_le_bytes());
-        bytes.extend([0.5f64, 1.5, 2.5].iter().flat_map(|number| number.to_le_bytes()));
+        bytes.extend(
+            [0.5f64, 1.5, 2.5]
+                .iter()
+                .flat_map(|number| number.to_le_bytes()),
+        );
         bytes.extend(2u64.to_le_bytes());
         bytes.extend([7.0f32, 8.0].iter().flat_map(|number| number.to_le_bytes()));
         bytes
@@ -148,11 +193,17 @@ mod tests {
         std::fs::write(&path, file()).unwrap();
         let torch = TorchFile::open(&path).unwrap();
         let mut bytes = [0; 4];
-        let a = torch.tensor(torch.graph.root().get("a").unwrap()).unwrap().unwrap();
+        let a = torch
+            .tensor(torch.graph.root().get("a").unwrap())
+            .unwrap()
+            .unwrap();
         a.read(1..2, &mut bytes).unwrap();
         assert_eq!((a.shape, f32::from_le_bytes(bytes)), (vec![2], 8.0));
         let mut bytes = [0; 8];
-        let b = torch.tensor(torch.graph.root().get("b").unwrap()).unwrap().unwrap();
+        let b = torch
+            .tensor(torch.graph.root().get("b").unwrap())
+            .unwrap()
+            .unwrap();
         b.read(2..3, &mut bytes).unwrap();
         assert_eq!(f64::from_le_bytes(bytes), 2.5);
     }
@@ -182,6 +233,10 @@ mod tests {
         let mut huge = whole.clone();
         let at = whole.len() - 16;
         huge[at..at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
-        assert!(open(&huge).unwrap_err().contains(r#"storage "17" ends beyond"#));
+        assert!(
+            open(&huge)
+                .unwrap_err()
+                .contains(r#"storage "17" ends beyond"#)
+        );
     }
 }

@@ -24,9 +24,17 @@ pub(super) fn decimal(line: &str) -> Result<Value, String> {
     if let Ok(value) = digits.parse() {
         return Ok(Value::Int(value));
     }
-    let (negative, digits) = digits.strip_prefix('-').map_or((false, digits), |digits| (true, digits));
-    if digits.is_empty() || digits.len() > 200 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return Err(format!("{:?} is no number", line.chars().take(30).collect::<String>()));
+    let (negative, digits) = digits
+        .strip_prefix('-')
+        .map_or((false, digits), |digits| (true, digits));
+    if digits.is_empty()
+        || digits.len() > 200
+        || !digits.bytes().all(|digit| digit.is_ascii_digit())
+    {
+        return Err(format!(
+            "{:?} is no number",
+            line.chars().take(30).collect::<String>()
+        ));
     }
     let mut bytes: Vec<u8> = Vec::new();
     for digit in digits.bytes() {
@@ -51,15 +59,21 @@ pub(super) fn decimal(line: &str) -> Result<Value, String> {
 }
 
 pub(super) fn float(line: &str) -> Result<Value, String> {
-    line.parse().map(Value::Float).map_err(|_| "a number is broken".to_string())
+    line.parse()
+        .map(Value::Float)
+        .map_err(|_| "a number is broken".to_string())
 }
 
 /// A string between quotation marks, with Python's escapes. Python 2 wrote names in this way.
 pub(super) fn quoted(line: &str) -> Result<Vec<u8>, String> {
-    let inner = ['\'', '"'].iter().find_map(|mark| line.strip_prefix(*mark)?.strip_suffix(*mark));
+    let inner = ['\'', '"']
+        .iter()
+        .find_map(|mark| line.strip_prefix(*mark)?.strip_suffix(*mark));
     let text = escaped(inner.ok_or("a text has no quotation marks")?, true)?;
     // Its characters are bytes.
-    text.chars().map(|byte| u8::try_from(byte).map_err(|_| "a text has no bytes".to_string())).collect()
+    text.chars()
+        .map(|byte| u8::try_from(byte).map_err(|_| "a text has no bytes".to_string()))
+        .collect()
 }
 
 /// A text without quotation marks, where only `\u` and `\U` escape a character.
@@ -69,7 +83,8 @@ pub(super) fn raw(line: &str) -> Result<String, String> {
 
 fn escaped(text: &str, all: bool) -> Result<String, String> {
     let broken = || "a text has a broken escape".to_string();
-    let (mut result, mut rest) = (String::new(), text);
+    let mut result = String::new();
+    let mut rest = text;
     while let Some(at) = rest.find('\\') {
         result.push_str(&rest[..at]);
         let escape = rest[at + 1..].chars().next().ok_or_else(broken)?;
@@ -111,8 +126,14 @@ mod tests {
         assert_eq!(decimal("-12L"), Ok(Value::Int(-12)));
         assert_eq!(decimal("01"), Ok(Value::Bool(true)));
         // 2 to the power of 64, and its negative.
-        assert_eq!(decimal("18446744073709551616"), Ok(Value::Long([0, 0, 0, 0, 0, 0, 0, 0, 1, 0].into())));
-        assert_eq!(decimal("-18446744073709551616"), Ok(Value::Long([0, 0, 0, 0, 0, 0, 0, 0, 255, 255].into())));
+        assert_eq!(
+            decimal("18446744073709551616"),
+            Ok(Value::Long([0, 0, 0, 0, 0, 0, 0, 0, 1, 0].into()))
+        );
+        assert_eq!(
+            decimal("-18446744073709551616"),
+            Ok(Value::Long([0, 0, 0, 0, 0, 0, 0, 0, 255, 255].into()))
+        );
         assert!(decimal("").is_err() && decimal("1e5").is_err() && decimal("-").is_err());
     }
 

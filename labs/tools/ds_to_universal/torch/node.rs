@@ -28,31 +28,45 @@ impl<'a> Node<'a> {
     }
 
     /// The entries of a dictionary of any class.
-    pub fn entries(self) -> impl DoubleEndedIterator<Item = (Node<'a>, Node<'a>)> + ExactSizeIterator {
+    pub fn entries(
+        self,
+    ) -> impl DoubleEndedIterator<Item = (Node<'a>, Node<'a>)> + ExactSizeIterator {
         let pairs: &[(Id, Id)] = match self.value() {
             Value::Dict(pairs) => pairs,
             Value::Object(object) => &object.pairs,
             _ => &[],
         };
-        pairs.iter().map(move |(key, value)| (self.graph.node(*key), self.graph.node(*value)))
+        pairs
+            .iter()
+            .map(move |(key, value)| (self.graph.node(*key), self.graph.node(*value)))
     }
 
     /// The entry with this key. Later entries replace earlier ones.
     pub fn get(self, key: &str) -> Option<Node<'a>> {
-        self.entries().rev().find(|(name, _)| name.text() == Some(key)).map(|(_, value)| value)
+        self.entries()
+            .rev()
+            .find(|(name, _)| name.text() == Some(key))
+            .map(|(_, value)| value)
     }
 
     /// The entry with this number as its key.
     pub fn get_at(self, key: i64) -> Option<Node<'a>> {
-        self.entries().rev().find(|(name, _)| name.int() == Some(key)).map(|(_, value)| value)
+        self.entries()
+            .rev()
+            .find(|(name, _)| name.int() == Some(key))
+            .map(|(_, value)| value)
     }
 
     /// An attribute of an object.
     pub fn attribute(self, name: &str) -> Option<Node<'a>> {
-        let Value::Object(object) = self.value() else { return None };
+        let Value::Object(object) = self.value() else {
+            return None;
+        };
         let state = self.graph.node(object.state?);
         // Objects with slots have two dictionaries.
-        state.get(name).or_else(|| state.items().find_map(|part| part.get(name)))
+        state
+            .get(name)
+            .or_else(|| state.items().find_map(|part| part.get(name)))
     }
 
     pub fn int(self) -> Option<i64> {
@@ -81,25 +95,40 @@ impl<'a> Node<'a> {
     }
 
     pub fn text(self) -> Option<&'a str> {
-        if let Value::Text(text) = self.value() { Some(text) } else { None }
+        if let Value::Text(text) = self.value() {
+            Some(text)
+        } else {
+            None
+        }
     }
 
     /// A class's module and name.
     pub fn class(self) -> Option<(&'a str, &'a str)> {
-        if let Value::Class(class) = self.value() { Some((&class.0, &class.1)) } else { None }
+        if let Value::Class(class) = self.value() {
+            Some((&class.0, &class.1))
+        } else {
+            None
+        }
     }
 
     /// The class and arguments of an object.
     pub fn call(self) -> Option<((&'a str, &'a str), Node<'a>)> {
-        let Value::Object(object) = self.value() else { return None };
-        Some((self.graph.node(object.class).class()?, self.graph.node(object.args)))
+        let Value::Object(object) = self.value() else {
+            return None;
+        };
+        Some((
+            self.graph.node(object.class).class()?,
+            self.graph.node(object.args),
+        ))
     }
 
     /// Refuses a value that would take absurdly many bytes if it were copied part by part. Real ones take some megabytes.
     pub fn ensure_bounded(self) -> Result<(), String> {
         match self.graph.unfolded(self.id) {
             size if size <= UNFOLDED => Ok(()),
-            size => Err(format!("uses the same values so often that they would take {size} bytes")),
+            size => Err(format!(
+                "uses the same values so often that they would take {size} bytes"
+            )),
         }
     }
 
@@ -116,6 +145,9 @@ impl<'a> Node<'a> {
         if !matches!(whole.value(), Value::List(_) | Value::Tuple(_)) {
             return None;
         }
-        whole.items().map(|size| usize::try_from(size.int()?).ok()).collect()
+        whole
+            .items()
+            .map(|size| usize::try_from(size.int()?).ok())
+            .collect()
     }
 }

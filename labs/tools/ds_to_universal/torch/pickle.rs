@@ -16,9 +16,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<Graph, String> {
 
 /// Runs the pickle that begins here. Returns how many bytes it has, too.
 pub(super) fn read_first(bytes: &[u8]) -> Result<(Graph, usize), String> {
-    let mut machine = Machine { program: Program::new(bytes), stack: Stack::default() };
+    let mut machine = Machine {
+        program: Program::new(bytes),
+        stack: Stack::default(),
+    };
     let mut begin = 0;
-    let root = machine.run(&mut begin).map_err(|how| format!("its pickle is broken at byte {begin}: {how}"))?;
+    let root = machine
+        .run(&mut begin)
+        .map_err(|how| format!("its pickle is broken at byte {begin}: {how}"))?;
     let mut graph = machine.stack.graph;
     graph.root = root;
     graph.ensure_tree()?;
@@ -77,7 +82,8 @@ impl Machine<'_> {
             b'}' => Value::Dict(Vec::new()),
             0x8f => Value::Set(Vec::new()),
             b'c' => {
-                let (module, name) = (program.line()?, program.line()?);
+                let module = program.line()?;
+                let name = program.line()?;
                 Value::Class(Box::new((module.to_string(), name.to_string())))
             }
             b't' => Value::Tuple(self.stack.since_mark()?),
@@ -86,7 +92,8 @@ impl Machine<'_> {
             b'd' => Value::Dict(self.stack.pairs_since_mark()?),
             0x85..=0x87 => Value::Tuple(self.stack.last(usize::from(code - 0x84))?),
             0x93 => {
-                let (name, module) = (self.stack.pop_text()?, self.stack.pop_text()?);
+                let name = self.stack.pop_text()?;
+                let module = self.stack.pop_text()?;
                 Value::Class(Box::new((module, name)))
             }
             b'Q' => Value::Persistent(self.stack.pop()?),
@@ -95,7 +102,8 @@ impl Machine<'_> {
     }
 
     fn instruction(&mut self, code: u8) -> Result<(), String> {
-        let (program, stack) = (&mut self.program, &mut self.stack);
+        let program = &mut self.program;
+        let stack = &mut self.stack;
         match code {
             b'(' => stack.mark(),
             b'0' => drop(stack.pop()?),
@@ -113,7 +121,8 @@ impl Machine<'_> {
                 stack.extend(items)?;
             }
             b's' => {
-                let (value, key) = (stack.pop()?, stack.pop()?);
+                let value = stack.pop()?;
+                let key = stack.pop()?;
                 stack.insert(vec![(key, value)])?;
             }
             b'u' => {
@@ -121,13 +130,18 @@ impl Machine<'_> {
                 stack.insert(pairs)?;
             }
             b'R' | 0x81 => {
-                let (args, class) = (stack.pop()?, stack.pop()?);
+                let args = stack.pop()?;
+                let class = stack.pop()?;
                 stack.call(class, args, code == 0x81)?;
             }
             0x92 => {
-                let (named, args, class) = (stack.pop()?, stack.pop()?, stack.pop()?);
+                let named = stack.pop()?;
+                let args = stack.pop()?;
+                let class = stack.pop()?;
                 if !matches!(stack.graph.value(named), Value::Dict(named) if named.is_empty()) {
-                    return Err("an object is made with named arguments, which cannot be kept".to_string());
+                    return Err(
+                        "an object is made with named arguments, which cannot be kept".to_string(),
+                    );
                 }
                 stack.call(class, args, true)?;
             }
@@ -149,8 +163,17 @@ impl Machine<'_> {
             }
             // How many bytes follow together; they are all here.
             0x95 => drop(program.take(8)?),
-            b'P' => return Err("it refers to tensors as protocol 0 does, which torch cannot read, either".to_string()),
-            _ => return Err(format!("instruction 0x{code:02x} is unknown (known are those of protocols 0 to 5)")),
+            b'P' => {
+                return Err(
+                    "it refers to tensors as protocol 0 does, which torch cannot read, either"
+                        .to_string(),
+                );
+            }
+            _ => {
+                return Err(format!(
+                    "instruction 0x{code:02x} is unknown (known are those of protocols 0 to 5)"
+                ));
+            }
         }
         Ok(())
     }
@@ -161,12 +184,17 @@ fn number(program: &mut Program, code: u8, forms: &[u8; 3]) -> Result<u32, Strin
     Ok(match forms.iter().position(|form| *form == code) {
         Some(0) => program.length(1)? as u32,
         Some(1) => program.length(4)? as u32,
-        _ => program.line()?.parse().map_err(|_| "a value's number is broken".to_string())?,
+        _ => program
+            .line()?
+            .parse()
+            .map_err(|_| "a value's number is broken".to_string())?,
     })
 }
 
 fn text(bytes: &[u8]) -> Result<Value, String> {
-    std::str::from_utf8(bytes).map(|text| Value::Text(text.into())).map_err(|_| "a text is not UTF-8".to_string())
+    std::str::from_utf8(bytes)
+        .map(|text| Value::Text(text.into()))
+        .map_err(|_| "a text is not UTF-8".to_string())
 }
 
 fn text_or_bytes(bytes: &[u8]) -> Value {
@@ -182,8 +210,22 @@ mod tests {
     fn plain_values_are_read() {
         let graph = read(b"\x80\x02}q\x00(X\x01\x00\x00\x00aq\x01]q\x02(K\x01G@\x04\x00\x00\x00\x00\x00\x00N\x88e)J\xfd\xff\xff\xffu.")
             .unwrap();
-        let items: Vec<_> = graph.root().get("a").unwrap().items().map(|item| item.value().clone()).collect();
-        assert_eq!(items, [Value::Int(1), Value::Float(2.5), Value::None, Value::Bool(true)]);
+        let items: Vec<_> = graph
+            .root()
+            .get("a")
+            .unwrap()
+            .items()
+            .map(|item| item.value().clone())
+            .collect();
+        assert_eq!(
+            items,
+            [
+                Value::Int(1),
+                Value::Float(2.5),
+                Value::None,
+                Value::Bool(true)
+            ]
+        );
         assert_eq!(graph.root().entries().last().unwrap().1.int(), Some(-3));
     }
 
@@ -192,7 +234,10 @@ mod tests {
     fn calls_are_noted_and_not_made() {
         let graph = read(b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R.").unwrap();
         let (class, args) = graph.root().call().unwrap();
-        assert_eq!((class, args.items().next().unwrap().text()), (("os", "system"), Some("true")));
+        assert_eq!(
+            (class, args.items().next().unwrap().text()),
+            (("os", "system"), Some("true"))
+        );
     }
 
     /// Python's pickles of `{"a": [1, 2.5, None, True, -7, "é"]}`, by its protocols.
@@ -222,7 +267,10 @@ mod tests {
             (b"\x80\x02t.", "mark is missing"),
             (b"\x80\x02(Nd.", "no value"),
             (b"\x80\x02h\x07.", "too early"),
-            (b"\x80\x02\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.", "ends too early"),
+            (
+                b"\x80\x02\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.",
+                "ends too early",
+            ),
             (b"\x80\x02X\xff\xff\xff\xffa.", "ends too early"),
             (b"\x80\x02N", "ends too early"),
             (b"\x80\x02Ncos", "no end"),

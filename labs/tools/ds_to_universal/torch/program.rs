@@ -15,7 +15,10 @@ impl<'a> Program<'a> {
     pub fn take(&mut self, size: usize) -> Result<&'a [u8], String> {
         let rest = &self.bytes[self.at..];
         if size > rest.len() {
-            return Err(format!("it ends too early: {size} bytes are needed, {} are left", rest.len()));
+            return Err(format!(
+                "it ends too early: {size} bytes are needed, {} are left",
+                rest.len()
+            ));
         }
         self.at += size;
         Ok(&rest[..size])
@@ -43,7 +46,10 @@ impl<'a> Program<'a> {
     /// A line of text, as protocols 0 and 1 write their arguments.
     pub fn line(&mut self) -> Result<&'a str, String> {
         let rest = &self.bytes[self.at..];
-        let end = rest.iter().position(|byte| *byte == b'\n').ok_or_else(|| "a line has no end".to_string())?;
+        let end = rest
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .ok_or_else(|| "a line has no end".to_string())?;
         self.at += end + 1;
         std::str::from_utf8(&rest[..end]).map_err(|_| "a line is not UTF-8".to_string())
     }

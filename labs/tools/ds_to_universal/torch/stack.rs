@@ -28,13 +28,17 @@ impl Stack {
 
     /// Remembers the top of the stack under a number, or under the next one.
     pub fn remember(&mut self, number: Option<u32>) -> Result<(), String> {
-        let (number, top) = (number.unwrap_or(self.memo.len() as u32), self.top()?);
+        let number = number.unwrap_or(self.memo.len() as u32);
+        let top = self.top()?;
         self.memo.insert(number, top);
         Ok(())
     }
 
     pub fn recall(&mut self, number: u32) -> Result<(), String> {
-        let id = self.memo.get(&number).ok_or_else(|| format!("it uses value {number} too early"))?;
+        let id = self
+            .memo
+            .get(&number)
+            .ok_or_else(|| format!("it uses value {number} too early"))?;
         self.entries.push(*id);
         Ok(())
     }
@@ -45,7 +49,11 @@ impl Stack {
     }
 
     fn above_mark(&self, length: usize) -> Result<(), String> {
-        if self.marks.last().is_some_and(|mark| *mark > length) { Err(empty()) } else { Ok(()) }
+        if self.marks.last().is_some_and(|mark| *mark > length) {
+            Err(empty())
+        } else {
+            Ok(())
+        }
     }
 
     pub fn pop(&mut self) -> Result<Id, String> {
@@ -74,7 +82,10 @@ impl Stack {
     }
 
     pub fn since_mark(&mut self) -> Result<Vec<Id>, String> {
-        let mark = self.marks.pop().ok_or_else(|| "a mark is missing".to_string())?;
+        let mark = self
+            .marks
+            .pop()
+            .ok_or_else(|| "a mark is missing".to_string())?;
         Ok(self.entries.split_off(mark))
     }
 
@@ -92,13 +103,21 @@ impl Stack {
         if !matches!(self.graph.value(args), Value::Tuple(_)) {
             return Err("a call's arguments are no tuple".to_string());
         }
-        self.push(Value::Object(Box::new(Object { class, args, new, items: vec![], pairs: vec![], state: None })));
+        self.push(Value::Object(Box::new(Object {
+            class,
+            args,
+            new,
+            items: vec![],
+            pairs: vec![],
+            state: None,
+        })));
         Ok(())
     }
 
     /// Gives the object on top its attributes.
     pub fn build(&mut self) -> Result<(), String> {
-        let (state, at) = (self.pop()?, self.top()?);
+        let state = self.pop()?;
+        let at = self.top()?;
         match self.graph.value_mut(at) {
             Value::Object(object) => object.state = Some(state),
             _ => return Err("it sets the state of what is no object".to_string()),

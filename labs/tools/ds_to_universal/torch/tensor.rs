@@ -46,15 +46,24 @@ impl Dtype {
 
     /// Its name in torch.
     pub fn name(self) -> &'static str {
-        DTYPES.iter().find(|(dtype, ..)| *dtype == self).map_or("?", |(.., name)| name)
+        DTYPES
+            .iter()
+            .find(|(dtype, ..)| *dtype == self)
+            .map_or("?", |(.., name)| name)
     }
 
     pub(super) fn storage(self) -> &'static str {
-        DTYPES.iter().find(|(dtype, ..)| *dtype == self).map_or("?", |(_, storage, _)| storage)
+        DTYPES
+            .iter()
+            .find(|(dtype, ..)| *dtype == self)
+            .map_or("?", |(_, storage, _)| storage)
     }
 
     pub(super) fn find(name: &str) -> Option<Dtype> {
-        DTYPES.iter().find(|(_, storage, dtype)| name == *storage || name == *dtype).map(|(dtype, ..)| *dtype)
+        DTYPES
+            .iter()
+            .find(|(_, storage, dtype)| name == *storage || name == *dtype)
+            .map(|(dtype, ..)| *dtype)
     }
 }
 
@@ -79,19 +88,27 @@ impl Tensor {
 
 /// The tensor that a value is, or `None` if it is none.
 pub fn find(node: Node) -> Result<Option<Tensor>, String> {
-    let Some(((module, name), args)) = node.call() else { return Ok(None) };
+    let Some(((module, name), args)) = node.call() else {
+        return Ok(None);
+    };
     let arg = |at: usize| args.items().nth(at);
     match (module, name) {
         ("torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_tensor_v3") => {
-            let (Some(storage), Some(offset), Some(shape), Some(stride)) = (arg(0), arg(1), arg(2), arg(3)) else {
+            let (Some(storage), Some(offset), Some(shape), Some(stride)) =
+                (arg(0), arg(1), arg(2), arg(3))
+            else {
                 return Err("a tensor of its pickle has too few arguments".to_string());
             };
             rebuild(storage, offset, shape, stride, arg(6)).map(Some)
         }
-        ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => arg(0).map_or(Ok(None), find),
+        ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => {
+            arg(0).map_or(Ok(None), find)
+        }
         // A function, a class and the function's arguments.
         ("torch._tensor", "_rebuild_from_type_v2") => {
-            let (Some(function), Some(inner)) = (arg(0).and_then(Node::class), arg(2)) else { return Ok(None) };
+            let (Some(function), Some(inner)) = (arg(0).and_then(Node::class), arg(2)) else {
+                return Ok(None);
+            };
             let inner: Vec<Node> = inner.items().collect();
             match (function, &inner[..]) {
                 (("torch._utils", "_rebuild_tensor_v2"), [storage, offset, shape, stride, ..]) => {
@@ -105,24 +122,50 @@ pub fn find(node: Node) -> Result<Option<Tensor>, String> {
     }
 }
 
-fn rebuild(storage: Node, offset: Node, shape: Node, stride: Node, dtype: Option<Node>) -> Result<Tensor, String> {
+fn rebuild(
+    storage: Node,
+    offset: Node,
+    shape: Node,
+    stride: Node,
+    dtype: Option<Node>,
+) -> Result<Tensor, String> {
     let broken = |what: &str| format!("a tensor of its pickle has {what}");
-    let Value::Persistent(reference) = storage.value() else { return Err(broken("no storage")) };
+    let Value::Persistent(reference) = storage.value() else {
+        return Err(broken("no storage"));
+    };
     let reference: Vec<Node> = storage.graph.node(*reference).items().collect();
-    let [kind, class, key, _device, _numel, ..] = &reference[..] else { return Err(broken("a broken storage")) };
-    let (Some("storage"), Some(key)) = (kind.text(), key.text()) else { return Err(broken("a broken storage")) };
+    let [kind, class, key, _device, _numel, ..] = &reference[..] else {
+        return Err(broken("a broken storage"));
+    };
+    let (Some("storage"), Some(key)) = (kind.text(), key.text()) else {
+        return Err(broken("a broken storage"));
+    };
     // The third version names the type itself, because its storage has none.
-    let name = dtype.unwrap_or(*class).class().map_or("?", |(_, name)| name);
-    let dtype = Dtype::find(name).ok_or_else(|| broken(&format!("elements of type {name}, which is not supported")))?;
-    let (Some(shape), Some(stride)) = (shape.sizes(), stride.sizes()) else { return Err(broken("a broken shape")) };
-    let offset =
-        offset.int().and_then(|offset| usize::try_from(offset).ok()).ok_or_else(|| broken("a broken offset"))?;
+    let name = dtype
+        .unwrap_or(*class)
+        .class()
+        .map_or("?", |(_, name)| name);
+    let dtype = Dtype::find(name)
+        .ok_or_else(|| broken(&format!("elements of type {name}, which is not supported")))?;
+    let (Some(shape), Some(stride)) = (shape.sizes(), stride.sizes()) else {
+        return Err(broken("a broken shape"));
+    };
+    let offset = offset
+        .int()
+        .and_then(|offset| usize::try_from(offset).ok())
+        .ok_or_else(|| broken("a broken offset"))?;
     if shape.len() != stride.len() {
         return Err(broken(&format!("shape {shape:?} and strides {stride:?}")));
     }
     let numel = numel(&shape).ok_or_else(|| broken(&format!("the absurd shape {shape:?}")))?;
-    let last = if numel == 0 { Some(0) } else { last(&shape, &stride) };
-    let end = last.and_then(|last| last.checked_add(offset)).and_then(|end| end.checked_add(usize::from(numel > 0)));
+    let last = if numel == 0 {
+        Some(0)
+    } else {
+        last(&shape, &stride)
+    };
+    let end = last
+        .and_then(|last| last.checked_add(offset))
+        .and_then(|end| end.checked_add(usize::from(numel > 0)));
     let end = end.ok_or_else(|| broken(&format!("the absurd strides {stride:?}")))?;
     let mut step = 1;
     let contiguous = shape.iter().zip(&stride).rev().all(|(size, stride)| {
@@ -130,10 +173,21 @@ fn rebuild(storage: Node, offset: Node, shape: Node, stride: Node, dtype: Option
         step *= (*size).max(1);
         *size <= 1 || *stride == expected
     });
-    Ok(Tensor { dtype, shape, contiguous, key: key.to_string(), elements: (offset, end) })
+    Ok(Tensor {
+        dtype,
+        shape,
+        contiguous,
+        key: key.to_string(),
+        elements: (offset, end),
+    })
 }
 
 /// The last element's offset from the first.
 fn last(shape: &[usize], stride: &[usize]) -> Option<usize> {
-    shape.iter().zip(stride).try_fold(0usize, |last, (size, stride)| last.checked_add((size - 1).checked_mul(*stride)?))
+    shape
+        .iter()
+        .zip(stride)
+        .try_fold(0usize, |last, (size, stride)| {
+            last.checked_add((size - 1).checked_mul(*stride)?)
+        })
 }

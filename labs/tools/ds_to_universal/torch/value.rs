@@ -54,7 +54,10 @@ pub(super) const DEPTH: u32 = 200;
 
 impl Default for Graph {
     fn default() -> Graph {
-        Graph { values: vec![Value::None], root: Id(0) }
+        Graph {
+            values: vec![Value::None],
+            root: Id(0),
+        }
     }
 }
 
@@ -69,7 +72,10 @@ impl Graph {
     }
 
     pub fn class(&mut self, module: &str, name: &str) -> Id {
-        self.push(Value::Class(Box::new((module.to_string(), name.to_string()))))
+        self.push(Value::Class(Box::new((
+            module.to_string(),
+            name.to_string(),
+        ))))
     }
 
     /// The result of a call of `class` with `args`.
@@ -120,7 +126,11 @@ impl Graph {
     /// The tuple of each reference to a storage.
     pub(super) fn references(&self) -> impl Iterator<Item = Node<'_>> {
         self.values.iter().filter_map(|value| {
-            if let Value::Persistent(reference) = value { Some(self.node(*reference)) } else { None }
+            if let Value::Persistent(reference) = value {
+                Some(self.node(*reference))
+            } else {
+                None
+            }
         })
     }
 
@@ -133,7 +143,9 @@ impl Graph {
             }
         };
         match self.value(id) {
-            Value::List(items) | Value::Tuple(items) | Value::Set(items) => items.iter().for_each(|item| each(*item)),
+            Value::List(items) | Value::Tuple(items) | Value::Set(items) => {
+                items.iter().for_each(|item| each(*item))
+            }
             Value::Dict(entries) => pairs(entries, each),
             Value::Persistent(reference) => each(*reference),
             Value::Object(object) => {
@@ -158,9 +170,13 @@ impl Graph {
             let at = id.0 as usize;
             if left {
                 let mut deepest = 0;
-                self.children(id, &mut |child| deepest = deepest.max(levels[child.0 as usize]));
+                self.children(id, &mut |child| {
+                    deepest = deepest.max(levels[child.0 as usize])
+                });
                 if deepest >= DEPTH {
-                    return Err(format!("its pickle nests containers more than {DEPTH} levels deep"));
+                    return Err(format!(
+                        "its pickle nests containers more than {DEPTH} levels deep"
+                    ));
                 }
                 levels[at] = deepest + 1;
             } else if levels[at] == NEW {

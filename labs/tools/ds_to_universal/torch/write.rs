@@ -33,11 +33,19 @@ pub struct TorchWriter<W> {
 impl<W: Write> TorchWriter<W> {
     /// `folder` is the file's name, without its ending.
     pub fn new(out: W, folder: &str) -> TorchWriter<W> {
-        TorchWriter { out, at: 0, folder: folder.to_string(), directory: Vec::new(), entries: 0 }
+        TorchWriter {
+            out,
+            at: 0,
+            folder: folder.to_string(),
+            directory: Vec::new(),
+            entries: 0,
+        }
     }
 
     pub fn entry(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.stream(name, bytes.len() as u64, crc32fast::hash(bytes), |out| out.write_all(bytes))
+        self.stream(name, bytes.len() as u64, crc32fast::hash(bytes), |out| {
+            out.write_all(bytes)
+        })
     }
 
     /// Writes an entry of `size` bytes, which `write` supplies. Their checksum comes first in the file.
@@ -49,7 +57,8 @@ impl<W: Write> TorchWriter<W> {
         write: impl FnOnce(&mut W) -> io::Result<()>,
     ) -> io::Result<()> {
         let name = format!("{}/{name}", self.folder);
-        let (header, large) = (self.at, size > SMALL);
+        let header = self.at;
+        let large = size > SMALL;
         // A large entry has its size twice in an extra field.
         let extra = if large { 20 } else { 0 };
         let begin = header + 30 + name.len() as u64 + extra + 4;
@@ -91,14 +100,29 @@ impl<W: Write> TorchWriter<W> {
         }
         let directory = &mut self.directory;
         directory.extend(b"PK\x01\x02\x2d\x00");
-        fields(directory, if wide.is_empty() { 0 } else { 4 + 8 * wide.len() as u64 });
+        fields(
+            directory,
+            if wide.is_empty() {
+                0
+            } else {
+                4 + 8 * wide.len() as u64
+            },
+        );
         // Comment, disk and attributes: none.
         directory.extend([0; 10]);
-        directory.extend((if header > SMALL { u32::MAX } else { header as u32 }).to_le_bytes());
+        directory.extend(
+            (if header > SMALL {
+                u32::MAX
+            } else {
+                header as u32
+            })
+            .to_le_bytes(),
+        );
         directory.extend(name.as_bytes());
         if !wide.is_empty() {
             directory.extend([1, 0, 8 * wide.len() as u8, 0]);
-            wide.iter().for_each(|value| directory.extend(value.to_le_bytes()));
+            wide.iter()
+                .for_each(|value| directory.extend(value.to_le_bytes()));
         }
         self.entries += 1;
         Ok(())
@@ -106,14 +130,17 @@ impl<W: Write> TorchWriter<W> {
 
     /// Writes the directory. Without it the file is no archive.
     pub fn finish(mut self) -> io::Result<W> {
-        let (begin, size) = (self.at, self.directory.len() as u64);
+        let begin = self.at;
+        let size = self.directory.len() as u64;
         let mut end = std::mem::take(&mut self.directory);
         if begin > SMALL || self.entries > 0xfffe {
             let record = begin + size;
             end.extend(b"PK\x06\x06");
             end.extend(44u64.to_le_bytes());
             end.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-            [self.entries, self.entries, size, begin].iter().for_each(|value| end.extend(value.to_le_bytes()));
+            [self.entries, self.entries, size, begin]
+                .iter()
+                .for_each(|value| end.extend(value.to_le_bytes()));
             end.extend(b"PK\x06\x07\0\0\0\0");
             end.extend(record.to_le_bytes());
             end.extend(1u32.to_le_bytes());
@@ -131,8 +158,13 @@ impl<W: Write> TorchWriter<W> {
     }
 }
 
-fn create(path: &Path, write: impl FnOnce(&mut TorchWriter<BufWriter<File>>) -> io::Result<()>) -> io::Result<()> {
-    let folder = path.file_stem().map_or("archive".into(), |stem| stem.to_string_lossy());
+fn create(
+    path: &Path,
+    write: impl FnOnce(&mut TorchWriter<BufWriter<File>>) -> io::Result<()>,
+) -> io::Result<()> {
+    let folder = path
+        .file_stem()
+        .map_or("archive".into(), |stem| stem.to_string_lossy());
     let mut writer = TorchWriter::new(BufWriter::new(File::create(path)?), &folder);
     write(&mut writer)?;
     writer.finish().map(drop)
@@ -153,7 +185,13 @@ fn frame<W: Write>(
 pub type Fields<'a> = &'a dyn Fn(&mut Graph) -> Vec<(Id, Id)>;
 
 /// Writes a file with one tensor. With `fields`, the tensor is the entry `param` of a dictionary, before these.
-pub fn save_tensor(path: &Path, dtype: Dtype, shape: &[usize], bytes: &[u8], fields: Option<Fields>) -> io::Result<()> {
+pub fn save_tensor(
+    path: &Path,
+    dtype: Dtype,
+    shape: &[usize],
+    bytes: &[u8],
+    fields: Option<Fields>,
+) -> io::Result<()> {
     let mut graph = Graph::default();
     let tensor = graph.tensor(dtype, shape, "0");
     graph.root = match fields {
@@ -165,14 +203,20 @@ pub fn save_tensor(path: &Path, dtype: Dtype, shape: &[usize], bytes: &[u8], fie
         }
     };
     let pickle = encode(&graph, &|_, _| true);
-    create(path, |writer| frame(writer, &pickle, |writer| writer.entry("data/0", bytes)))
+    create(path, |writer| {
+        frame(writer, &pickle, |writer| writer.entry("data/0", bytes))
+    })
 }
 
 /// Writes a file with one number, which Python reads as an integer if it is one.
 pub fn save_number(path: &Path, number: f64) -> io::Result<()> {
     let whole = number.fract() == 0.0 && number.abs() < 9e15;
     let mut graph = Graph::default();
-    graph.root = graph.push(if whole { Value::Int(number as i64) } else { Value::Float(number) });
+    graph.root = graph.push(if whole {
+        Value::Int(number as i64)
+    } else {
+        Value::Float(number)
+    });
     save_graph(path, &graph, &[])
 }
 
@@ -180,7 +224,9 @@ pub fn save_number(path: &Path, number: f64) -> io::Result<()> {
 pub fn save_graph(path: &Path, graph: &Graph, storages: &[(String, Vec<u8>)]) -> io::Result<()> {
     let pickle = encode(graph, &|_, _| true);
     let entries = |writer: &mut TorchWriter<_>| {
-        storages.iter().try_for_each(|(key, bytes)| writer.entry(&format!("data/{key}"), bytes))
+        storages
+            .iter()
+            .try_for_each(|(key, bytes)| writer.entry(&format!("data/{key}"), bytes))
     };
     create(path, |writer| frame(writer, &pickle, entries))
 }
@@ -205,7 +251,9 @@ pub fn save_value(
         frame(writer, &pickle, |writer| {
             for (key, range, crc) in storages {
                 let size = range.end - range.start;
-                writer.stream(&format!("data/{key}"), size, crc, |out| copy(source.file(), range, out).map(drop))?;
+                writer.stream(&format!("data/{key}"), size, crc, |out| {
+                    copy(source.file(), range, out).map(drop)
+                })?;
             }
             Ok(())
         })
@@ -216,7 +264,8 @@ pub fn save_value(
 /// Copies bytes of a file. Returns their checksum.
 fn copy(mut file: &File, range: std::ops::Range<u64>, out: &mut impl Write) -> io::Result<u32> {
     file.seek(SeekFrom::Start(range.start))?;
-    let (mut sum, mut left) = (crc32fast::Hasher::new(), (range.end - range.start) as usize);
+    let mut sum = crc32fast::Hasher::new();
+    let mut left = (range.end - range.start) as usize;
     let mut buffer = vec![0; CHUNK.min(left)];
     while left > 0 {
         let part = &mut buffer[..left.min(CHUNK)];
@@ -230,13 +279,19 @@ fn copy(mut file: &File, range: std::ops::Range<u64>, out: &mut impl Write) -> i
 
 /// The names of the storages that the values refer to.
 fn keys(graph: &Graph) -> BTreeSet<String> {
-    let (mut keys, mut seen, mut stack) = (BTreeSet::new(), BTreeSet::new(), vec![graph.root]);
+    let mut keys = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    let mut stack = vec![graph.root];
     while let Some(id) = stack.pop() {
         if !seen.insert(id) {
             continue;
         }
         if let Value::Persistent(reference) = graph.value(id)
-            && let Some(key) = graph.node(*reference).items().nth(2).and_then(|key| key.text())
+            && let Some(key) = graph
+                .node(*reference)
+                .items()
+                .nth(2)
+                .and_then(|key| key.text())
         {
             keys.insert(key.to_string());
         }

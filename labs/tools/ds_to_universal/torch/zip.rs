@@ -32,14 +32,21 @@ pub(super) struct Listing {
 }
 
 pub(super) fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64, String> {
-    let part = at.checked_add(N).and_then(|end| bytes.get(at..end)).ok_or("its directory ends too early")?;
+    let part = at
+        .checked_add(N)
+        .and_then(|end| bytes.get(at..end))
+        .ok_or("its directory ends too early")?;
     let mut array = [0; 8];
     array[..N].copy_from_slice(part);
     Ok(u64::from_le_bytes(array))
 }
 
 /// Reads `size` bytes from `at`. The caller has bounded `size`.
-pub(super) fn read_at<F: Read + Seek>(file: &mut F, at: u64, size: usize) -> Result<Vec<u8>, String> {
+pub(super) fn read_at<F: Read + Seek>(
+    file: &mut F,
+    at: u64,
+    size: usize,
+) -> Result<Vec<u8>, String> {
     let mut bytes = vec![0; size];
     let mut read = || -> io::Result<()> {
         file.seek(SeekFrom::Start(at))?;
@@ -58,10 +65,13 @@ pub(super) fn list<F: Read + Seek>(file: &mut F, length: u64) -> Result<Listing,
     let last = read_at(file, length - tail, tail as usize)?;
     let begins = |at: &usize| last[*at..].starts_with(&END.to_le_bytes());
     let Some(at) = (0..last.len().saturating_sub(21)).rev().find(begins) else {
-        return Err("it is no zip archive, or it is truncated: its end record is missing".to_string());
+        return Err(
+            "it is no zip archive, or it is truncated: its end record is missing".to_string(),
+        );
     };
-    let (mut count, mut size, mut begin) =
-        (number::<2>(&last, at + 10)?, number::<4>(&last, at + 12)?, number::<4>(&last, at + 16)?);
+    let mut count = number::<2>(&last, at + 10)?;
+    let mut size = number::<4>(&last, at + 12)?;
+    let mut begin = number::<4>(&last, at + 16)?;
     if (count == 0xffff || size == 0xffff_ffff || begin == 0xffff_ffff)
         && let Some(locator) = at.checked_sub(20)
         && number::<4>(&last, locator)? == u64::from(LOCATOR64)
@@ -74,54 +84,95 @@ pub(super) fn list<F: Read + Seek>(file: &mut F, length: u64) -> Result<Listing,
         if number::<4>(&record, 0)? != u64::from(END64) {
             return Err("its large directory is broken".to_string());
         }
-        (count, size, begin) = (number::<8>(&record, 32)?, number::<8>(&record, 40)?, number::<8>(&record, 48)?);
+        (count, size, begin) = (
+            number::<8>(&record, 32)?,
+            number::<8>(&record, 40)?,
+            number::<8>(&record, 48)?,
+        );
     }
     if size > DIRECTORY || begin.checked_add(size).is_none_or(|end| end > length) {
-        return Err(format!("its directory would be {size} bytes at {begin} of {length}"));
+        return Err(format!(
+            "its directory would be {size} bytes at {begin} of {length}"
+        ));
     }
     let directory = read_at(file, begin, size as usize)?;
     let (entries, folder) = read_directory(&directory, count, begin)?;
-    Ok(Listing { entries, folder, end: begin })
+    Ok(Listing {
+        entries,
+        folder,
+        end: begin,
+    })
 }
 
 /// The entries, and the folder that all of them share.
-fn read_directory(directory: &[u8], count: u64, end: u64) -> Result<(HashMap<String, Entry>, String), String> {
-    let (mut entries, mut folder, mut at, mut total) = (HashMap::new(), None, 0, 0u64);
+fn read_directory(
+    directory: &[u8],
+    count: u64,
+    end: u64,
+) -> Result<(HashMap<String, Entry>, String), String> {
+    let mut entries = HashMap::new();
+    let mut folder = None;
+    let mut at = 0;
+    let mut total = 0u64;
     for _ in 0..count {
         if number::<4>(directory, at)? != u64::from(CENTRAL) {
             return Err("its directory is broken".to_string());
         }
         let field = |offset: usize| number::<2>(directory, at + offset).map(|value| value as usize);
-        let (name, extra, comment) = (field(28)?, field(30)?, field(32)?);
+        let name = field(28)?;
+        let extra = field(30)?;
+        let comment = field(32)?;
         let next = at + 46 + name + extra + comment;
         if next > directory.len() {
             return Err("its directory ends too early".to_string());
         }
-        let path = std::str::from_utf8(&directory[at + 46..][..name]).map_err(|_| "an entry's name is not UTF-8")?;
-        let (method, flags) = (field(10)?, field(8)?);
+        let path = std::str::from_utf8(&directory[at + 46..][..name])
+            .map_err(|_| "an entry's name is not UTF-8")?;
+        let method = field(10)?;
+        let flags = field(8)?;
         let crc = number::<4>(directory, at + 16)? as u32;
-        let sizes =
-            (number::<4>(directory, at + 20)?, number::<4>(directory, at + 24)?, number::<4>(directory, at + 42)?);
+        let sizes = (
+            number::<4>(directory, at + 20)?,
+            number::<4>(directory, at + 24)?,
+            number::<4>(directory, at + 42)?,
+        );
         let (packed, size, header) = large(sizes, &directory[at + 46 + name..][..extra])?;
         if method != 0 || packed != size || flags & 1 != 0 {
-            return Err(format!("its entry {path:?} is compressed or encrypted, which torch.save never does"));
+            return Err(format!(
+                "its entry {path:?} is compressed or encrypted, which torch.save never does"
+            ));
         }
-        if header.checked_add(30).and_then(|data| data.checked_add(size)).is_none_or(|data| data > end) {
-            return Err(format!("its entry {path:?} has {size} bytes at {header}, beyond the file's {end}"));
+        if header
+            .checked_add(30)
+            .and_then(|data| data.checked_add(size))
+            .is_none_or(|data| data > end)
+        {
+            return Err(format!(
+                "its entry {path:?} has {size} bytes at {header}, beyond the file's {end}"
+            ));
         }
         // Entries that share their bytes are read once for each: a small file would take hours.
         total = total.saturating_add(size);
         if total > end {
-            return Err("its entries have more bytes together than the file: they overlap".to_string());
+            return Err(
+                "its entries have more bytes together than the file: they overlap".to_string(),
+            );
         }
         // All names begin with one folder, named like the file when it was written.
         let Some((first, rest)) = path.split_once('/') else {
             return Err(format!("its entry {path:?} is in no folder"));
         };
-        if *folder.get_or_insert(first) != first || rest.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(format!("its entry {path:?} has a name that no torch file has"));
+        if *folder.get_or_insert(first) != first
+            || rest.split('/').any(|part| matches!(part, "" | "." | ".."))
+        {
+            return Err(format!(
+                "its entry {path:?} has a name that no torch file has"
+            ));
         }
-        if entries.insert(rest.to_string(), Entry { header, size, crc }).is_some() {
+        if entries
+            .insert(rest.to_string(), Entry { header, size, crc })
+            .is_some()
+        {
             return Err(format!("its entry {path:?} is listed twice"));
         }
         at = next;
@@ -130,11 +181,17 @@ fn read_directory(directory: &[u8], count: u64, end: u64) -> Result<(HashMap<Str
 }
 
 /// Sizes and offset of an entry. Those that need more than 32 bits are in an extra field.
-fn large((packed, size, header): (u64, u64, u64), mut extra: &[u8]) -> Result<(u64, u64, u64), String> {
+fn large(
+    (packed, size, header): (u64, u64, u64),
+    mut extra: &[u8],
+) -> Result<(u64, u64, u64), String> {
     let mut numbers = [size, packed, header];
     while extra.len() >= 4 {
-        let (kind, length) = (number::<2>(extra, 0)?, number::<2>(extra, 2)? as usize);
-        let Some(field) = extra.get(4..4 + length) else { break };
+        let kind = number::<2>(extra, 0)?;
+        let length = number::<2>(extra, 2)? as usize;
+        let Some(field) = extra.get(4..4 + length) else {
+            break;
+        };
         if kind == 1 {
             let mut at = 0;
             for value in numbers.iter_mut().filter(|value| **value == 0xffff_ffff) {
@@ -151,13 +208,19 @@ fn large((packed, size, header): (u64, u64, u64), mut extra: &[u8]) -> Result<(u
 impl Listing {
     /// The offset of an entry's bytes.
     pub fn locate<F: Read + Seek>(&self, file: &mut F, name: &str) -> Result<(u64, Entry), String> {
-        let entry = *self.entries.get(name).ok_or_else(|| format!("its entry {name:?} is missing"))?;
+        let entry = *self
+            .entries
+            .get(name)
+            .ok_or_else(|| format!("its entry {name:?} is missing"))?;
         let header = read_at(file, entry.header, 30)?;
         if number::<4>(&header, 0)? != u64::from(LOCAL) {
             return Err(format!("its entry {name:?} is broken"));
         }
         let begin = entry.header + 30 + number::<2>(&header, 26)? + number::<2>(&header, 28)?;
-        if begin.checked_add(entry.size).is_none_or(|end| end > self.end) {
+        if begin
+            .checked_add(entry.size)
+            .is_none_or(|end| end > self.end)
+        {
             return Err(format!(
                 "its entry {name:?} has {} bytes at {begin}, beyond the file's {}",
                 entry.size, self.end

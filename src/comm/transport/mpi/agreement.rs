@@ -68,7 +68,12 @@ pub(super) fn begin_run() {
 
 /// How many collectives this rank has entered, by group.
 pub(super) fn calls() -> Counts {
-    CALLS.with_borrow(|calls| calls.iter().map(|(&group, &calls)| (group, calls)).collect())
+    CALLS.with_borrow(|calls| {
+        calls
+            .iter()
+            .map(|(&group, &calls)| (group, calls))
+            .collect()
+    })
 }
 
 thread_local! {
@@ -85,7 +90,9 @@ pub(super) fn start(world: &SimpleCommunicator) {
 impl Agreement {
     /// How all ranks of a run agree.
     pub fn of_world(members: Arc<[usize]>, reporter: Arc<Reporter>) -> Agreement {
-        let comm = OF_WORLD.with_borrow(|comm| comm.clone()).expect("made when MPI started");
+        let comm = OF_WORLD
+            .with_borrow(|comm| comm.clone())
+            .expect("made when MPI started");
         Agreement::on(comm, 0, members, reporter)
     }
 
@@ -97,18 +104,35 @@ impl Agreement {
     ) -> Agreement {
         // The group is listed before its first call: the other ranks then know that this rank has entered none.
         CALLS.with_borrow_mut(|calls| calls.insert(id, 0));
-        Agreement { comm, id, members, reporter }
+        Agreement {
+            comm,
+            id,
+            members,
+            reporter,
+        }
     }
 
     /// How the `members` of a new group agree, whose communicator is `comm`. `call` is the split of this group that made it. All
     /// of them call this together, and wait for each other at most until the deadline.
-    pub fn of_part(&self, call: &Call, comm: &SimpleCommunicator, id: u64, members: Arc<[usize]>) -> Result<Agreement> {
-        let mut duplicate = Posted::new(None, |duplicate| vec![start_to_duplicate(comm, duplicate)]);
+    pub fn of_part(
+        &self,
+        call: &Call,
+        comm: &SimpleCommunicator,
+        id: u64,
+        members: Arc<[usize]>,
+    ) -> Result<Agreement> {
+        let mut duplicate =
+            Posted::new(None, |duplicate| vec![start_to_duplicate(comm, duplicate)]);
         self.wait_within(call, || Ok(duplicate.test()))?;
         let duplicate = duplicate.take().expect("the library has made it");
         // SAFETY: the library has made this communicator for this rank alone.
         let comm = unsafe { SimpleCommunicator::from_raw(duplicate) };
-        Ok(Agreement::on(shared(comm), id, members, self.reporter.clone()))
+        Ok(Agreement::on(
+            shared(comm),
+            id,
+            members,
+            self.reporter.clone(),
+        ))
     }
 
     /// Returns when all members have come to this place in `call`. A call of the library that cannot be interrupted may follow.
@@ -127,7 +151,9 @@ impl Agreement {
     /// the same.
     pub fn id_of_part(&self, first: usize) -> u64 {
         let split = CALLS.with_borrow(|calls| calls.get(&self.id).copied().unwrap_or_default());
-        [self.id, split, first as u64].iter().fold(HASH, |hash, x| mix(hash, &x.to_le_bytes()))
+        [self.id, split, first as u64]
+            .iter()
+            .fold(HASH, |hash, x| mix(hash, &x.to_le_bytes()))
     }
 
     /// Describes `call` to the other ranks, without waiting for their answers.
@@ -138,9 +164,16 @@ impl Agreement {
             *calls += 1;
             *calls
         });
-        let what = call.kind as u64 | (call.dtype as u64) << 8 | call.op.map_or(0, |op| op as u64 + 1) << 16;
-        let numbers =
-            [what, call.len as u64, call.peer.map_or(0, |peer| peer.rank as u64 + 1), number, tell_apart(call)];
+        let what = call.kind as u64
+            | (call.dtype as u64) << 8
+            | call.op.map_or(0, |op| op as u64 + 1) << 16;
+        let numbers = [
+            what,
+            call.len as u64,
+            call.peer.map_or(0, |peer| peer.rank as u64 + 1),
+            number,
+            tell_apart(call),
+        ];
         let words = self.reporter.in_words(call);
         let mut header = [b' '; COMPARED + WORDS];
         header[..COMPARED].copy_from_slice(bytemuck::cast_slice(&numbers));
@@ -149,31 +182,63 @@ impl Agreement {
         }
         let all = vec![0; header.len() * self.members.len()];
         let posted = Posted::new((header, all), |(mine, all)| {
-            vec![self.comm.immediate_all_gather_into(StaticScope, &mine[..], &mut all[..])]
+            vec![
+                self.comm
+                    .immediate_all_gather_into(StaticScope, &mine[..], &mut all[..]),
+            ]
         });
-        Question { call: *call, words, number, posted: Some(posted), disagreement: None }
+        Question {
+            call: *call,
+            words,
+            number,
+            posted: Some(posted),
+            disagreement: None,
+        }
     }
 
     /// Waits until all members have answered. Returns an error if they make different calls, or cannot come.
     pub fn agree(&self, question: &mut Question) -> Result<()> {
-        let (call, number, words) = (question.call, question.number, question.words.clone());
+        let call = question.call;
+        let number = question.number;
+        let words = question.words.clone();
         self.wait(&call, number, words, || self.is_agreed(question))
     }
 
     /// Waits until `agreed`: until all members make this call.
-    pub fn wait(&self, call: &Call, number: u64, words: String, agreed: impl FnMut() -> Result<bool>) -> Result<()> {
-        let what = || Awaited::Collective { group: self.id, number, members: self.members.to_vec() };
-        let look = || look_around(self, call, |board| board.who_will_not_come(self.id, number, &self.members));
+    pub fn wait(
+        &self,
+        call: &Call,
+        number: u64,
+        words: String,
+        agreed: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        let what = || Awaited::Collective {
+            group: self.id,
+            number,
+            members: self.members.to_vec(),
+        };
+        let look = || {
+            look_around(self, call, |board| {
+                board.who_will_not_come(self.id, number, &self.members)
+            })
+        };
         waiting::wait(self, call, || (words, what()), agreed, look)
     }
 
     /// Whether all members have answered, and make the same call.
     pub fn is_agreed(&self, question: &mut Question) -> Result<bool> {
-        if question.posted.as_mut().is_some_and(|posted| !posted.test()) {
+        if question
+            .posted
+            .as_mut()
+            .is_some_and(|posted| !posted.test())
+        {
             return Ok(false);
         }
         if let Some((mine, all)) = question.posted.take().map(Posted::take) {
-            if all.chunks_exact(mine.len()).all(|header| header[..COMPARED] == mine[..COMPARED]) {
+            if all
+                .chunks_exact(mine.len())
+                .all(|header| header[..COMPARED] == mine[..COMPARED])
+            {
                 self.reporter.see(&self.members, &question.call);
             } else {
                 question.disagreement = Some(self.disagreement(&all));
@@ -186,13 +251,26 @@ impl Agreement {
     fn disagreement(&self, all: &[u8]) -> CommError {
         const LABEL: usize = COMPARED - size_of::<u64>();
         let headers: Vec<&[u8]> = all.chunks_exact(COMPARED + WORDS).collect();
-        let words = |header: &&[u8]| String::from_utf8_lossy(&header[COMPARED..]).trim_end().to_string();
-        let other = headers.iter().find(|header| header[..COMPARED] != headers[0][..COMPARED]).unwrap_or(&headers[0]);
-        let mut text = format!("the ranks are in different calls: {} and {}", words(&headers[0]), words(other));
+        let words = |header: &&[u8]| {
+            String::from_utf8_lossy(&header[COMPARED..])
+                .trim_end()
+                .to_string()
+        };
+        let other = headers
+            .iter()
+            .find(|header| header[..COMPARED] != headers[0][..COMPARED])
+            .unwrap_or(&headers[0]);
+        let mut text = format!(
+            "the ranks are in different calls: {} and {}",
+            words(&headers[0]),
+            words(other)
+        );
         for (rank, header) in self.members.iter().zip(&headers) {
             text += &format!("\n  rank {rank}  waits in {}", words(header));
         }
-        let alike = headers.iter().all(|header| header[..LABEL] == headers[0][..LABEL]);
+        let alike = headers
+            .iter()
+            .all(|header| header[..LABEL] == headers[0][..LABEL]);
         CommError::Broken(format!("{text}\nhelp: {}", different(alike)))
     }
 
@@ -240,7 +318,10 @@ fn tell_apart(call: &Call) -> u64 {
         Some(_) => label(call),
         None => {
             let place = mix(!HASH, call.at.file().as_bytes());
-            mix(mix(place, &call.at.line().to_le_bytes()), &call.at.column().to_le_bytes())
+            mix(
+                mix(place, &call.at.line().to_le_bytes()),
+                &call.at.column().to_le_bytes(),
+            )
         }
     }
 }
@@ -249,5 +330,7 @@ fn tell_apart(call: &Call) -> u64 {
 const HASH: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn mix(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(hash, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }

@@ -66,10 +66,13 @@ pub(super) fn begin_run() {
 /// Sends a notice to all other ranks, and notes it here as well.
 pub(super) fn tell(notice: Notice) {
     with(|notices| {
-        let text = serde_json::to_vec(&(notices.run, &notice)).expect("numbers and text can be written");
+        let text =
+            serde_json::to_vec(&(notices.run, &notice)).expect("numbers and text can be written");
         let me = notices.comm.rank();
         for rank in (0..notices.comm.size()).filter(|&rank| rank != me) {
-            notices.outbox.send(&notices.comm.process_at_rank(rank), TAG, &text);
+            notices
+                .outbox
+                .send(&notices.comm.process_at_rank(rank), TAG, &text);
         }
         notices.outbox.clear(false);
         notices.board.note(me as usize, notice);
@@ -126,7 +129,11 @@ fn wait_for_all(most: Option<Duration>) {
 impl Notices {
     fn hear(&mut self) {
         self.read = Instant::now();
-        while let Some(message) = self.comm.any_process().immediate_matched_probe_with_tag(TAG) {
+        while let Some(message) = self
+            .comm
+            .any_process()
+            .immediate_matched_probe_with_tag(TAG)
+        {
             let (text, status) = message.matched_receive_vec::<u8>();
             // Ignore messages that cannot be parsed: they come from a different version of the program.
             if let Ok((run, notice)) = serde_json::from_slice(&text) {

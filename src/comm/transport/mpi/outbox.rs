@@ -22,7 +22,9 @@ pub(super) fn with(f: impl FnOnce(&mut Outbox)) {
 impl Outbox {
     /// Starts to send a copy of `data`.
     pub fn send(&mut self, to: &impl Destination, tag: i32, data: &[u8]) {
-        let post = |data: &'static mut Message| vec![to.immediate_send_with_tag(StaticScope, &data[..], tag)];
+        let post = |data: &'static mut Message| {
+            vec![to.immediate_send_with_tag(StaticScope, &data[..], tag)]
+        };
         self.0.push(Posted::new(Message::copy_of(data), post));
     }
 
@@ -32,7 +34,11 @@ impl Outbox {
             if all {
                 sending.wait();
             }
-            if sending.test() { drop(sending.take()) } else { self.0.push(sending) }
+            if sending.test() {
+                drop(sending.take())
+            } else {
+                self.0.push(sending)
+            }
         }
     }
 }

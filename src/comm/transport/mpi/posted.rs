@@ -24,10 +24,16 @@ unsafe impl<D: ?Sized, M: Send> Send for Posted<D, M> {}
 
 impl<D: ?Sized, M: 'static> Posted<D, M> {
     /// `post` hands `memory` to the library and keeps no reference to it.
-    pub fn new(memory: M, post: impl FnOnce(&'static mut M) -> Vec<Request<'static, D, StaticScope>>) -> Posted<D, M> {
+    pub fn new(
+        memory: M,
+        post: impl FnOnce(&'static mut M) -> Vec<Request<'static, D, StaticScope>>,
+    ) -> Posted<D, M> {
         let memory = Box::into_raw(Box::new(memory));
         // SAFETY: the box lives until `take` has seen all requests complete, and no other code touches it before.
-        Posted { requests: post(unsafe { &mut *memory }), memory }
+        Posted {
+            requests: post(unsafe { &mut *memory }),
+            memory,
+        }
     }
 
     /// Lets the library work. Returns whether all requests are complete.
@@ -39,12 +45,17 @@ impl<D: ?Sized, M: 'static> Posted<D, M> {
     }
 
     pub fn wait(&mut self) {
-        self.requests.drain(..).for_each(|request| _ = request.wait());
+        self.requests
+            .drain(..)
+            .for_each(|request| _ = request.wait());
     }
 
     /// The memory, once all requests are complete.
     pub fn take(self) -> M {
-        assert!(self.requests.is_empty(), "the library still uses the memory");
+        assert!(
+            self.requests.is_empty(),
+            "the library still uses the memory"
+        );
         // SAFETY: the pointer came from `Box::into_raw`, and the library is done with it.
         *unsafe { Box::from_raw(self.memory) }
     }

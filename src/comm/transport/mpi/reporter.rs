@@ -39,13 +39,19 @@ impl Reporter {
 
     /// The rank's current call, and its number.
     pub fn in_words(&self, call: &Call) -> String {
-        format!("{call}, its call {}", self.recorder.last().map_or(0, |entry| entry.number))
+        format!(
+            "{call}, its call {}",
+            self.recorder.last().map_or(0, |entry| entry.number)
+        )
     }
 
     /// Notes that all of these ranks have entered `call`.
     pub fn see(&self, ranks: &[usize], call: &Call) {
-        let (mut seen, now) = (lock(&self.seen), Instant::now());
-        ranks.iter().for_each(|&rank| seen[rank] = Some((*call, now)));
+        let mut seen = lock(&self.seen);
+        let now = Instant::now();
+        ranks
+            .iter()
+            .for_each(|&rank| seen[rank] = Some((*call, now)));
     }
 
     pub fn seen(&self, rank: usize) -> Option<(Call, Instant)> {
@@ -65,7 +71,10 @@ impl Reporter {
     }
 
     pub fn sent(&self) -> Vec<(Lane, u64)> {
-        lock(&self.sent).iter().map(|(&lane, &(count, _))| (lane, count)).collect()
+        lock(&self.sent)
+            .iter()
+            .map(|(&lane, &(count, _))| (lane, count))
+            .collect()
     }
 
     pub fn received(&self, lane: Lane) -> u64 {
@@ -74,7 +83,17 @@ impl Reporter {
 
     /// This rank's report when its part is over.
     pub fn ending(&self, calls: Counts) -> Ending {
-        let sent = lock(&self.sent).iter().map(|(&lane, (count, latest))| (lane, *count, latest.to_string())).collect();
-        Ending { calls, sent, received: lock(&self.received).iter().map(|(&lane, &count)| (lane, count)).collect() }
+        let sent = lock(&self.sent)
+            .iter()
+            .map(|(&lane, (count, latest))| (lane, *count, latest.to_string()))
+            .collect();
+        Ending {
+            calls,
+            sent,
+            received: lock(&self.received)
+                .iter()
+                .map(|(&lane, &count)| (lane, count))
+                .collect(),
+        }
     }
 }

@@ -70,8 +70,12 @@ pub(super) fn post_until(group: &Agreement, posted: impl Fn() -> bool) -> Result
 }
 
 fn await_agreement(group: &Agreement, one: &Mutex<impl Unposted + ?Sized>) -> Result<()> {
-    let asked = lock(one).question().map(|question| (question.call, question.number, question.words.clone()));
-    asked.map_or(Ok(()), |(call, number, words)| group.wait(&call, number, words, || lock(one).is_agreed()))
+    let asked = lock(one)
+        .question()
+        .map(|question| (question.call, question.number, question.words.clone()));
+    asked.map_or(Ok(()), |(call, number, words)| {
+        group.wait(&call, number, words, || lock(one).is_agreed())
+    })
 }
 
 /// The input and the output of a collective.
@@ -124,8 +128,12 @@ where
     }
 
     fn post(&mut self) {
-        let post = |(input, output): &'static mut Vectors<T>| self.mpi.post(&self.call, input, output);
-        self.posted = self.vectors.take().map(|vectors| Posted::new(vectors, post));
+        let post =
+            |(input, output): &'static mut Vectors<T>| self.mpi.post(&self.call, input, output);
+        self.posted = self
+            .vectors
+            .take()
+            .map(|vectors| Posted::new(vectors, post));
     }
 }
 
@@ -153,7 +161,9 @@ where
             Err(data) => {
                 let data: Vec<T> = vector(data);
                 let mut wide = mpi.take_spare::<T::Wide>(data.len());
-                wide.iter_mut().zip(&data).for_each(|(wide, &x)| *wide = x.widen());
+                wide.iter_mut()
+                    .zip(&data)
+                    .for_each(|(wide, &x)| *wide = x.widen());
                 (wide, Some(Box::new(data) as Box<dyn Buffer>))
             }
         };
@@ -161,7 +171,12 @@ where
         Started::<T>::begin(mpi, call, vectors, data)
     }
 
-    fn begin(mpi: Arc<Mpi>, call: &Call, vectors: Vectors<T>, data: Option<Box<dyn Buffer>>) -> Box<dyn InFlight> {
+    fn begin(
+        mpi: Arc<Mpi>,
+        call: &Call,
+        vectors: Vectors<T>,
+        data: Option<Box<dyn Buffer>>,
+    ) -> Box<dyn InFlight> {
         let work = Arc::new(Mutex::new(Work::<T> {
             mpi: mpi.clone(),
             call: *call,
@@ -172,7 +187,12 @@ where
         }));
         UNPOSTED.with_borrow_mut(|unposted| unposted.push(work.clone()));
         post_agreed();
-        Box::new(Started { mpi, call: *call, work, data })
+        Box::new(Started {
+            mpi,
+            call: *call,
+            work,
+            data,
+        })
     }
 
     /// Waits until the library has completed the collective. An error if the ranks do not agree on it, or a rank has failed.
@@ -186,7 +206,10 @@ where
             if let Some(complete) = lock(&self.work).progress() {
                 return Ok(complete);
             }
-            self.mpi.group.as_ref().map_or(Ok(()), |group| look_around(group, &self.call, |_| None))?;
+            self.mpi
+                .group
+                .as_ref()
+                .map_or(Ok(()), |group| look_around(group, &self.call, |_| None))?;
             std::thread::yield_now();
             post_agreed();
         }
@@ -215,9 +238,14 @@ where
         if work.is_agreed()? {
             return Ok(work.progress().is_some());
         }
-        let asked = work.question().map(|question| question.number).zip(self.mpi.group.as_ref());
+        let asked = work
+            .question()
+            .map(|question| question.number)
+            .zip(self.mpi.group.as_ref());
         asked.map_or(Ok(false), |(number, group)| {
-            look_around(group, &self.call, |board| board.who_will_not_come(group.id, number, &group.members))?;
+            look_around(group, &self.call, |board| {
+                board.who_will_not_come(group.id, number, &group.members)
+            })?;
             Ok(false)
         })
     }
@@ -230,7 +258,10 @@ where
     fn take(mut self: Box<Self>) -> Box<dyn Any> {
         let mut work = lock(&self.work);
         let (input, output) = work.vectors.as_mut().expect("taken only when complete");
-        let has_result = self.call.peer.is_none_or(|root| root.rank == self.mpi.membership.rank);
+        let has_result = self
+            .call
+            .peer
+            .is_none_or(|root| root.rank == self.mpi.membership.rank);
         self.mpi.divide::<T>(&self.call, output);
         match self.data.take() {
             Some(mut data) if self.call.kind == Kind::StartAllGather => {
@@ -262,7 +293,10 @@ where
     fn drop(&mut self) {
         // After a panic the job ends, and the other ranks may never come. Off the MPI thread, waiting is impossible. If waiting
         // ends in an error, the rank that fails the run prints why.
-        if std::thread::panicking() || self.mpi.check_thread(&self.call).is_err() || self.finish().is_err() {
+        if std::thread::panicking()
+            || self.mpi.check_thread(&self.call).is_err()
+            || self.finish().is_err()
+        {
             return;
         }
         if let Some((input, output)) = lock(&self.work).vectors.take() {

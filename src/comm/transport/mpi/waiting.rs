@@ -44,8 +44,16 @@ pub(super) fn wait(
     }
     let (words, what) = in_words();
     let start = Instant::now();
-    let mut waiting =
-        Waiting { group, call: *call, words, what, start, told_others: false, stuck: None, late: Vec::new() };
+    let mut waiting = Waiting {
+        group,
+        call: *call,
+        words,
+        what,
+        start,
+        told_others: false,
+        stuck: None,
+        late: Vec::new(),
+    };
     while !ready()? {
         look()?;
         waiting.look()?;
@@ -55,7 +63,10 @@ pub(super) fn wait(
     if waiting.told_others {
         notices::tell(Notice::GoesOn);
     }
-    waiting.late.iter().for_each(|(late, _, since)| lateness::say_it_came(*late, call, since.elapsed()));
+    waiting
+        .late
+        .iter()
+        .for_each(|(late, _, since)| lateness::say_it_came(*late, call, since.elapsed()));
     Ok(())
 }
 
@@ -69,9 +80,15 @@ impl Waiting<'_> {
         }
         if !self.told_others {
             self.told_others = true;
-            let (calls, sent) = (agreement::calls(), reporter.sent());
+            let calls = agreement::calls();
+            let sent = reporter.sent();
             let words = self.words.clone();
-            notices::tell(Notice::Waits(Wait { what: self.what.clone(), words, calls, sent }));
+            notices::tell(Notice::Waits(Wait {
+                what: self.what.clone(),
+                words,
+                calls,
+                sent,
+            }));
         }
         if notices::look(|board| board.is_stuck(reporter.rank)) && self.reports_are_in(waited) {
             let what = "deadlock: ranks wait for each other";
@@ -79,7 +96,13 @@ impl Waiting<'_> {
         }
         if waited >= reporter.options.deadline {
             let what = lateness::too_late(&self.missing(), &self.call, waited);
-            return Err(broken(self.group, &self.words, self.start, &what, lateness::TOO_LATE));
+            return Err(broken(
+                self.group,
+                &self.words,
+                self.start,
+                &what,
+                lateness::TOO_LATE,
+            ));
         }
         if waited >= reporter.options.notice() {
             self.say_who_is_late(waited);
@@ -91,7 +114,9 @@ impl Waiting<'_> {
     fn reports_are_in(&mut self, waited: Duration) -> bool {
         let stuck = *self.stuck.get_or_insert_with(Instant::now);
         let reporter = &self.group.reporter;
-        let silent = |board: &Board| (0..reporter.ranks).any(|rank| board.wait(rank).is_none() && !board.is_over(rank));
+        let silent = |board: &Board| {
+            (0..reporter.ranks).any(|rank| board.wait(rank).is_none() && !board.is_over(rank))
+        };
         stuck.elapsed() >= REPORTS || waited >= reporter.options.deadline || !notices::look(silent)
     }
 
@@ -99,11 +124,18 @@ impl Waiting<'_> {
     fn say_who_is_late(&mut self, waited: Duration) {
         let reporter = &self.group.reporter;
         let missing = self.missing();
-        let speaks = self.group.members.iter().find(|member| !missing.contains(member));
+        let speaks = self
+            .group
+            .members
+            .iter()
+            .find(|member| !missing.contains(member));
         if speaks.is_some_and(|&speaks| speaks != reporter.rank) {
             return;
         }
-        for late in missing.into_iter().filter(|&rank| notices::look(|board| board.wait(rank).is_none())) {
+        for late in missing
+            .into_iter()
+            .filter(|&rank| notices::look(|board| board.wait(rank).is_none()))
+        {
             // This rank knows no better time than that of the last call they shared.
             let since = reporter.seen(late).map_or(self.start, |(_, at)| at);
             let (told, _) = lateness::due(&reporter.options, since.elapsed());
@@ -112,33 +144,65 @@ impl Waiting<'_> {
                 Some((_, before, _)) => *before = told,
                 None => self.late.push((late, told, since)),
             }
-            lateness::say(told, late, reporter.rank, &self.call, waited, &doing(self.group, late));
+            lateness::say(
+                told,
+                late,
+                reporter.rank,
+                &self.call,
+                waited,
+                &doing(self.group, late),
+            );
         }
     }
 
     /// The ranks that this one waits for, as far as it knows.
     fn missing(&self) -> Vec<usize> {
-        let same = |rank: usize| notices::look(|board| board.wait(rank).is_some_and(|wait| wait.what == self.what));
+        let same = |rank: usize| {
+            notices::look(|board| board.wait(rank).is_some_and(|wait| wait.what == self.what))
+        };
         match &self.what {
-            Awaited::Message { lane: (_, from, _), .. } => vec![*from],
-            Awaited::Collective { members, .. } => members.iter().copied().filter(|&rank| !same(rank)).collect(),
+            Awaited::Message {
+                lane: (_, from, _), ..
+            } => vec![*from],
+            Awaited::Collective { members, .. } => members
+                .iter()
+                .copied()
+                .filter(|&rank| !same(rank))
+                .collect(),
         }
     }
 }
 
 /// Reads what other ranks have reported. Returns an error if a rank has failed, or if `gone` finds that an awaited rank has
 /// ended.
-pub(super) fn look_around(group: &Agreement, call: &Call, gone: impl FnOnce(&Board) -> Option<usize>) -> Result<()> {
+pub(super) fn look_around(
+    group: &Agreement,
+    call: &Call,
+    gone: impl FnOnce(&Board) -> Option<usize>,
+) -> Result<()> {
     let rank = group.reporter.rank;
     let (failure, gone) = notices::hear(|board| {
-        let failure = board.failures().first().map(|(rank, why)| format!("rank {rank} failed: {why}"));
+        let failure = board
+            .failures()
+            .first()
+            .map(|(rank, why)| format!("rank {rank} failed: {why}"));
         (failure, gone(board))
     });
     match (failure, gone) {
-        (Some(cause), _) => Err(CommError::Stopped { rank, call: call.to_string(), cause }),
+        (Some(cause), _) => Err(CommError::Stopped {
+            rank,
+            call: call.to_string(),
+            cause,
+        }),
         (None, Some(gone)) => {
             let what = format!("rank {gone} ended, and never entered {call}");
-            Err(broken(group, &group.reporter.in_words(call), Instant::now(), &what, SAME_CALLS))
+            Err(broken(
+                group,
+                &group.reporter.in_words(call),
+                Instant::now(),
+                &what,
+                SAME_CALLS,
+            ))
         }
         (None, None) => Ok(()),
     }
@@ -160,8 +224,12 @@ fn broken(group: &Agreement, words: &str, start: Instant, what: &str, help: &str
 
 /// Describes what a different rank is doing, as far as this one knows.
 fn doing(group: &Agreement, rank: usize) -> String {
-    let (waits, ended) =
-        notices::look(|board| (board.wait(rank).map(|wait| wait.words.clone()), board.has_ended(rank)));
+    let (waits, ended) = notices::look(|board| {
+        (
+            board.wait(rank).map(|wait| wait.words.clone()),
+            board.has_ended(rank),
+        )
+    });
     match (waits, group.reporter.seen(rank)) {
         (Some(words), _) => format!("waits in {words}"),
         (None, _) if ended => "ended".to_string(),

@@ -38,19 +38,35 @@ impl MpiWorld {
     pub fn start(stack_bytes: usize) -> std::result::Result<&'static MpiWorld, String> {
         static WORLD: OnceLock<std::result::Result<MpiWorld, String>> = OnceLock::new();
         let world = WORLD.get_or_init(|| {
-            let thread = rayon::ThreadPoolBuilder::new().num_threads(1).stack_size(stack_bytes);
-            let thread = thread.thread_name(|_| "mpi".to_string()).build().map_err(|error| error.to_string())?;
+            let thread = rayon::ThreadPoolBuilder::new()
+                .num_threads(1)
+                .stack_size(stack_bytes);
+            let thread = thread
+                .thread_name(|_| "mpi".to_string())
+                .build()
+                .map_err(|error| error.to_string())?;
             let place = thread.install(|| {
                 let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Funneled)?;
                 let world = universe.world();
-                let place = (world.rank() as usize, world.size() as usize, world.split_shared(0).size() as usize);
+                let place = (
+                    world.rank() as usize,
+                    world.size() as usize,
+                    world.split_shared(0).size() as usize,
+                );
                 notices::start(&world);
                 agreement::start(&world);
                 UNIVERSE.set(Some(ManuallyDrop::new(universe)));
                 Some(place)
             });
-            let (rank, size, ranks_here) = place.ok_or("MPI is already initialised by other code")?;
-            Ok(MpiWorld { thread, rank, size, ranks_here, reporter: Mutex::default() })
+            let (rank, size, ranks_here) =
+                place.ok_or("MPI is already initialised by other code")?;
+            Ok(MpiWorld {
+                thread,
+                rank,
+                size,
+                ranks_here,
+                reporter: Mutex::default(),
+            })
         });
         world.as_ref().map_err(String::clone)
     }
@@ -63,10 +79,17 @@ impl MpiWorld {
             *lock(&self.reporter) = Some(reporter.clone());
             notices::begin_run();
             agreement::begin_run();
-            let membership = Membership::of_world(self.rank, self.size, reporter.recorder.clone(), self.size <= 2);
+            let membership = Membership::of_world(
+                self.rank,
+                self.size,
+                reporter.recorder.clone(),
+                self.size <= 2,
+            );
             let agreement = || Agreement::of_world(membership.members.clone(), reporter.clone());
             let group = (!options.no_check).then(agreement);
-            body(Comm::new(Arc::new(Mpi::new(world, membership, group, reporter))))
+            body(Comm::new(Arc::new(Mpi::new(
+                world, membership, group, reporter,
+            ))))
         })
     }
 
@@ -75,15 +98,23 @@ impl MpiWorld {
     pub fn leave(&self) -> std::result::Result<(), CommError> {
         let reporter = lock(&self.reporter).clone();
         let (failed, unreceived) = self.thread.install(|| {
-            notices::leave(reporter.map_or_else(Ending::default, |reporter| reporter.ending(agreement::calls())));
-            notices::look(|board| (!board.failures().is_empty(), unreceived(&board.unreceived())))
+            notices::leave(reporter.map_or_else(Ending::default, |reporter| {
+                reporter.ending(agreement::calls())
+            }));
+            notices::look(|board| {
+                (
+                    !board.failures().is_empty(),
+                    unreceived(&board.unreceived()),
+                )
+            })
         });
         // All ranks know of the same messages, so rank 0 alone reports them.
         if failed || (unreceived.is_some() && self.rank > 0) {
             self.await_abort();
         }
         if unreceived.is_none() {
-            self.thread.install(|| outbox::with(|outbox| outbox.clear(true)));
+            self.thread
+                .install(|| outbox::with(|outbox| outbox.clear(true)));
         }
         unreceived.map_or(Ok(()), |text| Err(CommError::Broken(text)))
     }
@@ -98,7 +129,10 @@ impl MpiWorld {
     /// Ends the job after this process's part of a run has failed. Ranks print what they were doing before, if they still can.
     pub fn fail(&self, error: &anyhow::Error) -> ! {
         let reporter = lock(&self.reporter).take();
-        let options = reporter.as_ref().map(|reporter| reporter.options.clone()).unwrap_or_default();
+        let options = reporter
+            .as_ref()
+            .map(|reporter| reporter.options.clone())
+            .unwrap_or_default();
 
         let text = format!("{error:#}");
         let first_line = text.lines().next().unwrap_or_default();
@@ -109,8 +143,15 @@ impl MpiWorld {
             }
             notices::fail(&text);
             notices::look(|board| {
-                let lower: Vec<_> = board.failures().into_iter().filter(|(rank, _)| *rank < self.rank).collect();
-                (lower.is_empty(), lower.iter().any(|(_, why)| why.starts_with(first_line)))
+                let lower: Vec<_> = board
+                    .failures()
+                    .into_iter()
+                    .filter(|(rank, _)| *rank < self.rank)
+                    .collect();
+                (
+                    lower.is_empty(),
+                    lower.iter().any(|(_, why)| why.starts_with(first_line)),
+                )
             })
         });
         let cause = error.downcast_ref::<CommError>();
@@ -121,13 +162,20 @@ impl MpiWorld {
         };
         if let (Some(reporter), Some(file), Some(_)) = (reporter, &options.flight_file, cause) {
             let of = |rank: &str| file.with_file_name(format!("flight-rank{rank}.jsonl"));
-            let saved = recorder::save(&of(&self.rank.to_string()), [(self.rank, &reporter.recorder)]);
+            let saved = recorder::save(
+                &of(&self.rank.to_string()),
+                [(self.rank, &reporter.recorder)],
+            );
             if report.contains('\n') || saved.is_err() {
                 report += &recorder::in_words(saved, &of("*"));
             }
         }
         crate::notice::complain(&format!("error: {report}"));
-        if ends_the_job { self.abort(1) } else { self.await_abort() }
+        if ends_the_job {
+            self.abort(1)
+        } else {
+            self.await_abort()
+        }
     }
 
     /// Ends every process of the job.
@@ -135,7 +183,8 @@ impl MpiWorld {
         // The launcher reads this process's output through a pipe, and stops reading at the abort. MPICH's launcher has been seen
         // to lose the error message.
         std::thread::sleep(Duration::from_millis(200));
-        self.thread.install(|| with_universe(|universe| universe.world().abort(code)))
+        self.thread
+            .install(|| with_universe(|universe| universe.world().abort(code)))
     }
 
     /// Finalizes MPI, which all processes must do. No message can be sent afterwards.
@@ -148,5 +197,9 @@ impl MpiWorld {
 }
 
 fn with_universe<R>(f: impl FnOnce(&Universe) -> R) -> R {
-    UNIVERSE.with_borrow(|universe| f(universe.as_ref().expect("MpiWorld exists only while MPI is initialised")))
+    UNIVERSE.with_borrow(|universe| {
+        f(universe
+            .as_ref()
+            .expect("MpiWorld exists only while MPI is initialised"))
+    })
 }

@@ -26,7 +26,14 @@ impl Started {
     pub fn new(threads: Arc<Threads>, call: Call, meeting: Arc<Meeting>, last: bool) -> Started {
         let bytes = call.bytes(threads.membership.size());
         let blocks = meeting.exchange.blocks(bytes);
-        let started = Started { blocks, bytes, threads, call, meeting, counted: Cell::new(false) };
+        let started = Started {
+            blocks,
+            bytes,
+            threads,
+            call,
+            meeting,
+            counted: Cell::new(false),
+        };
         if last {
             started.threads.ring_others();
             started.note_end();
@@ -40,7 +47,9 @@ impl Started {
 
     /// Does up to `most` blocks, and wakes ranks that wait for the last one.
     fn work(&self, most: usize) {
-        self.meeting.exchange.work(self.threads.membership.rank, &self.call, self.bytes, most);
+        self.meeting
+            .exchange
+            .work(self.threads.membership.rank, &self.call, self.bytes, most);
         self.note_end();
     }
 
@@ -57,30 +66,60 @@ impl Started {
 
 impl InFlight for Started {
     fn test(&mut self) -> Result<bool> {
-        let Started { threads, call, meeting, .. } = &*self;
+        let Started {
+            threads,
+            call,
+            meeting,
+            ..
+        } = &*self;
         let mut state = threads.run.lock();
         state.stop_if_failed(threads.me(), call)?;
-        threads.run.stop_if_ended(threads.me(), &mut state, call, |_| threads.missing(&meeting.exchange))?;
+        threads
+            .run
+            .stop_if_ended(threads.me(), &mut state, call, |_| {
+                threads.missing(&meeting.exchange)
+            })?;
         drop(state);
         if !meeting.exchange.is_complete() {
             return Ok(false);
         }
         // A share is what each rank has to do when all of them come at the same time.
         self.work(self.blocks.div_ceil(threads.membership.size()));
-        Ok(self.is_done() && self.meeting.over.get().is_none_or(|&over| over <= Instant::now()))
+        Ok(self.is_done()
+            && self
+                .meeting
+                .over
+                .get()
+                .is_none_or(|&over| over <= Instant::now()))
     }
 
     fn wait(&mut self) -> Result<Instant> {
-        let Started { threads, call, meeting, .. } = &*self;
-        let (run, me, exchange) = (&threads.run, threads.me(), &meeting.exchange);
+        let Started {
+            threads,
+            call,
+            meeting,
+            ..
+        } = &*self;
+        let run = &threads.run;
+        let me = threads.me();
+        let exchange = &meeting.exchange;
         let state = run.lock();
         state.stop_if_failed(me, call)?;
-        drop(run.wait(me, state, call, |_| exchange.is_complete(), |_| threads.missing(exchange))?);
+        drop(run.wait(
+            me,
+            state,
+            call,
+            |_| exchange.is_complete(),
+            |_| threads.missing(exchange),
+        )?);
         self.work(usize::MAX);
         // A rank that has taken a block does not stop before the block is done.
         threads.stay(exchange, false, self.blocks);
         if !self.counted.replace(true) {
-            threads.membership.meter.sent(exchange.sent(threads.membership.rank));
+            threads
+                .membership
+                .meter
+                .sent(exchange.sent(threads.membership.rank));
         }
         let over = meeting.over.get().copied();
         let reduced = *meeting.reduced.get_or_init(Instant::now);
