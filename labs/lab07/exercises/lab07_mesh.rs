@@ -1,0 +1,31 @@
+//! lab07-mesh · A rank's place in the mesh
+//!
+//! A job with three axes starts as a row of ranks, numbered from 0. A rank's number decides which coordinate it has on each
+//! axis, and with whom it communicates. Its group along an axis has the rank itself, and the ranks that differ from it on
+//! this axis alone.
+//!
+//! The order of the mesh says which axis runs fastest, as the last digit of a number does:
+//!
+//! | `Order` | fastest | | slowest | used by |
+//! |---|---|---|---|---|
+//! | `PipelineSlowest` | tensor | data | pipeline | Megatron-LM, DeepSpeed |
+//! | `DataSlowest` | tensor | pipeline | data | picotron, ezpz |
+//!
+//! So rank 1 is rank 0's neighbour on the tensor axis in both, if there are at least two tensor ranks. Both types come from
+//! the library: `Coordinates` has the fields `data`, `pipeline` and `tensor`. Write the coordinates first, and leave the
+//! groups empty: the check looks at the coordinates first.
+
+use shardlab::mesh::{Coordinates, Order};
+
+/// A rank's coordinates, from 0, and its group along each axis: the ranks' numbers, in the order of their coordinates.
+pub struct Place {
+    pub at: Coordinates,
+    pub data: Vec<usize>,
+    pub pipeline: Vec<usize>,
+    pub tensor: Vec<usize>,
+}
+
+/// The place of `rank` in a mesh with `sizes.data` x `sizes.pipeline` x `sizes.tensor` ranks.
+pub fn place(rank: usize, sizes: Coordinates, order: Order) -> Place {
+    todo!("rank {rank} of {sizes:?}, {order:?}: its coordinates, then its three groups")
+}
