@@ -3,14 +3,10 @@
 //! Prints tokens per second, the share of the matmul peak (MFU), allocations per step, and the tree of the step's parts, all
 //! medians over steps after a warm-up. Let nothing else run meanwhile.
 
-#[allow(dead_code)]
-#[path = "../tests/alone/counting.rs"]
-mod counting;
-
 use anyhow::Result;
-use counting::ALLOCATIONS;
 use kit::show::{Branch, Screen, tree};
 use kit::{Clock, Part};
+use shardlab::allocator::{self, Counting};
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
@@ -20,7 +16,9 @@ use shardlab::plan::GptShape;
 use shardlab::tensor::matmul;
 use shardlab::tensor::profile::{self, OpTime, PassTime};
 use shardlab::train::{self, AdamW, AdamWConfig};
-use std::sync::atomic::Ordering::Relaxed;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 struct Shape {
     gpt: GptShape,
@@ -117,7 +115,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
     for step in 0..shape.steps {
         if step == warmup {
             comm.barrier()?;
-            allocations = ALLOCATIONS.load(Relaxed);
+            allocations = allocator::allocations();
             profile::take();
         }
         let mut clock = Clock::start();
@@ -159,7 +157,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
         backward: median(&|t| t.backward),
         all_reduce: self::median(reduces[warmup..].to_vec()),
         optimizer: median(&|t| t.optimizer),
-        allocations: (ALLOCATIONS.load(Relaxed) - allocations) / steps as usize,
+        allocations: (allocator::allocations() - allocations) / steps as usize,
         ops,
     })
 }

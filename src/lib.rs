@@ -5,6 +5,7 @@
 //!
 //! | room | what it is for |
 //! |---|---|
+//! | [`allocator`] | counts the bytes of each thread, in programs that install it |
 //! | [`units`] | one number as people write it |
 //! | [`notice`] | errors and notices, on stderr |
 //! | [`simd`] | loops in the machine's own vector instructions |
@@ -24,6 +25,7 @@
 //! | [`checkpoint`] | weights, and the whole state of a training, on disk |
 //! | [`train`] | a training step: its schedule, evaluation, flags, journal and checks |
 
+pub mod allocator;
 pub mod checkpoint;
 pub mod comm;
 pub mod data;

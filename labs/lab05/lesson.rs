@@ -20,6 +20,7 @@ use kit::{
     StepOutcome, Symptoms, TrainFlags, ZeroFlags, report,
 };
 use lab05::{Break, Shared, TensorFlags, Way};
+use shardlab::allocator::Counting;
 use shardlab::comm::{Comm, Options};
 use shardlab::data::{Batch, Corpus};
 use shardlab::error::BadInput;
@@ -33,9 +34,8 @@ use shardlab::train::{self, Config, Diverged, EvalConfig, Preset, clip_scale};
 use shardlab::{checkpoint, launch};
 use std::process::ExitCode;
 
-#[allow(dead_code, reason = "it also counts the process's bytes")]
-#[path = "../../tests/alone/counting.rs"]
-mod counting;
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Tensor and sequence parallelism: ranks that share every layer. With --tp, the model is trained in full.
 #[derive(Parser)]
@@ -204,7 +204,6 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
             (way, multiple, broken),
             config,
             &lab.corpus.train,
-            counting::live,
             reference,
         )
     };

@@ -16,6 +16,7 @@ use clap::Parser;
 use kit::show::Screen;
 use kit::{Checks, Lesson, RunFlags, TrainFlags};
 use lab06::{Break, Measured, PipelineFlags, Predicted, Way};
+use shardlab::allocator::Counting;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
@@ -25,9 +26,8 @@ use shardlab::train::{Config, PipelinePlan, Unpipelined, unpipelined};
 use std::process::ExitCode;
 use std::time::Instant;
 
-#[allow(dead_code, reason = "it also counts the process's bytes")]
-#[path = "../../tests/alone/counting.rs"]
-mod counting;
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// A pipeline: ranks that hold different layers, and micro-batches that travel through them.
 #[derive(Parser)]
@@ -190,7 +190,7 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
             broken: lab.args.broken,
             epoch: lab.epoch,
         };
-        let measured = lab06::measure(comm, way, config, text, Some(one), counting::live)?;
+        let measured = lab06::measure(comm, way, config, text, Some(one))?;
         all.push((measured.predicted(lab.pace)?, measured));
     }
     if comm.rank() != 0 {

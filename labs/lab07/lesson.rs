@@ -15,6 +15,7 @@ use clap::Parser;
 use kit::show::{Screen, folded, thousands};
 use kit::{Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
 use lab07::{AxesFlags, Break, Measured, Memory, OneRank, Plan, Report, logged};
+use shardlab::allocator::{self, Counting};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
@@ -26,9 +27,8 @@ use shardlab::train::{Diverged, Pipelined, clip_scale};
 use std::process::ExitCode;
 use std::time::Instant;
 
-#[allow(dead_code, reason = "it also counts the process's bytes")]
-#[path = "../../tests/alone/counting.rs"]
-mod counting;
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Data, pipeline and tensor parallelism in one job, with ZeRO-1.
 #[derive(Parser)]
@@ -167,9 +167,8 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
             .map_err(|error| Diverged::at(step + 1, error))?;
         seconds.push(start.elapsed().as_secs_f64());
         if step == 0 {
-            let peak = counting::THREAD.with(|thread| thread.peak.get());
-            let allocated = counting::live() as f64;
-            let max_allocated = peak as f64;
+            let allocated = allocator::live() as f64;
+            let max_allocated = allocator::peak() as f64;
             let reserved = launch::resident_memory().unwrap_or_default() as f64; // of the process
             measured.memory = Memory {
                 allocated,
@@ -212,7 +211,7 @@ fn one_step(lab: &Lab, part: &mut Pipelined, step: usize, measured: &mut Measure
     let config = &lab.plan.config;
     let start = Instant::now();
     // Tensor ranks, inside every layer. Pipeline ranks, between stages. Data ranks, in the last backward pass.
-    let ran = part.forward_backward(&lab.corpus.train, step, counting::live)?;
+    let ran = part.forward_backward(&lab.corpus.train, step)?;
     let passed = start.elapsed();
     // First and last stage add up their gradients of the token table. Then data ranks average the table, too.
     part.zero.finish()?;

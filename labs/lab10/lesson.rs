@@ -14,18 +14,17 @@ use clap::Parser;
 use kit::show::{Screen, bytes_decimal, complain, thousands};
 use kit::{Checks, Lesson, Peaks, RunFlags, report};
 use lab10::{
-    Benchmark, Break, Bytes, Harness, Job, LeftOut, LibraryFlags, Measured, Model, Point, Strategy,
+    Benchmark, Break, Harness, Job, LeftOut, LibraryFlags, Measured, Model, Point, Strategy,
     make_ds_config, run_distributed_benchmark,
 };
+use shardlab::allocator::{Counting, process_live};
 use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::parallel::zero::Stage;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering::Relaxed;
 
-#[allow(dead_code, reason = "it also counts the process's bytes")]
-#[path = "../../tests/alone/counting.rs"]
-mod counting;
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// One model under every strategy, with a library's settings.
 #[derive(Parser)]
@@ -70,17 +69,10 @@ fn run(args: Args) -> Result<()> {
             .then(|| screen.say(lab10::source::note(&screen, flags.price_per_hour)));
         return Ok(());
     }
-    let reset = || counting::THREAD.with(|thread| thread.peak.set(thread.live.get()));
-    let bytes = Bytes {
-        live: counting::live,
-        peak: || counting::THREAD.with(|thread| thread.peak.get()),
-        reset,
-    };
     let options = args.run.comm.options(&args.run.folder("lab10"));
     let reads_ungathered = flags.broken == Some(Break::Ungathered);
     let repeats = if flags.finale { 2 } else { 5 };
     let harness = Harness {
-        bytes,
         options,
         repeats,
         seed: 1337,
@@ -176,7 +168,7 @@ fn run(args: Args) -> Result<()> {
         let shown = first && (all.is_empty() || own.is_some());
         shown.then(|| as_the_source_prints(&lab, &strategy, &measured));
         all.push((strategy, measured));
-        live.push(counting::PROCESS.live.load(Relaxed)); // all ranks have ended
+        live.push(process_live()); // all ranks have ended
     }
     let batches = lab.flags.roofline.then(|| {
         let strategy = Strategy::new(1, [1, 1], Stage::Zero, 1);

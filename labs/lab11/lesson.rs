@@ -17,15 +17,15 @@ use kit::show::Screen;
 use kit::{Checks, Lesson};
 use lab11::planner::EXAMPLE;
 use lab11::{Compared, DecideFlags, Found};
+use shardlab::allocator::Counting;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::plan::strategy::{Job, Strategy};
 use std::process::ExitCode;
 
-#[allow(dead_code, reason = "it also counts the process's bytes")]
-#[path = "../../tests/alone/counting.rs"]
-mod counting;
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// The strategies for a job, ranked.
 #[derive(Parser)]
@@ -60,7 +60,7 @@ fn run(args: Args) -> Result<()> {
     }
     if flags.calibrate {
         screen.say(lesson.heading(&screen, Some("about 20 seconds")));
-        let found = lab11::calibrate(&Corpus::find(None)?, counting::live)?;
+        let found = lab11::calibrate(&Corpus::find(None)?)?;
         screen.say(format!(
             "{}\n\n  As a file for --cluster:\n",
             found.show(&screen)

@@ -115,13 +115,8 @@ impl Pipelined {
         (0..config.grad_accum).map(draw).collect()
     }
 
-    /// Runs the forward and backward passes of one step, and adds up gradients. `allocated` counts this rank's bytes.
-    pub fn forward_backward(
-        &mut self,
-        text: &[u32],
-        step: usize,
-        allocated: fn() -> isize,
-    ) -> Result<Ran> {
+    /// Runs the forward and backward passes of one step, and adds up gradients.
+    pub fn forward_backward(&mut self, text: &[u32], step: usize) -> Result<Ran> {
         let config = &self.config;
         let length = config.shape.block
             / if self.sequence {
@@ -133,13 +128,9 @@ impl Pipelined {
         let micro_batches = self.micro_batches(text, step);
         self.zero.begin()?;
         let Some(choice) = self.dynamic else {
-            return self.stages.step(
-                &self.program,
-                &micro_batches,
-                activations,
-                &self.zero,
-                allocated,
-            );
+            return self
+                .stages
+                .step(&self.program, &micro_batches, activations, &self.zero);
         };
         let pass = |one: &Instruction| {
             if let Instruction::Compute(op) = one {
@@ -155,17 +146,12 @@ impl Pipelined {
             tensor: self.tensor.group(),
         };
         self.stages
-            .step_dynamic(&dynamic, &micro_batches, activations, &self.zero, allocated)
+            .step_dynamic(&dynamic, &micro_batches, activations, &self.zero)
     }
 
-    /// Takes one step. `allocated` counts this rank's bytes.
-    pub fn step(
-        &mut self,
-        text: &[u32],
-        step: usize,
-        allocated: fn() -> isize,
-    ) -> Result<PipelinedStep> {
-        let ran = self.forward_backward(text, step, allocated)?;
+    /// Takes one step.
+    pub fn step(&mut self, text: &[u32], step: usize) -> Result<PipelinedStep> {
+        let ran = self.forward_backward(text, step)?;
         let averaged = self.zero.finish()?;
         let grad_norm = self
             .zero

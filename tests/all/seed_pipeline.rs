@@ -190,7 +190,7 @@ fn an_agreed_choice_trains_the_same_bits() {
     launch::run(8, |world| {
         let (mesh, mut pipelined) = part(&world, &config)?;
         pipelined.dynamic = Some(Choice::Agreed);
-        let ran = pipelined.step(text, 0, || 0)?.ran.passes;
+        let ran = pipelined.step(text, 0)?.ran.passes;
         let number =
             |op: Op| (JOB.log_number(op) * 2 + usize::from(op.work == Work::Forward)) as u64;
         let mine: Vec<u64> = ran.iter().map(|done| number(done.op)).collect();

@@ -1,10 +1,9 @@
 //! A collective between threads allocates nothing.
 
 use crate::alone;
-use crate::counting::ALLOCATIONS;
+use shardlab::allocator;
 use shardlab::comm::Reduce;
 use shardlab::launch;
-use std::sync::atomic::Ordering::Relaxed;
 
 #[test]
 fn collectives_allocate_nothing() {
@@ -25,11 +24,11 @@ fn collectives_allocate_nothing() {
         };
         all()?;
         all()?;
-        let before = ALLOCATIONS.load(Relaxed);
+        let before = allocator::allocations();
         comm.barrier()?;
         (0..10).try_for_each(|_| all())?;
         // No rank goes on before all have looked.
-        let allocated = ALLOCATIONS.load(Relaxed) - before;
+        let allocated = allocator::allocations() - before;
         comm.barrier()?;
         Ok(allocated)
     });

@@ -1,27 +1,18 @@
 //! lab10's benchmarks, one after the other in one process: all memory is free again.
 
 use crate::alone;
-use crate::counting::{self, PROCESS};
 use lab10::hub::Source;
-use lab10::{Benchmark, Bytes, Harness, Model, all, run_distributed_benchmark};
+use lab10::{Benchmark, Harness, Model, all, run_distributed_benchmark};
+use shardlab::allocator;
 use shardlab::comm::Options;
 use shardlab::tensor::Precision;
-use std::sync::atomic::Ordering::Relaxed;
 
 #[test]
 fn benchmarks_leave_no_memory_behind() {
     if !alone("libraries::benchmarks_leave_no_memory_behind") {
         return;
     }
-    let peak = || counting::THREAD.with(|thread| thread.peak.get());
-    let reset = || counting::THREAD.with(|thread| thread.peak.set(thread.live.get()));
-    let bytes = Bytes {
-        live: counting::live,
-        peak,
-        reset,
-    };
     let harness = Harness {
-        bytes,
         options: Options::default(),
         repeats: 1,
         seed: 1,
@@ -42,7 +33,7 @@ fn benchmarks_leave_no_memory_behind() {
             };
             run_distributed_benchmark(&harness, &benchmark).unwrap();
         }
-        PROCESS.live.load(Relaxed)
+        allocator::process_live()
     };
     // Buffers that a process needs only once stay.
     let before = run();

@@ -2,7 +2,6 @@
 //! of its own, which this program starts.
 
 mod allocations;
-mod counting;
 mod libraries;
 mod memory;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -14,7 +13,11 @@ mod suite;
 mod threads;
 mod zero_memory;
 
+use shardlab::allocator::Counting;
 use std::process::Command;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Names, in a process that this program has started, the one test that it runs.
 const ALONE: &str = "SHARDLAB_TEST_ALONE";

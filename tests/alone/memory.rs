@@ -1,7 +1,7 @@
 //! The memory plan against what a training step really allocates.
 
 use crate::alone;
-use crate::counting::{live, peak_of};
+use shardlab::allocator::{live, peak_of};
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};

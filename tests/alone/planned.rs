@@ -1,7 +1,6 @@
 //! The planner's bytes against what the ranks of labs 04 to 07 hold.
 
 use crate::alone;
-use crate::counting::live;
 use lab11::Training;
 use shardlab::data::Corpus;
 use shardlab::launch;
@@ -51,7 +50,7 @@ fn the_planner_foresees_the_bytes_of_labs_04_to_07() {
             strategy,
         };
         let job = training.job(&cluster);
-        for (stage, held) in training.run(&corpus, 2, 1, live).unwrap().held {
+        for (stage, held) in training.run(&corpus, 2, 1).unwrap().held {
             let planned = training.planned(&job, stage);
             for (of, is, says) in [
                 ("state", held.state, planned.state),

@@ -1,14 +1,13 @@
 //! What ranks say that they hold against what the process has allocated.
 
 use crate::alone;
-use crate::counting::PROCESS;
 use crate::suite::parity::config;
 use crate::suite::zero::ADAMW;
+use shardlab::allocator::{process_live, process_peak, reset_process_peak};
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::parallel::zero::{Offload, Stage, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// A model that begins from a seed is never whole anywhere, whatever is divided of it.
 #[test]
@@ -25,8 +24,8 @@ fn no_rank_begins_with_more_than_it_will_hold() {
             let all = launch::run(ranks, |comm| {
                 let gpt = Gpt::new(&config.shape)?;
                 comm.barrier()?;
-                let before = PROCESS.live.load(Relaxed);
-                PROCESS.peak.store(before, Relaxed);
+                let before = process_live();
+                reset_process_peak();
                 comm.barrier()?;
                 let zero = Zero::init(
                     &gpt.params,
@@ -35,7 +34,7 @@ fn no_rank_begins_with_more_than_it_will_hold() {
                     1,
                 )?;
                 comm.barrier()?;
-                let peak = PROCESS.peak.load(Relaxed) - before;
+                let peak = process_peak() - before;
                 comm.barrier()?;
                 Ok((
                     peak,
@@ -97,11 +96,11 @@ fn what_is_offloaded_is_not_in_memory() {
         };
         drop(run()?);
         comm.barrier()?;
-        let before = PROCESS.live.load(Relaxed);
+        let before = process_live();
         comm.barrier()?;
         let (gpt, zero) = run()?;
         comm.barrier()?;
-        let live = PROCESS.live.load(Relaxed) - before;
+        let live = process_live() - before;
         comm.barrier()?;
         Ok((live, zero.memory(), gpt.params.numel()))
     })
@@ -155,13 +154,13 @@ fn ranks_hold_what_they_say() {
                     step(&gpt, &mut zero, 0)?;
                     drop((gpt, zero));
                     comm.barrier()?;
-                    let before = PROCESS.live.load(Relaxed);
+                    let before = process_live();
                     comm.barrier()?;
                     let (gpt, mut zero) = make()?;
                     (0..2).try_for_each(|i| step(&gpt, &mut zero, i))?;
                     zero.events();
                     comm.barrier()?;
-                    let live = PROCESS.live.load(Relaxed) - before;
+                    let live = process_live() - before;
                     let held = zero.memory();
                     comm.barrier()?;
                     Ok((live, held, gpt.params.numel()))

@@ -202,7 +202,7 @@ pub fn resumed_pipelines_are_uninterrupted(
         let train = |pipelined: &mut Pipelined,
                      steps: std::ops::Range<usize>|
          -> anyhow::Result<Vec<u64>> {
-            let step = |step| Ok(pipelined.step(&corpus.train, step, || 0)?.loss.to_bits());
+            let step = |step| Ok(pipelined.step(&corpus.train, step)?.loss.to_bits());
             steps.map(step).collect()
         };
         let mut uninterrupted = begin()?;

@@ -210,13 +210,7 @@ fn train(
             .collect();
         let length = 8 / if sequence { tensor.group().size() } else { 1 };
         zero.begin()?;
-        let ran = stages.step(
-            &program,
-            &micro_batches,
-            [2, length, shape.embd],
-            &zero,
-            || 0,
-        )?;
+        let ran = stages.step(&program, &micro_batches, [2, length, shape.embd], &zero)?;
         zero.finish()?;
         zero.step(LR, 1.0)?;
         let mut loss = [ran.losses.iter().sum::<f64>() / micros as f64];

@@ -91,7 +91,7 @@ fn trains_like(
     };
     let peaks = simulate(&plan.pipeline, &orders, &times)?.peaks;
     for step in 0..STEPS {
-        let stepped = pipelined.step(text, step, || 0)?;
+        let stepped = pipelined.step(text, step)?;
         let what = format!("{plan:?}, {stage:?}, step {step}, rank {rank}");
         let found = [stepped.loss, stepped.grad_norm];
         let expected = [one.losses[step], one.grad_norms[step]];
@@ -157,7 +157,7 @@ pub fn meshes_train_what_one_rank_trains(world: &Comm, sizes: Coordinates) -> an
         let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
         let mut pipelined = Pipelined::new(&config, &mesh, &plan, (sequence, 1), zero)?;
         for step in 0..STEPS {
-            let stepped = pipelined.step(text, step, || 0)?;
+            let stepped = pipelined.step(text, step)?;
             let mut loss = [stepped.loss];
             mesh.group(Axis::Data).all_reduce(&mut loss, Reduce::Mean)?;
             let apart = largest_difference(&loss, &one.losses[step..step + 1]);

@@ -134,7 +134,7 @@ pub fn on_a_mesh(
     let train =
         |pipelined: &mut Pipelined, steps: std::ops::Range<usize>| -> anyhow::Result<Vec<f64>> {
             steps
-                .map(|step| Ok(pipelined.step(&corpus.train, step, || 0)?.loss))
+                .map(|step| Ok(pipelined.step(&corpus.train, step)?.loss))
                 .collect()
         };
     match from {

@@ -4,6 +4,7 @@ use super::{Break, Shared};
 use anyhow::Result;
 use kit::report;
 use kit::show::{Screen, bar_to_scale, bytes_decimal, table};
+use shardlab::allocator;
 use shardlab::comm::{Comm, Reduce, Traffic};
 use shardlab::difference::{largest_difference, largest_relative_difference};
 use shardlab::parallel::tensor::padded;
@@ -79,14 +80,13 @@ fn apart(params: &Params, flat: &[f32], wholes: &HashMap<String, Vec<f32>>) -> f
     worst
 }
 
-/// Trains in one way, on all ranks of `group`, or on each alone. `live` returns the bytes that this thread has allocated. Without
-/// a `reference`, nothing is compared, and one is returned.
+/// Trains in one way, on all ranks of `group`, or on each alone. Without a
+/// `reference`, nothing is compared, and one is returned.
 pub fn measure(
     group: &Comm,
     (way, multiple, broken): (Way, usize, Option<Break>),
     config: &Config,
     text: &[u32],
-    live: fn() -> isize,
     reference: Option<&Reference>,
 ) -> Result<(Measured, Option<Reference>)> {
     // Gradients are compared on every rank, losses on rank 0.
@@ -136,10 +136,10 @@ pub fn measure(
         let batch = config.sampler(0).batch(text, step, 0);
         shared.zero.begin()?;
         let before = group.traffic();
-        let allocated = live();
+        let allocated = allocator::live();
         let loss = shared.loss(config, step, &batch)?;
         let forward = group.traffic();
-        let kept = live() - allocated;
+        let kept = allocator::live() - allocated;
         loss.backward()?;
         let backward = group.traffic();
         shared.zero.finish()?;

@@ -112,9 +112,9 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
 fn once(comm: &Comm, way: Way, config: &Config, text: &[u32]) -> Result<Option<Measured>> {
     let alone = way.plan.pipeline.ranks == 1;
     let measured = match (alone, comm.rank()) {
-        (true, 0) => Some(measure(&Comm::alone(), way, config, text, None, || 0)?),
+        (true, 0) => Some(measure(&Comm::alone(), way, config, text, None)?),
         (true, _) => None,
-        _ => Some(measure(comm, way, config, text, None, || 0)?),
+        _ => Some(measure(comm, way, config, text, None)?),
     };
     comm.labelled("way").barrier()?;
     Ok(measured)

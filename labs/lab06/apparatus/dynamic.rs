@@ -118,7 +118,7 @@ pub fn disagree(config: &Config, text: &[u32], disagreement: &Disagreement) -> R
                 .collect();
             pipelined.program = JOB.with_messages(*rank, &[order, rest].concat());
         }
-        pipelined.step(text, 0, || 0)
+        pipelined.step(text, 0)
     });
     Ok(outcome
         .err()
@@ -141,7 +141,7 @@ pub fn train(config: &Config, text: &[u32], choice: Option<Choice>) -> Result<Ve
         pipelined.stages.pace = choice.map(|_| times);
         let step = |step| {
             pipelined
-                .step(text, step, || 0)
+                .step(text, step)
                 .map(|step| [step.loss, step.grad_norm])
         };
         (0..3).map(step).collect()

@@ -73,14 +73,12 @@ pub fn programs(plan: &PipelinePlan, broken: Option<Break>) -> Result<Vec<Vec<In
 // ANCHOR_END: program
 
 /// Trains `config.steps` steps, and compares with the same steps on one rank, if they are given. All ranks of `comm` call it.
-/// `allocated` counts this rank's bytes.
 pub fn measure(
     comm: &Comm,
     way: Way,
     config: &Config,
     text: &[u32],
     one: Option<&Unpipelined>,
-    allocated: fn() -> isize,
 ) -> Result<Measured> {
     let Way {
         plan,
@@ -116,7 +114,7 @@ pub fn measure(
     for step in 0..config.steps {
         let before = pipelined.stages.group().traffic().bytes;
         let origin = start_together(comm, epoch)?;
-        let ran = pipelined.forward_backward(text, step, allocated)?;
+        let ran = pipelined.forward_backward(text, step)?;
         let bytes = (pipelined.stages.group().traffic().bytes - before) as f64;
         pipelined.zero.finish()?;
         let taken = pipelined.zero.step(config.schedule.at(step), config.clip);

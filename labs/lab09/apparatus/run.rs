@@ -153,7 +153,7 @@ impl<'a> Part<'a> {
     fn train(&mut self, steps: std::ops::Range<usize>) -> Result<Vec<f64>> {
         let mut losses = Vec::new();
         for step in steps {
-            losses.push(self.pipelined.step(self.text, step, || 0)?.loss);
+            losses.push(self.pipelined.step(self.text, step)?.loss);
         }
         self.comm.all_reduce(&mut losses, Reduce::Mean)?;
         Ok(losses)

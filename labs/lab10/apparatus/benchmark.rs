@@ -6,6 +6,7 @@ use super::lines::{Memory, Timed};
 use super::model::Model;
 use anyhow::Result;
 use kit::show::bytes_decimal;
+use shardlab::allocator;
 use shardlab::comm::{Comm, Options, Reduce};
 use shardlab::data::Batch;
 use shardlab::error::BadInput;
@@ -23,20 +24,9 @@ use shardlab::tensor::random::Stream;
 use std::ops::Range;
 use std::time::Instant;
 
-/// How a program counts a thread's bytes: the allocator of the labs does (`tests/alone/counting.rs`).
-#[derive(Clone, Copy)]
-pub struct Bytes {
-    /// Bytes that this thread has allocated now.
-    pub live: fn() -> isize,
-    /// The most that it had at one time, since `reset`.
-    pub peak: fn() -> isize,
-    pub reset: fn(),
-}
-
 /// The settings that all benchmarks of a program share.
 #[derive(Clone)]
 pub struct Harness {
-    pub bytes: Bytes,
     pub options: Options,
     /// Timed repetitions; the median counts.
     pub repeats: usize,
@@ -274,7 +264,7 @@ impl<'a> Part<'a> {
     }
 
     /// Runs the passes of one program. Returns the mean loss of this replica, on every rank of its pipeline.
-    fn run(&self, batch: usize, train: bool, bytes: Bytes) -> Result<f64> {
+    fn run(&self, batch: usize, train: bool) -> Result<f64> {
         let micro_batches = self.micro_batches(batch, train)?;
         let activations = [
             micro_batches[0].0.sequences.len(),
@@ -283,7 +273,7 @@ impl<'a> Part<'a> {
         ];
         let program = &self.programs[usize::from(train)];
         let stages: &Stages<Llama> = &self.layers.stages;
-        let ran = stages.step(program, &micro_batches, activations, &self.zero, bytes.live)?;
+        let ran = stages.step(program, &micro_batches, activations, &self.zero)?;
         let mut loss = [ran.losses.iter().sum::<f64>() / micro_batches.len() as f64];
         let ranks = stages.group();
         ranks.broadcast(&mut loss, ranks.size() - 1)?;
@@ -291,9 +281,9 @@ impl<'a> Part<'a> {
     }
 
     /// A forward pass of the whole batch.
-    fn forward(&mut self, batch: usize, bytes: Bytes) -> Result<f64> {
+    fn forward(&mut self, batch: usize) -> Result<f64> {
         self.zero.open()?;
-        let loss = self.run(batch, false, bytes);
+        let loss = self.run(batch, false);
         self.zero.close();
         loss
     }
@@ -351,10 +341,10 @@ impl<'a> Part<'a> {
     }
 
     /// A training step.
-    fn step(&mut self, batch: usize, bytes: Bytes) -> Result<f64> {
+    fn step(&mut self, batch: usize) -> Result<f64> {
         let config = &self.benchmark.config;
         self.zero.begin()?;
-        let loss = self.run(batch, true, bytes)?;
+        let loss = self.run(batch, true)?;
         self.zero.finish()?;
         let norm = self.zero.norm()?;
         self.zero
@@ -419,19 +409,18 @@ fn one_rank(
     layout: Layout,
     comm: &Comm,
 ) -> Result<Measured> {
-    let bytes = harness.bytes;
-    (bytes.reset)();
-    let start = (bytes.live)();
+    allocator::reset_peak();
+    let start = allocator::live();
     let mesh = Mesh::new(comm, layout)?;
     let mut part = Part::new(harness, benchmark, &mesh)?;
     if harness.reads_ungathered {
-        part.run(benchmark.batch_sizes[0], false, bytes)?;
+        part.run(benchmark.batch_sizes[0], false)?;
     }
     let most = |part: &Part| -> Result<[f64; 2]> {
         let held = part.zero.memory();
         let mut most = [
             (held.parameters + held.gradients + held.optimizer) as f64,
-            ((bytes.peak)() - start) as f64,
+            (allocator::peak() - start) as f64,
         ];
         comm.all_reduce(&mut most, Reduce::Max)?;
         Ok(most)
@@ -442,7 +431,7 @@ fn one_rank(
     };
     let measured = |part: &Part| -> Result<Measured> {
         let [holds, peak] = most(part)?;
-        let memory = Memory::of_this_process((bytes.live)() - start, (bytes.peak)() - start);
+        let memory = Memory::of_this_process(allocator::live() - start, allocator::peak() - start);
         let runs = Vec::new();
         let losses = Vec::new();
         let tokens = Vec::new();
@@ -490,9 +479,9 @@ fn one_rank(
                 let products = profile::products();
                 let start = Instant::now();
                 of_passes.push(if train {
-                    part.step(batch, bytes)?
+                    part.step(batch)?
                 } else {
-                    part.forward(batch, bytes)?
+                    part.forward(batch)?
                 });
                 figures = (
                     (comm.total_traffic() - traffic).bytes as f64,

@@ -25,8 +25,7 @@ pub mod source;
 mod strategies;
 
 pub use benchmark::{
-    Benchmark, Bytes, Harness, Measured, reset_distributed_and_clear_memory,
-    run_distributed_benchmark,
+    Benchmark, Harness, Measured, reset_distributed_and_clear_memory, run_distributed_benchmark,
 };
 pub use config::{DsConfig, PipelineConfig, make_ds_config};
 pub use flags::{Break, LibraryFlags};

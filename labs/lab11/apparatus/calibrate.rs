@@ -61,8 +61,8 @@ const TRAININGS: [(&str, &str, [usize; 2]); 11] = [
     ("lab07", "dp=2,tp=2,pp=2,zero=1", BABY),
 ];
 
-/// Measures this machine, and trains. `allocated` counts the calling thread's bytes.
-pub fn calibrate(corpus: &Corpus, allocated: fn() -> isize) -> Result<Calibration> {
+/// Measures this machine, and trains.
+pub fn calibrate(corpus: &Corpus) -> Result<Calibration> {
     let peaks = Peaks::measure();
     let link = link()?;
     let mut runs: Vec<(&str, Training, Trained)> = Vec::new();
@@ -89,7 +89,7 @@ pub fn calibrate(corpus: &Corpus, allocated: fn() -> isize) -> Result<Calibratio
             strategy,
         };
         let copies = (launch::cores() / strategy.devices()).clamp(1, 8);
-        let trained = training.run(corpus, STEPS, copies, allocated);
+        let trained = training.run(corpus, STEPS, copies);
         let trained = trained.with_context(|| format!("the training {plan} failed"))?;
         match runs.get_mut(i) {
             Some((.., all)) => all.seconds = all.seconds.min(trained.seconds),

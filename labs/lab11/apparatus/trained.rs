@@ -67,15 +67,8 @@ impl Training {
         }
     }
 
-    /// Trains for some steps. `allocated` counts the calling thread's bytes. `copies` trainings run at the same time, and know
-    /// nothing of each other.
-    pub fn run(
-        &self,
-        corpus: &Corpus,
-        steps: usize,
-        copies: usize,
-        allocated: fn() -> isize,
-    ) -> Result<Trained> {
+    /// Trains for some steps. `copies` trainings run at the same time, and know nothing of each other.
+    pub fn run(&self, corpus: &Corpus, steps: usize, copies: usize) -> Result<Trained> {
         let s = self.strategy;
         let micro_batches = s.micro_batches(self.batch);
         let config = Config {
@@ -124,7 +117,7 @@ impl Training {
             for step in 0..steps {
                 comm.barrier()?;
                 let start = Instant::now();
-                let ran = part.step(&corpus.train, step, allocated)?.ran;
+                let ran = part.step(&corpus.train, step)?.ran;
                 comm.barrier()?;
                 seconds = seconds.min(start.elapsed().as_secs_f64());
                 // The last step counts: the first one also leaves buffers that are not a step's.

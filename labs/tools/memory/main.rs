@@ -5,23 +5,22 @@
 //!
 //! Run `cargo run --bin memory`. It is not a lab: the page "Memory, worked" shows its output.
 
-#[allow(dead_code)]
-#[path = "../../../tests/alone/counting.rs"]
-mod counting;
-
 use anyhow::{Result, ensure};
 use book::activations;
 use clap::Parser;
-use counting::{live, peak_of};
 use half::bf16;
 use kit::show::{Screen, bytes_decimal, significant, table, thousands};
 use kit::{Checks, TrainFlags};
+use shardlab::allocator::{Counting, live, peak_of};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::plan::{GptShape, Keep};
 use shardlab::train::{AdamW, Config};
 use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// The memory of one rank that trains a GPT: by formula, and measured.
 #[derive(Parser)]

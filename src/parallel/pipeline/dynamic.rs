@@ -106,7 +106,6 @@ impl<M: Chunk> Stages<M> {
         micro_batches: &[(Batch, Pass)],
         activations: [usize; 3],
         zero: &Zero,
-        allocated: fn() -> isize,
     ) -> Result<Ran> {
         let mut waiting = Waiting::new(dynamic.order, dynamic.choice);
         let mut chosen = VecDeque::new();
@@ -122,14 +121,7 @@ impl<M: Chunk> Stages<M> {
             }
             chosen.pop_front().map(Ok)
         });
-        self.run(
-            &mut program,
-            false,
-            micro_batches,
-            activations,
-            zero,
-            allocated,
-        )
+        self.run(&mut program, false, micro_batches, activations, zero)
     }
 
     /// The number of the pass that runs next. Waits for a message if no pass can run.

@@ -1,6 +1,7 @@
 //! One rank runs its list of operations: the step of a pipeline.
 
 use super::{Instruction, Op, Partition, Pipeline, Times, Work};
+use crate::allocator;
 use crate::comm::Comm;
 use crate::data::Batch;
 use crate::model::{Build, Chunk, Gpt, Input, Pass};
@@ -41,7 +42,7 @@ pub struct Done {
     pub end: Instant,
     /// Micro-batches whose activations this rank holds after it, over all chunks.
     pub live: usize,
-    /// Bytes that the rank has allocated since the step began, by the caller's counter. Messages, which it has received or is
+    /// Bytes that the rank has allocated since the step began ([`allocator::live`]). Messages, which it has received or is
     /// about to send, do not count.
     pub bytes: isize,
 }
@@ -145,15 +146,13 @@ impl<M: Chunk> Stages<M> {
     /// `zero` average each one after the last micro-batch.
     ///
     /// Every rank gets the batches and passes of all micro-batches, although only the first stage reads tokens and only the
-    /// last one targets. `activations` is their shape between stages: [sequences, length, width]. `allocated`
-    /// counts this rank's bytes.
+    /// last one targets. `activations` is their shape between stages: [sequences, length, width].
     pub fn step(
         &self,
         program: &[Instruction],
         micro_batches: &[(Batch, Pass)],
         activations: [usize; 3],
         zero: &Zero,
-        allocated: fn() -> isize,
     ) -> Result<Ran> {
         let splits =
             |one: &Instruction| matches!(one, Instruction::Compute(op) if op.work == Work::Weights);
@@ -164,7 +163,6 @@ impl<M: Chunk> Stages<M> {
             micro_batches,
             activations,
             zero,
-            allocated,
         )
     }
 
@@ -176,7 +174,6 @@ impl<M: Chunk> Stages<M> {
         micro_batches: &[(Batch, Pass)],
         activations: [usize; 3],
         zero: &Zero,
-        allocated: fn() -> isize,
     ) -> Result<Ran> {
         let mut held = InFlight {
             splits,
@@ -187,7 +184,7 @@ impl<M: Chunk> Stages<M> {
             passes: Vec::new(),
         };
         let rank = self.group.rank();
-        let before = allocated();
+        let before = allocator::live();
         let average_in = if self.averages_early {
             0
         } else {
@@ -213,7 +210,7 @@ impl<M: Chunk> Stages<M> {
                         &mut ran.losses,
                     )?;
                     self.keep_pace(op, start);
-                    let bytes = allocated() - before - held.messages();
+                    let bytes = allocator::live() - before - held.messages();
                     ran.passes.push(Done {
                         op,
                         start,

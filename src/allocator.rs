@@ -1,0 +1,114 @@
+//! An allocator that counts bytes: those of each thread, as PyTorch counts those of each GPU, and those of the process.
+//!
+//! A program that wants the figures installs it. In all other programs they are 0.
+//!
+//! ```
+//! use shardlab::allocator::{Counting, live, peak_of};
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: Counting = Counting;
+//!
+//! let before = live();
+//! let numbers = vec![0f32; 1000];
+//! assert_eq!(live() - before, 4000);
+//! let (peak, sum) = peak_of(|| vec![1u8; 500].len() + numbers.len());
+//! assert_eq!((peak, sum), (500, 1500));
+//! ```
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
+
+/// The system's allocator, and a count of what goes through it.
+pub struct Counting;
+
+thread_local! {
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+static PROCESS_LIVE: AtomicIsize = AtomicIsize::new(0);
+static PROCESS_PEAK: AtomicIsize = AtomicIsize::new(0);
+
+/// Bytes that this thread has allocated and not freed. Below zero if it has freed memory of other threads.
+pub fn live() -> isize {
+    LIVE.get()
+}
+
+/// The most bytes that were live in this thread at one time, since [`reset_peak`].
+pub fn peak() -> isize {
+    PEAK.get()
+}
+
+/// Lets [`peak`] begin again with the bytes that are live now.
+pub fn reset_peak() {
+    PEAK.set(live());
+}
+
+/// Bytes of this thread above those that were live before, at the highest point of `work`; and what `work` returns.
+pub fn peak_of<R>(work: impl FnOnce() -> R) -> (usize, R) {
+    let before = live();
+    reset_peak();
+    let result = work();
+    ((peak() - before) as usize, result)
+}
+
+/// Bytes that all threads together have allocated and not freed.
+pub fn process_live() -> isize {
+    PROCESS_LIVE.load(Relaxed)
+}
+
+/// The most bytes that were live in the process at one time, since [`reset_process_peak`].
+pub fn process_peak() -> isize {
+    PROCESS_PEAK.load(Relaxed)
+}
+
+/// Lets [`process_peak`] begin again with the bytes that are live now.
+pub fn reset_process_peak() {
+    PROCESS_PEAK.store(process_live(), Relaxed);
+}
+
+/// How often the process has allocated memory.
+pub fn allocations() -> usize {
+    ALLOCATIONS.load(Relaxed)
+}
+
+fn count(bytes: isize) {
+    let live = PROCESS_LIVE.fetch_add(bytes, Relaxed) + bytes;
+    PROCESS_PEAK.fetch_max(live, Relaxed);
+    let live = LIVE.get() + bytes;
+    LIVE.set(live);
+    PEAK.set(PEAK.get().max(live));
+}
+
+// SAFETY: every call goes to the system's allocator unchanged. The counters are constants at first and have no destructor, so
+// counting allocates nothing, and works in threads that are ending.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        count(layout.size() as isize);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        count(layout.size() as isize);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        count(size as isize - layout.size() as isize);
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
