@@ -33,11 +33,11 @@ impl<'a> Checks<'a> {
         }
     }
 
-    /// Prints one check and its result. `otherwise` is the error if the check is not `sound`.
-    pub fn hold(&mut self, sound: bool, what: &str, result: &str, otherwise: &str) {
-        self.screen.say(self.screen.check(sound, what, result));
-        if !sound {
-            self.failed.push(otherwise.to_string());
+    /// Prints a claim, and what was found. `failure` is the error if the check has not `passed`.
+    pub fn check(&mut self, passed: bool, claim: &str, found: &str, failure: &str) {
+        self.screen.say(self.screen.check(passed, claim, found));
+        if !passed {
+            self.failed.push(failure.to_string());
         }
     }
 
@@ -51,7 +51,7 @@ impl<'a> Checks<'a> {
             (true, _) => short.join(" = "),
             (false, _) => short.join(", "),
         };
-        self.hold(
+        self.check(
             one_model,
             "all ranks hold the same model",
             &result,
@@ -76,7 +76,7 @@ impl<'a> Checks<'a> {
                 thousands((repeated * count) as u64)
             ),
         };
-        self.hold(
+        self.check(
             repeated == 0 || chance,
             &check,
             &result,
@@ -96,7 +96,7 @@ impl<'a> Checks<'a> {
         if let [first, .., last] = journal.evaluations[..] {
             let result = format!("{:.3} to {:.3}", first.val, last.val);
             let fell = last.val < first.val;
-            self.hold(
+            self.check(
                 fell,
                 "the validation loss fell",
                 &result,

@@ -242,16 +242,16 @@ fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> R
     } else {
         String::new()
     };
-    checks.hold(sorted.into_iter().eq(0..size), &what, &found, &otherwise);
+    checks.check(sorted.into_iter().eq(0..size), &what, &found, &otherwise);
     let result = format!("{} of {size} ranks", sums[2]);
-    checks.hold(
+    checks.check(
         sums[2] == size,
         "every number came around the ring",
         &result,
         "a number is missing in the ring",
     );
     let what = format!("every rank knows the world size, {size}");
-    checks.hold(
+    checks.check(
         sums[1] == size * size,
         &what,
         "",
@@ -266,7 +266,7 @@ fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> R
         "the ranks' numbers add up to {}, not to {expected}",
         sums[0]
     );
-    checks.hold(
+    checks.check(
         sums[0] == expected,
         &what,
         &format!("found {}", sums[0]),

@@ -428,7 +428,7 @@ fn check(lab: &Lab, comm: &Comm, counts: &[Count], fed: Option<bool>) -> Result<
     let all = counts.len();
     let right = counts.iter().filter(|count| count.right).count();
     let result = format!("{right} of {all}");
-    checks.hold(
+    checks.check(
         right == all,
         "every algorithm gives its collective's result",
         &result,
@@ -436,14 +436,14 @@ fn check(lab: &Lab, comm: &Comm, counts: &[Count], fed: Option<bool>) -> Result<
     );
     let said = counts.iter().filter(|count| count.is_as_said()).count();
     let result = format!("{said} of {all}");
-    checks.hold(
+    checks.check(
         said == all,
         "rounds, messages and bytes match the formulas",
         &result,
         "a count is not its formula's",
     );
     if let Some(right) = fed {
-        checks.hold(
+        checks.check(
             right,
             "every rank got its own batch in every step",
             "",

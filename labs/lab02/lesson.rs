@@ -221,7 +221,7 @@ fn check(
     let first = journal.records[0].loss;
     let last = journal.records[config.steps - 1].loss;
     let result = format!("{} to {}", show::general(first, 6), show::general(last, 6));
-    checks.hold(
+    checks.check(
         last < first,
         "the loss fell",
         &result,
@@ -231,7 +231,7 @@ fn check(
     if (config.batch, config.lr) == (64, 1e-3) && config.steps >= 100 {
         let at_100 = journal.records[99].loss;
         let result = show::general(at_100, 6);
-        checks.hold(
+        checks.check(
             at_100 < 500.0,
             "the loss after 100 iterations is below 500",
             &result,

@@ -203,7 +203,7 @@ fn check(job: &Job, ranges: &Ranges, runs: &[(&str, &Run, Counts)], bitwise: boo
         .collect::<Vec<_>>()
         .join(", ");
     let whole = bad.clone().all(|step| ranges.contains(step));
-    checks.hold(
+    checks.check(
         whole,
         "the range has every bad step",
         &found,
@@ -217,7 +217,7 @@ fn check(job: &Job, ranges: &Ranges, runs: &[(&str, &Run, Counts)], bitwise: boo
         "different"
     };
     let what = "resumed at a checkpoint = trained without a stop";
-    checks.hold(
+    checks.check(
         bitwise,
         what,
         equal,
@@ -261,7 +261,7 @@ fn calm(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>> {
         .say(format!("{}\n", plot.height(8).render(&job.screen)));
     let mut checks = Checks::new(&job.screen);
     let bad = !job.poison.steps(&job.config).is_empty();
-    checks.hold(
+    checks.check(
         !bad,
         "no spike was found",
         "",

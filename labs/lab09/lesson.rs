@@ -330,7 +330,7 @@ fn check(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run], same: &[boo
         .map(|parameter| parameter.shape.iter().product::<usize>())
         .sum();
     let merged = format!("{} = {}", thousands(whole as u64), thousands(numel));
-    checks.hold(
+    checks.check(
         whole as u64 == numel,
         "all ranks' slices make one model",
         &merged,
@@ -338,7 +338,7 @@ fn check(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run], same: &[boo
     );
     let held = same.iter().filter(|same| **same).count();
     let count = format!("{held} of {jobs} jobs");
-    checks.hold(
+    checks.check(
         held == jobs,
         "parameters and moments after loading: bitwise",
         &count,
@@ -350,7 +350,7 @@ fn check(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run], same: &[boo
         .fold(0.0, f64::max);
     let bound = 1e-4;
     let found = format!("{} < {}", significant(largest, 2), significant(bound, 2));
-    checks.hold(
+    checks.check(
         largest < bound,
         "losses as if nothing had happened",
         &found,
@@ -364,7 +364,7 @@ fn check(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run], same: &[boo
         .filter(|(job, _)| **job == lab.args.from)
     {
         let what = format!("{job}, saved and resumed: the same bits");
-        checks.hold(
+        checks.check(
             run.has_bits_of(first),
             &what,
             "",

@@ -301,7 +301,7 @@ impl Lab {
         if first {
             let result = format!("{:.3} to {:.3}", tuned.before, tuned.after);
             let what = format!("{FINE_TUNING} steps on 6 answers: the loss fell");
-            checks.hold(
+            checks.check(
                 tuned.after < tuned.before,
                 &what,
                 &result,
@@ -418,7 +418,7 @@ fn check(lab: &Lab, all: &[(Strategy, Measured)], left: isize) -> Vec<String> {
         .iter()
         .for_each(|limit| lab10::check_finale(&mut checks, all, *limit));
     let result = format!("{} left", bytes_decimal(left as f64));
-    checks.hold(
+    checks.check(
         left < LEFT,
         "memory is back to the start",
         &result,

@@ -175,7 +175,7 @@ fn check(screen: &Screen, found: &Found, compared: &Compared) -> Result<()> {
     let otherwise = wrong.map_or(String::new(), |plan| {
         format!("the job cannot use {}", plan.strategy)
     });
-    checks.hold(
+    checks.check(
         wrong.is_none(),
         "every plan fits and divides heads, layers and batch",
         &result,

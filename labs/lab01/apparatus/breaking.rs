@@ -65,7 +65,7 @@ pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Resul
     screen.say(format!("{}\n", show(screen, &waited)));
     let mut checks = Checks::new(screen);
     let named = slowest(&waited) == odd;
-    checks.hold(
+    checks.check(
         named,
         "the slow rank is the one that all waited for",
         "",

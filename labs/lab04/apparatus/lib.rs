@@ -696,7 +696,7 @@ pub fn compare(
             other.stage.number(),
             first.stage.number()
         );
-        checks.hold(
+        checks.check(
             sound,
             &what,
             &result,
@@ -725,7 +725,7 @@ pub fn check_norms(checks: &mut Checks, screen: &Screen, all: &[Measured], clip:
             format!("expected {expected:.4}, found {least:.4} to {most:.4}")
         }
     };
-    checks.hold(
+    checks.check(
         sound,
         "every rank clips by the same norm",
         &result,
@@ -778,7 +778,7 @@ pub fn check_memory(
             .count();
         let result = format!("{said} of {}", all.len());
         let what = "memory and bytes are within 1% of the formulas";
-        checks.hold(said == all.len(), what, &result, "a formula is off");
+        checks.check(said == all.len(), what, &result, "a formula is off");
     }
     if let Some(limit) = limit {
         let most = all
@@ -787,7 +787,7 @@ pub fn check_memory(
             .max()
             .unwrap_or(0);
         let result = format!("{:.2} of {limit} MB", most as f64 / 1e6);
-        checks.hold(
+        checks.check(
             most as f64 <= limit * 1e6,
             "every rank stays within its memory",
             &result,
@@ -911,7 +911,7 @@ pub fn padding_on_last(comm: &Comm, screen: &Screen) -> Vec<String> {
     let mut checks = Checks::new(screen);
     let sound = back == (0..flat.numel).collect::<Vec<_>>();
     let result = format!("expected {} elements, found {}", flat.numel, back.len());
-    checks.hold(
+    checks.check(
         sound,
         "the reader gets the parameters back",
         &result,

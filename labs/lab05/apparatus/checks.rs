@@ -74,7 +74,7 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
 
     let sound = shared.iter().all(|measured| measured.begins_as_slices);
     let result = if sound { "bitwise equal" } else { "different" };
-    checks.hold(
+    checks.check(
         sound,
         "each rank begins with slices of the whole",
         result,
@@ -102,7 +102,7 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
     } else {
         "different ones".to_string()
     };
-    checks.hold(
+    checks.check(
         sound,
         "dropout masks of the stream",
         &result,
@@ -111,21 +111,21 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
 
     let first = |measured: &Measured| (measured.losses[0] - one.losses[0]).abs() / one.losses[0];
     let sound = shared.iter().all(|measured| first(measured) < ROUNDING);
-    checks.hold(
+    checks.check(
         sound,
         &format!("the first loss is one rank's, within {}", apart(ROUNDING)),
         &format!("off by {}", each(&|measured| apart(first(measured)))),
         "the forward pass differs from the unsharded model's",
     );
     let sound = shared.iter().all(|measured| measured.gradients < ROUNDING);
-    checks.hold(
+    checks.check(
         sound,
         &format!("every gradient is one rank's, within {}", apart(ROUNDING)),
         &format!("off by {}", each(&|measured| apart(measured.gradients))),
         "gradients differ from the unsharded model's",
     );
     let sound = shared.iter().all(|measured| measured.losses_apart < DRIFT);
-    checks.hold(
+    checks.check(
         sound,
         &format!(
             "{} steps: losses are one rank's, within {}",
@@ -148,7 +148,7 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
             each(&|m| thousands(m.parameters))
         ),
     };
-    checks.hold(
+    checks.check(
         sound,
         "parameters on each rank",
         &result,
@@ -167,7 +167,7 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
             each(&|measured| words(measured.shards.calls()))
         ),
     };
-    checks.hold(
+    checks.check(
         sound,
         "collective calls per step",
         &result,
@@ -186,7 +186,7 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
     let nodes = GRAPH * (one.shards.shape.layers + 2) as f64;
     let percent = |x: f64| format!("{}%", significant(100.0 * x, 2));
     let most = all.iter().map(activations).fold(0.0, f64::max);
-    checks.hold(
+    checks.check(
         all.iter()
             .all(|measured| activations(measured) < 0.02 + nodes / measured.expected_activations()),
         "activations are within 2% + 6 kB per block",
@@ -196,7 +196,7 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
     let sent = |measured: &Measured| off(measured.sent, measured.expected_bytes());
     let most = shared.iter().map(sent).fold(0.0, f64::max);
     let sound = most < 0.01;
-    checks.hold(
+    checks.check(
         sound,
         "bytes sent are within 1% of the formulas",
         &format!("off by {}", percent(most)),

@@ -193,7 +193,7 @@ pub fn dynamic(screen: &Screen, corpus: &Corpus) -> Result<()> {
     screen.say(format!("\n{}\n", screen.wrap(&text_of_times, 2)));
     let same = train(&config, text, None)? == train(&config, text, Some(Choice::Agreed))?;
     let mut checks = Checks::new(screen);
-    checks.hold(
+    checks.check(
         same,
         "agreed choices train the same bits",
         "3 steps, 8 ranks",

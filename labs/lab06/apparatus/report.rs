@@ -293,7 +293,7 @@ pub fn check(checks: &mut Checks, config: &Config, all: &[(Predicted, Measured)]
         }
     };
     let what = format!("{of}{} steps: losses are one rank's", config.steps);
-    checks.hold(
+    checks.check(
         result == "bitwise equal",
         &what,
         &result,
@@ -317,7 +317,7 @@ pub fn check(checks: &mut Checks, config: &Config, all: &[(Predicted, Measured)]
         } else {
             format!("different: {bad}")
         };
-        checks.hold(bad.is_empty(), what, &result, otherwise);
+        checks.check(bad.is_empty(), what, &result, otherwise);
     };
     hold(
         &format!("{of}every parameter is one rank's"),
@@ -352,7 +352,7 @@ pub fn check(checks: &mut Checks, config: &Config, all: &[(Predicted, Measured)]
             )
         }
     };
-    checks.hold(
+    checks.check(
         different.is_none(),
         "each message is batch x sequence x width",
         &result,

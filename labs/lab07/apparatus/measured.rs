@@ -333,13 +333,13 @@ impl Run {
         let losses = apart(&self.losses, &one.losses);
         let norm = apart(&self.norms[0], one.norms.get(..1).unwrap_or_default());
         let steps = one.losses.len();
-        checks.hold(
+        checks.check(
             losses < DRIFT,
             &format!("{steps} steps: losses are one rank's, within {DRIFT:.0e}"),
             &off(losses),
             "the ranks trained a different model than one rank",
         );
-        checks.hold(
+        checks.check(
             norm < ROUNDING,
             &format!("the first gradient norm is one rank's, within {ROUNDING:.0e}"),
             &off(norm),
@@ -355,7 +355,7 @@ impl Run {
         } else {
             format!("{} different", different + 1)
         };
-        checks.hold(
+        checks.check(
             different == 0,
             "all ranks clip by one norm",
             &result,
@@ -366,7 +366,7 @@ impl Run {
         } else {
             "different"
         };
-        checks.hold(
+        checks.check(
             self.same_copies,
             "copies of parameters are the same on their ranks",
             result,
@@ -384,7 +384,7 @@ impl Run {
                 format!("rank {rank}: expected {says}, found {found}")
             }
         };
-        checks.hold(
+        checks.check(
             wrong.is_none(),
             "parameters on each rank",
             &result,
@@ -403,7 +403,7 @@ impl Run {
             }
         }
         let result = format!("off by {}%", significant(100.0 * most, 2));
-        checks.hold(
+        checks.check(
             most < 0.01,
             "bytes on each axis, within 1%",
             &result,

@@ -89,7 +89,7 @@ impl Counts {
         let steps = self.counters.global_steps;
         let config = &job.config;
         let skipped = format!("{} of {steps}", steps - self.taken);
-        checks.hold(
+        checks.check(
             self.agree,
             "all ranks skipped the same steps",
             &skipped,
@@ -99,7 +99,7 @@ impl Counts {
         if skips && bad > 0 {
             let result = format!("{} of {bad} per rank", self.bad);
             let otherwise = "the weights learned from bad batches";
-            checks.hold(
+            checks.check(
                 self.bad == 0,
                 "no bad micro-batch reached the weights",
                 &result,
@@ -113,7 +113,7 @@ impl Counts {
                 format!("step {step} drew micro-batches of a different step"),
             ),
         };
-        checks.hold(
+        checks.check(
             self.moved == 0,
             "each step drew its own micro-batches",
             &found,
@@ -129,7 +129,7 @@ impl Counts {
             drawn: steps * size.accumulation,
         };
         let result = format!("skipped_steps={}", self.counters.skipped_steps);
-        checks.hold(
+        checks.check(
             self.counters == expected,
             "skipped steps count in every counter",
             &result,

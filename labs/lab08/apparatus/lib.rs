@@ -4,7 +4,7 @@
 //! `run.rs` (one training, which can begin at a checkpoint), `counts.rs` (what it drew and trained on), `policies.rs` (ways to
 //! skip, side by side), `once.rs` (one training with its log), `restart.rs` and `progress.rs`
 //! (one training that outlives a kill), `stall.rs` (for how long a save stops a training), `scaling.rs` (one training in
-//! fp16), `flags.rs`.
+//! fp16), `flags/`.
 
 mod counts;
 mod flags;
@@ -20,15 +20,15 @@ pub mod spikes;
 mod stall;
 
 pub use counts::{Counts, counts};
-pub use flags::{Break, Mode, Policy, SurviveFlags};
+pub use flags::{Break, Mode, Policy, RestartFlags, ScalingFlags, SurviveFlags};
 pub use kit;
 pub use metrics::{METRICS, Metrics};
 pub use once::once;
 pub use poison::Poison;
 pub use policies::compared;
-pub use restart::{RestartFlags, restart};
+pub use restart::restart;
 pub use run::{Run, Training, Way, checkpoints};
-pub use scaling::{ScalingFlags, scaling};
+pub use scaling::scaling;
 pub use stall::{larger, stall};
 
 use kit::show::Screen;

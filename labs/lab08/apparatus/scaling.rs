@@ -3,68 +3,16 @@
 //! Gradients of parameters are rounded to fp16 as soon as a backward pass has completed them. So their overflow is real.
 //! Activations and their gradients stay in f32. On a GPU they are fp16 as well, and can overflow first.
 
-use super::Job;
 use super::run::state_hash;
+use super::{Job, ScalingFlags};
 use anyhow::Result;
-use kit::flags::in_range;
 use kit::show::{Plot, Screen, Series, folded, table, thousands};
 use kit::{Checks, Interval, LoggedRun};
 use shardlab::comm::Comm;
-use shardlab::error::BadInput;
 use shardlab::train::{
     Diverged, Guarded, LossScaler, Outcome, ScalerConfig, ScalerRule, all_hashes,
 };
 use std::time::Instant;
-
-/// Good steps before the scale grows. The projects' default is 1,000, which is longer than this lab's run.
-const WINDOW: usize = 25;
-
-/// The loss scale of a training in fp16.
-#[derive(Clone, Debug, clap::Args)]
-pub struct ScalingFlags {
-    /// Train once with gradients in fp16, and scale the loss
-    #[arg(long)]
-    pub fp16: bool,
-    /// The rule that updates the loss scale
-    #[arg(
-        long,
-        value_enum,
-        value_name = "RULE",
-        default_value = "megatron",
-        requires = "fp16"
-    )]
-    pub scaler: ScalerRule,
-    /// The first loss scale is 2^N [default: the rule's: 32 for megatron, 16 for DeepSpeed's]
-    #[arg(long, value_name = "N", requires = "fp16")]
-    pub initial_scale_power: Option<usize>,
-    /// Good steps before the loss scale grows
-    #[arg(long, value_name = "STEPS", default_value_t = WINDOW, requires = "fp16")]
-    pub window: usize,
-}
-
-impl ScalingFlags {
-    /// Refuses mistakes.
-    pub fn check(&self) -> Result<(), BadInput> {
-        in_range(
-            "initial-scale-power",
-            self.initial_scale_power.unwrap_or(0),
-            0..=127,
-        )?;
-        in_range("window", self.window, 1..=usize::MAX)
-    }
-
-    fn config(&self) -> ScalerConfig {
-        let defaults = self.scaler.defaults();
-        let initial = self
-            .initial_scale_power
-            .map_or(defaults.initial, |power| 2f64.powi(power as i32));
-        ScalerConfig {
-            initial,
-            window: self.window as u64,
-            ..defaults
-        }
-    }
-}
 
 /// One step of the training, as the screen shows it.
 struct Step {
@@ -146,10 +94,10 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
         thousands(steps.len() as u64)
     );
     let what = "refused steps moved no weight, moment or schedule";
-    checks.hold(!moved, what, &result, "a refused step has changed state");
+    checks.check(!moved, what, &result, "a refused step has changed state");
     let result = format!("refused on {alone} of {}", comm.size());
     let error = "ranks do not agree whether a step overflowed";
-    checks.hold(
+    checks.check(
         alone == comm.size(),
         "an overflow on the last rank alone",
         &result,
@@ -157,14 +105,14 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     );
     let word = |same: bool| if same { "bitwise equal" } else { "different" };
     let error = "a loss scale without overflow has changed the training";
-    checks.hold(
+    checks.check(
         unclipped,
         "f32 with a scale = f32 without",
         word(unclipped),
         error,
     );
     let error = "gradients are clipped before they are unscaled";
-    checks.hold(
+    checks.check(
         clipped,
         &format!("the same, clipped at {CLIP}"),
         word(clipped),

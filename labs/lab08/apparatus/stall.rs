@@ -137,7 +137,7 @@ pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     screen.say("");
     let mut checks = Checks::new(screen);
     let size = format!("{} bytes", kit::show::thousands(at_once.len() as u64));
-    checks.hold(
+    checks.check(
         same,
         "both kinds of saves write the same bytes",
         &size,

@@ -323,7 +323,7 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
             "rank {files} of {}: narrow(): length must be non-negative: {how}",
             FAILED.ranks
         );
-        checks.hold(
+        checks.check(
             files == FAILED.ranks,
             "all files are stripped",
             &of(files, FAILED.ranks),
@@ -332,7 +332,7 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
         return Ok(checks.failed());
     }
     let stops = failed.stops() == Some((767, 1));
-    checks.hold(
+    checks.check(
         stops,
         "as in the source, stripping ends at rank 767",
         &how,
@@ -345,7 +345,7 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
         .map(|slice| slice.padding)
         .sum();
     let what = "48 ranks: 48 divides 12,288, nothing is stripped";
-    checks.hold(
+    checks.check(
         padding == 0 && control.stops().is_none(),
         what,
         "padding 0",
@@ -354,7 +354,7 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
     let merged = [&failed, &control].map(|run| run.done[1]);
     let counted = format!("{} and {}", merged[0], merged[1]);
     let what = "6 x layers + 3 parameters are merged";
-    checks.hold(
+    checks.check(
         merged == [FAILED, CONTROL].map(|job| 6 * job.layers + 3),
         what,
         &counted,
@@ -382,21 +382,21 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
     }
     let files = 2 * FAILED.ranks;
     let what = "stages 1 and 2: fragments end before the padding";
-    checks.hold(
+    checks.check(
         clear == files,
         what,
         &of(clear, files),
         "a fragment reaches into the padding",
     );
     let what = "each rank's own padding can be stripped";
-    checks.hold(
+    checks.check(
         right == files,
         what,
         &of(right, files),
         "a slice is shorter than its own padding",
     );
     let what = "parameter files, old or right record: same bytes";
-    checks.hold(
+    checks.check(
         same == all,
         what,
         &of(same, all),

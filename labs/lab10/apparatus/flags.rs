@@ -1,8 +1,10 @@
 //! The flags of lab10.
 
-use super::{Generation, PRICE_PER_HOUR};
+use super::PRICE_PER_HOUR;
 use crate::hub::Source;
 use clap::builder::RangedU64ValueParser;
+use shardlab::error::BadInput;
+use shardlab::model::Sampling;
 use shardlab::tensor::Precision;
 
 /// The flags that say what runs, and what is printed of it.
@@ -69,6 +71,68 @@ impl LibraryFlags {
     }
 }
 
+/// The flags of a text: its beginning, its length, the choice of tokens.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Generation {
+    /// Continue this text: the model's folder needs its tokenizer
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// Tokens to generate
+    #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = positive())]
+    pub tokens: usize,
+    /// Draw tokens from their probabilities; below 1 likely ones become likelier. 0 takes the likeliest (greedy)
+    #[arg(long, default_value_t = 0.0)]
+    pub temperature: f32,
+    /// Draw only from so many of the likeliest tokens; 0: from all
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub top_k: usize,
+    /// Draw only from the likeliest tokens whose probabilities add up to this
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    pub top_p: f32,
+    /// The seed of the draws
+    #[arg(long, default_value_t = 1337)]
+    pub draw_seed: u64,
+    /// Print the five likeliest tokens at each step
+    #[arg(long)]
+    pub show_next: bool,
+    /// Generate the text under every strategy, and compare them
+    #[arg(long)]
+    pub compare: bool,
+    /// Also generate it with candle-transformers' Llama, in one piece, and compare
+    #[arg(long)]
+    pub reference: bool,
+}
+
+impl Generation {
+    /// Whether the user asked for a text.
+    pub fn asked(&self) -> bool {
+        self.prompt.is_some() || self.show_next || self.compare || self.reference
+    }
+
+    pub(super) fn sampling(&self) -> Result<Sampling, BadInput> {
+        let Generation {
+            temperature,
+            top_k,
+            top_p,
+            draw_seed,
+            ..
+        } = *self;
+        if !(temperature >= 0.0 && temperature.is_finite() && top_p > 0.0 && top_p <= 1.0) {
+            let what = format!("--temperature {temperature} --top-p {top_p} is out of range");
+            return Err(BadInput::new(
+                what,
+                "a temperature is 0 or more, and a share above 0 and at most 1",
+            ));
+        }
+        Ok(Sampling {
+            temperature,
+            top_k,
+            top_p,
+            seed: draw_seed,
+        })
+    }
+}
+
 /// The mistakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Break {
@@ -76,6 +140,6 @@ pub enum Break {
     Ungathered,
 }
 
-pub(super) fn positive() -> RangedU64ValueParser<usize> {
+fn positive() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=1 << 20)
 }

@@ -2,95 +2,22 @@
 
 use super::benchmark::on_ranks;
 use super::config::DsConfig;
-use super::flags::positive;
 use super::layers::Layers;
-use super::model::Model;
 use super::reference::reference;
 use super::strategies::{LeftOut, Strategy, all, not_timed, turns};
+use super::text::{Job, same_tokens};
 use crate::pretrained::{Stream, Text};
 use anyhow::Result;
 use kit::Checks;
 use kit::show::{Screen, bar, percent, significant};
 use shardlab::comm::{Comm, Options};
-use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::{Axis, Mesh};
-use shardlab::model::{Likely, Sampling};
+use shardlab::model::Likely;
 use shardlab::parallel::generate::{self, Continuation, Generated};
 use shardlab::parallel::zero::{Stage, Wrap};
 use shardlab::plan::LlamaShape;
-use shardlab::tensor::Precision;
 use std::io::Write;
-
-/// The flags of a text: its beginning, its length, the choice of tokens.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Generation {
-    /// Continue this text: the model's folder needs its tokenizer
-    #[arg(long, value_name = "TEXT")]
-    pub prompt: Option<String>,
-    /// Tokens to generate
-    #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = positive())]
-    pub tokens: usize,
-    /// Draw tokens from their probabilities; below 1 likely ones become likelier. 0 takes the likeliest (greedy)
-    #[arg(long, default_value_t = 0.0)]
-    pub temperature: f32,
-    /// Draw only from so many of the likeliest tokens; 0: from all
-    #[arg(long, value_name = "COUNT", default_value_t = 0)]
-    pub top_k: usize,
-    /// Draw only from the likeliest tokens whose probabilities add up to this
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
-    pub top_p: f32,
-    /// The seed of the draws
-    #[arg(long, default_value_t = 1337)]
-    pub draw_seed: u64,
-    /// Print the five likeliest tokens at each step
-    #[arg(long)]
-    pub show_next: bool,
-    /// Generate the text under every strategy, and compare them
-    #[arg(long)]
-    pub compare: bool,
-    /// Also generate it with candle-transformers' Llama, in one piece, and compare
-    #[arg(long)]
-    pub reference: bool,
-}
-
-impl Generation {
-    /// Whether the user asked for a text.
-    pub fn asked(&self) -> bool {
-        self.prompt.is_some() || self.show_next || self.compare || self.reference
-    }
-
-    fn sampling(&self) -> Result<Sampling, BadInput> {
-        let Generation {
-            temperature,
-            top_k,
-            top_p,
-            draw_seed,
-            ..
-        } = *self;
-        if !(temperature >= 0.0 && temperature.is_finite() && top_p > 0.0 && top_p <= 1.0) {
-            let what = format!("--temperature {temperature} --top-p {top_p} is out of range");
-            return Err(BadInput::new(
-                what,
-                "a temperature is 0 or more, and a share above 0 and at most 1",
-            ));
-        }
-        Ok(Sampling {
-            temperature,
-            top_k,
-            top_p,
-            seed: draw_seed,
-        })
-    }
-}
-
-/// A text to generate.
-#[derive(Clone, Copy)]
-pub struct Job<'a> {
-    pub model: &'a Model,
-    pub how: &'a Generation,
-    pub dtype: Precision,
-}
 
 /// Generates the text on the rank that is `comm`'s, with the strategy of `config`. The first rank prints it on `screen`.
 pub fn generate(
@@ -253,30 +180,6 @@ pub fn compare(
     let mut failed = checks.failed();
     failed.extend(reference(screen, job, &texts[0].tokens)?);
     Ok(failed)
-}
-
-/// Checks that a text has the tokens of the first one. `result` is printed if it does.
-pub(super) fn same_tokens(
-    checks: &mut Checks,
-    name: &str,
-    first: &[u32],
-    found: &[u32],
-    result: String,
-) {
-    let same = first.iter().zip(found).take_while(|(a, b)| a == b).count();
-    checks.hold(
-        first == found,
-        &format!("{name}: the same {} tokens", first.len()),
-        &if first == found {
-            result
-        } else {
-            format!("{same} only")
-        },
-        &format!(
-            "{name} generates different tokens from token {} on",
-            same + 1
-        ),
-    );
 }
 
 /// A text that arrives in parts, broken into lines between words.

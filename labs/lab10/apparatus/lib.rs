@@ -3,7 +3,7 @@
 //! Reading order: `config.rs` (what a job divides, and DeepSpeed's JSON of it), `model.rs` (a shape or a pretrained model),
 //! `layers.rs` (one rank's layers), `benchmark.rs` (a job on its ranks, measured), `lines.rs` (what the source prints of it),
 //! `source.rs` (how the source counts), `strategies.rs` (the jobs side by side), `roofline.rs` (how far from this machine's peaks),
-//! `generation.rs` (a text under every strategy), `reference.rs` (the same text from candle-transformers), `life_cycle.rs` (what a model costs), `flags.rs`; `hub/` (downloads), `pretrained/` (their
+//! `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the same text from candle-transformers), `life_cycle.rs` (what a model costs), `flags.rs`; `hub/` (downloads), `pretrained/` (their
 //! files), `finetune.rs` (answers to prompts), `candle_llama.rs` (candle's own Llama, to compare with).
 
 mod benchmark;
@@ -23,13 +23,14 @@ mod reference;
 mod roofline;
 pub mod source;
 mod strategies;
+mod text;
 
 pub use benchmark::{
     Benchmark, Harness, Measured, reset_distributed_and_clear_memory, run_distributed_benchmark,
 };
 pub use config::{DsConfig, PipelineConfig, make_ds_config};
-pub use flags::{Break, LibraryFlags};
-pub use generation::{Generation, Job, compare, for_texts, generate};
+pub use flags::{Break, Generation, LibraryFlags};
+pub use generation::{compare, for_texts, generate};
 pub use kit::{self, Peaks};
 pub use layers::Layers;
 pub use life_cycle::{fine_tune, life_cycle};
@@ -41,3 +42,4 @@ pub use strategies::{
     BATCHES, LeftOut, Strategy, all, check, check_finale, compared, finale, for_finale, left_out,
     over_batches, throughput, turns,
 };
+pub use text::Job;

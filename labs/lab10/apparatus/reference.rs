@@ -1,6 +1,6 @@
 //! The same text from an independent program: candle-transformers' Llama, in one piece.
 
-use super::generation::{Job, same_tokens};
+use super::text::{Job, same_tokens};
 use anyhow::Result;
 use kit::Checks;
 use kit::show::Screen;

@@ -393,13 +393,13 @@ pub fn check_finale(checks: &mut Checks, all: &[(Strategy, Measured)], limit: f6
             .collect::<Vec<_>>()
             .join(", ")
     };
-    checks.hold(
+    checks.check(
         alone.is_empty(),
         "no strategy alone fits",
         &names(&alone),
         "one strategy is enough: lower --memory-limit",
     );
-    checks.hold(
+    checks.check(
         !combined.is_empty(),
         "a combination fits",
         &names(&combined),
@@ -429,7 +429,7 @@ pub fn check(checks: &mut Checks, all: &[(Strategy, Measured)], dtype: Precision
         &one.losses,
     );
     let steps = one.losses.len();
-    checks.hold(
+    checks.check(
         most < bound,
         &format!("{steps} steps: every strategy has one rank's losses, within {bound:.0e}"),
         &if most == 0.0 {
@@ -444,7 +444,7 @@ pub fn check(checks: &mut Checks, all: &[(Strategy, Measured)], dtype: Precision
         .filter(|(_, measured)| measured.tokens != one.tokens)
         .map(|(strategy, _)| &*strategy.name)
         .collect();
-    checks.hold(
+    checks.check(
         different.is_empty(),
         "every strategy generates one rank's tokens",
         &different.join(", "),

@@ -52,7 +52,7 @@ impl Compared {
             100.0 * mean,
             100.0 * worst
         );
-        checks.hold(mean < MEAN && worst < WORST, &what, &result, &otherwise);
+        checks.check(mean < MEAN && worst < WORST, &what, &result, &otherwise);
     }
 }
 

@@ -222,7 +222,7 @@ fn bytes(screen: &Screen, config: &Config, measured: &Measured) -> bool {
         .filter(|&&(_, _, says, is, notes)| !off(says, is, notes))
         .count();
     let result = format!("{held} of {}", rows.len());
-    checks.hold(
+    checks.check(
         held == rows.len(),
         "measured bytes are within 2% of formulas and notes",
         &result,

@@ -1,6 +1,12 @@
-//! The flags of a run that survives bad steps, and the mistakes.
+//! The flags of a run that survives bad steps, and the mistakes. `restart.rs` and `scaling.rs` have those of two parts.
 
-use super::{Poison, RestartFlags, ScalingFlags};
+mod restart;
+mod scaling;
+
+pub use restart::RestartFlags;
+pub use scaling::ScalingFlags;
+
+use super::Poison;
 use kit::flags::in_range;
 use shardlab::error::BadInput;
 use shardlab::parallel::zero::Stage;

@@ -1,0 +1,74 @@
+//! The flags of a training that outlives a kill.
+
+use kit::flags::in_range;
+use kit::restarts::restart_count;
+use shardlab::checkpoint::Resume;
+use shardlab::error::BadInput;
+use shardlab::train::Config;
+use std::path::PathBuf;
+
+/// The checkpoints of one training, and the death of a rank.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct RestartFlags {
+    /// Train once, and begin with this checkpoint: the newest (auto), the one in this folder, or none [default: auto; with
+    /// --kill-rank none, and auto after a restart]
+    #[arg(long, value_name = "auto|PATH|none")]
+    pub resume: Option<Resume>,
+    /// Continue from a checkpoint that has another text, batch, learning rate or schedule than this run's flags: for a
+    /// change on purpose, such as a lower --lr after a spike. What changes is printed, and recorded in later checkpoints
+    #[arg(long)]
+    pub resume_anyway: bool,
+    /// Train once, and keep the newest N checkpoints of this run [default: 3]. Those of other runs stay
+    #[arg(long, value_name = "N")]
+    pub keep: Option<usize>,
+    /// Train once, with the checkpoints in this folder, to which one job at a time may save [default: restart in the run's
+    /// folder]
+    #[arg(long, value_name = "DIR")]
+    pub checkpoints: Option<PathBuf>,
+    /// Train once, and kill this rank's process by SIGKILL: in the first attempt only, under `launch --max-restarts`
+    #[arg(long, value_name = "RANK", requires = "at_step")]
+    pub kill_rank: Option<usize>,
+    /// Kill it before this step
+    #[arg(long, value_name = "STEP", requires = "kill_rank")]
+    pub at_step: Option<usize>,
+}
+
+impl RestartFlags {
+    /// Whether the flags ask for one training with checkpoints.
+    pub fn asked(&self) -> bool {
+        let RestartFlags {
+            resume,
+            resume_anyway,
+            keep,
+            checkpoints,
+            kill_rank,
+            ..
+        } = self;
+        resume.is_some()
+            || *resume_anyway
+            || keep.is_some()
+            || checkpoints.is_some()
+            || kill_rank.is_some()
+    }
+
+    /// Refuses mistakes.
+    pub fn check(&self, config: &Config) -> Result<(), BadInput> {
+        in_range("keep", self.keep.unwrap_or(1), 1..=usize::MAX)?;
+        in_range(
+            "kill-rank",
+            self.kill_rank.unwrap_or(0),
+            0..=config.ranks - 1,
+        )?;
+        in_range("at-step", self.at_step.unwrap_or(1), 1..=config.steps)
+    }
+
+    /// The checkpoint that this attempt begins with. A restart continues its own run, however that began.
+    pub fn begin(&self) -> Resume {
+        match (&self.resume, self.kill_rank) {
+            _ if restart_count() > 0 => Resume::Auto,
+            (Some(resume), _) => resume.clone(),
+            (None, Some(_)) => Resume::None,
+            (None, None) => Resume::Auto,
+        }
+    }
+}

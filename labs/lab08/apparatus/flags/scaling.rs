@@ -1,0 +1,55 @@
+//! The flags of a training in fp16.
+
+use kit::flags::in_range;
+use shardlab::error::BadInput;
+use shardlab::train::{ScalerConfig, ScalerRule};
+
+/// Good steps before the scale grows. The projects' default is 1,000, which is longer than this lab's run.
+const WINDOW: usize = 25;
+
+/// The loss scale of a training in fp16.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ScalingFlags {
+    /// Train once with gradients in fp16, and scale the loss
+    #[arg(long)]
+    pub fp16: bool,
+    /// The rule that updates the loss scale
+    #[arg(
+        long,
+        value_enum,
+        value_name = "RULE",
+        default_value = "megatron",
+        requires = "fp16"
+    )]
+    pub scaler: ScalerRule,
+    /// The first loss scale is 2^N [default: the rule's: 32 for megatron, 16 for DeepSpeed's]
+    #[arg(long, value_name = "N", requires = "fp16")]
+    pub initial_scale_power: Option<usize>,
+    /// Good steps before the loss scale grows
+    #[arg(long, value_name = "STEPS", default_value_t = WINDOW, requires = "fp16")]
+    pub window: usize,
+}
+
+impl ScalingFlags {
+    /// Refuses mistakes.
+    pub fn check(&self) -> Result<(), BadInput> {
+        in_range(
+            "initial-scale-power",
+            self.initial_scale_power.unwrap_or(0),
+            0..=127,
+        )?;
+        in_range("window", self.window, 1..=usize::MAX)
+    }
+
+    pub fn config(&self) -> ScalerConfig {
+        let defaults = self.scaler.defaults();
+        let initial = self
+            .initial_scale_power
+            .map_or(defaults.initial, |power| 2f64.powi(power as i32));
+        ScalerConfig {
+            initial,
+            window: self.window as u64,
+            ..defaults
+        }
+    }
+}
