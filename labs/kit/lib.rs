@@ -3,11 +3,12 @@
 //! Reading order: `arguments.rs` (the command line) and `flags/` (flags that several labs have); `course.rs` and `lesson.rs` (what
 //! `labs/labs.toml` says of a lab); `show/` (draws plain values); `journal.rs`, `metrics.rs`, `evaluator.rs`, `trace.rs`, `report.rs`,
 //! `speedup.rs` and `iterations.rs` (the screens and files of a run); `footprint.rs` (the memory that it needs), `checks.rs`,
-//! `parity.rs` and `symptoms.rs` (do all ranks train what one rank would?); `peaks.rs` (this machine's), `neighbours.rs` (which ranks
+//! `beside.rs` (the lesson's version and the library's), `parity.rs` and `symptoms.rs` (do all ranks train what one rank would?); `peaks.rs` (this machine's), `neighbours.rs` (which ranks
 //! share a node); `check.rs` (the claims of an exercise's check). For a cluster `hosts.rs` (its nodes), `job.rs` (the job around this
 //! process), `line.rs` (what starts it), `restarts.rs` and `signals.rs` (what starts it again, or ends it).
 
 mod arguments;
+pub mod beside;
 pub mod check;
 pub mod checks;
 mod course;
@@ -34,6 +35,7 @@ pub mod symptoms;
 pub mod trace;
 
 pub use arguments::{arguments, main};
+pub use beside::Beside;
 pub use checks::{Checks, End, short_hash};
 pub use course::{Course, Exercise, Lab};
 pub use evaluator::Evaluator;

@@ -14,12 +14,12 @@
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use kit::show::{Screen, bytes_decimal, thousands};
-use kit::{Checks, CommFlags, Lesson, report};
+use kit::{Beside, Checks, CommFlags, Lesson, beside, report};
 use lab01::counts::{self, Count, ELEMENTS};
 use lab01::feeding::{self, FeedFlags};
 use lab01::{Study, StudyFlags, Way, benchmark, breaking, picture, predict};
 use shardlab::comm::algorithms::{Algorithm, Collective};
-use shardlab::comm::{Comm, Options};
+use shardlab::comm::{Comm, Options, Reduce};
 use shardlab::data::{Feed, Store};
 use shardlab::launch::{self};
 use std::path::PathBuf;
@@ -68,6 +68,45 @@ impl Lab {
             || self.feed.is_some())
     }
 }
+
+// ANCHOR: heart
+/// Adds up the ranks' numbers, element by element, and gives every rank the sums. Rank 0 does all the adding: the others send it
+/// their numbers, and get the sums back.
+///
+/// It is right, and it does not scale: rank 0 receives and sends n-1 times the numbers, one rank after the other, while all wait.
+fn all_reduce(mine: &[f32], comm: &Comm) -> Result<Vec<f32>> {
+    let mut sums = mine.to_vec();
+    if comm.rank() == 0 {
+        let mut theirs = vec![0.0; mine.len()];
+        for other in 1..comm.size() {
+            comm.recv(&mut theirs, other)?;
+            for (sum, x) in sums.iter_mut().zip(&theirs) {
+                *sum += x;
+            }
+        }
+        for other in 1..comm.size() {
+            comm.send(&sums, other)?;
+        }
+    } else {
+        comm.send(mine, 0)?;
+        comm.recv(&mut sums, 0)?;
+    }
+    Ok(sums)
+}
+
+/// The same numbers with the all-reduce above, and with the library's.
+fn compare(comm: &Comm) -> Result<Beside> {
+    // 1, 1/2, 1/3, …: sums that f32 has to round, so that the order of adding shows.
+    let mine: Vec<f32> = (1..=ELEMENTS)
+        .map(|i| 1.0 / (i + comm.rank()) as f32)
+        .collect();
+    let lesson = all_reduce(&mine, comm)?;
+    let mut library = mine;
+    comm.all_reduce(&mut library, Reduce::Sum)?;
+    let bound = beside::of_any_order(comm, comm.size() as f64);
+    Ok(Beside::of(comm, &lesson, &library, bound)?)
+}
+// ANCHOR_END: heart
 
 fn main() -> ExitCode {
     kit::main(run)
@@ -153,7 +192,8 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         .as_ref()
         .map(|(how, store)| feed(lab, comm, *how, store))
         .transpose()?;
-    check(lab, comm, &counts, fed)
+    let compared = compare(comm)?;
+    check(lab, comm, &counts, compared, fed)
 }
 
 fn introduce(lab: &Lab) {
@@ -419,12 +459,19 @@ fn feed(lab: &Lab, comm: &Comm, how: Feed, store: &Store) -> Result<bool> {
 }
 
 /// The checks, for the reader and for the exit code.
-fn check(lab: &Lab, comm: &Comm, counts: &[Count], fed: Option<bool>) -> Result<Vec<String>> {
+fn check(
+    lab: &Lab,
+    comm: &Comm,
+    counts: &[Count],
+    beside: Beside,
+    fed: Option<bool>,
+) -> Result<Vec<String>> {
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
     lab.screen.say("");
     let mut checks = Checks::new(&lab.screen);
+    checks.beside("all-reduce", beside);
     let all = counts.len();
     let right = counts.iter().filter(|count| count.right).count();
     let result = format!("{right} of {all}");

@@ -11,13 +11,15 @@
 //! all-reduce, optimizer, waiting. `--all` adds curves, such as how the seconds of the iterations spread.
 //! Then break it: `cargo run --bin lab02 -- --break no-average`.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use candle_core::{DType, Device, Tensor, Var};
+use candle_nn::{Module, Optimizer as _, ParamsAdamW, VarBuilder, VarMap};
 use clap::Parser;
 use kit::Part::{Backward, Data, Forward, Optimizer};
 use kit::show::{self, Screen, thousands};
-use kit::{Break, Checks, Clock, Lesson, Symptoms, parity, report};
+use kit::{Beside, Break, Checks, Clock, Lesson, Symptoms, parity, report};
 use lab02::{Iterations, MlpConfig, MlpFlags, MlpReplica};
-use shardlab::comm::Comm;
+use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Uniform;
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -25,7 +27,9 @@ use shardlab::model::LinearStack;
 use shardlab::parallel::{Averaged, Ddp};
 use shardlab::tensor::Precision;
 use shardlab::train::{self, AdamW};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::sync::PoisonError;
 
 /// The smallest training job: data parallelism on five linear layers.
 #[derive(Parser)]
@@ -44,6 +48,112 @@ struct Lab {
     config: MlpConfig,
     screen: Screen,
     lesson: Lesson,
+}
+
+// ANCHOR: heart
+/// Trains five linear layers on this rank's samples, in plain candle. Returns the loss of each step.
+///
+/// This is a training of one rank, and two calls of `comm` make it data parallel: a broadcast before the first step, and an
+/// all-reduce for each gradient in every step.
+fn train_plainly(comm: &Comm, plain: &Plain, inputs: Uniform, steps: usize) -> Result<Vec<f32>> {
+    let weights = plain.weights();
+    for weight in &weights {
+        let mut values = weight.flatten_all()?.to_vec1::<f32>()?;
+        comm.broadcast(&mut values, 0)?; // all ranks begin with rank 0's weights
+        weight.set(&Tensor::from_vec(values, weight.shape(), &Device::Cpu)?)?;
+    }
+    let mut adam = candle_nn::AdamW::new(weights.clone(), plain.adam.clone())?;
+    let mut losses = Vec::new();
+    for step in 0..steps {
+        let samples = inputs.batch(step); // each rank draws its own
+        let x = Tensor::from_vec(samples, (inputs.batch, inputs.width), &Device::Cpu)?;
+        let loss = (plain.forward(&x)? - &x)?.sqr()?.sum_all()?;
+        let mut gradients = loss.backward()?;
+        for weight in &weights {
+            let gradient = gradients.get(weight).context("a layer was not used")?;
+            let mut values = gradient.flatten_all()?.to_vec1::<f32>()?;
+            comm.all_reduce(&mut values, Reduce::Mean)?; // the mean of all ranks' gradients
+            gradients.insert(
+                weight,
+                Tensor::from_vec(values, weight.shape(), &Device::Cpu)?,
+            );
+        }
+        adam.step(&gradients)?; // the same step on every rank, so the ranks keep one model
+        losses.push(loss.to_scalar()?);
+    }
+    Ok(losses)
+}
+
+/// A model as any program with candle has one.
+struct Plain {
+    variables: VarMap,
+    layers: Vec<candle_nn::Linear>,
+    adam: ParamsAdamW,
+}
+
+impl Plain {
+    fn new(config: &MlpConfig) -> Result<Plain> {
+        let variables = VarMap::new();
+        let builder = VarBuilder::from_varmap(&variables, DType::F32, &Device::Cpu).pp("layers");
+        let sizes = config.widths().windows(2).enumerate();
+        let layers = sizes.map(|(i, sizes)| candle_nn::linear(sizes[0], sizes[1], builder.pp(i)));
+        Ok(Plain {
+            layers: layers.collect::<candle_core::Result<_>>()?,
+            adam: config.plain_adam(),
+            variables,
+        })
+    }
+
+    fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        self.layers
+            .iter()
+            .try_fold(x.clone(), |x, layer| layer.forward(&x))
+    }
+
+    /// The weights in the order of their names. A `VarMap` lists them in a different order on every rank, and ranks that average
+    /// different weights with each other would not even get an error if these have one shape.
+    fn weights(&self) -> Vec<Var> {
+        let variables = self.variables.data().lock();
+        let variables = variables.unwrap_or_else(PoisonError::into_inner);
+        let by_name: BTreeMap<&String, &Var> = variables.iter().collect();
+        by_name.into_values().cloned().collect()
+    }
+}
+// ANCHOR_END: heart
+
+/// Three steps in plain candle, and with the library's layers, buckets and optimizer, from the same weights.
+fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
+    const STEPS: usize = 3;
+    let config = &lab.config;
+    let model = config.model()?;
+    model.params.allocate(config.seed_of(comm.rank()));
+    let plain = Plain::new(config)?;
+    {
+        let mut variables = plain.variables.clone();
+        let values = model.params.values();
+        for spec in model.params.specs() {
+            let values = Tensor::from_slice(&values[spec.range()], &spec.shape[..], &Device::Cpu)?;
+            variables.set_one(&spec.name, values)?;
+        }
+    }
+    let inputs = config.inputs(comm.rank());
+    let lesson = train_plainly(comm, &plain, inputs, STEPS)?;
+
+    let ddp = Ddp::new(&model.params, comm)?;
+    let mut replica = Replica {
+        config,
+        model: &model,
+        inputs,
+        ddp,
+        adam: config.adam(&model.params),
+    };
+    let mut library = Vec::new();
+    for step in 0..STEPS {
+        library.push(replica.step(step, &mut Clock::start())?.0 as f32);
+    }
+    // candle multiplies and rounds in an order of its own.
+    let bound = Precision::F32.loss_bound() * f64::from(library[0]);
+    Ok(Beside::of(comm, &lesson, &library, bound)?)
 }
 
 fn main() -> ExitCode {
@@ -92,6 +202,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     if comm.rank() == 0 {
         introduce(lab);
     }
+    let beside = compare_with_the_library(lab, comm)?;
     let same = compare_with_one_rank(lab, comm)?;
     if comm.rank() == 0 && lab.args.train.log.all {
         legend(lab);
@@ -101,7 +212,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     model.params.allocate(lab.config.seed_of(comm.rank()));
     let symptoms = train(lab, comm, &model, &mut journal)?;
     journal.show()?;
-    check(lab, comm, &model, &journal, same, &symptoms)
+    check(lab, comm, &model, &journal, (beside, same), &symptoms)
 }
 
 /// Trains, and watches it: all that is said about the run is said here, and the lesson is [`Replica::step`].
@@ -203,7 +314,7 @@ fn check(
     comm: &Comm,
     model: &LinearStack,
     journal: &Iterations,
-    same_as_one_rank: bool,
+    (beside, same_as_one_rank): (Beside, bool),
     symptoms: &Symptoms,
 ) -> Result<Vec<String>> {
     let hashes = train::all_hashes(comm, &model.params)?;
@@ -216,6 +327,7 @@ fn check(
     screen.say("");
     symptoms.show(screen, "samples", config.samples());
     let mut checks = Checks::new(screen);
+    checks.beside("training in plain candle", beside);
     checks.one_model(&hashes);
     checks.own_data(&drawn, config.steps * config.batch, "samples");
     let first = journal.records[0].loss;

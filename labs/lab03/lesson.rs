@@ -17,11 +17,11 @@ use kit::Part::{Backward, Data, Forward, Optimizer};
 use kit::parity::{self, GptReplica};
 use kit::show::Screen;
 use kit::{
-    Break, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, RunFlags,
-    StepOutcome, Symptoms, TrainFlags, report, speedup,
+    Beside, Break, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags,
+    RunFlags, StepOutcome, Symptoms, TrainFlags, report, speedup,
 };
-use shardlab::comm::Comm;
-use shardlab::data::{Corpus, Sampler};
+use shardlab::comm::{Comm, Reduce};
+use shardlab::data::{Batch, Corpus, Sampler};
 use shardlab::error::BadInput;
 use shardlab::model::Gpt;
 use shardlab::parallel::{Averaged, Ddp};
@@ -78,6 +78,81 @@ impl Lab {
         let saves = self.args.broken.is_none() && !self.args.eval_only;
         saves.then(|| self.args.run.folder("lab03"))
     }
+}
+
+// ANCHOR: heart
+/// One step of data parallelism. Every rank has the whole model and sequences of its own; this is all that they do together.
+fn step_plainly(
+    comm: &Comm,
+    gpt: &Gpt,
+    adamw: &mut AdamW,
+    config: &Config,
+    batch: &Batch,
+    step: usize,
+) -> Result<f32> {
+    gpt.params.zero_gradients();
+    let loss = gpt.loss(batch, &config.pass(step, &batch.sequences))?;
+    loss.backward()?; // the gradients of this rank's sequences
+
+    let mut gradients = gpt.params.gradients(); // one after the other, in one vector
+    for parameter in gpt.params.specs() {
+        comm.all_reduce(&mut gradients[parameter.range()], Reduce::Mean)?;
+    }
+    // Now every rank has the gradients of all ranks' sequences, and so it takes the step that they all take.
+    let norm = global_norm(&gradients);
+    drop(gradients);
+    let lr = config.schedule.at(step);
+    adamw.step(&gpt.params, lr, clip_scale(norm, config.clip)?)?;
+    Ok(loss.to_scalar()?)
+}
+// ANCHOR_END: heart
+
+/// Three steps of a small model in the plainest way; and again with buckets, which are averaged during the backward pass.
+fn compare_with_buckets(lab: &Lab, comm: &Comm) -> Result<Beside> {
+    const STEPS: usize = 3;
+    let config = Config {
+        grad_accum: 1,
+        ..lab.config.parity_check()
+    };
+    let text = &lab.corpus.train[..];
+    let sampler = config.sampler(comm.rank());
+    let model = || -> Result<Gpt> {
+        let gpt = Gpt::new(&config.shape)?;
+        gpt.params.allocate(config.seed);
+        Ok(gpt)
+    };
+    let gpt = model()?;
+    let mut adamw = AdamW::new(config.adamw, &gpt.params);
+    let mut lesson = Vec::new();
+    for step in 0..STEPS {
+        let batch = sampler.batch(text, step, 0);
+        lesson.push(step_plainly(comm, &gpt, &mut adamw, &config, &batch, step)?);
+    }
+
+    let gpt = model()?;
+    let mut replica = Replica {
+        config: &config,
+        text,
+        gpt: &gpt,
+        sampler,
+        ddp: Ddp::new(&gpt.params, comm)?,
+        adamw: AdamW::new(config.adamw, &gpt.params),
+    };
+    let mut library = Vec::new();
+    for step in 0..STEPS {
+        library.push(replica.step(step, &mut Clock::start())?.0 as f32);
+    }
+    let bound = if comm.adds_in_rank_order() {
+        0.0
+    } else {
+        Precision::F32.loss_bound()
+    };
+    Ok(Beside::of(
+        comm,
+        &lesson,
+        &library,
+        bound * f64::from(library[0]),
+    )?)
 }
 
 fn main() -> ExitCode {
@@ -178,6 +253,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         evaluator.run(&gpt, 0, &mut journal)?;
         return Ok(Vec::new());
     }
+    let beside = compare_with_buckets(lab, comm)?;
     let same_as_one_rank = compare_with_one_rank(lab, comm)?;
     let symptoms = train(lab, comm, &gpt, &evaluator, &mut journal);
     let symptoms = symptoms.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
@@ -200,6 +276,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         comm,
         &journal,
         &symptoms,
+        beside,
         &End {
             hashes,
             drawn,
@@ -336,7 +413,14 @@ fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
 }
 
 /// The checks, for the reader and for the exit code.
-fn check(lab: &Lab, comm: &Comm, journal: &Journal, symptoms: &Symptoms, end: &End) -> Vec<String> {
+fn check(
+    lab: &Lab,
+    comm: &Comm,
+    journal: &Journal,
+    symptoms: &Symptoms,
+    beside: Beside,
+    end: &End,
+) -> Vec<String> {
     if comm.rank() != 0 {
         return Vec::new();
     }
@@ -347,6 +431,7 @@ fn check(lab: &Lab, comm: &Comm, journal: &Journal, symptoms: &Symptoms, end: &E
         lab.config.batch * lab.config.ranks,
     );
     let mut checks = Checks::new(&lab.screen);
+    checks.beside("3 steps", beside);
     checks.training(&lab.config, journal, end);
     let failed = checks.failed();
     if failed.is_empty() {

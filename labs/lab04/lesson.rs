@@ -15,19 +15,21 @@ use clap::{Parser, ValueEnum};
 use kit::Lesson;
 use kit::show::Screen;
 use kit::{
-    Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, Part, RunFlags,
+    Beside, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, Part, RunFlags,
     StepOutcome, Symptoms, TrainFlags, ZeroFlags, parity, report,
 };
 use lab04::{Job, Measured};
-use shardlab::comm::Comm;
+use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Batch, Corpus};
 use shardlab::error::BadInput;
 use shardlab::model::{Gpt, Tiled};
+use shardlab::optim::AdamWConfig as Adam;
 use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
-use shardlab::tensor::matmul;
+use shardlab::tensor::{Precision, matmul};
 use shardlab::train::{self, Config, Diverged, Due, EvalConfig, clip_scale, initial};
 use shardlab::{checkpoint, launch};
+use std::ops::Range;
 use std::process::ExitCode;
 
 /// ZeRO's stages, side by side: what each rank holds, and what it costs to hold less. With --zero, one stage alone.
@@ -99,6 +101,119 @@ struct Lab {
     /// One thread's matmul peak, FLOP/s; 0 if no figure needs it.
     peak: f64,
     lesson: Lesson,
+}
+
+// ANCHOR: heart
+/// One rank of ZeRO-1. It holds all parameters, but Adam's moments for its slice of them alone.
+struct Shard {
+    /// All parameters, one after the other, and zeros that make all slices equally long.
+    parameters: Vec<f32>,
+    slice: Range<usize>,
+    /// The moments of the slice: means of the gradients, and of their squares.
+    m: Vec<f32>,
+    v: Vec<f32>,
+}
+
+impl Shard {
+    fn new(parameters: &[f32], comm: &Comm) -> Shard {
+        let length = parameters.len().div_ceil(comm.size());
+        let mut padded = parameters.to_vec();
+        padded.resize(length * comm.size(), 0.0);
+        Shard {
+            parameters: padded,
+            slice: comm.rank() * length..(comm.rank() + 1) * length,
+            m: vec![0.0; length],
+            v: vec![0.0; length],
+        }
+    }
+
+    /// Takes step number `t`, counted from 1. `gradients` are this rank's, of all parameters.
+    fn step(&mut self, gradients: &[f32], t: i32, lr: f64, adam: &Adam, comm: &Comm) -> Result<()> {
+        let mut padded = gradients.to_vec();
+        padded.resize(self.parameters.len(), 0.0);
+        let mut mean = vec![0.0; self.slice.len()];
+        comm.reduce_scatter(&padded, &mut mean, Reduce::Mean)?; // the mean gradients of my slice
+
+        let mut mine = self.parameters[self.slice.clone()].to_vec();
+        let beta1 = adam.beta1 as f32;
+        let beta2 = adam.beta2 as f32;
+        let rest1 = (1.0 - adam.beta1) as f32;
+        let rest2 = (1.0 - adam.beta2) as f32;
+        let size = (lr / (1.0 - adam.beta1.powi(t))) as f32;
+        let inverse = (1.0 / (1.0 - adam.beta2.powi(t)).sqrt()) as f32;
+        for (i, &g) in mean.iter().enumerate() {
+            self.m[i] = beta1 * self.m[i] + rest1 * g;
+            self.v[i] = beta2 * self.v[i] + rest2 * g * g;
+            mine[i] -= size * self.m[i] / (self.v[i].sqrt() * inverse + adam.epsilon as f32);
+        }
+        comm.all_gather(&mine, &mut self.parameters)?; // everyone's slices
+        Ok(())
+    }
+}
+
+/// Trains `gpt` with ZeRO-1. Returns the losses.
+fn train_plainly(comm: &Comm, gpt: &Gpt, config: &Config, text: &[u32]) -> Result<Vec<f32>> {
+    let mut shard = Shard::new(&gpt.params.values(), comm);
+    let sampler = config.sampler(comm.rank()); // every rank draws its own sequences
+    let mut losses = Vec::new();
+    for step in 0..config.steps {
+        let batch = sampler.batch(text, step, 0);
+        gpt.params.zero_gradients();
+        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
+        loss.backward()?;
+        let gradients = gpt.params.gradients().to_vec();
+        let lr = config.schedule.at(step);
+        shard.step(&gradients, step as i32 + 1, lr, &config.adamw, comm)?;
+        let mut values = gpt.params.values_mut();
+        let length = values.len();
+        values.copy_from_slice(&shard.parameters[..length]);
+        losses.push(loss.to_scalar()?);
+    }
+    Ok(losses)
+}
+// ANCHOR_END: heart
+
+/// Three steps of a small model, as above and with the library's ZeRO-1, which cuts gradients into buckets and reduces them during
+/// the backward pass.
+fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
+    let small = lab.config.parity_check();
+    let config = Config {
+        steps: 3,
+        grad_accum: 1,
+        // Clipping needs the norm of all slices; an exercise asks for it.
+        clip: 0.0,
+        adamw: Adam {
+            weight_decay: 0.0,
+            ..small.adamw
+        },
+        ..small
+    };
+    let text = &lab.corpus.train[..];
+    let gpt = Gpt::new(&config.shape)?;
+    gpt.params.allocate(config.seed);
+    let lesson = train_plainly(comm, &gpt, &config, text)?;
+
+    let gpt = Gpt::new(&config.shape)?;
+    let zero = ZeroConfig::new(Stage::One, Precision::F32, config.adamw);
+    let mut zero = Zero::init(&gpt.params, comm, zero, config.seed)?;
+    let sampler = config.sampler(comm.rank());
+    let mut library = Vec::new();
+    for step in 0..config.steps {
+        let draw = |micro| sampler.batch(text, step, micro);
+        let (outcome, _) = one_step(&config, &gpt, &mut zero, step, draw, &mut Clock::start())?;
+        library.push(outcome.loss as f32);
+    }
+    let bound = if comm.adds_in_rank_order() {
+        0.0
+    } else {
+        Precision::F32.loss_bound()
+    };
+    Ok(Beside::of(
+        comm,
+        &lesson,
+        &library,
+        bound * f64::from(library[0]),
+    )?)
 }
 
 fn main() -> ExitCode {
@@ -227,6 +342,11 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     });
     let compare = || lab04::same_as_one_rank(comm, screen, config, &corpus.train, &lab.zero);
     let same_as_one_rank = evaluator.is_none() || compare()?;
+    let beside = if evaluator.is_none() {
+        Some(compare_with_the_library(lab, comm)?)
+    } else {
+        None
+    };
     let (due, log) = lab
         .eval
         .as_ref()
@@ -268,7 +388,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         &lab.job,
         lab.eval.is_some() || lab.args.show == Some(Show::Holdings),
     );
-    Ok(check(lab, comm, &all, end.as_ref()))
+    Ok(check(lab, comm, &all, end.as_ref(), beside))
 }
 
 /// Trains with one stage.
@@ -370,11 +490,20 @@ fn introduce(lab: &Lab) {
 }
 
 /// Runs the checks, for the reader and for the exit code.
-fn check(lab: &Lab, comm: &Comm, all: &[Measured], end: Option<&(Journal, End)>) -> Vec<String> {
+fn check(
+    lab: &Lab,
+    comm: &Comm,
+    all: &[Measured],
+    end: Option<&(Journal, End)>,
+    beside: Option<Beside>,
+) -> Vec<String> {
     let screen = &lab.screen;
     let config = &lab.config;
     screen.say("");
     let mut checks = Checks::new(screen);
+    if let Some(beside) = beside {
+        checks.beside("ZeRO-1", beside);
+    }
     lab04::compare(
         &mut checks,
         comm,

@@ -12,6 +12,7 @@
 //! parallelism and ZeRO: `--tp 2 --ranks 4 --zero 1`.
 
 use anyhow::{Result, ensure};
+use candle_core::{CpuStorage, CustomOp1, Layout, Shape, Tensor};
 use clap::Parser;
 use kit::Lesson;
 use kit::show::Screen;
@@ -21,10 +22,10 @@ use kit::{
 };
 use lab05::{Break, Shared, TensorFlags, Way};
 use shardlab::allocator::Counting;
-use shardlab::comm::{Comm, Options};
+use shardlab::comm::{Comm, Options, Reduce};
 use shardlab::data::{Batch, Corpus};
 use shardlab::error::BadInput;
-use shardlab::mesh::{Axis, Layout, Mesh};
+use shardlab::mesh::{self, Axis, Mesh};
 use shardlab::model::Gpt;
 use shardlab::parallel::tensor::padded;
 use shardlab::parallel::{Averaged, TensorParallel, ZeroConfig};
@@ -74,7 +75,7 @@ struct Args {
 /// The run's settings, which all ranks share.
 struct Lab {
     args: Args,
-    layout: Layout,
+    layout: mesh::Layout,
     config: Config,
     zero: ZeroConfig,
     /// Only with --tp, where the model is trained in full.
@@ -85,6 +86,66 @@ struct Lab {
     peak: f64,
     lesson: Lesson,
 }
+
+// ANCHOR: heart
+/// Adds up the ranks' tensors in one of the two passes, and leaves them as they are in the other.
+struct Sum {
+    in_forward_pass: bool,
+    group: Comm,
+}
+
+impl CustomOp1 for Sum {
+    fn name(&self) -> &'static str {
+        "sum over the tensor group"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let from = layout.start_offset();
+        let mut sum = x.as_slice::<f32>()?[from..from + layout.shape().elem_count()].to_vec();
+        if self.in_forward_pass {
+            let summed = self.group.all_reduce(&mut sum, Reduce::Sum);
+            summed.map_err(candle_core::Error::wrap)?;
+        }
+        Ok((CpuStorage::F32(sum), layout.shape().clone()))
+    }
+
+    fn bwd(&self, _x: &Tensor, _y: &Tensor, dy: &Tensor) -> candle_core::Result<Option<Tensor>> {
+        let mut sum = dy.flatten_all()?.to_vec1::<f32>()?;
+        if !self.in_forward_pass {
+            let summed = self.group.all_reduce(&mut sum, Reduce::Sum);
+            summed.map_err(candle_core::Error::wrap)?;
+        }
+        Ok(Some(Tensor::from_vec(sum, dy.shape(), dy.device())?))
+    }
+}
+
+fn sum(x: &Tensor, in_forward_pass: bool, group: &Comm) -> candle_core::Result<Tensor> {
+    let group = group.clone();
+    x.contiguous()?.apply_op1(Sum {
+        in_forward_pass,
+        group,
+    })
+}
+
+/// Megatron's f, before the first matrix. Every rank goes on with the same x; so the gradient of x is a sum over all ranks.
+fn f(x: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
+    sum(x, false, group)
+}
+
+/// Megatron's g, behind the second matrix. Every rank has one summand of the result, and each of them has the result's gradient.
+fn g(y: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
+    sum(y, true, group)
+}
+
+/// The MLP of a transformer block on one of the ranks that share it: gelu(x·A)·B, where the rank has some columns of A and the same
+/// rows of B.
+fn mlp(x: &Tensor, a: &Tensor, b: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
+    let x = f(x, group)?;
+    let h = x.matmul(a)?.gelu_erf()?; // my columns of x·A: they are whole sums, so gelu may be applied
+    let y = h.matmul(b)?; // my summand of the result
+    g(&y, group)
+}
+// ANCHOR_END: heart
 
 fn main() -> ExitCode {
     kit::main(run)
@@ -207,6 +268,7 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
             reference,
         )
     };
+    let besides = lab05::compare_mlps(group, config.seed, mlp)?;
     let (one, reference) = measure(Way::OneRank, None, None)?;
     let mut all = vec![one];
     let mut masks = Vec::new();
@@ -226,6 +288,8 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
     lab.screen
         .say(format!("\n{}\n", lab05::compared(&lab.screen, &all)));
     let mut checks = Checks::new(&lab.screen);
+    checks.beside("MLP", besides[0]);
+    checks.beside("gradient of its input", besides[1]);
     lab05::check(&mut checks, &all, &masks);
     let failed = checks.failed();
     if failed.is_empty() {

@@ -11,18 +11,24 @@
 //! Compare all schedules: `--compare`; choose one: `--schedule interleaved`; print it as Megatron-LM's log: `--print-order`;
 //! break it: `--break early-recv`; save memory: `--recompute 1`; time it: `--bench`.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use candle_core::{Device, Tensor, Var};
 use clap::Parser;
 use kit::show::Screen;
-use kit::{Checks, Lesson, RunFlags, TrainFlags};
+use kit::{Beside, Checks, Lesson, RunFlags, TrainFlags};
 use lab06::{Break, Measured, PipelineFlags, Predicted, Way};
 use shardlab::allocator::Counting;
 use shardlab::comm::Comm;
-use shardlab::data::Corpus;
+use shardlab::data::{Batch, Corpus};
 use shardlab::error::BadInput;
 use shardlab::launch;
-use shardlab::parallel::pipeline::Schedule;
-use shardlab::train::{Config, PipelinePlan, Unpipelined, unpipelined};
+use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
+use shardlab::model::{Gpt, Input, Pass};
+use shardlab::parallel::pipeline::{Pipeline, Schedule};
+use shardlab::parallel::zero::{Stage, ZeroConfig};
+use shardlab::tensor::Precision;
+use shardlab::train::{Config, PipelinePlan, Pipelined, Unpipelined, unpipelined};
+use std::collections::HashMap;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -72,6 +78,122 @@ struct Lab {
     corpus: Corpus,
     screen: Screen,
     lesson: Lesson,
+}
+
+/// A pass of one micro-batch through one stage.
+#[derive(Clone, Copy)]
+enum Passes {
+    Forward(usize),
+    Backward(usize),
+}
+
+// ANCHOR: heart
+/// GPipe's order, the same for every stage: all micro-batches forward, then all of them backward.
+fn gpipe(micro_batches: usize) -> Vec<Passes> {
+    let forward = (0..micro_batches).map(Passes::Forward);
+    let backward = (0..micro_batches).map(Passes::Backward);
+    forward.chain(backward).collect()
+}
+
+/// Runs the passes of one rank, whose layers are `stage`. Gradients add up in the stage's parameters. Returns the losses, which the
+/// last stage alone has computed.
+fn run_in_order(
+    order: &[Passes],
+    stage: &Gpt,
+    micro_batches: &[(Batch, Pass)],
+    shape: [usize; 3], // of activations: sequences, length, width
+    comm: &Comm,
+) -> Result<Vec<f32>> {
+    let rank = comm.rank();
+    let is_last = rank + 1 == comm.size();
+    let mut message = vec![0f32; shape.iter().product()];
+    let mut kept = HashMap::new(); // what a backward pass will need of its forward pass
+    let mut losses = Vec::new();
+    for pass in order {
+        match *pass {
+            Passes::Forward(i) => {
+                let (batch, pass) = &micro_batches[i];
+                let mut x = None;
+                if rank > 0 {
+                    comm.recv(&mut message, rank - 1)?;
+                    x = Some(Var::from_slice(&message, &shape, &Device::Cpu)?);
+                }
+                let input = match &x {
+                    Some(x) => Input::Hidden(x),
+                    None => Input::Tokens {
+                        ids: &batch.inputs,
+                        length: batch.length,
+                    },
+                };
+                let y = stage.forward(input, &batch.targets, pass)?;
+                if is_last {
+                    losses.push(y.to_scalar()?);
+                } else {
+                    comm.send(&y.flatten_all()?.to_vec1::<f32>()?, rank + 1)?;
+                }
+                kept.insert(i, (x, y));
+            }
+            Passes::Backward(i) => {
+                let (x, y) = kept.remove(&i).context("backward before forward")?;
+                let gradients = if is_last {
+                    (y / micro_batches.len() as f64)?.backward()? // of the mean loss
+                } else {
+                    comm.recv(&mut message, rank + 1)?;
+                    let dy = Tensor::from_slice(&message, &shape, &Device::Cpu)?;
+                    (y * dy)?.sum_all()?.backward()? // candle begins at a number: this one has the gradient dy in y
+                };
+                if let Some(x) = x {
+                    let dx = gradients.get(&x).context("no gradient of the input")?;
+                    comm.send(&dx.flatten_all()?.to_vec1::<f32>()?, rank - 1)?;
+                }
+            }
+        }
+    }
+    Ok(losses)
+}
+// ANCHOR_END: heart
+
+/// One step as above, and with the library's pipeline in the same order: every gradient of this rank's stage.
+fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
+    let config = &lab.config;
+    let text = &lab.corpus.train[..];
+    let pipeline = Pipeline {
+        ranks: comm.size(),
+        chunks: 1,
+        micro_batches: config.grad_accum,
+    };
+    let plan = PipelinePlan {
+        pipeline,
+        schedule: Schedule::GPipe,
+        partition: lab.plans[0].partition,
+        recompute: 0,
+    };
+    let sizes = Coordinates {
+        data: 1,
+        pipeline: comm.size(),
+        tensor: 1,
+    };
+    let order = Order::default();
+    let mesh = Mesh::new(comm, Layout { sizes, order })?;
+    let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
+    let mut pipelined = Pipelined::new(config, &mesh, &plan, (false, 1), zero)?;
+    pipelined.forward_backward(text, 0, || 0)?;
+    let stage = &pipelined.stages.chunks[0];
+    let library = stage.params.gradients().to_vec();
+
+    stage.params.zero_gradients();
+    let sampler = config.sampler(0);
+    let draw = |micro| {
+        let batch = sampler.batch(text, 0, micro);
+        let pass = config.pass(0, &batch.sequences);
+        (batch, pass)
+    };
+    let micro_batches: Vec<_> = (0..config.grad_accum).map(draw).collect();
+    let shape = [config.batch, config.shape.block, config.shape.embd];
+    let order = gpipe(config.grad_accum);
+    run_in_order(&order, stage, &micro_batches, shape, comm)?;
+    let lesson = stage.params.gradients().to_vec();
+    Ok(Beside::of(comm, &lesson, &library, 0.0)?)
 }
 
 fn main() -> ExitCode {
@@ -182,6 +304,7 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
     let config = &lab.config;
     let screen = &lab.screen;
     let text = &lab.corpus.train;
+    let beside = compare_with_the_library(lab, comm)?;
     let mut all: Vec<(Predicted, Measured)> = Vec::new();
     for &plan in &lab.plans {
         let way = Way {
@@ -212,6 +335,7 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
         _ => screen.say(format!("\n{}\n", lab06::recomputed(screen, &all))),
     }
     let mut checks = Checks::new(screen);
+    checks.beside("pipeline", beside);
     lab06::check(&mut checks, config, &all);
     let failed = checks.failed();
     if failed.is_empty() {

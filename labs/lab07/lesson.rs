@@ -13,7 +13,7 @@
 use anyhow::{Result, ensure};
 use clap::Parser;
 use kit::show::{Screen, folded, thousands};
-use kit::{Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
+use kit::{Beside, Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
 use lab07::{AxesFlags, Break, Measured, Memory, OneRank, Plan, Report, logged};
 use shardlab::allocator::{self, Counting};
 use shardlab::comm::Comm;
@@ -21,7 +21,8 @@ use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::Mesh;
-use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::pipeline::Stages;
+use shardlab::parallel::{TensorParallel, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{Diverged, Pipelined, clip_scale};
 use std::process::ExitCode;
@@ -61,6 +62,71 @@ struct Lab {
     screen: Screen,
     lesson: Lesson,
 }
+
+// ANCHOR: heart
+/// Trains one rank's part of a model that is divided along three axes. Returns the losses.
+fn train_plainly(
+    world: &Comm,
+    plan: &Plan,
+    zero: &ZeroConfig,
+    text: &[u32],
+    steps: usize,
+) -> Result<Vec<f64>> {
+    let config = &plan.config;
+    let sizes = plan.layout.sizes;
+    // A rank has a place on each axis. Ranks whose places differ on one axis alone are a group: `split` puts ranks together that
+    // name the same number, and all places on the other two axes make that number.
+    let at = plan.layout.coordinates(world.rank());
+    let tensor = world.split(
+        (at.pipeline * sizes.data + at.data) as u64,
+        at.tensor as i64,
+    )?;
+    let pipeline = world.split(
+        (at.data * sizes.tensor + at.tensor) as u64,
+        at.pipeline as i64,
+    )?;
+    let data = world.split(
+        (at.pipeline * sizes.tensor + at.tensor) as u64,
+        at.data as i64,
+    )?;
+
+    // Tensor ranks cut every matrix; pipeline ranks divide the layers that are made of them; data ranks hold the same slices of the
+    // same layers, and with ZeRO-1 they divide what the optimizer knows of these.
+    let layers = TensorParallel::new(tensor.clone(), false, plan.multiple);
+    let stages = plan.pipeline.pipeline;
+    let stage = Stages::new(
+        stages,
+        &pipeline,
+        &config.shape,
+        plan.pipeline.partition,
+        &layers,
+    )?;
+    let zero = Zero::init(&stage.chunks[0].params, &data, zero.clone(), config.seed)?;
+    let mut zero = zero.with_tensor(&layers)?.with_pipeline(&pipeline)?;
+
+    let order = plan.pipeline.schedule.order(&stages, pipeline.rank());
+    let program = stages.with_messages(pipeline.rank(), &order);
+    let shape = [config.batch, config.shape.block, config.shape.embd];
+    let sampler = config.sampler(at.data); // the same sequences for all ranks of a replica
+    let mut losses = Vec::new();
+    for step in 0..steps {
+        let draw = |micro| {
+            let batch = sampler.batch(text, step, micro);
+            let pass = layers.pass(config.pass(step, &batch.sequences), batch.length);
+            (batch, pass)
+        };
+        let micro_batches: Vec<_> = (0..config.grad_accum).map(draw).collect();
+        zero.begin()?;
+        let ran = stage.step(&program, &micro_batches, shape, &zero, || 0)?;
+        zero.finish()?;
+        zero.step(config.schedule.at(step), config.clip)?;
+        let mut loss = [ran.losses.iter().sum::<f64>() / config.grad_accum as f64];
+        pipeline.broadcast(&mut loss, pipeline.size() - 1)?; // the last stage has computed it
+        losses.push(loss[0]);
+    }
+    Ok(losses)
+}
+// ANCHOR_END: heart
 
 fn main() -> ExitCode {
     kit::main(run)
@@ -180,6 +246,13 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     }
     let after = lab07::traffic(&mesh);
     measured.traffic = std::array::from_fn(|i| after[i] - before[i]);
+    let few = measured.losses.len().min(3);
+    let lesson = if lab.broken.is_none() {
+        train_plainly(comm, plan, &lab.zero, &lab.corpus.train, few)?
+    } else {
+        measured.losses[..few].to_vec()
+    };
+    let beside = Beside::of(comm, &f32s(&lesson), &f32s(&measured.losses[..few]), 0.0)?;
     let run = lab07::collect(&mesh, &measured, part.zero.params())?;
     if comm.rank() != 0 {
         return Ok(Vec::new());
@@ -196,6 +269,9 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     }
     screen.say("");
     let mut checks = Checks::new(screen);
+    if lab.broken.is_none() {
+        checks.beside(&format!("{few} steps"), beside);
+    }
     run.check(&mut checks, plan, &one);
     let failed = checks.failed();
     if failed.is_empty() {
@@ -227,6 +303,10 @@ fn one_step(lab: &Lab, part: &mut Pipelined, step: usize, measured: &mut Measure
     Ok(())
 }
 // ANCHOR_END: train
+
+fn f32s(numbers: &[f64]) -> Vec<f32> {
+    numbers.iter().map(|&x| x as f32).collect()
+}
 
 fn introduce(lab: &Lab) {
     let Lab { plan, screen, .. } = lab;

@@ -13,10 +13,11 @@
 use anyhow::{Result, ensure};
 use clap::Parser;
 use kit::show::{Screen, significant, table, thousands};
-use kit::{Checks, Lesson, RunFlags, TrainFlags};
+use kit::{Beside, Checks, Lesson, RunFlags, TrainFlags};
 use lab09::{Break, Folders, Job, Run};
-use shardlab::checkpoint::Claim;
+use safetensors::SafeTensors;
 use shardlab::checkpoint::universal::{Universal, slices};
+use shardlab::checkpoint::{Claim, rank_file};
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampling};
 use shardlab::error::BadInput;
@@ -70,6 +71,64 @@ struct Lab {
     corpus: Corpus,
     screen: Screen,
     lesson: Lesson,
+}
+
+// ANCHOR: heart
+/// Puts the slices of a parameter together. Each old rank's file has some of its elements, or none, in the order of the ranks.
+fn put_together(files: &[Vec<u8>], parameter: &str) -> Result<Vec<f32>> {
+    let mut whole = Vec::new();
+    for file in files {
+        let tensors = SafeTensors::deserialize(file)?;
+        if let Ok(slice) = tensors.tensor(&format!("values.{parameter}")) {
+            let numbers = slice.data().chunks_exact(4);
+            whole.extend(
+                numbers.map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
+            );
+        }
+    }
+    Ok(whole)
+}
+
+/// The elements of a parameter that new rank `rank` of `ranks` holds under ZeRO-3. All slices are equally long, but for the last
+/// ones: their ends may lie beyond the parameter's.
+fn take_mine(whole: &[f32], rank: usize, ranks: usize) -> &[f32] {
+    let length = whole.len().div_ceil(ranks);
+    let from = whole.len().min(rank * length);
+    let to = whole.len().min(from + length);
+    &whole[from..to]
+}
+// ANCHOR_END: heart
+
+/// Compares every parameter with the library's, put together; and, for the jobs that resume under ZeRO-3 or on one rank, what each new
+/// rank takes with what the library's rank has saved.
+fn compare_with_the_library(
+    lab: &Lab,
+    saved: &Universal,
+    first: &Run,
+    resumed: &[Run],
+) -> Result<Beside> {
+    let files = |run: &Run, ranks: usize| -> std::io::Result<Vec<Vec<u8>>> {
+        let read = |rank| std::fs::read(run.saved.join(rank_file(rank)));
+        (0..ranks).map(read).collect()
+    };
+    let old = files(first, lab.args.from.ranks())?;
+    let mut lesson = Vec::new();
+    let mut library = Vec::new();
+    for name in saved.parameters().keys() {
+        let whole = put_together(&old, name)?;
+        let [values, ..] = saved.read(name)?;
+        library.extend(values);
+        lesson.extend_from_slice(&whole);
+        for (job, run) in lab.args.to.iter().zip(resumed) {
+            if job.shards_each_parameter() {
+                for (rank, file) in files(run, job.ranks())?.into_iter().enumerate() {
+                    lesson.extend_from_slice(take_mine(&whole, rank, job.ranks()));
+                    library.extend(put_together(&[file], name)?);
+                }
+            }
+        }
+    }
+    Ok(Beside::of(&Comm::alone(), &lesson, &library, 0.0)?)
 }
 
 fn main() -> ExitCode {
@@ -231,7 +290,12 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     }
     show_slices(lab, &saved, &first, &resumed)?;
     show_losses(lab, &first, &resumed, &same);
-    Ok(check(lab, &saved, &first, &resumed, &same))
+    let beside = if args.from.slices_follow_each_other() {
+        Some(compare_with_the_library(lab, &saved, &first, &resumed)?)
+    } else {
+        None
+    };
+    Ok(check(lab, &saved, &first, &resumed, &same, beside))
 }
 
 /// Runs a job on the first ranks of the world. All ranks wait until it has ended.
@@ -320,8 +384,18 @@ fn show_losses(lab: &Lab, first: &Run, resumed: &[Run], same: &[bool]) {
 }
 
 /// The checks, for the reader and for the exit code.
-fn check(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run], same: &[bool]) -> Vec<String> {
+fn check(
+    lab: &Lab,
+    saved: &Universal,
+    first: &Run,
+    resumed: &[Run],
+    same: &[bool],
+    beside: Option<Beside>,
+) -> Vec<String> {
     let mut checks = Checks::new(&lab.screen);
+    if let Some(beside) = beside {
+        checks.beside("slices", beside);
+    }
     let numel = lab.config.shape.parameters();
     let jobs = lab.args.to.len();
     let whole: usize = saved

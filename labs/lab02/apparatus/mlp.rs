@@ -151,6 +151,17 @@ impl MlpConfig {
         AdamW::new(ADAM, params)
     }
 
+    /// The same optimizer in candle-nn: Adam, for its AdamW is told not to decay.
+    pub fn plain_adam(&self) -> candle_nn::ParamsAdamW {
+        candle_nn::ParamsAdamW {
+            lr: self.lr,
+            beta1: ADAM.beta1,
+            beta2: ADAM.beta2,
+            eps: ADAM.epsilon,
+            weight_decay: ADAM.weight_decay,
+        }
+    }
+
     /// Samples that one iteration learns from, over all ranks.
     pub fn samples(&self) -> usize {
         self.ranks * self.batch

@@ -93,6 +93,18 @@ pub fn small(model: &mut ModelFlags) {
 }
 
 impl Job {
+    /// Whether ranks hold slices of parameters that follow each other as the ranks do: under ZeRO from stage 1 on, without axes that
+    /// divide matrices or layers, and trivially on one rank.
+    pub fn slices_follow_each_other(&self) -> bool {
+        let divides_the_model = self.sizes.tensor > 1 || self.sizes.pipeline > 1;
+        !divides_the_model && (self.sizes.data == 1 || self.stage != Stage::Zero)
+    }
+
+    /// Whether each parameter is also sharded on its own: under ZeRO-3, and trivially on one rank.
+    pub fn shards_each_parameter(&self) -> bool {
+        self.slices_follow_each_other() && (self.sizes.data == 1 || self.stage == Stage::Three)
+    }
+
     pub fn ranks(&self) -> usize {
         self.layout().ranks()
     }
