@@ -83,7 +83,9 @@ fn train_plainly(comm: &Comm, plain: &Plain, inputs: Uniform, steps: usize) -> R
     }
     Ok(losses)
 }
+// ANCHOR_END: heart
 
+// ANCHOR: plain
 /// A model as any program with candle has one.
 struct Plain {
     variables: VarMap,
@@ -119,7 +121,7 @@ impl Plain {
         by_name.into_values().cloned().collect()
     }
 }
-// ANCHOR_END: heart
+// ANCHOR_END: plain
 
 /// Three steps in plain candle, and with the library's layers, buckets and optimizer, from the same weights.
 fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {

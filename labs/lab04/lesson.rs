@@ -115,18 +115,6 @@ struct Shard {
 }
 
 impl Shard {
-    fn new(parameters: &[f32], comm: &Comm) -> Shard {
-        let length = parameters.len().div_ceil(comm.size());
-        let mut padded = parameters.to_vec();
-        padded.resize(length * comm.size(), 0.0);
-        Shard {
-            parameters: padded,
-            slice: comm.rank() * length..(comm.rank() + 1) * length,
-            m: vec![0.0; length],
-            v: vec![0.0; length],
-        }
-    }
-
     /// Takes step number `t`, counted from 1. `gradients` are this rank's, of all parameters.
     fn step(&mut self, gradients: &[f32], t: i32, lr: f64, adam: &Adam, comm: &Comm) -> Result<()> {
         let mut padded = gradients.to_vec();
@@ -150,7 +138,24 @@ impl Shard {
         Ok(())
     }
 }
+// ANCHOR_END: heart
 
+impl Shard {
+    /// This rank's shard before the first step.
+    fn new(parameters: &[f32], comm: &Comm) -> Shard {
+        let length = parameters.len().div_ceil(comm.size());
+        let mut padded = parameters.to_vec();
+        padded.resize(length * comm.size(), 0.0);
+        Shard {
+            parameters: padded,
+            slice: comm.rank() * length..(comm.rank() + 1) * length,
+            m: vec![0.0; length],
+            v: vec![0.0; length],
+        }
+    }
+}
+
+// ANCHOR: plainly
 /// Trains `gpt` with ZeRO-1. Returns the losses.
 fn train_plainly(comm: &Comm, gpt: &Gpt, config: &Config, text: &[u32]) -> Result<Vec<f32>> {
     let mut shard = Shard::new(&gpt.params.values(), comm);
@@ -171,7 +176,7 @@ fn train_plainly(comm: &Comm, gpt: &Gpt, config: &Config, text: &[u32]) -> Resul
     }
     Ok(losses)
 }
-// ANCHOR_END: heart
+// ANCHOR_END: plainly
 
 /// Three steps of a small model, as above and with the library's ZeRO-1, which cuts gradients into buckets and reduces them during
 /// the backward pass.

@@ -88,6 +88,35 @@ struct Lab {
 }
 
 // ANCHOR: heart
+/// The MLP of a transformer block on one of the ranks that share it: gelu(x·A)·B, where the rank has some columns of A and the same
+/// rows of B.
+fn mlp(x: &Tensor, a: &Tensor, b: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
+    let x = f(x, group)?;
+    let h = x.matmul(a)?.gelu_erf()?; // my columns of x·A: they are whole sums, so gelu may be applied
+    let y = h.matmul(b)?; // my summand of the result
+    g(&y, group)
+}
+
+/// Megatron's f, before the first matrix. Every rank goes on with the same x; so the gradient of x is a sum over all ranks.
+fn f(x: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
+    sum(x, false, group)
+}
+
+/// Megatron's g, behind the second matrix. Every rank has one summand of the result, and each of them has the result's gradient.
+fn g(y: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
+    sum(y, true, group)
+}
+// ANCHOR_END: heart
+
+fn sum(x: &Tensor, in_forward_pass: bool, group: &Comm) -> candle_core::Result<Tensor> {
+    let group = group.clone();
+    x.contiguous()?.apply_op1(Sum {
+        in_forward_pass,
+        group,
+    })
+}
+
+// ANCHOR: sum
 /// Adds up the ranks' tensors in one of the two passes, and leaves them as they are in the other.
 struct Sum {
     in_forward_pass: bool,
@@ -118,34 +147,7 @@ impl CustomOp1 for Sum {
         Ok(Some(Tensor::from_vec(sum, dy.shape(), dy.device())?))
     }
 }
-
-fn sum(x: &Tensor, in_forward_pass: bool, group: &Comm) -> candle_core::Result<Tensor> {
-    let group = group.clone();
-    x.contiguous()?.apply_op1(Sum {
-        in_forward_pass,
-        group,
-    })
-}
-
-/// Megatron's f, before the first matrix. Every rank goes on with the same x; so the gradient of x is a sum over all ranks.
-fn f(x: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
-    sum(x, false, group)
-}
-
-/// Megatron's g, behind the second matrix. Every rank has one summand of the result, and each of them has the result's gradient.
-fn g(y: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
-    sum(y, true, group)
-}
-
-/// The MLP of a transformer block on one of the ranks that share it: gelu(x·A)·B, where the rank has some columns of A and the same
-/// rows of B.
-fn mlp(x: &Tensor, a: &Tensor, b: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
-    let x = f(x, group)?;
-    let h = x.matmul(a)?.gelu_erf()?; // my columns of x·A: they are whole sums, so gelu may be applied
-    let y = h.matmul(b)?; // my summand of the result
-    g(&y, group)
-}
-// ANCHOR_END: heart
+// ANCHOR_END: sum
 
 fn main() -> ExitCode {
     kit::main(run)

@@ -82,76 +82,86 @@ struct Lab {
 
 /// A pass of one micro-batch through one stage.
 #[derive(Clone, Copy)]
-enum Passes {
+enum Step {
     Forward(usize),
     Backward(usize),
 }
 
-// ANCHOR: heart
+// ANCHOR: order
 /// GPipe's order, the same for every stage: all micro-batches forward, then all of them backward.
-fn gpipe(micro_batches: usize) -> Vec<Passes> {
-    let forward = (0..micro_batches).map(Passes::Forward);
-    let backward = (0..micro_batches).map(Passes::Backward);
+fn gpipe(micro_batches: usize) -> Vec<Step> {
+    let forward = (0..micro_batches).map(Step::Forward);
+    let backward = (0..micro_batches).map(Step::Backward);
     forward.chain(backward).collect()
 }
+// ANCHOR_END: order
 
-/// Runs the passes of one rank, whose layers are `stage`. Gradients add up in the stage's parameters. Returns the losses, which the
-/// last stage alone has computed.
+// ANCHOR: heart
+/// Runs one rank's list. `stage` has the rank's layers; gradients add up in its parameters. `shape` is that of activations:
+/// sequences, length, width.
 fn run_in_order(
-    order: &[Passes],
+    order: &[Step],
     stage: &Gpt,
     micro_batches: &[(Batch, Pass)],
-    shape: [usize; 3], // of activations: sequences, length, width
+    shape: [usize; 3],
     comm: &Comm,
-) -> Result<Vec<f32>> {
+) -> Result<()> {
     let rank = comm.rank();
     let is_last = rank + 1 == comm.size();
-    let mut message = vec![0f32; shape.iter().product()];
-    let mut kept = HashMap::new(); // what a backward pass will need of its forward pass
-    let mut losses = Vec::new();
-    for pass in order {
-        match *pass {
-            Passes::Forward(i) => {
-                let (batch, pass) = &micro_batches[i];
-                let mut x = None;
-                if rank > 0 {
-                    comm.recv(&mut message, rank - 1)?;
-                    x = Some(Var::from_slice(&message, &shape, &Device::Cpu)?);
-                }
-                let input = match &x {
-                    Some(x) => Input::Hidden(x),
-                    None => Input::Tokens {
-                        ids: &batch.inputs,
-                        length: batch.length,
-                    },
+    let mut kept = HashMap::new(); // what a backward pass needs of its forward pass
+    for step in order {
+        match *step {
+            Step::Forward(i) => {
+                let x = match rank {
+                    0 => None,
+                    _ => Some(recv(comm, rank - 1, shape)?),
                 };
-                let y = stage.forward(input, &batch.targets, pass)?;
-                if is_last {
-                    losses.push(y.to_scalar()?);
-                } else {
-                    comm.send(&y.flatten_all()?.to_vec1::<f32>()?, rank + 1)?;
+                let y = forward(stage, x.as_ref(), &micro_batches[i])?; // the last stage's is the loss
+                if !is_last {
+                    send(comm, rank + 1, &y)?;
                 }
                 kept.insert(i, (x, y));
             }
-            Passes::Backward(i) => {
+            Step::Backward(i) => {
                 let (x, y) = kept.remove(&i).context("backward before forward")?;
                 let gradients = if is_last {
                     (y / micro_batches.len() as f64)?.backward()? // of the mean loss
                 } else {
-                    comm.recv(&mut message, rank + 1)?;
-                    let dy = Tensor::from_slice(&message, &shape, &Device::Cpu)?;
-                    (y * dy)?.sum_all()?.backward()? // candle begins at a number: this one has the gradient dy in y
+                    let dy = recv(comm, rank + 1, shape)?;
+                    (y * dy.as_tensor())?.sum_all()?.backward()? // a sum whose gradient in y is dy
                 };
                 if let Some(x) = x {
-                    let dx = gradients.get(&x).context("no gradient of the input")?;
-                    comm.send(&dx.flatten_all()?.to_vec1::<f32>()?, rank - 1)?;
+                    send(comm, rank - 1, gradients.get(&x).context("x is not used")?)?;
                 }
             }
         }
     }
-    Ok(losses)
+    Ok(())
 }
 // ANCHOR_END: heart
+
+/// Tokens for the first stage, activations for the others.
+fn forward(stage: &Gpt, x: Option<&Var>, (batch, pass): &(Batch, Pass)) -> Result<Tensor> {
+    let input = match x {
+        Some(x) => Input::Hidden(x),
+        None => Input::Tokens {
+            ids: &batch.inputs,
+            length: batch.length,
+        },
+    };
+    Ok(stage.forward(input, &batch.targets, pass)?)
+}
+
+fn send(comm: &Comm, to: usize, x: &Tensor) -> Result<()> {
+    let numbers = x.flatten_all()?.to_vec1::<f32>()?;
+    Ok(comm.send(&numbers, to)?)
+}
+
+fn recv(comm: &Comm, from: usize, shape: [usize; 3]) -> Result<Var> {
+    let mut numbers = vec![0f32; shape.iter().product()];
+    comm.recv(&mut numbers, from)?;
+    Ok(Var::from_vec(numbers, &shape, &Device::Cpu)?)
+}
 
 /// One step as above, and with the library's pipeline in the same order: every gradient of this rank's stage.
 fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {

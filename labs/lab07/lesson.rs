@@ -24,7 +24,7 @@ use shardlab::mesh::Mesh;
 use shardlab::parallel::pipeline::Stages;
 use shardlab::parallel::{TensorParallel, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
-use shardlab::train::{Diverged, Pipelined, clip_scale};
+use shardlab::train::{Diverged, PipelinePlan, Pipelined, clip_scale};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -64,54 +64,66 @@ struct Lab {
 }
 
 // ANCHOR: heart
-/// Trains one rank's part of a model that is divided along three axes. Returns the losses.
-fn train_plainly(
-    world: &Comm,
-    plan: &Plan,
-    zero: &ZeroConfig,
-    text: &[u32],
-    steps: usize,
-) -> Result<Vec<f64>> {
+/// One rank's part of a model that is divided along three axes.
+struct Part {
+    layers: TensorParallel,
+    stage: Stages,
+    zero: Zero,
+}
+
+impl Part {
+    fn new(world: &Comm, plan: &Plan, zero: ZeroConfig) -> Result<Part> {
+        // A rank has a place on each axis. Ranks whose places differ on one axis alone are a group: `split` joins ranks that name
+        // the same number, and here the places on the other two axes make that number.
+        let at = plan.layout.coordinates(world.rank());
+        let color = |a: usize, b: usize| (a * world.size() + b) as u64;
+        let tensor = world.split(color(at.pipeline, at.data), at.tensor as i64)?;
+        let pipeline = world.split(color(at.data, at.tensor), at.pipeline as i64)?;
+        let data = world.split(color(at.pipeline, at.tensor), at.data as i64)?;
+
+        // Tensor ranks cut every matrix.
+        let layers = TensorParallel::new(tensor, false, plan.multiple);
+        // Pipeline ranks divide the layers that are made of these matrices.
+        let shape = &plan.config.shape;
+        let PipelinePlan {
+            pipeline: stages,
+            partition,
+            ..
+        } = plan.pipeline;
+        let stage = Stages::new(stages, &pipeline, shape, partition, &layers)?;
+        // Data ranks hold the same slices of the same layers: they average gradients, and with ZeRO-1 divide the optimizer's state.
+        let zero = Zero::init(&stage.chunks[0].params, &data, zero, plan.config.seed)?;
+        let zero = zero.with_tensor(&layers)?.with_pipeline(&pipeline)?;
+        Ok(Part {
+            layers,
+            stage,
+            zero,
+        })
+    }
+}
+// ANCHOR_END: heart
+
+/// Takes the first steps as one rank. Returns their losses.
+fn train_plainly(lab: &Lab, world: &Comm, steps: usize) -> Result<Vec<f64>> {
+    let plan = &lab.plan;
     let config = &plan.config;
-    let sizes = plan.layout.sizes;
-    // A rank has a place on each axis. Ranks whose places differ on one axis alone are a group: `split` puts ranks together that
-    // name the same number, and all places on the other two axes make that number.
-    let at = plan.layout.coordinates(world.rank());
-    let tensor = world.split(
-        (at.pipeline * sizes.data + at.data) as u64,
-        at.tensor as i64,
-    )?;
-    let pipeline = world.split(
-        (at.data * sizes.tensor + at.tensor) as u64,
-        at.pipeline as i64,
-    )?;
-    let data = world.split(
-        (at.pipeline * sizes.tensor + at.tensor) as u64,
-        at.data as i64,
-    )?;
-
-    // Tensor ranks cut every matrix; pipeline ranks divide the layers that are made of them; data ranks hold the same slices of the
-    // same layers, and with ZeRO-1 they divide what the optimizer knows of these.
-    let layers = TensorParallel::new(tensor.clone(), false, plan.multiple);
-    let stages = plan.pipeline.pipeline;
-    let stage = Stages::new(
-        stages,
-        &pipeline,
-        &config.shape,
-        plan.pipeline.partition,
-        &layers,
-    )?;
-    let zero = Zero::init(&stage.chunks[0].params, &data, zero.clone(), config.seed)?;
-    let mut zero = zero.with_tensor(&layers)?.with_pipeline(&pipeline)?;
-
-    let order = plan.pipeline.schedule.order(&stages, pipeline.rank());
-    let program = stages.with_messages(pipeline.rank(), &order);
+    let Part {
+        layers,
+        stage,
+        mut zero,
+    } = Part::new(world, plan, lab.zero.clone())?;
+    let ranks = stage.group();
+    let order = plan
+        .pipeline
+        .schedule
+        .order(&plan.pipeline.pipeline, ranks.rank());
+    let program = plan.pipeline.pipeline.with_messages(ranks.rank(), &order);
     let shape = [config.batch, config.shape.block, config.shape.embd];
-    let sampler = config.sampler(at.data); // the same sequences for all ranks of a replica
+    let sampler = config.sampler(plan.layout.coordinates(world.rank()).data); // one replica, one batch
     let mut losses = Vec::new();
     for step in 0..steps {
         let draw = |micro| {
-            let batch = sampler.batch(text, step, micro);
+            let batch = sampler.batch(&lab.corpus.train, step, micro);
             let pass = layers.pass(config.pass(step, &batch.sequences), batch.length);
             (batch, pass)
         };
@@ -121,12 +133,11 @@ fn train_plainly(
         zero.finish()?;
         zero.step(config.schedule.at(step), config.clip)?;
         let mut loss = [ran.losses.iter().sum::<f64>() / config.grad_accum as f64];
-        pipeline.broadcast(&mut loss, pipeline.size() - 1)?; // the last stage has computed it
+        ranks.broadcast(&mut loss, ranks.size() - 1)?; // the last stage has computed it
         losses.push(loss[0]);
     }
     Ok(losses)
 }
-// ANCHOR_END: heart
 
 fn main() -> ExitCode {
     kit::main(run)
@@ -248,7 +259,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     measured.traffic = std::array::from_fn(|i| after[i] - before[i]);
     let few = measured.losses.len().min(3);
     let lesson = if lab.broken.is_none() {
-        train_plainly(comm, plan, &lab.zero, &lab.corpus.train, few)?
+        train_plainly(lab, comm, few)?
     } else {
         measured.losses[..few].to_vec()
     };
