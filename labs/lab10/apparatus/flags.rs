@@ -10,7 +10,7 @@ use shardlab::tensor::Precision;
 /// The flags that say what runs, and what is printed of it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LibraryFlags {
-    /// A model by name, with random weights; a folder with its weights; or hub:OWNER/NAME, to download it
+    /// A model by name, with random weights; a folder or a GGUF file with its weights; or hub:OWNER/NAME, to download it
     #[arg(long, value_name = "MODEL", default_value = "stories260k")]
     pub model: String,
     #[command(flatten)]
