@@ -63,7 +63,7 @@ impl Checks<'_> {
         };
         let claim = format!("the lesson's {what} = the library's");
         let otherwise = format!("the lesson's {what} is not the library's");
-        self.hold(beside.holds(), &claim, &result, &otherwise);
+        self.check(beside.holds(), &claim, &result, &otherwise);
     }
 }
 

@@ -129,7 +129,7 @@ fn train_plainly(lab: &Lab, world: &Comm, steps: usize) -> Result<Vec<f64>> {
         };
         let micro_batches: Vec<_> = (0..config.grad_accum).map(draw).collect();
         zero.begin()?;
-        let ran = stage.step(&program, &micro_batches, shape, &zero, || 0)?;
+        let ran = stage.step(&program, &micro_batches, shape, &zero)?;
         zero.finish()?;
         zero.step(config.schedule.at(step), config.clip)?;
         let mut loss = [ran.losses.iter().sum::<f64>() / config.grad_accum as f64];
