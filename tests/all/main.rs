@@ -49,6 +49,7 @@ mod restart;
 mod rooms;
 mod schedules;
 mod seed_pipeline;
+mod siblings;
 mod tensor;
 mod torch_files;
 mod universal;
