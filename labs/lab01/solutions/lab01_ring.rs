@@ -18,7 +18,9 @@ pub fn all_reduce(comm: &Comm, data: &mut [f32]) -> Result<()> {
         let mine = &mut data[chunk(rank + n - round - 1)];
         let mut incoming = vec![0.0; mine.len()];
         comm.recv(&mut incoming, left)?;
-        mine.iter_mut().zip(&incoming).for_each(|(x, y)| *x += y);
+        for (x, y) in mine.iter_mut().zip(&incoming) {
+            *x += y;
+        }
     }
     // Now chunk rank+1 is complete here.
     for round in 0..n - 1 {

@@ -18,6 +18,8 @@ pub fn step(
     }
     // All micro-batches are in, so one all-reduce is enough for the whole step.
     comm.all_reduce(gradients, Reduce::Mean)?;
-    gradients.iter_mut().for_each(|g| *g /= micro_steps as f32);
+    for g in gradients {
+        *g /= micro_steps as f32;
+    }
     Ok(())
 }

@@ -77,9 +77,9 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
     let mut history = History::default();
     for step in 0..config.steps {
         if step.is_multiple_of(EVAL_INTERVAL) {
-            history
-                .evaluations
-                .extend(evaluate(comm, &mut model, corpus, step)?);
+            if let Some(loss) = evaluate(comm, &mut model, corpus, step)? {
+                history.evaluations.push(loss);
+            }
         }
         let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
         gpt.params.zero_gradients();

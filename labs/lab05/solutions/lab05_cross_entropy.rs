@@ -27,15 +27,12 @@ pub fn cross_entropy(
     let n = rows.len();
     let column = |target: usize| target.checked_sub(first).filter(|j| *j < columns);
     // A rank that has only padding brings -infinity: any other rank's logit is larger.
-    let mut largest: Vec<f64> = rows
-        .iter()
-        .map(|row| {
-            row[..columns]
-                .iter()
-                .copied()
-                .fold(f64::NEG_INFINITY, f64::max)
-        })
-        .collect();
+    let mut largest = vec![f64::NEG_INFINITY; n];
+    for (i, row) in rows.iter().enumerate() {
+        for logit in &row[..columns] {
+            largest[i] = largest[i].max(*logit);
+        }
+    }
     comm.all_reduce(&mut largest, Reduce::Max)?;
 
     // First the sum of each position, then the target's logit of each position, from the one rank that has it.
@@ -56,7 +53,9 @@ pub fn cross_entropy(
 
     let gradient = |i: usize| {
         let mut row = vec![0.0; rows[i].len()];
-        (0..columns).for_each(|j| row[j] = (rows[i][j] - largest[i]).exp() / sums[i] / n as f64);
+        for j in 0..columns {
+            row[j] = (rows[i][j] - largest[i]).exp() / sums[i] / n as f64;
+        }
         if let Some(j) = column(targets[i]) {
             row[j] -= 1.0 / n as f64;
         }

@@ -59,14 +59,12 @@ pub fn mlp(comm: &Comm, mlp: &Mlp, x: &Tensor, dz: &Tensor) -> Result<(Tensor, O
     let dx = all_reduce(comm, &dh.matmul(&a.t()?)?, Reduce::Sum)?;
     let da = x.t()?.matmul(&dh)?;
     let db = y.t()?.matmul(dz)?;
-    Ok((
-        z,
-        Some(Gradients {
-            x: dx,
-            a: da,
-            a_bias: dh.sum(0)?,
-            b: db,
-            b_bias: dz.sum(0)?,
-        }),
-    ))
+    let gradients = Gradients {
+        x: dx,
+        a: da,
+        a_bias: dh.sum(0)?,
+        b: db,
+        b_bias: dz.sum(0)?,
+    };
+    Ok((z, Some(gradients)))
 }

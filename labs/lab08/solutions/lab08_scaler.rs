@@ -43,9 +43,9 @@ impl Scaler {
             return None;
         }
         let factor = (clip / norm).min(1.0) / scale;
-        gradients
-            .iter_mut()
-            .for_each(|g| *g = (f64::from(*g) * factor) as f32);
+        for g in gradients {
+            *g = (f64::from(*g) * factor) as f32;
+        }
         Some(norm)
     }
 

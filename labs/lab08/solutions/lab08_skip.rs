@@ -46,11 +46,8 @@ fn take(run: &Run, counters: &mut Counters, trainer: &mut dyn Trainer) {
 /// The run's next step, taken or skipped. Every rank calls it.
 pub fn iteration(run: &Run, counters: &mut Counters, trainer: &mut dyn Trainer) {
     let step = counters.global_steps + 1;
-    if !run
-        .skip
-        .chunks(2)
-        .any(|ends| ends[0] <= step && step <= ends[1])
-    {
+    let is_in = |ends: &[usize]| ends[0] <= step && step <= ends[1];
+    if !run.skip.chunks(2).any(is_in) {
         return take(run, counters, trainer);
     }
     // A step has one micro-batch for each micro-step of accumulation.

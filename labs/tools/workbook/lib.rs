@@ -1,8 +1,9 @@
 //! The exercises: what the `workbook` program does.
 //!
 //! A reader writes the part of a lab that is its lesson, and a check shows how much of it is right. To add an exercise,
-//! write an entry in `labs/labs.toml` and three files of its name: in its lab's folder the blank in `exercises/`, the
-//! solution in `solutions/`, and the program that checks it in `checks/`.
+//! write an entry in `labs/labs.toml` and four files of its name: in its lab's folder the blank in `exercises/`, the
+//! solution in `solutions/`, and in `checks/` the program that checks it, and the mistakes that it must tell apart
+//! (`.mistakes.toml`, read by tests).
 //!
 //! Reading order: `desk.rs` (the folders of all files), `attempt.rs` (one check, by
 //! `compile.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` (the reader's screens),
