@@ -39,8 +39,9 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
         let before = comm.traffic();
         let mut gradients = vec![-1e6; SIZE];
         let backward = |micro: usize, gradients: &mut [f32]| {
-            let numbers = gradients.iter_mut().enumerate();
-            numbers.for_each(|(i, g)| *g += gradient(comm.rank(), micro, i));
+            for (i, g) in gradients.iter_mut().enumerate() {
+                *g += gradient(comm.rank(), micro, i);
+            }
         };
         step(&comm, micro_steps, &mut gradients, &backward)?;
         Ok((gradients, (comm.traffic() - before).bytes))

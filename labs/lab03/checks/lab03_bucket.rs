@@ -69,10 +69,12 @@ fn main() -> ExitCode {
             size(evidence, &GPUS, None)
         }),
         ("clusters on which other programs delay steps", |evidence| {
-            let each = |seed| [&ETHERNET, &SLOW, &GPUS].map(|cluster| (seed, cluster));
-            (0..32)
-                .flat_map(each)
-                .try_for_each(|(seed, cluster)| size(evidence, cluster, Some(seed)))
+            for seed in 0..32 {
+                for cluster in [&ETHERNET, &SLOW, &GPUS] {
+                    size(evidence, cluster, Some(seed))?;
+                }
+            }
+            Ok(())
         }),
     ])
 }

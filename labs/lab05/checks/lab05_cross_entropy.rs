@@ -315,9 +315,12 @@ fn gradient(evidence: &mut Evidence, case: &Case) -> Result<()> {
         }
     };
     // The softmax with any sum, and without the padding.
-    let softmax = |rank: usize, i: usize, j: usize, log_sum: f64| match j < case.columns(rank) {
-        true => (case.padded(rank, i)[j] - log_sum).exp(),
-        false => 0.0,
+    let softmax = |rank: usize, i: usize, j: usize, log_sum: f64| {
+        if j < case.columns(rank) {
+            (case.padded(rank, i)[j] - log_sum).exp()
+        } else {
+            0.0
+        }
     };
     let right = |rank: usize, i: usize, j: usize| {
         (softmax(rank, i, j, log_sum(&case.all(i))) - hot(rank, i, j)) / POSITIONS as f64

@@ -157,14 +157,13 @@ fn serial(ranks: usize, micro_batches: usize) -> Vec<Toy> {
     let mut stages: Vec<Toy> = (0..ranks).map(|rank| Toy::new(rank, ranks)).collect();
     for micro in 0..micro_batches {
         let mut numbers = Vec::new();
-        stages
-            .iter_mut()
-            .for_each(|stage| numbers = stage.forward(micro, &numbers));
+        for stage in &mut stages {
+            numbers = stage.forward(micro, &numbers);
+        }
         numbers = Vec::new();
-        stages
-            .iter_mut()
-            .rev()
-            .for_each(|stage| numbers = stage.backward(micro, &numbers));
+        for stage in stages.iter_mut().rev() {
+            numbers = stage.backward(micro, &numbers);
+        }
     }
     stages
 }
@@ -339,10 +338,16 @@ fn sends_before_it_waits(
             let gradients = comm.labelled("gradient");
             let mut numbers = [0.5; WIDTH];
             if comm.rank() + 1 == tested {
-                (0..micro_batches).try_for_each(|_| activations.send(&numbers, tested))?;
-                (0..micro_batches).try_for_each(|_| gradients.recv(&mut numbers, tested))?;
+                for _ in 0..micro_batches {
+                    activations.send(&numbers, tested)?;
+                }
+                for _ in 0..micro_batches {
+                    gradients.recv(&mut numbers, tested)?;
+                }
             } else if comm.rank() == tested + 1 {
-                (0..ahead).try_for_each(|_| activations.recv(&mut numbers, tested))?;
+                for _ in 0..ahead {
+                    activations.recv(&mut numbers, tested)?;
+                }
                 for micro in 0..micro_batches {
                     gradients.send(&[0.5; WIDTH], tested)?;
                     if ahead + micro < micro_batches {

@@ -87,7 +87,9 @@ fn before_tanh(dy: &[f64], y: &[f64]) -> Vec<f64> {
 /// Adds the gradient of a matrix that was multiplied with `x`.
 fn add_outer(gradient: &mut [f64], dy: &[f64], x: &[f64]) {
     for (row, dy) in gradient.chunks_exact_mut(WIDTH).zip(dy) {
-        row.iter_mut().zip(x).for_each(|(g, x)| *g += dy * x);
+        for (g, x) in row.iter_mut().zip(x) {
+            *g += dy * x;
+        }
     }
 }
 
@@ -175,10 +177,9 @@ fn passes(comm: &Comm, stage: &mut Stage, step: usize) -> Result<f64> {
                 &table.values[row.clone()],
             );
             let dx = transposed_times(&layers.values[..WIDTH * WIDTH], &dz);
-            table.gradient[row]
-                .iter_mut()
-                .zip(&dx)
-                .for_each(|(g, dx)| *g += dx);
+            for (g, dx) in table.gradient[row].iter_mut().zip(&dx) {
+                *g += dx;
+            }
         }
     }
     Ok(loss)

@@ -119,10 +119,9 @@ impl Replica for Linear {
 
     fn update(&mut self, gradient: &[f64]) {
         self.updates += 1;
-        self.weights
-            .iter_mut()
-            .zip(gradient)
-            .for_each(|(w, g)| *w -= 0.1 * g);
+        for (w, g) in self.weights.iter_mut().zip(gradient) {
+            *w -= 0.1 * g;
+        }
     }
 }
 
@@ -173,9 +172,11 @@ fn serial(case: &Case, bad: fn(&[Vec<f64>], &Case) -> Option<Vec<f64>>) -> Vec<[
         } else {
             mean(&gradients, case)
         };
-        combined
-            .iter()
-            .for_each(|gradient| ranks.iter_mut().for_each(|rank| rank.update(gradient)));
+        if let Some(gradient) = combined {
+            for rank in &mut ranks {
+                rank.update(&gradient);
+            }
+        }
         steps.push(ranks[0].weights);
     }
     steps

@@ -80,7 +80,8 @@ fn wrong(steps: &str, mistake: &str) -> Vec<f64> {
         } else {
             good += 1;
             if good == WINDOW || mistake == "growth" && good > WINDOW {
-                (scale, good) = (scale * 2.0, if mistake == "growth" { good } else { 0 });
+                scale *= 2.0;
+                good = if mistake == "growth" { good } else { 0 };
                 remaining = if mistake == "never" { remaining } else { 2 };
             }
         }

@@ -241,16 +241,23 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
                 };
                 attempt.findings = claims.into_iter().map(finding).collect();
             }
-            Event::Begun => (open, panic, given) = (true, None, String::new()),
+            Event::Begun => {
+                open = true;
+                panic = None;
+                given = String::new();
+            }
             // After a panic the other ranks' inputs do not matter.
             Event::Given(_) if panic.is_some() => {}
             Event::Given(input) => given = input,
             Event::Ended { rows, means, error } => {
                 let holds = error.is_empty() && rows.iter().all(|row| row.agrees);
                 if let Some(finding) = attempt.findings.get_mut(looked_at) {
-                    (finding.holds, finding.rows) = (Some(holds), rows);
+                    finding.holds = Some(holds);
+                    finding.rows = rows;
                 }
-                (attempt.means, failure, open) = (means, error, false);
+                attempt.means = means;
+                failure = error;
+                open = false;
                 looked_at += 1;
             }
             Event::Figure(figure) => attempt.figures.push(figure),
@@ -262,20 +269,21 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
                 given: input,
             } => {
                 panic = Some((message, at));
-                given = if input.is_empty() { given } else { input };
+                if !input.is_empty() {
+                    given = input;
+                }
             }
         }
     }
-    if !attempt.findings.is_empty()
-        && attempt
-            .findings
-            .iter()
-            .all(|finding| finding.holds == Some(true))
-    {
+    let hold = attempt
+        .findings
+        .iter()
+        .all(|finding| finding.holds == Some(true));
+    if hold && !attempt.findings.is_empty() {
         attempt.means = String::new();
         return attempt;
     }
-    if let Some(finding) = attempt.findings.get_mut(looked_at).filter(|_| open) {
+    if open && let Some(finding) = attempt.findings.get_mut(looked_at) {
         finding.holds = Some(false);
     }
     let (outcome, what) = match (open, end, panic) {

@@ -92,7 +92,8 @@ fn wait(child: &mut Child, start: Instant, limits: Limits) -> std::io::Result<En
                 return Ok(End::TooLong);
             }
             if now.is_none() || now != computed {
-                (computed, last_seen_computing) = (now, Instant::now());
+                computed = now;
+                last_seen_computing = Instant::now();
             }
             if last_seen_computing.elapsed() > limits.idle {
                 return Ok(End::Stuck);

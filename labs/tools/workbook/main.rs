@@ -83,14 +83,13 @@ fn run() -> Result<ExitCode> {
         Some(Action::Check { name }) => return check(args, &screen, &workbook, name),
         Some(Action::Hint { name }) => hint(args, &screen, &workbook, name)?,
         Some(Action::Solution { name }) => {
-            let solution = workbook::solution(&screen, &workbook, workbook.course.find(name)?)?;
-            let document =
-                || serde_json::json!({ "exercise": name, "solution": solution }).to_string();
-            screen.say(if args.json {
-                document()
+            let exercise = workbook.course.find(name)?;
+            let solution = workbook::solution(&screen, &workbook, exercise)?;
+            if args.json {
+                screen.say(serde_json::json!({ "exercise": name, "solution": solution }));
             } else {
-                solution.clone()
-            });
+                screen.say(solution);
+            }
         }
         Some(Action::Reset { name }) => {
             reset(args, &screen, &workbook, workbook.course.find(name)?)?
@@ -109,24 +108,24 @@ fn run() -> Result<ExitCode> {
 
 /// The exercise that `name` means: an exercise, the next one of a lab, or `next`. None if all of these are solved.
 fn named<'a>(workbook: &'a Workbook, name: &str) -> Result<Option<&'a Exercise>, BadInput> {
-    match workbook
-        .course
-        .labs
-        .iter()
-        .find(|lab| lab.name == name && !lab.exercises.is_empty())
-    {
-        Some(lab) => Ok(workbook.next_of(&lab.exercises)?.or(lab.exercises.first())),
-        None if name == "next" => workbook.next(),
-        None => workbook.course.find(name).map(Some),
+    if name == "next" {
+        return workbook.next();
     }
+    let mut labs = workbook.course.labs.iter();
+    let lab = labs.find(|lab| lab.name == name && !lab.exercises.is_empty());
+    if let Some(lab) = lab {
+        return Ok(workbook.next_of(&lab.exercises)?.or(lab.exercises.first()));
+    }
+    workbook.course.find(name).map(Some)
 }
 
 /// Checks one exercise or all. The exit code is a success only if all checked exercises are solved.
 fn check(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result<ExitCode> {
     let all = name == "all";
-    let exercises: Vec<&Exercise> = match all {
-        true => workbook.course.exercises().collect(),
-        false => named(workbook, name)?.into_iter().collect(),
+    let exercises: Vec<&Exercise> = if all {
+        workbook.course.exercises().collect()
+    } else {
+        named(workbook, name)?.into_iter().collect()
     };
     // In a document, rustc's messages are plain text, too.
     let screen = if args.json {
@@ -149,29 +148,25 @@ fn check(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Resul
         }
         checks.push((exercise.name.clone(), attempt));
     }
+    let solved = checks
+        .iter()
+        .filter(|(_, attempt)| attempt.outcome == Outcome::Solved)
+        .count();
     if args.json {
         tell(&screen, workbook, &checks)?;
     } else if checks.is_empty() {
         screen.say(workbook::map(&screen, workbook)?);
     } else if all {
-        let solved = checks
-            .iter()
-            .filter(|(_, attempt)| attempt.outcome == Outcome::Solved)
-            .count();
         screen.say(format!(
-            "\n{} of {} exercises are solved in their current version",
-            solved,
+            "\n{solved} of {} exercises are solved in their current version",
             checks.len()
         ));
     }
-    let solved = checks
-        .iter()
-        .all(|(_, attempt)| attempt.outcome == Outcome::Solved);
-    Ok(if solved {
-        ExitCode::SUCCESS
+    if solved == checks.len() {
+        Ok(ExitCode::SUCCESS)
     } else {
-        ExitCode::FAILURE
-    })
+        Ok(ExitCode::FAILURE)
+    }
 }
 
 fn show(
@@ -295,9 +290,12 @@ fn saved<'a>(workbook: &'a Workbook, known: &BTreeMap<&str, Option<Version>>) ->
 
 /// Clears the terminal. In a file, begins a new paragraph.
 fn clear(screen: &Screen) {
-    let terminal = std::io::stdout().is_terminal()
-        && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-    screen.say(if terminal { "\x1b[2J\x1b[H" } else { "" });
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if std::io::stdout().is_terminal() && !dumb {
+        screen.say("\x1b[2J\x1b[H");
+    } else {
+        screen.say("");
+    }
     // If stdout cannot be written, the next line reports it.
     std::io::stdout().flush().ok();
 }

@@ -69,6 +69,11 @@ impl Document {
         }
     }
 
+    fn read(path: &Path) -> anyhow::Result<Document> {
+        let text = files::text(path, files::LIST)?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
     fn solved(&self) -> usize {
         self.exercises.iter().filter(|entry| entry.solved).count()
     }
@@ -128,13 +133,11 @@ impl Readers {
                 .is_some_and(|name| name.to_string_lossy().ends_with(".json"))
         });
         files.sort();
-        let (mut read, mut refused): (Vec<(String, Document)>, Vec<String>) = Default::default();
+        let mut read = Vec::new();
+        let mut refused = Vec::new();
         for path in files {
             let name = path.file_stem().unwrap_or_default().display().to_string();
-            let text = files::text(&path, files::LIST).map_err(|error| error.to_string());
-            match text.and_then(|text| {
-                serde_json::from_str::<Document>(&text).map_err(|error| error.to_string())
-            }) {
+            match Document::read(&path) {
                 Ok(document) => read.push((name, document)),
                 Err(error) => refused.push(format!("{}: {error}", path.display())),
             }
@@ -149,18 +152,16 @@ impl Readers {
             .collect();
         let is_own =
             |who: &str| !who.is_empty() && users.iter().filter(|user| *user == who).count() == 1;
-        let named = read.into_iter().map(|(file, document)| {
+        let mut documents = BTreeMap::new();
+        for (file, document) in read {
             let who = if is_own(&document.who) {
                 document.who.clone()
             } else {
                 file
             };
-            (who, document)
-        });
-        Ok(Readers {
-            documents: named.collect(),
-            refused,
-        })
+            documents.insert(who, document);
+        }
+        Ok(Readers { documents, refused })
     }
 
     /// A table of people, beginning with those who need help, and a table of exercises.

@@ -51,13 +51,9 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
         for exercise in &lab.exercises {
             let is_next = next.is_some_and(|next| next.name == exercise.name);
             lines.push(line(screen, book, &progress, exercise, is_next));
-            lines.extend(
-                progress
-                    .of(exercise)
-                    .figures
-                    .iter()
-                    .map(|best| format!("      {}", figure(screen, "best", best))),
-            );
+            for best in &progress.of(exercise).figures {
+                lines.push(format!("      {}", figure(screen, "best", best)));
+            }
         }
     }
     lines.push(String::new());
@@ -96,8 +92,8 @@ fn line(
     };
     let mark = match standing {
         Standing::Solved | Standing::Changed => screen.good(solved),
-        Standing::Begun => going.into(),
-        Standing::Open => if is_next { going } else { open }.into(),
+        Standing::Open if !is_next => open.into(),
+        Standing::Begun | Standing::Open => going.into(),
     };
     let kind = if exercise.broken { "repair: " } else { "" };
     let mut left = format!("{:<19} {kind}{}", exercise.name, exercise.title);
@@ -139,12 +135,9 @@ fn next_step(screen: &Screen, book: &Workbook, next: &Exercise) -> String {
         ),
     )];
     // Each step is on one line, however long, so that readers can copy its command.
-    lines.extend(
-        steps
-            .iter()
-            .enumerate()
-            .map(|(i, step)| format!("           {}. {step}", i + 1)),
-    );
+    for (i, step) in steps.iter().enumerate() {
+        lines.push(format!("           {}. {step}", i + 1));
+    }
     lines.join("\n")
 }
 
@@ -161,8 +154,7 @@ pub fn attempt(
         .shown(&book.desk.mine(exercise))
         .display()
         .to_string();
-    let title = format!("{}{}{}", exercise.name, screen.separator(), exercise.title);
-    let mut lines = vec![screen.heading(&title, &file)];
+    let mut lines = vec![screen.heading(&title(screen, exercise), &file)];
     if !attempt.compiler.is_empty() {
         // rustc's messages stay as they are.
         lines.push(format!("\n{}\n", attempt.compiler.trim_end()));
@@ -199,11 +191,10 @@ pub fn attempt(
     }
     // The lines before may already end with a blank line.
     let blank = lines.last().is_some_and(|line| line.ends_with('\n'));
-    lines.extend(
-        ending(screen, book, exercise, attempt, &record)?
-            .into_iter()
-            .skip(usize::from(blank)),
-    );
+    if !blank {
+        lines.push(String::new());
+    }
+    lines.extend(ending(screen, book, exercise, attempt, &record)?);
     Ok(lines.join("\n"))
 }
 
@@ -216,6 +207,11 @@ fn untouched(book: &Workbook, exercise: &Exercise) -> bool {
     let [mine, blank] =
         [book.desk.mine(exercise), book.desk.blank(exercise)].map(|path| progress::hash(&path));
     exercise.broken && mine == blank
+}
+
+/// An exercise's name and title.
+fn title(screen: &Screen, exercise: &Exercise) -> String {
+    format!("{}{}{}", exercise.name, screen.separator(), exercise.title)
 }
 
 /// The end of the output of the reader's code, because a failure is near the end.
@@ -250,20 +246,15 @@ fn ending(
             read if read < all => format!("{read} of {all} read"),
             _ => "you have read them all".into(),
         };
-        return Ok(vec![
-            String::new(),
-            screen.row(
-                "hints",
-                &format!("{} hint {}   ({hints})", command(), exercise.name),
-            ),
-        ]);
+        let more = format!("{} hint {}   ({hints})", command(), exercise.name);
+        return Ok(vec![screen.row("hints", &more)]);
     }
     let hints = count(record.hints.min(exercise.hints.len()), "hint", "hints");
     let told = format!(
         "after {}, with {hints}",
         count(record.tries, "try", "tries")
     );
-    let mut lines = vec![String::new(), screen.row("solved", &told)];
+    let mut lines = vec![screen.row("solved", &told)];
     for got in &attempt.figures {
         lines.push(screen.row("", &figure(screen, "yours", got)));
     }
@@ -345,22 +336,16 @@ pub fn solution(screen: &Screen, book: &Workbook, exercise: &Exercise) -> Result
             "restore it with git: git checkout labs",
         )
     })?;
-    let title = format!("{}{}{}", exercise.name, screen.separator(), exercise.title);
-    Ok(format!(
-        "{}\n\n{}",
-        screen.heading(&title, &file),
-        code.trim_end()
-    ))
+    let heading = screen.heading(&title(screen, exercise), &file);
+    Ok(format!("{heading}\n\n{}", code.trim_end()))
 }
 
 /// The first `read` hints.
 pub fn hints(screen: &Screen, exercise: &Exercise, read: usize) -> String {
     let all = exercise.hints.len();
     let read = read.min(all);
-    let mut lines = vec![screen.heading(
-        &format!("{}{}{}", exercise.name, screen.separator(), exercise.title),
-        &format!("hint {read} of {all}"),
-    )];
+    let mut lines =
+        vec![screen.heading(&title(screen, exercise), &format!("hint {read} of {all}"))];
     for (i, hint) in exercise.hints.iter().take(read).enumerate() {
         lines.push(screen.row(&format!("{}", i + 1), hint));
     }
