@@ -50,44 +50,33 @@ impl Library {
             .and_then(|data| data.modified())
             .unwrap_or_else(|_| SystemTime::now());
         let folder = program.parent().unwrap_or(Path::new("."));
-        let mut crates = Vec::new();
+        let mut compiled = Vec::new();
         // None of Cargo's layouts puts a compiled crate deeper than deps/ or build/PACKAGE/HASH/out/.
-        compiled_crates(folder, 5, &mut crates);
-        // If there are several, this program was linked with the newest that is older than it.
-        let newest = |name: &str| {
+        compiled_crates(folder, 5, &mut compiled);
+        compiled.sort_by_key(|(_, time)| *time);
+        let mut crates = Vec::new();
+        for name in CRATES {
+            // If there are several, this program was linked with the newest that is older than it.
             let begins = format!("lib{name}-");
-            let is_it = |path: &Path| {
-                path.file_name()
-                    .is_some_and(|file| file.to_string_lossy().starts_with(&begins))
+            let newest = compiled.iter().rev().find(|(path, time)| {
+                let file = path.file_name().unwrap_or_default().to_string_lossy();
+                file.starts_with(&begins) && *time <= built
+            });
+            let Some((path, _)) = newest else {
+                return Err(BadInput::new(
+                    format!("the compiled library is not near {}", program.display()),
+                    "start the workbook where Cargo has built it:  cargo run --bin workbook",
+                ));
             };
-            let older = crates
-                .iter()
-                .filter(|(path, time)| is_it(path) && *time <= built);
-            older
-                .max_by_key(|(_, time)| *time)
-                .map(|(path, _)| path.clone())
-        };
-        let Some(ours) = CRATES
-            .into_iter()
-            .map(newest)
-            .collect::<Option<Vec<PathBuf>>>()
-        else {
-            return Err(BadInput::new(
-                format!("the compiled library is not near {}", program.display()),
-                "start the workbook where Cargo has built it:  cargo run --bin workbook",
-            ));
-        };
-        let mut folders: Vec<PathBuf> = crates
-            .iter()
-            .filter_map(|(path, _)| path.parent())
-            .map(Into::into)
-            .collect();
+            crates.push(path.clone());
+        }
+        let mut folders: Vec<PathBuf> = Vec::new();
+        for (path, _) in &compiled {
+            folders.extend(path.parent().map(Into::into));
+        }
         folders.sort();
         folders.dedup();
-        Ok(Library {
-            crates: ours,
-            folders,
-        })
+        Ok(Library { crates, folders })
     }
 
     /// Compiles the reader's file and the check into `out`. Messages contain paths as the reader would type them.
