@@ -4,7 +4,7 @@
 //! no file is used before they have been compared. `manifest.json.sha256` has the manifest's own hash, in the form that
 //! `sha256sum --check` reads.
 
-use super::files::{LIST, read, size, write};
+use super::files::{DAMAGED, LIST, read, size, write};
 use crate::error::{BadInput, printable};
 use crate::plan::GptShape;
 use crate::{launch, sha256};
@@ -301,9 +301,6 @@ impl Manifest {
 
 /// The flag of a run that continues with other settings.
 pub(super) const ANYWAY: &str = "--resume-anyway";
-
-pub(super) const DAMAGED: &str =
-    "give --resume auto, which takes the newest checkpoint that is whole";
 
 fn count(ranks: usize) -> String {
     format!("{ranks} rank{}", if ranks == 1 { "" } else { "s" })

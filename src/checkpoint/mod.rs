@@ -1,9 +1,9 @@
 //! A model's weights, and the whole state of a training, on disk.
 //!
 //! Reading order: `weights.rs` (whole weights, for a different program to read); `native.rs` (a training's checkpoints),
-//! `shard.rs` (one rank's part), `manifest.rs` (what belongs together, and whether it is undamaged), `files.rs` (writing
-//! that survives a kill), `cause.rs` (why one failed), `lock.rs` and `tidy.rs` (one job at a time), `agree.rs` (one rank's error on all
-//! ranks); `shape.rs` (shapes that files claim); `universal/` (from N ranks to M).
+//! `shard.rs` (one rank's part), `saves.rs` (the folder of all of them), `manifest.rs` (what belongs together, and whether it
+//! is undamaged), `files.rs` (writing that survives a kill), `cause.rs` (why it failed), `lock.rs` and `tidy.rs` (one job at
+//! a time), `agree.rs` (one rank's error on all ranks); `shape.rs` (shapes that files claim); `universal/` (from N ranks to M).
 
 pub mod agree;
 pub mod cause;
@@ -11,6 +11,7 @@ pub mod files;
 mod lock;
 mod manifest;
 mod native;
+mod saves;
 mod shape;
 mod shard;
 mod tidy;

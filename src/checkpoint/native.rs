@@ -11,6 +11,7 @@ use super::agree::{agree, broadcast_text};
 use super::files;
 use super::lock::Claim;
 use super::manifest::{ANYWAY, Entry, Job, Manifest, Run, rank_file};
+use super::saves;
 use super::shard::{self, Shard};
 use crate::comm::Comm;
 use crate::error::{BadInput, printable};
@@ -137,7 +138,7 @@ impl Checkpoints {
         let comm = &self.comm;
         let held = self.claim.get().map_or(Ok(()), Claim::ensure_held);
         let side = if first {
-            held.and_then(|()| files::begin(&self.dir)).map(Some)
+            held.and_then(|()| saves::begin(&self.dir)).map(Some)
         } else {
             Ok(None)
         };
@@ -222,7 +223,7 @@ impl Checkpoints {
     /// Folders to try, as rank 0 sees them.
     fn candidates(&self) -> Result<Vec<PathBuf>> {
         let names = if self.comm.rank() == 0 {
-            files::candidates(&self.dir).join("\n")
+            saves::candidates(&self.dir).join("\n")
         } else {
             String::new()
         };
@@ -260,7 +261,7 @@ impl Checkpoints {
             let broken = |error| {
                 BadInput::new(
                     format!("{}: {error}", folder.display()),
-                    super::manifest::DAMAGED,
+                    files::DAMAGED,
                 )
             };
             let Manifest { step, run, job, .. } = manifest;
@@ -316,7 +317,7 @@ impl Checkpoints {
             let path = folder.join(rank_file(rank));
             BadInput::new(
                 format!("{} is not this rank's state: {error:#}", path.display()),
-                super::manifest::DAMAGED,
+                files::DAMAGED,
             )
         })?;
         Ok((manifest, shard))
@@ -413,12 +414,12 @@ impl<'a> Writing<'a> {
                         record,
                     }
                     .write(&folder)?;
-                    files::publish(&dir, &folder, number, step)
+                    saves::publish(&dir, &folder, number, step)
                 }
                 false => Ok(String::new()),
             });
             match &published {
-                Ok(_) if first => files::keep(&dir, keep, &run.id),
+                Ok(_) if first => saves::keep(&dir, keep, &run.id),
                 Err(_) if first => files::discard(&folder),
                 Ok(_) | Err(_) => {}
             }
