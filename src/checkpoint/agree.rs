@@ -4,7 +4,10 @@ use crate::comm::{self, Comm, Reduce};
 use crate::error::BadInput;
 
 /// The ranks' results, as every rank sees them: its own value if all ranks have one, or else the error of the first rank
-/// that has none. The outer error is one of the communication. All ranks call it.
+/// that has none. All ranks call it.
+///
+/// # Errors
+/// If the communication fails.
 pub fn agree<T>(comm: &Comm, mine: Result<T, BadInput>) -> comm::Result<Result<T, BadInput>> {
     let none = comm.size() as u64;
     let mut first = [if mine.is_err() {
@@ -23,6 +26,9 @@ pub fn agree<T>(comm: &Comm, mine: Result<T, BadInput>) -> comm::Result<Result<T
 }
 
 /// The text of rank `root`, on every rank.
+///
+/// # Errors
+/// If the communication fails.
 pub fn broadcast_text(comm: &Comm, text: String, root: usize) -> comm::Result<String> {
     let mut length = [text.len() as u64];
     comm.broadcast(&mut length, root)?;
@@ -40,12 +46,12 @@ mod tests {
     #[test]
     fn every_rank_gets_the_first_ranks_error() {
         let results = launch::run(4, |comm| {
-            let mine = |bad: &[usize]| match bad.contains(&comm.rank()) {
-                true => Err(BadInput::new(
-                    format!("rank {} failed", comm.rank()),
-                    "repair it",
-                )),
-                false => Ok(comm.rank()),
+            let mine = |bad: &[usize]| {
+                if bad.contains(&comm.rank()) {
+                    let what = format!("rank {} failed", comm.rank());
+                    return Err(BadInput::new(what, "repair it"));
+                }
+                Ok(comm.rank())
             };
             Ok([agree(&comm, mine(&[]))?, agree(&comm, mine(&[3, 1]))?])
         });

@@ -17,10 +17,14 @@ pub(super) const PARTIAL: &str = ".partial";
 /// What is true after a write that has failed: earlier checkpoints are in their own folders.
 const KEPT: &str = "earlier checkpoints are as they were";
 
+/// Help for a checkpoint that cannot be read.
 pub(super) const DAMAGED: &str =
     "give --resume auto, which takes the newest checkpoint that is whole";
 
-/// The size of a regular file.
+/// The size of a regular file, in bytes.
+///
+/// # Errors
+/// If there is none, or it is no regular file.
 pub fn size(path: &Path) -> Result<u64, BadInput> {
     open(path)
         .map(|(_, size)| size)
@@ -28,6 +32,9 @@ pub fn size(path: &Path) -> Result<u64, BadInput> {
 }
 
 /// Reads a file of at most `most` bytes.
+///
+/// # Errors
+/// If there is none, it is no regular file, or it is longer.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, BadInput> {
     crate::files::read(path, most).map_err(|error| unreadable(path, &error))
 }
@@ -38,6 +45,9 @@ fn unreadable(path: &Path, error: &io::Error) -> BadInput {
 }
 
 /// Reads `len` bytes of a file, from `offset` on.
+///
+/// # Errors
+/// If there is none, it is no regular file, or it ends before.
 pub fn read_at(path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, BadInput> {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = open(path)?.0;
@@ -50,6 +60,9 @@ pub fn read_at(path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, BadInput
 }
 
 /// Makes an empty folder beside `to`, whose name it will get. Removes what an interrupted conversion has left there.
+///
+/// # Errors
+/// If that cannot be removed, or the folder cannot be made.
 pub fn beside(to: &Path) -> Result<PathBuf, BadInput> {
     let side = to.with_file_name(format!(
         ".{}{PARTIAL}",
@@ -68,25 +81,34 @@ pub fn beside(to: &Path) -> Result<PathBuf, BadInput> {
 }
 
 /// Makes a folder, and those that it is in.
+///
+/// # Errors
+/// If the disk refuses.
 pub fn make(folder: &Path) -> Result<(), BadInput> {
     failed(folder, std::fs::create_dir_all(folder))
 }
 
 /// Makes a complete folder visible under its final name.
+///
+/// # Errors
+/// If there is something else of that name, or the disk refuses.
 pub fn rename(side: &Path, to: &Path) -> Result<(), BadInput> {
     let parent = to
         .parent()
         .filter(|parent| *parent != Path::new(""))
         .unwrap_or(Path::new("."));
-    let rename = || {
-        sync_names(side)
-            .and_then(|()| std::fs::rename(side, to))
-            .and_then(|()| sync_names(parent))
+    let rename = || -> io::Result<()> {
+        sync_names(side)?;
+        std::fs::rename(side, to)?;
+        sync_names(parent)
     };
     failed(to, rename())
 }
 
 /// Writes a file. Returns when the disk has it.
+///
+/// # Errors
+/// If the disk refuses.
 pub fn write(path: &Path, contents: &[u8]) -> Result<(), BadInput> {
     let write = || -> io::Result<()> {
         let mut file = File::create(path)?;
@@ -96,6 +118,10 @@ pub fn write(path: &Path, contents: &[u8]) -> Result<(), BadInput> {
     failed(path, write())
 }
 
+/// Says which file could not be written, and what to do about it.
+///
+/// # Errors
+/// If `result` is one.
 pub fn failed<T>(path: &Path, result: io::Result<T>) -> Result<T, BadInput> {
     result.map_err(|error| cause::unwritten(path, &error, KEPT))
 }

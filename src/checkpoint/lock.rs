@@ -37,6 +37,9 @@ pub struct Claim(Option<Lock>);
 
 impl Claim {
     /// Claims a folder. Rank 0 locks it, and all ranks get the same error if it belongs to a different job. All ranks call it.
+    ///
+    /// # Errors
+    /// If a different job saves to the folder, or rank 0 cannot write there.
     pub fn take(comm: &Comm, dir: &Path) -> Result<Claim> {
         let lock = if comm.rank() == 0 {
             Lock::take(dir).map(Some)
@@ -48,7 +51,10 @@ impl Claim {
 
     /// Refuses to go on if someone has removed the lock, and a different job has taken the folder.
     pub(super) fn ensure_held(&self) -> Result<(), BadInput> {
-        self.0.as_ref().map_or(Ok(()), Lock::ensure_held)
+        match &self.0 {
+            Some(lock) => lock.ensure_held(),
+            None => Ok(()),
+        }
     }
 }
 
@@ -295,7 +301,8 @@ fn utc(seconds: u64) -> String {
         if day < days {
             break;
         }
-        (day, month) = (day - days, month + 1);
+        day -= days;
+        month += 1;
     }
     let hour = second / 3600;
     let minute = second / 60 % 60;

@@ -24,6 +24,7 @@ pub type Settings = BTreeMap<String, serde_json::Value>;
 /// The run that a checkpoint belongs to. A different run cannot continue from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
+    /// The model's shape.
     pub shape: GptShape,
     /// Decides every batch and every dropout mask. So no random number generator has state that a checkpoint must store.
     pub seed: u64,

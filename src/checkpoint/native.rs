@@ -55,6 +55,7 @@ impl FromStr for Resume {
 
 /// The checkpoints of one run, in one folder that all ranks can reach.
 pub struct Checkpoints {
+    /// The folder of all of them.
     pub dir: PathBuf,
     /// Complete checkpoints of this run that stay; older ones are removed. Those of other runs stay in any case.
     pub keep: usize,
@@ -108,6 +109,9 @@ impl Checkpoints {
 
     /// Refuses a folder to which a different job saves, and keeps other jobs out of it until this is dropped. All ranks call it,
     /// before the work begins. Who only reads needs no claim.
+    ///
+    /// # Errors
+    /// On every rank, if a different job saves to the folder, or rank 0 cannot write there.
     pub fn claim(&self) -> Result<()> {
         if self.claim.get().is_none() {
             self.claim.set(Claim::take(&self.comm, &self.dir)?).ok();
@@ -121,12 +125,18 @@ impl Checkpoints {
     }
 
     /// Saves the state after `step` steps. Returns the checkpoint's folder. All ranks call it.
+    ///
+    /// # Errors
+    /// On every rank, if any of them cannot write. Earlier checkpoints stay.
     pub fn save(&self, step: usize, zero: &mut Zero, record: &impl Serialize) -> Result<PathBuf> {
         self.start(step, zero, record)?.finish()
     }
 
     /// Copies the state, and begins to write the copy. All ranks call it, and [`Writing::finish`] before the next save.
     /// `record` is the trainer's own state; it must be the same on all ranks.
+    ///
+    /// # Errors
+    /// On every rank, if the folder belongs to a different job, or rank 0 cannot write there.
     pub fn start(
         &self,
         step: usize,
@@ -136,7 +146,10 @@ impl Checkpoints {
         self.claim()?;
         let first = self.comm.rank() == 0;
         let comm = &self.comm;
-        let held = self.claim.get().map_or(Ok(()), Claim::ensure_held);
+        let held = match self.claim.get() {
+            Some(claim) => claim.ensure_held(),
+            None => Ok(()),
+        };
         let side = if first {
             held.and_then(|()| saves::begin(&self.dir)).map(Some)
         } else {
@@ -170,6 +183,10 @@ impl Checkpoints {
 
     /// Puts the state of a checkpoint back. `None`: there is none, or none was asked for. All ranks call it, before the
     /// first step.
+    ///
+    /// # Errors
+    /// On every rank, if the named checkpoint cannot be used by any of them: it is damaged, incomplete, or of a different run.
+    /// With [`Resume::Auto`], if there are some and none can be used.
     pub fn resume<R: DeserializeOwned>(
         &self,
         resume: &Resume,
@@ -212,10 +229,10 @@ impl Checkpoints {
             reasons.concat()
         );
         let again = "--resume none starts again from step 1";
-        let help = match newest.help.contains(ANYWAY) {
-            true => format!("{}; {again}", newest.help),
-            false => "give --resume none to start again from step 1, or name a different folder"
-                .to_string(),
+        let help = if newest.help.contains(ANYWAY) {
+            format!("{}; {again}", newest.help)
+        } else {
+            "give --resume none to start again from step 1, or name a different folder".to_string()
         };
         Err(BadInput::new(what, help).into())
     }
@@ -258,12 +275,8 @@ impl Checkpoints {
     ) -> Result<Result<Resumed<R>, BadInput>> {
         let read = self.read(folder, zero).and_then(|(manifest, shard)| {
             let record = serde_json::from_value(manifest.record);
-            let broken = |error| {
-                BadInput::new(
-                    format!("{}: {error}", folder.display()),
-                    files::DAMAGED,
-                )
-            };
+            let broken =
+                |error| BadInput::new(format!("{}: {error}", folder.display()), files::DAMAGED);
             let Manifest { step, run, job, .. } = manifest;
             Ok((
                 step,
@@ -348,6 +361,9 @@ enum Work {
 impl<'a> Writing<'a> {
     /// Takes the save as far as it goes without waiting for a disk. Returns whether it is on the disk, so that
     /// [`finish`](Writing::finish) does not wait either. All ranks call it, after each step for example.
+    ///
+    /// # Errors
+    /// If the communication fails: a rank that could not write says so in `finish`.
     pub fn advance(self) -> Result<(Writing<'a>, bool)> {
         let done = match &self.work {
             Work::File(thread) => thread.is_finished(),
@@ -362,6 +378,9 @@ impl<'a> Writing<'a> {
 
     /// Waits until all ranks have written, and completes the save. If a rank could not write, every rank gets its error,
     /// and the earlier checkpoints stay. All ranks call it. Returns the checkpoint's folder.
+    ///
+    /// # Errors
+    /// On every rank, if any of them could not write.
     pub fn finish(self) -> Result<PathBuf> {
         let Writing {
             all: Checkpoints { dir, comm, .. },
@@ -404,19 +423,19 @@ impl<'a> Writing<'a> {
         let step = self.step;
         let record = self.record.clone();
         let work = move || {
-            let published = files.and_then(|files| match first {
-                true => {
-                    Manifest {
-                        job,
-                        run: run.clone(),
-                        step,
-                        files,
-                        record,
-                    }
-                    .write(&folder)?;
-                    saves::publish(&dir, &folder, number, step)
+            let published = files.and_then(|files| {
+                if !first {
+                    return Ok(String::new());
                 }
-                false => Ok(String::new()),
+                let manifest = Manifest {
+                    job,
+                    run: run.clone(),
+                    step,
+                    files,
+                    record,
+                };
+                manifest.write(&folder)?;
+                saves::publish(&dir, &folder, number, step)
             });
             match &published {
                 Ok(_) if first => saves::keep(&dir, keep, &run.id),

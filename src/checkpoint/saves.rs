@@ -120,7 +120,10 @@ pub fn publish(dir: &Path, side: &Path, number: usize, step: usize) -> Result<St
     failed(&dir.join(&name), publish())?;
     let beside = dir.join(format!(".{LATEST}{PARTIAL}"));
     write(&beside, name.as_bytes())?;
-    let replace = || std::fs::rename(&beside, dir.join(LATEST)).and_then(|()| sync_names(dir));
+    let replace = || -> io::Result<()> {
+        std::fs::rename(&beside, dir.join(LATEST))?;
+        sync_names(dir)
+    };
     failed(&dir.join(LATEST), replace())?;
     Ok(name)
 }

@@ -117,16 +117,11 @@ pub(super) fn encode(zero: &mut Zero) -> Result<Vec<u8>> {
             tensor.extend_from_slice(bytemuck::cast_slice(numbers));
         }
     })?;
-    let view = |(name, bytes)| {
-        Ok((
-            name,
-            TensorView::new(Dtype::F32, vec![<[u8]>::len(bytes) / 4], bytes)?,
-        ))
-    };
-    let views = tensors
-        .iter()
-        .map(|(name, bytes)| view((name, bytes)))
-        .collect::<Result<Vec<_>>>()?;
+    let mut views = Vec::new();
+    for (name, bytes) in &tensors {
+        let shape = vec![bytes.len() / 4];
+        views.push((name, TensorView::new(Dtype::F32, shape, bytes)?));
+    }
     let header = HashMap::from([(HEADER.to_string(), serde_json::to_string(&header)?)]);
     Ok(safetensors::serialize(views, Some(header))?)
 }

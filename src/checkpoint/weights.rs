@@ -17,6 +17,7 @@ pub const FILE: &str = "model.safetensors";
 /// The header of a weights file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Description {
+    /// The model's shape.
     pub shape: GptShape,
     /// All characters of the model's vocabulary, in the order of their tokens.
     pub vocabulary: String,
@@ -24,6 +25,9 @@ pub struct Description {
 
 /// Writes the weights to `dir`. An earlier file is replaced only when the new one is complete. The file contains whole
 /// tensors: shards on this rank are joined.
+///
+/// # Errors
+/// If the parameters are not allocated, or the disk refuses.
 pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<PathBuf> {
     let values = params.whole()?;
     let mut wholes = BTreeMap::new();
@@ -40,16 +44,11 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
             whole[at..at + run.len()].copy_from_slice(&here[run])
         });
     }
-    let views = wholes
-        .iter()
-        .map(|(name, (shape, values))| {
-            let bytes = bytemuck::cast_slice(values);
-            Ok((
-                name.as_str(),
-                TensorView::new(Dtype::F32, shape.to_vec(), bytes)?,
-            ))
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let mut views = Vec::new();
+    for (name, (shape, values)) in &wholes {
+        let view = TensorView::new(Dtype::F32, shape.to_vec(), bytemuck::cast_slice(values))?;
+        views.push((name.as_str(), view));
+    }
     let header = HashMap::from([
         (
             "shape".to_string(),
@@ -76,6 +75,9 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
 }
 
 /// Checks, before work starts, that weights can be saved to `dir`. Creates the folder if it does not exist.
+///
+/// # Errors
+/// If a file cannot be written there.
 pub fn ensure_writable(dir: &Path) -> Result<(), BadInput> {
     std::fs::create_dir_all(dir)
         .and_then(|()| tempfile::tempfile_in(dir).map(drop))
@@ -86,6 +88,9 @@ pub fn ensure_writable(dir: &Path) -> Result<(), BadInput> {
 }
 
 /// Reads the shape and vocabulary of the weights in `dir`.
+///
+/// # Errors
+/// If there is no file of weights, or it is damaged, or a different program's.
 pub fn describe(dir: &Path) -> Result<Description, BadInput> {
     let bytes = read(dir)?;
     let (_, header) =
@@ -105,6 +110,9 @@ pub fn describe(dir: &Path) -> Result<Description, BadInput> {
 }
 
 /// Reads the weights in `dir` into `params`, which must be allocated. Its parameters may be cuts of the file's tensors.
+///
+/// # Errors
+/// If there is no file of weights, it is damaged, or it is of a different model.
 pub fn load(dir: &Path, params: &Params) -> Result<(), BadInput> {
     let bytes = read(dir)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|error| broken(dir, &error.to_string()))?;

@@ -446,7 +446,6 @@ impl Copy<'_> {
             Value::Text(_) if hit => Value::Text(self.random.text().into()),
             Value::List(items) => Value::List(self.items(items, hit)),
             Value::Tuple(items) => Value::Tuple(self.items(items, hit)),
-            Value::Set(items) => Value::Set(self.items(items, hit)),
             Value::Dict(pairs) => Value::Dict(self.pairs(pairs, hit)),
             Value::Persistent(reference) => Value::Persistent(self.value(reference)),
             Value::Object(object) => {

@@ -184,3 +184,48 @@ fn hostile_archives_are_refused() {
     change(0, b"XXXX", "broken");
     change(find(b"little"), b"bigend", "little-endian");
 }
+
+/// Files that are no archive have this number behind their first pickle's first bytes. They were written before 1.6, and
+/// DeepSpeed still writes them where `checkpoint_serialization` is off.
+#[test]
+fn files_that_are_no_archive_are_refused_with_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("old.pt");
+    let begin = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.";
+    std::fs::write(&path, begin).unwrap();
+    let error = TorchFile::open(&path).err().unwrap();
+    assert!(error.what.ends_with(
+        "old.pt is no archive: PyTorch before 1.6 wrote it, or DeepSpeed with checkpoint_serialization off"
+    ));
+    assert!(error.help.contains("with a newer PyTorch"), "{error}");
+}
+
+/// A file with nothing in it but the claim that it lists 700 million entries: a few KB of the disk, and 60 GiB by its size.
+#[cfg(unix)]
+#[test]
+fn a_directory_that_is_only_claimed_takes_no_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("claim.pt");
+    let file = std::fs::File::create(&path).unwrap();
+    let length: u64 = 60 << 30;
+    let record = length - 22 - 20 - 56;
+    let begin = length / 2;
+    let size = record - begin;
+    let mut end = b"PK\x06\x06".to_vec();
+    end.extend(44u64.to_le_bytes());
+    end.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for number in [size / 46, size / 46, size, begin] {
+        end.extend(number.to_le_bytes());
+    }
+    end.extend(b"PK\x06\x07\0\0\0\0");
+    end.extend(record.to_le_bytes());
+    end.extend([1, 0, 0, 0]);
+    end.extend(b"PK\x05\x06\0\0\0\0");
+    end.extend([0xff; 12]);
+    end.extend([0, 0]);
+    assert_eq!(end.len() as u64, length - record);
+    std::os::unix::fs::FileExt::write_all_at(&file, &end, record).unwrap();
+    let error = TorchFile::open(&path).err().unwrap();
+    assert!(error.what.contains("claim.pt"), "{error}");
+    assert!(error.what.contains("directory would be"), "{error}");
+}

@@ -425,7 +425,7 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
 mod tests {
     use super::*;
 
-    /// Only the norms of the large job need padding, and more of it than one slice has.
+    /// With dp=768 the norms' padding (1,024 elements) exceeds one slice (348).
     #[test]
     fn the_sources_groups_have_their_sizes() {
         for (job, sizes, paddings) in [(FAILED, [130, 65], [0, 1024]), (CONTROL, [6, 3], [0, 0])] {

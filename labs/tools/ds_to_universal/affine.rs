@@ -1,7 +1,7 @@
 //! Maps of parameters. DeepSpeed records one where it divided the parameter itself (AutoTP): for each rank, which elements of
 //! the whole its part consists of, as blocks with strides.
 
-use super::merge::Part;
+use super::part::Part;
 use crate::torch::{Dtype, Node};
 
 /// A block of elements, in the whole and in a rank's part.
@@ -83,14 +83,10 @@ impl Block {
             };
             let dim = block.shape.len() - sizes.len();
             let strides = (block.whole.strides[dim], block.part.strides[dim]);
-            (0..*size).for_each(|i| {
-                walk(
-                    rest,
-                    block,
-                    (at.0 + i * strides.0, at.1 + i * strides.1),
-                    each,
-                )
-            });
+            for i in 0..*size {
+                let at = (at.0 + i * strides.0, at.1 + i * strides.1);
+                walk(rest, block, at, each);
+            }
         }
         walk(&self.shape, self, (self.whole.first, self.part.first), each);
     }

@@ -1,11 +1,12 @@
 //! The optimizer's state that all ranks share: hyperparameters, the loss scaler, versions.
 
-use super::convert::Options;
-use super::merge::Part;
+use super::json::json;
 use super::model::ensure_name;
-use super::output::{Format, Output};
+use super::options::{Format, Options};
+use super::output::Output;
+use super::part::Part;
+use super::report::{Results, lock};
 use super::source::Source;
-use super::whole::{Results, lock};
 use super::{INCOMPLETE, broken};
 use crate::torch::{Graph, Id, Node, TorchFile, Value, save_value};
 use shardlab::checkpoint::cause;
@@ -207,38 +208,11 @@ fn harmless(module: &str, name: &str) -> bool {
             )
         }
         "_codecs" => name == "encode",
-        // How protocols 0 and 1 make an object.
-        "copyreg" | "copy_reg" => name == "_reconstructor",
         "argparse" => name == "Namespace",
         "numpy.core.multiarray" | "numpy._core.multiarray" => {
             matches!(name, "_reconstruct" | "scalar")
         }
         "numpy" => matches!(name, "dtype" | "ndarray"),
         _ => is_class && module.starts_with("deepspeed."),
-    }
-}
-
-/// Hyperparameters as JSON: what plain values there are. `left` values are written; a list can be used many times.
-pub(super) fn json(node: Node, depth: usize, left: &mut usize) -> serde_json::Value {
-    use serde_json::Value as Json;
-    *left = left.saturating_sub(1);
-    match node.value() {
-        _ if *left == 0 => Json::Null,
-        Value::Bool(value) => Json::from(*value),
-        Value::Int(value) => Json::from(*value),
-        Value::Float(value) => Json::from(*value),
-        Value::Text(text) => Json::from(&**text),
-        Value::List(_) | Value::Tuple(_) if depth > 0 => node
-            .items()
-            .map_while(|item| (*left > 0).then(|| json(item, depth - 1, left)))
-            .collect(),
-        Value::Dict(_) if depth > 0 => {
-            let entries = node.entries().take(*left);
-            let entries = entries.filter_map(|(key, value)| {
-                Some((key.text()?.to_string(), json(value, depth - 1, left)))
-            });
-            Json::Object(entries.collect())
-        }
-        _ => Json::Null,
     }
 }

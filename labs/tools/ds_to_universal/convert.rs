@@ -3,110 +3,23 @@
 
 use super::common;
 use super::names::Rank;
-use super::output::{Format, Output};
+use super::options::{Options, Watch};
+use super::output::Output;
 use super::parameters::{Parameter, Slice};
+use super::report::{Refusal, Report, Results, lock};
 use super::rules::Rules;
 use super::source::Source;
-use super::whole::{NotFinite, Results, lock, merge};
+use super::whole::merge;
 use super::workers::parallel;
 use kit::show::bytes_decimal;
 use shardlab::error::BadInput;
 use shardlab::launch;
-use std::path::PathBuf;
 
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub input: PathBuf,
-    pub output: PathBuf,
-    pub extract_workers: usize,
-    pub merge_workers: usize,
-    pub keep_temp: bool,
-    /// Whether a doubtful result is an error.
-    pub strict: bool,
-    /// Whether missing rules of tensor parallelism are taken to be none.
-    pub inject: bool,
-    pub dry_run: bool,
-    pub verify: bool,
-    pub format: Format,
-}
-
-impl Options {
-    /// A strict conversion with DeepSpeed's defaults.
-    pub fn new(input: impl Into<PathBuf>, output: impl Into<PathBuf>) -> Options {
-        Options {
-            input: input.into(),
-            output: output.into(),
-            extract_workers: 4,
-            merge_workers: 2,
-            keep_temp: false,
-            strict: true,
-            inject: false,
-            dry_run: false,
-            verify: false,
-            format: Format::Torch,
-        }
-    }
-}
-
-/// Is told how far a conversion is. `()` ignores it.
-pub trait Watch: Sync {
-    fn begin(&self, _phase: &str, _tasks: usize) {}
-    fn advance(&self) {}
-    fn end(&self) {}
-}
-
-impl Watch for () {}
-
-/// The result of a conversion.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    pub stage: usize,
-    /// Ranks of data, tensor and pipeline parallelism.
-    pub ranks: (usize, usize, usize),
-    pub step: Option<f64>,
-    /// Names and shapes, in the model's order.
-    pub parameters: Vec<(String, Vec<usize>)>,
-    /// Fragments that were put together.
-    pub fragments: usize,
-    /// Slices whose values were compared with the model's own weights, of how many.
-    pub compared: (usize, usize),
-    /// Slices whose values differ from these weights. A strict conversion refuses them.
-    pub differ: usize,
-    /// Why nobody can know from the files whether the values are right.
-    pub unverifiable: Option<String>,
-    /// Values that are infinite or NaN. They are converted as they are.
-    pub not_finite: Vec<NotFinite>,
-    /// Files that were read back, if that was asked for.
-    pub verified: Option<usize>,
-    /// Mistakes of the checkpoint, and how they were put right.
-    pub notes: Vec<String>,
-    /// Bytes of the result.
-    pub bytes: u64,
-}
-
-/// Why a checkpoint is not converted.
-#[derive(Debug)]
-pub enum Refusal {
-    /// Something is missing, or has a form that is not known, or cannot be read or written.
-    Input(BadInput),
-    /// Everything is there, and the files contradict each other.
-    Contradiction(BadInput),
-}
-
-impl Refusal {
-    pub fn error(self) -> BadInput {
-        match self {
-            Refusal::Input(error) | Refusal::Contradiction(error) => error,
-        }
-    }
-}
-
-impl From<BadInput> for Refusal {
-    fn from(error: BadInput) -> Refusal {
-        Refusal::Input(error)
-    }
-}
-
+/// Converts a checkpoint of DeepSpeed's. The result's folder appears when it is complete, or not at all.
+///
+/// # Errors
+/// If a file is missing, damaged, hostile or of a form that is not known; if files contradict each other, or are not those of
+/// their ranks; if the result does not fit in memory or on the disk, or would replace what no conversion wrote.
 pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, Refusal> {
     let source = Source::read(options, watch)?;
     let mut notes = Vec::new();
@@ -120,13 +33,14 @@ pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, Refusal> 
         &parameters,
         launch::free_memory(0).unwrap_or(u64::MAX),
     )?;
-    let output = match options.dry_run {
-        true => None,
-        false => Some(Output::begin(
+    let output = if options.dry_run {
+        None
+    } else {
+        Some(Output::begin(
             &options.output,
             &options.input,
             options.format,
-        )?),
+        )?)
     };
     let written = write(
         options,

@@ -2,8 +2,8 @@
 //! a rank's file has no number of its rank. What is left is here: equal files, the name that `torch.save` wrote into the
 //! archive, settings that all ranks share, and padding, which has no gradients and so no moments.
 
-use super::convert::Refusal;
 use super::names::Rank;
+use super::report::Refusal;
 use super::shard::{Group, Shard};
 use super::source::Source;
 use crate::torch::Stored;

@@ -30,6 +30,7 @@ pub fn value(name: &str, state: usize, element: usize) -> f32 {
 /// The job that is saved, and how.
 #[derive(Clone)]
 pub struct Example {
+    /// The stage of ZeRO: 1, 2 or 3.
     pub stage: usize,
     /// Ranks of data parallelism.
     pub ranks: usize,
@@ -37,6 +38,7 @@ pub struct Example {
     pub degrees: (usize, usize),
     /// The optimizer's groups of each rank of pipeline and tensor parallelism together.
     pub groups: Vec<Vec<Group>>,
+    /// Steps that the optimizer has taken.
     pub step: f64,
     /// Whether the model computes with bf16.
     pub bf16: bool,
@@ -90,6 +92,9 @@ impl Example {
     }
 
     /// Writes all files of the checkpoint to `folder`.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
     pub fn save(&self, folder: &Path, values: Values) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
         for mp in 0..self.groups.len() {
@@ -131,15 +136,14 @@ impl Example {
                 } else {
                     shape.clone()
                 };
-                let weight = match self.bf16 {
-                    true => {
-                        let bytes = numbers
-                            .iter()
-                            .flat_map(|value| bf16::from_f32(*value).to_le_bytes())
-                            .collect();
-                        file.tensor(Dtype::BF16, &here, bytes)
-                    }
-                    false => file.floats(&here, &numbers),
+                let weight = if self.bf16 {
+                    let bytes = numbers
+                        .iter()
+                        .flat_map(|value| bf16::from_f32(*value).to_le_bytes())
+                        .collect();
+                    file.tensor(Dtype::BF16, &here, bytes)
+                } else {
+                    file.floats(&here, &numbers)
                 };
                 weights.push((file.graph.text(name), weight));
                 let size = file.graph.class("torch", "Size");
@@ -254,10 +258,12 @@ impl Example {
                 of_groups.push((file.graph.push(Value::Int(at as i64)), state));
             }
             fp32.push(value);
-            let padding = match self.last_rank_only {
-                true if dp + 1 == self.ranks => states[0].len() - used,
-                true => 0,
-                false => paddings(*used, part, self.ranks)[dp],
+            let padding = if !self.last_rank_only {
+                paddings(*used, part, self.ranks)[dp]
+            } else if dp + 1 == self.ranks {
+                states[0].len() - used
+            } else {
+                0
             };
             pads.push(padding);
             let shapes = &self.groups[mp][at];

@@ -4,11 +4,13 @@
 //! that the slice has elements of, each with the offset and length of its elements. A converter cuts these *fragments* out,
 //! puts each parameter together from the fragments of all ranks, and joins the parts of tensor parallelism.
 //!
-//! Reading order: `names.rs` (which file is whose), `model.rs` (a file of model states), `shard.rs` (a rank's slice),
-//! `source.rs` (all files), `layout.rs` and `parameters.rs` (which elements are whose), `weights.rs` (the model's own weights
-//! as a check), `evidence.rs` (whether each file is its rank's), `repair.rs` (records that are wrong), `rules.rs`, `merge.rs` and `affine.rs` (parts of tensor parallelism),
-//! `output.rs` (files of the result), `earlier.rs` (what it may replace), `whole.rs` (one parameter), `common.rs` (what all ranks share), `workers.rs`,
-//! `convert.rs` (all together). `torch/` reads and writes PyTorch's files. `example.rs` writes files as DeepSpeed does, for labs and for the tests in `tests/`.
+//! Reading order: `options.rs` (what is asked for), `names.rs` (which file is whose), `model.rs` (a file of model states),
+//! `shard.rs` (a rank's slice, with `json.rs`), `source.rs` (all files), `layout.rs` and `parameters.rs` (which elements are
+//! whose), `weights.rs` (the model's own weights as a check), `evidence.rs` (whether each file is its rank's), `repair.rs`
+//! (records that are wrong), `rules.rs`, `affine.rs`, `part.rs` and `merge.rs` (parts of tensor parallelism), `output.rs`
+//! (files of the result), `earlier.rs` (what it may replace), `whole.rs` (one parameter), `common.rs` (what all ranks share),
+//! `workers.rs`, `report.rs` (what was found), `convert.rs` (all together). `torch/` reads and writes PyTorch's files.
+//! `example.rs` writes files as DeepSpeed does, for labs and for the tests in `tests/`.
 
 mod affine;
 mod common;
@@ -16,13 +18,17 @@ mod convert;
 mod earlier;
 mod evidence;
 pub mod example;
+mod json;
 mod layout;
 mod merge;
 mod model;
 mod names;
+mod options;
 mod output;
 mod parameters;
+mod part;
 mod repair;
+mod report;
 mod rules;
 mod shard;
 mod source;
@@ -33,11 +39,11 @@ mod weights;
 mod whole;
 mod workers;
 
-pub use convert::{Options, Refusal, Report, Watch, convert};
+pub use convert::convert;
 pub use earlier::MANIFEST;
 pub use layout::paddings;
-pub use output::Format;
-pub use whole::NotFinite;
+pub use options::{Format, Options, Watch};
+pub use report::{NotFinite, Refusal, Report};
 
 use shardlab::error::BadInput;
 use std::path::Path;

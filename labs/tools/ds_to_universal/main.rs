@@ -232,9 +232,10 @@ fn summary(screen: &Screen, options: &Options, report: &Report, seconds: f64) {
     if options.verify {
         verified(screen, report);
     }
-    let wrote = match options.dry_run {
-        true => "wrote nothing (--dry-run)".to_string(),
-        false => format!("wrote {}", bytes_decimal(report.bytes as f64)),
+    let wrote = if options.dry_run {
+        "wrote nothing (--dry-run)".to_string()
+    } else {
+        format!("wrote {}", bytes_decimal(report.bytes as f64))
     };
     screen.say(screen.row("took", &format!("{}{dot}{wrote}", screen.seconds(seconds))));
 }

@@ -1,16 +1,10 @@
 //! One parameter from the parts that ranks of tensor parallelism have.
 
+use super::part::Part;
 use super::rules::{Inner, Rule, Size};
 use crate::torch::Dtype;
 use half::{bf16, f16};
 use std::ops::Range;
-
-/// A rank's part, or the whole: elements as bytes, and their shape.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Part {
-    pub shape: Vec<usize>,
-    pub bytes: Vec<u8>,
-}
 
 /// Joins the parts of one state. Errors say what contradicts the rule.
 pub(super) fn join(rule: &Rule, dtype: Dtype, mut parts: Vec<Part>) -> Result<Part, String> {

@@ -42,8 +42,11 @@ impl Model {
             "buffer_names",
             "universal_checkpoint_info",
         ] {
-            let value = root.get(key).map_or(Ok(()), Node::ensure_bounded);
-            value.map_err(|how| broken(path, format!("its {key} {how}")))?;
+            if let Some(value) = root.get(key) {
+                value
+                    .ensure_bounded()
+                    .map_err(|how| broken(path, format!("its {key} {how}")))?;
+            }
         }
         let Some(shapes) = root.get("param_shapes").filter(|shapes| !shapes.is_none()) else {
             return Err(broken(path, "it has no param_shapes"));
@@ -92,7 +95,7 @@ impl Model {
             steps: root.get("global_steps").and_then(Node::int),
             degrees: degree("pp_degree").zip(degree("tp_degree")),
             round_robin: round_robin(root),
-            named: file.written_as().and_then(rank_of),
+            named: rank_of(file.written_as()),
         })
     }
 }

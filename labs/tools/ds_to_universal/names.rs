@@ -229,9 +229,9 @@ mod tests {
 
     fn folder(names: &[&str]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        names
-            .iter()
-            .for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
+        for name in names {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
         dir
     }
 

@@ -2,10 +2,11 @@
 
 use super::STATES;
 use super::earlier::{ensure_ours, store};
-use super::merge::Part;
+use super::options::Format;
+use super::part::Part;
+use super::report::lock;
 use super::rules::{Inner, Rule, Size};
 use super::shard::Step;
-use super::whole::lock;
 use crate::torch::{Dtype, Fields, Graph, Id, TorchFile, Value, save_number, save_tensor};
 use half::{bf16, f16};
 use safetensors::SafeTensorError;
@@ -18,15 +19,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-
-/// The form of the files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// DeepSpeed loads these
-    Torch,
-    /// This workbook and most other programs load these
-    Safetensors,
-}
 
 pub(super) struct Output {
     to: PathBuf,
@@ -174,15 +166,14 @@ impl Output {
         let written = lock(&self.written);
         if self.format == Format::Safetensors {
             let universal = Universal::open(&self.side)?;
-            universal
-                .parameters()
-                .keys()
-                .try_for_each(|name| universal.read(name).map(drop))?;
+            for name in universal.parameters().keys() {
+                universal.read(name)?;
+            }
         } else {
             // The checksum in a file is that of the elements in memory when they were written.
-            written
-                .iter()
-                .try_for_each(|path| TorchFile::open(path)?.ensure_undamaged())?;
+            for path in written.iter() {
+                TorchFile::open(path)?.ensure_undamaged()?;
+            }
         }
         Ok(written.len())
     }

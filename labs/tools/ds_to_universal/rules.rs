@@ -97,7 +97,10 @@ impl Default for Rules {
 
 impl Rules {
     pub fn read(info: Node) -> Result<Rules, String> {
-        let list = |key: &str| info.get(key).map_or(Ok(Vec::new()), patterns);
+        let list = |key: &str| match info.get(key) {
+            Some(list) => patterns(list),
+            None => Ok(Vec::new()),
+        };
         let widths: BTreeMap<String, Vec<Vec<usize>>> = info
             .get("sub_param_shard_widths")
             .into_iter()

@@ -1,6 +1,6 @@
 //! A rank's slice of the optimizer's state: flat buffers, and the fragments of parameters in them.
 
-use super::common::json;
+use super::json::json;
 use super::model::{Shapes, ensure_name, round_robin};
 use super::names::{Rank, rank_of};
 use super::{STATES, broken, layout};
@@ -108,7 +108,7 @@ impl Shard {
             stage,
             round_robin: round_robin(root),
             aligned,
-            named: file.written_as().and_then(rank_of),
+            named: rank_of(file.written_as()),
             settings: settings(root, state),
             sample: sample(&groups)?,
             groups,
@@ -187,7 +187,10 @@ fn need<'a>(path: &Path, node: Node<'a>, key: &str) -> Result<Node<'a>, BadInput
 }
 
 fn tensor(file: &TorchFile, node: Option<Node>, what: &str) -> Result<Stored, BadInput> {
-    let found = node.map_or(Ok(None), |node| file.tensor(node))?;
+    let found = match node {
+        Some(node) => file.tensor(node)?,
+        None => None,
+    };
     found.ok_or_else(|| broken(file.path(), format!("it has no tensor {what}")))
 }
 
@@ -286,15 +289,11 @@ fn stage12(
                     .swap_remove(rank.dp)
             }
         };
-        fragments
-            .iter()
-            .try_for_each(|(name, range)| ensure_inside(path, name, range, &states))?;
+        for (name, range) in &fragments {
+            ensure_inside(path, name, range, &states)?;
+        }
         ensure_apart(path, &fragments)?;
-        let step = of
-            .and_then(|of| of.get("step"))
-            .map(|step| self::step(file, step))
-            .transpose()?
-            .flatten();
+        let step = step(file, of)?;
         let padding = paddings.get(at).copied().flatten();
         let listed = mappings.is_some();
         groups.push(Group {
@@ -358,11 +357,7 @@ fn stage3(
     for (at, fp32) in flat.iter().enumerate() {
         let of = of_groups.and_then(|groups| groups.get_at(at as i64));
         let states = states(file, of, *fp32, at)?;
-        let step = of
-            .and_then(|of| of.get("step"))
-            .map(|step| self::step(file, step))
-            .transpose()?
-            .flatten();
+        let step = step(file, of)?;
         let fragments = BTreeMap::new();
         let blank = Vec::new();
         groups.push(Group {
@@ -383,7 +378,8 @@ fn stage3(
     let mut offset = 0;
     for (at, group) in shapes.iter().enumerate() {
         if per_buffer {
-            (buffer, offset) = (at, 0);
+            buffer = at;
+            offset = 0;
         }
         let partition = |key: &str, default: usize| {
             let partition = partitions
@@ -400,7 +396,8 @@ fn stage3(
             let numel: usize = shape.iter().product();
             let part = numel.div_ceil(count);
             if !per_buffer && offset >= groups[buffer].numel() && buffer + 1 < groups.len() {
-                (buffer, offset) = (buffer + 1, 0);
+                buffer += 1;
+                offset = 0;
             }
             let kept = part.min(numel.saturating_sub(number.saturating_mul(part)));
             let range = offset..offset + kept;
@@ -454,7 +451,11 @@ fn ensure_inside(
     Ok(())
 }
 
-fn step(file: &TorchFile, node: Node) -> Result<Option<Step>, BadInput> {
+/// The step of an optimizer's state.
+fn step(file: &TorchFile, of: Option<Node>) -> Result<Option<Step>, BadInput> {
+    let Some(node) = of.and_then(|of| of.get("step")) else {
+        return Ok(None);
+    };
     if let Some(value) = node.float() {
         return Ok(Some(Step {
             value,

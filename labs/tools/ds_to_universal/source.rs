@@ -1,9 +1,9 @@
 //! All files of a checkpoint, read and compared with each other.
 
 use super::broken;
-use super::convert::{Options, Watch};
 use super::model::Model;
 use super::names::{self, Files, Rank};
+use super::options::{Options, Watch};
 use super::rules::Rules;
 use super::shard::Shard;
 use super::workers::parallel;
@@ -95,20 +95,19 @@ impl Source {
         }
         for model in &models {
             if model.steps != models[0].steps {
-                let steps = |model: &Model| model.steps.unwrap_or(-1);
                 let how = format!(
                     "it is of step {}, and {} of {}",
-                    steps(model),
+                    model.steps.unwrap_or(-1),
                     models[0].path.display(),
-                    steps(&models[0])
+                    models[0].steps.unwrap_or(-1)
                 );
                 return Err(broken(&model.path, how));
             }
         }
         let mut by_mp: Vec<Vec<Shard>> = (0..files.mp).map(|_| Vec::new()).collect();
-        shards
-            .into_iter()
-            .for_each(|shard| by_mp[shard.rank.mp].push(shard));
+        for shard in shards {
+            by_mp[shard.rank.mp].push(shard);
+        }
         let degrees = models[0].degrees.filter(|_| stage < 3);
         let (pp, tp) = match (degrees, files.layer_ranks) {
             (Some(degrees), _) => degrees,

@@ -1,49 +1,18 @@
 //! One parameter, from its slices to its files.
 
-use super::convert::Options;
-use super::merge::{Part, join, resolve};
-use super::output::{Format, Output};
+use super::merge::{join, resolve};
+use super::options::{Format, Options};
+use super::output::Output;
 use super::parameters::{Parameter, Slice};
+use super::part::Part;
+use super::report::{NotFinite, Results, lock};
 use super::rules::Rules;
 use super::source::Source;
 use super::{STATES, broken};
 use crate::torch::{Dtype, save_tensor};
 use shardlab::checkpoint::{cause, universal};
 use shardlab::error::BadInput;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-/// Results of the workers.
-#[derive(Default)]
-pub(super) struct Results {
-    pub fragments: AtomicUsize,
-    pub compared: AtomicUsize,
-    /// Slices that differ from the model's weights.
-    pub differ: AtomicUsize,
-    /// The ranks whose values were compared with weights that differ from each other.
-    pub seen: Mutex<BTreeSet<(usize, usize)>>,
-    pub not_finite: Mutex<Vec<NotFinite>>,
-    pub notes: Mutex<Vec<String>>,
-    pub hashes: Mutex<BTreeMap<String, universal::Parameter>>,
-    pub shapes: Mutex<BTreeMap<String, Vec<usize>>>,
-}
-
-/// Values of a parameter in one rank's file that are infinite or NaN.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NotFinite {
-    pub file: PathBuf,
-    pub parameter: String,
-    pub state: &'static str,
-    pub values: usize,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-}
+use std::sync::atomic::Ordering::Relaxed;
 
 const PATTERNS: &str =
     "save again with patterns in universal_checkpoint_info that say how this parameter is divided";

@@ -28,6 +28,7 @@ const DAMAGED: &str = "convert the checkpoint again";
 /// One parameter of a universal checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameter {
+    /// The shape of the whole parameter.
     pub shape: Vec<usize>,
     /// The SHA-256 of the elements of each of [`STATES`], as little-endian f32.
     pub sha256: [String; 3],
@@ -61,7 +62,11 @@ impl Index {
     }
 }
 
-/// Writes the index of parameters that a different program has saved.
+/// Writes the index of parameters that a different program has saved. `steps` are those that the optimizer has taken, and
+/// those that the run has made.
+///
+/// # Errors
+/// If the disk refuses.
 pub fn write_index(
     folder: &Path,
     parameters: BTreeMap<String, Parameter>,
@@ -81,6 +86,54 @@ pub fn write_index(
 }
 
 /// A complete universal checkpoint.
+///
+/// Two ranks save, and three go on:
+///
+/// ```
+/// use shardlab::checkpoint::universal::{Universal, merge};
+/// use shardlab::checkpoint::{Checkpoints, Job, Settings};
+/// use shardlab::model::Gpt;
+/// use shardlab::optim::AdamWConfig;
+/// use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
+/// use shardlab::plan::GptShape;
+/// use shardlab::tensor::Precision;
+/// use shardlab::{comm::Comm, launch};
+///
+/// let shape = GptShape { vocabulary: 5, block: 4, layers: 1, heads: 2, embd: 8 };
+/// let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+/// // This rank's shard of a new model.
+/// let begin = |comm: &Comm, seed: u64| -> anyhow::Result<Zero> {
+///     let model = Gpt::new(&shape)?;
+///     let config = ZeroConfig::new(Stage::One, Precision::F32, adamw);
+///     Zero::init(&model.params, comm, config, seed)
+/// };
+/// let dir = tempfile::tempdir()?;
+/// let whole = dir.path().join("universal");
+///
+/// launch::run(2, |comm| {
+///     let job = Job { shape, seed: 1, ranks: 2, layout: "ZeRO-1".to_string(), settings: Settings::new() };
+///     let checkpoints = Checkpoints::new(dir.path(), 1, job, &comm);
+///     let saved = checkpoints.save(0, &mut begin(&comm, 1)?, &"my own record")?;
+///     if comm.rank() == 0 {
+///         merge(&saved, &whole)?;
+///     }
+///     Ok(())
+/// })?;
+///
+/// let universal = Universal::open(&whole)?;
+/// launch::run(3, |comm| {
+///     let mut zero = begin(&comm, 2)?; // another seed: all values must come from the checkpoint
+///     let record: String = universal.restore(&comm, &mut zero)?;
+///     assert_eq!(record, "my own record");
+///     let mut same = true;
+///     zero.each(|spec, values| {
+///         same &= universal.read(&spec.name).is_ok_and(|[saved, _, _]| saved == values);
+///     })?;
+///     assert!(same);
+///     Ok(())
+/// })?;
+/// # anyhow::Ok(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Universal {
     dir: PathBuf,
@@ -89,6 +142,9 @@ pub struct Universal {
 
 impl Universal {
     /// Reads the index of the checkpoint in `dir`.
+    ///
+    /// # Errors
+    /// If there is none, or it is damaged.
     pub fn open(dir: &Path) -> Result<Universal, BadInput> {
         let path = dir.join(INDEX);
         let text = files::read(&path, files::LIST).map_err(|error| BadInput {
@@ -119,14 +175,17 @@ impl Universal {
         })
     }
 
+    /// The checkpoint's folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
+    /// All parameters, by name.
     pub fn parameters(&self) -> &BTreeMap<String, Parameter> {
         &self.index.parameters
     }
 
+    /// The model, if a run of this crate saved it.
     pub fn model(&self) -> Option<&GptShape> {
         self.index.model.as_ref()
     }
@@ -151,7 +210,11 @@ impl Universal {
         &self.index.record
     }
 
-    /// Reads the states of one parameter, in the order of [`STATES`], and compares them with their checksums.
+    /// Reads the states of one parameter, in the order of [`STATES`], and compares them with their checksums. Each has the
+    /// parameter's elements, row by row.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or a file is missing or damaged.
     pub fn read(&self, name: &str) -> Result<[Vec<f32>; 3], BadInput> {
         let Some(parameter) = self.index.parameters.get(name) else {
             return Err(BadInput::new(
@@ -235,6 +298,9 @@ impl Drop for Writer {
 
 impl Writer {
     /// Begins a checkpoint that will be `to`, which must not exist.
+    ///
+    /// # Errors
+    /// If it exists, or its folder cannot be written.
     pub fn begin(to: &Path) -> Result<Writer, BadInput> {
         if to.file_name().is_none() || to.exists() {
             let help = "name a folder that does not exist yet";
@@ -252,7 +318,10 @@ impl Writer {
         })
     }
 
-    /// Writes one parameter's states, in the order of [`STATES`].
+    /// Writes one parameter's states, in the order of [`STATES`], each with its elements row by row.
+    ///
+    /// # Errors
+    /// If the name is no name of a folder, the elements are not as many as the shape says, or the disk refuses.
     pub fn write(
         &mut self,
         name: &str,
@@ -292,6 +361,9 @@ impl Writer {
     }
 
     /// Completes the checkpoint: writes the index, and renames the folder.
+    ///
+    /// # Errors
+    /// If the disk refuses.
     pub fn finish(
         mut self,
         model: Option<GptShape>,

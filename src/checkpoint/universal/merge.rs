@@ -44,13 +44,13 @@ impl RankFile {
             )
         };
         let header = Header::read(&bytes).map_err(|error| broken(format!("{error:#}")))?;
-        let file = SafeTensors::deserialize(&bytes).map_err(|error| broken(error.to_string()))?;
+        let (size, metadata) =
+            SafeTensors::read_metadata(&bytes).map_err(|error| broken(error.to_string()))?;
+        // Tensors follow the header's size, in 8 bytes, and the header.
+        let first = 8 + size;
         let mut offsets = BTreeMap::new();
-        for (name, tensor) in file.tensors() {
-            offsets.insert(
-                name,
-                (tensor.data().as_ptr() as usize - bytes.as_ptr() as usize) as u64,
-            );
+        for (name, tensor) in metadata.tensors() {
+            offsets.insert(name, (first + tensor.data_offsets.0) as u64);
         }
         for (name, held) in &header.fragments {
             held.ensure_sound()
@@ -62,10 +62,11 @@ impl RankFile {
                 )));
             }
             for kind in KINDS {
-                let tensor = file
-                    .tensor(&format!("{kind}.{name}"))
-                    .map_err(|error| broken(error.to_string()))?;
-                if tensor.dtype() != Dtype::F32 || tensor.data().len() / 4 != held.elements.len() {
+                let Some(tensor) = metadata.info(&format!("{kind}.{name}")) else {
+                    return Err(broken(format!("it has no {kind}.{name}")));
+                };
+                let (begin, end) = tensor.data_offsets;
+                if tensor.dtype != Dtype::F32 || (end - begin) / 4 != held.elements.len() {
                     return Err(broken(format!(
                         "{kind}.{name} is not {} f32",
                         held.elements.len()
@@ -126,6 +127,9 @@ fn open(folder: &Path) -> Result<(Manifest, Vec<RankFile>), BadInput> {
 }
 
 /// The slices of each whole parameter that the files of a checkpoint have, in rank order: for pictures.
+///
+/// # Errors
+/// If a rank's file is missing, damaged, or no rank's state.
 pub fn slices(folder: &Path) -> Result<BTreeMap<String, Vec<Slice>>, BadInput> {
     let (_, files) = open(folder)?;
     let mut all = BTreeMap::new();
@@ -145,6 +149,10 @@ pub fn slices(folder: &Path) -> Result<BTreeMap<String, Vec<Slice>>, BadInput> {
 
 /// Converts the checkpoint in `folder` to the universal checkpoint `to`. In memory there is one parameter at a time, with
 /// its two moments.
+///
+/// # Errors
+/// If a rank's file is missing or damaged, the files do not have all elements of a parameter or disagree about some, `to`
+/// exists, or the disk refuses.
 pub fn merge(folder: &Path, to: &Path) -> Result<Universal, BadInput> {
     let (manifest, files) = open(folder)?;
     let mut writer = Writer::begin(to)?;
@@ -224,7 +232,8 @@ fn assemble(
                     return;
                 };
                 if owner[to] == u32::MAX {
-                    (*slot, owner[to]) = (part[i], rank as u32);
+                    *slot = part[i];
+                    owner[to] = rank as u32;
                 } else if slot.to_bits() != part[i].to_bits() {
                     wrong = wrong.or(Some((to, Some(owner[to]))));
                 }

@@ -11,6 +11,10 @@ use serde::de::DeserializeOwned;
 impl Universal {
     /// Puts the state into a training that has just begun: each rank takes its own elements of every parameter. Returns the
     /// trainer's own record. All ranks call it. If a rank cannot read its part, no rank's training continues.
+    ///
+    /// # Errors
+    /// On every rank, if the checkpoint is of a different model, its record of a different program, or a file cannot be read
+    /// or is damaged on any of them.
     pub fn restore<R: DeserializeOwned>(&self, comm: &Comm, zero: &mut Zero) -> Result<R> {
         let record = agree(comm, self.check(zero).and_then(|()| self.own_record()))??;
         let mut failed = None;
@@ -42,7 +46,11 @@ impl Universal {
             }
         })?;
         // ANCHOR_END: restore
-        agree(comm, failed.map_or(Ok(()), Err))??;
+        let read = match failed {
+            Some(error) => Err(error),
+            None => Ok(()),
+        };
+        agree(comm, read)??;
         Ok(record)
     }
 

@@ -62,9 +62,10 @@ fn groups(vocabulary: usize, embd: usize, layers: usize) -> Vec<Group> {
 }
 
 fn drive(args: &Args) -> Result<()> {
-    let (ranks, groups, workers) = match args.large {
-        true => (16, groups(16_384, 768, 12), ["2", "2"]),
-        false => (768, groups(1024, 256, 4), ["4", "2"]),
+    let (ranks, groups, workers) = if args.large {
+        (16, groups(16_384, 768, 12), ["2", "2"])
+    } else {
+        (768, groups(1024, 256, 4), ["4", "2"])
     };
     let parameters: usize = groups
         .iter()

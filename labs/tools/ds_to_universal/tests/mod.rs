@@ -92,12 +92,12 @@ fn ensure_right(output: &Path, groups: &[Group], flat: bool) {
 fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
-        match entry.path().is_dir() {
-            true => all.extend(contents(&entry.path())),
-            false => drop(all.insert(
-                entry.path().strip_prefix(folder).unwrap().into(),
-                std::fs::read(entry.path()).unwrap(),
-            )),
+        let path = entry.path();
+        if path.is_dir() {
+            all.extend(contents(&path));
+        } else {
+            let name = path.strip_prefix(folder).unwrap().into();
+            all.insert(name, std::fs::read(&path).unwrap());
         }
     }
     all.into_iter()

@@ -151,3 +151,84 @@ fn parts_that_contradict_a_rule_are_refused() {
     .unwrap();
     assert!(report.notes[0].contains("no parameter matches"));
 }
+
+/// The rules of DeepSpeed 0.19.8's AutoTP for a fused layer whose shards no pattern describes: of 8 rows, 6 are divided 4 to 2
+/// between two ranks, and both have the last 2. Its map says which elements of the whole a rank's part consists of.
+fn fused(graph: &mut Graph) -> Id {
+    fn list(graph: &mut Graph, numbers: &[i64]) -> Id {
+        let numbers = numbers
+            .iter()
+            .map(|number| graph.push(Value::Int(*number)))
+            .collect();
+        graph.push(Value::List(numbers))
+    }
+    fn dict(graph: &mut Graph, entries: &[(&str, Id)]) -> Id {
+        let entries = entries
+            .iter()
+            .map(|(key, value)| (graph.text(key), *value))
+            .collect();
+        graph.push(Value::Dict(entries))
+    }
+    fn view(graph: &mut Graph, row: i64) -> Id {
+        let first = graph.push(Value::Int(3 * row));
+        let strides = list(graph, &[3, 1]);
+        graph.push(Value::List(vec![first, strides]))
+    }
+    let mut ranks = Vec::new();
+    // Each block: its rows, and the first of them in the whole and in the part.
+    for (rank, rows, blocks) in [
+        (0, 6, [(4, 0, 0), (2, 6, 4)]),
+        (1, 4, [(2, 4, 0), (2, 6, 2)]),
+    ] {
+        let mut pieces = Vec::new();
+        for (rows, from, to) in blocks {
+            let shape = list(graph, &[rows, 3]);
+            let source = view(graph, from);
+            let dest = view(graph, to);
+            let piece = [("shape", shape), ("source", source), ("dest", dest)];
+            pieces.push(dict(graph, &piece));
+        }
+        let shape = list(graph, &[rows, 3]);
+        let pieces = graph.push(Value::List(pieces));
+        let of_rank = dict(graph, &[("shard_shape", shape), ("pieces", pieces)]);
+        ranks.push((graph.push(Value::Int(rank)), of_rank));
+    }
+    let shape = list(graph, &[8, 3]);
+    let ranks = graph.push(Value::Dict(ranks));
+    let map = dict(graph, &[("logical_shape", shape), ("ranks", ranks)]);
+    let params = dict(graph, &[("^fused$", map)]);
+    let version = graph.push(Value::Int(1));
+    let maps = dict(graph, &[("version", version), ("params", params)]);
+    dict(graph, &[("affine_map", maps)])
+}
+
+#[test]
+fn a_fused_layer_is_joined_by_its_map() {
+    let groups = [6, 4].map(|rows| vec![group(&[("fused", &[rows, 3])])]);
+    let example = Example {
+        degrees: (1, 2),
+        groups: groups.to_vec(),
+        info: Some(fused),
+        ..Example::new(1, 3, vec![])
+    };
+    let part = |mp: usize, name: &str, state: usize, element: usize| {
+        let whole = match mp {
+            0 if element < 12 => element,
+            0 => element + 6,
+            _ => element + 12,
+        };
+        value(name, state, whole)
+    };
+    let dir = tempdir().unwrap();
+    example
+        .save(&dir.path().join("global_step5"), &part)
+        .unwrap();
+    let options = options(dir.path());
+    run(&options).unwrap();
+    for (number, kind) in STATES.iter().enumerate() {
+        let whole = (0..24)
+            .map(|element| value("fused", number, element))
+            .collect();
+        assert_eq!(state(&options.output, "fused", kind), (vec![8, 3], whole));
+    }
+}

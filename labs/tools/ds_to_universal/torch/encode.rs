@@ -112,26 +112,18 @@ impl Encoder<'_> {
                 self.counted(text.as_bytes());
                 self.remember(id);
             }
-            Value::Bytes(bytes) => {
-                self.out.push(b'B');
-                self.counted(bytes);
-                self.remember(id);
-            }
             Value::Tuple(items) => {
                 self.out.push(b'(');
-                items.iter().for_each(|item| self.value(*item));
+                for item in items {
+                    self.value(*item);
+                }
                 self.out.push(b't');
                 self.remember(id);
             }
             Value::List(items) => {
                 self.out.push(b']');
                 self.remember(id);
-                self.items(b'e', items);
-            }
-            Value::Set(items) => {
-                self.out.push(0x8f);
-                self.remember(id);
-                self.items(0x90, items);
+                self.items(items);
             }
             Value::Dict(pairs) => {
                 self.out.push(b'}');
@@ -148,7 +140,7 @@ impl Encoder<'_> {
                 self.value(object.args);
                 self.out.push(if object.new { 0x81 } else { b'R' });
                 self.remember(id);
-                self.items(b'e', &object.items);
+                self.items(&object.items);
                 self.pairs(&object.pairs);
                 if let Some(state) = object.state {
                     self.value(state);
@@ -174,11 +166,13 @@ impl Encoder<'_> {
         self.out.extend(bytes);
     }
 
-    fn items(&mut self, code: u8, items: &[Id]) {
+    fn items(&mut self, items: &[Id]) {
         if !items.is_empty() {
             self.out.push(b'(');
-            items.iter().for_each(|item| self.value(*item));
-            self.out.push(code);
+            for item in items {
+                self.value(*item);
+            }
+            self.out.push(b'e');
         }
     }
 

@@ -3,11 +3,11 @@
 use super::node::Node;
 use super::tensor::{self, Dtype, Tensor};
 use super::value::Graph;
-use super::{legacy, pickle, zip};
+use super::{pickle, zip};
 use shardlab::checkpoint::{cause, files};
 use shardlab::error::BadInput;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,44 +15,28 @@ use std::sync::Arc;
 /// The pickle of a file, in bytes. A model with 10,000 parameters has one of about 2 MB.
 const PICKLE: u64 = 64 << 20;
 
-/// Bytes that are read at a time when a checksum is computed.
+/// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
 
 const DAMAGED: &str = "use a different copy of this file, or an earlier checkpoint";
+
+/// What files begin with that are no archive, behind some bytes of their first pickle: 0x1950a86a20f9469cfc6c, little-endian.
+const NO_ARCHIVE: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 
 /// A file that `torch.save` wrote.
 pub struct TorchFile {
     path: Arc<Path>,
     file: File,
-    storages: Storages,
+    /// Where the archive's entries are: each tensor's numbers are one.
+    listing: zip::Listing,
+    /// All values of its pickle.
     pub graph: Graph,
-}
-
-/// The offsets of a file's tensors.
-enum Storages {
-    Zip(zip::Listing),
-    Legacy(legacy::Storages),
-}
-
-impl Storages {
-    /// The bytes of the file that a storage has.
-    fn find(&self, mut file: &File, key: &str) -> Result<Range<u64>, String> {
-        match self {
-            Storages::Zip(listing) => {
-                let (at, entry) = listing.locate(&mut file, &format!("data/{key}"))?;
-                Ok(at..at + entry.size)
-            }
-            Storages::Legacy(storages) => storages
-                .get(key)
-                .cloned()
-                .ok_or_else(|| format!("its storage {key:?} is missing")),
-        }
-    }
 }
 
 /// A tensor's elements in a file. The file is not open meanwhile: a checkpoint can have more files than a process may open.
 #[derive(Clone, Debug)]
 pub struct Stored {
+    /// The file.
     pub path: Arc<Path>,
     pub dtype: Dtype,
     pub shape: Vec<usize>,
@@ -62,55 +46,31 @@ pub struct Stored {
 
 impl TorchFile {
     /// Reads the values of a file, and checks them against their checksum. Errors name the file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is none that `torch.save` writes today, or is damaged.
     pub fn open(path: &Path) -> Result<TorchFile, BadInput> {
         let (mut file, length) = files::open(path)
             .map_err(|error| unread(path, &format!("it cannot be opened: {error}"), &error))?;
-        let open = || -> Result<TorchFile, String> {
-            let first = zip::read_at(&mut file, 0, length.min(16) as usize)?;
-            if legacy::begins(&first) {
-                let (graph, storages) = legacy::read(&mut file, length)?;
-                return Ok(TorchFile {
-                    path: path.into(),
-                    file,
-                    storages: Storages::Legacy(storages),
-                    graph,
-                });
-            }
-            let listing = zip::list(&mut file, length)?;
-            let (at, entry) = listing.locate(&mut file, "data.pkl")?;
-            if entry.size > PICKLE {
-                return Err(format!("its pickle has {} bytes", entry.size));
-            }
-            let bytes = zip::read_at(&mut file, at, entry.size as usize)?;
-            ensure_sum("data.pkl", crc32fast::hash(&bytes), entry.crc)?;
-            if listing.entries.contains_key("byteorder") {
-                let (at, entry) = listing.locate(&mut file, "byteorder")?;
-                if zip::read_at(&mut file, at, entry.size.min(8) as usize)? != b"little" {
-                    return Err("its numbers are not in little-endian order".to_string());
-                }
-            }
-            let graph = pickle::read(&bytes)?;
-            Ok(TorchFile {
-                path: path.into(),
-                file,
-                storages: Storages::Zip(listing),
-                graph,
-            })
-        };
-        open().map_err(|how| damaged(path, &how))
+        ensure_archive(&mut file, length, path)?;
+        let (listing, graph) = read(&mut file, length).map_err(|how| damaged(path, &how))?;
+        Ok(TorchFile {
+            path: path.into(),
+            file,
+            listing,
+            graph,
+        })
     }
 
+    /// The file's own path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The name that `torch.save` was given for this file, without its ending: the archive's folder has it. Other writers call
     /// that folder `archive`.
-    pub fn written_as(&self) -> Option<&str> {
-        match &self.storages {
-            Storages::Zip(listing) => Some(&listing.folder),
-            Storages::Legacy(_) => None,
-        }
+    pub fn written_as(&self) -> &str {
+        &self.listing.folder
     }
 
     /// An error about this file.
@@ -119,6 +79,9 @@ impl TorchFile {
     }
 
     /// The tensor that a value is, or `None` if it is none. All of its elements are in the file.
+    ///
+    /// # Errors
+    /// If the value describes a tensor that the file does not have, of a type that is not supported, or with gaps.
     pub fn tensor(&self, node: Node) -> Result<Option<Stored>, BadInput> {
         let found = tensor::find(node).map_err(|how| self.error(&how))?;
         found.map(|tensor| self.locate(&tensor)).transpose()
@@ -135,7 +98,7 @@ impl TorchFile {
         let path = self.path.clone();
         let size = dtype.size() as u64;
         let locate = || {
-            let storage = self.storages.find(&self.file, key)?;
+            let storage = self.find(key)?;
             let bytes = storage.end - storage.start;
             if (elements.1 as u64)
                 .checked_mul(size)
@@ -164,39 +127,36 @@ impl TorchFile {
     }
 
     /// Compares every storage with its checksum. Files that were written without checksums pass.
+    ///
+    /// # Errors
+    /// If one differs, or cannot be read.
     pub fn ensure_undamaged(&self) -> Result<(), BadInput> {
-        let Storages::Zip(listing) = &self.storages else {
-            return Ok(());
+        let check = |name: &String| -> Result<(), String> {
+            let (at, entry) = self.listing.locate(&mut &self.file, name)?;
+            let sum = copy(&self.file, at..at + entry.size, &mut io::sink())
+                .map_err(|error| format!("its entry {name:?} cannot be read: {error}"))?;
+            ensure_sum(name, sum, entry.crc)
         };
-        let mut buffer = vec![0; CHUNK];
-        let mut check = |name: &String| -> Result<(), String> {
-            let (at, entry) = listing.locate(&mut &self.file, name)?;
-            let mut sum = crc32fast::Hasher::new();
-            let read = |error| format!("its entry {name:?} cannot be read: {error}");
-            (&self.file).seek(SeekFrom::Start(at)).map_err(read)?;
-            let mut left = entry.size as usize;
-            while left > 0 {
-                let part = &mut buffer[..left.min(CHUNK)];
-                (&self.file).read_exact(part).map_err(read)?;
-                sum.update(part);
-                left -= part.len();
-            }
-            ensure_sum(name, sum.finalize(), entry.crc)
-        };
-        let mut names = listing
+        let mut names = self
+            .listing
             .entries
             .keys()
             .filter(|name| name.starts_with("data/"));
         names
-            .try_for_each(&mut check)
+            .try_for_each(check)
             .map_err(|how| damaged(&self.path, &how))
     }
 
     /// The bytes of the file that a storage has.
     pub(super) fn storage(&self, key: &str) -> Result<Range<u64>, BadInput> {
-        self.storages
-            .find(&self.file, key)
-            .map_err(|how| damaged(&self.path, &how))
+        self.find(key).map_err(|how| damaged(&self.path, &how))
+    }
+
+    fn find(&self, key: &str) -> Result<Range<u64>, String> {
+        let (at, entry) = self
+            .listing
+            .locate(&mut &self.file, &format!("data/{key}"))?;
+        Ok(at..at + entry.size)
     }
 
     pub(super) fn file(&self) -> &File {
@@ -205,11 +165,18 @@ impl TorchFile {
 }
 
 impl Stored {
+    /// How many elements it has.
     pub fn numel(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Reads some elements, as bytes.
+    /// Reads some elements, as bytes: `elements` are offsets in the tensor, row by row, and `into` has room for them.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    ///
+    /// # Panics
+    /// If `elements` are not in the tensor, or do not fill `into`.
     pub fn read(&self, elements: Range<usize>, into: &mut [u8]) -> Result<(), BadInput> {
         let size = self.dtype.size();
         assert!(
@@ -229,6 +196,57 @@ impl Stored {
             )
         })
     }
+}
+
+/// Refuses a file that `torch.save` wrote in its old form, with the way out. Any other is for the archive's reader to judge.
+fn ensure_archive(file: &mut File, length: u64, path: &Path) -> Result<(), BadInput> {
+    let first = zip::read_at(file, 0, length.min(16) as usize).unwrap_or_default();
+    if !first
+        .windows(NO_ARCHIVE.len())
+        .any(|part| part == NO_ARCHIVE)
+    {
+        return Ok(());
+    }
+    let what = format!(
+        "{} is no archive: PyTorch before 1.6 wrote it, or DeepSpeed with checkpoint_serialization off",
+        path.display()
+    );
+    let help = "load it with a newer PyTorch and save it again, under the same name";
+    Err(BadInput::new(what, help))
+}
+
+/// The entries of an archive, and the values of its pickle.
+fn read(file: &mut File, length: u64) -> Result<(zip::Listing, Graph), String> {
+    let listing = zip::list(file, length)?;
+    let (at, entry) = listing.locate(file, "data.pkl")?;
+    if entry.size > PICKLE {
+        return Err(format!("its pickle has {} bytes", entry.size));
+    }
+    let bytes = zip::read_at(file, at, entry.size as usize)?;
+    ensure_sum("data.pkl", crc32fast::hash(&bytes), entry.crc)?;
+    if listing.entries.contains_key("byteorder") {
+        let (at, entry) = listing.locate(file, "byteorder")?;
+        if zip::read_at(file, at, entry.size.min(8) as usize)? != b"little" {
+            return Err("its numbers are not in little-endian order".to_string());
+        }
+    }
+    Ok((listing, pickle::read(&bytes)?))
+}
+
+/// Copies bytes of a file. Returns their checksum.
+pub(super) fn copy(mut file: &File, range: Range<u64>, out: &mut impl Write) -> io::Result<u32> {
+    file.seek(SeekFrom::Start(range.start))?;
+    let mut sum = crc32fast::Hasher::new();
+    let mut left = (range.end - range.start) as usize;
+    let mut buffer = vec![0; CHUNK.min(left)];
+    while left > 0 {
+        let part = &mut buffer[..left.min(CHUNK)];
+        file.read_exact(part)?;
+        sum.update(part);
+        out.write_all(part)?;
+        left -= part.len();
+    }
+    Ok(sum.finalize())
 }
 
 fn ensure_sum(name: &str, found: u32, expected: u32) -> Result<(), String> {

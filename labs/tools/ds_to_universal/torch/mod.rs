@@ -3,13 +3,12 @@
 //! Such a file is a zip archive. Its entry `data.pkl` is a pickle: a small program for a machine with a stack, which builds
 //! dictionaries and lists, and may call any function of the reader's Python. Each tensor's numbers are in one more entry.
 //!
-//! Reading order: `value.rs` and `node.rs` (the values that a pickle describes), `pickle.rs` (the machine, with its `program.rs`,
-//! `literal.rs` and `stack.rs`), `zip.rs` (the archive), `legacy.rs` (files without one), `tensor.rs` (which values are tensors), `file.rs` (one file, opened), `encode.rs` and `write.rs` (the way back).
+//! Reading order: `value.rs` and `node.rs` (the values that a pickle describes), `pickle.rs` (the machine, with its
+//! `program.rs` and `stack.rs`), `zip.rs` (the archive), `tensor.rs` (which values are tensors), `file.rs` (one file, opened),
+//! `encode.rs` and `write.rs` (the way back).
 
 mod encode;
 mod file;
-mod legacy;
-mod literal;
 mod node;
 mod pickle;
 mod program;
@@ -23,4 +22,4 @@ pub use file::{Stored, TorchFile};
 pub use node::Node;
 pub use tensor::{Dtype, Tensor};
 pub use value::{Graph, Id, Value};
-pub use write::{Fields, TorchWriter, save_graph, save_number, save_tensor, save_value};
+pub use write::{Fields, save_graph, save_number, save_tensor, save_value};

@@ -12,15 +12,28 @@ pub struct Node<'a> {
     pub id: Id,
 }
 
+impl Graph {
+    /// A value of this graph, to ask it questions.
+    pub fn node(&self, id: Id) -> Node<'_> {
+        Node { graph: self, id }
+    }
+
+    /// The value that the file is about.
+    pub fn root(&self) -> Node<'_> {
+        self.node(self.root)
+    }
+}
+
 impl<'a> Node<'a> {
+    /// The value itself.
     pub fn value(self) -> &'a Value {
         self.graph.value(self.id)
     }
 
-    /// The elements of a list, tuple or set.
+    /// The elements of a list or tuple.
     pub fn items(self) -> impl ExactSizeIterator<Item = Node<'a>> {
         let items: &[Id] = match self.value() {
-            Value::List(items) | Value::Tuple(items) | Value::Set(items) => items,
+            Value::List(items) | Value::Tuple(items) => items,
             Value::Object(object) => &object.items,
             _ => &[],
         };
@@ -69,6 +82,7 @@ impl<'a> Node<'a> {
             .or_else(|| state.items().find_map(|part| part.get(name)))
     }
 
+    /// An integer of up to 64 bits, if it is one.
     pub fn int(self) -> Option<i64> {
         match self.value() {
             Value::Int(value) => Some(*value),
@@ -81,19 +95,16 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// A number, if it is one.
     pub fn float(self) -> Option<f64> {
         match self.value() {
             Value::Float(value) => Some(*value),
-            value => {
-                if let Value::Int(value) = value {
-                    Some(*value as f64)
-                } else {
-                    None
-                }
-            }
+            Value::Int(value) => Some(*value as f64),
+            _ => None,
         }
     }
 
+    /// A text, if it is one.
     pub fn text(self) -> Option<&'a str> {
         if let Value::Text(text) = self.value() {
             Some(text)
@@ -123,6 +134,9 @@ impl<'a> Node<'a> {
     }
 
     /// Refuses a value that would take absurdly many bytes if it were copied part by part. Real ones take some megabytes.
+    ///
+    /// # Errors
+    /// If they are more than 512 MiB. The text goes on with what the value is: "its module uses …".
     pub fn ensure_bounded(self) -> Result<(), String> {
         match self.graph.unfolded(self.id) {
             size if size <= UNFOLDED => Ok(()),
@@ -132,6 +146,7 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Whether it is Python's `None`.
     pub fn is_none(self) -> bool {
         *self.value() == Value::None
     }

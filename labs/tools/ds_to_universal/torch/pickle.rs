@@ -1,6 +1,6 @@
-//! The machine that a pickle is a program for. It builds values, and notes calls instead of making them.
+//! The machine that a pickle is a program for. It builds values, and notes calls instead of making them. It knows the
+//! instructions of protocol 2, which `torch.save` writes unless it is told otherwise.
 
-use super::literal::{decimal, float, integer, quoted, raw};
 use super::program::Program;
 use super::stack::Stack;
 use super::value::{Graph, Id, Value};
@@ -11,11 +11,6 @@ const INSTRUCTIONS: usize = 1 << 23;
 
 /// Runs a pickle. Errors describe the file: "its pickle …".
 pub(super) fn read(bytes: &[u8]) -> Result<Graph, String> {
-    read_first(bytes).map(|(graph, _)| graph)
-}
-
-/// Runs the pickle that begins here. Returns how many bytes it has, too.
-pub(super) fn read_first(bytes: &[u8]) -> Result<(Graph, usize), String> {
     let mut machine = Machine {
         program: Program::new(bytes),
         stack: Stack::default(),
@@ -27,7 +22,7 @@ pub(super) fn read_first(bytes: &[u8]) -> Result<(Graph, usize), String> {
     let mut graph = machine.stack.graph;
     graph.root = root;
     graph.ensure_tree()?;
-    Ok((graph, machine.program.at))
+    Ok(graph)
 }
 
 struct Machine<'a> {
@@ -63,39 +58,18 @@ impl Machine<'_> {
             b'J' => Value::Int(i32::from_le_bytes(program.array()?).into()),
             0x8a => integer(program.counted(1)?),
             0x8b => integer(program.counted(4)?),
-            b'I' | b'L' => decimal(program.line()?)?,
             b'G' => Value::Float(f64::from_be_bytes(program.array()?)),
-            b'F' => float(program.line()?)?,
-            b'S' => text_or_bytes(&quoted(program.line()?)?),
-            b'V' => Value::Text(raw(program.line()?)?.into()),
             b'X' => text(program.counted(4)?)?,
-            0x8c => text(program.counted(1)?)?,
-            0x8d => text(program.counted(8)?)?,
-            // Python 2 has one type for texts and bytes.
-            b'U' => text_or_bytes(program.counted(1)?),
-            b'T' => text_or_bytes(program.counted(4)?),
-            b'C' => Value::Bytes(program.counted(1)?.into()),
-            b'B' => Value::Bytes(program.counted(4)?.into()),
-            0x8e | 0x96 => Value::Bytes(program.counted(8)?.into()),
             b']' => Value::List(Vec::new()),
             b')' => Value::Tuple(Vec::new()),
             b'}' => Value::Dict(Vec::new()),
-            0x8f => Value::Set(Vec::new()),
             b'c' => {
                 let module = program.line()?;
                 let name = program.line()?;
                 Value::Class(Box::new((module.to_string(), name.to_string())))
             }
             b't' => Value::Tuple(self.stack.since_mark()?),
-            b'l' => Value::List(self.stack.since_mark()?),
-            0x91 => Value::Set(self.stack.since_mark()?),
-            b'd' => Value::Dict(self.stack.pairs_since_mark()?),
             0x85..=0x87 => Value::Tuple(self.stack.last(usize::from(code - 0x84))?),
-            0x93 => {
-                let name = self.stack.pop_text()?;
-                let module = self.stack.pop_text()?;
-                Value::Class(Box::new((module, name)))
-            }
             b'Q' => Value::Persistent(self.stack.pop()?),
             _ => return Ok(None),
         }))
@@ -108,15 +82,11 @@ impl Machine<'_> {
             b'(' => stack.mark(),
             b'0' => drop(stack.pop()?),
             b'1' => drop(stack.since_mark()?),
-            b'2' => {
-                let top = stack.top()?;
-                stack.again(top);
-            }
             b'a' => {
                 let item = stack.pop()?;
                 stack.extend(vec![item])?;
             }
-            b'e' | 0x90 => {
+            b'e' => {
                 let items = stack.since_mark()?;
                 stack.extend(items)?;
             }
@@ -134,61 +104,27 @@ impl Machine<'_> {
                 let class = stack.pop()?;
                 stack.call(class, args, code == 0x81)?;
             }
-            0x92 => {
-                let named = stack.pop()?;
-                let args = stack.pop()?;
-                let class = stack.pop()?;
-                if !matches!(stack.graph.value(named), Value::Dict(named) if named.is_empty()) {
-                    return Err(
-                        "an object is made with named arguments, which cannot be kept".to_string(),
-                    );
-                }
-                stack.call(class, args, true)?;
-            }
             b'b' => stack.build()?,
-            b'q' | b'r' | b'p' => {
-                let number = number(program, code, b"qrp")?;
-                stack.remember(Some(number))?;
-            }
-            0x94 => stack.remember(None)?,
-            b'h' | b'j' | b'g' => {
-                let number = number(program, code, b"hjg")?;
-                stack.recall(number)?;
-            }
+            b'q' => stack.remember(program.length(1)? as u32)?,
+            b'r' => stack.remember(program.length(4)? as u32)?,
+            b'h' => stack.recall(program.length(1)? as u32)?,
+            b'j' => stack.recall(program.length(4)? as u32)?,
             0x80 => {
                 let version = program.take(1)?[0];
-                if version > 5 {
-                    return Err(format!("it is of protocol {version}; known are 0 to 5"));
+                if version != 2 {
+                    return Err(format!(
+                        "it is of protocol {version}, and torch.save writes 2 unless it is told otherwise"
+                    ));
                 }
-            }
-            // How many bytes follow together; they are all here.
-            0x95 => drop(program.take(8)?),
-            b'P' => {
-                return Err(
-                    "it refers to tensors as protocol 0 does, which torch cannot read, either"
-                        .to_string(),
-                );
             }
             _ => {
                 return Err(format!(
-                    "instruction 0x{code:02x} is unknown (known are those of protocols 0 to 5)"
+                    "instruction 0x{code:02x} is none of protocol 2, which torch.save writes"
                 ));
             }
         }
         Ok(())
     }
-}
-
-/// The number under which a value is remembered: one byte, four, or a line, by the place of `code` in `forms`.
-fn number(program: &mut Program, code: u8, forms: &[u8; 3]) -> Result<u32, String> {
-    Ok(match forms.iter().position(|form| *form == code) {
-        Some(0) => program.length(1)? as u32,
-        Some(1) => program.length(4)? as u32,
-        _ => program
-            .line()?
-            .parse()
-            .map_err(|_| "a value's number is broken".to_string())?,
-    })
 }
 
 fn text(bytes: &[u8]) -> Result<Value, String> {
@@ -197,8 +133,15 @@ fn text(bytes: &[u8]) -> Result<Value, String> {
         .map_err(|_| "a text is not UTF-8".to_string())
 }
 
-fn text_or_bytes(bytes: &[u8]) -> Value {
-    text(bytes).unwrap_or_else(|_| Value::Bytes(bytes.into()))
+/// An integer of any length: little-endian, two's complement.
+fn integer(bytes: &[u8]) -> Value {
+    if bytes.len() > 8 {
+        return Value::Long(bytes.into());
+    }
+    let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+    let mut array = [if negative { 0xff } else { 0 }; 8];
+    array[..bytes.len()].copy_from_slice(bytes);
+    Value::Int(i64::from_le_bytes(array))
 }
 
 #[cfg(test)]
@@ -240,20 +183,29 @@ mod tests {
         );
     }
 
-    /// Python's pickles of `{"a": [1, 2.5, None, True, -7, "é"]}`, by its protocols.
+    /// Python's pickles of `{"a": [1, 2.5, None, True, -7, "é"]}`, by its protocols 0, 1, 4 and 2.
     #[test]
-    fn all_protocols_say_the_same() {
-        for program in [
-            &b"(dp0\nVa\np1\n(lp2\nI1\naF2.5\naNaI01\naI-7\naV\\u00e9\np3\nas."[..],
-            b"}q\x00X\x01\x00\x00\x00aq\x01]q\x02(K\x01G@\x04\x00\x00\x00\x00\x00\x00NI01\nJ\xf9\xff\xff\xffX\x02\x00\x00\x00\xc3\xa9q\x03es.",
-            b"\x80\x02}q\x00X\x01\x00\x00\x00aq\x01]q\x02(K\x01G@\x04\x00\x00\x00\x00\x00\x00N\x88J\xf9\xff\xff\xffX\x02\x00\x00\x00\xc3\xa9q\x03es.",
-            b"\x80\x04\x95\x28\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x01a\x94]\x94(K\x01G@\x04\x00\x00\x00\x00\x00\x00N\x88J\xf9\xff\xff\xff\x8c\x02\xc3\xa9\x94es.",
+    fn other_protocols_are_refused_by_name() {
+        for (program, how) in [
+            (&b"(dp0\nVa\np1\n(lp2\nI1\naF2.5\naNaI01\naI-7\naV\\u00e9\np3\nas."[..], "none of protocol 2"),
+            (b"}q\x00X\x01\x00\x00\x00aq\x01]q\x02(K\x01G@\x04\x00\x00\x00\x00\x00\x00NI01\nJ\xf9\xff\xff\xffX\x02\x00\x00\x00\xc3\xa9q\x03es.", "none of protocol 2"),
+            (b"\x80\x04\x95\x28\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x01a\x94]\x94(K\x01G@\x04\x00\x00\x00\x00\x00\x00N\x88J\xf9\xff\xff\xff\x8c\x02\xc3\xa9\x94es.", "of protocol 4"),
         ] {
-            let graph = read(program).unwrap();
-            let items: Vec<_> = graph.root().get("a").unwrap().items().map(|item| item.value().clone()).collect();
-            let plain = [Value::Int(1), Value::Float(2.5), Value::None, Value::Bool(true), Value::Int(-7)];
-            assert_eq!((&items[..5], &items[5]), (&plain[..], &Value::Text("é".into())));
+            let error = read(program).unwrap_err();
+            assert!(error.contains(how), "{error}");
         }
+        let program = b"\x80\x02}q\x00X\x01\x00\x00\x00aq\x01]q\x02(K\x01G@\x04\x00\x00\x00\x00\x00\x00N\x88J\xf9\xff\xff\xffX\x02\x00\x00\x00\xc3\xa9q\x03es.";
+        let graph = read(program).unwrap();
+        let last = graph.root().get("a").unwrap().items().last().unwrap();
+        assert_eq!(last.text(), Some("é"));
+    }
+
+    #[test]
+    fn integers_of_any_length() {
+        assert_eq!(integer(b""), Value::Int(0));
+        assert_eq!(integer(b"\xff"), Value::Int(-1));
+        assert_eq!(integer(b"\xff\x00"), Value::Int(255));
+        assert_eq!(integer(&[1; 9]), Value::Long([1; 9].into()));
     }
 
     /// A list that contains itself, a program that goes below its stack or mark, and one that asks for absurd lengths.
@@ -265,19 +217,16 @@ mod tests {
             (b"\x80\x02N(\x85.", "empty stack"),
             (b"\x80\x02N(0.", "empty stack"),
             (b"\x80\x02t.", "mark is missing"),
-            (b"\x80\x02(Nd.", "no value"),
+            (b"\x80\x02}(Nu.", "no value"),
             (b"\x80\x02h\x07.", "too early"),
-            (
-                b"\x80\x02\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.",
-                "ends too early",
-            ),
+            (b"\x80\x02\x8b\xff\xff\xff\x7f.", "ends too early"),
             (b"\x80\x02X\xff\xff\xff\xffa.", "ends too early"),
             (b"\x80\x02N", "ends too early"),
             (b"\x80\x02Ncos", "no end"),
-            (b"\x80\x02\xfe.", "unknown"),
+            (b"\x80\x02\xfe.", "none of protocol 2"),
             (b"\x80\x09N.", "protocol 9"),
             (b"ptest\n.", "broken"),
-            (b"Ptest\n.", "protocol 0"),
+            (b"Ptest\n.", "none of protocol 2"),
             (b"", "ends too early"),
         ] {
             let error = read(program).unwrap_err();

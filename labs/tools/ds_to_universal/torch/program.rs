@@ -43,7 +43,7 @@ impl<'a> Program<'a> {
         self.take(size)
     }
 
-    /// A line of text, as protocols 0 and 1 write their arguments.
+    /// A line of text: the name of a module or class.
     pub fn line(&mut self) -> Result<&'a str, String> {
         let rest = &self.bytes[self.at..];
         let end = rest

@@ -3,9 +3,6 @@
 use super::value::{Graph, Id, Object, Value};
 use std::collections::HashMap;
 
-/// Bytes of a class's name. A name is copied whenever it is used.
-const NAME: usize = 1000;
-
 #[derive(Default)]
 pub(super) struct Stack {
     pub graph: Graph,
@@ -21,14 +18,8 @@ impl Stack {
         self.marks.push(self.entries.len());
     }
 
-    /// Puts a value that exists already on the stack.
-    pub fn again(&mut self, id: Id) {
-        self.entries.push(id);
-    }
-
-    /// Remembers the top of the stack under a number, or under the next one.
-    pub fn remember(&mut self, number: Option<u32>) -> Result<(), String> {
-        let number = number.unwrap_or(self.memo.len() as u32);
+    /// Remembers the top of the stack under a number.
+    pub fn remember(&mut self, number: u32) -> Result<(), String> {
         let top = self.top()?;
         self.memo.insert(number, top);
         Ok(())
@@ -59,15 +50,6 @@ impl Stack {
     pub fn pop(&mut self) -> Result<Id, String> {
         self.above_mark(self.entries.len().checked_sub(1).ok_or_else(empty)?)?;
         self.entries.pop().ok_or_else(empty)
-    }
-
-    pub fn pop_text(&mut self) -> Result<String, String> {
-        let id = self.pop()?;
-        match self.graph.value(id) {
-            Value::Text(text) if text.len() <= NAME => Ok(text.to_string()),
-            Value::Text(text) => Err(format!("a class's name has {} bytes", text.len())),
-            _ => Err("a class's name is no text".to_string()),
-        }
     }
 
     pub fn top(&self) -> Result<Id, String> {
@@ -128,7 +110,7 @@ impl Stack {
     pub fn extend(&mut self, more: Vec<Id>) -> Result<(), String> {
         let at = self.top()?;
         match self.graph.value_mut(at) {
-            Value::List(items) | Value::Set(items) => items.extend(more),
+            Value::List(items) => items.extend(more),
             Value::Object(object) => object.items.extend(more),
             _ => return Err("it appends to what is no list".to_string()),
         }

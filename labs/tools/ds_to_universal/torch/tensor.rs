@@ -81,6 +81,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
+    /// How many elements it has.
     pub fn numel(&self) -> usize {
         self.shape.iter().product()
     }
@@ -101,9 +102,10 @@ pub fn find(node: Node) -> Result<Option<Tensor>, String> {
             };
             rebuild(storage, offset, shape, stride, arg(6)).map(Some)
         }
-        ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => {
-            arg(0).map_or(Ok(None), find)
-        }
+        ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => match arg(0) {
+            Some(tensor) => find(tensor),
+            None => Ok(None),
+        },
         // A function, a class and the function's arguments.
         ("torch._tensor", "_rebuild_from_type_v2") => {
             let (Some(function), Some(inner)) = (arg(0).and_then(Node::class), arg(2)) else {

@@ -2,13 +2,13 @@
 //!
 //! Values refer to each other by number, because a pickle can use one value in several containers.
 
-use super::node::Node;
 use std::collections::HashMap;
 
 /// The number of a value in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub(super) u32);
 
+/// One value. Containers have the numbers of their values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     None,
@@ -18,10 +18,8 @@ pub enum Value {
     Long(Box<[u8]>),
     Float(f64),
     Text(Box<str>),
-    Bytes(Box<[u8]>),
     List(Vec<Id>),
     Tuple(Vec<Id>),
-    Set(Vec<Id>),
     Dict(Vec<(Id, Id)>),
     /// A class or function, by module and name. It is never looked up.
     Class(Box<(String, String)>),
@@ -62,15 +60,18 @@ impl Default for Graph {
 }
 
 impl Graph {
+    /// Adds a value.
     pub fn push(&mut self, value: Value) -> Id {
         self.values.push(value);
         Id(self.values.len() as u32 - 1)
     }
 
+    /// Adds a text.
     pub fn text(&mut self, text: &str) -> Id {
         self.push(Value::Text(text.into()))
     }
 
+    /// Adds a class or function, by its name.
     pub fn class(&mut self, module: &str, name: &str) -> Id {
         self.push(Value::Class(Box::new((
             module.to_string(),
@@ -78,7 +79,7 @@ impl Graph {
         ))))
     }
 
-    /// The result of a call of `class` with `args`.
+    /// Adds the result of a call of `class` with `args`.
     pub fn call(&mut self, class: Id, args: Vec<Id>) -> Id {
         let args = self.push(Value::Tuple(args));
         self.push(Value::Object(Box::new(Object {
@@ -98,6 +99,7 @@ impl Graph {
         }
     }
 
+    /// How many values there are, whether the root uses them or not.
     pub fn len(&self) -> usize {
         self.values.len()
     }
@@ -107,31 +109,13 @@ impl Graph {
         false
     }
 
+    /// A value by its number, which is one of this graph's.
     pub fn value(&self, id: Id) -> &Value {
         &self.values[id.0 as usize]
     }
 
     pub(super) fn value_mut(&mut self, id: Id) -> &mut Value {
         &mut self.values[id.0 as usize]
-    }
-
-    pub fn node(&self, id: Id) -> Node<'_> {
-        Node { graph: self, id }
-    }
-
-    pub fn root(&self) -> Node<'_> {
-        self.node(self.root)
-    }
-
-    /// The tuple of each reference to a storage.
-    pub(super) fn references(&self) -> impl Iterator<Item = Node<'_>> {
-        self.values.iter().filter_map(|value| {
-            if let Value::Persistent(reference) = value {
-                Some(self.node(*reference))
-            } else {
-                None
-            }
-        })
     }
 
     /// Calls `each` with every value that `id` refers to directly.
@@ -143,17 +127,23 @@ impl Graph {
             }
         };
         match self.value(id) {
-            Value::List(items) | Value::Tuple(items) | Value::Set(items) => {
-                items.iter().for_each(|item| each(*item))
+            Value::List(items) | Value::Tuple(items) => {
+                for item in items {
+                    each(*item);
+                }
             }
             Value::Dict(entries) => pairs(entries, each),
             Value::Persistent(reference) => each(*reference),
             Value::Object(object) => {
                 each(object.class);
                 each(object.args);
-                object.items.iter().for_each(|item| each(*item));
+                for item in &object.items {
+                    each(*item);
+                }
                 pairs(&object.pairs, each);
-                object.state.iter().for_each(|state| each(*state));
+                if let Some(state) = object.state {
+                    each(state);
+                }
             }
             _ => {}
         }
@@ -209,7 +199,7 @@ impl Graph {
                 let mut size = 32
                     + match self.value(id) {
                         Value::Text(text) => text.len() as u64,
-                        Value::Bytes(bytes) | Value::Long(bytes) => bytes.len() as u64,
+                        Value::Long(bytes) => bytes.len() as u64,
                         _ => 0,
                     };
                 self.children(id, &mut |child| size = size.saturating_add(sizes[&child]));

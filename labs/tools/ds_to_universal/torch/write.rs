@@ -1,28 +1,28 @@
 //! Files that `torch.load` reads: stored entries, each tensor's numbers at a multiple of 64 bytes, so that they can be mapped.
+//!
+//! Not the crate `zip` 9.2.2: its writer completes the archive when it is dropped after an error, and where the disk is full
+//! it prints that on its own.
 
 use super::encode::encode;
-use super::file::TorchFile;
+use super::file::{TorchFile, copy};
 use super::tensor::Dtype;
 use super::value::{Graph, Id, Value};
 use shardlab::checkpoint::cause;
 use shardlab::error::BadInput;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 /// Every entry's bytes begin at a multiple of this.
 const ALIGNMENT: u64 = 64;
 
-/// Bytes that are copied at a time.
-const CHUNK: usize = 1 << 20;
-
 /// Entries and files up to this size have plain 32-bit fields.
 const SMALL: u64 = 0xffff_fffe;
 
 /// An archive that is being written.
-pub struct TorchWriter<W> {
-    out: W,
+struct TorchWriter {
+    out: BufWriter<File>,
     at: u64,
     /// The folder of all entries.
     folder: String,
@@ -30,9 +30,9 @@ pub struct TorchWriter<W> {
     entries: u64,
 }
 
-impl<W: Write> TorchWriter<W> {
+impl TorchWriter {
     /// `folder` is the file's name, without its ending.
-    pub fn new(out: W, folder: &str) -> TorchWriter<W> {
+    fn new(out: BufWriter<File>, folder: &str) -> TorchWriter {
         TorchWriter {
             out,
             at: 0,
@@ -42,19 +42,19 @@ impl<W: Write> TorchWriter<W> {
         }
     }
 
-    pub fn entry(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    fn entry(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.stream(name, bytes.len() as u64, crc32fast::hash(bytes), |out| {
             out.write_all(bytes)
         })
     }
 
     /// Writes an entry of `size` bytes, which `write` supplies. Their checksum comes first in the file.
-    pub fn stream(
+    fn stream(
         &mut self,
         name: &str,
         size: u64,
         crc: u32,
-        write: impl FnOnce(&mut W) -> io::Result<()>,
+        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
     ) -> io::Result<()> {
         let name = format!("{}/{name}", self.folder);
         let header = self.at;
@@ -110,26 +110,25 @@ impl<W: Write> TorchWriter<W> {
         );
         // Comment, disk and attributes: none.
         directory.extend([0; 10]);
-        directory.extend(
-            (if header > SMALL {
-                u32::MAX
-            } else {
-                header as u32
-            })
-            .to_le_bytes(),
-        );
+        let offset = if header > SMALL {
+            u32::MAX
+        } else {
+            header as u32
+        };
+        directory.extend(offset.to_le_bytes());
         directory.extend(name.as_bytes());
         if !wide.is_empty() {
             directory.extend([1, 0, 8 * wide.len() as u8, 0]);
-            wide.iter()
-                .for_each(|value| directory.extend(value.to_le_bytes()));
+            for value in wide {
+                directory.extend(value.to_le_bytes());
+            }
         }
         self.entries += 1;
         Ok(())
     }
 
     /// Writes the directory. Without it the file is no archive.
-    pub fn finish(mut self) -> io::Result<W> {
+    fn finish(mut self) -> io::Result<()> {
         let begin = self.at;
         let size = self.directory.len() as u64;
         let mut end = std::mem::take(&mut self.directory);
@@ -138,9 +137,9 @@ impl<W: Write> TorchWriter<W> {
             end.extend(b"PK\x06\x06");
             end.extend(44u64.to_le_bytes());
             end.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-            [self.entries, self.entries, size, begin]
-                .iter()
-                .for_each(|value| end.extend(value.to_le_bytes()));
+            for value in [self.entries, self.entries, size, begin] {
+                end.extend(value.to_le_bytes());
+            }
             end.extend(b"PK\x06\x07\0\0\0\0");
             end.extend(record.to_le_bytes());
             end.extend(1u32.to_le_bytes());
@@ -153,38 +152,35 @@ impl<W: Write> TorchWriter<W> {
         end.extend((begin.min(u32::MAX.into()) as u32).to_le_bytes());
         end.extend([0, 0]);
         self.out.write_all(&end)?;
-        self.out.flush()?;
-        Ok(self.out)
+        self.out.flush()
     }
 }
 
+/// Writes a file: its pickle, and the entries that `storages` writes.
 fn create(
     path: &Path,
-    write: impl FnOnce(&mut TorchWriter<BufWriter<File>>) -> io::Result<()>,
+    pickle: &[u8],
+    storages: impl FnOnce(&mut TorchWriter) -> io::Result<()>,
 ) -> io::Result<()> {
     let folder = path
         .file_stem()
         .map_or("archive".into(), |stem| stem.to_string_lossy());
     let mut writer = TorchWriter::new(BufWriter::new(File::create(path)?), &folder);
-    write(&mut writer)?;
-    writer.finish().map(drop)
-}
-
-fn frame<W: Write>(
-    writer: &mut TorchWriter<W>,
-    pickle: &[u8],
-    storages: impl FnOnce(&mut TorchWriter<W>) -> io::Result<()>,
-) -> io::Result<()> {
     writer.entry("data.pkl", pickle)?;
     writer.entry("byteorder", b"little")?;
-    storages(writer)?;
-    writer.entry("version", b"3\n")
+    storages(&mut writer)?;
+    writer.entry("version", b"3\n")?;
+    writer.finish()
 }
 
 /// Adds entries to a dictionary: values of the graph, with their keys.
 pub type Fields<'a> = &'a dyn Fn(&mut Graph) -> Vec<(Id, Id)>;
 
-/// Writes a file with one tensor. With `fields`, the tensor is the entry `param` of a dictionary, before these.
+/// Writes a file with one tensor: its elements in `bytes`, row by row, little-endian. With `fields`, the tensor is the entry
+/// `param` of a dictionary, before these.
+///
+/// # Errors
+/// If the file cannot be written.
 pub fn save_tensor(
     path: &Path,
     dtype: Dtype,
@@ -203,12 +199,13 @@ pub fn save_tensor(
         }
     };
     let pickle = encode(&graph, &|_, _| true);
-    create(path, |writer| {
-        frame(writer, &pickle, |writer| writer.entry("data/0", bytes))
-    })
+    create(path, &pickle, |writer| writer.entry("data/0", bytes))
 }
 
 /// Writes a file with one number, which Python reads as an integer if it is one.
+///
+/// # Errors
+/// If the file cannot be written.
 pub fn save_number(path: &Path, number: f64) -> io::Result<()> {
     let whole = number.fract() == 0.0 && number.abs() < 9e15;
     let mut graph = Graph::default();
@@ -221,18 +218,24 @@ pub fn save_number(path: &Path, number: f64) -> io::Result<()> {
 }
 
 /// Writes a file with any values. `storages` has the bytes of their tensors, by the keys that the values use.
+///
+/// # Errors
+/// If the file cannot be written.
 pub fn save_graph(path: &Path, graph: &Graph, storages: &[(String, Vec<u8>)]) -> io::Result<()> {
     let pickle = encode(graph, &|_, _| true);
-    let entries = |writer: &mut TorchWriter<_>| {
-        storages
-            .iter()
-            .try_for_each(|(key, bytes)| writer.entry(&format!("data/{key}"), bytes))
-    };
-    create(path, |writer| frame(writer, &pickle, entries))
+    create(path, &pickle, |writer| {
+        for (key, bytes) in storages {
+            writer.entry(&format!("data/{key}"), bytes)?;
+        }
+        Ok(())
+    })
 }
 
 /// Writes a value of `source` as its own file, with its tensors. Objects whose class `keep` refuses become `None`: a
 /// file never asks its reader for a class that is not known to be harmless.
+///
+/// # Errors
+/// If `source` lacks a tensor's numbers or they cannot be read, or if the file cannot be written.
 pub fn save_value(
     path: &Path,
     source: &TorchFile,
@@ -247,34 +250,16 @@ pub fn save_value(
         let crc = crc.map_err(|error| cause::unwritten(path, &error, ""))?;
         storages.push((key, range, crc));
     }
-    let written = create(path, |writer| {
-        frame(writer, &pickle, |writer| {
-            for (key, range, crc) in storages {
-                let size = range.end - range.start;
-                writer.stream(&format!("data/{key}"), size, crc, |out| {
-                    copy(source.file(), range, out).map(drop)
-                })?;
-            }
-            Ok(())
-        })
+    let written = create(path, &pickle, |writer| {
+        for (key, range, crc) in storages {
+            let size = range.end - range.start;
+            writer.stream(&format!("data/{key}"), size, crc, |out| {
+                copy(source.file(), range, out).map(drop)
+            })?;
+        }
+        Ok(())
     });
     written.map_err(|error| cause::unwritten(path, &error, ""))
-}
-
-/// Copies bytes of a file. Returns their checksum.
-fn copy(mut file: &File, range: std::ops::Range<u64>, out: &mut impl Write) -> io::Result<u32> {
-    file.seek(SeekFrom::Start(range.start))?;
-    let mut sum = crc32fast::Hasher::new();
-    let mut left = (range.end - range.start) as usize;
-    let mut buffer = vec![0; CHUNK.min(left)];
-    while left > 0 {
-        let part = &mut buffer[..left.min(CHUNK)];
-        file.read_exact(part)?;
-        sum.update(part);
-        out.write_all(part)?;
-        left -= part.len();
-    }
-    Ok(sum.finalize())
 }
 
 /// The names of the storages that the values refer to.

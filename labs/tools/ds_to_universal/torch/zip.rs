@@ -1,5 +1,9 @@
 //! The archive: where its entries are. They are stored as they are, never compressed, so a file's entries cannot be larger
 //! than the file.
+//!
+//! Not the crate `zip` 9.2.2: it makes room for as many entries as a file claims to have. A file of 60 GiB with nothing in
+//! it but such a claim (which takes a few KB of a disk) aborts the process, which asks for 95 GB, and no caller can catch
+//! that.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
