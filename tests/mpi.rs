@@ -7,7 +7,7 @@ use suite::program::program;
 mod suite;
 
 use anyhow::{Context, Result, bail, ensure};
-use shardlab::comm::{Comm, Options, Reduce};
+use shardlab::comm::{Comm, CommError, Options, Reduce};
 use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::parallel::zero::Stage;
@@ -74,7 +74,7 @@ fn one_rank_of_the_suite() -> Result<()> {
                 ..Options::default()
             };
             launch::run_with(ranks, &options, |comm| {
-                Ok(comm.labelled("meeting").barrier()?)
+                variant_told(comm.labelled("meeting").barrier().map_err(Into::into))
             })
             .map(drop)
         }
@@ -84,7 +84,7 @@ fn one_rank_of_the_suite() -> Result<()> {
                 ..Options::default()
             };
             launch::run_with(ranks, &options, |comm| {
-                start_differently(&comm, how, comm.rank() == ranks - 1)
+                variant_told(start_differently(&comm, how, comm.rank() == ranks - 1))
             })
             .map(drop)
         }
@@ -104,7 +104,7 @@ fn one_rank_of_the_suite() -> Result<()> {
                 ..Options::default()
             };
             launch::run_with(ranks, &options, |comm| {
-                disagree(&comm, how, comm.rank() == ranks - 1)
+                variant_told(disagree(&comm, how, comm.rank() == ranks - 1))
             })
             .map(drop)
         }
@@ -119,6 +119,31 @@ fn one_rank_of_the_suite() -> Result<()> {
         })
         .map(drop),
     }
+}
+
+/// Prints which variant an error is, and of what.
+fn variant_told(result: Result<()>) -> Result<()> {
+    let Some(error) = result.as_ref().err().and_then(|e| e.downcast_ref()) else {
+        return result;
+    };
+    let stopped = matches!(error, CommError::Stopped { .. });
+    let variant = match error.reason() {
+        CommError::CallsDiffer { calls, .. } => {
+            format!("{:?} differs from {:?}", calls[0].kind, calls[1].kind)
+        }
+        CommError::RankEnded { rank, call, .. } => format!("{:?} needs rank {rank}", call.kind),
+        CommError::DeadlinePassed { missing, call, .. } => {
+            format!("{:?} is without {missing:?}", call.kind)
+        }
+        CommError::Deadlock { .. } => "deadlock".to_string(),
+        CommError::RankFailed { rank, why, .. } => {
+            format!("rank {rank}: {}", why.lines().next().unwrap_or_default())
+        }
+        other => format!("{other:?}"),
+    };
+    let prefix = if stopped { "stopped, " } else { "" };
+    eprintln!("variant: {prefix}{variant}");
+    result
 }
 
 /// Ranks that do not make the same calls; `odd` is the one that is to blame.
@@ -504,6 +529,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         (
             "missing",
             &[
+                "variant: AllReduce differs from Barrier",
                 "in different calls: all_reduce (sum, 8 f32",
                 "\n  rank 2  waits in barrier (",
                 SAME,
@@ -512,6 +538,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         (
             "length",
             &[
+                "variant: AllReduce differs from AllReduce",
                 "in different calls: all_reduce (sum, 8 f32",
                 "\n  rank 2  waits in all_reduce (sum, 4 f32",
                 SAME,
@@ -520,6 +547,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         (
             "reduction",
             &[
+                "variant: AllReduce differs from AllReduce",
                 "in different calls: all_reduce (sum, 8 f32",
                 "\n  rank 2  waits in all_reduce (max, 8 f32",
                 SAME,
@@ -528,6 +556,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         (
             "order",
             &[
+                "variant: AllReduce differs from AllReduce",
                 "in different calls: all_reduce (sum, 8 f32",
                 "\nhelp: calls that differ in nothing else are compared by",
             ],
@@ -535,6 +564,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         (
             "deadlock",
             &[
+                "variant: deadlock",
                 "deadlock: ranks wait for each other\n",
                 "\n  rank 0  waits in recv (from 1, 8 f32",
                 "\nhelp: look for a receive",
@@ -543,6 +573,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         (
             "late",
             &[
+                "variant: Barrier is without [2]",
                 "rank 2 did not come to barrier \"meeting\" (",
                 "\n  rank 2  was last seen in barrier in group tensor (",
                 "\nhelp: is it still computing?",
@@ -551,6 +582,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         (
             "absent",
             &[
+                "variant: Barrier is without [2]",
                 "rank 2 did not come to barrier \"meeting\" (",
                 "\n  rank 2  has not been seen",
                 "\nhelp: is it still computing?",
@@ -559,6 +591,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         (
             "named",
             &[
+                "variant: Broadcast differs from Broadcast",
                 "in different calls: broadcast \"root\" in group tensor (root 1, 8 f32",
                 "\n  rank 1  waits in broadcast \"root\" in group tensor (root 2 (0 in its group), 8 f32",
                 SAME,
@@ -576,6 +609,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         (
             "exit",
             &[
+                "variant: stopped, rank 2: it ended the process instead of returning",
                 "error: rank 2 failed: it ended the process instead of returning",
                 "error: rank 0 stopped in all_reduce (sum, 8 f32",
                 "\nhelp: return from the closure",
@@ -584,17 +618,23 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         (
             "early",
             &[
+                "variant: AllReduce needs rank 2",
                 "rank 2 ended, and never entered all_reduce in group tensor (sum, 8 f32",
                 SAME,
             ],
         ),
         (
             "message",
-            &["rank 2 ended, and never entered recv (from 2, 8 f32", SAME],
+            &[
+                "variant: Recv needs rank 2",
+                "rank 2 ended, and never entered recv (from 2, 8 f32",
+                SAME,
+            ],
         ),
         (
             "started",
             &[
+                "variant: StartAllReduce differs from Barrier",
                 "in different calls: start_all_reduce (sum, 8 f32",
                 "\n  rank 2  waits in barrier (",
                 SAME,
@@ -603,6 +643,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         (
             "started_before",
             &[
+                "variant: StartAllReduce differs from StartAllReduce",
                 "in different calls: start_all_reduce (sum, 8 f32",
                 "\n  rank 2  waits in start_all_reduce (sum, 4 f32",
                 SAME,

@@ -1,11 +1,13 @@
 //! The description of one communication call. Ranks compare it with each other, and errors print it.
 
 use super::{Dtype, Reduce, named};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::panic::Location;
 
 named! {
     /// The communication calls, by the names of their methods in [`Comm`](super::Comm).
+    #[derive(Serialize, Deserialize)]
     pub enum Kind {
         Barrier = "barrier",
         AllReduce = "all_reduce",
@@ -41,7 +43,7 @@ impl Kind {
 }
 
 /// A different rank: its numbers in the group and in the world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
     pub rank: usize,
     pub in_world: usize,
@@ -129,21 +131,63 @@ impl Call {
         self.op.expect("a reducing call names its reduction")
     }
 
-    /// The call's place in the source: `labs/lab03/lesson.rs:141`.
-    pub(super) fn place(&self) -> String {
-        format!("{}:{}", self.at.file(), self.at.line())
+    /// The call for an error, with the rank's number of it if that is known.
+    pub(super) fn info(&self, number: Option<u64>) -> CallInfo {
+        CallInfo {
+            kind: self.kind,
+            dtype: self.dtype,
+            len: self.len,
+            op: self.op,
+            peer: self.peer,
+            tag: self.tag,
+            group: self.group.map(str::to_string),
+            label: self.label.map(str::to_string),
+            file: self.at.file().to_string(),
+            line: self.at.line(),
+            number,
+        }
+    }
+}
+
+/// A call in an error. It may be the call of another process, so it owns its texts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallInfo {
+    pub kind: Kind,
+    pub dtype: Dtype,
+    /// Elements of one rank's part, or of the whole vector in a call without parts: all-reduce, reduce, broadcast, message.
+    pub len: usize,
+    pub op: Option<Reduce>,
+    /// The root of a rooted collective, or the other side of a message.
+    pub peer: Option<Peer>,
+    /// A message's tag; 0 in a collective.
+    pub tag: u16,
+    /// The group's name, if it has one.
+    pub group: Option<String>,
+    /// The label that the caller gave the call.
+    pub label: Option<String>,
+    /// The call's place in the caller's source: file and line.
+    pub file: String,
+    pub line: u32,
+    /// The rank's call number, from 1 over all its groups, if it is known.
+    pub number: Option<u64>,
+}
+
+/// A call in words, as [`CallInfo`] prints it.
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.info(None).fmt(f)
     }
 }
 
 /// `all_reduce (sum, 804,096 f32, labs/lab03/lesson.rs:141)`, `broadcast "weights" in group tensor (root 4, 96 f32, …)`.
-/// Ranks have their numbers in the world.
-impl fmt::Display for Call {
+/// Ranks have their numbers in the world. `{:#}` adds the number, if it is known: `…, its call 7`.
+impl fmt::Display for CallInfo {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(self.kind.name())?;
-        if let Some(label) = self.label {
+        if let Some(label) = &self.label {
             write!(f, " {label:?}")?;
         }
-        if let Some(group) = self.group {
+        if let Some(group) = &self.group {
             write!(f, " in group {group}")?;
         }
         f.write_str(" (")?;
@@ -167,6 +211,10 @@ impl fmt::Display for Call {
                 self.dtype.name()
             )?;
         }
-        write!(f, "{})", self.place())
+        write!(f, "{}:{})", self.file, self.line)?;
+        match self.number {
+            Some(number) if f.alternate() => write!(f, ", its call {number}"),
+            _ => Ok(()),
+        }
     }
 }

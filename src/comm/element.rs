@@ -4,10 +4,12 @@ use super::named;
 use crate::simd::vectorized;
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
 use std::ops::{Add, Mul, Range};
 
 named! {
     /// The number types that a [`Comm`](super::Comm) moves.
+    #[derive(Serialize, Deserialize)]
     pub enum Dtype {
         I32 = "i32",
         I64 = "i64",
@@ -39,6 +41,7 @@ impl Dtype {
 
 named! {
     /// How the ranks' values are combined, element by element.
+    #[derive(Serialize, Deserialize)]
     pub enum Reduce {
         /// Integers wrap around on overflow, as MPI's do.
         Sum = "sum",

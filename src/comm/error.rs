@@ -1,23 +1,324 @@
-//! The errors of communication.
+//! The errors of communication: variants with fields for code that matches them, and a text for people.
 
-/// Why a communication call failed. Every text names the ranks and the call, and says what to do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+use super::{Call, CallInfo, FlightFile};
+use crate::units;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// Why a communication call failed. The text names the ranks and the call, and says what to do.
+///
+/// The rank that finds the reason gets the reason's own variant. All other ranks get [`CommError::Stopped`] at their current
+/// or next call, with the reason as its cause: [`CommError::reason`] is the same on all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CommError {
-    /// The call itself makes no sense, whatever the other ranks do.
-    #[error("{0}")]
-    Invalid(String),
-    /// The ranks cannot go on together: one ended, they made different calls, or all wait for each other. This error is why the
-    /// run ends, and its text has a line for every rank.
-    #[error("{0}")]
-    Broken(String),
-    /// A different rank failed. This rank stops at its current communication call, or at its next one.
-    #[error("rank {rank} stopped in {call}, because the run has failed: {cause}")]
+    /// The arguments make no sense, whatever the other ranks do.
+    Invalid {
+        /// The call, if one was made.
+        call: Option<Box<CallInfo>>,
+        why: String,
+    },
+    /// Ranks of a group met in different calls. They go on together only in the same call, with the same arguments.
+    CallsDiffer {
+        /// The calls of two ranks, which differ.
+        calls: Box<[CallInfo; 2]>,
+        /// Whether the calls differ in nothing but their label or their place in the source.
+        alike: bool,
+        report: Box<Report>,
+    },
+    /// A rank has returned from its closure, and `call` needs it.
+    RankEnded {
+        /// The rank that has ended, by its number in the world.
+        rank: usize,
+        /// The call that waits for it.
+        call: Box<CallInfo>,
+        report: Box<Report>,
+    },
+    /// A rank waited for others until [`Options::deadline`](super::Options::deadline).
+    DeadlinePassed {
+        /// The ranks that did not come, by their numbers in the world.
+        missing: Vec<usize>,
+        /// The call that waited for them.
+        call: Box<CallInfo>,
+        waited: Duration,
+        report: Box<Report>,
+    },
+    /// Ranks wait for each other in a circle. The report has the call of each.
+    Deadlock {
+        /// Whether these are all ranks of the run. Over MPI no rank knows, so it is false.
+        all: bool,
+        report: Box<Report>,
+    },
+    /// A message has a different length, type or label than the receive that it met.
+    MessageDiffers {
+        /// The sender, by its number in the world.
+        from: usize,
+        /// Elements of the message.
+        len: usize,
+        /// The call that sent it; over MPI the receiver does not know it.
+        sent: Option<Box<CallInfo>>,
+        /// The receive.
+        call: Box<CallInfo>,
+        report: Box<Report>,
+    },
+    /// All ranks have ended, and there are messages that none has received.
+    NotReceived { messages: Vec<Unreceived> },
+    /// A rank returned an error or panicked.
+    RankFailed {
+        rank: usize,
+        panicked: bool,
+        /// The rank's error with its context, in words.
+        why: String,
+        /// The rank's error, if it is one of communication.
+        cause: Option<Box<CommError>>,
+    },
+    /// The run has failed for a reason that lies elsewhere. This rank stops at its current communication call, or at its
+    /// next one.
     Stopped {
         rank: usize,
-        call: String,
-        cause: String,
+        call: Box<CallInfo>,
+        cause: Box<CommError>,
     },
 }
 
 /// The result of communication.
 pub type Result<T> = std::result::Result<T, CommError>;
+
+impl CommError {
+    /// Why the run failed: the cause of [`CommError::Stopped`], and the communication error of a rank that failed with one.
+    /// Any other error is its own reason.
+    pub fn reason(&self) -> &CommError {
+        match self {
+            CommError::Stopped { cause, .. } => cause.reason(),
+            CommError::RankFailed {
+                cause: Some(cause), ..
+            } => cause.reason(),
+            own => own,
+        }
+    }
+
+    pub(super) fn invalid(call: &Call, why: impl Into<String>) -> CommError {
+        CommError::Invalid {
+            call: Some(Box::new(call.info(None))),
+            why: why.into(),
+        }
+    }
+
+    /// The error of a rank whose closure returned `error`.
+    pub(crate) fn of_rank(rank: usize, error: &anyhow::Error) -> CommError {
+        CommError::RankFailed {
+            rank,
+            panicked: error.is::<Panicked>(),
+            why: format!("{error:#}"),
+            cause: error.downcast_ref::<CommError>().cloned().map(Box::new),
+        }
+    }
+}
+
+/// A rank's panic, in place of the error that its closure would return.
+#[derive(Debug, thiserror::Error)]
+#[error("panicked: {0}")]
+pub(crate) struct Panicked(pub String);
+
+/// Messages that one rank sent to another, which did not receive them. Ranks have their numbers in the world.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreceived {
+    pub from: usize,
+    pub to: usize,
+    /// How many messages.
+    pub count: u64,
+    /// The call that sent the latest.
+    pub latest: CallInfo,
+}
+
+/// What was known of the ranks when an error was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Ranks by their numbers in the world, and what each was doing.
+    pub ranks: Vec<(usize, RankState)>,
+    /// The file with the ranks' last calls, if the run writes one.
+    pub flight_file: Option<FlightFile>,
+}
+
+/// What a rank is doing, as far as the rank knows that tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RankState {
+    /// It has made no communication call yet.
+    NoCallYet,
+    /// It waits in `call` for other ranks, since `time` ago.
+    Waits { call: CallInfo, time: Duration },
+    /// It is in `call`, and does its part of the work.
+    InCall { call: CallInfo },
+    /// It has been computing for `time` since its latest call.
+    Computes { after: CallInfo, time: Duration },
+    /// Its closure has returned without any communication call.
+    EndedWithoutCall,
+    /// Its closure has returned; the latest call, if it is known.
+    Ended { after: Option<CallInfo> },
+    /// Over MPI: it was in `call` `time` ago, and nothing later is known of it.
+    LastSeen { call: CallInfo, time: Duration },
+    /// Over MPI: nothing is known of it.
+    NotSeen,
+}
+
+impl fmt::Display for RankState {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            RankState::NoCallYet => f.write_str("has made no communication call yet"),
+            RankState::Waits { call, time } => {
+                write!(f, "waits in {call:#}")?;
+                match long(*time) {
+                    Some(time) => write!(f, " for {time}"),
+                    None => Ok(()),
+                }
+            }
+            RankState::InCall { call } => write!(f, "is in {call:#}"),
+            RankState::Computes { after, time } => match long(*time) {
+                Some(time) => write!(f, "computes for {time}, after {after:#}"),
+                None => write!(f, "computes, after {after:#}"),
+            },
+            RankState::EndedWithoutCall => f.write_str("ended without any communication call"),
+            RankState::Ended { after: Some(call) } => write!(f, "ended after {call:#}"),
+            RankState::Ended { after: None } => f.write_str("ended"),
+            RankState::LastSeen { call, time } => {
+                write!(f, "was last seen in {call:#}")?;
+                match long(*time) {
+                    Some(time) => write!(f, ", {time} ago"),
+                    None => Ok(()),
+                }
+            }
+            RankState::NotSeen => f.write_str("has not been seen"),
+        }
+    }
+}
+
+/// A time in words, or nothing if it is too short to matter.
+fn long(time: Duration) -> Option<String> {
+    (time >= Duration::from_millis(500)).then(|| units::seconds(time.as_secs_f64()))
+}
+
+const SAME_CALLS: &str = "every rank of a group must make the same calls in the same order; \
+     did one return early, or is a call inside an `if rank == …`?";
+const DIFFERENT_CALLS: &str = "every rank of a group must make the same calls in the same order, \
+     with the same length, type, reduction and root";
+const DIFFERENT_PLACES: &str = "calls that differ in nothing else are compared by their place in the source: has a rank \
+     skipped one, or changed their order? If these are to meet, give both a label: comm.labelled(\"…\")";
+const FITTING: &str = "send and receive slices of the same length and type; two streams of messages between the same \
+     ranks need a tag each: comm.tagged(…)";
+const DEADLOCK: &str = "look for a receive without a matching send, or collectives that ranks enter in different orders";
+const TOO_LATE: &str = "is it still computing? then give it more time: --deadline SECONDS; \
+     does it hang? then look at where it was last seen";
+const UNRECEIVED: &str =
+    "every send needs a receive on the other rank, with the same tag, in the same group";
+
+impl fmt::Display for CommError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            CommError::Invalid {
+                call: Some(call),
+                why,
+            } => write!(f, "{call}: {why}"),
+            CommError::Invalid { call: None, why } => f.write_str(why),
+            CommError::CallsDiffer {
+                calls,
+                alike,
+                report,
+            } => {
+                let [one, other] = &**calls;
+                f.write_str("the ranks are in different calls: ")?;
+                if one.number.is_some() && other.number.is_some() {
+                    write!(f, "{one:#} and {other:#}")?;
+                } else {
+                    write!(f, "{one} and {other}")?;
+                }
+                let help = if *alike {
+                    DIFFERENT_PLACES
+                } else {
+                    DIFFERENT_CALLS
+                };
+                report.write(f, help)
+            }
+            CommError::RankEnded { rank, call, report } => {
+                write!(f, "rank {rank} ended, and never entered {call}")?;
+                report.write(f, SAME_CALLS)
+            }
+            CommError::DeadlinePassed {
+                missing,
+                call,
+                waited,
+                report,
+            } => {
+                let ranks: Vec<String> = missing.iter().map(usize::to_string).collect();
+                let ranks = ranks.join(", ");
+                let s = if missing.len() == 1 { "" } else { "s" };
+                let waited = units::seconds(waited.as_secs_f64());
+                write!(f, "rank{s} {ranks} did not come to {call} within {waited}")?;
+                report.write(f, TOO_LATE)
+            }
+            CommError::Deadlock { all, report } => {
+                let all = if *all { "all " } else { "" };
+                write!(f, "deadlock: {all}ranks wait for each other")?;
+                report.write(f, DEADLOCK)
+            }
+            CommError::MessageDiffers {
+                from,
+                len,
+                sent,
+                call,
+                report,
+            } => {
+                f.write_str("the message does not fit: ")?;
+                match sent {
+                    Some(sent) => write!(f, "{sent} on rank {from} met {call}")?,
+                    None => write!(
+                        f,
+                        "rank {from} sent {len} elements that {call} did not expect"
+                    )?,
+                }
+                report.write(f, FITTING)
+            }
+            CommError::NotReceived { messages } => {
+                f.write_str("the run is over, and messages were not received")?;
+                for message in messages {
+                    let Unreceived {
+                        from,
+                        to,
+                        count,
+                        latest,
+                    } = message;
+                    let sent = if *count == 1 {
+                        "a message".to_string()
+                    } else {
+                        format!("{count} messages")
+                    };
+                    write!(
+                        f,
+                        "\n  rank {from}  sent {sent} that rank {to} did not receive; the latest: {latest}"
+                    )?;
+                }
+                write!(f, "\nhelp: {UNRECEIVED}")
+            }
+            CommError::RankFailed { rank, why, .. } => write!(f, "rank {rank} failed: {why}"),
+            CommError::Stopped { rank, call, cause } => write!(
+                f,
+                "rank {rank} stopped in {call}, because the run has failed: {cause}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for CommError {}
+
+impl Report {
+    /// Writes a line for every rank, and the help.
+    fn write(&self, f: &mut fmt::Formatter, help: &str) -> fmt::Result {
+        for (rank, state) in &self.ranks {
+            write!(f, "\n  rank {rank}  {state}")?;
+        }
+        write!(f, "\nhelp: {help}")?;
+        match &self.flight_file {
+            Some(file) => write!(f, "{file}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -34,14 +34,17 @@ mod pending;
 mod recorder;
 mod transport;
 
-pub use call::{Call, Kind, Peer};
+pub(crate) use call::Call;
+pub use call::{CallInfo, Kind, Peer};
 pub use element::{Dtype, Element, Reduce};
-pub use error::{CommError, Result};
+pub(crate) use error::Panicked;
+pub use error::{CommError, RankState, Report, Result, Unreceived};
 pub use link::Link;
 pub use meter::Traffic;
 pub(crate) use named::named;
 pub use options::Options;
 pub use pending::{Flight, Pending};
+pub use recorder::FlightFile;
 #[cfg(feature = "mpi")]
 pub(crate) use transport::MpiWorld;
 pub(crate) use transport::{Run, sync};
@@ -375,22 +378,22 @@ impl Comm {
         };
         let size = self.size();
         if op == Some(Reduce::Mean) && !call.dtype.is_float() {
-            return Err(CommError::Invalid(format!(
-                "{call}: integers have no mean; use sum and divide, or send floats"
-            )));
+            return Err(CommError::invalid(
+                &call,
+                "integers have no mean; use sum and divide, or send floats",
+            ));
         }
         if let Some(peer) = peer.filter(|&peer| peer >= size) {
             let last = size - 1;
-            let what = format!(
-                "{call}: there is no rank {peer} in a group of {size} (ranks are 0 to {last})"
-            );
-            return Err(CommError::Invalid(what));
+            let why =
+                format!("there is no rank {peer} in a group of {size} (ranks are 0 to {last})");
+            return Err(CommError::invalid(&call, why));
         }
         if tag > Comm::MAX_TAG {
-            return Err(CommError::Invalid(format!(
-                "{call}: tags are 0 to {}",
-                Comm::MAX_TAG
-            )));
+            return Err(CommError::invalid(
+                &call,
+                format!("tags are 0 to {}", Comm::MAX_TAG),
+            ));
         }
         Ok(call)
     }
@@ -443,10 +446,11 @@ impl Comm {
         if call.len.checked_mul(self.size()) == Some(all) {
             return Ok(());
         }
-        Err(CommError::Invalid(format!(
-            "{call}: the slice for all ranks must hold {} ranks x {} elements, but holds {all}",
+        let why = format!(
+            "the slice for all ranks must hold {} ranks x {} elements, but holds {all}",
             self.size(),
             call.len
-        )))
+        );
+        Err(CommError::invalid(call, why))
     }
 }

@@ -1,8 +1,7 @@
 //! A collective that continues while its rank computes.
 
-use super::transport::{InFlight, Transport};
+use super::transport::{InFlight, Transport, vector};
 use super::{Call, Element, Result};
-use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
@@ -65,11 +64,4 @@ impl<T: Element> Pending<T> {
         self.complete()?;
         Ok(vector(self.in_flight.take()))
     }
-}
-
-/// The vector that was handed over. A call and its vector have the same type.
-pub(super) fn vector<T: Element>(handed_over: Box<dyn Any>) -> Vec<T> {
-    *handed_over
-        .downcast()
-        .expect("a call and its vector have the same type")
 }

@@ -2,12 +2,14 @@
 //!
 //! The recorder is always on. The README lists its share of a 1 KiB all-reduce between two threads, under "Speed".
 
-use super::Call;
 use super::meter::lock;
+use super::{Call, CallInfo};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -35,6 +37,13 @@ pub(super) struct Entry {
     pub start: Instant,
     /// When the rank left the call, and whether the call succeeded.
     pub end: Option<(Instant, bool)>,
+}
+
+impl Entry {
+    /// The call for an error.
+    pub fn info(&self) -> CallInfo {
+        self.call.info(Some(self.number))
+    }
 }
 
 impl Recorder {
@@ -82,6 +91,13 @@ impl Recorder {
         lock(&self.0).entries.back().copied()
     }
 
+    /// The number of the call that the rank is in, if it is in one.
+    pub fn current(&self) -> Option<u64> {
+        self.last()
+            .filter(|entry| entry.end.is_none())
+            .map(|entry| entry.number)
+    }
+
     /// How long the rank has been computing since its latest call. Inside a call: how long it computed before.
     pub fn computed(&self) -> Duration {
         let log = lock(&self.0);
@@ -118,7 +134,7 @@ impl Recorder {
             let line = json!({
                 "rank": rank, "number": number, "call": call.kind.name(), "dtype": call.dtype.name(), "len": call.len,
                 "op": call.op.map(|op| op.name()), "group": call.group, "peer": call.peer.map(|peer| peer.in_world),
-                "tag": call.tag, "label": call.label, "at": call.place(),
+                "tag": call.tag, "label": call.label, "at": format!("{}:{}", call.at.file(), call.at.line()),
                 "start_unix_s": unix(start), "end_unix_s": end.map(|(end, _)| unix(end)), "state": state,
             });
             writeln!(file, "{line}")?;
@@ -127,28 +143,54 @@ impl Recorder {
     }
 }
 
-/// Writes the last calls of these ranks to a file.
-pub(super) fn save<'a>(
-    file: &Path,
-    ranks: impl IntoIterator<Item = (usize, &'a Arc<Recorder>)>,
-) -> std::io::Result<()> {
-    file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-    let mut out = BufWriter::new(std::fs::File::create(file)?);
-    ranks
-        .into_iter()
-        .try_for_each(|(rank, recorder)| recorder.write(rank, &mut out))?;
-    out.flush()
+/// The file with the last calls of a run's ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlightFile {
+    pub path: PathBuf,
+    /// Why it could not be written.
+    pub error: Option<String>,
 }
 
 /// The last line of an error: where the ranks' last calls are, or why they could not be written.
-pub(super) fn in_words(saved: std::io::Result<()>, file: &Path) -> String {
-    let file = file.display();
-    match saved {
-        Ok(()) => format!("\n      the last {KEPT} calls of every rank are in {file}"),
-        Err(error) => {
-            format!("\n      the ranks' last calls could not be written to {file}: {error}")
+impl fmt::Display for FlightFile {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let path = self.path.display();
+        match &self.error {
+            None => write!(
+                f,
+                "\n      the last {KEPT} calls of every rank are in {path}"
+            ),
+            Some(error) => write!(
+                f,
+                "\n      the ranks' last calls could not be written to {path}: {error}"
+            ),
         }
     }
+}
+
+/// Writes the last calls of these ranks to a file.
+pub(super) fn save<'a>(
+    path: &Path,
+    ranks: impl IntoIterator<Item = (usize, &'a Arc<Recorder>)>,
+) -> FlightFile {
+    FlightFile {
+        path: path.to_path_buf(),
+        error: write(path, ranks).err().map(|error| error.to_string()),
+    }
+}
+
+fn write<'a>(
+    path: &Path,
+    ranks: impl IntoIterator<Item = (usize, &'a Arc<Recorder>)>,
+) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut out = BufWriter::new(std::fs::File::create(path)?);
+    for (rank, recorder) in ranks {
+        recorder.write(rank, &mut out)?;
+    }
+    out.flush()
 }
 
 impl Log {

@@ -4,7 +4,7 @@
 //!
 //! Shuttle finds a hang at once, without a clock: it sees that no rank can go on.
 
-use crate::comm::{Comm, Reduce};
+use crate::comm::{Comm, CommError, Reduce};
 use crate::launch;
 use anyhow::{Result, bail};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,9 +27,14 @@ fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Vec<T>
 }
 
 /// Runs ranks that must fail with an error that begins with `says`.
-fn broken(ranks: usize, says: &str, body: impl Fn(Comm) -> Result<()> + Sync) {
+fn fails(ranks: usize, says: &str, body: impl Fn(Comm) -> Result<()> + Sync) {
     let error = format!("{:#}", launch::run(ranks, body).unwrap_err());
     assert!(error.starts_with(says), "{error}");
+}
+
+/// Runs ranks that cannot go on together. Returns the run's error.
+fn broken(ranks: usize, body: impl Fn(Comm) -> Result<()> + Sync) -> CommError {
+    launch::run(ranks, body).unwrap_err().downcast().unwrap()
 }
 
 /// Long enough for several blocks.
@@ -198,7 +203,7 @@ fn a_rank_that_ends_with_a_reduction_under_way_does_its_part() {
 #[test]
 fn a_rank_that_fails_wakes_the_others() {
     explore(|| {
-        broken(3, "rank 1 failed: the disk is full", |comm| {
+        fails(3, "rank 1 failed: the disk is full", |comm| {
             let mut x = vec![1u64; LEN];
             comm.all_reduce(&mut x, Reduce::Sum)?;
             if comm.rank() == 1 {
@@ -215,7 +220,7 @@ fn a_rank_that_fails_wakes_the_others() {
 #[test]
 fn different_calls_stop_everyone() {
     explore(|| {
-        broken(3, "the ranks are in different calls: ", |comm| {
+        let error = broken(3, |comm| {
             let mut x = vec![1u64; LEN];
             match comm.rank() {
                 2 => comm.barrier()?,
@@ -223,30 +228,34 @@ fn different_calls_stop_everyone() {
             }
             Ok(())
         });
+        assert!(matches!(error, CommError::CallsDiffer { .. }), "{error}");
     });
 }
 
 #[test]
 fn an_early_end_stops_everyone() {
     explore(|| {
-        broken(3, "rank 0 ended, and never entered barrier", |comm| {
+        let error = broken(3, |comm| {
             if comm.rank() > 0 {
                 comm.barrier()?;
             }
             Ok(())
         });
+        let is_it = matches!(error, CommError::RankEnded { rank: 0, .. });
+        assert!(is_it, "{error}");
     });
 }
 
 #[test]
 fn a_deadlock_stops_everyone() {
     explore(|| {
-        broken(2, "deadlock", |comm| {
+        let error = broken(2, |comm| {
             let started = comm.start_all_reduce(vec![1u8], Reduce::Sum)?;
             comm.recv(&mut [0u8], 1 - comm.rank())?;
             started.wait()?;
             Ok(())
         });
+        assert!(matches!(error, CommError::Deadlock { .. }), "{error}");
     });
 }
 
@@ -289,7 +298,7 @@ fn slices_are_not_read_after_an_error() {
 fn a_panic_is_an_error_of_the_run() {
     explore(|| {
         let quiet = AssertUnwindSafe(|| {
-            broken(2, "rank 1 failed: panicked", |comm| {
+            fails(2, "rank 1 failed: panicked", |comm| {
                 let _started = comm.start_all_reduce(vec![1u64; LEN], Reduce::Sum)?;
                 if comm.rank() == 1 {
                     std::panic::resume_unwind(Box::new("no message"));

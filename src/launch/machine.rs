@@ -3,15 +3,9 @@
 use super::STACK_BYTES;
 use crate::units::bytes_decimal;
 
-/// Bytes that `ranks` ranks on this machine may still take: the least of free memory, what a container has left, and what the
-/// limits of their processes leave. None if the system does not provide these numbers.
-pub fn free_memory(ranks: usize) -> Option<u64> {
-    // Over MPI ranks are processes, each with its own limit.
-    let [processes, threads] = if super::is_mpi() {
-        [ranks, 1]
-    } else {
-        [1, ranks]
-    };
+/// Bytes that so many processes on this machine, with so many threads each, may still take: the least of free memory, what a
+/// container has left, and what the processes' own limits leave. None if the system does not provide these numbers.
+pub(super) fn free_for(processes: usize, threads: usize) -> Option<u64> {
     let left = |limit| {
         left_of(limit, address_space().unwrap_or_default(), threads)
             .saturating_mul(processes as u64)

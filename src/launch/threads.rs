@@ -2,10 +2,10 @@
 
 use super::{STACK_BYTES, exit};
 use crate::comm::sync::{spawn, thread};
-use crate::comm::{Comm, Options, Run};
+use crate::comm::{Comm, CommError, Options, Panicked, Run};
 use crate::error::BadInput;
 use crate::notice::complain;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -33,13 +33,13 @@ pub(super) fn run<T: Send>(
             match start(rank) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    let error = format!(
+                    let error = anyhow::anyhow!(
                         "its thread did not start: {error}\n\
                          help: start fewer ranks, or allow more threads and memory: ulimit -u; ulimit -v ({} MiB for each stack)",
                         STACK_BYTES >> 20
                     );
                     for rank in rank..ranks {
-                        run.ended(rank, Some(error.clone()));
+                        run.ended(rank, Some(CommError::of_rank(rank, &error)));
                     }
                     break;
                 }
@@ -47,7 +47,9 @@ pub(super) fn run<T: Send>(
         }
         if !run.wait_for_end() {
             // Nothing can end a thread from outside, and joining it would take forever.
-            complain(&format!("error: {}", run.failure().unwrap_or_default()));
+            if let Some(failure) = run.failure() {
+                complain(&format!("error: {failure}"));
+            }
             complain(
                 "error: a rank does not come to its next communication call; the process ends without it",
             );
@@ -72,7 +74,7 @@ pub(super) fn run<T: Send>(
         // Bad input is the user's mistake, whichever rank found it.
         (Some((_, error)), _) if error.is::<BadInput>() => Err(error),
         (Some((rank, error)), _) => Err(error.context(format!("rank {rank} failed"))),
-        (None, Some(failure)) => bail!(failure),
+        (None, Some(failure)) => Err(failure.into()),
         (None, None) => Ok(values),
     }
 }
@@ -85,10 +87,8 @@ fn run_rank<T>(
 ) -> Result<T, (anyhow::Error, bool)> {
     let comm = run.comm(rank);
     let result = exit::watch(rank, || catch_panic(|| body(comm)));
-    let ended_the_run = run.ended(
-        rank,
-        result.as_ref().err().map(|error| format!("{error:#}")),
-    );
+    let error = result.as_ref().err();
+    let ended_the_run = run.ended(rank, error.map(|error| CommError::of_rank(rank, error)));
     result.map_err(|error| (error, ended_the_run))
 }
 
@@ -111,12 +111,11 @@ fn exact_timer() {
 /// Runs `body`, and turns a panic into an error.
 pub(super) fn catch_panic<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     // A panic may leave data that ranks share half changed, but the whole run ends with it.
-    catch_unwind(AssertUnwindSafe(body))
-        .unwrap_or_else(|panic| Err(anyhow::anyhow!("panicked: {}", panic_message(&*panic))))
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(panicked(&*panic).into()))
 }
 
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
+fn panicked(panic: &(dyn Any + Send)) -> Panicked {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(no message)")
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Panicked(text.unwrap_or("(no message)").to_string())
 }

@@ -1,7 +1,8 @@
 //! The world of a run's ranks: threads of this process, or processes of an MPI job.
 
+use super::MAX_RANKS;
 use super::launcher::{Launched, launched};
-use super::{MAX_RANKS, cores};
+use super::machine::{cores, free_for};
 use crate::error::BadInput;
 
 /// The origin of a run's ranks.
@@ -100,6 +101,17 @@ pub fn ranks_here(ranks: usize) -> usize {
         #[cfg(feature = "mpi")]
         Ok(World::Mpi(world)) => world.ranks_here,
         _ => ranks,
+    }
+}
+
+/// Bytes of memory that `ranks` ranks on this machine may still take: the least of free memory, what a container has left, and
+/// what the limits of their processes leave. None if the system does not provide these numbers.
+pub fn free_memory(ranks: usize) -> Option<u64> {
+    if is_mpi() {
+        // Each rank is a process, with its own limit.
+        free_for(ranks, 1)
+    } else {
+        free_for(1, ranks)
     }
 }
 

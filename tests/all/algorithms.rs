@@ -207,7 +207,7 @@ fn senseless_tasks_are_refused() {
     let error = |collective, algorithm, root| match Task::new(collective, algorithm, 3, 1, 4, root)
         .unwrap_err()
     {
-        CommError::Invalid(error) => error,
+        CommError::Invalid { call: None, why } => why,
         other => panic!("{other}"),
     };
     let unknown = error(Collective::AllReduce, Algorithm::Pairwise, 0);

@@ -3,7 +3,7 @@
 
 use crate::suite::collectives::{self, all_types, split, started_all_types, started_mean};
 use proptest::prelude::*;
-use shardlab::comm::{Comm, Reduce};
+use shardlab::comm::{Comm, CommError, Dtype, Kind, RankState, Reduce};
 use shardlab::launch;
 use std::time::{Duration, Instant};
 
@@ -144,10 +144,8 @@ fn groups_have_all_reduces_of_their_own_under_way() {
 fn messages_have_tags() {
     (1..=4).for_each(|ranks| drop(launch::run(ranks, |comm| collectives::tagged(&comm)).unwrap()));
     let error = broken(2, |comm| comm.tagged(Comm::MAX_TAG + 1).send(&[1u8], 1));
-    assert!(
-        error.contains("tag 32768, 1 u8, ") && error.contains("tags are 0 to 32767"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("tag 32768, 1 u8, "), "{error}");
+    refused(&error, "tags are 0 to 32767");
 }
 
 #[test]
@@ -189,6 +187,13 @@ fn errors_name_groups_and_ranks_of_the_world() {
             Ok(())
         }
     });
+    let CommError::RankEnded { rank: 3, call, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!((call.kind, call.number), (Kind::Recv, Some(2)));
+    assert_eq!(call.group.as_deref(), Some("tensor"));
+    assert_eq!(call.file, file!());
+    let error = error.to_string();
     assert!(
         error.starts_with(
             "rank 3 ended, and never entered recv in group tensor (from 3 (1 in its group), "
@@ -211,6 +216,12 @@ fn a_message_that_nobody_receives_is_an_error() {
             .and_then(|()| comm.tagged(7).send(&[1u8], 1)),
         _ => Ok(()),
     });
+    let CommError::NotReceived { messages } = &error else {
+        panic!("{error}")
+    };
+    let lanes: Vec<_> = messages.iter().map(|m| (m.from, m.to, m.count)).collect();
+    assert_eq!(lanes, [(0, 1, 1), (0, 2, 1)]);
+    let error = error.to_string();
     let says = "the run is over, and messages were not received\n  \
                 rank 0  sent a message that rank 1 did not receive; the latest: send (to 1, tag 7, 1 u8, ";
     assert!(error.starts_with(says), "{error}");
@@ -233,7 +244,20 @@ fn messages_with_labels_meet_their_like() {
         })
     };
     labels("activations", "activations").unwrap();
-    let error = format!("{:#}", labels("activations", "gradients").unwrap_err());
+    let error = labels("activations", "gradients").unwrap_err();
+    let Some(CommError::MessageDiffers {
+        from: 0,
+        len: 1,
+        sent: Some(sent),
+        call,
+        ..
+    }) = error.downcast_ref()
+    else {
+        panic!("{error:#}")
+    };
+    assert_eq!(sent.label.as_deref(), Some("activations"));
+    assert_eq!(call.label.as_deref(), Some("gradients"));
+    let error = format!("{error:#}");
     assert!(
         error.starts_with("the message does not fit: send \"activations\" (to 1, "),
         "{error}"
@@ -249,10 +273,7 @@ fn a_probe_finds_nothing_where_the_sender_has_ended() {
         }
         Ok(())
     });
-    assert!(
-        error.starts_with("rank 0 ended, and never entered probe (from 0, "),
-        "{error}"
-    );
+    assert!(ended(&error, 0, Kind::Probe), "{error}");
 }
 
 #[test]
@@ -278,18 +299,40 @@ fn the_meter_counts_what_a_ring_all_reduce_sends() {
     }
 }
 
-/// What goes wrong, and what the error must say.
-fn broken(ranks: usize, body: impl Fn(&Comm) -> shardlab::comm::Result<()> + Sync) -> String {
-    format!(
-        "{:#}",
-        launch::run(ranks, |comm| Ok(body(&comm)?)).unwrap_err()
-    )
+/// What goes wrong, as the run's error.
+fn broken(ranks: usize, body: impl Fn(&Comm) -> shardlab::comm::Result<()> + Sync) -> CommError {
+    let error = launch::run(ranks, |comm| Ok(body(&comm)?)).unwrap_err();
+    error.downcast().expect("an error of communication")
+}
+
+/// Whether `rank` has ended, and a call of this kind needs it.
+fn ended(error: &CommError, rank: usize, kind: Kind) -> bool {
+    matches!(error, CommError::RankEnded { rank: gone, call, .. } if *gone == rank && call.kind == kind)
+}
+
+/// The kinds of two calls that differ, in order.
+fn kinds(error: &CommError) -> [Kind; 2] {
+    let CommError::CallsDiffer { calls, .. } = error else {
+        panic!("{error}")
+    };
+    let mut kinds = [calls[0].kind, calls[1].kind];
+    kinds.sort_by_key(|kind| kind.name());
+    kinds
+}
+
+fn refused(error: &CommError, says: &str) {
+    let is_it = matches!(error, CommError::Invalid { call: Some(_), why } if why.contains(says));
+    assert!(is_it, "{error}");
 }
 
 #[test]
 fn a_deadlock_is_an_error_that_names_every_rank() {
     let error = broken(2, |comm| comm.recv(&mut [0u8; 4], 1 - comm.rank()));
-    assert!(error.starts_with("deadlock"), "{error}");
+    assert!(
+        matches!(error, CommError::Deadlock { all: true, .. }),
+        "{error}"
+    );
+    let error = error.to_string();
     assert!(
         error.contains("rank 0  waits in recv (from 1, 4 u8, tests/all/collectives.rs:"),
         "{error}"
@@ -302,21 +345,37 @@ fn a_deadlock_is_an_error_that_names_every_rank() {
 
 #[test]
 fn different_calls_are_an_error_on_every_rank() {
-    let errors = std::sync::Mutex::new(0);
+    let errors = std::sync::Mutex::new(Vec::new());
     let error = broken(3, |comm| {
         let result = if comm.rank() == 1 {
             comm.barrier()
         } else {
             comm.all_reduce(&mut [1i64], Reduce::Sum)
         };
-        *errors.lock().unwrap() += result.is_err() as usize;
+        errors.lock().unwrap().extend(result.clone().err());
         result
     });
+    assert_eq!(kinds(&error), [Kind::AllReduce, Kind::Barrier]);
+    // The rank that came last has found it. The others have stopped, for the same reason.
+    let errors = errors.into_inner().unwrap();
+    assert_eq!(errors.len(), 3);
+    assert_eq!(errors.iter().filter(|e| **e == error).count(), 1);
+    assert!(errors.iter().all(|e| *e.reason() == error));
+    let CommError::CallsDiffer { report, .. } = &error else {
+        unreachable!()
+    };
+    let waits_in = |(rank, state): &(usize, RankState)| match state {
+        RankState::Waits { call, .. } => Some((*rank, call.kind, call.number)),
+        _ => None,
+    };
     assert!(
-        error.contains("all_reduce (sum, 1 i64, ") && error.contains("barrier ("),
+        report
+            .ranks
+            .iter()
+            .filter_map(waits_in)
+            .any(|one| one == (1, Kind::Barrier, Some(1))),
         "{error}"
     );
-    assert_eq!(*errors.lock().unwrap(), 3);
 }
 
 #[test]
@@ -326,7 +385,7 @@ fn a_message_of_another_length_is_an_error() {
         _ => comm.recv(&mut [0f32; 4], 0),
     });
     assert!(
-        error.contains("the message does not fit: send (to 1, 3 f32"),
+        matches!(&error, CommError::MessageDiffers { from: 0, len: 3, call, .. } if call.len == 4),
         "{error}"
     );
 }
@@ -336,11 +395,15 @@ fn reductions_roots_and_types_must_agree_too() {
     let reductions = broken(2, |comm| {
         comm.all_reduce(&mut [1f32], [Reduce::Sum, Reduce::Max][comm.rank()])
     });
+    assert_eq!(kinds(&reductions), [Kind::AllReduce; 2]);
+    let reductions = reductions.to_string();
     assert!(
         reductions.contains("all_reduce (sum, ") && reductions.contains("all_reduce (max, "),
         "{reductions}"
     );
     let roots = broken(2, |comm| comm.broadcast(&mut [1f32], comm.rank()));
+    assert_eq!(kinds(&roots), [Kind::Broadcast; 2]);
+    let roots = roots.to_string();
     assert!(
         roots.contains("root 0") && roots.contains("root 1"),
         "{roots}"
@@ -349,29 +412,27 @@ fn reductions_roots_and_types_must_agree_too() {
         0 => comm.send(&[1f32], 1),
         _ => comm.recv(&mut [0i32], 0),
     });
-    assert!(
-        types.contains("the message does not fit: send (to 1, 1 f32"),
-        "{types}"
-    );
+    let CommError::MessageDiffers {
+        sent: Some(sent),
+        call,
+        ..
+    } = types
+    else {
+        panic!("{types}")
+    };
+    assert_eq!((sent.dtype, call.dtype), (Dtype::F32, Dtype::I32));
 }
 
 #[test]
 fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
     let start = |comm: &Comm, len| comm.start_all_reduce(vec![1f32; len], Reduce::Sum);
     let lengths = broken(2, |comm| start(comm, 1 + comm.rank())?.wait().map(drop));
-    assert!(
-        lengths.starts_with("the ranks are in different calls: start_all_reduce (sum, "),
-        "{lengths}"
-    );
-    let kinds = broken(2, |comm| match comm.rank() {
+    assert_eq!(kinds(&lengths), [Kind::StartAllReduce; 2]);
+    let blocking = broken(2, |comm| match comm.rank() {
         0 => start(comm, 1)?.wait().map(drop),
         _ => comm.all_reduce(&mut [1f32], Reduce::Sum),
     });
-    assert!(
-        kinds.contains("start_all_reduce (sum, 1 f32, ")
-            && kinds.contains(" all_reduce (sum, 1 f32, "),
-        "{kinds}"
-    );
+    assert_eq!(kinds(&blocking), [Kind::AllReduce, Kind::StartAllReduce]);
     let starts = broken(2, |comm| match comm.rank() {
         0 => comm.start_all_gather(vec![1f32; 2])?.wait().map(drop),
         _ => comm
@@ -379,24 +440,20 @@ fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
             .wait()
             .map(drop),
     });
-    assert!(
-        starts.contains("start_all_gather (1 f32, ")
-            && starts.contains(" start_reduce_scatter (sum, "),
-        "{starts}"
+    assert_eq!(
+        kinds(&starts),
+        [Kind::StartAllGather, Kind::StartReduceScatter]
     );
-    let ended = broken(2, |comm| {
+    let gone = broken(2, |comm| {
         if comm.rank() == 0 {
             start(comm, 1)?.wait().map(drop)
         } else {
             Ok(())
         }
     });
-    assert!(
-        ended.starts_with("rank 1 ended, and never entered start_all_reduce (sum, 1 f32, "),
-        "{ended}"
-    );
+    assert!(ended(&gone, 1, Kind::StartAllReduce), "{gone}");
     // One who only asks now and then hears of it too.
-    let ended = broken(2, |comm| {
+    let gone = broken(2, |comm| {
         let mut started = if comm.rank() == 0 {
             start(comm, 1)?
         } else {
@@ -410,15 +467,13 @@ fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
         }
         Ok(())
     });
-    assert!(
-        ended.starts_with("rank 1 ended, and never entered start_all_reduce (sum, 1 f32, "),
-        "{ended}"
-    );
+    assert!(ended(&gone, 1, Kind::StartAllReduce), "{gone}");
     let deadlock = broken(2, |comm| match comm.rank() {
         0 => start(comm, 1)?.wait().map(drop),
         _ => comm.recv(&mut [0u8], 0),
     });
-    assert!(deadlock.starts_with("deadlock"), "{deadlock}");
+    assert!(matches!(deadlock, CommError::Deadlock { .. }), "{deadlock}");
+    let deadlock = deadlock.to_string();
     assert!(
         deadlock.contains("rank 0  waits in start_all_reduce (sum, 1 f32, "),
         "{deadlock}"
@@ -427,6 +482,7 @@ fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
 
 #[test]
 fn a_rank_that_fails_with_an_all_reduce_under_way_stops_the_others() {
+    let stopped = std::sync::Mutex::new(Vec::new());
     let error = launch::run(3, |comm| {
         let started = comm.start_all_reduce(vec![1f32; 1000], Reduce::Sum)?;
         let other = if comm.rank() == 1 {
@@ -434,46 +490,50 @@ fn a_rank_that_fails_with_an_all_reduce_under_way_stops_the_others() {
         } else {
             comm.start_all_reduce(vec![0u8], Reduce::Sum)?
         };
-        started.wait()?;
-        Ok(other.wait()?)
+        let both = started.wait().and_then(|_| other.wait());
+        stopped.lock().unwrap().extend(both.clone().err());
+        both?;
+        Ok(())
     });
     let error = format!("{:#}", error.unwrap_err());
     assert!(
         error.starts_with("rank 1 failed: panicked: out of memory"),
         "{error}"
     );
+    let stopped = stopped.into_inner().unwrap();
+    for error in &stopped {
+        let panicked = CommError::RankFailed {
+            rank: 1,
+            panicked: true,
+            why: "panicked: out of memory".into(),
+            cause: None,
+        };
+        assert!(matches!(error, CommError::Stopped { .. }), "{error}");
+        assert_eq!(*error.reason(), panicked);
+    }
 }
 
 #[test]
 fn senseless_arguments_are_refused_before_anyone_waits() {
     let no_rank = broken(2, |comm| comm.broadcast(&mut [0f32], 2));
-    assert!(
-        no_rank.contains("there is no rank 2 in a group of 2"),
-        "{no_rank}"
-    );
+    refused(&no_rank, "there is no rank 2 in a group of 2");
     let no_mean = broken(2, |comm| comm.all_reduce(&mut [0i32], Reduce::Mean));
-    assert!(no_mean.contains("integers have no mean"), "{no_mean}");
+    refused(&no_mean, "integers have no mean");
     let no_mean = broken(2, |comm| {
         comm.reduce_scatter(&[0i32; 2], &mut [0i32], Reduce::Mean)
     });
-    assert!(no_mean.contains("integers have no mean"), "{no_mean}");
+    refused(&no_mean, "integers have no mean");
     let no_fit = broken(2, |comm| comm.all_gather(&[0u8; 2], &mut [0u8; 5]));
-    assert!(
-        no_fit.contains("must hold 2 ranks x 2 elements, but holds 5"),
-        "{no_fit}"
-    );
+    refused(&no_fit, "must hold 2 ranks x 2 elements, but holds 5");
     let no_fit = broken(2, |comm| comm.start_all_gather(vec![0u8; 5]).map(drop));
     assert!(
-        no_fit.contains(" failed: start_all_gather (2 u8, "),
+        no_fit.to_string().starts_with("start_all_gather (2 u8, "),
         "{no_fit}"
     );
-    assert!(
-        no_fit.contains("must hold 2 ranks x 2 elements, but holds 5"),
-        "{no_fit}"
-    );
+    refused(&no_fit, "must hold 2 ranks x 2 elements, but holds 5");
     let no_mean = broken(2, |comm| {
         comm.start_reduce_scatter(vec![0i32; 2], Reduce::Mean)
             .map(drop)
     });
-    assert!(no_mean.contains("integers have no mean"), "{no_mean}");
+    refused(&no_mean, "integers have no mean");
 }

@@ -1,6 +1,6 @@
 //! Ranks that are late, and what is known of the time before an error.
 
-use shardlab::comm::{Comm, Options, Reduce, Result};
+use shardlab::comm::{Comm, CommError, Kind, Options, Reduce, Result};
 use shardlab::launch;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -38,7 +38,19 @@ fn again(test: &str) -> (String, bool) {
 #[test]
 fn whoever_is_too_late_is_an_error() {
     let body = |comm: Comm| Ok(slow(&comm, Duration::from_secs(3))?);
-    let error = format!("{:#}", launch::run_with(3, &options(), body).unwrap_err());
+    let error = launch::run_with(3, &options(), body).unwrap_err();
+    let Some(CommError::DeadlinePassed {
+        missing,
+        call,
+        waited,
+        ..
+    }) = error.downcast_ref()
+    else {
+        panic!("{error:#}")
+    };
+    assert_eq!((&missing[..], call.kind), (&[1][..], Kind::Barrier));
+    assert!(*waited >= options().deadline && call.number == Some(2));
+    let error = format!("{error:#}");
     assert!(
         error.starts_with("rank 1 did not come to barrier (tests/all/late.rs:"),
         "{error}"
@@ -115,7 +127,15 @@ fn calls_that_differ_by_their_place_alone_are_told_apart() {
         gradients()?;
         Ok(losses()?)
     };
-    let error = format!("{:#}", launch::run(2, order).unwrap_err());
+    let error = launch::run(2, order).unwrap_err();
+    let Some(CommError::CallsDiffer {
+        calls, alike: true, ..
+    }) = error.downcast_ref()
+    else {
+        panic!("{error:#}")
+    };
+    assert_ne!(calls[0].line, calls[1].line);
+    let error = format!("{error:#}");
     assert!(
         error.starts_with(
             "the ranks are in different calls: all_reduce (sum, 1 f32, tests/all/late.rs:"

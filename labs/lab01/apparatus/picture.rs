@@ -129,7 +129,10 @@ pub struct Film {
 
 /// Runs `way`, an algorithm, on one element for each part, and takes a picture after every round.
 pub fn film(comm: &Comm, screen: &Screen, way: Way) -> Result<Film> {
-    let missing = || CommError::Invalid("only an algorithm has rounds".into());
+    let missing = || CommError::Invalid {
+        call: None,
+        why: "only an algorithm has rounds".into(),
+    };
     let task = way
         .task(comm.size(), comm.size(), size_of::<u64>())?
         .ok_or_else(missing)?;

@@ -135,9 +135,10 @@ impl Task {
         root: usize,
     ) -> Result<Task> {
         if root >= ranks {
-            return Err(CommError::Invalid(format!(
-                "there is no root {root} in a group of {ranks}"
-            )));
+            return Err(CommError::Invalid {
+                call: None,
+                why: format!("there is no root {root} in a group of {ranks}"),
+            });
         }
         let mut task = Task {
             collective,
@@ -154,12 +155,13 @@ impl Task {
                 .iter()
                 .map(|algorithm| algorithm.name())
                 .collect();
-            return Err(CommError::Invalid(format!(
+            let why = format!(
                 "{} has no algorithm {}; it has auto, {}",
                 collective.name(),
                 algorithm.name(),
                 names.join(", ")
-            )));
+            );
+            return Err(CommError::Invalid { call: None, why });
         }
         Ok(task)
     }

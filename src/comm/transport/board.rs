@@ -4,6 +4,7 @@
 //! it goes on. Whether it ever can go on follows from the reports of the others ([`Board::is_stuck`]). This needs no clock:
 //! the counts of collectives and messages show whether the awaited call or message may still be in flight.
 
+use crate::comm::{CallInfo, CommError, Unreceived};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -17,7 +18,7 @@ pub(super) enum Notice {
     /// The rank's part is over.
     Ended(Ending),
     /// The rank has failed, and this is why.
-    Failed(String),
+    Failed(CommError),
 }
 
 /// Numbers of collectives, by group.
@@ -27,8 +28,7 @@ pub(super) type Counts = Vec<(u64, u64)>;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Wait {
     pub what: Awaited,
-    /// The call, in words.
-    pub words: String,
+    pub call: CallInfo,
     /// The collectives that the rank has entered.
     pub calls: Counts,
     /// The messages that the rank has sent.
@@ -39,8 +39,8 @@ pub(super) struct Wait {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Ending {
     pub calls: Counts,
-    /// How many messages the rank has sent on each lane, and the latest send, in words.
-    pub sent: Vec<(Lane, u64, String)>,
+    /// How many messages the rank has sent on each lane, and the latest send.
+    pub sent: Vec<(Lane, u64, CallInfo)>,
     pub received: Vec<(Lane, u64)>,
 }
 
@@ -93,14 +93,14 @@ impl Board {
     }
 
     /// The ranks that have failed, and why, in rank order.
-    pub fn failures(&self) -> Vec<(usize, &str)> {
-        let mut failures: Vec<(usize, &str)> = Vec::new();
+    pub fn failures(&self) -> Vec<(usize, &CommError)> {
+        let mut failures = Vec::new();
         for (&rank, notice) in &self.notices {
             if let Notice::Failed(why) = notice {
                 failures.push((rank, why));
             }
         }
-        failures.sort_unstable();
+        failures.sort_unstable_by_key(|(rank, _)| *rank);
         failures
     }
 
@@ -123,24 +123,30 @@ impl Board {
         count(calls, group) < number
     }
 
-    /// Once all ranks have ended: messages that were not received, as sender, receiver, number of messages, and the latest send.
-    pub fn unreceived(&self) -> Vec<(usize, usize, u64, &str)> {
+    /// Once all ranks have ended: messages that were not received.
+    pub fn unreceived(&self) -> Vec<Unreceived> {
         let mut unreceived = Vec::new();
         for (&from, notice) in &self.notices {
             let Notice::Ended(ending) = notice else {
                 continue;
             };
-            for ((group, to, tag), sent, words) in &ending.sent {
+            for ((group, to, tag), sent, latest) in &ending.sent {
                 let Some(Notice::Ended(other)) = self.notices.get(to) else {
                     continue;
                 };
                 let left = sent - count(&other.received, (*group, from, *tag));
                 if left > 0 {
-                    unreceived.push((from, *to, left, words.as_str()));
+                    unreceived.push(Unreceived {
+                        from,
+                        to: *to,
+                        count: left,
+                        latest: latest.clone(),
+                    });
                 }
             }
         }
-        unreceived.sort_unstable();
+        // All processes list them in the same order.
+        unreceived.sort_by_key(|one| (one.from, one.to, one.count, one.latest.to_string()));
         unreceived
     }
 
@@ -196,6 +202,23 @@ fn count<K: PartialEq>(counts: &[(K, u64)], key: K) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::{Dtype, Kind};
+
+    fn call(kind: Kind) -> CallInfo {
+        CallInfo {
+            kind,
+            dtype: Dtype::F32,
+            len: 1,
+            op: None,
+            peer: None,
+            tag: 0,
+            group: None,
+            label: None,
+            file: String::new(),
+            line: 1,
+            number: None,
+        }
+    }
 
     fn wait(what: Awaited, calls: &[(u64, u64)], sent: &[(u64, usize, u64)]) -> Notice {
         let sent = sent
@@ -204,7 +227,7 @@ mod tests {
             .collect();
         Notice::Waits(Wait {
             what,
-            words: String::new(),
+            call: call(Kind::Barrier),
             calls: calls.to_vec(),
             sent,
         })
@@ -303,7 +326,7 @@ mod tests {
         let stuck = |tag| {
             let sent = Wait {
                 what: message(0, 0),
-                words: String::new(),
+                call: call(Kind::Recv),
                 calls: vec![],
                 sent: vec![((0, 0, tag), 1)],
             };
@@ -317,7 +340,7 @@ mod tests {
         let ended = |sent: &[(Lane, u64)], received: &[(Lane, u64)]| {
             let sent = sent
                 .iter()
-                .map(|&(lane, count)| (lane, count, "send".to_string()))
+                .map(|&(lane, count)| (lane, count, call(Kind::Send)))
                 .collect();
             Notice::Ended(Ending {
                 calls: Vec::new(),
@@ -332,15 +355,27 @@ mod tests {
                 ended(&[((5, 0, 0), 1)], &[((0, 0, 0), 3), ((0, 0, 7), 1)]),
             ),
         ]);
-        assert_eq!(board.unreceived(), [(0, 1, 1, "send"), (1, 0, 1, "send")]);
+        let one = |from, to| Unreceived {
+            from,
+            to,
+            count: 1,
+            latest: call(Kind::Send),
+        };
+        assert_eq!(board.unreceived(), [one(0, 1), one(1, 0)]);
     }
 
     #[test]
     fn failures_are_told_by_rank() {
-        let failed = |why: &str| Notice::Failed(why.into());
+        let error = |rank| CommError::RankFailed {
+            rank,
+            panicked: false,
+            why: "the disk is full".into(),
+            cause: None,
+        };
+        let failed = |rank| (rank, Notice::Failed(error(rank)));
         assert_eq!(
-            board(&[(2, failed("b")), (1, failed("a")), (0, Notice::GoesOn)]).failures(),
-            [(1, "a"), (2, "b")]
+            board(&[failed(2), failed(1), (0, Notice::GoesOn)]).failures(),
+            [(1, &error(1)), (2, &error(2))]
         );
     }
 }

@@ -4,9 +4,9 @@
 //! rank, the call, and how long a rank has waited. After twice that time the notice calls the late rank a straggler. At the
 //! deadline the wait is an error.
 
-use crate::comm::{Call, Options};
+use crate::comm::{Call, Options, RankState};
 use crate::units;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The last notice about a rank that is late.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -16,9 +16,6 @@ pub(super) enum Told {
     Late,
     Straggler,
 }
-
-pub(super) const TOO_LATE: &str = "is it still computing? then give it more time: --deadline SECONDS; \
-     does it hang? then look at where it was last seen";
 
 /// The notice that is due about a rank that has computed for so long while others wait for it, and the time until the next one.
 pub(super) fn due(options: &Options, computed: Duration) -> (Told, Duration) {
@@ -35,7 +32,7 @@ pub(super) fn say(
     rank: usize,
     call: &Call,
     waited: Duration,
-    doing: &str,
+    doing: &RankState,
 ) {
     let is = match told {
         Told::Nothing => return,
@@ -59,34 +56,4 @@ pub(super) fn say_it_came(late: usize, call: &Call, computed: Duration) {
 
 fn notice(text: &str) {
     crate::notice::complain(&format!("notice: {text}"));
-}
-
-/// Why the run ends at the deadline.
-pub(super) fn too_late(missing: &[usize], call: &Call, waited: Duration) -> String {
-    let ranks: Vec<String> = missing.iter().map(usize::to_string).collect();
-    let ranks = if let [one] = &ranks[..] {
-        format!("rank {one}")
-    } else {
-        format!("ranks {}", ranks.join(", "))
-    };
-    format!(
-        "{ranks} did not come to {call} within {}",
-        units::seconds(waited.as_secs_f64())
-    )
-}
-
-/// ` for 10.0 s`, or nothing if the time is too short to matter.
-pub(super) fn lasting(since: Instant) -> String {
-    long(since).map_or(String::new(), |time| format!(" for {time}"))
-}
-
-/// `, 10.0 s ago`, or nothing if the time is too short to matter.
-#[cfg(feature = "mpi")]
-pub(super) fn ago(at: Instant) -> String {
-    long(at).map_or(String::new(), |time| format!(", {time} ago"))
-}
-
-fn long(since: Instant) -> Option<String> {
-    let time = since.elapsed();
-    (time >= Duration::from_millis(500)).then(|| units::seconds(time.as_secs_f64()))
 }

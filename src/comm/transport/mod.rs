@@ -3,14 +3,18 @@
 //! [`Transport`] is the door. Behind it are two transports: threads of one process, and processes of an MPI job.
 //!
 //! Reading order: for threads, `threads.rs` (a collective is a meeting), `threads/started.rs` (a collective that continues
-//! while ranks compute), `exchange.rs` (slices that ranks lend each other), `message.rs` (a message on its way), `run.rs`
-//! (how ranks wait), `lateness.rs` (ranks that are late), `sync.rs` (locks). For MPI: `mpi.rs` lists its own folder, and
-//! `board.rs` holds what processes have reported to each other.
+//! while ranks compute), `exchange.rs` (slices that ranks lend each other), `message.rs` (a message on its way), `meetings.rs`
+//! (what ranks have brought for each other), `run.rs` (how ranks wait), `lateness.rs` (ranks that are late), `sync.rs`
+//! (locks). For MPI: `mpi.rs` lists its own folder, `header.rs` is a call in bytes, and `board.rs` holds what processes have
+//! reported to each other.
 
 #[cfg(any(feature = "mpi", test))]
 mod board;
 mod exchange;
+#[cfg(any(feature = "mpi", test))]
+mod header;
 mod lateness;
+mod meetings;
 mod message;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -134,4 +138,11 @@ impl<T: Element> Buffer for Vec<T> {
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
+}
+
+/// The vector that was handed over. A call and its vector have the same type.
+pub(in crate::comm) fn vector<T: Element>(handed_over: Box<dyn Any>) -> Vec<T> {
+    *handed_over
+        .downcast()
+        .expect("a call and its vector have the same type")
 }

@@ -7,27 +7,30 @@
 //!
 //! Reading order: `world.rs` (this process in the job), this file (blocking collectives), `started.rs` (collectives that
 //! continue while the rank computes), `posted.rs` (requests and their memory), `outbox.rs` (messages that are not received
-//! yet). Then how ranks make sure that all make the same calls and none hangs: `agreement.rs`, `waiting.rs`, `notices.rs` and
-//! `reporter.rs` (what a rank knows).
+//! yet). Then how ranks make sure that all make the same calls and none hangs: `agreement.rs`, `unposted.rs` (collectives
+//! that are not agreed on yet), `waiting.rs`, `notices.rs`, `peers.rs` (a group's members) and `reporter.rs` (what a rank
+//! knows).
 
 mod agreement;
 mod notices;
 mod outbox;
+mod peers;
 mod posted;
 mod reporter;
 mod started;
+mod unposted;
 mod waiting;
 mod world;
 
 pub(crate) use world::MpiWorld;
 
 use super::board::{Awaited, Lane};
-use super::run::FITTING;
+use super::header;
 use super::{Buffer, InFlight, Membership, Transport};
 use crate::comm::call::{Call, Kind};
 use crate::comm::element::{Element, Reduce, by_type};
 use crate::comm::meter::{by_calls, lock};
-use crate::comm::{CommError, Result};
+use crate::comm::{CommError, Report, Result};
 use agreement::Agreement;
 use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
 use mpi::datatype::Equivalence;
@@ -90,9 +93,10 @@ impl Mpi {
         if std::thread::current().id() == self.thread {
             return Ok(());
         }
-        Err(CommError::Invalid(format!(
-            "{call}: a Comm over MPI works only on the thread that it was handed to; move the call there"
-        )))
+        Err(CommError::invalid(
+            call,
+            "a Comm over MPI works only on the thread that it was handed to; move the call there",
+        ))
     }
 
     /// Every blocking collective calls this first.
@@ -116,13 +120,13 @@ impl Mpi {
 
     /// The lane of the messages between this rank and the call's peer.
     fn lane(&self, group: &Agreement, call: &Call) -> Lane {
-        (group.id, call.peer().in_world, call.tag)
+        (group.peers.id, call.peer().in_world, call.tag)
     }
 
     /// Returns an error if the run has failed, or if the sender has ended and its message has not arrived.
     fn look_for_sender(&self, group: &Agreement, call: &Call) -> Result<()> {
         let sender = call.peer().in_world;
-        let result = look_around(group, call, |board| {
+        let result = look_around(&group.peers, call, |board| {
             board.has_ended(sender).then_some(sender)
         });
         if result.is_err() {
@@ -317,7 +321,7 @@ fn in_mpi(op: Reduce) -> SystemOperation {
 
 /// A message's heading, which is sent first: length, type, label.
 fn heading(call: &Call) -> [u64; 3] {
-    [call.len as u64, call.dtype as u64, agreement::label(call)]
+    [call.len as u64, call.dtype as u64, header::label(call)]
 }
 
 /// Writes wide numbers to `out`, as elements of type `T`.
@@ -357,9 +361,11 @@ impl Transport for Mpi {
             Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter => {
                 by_type!(call.dtype, T => self.reduce::<T>(call, send, recv));
             }
-            Kind::Broadcast => self
-                .chunks(recv.len())
-                .for_each(|chunk| self.peer(call).broadcast_into(&mut recv[chunk])),
+            Kind::Broadcast => {
+                for chunk in self.chunks(recv.len()) {
+                    self.peer(call).broadcast_into(&mut recv[chunk]);
+                }
+            }
             Kind::Scatter => self.copy(call, recv.len(), send, recv),
             Kind::AllToAll => self.copy(call, send.len() / self.size(), send, recv),
             _ => self.copy(call, send.len(), send, recv),
@@ -385,8 +391,9 @@ impl Transport for Mpi {
             outbox.clear(false);
             // A heading first: the receiver can compare it with what it expects.
             outbox.send(&receiver, tag, bytemuck::cast_slice(&heading(call)));
-            self.chunks(data.len())
-                .for_each(|chunk| outbox.send(&receiver, tag, &data[chunk]));
+            for chunk in self.chunks(data.len()) {
+                outbox.send(&receiver, tag, &data[chunk]);
+            }
         });
         if let Some(group) = &self.group {
             self.reporter.note_sent(self.lane(group, call), call);
@@ -402,11 +409,11 @@ impl Transport for Mpi {
                 lane,
                 received: self.reporter.received(lane),
             };
-            let in_words = || (self.reporter.in_words(call), what);
+            let describe = || (self.reporter.info(call), what);
             waiting::wait(
-                group,
+                &group.peers,
                 call,
-                in_words,
+                describe,
                 || Ok(self.is_here(call)),
                 || self.look_for_sender(group, call),
             )?;
@@ -418,11 +425,13 @@ impl Transport for Mpi {
         self.peer(call)
             .receive_into_with_tag(bytemuck::bytes_of_mut(&mut heading), tag);
         if heading[..2] != [len, dtype] || (heading[2] != label && heading[2] != 0 && label != 0) {
-            return Err(CommError::Broken(format!(
-                "the message does not fit: rank {} sent {} elements that {call} did not expect\nhelp: {FITTING}",
-                call.peer().in_world,
-                heading[0]
-            )));
+            return Err(CommError::MessageDiffers {
+                from: call.peer().in_world,
+                len: heading[0] as usize,
+                sent: None,
+                call: Box::new(self.reporter.info(call)),
+                report: Box::new(Report::default()),
+            });
         }
         for chunk in self.chunks(data.len()) {
             self.peer(call).receive_into_with_tag(&mut data[chunk], tag);
@@ -432,13 +441,13 @@ impl Transport for Mpi {
 
     fn probe(&self, call: &Call) -> Result<bool> {
         self.check_thread(call)?;
-        started::post_agreed();
+        unposted::post_agreed();
         if self.is_here(call) {
             return Ok(true);
         }
-        self.group
-            .as_ref()
-            .map_or(Ok(()), |group| self.look_for_sender(group, call))?;
+        if let Some(group) = &self.group {
+            self.look_for_sender(group, call)?;
+        }
         Ok(self.is_here(call))
     }
 
@@ -469,7 +478,9 @@ impl Drop for Mpi {
     fn drop(&mut self) {
         // Off its thread the communicator must not be freed, and neither while it may be in use: then it stays with the process.
         if std::thread::current().id() == self.thread && !posted::is_abandoned() {
-            self.group.iter_mut().for_each(Agreement::free);
+            if let Some(group) = &mut self.group {
+                group.free();
+            }
             // SAFETY: dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.comm) };
         }

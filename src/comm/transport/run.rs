@@ -3,16 +3,17 @@
 //! All ranks share one lock, which guards what every rank is doing. So a wait that can never end is an error at once, not a hang:
 //! a rank has ended, two ranks came with different calls, or all ranks wait. Work on data needs no lock.
 
-use super::lateness::{self, Told, lasting};
+use super::lateness::{self, Told};
+use super::meetings::{GroupId, Lane, Mail, Meetings};
 use super::message::Message;
 use super::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use super::sync::{Condvar, Mutex, MutexGuard, has_clock, may_spin, thread};
-use super::threads::{GroupId, Lane, Mail, Meetings};
 use crate::comm::call::Call;
 use crate::comm::meter::lock;
 use crate::comm::recorder::{self, Entry, Recorder};
-use crate::comm::{CommError, Options, Result};
+use crate::comm::{CommError, Options, RankState, Report, Result, Unreceived};
 use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,7 @@ pub(super) struct State {
     waiting: usize,
     ended: usize,
     /// Why the run has failed.
-    failure: Option<String>,
+    failure: Option<CommError>,
     pub meetings: Meetings,
     /// Messages in flight.
     pub mail: HashMap<Lane, VecDeque<Mail>>,
@@ -82,45 +83,6 @@ enum Doing {
     Running,
     Waiting,
     Ended,
-}
-
-pub(super) const SAME_CALLS: &str = "every rank of a group must make the same calls in the same order; \
-     did one return early, or is a call inside an `if rank == …`?";
-const DIFFERENT_CALLS: &str = "every rank of a group must make the same calls in the same order, \
-     with the same length, type, reduction and root";
-const DIFFERENT_PLACES: &str = "calls that differ in nothing else are compared by their place in the source: has a rank \
-     skipped one, or changed their order? If these are to meet, give both a label: comm.labelled(\"…\")";
-
-/// The help for ranks in different calls. `alike`: the calls differ in nothing but their place in the source.
-pub(super) fn different(alike: bool) -> &'static str {
-    if alike {
-        DIFFERENT_PLACES
-    } else {
-        DIFFERENT_CALLS
-    }
-}
-pub(super) const FITTING: &str = "send and receive slices of the same length and type; two streams of messages between the same \
-     ranks need a tag each: comm.tagged(…)";
-pub(super) const DEADLOCK: &str = "look for a receive without a matching send, or collectives that ranks enter in different orders";
-
-/// The error about messages that no rank received by the end of a run. Each entry has sender, receiver, number of messages, and
-/// the latest send.
-pub(super) fn unreceived(
-    messages: &[(usize, usize, u64, impl std::fmt::Display)],
-) -> Option<String> {
-    let mut text = String::from("the run is over, and messages were not received");
-    for (from, to, count, latest) in messages {
-        let messages = if *count == 1 {
-            "a message".to_string()
-        } else {
-            format!("{count} messages")
-        };
-        text += &format!(
-            "\n  rank {from}  sent {messages} that rank {to} did not receive; the latest: {latest}"
-        );
-    }
-    text += "\nhelp: every send needs a receive on the other rank, with the same tag, in the same group";
-    (!messages.is_empty()).then_some(text)
 }
 
 impl Run {
@@ -153,19 +115,24 @@ impl Run {
 
     /// Notes that a rank's closure has returned, with its error. Returns whether this error ended the run, rather than being a
     /// consequence of an earlier one.
-    pub fn ended(&self, rank: usize, error: Option<String>) -> bool {
+    pub fn ended(&self, rank: usize, error: Option<CommError>) -> bool {
         let mut state = self.lock();
         state.now(rank, Doing::Ended);
         let first = error.is_some() && state.failure.is_none();
-        if let Some(error) = error {
-            state
-                .failure
-                .get_or_insert(format!("rank {rank} failed: {error}"));
+        if first {
+            state.failure = error;
         }
         drop(state);
-        (0..self.size()).for_each(|rank| self.ring(rank));
-        self.over.notify_all();
+        self.ring_all();
         first
+    }
+
+    /// Wakes all ranks, and the thread that waits for their end.
+    fn ring_all(&self) {
+        self.over.notify_all();
+        for rank in 0..self.size() {
+            self.ring(rank);
+        }
     }
 
     /// Waits until all ranks have ended. Returns false if the run failed longer ago than the deadline, at least 5 s, and a
@@ -192,12 +159,13 @@ impl Run {
 
     /// Why the run failed. When all ranks have ended, a message that no rank received is a reason too: its receiver has worked
     /// without it.
-    pub fn failure(&self) -> Option<String> {
+    pub fn failure(&self) -> Option<CommError> {
         let state = self.lock();
-        state
-            .failure
-            .clone()
-            .or_else(|| unreceived(&state.unreceived()))
+        if state.failure.is_some() {
+            return state.failure.clone();
+        }
+        let messages = state.unreceived();
+        (!messages.is_empty()).then_some(CommError::NotReceived { messages })
     }
 
     /// Locks the state. After a panic of the rank that had the lock, the run is failing anyway.
@@ -229,12 +197,10 @@ impl Run {
             self.stop_if_ended(rank, &mut state, call, &missing)?;
             state.now(rank, Doing::Waiting);
             if state.waiting + state.ended == state.ranks.len() {
-                return Err(self.broken(
-                    rank,
-                    &mut state,
-                    "deadlock: all ranks wait for each other",
-                    DEADLOCK,
-                ));
+                return Err(self.broken(rank, &mut state, |report| CommError::Deadlock {
+                    all: true,
+                    report,
+                }));
             }
             let most = self.watch(rank, &mut state, call, &missing)?;
             state = self.sleep(rank, state, most);
@@ -262,8 +228,15 @@ impl Run {
         }
         let missing = missing(state);
         if waited >= self.options.deadline {
-            let what = lateness::too_late(&missing, call, waited);
-            return Err(self.broken(rank, state, &what, lateness::TOO_LATE));
+            let call = Box::new(call.info(self.recorders[rank].current()));
+            return Err(
+                self.broken(rank, state, |report| CommError::DeadlinePassed {
+                    missing,
+                    call,
+                    waited,
+                    report,
+                }),
+            );
         }
         let mut again = self.options.deadline - waited;
         for late in missing {
@@ -274,7 +247,7 @@ impl Run {
             let (told, rest) = lateness::due(&self.options, self.recorders[late].computed());
             again = again.min(rest);
             if told != before {
-                let doing = state.ranks[late].in_words(self.recorders[late].last());
+                let doing = state.ranks[late].describe(self.recorders[late].last());
                 lateness::say(told, late, rank, call, waited, &doing);
                 state.ranks[late].told = told;
             }
@@ -296,10 +269,15 @@ impl Run {
         let gone = missing(state)
             .into_iter()
             .find(|&r| state.ranks[r].doing == Doing::Ended);
-        gone.map_or(Ok(()), |gone| {
-            let what = format!("rank {gone} ended, and never entered {call}");
-            Err(self.broken(rank, state, &what, SAME_CALLS))
-        })
+        let Some(gone) = gone else {
+            return Ok(());
+        };
+        let call = Box::new(call.info(self.recorders[rank].current()));
+        Err(self.broken(rank, state, |report| CommError::RankEnded {
+            rank: gone,
+            call,
+            report,
+        }))
     }
 
     /// Sleeps until a moment on the simulated link. Returns an error as soon as the run has failed.
@@ -395,28 +373,23 @@ impl Run {
         self.lock()
     }
 
-    /// Ends the run: records why, with a line for every rank, and wakes all ranks.
+    /// Ends the run: records why, with what every rank is doing, and wakes all ranks.
     pub(super) fn broken(
         &self,
         rank: usize,
         state: &mut State,
-        what: &str,
-        help: &str,
+        error: impl FnOnce(Box<Report>) -> CommError,
     ) -> CommError {
         state.now(rank, Doing::Waiting);
-        let mut text = what.to_string();
-        for (r, rank) in state.ranks.iter().enumerate() {
-            text += &format!("\n  rank {r}  {}", rank.in_words(self.recorders[r].last()));
-        }
-        text += &format!("\nhelp: {help}");
-        if let Some(file) = &self.options.flight_file {
-            let saved = recorder::save(file, self.recorders.iter().enumerate());
-            text += &recorder::in_words(saved, file);
-        }
-        state.failure = Some(text.clone());
-        self.over.notify_all();
-        (0..self.size()).for_each(|rank| self.ring(rank));
-        CommError::Broken(text)
+        let describe =
+            |(number, rank): (usize, &Rank)| (number, rank.describe(self.recorders[number].last()));
+        let ranks = state.ranks.iter().enumerate().map(describe).collect();
+        let save = |path: &PathBuf| recorder::save(path, self.recorders.iter().enumerate());
+        let flight_file = self.options.flight_file.as_ref().map(save);
+        let error = error(Box::new(Report { ranks, flight_file }));
+        state.failure = Some(error.clone());
+        self.ring_all();
+        error
     }
 
     /// A copy of a message, in the memory of an earlier message if possible.
@@ -471,26 +444,27 @@ impl State {
         self.mail.get(lane).and_then(VecDeque::front)
     }
 
-    /// Messages that no rank has received: sender, receiver, number of messages, and the latest send.
-    fn unreceived(&self) -> Vec<(usize, usize, u64, Call)> {
-        let left = |(lane, queue): (&Lane, &VecDeque<Mail>)| {
-            queue
-                .back()
-                .map(|latest| (*lane, queue.len() as u64, latest.call))
+    /// Messages that no rank has received, by group, sender and receiver.
+    fn unreceived(&self) -> Vec<Unreceived> {
+        let mut left: Vec<_> = self.mail.iter().collect();
+        left.sort_by_key(|(lane, _)| **lane);
+        let unreceived = |(&(_, from, to, _), queue): (&Lane, &VecDeque<Mail>)| {
+            Some(Unreceived {
+                from,
+                to,
+                count: queue.len() as u64,
+                latest: queue.back()?.call.info(None),
+            })
         };
-        let mut left: Vec<_> = self.mail.iter().filter_map(left).collect();
-        left.sort_by_key(|(lane, ..)| *lane);
-        left.into_iter()
-            .map(|((_, from, to, _), count, latest)| (from, to, count, latest))
-            .collect()
+        left.into_iter().filter_map(unreceived).collect()
     }
 
     pub fn stop_if_failed(&self, rank: usize, call: &Call) -> Result<()> {
         match &self.failure {
             Some(cause) => Err(CommError::Stopped {
                 rank,
-                call: call.to_string(),
-                cause: cause.clone(),
+                call: Box::new(call.info(None)),
+                cause: Box::new(cause.clone()),
             }),
             None => Ok(()),
         }
@@ -498,22 +472,27 @@ impl State {
 }
 
 impl Rank {
-    fn in_words(&self, last: Option<Entry>) -> String {
+    /// What the rank is doing, for an error. `last` is its latest call.
+    fn describe(&self, last: Option<Entry>) -> RankState {
         let Some(last) = last else {
-            let ended = "ended without any communication call";
             return if self.doing == Doing::Ended {
-                ended
+                RankState::EndedWithoutCall
             } else {
-                "has made no communication call yet"
-            }
-            .to_string();
+                RankState::NoCallYet
+            };
         };
-        let call = format!("{}, its call {}", last.call, last.number);
+        let call = last.info();
         match (self.doing, last.end) {
-            (Doing::Ended, _) => format!("ended after {call}"),
-            (Doing::Running, Some((end, _))) => format!("computes{}, after {call}", lasting(end)),
-            (Doing::Running, None) => format!("is in {call}"),
-            (Doing::Waiting, _) => format!("waits in {call}{}", lasting(last.start)),
+            (Doing::Ended, _) => RankState::Ended { after: Some(call) },
+            (Doing::Running, Some((end, _))) => RankState::Computes {
+                after: call,
+                time: end.elapsed(),
+            },
+            (Doing::Running, None) => RankState::InCall { call },
+            (Doing::Waiting, _) => RankState::Waits {
+                call,
+                time: last.start.elapsed(),
+            },
         }
     }
 }

@@ -9,85 +9,19 @@
 mod started;
 
 use super::exchange::{Exchange, Shared, Slice};
-use super::message::Message;
-use super::run::{FITTING, Run, State, different};
+use super::meetings::{GroupId, Key, Lane, Mail, Meeting};
+use super::run::{Run, State};
 use super::sync::MutexGuard;
 use super::sync::atomic::{AtomicU64, Ordering::*};
 use super::{Buffer, InFlight, Membership, Transport};
 use crate::comm::call::{Call, Kind};
 use crate::comm::element::reduce_in_rank_order;
-use crate::comm::{Comm, Result, link};
+use crate::comm::{Comm, CommError, Result, link};
 use started::Started;
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
-
-/// A group's number. The world is 0, and splits count upwards.
-pub(super) type GroupId = u64;
-
-/// The key of a meeting: the group, and the call's number in the group.
-type Key = (GroupId, u64);
-
-/// A queue of messages: group, sender and receiver (numbers in the world), tag.
-pub(super) type Lane = (GroupId, usize, usize, u16);
-
-/// The collectives that some ranks have entered and others have not.
-#[derive(Default)]
-pub(super) struct Meetings {
-    open: Vec<(Key, Call, Arc<Meeting>)>,
-    /// Meetings that are over, for reuse: a call allocates nothing.
-    spare: Vec<Arc<Meeting>>,
-}
-
-/// One collective of one group.
-struct Meeting {
-    exchange: Exchange,
-    /// When the simulated link has carried the collective. Known when all ranks have come.
-    over: OnceLock<Instant>,
-    /// When the last block of a non-blocking collective was done.
-    reduced: OnceLock<Instant>,
-}
-
-/// A message, and the call that sent it.
-pub(super) struct Mail {
-    pub call: Call,
-    message: Message,
-    /// When the message arrives, on a simulated link.
-    arrives: Option<Instant>,
-}
-
-impl Meeting {
-    fn new(size: usize) -> Arc<Meeting> {
-        Arc::new(Meeting {
-            exchange: Exchange::new(size),
-            over: OnceLock::new(),
-            reduced: OnceLock::new(),
-        })
-    }
-}
-
-impl Meetings {
-    /// The meeting for a call, and the call of the rank that came first.
-    fn open(&mut self, key: Key, call: &Call, size: usize) -> (Call, Arc<Meeting>) {
-        if let Some((_, first, meeting)) = self.open.iter().find(|(other, ..)| *other == key) {
-            return (*first, meeting.clone());
-        }
-        let fits = |meeting: &Arc<Meeting>| meeting.exchange.ranks() == size;
-        let spare = self
-            .spare
-            .iter()
-            .position(fits)
-            .map(|i| self.spare.swap_remove(i));
-        let meeting = spare.unwrap_or_else(|| {
-            // Two: a rank may enter the next meeting before the last rank has left this one.
-            self.spare.push(Meeting::new(size));
-            Meeting::new(size)
-        });
-        self.open.push((key, *call, meeting.clone()));
-        (*call, meeting)
-    }
-}
 
 impl Run {
     /// The world's handle for `rank`.
@@ -124,13 +58,16 @@ impl Threads {
         let mut state = self.run.enter(self.me(), call)?;
         let (first, meeting) = state.meetings.open(key, call, self.membership.size());
         if !first.matches(call) {
-            let what = format!("the ranks are in different calls: {call} and {first}");
-            return Err(self.run.broken(
-                self.me(),
-                &mut state,
-                &what,
-                different(call.is_like(&first)),
-            ));
+            let mine = call.info(self.membership.recorder.current());
+            let calls = Box::new([mine, first.info(None)]);
+            let alike = call.is_like(&first);
+            return Err(self
+                .run
+                .broken(self.me(), &mut state, |report| CommError::CallsDiffer {
+                    calls,
+                    alike,
+                    report,
+                }));
         }
         Ok((key, state, meeting))
     }
@@ -140,14 +77,7 @@ impl Threads {
         if !meeting.exchange.is_complete() {
             return false;
         }
-        if let Some(i) = state
-            .meetings
-            .open
-            .iter()
-            .position(|(other, ..)| *other == key)
-        {
-            state.meetings.open.swap_remove(i);
-        }
+        state.meetings.close(key);
         state.may_go_on(&self.membership.members);
         if let Some(link) = self.run.options.link {
             let now = Instant::now();
@@ -205,11 +135,11 @@ impl Threads {
     }
 
     fn ring_others(&self) {
-        self.membership
-            .members
-            .iter()
-            .filter(|&&member| member != self.me())
-            .for_each(|&member| self.run.ring(member));
+        for &member in self.membership.members.iter() {
+            if member != self.me() {
+                self.run.ring(member);
+            }
+        }
     }
 
     /// Waits until all `parts` of the work are done. `ring`: the other ranks do not know yet that all have come.
@@ -267,7 +197,7 @@ impl Threads {
             );
         }
         if exchange.leave() {
-            self.run.lock().meetings.spare.push(meeting);
+            self.run.lock().meetings.keep(meeting);
         }
         Ok(())
     }
@@ -399,8 +329,16 @@ impl Transport for Threads {
             arrives,
         } = mail.expect("wait returns when there is mail");
         if !sent.fits(call) {
-            let what = format!("the message does not fit: {sent} on rank {from} met {call}");
-            return Err(self.run.broken(self.me(), &mut state, &what, FITTING));
+            let call = call.info(self.membership.recorder.current());
+            return Err(self.run.broken(self.me(), &mut state, |report| {
+                CommError::MessageDiffers {
+                    from,
+                    len: sent.len,
+                    sent: Some(Box::new(sent.info(None))),
+                    call: Box::new(call),
+                    report,
+                }
+            }));
         }
         self.run.sleep_until(self.me(), state, call, arrives)?;
         data.copy_from_slice(&message);

@@ -7,38 +7,30 @@
 //! `waiting.rs` handles the time until all ranks have come.
 
 use super::notices;
+use super::peers::Peers;
 use super::posted::Posted;
 use super::reporter::Reporter;
+use super::unposted::Asked;
 use super::waiting::{self, look_around};
-use crate::comm::transport::board::{Awaited, Counts};
-use crate::comm::transport::run::different;
-use crate::comm::{Call, CommError, Result};
+use crate::comm::transport::board::Awaited;
+use crate::comm::transport::header::{ARGUMENTS, COMPARED, HASH, Header, decode, encode, hash};
+use crate::comm::{Call, CommError, RankState, Report, Result};
 use mpi::collective::CommunicatorCollectives;
 use mpi::ffi;
 use mpi::raw::{AsRaw, FromRaw};
 use mpi::request::{Request, StaticScope};
 use mpi::topology::{Communicator, SimpleCommunicator};
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::Arc;
-
-/// The description of a call. Ranks compare five numbers: kind, type and reduction; elements; root; the number of the
-/// collective in its group; the call's label. Then follows the call in words, for an error.
-type Header = [u8; COMPARED + WORDS];
+use std::time::Duration;
 
 /// This rank's header, and the headers of all ranks.
 type Headers = (Header, Vec<u8>);
 
-const COMPARED: usize = 5 * size_of::<u64>();
-const WORDS: usize = 128;
-
 /// The question to all members whether they make this call.
 pub(super) struct Question {
-    pub call: Call,
-    /// The call in words, with its number in this rank's flight recorder.
-    pub words: String,
-    pub number: u64,
+    pub asked: Asked,
     /// This rank's header and the headers of all ranks, until the answers have arrived.
     posted: Option<Posted<[u8], Headers>>,
     /// The error if ranks make different calls.
@@ -49,31 +41,7 @@ pub(super) struct Question {
 pub(super) struct Agreement {
     /// Only questions use this communicator, so that no collective can be mistaken for one.
     comm: Arc<ManuallyDrop<SimpleCommunicator>>,
-    /// The group's number, the same on all members.
-    pub id: u64,
-    /// The members' numbers in the world.
-    pub members: Arc<[usize]>,
-    pub reporter: Arc<Reporter>,
-}
-
-thread_local! {
-    /// Collectives so far, by group; of the MPI thread.
-    static CALLS: RefCell<HashMap<u64, u64>> = RefCell::default();
-}
-
-/// Forgets the collectives of an earlier run.
-pub(super) fn begin_run() {
-    CALLS.take();
-}
-
-/// How many collectives this rank has entered, by group.
-pub(super) fn calls() -> Counts {
-    CALLS.with_borrow(|calls| {
-        calls
-            .iter()
-            .map(|(&group, &calls)| (group, calls))
-            .collect()
-    })
+    pub peers: Peers,
 }
 
 thread_local! {
@@ -102,13 +70,9 @@ impl Agreement {
         members: Arc<[usize]>,
         reporter: Arc<Reporter>,
     ) -> Agreement {
-        // The group is listed before its first call: the other ranks then know that this rank has entered none.
-        CALLS.with_borrow_mut(|calls| calls.insert(id, 0));
         Agreement {
             comm,
-            id,
-            members,
-            reporter,
+            peers: Peers::new(id, members, reporter),
         }
     }
 
@@ -131,7 +95,7 @@ impl Agreement {
             shared(comm),
             id,
             members,
-            self.reporter.clone(),
+            self.peers.reporter.clone(),
         ))
     }
 
@@ -143,44 +107,33 @@ impl Agreement {
 
     /// Waits until `ready`, in a call that this rank has asked about.
     fn wait_within(&self, call: &Call, ready: impl FnMut() -> Result<bool>) -> Result<()> {
-        let number = CALLS.with_borrow(|calls| calls.get(&self.id).copied().unwrap_or_default());
-        self.wait(call, number, self.reporter.in_words(call), ready)
+        let asked = Asked {
+            call: *call,
+            in_group: self.peers.calls(),
+            number: self.peers.reporter.number(),
+        };
+        self.wait(asked, ready)
     }
 
     /// The number of the new group whose first member is rank `first` of this one, in the latest split. All members compute
     /// the same.
     pub fn id_of_part(&self, first: usize) -> u64 {
-        let split = CALLS.with_borrow(|calls| calls.get(&self.id).copied().unwrap_or_default());
-        [self.id, split, first as u64]
+        let split = self.peers.calls();
+        [self.peers.id, split, first as u64]
             .iter()
-            .fold(HASH, |hash, x| mix(hash, &x.to_le_bytes()))
+            .fold(HASH, |id, x| hash(id, &x.to_le_bytes()))
     }
 
     /// Describes `call` to the other ranks, without waiting for their answers.
     pub fn ask(&self, call: &Call) -> Question {
         notices::hear_now_and_then();
-        let number = CALLS.with_borrow_mut(|calls| {
-            let calls = calls.entry(self.id).or_default();
-            *calls += 1;
-            *calls
-        });
-        let what = call.kind as u64
-            | (call.dtype as u64) << 8
-            | call.op.map_or(0, |op| op as u64 + 1) << 16;
-        let numbers = [
-            what,
-            call.len as u64,
-            call.peer.map_or(0, |peer| peer.rank as u64 + 1),
-            number,
-            tell_apart(call),
-        ];
-        let words = self.reporter.in_words(call);
-        let mut header = [b' '; COMPARED + WORDS];
-        header[..COMPARED].copy_from_slice(bytemuck::cast_slice(&numbers));
-        for (byte, word) in header[COMPARED..].iter_mut().zip(words.bytes()) {
-            *byte = word;
-        }
-        let all = vec![0; header.len() * self.members.len()];
+        let asked = Asked {
+            call: *call,
+            in_group: self.peers.next_call(),
+            number: self.peers.reporter.number(),
+        };
+        let header = encode(call, asked.in_group, asked.number);
+        let all = vec![0; header.len() * self.peers.members.len()];
         let posted = Posted::new((header, all), |(mine, all)| {
             vec![
                 self.comm
@@ -188,9 +141,7 @@ impl Agreement {
             ]
         });
         Question {
-            call: *call,
-            words,
-            number,
+            asked,
             posted: Some(posted),
             disagreement: None,
         }
@@ -198,31 +149,30 @@ impl Agreement {
 
     /// Waits until all members have answered. Returns an error if they make different calls, or cannot come.
     pub fn agree(&self, question: &mut Question) -> Result<()> {
-        let call = question.call;
-        let number = question.number;
-        let words = question.words.clone();
-        self.wait(&call, number, words, || self.is_agreed(question))
+        self.wait(question.asked, || self.is_agreed(question))
     }
 
     /// Waits until `agreed`: until all members make this call.
-    pub fn wait(
-        &self,
-        call: &Call,
-        number: u64,
-        words: String,
-        agreed: impl FnMut() -> Result<bool>,
-    ) -> Result<()> {
-        let what = || Awaited::Collective {
-            group: self.id,
-            number,
-            members: self.members.to_vec(),
+    pub fn wait(&self, asked: Asked, agreed: impl FnMut() -> Result<bool>) -> Result<()> {
+        let peers = &self.peers;
+        let describe = || {
+            let awaited = Awaited::Collective {
+                group: peers.id,
+                number: asked.in_group,
+                members: peers.members.to_vec(),
+            };
+            (asked.call.info(Some(asked.number)), awaited)
         };
-        let look = || {
-            look_around(self, call, |board| {
-                board.who_will_not_come(self.id, number, &self.members)
-            })
-        };
-        waiting::wait(self, call, || (words, what()), agreed, look)
+        let look = || self.look_for_members(asked);
+        waiting::wait(peers, &asked.call, describe, agreed, look)
+    }
+
+    /// Returns an error if the run has failed, or if a member has ended that will not make this call.
+    pub fn look_for_members(&self, asked: Asked) -> Result<()> {
+        let peers = &self.peers;
+        look_around(peers, &asked.call, |board| {
+            board.who_will_not_come(peers.id, asked.in_group, &peers.members)
+        })
     }
 
     /// Whether all members have answered, and make the same call.
@@ -239,39 +189,47 @@ impl Agreement {
                 .chunks_exact(mine.len())
                 .all(|header| header[..COMPARED] == mine[..COMPARED])
             {
-                self.reporter.see(&self.members, &question.call);
+                self.peers
+                    .reporter
+                    .see(&self.peers.members, &question.asked.call);
             } else {
                 question.disagreement = Some(self.disagreement(&all));
             }
         }
-        question.disagreement.clone().map_or(Ok(true), Err)
+        match &question.disagreement {
+            Some(error) => Err(error.clone()),
+            None => Ok(true),
+        }
     }
 
     /// The error of a disagreement. All members have the same answers, and so the same error.
     fn disagreement(&self, all: &[u8]) -> CommError {
-        const LABEL: usize = COMPARED - size_of::<u64>();
-        let headers: Vec<&[u8]> = all.chunks_exact(COMPARED + WORDS).collect();
-        let words = |header: &&[u8]| {
-            String::from_utf8_lossy(&header[COMPARED..])
-                .trim_end()
-                .to_string()
-        };
+        let members = &self.peers.members;
+        let headers: Vec<&[u8]> = all.chunks_exact(size_of::<Header>()).collect();
+        let call = |header: &[u8]| decode(header, members);
+        let first = headers[0];
         let other = headers
             .iter()
-            .find(|header| header[..COMPARED] != headers[0][..COMPARED])
-            .unwrap_or(&headers[0]);
-        let mut text = format!(
-            "the ranks are in different calls: {} and {}",
-            words(&headers[0]),
-            words(other)
-        );
-        for (rank, header) in self.members.iter().zip(&headers) {
-            text += &format!("\n  rank {rank}  waits in {}", words(header));
+            .find(|header| header[..COMPARED] != first[..COMPARED])
+            .unwrap_or(&first);
+        let waits = |header: &&[u8]| RankState::Waits {
+            call: call(header),
+            time: Duration::ZERO,
+        };
+        CommError::CallsDiffer {
+            calls: Box::new([call(first), call(other)]),
+            alike: headers
+                .iter()
+                .all(|header| header[..ARGUMENTS] == first[..ARGUMENTS]),
+            report: Box::new(Report {
+                ranks: members
+                    .iter()
+                    .copied()
+                    .zip(headers.iter().map(waits))
+                    .collect(),
+                flight_file: None,
+            }),
         }
-        let alike = headers
-            .iter()
-            .all(|header| header[..LABEL] == headers[0][..LABEL]);
-        CommError::Broken(format!("{text}\nhelp: {}", different(alike)))
     }
 
     /// Frees the communicator. Only the MPI thread may call this.
@@ -305,32 +263,4 @@ fn start_to_duplicate(
         ffi::MPI_Comm_idup(comm.as_raw(), copy, request.as_mut_ptr());
         Request::from_raw(request.assume_init(), &(), StaticScope)
     }
-}
-
-/// A number for a call's label, or 0 if it has none.
-pub(super) fn label(call: &Call) -> u64 {
-    call.label.map_or(0, |label| mix(HASH, label.as_bytes()))
-}
-
-/// A number for a call's label. A call without a label gets one for its place in the source.
-fn tell_apart(call: &Call) -> u64 {
-    match call.label {
-        Some(_) => label(call),
-        None => {
-            let place = mix(!HASH, call.at.file().as_bytes());
-            mix(
-                mix(place, &call.at.line().to_le_bytes()),
-                &call.at.column().to_le_bytes(),
-            )
-        }
-    }
-}
-
-/// The start of FNV-1a, a hash that is the same in all processes.
-const HASH: u64 = 0xcbf2_9ce4_8422_2325;
-
-fn mix(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(hash, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

@@ -4,6 +4,7 @@
 //! them now and then while it does not, so that they do not pile up.
 
 use super::outbox::Outbox;
+use crate::comm::CommError;
 use crate::comm::transport::board::{Board, Ending, Notice};
 use mpi::point_to_point::{MatchedReceiveVec, Source};
 use mpi::topology::{Communicator, SimpleCommunicator};
@@ -56,7 +57,8 @@ fn with<R>(f: impl FnOnce(&mut Notices) -> R) -> R {
 /// Begins a new run.
 pub(super) fn begin_run() {
     with(|notices| {
-        (notices.run, notices.board) = (notices.run + 1, Board::default());
+        notices.run += 1;
+        notices.board = Board::default();
         for (rank, run, notice) in std::mem::take(&mut notices.early) {
             notices.note(rank, run, notice);
         }
@@ -110,8 +112,8 @@ pub(super) fn leave(ending: Ending) {
 
 /// Reports that this rank has failed, and waits at most 2 s until all other ranks have ended or failed too. So each rank can
 /// print what it was doing before the job is aborted.
-pub(super) fn fail(why: &str) {
-    tell(Notice::Failed(why.to_string()));
+pub(super) fn fail(why: CommError) {
+    tell(Notice::Failed(why));
     wait_for_all(Some(Duration::from_secs(2)));
 }
 

@@ -1,11 +1,10 @@
 //! A rank's knowledge about itself and about others, for errors.
 
-use super::world::MpiWorld;
-use crate::comm::Options;
-use crate::comm::call::Call;
+use crate::comm::call::{Call, CallInfo};
 use crate::comm::meter::lock;
 use crate::comm::recorder::Recorder;
 use crate::comm::transport::board::{Counts, Ending, Lane};
+use crate::comm::{CommError, Options};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -25,33 +24,44 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    pub fn new(world: &MpiWorld, options: &Options) -> Reporter {
+    pub fn new(rank: usize, ranks: usize, options: &Options) -> Reporter {
         Reporter {
-            rank: world.rank,
-            ranks: world.size,
+            rank,
+            ranks,
             options: options.clone(),
             recorder: Arc::new(Recorder::new()),
-            seen: Mutex::new(vec![None; world.size]),
+            seen: Mutex::new(vec![None; ranks]),
             sent: Mutex::default(),
             received: Mutex::default(),
         }
     }
 
-    /// The rank's current call, and its number.
-    pub fn in_words(&self, call: &Call) -> String {
-        format!(
-            "{call}, its call {}",
-            self.recorder.last().map_or(0, |entry| entry.number)
-        )
+    /// The number of the rank's latest call.
+    pub fn number(&self) -> u64 {
+        self.recorder.last().map_or(0, |entry| entry.number)
+    }
+
+    /// The rank's current call, for an error.
+    pub fn info(&self, call: &Call) -> CallInfo {
+        call.info(Some(self.number()))
+    }
+
+    /// The error of this rank in `call` after the run has failed elsewhere.
+    pub fn stopped(&self, call: &Call, cause: CommError) -> CommError {
+        CommError::Stopped {
+            rank: self.rank,
+            call: Box::new(self.info(call)),
+            cause: Box::new(cause),
+        }
     }
 
     /// Notes that all of these ranks have entered `call`.
     pub fn see(&self, ranks: &[usize], call: &Call) {
         let mut seen = lock(&self.seen);
         let now = Instant::now();
-        ranks
-            .iter()
-            .for_each(|&rank| seen[rank] = Some((*call, now)));
+        for &rank in ranks {
+            seen[rank] = Some((*call, now));
+        }
     }
 
     pub fn seen(&self, rank: usize) -> Option<(Call, Instant)> {
@@ -62,7 +72,8 @@ impl Reporter {
     pub fn note_sent(&self, lane: Lane, call: &Call) {
         let mut sent = lock(&self.sent);
         let (count, latest) = sent.entry(lane).or_insert((0, *call));
-        (*count, *latest) = (*count + 1, *call);
+        *count += 1;
+        *latest = *call;
     }
 
     /// Counts a message that this rank has received on `lane`.
@@ -85,7 +96,7 @@ impl Reporter {
     pub fn ending(&self, calls: Counts) -> Ending {
         let sent = lock(&self.sent)
             .iter()
-            .map(|(&lane, (count, latest))| (lane, *count, latest.to_string()))
+            .map(|(&lane, (count, latest))| (lane, *count, latest.info(None)))
             .collect();
         Ending {
             calls,

@@ -8,60 +8,23 @@
 
 use super::agreement::{Agreement, Question};
 use super::posted::Posted;
+use super::unposted::{Asked, Unposted, first_of, post_agreed, push};
 use super::waiting::look_around;
 use super::{Mpi, narrow, put_columns};
 use crate::comm::Result;
 use crate::comm::call::{Call, Kind};
 use crate::comm::element::Element;
 use crate::comm::meter::lock;
-use crate::comm::pending::vector;
-use crate::comm::transport::{Buffer, InFlight};
+use crate::comm::transport::{Buffer, InFlight, vector};
 use mpi::datatype::Equivalence;
 use std::any::Any;
-use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-thread_local! {
-    /// The collectives of all groups that are started and not posted, in that order; of the MPI thread.
-    static UNPOSTED: RefCell<Vec<Arc<Mutex<dyn Unposted>>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A collective that may not be posted yet.
-trait Unposted: Send {
-    fn group(&self) -> u64;
-    fn question(&self) -> Option<&Question>;
-    /// Whether all ranks are known to make this call. An error if they do not.
-    fn is_agreed(&mut self) -> Result<bool>;
-    /// Hands the collective to the library.
-    fn post(&mut self);
-}
-
-/// Posts all collectives that ranks agree on, in each group in the order of the starts.
-pub(super) fn post_agreed() {
-    UNPOSTED.with_borrow_mut(|unposted| {
-        let mut held_up = Vec::new();
-        unposted.retain(|one| {
-            let mut one = lock(one);
-            // An error is kept for the rank that waits for this collective.
-            if held_up.contains(&one.group()) || !one.is_agreed().unwrap_or(false) {
-                held_up.push(one.group());
-                return true;
-            }
-            one.post();
-            false
-        });
-    });
-}
-
 /// Posts this group's collectives, until one is `posted` or none is left. Waits for the ranks to agree on them.
 pub(super) fn post_until(group: &Agreement, posted: impl Fn() -> bool) -> Result<()> {
-    let first = || {
-        let of_group = |one: &&Arc<Mutex<dyn Unposted>>| lock(one).group() == group.id;
-        UNPOSTED.with_borrow(|unposted| unposted.iter().find(of_group).cloned())
-    };
     while !posted()
-        && let Some(one) = first()
+        && let Some(one) = first_of(&group.peers)
     {
         await_agreement(group, &one)?;
         post_agreed();
@@ -70,12 +33,11 @@ pub(super) fn post_until(group: &Agreement, posted: impl Fn() -> bool) -> Result
 }
 
 fn await_agreement(group: &Agreement, one: &Mutex<impl Unposted + ?Sized>) -> Result<()> {
-    let asked = lock(one)
-        .question()
-        .map(|question| (question.call, question.number, question.words.clone()));
-    asked.map_or(Ok(()), |(call, number, words)| {
-        group.wait(&call, number, words, || lock(one).is_agreed())
-    })
+    let asked = lock(one).asked();
+    match asked {
+        Some(asked) => group.wait(asked, || lock(one).is_agreed()),
+        None => Ok(()),
+    }
 }
 
 /// The input and the output of a collective.
@@ -113,11 +75,11 @@ where
     T::Wide: Equivalence,
 {
     fn group(&self) -> u64 {
-        self.mpi.group.as_ref().map_or(0, |group| group.id)
+        self.mpi.group.as_ref().map_or(0, |group| group.peers.id)
     }
 
-    fn question(&self) -> Option<&Question> {
-        self.question.as_ref()
+    fn asked(&self) -> Option<Asked> {
+        self.question.as_ref().map(|question| question.asked)
     }
 
     fn is_agreed(&mut self) -> Result<bool> {
@@ -155,15 +117,15 @@ where
 {
     /// Starts a reduction.
     pub fn reduce(mpi: Arc<Mpi>, call: &Call, data: Box<dyn Buffer>) -> Box<dyn InFlight> {
-        // The library gets the vector as it is if arithmetic uses the type itself.
+        // f32, f64 and integers go to MPI directly; f16 and bf16 are widened first.
         let (input, data) = match data.into_any().downcast::<Vec<T::Wide>>() {
             Ok(data) => (*data, None),
             Err(data) => {
                 let data: Vec<T> = vector(data);
                 let mut wide = mpi.take_spare::<T::Wide>(data.len());
-                wide.iter_mut()
-                    .zip(&data)
-                    .for_each(|(wide, &x)| *wide = x.widen());
+                for (wide, &x) in wide.iter_mut().zip(&data) {
+                    *wide = x.widen();
+                }
                 (wide, Some(Box::new(data) as Box<dyn Buffer>))
             }
         };
@@ -185,7 +147,7 @@ where
             posted: None,
             complete: None,
         }));
-        UNPOSTED.with_borrow_mut(|unposted| unposted.push(work.clone()));
+        push(work.clone());
         post_agreed();
         Box::new(Started {
             mpi,
@@ -206,10 +168,9 @@ where
             if let Some(complete) = lock(&self.work).progress() {
                 return Ok(complete);
             }
-            self.mpi
-                .group
-                .as_ref()
-                .map_or(Ok(()), |group| look_around(group, &self.call, |_| None))?;
+            if let Some(group) = &self.mpi.group {
+                look_around(&group.peers, &self.call, |_| None)?;
+            }
             std::thread::yield_now();
             post_agreed();
         }
@@ -238,16 +199,10 @@ where
         if work.is_agreed()? {
             return Ok(work.progress().is_some());
         }
-        let asked = work
-            .question()
-            .map(|question| question.number)
-            .zip(self.mpi.group.as_ref());
-        asked.map_or(Ok(false), |(number, group)| {
-            look_around(group, &self.call, |board| {
-                board.who_will_not_come(group.id, number, &group.members)
-            })?;
-            Ok(false)
-        })
+        if let (Some(asked), Some(group)) = (work.asked(), &self.mpi.group) {
+            group.look_for_members(asked)?;
+        }
+        Ok(false)
     }
 
     fn wait(&mut self) -> Result<Instant> {

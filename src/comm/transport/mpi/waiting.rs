@@ -4,12 +4,12 @@
 //! rank that waits for more than 100 ms reports it to the others. A late rank is only a notice at first, and an error at the
 //! deadline.
 
-use super::agreement::{self, Agreement};
-use super::{notices, started};
+use super::notices;
+use super::peers::{self, Peers};
+use super::unposted::post_agreed;
 use crate::comm::transport::board::{Awaited, Board, Notice, Wait};
-use crate::comm::transport::lateness::{self, Told, ago, lasting};
-use crate::comm::transport::run::{DEADLOCK, SAME_CALLS};
-use crate::comm::{Call, CommError, Result};
+use crate::comm::transport::lateness::{self, Told};
+use crate::comm::{Call, CallInfo, CommError, RankState, Report, Result};
 use std::time::{Duration, Instant};
 
 /// A rank does not report a wait shorter than this.
@@ -19,9 +19,10 @@ const REPORTS: Duration = Duration::from_secs(2);
 
 /// A wait of this rank.
 pub(super) struct Waiting<'a> {
-    group: &'a Agreement,
+    peers: &'a Peers,
     call: Call,
-    words: String,
+    /// The call with its number, for errors.
+    info: CallInfo,
     what: Awaited,
     start: Instant,
     told_others: bool,
@@ -30,24 +31,24 @@ pub(super) struct Waiting<'a> {
     late: Vec<(usize, Told, Instant)>,
 }
 
-/// Waits until `ready`. Returns an error if `look` does, if the wait can never end, or at the deadline. `in_words` returns
+/// Waits until `ready`. Returns an error if `look` does, if the wait can never end, or at the deadline. `describe` returns
 /// the call and what it waits for. Meanwhile the library gets the collectives that other ranks may be waiting for.
 pub(super) fn wait(
-    group: &Agreement,
+    peers: &Peers,
     call: &Call,
-    in_words: impl FnOnce() -> (String, Awaited),
+    describe: impl FnOnce() -> (CallInfo, Awaited),
     mut ready: impl FnMut() -> Result<bool>,
     look: impl Fn() -> Result<()>,
 ) -> Result<()> {
     if ready()? {
         return Ok(());
     }
-    let (words, what) = in_words();
+    let (info, what) = describe();
     let start = Instant::now();
     let mut waiting = Waiting {
-        group,
+        peers,
         call: *call,
-        words,
+        info,
         what,
         start,
         told_others: false,
@@ -57,52 +58,48 @@ pub(super) fn wait(
     while !ready()? {
         look()?;
         waiting.look()?;
-        started::post_agreed();
+        post_agreed();
         std::thread::yield_now();
     }
     if waiting.told_others {
         notices::tell(Notice::GoesOn);
     }
-    waiting
-        .late
-        .iter()
-        .for_each(|(late, _, since)| lateness::say_it_came(*late, call, since.elapsed()));
+    for (late, _, since) in &waiting.late {
+        lateness::say_it_came(*late, call, since.elapsed());
+    }
     Ok(())
 }
 
 impl Waiting<'_> {
     /// Returns an error if the wait can never end, or has reached the deadline.
     fn look(&mut self) -> Result<()> {
-        let reporter = &self.group.reporter;
+        let reporter = &self.peers.reporter;
         let waited = self.start.elapsed();
         if waited < QUIET.min(reporter.options.notice() / 2) {
             return Ok(());
         }
         if !self.told_others {
             self.told_others = true;
-            let calls = agreement::calls();
-            let sent = reporter.sent();
-            let words = self.words.clone();
             notices::tell(Notice::Waits(Wait {
                 what: self.what.clone(),
-                words,
-                calls,
-                sent,
+                call: self.info.clone(),
+                calls: peers::calls(),
+                sent: reporter.sent(),
             }));
         }
         if notices::look(|board| board.is_stuck(reporter.rank)) && self.reports_are_in(waited) {
-            let what = "deadlock: ranks wait for each other";
-            return Err(broken(self.group, &self.words, self.start, what, DEADLOCK));
+            return Err(CommError::Deadlock {
+                all: false,
+                report: self.report(),
+            });
         }
         if waited >= reporter.options.deadline {
-            let what = lateness::too_late(&self.missing(), &self.call, waited);
-            return Err(broken(
-                self.group,
-                &self.words,
-                self.start,
-                &what,
-                lateness::TOO_LATE,
-            ));
+            return Err(CommError::DeadlinePassed {
+                missing: self.missing(),
+                call: Box::new(self.info.clone()),
+                waited,
+                report: self.report(),
+            });
         }
         if waited >= reporter.options.notice() {
             self.say_who_is_late(waited);
@@ -110,10 +107,14 @@ impl Waiting<'_> {
         Ok(())
     }
 
+    fn report(&self) -> Box<Report> {
+        report(self.peers, &self.info, self.start)
+    }
+
     /// Whether every rank has reported what it does, or has had the time to.
     fn reports_are_in(&mut self, waited: Duration) -> bool {
         let stuck = *self.stuck.get_or_insert_with(Instant::now);
-        let reporter = &self.group.reporter;
+        let reporter = &self.peers.reporter;
         let silent = |board: &Board| {
             (0..reporter.ranks).any(|rank| board.wait(rank).is_none() && !board.is_over(rank))
         };
@@ -122,10 +123,10 @@ impl Waiting<'_> {
 
     /// Prints which ranks are late. Several ranks may wait for the same ranks: the lowest of them prints.
     fn say_who_is_late(&mut self, waited: Duration) {
-        let reporter = &self.group.reporter;
+        let reporter = &self.peers.reporter;
         let missing = self.missing();
         let speaks = self
-            .group
+            .peers
             .members
             .iter()
             .find(|member| !missing.contains(member));
@@ -150,7 +151,7 @@ impl Waiting<'_> {
                 reporter.rank,
                 &self.call,
                 waited,
-                &doing(self.group, late),
+                &state(self.peers, late),
             );
         }
     }
@@ -176,64 +177,64 @@ impl Waiting<'_> {
 /// Reads what other ranks have reported. Returns an error if a rank has failed, or if `gone` finds that an awaited rank has
 /// ended.
 pub(super) fn look_around(
-    group: &Agreement,
+    peers: &Peers,
     call: &Call,
     gone: impl FnOnce(&Board) -> Option<usize>,
 ) -> Result<()> {
-    let rank = group.reporter.rank;
     let (failure, gone) = notices::hear(|board| {
-        let failure = board
-            .failures()
-            .first()
-            .map(|(rank, why)| format!("rank {rank} failed: {why}"));
+        let failure = board.failures().first().map(|(_, error)| (*error).clone());
         (failure, gone(board))
     });
-    match (failure, gone) {
-        (Some(cause), _) => Err(CommError::Stopped {
-            rank,
-            call: call.to_string(),
-            cause,
-        }),
-        (None, Some(gone)) => {
-            let what = format!("rank {gone} ended, and never entered {call}");
-            Err(broken(
-                group,
-                &group.reporter.in_words(call),
-                Instant::now(),
-                &what,
-                SAME_CALLS,
-            ))
-        }
-        (None, None) => Ok(()),
+    if let Some(cause) = failure {
+        return Err(peers.reporter.stopped(call, cause));
     }
+    let Some(gone) = gone else {
+        return Ok(());
+    };
+    let info = peers.reporter.info(call);
+    Err(CommError::RankEnded {
+        rank: gone,
+        report: report(peers, &info, Instant::now()),
+        call: Box::new(info),
+    })
 }
 
-/// An error with a line for every rank of the world.
-fn broken(group: &Agreement, words: &str, start: Instant, what: &str, help: &str) -> CommError {
-    let mut text = what.to_string();
-    for rank in 0..group.reporter.ranks {
-        let doing = if rank == group.reporter.rank {
-            format!("waits in {words}{}", lasting(start))
+/// What this rank knows of every rank of the world. It has itself been waiting in `call` since `start`.
+fn report(peers: &Peers, call: &CallInfo, start: Instant) -> Box<Report> {
+    let mut ranks = Vec::new();
+    for rank in 0..peers.reporter.ranks {
+        let state = if rank == peers.reporter.rank {
+            RankState::Waits {
+                call: call.clone(),
+                time: start.elapsed(),
+            }
         } else {
-            doing(group, rank)
+            state(peers, rank)
         };
-        text += &format!("\n  rank {rank}  {doing}");
+        ranks.push((rank, state));
     }
-    CommError::Broken(format!("{text}\nhelp: {help}"))
+    Box::new(Report {
+        ranks,
+        flight_file: None,
+    })
 }
 
-/// Describes what a different rank is doing, as far as this one knows.
-fn doing(group: &Agreement, rank: usize) -> String {
+/// What a different rank is doing, as far as this one knows.
+fn state(peers: &Peers, rank: usize) -> RankState {
     let (waits, ended) = notices::look(|board| {
-        (
-            board.wait(rank).map(|wait| wait.words.clone()),
-            board.has_ended(rank),
-        )
+        let waits = board.wait(rank).map(|wait| wait.call.clone());
+        (waits, board.has_ended(rank))
     });
-    match (waits, group.reporter.seen(rank)) {
-        (Some(words), _) => format!("waits in {words}"),
-        (None, _) if ended => "ended".to_string(),
-        (None, Some((call, at))) => format!("was last seen in {call}{}", ago(at)),
-        (None, None) => "has not been seen".to_string(),
+    match (waits, peers.reporter.seen(rank)) {
+        (Some(call), _) => RankState::Waits {
+            call,
+            time: Duration::ZERO,
+        },
+        (None, _) if ended => RankState::Ended { after: None },
+        (None, Some((call, at))) => RankState::LastSeen {
+            call: call.info(None),
+            time: at.elapsed(),
+        },
+        (None, None) => RankState::NotSeen,
     }
 }

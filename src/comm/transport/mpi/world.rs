@@ -2,11 +2,10 @@
 
 use super::agreement::{self, Agreement};
 use super::reporter::Reporter;
-use super::{Mpi, notices, outbox};
+use super::{Mpi, notices, outbox, peers};
 use crate::comm::meter::lock;
 use crate::comm::transport::Membership;
 use crate::comm::transport::board::Ending;
-use crate::comm::transport::run::unreceived;
 use crate::comm::{Comm, CommError, Options, recorder};
 use mpi::environment::Universe;
 use mpi::topology::Communicator;
@@ -75,10 +74,10 @@ impl MpiWorld {
     pub fn run<R: Send>(&self, options: &Options, body: impl FnOnce(Comm) -> R + Send) -> R {
         self.thread.install(|| {
             let world = with_universe(|universe| universe.world());
-            let reporter = Arc::new(Reporter::new(self, options));
+            let reporter = Arc::new(Reporter::new(self.rank, self.size, options));
             *lock(&self.reporter) = Some(reporter.clone());
             notices::begin_run();
-            agreement::begin_run();
+            peers::begin_run();
             let membership = Membership::of_world(
                 self.rank,
                 self.size,
@@ -97,26 +96,24 @@ impl MpiWorld {
     /// message was not received.
     pub fn leave(&self) -> std::result::Result<(), CommError> {
         let reporter = lock(&self.reporter).clone();
-        let (failed, unreceived) = self.thread.install(|| {
-            notices::leave(reporter.map_or_else(Ending::default, |reporter| {
-                reporter.ending(agreement::calls())
-            }));
-            notices::look(|board| {
-                (
-                    !board.failures().is_empty(),
-                    unreceived(&board.unreceived()),
-                )
-            })
+        let (failed, messages) = self.thread.install(|| {
+            let ending = match reporter {
+                Some(reporter) => reporter.ending(peers::calls()),
+                None => Ending::default(),
+            };
+            notices::leave(ending);
+            notices::look(|board| (!board.failures().is_empty(), board.unreceived()))
         });
         // All ranks know of the same messages, so rank 0 alone reports them.
-        if failed || (unreceived.is_some() && self.rank > 0) {
+        if failed || (!messages.is_empty() && self.rank > 0) {
             self.await_abort();
         }
-        if unreceived.is_none() {
-            self.thread
-                .install(|| outbox::with(|outbox| outbox.clear(true)));
+        if !messages.is_empty() {
+            return Err(CommError::NotReceived { messages });
         }
-        unreceived.map_or(Ok(()), |text| Err(CommError::Broken(text)))
+        self.thread
+            .install(|| outbox::with(|outbox| outbox.clear(true)));
+        Ok(())
     }
 
     /// Waits for the abort by a different rank: one abort is enough. On several aborts, or an abort while others finalize
@@ -134,6 +131,7 @@ impl MpiWorld {
             .map(|reporter| reporter.options.clone())
             .unwrap_or_default();
 
+        let failure = CommError::of_rank(self.rank, error);
         let text = format!("{error:#}");
         let first_line = text.lines().next().unwrap_or_default();
         // Whether no lower rank has failed, and whether a lower rank prints the same error.
@@ -141,17 +139,15 @@ impl MpiWorld {
             if options.no_check {
                 return (true, false);
             }
-            notices::fail(&text);
+            notices::fail(failure);
             notices::look(|board| {
-                let lower: Vec<_> = board
-                    .failures()
-                    .into_iter()
-                    .filter(|(rank, _)| *rank < self.rank)
-                    .collect();
-                (
-                    lower.is_empty(),
-                    lower.iter().any(|(_, why)| why.starts_with(first_line)),
-                )
+                let failures = board.failures();
+                let mut lower = failures.iter().filter(|(rank, _)| *rank < self.rank);
+                let same = |(_, error): &&(usize, &CommError)| {
+                    matches!(error, CommError::RankFailed { why, .. } if why.starts_with(first_line))
+                };
+                let others_say_more = lower.clone().any(|error| same(&error));
+                (lower.next().is_none(), others_say_more)
             })
         });
         let cause = error.downcast_ref::<CommError>();
@@ -162,12 +158,13 @@ impl MpiWorld {
         };
         if let (Some(reporter), Some(file), Some(_)) = (reporter, &options.flight_file, cause) {
             let of = |rank: &str| file.with_file_name(format!("flight-rank{rank}.jsonl"));
-            let saved = recorder::save(
+            let mut saved = recorder::save(
                 &of(&self.rank.to_string()),
                 [(self.rank, &reporter.recorder)],
             );
-            if report.contains('\n') || saved.is_err() {
-                report += &recorder::in_words(saved, &of("*"));
+            if report.contains('\n') || saved.error.is_some() {
+                saved.path = of("*");
+                report += &saved.to_string();
             }
         }
         crate::notice::complain(&format!("error: {report}"));

@@ -1,9 +1,10 @@
 //! Non-blocking collectives: each rank does a share of the work whenever it tests or waits.
 
-use super::{Meeting, Threads};
+use super::Threads;
 use crate::comm::Result;
 use crate::comm::call::{Call, Kind};
 use crate::comm::transport::InFlight;
+use crate::comm::transport::meetings::Meeting;
 use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
