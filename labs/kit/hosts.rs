@@ -159,7 +159,9 @@ pub fn slurm_hosts(list: &str) -> Result<Vec<String>, BadInput> {
                 .collect();
             rest = after;
         }
-        names.iter_mut().for_each(|name| name.push_str(rest));
+        for name in &mut names {
+            name.push_str(rest);
+        }
         if names[0].is_empty() {
             return Err(wrong("a name is missing"));
         }

@@ -54,9 +54,9 @@ impl Cpus {
     }
 }
 
-/// The user's wishes for the job: flags of every program that looks for one.
+/// What the user says of the job: flags of every program that looks for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
-pub struct Wishes {
+pub struct JobFlags {
     /// Ranks on each node [default: the scheduler's number, the machine's, or one per core]
     #[arg(long, visible_alias = "ppn", value_name = "P")]
     pub per_node: Option<usize>,
@@ -69,7 +69,7 @@ pub struct Wishes {
 }
 
 /// The environment, files and CPUs in which a search for the job looks.
-pub struct Surroundings<'a> {
+pub struct Environment<'a> {
     /// Returns a variable of the environment.
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Returns the text of a file.
@@ -135,19 +135,19 @@ struct Nodes {
 
 impl Job {
     /// The job around this process.
-    pub fn here(wishes: &Wishes) -> Result<Job, BadInput> {
-        let surroundings = Surroundings {
+    pub fn here(flags: &JobFlags) -> Result<Job, BadInput> {
+        let environment = Environment {
             env: &|name| std::env::var(name).ok(),
             read: &|path| files::text(path, files::LIST),
             host: launch::host_name(),
             cpus: Cpus::here(),
         };
-        Job::discover(wishes, &surroundings)
+        Job::discover(flags, &environment)
     }
 
-    /// The job that these surroundings describe.
-    pub fn discover(wishes: &Wishes, around: &Surroundings) -> Result<Job, BadInput> {
-        for (flag, value) in [("--per-node", wishes.per_node), ("--depth", wishes.depth)] {
+    /// The job that this environment describes.
+    pub fn discover(flags: &JobFlags, environment: &Environment) -> Result<Job, BadInput> {
+        for (flag, value) in [("--per-node", flags.per_node), ("--depth", flags.depth)] {
             if let Some(value) = value.filter(|value| !(1..=MOST).contains(value)) {
                 return Err(BadInput::new(
                     format!("{flag} {value} is out of range"),
@@ -156,16 +156,16 @@ impl Job {
             }
         }
         let search = Search {
-            wishes,
-            around,
-            scheduler: scheduler(around),
+            flags,
+            environment,
+            scheduler: scheduler(environment),
         };
         let nodes = search.nodes()?;
         let machine = search.machine(&nodes);
         let (slots, per_node_from) = search.slots(&nodes, machine)?;
         let per_node = slots.iter().copied().max().unwrap_or(1);
         let (depth, depth_from) = search.depth(per_node)?;
-        let cluster = around
+        let cluster = environment
             .variable("SLURM_CLUSTER_NAME")
             .filter(|_| search.scheduler == Some(Scheduler::Slurm));
         let first = nodes.names[0].split('.').next().unwrap_or_default();
@@ -185,9 +185,9 @@ impl Job {
             per_node_from,
             depth,
             depth_from,
-            cores: around.cpus.cores,
+            cores: environment.cpus.cores,
             host_file: nodes.file.map(|(path, file)| (path, file.form)),
-            hosts_given: wishes.host_file.is_some(),
+            hosts_given: flags.host_file.is_some(),
         })
     }
 
@@ -207,8 +207,12 @@ impl Job {
     }
 }
 
-fn scheduler(around: &Surroundings) -> Option<Scheduler> {
-    let any = |names: &[&str]| names.iter().any(|name| around.variable(name).is_some());
+fn scheduler(environment: &Environment) -> Option<Scheduler> {
+    let any = |names: &[&str]| {
+        names
+            .iter()
+            .any(|name| environment.variable(name).is_some())
+    };
     // Slurm first: it can set PBS's variables as well, for old scripts. PBS never sets Slurm's.
     if any(&["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODELIST"]) {
         Some(Scheduler::Slurm)
@@ -217,7 +221,7 @@ fn scheduler(around: &Surroundings) -> Option<Scheduler> {
     }
 }
 
-impl Surroundings<'_> {
+impl Environment<'_> {
     /// The value of a variable that is not empty: schedulers and scripts leave empty variables behind.
     fn variable(&self, name: &str) -> Option<String> {
         (self.env)(name)
@@ -228,15 +232,15 @@ impl Surroundings<'_> {
 
 /// A search for the job around this process.
 struct Search<'a> {
-    wishes: &'a Wishes,
-    around: &'a Surroundings<'a>,
+    flags: &'a JobFlags,
+    environment: &'a Environment<'a>,
     scheduler: Option<Scheduler>,
 }
 
 impl Search<'_> {
     /// The value of a variable that must be a positive number if it is set.
     fn number(&self, name: &str) -> Result<Option<usize>, BadInput> {
-        let Some(text) = self.around.variable(name) else {
+        let Some(text) = self.environment.variable(name) else {
             return Ok(None);
         };
         match text.parse() {
@@ -249,7 +253,7 @@ impl Search<'_> {
     }
 
     fn nodes(&self) -> Result<Nodes, BadInput> {
-        if let Some(path) = &self.wishes.host_file {
+        if let Some(path) = &self.flags.host_file {
             return self.nodes_of_file(path, "give --hostfile a file with one host per line");
         }
         let missing = |job: &str, set: &str, name: &str| {
@@ -262,12 +266,12 @@ impl Search<'_> {
         let (nodes, whence, size) = match self.scheduler {
             None => {
                 return Ok(Nodes {
-                    names: vec![self.around.host.clone()],
+                    names: vec![self.environment.host.clone()],
                     file: None,
                 });
             }
             Some(Scheduler::Pbs) => {
-                let path = self.around.variable("PBS_NODEFILE");
+                let path = self.environment.variable("PBS_NODEFILE");
                 let path = path.ok_or_else(|| missing("PBS", "PBS_JOBID", "PBS_NODEFILE"))?;
                 let help = "PBS keeps this file on the job's first node while the job runs; start from there, or give --hostfile";
                 (
@@ -284,7 +288,7 @@ impl Search<'_> {
                 ];
                 let list = names
                     .into_iter()
-                    .find_map(|(name, size)| Some((name, self.around.variable(name)?, size)));
+                    .find_map(|(name, size)| Some((name, self.environment.variable(name)?, size)));
                 let (name, list, size) =
                     list.ok_or_else(|| missing("Slurm", "SLURM_JOB_ID", "SLURM_JOB_NODELIST"))?;
                 (
@@ -310,7 +314,7 @@ impl Search<'_> {
     }
 
     fn nodes_of_file(&self, path: &Path, help: &str) -> Result<Nodes, BadInput> {
-        let text = (self.around.read)(path).map_err(|error| {
+        let text = (self.environment.read)(path).map_err(|error| {
             BadInput::new(
                 format!("cannot read host file {}: {error}", path.display()),
                 help,
@@ -329,10 +333,10 @@ impl Search<'_> {
         self.scheduler?;
         // Nodes of Aurora are called x4102c5s2b0n0.hostmgmt2102.cm.aurora.alcf.anl.gov, or only the part before the first dot.
         // Then the name of the host where the job was submitted decides.
-        let submitted = self.around.variable("PBS_O_HOST");
+        let submitted = self.environment.variable("PBS_O_HOST");
         let names = [
             Some(nodes.names[0].as_str()),
-            Some(self.around.host.as_str()),
+            Some(self.environment.host.as_str()),
             submitted.as_deref(),
         ];
         let matches = |name: &str, machine: &Machine| name.to_lowercase().contains(machine.pattern);
@@ -350,7 +354,7 @@ impl Search<'_> {
     ) -> Result<(Vec<usize>, String), BadInput> {
         let each =
             |slots: usize, from: &str| Ok((vec![slots; nodes.names.len()], from.to_string()));
-        if let Some(per_node) = self.wishes.per_node {
+        if let Some(per_node) = self.flags.per_node {
             return each(per_node, "--per-node");
         }
         let counted = nodes
@@ -369,7 +373,7 @@ impl Search<'_> {
                 )
             });
         // The user's own file counts as the user's word, as --per-node does.
-        let given = self.wishes.host_file.is_some();
+        let given = self.flags.host_file.is_some();
         if given && let Some(counted) = counted {
             return Ok(counted);
         }
@@ -385,7 +389,7 @@ impl Search<'_> {
         }
         if self.scheduler == Some(Scheduler::Slurm)
             && !given
-            && let Some(list) = self.around.variable("SLURM_TASKS_PER_NODE")
+            && let Some(list) = self.environment.variable("SLURM_TASKS_PER_NODE")
         {
             let slots = slurm_counts(&list)?;
             let counts = slots.len();
@@ -406,13 +410,16 @@ impl Search<'_> {
                 machine.per_node,
                 &format!("one for each accelerator of a {} node", machine.name),
             ),
-            (None, None) => each(self.around.cpus.cores, "one for each core of this node"),
+            (None, None) => each(
+                self.environment.cpus.cores,
+                "one for each core of this node",
+            ),
         }
     }
 
     /// How many CPUs each rank gets, and the source of this number.
     fn depth(&self, per_node: usize) -> Result<(usize, String), BadInput> {
-        if let Some(depth) = self.wishes.depth {
+        if let Some(depth) = self.flags.depth {
             return Ok((depth, "--depth".into()));
         }
         // PBS has no such variable: its NCPUS and OMP_NUM_THREADS are the CPUs of a whole chunk, unless the script changes them.
@@ -428,7 +435,7 @@ impl Search<'_> {
                 ));
             }
         }
-        let Cpus { cores, threads } = self.around.cpus;
+        let Cpus { cores, threads } = self.environment.cpus;
         let apart = if cores == threads {
             String::new()
         } else {

@@ -6,7 +6,7 @@ use super::report;
 use super::trace::{self, Trace};
 use crate::show::{Plot, Screen, Series, significant};
 use anyhow::Result;
-use shardlab::comm::{Comm, Kind, Link, Reduce, Traffic};
+use shardlab::comm::{CallKind, Comm, Link, Reduce, Traffic};
 use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::Event;
 use shardlab::plan;
@@ -211,7 +211,7 @@ impl<'a> Journal<'a> {
             done += elements;
             (
                 done as f64 / all,
-                link.collective_seconds(Kind::AllReduce, self.comm.size(), 4 * elements),
+                link.collective_seconds(CallKind::AllReduce, self.comm.size(), 4 * elements),
             )
         };
         self.buckets = elements.iter().map(bucket).collect();

@@ -330,15 +330,18 @@ impl fmt::Display for Line {
 
 /// Joins words to one line, which a shell splits into the same words.
 pub fn quote(words: &[String]) -> String {
-    let plain = |word: &str| {
+    let is_plain = |word: &str| {
         !word.is_empty()
             && word
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c))
     };
-    let quoted = words.iter().map(|word| match plain(word) {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    });
-    quoted.collect::<Vec<_>>().join(" ")
+    let quote = |word: &String| {
+        if is_plain(word) {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
 }

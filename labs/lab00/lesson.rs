@@ -12,7 +12,7 @@
 
 use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
-use kit::job::{Job, Scheduler, Wishes};
+use kit::job::{Job, JobFlags, Scheduler};
 use kit::line::{Launcher, quote};
 use kit::show::{Screen, table};
 use kit::{Checks, CommFlags, Lesson, report};
@@ -34,7 +34,7 @@ struct Args {
     #[arg(long)]
     info: bool,
     #[command(flatten)]
-    wishes: Wishes,
+    job: JobFlags,
     #[command(flatten)]
     comm: CommFlags,
     /// Draw with ASCII characters only
@@ -129,7 +129,7 @@ fn introduce(
 ) -> Result<()> {
     screen.say(Lesson::of("lab00")?.heading(screen, None));
     // Only rank 0 looks: a host file may be on the job's first node alone.
-    let job = Job::here(&args.wishes)?;
+    let job = Job::here(&args.job)?;
     if args.info {
         info(screen, comm, &job, places, seats[0])?;
     } else {

@@ -8,7 +8,7 @@ use std::panic::Location;
 named! {
     /// The communication calls, by the names of their methods in [`Comm`](super::Comm).
     #[derive(Serialize, Deserialize)]
-    pub enum Kind {
+    pub enum CallKind {
         Barrier = "barrier",
         AllReduce = "all_reduce",
         StartAllReduce = "start_all_reduce",
@@ -29,14 +29,14 @@ named! {
     }
 }
 
-impl Kind {
+impl CallKind {
     /// The blocking call that does the same as a non-blocking one; any other call is its own.
-    pub(super) fn collective(self) -> Kind {
+    pub(super) fn collective(self) -> CallKind {
         match self {
-            Kind::StartAllReduce => Kind::AllReduce,
-            Kind::StartReduce => Kind::Reduce,
-            Kind::StartAllGather => Kind::AllGather,
-            Kind::StartReduceScatter => Kind::ReduceScatter,
+            CallKind::StartAllReduce => CallKind::AllReduce,
+            CallKind::StartReduce => CallKind::Reduce,
+            CallKind::StartAllGather => CallKind::AllGather,
+            CallKind::StartReduceScatter => CallKind::ReduceScatter,
             blocking => blocking,
         }
     }
@@ -64,7 +64,7 @@ impl fmt::Display for Peer {
 /// One communication call of one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    pub kind: Kind,
+    pub kind: CallKind,
     pub dtype: Dtype,
     /// Elements of one rank's part, or of the whole vector in a call without parts: all-reduce, reduce, broadcast, message.
     pub len: usize,
@@ -86,13 +86,13 @@ impl Call {
     pub(super) fn bytes(&self, size: usize) -> usize {
         let one = self.len * self.dtype.size();
         match self.kind.collective() {
-            Kind::AllGather
-            | Kind::ReduceScatter
-            | Kind::Scatter
-            | Kind::Gather
-            | Kind::AllToAll => one * size,
+            CallKind::AllGather
+            | CallKind::ReduceScatter
+            | CallKind::Scatter
+            | CallKind::Gather
+            | CallKind::AllToAll => one * size,
             // A color and a key from each rank.
-            Kind::Split => 16 * size,
+            CallKind::Split => 16 * size,
             _ => one,
         }
     }
@@ -152,7 +152,7 @@ impl Call {
 /// A call in an error. It may be the call of another process, so it owns its texts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallInfo {
-    pub kind: Kind,
+    pub kind: CallKind,
     pub dtype: Dtype,
     /// Elements of one rank's part, or of the whole vector in a call without parts: all-reduce, reduce, broadcast, message.
     pub len: usize,
@@ -195,15 +195,18 @@ impl fmt::Display for CallInfo {
             write!(f, "{}, ", op.name())?;
         }
         match (self.kind, self.peer) {
-            (Kind::Send, Some(to)) => write!(f, "to {to}, ")?,
-            (Kind::Recv | Kind::Probe, Some(from)) => write!(f, "from {from}, ")?,
+            (CallKind::Send, Some(to)) => write!(f, "to {to}, ")?,
+            (CallKind::Recv | CallKind::Probe, Some(from)) => write!(f, "from {from}, ")?,
             (_, Some(root)) => write!(f, "root {root}, ")?,
             (_, None) => {}
         }
         if self.tag != 0 {
             write!(f, "tag {}, ", self.tag)?;
         }
-        if !matches!(self.kind, Kind::Barrier | Kind::Split | Kind::Probe) {
+        if !matches!(
+            self.kind,
+            CallKind::Barrier | CallKind::Split | CallKind::Probe
+        ) {
             write!(
                 f,
                 "{} {}, ",

@@ -15,7 +15,7 @@
 //! A sleep ends late, by about 20 µs where timers are exact and 70 µs where they are not. So a simulated network is never faster
 //! than its link.
 
-use super::call::Kind;
+use super::call::CallKind;
 use crate::units;
 use std::fmt;
 use std::str::FromStr;
@@ -53,8 +53,8 @@ impl Link {
     ///
     /// Source: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH* (2005), without
     /// its term for computing.
-    pub fn collective_seconds(&self, kind: Kind, ranks: usize, bytes: usize) -> f64 {
-        if ranks <= 1 && !matches!(kind, Kind::Send | Kind::Recv) {
+    pub fn collective_seconds(&self, kind: CallKind, ranks: usize, bytes: usize) -> f64 {
+        if ranks <= 1 && !matches!(kind, CallKind::Send | CallKind::Recv) {
             return 0.0;
         }
         let others = (ranks.max(1) - 1) as f64;
@@ -62,14 +62,15 @@ impl Link {
         let transfer = self.transfer_seconds(bytes);
         let share = others / ranks.max(1) as f64 * transfer;
         match kind.collective() {
-            Kind::AllReduce => 2.0 * others * self.latency + 2.0 * share,
-            Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll | Kind::Split => {
-                others * self.latency + share
-            }
-            Kind::Broadcast | Kind::Reduce => depth * (self.latency + transfer),
-            Kind::Scatter | Kind::Gather => depth * self.latency + share,
-            Kind::Barrier => depth * self.latency,
-            Kind::Send | Kind::Recv => self.latency + transfer,
+            CallKind::AllReduce => 2.0 * others * self.latency + 2.0 * share,
+            CallKind::AllGather
+            | CallKind::ReduceScatter
+            | CallKind::AllToAll
+            | CallKind::Split => others * self.latency + share,
+            CallKind::Broadcast | CallKind::Reduce => depth * (self.latency + transfer),
+            CallKind::Scatter | CallKind::Gather => depth * self.latency + share,
+            CallKind::Barrier => depth * self.latency,
+            CallKind::Send | CallKind::Recv => self.latency + transfer,
             _ => 0.0,
         }
     }
@@ -216,17 +217,17 @@ mod tests {
             bandwidth: 10.0,
         };
         for (kind, ranks, bytes, seconds) in [
-            (Kind::AllReduce, 4, 40, 6.0 + 6.0),
-            (Kind::AllGather, 4, 40, 3.0 + 3.0),
-            (Kind::ReduceScatter, 5, 50, 4.0 + 4.0),
-            (Kind::AllToAll, 2, 40, 1.0 + 2.0),
-            (Kind::Broadcast, 5, 20, 3.0 * (1.0 + 2.0)),
-            (Kind::Reduce, 8, 20, 3.0 * (1.0 + 2.0)),
-            (Kind::Scatter, 4, 40, 2.0 + 3.0),
-            (Kind::Gather, 3, 30, 2.0 + 2.0),
-            (Kind::Barrier, 9, 0, 4.0),
-            (Kind::Send, 2, 10, 2.0),
-            (Kind::AllReduce, 1, 40, 0.0),
+            (CallKind::AllReduce, 4, 40, 6.0 + 6.0),
+            (CallKind::AllGather, 4, 40, 3.0 + 3.0),
+            (CallKind::ReduceScatter, 5, 50, 4.0 + 4.0),
+            (CallKind::AllToAll, 2, 40, 1.0 + 2.0),
+            (CallKind::Broadcast, 5, 20, 3.0 * (1.0 + 2.0)),
+            (CallKind::Reduce, 8, 20, 3.0 * (1.0 + 2.0)),
+            (CallKind::Scatter, 4, 40, 2.0 + 3.0),
+            (CallKind::Gather, 3, 30, 2.0 + 2.0),
+            (CallKind::Barrier, 9, 0, 4.0),
+            (CallKind::Send, 2, 10, 2.0),
+            (CallKind::AllReduce, 1, 40, 0.0),
         ] {
             let is = link.collective_seconds(kind, ranks, bytes);
             assert!(

@@ -4,7 +4,7 @@
 //! as sent by that rank. So a count can differ from a formula, and does if a call moves more than it has to. An MPI library does
 //! not say which way its bytes take. There the count is what the calls need at least.
 
-use super::call::{Call, Kind};
+use super::call::{Call, CallKind};
 use std::ops::{Add, Range, Sub};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,9 +81,9 @@ impl Meter {
 
     /// Counts a call that the rank has made, and what it sent in it.
     pub fn called(&self, call: &Call, time: Duration) {
-        let was_sending = self.sending.swap(call.kind == Kind::Send, Relaxed);
-        let sends = call.kind == Kind::Send;
-        let receives = call.kind == Kind::Recv;
+        let was_sending = self.sending.swap(call.kind == CallKind::Send, Relaxed);
+        let sends = call.kind == CallKind::Send;
+        let receives = call.kind == CallKind::Recv;
         self.add(Traffic {
             calls: u64::from(!receives),
             messages: u64::from(sends),
@@ -140,14 +140,14 @@ pub(super) fn by_calls(call: &Call, rank: usize, size: usize) -> u64 {
     let is_peer = call.peer.is_some_and(|peer| peer.rank == rank);
     let sent = match call.kind.collective() {
         // A color and a key.
-        Kind::Split => others * 16,
-        Kind::AllReduce => {
+        CallKind::Split => others * 16,
+        CallKind::AllReduce => {
             let mine = even_part(call.len, rank, size).len() * call.dtype.size();
             bytes - mine + others * mine
         }
-        Kind::AllGather | Kind::ReduceScatter | Kind::AllToAll => others * bytes,
-        Kind::Broadcast | Kind::Scatter if is_peer => others * bytes,
-        Kind::Reduce | Kind::Gather | Kind::Send if !is_peer => bytes,
+        CallKind::AllGather | CallKind::ReduceScatter | CallKind::AllToAll => others * bytes,
+        CallKind::Broadcast | CallKind::Scatter if is_peer => others * bytes,
+        CallKind::Reduce | CallKind::Gather | CallKind::Send if !is_peer => bytes,
         _ => 0,
     };
     sent as u64
@@ -183,44 +183,44 @@ mod tests {
         let mut mine = vec![1f32; len];
         let mut all = vec![1f32; len * size];
         let mut pairs = Vec::new();
-        for kind in Kind::ALL {
+        for kind in CallKind::ALL {
             let (op, peer) = match kind {
-                Kind::AllReduce
-                | Kind::StartAllReduce
-                | Kind::ReduceScatter
-                | Kind::StartReduceScatter => (Some(Reduce::Sum), None),
-                Kind::Reduce | Kind::StartReduce => (Some(Reduce::Sum), Some(root)),
-                Kind::Broadcast | Kind::Scatter | Kind::Gather => (None, Some(root)),
-                Kind::Send => (None, Some((rank + 1) % size)),
+                CallKind::AllReduce
+                | CallKind::StartAllReduce
+                | CallKind::ReduceScatter
+                | CallKind::StartReduceScatter => (Some(Reduce::Sum), None),
+                CallKind::Reduce | CallKind::StartReduce => (Some(Reduce::Sum), Some(root)),
+                CallKind::Broadcast | CallKind::Scatter | CallKind::Gather => (None, Some(root)),
+                CallKind::Send => (None, Some((rank + 1) % size)),
                 _ => (None, None),
             };
             let call = comm.call::<f32>(kind, len, op, peer)?;
             let before = comm.traffic().bytes;
             match kind {
-                Kind::Barrier => comm.barrier()?,
-                Kind::AllReduce => comm.all_reduce(&mut mine, Reduce::Sum)?,
-                Kind::StartAllReduce => {
+                CallKind::Barrier => comm.barrier()?,
+                CallKind::AllReduce => comm.all_reduce(&mut mine, Reduce::Sum)?,
+                CallKind::StartAllReduce => {
                     drop(comm.start_all_reduce(mine.clone(), Reduce::Sum)?.wait()?)
                 }
-                Kind::StartReduce => {
+                CallKind::StartReduce => {
                     drop(comm.start_reduce(mine.clone(), Reduce::Sum, root)?.wait()?)
                 }
-                Kind::StartAllGather => drop(comm.start_all_gather(all.clone())?.wait()?),
-                Kind::StartReduceScatter => drop(
+                CallKind::StartAllGather => drop(comm.start_all_gather(all.clone())?.wait()?),
+                CallKind::StartReduceScatter => drop(
                     comm.start_reduce_scatter(all.clone(), Reduce::Sum)?
                         .wait()?,
                 ),
-                Kind::Reduce => comm.reduce(&mut mine, Reduce::Sum, root)?,
-                Kind::Broadcast => comm.broadcast(&mut mine, root)?,
-                Kind::AllGather => comm.all_gather(&mine, &mut all)?,
-                Kind::ReduceScatter => comm.reduce_scatter(&all, &mut mine, Reduce::Sum)?,
-                Kind::Scatter => comm.scatter(&all, &mut mine, root)?,
-                Kind::Gather => comm.gather(&mine, &mut all, root)?,
-                Kind::AllToAll => comm.all_to_all(&all.clone(), &mut all)?,
-                Kind::Split => drop(comm.split(0, 0)?),
-                Kind::Send => comm.send(&mine, (rank + 1) % size)?,
-                Kind::Recv => comm.recv(&mut mine, (rank + size - 1) % size)?,
-                Kind::Probe => continue,
+                CallKind::Reduce => comm.reduce(&mut mine, Reduce::Sum, root)?,
+                CallKind::Broadcast => comm.broadcast(&mut mine, root)?,
+                CallKind::AllGather => comm.all_gather(&mine, &mut all)?,
+                CallKind::ReduceScatter => comm.reduce_scatter(&all, &mut mine, Reduce::Sum)?,
+                CallKind::Scatter => comm.scatter(&all, &mut mine, root)?,
+                CallKind::Gather => comm.gather(&mine, &mut all, root)?,
+                CallKind::AllToAll => comm.all_to_all(&all.clone(), &mut all)?,
+                CallKind::Split => drop(comm.split(0, 0)?),
+                CallKind::Send => comm.send(&mine, (rank + 1) % size)?,
+                CallKind::Recv => comm.recv(&mut mine, (rank + size - 1) % size)?,
+                CallKind::Probe => continue,
             }
             pairs.push((
                 kind.name(),

@@ -35,7 +35,7 @@ mod recorder;
 mod transport;
 
 pub(crate) use call::Call;
-pub use call::{CallInfo, Kind, Peer};
+pub use call::{CallInfo, CallKind, Peer};
 pub use element::{Dtype, Element, Reduce};
 pub(crate) use error::Panicked;
 pub use error::{CommError, RankState, Report, Result, Unreceived};
@@ -60,6 +60,41 @@ use transport::{Membership, Transport};
 /// All ranks of the group must make the same collective calls, in the same order, with the same length, reduction and root.
 /// Otherwise every rank gets an error that lists what each rank did. `send`, `recv` and `probe` concern two ranks alone.
 /// Lengths are in elements.
+///
+/// ```
+/// use shardlab::comm::{CommError, Reduce};
+/// use shardlab::launch;
+///
+/// // Four ranks, as threads of this process. Each brings its number, and a one.
+/// let sums = launch::run(4, |comm| {
+///     let mut x = [comm.rank() as f32, 1.0];
+///     comm.all_reduce(&mut x, Reduce::Sum)?;
+///     Ok(x)
+/// })?;
+/// // Every rank ends with 0 + 1 + 2 + 3 and 1 + 1 + 1 + 1.
+/// assert_eq!(sums, [[6.0, 4.0]; 4]);
+///
+/// // Rank 2 leaves out a call: an error, where it would otherwise hang.
+/// let error = launch::run(4, |comm| match comm.rank() {
+///     2 => Ok(()),
+///     _ => Ok(comm.barrier()?),
+/// });
+/// let error = error.unwrap_err().downcast::<CommError>()?;
+/// assert!(matches!(error, CommError::RankEnded { rank: 2, .. }));
+/// # anyhow::Ok(())
+/// ```
+///
+/// # Errors
+///
+/// Every call refuses senseless arguments ([`CommError::Invalid`]), before any rank waits, and fails with
+/// [`CommError::Stopped`] once the run has failed for any other reason. Every call that waits for other ranks can also return:
+///
+/// | error | when |
+/// |---|---|
+/// | [`CommError::RankEnded`] | a rank that the call needs has returned from its closure |
+/// | [`CommError::Deadlock`] | the ranks wait for each other |
+/// | [`CommError::DeadlinePassed`] | a rank has not come within [`Options::deadline`] |
+/// | [`CommError::CallsDiffer`] | in a collective: a member of the group is in a different one |
 ///
 /// Ranks compare calls by their place in the source. Calls from different places, as in the two arms of an `if`, need the same
 /// label: `comm.labelled("weights").broadcast(…)`.
@@ -148,31 +183,39 @@ impl Comm {
     }
 
     /// Divides the group: ranks that give the same `color` form a new group, ordered by `key`, then by rank here.
+    ///
+    /// # Errors
+    ///
+    /// Those of every collective (see [`Comm`]).
     #[track_caller]
     pub fn split(&self, color: u64, key: i64) -> Result<Comm> {
-        let call = self.call::<u8>(Kind::Split, 0, None, None)?;
-        let mut wishes = vec![[0u64; 2]; self.size()];
+        let call = self.call::<u8>(CallKind::Split, 0, None, None)?;
+        let mut choices = vec![[0u64; 2]; self.size()];
         let transport = self.counted(&call, || {
             let mine = [color, key as u64];
             self.transport.collective(
                 &call,
                 bytemuck::cast_slice(&mine),
-                bytemuck::cast_slice_mut(&mut wishes),
+                bytemuck::cast_slice_mut(&mut choices),
             )?;
-            let mut members: Vec<usize> = (0..wishes.len())
-                .filter(|&rank| wishes[rank][0] == color)
+            let mut members: Vec<usize> = (0..choices.len())
+                .filter(|&rank| choices[rank][0] == color)
                 .collect();
-            members.sort_by_key(|&rank| (wishes[rank][1] as i64, rank));
+            members.sort_by_key(|&rank| (choices[rank][1] as i64, rank));
             self.transport.group(&call, &members)
         })?;
         Ok(Comm::new(transport))
     }
 
     /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    ///
+    /// Those of every collective (see [`Comm`]).
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         self.collective::<u8>(
-            &self.call::<u8>(Kind::Barrier, 0, None, None)?,
+            &self.call::<u8>(CallKind::Barrier, 0, None, None)?,
             &[],
             &mut [],
         )
@@ -180,18 +223,28 @@ impl Comm {
 
     /// Sends `data` to rank `to` without waiting for it. Messages with the same tag arrive in the order in which they were sent.
     /// A message that `to` has not received when the run ends is an error.
+    ///
+    /// # Errors
+    ///
+    /// [`CommError::Invalid`] if the group has no rank `to` or the tag is above [`Comm::MAX_TAG`], [`CommError::Stopped`] if the run has
+    /// failed.
     #[track_caller]
     pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<()> {
-        let call = self.call::<T>(Kind::Send, data.len(), None, Some(to))?;
+        let call = self.call::<T>(CallKind::Send, data.len(), None, Some(to))?;
         self.counted(&call, || {
             self.transport.send(&call, bytemuck::cast_slice(data))
         })
     }
 
     /// Waits for the next message with this handle's tag from rank `from`. The message must be as long as `data`.
+    ///
+    /// # Errors
+    ///
+    /// [`CommError::Invalid`] as for [`Comm::send`], [`CommError::MessageDiffers`] if the message has a different length, type or label,
+    /// and those of every wait (see [`Comm`]).
     #[track_caller]
     pub fn recv<T: Element>(&self, data: &mut [T], from: usize) -> Result<()> {
-        let call = self.call::<T>(Kind::Recv, data.len(), None, Some(from))?;
+        let call = self.call::<T>(CallKind::Recv, data.len(), None, Some(from))?;
         self.counted(&call, || {
             self.transport.recv(&call, bytemuck::cast_slice_mut(data))
         })
@@ -199,23 +252,36 @@ impl Comm {
 
     /// Whether a message with this handle's tag has arrived from rank `from`. Never waits, so it has no deadline. An error if the
     /// run has failed, or if `from` has ended and no message can come.
+    ///
+    /// # Errors
+    ///
+    /// [`CommError::Invalid`] as for [`Comm::send`]. [`CommError::RankEnded`] if `from` has ended and no message can come.
+    /// [`CommError::Stopped`] if the run has failed.
     #[track_caller]
     pub fn probe(&self, from: usize) -> Result<bool> {
         self.transport
-            .probe(&self.call::<u8>(Kind::Probe, 0, None, Some(from))?)
+            .probe(&self.call::<u8>(CallKind::Probe, 0, None, Some(from))?)
     }
 
     /// Combines all ranks' `data` element by element. Every rank ends with the result.
+    ///
+    /// # Errors
+    ///
+    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] for a mean of integers.
     #[track_caller]
     pub fn all_reduce<T: Element>(&self, data: &mut [T], op: Reduce) -> Result<()> {
         self.collective(
-            &self.call::<T>(Kind::AllReduce, data.len(), Some(op), None)?,
+            &self.call::<T>(CallKind::AllReduce, data.len(), Some(op), None)?,
             &[],
             data,
         )
     }
 
     /// Whether `flag` is true on any rank. Every rank gets the same answer.
+    ///
+    /// # Errors
+    ///
+    /// Those of every collective (see [`Comm`]).
     #[track_caller]
     pub fn any(&self, flag: bool) -> Result<bool> {
         let mut any = [u8::from(flag)];
@@ -228,16 +294,25 @@ impl Comm {
     ///
     /// Several collectives of a group may be in flight. Every rank must start them in the same order, and
     /// in the same order relative to its blocking calls. The rank may wait for them in any order.
+    ///
+    /// # Errors
+    ///
+    /// [`CommError::Invalid`] for a mean of integers, [`CommError::CallsDiffer`] and [`CommError::Stopped`]. Over MPI ranks compare their
+    /// calls later: then [`Pending`] returns the difference.
     #[track_caller]
     pub fn start_all_reduce<T: Element>(&self, data: Vec<T>, op: Reduce) -> Result<Pending<T>> {
         self.start(
-            self.call::<T>(Kind::StartAllReduce, data.len(), Some(op), None)?,
+            self.call::<T>(CallKind::StartAllReduce, data.len(), Some(op), None)?,
             data,
         )
     }
 
     /// Starts a reduction that continues while this rank computes. `root` gets its vector back with the result, any other rank
     /// gets its vector back unchanged.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Comm::start_all_reduce`], and [`CommError::Invalid`] if the group has no rank `root`.
     #[track_caller]
     pub fn start_reduce<T: Element>(
         &self,
@@ -246,26 +321,39 @@ impl Comm {
         root: usize,
     ) -> Result<Pending<T>> {
         self.start(
-            self.call::<T>(Kind::StartReduce, data.len(), Some(op), Some(root))?,
+            self.call::<T>(CallKind::StartReduce, data.len(), Some(op), Some(root))?,
             data,
         )
     }
 
     /// Starts an all-gather that continues while this rank computes. `all` has `size()` equal parts, and rank r fills in part r.
     /// [`Pending`] hands it back with all parts.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Comm::start_all_reduce`], and [`CommError::Invalid`] if `all` has no `size()` equal parts.
     #[track_caller]
     pub fn start_all_gather<T: Element>(&self, all: Vec<T>) -> Result<Pending<T>> {
-        let call = self.call::<T>(Kind::StartAllGather, all.len() / self.size(), None, None)?;
+        let call = self.call::<T>(
+            CallKind::StartAllGather,
+            all.len() / self.size(),
+            None,
+            None,
+        )?;
         self.check_parts(&call, all.len())?;
         self.start(call, all)
     }
 
     /// Starts a reduce-scatter that continues while this rank computes. `all` has `size()` equal parts. [`Pending`] hands rank r
     /// the reduced part r, in the same vector.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Comm::start_all_reduce`], and [`CommError::Invalid`] if `all` has no `size()` equal parts.
     #[track_caller]
     pub fn start_reduce_scatter<T: Element>(&self, all: Vec<T>, op: Reduce) -> Result<Pending<T>> {
         let call = self.call::<T>(
-            Kind::StartReduceScatter,
+            CallKind::StartReduceScatter,
             all.len() / self.size(),
             Some(op),
             None,
@@ -275,45 +363,65 @@ impl Comm {
     }
 
     /// Like [`Comm::all_reduce`], but only `root` ends with the result. The other ranks' `data` stays unchanged.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Comm::all_reduce`], and [`CommError::Invalid`] if the group has no rank `root`.
     #[track_caller]
     pub fn reduce<T: Element>(&self, data: &mut [T], op: Reduce, root: usize) -> Result<()> {
         self.collective(
-            &self.call::<T>(Kind::Reduce, data.len(), Some(op), Some(root))?,
+            &self.call::<T>(CallKind::Reduce, data.len(), Some(op), Some(root))?,
             &[],
             data,
         )
     }
 
     /// Overwrites every rank's `data` with `root`'s.
+    ///
+    /// # Errors
+    ///
+    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] if the group has no rank `root`.
     #[track_caller]
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
         self.collective(
-            &self.call::<T>(Kind::Broadcast, data.len(), None, Some(root))?,
+            &self.call::<T>(CallKind::Broadcast, data.len(), None, Some(root))?,
             &[],
             data,
         )
     }
 
     /// Every rank ends with all ranks' `mine`, in rank order. `all` is `size()` times as long.
+    ///
+    /// # Errors
+    ///
+    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] if `all` has a different length.
     #[track_caller]
     pub fn all_gather<T: Element>(&self, mine: &[T], all: &mut [T]) -> Result<()> {
-        let call = self.call::<T>(Kind::AllGather, mine.len(), None, None)?;
+        let call = self.call::<T>(CallKind::AllGather, mine.len(), None, None)?;
         self.check_parts(&call, all.len())?;
         self.collective(&call, mine, all)
     }
 
     /// Combines all ranks' `all`, which has `size()` equal parts. Rank r ends with part r of the result, in `mine`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Comm::all_reduce`], and [`CommError::Invalid`] if `all` is not `size()` times as long as `mine`.
     #[track_caller]
     pub fn reduce_scatter<T: Element>(&self, all: &[T], mine: &mut [T], op: Reduce) -> Result<()> {
-        let call = self.call::<T>(Kind::ReduceScatter, mine.len(), Some(op), None)?;
+        let call = self.call::<T>(CallKind::ReduceScatter, mine.len(), Some(op), None)?;
         self.check_parts(&call, all.len())?;
         self.collective(&call, all, mine)
     }
 
     /// `root` sends part r of `all`, which has `size()` equal parts, to rank r. The other ranks' `all` is not read.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Comm::broadcast`], and on the root [`CommError::Invalid`] if `all` is not `size()` times as long as `mine`.
     #[track_caller]
     pub fn scatter<T: Element>(&self, all: &[T], mine: &mut [T], root: usize) -> Result<()> {
-        let call = self.call::<T>(Kind::Scatter, mine.len(), None, Some(root))?;
+        let call = self.call::<T>(CallKind::Scatter, mine.len(), None, Some(root))?;
         let all = if self.rank() == root {
             self.check_parts(&call, all.len()).map(|()| all)?
         } else {
@@ -323,9 +431,13 @@ impl Comm {
     }
 
     /// `root` ends with all ranks' `mine`, in rank order. The other ranks' `all` stays unchanged.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Comm::broadcast`], and on the root [`CommError::Invalid`] if `all` is not `size()` times as long as `mine`.
     #[track_caller]
     pub fn gather<T: Element>(&self, mine: &[T], all: &mut [T], root: usize) -> Result<()> {
-        let call = self.call::<T>(Kind::Gather, mine.len(), None, Some(root))?;
+        let call = self.call::<T>(CallKind::Gather, mine.len(), None, Some(root))?;
         let all = if self.rank() == root {
             self.check_parts(&call, all.len()).map(|()| all)?
         } else {
@@ -335,9 +447,13 @@ impl Comm {
     }
 
     /// Rank r's part q becomes rank q's part r. Both slices have `size()` equal parts.
+    ///
+    /// # Errors
+    ///
+    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] if a slice has no `size()` equal parts.
     #[track_caller]
     pub fn all_to_all<T: Element>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
-        let call = self.call::<T>(Kind::AllToAll, send.len() / self.size(), None, None)?;
+        let call = self.call::<T>(CallKind::AllToAll, send.len() / self.size(), None, None)?;
         self.check_parts(&call, send.len())?;
         self.check_parts(&call, recv.len())?;
         self.collective(&call, send, recv)
@@ -347,7 +463,7 @@ impl Comm {
     #[track_caller]
     fn call<T: Element>(
         &self,
-        kind: Kind,
+        kind: CallKind,
         len: usize,
         op: Option<Reduce>,
         peer: Option<usize>,
@@ -360,7 +476,7 @@ impl Comm {
         let at = Location::caller();
         let label = self.label;
         let group = self.name;
-        let tag = if matches!(kind, Kind::Send | Kind::Recv | Kind::Probe) {
+        let tag = if matches!(kind, CallKind::Send | CallKind::Recv | CallKind::Probe) {
             self.tag
         } else {
             0

@@ -33,8 +33,11 @@ pub struct Flight {
 }
 
 impl<T: Element> Pending<T> {
-    /// Whether the collective is complete. Does a share of the work that is left, and never waits. Returns errors of
-    /// [`Pending::wait`] as soon as they are known.
+    /// Whether the collective is complete. Does a share of the work that is left, and never waits.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pending::wait`] as soon as they are known, except the deadline.
     pub fn test(&mut self) -> Result<bool> {
         let start = Instant::now();
         let done = self.in_flight.test();
@@ -42,8 +45,11 @@ impl<T: Element> Pending<T> {
         done
     }
 
-    /// Waits for the result, keeps it, and returns the interval in which the collective was in flight. Errors are those of
-    /// [`Comm::all_reduce`](super::Comm::all_reduce).
+    /// Waits for the result, keeps it, and returns the interval in which the collective was in flight.
+    ///
+    /// # Errors
+    ///
+    /// Those of every collective (see [`Comm`](super::Comm)).
     pub fn complete(&mut self) -> Result<Flight> {
         let start = Instant::now();
         let membership = self.transport.membership();
@@ -59,7 +65,11 @@ impl<T: Element> Pending<T> {
     }
 
     /// Waits for the result: the vector that was handed over, with the result in it. Over MPI it may be a different vector, from
-    /// an earlier call. Errors are those of [`Comm::all_reduce`](super::Comm::all_reduce).
+    /// an earlier call.
+    ///
+    /// # Errors
+    ///
+    /// Those of every collective (see [`Comm`](super::Comm)).
     pub fn wait(mut self) -> Result<Vec<T>> {
         self.complete()?;
         Ok(vector(self.in_flight.take()))

@@ -90,11 +90,22 @@ fn tell(error: &anyhow::Error) {
 ///
 /// Under an MPI launcher, and with the feature `mpi`, this process is one of `ranks` ranks. `body` runs once, and only this
 /// rank's value is returned. An error or panic prints its message and ends every process of the job.
+///
+/// # Errors
+///
+/// - The error of the first rank that failed by itself, with its number as context. Its type is kept: `error.downcast_ref()`.
+/// - [`CommError`](crate::comm::CommError) if the ranks could not go on together, even if each of them has ignored it.
+/// - [`BadInput`] if the environment is that of a launcher that this build cannot connect to.
+/// - Any other number of ranks than 1 to [`MAX_RANKS`], or under a launcher than that of its processes.
 pub fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
     run_with(ranks, &Options::default(), body)
 }
 
-/// [`run`] with options for the communication. A simulated link under an MPI launcher is [`BadInput`]: that network is real.
+/// [`run`] with options for the communication.
+///
+/// # Errors
+///
+/// Those of [`run`]. A simulated link under an MPI launcher is [`BadInput`]: that network is real.
 pub fn run_with<T: Send>(
     ranks: usize,
     options: &Options,

@@ -39,7 +39,8 @@ pub fn seats(hosts: &[String]) -> Vec<Seat> {
         nodes[node].1 += 1;
     }
     for seat in &mut seats {
-        (seat.nodes, seat.local_size) = (nodes.len(), nodes[seat.node].1);
+        seat.nodes = nodes.len();
+        seat.local_size = nodes[seat.node].1;
     }
     seats
 }
@@ -72,6 +73,10 @@ impl Place {
     }
 
     /// The places of all ranks, in rank order. All ranks call this together.
+    ///
+    /// # Errors
+    ///
+    /// Those of every collective (see [`Comm`]).
     #[track_caller]
     pub fn gather(comm: &Comm) -> Result<Vec<Place>> {
         let here = Place::here();

@@ -3,7 +3,7 @@
 
 use crate::suite::collectives::{self, all_types, split, started_all_types, started_mean};
 use proptest::prelude::*;
-use shardlab::comm::{Comm, CommError, Dtype, Kind, RankState, Reduce};
+use shardlab::comm::{CallKind, Comm, CommError, Dtype, RankState, Reduce};
 use shardlab::launch;
 use std::time::{Duration, Instant};
 
@@ -190,7 +190,7 @@ fn errors_name_groups_and_ranks_of_the_world() {
     let CommError::RankEnded { rank: 3, call, .. } = &error else {
         panic!("{error}")
     };
-    assert_eq!((call.kind, call.number), (Kind::Recv, Some(2)));
+    assert_eq!((call.kind, call.number), (CallKind::Recv, Some(2)));
     assert_eq!(call.group.as_deref(), Some("tensor"));
     assert_eq!(call.file, file!());
     let error = error.to_string();
@@ -273,7 +273,7 @@ fn a_probe_finds_nothing_where_the_sender_has_ended() {
         }
         Ok(())
     });
-    assert!(ended(&error, 0, Kind::Probe), "{error}");
+    assert!(ended(&error, 0, CallKind::Probe), "{error}");
 }
 
 #[test]
@@ -306,12 +306,12 @@ fn broken(ranks: usize, body: impl Fn(&Comm) -> shardlab::comm::Result<()> + Syn
 }
 
 /// Whether `rank` has ended, and a call of this kind needs it.
-fn ended(error: &CommError, rank: usize, kind: Kind) -> bool {
+fn ended(error: &CommError, rank: usize, kind: CallKind) -> bool {
     matches!(error, CommError::RankEnded { rank: gone, call, .. } if *gone == rank && call.kind == kind)
 }
 
 /// The kinds of two calls that differ, in order.
-fn kinds(error: &CommError) -> [Kind; 2] {
+fn kinds(error: &CommError) -> [CallKind; 2] {
     let CommError::CallsDiffer { calls, .. } = error else {
         panic!("{error}")
     };
@@ -355,7 +355,7 @@ fn different_calls_are_an_error_on_every_rank() {
         errors.lock().unwrap().extend(result.clone().err());
         result
     });
-    assert_eq!(kinds(&error), [Kind::AllReduce, Kind::Barrier]);
+    assert_eq!(kinds(&error), [CallKind::AllReduce, CallKind::Barrier]);
     // The rank that came last has found it. The others have stopped, for the same reason.
     let errors = errors.into_inner().unwrap();
     assert_eq!(errors.len(), 3);
@@ -373,7 +373,7 @@ fn different_calls_are_an_error_on_every_rank() {
             .ranks
             .iter()
             .filter_map(waits_in)
-            .any(|one| one == (1, Kind::Barrier, Some(1))),
+            .any(|one| one == (1, CallKind::Barrier, Some(1))),
         "{error}"
     );
 }
@@ -395,14 +395,14 @@ fn reductions_roots_and_types_must_agree_too() {
     let reductions = broken(2, |comm| {
         comm.all_reduce(&mut [1f32], [Reduce::Sum, Reduce::Max][comm.rank()])
     });
-    assert_eq!(kinds(&reductions), [Kind::AllReduce; 2]);
+    assert_eq!(kinds(&reductions), [CallKind::AllReduce; 2]);
     let reductions = reductions.to_string();
     assert!(
         reductions.contains("all_reduce (sum, ") && reductions.contains("all_reduce (max, "),
         "{reductions}"
     );
     let roots = broken(2, |comm| comm.broadcast(&mut [1f32], comm.rank()));
-    assert_eq!(kinds(&roots), [Kind::Broadcast; 2]);
+    assert_eq!(kinds(&roots), [CallKind::Broadcast; 2]);
     let roots = roots.to_string();
     assert!(
         roots.contains("root 0") && roots.contains("root 1"),
@@ -427,12 +427,15 @@ fn reductions_roots_and_types_must_agree_too() {
 fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
     let start = |comm: &Comm, len| comm.start_all_reduce(vec![1f32; len], Reduce::Sum);
     let lengths = broken(2, |comm| start(comm, 1 + comm.rank())?.wait().map(drop));
-    assert_eq!(kinds(&lengths), [Kind::StartAllReduce; 2]);
+    assert_eq!(kinds(&lengths), [CallKind::StartAllReduce; 2]);
     let blocking = broken(2, |comm| match comm.rank() {
         0 => start(comm, 1)?.wait().map(drop),
         _ => comm.all_reduce(&mut [1f32], Reduce::Sum),
     });
-    assert_eq!(kinds(&blocking), [Kind::AllReduce, Kind::StartAllReduce]);
+    assert_eq!(
+        kinds(&blocking),
+        [CallKind::AllReduce, CallKind::StartAllReduce]
+    );
     let starts = broken(2, |comm| match comm.rank() {
         0 => comm.start_all_gather(vec![1f32; 2])?.wait().map(drop),
         _ => comm
@@ -442,7 +445,7 @@ fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
     });
     assert_eq!(
         kinds(&starts),
-        [Kind::StartAllGather, Kind::StartReduceScatter]
+        [CallKind::StartAllGather, CallKind::StartReduceScatter]
     );
     let gone = broken(2, |comm| {
         if comm.rank() == 0 {
@@ -451,7 +454,7 @@ fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
             Ok(())
         }
     });
-    assert!(ended(&gone, 1, Kind::StartAllReduce), "{gone}");
+    assert!(ended(&gone, 1, CallKind::StartAllReduce), "{gone}");
     // One who only asks now and then hears of it too.
     let gone = broken(2, |comm| {
         let mut started = if comm.rank() == 0 {
@@ -467,7 +470,7 @@ fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
         }
         Ok(())
     });
-    assert!(ended(&gone, 1, Kind::StartAllReduce), "{gone}");
+    assert!(ended(&gone, 1, CallKind::StartAllReduce), "{gone}");
     let deadlock = broken(2, |comm| match comm.rank() {
         0 => start(comm, 1)?.wait().map(drop),
         _ => comm.recv(&mut [0u8], 0),

@@ -1,7 +1,7 @@
 //! Job discovery and launch lines on environments that were recorded or made up, none of them this machine's.
 
 use kit::hosts::{Form, host_file, slurm_counts, slurm_hosts};
-use kit::job::{Cpus, Job, Scheduler, Surroundings, Wishes};
+use kit::job::{Cpus, Environment, Job, JobFlags, Scheduler};
 use kit::line::{Launcher, quote, recognise};
 use proptest::prelude::*;
 use shardlab::error::BadInput;
@@ -26,7 +26,7 @@ struct World<'a> {
     env: &'a [(&'a str, &'a str)],
     files: &'a [(&'a str, &'a str)],
     host: &'a str,
-    wishes: Wishes,
+    flags: JobFlags,
     cpus: Option<Cpus>,
 }
 
@@ -41,8 +41,8 @@ impl World<'_> {
             find(self.files, path.to_str().unwrap()).ok_or(io::ErrorKind::NotFound.into())
         };
         Job::discover(
-            &self.wishes,
-            &Surroundings {
+            &self.flags,
+            &Environment {
                 env: &|name| find(self.env, name),
                 read: &read,
                 host: if self.host.is_empty() {
@@ -175,12 +175,12 @@ fn without_a_scheduler_there_is_this_node() {
         (None, vec![("laptop", 8)], 1)
     );
     assert_eq!(job.host_file, None);
-    let wishes = Wishes {
+    let flags = JobFlags {
         per_node: Some(3),
-        ..Wishes::default()
+        ..JobFlags::default()
     };
     let job = World {
-        wishes,
+        flags,
         ..World::default()
     }
     .job();
@@ -230,24 +230,24 @@ fn ranks_per_node_follow_the_order_of_who_knows_best() {
         ("one", "p1.polaris\np2.polaris"),
     ];
     let env: &[(&str, &str)] = &[("PBS_NODEFILE", "f"), ("PBS_NUM_PPN", "6")];
-    let flag = Wishes {
+    let flag = JobFlags {
         per_node: Some(5),
-        ..Wishes::default()
+        ..JobFlags::default()
     };
-    let per_node = |env, wishes| {
+    let per_node = |env, flags| {
         World {
             env,
             files,
-            wishes,
+            flags,
             ..World::default()
         }
         .job()
         .per_node
     };
     assert_eq!(per_node(env, flag), 5);
-    assert_eq!(per_node(env, Wishes::default()), 6);
-    assert_eq!(per_node(&env[..1], Wishes::default()), 2);
-    assert_eq!(per_node(&[("PBS_NODEFILE", "one")], Wishes::default()), 4);
+    assert_eq!(per_node(env, JobFlags::default()), 6);
+    assert_eq!(per_node(&env[..1], JobFlags::default()), 2);
+    assert_eq!(per_node(&[("PBS_NODEFILE", "one")], JobFlags::default()), 4);
 }
 
 #[test]
@@ -258,10 +258,10 @@ fn depth_follows_the_order_of_who_knows_best() {
         ("SLURM_CPUS_ON_NODE", "128"),
         ("SLURM_CPUS_PER_TASK", "7"),
     ];
-    let depth = |env, wishes| {
+    let depth = |env, flags| {
         World {
             env,
-            wishes,
+            flags,
             ..World::default()
         }
         .job()
@@ -270,23 +270,23 @@ fn depth_follows_the_order_of_who_knows_best() {
     assert_eq!(
         depth(
             env,
-            Wishes {
+            JobFlags {
                 depth: Some(3),
-                ..Wishes::default()
+                ..JobFlags::default()
             }
         ),
         3
     );
-    assert_eq!(depth(env, Wishes::default()), 7);
-    assert_eq!(depth(&env[..3], Wishes::default()), 32);
-    assert_eq!(depth(&env[..2], Wishes::default()), 2);
+    assert_eq!(depth(env, JobFlags::default()), 7);
+    assert_eq!(depth(&env[..3], JobFlags::default()), 32);
+    assert_eq!(depth(&env[..2], JobFlags::default()), 2);
     // More ranks than cores have one CPU each, in turns.
     assert_eq!(
         depth(
             &env[..1],
-            Wishes {
+            JobFlags {
                 per_node: Some(9),
-                ..Wishes::default()
+                ..JobFlags::default()
             }
         ),
         1
@@ -333,14 +333,14 @@ fn slurm_jobs_are_found() {
     .job();
     assert_eq!(slots(&old), [("a", 8), ("b", 8)]);
     // The user's nodes; the scheduler's list of ranks is for others.
-    let wishes = Wishes {
+    let flags = JobFlags {
         host_file: Some("mine".into()),
-        ..Wishes::default()
+        ..JobFlags::default()
     };
     let job = World {
         env,
         files: &[("mine", "x007\nx001")],
-        wishes,
+        flags,
         ..World::default()
     }
     .job();
@@ -352,9 +352,9 @@ fn slurm_jobs_are_found() {
 
 #[test]
 fn a_host_file_of_the_users_beats_the_scheduler() {
-    let wishes = Wishes {
+    let flags = JobFlags {
         host_file: Some("mine".into()),
-        ..Wishes::default()
+        ..JobFlags::default()
     };
     let files: &[(&str, &str)] = &[
         ("mine", "a slots=2\nb slots=3 max_slots=9"),
@@ -364,7 +364,7 @@ fn a_host_file_of_the_users_beats_the_scheduler() {
     let job = World {
         env,
         files,
-        wishes,
+        flags,
         ..World::default()
     }
     .job();
@@ -442,36 +442,33 @@ fn wrong_jobs_are_refused_in_words() {
         let error = pbs(text).unwrap_err().what;
         assert!(error.starts_with(what), "{text:?}: {error}");
     }
-    for wishes in [
-        Wishes {
+    for flags in [
+        JobFlags {
             per_node: Some(0),
-            ..Wishes::default()
+            ..JobFlags::default()
         },
-        Wishes {
+        JobFlags {
             depth: Some(0),
-            ..Wishes::default()
+            ..JobFlags::default()
         },
     ] {
         assert!(
             World {
-                wishes,
+                flags,
                 ..World::default()
             }
             .refused()
             .ends_with(" 0 is out of range")
         );
     }
-    let wishes = Wishes {
+    let flags = JobFlags {
         host_file: Some("typo".into()),
-        ..Wishes::default()
+        ..JobFlags::default()
     };
     assert!(
-        World {
-            wishes,
-            ..polaris()
-        }
-        .refused()
-        .starts_with("cannot read host file typo")
+        World { flags, ..polaris() }
+            .refused()
+            .starts_with("cannot read host file typo")
     );
 }
 
@@ -792,14 +789,14 @@ fn srun_is_told_nodes_ranks_and_cpus() {
     }
     .job();
     assert_eq!(line(srun, &uneven, 11), "srun -N 3 -n 11 -c 16");
-    let wishes = Wishes {
+    let flags = JobFlags {
         host_file: Some("mine".into()),
         per_node: Some(4),
         depth: None,
     };
     let given = World {
         env,
-        wishes,
+        flags,
         files: &[("mine", "x3\nx1")],
         ..World::default()
     }
@@ -823,9 +820,9 @@ fn without_a_job_processes_are_local() {
     assert_eq!(line(HYDRA, &job, 9), "mpiexec -n 9");
     // --per-node is no number of cores.
     let job = World {
-        wishes: Wishes {
+        flags: JobFlags {
             per_node: Some(9),
-            ..Wishes::default()
+            ..JobFlags::default()
         },
         ..World::default()
     }

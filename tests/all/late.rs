@@ -1,6 +1,6 @@
 //! Ranks that are late, and what is known of the time before an error.
 
-use shardlab::comm::{Comm, CommError, Kind, Options, Reduce, Result};
+use shardlab::comm::{CallKind, Comm, CommError, Options, Reduce, Result};
 use shardlab::launch;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ fn whoever_is_too_late_is_an_error() {
     else {
         panic!("{error:#}")
     };
-    assert_eq!((&missing[..], call.kind), (&[1][..], Kind::Barrier));
+    assert_eq!((&missing[..], call.kind), (&[1][..], CallKind::Barrier));
     assert!(*waited >= options().deadline && call.number == Some(2));
     let error = format!("{error:#}");
     assert!(

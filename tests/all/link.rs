@@ -4,7 +4,7 @@
 use crate::labs::{labs, short_run};
 use crate::suite;
 use crate::suite::program::{failed, succeeded};
-use shardlab::comm::{Comm, Kind, Link, Options, Reduce};
+use shardlab::comm::{CallKind, Comm, Link, Options, Reduce};
 use shardlab::launch;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -40,25 +40,27 @@ fn slowest(ranks: usize, body: impl Fn(&Comm) -> anyhow::Result<()> + Sync) -> f
 fn every_collective_takes_what_the_formula_says() {
     let n = 3;
     let len = 2000;
-    let all = |comm: &Comm, kind: Kind| -> anyhow::Result<()> {
+    let all = |comm: &Comm, kind: CallKind| -> anyhow::Result<()> {
         let mut x = vec![1f32; len];
         let mut long = vec![1f32; n * len];
         match kind {
-            Kind::Barrier => comm.barrier()?,
-            Kind::AllReduce => comm.all_reduce(&mut x, Reduce::Sum)?,
-            Kind::StartAllReduce => drop(comm.start_all_reduce(x, Reduce::Sum)?.wait()?),
-            Kind::StartReduce => drop(comm.start_reduce(x, Reduce::Sum, 0)?.wait()?),
-            Kind::StartAllGather => drop(comm.start_all_gather(long)?.wait()?),
-            Kind::StartReduceScatter => drop(comm.start_reduce_scatter(long, Reduce::Sum)?.wait()?),
-            Kind::Reduce => comm.reduce(&mut x, Reduce::Sum, 0)?,
-            Kind::Broadcast => comm.broadcast(&mut x, 1)?,
-            Kind::AllGather => comm.all_gather(&x, &mut long)?,
-            Kind::ReduceScatter => comm.reduce_scatter(&long, &mut x, Reduce::Sum)?,
-            Kind::Scatter => comm.scatter(&long, &mut x, 0)?,
-            Kind::Gather => comm.gather(&x, &mut long, 0)?,
-            Kind::AllToAll => comm.all_to_all(&long.clone(), &mut long)?,
-            Kind::Split => drop(comm.split(0, 0)?),
-            Kind::Send | Kind::Recv | Kind::Probe => {
+            CallKind::Barrier => comm.barrier()?,
+            CallKind::AllReduce => comm.all_reduce(&mut x, Reduce::Sum)?,
+            CallKind::StartAllReduce => drop(comm.start_all_reduce(x, Reduce::Sum)?.wait()?),
+            CallKind::StartReduce => drop(comm.start_reduce(x, Reduce::Sum, 0)?.wait()?),
+            CallKind::StartAllGather => drop(comm.start_all_gather(long)?.wait()?),
+            CallKind::StartReduceScatter => {
+                drop(comm.start_reduce_scatter(long, Reduce::Sum)?.wait()?)
+            }
+            CallKind::Reduce => comm.reduce(&mut x, Reduce::Sum, 0)?,
+            CallKind::Broadcast => comm.broadcast(&mut x, 1)?,
+            CallKind::AllGather => comm.all_gather(&x, &mut long)?,
+            CallKind::ReduceScatter => comm.reduce_scatter(&long, &mut x, Reduce::Sum)?,
+            CallKind::Scatter => comm.scatter(&long, &mut x, 0)?,
+            CallKind::Gather => comm.gather(&x, &mut long, 0)?,
+            CallKind::AllToAll => comm.all_to_all(&long.clone(), &mut long)?,
+            CallKind::Split => drop(comm.split(0, 0)?),
+            CallKind::Send | CallKind::Recv | CallKind::Probe => {
                 comm.send(&x, (comm.rank() + 1) % n)?;
                 comm.recv(&mut x, (comm.rank() + n - 1) % n)?;
             }
@@ -66,21 +68,21 @@ fn every_collective_takes_what_the_formula_says() {
         Ok(())
     };
     for (kind, bytes) in [
-        (Kind::Barrier, 0),
-        (Kind::AllReduce, 4 * len),
-        (Kind::StartAllReduce, 4 * len),
-        (Kind::StartReduce, 4 * len),
-        (Kind::StartAllGather, n * 4 * len),
-        (Kind::StartReduceScatter, n * 4 * len),
-        (Kind::Reduce, 4 * len),
-        (Kind::Broadcast, 4 * len),
-        (Kind::AllGather, n * 4 * len),
-        (Kind::ReduceScatter, n * 4 * len),
-        (Kind::Scatter, n * 4 * len),
-        (Kind::Gather, n * 4 * len),
-        (Kind::AllToAll, n * 4 * len),
-        (Kind::Split, n * 16),
-        (Kind::Send, 4 * len),
+        (CallKind::Barrier, 0),
+        (CallKind::AllReduce, 4 * len),
+        (CallKind::StartAllReduce, 4 * len),
+        (CallKind::StartReduce, 4 * len),
+        (CallKind::StartAllGather, n * 4 * len),
+        (CallKind::StartReduceScatter, n * 4 * len),
+        (CallKind::Reduce, 4 * len),
+        (CallKind::Broadcast, 4 * len),
+        (CallKind::AllGather, n * 4 * len),
+        (CallKind::ReduceScatter, n * 4 * len),
+        (CallKind::Scatter, n * 4 * len),
+        (CallKind::Gather, n * 4 * len),
+        (CallKind::AllToAll, n * 4 * len),
+        (CallKind::Split, n * 16),
+        (CallKind::Send, 4 * len),
     ] {
         let formula = LINK.collective_seconds(kind, n, bytes);
         assert!(formula >= 2e-3);
@@ -156,7 +158,8 @@ fn what_is_under_way_is_complete_a_fixed_time_after_the_last_start() {
             done.then_some(told),
         ))
     });
-    let cost = Duration::from_secs_f64(LINK.collective_seconds(Kind::StartAllReduce, 2, 40_000));
+    let cost =
+        Duration::from_secs_f64(LINK.collective_seconds(CallKind::StartAllReduce, 2, 40_000));
     let last_before = flights.iter().map(|f| f.0).max().unwrap();
     let last_after = flights.iter().map(|f| f.1).max().unwrap();
     for (before, _, first, second, told) in flights {

@@ -4,7 +4,7 @@ use exercise::best_bucket;
 use kit::check::{Evidence, run};
 use kit::show::{seconds, thousands};
 use shardlab::Result;
-use shardlab::comm::{Kind, Link};
+use shardlab::comm::{CallKind, Link};
 use shardlab::tensor::random::Stream;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -86,7 +86,7 @@ impl Cluster {
 
     fn all_reduce(&self, elements: usize) -> f64 {
         self.link
-            .collective_seconds(Kind::AllReduce, self.ranks, self.gradient * elements)
+            .collective_seconds(CallKind::AllReduce, self.ranks, self.gradient * elements)
     }
 
     /// The seconds after the backward pass in which the ranks wait, with buckets of `size` parameters.

@@ -2,7 +2,7 @@
 
 use exercise::{Job, exposed};
 use kit::check::{Evidence, is_near, run};
-use shardlab::comm::{Kind, Link};
+use shardlab::comm::{CallKind, Link};
 use shardlab::{Result, plan};
 use std::process::ExitCode;
 
@@ -130,7 +130,7 @@ fn right(job: &Job) -> f64 {
         complete += bucket;
         let seconds =
             job.link
-                .collective_seconds(Kind::AllReduce, job.ranks, job.gradient * bucket);
+                .collective_seconds(CallKind::AllReduce, job.ranks, job.gradient * bucket);
         (complete as f64 / all, seconds)
     });
     plan::exposed(RIGHT.backward(job), buckets)

@@ -7,7 +7,7 @@
 use anyhow::Result;
 use clap::Parser;
 use kit::arguments;
-use kit::job::{Job, Wishes};
+use kit::job::{Job, JobFlags};
 use kit::line::{Launcher, quote};
 use kit::restarts::{self, RESTART_COUNT};
 use kit::show::Screen;
@@ -22,7 +22,7 @@ struct Args {
     #[arg(short = 'n', value_name = "N")]
     ranks: Option<usize>,
     #[command(flatten)]
-    wishes: Wishes,
+    job: JobFlags,
     /// Start the ranks as threads of one process, even if there is an MPI: for programs that are built without it
     #[arg(long)]
     threads: bool,
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 
 fn launch() -> Result<ExitCode> {
     let args: Args = arguments()?;
-    let job = Job::here(&args.wishes)?;
+    let job = Job::here(&args.job)?;
     let launcher = if args.threads {
         Launcher::Threads
     } else {

@@ -2,12 +2,16 @@
 
 use super::round::{Arrival, Round};
 use super::task::{Algorithm, Collective, Task};
-use crate::comm::{Comm, Element, Kind, Reduce, Result};
+use crate::comm::{CallKind, Comm, Element, Reduce, Result};
 
 /// Executes `rounds` on `data`.
 ///
 /// A send does not wait for the other side, so ranks never wait for each other in a circle. Sums are in `T`, in an order that
-/// depends only on the rounds. Half types are rounded in every round.
+/// depends only on the rounds. Half types are rounded in every round. Ranges of `rounds` count elements of `data`.
+///
+/// # Errors
+///
+/// Those of [`Comm::send`] and [`Comm::recv`].
 #[track_caller]
 pub fn run<T: Element>(
     comm: &Comm,
@@ -49,6 +53,11 @@ fn combine<T: Element>(op: Reduce, mine: &mut [T], other: &[T], other_first: boo
 }
 
 /// [`Comm::all_reduce`] by an algorithm of this room. All ranks end with the same bits, in every run.
+///
+/// # Errors
+///
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::all_reduce`] or if there is no such
+/// algorithm.
 #[track_caller]
 pub fn all_reduce<T: Element>(
     comm: &Comm,
@@ -56,7 +65,7 @@ pub fn all_reduce<T: Element>(
     op: Reduce,
     algorithm: Algorithm,
 ) -> Result<()> {
-    comm.call::<T>(Kind::AllReduce, data.len(), Some(op), None)?;
+    comm.call::<T>(CallKind::AllReduce, data.len(), Some(op), None)?;
     execute(
         comm,
         (Collective::AllReduce, algorithm),
@@ -68,6 +77,11 @@ pub fn all_reduce<T: Element>(
 }
 
 /// [`Comm::reduce`] by an algorithm of this room.
+///
+/// # Errors
+///
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::reduce`] or if there is no such
+/// algorithm.
 #[track_caller]
 pub fn reduce<T: Element>(
     comm: &Comm,
@@ -76,7 +90,7 @@ pub fn reduce<T: Element>(
     root: usize,
     algorithm: Algorithm,
 ) -> Result<()> {
-    comm.call::<T>(Kind::Reduce, data.len(), Some(op), Some(root))?;
+    comm.call::<T>(CallKind::Reduce, data.len(), Some(op), Some(root))?;
     // Ranks between the others and the root add up partial sums, which must not overwrite their data.
     let mut sums = data.to_vec();
     execute(
@@ -94,6 +108,11 @@ pub fn reduce<T: Element>(
 }
 
 /// [`Comm::broadcast`] by an algorithm of this room.
+///
+/// # Errors
+///
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::broadcast`] or if there is no such
+/// algorithm.
 #[track_caller]
 pub fn broadcast<T: Element>(
     comm: &Comm,
@@ -112,6 +131,11 @@ pub fn broadcast<T: Element>(
 }
 
 /// [`Comm::all_gather`] by an algorithm of this room.
+///
+/// # Errors
+///
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::all_gather`] or if there is no such
+/// algorithm.
 #[track_caller]
 pub fn all_gather<T: Element>(
     comm: &Comm,
@@ -120,7 +144,7 @@ pub fn all_gather<T: Element>(
     algorithm: Algorithm,
 ) -> Result<()> {
     comm.check_parts(
-        &comm.call::<T>(Kind::AllGather, mine.len(), None, None)?,
+        &comm.call::<T>(CallKind::AllGather, mine.len(), None, None)?,
         all.len(),
     )?;
     all[comm.rank() * mine.len()..][..mine.len()].copy_from_slice(mine);
@@ -135,6 +159,11 @@ pub fn all_gather<T: Element>(
 }
 
 /// [`Comm::reduce_scatter`] by an algorithm of this room.
+///
+/// # Errors
+///
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::reduce_scatter`] or if there is no such
+/// algorithm.
 #[track_caller]
 pub fn reduce_scatter<T: Element>(
     comm: &Comm,
@@ -144,7 +173,7 @@ pub fn reduce_scatter<T: Element>(
     algorithm: Algorithm,
 ) -> Result<()> {
     comm.check_parts(
-        &comm.call::<T>(Kind::ReduceScatter, mine.len(), Some(op), None)?,
+        &comm.call::<T>(CallKind::ReduceScatter, mine.len(), Some(op), None)?,
         all.len(),
     )?;
     let mut sums = all.to_vec();
@@ -161,6 +190,11 @@ pub fn reduce_scatter<T: Element>(
 }
 
 /// [`Comm::scatter`] by an algorithm of this room.
+///
+/// # Errors
+///
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::scatter`] or if there is no such
+/// algorithm.
 #[track_caller]
 pub fn scatter<T: Element>(
     comm: &Comm,
@@ -169,7 +203,7 @@ pub fn scatter<T: Element>(
     root: usize,
     algorithm: Algorithm,
 ) -> Result<()> {
-    let call = comm.call::<T>(Kind::Scatter, mine.len(), None, Some(root))?;
+    let call = comm.call::<T>(CallKind::Scatter, mine.len(), None, Some(root))?;
     let mut parts = vec![T::zeroed(); comm.size() * mine.len()];
     if comm.rank() == root {
         comm.check_parts(&call, all.len())?;
@@ -189,6 +223,11 @@ pub fn scatter<T: Element>(
 }
 
 /// [`Comm::gather`] by an algorithm of this room.
+///
+/// # Errors
+///
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::gather`] or if there is no such
+/// algorithm.
 #[track_caller]
 pub fn gather<T: Element>(
     comm: &Comm,
@@ -197,7 +236,7 @@ pub fn gather<T: Element>(
     root: usize,
     algorithm: Algorithm,
 ) -> Result<()> {
-    let call = comm.call::<T>(Kind::Gather, mine.len(), None, Some(root))?;
+    let call = comm.call::<T>(CallKind::Gather, mine.len(), None, Some(root))?;
     if comm.rank() == root {
         comm.check_parts(&call, all.len())?;
     }
@@ -219,6 +258,11 @@ pub fn gather<T: Element>(
 }
 
 /// [`Comm::all_to_all`] by an algorithm of this room.
+///
+/// # Errors
+///
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::all_to_all`] or if there is no such
+/// algorithm.
 #[track_caller]
 pub fn all_to_all<T: Element>(
     comm: &Comm,
@@ -226,7 +270,7 @@ pub fn all_to_all<T: Element>(
     recv: &mut [T],
     algorithm: Algorithm,
 ) -> Result<()> {
-    let call = comm.call::<T>(Kind::AllToAll, send.len() / comm.size(), None, None)?;
+    let call = comm.call::<T>(CallKind::AllToAll, send.len() / comm.size(), None, None)?;
     comm.check_parts(&call, send.len())?;
     comm.check_parts(&call, recv.len())?;
     let mut both = [send, recv].concat();
@@ -264,9 +308,9 @@ fn execute<T: Element>(
     )?;
     run(comm, task.rounds(comm.rank()), buffer, op)?;
     if op == Reduce::Mean {
-        buffer
-            .iter_mut()
-            .for_each(|x| *x = T::narrow(T::divide(x.widen(), comm.size())));
+        for x in buffer {
+            *x = T::narrow(T::divide(x.widen(), comm.size()));
+        }
     }
     Ok(())
 }

@@ -124,8 +124,11 @@ pub struct Task {
 }
 
 impl Task {
-    /// `element_bytes` and `len` decide what [`Algorithm::Auto`] chooses. An error if the collective has no such algorithm, or the
-    /// group no such root.
+    /// `element_bytes` and `len` decide what [`Algorithm::Auto`] chooses.
+    ///
+    /// # Errors
+    ///
+    /// [`CommError::Invalid`] if the collective has no such algorithm, or the group no such root.
     pub fn new(
         collective: Collective,
         algorithm: Algorithm,

@@ -202,9 +202,9 @@ fn count<K: PartialEq>(counts: &[(K, u64)], key: K) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::{Dtype, Kind};
+    use crate::comm::{CallKind, Dtype};
 
-    fn call(kind: Kind) -> CallInfo {
+    fn call(kind: CallKind) -> CallInfo {
         CallInfo {
             kind,
             dtype: Dtype::F32,
@@ -227,7 +227,7 @@ mod tests {
             .collect();
         Notice::Waits(Wait {
             what,
-            call: call(Kind::Barrier),
+            call: call(CallKind::Barrier),
             calls: calls.to_vec(),
             sent,
         })
@@ -250,9 +250,9 @@ mod tests {
 
     fn board(notices: &[(usize, Notice)]) -> Board {
         let mut board = Board::default();
-        notices
-            .iter()
-            .for_each(|(rank, notice)| board.note(*rank, notice.clone()));
+        for (rank, notice) in notices {
+            board.note(*rank, notice.clone());
+        }
         board
     }
 
@@ -326,7 +326,7 @@ mod tests {
         let stuck = |tag| {
             let sent = Wait {
                 what: message(0, 0),
-                call: call(Kind::Recv),
+                call: call(CallKind::Recv),
                 calls: vec![],
                 sent: vec![((0, 0, tag), 1)],
             };
@@ -340,7 +340,7 @@ mod tests {
         let ended = |sent: &[(Lane, u64)], received: &[(Lane, u64)]| {
             let sent = sent
                 .iter()
-                .map(|&(lane, count)| (lane, count, call(Kind::Send)))
+                .map(|&(lane, count)| (lane, count, call(CallKind::Send)))
                 .collect();
             Notice::Ended(Ending {
                 calls: Vec::new(),
@@ -359,7 +359,7 @@ mod tests {
             from,
             to,
             count: 1,
-            latest: call(Kind::Send),
+            latest: call(CallKind::Send),
         };
         assert_eq!(board.unreceived(), [one(0, 1), one(1, 0)]);
     }

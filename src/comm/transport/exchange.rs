@@ -1,28 +1,29 @@
-//! Slices that the ranks of one collective lend each other. The unsafe code of the in-process transport is here and in `message.rs`.
+//! Slices that the ranks of one collective share. The unsafe code of the in-process transport is here and in `message.rs`.
 //!
 //! A send copies nothing. Every rank publishes where its slice is, and once all ranks have, they read each other's slices in
 //! place. A reduction cuts the vector into blocks. Each rank takes the next free block, adds it up over all slices in rank order,
 //! and writes the sum to all of them. So each number is read once and written once, and the bits do not depend on which rank did
 //! the work.
 //!
-//! Why that is sound:
+//! Each rank goes through the same states: publish, all published, work, all done, retire. Why that is sound:
 //!
-//! 1. No rank touches a slice before all ranks have lent theirs ([`Exchange::is_complete`]). The moment when they have is the
-//!    last of n additions to `lent`, which acquires what the others released: all slots are filled and visible.
-//! 2. Before that moment a rank may give up ([`Exchange::close`]). Then `lent` never grows again, so the moment never comes.
-//!    After it no rank may give up. Each does its part, which waits for no other rank and cannot fail, and stays until all
-//!    parts are done. So a slice lives as long as any rank touches it. A panic in between ends the process.
-//! 3. Slices of [`Slice::Read`] are lent for reading: all ranks read, and none writes. Slices of [`Slice::Reduce`] and
-//!    vectors that are handed over are lent for writing: `taken` gives each block to one rank, which alone touches that
-//!    block, in all slices, until it is done.
-//! 4. A vector that is handed over ([`Exchange::hand_over`]) belongs to the exchange. Its rank takes it back when all blocks are
-//!    done; otherwise it lives as long as the exchange.
+//! 1. No rank touches a slice before all ranks have published theirs ([`Exchange::all_published`]). That moment is the
+//!    last of n additions to `published`, which acquires what the others released: all slots are filled and visible.
+//! 2. Before that moment a rank may withdraw its slice ([`Exchange::withdraw`]). Then `published` never grows again, so the
+//!    moment never comes. After it no rank may withdraw. Each does its part, which waits for no other rank and cannot fail,
+//!    and waits until all parts are done ([`Exchange::all_done`]). So a slice lives as long as any rank touches it. A panic
+//!    in between ends the process.
+//! 3. Slices of [`Slice::Read`] are published for reading: all ranks read, and none writes. Slices of [`Slice::Reduce`] and
+//!    owned vectors are published for writing: `taken` gives each block to one rank, which alone touches that block, in all
+//!    slices, until it is done.
+//! 4. A vector that is published with its ownership ([`Exchange::publish_owned`]) belongs to the exchange. Its rank reclaims it
+//!    when all blocks are done ([`Exchange::reclaim`]); otherwise it lives as long as the exchange.
 //! 5. `done` releases what was written, and the rank that sees the last part done acquires it.
 
 use super::Buffer;
 use super::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use super::sync::last_barrier;
-use crate::comm::call::{Call, Kind};
+use crate::comm::call::{Call, CallKind};
 use crate::comm::element::{Parts, all_reduce_in_rank_order, copy_to_all};
 use crate::comm::meter::{even_part, lock};
 use std::ops::Range;
@@ -31,23 +32,23 @@ use std::sync::Mutex;
 /// Bytes of a block. A block of a small vector is one rank's part; two large blocks fit into a core's second-level cache.
 const BLOCK_BYTES: Range<usize> = 1 << 12..1 << 16;
 
-/// A bit of `lent`: a rank has given up.
-const CLOSED: usize = 1 << (usize::BITS - 1);
+/// A bit of `published`: a rank has withdrawn its slice.
+const WITHDRAWN: usize = 1 << (usize::BITS - 1);
 
 #[derive(Default)]
 pub(super) struct Exchange {
     slots: Box<[Slot]>,
-    /// Ranks that have lent something.
-    lent: AtomicUsize,
+    /// Ranks that have published their slices.
+    published: AtomicUsize,
     /// Parts of the work that are done: blocks of a reduction, or one per rank.
     done: AtomicUsize,
     /// Ranks that sleep until all parts are done.
     asleep: AtomicUsize,
     /// Ranks that will not use the exchange again.
-    left: AtomicUsize,
+    retired: AtomicUsize,
 }
 
-/// A slice that a rank lends, and the work on it.
+/// A slice that a rank shares, and the work on it.
 pub(super) enum Slice<'a> {
     /// All ranks read it. The function does this rank's part of the work.
     Read(&'a [u8], &'a mut dyn FnMut(&Shared)),
@@ -55,20 +56,20 @@ pub(super) enum Slice<'a> {
     Reduce(&'a mut [u8], &'a Call),
 }
 
-/// The slice that one rank has lent.
+/// The slice that one rank has published.
 #[derive(Default)]
 struct Slot {
-    /// The first byte; null until the rank lends its slice.
+    /// The first byte; null until the rank publishes its slice.
     start: AtomicPtr<u8>,
     bytes: AtomicUsize,
-    /// Whether the slice is lent for writing.
+    /// Whether the slice is published for writing.
     writable: AtomicBool,
     /// Blocks of this rank's part that ranks have taken, or tried to take.
     taken: AtomicUsize,
     /// Bytes of this rank's memory that were copied to other ranks' memory, or added up there, whichever rank did that.
     sent: AtomicU64,
-    /// The vector that was handed over.
-    owner: Mutex<Option<Box<dyn Buffer>>>,
+    /// The vector, if it was published with its ownership.
+    owned: Mutex<Option<Box<dyn Buffer>>>,
 }
 
 impl Exchange {
@@ -83,53 +84,55 @@ impl Exchange {
         self.slots.len()
     }
 
-    /// Whether `rank` has lent something.
-    pub fn has(&self, rank: usize) -> bool {
+    /// Whether `rank` has published its slice.
+    pub fn has_published(&self, rank: usize) -> bool {
         !self.slots[rank].start.load(Relaxed).is_null()
     }
 
-    /// Whether all ranks have lent something.
-    pub fn is_complete(&self) -> bool {
-        self.lent.load(Acquire) == self.ranks()
+    /// Whether all ranks have published their slices.
+    pub fn all_published(&self) -> bool {
+        self.published.load(Acquire) == self.ranks()
     }
 
-    /// Gives up. Returns false if all ranks have come; then the rank must continue.
-    fn close(&self) -> bool {
-        let close = |lent| (lent != self.ranks()).then_some(lent | CLOSED);
-        self.lent.fetch_update(AcqRel, Acquire, close).is_ok()
+    /// Takes a published slice back. Returns false if all ranks have published theirs; then the rank must continue.
+    fn withdraw(&self) -> bool {
+        let withdraw = |published| (published != self.ranks()).then_some(published | WITHDRAWN);
+        self.published
+            .fetch_update(AcqRel, Acquire, withdraw)
+            .is_ok()
     }
 
-    fn put_down(&self, rank: usize, start: *mut u8, bytes: usize, writable: bool) {
+    fn publish(&self, rank: usize, start: *mut u8, bytes: usize, writable: bool) {
         let slot = &self.slots[rank];
-        assert!(slot.start.load(Relaxed).is_null(), "a rank comes once");
+        assert!(slot.start.load(Relaxed).is_null(), "a rank publishes once");
         slot.bytes.store(bytes, Relaxed);
         slot.writable.store(writable, Relaxed);
         slot.start.store(start, Relaxed);
-        self.lent.fetch_add(1, AcqRel);
+        self.published.fetch_add(1, AcqRel);
     }
 
-    /// Lends a slice to the other ranks. `come` returns when all ranks have lent theirs, or an error. Then this rank does its
-    /// part of the work, and `stay` returns when so many parts are done. Over time, the slice may be touched by:
+    /// Shares a slice with the other ranks. `wait_all_published` returns when all ranks have published theirs, or an error.
+    /// Then this rank does its part of the work, and `wait_all_done` returns when so many parts are done. Over time, the
+    /// slice may be touched by:
     ///
     /// ```text
-    ///  put_down        come                     work                          stay                 return
-    ///  ├─ this rank has lent it ─────┼─ all have: each reads it, or ─┼─ this rank is done, ─┼─ all are done
+    ///  publish     wait_all_published             work                 wait_all_done          return
+    ///  ├─ this rank has published it ┼─ all have: each reads it, or ─┼─ this rank is done, ─┼─ all are done
     ///  │  no rank touches it; this   │  writes the blocks it has     │  others may still    │  this rank
-    ///  │  rank may take it back      │  taken; no way back           │  touch it            │  alone again
-    ///     (`close`) and leave
+    ///  │  rank may withdraw it       │  taken; no way back           │  touch it            │  alone again
     /// ```
-    pub fn lend<E>(
+    pub fn share<E>(
         &self,
         rank: usize,
         mut slice: Slice,
-        come: impl FnOnce() -> Result<(), E>,
-        stay: impl FnOnce(usize),
+        wait_all_published: impl FnOnce() -> Result<(), E>,
+        wait_all_done: impl FnOnce(usize),
     ) -> Result<(), E> {
         /// Ends the process if a panic would take a slice away from ranks that are touching it.
-        struct Lent<'a>(&'a Exchange);
-        impl Drop for Lent<'_> {
+        struct Published<'a>(&'a Exchange);
+        impl Drop for Published<'_> {
             fn drop(&mut self) {
-                if !self.0.close() {
+                if !self.0.withdraw() {
                     eprintln!(
                         "a panic inside a collective: other ranks are reading this one's memory"
                     );
@@ -141,14 +144,14 @@ impl Exchange {
             Slice::Read(mine, _) => (mine.as_ptr().cast_mut(), mine.len(), self.ranks()),
             Slice::Reduce(mine, _) => (mine.as_mut_ptr(), mine.len(), self.blocks(mine.len())),
         };
-        let lent = Lent(self);
-        self.put_down(rank, start, bytes, matches!(slice, Slice::Reduce(..)));
-        let came = come();
-        if came.is_err() && self.close() {
-            std::mem::forget(lent);
-            return came;
+        let guard = Published(self);
+        self.publish(rank, start, bytes, matches!(slice, Slice::Reduce(..)));
+        let result = wait_all_published();
+        if result.is_err() && self.withdraw() {
+            std::mem::forget(guard);
+            return result;
         }
-        assert!(self.is_complete());
+        assert!(self.all_published());
         match slice {
             Slice::Read(_, work) => {
                 assert!(self.slots.iter().all(|slot| !slot.writable.load(Relaxed)));
@@ -161,20 +164,20 @@ impl Exchange {
             Slice::Reduce(_, call) => self.work(rank, call, bytes, usize::MAX),
         }
         if last_barrier() {
-            stay(parts);
-            assert!(self.is_done(parts));
+            wait_all_done(parts);
+            assert!(self.all_done(parts));
         }
-        std::mem::forget(lent);
-        came
+        std::mem::forget(guard);
+        result
     }
 
-    /// Hands over a vector. [`Exchange::work`] works on the vectors of all ranks.
-    pub fn hand_over(&self, rank: usize, mut vector: Box<dyn Buffer>) {
+    /// Publishes a vector with its ownership, for [`Exchange::work`].
+    pub fn publish_owned(&self, rank: usize, mut vector: Box<dyn Buffer>) {
         let bytes = vector.bytes_mut();
         let start = bytes.as_mut_ptr();
         let bytes = bytes.len();
-        *lock(&self.slots[rank].owner) = Some(vector);
-        self.put_down(rank, start, bytes, true);
+        *lock(&self.slots[rank].owned) = Some(vector);
+        self.publish(rank, start, bytes, true);
     }
 
     /// The bytes that `rank` has sent, once all parts are done.
@@ -187,12 +190,12 @@ impl Exchange {
     }
 
     /// Returns `rank`'s vector to it when all work is done.
-    pub fn take_back(&self, rank: usize) -> Box<dyn Buffer> {
+    pub fn reclaim(&self, rank: usize) -> Box<dyn Buffer> {
         let slot = &self.slots[rank];
-        assert!(self.is_complete() && self.is_done(self.blocks(slot.bytes.load(Relaxed))));
-        lock(&slot.owner)
+        assert!(self.all_published() && self.all_done(self.blocks(slot.bytes.load(Relaxed))));
+        lock(&slot.owned)
             .take()
-            .expect("a rank takes back once what it has handed over")
+            .expect("a rank reclaims once what it has published")
     }
 
     /// Bytes of a block, in a vector of `bytes` bytes.
@@ -207,15 +210,15 @@ impl Exchange {
     }
 
     /// Whether so many parts are done: [`Exchange::blocks`] of a reduction, or one per rank.
-    pub fn is_done(&self, parts: usize) -> bool {
+    pub fn all_done(&self, parts: usize) -> bool {
         self.done.load(SeqCst) == parts
     }
 
-    /// Once all ranks have come, `rank` does up to `most` of the free blocks. It begins with its own part of the vector, the same
+    /// Once all ranks have published, `rank` does up to `most` of the free blocks. It begins with its own part of the vector, the same
     /// part every time, which may still be in its core's cache.
     pub fn work(&self, rank: usize, call: &Call, bytes: usize, most: usize) {
         let fits = |slot: &Slot| slot.writable.load(Relaxed) && slot.bytes.load(Relaxed) == bytes;
-        assert!(self.is_complete() && self.slots.iter().all(fits));
+        assert!(self.all_published() && self.slots.iter().all(fits));
         let ranks = self.ranks();
         let block = self.block(bytes);
         let blocks = self.blocks(bytes);
@@ -250,7 +253,7 @@ impl Exchange {
             );
         };
         let kind = call.kind.collective();
-        if let (Kind::Reduce, Some(root)) = (kind, call.peer) {
+        if let (CallKind::Reduce, Some(root)) = (kind, call.peer) {
             return reduce(root.rank, root.rank..root.rank + 1, range);
         }
         // A vector has one part per rank, and a block may overlap several parts. The parts of an all-reduce only say which rank
@@ -264,8 +267,8 @@ impl Exchange {
                 continue;
             }
             match kind {
-                Kind::AllReduce => reduce(rank, 0..ranks, range),
-                Kind::ReduceScatter => reduce(rank, rank..rank + 1, range),
+                CallKind::AllReduce => reduce(rank, 0..ranks, range),
+                CallKind::ReduceScatter => reduce(rank, rank..rank + 1, range),
                 _ => copy_to_all(
                     rank,
                     &mut Block {
@@ -278,11 +281,11 @@ impl Exchange {
     }
 
     /// A rank goes to sleep until all parts are done.
-    pub fn falls_asleep(&self) {
+    pub fn begin_sleep(&self) {
         self.asleep.fetch_add(1, SeqCst);
     }
 
-    pub fn wakes_up(&self) {
+    pub fn end_sleep(&self) {
         self.asleep.fetch_sub(1, SeqCst);
     }
 
@@ -294,8 +297,8 @@ impl Exchange {
 
     /// Each rank calls this when it will not use the exchange again. Returns whether it was the last rank; then the exchange
     /// can be used again.
-    pub fn leave(&self) -> bool {
-        if self.left.fetch_add(1, AcqRel) + 1 < self.ranks() {
+    pub fn retire(&self) -> bool {
+        if self.retired.fetch_add(1, AcqRel) + 1 < self.ranks() {
             return false;
         }
         for slot in &self.slots {
@@ -303,7 +306,7 @@ impl Exchange {
             slot.taken.store(0, Relaxed);
             slot.sent.store(0, Relaxed);
         }
-        for counter in [&self.lent, &self.done, &self.left] {
+        for counter in [&self.published, &self.done, &self.retired] {
             counter.store(0, Relaxed);
         }
         true
@@ -320,7 +323,7 @@ impl Shared<'_> {
     /// These bytes of the slice of `rank`. They count as sent by it, unless it is the reader itself.
     pub fn read(&self, rank: usize, range: Range<usize>) -> &[u8] {
         let slot = &self.exchange.slots[rank];
-        // SAFETY: a `Shared` exists only in `Exchange::lend`, after all ranks have lent slices for reading (1 and 3 above). The
+        // SAFETY: a `Shared` exists only in `Exchange::share`, after all ranks have published slices for reading (1 and 3 above). The
         // slices live until all ranks have dropped their `Shared` (2).
         let slice = unsafe {
             std::slice::from_raw_parts(slot.start.load(Relaxed), slot.bytes.load(Relaxed))
@@ -344,7 +347,7 @@ impl Block<'_> {
     #[allow(clippy::mut_from_ref, reason = "the caller guarantees it")]
     unsafe fn slice(&self, rank: usize) -> &mut [u8] {
         let slot = &self.exchange.slots[rank];
-        // SAFETY: a `Block` exists only in `Exchange::work`, after all ranks have lent slices for writing, whose lengths were
+        // SAFETY: a `Block` exists only in `Exchange::work`, after all ranks have published slices for writing, whose lengths were
         // compared there (1 and 3 above). This block, or the block that it is a part of, belongs to this rank alone until it is
         // done. The slices live until all blocks are done (2 and 4).
         unsafe {
@@ -372,7 +375,7 @@ impl Parts for Block<'_> {
 
     fn two(&mut self, [a, b]: [usize; 2]) -> [&mut [u8]; 2] {
         assert_ne!(a, b);
-        // SAFETY: see `Block::slice`. Two ranks' slices do not overlap, because both were lent for writing.
+        // SAFETY: see `Block::slice`. Two ranks' slices do not overlap, because both were published for writing.
         unsafe { [self.slice(a), self.slice(b)] }
     }
 

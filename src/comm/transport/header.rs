@@ -3,7 +3,7 @@
 //! Ranks compare the first five numbers: kind, type and reduction; elements; root; the number of the collective in its group;
 //! the label, or the place in the source if there is none. The other bytes have what an error tells besides.
 
-use crate::comm::call::{Call, CallInfo, Kind, Peer};
+use crate::comm::call::{Call, CallInfo, CallKind, Peer};
 use crate::comm::element::{Dtype, Reduce};
 
 /// A call's description.
@@ -67,7 +67,7 @@ pub(super) fn decode(header: &[u8], members: &[usize]) -> CallInfo {
         in_world: members.get(rank).copied().unwrap_or(rank),
     });
     CallInfo {
-        kind: Kind::ALL[byte(0)],
+        kind: CallKind::ALL[byte(0)],
         dtype: Dtype::ALL[byte(1)],
         len: len as usize,
         op: byte(2).checked_sub(1).map(|op| Reduce::ALL[op]),
@@ -128,7 +128,7 @@ mod tests {
     #[track_caller]
     fn call(label: Option<&'static str>, group: Option<&'static str>) -> Call {
         Call {
-            kind: Kind::Broadcast,
+            kind: CallKind::Broadcast,
             dtype: Dtype::F64,
             len: 96,
             op: Some(Reduce::Max),
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(header(&here)[..ARGUMENTS], header(&there)[..ARGUMENTS]);
         assert_ne!(header(&here)[..COMPARED], header(&there)[..COMPARED]);
         let changes: [fn(&mut Call); 5] = [
-            |call| call.kind = Kind::Reduce,
+            |call| call.kind = CallKind::Reduce,
             |call| call.dtype = Dtype::F32,
             |call| call.op = Some(Reduce::Min),
             |call| call.len += 1,

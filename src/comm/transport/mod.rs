@@ -3,7 +3,7 @@
 //! [`Transport`] is the door. Behind it are two transports: threads of one process, and processes of an MPI job.
 //!
 //! Reading order: for threads, `threads.rs` (a collective is a meeting), `threads/started.rs` (a collective that continues
-//! while ranks compute), `exchange.rs` (slices that ranks lend each other), `message.rs` (a message on its way), `meetings.rs`
+//! while ranks compute), `exchange.rs` (slices that ranks share), `message.rs` (a message on its way), `meetings.rs`
 //! (what ranks have brought for each other), `run.rs` (how ranks wait), `lateness.rs` (ranks that are late), `sync.rs`
 //! (locks). For MPI: `mpi.rs` lists its own folder, `header.rs` is a call in bytes, and `board.rs` holds what processes have
 //! reported to each other.

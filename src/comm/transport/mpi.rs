@@ -27,7 +27,7 @@ pub(crate) use world::MpiWorld;
 use super::board::{Awaited, Lane};
 use super::header;
 use super::{Buffer, InFlight, Membership, Transport};
-use crate::comm::call::{Call, Kind};
+use crate::comm::call::{Call, CallKind};
 use crate::comm::element::{Element, Reduce, by_type};
 use crate::comm::meter::{by_calls, lock};
 use crate::comm::{CommError, Report, Result};
@@ -175,8 +175,8 @@ impl Mpi {
                 self.most
             }
         };
-        let from = parts(kind == Kind::ReduceScatter);
-        let to = parts(kind == Kind::AllGather);
+        let from = parts(kind == CallKind::ReduceScatter);
+        let to = parts(kind == CallKind::AllGather);
         input.chunks(from).zip(output.chunks_mut(to))
     }
 
@@ -186,7 +186,7 @@ impl Mpi {
     where
         T::Wide: Equivalence,
     {
-        let data: &[T] = bytemuck::cast_slice(if call.kind == Kind::ReduceScatter {
+        let data: &[T] = bytemuck::cast_slice(if call.kind == CallKind::ReduceScatter {
             send
         } else {
             recv
@@ -196,7 +196,7 @@ impl Mpi {
         let mut output = input[..call.len].to_vec();
         for (from, to) in self.calls(call, &input, &mut output) {
             match call.peer {
-                None if call.kind == Kind::AllReduce => self.comm.all_reduce_into(from, to, op),
+                None if call.kind == CallKind::AllReduce => self.comm.all_reduce_into(from, to, op),
                 None => self.comm.reduce_scatter_block_into(from, to, op),
                 Some(root) if root.rank == self.membership.rank => {
                     self.peer(call).reduce_into_root(from, to, op)
@@ -223,7 +223,7 @@ impl Mpi {
         let op = call.op.map(in_mpi);
         let post = |(from, to)| match (op, call.peer) {
             (None, _) => self.comm.immediate_all_gather_into(StaticScope, from, to),
-            (Some(op), None) if call.kind == Kind::StartAllReduce => self
+            (Some(op), None) if call.kind == CallKind::StartAllReduce => self
                 .comm
                 .immediate_all_reduce_into(StaticScope, from, to, op),
             (Some(op), None) => {
@@ -243,7 +243,7 @@ impl Mpi {
         let is_root = call
             .peer
             .is_some_and(|root| root.rank == self.membership.rank);
-        let parts = if call.kind == Kind::Scatter {
+        let parts = if call.kind == CallKind::Scatter {
             1
         } else {
             self.size()
@@ -252,13 +252,15 @@ impl Mpi {
             let from = columns(send, one, &chunk);
             let mut to = vec![0; parts * chunk.len()];
             match call.kind {
-                Kind::AllToAll => self.comm.all_to_all_into(&from[..], &mut to[..]),
-                Kind::Scatter if is_root => {
+                CallKind::AllToAll => self.comm.all_to_all_into(&from[..], &mut to[..]),
+                CallKind::Scatter if is_root => {
                     self.peer(call).scatter_into_root(&from[..], &mut to[..])
                 }
-                Kind::Scatter => self.peer(call).scatter_into(&mut to[..]),
-                Kind::Gather if is_root => self.peer(call).gather_into_root(&from[..], &mut to[..]),
-                Kind::Gather => self.peer(call).gather_into(&from[..]),
+                CallKind::Scatter => self.peer(call).scatter_into(&mut to[..]),
+                CallKind::Gather if is_root => {
+                    self.peer(call).gather_into_root(&from[..], &mut to[..])
+                }
+                CallKind::Gather => self.peer(call).gather_into(&from[..]),
                 _ => self.comm.all_gather_into(&from[..], &mut to[..]),
             }
             put_columns(recv, one, &chunk, &to);
@@ -267,7 +269,7 @@ impl Mpi {
 
     /// Orders the input of a reduce-scatter so that each MPI call gets one slice of it.
     fn in_chunks<W: Copy>(&self, call: &Call, input: Vec<W>) -> Vec<W> {
-        if call.kind.collective() != Kind::ReduceScatter || call.len <= self.most {
+        if call.kind.collective() != CallKind::ReduceScatter || call.len <= self.most {
             return input;
         }
         self.chunks(call.len)
@@ -278,7 +280,9 @@ impl Mpi {
     /// Divides a sum by the number of ranks if the call asks for the mean.
     fn divide<T: Element>(&self, call: &Call, sum: &mut [T::Wide]) {
         if call.op == Some(Reduce::Mean) {
-            sum.iter_mut().for_each(|x| *x = T::divide(*x, self.size()));
+            for x in sum {
+                *x = T::divide(*x, self.size());
+            }
         }
     }
 
@@ -326,10 +330,9 @@ fn heading(call: &Call) -> [u64; 3] {
 
 /// Writes wide numbers to `out`, as elements of type `T`.
 fn narrow<T: Element>(wide: &[T::Wide], out: &mut [u8]) {
-    bytemuck::cast_slice_mut(out)
-        .iter_mut()
-        .zip(wide)
-        .for_each(|(x, &wide)| *x = T::narrow(wide));
+    for (x, &wide) in bytemuck::cast_slice_mut(out).iter_mut().zip(wide) {
+        *x = T::narrow(wide);
+    }
 }
 
 /// The same chunk of each part of `all`, side by side. Parts have `len` elements.
@@ -345,7 +348,9 @@ fn put_columns(all: &mut [u8], len: usize, chunk: &Range<usize>, columns: &[u8])
     let parts = all
         .chunks_exact_mut(len.max(1))
         .zip(columns.chunks_exact(chunk.len()));
-    parts.for_each(|(part, column)| part[chunk.clone()].copy_from_slice(column));
+    for (part, column) in parts {
+        part[chunk.clone()].copy_from_slice(column);
+    }
 }
 
 impl Transport for Mpi {
@@ -357,17 +362,17 @@ impl Transport for Mpi {
         self.enter(call)?;
         self.count(call);
         match call.kind {
-            Kind::Barrier => self.comm.barrier(),
-            Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter => {
+            CallKind::Barrier => self.comm.barrier(),
+            CallKind::AllReduce | CallKind::Reduce | CallKind::ReduceScatter => {
                 by_type!(call.dtype, T => self.reduce::<T>(call, send, recv));
             }
-            Kind::Broadcast => {
+            CallKind::Broadcast => {
                 for chunk in self.chunks(recv.len()) {
                     self.peer(call).broadcast_into(&mut recv[chunk]);
                 }
             }
-            Kind::Scatter => self.copy(call, recv.len(), send, recv),
-            Kind::AllToAll => self.copy(call, send.len() / self.size(), send, recv),
+            CallKind::Scatter => self.copy(call, recv.len(), send, recv),
+            CallKind::AllToAll => self.copy(call, send.len() / self.size(), send, recv),
             _ => self.copy(call, send.len(), send, recv),
         }
         Ok(())
@@ -376,7 +381,7 @@ impl Transport for Mpi {
     fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn InFlight>> {
         self.check_thread(call)?;
         self.count(call);
-        if call.kind == Kind::StartAllGather {
+        if call.kind == CallKind::StartAllGather {
             return Ok(Started::gather(self, call, data));
         }
         Ok(by_type!(call.dtype, T => Started::<T>::reduce(self, call, data)))

@@ -27,7 +27,7 @@ const SPINS: usize = 32;
 pub(crate) struct Run {
     state: Mutex<State>,
     /// One per rank.
-    bells: Box<[Bell]>,
+    wakers: Box<[Waker]>,
     /// Wakes the thread that waits for the end of all ranks.
     over: Condvar,
     pub(super) options: Options,
@@ -39,10 +39,10 @@ pub(crate) struct Run {
     spare: std::sync::Mutex<Vec<Message>>,
 }
 
-/// Wakes a rank. Each bell has its own cache lines, so that spinning ranks do not slow each other down.
+/// Wakes a rank. Each has its own cache lines, so that spinning ranks do not slow each other down.
 #[repr(align(128))]
 #[derive(Default)]
-struct Bell {
+struct Waker {
     wake: Condvar,
     /// Sleeping threads of the rank: one or none.
     asleep: AtomicUsize,
@@ -67,7 +67,7 @@ pub(super) struct State {
     pub link_free: HashMap<GroupId, Instant>,
 }
 
-/// The state of one rank. Each rank has its own cache lines, like [`Bell`].
+/// The state of one rank. Each rank has its own cache lines, like [`Waker`].
 #[repr(align(128))]
 pub(super) struct Rank {
     doing: Doing,
@@ -99,7 +99,7 @@ impl Run {
         };
         Arc::new(Run {
             state: Mutex::new(state),
-            bells: (0..size).map(|_| Bell::default()).collect(),
+            wakers: (0..size).map(|_| Waker::default()).collect(),
             over: Condvar::new(),
             options: options.clone(),
             // A rank that waits for a slow link sleeps.
@@ -110,7 +110,7 @@ impl Run {
     }
 
     pub fn size(&self) -> usize {
-        self.bells.len()
+        self.wakers.len()
     }
 
     /// Notes that a rank's closure has returned, with its error. Returns whether this error ended the run, rather than being a
@@ -123,15 +123,15 @@ impl Run {
             state.failure = error;
         }
         drop(state);
-        self.ring_all();
+        self.wake_all();
         first
     }
 
     /// Wakes all ranks, and the thread that waits for their end.
-    fn ring_all(&self) {
+    fn wake_all(&self) {
         self.over.notify_all();
         for rank in 0..self.size() {
-            self.ring(rank);
+            self.wake(rank);
         }
     }
 
@@ -300,14 +300,14 @@ impl Run {
         Ok(())
     }
 
-    /// Sleeps until the rank's bell rings, or `most` has passed. May also return earlier.
+    /// Sleeps until the rank is woken, or `most` has passed. May also return earlier.
     pub(super) fn sleep<'a>(
         &'a self,
         rank: usize,
         state: MutexGuard<'a, State>,
         most: Option<Duration>,
     ) -> MutexGuard<'a, State> {
-        let Bell { wake, asleep, .. } = &self.bells[rank];
+        let Waker { wake, asleep, .. } = &self.wakers[rank];
         asleep.fetch_add(1, Relaxed);
         let state = match most {
             Some(most) => {
@@ -343,18 +343,18 @@ impl Run {
     }
 
     /// Wakes `rank`, which then checks whether its wait is over. The caller held the lock when it wrote the change, and may have
-    /// released it since. So a rank that was about to sleep has seen the change, or sleeps already and hears the bell.
-    pub(super) fn ring(&self, rank: usize) {
-        let Bell { wake, asleep, .. } = &self.bells[rank];
+    /// released it since. So a rank that was about to sleep has seen the change, or sleeps already and wakes up.
+    pub(super) fn wake(&self, rank: usize) {
+        let Waker { wake, asleep, .. } = &self.wakers[rank];
         if asleep.load(Relaxed) > 0 {
             wake.notify_all();
         }
     }
 
     /// Wakes `rank` for a message.
-    pub(super) fn ring_for_mail(&self, rank: usize) {
-        self.bells[rank].messages.fetch_add(1, Release);
-        self.ring(rank);
+    pub(super) fn wake_for_mail(&self, rank: usize) {
+        self.wakers[rank].messages.fetch_add(1, Release);
+        self.wake(rank);
     }
 
     /// Releases the lock until a message comes, for at most as long as [`Run::spin`] spins.
@@ -366,7 +366,7 @@ impl Run {
         if !self.may_spin {
             return state;
         }
-        let messages = &self.bells[rank].messages;
+        let messages = &self.wakers[rank].messages;
         let seen = messages.load(Relaxed);
         drop(state);
         self.spin(|| messages.load(Acquire) != seen);
@@ -388,7 +388,7 @@ impl Run {
         let flight_file = self.options.flight_file.as_ref().map(save);
         let error = error(Box::new(Report { ranks, flight_file }));
         state.failure = Some(error.clone());
-        self.ring_all();
+        self.wake_all();
         error
     }
 

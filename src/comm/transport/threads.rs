@@ -2,7 +2,7 @@
 //!
 //! Each rank publishes where its slice is, waits until all ranks have come, and reads what it needs from the other slices.
 //! [`Threads::meet`] is the one primitive, and every collective is a loop over ranks in rank order. `exchange.rs` explains how
-//! ranks lend each other slices, and `run.rs` how they wait.
+//! ranks share slices, and `run.rs` how they wait.
 //!
 //! Reading order: this file, then `started.rs` (collectives that continue while ranks compute).
 
@@ -14,7 +14,7 @@ use super::run::{Run, State};
 use super::sync::MutexGuard;
 use super::sync::atomic::{AtomicU64, Ordering::*};
 use super::{Buffer, InFlight, Membership, Transport};
-use crate::comm::call::{Call, Kind};
+use crate::comm::call::{Call, CallKind};
 use crate::comm::element::reduce_in_rank_order;
 use crate::comm::{Comm, CommError, Result, link};
 use started::Started;
@@ -74,7 +74,7 @@ impl Threads {
 
     /// Ends every rank's wait if this rank is the last to come. Returns whether it is.
     fn complete(&self, state: &mut State, call: &Call, key: Key, meeting: &Meeting) -> bool {
-        if !meeting.exchange.is_complete() {
+        if !meeting.exchange.all_published() {
             return false;
         }
         state.meetings.close(key);
@@ -95,7 +95,7 @@ impl Threads {
     }
 
     /// Waits until all members have come. Returns whether this rank was the last, which has not woken the others yet.
-    fn come(
+    fn wait_all_published(
         &self,
         mut state: MutexGuard<'_, State>,
         call: &Call,
@@ -106,14 +106,14 @@ impl Threads {
             return Ok(true);
         }
         drop(state);
-        self.run.spin(|| meeting.exchange.is_complete());
-        if !meeting.exchange.is_complete() {
+        self.run.spin(|| meeting.exchange.all_published());
+        if !meeting.exchange.all_published() {
             let missing = |_: &State| self.missing(&meeting.exchange);
             drop(self.run.wait(
                 self.me(),
                 self.run.lock(),
                 call,
-                |_| meeting.exchange.is_complete(),
+                |_| meeting.exchange.all_published(),
                 missing,
             )?);
         }
@@ -124,7 +124,7 @@ impl Threads {
     fn missing(&self, exchange: &Exchange) -> Vec<usize> {
         let members = self.membership.members.iter().enumerate();
         members
-            .filter(|&(rank, _)| !exchange.has(rank))
+            .filter(|&(rank, _)| !exchange.has_published(rank))
             .map(|(_, &member)| member)
             .collect()
     }
@@ -134,38 +134,38 @@ impl Threads {
         (self.group, call.peer().in_world, self.me(), call.tag)
     }
 
-    fn ring_others(&self) {
+    fn wake_others(&self) {
         for &member in self.membership.members.iter() {
             if member != self.me() {
-                self.run.ring(member);
+                self.run.wake(member);
             }
         }
     }
 
-    /// Waits until all `parts` of the work are done. `ring`: the other ranks do not know yet that all have come.
-    fn stay(&self, exchange: &Exchange, ring: bool, parts: usize) {
-        let at_once = exchange.is_done(parts);
+    /// Waits until all `parts` of the work are done. `wake`: the other ranks do not know yet that all have come.
+    fn wait_all_done(&self, exchange: &Exchange, wake: bool, parts: usize) {
+        let at_once = exchange.all_done(parts);
         if !at_once {
-            self.run.spin(|| exchange.is_done(parts));
+            self.run.spin(|| exchange.all_done(parts));
         }
-        if !exchange.is_done(parts) {
+        if !exchange.all_done(parts) {
             let mut state = self.run.lock();
-            exchange.falls_asleep();
-            while !exchange.is_done(parts) {
+            exchange.begin_sleep();
+            while !exchange.all_done(parts) {
                 state = self.run.sleep(self.me(), state, None);
             }
-            exchange.wakes_up();
+            exchange.end_sleep();
         }
         // The rank that did the last part finds all parts done at once.
-        if ring || at_once && exchange.has_sleepers() {
-            self.ring_sleepers();
+        if wake || at_once && exchange.has_sleepers() {
+            self.wake_sleepers();
         }
     }
 
     /// Wakes the other ranks, also one that holds the lock and is about to fall asleep.
-    fn ring_sleepers(&self) {
+    fn wake_sleepers(&self) {
         drop(self.run.lock());
-        self.ring_others();
+        self.wake_others();
     }
 
     /// Lends a slice to the other ranks. Returns when all ranks have come and have done their parts of the work, and on a
@@ -176,15 +176,20 @@ impl Threads {
         // Help with a single block is not worth waking the other ranks: they wake up when it is done.
         let alone = matches!(&slice, Slice::Reduce(mine, _) if exchange.blocks(mine.len()) <= 1);
         let last = Cell::new(false);
-        let come = || {
-            last.set(self.come(state, call, key, &meeting)?);
+        let wait_all_published = || {
+            last.set(self.wait_all_published(state, call, key, &meeting)?);
             if last.get() && !alone {
-                self.ring_others();
+                self.wake_others();
             }
             Ok(())
         };
-        let stay = |parts| self.stay(exchange, last.get() && alone, parts);
-        exchange.lend(self.membership.rank, slice, come, stay)?;
+        let wait_all_done = |parts| self.wait_all_done(exchange, last.get() && alone, parts);
+        exchange.share(
+            self.membership.rank,
+            slice,
+            wait_all_published,
+            wait_all_done,
+        )?;
         self.membership
             .meter
             .sent(exchange.sent(self.membership.rank));
@@ -196,7 +201,7 @@ impl Threads {
                 meeting.over.get().copied(),
             );
         }
-        if exchange.leave() {
+        if exchange.retire() {
             self.run.lock().meetings.keep(meeting);
         }
         Ok(())
@@ -214,16 +219,16 @@ impl Transport for Threads {
         let root = call.peer.map_or(0, |peer| peer.rank);
         let part = |part: usize, bytes: usize| part * bytes..(part + 1) * bytes;
         match call.kind {
-            Kind::Barrier => self.meet(call, Slice::Read(&[], &mut |_| ())),
-            Kind::AllReduce | Kind::Reduce => self.meet(call, Slice::Reduce(recv, call)),
-            Kind::Broadcast if rank == root => self.meet(call, Slice::Read(recv, &mut |_| ())),
-            Kind::Broadcast => self.meet(
+            CallKind::Barrier => self.meet(call, Slice::Read(&[], &mut |_| ())),
+            CallKind::AllReduce | CallKind::Reduce => self.meet(call, Slice::Reduce(recv, call)),
+            CallKind::Broadcast if rank == root => self.meet(call, Slice::Read(recv, &mut |_| ())),
+            CallKind::Broadcast => self.meet(
                 call,
                 Slice::Read(&[], &mut |all| {
                     recv.copy_from_slice(all.read(root, 0..recv.len()))
                 }),
             ),
-            Kind::ReduceScatter => {
+            CallKind::ReduceScatter => {
                 let part = part(rank, recv.len());
                 let mut reduce = |all: &Shared| {
                     let of = |rank, range: Range<usize>| {
@@ -233,7 +238,7 @@ impl Transport for Threads {
                 };
                 self.meet(call, Slice::Read(send, &mut reduce))
             }
-            Kind::Scatter => {
+            CallKind::Scatter => {
                 let part = part(rank, recv.len());
                 self.meet(
                     call,
@@ -244,12 +249,12 @@ impl Transport for Threads {
             }
             // All other collectives fill `recv` with the same part of every rank's slice, in rank order.
             _ => {
-                let bytes = if call.kind == Kind::AllToAll {
+                let bytes = if call.kind == CallKind::AllToAll {
                     send.len() / size
                 } else {
                     send.len()
                 };
-                let part = if call.kind == Kind::AllToAll {
+                let part = if call.kind == CallKind::AllToAll {
                     part(rank, bytes)
                 } else {
                     0..bytes
@@ -266,7 +271,7 @@ impl Transport for Threads {
 
     fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn InFlight>> {
         let (key, mut state, meeting) = self.enter(call)?;
-        meeting.exchange.hand_over(self.membership.rank, data);
+        meeting.exchange.publish_owned(self.membership.rank, data);
         let last = self.complete(&mut state, call, key, &meeting);
         drop(state);
         Ok(Box::new(Started::new(self, *call, meeting, last)))
@@ -304,7 +309,7 @@ impl Transport for Threads {
         // The receiver may be waiting for this message, and is then no longer stuck.
         state.may_go_on(&[to]);
         drop(state);
-        self.run.ring_for_mail(to);
+        self.run.wake_for_mail(to);
         Ok(())
     }
 

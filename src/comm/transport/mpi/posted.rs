@@ -45,9 +45,9 @@ impl<D: ?Sized, M: 'static> Posted<D, M> {
     }
 
     pub fn wait(&mut self) {
-        self.requests
-            .drain(..)
-            .for_each(|request| _ = request.wait());
+        for request in self.requests.drain(..) {
+            _ = request.wait();
+        }
     }
 
     /// The memory, once all requests are complete.
@@ -65,6 +65,8 @@ impl<D: ?Sized, M> Drop for Posted<D, M> {
     fn drop(&mut self) {
         ABANDONED.fetch_or(!self.requests.is_empty(), Relaxed);
         // rsmpi panics if a request is dropped before it is complete.
-        self.requests.drain(..).for_each(std::mem::forget);
+        for request in self.requests.drain(..) {
+            std::mem::forget(request);
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::unposted::{Asked, Unposted, first_of, post_agreed, push};
 use super::waiting::look_around;
 use super::{Mpi, narrow, put_columns};
 use crate::comm::Result;
-use crate::comm::call::{Call, Kind};
+use crate::comm::call::{Call, CallKind};
 use crate::comm::element::Element;
 use crate::comm::meter::lock;
 use crate::comm::transport::{Buffer, InFlight, vector};
@@ -219,7 +219,7 @@ where
             .is_none_or(|root| root.rank == self.mpi.membership.rank);
         self.mpi.divide::<T>(&self.call, output);
         match self.data.take() {
-            Some(mut data) if self.call.kind == Kind::StartAllGather => {
+            Some(mut data) if self.call.kind == CallKind::StartAllGather => {
                 let part = self.call.len * self.call.dtype.size();
                 let mut brought = bytemuck::cast_slice(output);
                 for chunk in self.mpi.chunks(part) {

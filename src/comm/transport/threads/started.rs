@@ -2,7 +2,7 @@
 
 use super::Threads;
 use crate::comm::Result;
-use crate::comm::call::{Call, Kind};
+use crate::comm::call::{Call, CallKind};
 use crate::comm::transport::InFlight;
 use crate::comm::transport::meetings::Meeting;
 use std::any::Any;
@@ -36,14 +36,14 @@ impl Started {
             counted: Cell::new(false),
         };
         if last {
-            started.threads.ring_others();
+            started.threads.wake_others();
             started.note_end();
         }
         started
     }
 
     fn is_done(&self) -> bool {
-        self.meeting.exchange.is_complete() && self.meeting.exchange.is_done(self.blocks)
+        self.meeting.exchange.all_published() && self.meeting.exchange.all_done(self.blocks)
     }
 
     /// Does up to `most` blocks, and wakes ranks that wait for the last one.
@@ -59,7 +59,7 @@ impl Started {
         if self.is_done() {
             self.meeting.reduced.get_or_init(Instant::now);
             if self.meeting.exchange.has_sleepers() {
-                self.threads.ring_sleepers();
+                self.threads.wake_sleepers();
             }
         }
     }
@@ -81,7 +81,7 @@ impl InFlight for Started {
                 threads.missing(&meeting.exchange)
             })?;
         drop(state);
-        if !meeting.exchange.is_complete() {
+        if !meeting.exchange.all_published() {
             return Ok(false);
         }
         // A share is what each rank has to do when all of them come at the same time.
@@ -110,12 +110,12 @@ impl InFlight for Started {
             me,
             state,
             call,
-            |_| exchange.is_complete(),
+            |_| exchange.all_published(),
             |_| threads.missing(exchange),
         )?);
         self.work(usize::MAX);
         // A rank that has taken a block does not stop before the block is done.
-        threads.stay(exchange, false, self.blocks);
+        threads.wait_all_done(exchange, false, self.blocks);
         if !self.counted.replace(true) {
             threads
                 .membership
@@ -130,8 +130,8 @@ impl InFlight for Started {
 
     fn take(self: Box<Self>) -> Box<dyn Any> {
         let rank = self.threads.membership.rank;
-        let mut vector = self.meeting.exchange.take_back(rank);
-        if self.call.kind == Kind::StartReduceScatter {
+        let mut vector = self.meeting.exchange.reclaim(rank);
+        if self.call.kind == CallKind::StartReduceScatter {
             vector.keep(rank * self.call.len..(rank + 1) * self.call.len);
         }
         vector.into_any()
