@@ -1,95 +1,192 @@
 //! Trains the same few steps in two ways and compares them: in parallel by N ranks, and serially by one rank.
 
-use crate::show::Screen;
+use crate::show::{Screen, significant};
 use anyhow::Result;
 use half::bf16;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, same_bits};
 use shardlab::model::Gpt;
-use shardlab::parallel::Ddp;
 use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
-use shardlab::tensor::Params;
 use shardlab::tensor::stored::{Precision, narrow, widen};
-use shardlab::train::{AdamW, Config, Diverged, clip_scale, global_norm};
+use shardlab::tensor::{Params, Tensor};
+use shardlab::train::{Config, DataParallel, Diverged, Strategy, TrainedStep, Trainer};
 use std::sync::Arc;
 
-/// A model with its data and its optimizer. It can play any rank's role in a step.
-pub trait Replica {
-    fn params(&self) -> &Arc<Params>;
+/// A model in training. It can play any rank's role in a step.
+pub struct Replica<'a> {
+    params: Arc<Params>,
+    engine: Engine,
+    clip: f64,
+    lr: Box<dyn Fn(usize) -> f64 + 'a>,
+    loss: Box<dyn Fn(usize, usize) -> Result<Tensor> + 'a>,
+}
 
-    /// Begins a step, or one rank's turn in it: sets gradients to zero.
-    fn begin(&mut self) -> Result<()> {
-        self.params().zero_gradients();
-        Ok(())
+/// What averages the gradients and updates the parameters.
+pub enum Engine {
+    Ddp(DataParallel),
+    Zero(Box<Zero>),
+}
+
+impl Engine {
+    fn strategy(&mut self) -> &mut dyn Strategy {
+        match self {
+            Engine::Ddp(ddp) => ddp,
+            Engine::Zero(zero) => &mut **zero,
+        }
+    }
+}
+
+impl<'a> Replica<'a> {
+    /// `lr` is a function of the step, and `loss` of a rank and the step; steps count from 0. `clip` is the largest global norm of
+    /// gradients, or 0.
+    pub fn new(
+        params: &Arc<Params>,
+        engine: Engine,
+        clip: f64,
+        lr: impl Fn(usize) -> f64 + 'a,
+        loss: impl Fn(usize, usize) -> Result<Tensor> + 'a,
+    ) -> Replica<'a> {
+        Replica {
+            params: params.clone(),
+            engine,
+            clip,
+            lr: Box::new(lr),
+            loss: Box::new(loss),
+        }
     }
 
-    /// Runs the forward and backward pass over rank `rank`'s batch of `step` (from 0). Adds to the gradients; returns
-    /// the loss.
-    fn backward(&mut self, rank: usize, step: usize) -> Result<f64>;
+    /// A GPT on one of `comm`'s ranks, trained with DDP. Each rank has initial weights of its own, which rank 0's replace.
+    pub fn ddp(config: &'a Config, text: &'a [u32], comm: &Comm) -> Result<Replica<'a>> {
+        let gpt = Gpt::new(&config.shape)?;
+        gpt.params.allocate(config.seed_of(comm.rank()));
+        let engine = Engine::Ddp(DataParallel::new(&gpt.params, comm, config.adamw)?);
+        Ok(Replica::of_gpt(config, text, gpt, engine))
+    }
 
-    /// Takes the optimizer's step, with the current gradients.
-    fn update(&mut self, step: usize) -> Result<()>;
+    /// The same with ZeRO.
+    pub fn zero(
+        config: &'a Config,
+        text: &'a [u32],
+        comm: &Comm,
+        zero: ZeroConfig,
+    ) -> Result<Replica<'a>> {
+        let gpt = Gpt::new(&config.shape)?;
+        let zero = Zero::init(&gpt.params, comm, zero, config.seed_of(comm.rank()))?;
+        Ok(Replica::of_gpt(
+            config,
+            text,
+            gpt,
+            Engine::Zero(Box::new(zero)),
+        ))
+    }
 
+    /// A GPT on one rank that holds everything, in any precision.
+    pub fn alone(config: &'a Config, text: &'a [u32], precision: Precision) -> Result<Replica<'a>> {
+        let zero = ZeroConfig::new(Stage::Zero, precision, config.adamw);
+        Replica::zero(config, text, &Comm::alone(), zero)
+    }
+
+    fn of_gpt(config: &'a Config, text: &'a [u32], gpt: Gpt, engine: Engine) -> Replica<'a> {
+        let params = gpt.params.clone();
+        let lr = |step| config.schedule.at(step);
+        let loss = move |rank, step| loss(&gpt, config, text, rank, step, 0);
+        Replica::new(&params, engine, config.clip, lr, loss)
+    }
+
+    pub fn params(&self) -> &Arc<Params> {
+        &self.params
+    }
+
+    /// Takes a step as rank `rank`.
+    fn step(&mut self, rank: usize, step: usize) -> Result<TrainedStep> {
+        let lr = (self.lr)(step);
+        let loss = &self.loss;
+        Trainer::new(self.engine.strategy(), 1, self.clip)
+            .step(lr, |_| loss(rank, step))
+            .map_err(|error| Diverged::at(step + 1, error))
+    }
+
+    /// The first half of a step as rank `rank`. The gradients are then those of its batch. Returns its loss.
+    fn passes(&mut self, rank: usize, step: usize) -> Result<f64> {
+        let loss = &self.loss;
+        let loss =
+            Trainer::new(self.engine.strategy(), 1, self.clip).passes(|_| loss(rank, step))?;
+        self.engine.strategy().finish()?;
+        Ok(loss)
+    }
+
+    /// The second half of a step, with the current gradients. Returns their norm.
+    fn update(&mut self, step: usize) -> Result<f64> {
+        let lr = (self.lr)(step);
+        let norm = self.engine.strategy().step(lr, self.clip);
+        norm.map_err(|error| Diverged::at(step + 1, error))
+    }
+
+    /// The gradients in f32, in the flat layout.
     fn gradients(&self) -> Vec<f32> {
-        self.params().gradients().clone()
+        let stored = self.params.stored_gradients::<bf16>();
+        if stored.is_empty() {
+            drop(stored);
+            return self.params.gradients().clone();
+        }
+        let mut gradients = vec![0.0; stored.len()];
+        widen(&stored, &mut gradients);
+        gradients
     }
 
-    fn set_gradients(&mut self, gradients: &[f32]) {
-        self.params().gradients().copy_from_slice(gradients);
+    /// Replaces the gradients. Rounds them if they are stored in bf16.
+    fn set_gradients(&self, gradients: &[f32]) {
+        let mut stored = self.params.stored_gradients::<bf16>();
+        if stored.is_empty() {
+            drop(stored);
+            self.params.gradients().copy_from_slice(gradients);
+        } else {
+            narrow(gradients, &mut stored);
+        }
     }
 
     /// Ends the training. Returns all parameters.
-    fn values(self) -> Result<Vec<f32>>
-    where
-        Self: Sized,
-    {
-        Ok(self.params().values().clone())
+    fn values(self) -> Result<Vec<f32>> {
+        if let Engine::Zero(zero) = self.engine {
+            zero.leave()?;
+        }
+        Ok(self.params.whole()?.clone())
     }
 }
 
-/// The result of a short training: the loss of every step, and all parameters.
+/// The loss of a GPT on a micro-batch of rank `rank`'s `step` (from 0).
+pub fn loss(
+    gpt: &Gpt,
+    config: &Config,
+    text: &[u32],
+    rank: usize,
+    step: usize,
+    micro: usize,
+) -> Result<Tensor> {
+    let batch = config.sampler(rank).batch(text, step, micro);
+    Ok(gpt.loss(&batch, &config.pass(step, &batch.sequences))?)
+}
+
+/// The result of a short training: the loss and the gradients' norm of every step, and all parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trained {
     pub losses: Vec<f64>,
+    pub norms: Vec<f64>,
     pub values: Vec<f32>,
 }
 
-impl Trained {
-    /// The largest difference of two parameters. Infinite if a parameter is NaN or missing.
-    pub fn largest_difference(&self, other: &Trained) -> f64 {
-        largest_difference(&self.values, &other.values)
-    }
-}
-
-/// Trains in parallel with DDP. All ranks of `comm` call it; rank 0's initial weights replace those of all others. The
-/// losses are this rank's own.
-pub fn parallel(comm: &Comm, replica: impl Replica, steps: usize) -> Result<Trained> {
-    let ddp = Ddp::new(replica.params(), comm)?;
-    train(comm.rank(), replica, steps, || ddp.finish().map(drop))
-}
-
-/// [`parallel`] with [`Zero`], in the stage of the replica's configuration.
-pub fn parallel_zero(comm: &Comm, replica: ZeroReplica, steps: usize) -> Result<Trained> {
-    // The replica's backward pass also averages its gradients.
-    train(comm.rank(), replica, steps, || Ok(()))
-}
-
-/// Trains one of several parallel ranks. `average` replaces its gradients by the mean of all ranks' gradients.
-fn train(
-    rank: usize,
-    mut replica: impl Replica,
-    steps: usize,
-    average: impl Fn() -> Result<()>,
-) -> Result<Trained> {
+/// Trains in parallel. All ranks of `comm` call it. The losses are this rank's own.
+pub fn parallel(comm: &Comm, mut replica: Replica, steps: usize) -> Result<Trained> {
     let mut losses = Vec::new();
+    let mut norms = Vec::new();
     for step in 0..steps {
-        replica.begin()?;
-        losses.push(replica.backward(rank, step)?);
-        average()?;
-        replica.update(step)?;
+        let taken = replica.step(comm.rank(), step)?;
+        losses.push(taken.loss);
+        norms.push(taken.grad_norm);
     }
     Ok(Trained {
         losses,
+        norms,
         values: replica.values()?,
     })
 }
@@ -97,69 +194,96 @@ fn train(
 // ANCHOR: serial
 /// Trains serially: one rank processes the batches of `ranks` ranks one after the other. It adds up their complete
 /// gradients in rank order, and divides. N ranks compute the same sums in the same order, so the bits are the same.
-pub fn serial(mut replica: impl Replica, ranks: usize, steps: usize) -> Result<Trained> {
+pub fn serial(mut replica: Replica, ranks: usize, steps: usize) -> Result<Trained> {
     let mut losses = Vec::new();
+    let mut norms = Vec::new();
     for step in 0..steps {
-        let mut sum = Vec::new();
-        let mut loss = 0.0;
-        for rank in 0..ranks {
-            replica.begin()?;
-            loss += replica.backward(rank, step)?;
-            let gradients = replica.gradients();
-            match rank {
-                0 => sum = gradients,
-                _ => sum
-                    .iter_mut()
-                    .zip(&gradients)
-                    .for_each(|(sum, g)| *sum += g),
+        let mut loss = replica.passes(0, step)?;
+        let mut sum = replica.gradients();
+        for rank in 1..ranks {
+            loss += replica.passes(rank, step)?;
+            for (sum, gradient) in sum.iter_mut().zip(replica.gradients()) {
+                *sum += gradient;
             }
         }
-        sum.iter_mut().for_each(|sum| *sum /= ranks as f32);
+        for sum in &mut sum {
+            *sum /= ranks as f32;
+        }
         replica.set_gradients(&sum);
         losses.push(loss / ranks as f64);
-        replica.update(step)?;
+        norms.push(replica.update(step)?);
     }
     Ok(Trained {
         losses,
+        norms,
         values: replica.values()?,
     })
 }
 // ANCHOR_END: serial
 
-/// Compares a parallel training with a serial one, which rank 0 runs here. Rank 0 prints the check; every rank returns
-/// whether it holds.
+// ANCHOR: accumulated
+/// Trains serially, with one sum of gradients per step: one rank takes the micro-batches of all replicas one after the other. The
+/// same mathematics as on `config.ranks` replicas, with sums in a different order.
+pub fn accumulated(config: &Config, text: &[u32], steps: usize) -> Result<Trained> {
+    let gpt = Gpt::new(&config.shape)?;
+    gpt.params.allocate(config.seed);
+    let mut alone = DataParallel::new(&gpt.params, &Comm::alone(), config.adamw)?;
+    let mut trainer = Trainer::new(&mut alone, config.ranks * config.grad_accum, config.clip);
+    let mut losses = Vec::new();
+    let mut norms = Vec::new();
+    for step in 0..steps {
+        let taken = trainer.step(config.schedule.at(step), |i| {
+            let replica = i / config.grad_accum;
+            let micro = i % config.grad_accum;
+            loss(&gpt, config, text, replica, step, micro)
+        });
+        let taken = taken.map_err(|error| Diverged::at(step + 1, error))?;
+        losses.push(taken.loss);
+        norms.push(taken.grad_norm);
+    }
+    let values = gpt.params.values().clone();
+    Ok(Trained {
+        losses,
+        norms,
+        values,
+    })
+}
+// ANCHOR_END: accumulated
+
+/// Compares a parallel training with a serial one, which rank 0 of `world` runs here. Rank 0 prints the check; every rank returns
+/// whether it holds. `data` are the ranks that drew different batches: the losses' mean is over them.
 ///
-/// The parameters must be bitwise equal if sums are added in rank order: in one process, and with two ranks on any
-/// transport. An MPI library adds three or more numbers in its own order. Then the losses must agree within `bound`,
-/// such as [`Precision::loss_bound`].
+/// With `values`, parameters must be bitwise equal if sums are added in rank order: in one process, and with two ranks on any
+/// transport. An MPI library adds three or more numbers in its own order. Then, and without `values`, the losses must agree
+/// within `bound`, such as [`Precision::loss_bound`].
 pub fn compare(
-    comm: &Comm,
+    world: &Comm,
+    data: &Comm,
     screen: &Screen,
     bound: f64,
-    parallel: &Trained,
+    losses: &[f64],
+    values: Option<&[f32]>,
     serial: impl FnOnce() -> Result<Trained>,
 ) -> Result<bool> {
-    let mut losses = parallel.losses.clone();
-    comm.all_reduce(&mut losses, Reduce::Mean)?;
+    let mut losses = losses.to_vec();
+    data.all_reduce(&mut losses, Reduce::Mean)?;
     let mut holds = [0u8];
-    if comm.rank() == 0 {
-        let (sound, result) = judge(
-            &losses,
-            &parallel.values,
-            &serial()?,
-            comm.adds_in_rank_order(),
-            bound,
-        );
-        let ranks = if comm.size() == 1 { "rank" } else { "ranks" };
+    if world.rank() == 0 {
+        let serial = serial()?;
+        let (sound, result) = match values {
+            Some(values) => judge(&losses, values, &serial, world.adds_in_rank_order(), bound),
+            None => judge_losses(&losses, &serial.losses, bound),
+        };
+        let ranks = if world.size() == 1 { "rank" } else { "ranks" };
         let what = format!(
             "{} steps, {} {ranks} compared with 1 rank",
             losses.len(),
-            comm.size()
+            world.size()
         );
         screen.say(format!("\n{}\n", screen.check(sound, &what, &result)));
         holds = [sound.into()];
     }
-    comm.broadcast(&mut holds, 0)?;
+    world.broadcast(&mut holds, 0)?;
     Ok(holds[0] == 1)
 }
 
@@ -191,143 +315,15 @@ fn judge(
     }
 }
 
-/// A rank's GPT, data and AdamW.
-pub struct GptReplica<'a> {
-    gpt: Gpt,
-    adamw: AdamW,
-    config: &'a Config,
-    text: &'a [u32],
-}
-
-impl<'a> GptReplica<'a> {
-    /// A replica with initial weights from `seed`.
-    pub fn new(config: &'a Config, text: &'a [u32], seed: u64) -> Result<GptReplica<'a>> {
-        let gpt = Gpt::new(&config.shape)?;
-        gpt.params.allocate(seed);
-        let adamw = AdamW::new(config.adamw, &gpt.params);
-        Ok(GptReplica {
-            gpt,
-            adamw,
-            config,
-            text,
-        })
-    }
-}
-
-impl Replica for GptReplica<'_> {
-    fn params(&self) -> &Arc<Params> {
-        &self.gpt.params
-    }
-
-    fn backward(&mut self, rank: usize, step: usize) -> Result<f64> {
-        backward(&self.gpt, self.config, self.text, rank, step)
-    }
-
-    fn update(&mut self, step: usize) -> Result<()> {
-        let norm = global_norm(&self.gpt.params.gradients());
-        let scale = clip_scale(norm, self.config.clip)
-            .map_err(|error| Diverged::at(step + 1, error.into()))?;
-        self.adamw
-            .step(&self.gpt.params, self.config.schedule.at(step), scale)
-    }
-}
-
-/// A rank's GPT and data. [`Zero`] manages the gradients and the optimizer.
-pub struct ZeroReplica<'a> {
-    gpt: Gpt,
-    zero: Zero,
-    precision: Precision,
-    config: &'a Config,
-    text: &'a [u32],
-}
-
-impl<'a> ZeroReplica<'a> {
-    /// The replica of one of `comm`'s ranks.
-    pub fn new(
-        config: &'a Config,
-        text: &'a [u32],
-        comm: &Comm,
-        zero: ZeroConfig,
-    ) -> Result<ZeroReplica<'a>> {
-        let gpt = Gpt::new(&config.shape)?;
-        let precision = zero.precision;
-        let zero = Zero::init(&gpt.params, comm, zero, config.seed_of(comm.rank()))?;
-        Ok(ZeroReplica {
-            gpt,
-            zero,
-            precision,
-            config,
-            text,
-        })
-    }
-
-    /// The replica of a single rank, which holds everything.
-    pub fn alone(
-        config: &'a Config,
-        text: &'a [u32],
-        precision: Precision,
-    ) -> Result<ZeroReplica<'a>> {
-        ZeroReplica::new(
-            config,
-            text,
-            &Comm::alone(),
-            ZeroConfig::new(Stage::Zero, precision, config.adamw),
-        )
-    }
-}
-
-impl Replica for ZeroReplica<'_> {
-    fn params(&self) -> &Arc<Params> {
-        &self.gpt.params
-    }
-
-    fn begin(&mut self) -> Result<()> {
-        self.zero.begin()
-    }
-
-    fn backward(&mut self, rank: usize, step: usize) -> Result<f64> {
-        let loss = backward(&self.gpt, self.config, self.text, rank, step)?;
-        self.zero.finish()?;
-        Ok(loss)
-    }
-
-    fn update(&mut self, step: usize) -> Result<()> {
-        let norm = self
-            .zero
-            .step(self.config.schedule.at(step), self.config.clip);
-        norm.map(drop)
-            .map_err(|error| Diverged::at(step + 1, error))
-    }
-
-    fn gradients(&self) -> Vec<f32> {
-        if self.precision == Precision::F32 {
-            return self.params().gradients().clone();
-        }
-        let mut gradients = vec![0.0; self.params().numel()];
-        widen(&self.params().stored_gradients::<bf16>(), &mut gradients);
-        gradients
-    }
-
-    /// Rounds the gradients if they are stored in bf16.
-    fn set_gradients(&mut self, gradients: &[f32]) {
-        match self.precision {
-            Precision::F32 => self.params().gradients().copy_from_slice(gradients),
-            Precision::Bf16 => narrow(gradients, &mut self.params().stored_gradients::<bf16>()),
-        }
-    }
-
-    fn values(self) -> Result<Vec<f32>> {
-        self.zero.leave()?;
-        Ok(self.gpt.params.whole()?.clone())
-    }
-}
-
-/// Runs a GPT's forward and backward pass over rank `rank`'s batch of `step`. Returns the loss.
-pub fn backward(gpt: &Gpt, config: &Config, text: &[u32], rank: usize, step: usize) -> Result<f64> {
-    let batch = config.sampler(rank).batch(text, step, 0);
-    let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
-    loss.backward()?;
-    Ok(f64::from(loss.to_scalar::<f32>()?))
+/// Whether losses are one rank's, and how far apart they are.
+fn judge_losses(losses: &[f64], one: &[f64], bound: f64) -> (bool, String) {
+    let apart = largest_difference(losses, one);
+    let result = match apart {
+        0.0 => "equal".to_string(),
+        f64::INFINITY => "a loss is not finite, or missing".to_string(),
+        _ => format!("losses within {}", significant(apart, 1)),
+    };
+    (apart < bound, result)
 }
 
 #[cfg(test)]
@@ -348,6 +344,7 @@ mod tests {
         };
         let good = Trained {
             losses: vec![3.0, 2.0, 1.0],
+            norms: vec![1.0; 3],
             values: vec![0.5, -2.0, 1.0],
         };
         assert_eq!(
@@ -372,21 +369,40 @@ mod tests {
             for losses in damaged(&good.losses) {
                 refuses(&Trained {
                     losses: losses.clone(),
-                    values: good.values.clone(),
+                    ..good.clone()
                 });
                 // As over MPI, where parameters are rounded in a different order.
                 refuses(&Trained {
                     losses,
-                    values: rounded.values.clone(),
+                    ..rounded.clone()
                 });
             }
             for values in damaged(&[0.5, -2.0, 1.0]) {
                 let values = values.iter().map(|x| *x as f32).collect();
                 refuses(&Trained {
-                    losses: good.losses.clone(),
                     values,
+                    ..good.clone()
                 });
             }
+        }
+    }
+
+    #[test]
+    fn nan_and_missing_losses_are_not_one_ranks() {
+        let good = [3.0, 2.0, 1.0];
+        assert_eq!(
+            judge_losses(&good, &good, 1e-5),
+            (true, "equal".to_string())
+        );
+        assert_eq!(
+            judge_losses(&[3.0, 2.0, 1.000002], &good, 1e-5),
+            (true, "losses within 2e-6".to_string())
+        );
+        for bad in damaged(&good) {
+            assert!(
+                !judge_losses(&bad, &good, 1e-5).0 && !judge_losses(&good, &bad, 1e-5).0,
+                "{bad:?}"
+            );
         }
     }
 }

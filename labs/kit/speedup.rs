@@ -7,8 +7,7 @@ use anyhow::Result;
 use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::model::Gpt;
-use shardlab::optim::{AdamW, clip_scale, global_norm};
-use shardlab::train::Config;
+use shardlab::train::{Config, DataParallel, Trainer};
 use std::time::{Duration, Instant};
 
 /// The time limit for the steps of one rank alone. It takes at least [`FEWEST`] steps.
@@ -60,17 +59,16 @@ fn in_words(ranks: usize, together: f64, alone: f64) -> String {
 
 /// Measures the seconds of a step on this rank alone.
 fn seconds_alone(gpt: &Gpt, config: &Config, text: &[u32]) -> Result<f64> {
-    let mut adamw = AdamW::new(config.adamw, &gpt.params);
+    let mut alone = DataParallel::new(&gpt.params, &Comm::alone(), config.adamw)?;
+    let mut trainer = Trainer::new(&mut alone, config.grad_accum, config.clip);
     let mut seconds = Vec::new();
     let begun = Instant::now();
     while seconds.len() < FEWEST || (begun.elapsed() < PATIENCE && seconds.len() < MOST) {
         let start = Instant::now();
-        gpt.params.zero_gradients();
-        for _ in 0..config.grad_accum {
-            parity::backward(gpt, config, text, 0, seconds.len())?;
-        }
-        let scale = clip_scale(global_norm(&gpt.params.gradients()), config.clip)?;
-        adamw.step(&gpt.params, config.schedule.min_lr, scale)?;
+        let step = seconds.len();
+        trainer.step(config.schedule.min_lr, |micro| {
+            parity::loss(gpt, config, text, 0, step, micro)
+        })?;
         seconds.push(start.elapsed().as_secs_f64());
     }
     Ok(undisturbed(seconds))

@@ -11,14 +11,15 @@
 //! all-reduce, optimizer, waiting. `--all` adds curves, such as how the seconds of the iterations spread.
 //! Then break it: `cargo run --bin lab02 -- --break no-average`.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::{Module, Optimizer as _, ParamsAdamW, VarBuilder, VarMap};
 use clap::Parser;
 use kit::Part::{Backward, Data, Forward, Optimizer};
+use kit::parity::{self, Trained};
 use kit::show::{self, Screen, thousands};
-use kit::{Beside, Break, Checks, Clock, Lesson, Symptoms, parity, report};
-use lab02::{Iterations, MlpConfig, MlpFlags, MlpReplica};
+use kit::{Beside, Break, Checks, Clock, Lesson, Symptoms, report};
+use lab02::{Iterations, MlpConfig, MlpFlags};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Uniform;
 use shardlab::error::BadInput;
@@ -26,7 +27,7 @@ use shardlab::launch;
 use shardlab::model::LinearStack;
 use shardlab::parallel::{Averaged, Ddp};
 use shardlab::tensor::Precision;
-use shardlab::train::{self, AdamW};
+use shardlab::train::{self, AdamW, Diverged};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::PoisonError;
@@ -298,16 +299,17 @@ impl Replica<'_> {
 /// Trains three iterations on all ranks, and again on one rank that processes all their batches.
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     const STEPS: usize = 3;
-    let replica = |seed| MlpReplica::new(&lab.config, seed);
-    let parallel = parity::parallel(comm, replica(lab.config.seed_of(comm.rank()))?, STEPS)?;
-    let serial = || parity::serial(replica(lab.config.seed)?, comm.size(), STEPS);
-    parity::compare(
-        comm,
-        &lab.screen,
-        Precision::F32.loss_bound(),
-        &parallel,
-        serial,
-    )
+    let config = &lab.config;
+    let ours = parity::parallel(comm, config.replica(comm)?, STEPS).map_err(|error| {
+        if error.is::<Diverged>() {
+            return anyhow!("{error}\nhelp: lower --lr");
+        }
+        error
+    })?;
+    let serial = || parity::serial(config.replica(&Comm::alone())?, comm.size(), STEPS);
+    let bound = Precision::F32.loss_bound();
+    let Trained { losses, values, .. } = &ours;
+    parity::compare(comm, comm, &lab.screen, bound, losses, Some(values), serial)
 }
 
 /// The checks, for the reader and for the exit code.

@@ -14,7 +14,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use kit::Lesson;
 use kit::Part::{Backward, Data, Forward, Optimizer};
-use kit::parity::{self, GptReplica};
+use kit::parity::{self, Trained};
 use kit::show::Screen;
 use kit::{
     Beside, Break, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags,
@@ -396,16 +396,12 @@ impl Replica<'_> {
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     const STEPS: usize = 3;
     let config = lab.config.parity_check();
-    let replica = |rank| GptReplica::new(&config, &lab.corpus.train, config.seed_of(rank));
-    let parallel = parity::parallel(comm, replica(comm.rank())?, STEPS)?;
-    let serial = || parity::serial(replica(0)?, comm.size(), STEPS);
-    let same = parity::compare(
-        comm,
-        &lab.screen,
-        Precision::F32.loss_bound(),
-        &parallel,
-        serial,
-    )?;
+    let replica = |comm: &Comm| parity::Replica::ddp(&config, &lab.corpus.train, comm);
+    let ours = parity::parallel(comm, replica(comm)?, STEPS)?;
+    let serial = || parity::serial(replica(&Comm::alone())?, comm.size(), STEPS);
+    let bound = Precision::F32.loss_bound();
+    let Trained { losses, values, .. } = &ours;
+    let same = parity::compare(comm, comm, &lab.screen, bound, losses, Some(values), serial)?;
     if comm.rank() == 0 && lab.args.log.all {
         report::legend(&lab.screen);
     }

@@ -364,7 +364,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         let (gpt, mut zero, symptoms) =
             trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
         if stage == Stage::Three && lab.args.broken == Some(Break::UsedAfterRelease) {
-            parity::backward(&gpt, config, &corpus.train, comm.rank(), 0)?;
+            parity::loss(&gpt, config, &corpus.train, comm.rank(), 0, 0)?.backward()?;
         }
         let losses = journal.records.iter().map(|r| r.loss).collect();
         let norm = journal.records[0].grad_norm;

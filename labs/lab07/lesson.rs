@@ -14,7 +14,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use kit::show::{Screen, folded, thousands};
 use kit::{Beside, Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
-use lab07::{AxesFlags, Break, Measured, Memory, OneRank, Plan, Report, logged};
+use lab07::{AxesFlags, Break, Measured, Memory, Plan, Report, logged};
 use shardlab::allocator::{self, Counting};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
@@ -268,7 +268,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
-    let one = OneRank::train(&plan.config, &lab.corpus.train)?;
+    let one = lab07::one_rank(&plan.config, &lab.corpus.train)?;
     if lab.as_a_log {
         run.log(plan, &seconds)
             .iter()

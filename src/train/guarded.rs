@@ -7,7 +7,7 @@
 
 use super::counters::Counters;
 use super::skip::{Bound, Ranges, SkipPolicy};
-use super::{Config, LossScaler, clip_scale, emulate_half};
+use super::{Config, LossScaler, Trainer, clip_scale, emulate_half};
 use crate::checkpoint::{Checkpoints, Resume, Resumed, Writing};
 use crate::comm::{Comm, Reduce};
 use crate::data::{Batch, Sampler};
@@ -135,7 +135,7 @@ impl<'a> Guarded<'a> {
         let plan = self.policy.plan(&self.ranges, step, size.accumulation);
         let mut drawn = Vec::new();
         for _ in 0..plan.discard {
-            self.draw(&mut drawn);
+            next_batch(&mut self.draw, &mut self.counters, &mut drawn);
         }
         if !plan.train {
             self.counters.skipped(size);
@@ -160,23 +160,26 @@ impl<'a> Guarded<'a> {
     }
     // ANCHOR_END: step
 
-    /// Adds up the gradients of the step's micro-batches. Returns this rank's loss.
+    /// Adds up the gradients of the step's micro-batches, and averages them. Returns this rank's loss.
     fn forward_backward(&mut self, step: usize, drawn: &mut Vec<String>) -> Result<f64> {
-        let config = self.config;
-        let accumulation = self.config.grad_accum;
-        let mut loss = 0.0;
-        let scale = self.scaler.as_ref().map_or(1.0, LossScaler::scale);
-        self.zero.begin()?;
-        for micro in 0..accumulation {
-            let batch = self.draw(drawn);
-            let part = self
-                .gpt
-                .loss(&batch, &config.pass(step - 1, &batch.sequences))?;
-            loss += f64::from(part.to_scalar::<f32>()?) / accumulation as f64;
-            self.zero.synchronise(micro + 1 == accumulation);
-            ((part / accumulation as f64)? * scale)?.backward()?;
+        let Guarded {
+            config,
+            gpt,
+            zero,
+            counters,
+            draw,
+            scaler,
+            ..
+        } = self;
+        let mut trainer = Trainer::new(zero, config.grad_accum, config.clip);
+        if let Some(scaler) = scaler {
+            trainer.weight = scaler.scale();
         }
-        self.zero.finish()?;
+        let loss = trainer.passes(|_| {
+            let batch = next_batch(draw, counters, drawn);
+            Ok(gpt.loss(&batch, &config.pass(step - 1, &batch.sequences))?)
+        })?;
+        zero.finish()?;
         Ok(loss)
     }
 
@@ -210,12 +213,6 @@ impl<'a> Guarded<'a> {
         })
     }
 
-    fn draw(&mut self, drawn: &mut Vec<String>) -> Batch {
-        let batch = (self.draw)(self.counters.draw());
-        drawn.push(batch.hash());
-        batch
-    }
-
     /// Begins to save the training; see [`Checkpoints::start`]. All ranks call it.
     pub fn start_save<'c>(&mut self, all: &'c Checkpoints) -> Result<Writing<'c>> {
         let record = Record {
@@ -233,4 +230,11 @@ impl<'a> Guarded<'a> {
         }
         Ok(resumed)
     }
+}
+
+/// Draws the next micro-batch, and adds its hash to `drawn`.
+fn next_batch(draw: &mut Draw, counters: &mut Counters, drawn: &mut Vec<String>) -> Batch {
+    let batch = draw(counters.draw());
+    drawn.push(batch.hash());
+    batch
 }

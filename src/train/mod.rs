@@ -1,8 +1,8 @@
 //! Training: the definition of a step, and its outcome.
 //!
-//! Reading order: `schedule.rs`, `config.rs`, `preset.rs`, `initial.rs`, `evaluate.rs` and `diverged.rs` (a step and its outcome);
-//! `scaler.rs`, `skip.rs`, `counters.rs` and `guarded.rs` (steps that are not taken); `pipelined.rs` (a step of a pipeline),
-//! `replicas.rs` (do all ranks still hold one model?).
+//! Reading order: `trainer.rs` (a step), `schedule.rs`, `config.rs`, `preset.rs`, `initial.rs`, `evaluate.rs` and `diverged.rs` (its
+//! settings and its outcome); `scaler.rs`, `skip.rs`, `counters.rs` and `guarded.rs` (steps that are not taken); `pipelined.rs` (a
+//! step of a pipeline), `replicas.rs` (do all ranks still hold one model?).
 
 mod config;
 mod counters;
@@ -16,6 +16,7 @@ mod replicas;
 mod scaler;
 mod schedule;
 mod skip;
+mod trainer;
 
 pub use crate::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
 pub use config::Config;
@@ -32,3 +33,4 @@ pub use scaler::{
 };
 pub use schedule::Schedule;
 pub use skip::{Bound, Plan, Ranges, SkipPolicy, caught};
+pub use trainer::{DataParallel, Strategy, TrainedStep, Trainer};

@@ -1,6 +1,6 @@
 //! Trains a model that ranks share as a pipeline, and the same model on one rank.
 
-use super::{AdamW, Config, Diverged, clip_scale};
+use super::{AdamW, AdamWConfig, Config, Diverged, Strategy, Trainer, clip_scale};
 use crate::data::Batch;
 use crate::error::BadInput;
 use crate::mesh::{Axis, Mesh};
@@ -12,6 +12,8 @@ use crate::parallel::pipeline::{
 use crate::parallel::{Averaged, TensorParallel, Zero, ZeroConfig};
 use crate::tensor::Params;
 use anyhow::Result;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// How a pipeline trains a model.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +58,6 @@ pub struct PipelinedStep {
     /// The norm of all gradients on all ranks, before clipping.
     pub grad_norm: f64,
     pub ran: Ran,
-    pub averaged: Vec<Averaged>,
 }
 
 impl Pipelined {
@@ -78,10 +79,9 @@ impl Pipelined {
             &Plain
         };
         let mut stages = Stages::new(plan.pipeline, ranks, &config.shape, plan.partition, build)?;
-        stages
-            .chunks
-            .iter_mut()
-            .for_each(|chunk| chunk.recompute(plan.recompute));
+        for chunk in &mut stages.chunks {
+            chunk.recompute(plan.recompute);
+        }
         let zero = Zero::init(
             &stages.chunks[0].params,
             mesh.group(Axis::Data),
@@ -152,17 +152,20 @@ impl Pipelined {
     /// Takes one step.
     pub fn step(&mut self, text: &[u32], step: usize) -> Result<PipelinedStep> {
         let ran = self.forward_backward(text, step)?;
-        let averaged = self.zero.finish()?;
-        let grad_norm = self
-            .zero
-            .step(self.config.schedule.at(step), self.config.clip);
-        let grad_norm = grad_norm.map_err(|error| Diverged::at(step + 1, error))?;
+        self.zero.finish()?;
+        let grad_norm = self.update(step)?;
         Ok(PipelinedStep {
             loss: self.loss(&ran)?,
             grad_norm,
             ran,
-            averaged,
         })
+    }
+
+    /// Clips the averaged gradients and updates the parameters. Returns the norm of all gradients on all ranks, before clipping.
+    pub fn update(&mut self, step: usize) -> Result<f64> {
+        self.zero
+            .step(self.config.schedule.at(step), self.config.clip)
+            .map_err(|error| Diverged::at(step + 1, error))
     }
 
     /// The mean over the micro-batches of this rank's replica, on every rank of the pipeline. All of them call it.
@@ -200,66 +203,99 @@ pub struct Unpipelined {
 /// So this model, too, has the table twice: once for the embedding and once for the head.
 pub fn unpipelined(config: &Config, text: &[u32], steps: usize) -> Result<Unpipelined> {
     let layers = config.shape.layers;
-    let part = |layers| Gpt::stage(&config.shape, layers, &Plain);
-    let parts = [part(0..layers / 2)?, part(layers / 2..layers)?];
-    parts
-        .iter()
-        .for_each(|part| part.params.allocate(config.seed));
-    let mut optimizers = parts
-        .each_ref()
-        .map(|part| AdamW::new(config.adamw, &part.params));
-    let table = parts.each_ref().map(|part| {
-        let spec = part
-            .params
-            .specs()
-            .iter()
-            .find(|spec| spec.name == "wte.weight");
-        spec.map(|spec| spec.range()).unwrap_or_default()
-    });
+    let first = Gpt::stage(&config.shape, 0..layers / 2, &Plain)?;
+    let rest = Gpt::stage(&config.shape, layers / 2..layers, &Plain)?;
+    let parts = [first, rest];
+    for part in &parts {
+        part.params.allocate(config.seed);
+    }
+    let mut halves = TiedHalves::new(&parts, config.adamw);
+    let mut trainer = Trainer::new(&mut halves, config.grad_accum, config.clip);
     let mut losses = Vec::new();
     let mut grad_norms = Vec::new();
     for step in 0..steps {
-        parts.iter().for_each(|part| part.params.zero_gradients());
-        let mut of_step = Vec::new();
-        for micro in 0..config.grad_accum {
+        let taken = trainer.step(config.schedule.at(step), |micro| {
             let batch = config.sampler(0).batch(text, step, micro);
             let pass = config.pass(step, &batch.sequences);
-            let x = parts[0].forward(
-                Input::Tokens {
-                    ids: &batch.inputs,
-                    length: batch.length,
-                },
-                &[],
-                &pass,
-            )?;
-            let loss = parts[1].forward(Input::Hidden(&x), &batch.targets, &pass)?;
-            of_step.push(f64::from(loss.to_scalar::<f32>()?));
-            (loss / config.grad_accum as f64)?.backward()?;
-        }
-        let [mut first, mut rest] = parts.each_ref().map(|part| part.params.gradients());
-        for (a, b) in first[table[0].clone()]
-            .iter_mut()
-            .zip(&mut rest[table[1].clone()])
-        {
-            *a += *b;
-            *b = *a;
-        }
-        // The table counts once.
-        let norm = stored_norm(&[&first[..], &rest[..table[1].start], &rest[table[1].end..]]);
-        drop((first, rest));
-        let scale =
-            clip_scale(norm, config.clip).map_err(|error| Diverged::at(step + 1, error.into()))?;
-        for (adamw, part) in optimizers.iter_mut().zip(&parts) {
-            adamw.step(&part.params, config.schedule.at(step), scale)?;
-        }
-        losses.push(mean(&of_step));
-        grad_norms.push(norm);
+            let tokens = Input::Tokens {
+                ids: &batch.inputs,
+                length: batch.length,
+            };
+            let x = parts[0].forward(tokens, &[], &pass)?;
+            Ok(parts[1].forward(Input::Hidden(&x), &batch.targets, &pass)?)
+        });
+        let taken = taken.map_err(|error| Diverged::at(step + 1, error))?;
+        losses.push(taken.loss);
+        grad_norms.push(taken.grad_norm);
     }
     Ok(Unpipelined {
         losses,
         grad_norms,
         parts,
     })
+}
+
+/// The two parts of a model on one rank, each with a copy of the token table.
+struct TiedHalves {
+    params: [Arc<Params>; 2],
+    optimizers: [AdamW; 2],
+    /// The table's elements in each part.
+    table: [Range<usize>; 2],
+}
+
+impl TiedHalves {
+    fn new(parts: &[Gpt; 2], adamw: AdamWConfig) -> TiedHalves {
+        let params = parts.each_ref().map(|part| part.params.clone());
+        let table = params.each_ref().map(|params| {
+            let mut specs = params.specs().iter();
+            let spec = specs.find(|spec| spec.name == "wte.weight");
+            spec.map(|spec| spec.range()).unwrap_or_default()
+        });
+        TiedHalves {
+            optimizers: params.each_ref().map(|params| AdamW::new(adamw, params)),
+            params,
+            table,
+        }
+    }
+}
+
+impl Strategy for TiedHalves {
+    fn begin(&mut self) -> Result<()> {
+        for params in &self.params {
+            params.zero_gradients();
+        }
+        Ok(())
+    }
+
+    fn synchronise(&self, _last_micro_step: bool) {}
+
+    /// Adds up the table's two gradients, as the pipeline's two ends do.
+    fn finish(&mut self) -> Result<Vec<Averaged>> {
+        let mut first = self.params[0].gradients();
+        let mut rest = self.params[1].gradients();
+        for (a, b) in first[self.table[0].clone()]
+            .iter_mut()
+            .zip(&mut rest[self.table[1].clone()])
+        {
+            *a += *b;
+            *b = *a;
+        }
+        Ok(Vec::new())
+    }
+
+    fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
+        let norm = {
+            let first = self.params[0].gradients();
+            let rest = self.params[1].gradients();
+            let table = &self.table[1]; // counts once
+            stored_norm(&[&first[..], &rest[..table.start], &rest[table.end..]])
+        };
+        let scale = clip_scale(norm, clip)?;
+        for (adamw, params) in self.optimizers.iter_mut().zip(&self.params) {
+            adamw.step(params, lr, scale)?;
+        }
+        Ok(norm)
+    }
 }
 
 impl Unpipelined {

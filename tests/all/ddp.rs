@@ -2,9 +2,8 @@
 
 use crate::suite;
 use crate::suite::parity::config;
-use kit::parity::{self, GptReplica, Trained};
+use kit::parity::{self, Replica, Trained};
 use kit::{EvalFlags, Footprint, TrainFlags};
-use lab02::MlpReplica;
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::model::Gpt;
@@ -13,11 +12,8 @@ use shardlab::train::{self, Config, EvalConfig};
 
 fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<Trained> {
     launch::run(config.ranks, |comm| {
-        parity::parallel(
-            &comm,
-            GptReplica::new(config, &corpus.train, config.seed_of(comm.rank()))?,
-            steps,
-        )
+        let replica = Replica::ddp(config, &corpus.train, &comm)?;
+        parity::parallel(&comm, replica, steps)
     })
     .unwrap()
 }
@@ -227,12 +223,14 @@ fn n_ranks_are_bitwise_one_rank_in_turns_with_linear_layers_too() {
 fn all_reduces_are_timed() {
     let config = suite::parity::mlp(2);
     launch::run(2, |comm| {
-        let mut replica = MlpReplica::new(&config, 0)?;
-        let ddp = shardlab::parallel::Ddp::new(parity::Replica::params(&replica), &comm)?;
+        let model = config.model()?;
+        model.params.allocate(0);
+        let ddp = Ddp::new(&model.params, &comm)?;
         for (step, overlap) in [(0, true), (1, false), (2, true)] {
             ddp.overlap(overlap);
             let before = std::time::Instant::now();
-            parity::Replica::backward(&mut replica, comm.rank(), step)?;
+            let x = config.inputs(comm.rank()).batch(step);
+            model.loss(&x)?.backward()?;
             let backward = std::time::Instant::now();
             let averaged = ddp.finish()?;
             // Three of matrices, and one of all biases.

@@ -1,13 +1,13 @@
 //! Training on N ranks compared with training on one.
 
-use kit::parity::{self, GptReplica, Trained};
-use lab02::{MlpConfig, MlpReplica};
+use kit::parity::{self, Replica, Trained};
+use lab02::MlpConfig;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Batch, Corpus, Sampling};
 use shardlab::difference::{largest_difference, largest_relative_difference, same_bits};
 use shardlab::model::Gpt;
 use shardlab::parallel::Ddp;
-use shardlab::train::{AdamW, Config, clip_scale, global_norm};
+use shardlab::train::{Config, DataParallel, Trainer};
 
 /// A small model on the embedded text. `edit` changes the run's settings.
 pub fn config(ranks: usize, edit: impl Fn(&mut Config)) -> (Config, Corpus) {
@@ -36,11 +36,11 @@ pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow
         let (config, corpus) = config(comm.size(), |config| {
             (config.dropout, config.sampling) = (0.1, sampler)
         });
-        let replica = |rank| GptReplica::new(&config, &corpus.train, config.seed_of(rank));
-        let parallel = parity::parallel(comm, replica(comm.rank())?, STEPS)?;
+        let replica = |comm: &Comm| Replica::ddp(&config, &corpus.train, comm);
+        let parallel = parity::parallel(comm, replica(comm)?, STEPS)?;
         let mut losses = parallel.losses.clone();
         comm.all_reduce(&mut losses, Reduce::Mean)?;
-        let in_turns = parity::serial(replica(0)?, comm.size(), STEPS)?;
+        let in_turns = parity::serial(replica(&Comm::alone())?, comm.size(), STEPS)?;
         let large_batch = train_large_batch(&config, &corpus.train, STEPS)?;
         if same_order {
             assert!(same_bits(&parallel.values, &in_turns.values), "{sampler:?}");
@@ -63,27 +63,28 @@ pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow
 pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow::Result<Trained> {
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(config.seed);
-    let mut adamw = AdamW::new(config.adamw, &gpt.params);
+    let mut alone = DataParallel::new(&gpt.params, &Comm::alone(), config.adamw)?;
+    let mut trainer = Trainer::new(&mut alone, 1, config.clip);
     let mut losses = Vec::new();
+    let mut norms = Vec::new();
     for step in 0..steps {
         let of_rank = |rank| {
             (0..config.grad_accum).map(move |micro| config.sampler(rank).batch(text, step, micro))
         };
         let all: Vec<Batch> = (0..config.ranks).flat_map(of_rank).collect();
         let batch = Batch::concat(&all);
-        gpt.params.zero_gradients();
-        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
-        loss.backward()?;
-        let norm = global_norm(&gpt.params.gradients());
-        adamw.step(
-            &gpt.params,
-            config.schedule.at(step),
-            clip_scale(norm, config.clip)?,
-        )?;
-        losses.push(f64::from(loss.to_scalar::<f32>()?));
+        let taken = trainer.step(config.schedule.at(step), |_| {
+            Ok(gpt.loss(&batch, &config.pass(step, &batch.sequences))?)
+        })?;
+        losses.push(taken.loss);
+        norms.push(taken.grad_norm);
     }
     let values = gpt.params.values().clone();
-    Ok(Trained { losses, values })
+    Ok(Trained {
+        losses,
+        norms,
+        values,
+    })
 }
 
 /// Ranks make no call before the last micro-step, and then average the sums of the gradients.
@@ -188,13 +189,12 @@ pub fn mlp(ranks: usize) -> MlpConfig {
 /// order.
 pub fn linear_layers(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let config = mlp(comm.size());
-    let replica = |rank: usize| MlpReplica::new(&config, config.seed + rank as u64);
-    let ours = parity::parallel(comm, replica(comm.rank())?, 4)?;
-    let serial = parity::serial(replica(0)?, comm.size(), 4)?;
+    let ours = parity::parallel(comm, config.replica(comm)?, 4)?;
+    let serial = parity::serial(config.replica(&Comm::alone())?, comm.size(), 4)?;
     assert!(
         !same_order || same_bits(&ours.values, &serial.values),
         "off by {:e}",
-        ours.largest_difference(&serial)
+        largest_difference(&ours.values, &serial.values)
     );
     let mut losses = ours.losses.clone();
     comm.all_reduce(&mut losses, Reduce::Mean)?;

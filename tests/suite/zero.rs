@@ -1,14 +1,14 @@
 //! All stages of ZeRO take the steps that DDP takes.
 
 use super::parity::{config, loss_rounding};
-use kit::parity::{self, GptReplica};
+use kit::parity::{self, Replica};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, largest_relative_difference, same_bits};
 use shardlab::model::{Gpt, LinearStack};
 use shardlab::optim::{Fragment, NotFinite};
 use shardlab::parallel::zero::{Offload, Stage, Wrap, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
-use shardlab::train::{AdamWConfig, Config};
+use shardlab::train::{AdamWConfig, Config, Trainer};
 use std::collections::BTreeMap;
 
 pub const ADAMW: AdamWConfig = AdamWConfig {
@@ -46,20 +46,15 @@ pub fn train(
     let mut losses = Vec::new();
     let mut norms = Vec::new();
     for step in 0..steps {
-        zero.begin()?;
-        let mut sum = [0.0];
-        for micro in 0..config.grad_accum {
+        let mut trainer = Trainer::new(&mut zero, config.grad_accum, config.clip);
+        let taken = trainer.step(config.schedule.at(step), |micro| {
             let batch = sampler.batch(text, step, micro);
-            let loss = (gpt.loss(&batch, &config.pass(step, &batch.sequences))?
-                / config.grad_accum as f64)?;
-            sum[0] += f64::from(loss.to_scalar::<f32>()?);
-            zero.synchronise(micro + 1 == config.grad_accum);
-            loss.backward()?;
-        }
-        zero.finish()?;
-        comm.all_reduce(&mut sum, Reduce::Mean)?;
-        losses.push(sum[0]);
-        norms.push(zero.step(config.schedule.at(step), config.clip)?);
+            Ok(gpt.loss(&batch, &config.pass(step, &batch.sequences))?)
+        })?;
+        let mut mean = [taken.loss];
+        comm.all_reduce(&mut mean, Reduce::Mean)?;
+        losses.push(mean[0]);
+        norms.push(taken.grad_norm);
     }
     let numel = gpt.params.numel();
     let held = zero.memory();
@@ -229,11 +224,7 @@ pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Resu
     });
     let text = &corpus.train;
     let run = |zero: ZeroConfig| train(comm, &config, text, zero, STEPS);
-    let ddp = parity::parallel(
-        comm,
-        GptReplica::new(&config, text, config.seed_of(comm.rank()))?,
-        STEPS,
-    )?;
+    let ddp = parity::parallel(comm, Replica::ddp(&config, text, comm)?, STEPS)?;
     let mut of_f32 = None;
     for precision in [Precision::F32, Precision::Bf16] {
         let of = |stage| ZeroConfig::new(stage, precision, config.adamw);
@@ -730,11 +721,7 @@ pub fn two_groups_train_side_by_side(comm: &Comm, same_order: bool) -> anyhow::R
             )
         };
         let together = zero(&group)?;
-        let ddp = parity::parallel(
-            &group,
-            GptReplica::new(&config, text, config.seed_of(group.rank()))?,
-            3,
-        )?;
+        let ddp = parity::parallel(&group, Replica::ddp(&config, text, &group)?, 3)?;
         // The ranks train again, one group after the other.
         for turn in 0..2 {
             if turn == color {

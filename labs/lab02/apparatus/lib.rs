@@ -8,5 +8,5 @@ mod profile;
 
 pub use iterations::{IterRecord, Iterations};
 pub use kit;
-pub use mlp::{MlpConfig, MlpFlags, MlpReplica};
+pub use mlp::{MlpConfig, MlpFlags};
 pub use profile::{Profile, Stamps};

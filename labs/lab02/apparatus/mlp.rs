@@ -5,16 +5,17 @@
 
 use anyhow::Result;
 use kit::flags::{COUNTS, ensure, in_range};
-use kit::parity::Replica;
+use kit::parity::{Engine, Replica};
 use kit::{LogFlags, RunFlags, does_not_fit};
+use shardlab::comm::Comm;
 use shardlab::data::Uniform;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::model::LinearStack;
 use shardlab::optim::{AdamW, AdamWConfig};
 use shardlab::tensor::Params;
+use shardlab::train::DataParallel;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// Numbers per sample, and the outputs of each layer. The last layer's outputs are the reconstruction.
 const WIDTHS: [usize; 6] = [128, 1024, 512, 256, 128, 128];
@@ -162,6 +163,22 @@ impl MlpConfig {
         }
     }
 
+    /// A rank's model, data and optimizer, for [`parity`](kit::parity).
+    pub fn replica(&self, comm: &Comm) -> Result<Replica<'_>> {
+        let model = self.model()?;
+        model.params.allocate(self.seed_of(comm.rank()));
+        let params = model.params.clone();
+        let ddp = DataParallel::new(&params, comm, ADAM)?;
+        let loss = move |rank, step| Ok(model.loss(&self.inputs(rank).batch(step))?);
+        Ok(Replica::new(
+            &params,
+            Engine::Ddp(ddp),
+            0.0,
+            |_| self.lr,
+            loss,
+        ))
+    }
+
     /// Samples that one iteration learns from, over all ranks.
     pub fn samples(&self) -> usize {
         self.ranks * self.batch
@@ -200,43 +217,6 @@ impl MlpConfig {
             free,
             help,
         ))
-    }
-}
-
-/// A rank's model, data and optimizer, for [`parity`](kit::parity).
-pub struct MlpReplica<'a> {
-    config: &'a MlpConfig,
-    model: LinearStack,
-    adam: AdamW,
-}
-
-impl<'a> MlpReplica<'a> {
-    /// A replica with initial weights from `seed`.
-    pub fn new(config: &'a MlpConfig, seed: u64) -> Result<MlpReplica<'a>> {
-        let model = config.model()?;
-        model.params.allocate(seed);
-        let adam = config.adam(&model.params);
-        Ok(MlpReplica {
-            config,
-            model,
-            adam,
-        })
-    }
-}
-
-impl Replica for MlpReplica<'_> {
-    fn params(&self) -> &Arc<Params> {
-        &self.model.params
-    }
-
-    fn backward(&mut self, rank: usize, step: usize) -> Result<f64> {
-        let loss = self.model.loss(&self.config.inputs(rank).batch(step))?;
-        loss.backward()?;
-        Ok(f64::from(loss.to_scalar::<f32>()?))
-    }
-
-    fn update(&mut self, _step: usize) -> Result<()> {
-        self.adam.step(&self.model.params, self.config.lr, 1.0)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 pub use kit;
-use kit::parity::{self, ZeroReplica};
+use kit::parity::{self, Replica, Trained};
 use kit::show::{
     Fill, Holding, Holdings, Screen, Timeline, bar_to_scale, bytes_decimal, significant, table,
     thousands,
@@ -651,16 +651,15 @@ pub fn same_as_one_rank(
     const STEPS: usize = 3;
     let config = config.parity_check();
     let precision = zero.precision;
-    let replica = ZeroReplica::new(&config, text, comm, zero.clone())?;
-    let parallel = parity::parallel_zero(comm, replica, STEPS)?;
+    let replica = Replica::zero(&config, text, comm, zero.clone())?;
+    let ours = parity::parallel(comm, replica, STEPS)?;
     let serial = || {
-        parity::serial(
-            ZeroReplica::alone(&config, text, precision)?,
-            comm.size(),
-            STEPS,
-        )
+        let one = Replica::alone(&config, text, precision)?;
+        parity::serial(one, comm.size(), STEPS)
     };
-    let same = parity::compare(comm, screen, precision.loss_bound(), &parallel, serial)?;
+    let bound = precision.loss_bound();
+    let Trained { losses, values, .. } = &ours;
+    let same = parity::compare(comm, comm, screen, bound, losses, Some(values), serial)?;
     if comm.rank() == 0 {
         report::legend(screen);
     }

@@ -11,7 +11,7 @@ use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::Precision;
-use shardlab::train::{Config, Diverged};
+use shardlab::train::Config;
 use std::time::Instant;
 
 /// Rounds in which every way takes some steps, so that a busy machine slows all of them.
@@ -175,11 +175,7 @@ fn speed(comm: &Comm, way: Way, config: &Config, text: &[u32]) -> Result<Speed> 
             world.labelled("step").barrier()?;
             let start = Instant::now();
             let before = world.total_traffic();
-            shared.zero.begin()?;
-            shared.loss(config, step, &batch)?.backward()?;
-            shared.zero.finish()?;
-            let taken = shared.zero.step(config.schedule.at(step), config.clip);
-            taken.map_err(|error| Diverged::at(step + 1, error))?;
+            shared.step(config, step, &batch)?;
             let seconds = start.elapsed().as_secs_f64();
             let sent = world.total_traffic() - before;
             if step > 0 && seconds < speed.seconds {

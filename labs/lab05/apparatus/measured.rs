@@ -1,5 +1,6 @@
 //! One rank and its tensor ranks, measured side by side.
 
+use super::shared::loss_of;
 use super::{Break, Shared};
 use anyhow::Result;
 use kit::report;
@@ -10,7 +11,7 @@ use shardlab::difference::{largest_difference, largest_relative_difference};
 use shardlab::parallel::tensor::padded;
 use shardlab::plan::TensorShards;
 use shardlab::tensor::Params;
-use shardlab::train::{Config, Diverged};
+use shardlab::train::{Config, Diverged, Trainer};
 use std::collections::HashMap;
 
 /// How the model is shared.
@@ -134,15 +135,20 @@ pub fn measure(
     let mut gradients = Vec::new();
     for step in 0..steps {
         let batch = config.sampler(0).batch(text, step, 0);
-        shared.zero.begin()?;
-        let before = group.traffic();
-        let allocated = allocator::live();
-        let loss = shared.loss(config, step, &batch)?;
-        let forward = group.traffic();
-        let kept = allocator::live() - allocated;
-        loss.backward()?;
+        let Shared { gpt, tensor, zero } = &mut shared;
+        let mut before = Traffic::default();
+        let mut forward = Traffic::default();
+        let mut kept = 0;
+        let loss = Trainer::new(zero, 1, config.clip).passes(|_| {
+            before = group.traffic();
+            let allocated = allocator::live();
+            let loss = loss_of(gpt, tensor, config, step, &batch)?;
+            forward = group.traffic();
+            kept = allocator::live() - allocated;
+            Ok(loss)
+        })?;
         let backward = group.traffic();
-        shared.zero.finish()?;
+        zero.finish()?;
         if step <= 1 {
             // The first step also leaves buffers that are not the step's.
             measured.activations = kept.max(0) as u64;
@@ -158,8 +164,8 @@ pub fn measure(
             measured.sent = sent[0];
             gradients = params.gradients().clone();
         }
-        measured.losses.push(f64::from(loss.to_scalar::<f32>()?));
-        let taken = shared.zero.step(config.schedule.at(step), config.clip);
+        measured.losses.push(loss);
+        let taken = zero.step(config.schedule.at(step), config.clip);
         taken.map_err(|error| Diverged::at(step + 1, error))?;
     }
     let Some(reference) = reference else {

@@ -3,19 +3,18 @@
 use super::broken::{Break, Broken};
 use anyhow::Result;
 use candle_core::Tensor;
-use kit::parity::{self, ZeroReplica};
+use kit::parity::{self, Replica};
 use kit::report;
-use kit::show::{Screen, significant, thousands};
-use shardlab::comm::{Comm, Reduce};
+use kit::show::{Screen, thousands};
+use shardlab::comm::Comm;
 use shardlab::data::{Batch, Corpus};
-use shardlab::difference::largest_difference;
 use shardlab::mesh::{Axis, Layout, Mesh};
 use shardlab::model::{Gpt, Plain};
 use shardlab::parallel::zero::{Stage, Zero};
 use shardlab::parallel::{TensorParallel, ZeroConfig};
 use shardlab::plan::TensorShards;
 use shardlab::tensor::Precision;
-use shardlab::train::{Config, Diverged, initial};
+use shardlab::train::{Config, Diverged, Trainer, initial};
 use std::path::Path;
 
 /// One rank's part of the model and of its training.
@@ -79,11 +78,31 @@ impl Shared {
 
     /// The loss of a batch, of which each rank computes its part.
     pub fn loss(&self, config: &Config, step: usize, batch: &Batch) -> Result<Tensor> {
-        let pass = self
-            .tensor
-            .pass(config.pass(step, &batch.sequences), batch.length);
-        Ok(self.gpt.loss(batch, &pass)?)
+        loss_of(&self.gpt, &self.tensor, config, step, batch)
     }
+
+    /// Takes a step, counted from 0, of one micro-batch. Returns its loss.
+    pub fn step(&mut self, config: &Config, step: usize, batch: &Batch) -> Result<f64> {
+        let Shared { gpt, tensor, zero } = self;
+        Trainer::new(zero, 1, config.clip)
+            .step(config.schedule.at(step), |_| {
+                loss_of(gpt, tensor, config, step, batch)
+            })
+            .map(|taken| taken.loss)
+            .map_err(|error| Diverged::at(step + 1, error))
+    }
+}
+
+/// [`Shared::loss`], while ZeRO is in use.
+pub(super) fn loss_of(
+    gpt: &Gpt,
+    tensor: &TensorParallel,
+    config: &Config,
+    step: usize,
+    batch: &Batch,
+) -> Result<Tensor> {
+    let pass = config.pass(step, &batch.sequences);
+    Ok(gpt.loss(batch, &tensor.pass(pass, batch.length))?)
 }
 
 /// Prints the setup: of a training on a `corpus`, or without one of the comparison.
@@ -175,64 +194,12 @@ pub fn same_as_one_rank(
     let mut losses = Vec::new();
     for step in 0..STEPS {
         let batch = config.sampler(mesh.at.data).batch(text, step, 0);
-        shared.zero.begin()?;
-        let loss = shared.loss(&config, step, &batch)?;
-        loss.backward()?;
-        shared.zero.finish()?;
-        let taken = shared.zero.step(config.schedule.at(step), config.clip);
-        taken.map_err(|error| Diverged::at(step + 1, error))?;
-        losses.push(f64::from(loss.to_scalar::<f32>()?));
+        losses.push(shared.step(&config, step, &batch)?);
     }
-    mesh.group(Axis::Data)
-        .all_reduce(&mut losses, Reduce::Mean)?;
-    let mut holds = [0u8];
-    if mesh.world().rank() == 0 {
-        let serial = parity::serial(
-            ZeroReplica::alone(&config, text, zero.precision)?,
-            mesh.layout.sizes.data,
-            STEPS,
-        )?;
-        let (sound, result) = judge(&losses, &serial.losses, zero.precision.loss_bound());
-        let what = format!(
-            "{STEPS} steps, {} ranks compared with 1 rank",
-            mesh.world().size()
-        );
-        screen.say(format!("\n{}\n", screen.check(sound, &what, &result)));
-        holds = [sound.into()];
-    }
-    mesh.world().broadcast(&mut holds, 0)?;
-    Ok(holds[0] == 1)
-}
-
-/// Whether losses are one rank's, and how far apart they are.
-fn judge(losses: &[f64], one: &[f64], bound: f64) -> (bool, String) {
-    let apart = largest_difference(losses, one);
-    let result = match apart {
-        0.0 => "equal".to_string(),
-        f64::INFINITY => "a loss is not finite, or missing".to_string(),
-        _ => format!("losses within {}", significant(apart, 1)),
-    };
-    (apart < bound, result)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use shardlab::difference::damaged;
-
-    #[test]
-    fn nan_and_missing_losses_are_not_one_ranks() {
-        let good = [3.0, 2.0, 1.0];
-        assert_eq!(judge(&good, &good, 1e-5), (true, "equal".to_string()));
-        assert_eq!(
-            judge(&[3.0, 2.0, 1.000002], &good, 1e-5),
-            (true, "losses within 2e-6".to_string())
-        );
-        for bad in damaged(&good) {
-            assert!(
-                !judge(&bad, &good, 1e-5).0 && !judge(&good, &bad, 1e-5).0,
-                "{bad:?}"
-            );
-        }
-    }
+    let data = mesh.group(Axis::Data);
+    let bound = zero.precision.loss_bound();
+    parity::compare(mesh.world(), data, screen, bound, &losses, None, || {
+        let one = Replica::alone(&config, text, zero.precision)?;
+        parity::serial(one, data.size(), STEPS)
+    })
 }

@@ -13,7 +13,7 @@ use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::pipeline::{Done, Instruction, Op, Times, Work};
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::Precision;
-use shardlab::train::{Config, Diverged, PipelinePlan, Pipelined, Unpipelined};
+use shardlab::train::{Config, PipelinePlan, Pipelined, Unpipelined};
 use std::time::Instant;
 
 /// One pass of one rank.
@@ -117,8 +117,7 @@ pub fn measure(
         let ran = pipelined.forward_backward(text, step)?;
         let bytes = (pipelined.stages.group().traffic().bytes - before) as f64;
         pipelined.zero.finish()?;
-        let taken = pipelined.zero.step(config.schedule.at(step), config.clip);
-        taken.map_err(|error| Diverged::at(step + 1, error))?;
+        pipelined.update(step)?;
         losses.push(pipelined.loss(&ran)?);
         let seconds =
             |moment: Instant| moment.saturating_duration_since(epoch).as_secs_f64() - origin;

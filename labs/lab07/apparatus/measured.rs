@@ -3,14 +3,14 @@
 use super::plan::Plan;
 use super::report::{Iteration, Memory, times};
 use anyhow::Result;
+use kit::parity::{self, Trained};
 use kit::show::{Screen, bytes_decimal, significant, table, thousands};
 use kit::{Checks, report};
 use shardlab::comm::{Comm, Reduce, Traffic};
 use shardlab::difference::largest_relative_difference;
 use shardlab::mesh::{Axis, Layout, Mesh};
-use shardlab::model::Gpt;
 use shardlab::tensor::Params;
-use shardlab::train::{AdamW, Config, clip_scale, global_norm};
+use shardlab::train::Config;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -174,46 +174,9 @@ fn same_copies(world: &Comm, params: &Params) -> Result<bool> {
         .all(|pair| *seen.entry(pair[0]).or_insert(pair[1]) == pair[1]))
 }
 
-/// The same training on one rank, without any parallelism.
-pub struct OneRank {
-    pub losses: Vec<f64>,
-    pub norms: Vec<f64>,
-}
-
-impl OneRank {
-    // ANCHOR: one
-    /// Takes the micro-batches of all replicas one after the other.
-    pub fn train(config: &Config, text: &[u32]) -> Result<OneRank> {
-        let gpt = Gpt::new(&config.shape)?;
-        gpt.params.allocate(config.seed);
-        let mut adamw = AdamW::new(config.adamw, &gpt.params);
-        let mut losses = Vec::new();
-        let mut norms = Vec::new();
-        let micro_batches = (config.ranks * config.grad_accum) as f64;
-        for step in 0..config.steps.min(COMPARED) {
-            gpt.params.zero_gradients();
-            let mut loss = 0.0;
-            for (replica, micro) in
-                (0..config.ranks).flat_map(|r| (0..config.grad_accum).map(move |m| (r, m)))
-            {
-                let batch = config.sampler(replica).batch(text, step, micro);
-                let share =
-                    (gpt.loss(&batch, &config.pass(step, &batch.sequences))? / micro_batches)?;
-                loss += f64::from(share.to_scalar::<f32>()?);
-                share.backward()?;
-            }
-            let norm = global_norm(&gpt.params.gradients());
-            adamw.step(
-                &gpt.params,
-                config.schedule.at(step),
-                clip_scale(norm, config.clip)?,
-            )?;
-            losses.push(loss);
-            norms.push(norm);
-        }
-        Ok(OneRank { losses, norms })
-    }
-    // ANCHOR_END: one
+/// The same training on one rank, without any parallelism: the micro-batches of all replicas one after the other.
+pub fn one_rank(config: &Config, text: &[u32]) -> Result<Trained> {
+    parity::accumulated(config, text, config.steps.min(COMPARED))
 }
 
 /// The largest difference in the steps that one rank repeats, relative to its figures.
@@ -297,7 +260,7 @@ impl Run {
     }
 
     /// The first and the last step, beside one rank's.
-    pub fn steps(&self, screen: &Screen, one: &OneRank) -> String {
+    pub fn steps(&self, screen: &Screen, one: &Trained) -> String {
         let row = |step: usize| {
             let of = |all: &[f64]| all.get(step).map_or(String::new(), |x| format!("{x:.6}"));
             vec![
@@ -322,7 +285,7 @@ impl Run {
     }
 
     /// Runs all checks.
-    pub fn check(&self, checks: &mut Checks, plan: &Plan, one: &OneRank) {
+    pub fn check(&self, checks: &mut Checks, plan: &Plan, one: &Trained) {
         let off = |apart: f64| {
             if apart == 0.0 {
                 "0".to_string()

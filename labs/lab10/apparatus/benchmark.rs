@@ -13,7 +13,6 @@ use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh};
 use shardlab::model::{Llama, Pass, Sampling};
-use shardlab::optim::clip_scale;
 use shardlab::parallel::generate::{Continuation, generate};
 use shardlab::parallel::pipeline::{Instruction, Op, Schedule, Stages};
 use shardlab::parallel::{TensorParallel, Zero, ZeroConfig};
@@ -346,9 +345,7 @@ impl<'a> Part<'a> {
         self.zero.begin()?;
         let loss = self.run(batch, true)?;
         self.zero.finish()?;
-        let norm = self.zero.norm()?;
-        self.zero
-            .update(config.lr, clip_scale(norm, config.clip)?)?;
+        self.zero.step(config.lr, config.clip)?;
         Ok(loss)
     }
 }

@@ -11,6 +11,7 @@ use shardlab::error::BadInput;
 use shardlab::model::{Llama, Pass};
 use shardlab::parallel::Zero;
 use shardlab::tensor::IGNORED;
+use shardlab::train::Trainer;
 use std::sync::Arc;
 
 /// Sentences that were written for this: prompts and answers in the words of small stories.
@@ -51,7 +52,7 @@ pub struct Example {
 /// [`SENTENCES`] as tokens. A text ends with the first of `ends`.
 pub fn examples(text: &Text, ends: &[u32]) -> Result<Vec<Example>, BadInput> {
     let example = |(prompt, answer): &(&str, &str)| {
-        // Tokens may join letters of both, so the prompt's are those that the whole text begins with.
+        // BPE may merge across the border, so the prompt is the longest common token prefix.
         let before = text.tokens(prompt)?;
         let mut all = text.tokens(&format!("{prompt}{answer}"))?;
         let common = before.iter().zip(&all).take_while(|(a, b)| a == b).count();
@@ -142,13 +143,10 @@ pub fn fine_tune(
     };
     let mut losses = Vec::new();
     for _ in 0..steps {
-        zero.begin()?;
-        let loss = model.loss(&mine, &Pass::training(None))?;
-        zero.synchronise(true);
-        (&loss * weight)?.backward()?;
-        zero.finish()?;
-        zero.step(lr, 1.0)?;
-        losses.push(mean(f64::from(loss.to_scalar::<f32>()?))?);
+        let mut trainer = Trainer::new(zero, 1, 1.0);
+        trainer.weight = weight;
+        let taken = trainer.step(lr, |_| Ok(model.loss(&mine, &Pass::training(None))?))?;
+        losses.push(mean(taken.loss)?);
     }
     let last = zero.passes(|| Ok(model.loss(&mine, &Pass::evaluate())?.to_scalar::<f32>()?))?;
     let after = mean(f64::from(last))?;
