@@ -1,12 +1,13 @@
 //! The journal of one rank's training: log lines and metrics during the run, and plots at its end.
 
 use super::flags::LogFlags;
-use super::metrics::{self, Clock, MetricsFile, Rates, StepOutcome, StepRecord, StepTimes};
+use super::metrics::{Clock, Rates, StepOutcome, StepRecord, StepTimes};
+use super::records::Records;
 use super::report;
-use super::trace::{self, Trace};
+use super::trace;
 use crate::show::{Plot, Screen, Series, significant};
 use anyhow::Result;
-use shardlab::comm::{CallKind, Comm, Link, Reduce, Traffic};
+use shardlab::comm::{CallKind, Comm, Link, Traffic};
 use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::Event;
 use shardlab::plan;
@@ -29,12 +30,10 @@ pub struct Journal<'a> {
     rates: Rates,
     due: Due,
     log: Option<&'a LogFlags>,
-    metrics: MetricsFile,
-    pub records: Vec<StepRecord>,
+    pub records: Records<'a, StepRecord>,
     pub evaluations: Vec<Evaluation>,
     times: StepTimes,
     communication: Communication,
-    trace: Trace,
     /// Bytes and messages that the last step's gradients took.
     traffic: Traffic,
     /// The bytes that a step should send, as a formula and as a number.
@@ -54,21 +53,16 @@ impl<'a> Journal<'a> {
         due: Due,
         log: Option<&'a LogFlags>,
     ) -> Result<Journal<'a>> {
-        let metrics = log
-            .and_then(|log| log.metrics.as_deref())
-            .filter(|_| comm.rank() == 0);
         Ok(Journal {
             screen,
             comm: comm.clone(),
             rates,
             due,
             log,
-            metrics: MetricsFile::create(metrics)?,
-            records: Vec::new(),
+            records: Records::open(comm, screen, log)?,
             evaluations: Vec::new(),
             times: StepTimes::default(),
             communication: Communication::default(),
-            trace: Trace::new(comm, log.and_then(|log| log.trace.as_deref()))?,
             traffic: Traffic::default(),
             formula: None,
             buckets: Vec::new(),
@@ -85,49 +79,32 @@ impl<'a> Journal<'a> {
         averaged: &[Averaged],
     ) -> Result<()> {
         let StepOutcome { step, loss, .. } = outcome;
-        let mut mean = [loss];
-        self.comm.all_reduce(&mut mean, Reduce::Mean)?;
-        if !mean[0].is_finite() {
+        let mean = self.records.mean_loss(loss)?;
+        if !mean.is_finite() {
             return Err(Diverged {
                 step,
-                what: format!("the loss is {}", mean[0]),
+                what: format!("the loss is {mean}"),
             }
             .into());
         }
-        let record = self.rates.record(outcome, mean[0], &clock.parts);
         self.times.add(&clock.parts);
         self.communication.add(averaged);
-        self.trace.step(step, clock, averaged);
+        self.records.trace(step, clock, averaged);
         self.traffic = traffic;
-        if let Some(log) = self
+        let is_logged = self
             .log
-            .filter(|log| step.is_multiple_of(log.interval(self.due.last)) || step == 1)
-        {
-            let line = |loss| {
-                StepRecord {
-                    loss,
-                    ..record.clone()
-                }
-                .line()
-            };
-            metrics::log(
-                self.screen,
-                self.comm.rank(),
-                log.log_all_ranks,
-                || line(loss),
-                || line(mean[0]),
-            );
-        }
+            .is_some_and(|log| step.is_multiple_of(log.interval(self.due.last)) || step == 1);
+        let record = self.rates.record(outcome, mean, &clock.parts);
+        self.records.add(record, loss, is_logged);
         if !self.due.after(step) {
-            self.metrics.write(&record)?;
+            self.records.write_last()?;
         }
-        self.records.push(record);
         Ok(())
     }
 
     /// Records the times of a step's gathers, for `--trace`.
     pub fn gathered(&mut self, step: usize, events: &[Event]) {
-        self.trace.gathers(step, events);
+        self.records.trace_gathers(step, events);
     }
 
     /// Records an evaluation after the last recorded step.
@@ -136,9 +113,8 @@ impl<'a> Journal<'a> {
         if let Some(record) = self.records.last_mut() {
             record.train_loss = Some(evaluation.train);
             record.val_loss = Some(evaluation.val);
-            self.metrics.write(record)?;
         }
-        Ok(())
+        self.records.write_last()
     }
 
     /// Whether the last evaluation has the lowest validation loss so far. The evaluation before training counts.
@@ -150,7 +126,7 @@ impl<'a> Journal<'a> {
     /// `averaging` or `--all`, also prints the time of all-reduces. Writes the trace. All ranks call it at the end; rank 0
     /// prints and writes.
     pub fn show(&self, averaging: bool) -> Result<()> {
-        let trace = self.trace.write(&self.comm)?;
+        let trace = self.records.write_trace()?;
         if self.comm.rank() != 0 {
             return Ok(());
         }

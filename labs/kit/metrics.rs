@@ -1,6 +1,6 @@
 //! The figures of a step: its outcome and its times, as log lines and JSON lines.
 
-use crate::show::Screen;
+use super::records::Record;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use shardlab::error::BadInput;
@@ -39,12 +39,11 @@ pub struct StepRecord {
     pub lr: f64,
 }
 
-impl StepRecord {
+impl Record for StepRecord {
     /// The log line. It fits 80 columns in all runs that take minutes.
-    pub fn line(&self) -> String {
+    fn line(&self, loss: f64) -> String {
         let StepRecord {
             step,
-            loss,
             dt,
             dtf,
             dtb,
@@ -57,6 +56,10 @@ impl StepRecord {
         format!(
             "step={step} loss={loss:.3} dt={dt:.3} dtf={dtf:.3} dtb={dtb:.3} sps={sps:.0} tps={tps} mfu={mfu:.1}"
         )
+    }
+
+    fn loss(&self) -> f64 {
+        self.loss
     }
 }
 
@@ -142,25 +145,6 @@ pub const LEGEND: [(&str, &str); 10] = [
     ("train_loss", "Loss on fixed batches of the training split"),
     ("val_loss", "Loss on fixed batches of the validation split"),
 ];
-
-/// Prints a log line: on every rank with its `own` loss, or only on rank 0 with the `mean` of all ranks' losses.
-pub fn log(
-    screen: &Screen,
-    rank: usize,
-    all_ranks: bool,
-    own: impl FnOnce() -> String,
-    mean: impl FnOnce() -> String,
-) {
-    if all_ranks {
-        screen.say(format!(
-            "{} {}",
-            screen.rank(rank, format!("[{rank}]")),
-            own()
-        ));
-    } else if rank == 0 {
-        screen.say(mean());
-    }
-}
 
 /// Creates the file that `flag` names.
 pub(super) fn create(flag: &str, path: &Path) -> Result<File, BadInput> {

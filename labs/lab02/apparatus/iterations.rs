@@ -4,11 +4,11 @@
 use super::mlp::{MlpConfig, MlpFlags};
 use super::profile::{Profile, Stamps};
 use anyhow::{Context, Result, ensure};
+use kit::records::{Record, Records};
 use kit::show::{Plot, Screen, Series, general, thousands};
-use kit::trace::{self, Trace};
-use kit::{Clock, MetricsFile, metrics, report};
+use kit::{Clock, report, trace};
 use serde::Serialize;
-use shardlab::comm::{Comm, Reduce};
+use shardlab::comm::Comm;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Averaged;
@@ -36,13 +36,12 @@ pub struct IterRecord {
     pub optimizer: f64,
 }
 
-impl IterRecord {
+impl Record for IterRecord {
     /// The log line, with the names of the source's `test_dist`. Times have four digits, so the line fits 80 columns up
     /// to iteration 99, and on most machines beyond.
-    pub fn line(&self) -> String {
+    fn line(&self, loss: f64) -> String {
         let IterRecord {
             iter,
-            loss,
             sps,
             dt,
             dtf,
@@ -56,24 +55,25 @@ impl IterRecord {
         let dtb = general(dtb, 4);
         format!("iter={iter}, loss={loss}, sps={sps}, dt={dt}, dtf={dtf}, dtb={dtb}")
     }
+
+    fn loss(&self) -> f64 {
+        self.loss
+    }
 }
 
-/// One rank's journal. Only rank 0 prints and writes files, unless `--log-all-ranks` is given.
+/// One rank's journal.
 pub struct Iterations<'a> {
     config: &'a MlpConfig,
     screen: &'a Screen,
     comm: Comm,
-    log_all_ranks: bool,
     /// Whether all plots are printed.
     all: bool,
     /// Bytes that this rank sent in the last iteration.
     sent: u64,
-    metrics: MetricsFile,
     /// Every iteration, the warm-up included.
-    pub records: Vec<IterRecord>,
+    pub records: Records<'a, IterRecord>,
     /// Stamps of the iterations after the warm-up.
     stamps: Vec<Stamps>,
-    trace: Trace,
 }
 
 impl<'a> Iterations<'a> {
@@ -84,8 +84,7 @@ impl<'a> Iterations<'a> {
         flags: &MlpFlags,
         screen: &'a Screen,
     ) -> Result<Iterations<'a>> {
-        let metrics = flags.log.metrics.as_deref().filter(|_| comm.rank() == 0);
-        let metrics = MetricsFile::create(metrics)?;
+        let records = Records::open(comm, screen, Some(&flags.log))?;
         if comm.rank() == 0 {
             std::fs::create_dir_all(&config.out).map_err(|error| {
                 let what = format!(
@@ -99,13 +98,10 @@ impl<'a> Iterations<'a> {
             config,
             screen,
             comm: comm.clone(),
-            log_all_ranks: flags.log.log_all_ranks,
             all: flags.log.all,
             sent: 0,
-            metrics,
-            records: Vec::new(),
+            records,
             stamps: Vec::new(),
-            trace: Trace::new(comm, flags.log.trace.as_deref())?,
         })
     }
 
@@ -120,21 +116,19 @@ impl<'a> Iterations<'a> {
         averaged: &[Averaged],
     ) -> Result<()> {
         self.sent = sent;
-        let mut mean = [loss];
-        self.comm.all_reduce(&mut mean, Reduce::Mean)?;
+        let mean = self.records.mean_loss(loss)?;
         ensure!(
-            mean[0].is_finite(),
-            "the loss is {} at iteration {iter}: training has diverged\nhelp: lower --lr",
-            mean[0]
+            mean.is_finite(),
+            "the loss is {mean} at iteration {iter}: training has diverged\nhelp: lower --lr"
         );
-        self.trace.step(iter, clock, averaged);
+        self.records.trace(iter, clock, averaged);
         let config = self.config;
         let stamps = Stamps::new(clock, averaged);
         let dt = stamps.times.total();
         let record = IterRecord {
             iter,
             warmup: iter < config.warmup_iters,
-            loss: mean[0],
+            loss: mean,
             sps: config.samples() as f64 / dt,
             dt,
             dtf: stamps.times.forward,
@@ -146,44 +140,22 @@ impl<'a> Iterations<'a> {
                 .sum(),
             optimizer: stamps.times.optimizer,
         };
-        self.metrics.write(&record)?;
-        if !record.warmup {
-            self.log(&record, loss);
-            self.stamps.push(stamps);
-        }
-        self.records.push(record);
-        Ok(())
-    }
-
-    /// Prints the first and the last iteration after the warm-up, and one every `--log-interval`.
-    fn log(&self, record: &IterRecord, own_loss: f64) {
-        let iter = record.iter;
-        let config = self.config;
+        // The first and the last iteration after the warm-up, and one every `--log-interval`.
         let is_due = iter.is_multiple_of(config.log_interval)
             || iter == config.warmup_iters
             || iter + 1 == config.steps;
-        if is_due {
-            let line = |loss| {
-                IterRecord {
-                    loss,
-                    ..record.clone()
-                }
-                .line()
-            };
-            metrics::log(
-                self.screen,
-                self.comm.rank(),
-                self.log_all_ranks,
-                || line(own_loss),
-                || line(record.loss),
-            );
+        if !record.warmup {
+            self.stamps.push(stamps);
         }
+        let is_logged = is_due && !record.warmup;
+        self.records.add(record, loss, is_logged);
+        self.records.write_last()
     }
 
     /// Draws the run, and saves each picture in the run's folder. All ranks call it at the end; rank 0 draws.
     pub fn show(&self) -> Result<()> {
         let profile = Profile::gather(&self.comm, &self.stamps, self.config.warmup_iters)?;
-        let trace = self.trace.write(&self.comm)?;
+        let trace = self.records.write_trace()?;
         if self.comm.rank() != 0 {
             return Ok(());
         }
@@ -277,7 +249,7 @@ mod tests {
             optimizer: 0.0,
         };
         assert_eq!(
-            record.line(),
+            record.line(record.loss),
             "iter=1, loss=2152.41, sps=16,973, dt=0.003771, dtf=0.001003, dtb=0.002768"
         );
     }
@@ -296,6 +268,6 @@ mod tests {
             all_reduce: 0.0,
             optimizer: 0.0,
         };
-        assert_eq!(record.line().len(), 78);
+        assert_eq!(record.line(record.loss).len(), 78);
     }
 }
