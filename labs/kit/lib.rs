@@ -1,7 +1,7 @@
 //! What labs use to run and to speak.
 //!
 //! Reading order: `arguments.rs` (the command line) and `flags/` (flags that several labs have); `course.rs` and `lesson.rs` (what
-//! `labs/labs.toml` says of a lab); `show/` (draws plain values); `journal.rs`, `metrics.rs`, `evaluator.rs`, `trace.rs`, `report.rs`,
+//! `labs/labs.toml` says of a lab); `show/` (draws plain values); `journal.rs`, `records.rs`, `metrics.rs`, `evaluator.rs`, `trace.rs`, `report.rs`,
 //! `speedup.rs` and `iterations.rs` (the screens and files of a run); `footprint.rs` (the memory that it needs), `checks.rs`,
 //! `beside.rs` (the lesson's version and the library's), `parity.rs` and `symptoms.rs` (do all ranks train what one rank would?); `peaks.rs` (this machine's), `neighbours.rs` (which ranks
 //! share a node); `check.rs` (the claims of an exercise's check). For a cluster `hosts.rs` (its nodes), `job.rs` (the job around this
@@ -26,6 +26,7 @@ pub mod neighbours;
 mod order;
 pub mod parity;
 mod peaks;
+pub mod records;
 pub mod report;
 pub mod restarts;
 pub mod show;
@@ -52,4 +53,4 @@ pub use metrics::{
 };
 pub use order::{Order, Slowest};
 pub use peaks::Peaks;
-pub use symptoms::{Break, Symptoms, leave_out};
+pub use symptoms::{Break, Broken, Symptoms, apply_break};

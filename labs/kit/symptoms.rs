@@ -19,26 +19,36 @@ pub enum Break {
     SameBatches,
 }
 
-/// Undoes the piece of [`Ddp::new`]'s work that `broken` names. Returns the remaining `ddp`, and the rank whose data
-/// this rank draws.
-pub fn leave_out(
+/// Data parallelism without the piece that a mistake leaves out.
+pub struct Broken {
+    pub ddp: Ddp,
+    /// The rank whose data this rank draws: its own, unless that is the mistake.
+    pub data_rank: usize,
+}
+
+/// Undoes the piece of [`Ddp::new`]'s work that `broken` names.
+pub fn apply_break(
     broken: Option<Break>,
     comm: &Comm,
     ddp: Ddp,
     params: &Arc<Params>,
     own_seed: u64,
-) -> Result<(Ddp, usize)> {
+) -> Result<Broken> {
+    let mut left = Broken {
+        ddp,
+        data_rank: comm.rank(),
+    };
     match broken {
         Some(Break::NoBroadcast) if comm.rank() > 0 => params.allocate(own_seed),
+        // In a group of one rank, the rank's own gradients are the average.
         Some(Break::NoAverage) => {
-            drop(ddp);
-            // In a group of one rank, the rank's own gradients are the average.
-            return Ok((Ddp::new(params, &Comm::alone())?, comm.rank()));
+            drop(left.ddp);
+            left.ddp = Ddp::new(params, &Comm::alone())?;
         }
-        Some(Break::SameBatches) => return Ok((ddp, 0)),
-        _ => {}
+        Some(Break::SameBatches) => left.data_rank = 0,
+        Some(Break::NoBroadcast) | None => {}
     }
-    Ok((ddp, comm.rank()))
+    Ok(left)
 }
 
 /// One rank's observations of the ranks' data and models.

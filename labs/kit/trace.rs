@@ -74,8 +74,9 @@ impl Trace {
                 .map(|event| (event.start, event.end))
         };
         recording.add_in_turn(Track::Gathers, "gather", step, times(EventKind::Gather));
-        times(EventKind::Wait)
-            .for_each(|time| recording.add(Track::Waiting, "waiting for a gather", step, time));
+        for time in times(EventKind::Wait) {
+            recording.add(Track::Waiting, "waiting for a gather", step, time);
+        }
     }
 
     /// Gathers all ranks' spans. All ranks call it at the end; rank 0 writes the file and returns its path.

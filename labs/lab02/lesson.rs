@@ -18,7 +18,7 @@ use clap::Parser;
 use kit::Part::{Backward, Data, Forward, Optimizer};
 use kit::parity::{self, Trained};
 use kit::show::{self, Screen, thousands};
-use kit::{Beside, Break, Checks, Clock, Lesson, Symptoms, report};
+use kit::{Beside, Break, Broken, Checks, Clock, Lesson, Symptoms, report};
 use lab02::{Iterations, MlpConfig, MlpFlags};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Uniform;
@@ -188,7 +188,9 @@ fn run(args: Args) -> Result<()> {
         }
         return Ok(());
     }
-    free.map_or(Ok(()), |free| lab.config.ensure_fits(free))?;
+    if let Some(free) = free {
+        lab.config.ensure_fits(free)?;
+    }
     let options = lab.args.train.run.comm.options(&lab.config.out);
     let failed_checks = launch::run_with(lab.config.ranks, &options, |comm| one_rank(&lab, &comm))?;
     ensure!(
@@ -227,7 +229,7 @@ fn train(
 ) -> Result<Symptoms> {
     let config = &lab.config;
     let ddp = Ddp::new(&model.params, comm)?; // rank 0's weights to every rank; gradients will be averaged
-    let (ddp, whose) = kit::leave_out(
+    let Broken { ddp, data_rank } = kit::apply_break(
         lab.args.broken,
         comm,
         ddp,
@@ -235,7 +237,7 @@ fn train(
         config.seed_of(comm.rank()),
     )?;
     ddp.overlap(false); // so that the timeline shows each wait where it happens
-    let inputs = config.inputs(whose); // each rank draws its own samples, unless --break says otherwise
+    let inputs = config.inputs(data_rank); // each rank draws its own samples, unless --break says otherwise
     let mut replica = Replica {
         config,
         model,

@@ -17,7 +17,7 @@ use kit::Part::{Backward, Data, Forward, Optimizer};
 use kit::parity::{self, Trained};
 use kit::show::Screen;
 use kit::{
-    Beside, Break, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags,
+    Beside, Break, Broken, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags,
     RunFlags, StepOutcome, Symptoms, TrainFlags, report, speedup,
 };
 use shardlab::comm::{Comm, Reduce};
@@ -195,9 +195,12 @@ fn run(args: Args) -> Result<()> {
         }
         return Ok(());
     }
-    free.map_or(Ok(()), |free| footprint.ensure_fits(free))?;
-    lab.save_to()
-        .map_or(Ok(()), |folder| checkpoint::ensure_writable(&folder))?;
+    if let Some(free) = free {
+        footprint.ensure_fits(free)?;
+    }
+    if let Some(folder) = lab.save_to() {
+        checkpoint::ensure_writable(&folder)?;
+    }
     let options = lab.args.run.comm.options(&lab.args.run.folder("lab03"));
     let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
     let failed_checks = launch::run_with(lab.config.ranks, &options, rank)?;
@@ -296,7 +299,7 @@ fn train(
     let config = &lab.config;
     let text = &lab.corpus.train[..];
     let ddp = Ddp::new(&gpt.params, comm)?; // rank 0's weights to every rank; gradients will be averaged
-    let (ddp, whose) = kit::leave_out(
+    let Broken { ddp, data_rank } = kit::apply_break(
         lab.args.broken,
         comm,
         ddp,
@@ -305,7 +308,7 @@ fn train(
     )?;
     ddp.overlap(!lab.args.no_overlap);
     journal.expect_on_link(lab.args.run.comm.link, &ddp.buckets());
-    let sampler = config.sampler(whose); // each rank draws its own sequences, unless --break says otherwise
+    let sampler = config.sampler(data_rank); // each rank draws its own sequences, unless --break says otherwise
     let mut replica = Replica {
         config,
         text,
@@ -324,8 +327,9 @@ fn train(
         let (loss, grad_norm, averaged) = replica.step(step, &mut clock)?;
         let sent = comm.traffic() - before;
 
-        (0..config.grad_accum)
-            .for_each(|micro| symptoms.draw(sampler.batch(text, step, micro).numbers()));
+        for micro in 0..config.grad_accum {
+            symptoms.draw(sampler.batch(text, step, micro).numbers());
+        }
         let lr = config.schedule.at(step);
         let step = step + 1;
         journal.step(

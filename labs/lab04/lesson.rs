@@ -248,13 +248,16 @@ fn run(mut args: Args) -> Result<()> {
     let lesson = Lesson::of("lab04")?;
     if args.show == Some(Show::Timeline) {
         zero.stage = alone.unwrap_or(Stage::Three);
-        launch::is_first_process()
-            .then(|| screen.say(lab04::timeline(&screen, &config, &zero, args.run.comm.link)));
+        if launch::is_first_process() {
+            screen.say(lab04::timeline(&screen, &config, &zero, args.run.comm.link));
+        }
         return Ok(());
     }
     let tiles = args.zero.tiles(config.shape.embd)?;
     let fitting = lab04::within(args.memory_limit.map(|mb| mb * 1e6), alone, &config, &zero)?;
-    alone.map_or_else(|| lab04::ensure_padding_is_little(&config), |_| Ok(()))?;
+    if alone.is_none() {
+        lab04::ensure_padding_is_little(&config)?;
+    }
     let stages = alone.map_or(fitting, |stage| vec![stage]);
     refuse_breaking_nothing(&args, &config, &stages)?;
     zero.stage = stages[0];
@@ -284,11 +287,13 @@ fn run(mut args: Args) -> Result<()> {
         }
         return Ok(());
     }
-    free.map_or(Ok(()), |free| footprint.ensure_fits(free))?;
+    if let Some(free) = free {
+        footprint.ensure_fits(free)?;
+    }
     let folder = lab.args.run.folder("lab04");
-    lab.eval
-        .as_ref()
-        .map_or(Ok(()), |_| checkpoint::ensure_writable(&folder))?;
+    if lab.eval.is_some() {
+        checkpoint::ensure_writable(&folder)?;
+    }
     let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
     let failed = launch::run_with(lab.config.ranks, &lab.args.run.comm.options(&folder), rank)?;
     ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));

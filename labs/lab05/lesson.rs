@@ -203,12 +203,16 @@ fn run(mut args: Args) -> Result<()> {
         }
         return Ok(());
     }
-    free.map_or(Ok(()), |free| footprint.ensure_fits(free))?;
+    if let Some(free) = free {
+        footprint.ensure_fits(free)?;
+    }
     let folder = lab.args.run.folder("lab05");
-    lab.eval
-        .as_ref()
-        .map_or(Ok(()), |_| checkpoint::ensure_writable(&folder))?;
-    launch::is_first_process().then(|| introduce(&lab));
+    if lab.eval.is_some() {
+        checkpoint::ensure_writable(&folder)?;
+    }
+    if launch::is_first_process() {
+        introduce(&lab);
+    }
     if lab.args.bench {
         return lab05::benchmark(
             &lab.screen,
@@ -221,10 +225,10 @@ fn run(mut args: Args) -> Result<()> {
     if !full && lab.args.broken.is_none() {
         let of = if launch::is_mpi() { ranks } else { 3 };
         let example = launch::run_with(of, &Options::default(), |comm| lab05::products(&comm))?;
-        launch::is_first_process().then(|| {
+        if launch::is_first_process() {
             lab.screen
-                .say(format!("\n{}", example[0].render(&lab.screen)))
-        });
+                .say(format!("\n{}", example[0].render(&lab.screen)));
+        }
     }
     let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
     let failed = launch::run_with(ranks, &lab.args.run.comm.options(&folder), rank)?;

@@ -271,7 +271,9 @@ fn run(mut args: Args) -> Result<()> {
             .layers(&lab.config.shape, plan.pipeline.stages())?;
         lab06::programs(plan, lab.args.broken)?; // refuses what would never end, before anything runs
     }
-    launch::is_first_process().then(|| introduce(&lab));
+    if launch::is_first_process() {
+        introduce(&lab);
+    }
     if lab.args.bench {
         return lab06::benchmark(&lab.screen, &lab.config, &lab.corpus, ranks);
     }

@@ -188,8 +188,12 @@ fn run(mut args: Args) -> Result<()> {
         lesson,
     };
     let footprint = Footprint::new(&lab.plan.config); // one rank's, which is compared with
-    free.map_or(Ok(()), |free| footprint.ensure_fits(free))?;
-    launch::is_first_process().then(|| introduce(&lab));
+    if let Some(free) = free {
+        footprint.ensure_fits(free)?;
+    }
+    if launch::is_first_process() {
+        introduce(&lab);
+    }
     if args.run.dry_run {
         return Ok(());
     }
@@ -270,9 +274,9 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     }
     let one = lab07::one_rank(&plan.config, &lab.corpus.train)?;
     if lab.as_a_log {
-        run.log(plan, &seconds)
-            .iter()
-            .for_each(|line| screen.say(folded(line, screen.width)));
+        for line in run.log(plan, &seconds) {
+            screen.say(folded(&line, screen.width));
+        }
     } else {
         screen.say(format!("\n{}", run.axes(screen, plan, lab.waits)));
         screen.say(format!("\n{}\n", run.steps(screen, &one)));
@@ -323,11 +327,10 @@ fn introduce(lab: &Lab) {
     let Lab { plan, screen, .. } = lab;
     screen.say(lab.lesson.heading(screen, None));
     if lab.as_a_log {
-        return plan
-            .job()
-            .header()
-            .iter()
-            .for_each(|line| screen.say(folded(line, screen.width)));
+        for line in plan.job().header() {
+            screen.say(folded(&line, screen.width));
+        }
+        return;
     }
     let sizes = plan.layout.sizes;
     let dot = screen.separator();
@@ -380,13 +383,11 @@ fn source(screen: &Screen) {
             .iter()
             .enumerate()
             .map(|(rank, memory)| memory.line(rank, 1));
-        let lines = job
-            .header()
-            .into_iter()
-            .chain(job.counts())
-            .chain(job.estimate())
-            .chain(memory);
-        lines.for_each(|line| screen.say(folded(&line, screen.width)));
+        let header = job.header().into_iter();
+        let counts = header.chain(job.counts());
+        for line in counts.chain(job.estimate()).chain(memory) {
+            screen.say(folded(&line, screen.width));
+        }
         screen.say(format!("\n{}", logged::below_the_estimate(screen)));
     }
 }

@@ -65,8 +65,9 @@ fn run(args: Args) -> Result<()> {
     let lesson = Lesson::of("lab10")?;
     let flags = args.library;
     if flags.source {
-        launch::is_first_process()
-            .then(|| screen.say(lab10::source::note(&screen, flags.price_per_hour)));
+        if launch::is_first_process() {
+            screen.say(lab10::source::note(&screen, flags.price_per_hour));
+        }
         return Ok(());
     }
     let options = args.run.comm.options(&args.run.folder("lab10"));
@@ -143,18 +144,20 @@ fn run(args: Args) -> Result<()> {
             .check()
             .and_then(|_| benchmark.check_memory(here, free))
     };
-    strategies
-        .iter()
-        .try_for_each(|strategy| possible(lab.benchmark(strategy)))?;
+    for strategy in &strategies {
+        possible(lab.benchmark(strategy))?;
+    }
     let first = launch::is_first_process();
-    first.then(|| introduce(&lab, &left_out));
+    if first {
+        introduce(&lab, &left_out);
+    }
     if args.run.dry_run {
         return Ok(());
     }
     let peaks = first.then(Peaks::measure);
-    peaks
-        .iter()
-        .for_each(|peaks| lab.screen.say(lab.screen.row("peaks", &peaks.in_words())));
+    if let Some(peaks) = &peaks {
+        lab.screen.say(lab.screen.row("peaks", &peaks.in_words()));
+    }
     let mut all = Vec::new();
     let mut live = Vec::new();
     for strategy in strategies {
@@ -165,8 +168,9 @@ fn run(args: Args) -> Result<()> {
             ..lab.harness.clone()
         };
         let measured = run_distributed_benchmark(&harness, &lab.benchmark(&strategy))?;
-        let shown = first && (all.is_empty() || own.is_some());
-        shown.then(|| as_the_source_prints(&lab, &strategy, &measured));
+        if first && (all.is_empty() || own.is_some()) {
+            as_the_source_prints(&lab, &strategy, &measured);
+        }
         all.push((strategy, measured));
         live.push(process_live()); // all ranks have ended
     }
@@ -187,9 +191,9 @@ fn run(args: Args) -> Result<()> {
     };
     lab.screen.say(lab.screen.wrap(lab10::MEMORY_MEANS, 2));
     compare(&lab, &all);
-    batches
-        .iter()
-        .for_each(|batches| draw(&lab, &all, batches, &peaks));
+    if let Some(batches) = &batches {
+        draw(&lab, &all, batches, &peaks);
+    }
     // The job on one rank sends nothing. MPI's buffers come with the first whole job on all ranks, and stay.
     let sends = |one: &(Strategy, Measured)| one.0.ranks > 1 && one.1.stopped.is_none();
     let before = all
@@ -267,9 +271,9 @@ impl Lab {
             };
             let (strategies, left_out) = lab10::for_texts(&self.model.shape, &ranks);
             if launch::is_first_process() {
-                lab10::left_out(screen, &left_out)
-                    .iter()
-                    .for_each(|row| screen.say(row));
+                for row in lab10::left_out(screen, &left_out) {
+                    screen.say(row);
+                }
             }
             let failed = lab10::compare(screen, options, &strategies, job)?;
             ensure!(failed.is_empty(), "{}", failed.join("; "));
@@ -283,15 +287,14 @@ impl Lab {
             return Ok(());
         }
         let first = launch::is_first_process();
-        first.then(|| {
-            screen.say(lab10::life_cycle(
-                screen,
-                &self.model.name,
-                &self.model.shape,
-            ))
-        });
+        if first {
+            let Model { name, shape, .. } = &self.model;
+            screen.say(lab10::life_cycle(screen, name, shape));
+        }
         if self.model.weights.is_none() {
-            first.then(|| screen.say("  With --model FOLDER, the lab also fine-tunes a model."));
+            if first {
+                screen.say("  With --model FOLDER, the lab also fine-tunes a model.");
+            }
             return Ok(());
         }
         let rank =
@@ -321,10 +324,9 @@ impl Lab {
         let json = config.deepspeed(self.ranks, self.flags.dtype)?;
         if launch::is_first_process() {
             self.screen.say(format!("{json:#}"));
-            config
-                .caveats()
-                .iter()
-                .for_each(|caveat| complain(&format!("note: {caveat}")));
+            for caveat in config.caveats() {
+                complain(&format!("note: {caveat}"));
+            }
         }
         Ok(())
     }
@@ -353,9 +355,9 @@ fn introduce(lab: &Lab, left_out: &[LeftOut]) {
         "batch",
         &format!("{batch} sequences x {seq} tokens, shared by the data ranks"),
     ));
-    lab10::left_out(screen, left_out)
-        .iter()
-        .for_each(|row| screen.say(row));
+    for row in lab10::left_out(screen, left_out) {
+        screen.say(row);
+    }
 }
 
 /// The source's lines for one job. Where ranks take turns, those with times are left out.
@@ -374,11 +376,9 @@ fn as_the_source_prints(lab: &Lab, strategy: &Strategy, measured: &Measured) {
         screen.say(format!("  {}", forward.breakdown(lab.flags.price_per_hour)));
         screen.say(format!("  training: {}", step.line()));
     }
-    measured
-        .memory
-        .lines()
-        .iter()
-        .for_each(|line| screen.say(format!("  {line}")));
+    for line in measured.memory.lines() {
+        screen.say(format!("  {line}"));
+    }
     screen.say("  Cleared distributed env and caches.");
 }
 
@@ -414,9 +414,9 @@ fn check(lab: &Lab, all: &[(Strategy, Measured)], left: isize) -> Vec<String> {
     lab.screen.say("");
     let mut checks = Checks::new(&lab.screen);
     lab10::check(&mut checks, all, lab.flags.dtype);
-    lab.limit()
-        .iter()
-        .for_each(|limit| lab10::check_finale(&mut checks, all, *limit));
+    if let Some(limit) = lab.limit() {
+        lab10::check_finale(&mut checks, all, limit);
+    }
     let result = format!("{} left", bytes_decimal(left as f64));
     checks.check(
         left < LEFT,

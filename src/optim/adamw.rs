@@ -1,7 +1,7 @@
 //! AdamW on fragments of parameters.
 
-use super::fragment::{Begin, Fragment, initial_store};
-use super::store::{Offload, Store, Windowed};
+use super::fragment::{Fragment, InitialValues, initial_store};
+use super::store::{OffloadFolder, StateStore, Windowed};
 use crate::tensor::math::vectorized;
 use crate::tensor::stored::narrow;
 use crate::tensor::{Params, Precision, Stored};
@@ -26,10 +26,10 @@ pub struct AdamW {
     config: AdamWConfig,
     shard: Vec<Fragment>,
     /// Exponential means of the gradient and of its square.
-    m: Store<f32>,
-    v: Store<f32>,
+    m: StateStore<f32>,
+    v: StateStore<f32>,
     /// The values before rounding, if stored values are rounded.
-    master: Option<Store<f32>>,
+    master: Option<StateStore<f32>>,
     steps: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct State<'a> {
 impl AdamW {
     /// An optimizer of all parameters of a model that is stored in f32.
     pub fn new(config: AdamWConfig, params: &Params) -> AdamW {
-        let zeros = || Store::Memory(vec![0.0; params.numel()]);
+        let zeros = || StateStore::Memory(vec![0.0; params.numel()]);
         let shard = Fragment::of_range(params.specs(), 0..params.numel());
         AdamW {
             config,
@@ -59,13 +59,16 @@ impl AdamW {
     }
 
     /// An optimizer of a shard of parameters, which are stored as `T`. `begin` writes their initial values.
+    ///
+    /// # Errors
+    /// If a file for offloaded state cannot be made or written.
     pub fn sharded<T: Stored>(
         config: AdamWConfig,
         shard: Vec<Fragment>,
-        begin: Begin,
-        offload: Option<&Offload>,
+        begin: InitialValues,
+        offload: Option<&OffloadFolder>,
     ) -> Result<AdamW> {
-        let zeros = || Store::zeros(Fragment::numel(&shard), offload);
+        let zeros = || StateStore::zeros(Fragment::numel(&shard), offload);
         let m = zeros()?;
         let v = zeros()?;
         let master = match T::PRECISION {
@@ -84,12 +87,18 @@ impl AdamW {
 
     /// Takes one step of all parameters, with the gradients times `scale`: 1, or the result of
     /// [`clip_scale`](super::clip_scale).
+    ///
+    /// # Errors
+    /// If this rank does not hold all values and gradients in f32.
     pub fn step(&mut self, params: &Params, lr: f64, scale: f32) -> Result<()> {
         drop(params.whole()?);
         self.update(&mut params.values_mut()[..], &params.gradients(), lr, scale)
     }
 
     /// Takes one step of the shard. `values` and `gradients` are the shard's.
+    ///
+    /// # Errors
+    /// If state in files cannot be read or written. Without files: never.
     pub fn update<T: Stored>(
         &mut self,
         values: &mut (impl Windowed<T> + ?Sized),
@@ -127,6 +136,9 @@ impl AdamW {
 
     /// Calls `each` with every fragment of the shard, its elements in the parameter, and their state, which `each` may
     /// change. If the state is in files, a fragment comes in chunks. `values` are the shard's.
+    ///
+    /// # Errors
+    /// If state in files cannot be read or written. Without files: never.
     pub fn visit<T: Stored>(
         &mut self,
         values: &mut (impl Windowed<T> + ?Sized),
@@ -188,9 +200,10 @@ impl AdamW {
     /// Bytes of the state, in memory and in files.
     pub fn bytes(&self) -> (usize, usize) {
         let all = [Some(&self.m), Some(&self.v), self.master.as_ref()];
-        let sum =
-            |bytes: fn(&Store<f32>) -> usize| all.iter().flatten().map(|store| bytes(store)).sum();
-        (sum(Store::bytes), sum(Store::file_bytes))
+        let sum = |bytes: fn(&StateStore<f32>) -> usize| {
+            all.iter().flatten().map(|store| bytes(store)).sum()
+        };
+        (sum(StateStore::bytes), sum(StateStore::file_bytes))
     }
 }
 

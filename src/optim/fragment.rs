@@ -7,7 +7,7 @@
 //! different number of ranks, and drawing which rank holds which slice are loops over fragments. [`Spec::runs`] locates
 //! their elements in the whole model.
 
-use super::store::{Offload, Store, Windowed};
+use super::store::{OffloadFolder, StateStore, Windowed};
 use crate::tensor::{Spec, Stored};
 use anyhow::Result;
 use std::ops::Range;
@@ -88,15 +88,18 @@ impl Fragment {
 }
 
 /// Writes the initial values of a range of a parameter.
-pub type Begin<'a> = &'a dyn Fn(&Spec, Range<usize>, &mut [f32]);
+pub type InitialValues<'a> = &'a dyn Fn(&Spec, Range<usize>, &mut [f32]);
 
 /// A store with a shard's initial values. Padding is zeros.
+///
+/// # Errors
+/// If a file for offloaded state cannot be made or written.
 pub fn initial_store<T: Stored>(
     shard: &[Fragment],
-    begin: Begin,
-    offload: Option<&Offload>,
-) -> Result<Store<T>> {
-    let mut store = Store::<T>::zeros(Fragment::numel(shard), offload)?;
+    begin: InitialValues,
+    offload: Option<&OffloadFolder>,
+) -> Result<StateStore<T>> {
+    let mut store = StateStore::<T>::zeros(Fragment::numel(shard), offload)?;
     for window in store.windows() {
         let mut numbers = store.window(window.clone())?;
         Fragment::in_window(shard, &window, |fragment, here, elements| {

@@ -9,7 +9,7 @@ mod norm;
 mod store;
 
 pub use adamw::{AdamW, AdamWConfig, State};
-pub use fragment::{Begin, Fragment, initial_store};
+pub use fragment::{Fragment, InitialValues, initial_store};
 pub use norm::{NotFinite, clip_scale, global_norm, stored_norm};
 pub(crate) use norm::{largest, sums};
-pub use store::{Offload, Store, Windowed};
+pub use store::{OffloadFolder, StateStore, Windowed};

@@ -62,17 +62,14 @@ const LANES: usize = 8;
 #[inline(always)]
 fn in_lanes(numbers: &[f32], mut each: impl FnMut(usize, f32)) {
     let chunks = numbers.chunks_exact(LANES);
-    chunks
-        .remainder()
-        .iter()
-        .enumerate()
-        .for_each(|(lane, &x)| each(lane, x));
-    chunks.for_each(|chunk| {
-        chunk
-            .iter()
-            .enumerate()
-            .for_each(|(lane, &x)| each(lane, x))
-    });
+    for (lane, &x) in chunks.remainder().iter().enumerate() {
+        each(lane, x);
+    }
+    for chunk in chunks {
+        for (lane, &x) in chunk.iter().enumerate() {
+            each(lane, x);
+        }
+    }
 }
 
 #[inline(always)]
@@ -124,12 +121,17 @@ pub struct NotFinite(pub f64);
 
 /// The factor that clips gradients with this `norm` to the norm `clip`; `clip` 0 turns clipping off. Refuses a norm
 /// that is not finite, because no factor makes such gradients useful.
+///
+/// # Errors
+/// [`NotFinite`], if `norm` is NaN or infinite.
 pub fn clip_scale(norm: f64, clip: f64) -> Result<f32, NotFinite> {
-    match norm.is_finite() {
-        false => Err(NotFinite(norm)),
-        // PyTorch adds the same small number.
-        true if clip > 0.0 => Ok((clip / (norm + 1e-6)).min(1.0) as f32),
-        true => Ok(1.0),
+    if !norm.is_finite() {
+        return Err(NotFinite(norm));
+    }
+    if clip > 0.0 {
+        Ok((clip / (norm + 1e-6)).min(1.0) as f32) // PyTorch adds the same small number
+    } else {
+        Ok(1.0)
     }
 }
 
@@ -174,7 +176,7 @@ mod tests {
         let mut g = gradients(50, 9);
         g[37] = f32::NAN;
         assert!(global_norm(&g).is_nan());
-        // Also where everything after it is zero.
+        // f32::max(NaN, 0) is 0: the zeros after it must not replace it.
         assert!(global_norm(&[f32::NAN, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]).is_nan());
         g[37] = f32::NEG_INFINITY;
         assert_eq!(global_norm(&g), f64::INFINITY);

@@ -16,23 +16,26 @@ use std::path::PathBuf;
 
 /// The folder for offloaded state, and the size of its windows.
 #[derive(Clone, Debug)]
-pub struct Offload {
+pub struct OffloadFolder {
     /// Folder for unnamed temporary files; they disappear when the process ends.
     pub dir: PathBuf,
     /// Parameters per window.
     pub window: usize,
 }
 
-impl Offload {
+impl OffloadFolder {
     /// Files in `dir`, with windows of 65,536 parameters.
-    pub fn to(dir: PathBuf) -> Offload {
-        Offload {
+    pub fn to(dir: PathBuf) -> OffloadFolder {
+        OffloadFolder {
             dir,
             window: 1 << 16,
         }
     }
 
     /// Makes an unnamed temporary file.
+    ///
+    /// # Errors
+    /// If the folder does not exist, or cannot be written.
     pub fn file(&self) -> Result<File, BadInput> {
         tempfile::tempfile_in(&self.dir).map_err(|error| {
             let what = format!(
@@ -53,7 +56,7 @@ pub trait Windowed<T> {
 }
 
 /// One kind of a rank's numbers.
-pub enum Store<T> {
+pub enum StateStore<T> {
     Memory(Vec<T>),
     File {
         file: File,
@@ -68,18 +71,21 @@ pub enum Window<'a, T> {
     Mapped(MmapMut, PhantomData<T>),
 }
 
-impl<T: Stored> Store<T> {
+impl<T: Stored> StateStore<T> {
     /// A store of `numel` zeros.
-    pub fn zeros(numel: usize, offload: Option<&Offload>) -> Result<Store<T>> {
+    ///
+    /// # Errors
+    /// If the file cannot be made, or the disk is full.
+    pub fn zeros(numel: usize, offload: Option<&OffloadFolder>) -> Result<StateStore<T>> {
         let Some(offload) = offload else {
-            return Ok(Store::Memory(vec![T::zeroed(); numel]));
+            return Ok(StateStore::Memory(vec![T::zeroed(); numel]));
         };
         let file = offload.file()?;
         let bytes = (numel * size_of::<T>()) as u64;
         // The file is full of zeros, which take no room on the disk yet.
         file.set_len(bytes)
             .with_context(|| format!("cannot make room for {bytes} bytes in --offload"))?;
-        Ok(Store::File {
+        Ok(StateStore::File {
             file,
             numel,
             window: offload.window.max(1),
@@ -89,8 +95,8 @@ impl<T: Stored> Store<T> {
     /// The windows that cover all numbers: a single window if all are in memory.
     pub fn windows(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
         let (numel, size) = match self {
-            Store::Memory(numbers) => (numbers.len(), numbers.len().max(1)),
-            Store::File { numel, window, .. } => (*numel, *window),
+            StateStore::Memory(numbers) => (numbers.len(), numbers.len().max(1)),
+            StateStore::File { numel, window, .. } => (*numel, *window),
         };
         (0..numel.div_ceil(size)).map(move |i| i * size..numel.min((i + 1) * size))
     }
@@ -98,27 +104,27 @@ impl<T: Stored> Store<T> {
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         match self {
-            Store::Memory(numbers) => size_of::<T>() * numbers.capacity(),
-            Store::File { .. } => 0,
+            StateStore::Memory(numbers) => size_of::<T>() * numbers.capacity(),
+            StateStore::File { .. } => 0,
         }
     }
 
     /// Bytes in a file.
     pub fn file_bytes(&self) -> usize {
         match self {
-            Store::Memory(_) => 0,
-            Store::File { numel, .. } => size_of::<T>() * numel,
+            StateStore::Memory(_) => 0,
+            StateStore::File { numel, .. } => size_of::<T>() * numel,
         }
     }
 }
 
-impl<T: Stored> Windowed<T> for Store<T> {
+impl<T: Stored> Windowed<T> for StateStore<T> {
     fn window(&mut self, range: Range<usize>) -> Result<Window<'_, T>> {
         let file = match self {
-            Store::Memory(numbers) => return numbers.window(range),
+            StateStore::Memory(numbers) => return numbers.window(range),
             // An empty range cannot be mapped.
-            Store::File { .. } if range.is_empty() => return Ok(Window::Memory(&mut [])),
-            Store::File { file, .. } => file,
+            StateStore::File { .. } if range.is_empty() => return Ok(Window::Memory(&mut [])),
+            StateStore::File { file, .. } => file,
         };
         let mut options = MmapOptions::new();
         options

@@ -61,7 +61,7 @@ pub(super) trait Reducer<T: Stored>: Send + Sync {
     /// Notes that a parameter's gradient is complete, and starts its bucket if it was the last one.
     fn average(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
         let buckets = self.buckets();
-        if !buckets.every_micro_step && !buckets.last.load(Relaxed) {
+        if !buckets.keeps_shard && !buckets.last.load(Relaxed) {
             return Ok(());
         }
         let mut step = buckets.step();
@@ -75,8 +75,8 @@ pub(super) trait Reducer<T: Stored>: Send + Sync {
     fn finish(&self, params: &Params) -> Result<Vec<Averaged>> {
         let buckets = self.buckets();
         let mut step = buckets.step();
-        if buckets.every_micro_step {
-            for bucket in step.left_behind() {
+        if buckets.keeps_shard {
+            for bucket in step.start_incomplete() {
                 self.start(params, &mut step, bucket)?;
             }
         }
@@ -116,8 +116,9 @@ pub(super) struct Buckets<T> {
     pub comm: Comm,
     /// The bucket of each parameter, by the parameter's index.
     of: Vec<usize>,
-    /// Whether every micro-step is averaged. Otherwise gradients only add up before a step's last backward pass.
-    every_micro_step: bool,
+    /// Whether this rank keeps only its shard of the gradients, here, and not in the model's flat buffer. Whole gradients then
+    /// have no place to add up in, so every micro-step is averaged, and not only a step's last backward pass.
+    pub keeps_shard: bool,
     /// Whether the next backward pass is the step's last.
     last: AtomicBool,
     /// Whether the backward pass continues while buckets are averaged.
@@ -177,8 +178,9 @@ impl<T: Stored> Step<T> {
         self.buckets[bucket].filling.take()
     }
 
-    /// Starts the buckets that have some complete gradients left, because their other gradients were complete less often.
-    fn left_behind(&mut self) -> Vec<usize> {
+    /// Begins a new round of the incomplete buckets: some of their gradients were complete less often than others. Returns their
+    /// numbers.
+    fn start_incomplete(&mut self) -> Vec<usize> {
         let left = self
             .buckets
             .iter_mut()
@@ -239,7 +241,7 @@ impl<T: Stored> Buckets<T> {
         Buckets {
             comm: comm.clone(),
             of,
-            every_micro_step: shard.is_some(),
+            keeps_shard: shard.is_some(),
             last: AtomicBool::new(true),
             overlap: AtomicBool::new(overlap),
             shard: Mutex::new(vec![T::zeroed(); shard.unwrap_or(0)]),
@@ -253,11 +255,6 @@ impl<T: Stored> Buckets<T> {
 
     pub fn shard(&self) -> MutexGuard<'_, Vec<T>> {
         self.shard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether this rank's shard of the gradients is kept here, and not in the model's flat buffer.
-    pub fn keeps_shard(&self) -> bool {
-        self.every_micro_step
     }
 
     /// Begins a step, and forgets what remains of an earlier step that failed.
@@ -326,7 +323,7 @@ impl<T: Stored> Buckets<T> {
             "{done} of {all} gradient buckets were averaged: a parameter got no gradient in this step"
         );
         ensure!(
-            twice == 0 || self.every_micro_step,
+            twice == 0 || self.keeps_shard,
             "{twice} gradient buckets were averaged more than once in this step: more than one backward pass was its last"
         );
         Ok(())
@@ -427,7 +424,7 @@ mod tests {
             "bucket 1 has got nothing"
         );
         assert_eq!(
-            step.left_behind(),
+            step.start_incomplete(),
             [0],
             "b's second gradient must not get lost"
         );

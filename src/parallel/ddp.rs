@@ -17,6 +17,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Keeps the replicas of a model equal on all ranks of a group.
+///
+/// Two ranks with different samples get the same gradients:
+///
+/// ```
+/// use shardlab::launch;
+/// use shardlab::model::LinearStack;
+/// use shardlab::parallel::Ddp;
+///
+/// let gradients = launch::run(2, |comm| {
+///     let model = LinearStack::new(&[2, 3, 2])?;
+///     model.params.allocate(comm.rank() as u64); // each rank has weights of its own
+///     let ddp = Ddp::new(&model.params, &comm)?; // now all have rank 0's
+///     let samples = [[0.1, 0.9], [0.8, 0.2]];
+///     model.params.zero_gradients();
+///     model.loss(&samples[comm.rank()])?.backward()?;
+///     ddp.finish()?; // now all have the mean of both gradients
+///     Ok(model.params.gradients().clone())
+/// })?;
+/// assert!(gradients[0].iter().any(|gradient| *gradient != 0.0));
+/// assert_eq!(gradients[0], gradients[1]);
+/// # anyhow::Ok(())
+/// ```
 pub struct Ddp {
     params: Arc<Params>,
     reducer: Arc<AllReducer<f32>>,
@@ -25,6 +47,9 @@ pub struct Ddp {
 
 impl Ddp {
     /// Gives every rank rank 0's parameters, and averages gradients from now on.
+    ///
+    /// # Errors
+    /// If the broadcast fails: a rank has ended, or made a different call.
     pub fn new(params: &Arc<Params>, comm: &Comm) -> Result<Ddp> {
         comm.broadcast(&mut params.values_mut(), 0)?;
         let reducer = AllReducer::new(params, comm, BUCKET, true);
@@ -54,6 +79,9 @@ impl Ddp {
 
     /// Waits until every gradient is averaged. Call it after the last backward pass of a step. Returns the time of each
     /// bucket's all-reduce, in the order of the backward pass.
+    ///
+    /// # Errors
+    /// If a collective failed, if a parameter got no gradient in this step, or got one twice.
     pub fn finish(&self) -> Result<Vec<Averaged>> {
         self.reducer.finish(&self.params)
     }

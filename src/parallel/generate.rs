@@ -54,6 +54,9 @@ impl Text {
 
 /// Continues `prompt`, and calls `each` with every token on every rank. `model` is this rank's part, and `cache` its own. `pipeline`
 /// is its group of stages, if there are several. All ranks call it with the same prompt.
+///
+/// # Errors
+/// If the prompt is empty, if the cache has no room for all tokens, if a pass or a message fails, and `each`'s own.
 pub fn generate<S: Architecture>(
     model: &Decoder<S>,
     cache: &Arc<KvCache>,
@@ -102,6 +105,9 @@ pub fn generate<S: Architecture>(
 
 /// Runs one forward pass through all stages of a pipeline, over sequences of `length` tokens: the logits on the last stage's rank,
 /// and `None` on all others. With `last`, only those of each sequence's last position. Without a pipeline, this rank has all layers.
+///
+/// # Errors
+/// If a pass or a message between stages fails.
 pub fn forward_through<S: Architecture>(
     model: &Decoder<S>,
     pipeline: Option<&Comm>,

@@ -8,15 +8,18 @@ use anyhow::Result;
 /// [`global_norm`](crate::optim::global_norm) of sharded gradients. Each rank passes the slices of its shard; `numel`
 /// counts the elements of all ranks. `groups` are this rank's groups along those axes of a mesh that shard the
 /// gradients. Every rank gets the same bits as from `global_norm` of the whole gradients, because the sums are exact.
+///
+/// # Errors
+/// If a collective fails. A norm that is not finite is no error here: [`clip_scale`](crate::optim::clip_scale) refuses it.
 pub fn sharded_norm<T: Stored>(groups: &[&Comm], shard: &[&[T]], numel: usize) -> Result<f64> {
     let mut most = [largest(shard)];
-    groups
-        .iter()
-        .try_for_each(|group| group.all_reduce(&mut most, Reduce::Max))?;
+    for group in groups {
+        group.all_reduce(&mut most, Reduce::Max)?;
+    }
     let mut both = sums(shard, most[0], numel);
-    groups
-        .iter()
-        .try_for_each(|group| group.all_reduce(&mut both, Reduce::Sum))?;
+    for group in groups {
+        group.all_reduce(&mut both, Reduce::Sum)?;
+    }
     Ok((both[0] + both[1]).sqrt())
 }
 

@@ -6,6 +6,9 @@ use candle_core::{Error, Result};
 
 /// Puts a model together on every rank: `whole` has the parameters that the ranks' `shards` are cut from. `groups` are this
 /// rank's groups along those axes of a mesh that shard the model.
+///
+/// # Errors
+/// If this rank does not hold its own part in f32, or a collective fails.
 pub fn unshard(groups: &[&Comm], shards: &Params, whole: &Params) -> Result<()> {
     let values = shards.whole()?;
     for spec in whole.specs() {
@@ -21,10 +24,11 @@ pub fn unshard(groups: &[&Comm], shards: &Params, whole: &Params) -> Result<()> 
             });
         }
         // One rank has the element, the others add zeros.
-        groups
-            .iter()
-            .try_for_each(|group| group.all_reduce(&mut sum, Reduce::Sum))
-            .map_err(Error::wrap)?;
+        for group in groups {
+            group
+                .all_reduce(&mut sum, Reduce::Sum)
+                .map_err(Error::wrap)?;
+        }
         whole.values_mut()[spec.range()].copy_from_slice(&sum);
     }
     Ok(())

@@ -54,7 +54,8 @@ pub use graph::{Op, apply, consume, read, rows};
 pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_bias};
 pub use params::{
-    Collect, Gather, Group, Home, Hook, Layout, Listener, Param, Params, Spec, Value,
+    Group, Hook, Layout, Listener, Param, Params, ShardedGradients, ShardedValues, Spec, Storage,
+    Value,
 };
 pub use random::Init;
 pub use recompute::recompute;

@@ -8,7 +8,7 @@
 //! the handle and frees it again.
 //!
 //! The buffers hold f32, or bf16 in half the memory. A handle widens the bf16 that it returns, and rounds the sums that
-//! it stores. Values or gradients that are sharded among ranks have no buffer here: a [`Gather`] or a [`Collect`]
+//! it stores. Values or gradients that are sharded among ranks have no buffer here: a [`ShardedValues`] or a [`ShardedGradients`]
 //! replaces it.
 //!
 //! A model first declares its parameters and later allocates them. The first question about the layout builds it; it
@@ -131,32 +131,32 @@ impl Layout {
     }
 }
 
-/// The home of a model's values or gradients.
-pub enum Home<S: ?Sized> {
+/// Where a model's values or gradients are stored.
+pub enum Storage<S: ?Sized> {
     /// Nowhere: the model is only declared.
-    Nowhere,
-    /// In one flat buffer.
-    Here(Numbers),
+    Unallocated,
+    /// On this rank, in one flat buffer.
+    Local(Numbers),
     /// Sharded among ranks.
     Sharded(Arc<S>),
 }
 
-impl<S: ?Sized> Home<S> {
+impl<S: ?Sized> Storage<S> {
     fn forget_shards(&mut self) {
-        if matches!(self, Home::Sharded(_)) {
-            *self = Home::Nowhere;
+        if matches!(self, Storage::Sharded(_)) {
+            *self = Storage::Unallocated;
         }
     }
 }
 
 /// Supplies values that are sharded among ranks.
-pub trait Gather: Send + Sync {
+pub trait ShardedValues: Send + Sync {
     /// The value of a parameter that a layer is about to use, as a range of a vector.
     fn value(&self, spec: &Spec) -> Result<(Arc<Vec<f32>>, Range<usize>)>;
 }
 
 /// Takes in gradients that are sharded among ranks.
-pub trait Collect: Send + Sync {
+pub trait ShardedGradients: Send + Sync {
     /// Calls `add` once with the memory of a parameter's gradient; `add` adds a contribution to it.
     fn add_gradient(&self, spec: &Spec, add: &mut dyn FnMut(&mut [f32])) -> Result<()>;
 }
@@ -168,8 +168,8 @@ pub type Hook = Box<dyn Fn(&Params, &Spec) -> Result<()> + Send + Sync>;
 pub struct Params {
     declared: Mutex<Vec<(Spec, Progress)>>,
     layout: OnceLock<Layout>,
-    values: RwLock<Home<dyn Gather>>,
-    gradients: Mutex<Home<dyn Collect>>,
+    values: RwLock<Storage<dyn ShardedValues>>,
+    gradients: Mutex<Storage<dyn ShardedGradients>>,
     hooks: RwLock<Vec<Arc<Hook>>>,
 }
 
@@ -179,8 +179,8 @@ impl Params {
         Arc::new(Params {
             declared: Mutex::default(),
             layout: OnceLock::new(),
-            values: RwLock::new(Home::Nowhere),
-            gradients: Mutex::new(Home::Nowhere),
+            values: RwLock::new(Storage::Unallocated),
+            gradients: Mutex::new(Storage::Unallocated),
             hooks: RwLock::default(),
         })
     }
@@ -261,34 +261,36 @@ impl Params {
         for spec in self.specs() {
             spec.initial(seed, 0..spec.numel(), &mut values[spec.range()]);
         }
-        self.set_gradients(Home::Here(Numbers::F32(vec![0.0; values.len()])));
-        self.set_values(Home::Here(Numbers::F32(values)));
+        self.set_gradients(Storage::Local(Numbers::F32(vec![0.0; values.len()])));
+        self.set_values(Storage::Local(Numbers::F32(values)));
     }
 
     /// All values, in the flat layout. Empty while they are stored in bf16 or sharded among ranks.
-    pub fn values(&self) -> Locked<RwLockReadGuard<'_, Home<dyn Gather>>, f32> {
+    pub fn values(&self) -> Locked<RwLockReadGuard<'_, Storage<dyn ShardedValues>>, f32> {
         self.stored_values()
     }
 
     /// All values that are stored as `T`. Empty while they are stored in a different type or sharded among ranks.
-    pub fn stored_values<T: Stored>(&self) -> Locked<RwLockReadGuard<'_, Home<dyn Gather>>, T> {
+    pub fn stored_values<T: Stored>(
+        &self,
+    ) -> Locked<RwLockReadGuard<'_, Storage<dyn ShardedValues>>, T> {
         Locked::new(self.home_of_values())
     }
 
     /// All values, for the optimizer, a broadcast or a checkpoint to change.
-    pub fn values_mut(&self) -> Locked<RwLockWriteGuard<'_, Home<dyn Gather>>, f32> {
+    pub fn values_mut(&self) -> Locked<RwLockWriteGuard<'_, Storage<dyn ShardedValues>>, f32> {
         self.stored_values_mut()
     }
 
     /// All values that are stored as `T`, to be changed. Empty while they are stored in a different type or sharded.
     pub fn stored_values_mut<T: Stored>(
         &self,
-    ) -> Locked<RwLockWriteGuard<'_, Home<dyn Gather>>, T> {
+    ) -> Locked<RwLockWriteGuard<'_, Storage<dyn ShardedValues>>, T> {
         Locked::new(self.values.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// All values; an error if this rank does not hold all of them in f32.
-    pub fn whole(&self) -> Result<Locked<RwLockReadGuard<'_, Home<dyn Gather>>, f32>> {
+    pub fn whole(&self) -> Result<Locked<RwLockReadGuard<'_, Storage<dyn ShardedValues>>, f32>> {
         let values = self.values();
         if values.len() < self.numel() {
             bail!(
@@ -300,17 +302,19 @@ impl Params {
     }
 
     /// All gradients, in the flat layout. Empty while they are stored in bf16 or sharded among ranks.
-    pub fn gradients(&self) -> Locked<MutexGuard<'_, Home<dyn Collect>>, f32> {
+    pub fn gradients(&self) -> Locked<MutexGuard<'_, Storage<dyn ShardedGradients>>, f32> {
         self.stored_gradients()
     }
 
     /// All gradients that are stored as `T`. Empty while they are stored in a different type or sharded among ranks.
-    pub fn stored_gradients<T: Stored>(&self) -> Locked<MutexGuard<'_, Home<dyn Collect>>, T> {
+    pub fn stored_gradients<T: Stored>(
+        &self,
+    ) -> Locked<MutexGuard<'_, Storage<dyn ShardedGradients>>, T> {
         Locked::new(self.home_of_gradients())
     }
 
     /// Replaces the values, and returns the earlier ones.
-    pub fn set_values(&self, values: Home<dyn Gather>) -> Home<dyn Gather> {
+    pub fn set_values(&self, values: Storage<dyn ShardedValues>) -> Storage<dyn ShardedValues> {
         std::mem::replace(
             &mut *self.values.write().unwrap_or_else(PoisonError::into_inner),
             values,
@@ -318,7 +322,10 @@ impl Params {
     }
 
     /// Replaces the gradients, and returns the earlier ones.
-    pub fn set_gradients(&self, gradients: Home<dyn Collect>) -> Home<dyn Collect> {
+    pub fn set_gradients(
+        &self,
+        gradients: Storage<dyn ShardedGradients>,
+    ) -> Storage<dyn ShardedGradients> {
         std::mem::replace(&mut *self.home_of_gradients(), gradients)
     }
 
@@ -339,9 +346,9 @@ impl Params {
             .iter()
             .for_each(|one| one.contributions.store(0, Relaxed));
         match &mut *self.home_of_gradients() {
-            Home::Here(Numbers::F32(all)) => all.fill(0.0),
-            Home::Here(Numbers::Bf16(all)) => all.fill(half::bf16::ZERO),
-            Home::Nowhere | Home::Sharded(_) => {}
+            Storage::Local(Numbers::F32(all)) => all.fill(0.0),
+            Storage::Local(Numbers::Bf16(all)) => all.fill(half::bf16::ZERO),
+            Storage::Unallocated | Storage::Sharded(_) => {}
         }
     }
 
@@ -363,11 +370,11 @@ impl Params {
         self.declared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn home_of_values(&self) -> RwLockReadGuard<'_, Home<dyn Gather>> {
+    fn home_of_values(&self) -> RwLockReadGuard<'_, Storage<dyn ShardedValues>> {
         self.values.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn home_of_gradients(&self) -> MutexGuard<'_, Home<dyn Collect>> {
+    fn home_of_gradients(&self) -> MutexGuard<'_, Storage<dyn ShardedGradients>> {
         self.gradients
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -406,21 +413,21 @@ impl<G, T> Locked<G, T> {
     }
 }
 
-impl<S: ?Sized + 'static, G: Deref<Target = Home<S>>, T: Stored> Deref for Locked<G, T> {
+impl<S: ?Sized + 'static, G: Deref<Target = Storage<S>>, T: Stored> Deref for Locked<G, T> {
     type Target = Vec<T>;
     fn deref(&self) -> &Vec<T> {
         match &*self.guard {
-            Home::Here(numbers) => T::of(numbers).unwrap_or(&self.none),
-            Home::Nowhere | Home::Sharded(_) => &self.none,
+            Storage::Local(numbers) => T::of(numbers).unwrap_or(&self.none),
+            Storage::Unallocated | Storage::Sharded(_) => &self.none,
         }
     }
 }
 
-impl<S: ?Sized + 'static, G: DerefMut<Target = Home<S>>, T: Stored> DerefMut for Locked<G, T> {
+impl<S: ?Sized + 'static, G: DerefMut<Target = Storage<S>>, T: Stored> DerefMut for Locked<G, T> {
     fn deref_mut(&mut self) -> &mut Vec<T> {
         match &mut *self.guard {
-            Home::Here(numbers) => T::of_mut(numbers).unwrap_or(&mut self.none),
-            Home::Nowhere | Home::Sharded(_) => &mut self.none,
+            Storage::Local(numbers) => T::of_mut(numbers).unwrap_or(&mut self.none),
+            Storage::Unallocated | Storage::Sharded(_) => &mut self.none,
         }
     }
 }
@@ -462,13 +469,13 @@ impl Param {
         let spec = self.spec();
         let home = self.home.home_of_values();
         let gather = match &*home {
-            Home::Here(Numbers::F32(_)) => {
+            Storage::Local(Numbers::F32(_)) => {
                 return Ok(Value {
                     range: spec.range(),
                     all: All::Flat(home),
                 });
             }
-            Home::Here(Numbers::Bf16(all)) => {
+            Storage::Local(Numbers::Bf16(all)) => {
                 let mut wide = vec![0.0; spec.numel()];
                 widen(&all[spec.range()], &mut wide);
                 return Ok(Value {
@@ -476,14 +483,14 @@ impl Param {
                     all: All::Widened(wide),
                 });
             }
-            Home::Sharded(gather) => gather.clone(),
-            Home::Nowhere => bail!(
+            Storage::Sharded(gather) => gather.clone(),
+            Storage::Unallocated => bail!(
                 "parameter {} has no values yet: call Params::allocate first",
                 spec.name
             ),
         };
         drop(home);
-        let (all, range) = profile::elsewhere(|| gather.value(spec))?;
+        let (all, range) = profile::excluded(|| gather.value(spec))?;
         Ok(Value {
             all: All::Gathered(all),
             range,
@@ -492,7 +499,7 @@ impl Param {
 
     /// Calls `read` with the weight in the type in which this rank stores it: nothing is copied, unless ranks gather the weight.
     pub(super) fn stored<R>(&self, read: impl FnOnce(few_rows::Numbers) -> R) -> Result<R> {
-        if let Home::Here(Numbers::Bf16(all)) = &*self.home.home_of_values() {
+        if let Storage::Local(Numbers::Bf16(all)) = &*self.home.home_of_values() {
             return Ok(read(few_rows::Numbers::Bf16(&all[self.spec().range()])));
         }
         Ok(read(few_rows::Numbers::F32(&self.value()?)))
@@ -501,7 +508,7 @@ impl Param {
     /// Some elements of the weight, for as long as the guard lives.
     pub(super) fn elements(&self, elements: Range<usize>) -> Result<Value<'_>> {
         let home = self.home.home_of_values();
-        if let Home::Here(Numbers::Bf16(all)) = &*home {
+        if let Storage::Local(Numbers::Bf16(all)) = &*home {
             let mut wide = vec![0.0; elements.len()];
             widen(&all[self.spec().range()][elements], &mut wide);
             return Ok(Value {
@@ -533,7 +540,7 @@ impl Param {
                 .read()
                 .unwrap_or_else(PoisonError::into_inner)
             {
-                profile::elsewhere(|| hook(&self.home, spec))?;
+                profile::excluded(|| hook(&self.home, spec))?;
             }
         }
         Ok(())
@@ -542,16 +549,16 @@ impl Param {
     fn add_where_it_is(&self, spec: &Spec, add: impl FnOnce(&mut [f32])) -> Result<()> {
         let mut home = self.home.home_of_gradients();
         let collect = match &mut *home {
-            Home::Here(Numbers::F32(all)) => {
+            Storage::Local(Numbers::F32(all)) => {
                 add(&mut all[spec.range()]);
                 return Ok(());
             }
-            Home::Here(Numbers::Bf16(all)) => {
+            Storage::Local(Numbers::Bf16(all)) => {
                 Stored::change(&mut all[spec.range()], add);
                 return Ok(());
             }
-            Home::Sharded(collect) => collect.clone(),
-            Home::Nowhere => bail!(
+            Storage::Sharded(collect) => collect.clone(),
+            Storage::Unallocated => bail!(
                 "parameter {} has no gradient yet: call Params::allocate first",
                 spec.name
             ),
@@ -575,7 +582,7 @@ pub struct Value<'a> {
 
 /// The memory that a weight in use is part of.
 enum All<'a> {
-    Flat(RwLockReadGuard<'a, Home<dyn Gather>>),
+    Flat(RwLockReadGuard<'a, Storage<dyn ShardedValues>>),
     Widened(Vec<f32>),
     Gathered(Arc<Vec<f32>>),
 }
@@ -585,7 +592,7 @@ impl Deref for Value<'_> {
     fn deref(&self) -> &[f32] {
         let all: &[f32] = match &self.all {
             All::Flat(home) => match &**home {
-                Home::Here(Numbers::F32(all)) => all,
+                Storage::Local(Numbers::F32(all)) => all,
                 _ => &[],
             },
             All::Widened(all) => all,

@@ -54,7 +54,7 @@ struct Times {
 struct Current {
     matmul: f64,
     /// Time inside the operation that belongs to communication or to a different operation.
-    elsewhere: f64,
+    excluded: f64,
 }
 
 thread_local! {
@@ -92,7 +92,7 @@ pub(super) fn matmul<R>(product: Products, run: impl FnOnce() -> R) -> R {
 }
 
 /// Runs work inside an operation that must not count as the operation's time, such as the communication of a gradient.
-pub(super) fn elsewhere<R>(run: impl FnOnce() -> R) -> R {
+pub(super) fn excluded<R>(run: impl FnOnce() -> R) -> R {
     timed(run, |_, _| ())
 }
 
@@ -103,16 +103,16 @@ fn timed<R>(run: impl FnOnce() -> R, note: impl FnOnce(&mut Times, PassTime)) ->
     let result = run();
     TIMES.with_borrow_mut(|times| {
         let seconds = start.elapsed().as_secs_f64();
-        let Current { matmul, elsewhere } = std::mem::take(&mut times.current);
+        let Current { matmul, excluded } = std::mem::take(&mut times.current);
         note(
             times,
             PassTime {
-                seconds: seconds - elsewhere,
+                seconds: seconds - excluded,
                 matmul,
             },
         );
         times.current = Current {
-            elsewhere: around.elsewhere + seconds,
+            excluded: around.excluded + seconds,
             ..around
         };
     });
@@ -158,7 +158,7 @@ mod tests {
         backward("outer", || {
             product(20);
             forward("inner", || product(5));
-            elsewhere(|| product(5));
+            excluded(|| product(5));
         });
         let whole = start.elapsed().as_secs_f64();
         let [inner, outer] = take()[..] else {

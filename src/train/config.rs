@@ -2,7 +2,7 @@
 
 use super::counters::StepSize;
 use super::preset::Preset;
-use super::schedule::Schedule;
+use super::schedule::LrSchedule;
 use crate::checkpoint::Settings;
 use crate::data::{Corpus, Sampler, Sampling};
 use crate::model::Pass;
@@ -23,7 +23,7 @@ pub struct Config {
     pub grad_accum: usize,
     pub sampling: Sampling,
     pub steps: usize,
-    pub schedule: Schedule,
+    pub schedule: LrSchedule,
     pub adamw: AdamWConfig,
     /// The largest global norm of a step's gradients; 0 turns clipping off.
     pub clip: f64,
@@ -50,7 +50,7 @@ impl Config {
             grad_accum: 1,
             sampling: Sampling::Partition,
             steps,
-            schedule: Schedule {
+            schedule: LrSchedule {
                 lr: baby.lr,
                 min_lr: baby.min_lr,
                 warmup: 4,

@@ -10,6 +10,9 @@ use anyhow::Result;
 /// Rank r of N ranks takes batches r, r + N, and so on. Every rank returns the same number. It does not depend on N,
 /// because the losses of all batches are collected before they are added up. All ranks make the same number of passes,
 /// in which they may gather parameters. Passes beyond the last batch do not count.
+///
+/// # Errors
+/// If a forward pass or a collective fails.
 pub fn evaluate(
     gpt: &Gpt,
     comm: &Comm,

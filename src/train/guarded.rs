@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub type Draw<'a> = Box<dyn FnMut(usize) -> Batch + 'a>;
 
 /// One rank's training, whose steps can be skipped, refused, saved and resumed.
-pub struct Guarded<'a> {
+pub struct SkippingTrainer<'a> {
     pub comm: &'a Comm,
     pub config: &'a Config,
     pub gpt: Gpt,
@@ -33,7 +33,7 @@ pub struct Guarded<'a> {
     /// Skips steps whose loss or norm passes it.
     pub bound: Option<Bound>,
     pub scaler: Option<LossScaler>,
-    /// The gradients' norm after clipping, at most.
+    /// The largest global norm of the gradients: longer ones are clipped.
     pub clip: f64,
     draw: Draw<'a>,
     _half: Option<Listener>,
@@ -48,7 +48,7 @@ pub struct Record {
 
 /// One step: its number, counted from 1, and what this rank drew for it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct GuardedStep {
+pub struct AttemptedStep {
     pub step: usize,
     /// The hashes of this rank's micro-batches, those that were discarded included.
     pub drawn: Vec<String>,
@@ -87,22 +87,25 @@ impl Outcome {
     }
 }
 
-impl<'a> Guarded<'a> {
+impl<'a> SkippingTrainer<'a> {
     /// A training at its start. Micro-batches come from `text`, by the rank's sampler. `half`: gradients are rounded to fp16.
+    ///
+    /// # Errors
+    /// If the model's shape is impossible, or [`Zero::init`] fails.
     pub fn new(
         comm: &'a Comm,
         config: &'a Config,
         text: &'a [u32],
         zero: ZeroConfig,
         half: bool,
-    ) -> Result<Guarded<'a>> {
+    ) -> Result<SkippingTrainer<'a>> {
         let gpt = Gpt::new(&config.shape)?;
         // Before the strategy's own hooks: they average what has been rounded.
         let half = half.then(|| emulate_half(&gpt.params));
         let zero = Zero::init(&gpt.params, comm, zero, config.seed)?;
         let sampler: Sampler = config.sampler(comm.rank());
         let accumulation: usize = config.grad_accum;
-        Ok(Guarded {
+        Ok(SkippingTrainer {
             comm,
             config,
             gpt,
@@ -119,9 +122,12 @@ impl<'a> Guarded<'a> {
     }
 
     /// Changes each micro-batch that is drawn; `change` gets its number, counted from 0.
-    pub fn with_draws(self, mut change: impl FnMut(usize, Batch) -> Batch + 'a) -> Guarded<'a> {
+    pub fn with_draws(
+        self,
+        mut change: impl FnMut(usize, Batch) -> Batch + 'a,
+    ) -> SkippingTrainer<'a> {
         let mut draw = self.draw;
-        Guarded {
+        SkippingTrainer {
             draw: Box::new(move |n| change(n, draw(n))),
             ..self
         }
@@ -129,7 +135,11 @@ impl<'a> Guarded<'a> {
 
     // ANCHOR: step
     /// The next step. All ranks call it, and all get the same outcome.
-    pub fn step(&mut self) -> Result<GuardedStep> {
+    ///
+    /// # Errors
+    /// [`NotFinite`](crate::optim::NotFinite) without a scaler and a bound, [`AtMinimum`](super::AtMinimum) with a scaler; if a
+    /// pass or a collective fails.
+    pub fn step(&mut self) -> Result<AttemptedStep> {
         let size = self.config.step_size();
         let step = self.counters.next_step();
         let plan = self.policy.plan(&self.ranges, step, size.accumulation);
@@ -139,7 +149,7 @@ impl<'a> Guarded<'a> {
         }
         if !plan.train {
             self.counters.skipped(size);
-            return Ok(GuardedStep {
+            return Ok(AttemptedStep {
                 step,
                 drawn,
                 outcome: Outcome::InRange,
@@ -152,7 +162,7 @@ impl<'a> Guarded<'a> {
             Outcome::Overflow { .. } => self.counters.refused(size),
             Outcome::PastBound { .. } | Outcome::InRange => self.counters.skipped(size),
         }
-        Ok(GuardedStep {
+        Ok(AttemptedStep {
             step,
             drawn,
             outcome,
@@ -162,7 +172,7 @@ impl<'a> Guarded<'a> {
 
     /// Adds up the gradients of the step's micro-batches, and averages them. Returns this rank's loss.
     fn forward_backward(&mut self, step: usize, drawn: &mut Vec<String>) -> Result<f64> {
-        let Guarded {
+        let SkippingTrainer {
             config,
             gpt,
             zero,
@@ -214,6 +224,9 @@ impl<'a> Guarded<'a> {
     }
 
     /// Begins to save the training; see [`Checkpoints::start`]. All ranks call it.
+    ///
+    /// # Errors
+    /// If a file cannot be made or written.
     pub fn start_save<'c>(&mut self, all: &'c Checkpoints) -> Result<Writing<'c>> {
         let record = Record {
             counters: self.counters,
@@ -223,6 +236,9 @@ impl<'a> Guarded<'a> {
     }
 
     /// Puts a saved state into a training that has just begun; see [`Checkpoints::resume`]. All ranks call it.
+    ///
+    /// # Errors
+    /// If the checkpoint is damaged or of a different job, or cannot be read.
     pub fn resume(&mut self, all: &Checkpoints, which: &Resume) -> Result<Option<Resumed<Record>>> {
         let resumed = all.resume::<Record>(which, &mut self.zero)?;
         if let Some(Resumed { record, .. }) = &resumed {

@@ -23,7 +23,7 @@ pub use config::Config;
 pub use counters::{Counters, StepSize};
 pub use diverged::Diverged;
 pub use evaluate::{Due, EvalConfig, evaluate};
-pub use guarded::{Guarded, GuardedStep, Outcome, Record};
+pub use guarded::{AttemptedStep, Outcome, Record, SkippingTrainer};
 pub use initial::initial;
 pub use pipelined::{PipelinePlan, Pipelined, PipelinedStep, Unpipelined, unpipelined};
 pub use preset::{Defaults, Preset};
@@ -31,6 +31,6 @@ pub use replicas::{all_hashes, distance};
 pub use scaler::{
     AtMinimum, LossScaler, ScalerConfig, ScalerRule, Unscaled, emulate_half, round_to_half,
 };
-pub use schedule::Schedule;
+pub use schedule::LrSchedule;
 pub use skip::{Bound, Plan, Ranges, SkipPolicy, caught};
 pub use trainer::{DataParallel, Strategy, TrainedStep, Trainer};

@@ -7,7 +7,7 @@ use crate::mesh::{Axis, Mesh};
 use crate::model::{Build, Gpt, Input, Pass, Plain};
 use crate::optim::stored_norm;
 use crate::parallel::pipeline::{
-    Choice, Dynamic, Instruction, Op, Partition, Pipeline, Ran, Schedule, Stages,
+    Choice, Dynamic, Instruction, Op, Partition, Pipeline, Schedule, Stages, StepRecord,
 };
 use crate::parallel::{Averaged, TensorParallel, Zero, ZeroConfig};
 use crate::tensor::Params;
@@ -27,6 +27,9 @@ pub struct PipelinePlan {
 
 impl PipelinePlan {
     /// Refuses what cannot run, before anything does.
+    ///
+    /// # Errors
+    /// If the schedule cannot run this pipeline, or the layers cannot be divided among its stages.
     pub fn check(&self, config: &Config) -> Result<(), BadInput> {
         self.schedule.check(&self.pipeline)?;
         self.partition
@@ -57,12 +60,15 @@ pub struct PipelinedStep {
     pub loss: f64,
     /// The norm of all gradients on all ranks, before clipping.
     pub grad_norm: f64,
-    pub ran: Ran,
+    pub ran: StepRecord,
 }
 
 impl Pipelined {
     /// The part of the rank that is `mesh.at`. `sharing`: whether tensor ranks also shard the sequence, and what the
     /// vocabulary is padded to. `config.grad_accum` must be the pipeline's number of micro-batches.
+    ///
+    /// # Errors
+    /// If the layers cannot be divided among the stages, if ZeRO's stage is 2 or 3, or a collective fails.
     pub fn new(
         config: &Config,
         mesh: &Mesh,
@@ -116,7 +122,10 @@ impl Pipelined {
     }
 
     /// Runs the forward and backward passes of one step, and adds up gradients.
-    pub fn forward_backward(&mut self, text: &[u32], step: usize) -> Result<Ran> {
+    ///
+    /// # Errors
+    /// If a pass or a message fails.
+    pub fn forward_backward(&mut self, text: &[u32], step: usize) -> Result<StepRecord> {
         let config = &self.config;
         let length = config.shape.block
             / if self.sequence {
@@ -150,6 +159,9 @@ impl Pipelined {
     }
 
     /// Takes one step.
+    ///
+    /// # Errors
+    /// If a pass or a message fails; [`Diverged`] on all ranks, if the norm is not finite.
     pub fn step(&mut self, text: &[u32], step: usize) -> Result<PipelinedStep> {
         let ran = self.forward_backward(text, step)?;
         self.zero.finish()?;
@@ -162,6 +174,9 @@ impl Pipelined {
     }
 
     /// Clips the averaged gradients and updates the parameters. Returns the norm of all gradients on all ranks, before clipping.
+    ///
+    /// # Errors
+    /// [`Diverged`] on all ranks, if the norm is not finite: then nothing changes. If a collective fails.
     pub fn update(&mut self, step: usize) -> Result<f64> {
         self.zero
             .step(self.config.schedule.at(step), self.config.clip)
@@ -169,7 +184,10 @@ impl Pipelined {
     }
 
     /// The mean over the micro-batches of this rank's replica, on every rank of the pipeline. All of them call it.
-    pub fn loss(&self, ran: &Ran) -> Result<f64> {
+    ///
+    /// # Errors
+    /// If the broadcast fails.
+    pub fn loss(&self, ran: &StepRecord) -> Result<f64> {
         let mut loss = [mean(&ran.losses)];
         let ranks = self.stages.group();
         ranks.broadcast(&mut loss, ranks.size() - 1)?;
@@ -177,6 +195,9 @@ impl Pipelined {
     }
 
     /// Puts the trained model together in `whole`, on every rank. All ranks call it.
+    ///
+    /// # Errors
+    /// If a collective fails.
     pub fn unshard(&mut self, whole: &Params) -> Result<()> {
         let params = &self.stages.chunks[0].params;
         let groups = [self.tensor.group(), self.stages.group()];
@@ -201,6 +222,9 @@ pub struct Unpipelined {
 ///
 /// A pipeline's first and last stage each add up their own part of the token table's gradient, and then add the two parts.
 /// So this model, too, has the table twice: once for the embedding and once for the head.
+///
+/// # Errors
+/// [`Diverged`], if a norm is not finite; if the model's shape is impossible.
 pub fn unpipelined(config: &Config, text: &[u32], steps: usize) -> Result<Unpipelined> {
     let layers = config.shape.layers;
     let first = Gpt::stage(&config.shape, 0..layers / 2, &Plain)?;

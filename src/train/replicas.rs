@@ -11,6 +11,9 @@ fn parameter_hash(params: &Params) -> Result<String> {
 }
 
 /// The parameters' hash on every rank, in rank order.
+///
+/// # Errors
+/// If this rank does not hold all parameters in f32, or the all-gather fails.
 pub fn all_hashes(comm: &Comm, params: &Params) -> Result<Vec<String>> {
     let mine = parameter_hash(params)?;
     let mut all = vec![0u8; mine.len() * comm.size()];
@@ -23,6 +26,9 @@ pub fn all_hashes(comm: &Comm, params: &Params) -> Result<Vec<String>> {
 
 /// The largest distance of a rank's parameters from rank 0's, relative to their norm. It is 0 if all ranks hold the
 /// same parameters.
+///
+/// # Errors
+/// If this rank does not hold all parameters in f32, or a collective fails.
 pub fn distance(comm: &Comm, params: &Params) -> Result<f64> {
     let mine = params.whole()?.clone();
     let mut first = mine.clone();

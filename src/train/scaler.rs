@@ -114,9 +114,14 @@ impl LossScaler {
         self.scale
     }
 
-    /// Decides, together with all ranks of `comm`, whether a step is taken: `None` if gradients overflowed on any of them.
-    /// `norm` is the norm of the scaled gradients, or of those that this rank has. Then updates the scale for the next
-    /// step.
+    /// Decides, together with all ranks of `comm`, whether a step is taken: `None` if `norm` is not finite on any of them. Then
+    /// updates the scale for the next step.
+    ///
+    /// `norm` is the global norm of the averaged gradients, still multiplied by the scale. A rank may give the norm of its own
+    /// gradients before they are averaged: the ranks agree on the overflow all the same, and the result is about its own norm.
+    ///
+    /// # Errors
+    /// [`AtMinimum`], as [`LossScaler::update`]; if the collective fails.
     pub fn judge(&mut self, comm: &Comm, norm: f64, clip: f64) -> Result<Option<Unscaled>> {
         let overflow = comm.any(!norm.is_finite())?;
         let scale = self.scale;
@@ -132,6 +137,9 @@ impl LossScaler {
     }
 
     /// Updates the scale after a step.
+    ///
+    /// # Errors
+    /// [`AtMinimum`], if gradients overflowed, the scale is as small as it may be, and the rule is DeepSpeed's.
     pub fn update(&mut self, overflow: bool) -> Result<(), AtMinimum> {
         let LossScaler {
             config,

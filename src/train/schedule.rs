@@ -2,7 +2,7 @@
 
 /// The learning rate of each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Schedule {
+pub struct LrSchedule {
     /// The rate at the end of the warm-up.
     pub lr: f64,
     /// The rate from step `decay_steps` on.
@@ -12,7 +12,7 @@ pub struct Schedule {
     pub decay_steps: usize,
 }
 
-impl Schedule {
+impl LrSchedule {
     /// The rate of step `step`, counted from 0.
     pub fn at(&self, step: usize) -> f64 {
         if step < self.warmup {
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn rises_falls_and_stays() {
-        let schedule = Schedule {
+        let schedule = LrSchedule {
             lr: 1e-3,
             min_lr: 1e-4,
             warmup: 100,
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn extremes_are_finite() {
         for (warmup, decay_steps) in [(0, 0), (0, 1), (10, 0), (5, 5)] {
-            let schedule = Schedule {
+            let schedule = LrSchedule {
                 lr: 1.0,
                 min_lr: 0.1,
                 warmup,

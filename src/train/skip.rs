@@ -18,6 +18,9 @@ pub struct Ranges(Vec<RangeInclusive<usize>>);
 
 impl Ranges {
     /// The ranges of `--train-range-to-skip 10 20 25 30`: steps 10 to 20 and 25 to 30, ends included.
+    ///
+    /// # Errors
+    /// If a range has no end, ends before it begins, begins before step 1, or overlaps with another.
     pub fn parse(ends: &[i64]) -> Result<Ranges, BadInput> {
         const FLAG: &str = "--train-range-to-skip";
         let refuse =
@@ -157,6 +160,9 @@ impl Bound {
     /// Whether any rank's `loss` or `grad_norm` passes the bound. All ranks call it, and get the same answer. If a rank
     /// decided alone, it would leave the others waiting in their next collective, or train a model that is different from
     /// theirs.
+    ///
+    /// # Errors
+    /// If the collective fails.
     pub fn passed(&self, comm: &Comm, loss: f64, grad_norm: f64) -> Result<bool> {
         // NaN is not within any bound.
         let within = loss <= self.loss && grad_norm <= self.grad_norm;

@@ -11,7 +11,9 @@ use crate::suite::zero::{
 use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
-use shardlab::parallel::zero::{EventKind, MemoryUsage, Offload, Stage, Wrap, Zero, ZeroConfig};
+use shardlab::parallel::zero::{
+    EventKind, MemoryUsage, OffloadFolder, Stage, Wrap, Zero, ZeroConfig,
+};
 use shardlab::tensor::Precision;
 
 #[test]
@@ -163,7 +165,7 @@ fn passes_between_steps_find_parameters_that_are_in_files() {
     let dir = tempfile::tempdir().unwrap();
     let losses = launch::run(2, |comm| {
         let (config, corpus) = config(2, |_| ());
-        let offload = Some(Offload {
+        let offload = Some(OffloadFolder {
             dir: dir.path().to_path_buf(),
             window: 500,
         });
@@ -233,7 +235,7 @@ fn copies_count_once_in_the_norm() {
 fn shares_in_files_take_the_same_steps() {
     let dir = tempfile::tempdir().unwrap();
     for (ranks, window) in [(1, 1000), (2, 4096), (3, 777), (2, 1 << 30)] {
-        let offload = Offload {
+        let offload = OffloadFolder {
             dir: dir.path().to_path_buf(),
             window,
         };
@@ -265,7 +267,7 @@ fn shares_in_files_take_the_same_steps() {
 #[test]
 fn a_folder_for_the_optimizer_that_is_not_there_is_bad_input() {
     let (config, corpus) = config(1, |_| ());
-    let offload = Some(Offload::to("no/such/folder".into()));
+    let offload = Some(OffloadFolder::to("no/such/folder".into()));
     let zero = ZeroConfig {
         offload,
         ..ZeroConfig::new(Stage::One, Precision::F32, ADAMW)

@@ -6,7 +6,7 @@ use crate::suite::zero::ADAMW;
 use shardlab::allocator::{process_live, process_peak, reset_process_peak};
 use shardlab::launch;
 use shardlab::model::Gpt;
-use shardlab::parallel::zero::{Offload, Stage, Zero, ZeroConfig};
+use shardlab::parallel::zero::{OffloadFolder, Stage, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 
 /// A model that begins from a seed is never whole anywhere, whatever is divided of it.
@@ -76,7 +76,7 @@ fn what_is_offloaded_is_not_in_memory() {
     let all = launch::run(ranks, |comm| {
         let run = || -> anyhow::Result<(Gpt, Zero)> {
             let gpt = Gpt::new(&config.shape)?;
-            let offload = Some(Offload {
+            let offload = Some(OffloadFolder {
                 dir: dir.path().to_path_buf(),
                 window: 1000,
             });

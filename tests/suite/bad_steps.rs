@@ -7,34 +7,34 @@ use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::{Stage, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{
-    Bound, Config, Counters, Guarded, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig,
-    ScalerRule, Unscaled,
+    Bound, Config, Counters, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule,
+    SkippingTrainer, Unscaled,
 };
 use std::ops::{Deref, DerefMut};
 
 /// One rank's training, and a record of its steps.
 pub struct Training<'a> {
-    guarded: Guarded<'a>,
+    guarded: SkippingTrainer<'a>,
     /// For each step, the hashes of the micro-batches that were drawn, and the loss if the step was taken.
     pub steps: Vec<(Vec<String>, Option<f64>)>,
 }
 
 impl<'a> Deref for Training<'a> {
-    type Target = Guarded<'a>;
+    type Target = SkippingTrainer<'a>;
 
-    fn deref(&self) -> &Guarded<'a> {
+    fn deref(&self) -> &SkippingTrainer<'a> {
         &self.guarded
     }
 }
 
 impl<'a> DerefMut for Training<'a> {
-    fn deref_mut(&mut self) -> &mut Guarded<'a> {
+    fn deref_mut(&mut self) -> &mut SkippingTrainer<'a> {
         &mut self.guarded
     }
 }
 
-impl<'a> From<Guarded<'a>> for Training<'a> {
-    fn from(guarded: Guarded<'a>) -> Training<'a> {
+impl<'a> From<SkippingTrainer<'a>> for Training<'a> {
+    fn from(guarded: SkippingTrainer<'a>) -> Training<'a> {
         Training {
             guarded,
             steps: Vec::new(),
@@ -50,7 +50,7 @@ impl<'a> Training<'a> {
         zero: ZeroConfig,
         half: bool,
     ) -> anyhow::Result<Self> {
-        Ok(Guarded::new(comm, config, text, zero, half)?.into())
+        Ok(SkippingTrainer::new(comm, config, text, zero, half)?.into())
     }
 
     pub fn until(&mut self, step: usize) -> anyhow::Result<()> {

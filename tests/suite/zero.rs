@@ -6,7 +6,7 @@ use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, largest_relative_difference, same_bits};
 use shardlab::model::{Gpt, LinearStack};
 use shardlab::optim::{Fragment, NotFinite};
-use shardlab::parallel::zero::{Offload, Stage, Wrap, Zero, ZeroConfig};
+use shardlab::parallel::zero::{OffloadFolder, Stage, Wrap, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{AdamWConfig, Config, Trainer};
 use std::collections::BTreeMap;
@@ -606,7 +606,7 @@ pub fn state_goes_from_stage_to_stage(comm: &Comm, same_order: bool) -> anyhow::
     for precision in [Precision::F32, Precision::Bf16] {
         let made = |stage, seed| -> anyhow::Result<(Gpt, Zero)> {
             let gpt = Gpt::new(&config.shape)?;
-            let offload = (stage == Stage::Three).then(|| Offload {
+            let offload = (stage == Stage::Three).then(|| OffloadFolder {
                 dir: dir.path().to_path_buf(),
                 window: 777,
             });

@@ -3,7 +3,7 @@
 use super::{ANY, ensure, in_range, is_below_one, is_not_negative};
 use shardlab::error::BadInput;
 use shardlab::optim::AdamWConfig;
-use shardlab::train::{Defaults, Schedule};
+use shardlab::train::{Defaults, LrSchedule};
 
 /// Learning rate, AdamW, clipping.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,7 +40,7 @@ impl OptimFlags {
         &self,
         defaults: &Defaults,
         steps: usize,
-    ) -> Result<(Schedule, AdamWConfig, f64), BadInput> {
+    ) -> Result<(LrSchedule, AdamWConfig, f64), BadInput> {
         let lr = self.lr.unwrap_or(defaults.lr);
         // A tenth of a given --lr, as in the presets. Their own minimum could be above it.
         let min_lr = self.min_lr.unwrap_or(if self.lr.is_some() {
@@ -98,7 +98,7 @@ impl OptimFlags {
             weight_decay: self.weight_decay,
         };
         Ok((
-            Schedule {
+            LrSchedule {
                 lr,
                 min_lr,
                 warmup: self.warmup,

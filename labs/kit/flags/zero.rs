@@ -4,7 +4,7 @@ use super::{ANY, in_range};
 use shardlab::error::BadInput;
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::ZeroConfig;
-use shardlab::parallel::zero::{Offload, Stage, Wrap};
+use shardlab::parallel::zero::{OffloadFolder, Stage, Wrap};
 use shardlab::tensor::Precision;
 use std::path::PathBuf;
 
@@ -98,7 +98,7 @@ impl ZeroFlags {
         }
         self.reduce_bucket
             .map_or(Ok(()), |elements| in_range("reduce-bucket", elements, ANY))?;
-        let offload = self.offload.clone().map(Offload::to);
+        let offload = self.offload.clone().map(OffloadFolder::to);
         if let Some(offload) = &offload {
             offload.file()?;
         }

@@ -130,20 +130,22 @@ impl Measured {
     fn holds(&self, job: &Job) -> (f64, f64) {
         self.beside_formula(job)
             .iter()
-            .fold((0.0, 0.0), |(is, says), row| (is + row.1, says + row.2))
+            .fold((0.0, 0.0), |(found, formula), row| {
+                (found + row.1, formula + row.2)
+            })
     }
 
-    fn is_as_said(&self, job: &Job) -> bool {
+    fn matches_formula(&self, job: &Job) -> bool {
         self.beside_formula(job)
             .iter()
-            .all(|&(_, is, says)| agree(is, says))
+            .all(|&(_, found, formula)| agree(found, formula))
             && agree(self.sent, self.formula)
     }
 }
 
 /// Whether a measured value is within 1% of the formula.
-fn agree(is: f64, says: f64) -> bool {
-    (is - says).abs() <= 0.01 * says
+fn agree(found: f64, formula: f64) -> bool {
+    (found - formula).abs() <= 0.01 * formula
 }
 
 /// A hash of all parameters' names and bits. No rank has to hold the whole model for it. All ranks call it.
@@ -196,8 +198,8 @@ fn by_stage(screen: &Screen, names: &[&str], stages: &[Stage], columns: &[Vec<St
 /// what a rank holds of the whole.
 pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
     let psi = if screen.ascii { "P" } else { "Ψ" };
-    let mark = |is, says| {
-        if agree(is, says) {
+    let mark = |found, formula| {
+        if agree(found, formula) {
             screen.tick()
         } else {
             screen.cross()
@@ -213,16 +215,16 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
     let column = |measured: &Measured| {
         let stage = measured.stage.number();
         let held = measured.beside_formula(job).into_iter().zip(wholes);
-        let cell = |((_, is, _), whole)| {
+        let cell = |((_, found, _), whole)| {
             format!(
                 "{} {}",
-                bar_to_scale(screen, is, whole, most, 6),
-                bytes_decimal(is)
+                bar_to_scale(screen, found, whole, most, 6),
+                bytes_decimal(found)
             )
         };
         let mut cells: Vec<String> = held.map(cell).collect();
-        let (is, says) = measured.holds(job);
-        cells.push(format!("{} {}", bytes_decimal(is), mark(is, says)));
+        let (found, formula) = measured.holds(job);
+        cells.push(format!("{} {}", bytes_decimal(found), mark(found, formula)));
         let whole = [(3, parameter), (2, gradient), (1, optimizer)];
         let whole: u64 = whole
             .into_iter()
@@ -243,7 +245,7 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
         let temporary = measured.held.peak_buffers as f64;
         cells.extend([
             bytes_decimal(temporary),
-            bytes_decimal(is + temporary),
+            bytes_decimal(found + temporary),
             String::new(),
         ]);
         let numbers = measured.sent / (job.numel * job.precision.bytes() as u64) as f64;
@@ -301,7 +303,7 @@ pub fn legend(screen: &Screen, job: &Job) -> String {
 
 /// The picture of which rank holds what, for one stage.
 pub fn drawing(screen: &Screen, measured: &Measured, job: &Job) -> String {
-    let row = |((name, is, _), from): ((&'static str, f64, f64), usize)| {
+    let row = |((name, found, _), from): ((&'static str, f64, f64), usize)| {
         let fill = |index| match measured.stage.number() >= from {
             true => Fill::Slice {
                 index,
@@ -312,7 +314,7 @@ pub fn drawing(screen: &Screen, measured: &Measured, job: &Job) -> String {
         Holding {
             name,
             ranks: (0..job.ranks).map(fill).collect(),
-            bytes: is,
+            bytes: found,
         }
     };
     let rows = measured
@@ -345,7 +347,7 @@ const GPU_SPEED: f64 = 0.4 * 312e12;
 const SEQUENCES: [usize; 2] = [1, 4];
 
 /// The planner's job: [`REAL`] on A100 of 40 GB.
-fn job_elsewhere() -> Option<strategy::Job> {
+fn polaris_job() -> Option<strategy::Job> {
     let GptShape {
         vocabulary,
         block,
@@ -362,7 +364,7 @@ fn job_elsewhere() -> Option<strategy::Job> {
 }
 
 /// The bytes of one of its ranks, by the planner, with so many sequences at a time.
-fn load_elsewhere(job: &strategy::Job, stage: Stage, sequences: usize) -> Load {
+fn polaris_load(job: &strategy::Job, stage: Stage, sequences: usize) -> Load {
     let plan = Strategy {
         data: GPUS,
         zero: stage.number(),
@@ -377,8 +379,8 @@ fn load_elsewhere(job: &strategy::Job, stage: Stage, sequences: usize) -> Load {
 }
 
 /// The stages on a real network, predicted: what a rank holds, and how long a step takes.
-pub fn elsewhere(screen: &Screen) -> String {
-    let Some((network, job)) = Network::named("polaris").zip(job_elsewhere()) else {
+pub fn on_polaris(screen: &Screen) -> String {
+    let Some((network, job)) = Network::named("polaris").zip(polaris_job()) else {
         return String::new();
     };
     let numel = REAL.parameters();
@@ -388,7 +390,7 @@ pub fn elsewhere(screen: &Screen) -> String {
             gradients,
             optimizer,
             ..
-        } = load_elsewhere(&job, stage, 1);
+        } = polaris_load(&job, stage, 1);
         let mut cells = vec![bytes_decimal(weights + gradients + optimizer)];
         cells.push(bytes_decimal(zero_traffic(
             stage.number(),
@@ -398,7 +400,7 @@ pub fn elsewhere(screen: &Screen) -> String {
             1,
         )));
         for sequences in SEQUENCES {
-            let needs = load_elsewhere(&job, stage, sequences).total();
+            let needs = polaris_load(&job, stage, sequences).total();
             let mark = if needs <= job.cluster.device.room() {
                 screen.tick()
             } else {
@@ -635,7 +637,7 @@ pub fn show(screen: &Screen, all: &[Measured], job: &Job, pictures: bool) {
         legend(screen, job)
     ));
     if all.len() > 1 {
-        screen.say(format!("\n{}", elsewhere(screen)));
+        screen.say(format!("\n{}", on_polaris(screen)));
     }
 }
 
@@ -773,7 +775,7 @@ pub fn check_memory(
     if ensure_padding_is_little(config).is_ok() {
         let said = all
             .iter()
-            .filter(|measured| measured.is_as_said(job))
+            .filter(|measured| measured.matches_formula(job))
             .count();
         let result = format!("{said} of {}", all.len());
         let what = "memory and bytes are within 1% of the formulas";

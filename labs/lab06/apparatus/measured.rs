@@ -10,7 +10,7 @@ use shardlab::difference::same_bits;
 use shardlab::launch;
 use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
 use shardlab::parallel::ZeroConfig;
-use shardlab::parallel::pipeline::{Done, Instruction, Op, Times, Work};
+use shardlab::parallel::pipeline::{Instruction, Op, PassRecord, Times, Work};
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, PipelinePlan, Pipelined, Unpipelined};
@@ -61,9 +61,9 @@ pub fn programs(plan: &PipelinePlan, broken: Option<Break>) -> Result<Vec<Vec<In
         let mut program = plan
             .pipeline
             .with_messages(rank, &plan.schedule.order(&plan.pipeline, rank));
-        broken
-            .into_iter()
-            .for_each(|mistake| mistake.spoil(&mut program, rank, ranks));
+        if let Some(mistake) = broken {
+            mistake.spoil(&mut program, rank, ranks);
+        }
         program
     };
     let programs: Vec<_> = (0..ranks).map(program).collect();
@@ -121,7 +121,7 @@ pub fn measure(
         losses.push(pipelined.loss(&ran)?);
         let seconds =
             |moment: Instant| moment.saturating_duration_since(epoch).as_secs_f64() - origin;
-        let pass = |done: &Done| Pass {
+        let pass = |done: &PassRecord| Pass {
             op: done.op,
             start: seconds(done.start),
             end: seconds(done.end),

@@ -189,13 +189,13 @@ impl Run {
     /// depends on the link.
     pub fn axes(&self, screen: &Screen, plan: &Plan, waits: bool) -> String {
         let n = self.ranks.len();
-        let says = |kind: usize| {
+        let predicted = |kind: usize| {
             (0..n)
                 .map(|rank| plan.sent(rank).parts()[kind])
                 .sum::<f64>()
                 / n as f64
         };
-        let is = |kind: usize, i: usize| {
+        let counted = |kind: usize, i: usize| {
             self.ranks
                 .iter()
                 .map(|one| one.traffic(kind)[i])
@@ -203,10 +203,10 @@ impl Run {
                 / n as f64
         };
         let row = |(kind, (name, groups)): (usize, (&str, String))| {
-            let says = says(kind);
-            let [bytes, calls, seconds] = [0, 1, 2].map(|i| is(kind, i));
+            let predicted = predicted(kind);
+            let [bytes, calls, seconds] = [0, 1, 2].map(|i| counted(kind, i));
             let mut row = vec![name.to_string(), groups, significant(calls, 3)];
-            row.extend([bytes_decimal(says), bytes_decimal(bytes)]);
+            row.extend([bytes_decimal(predicted), bytes_decimal(bytes)]);
             row.extend(waits.then(|| screen.seconds(seconds)));
             row
         };
@@ -336,15 +336,15 @@ impl Run {
             "copies of one parameter became different",
         );
         let job = plan.job();
-        let says = |rank: usize| job.parameters(self.layout.coordinates(rank).pipeline);
+        let predicted = |rank: usize| job.parameters(self.layout.coordinates(rank).pipeline);
         let found = |rank: usize| self.ranks[rank].parameters();
-        let wrong = (0..self.ranks.len()).find(|&rank| found(rank) != says(rank));
+        let wrong = (0..self.ranks.len()).find(|&rank| found(rank) != predicted(rank));
         let result = match wrong {
             None => "as counted".to_string(),
             Some(rank) => {
-                let says = thousands(says(rank));
+                let predicted = thousands(predicted(rank));
                 let found = thousands(found(rank));
-                format!("rank {rank}: expected {says}, found {found}")
+                format!("rank {rank}: expected {predicted}, found {found}")
             }
         };
         checks.check(
@@ -355,14 +355,14 @@ impl Run {
         );
         let mut most: f64 = 0.0;
         for (rank, figures) in self.ranks.iter().enumerate() {
-            for (says, is) in plan
+            for (predicted, counted) in plan
                 .sent(rank)
                 .parts()
                 .into_iter()
                 .zip((0..4).map(|kind| figures.traffic(kind)[0]))
             {
                 // A group's ranks share few bytes, such as a norm's, unevenly.
-                most = most.max(((is - says).abs() - 64.0).max(0.0) / says.max(1.0));
+                most = most.max(((counted - predicted).abs() - 64.0).max(0.0) / predicted.max(1.0));
             }
         }
         let result = format!("off by {}%", significant(100.0 * most, 2));

@@ -6,7 +6,7 @@ use kit::MetricsFile;
 use serde::Serialize;
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
-use shardlab::train::{GuardedStep, Outcome};
+use shardlab::train::{AttemptedStep, Outcome};
 use std::path::PathBuf;
 
 /// The default name of a run's metrics, in the run's folder.
@@ -55,7 +55,7 @@ impl Metrics {
     }
 
     /// Appends a step.
-    pub fn write(&mut self, step: &GuardedStep) -> Result<()> {
+    pub fn write(&mut self, step: &AttemptedStep) -> Result<()> {
         let (loss, grad_norm, lr) = match step.outcome {
             Outcome::Taken {
                 loss,

@@ -9,7 +9,8 @@ use shardlab::data::Batch;
 use shardlab::parallel::Zero;
 use shardlab::sha256;
 use shardlab::train::{
-    Bound, Counters, Diverged, Guarded, GuardedStep, Outcome, Ranges, all_hashes, evaluate,
+    AttemptedStep, Bound, Counters, Diverged, Outcome, Ranges, SkippingTrainer, all_hashes,
+    evaluate,
 };
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -58,13 +59,13 @@ const NORMS: f64 = 4.0;
 
 /// One rank's training, and what has happened in it.
 pub struct Training<'a> {
-    pub guarded: Guarded<'a>,
+    pub guarded: SkippingTrainer<'a>,
     policy: Policy,
     /// The losses and the gradient norms of steps that were taken.
     norm: Norm,
     grad_norm: Norm,
     /// All steps so far. If the training began at a checkpoint, the steps before it are those of the training that saved it.
-    pub steps: Vec<GuardedStep>,
+    pub steps: Vec<AttemptedStep>,
     /// The micro-batches of the last step, those that were discarded included.
     pub drawn: Rc<RefCell<Vec<Batch>>>,
 }
@@ -72,7 +73,7 @@ pub struct Training<'a> {
 impl<'a> Training<'a> {
     /// A training at its start. All ranks call it.
     pub fn begin(job: &'a Job, comm: &'a Comm, way: &Way) -> Result<Training<'a>> {
-        let guarded = Guarded::new(
+        let guarded = SkippingTrainer::new(
             comm,
             &job.config,
             &job.corpus.train,
@@ -130,7 +131,7 @@ impl<'a> Training<'a> {
 
     // ANCHOR: auto
     /// The next step. All ranks call it, and get the same outcome.
-    pub fn step(&mut self) -> Result<&GuardedStep> {
+    pub fn step(&mut self) -> Result<&AttemptedStep> {
         self.drawn.borrow_mut().clear();
         if self.policy == Policy::Auto {
             // All ranks have the same bound: it follows losses that are means over all ranks, and norms of all gradients.
@@ -173,7 +174,7 @@ impl<'a> Training<'a> {
 
     /// Evaluates the model. All ranks call it.
     pub fn finish(self, job: &Job) -> Result<Run> {
-        let Guarded {
+        let SkippingTrainer {
             comm,
             config,
             gpt,
@@ -202,7 +203,7 @@ pub fn state_hash(zero: &mut Zero) -> Result<String> {
 
 /// One rank's figures of a training.
 pub struct Run {
-    pub steps: Vec<GuardedStep>,
+    pub steps: Vec<AttemptedStep>,
     pub counters: Counters,
     /// Loss on the validation split at the end.
     pub val: f64,
@@ -223,7 +224,7 @@ impl Run {
 }
 
 /// The hashes of the micro-batches that a step trained on: none if it was not taken.
-pub fn trained_on(step: &GuardedStep, accumulation: usize) -> &[String] {
+pub fn trained_on(step: &AttemptedStep, accumulation: usize) -> &[String] {
     match step.outcome.loss() {
         // Those that were discarded came first.
         Some(_) => &step.drawn[step.drawn.len() - accumulation..],

@@ -10,7 +10,7 @@ use kit::show::{Plot, Screen, Series, folded, table, thousands};
 use kit::{Checks, Interval, LoggedRun};
 use shardlab::comm::Comm;
 use shardlab::train::{
-    Diverged, Guarded, LossScaler, Outcome, ScalerConfig, ScalerRule, all_hashes,
+    Diverged, LossScaler, Outcome, ScalerConfig, ScalerRule, SkippingTrainer, all_hashes,
 };
 use std::time::Instant;
 
@@ -29,7 +29,8 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     let config = &job.config;
     let screen = &job.screen;
     let flags = &job.flags.scaling;
-    let mut guarded = Guarded::new(comm, config, &job.corpus.train, job.zero.clone(), true)?;
+    let mut guarded =
+        SkippingTrainer::new(comm, config, &job.corpus.train, job.zero.clone(), true)?;
     guarded.scaler = Some(LossScaler::new(flags.config()));
     let logged = LoggedRun::of(config);
     let mut steps = Vec::new();
@@ -122,12 +123,12 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     Ok(checks.failed())
 }
 
-fn scale(guarded: &Guarded) -> f64 {
+fn scale(guarded: &SkippingTrainer) -> f64 {
     guarded.scaler.as_ref().map_or(1.0, LossScaler::scale)
 }
 
 /// The next step. A bound for the scaled norm is the scale times lower for the norm without it.
-fn step(guarded: &mut Guarded, clip_first: bool) -> Result<Outcome> {
+fn step(guarded: &mut SkippingTrainer, clip_first: bool) -> Result<Outcome> {
     let clip = guarded.clip;
     if clip_first {
         guarded.clip /= scale(guarded);
@@ -218,7 +219,7 @@ const CLIP: f64 = 0.5;
 /// Whether some steps in f32 with a loss scale that never overflows have the bits of the same steps without it.
 fn changes_no_bit(job: &Job, comm: &Comm, clip: f64, clip_first: bool) -> Result<bool> {
     let train = |scaled: bool| -> Result<String> {
-        let mut guarded = Guarded::new(
+        let mut guarded = SkippingTrainer::new(
             comm,
             &job.config,
             &job.corpus.train,

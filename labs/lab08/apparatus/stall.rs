@@ -13,7 +13,7 @@ use shardlab::checkpoint::rank_file;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::plan::GptShape;
 use shardlab::sha256;
-use shardlab::train::{Config, Guarded};
+use shardlab::train::{Config, SkippingTrainer};
 use std::path::Path;
 use std::time::Instant;
 
@@ -37,7 +37,7 @@ pub fn larger(config: &Config) -> Config {
 pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let all = checkpoints_in(job.folder.join("stall"), 2, job, comm).scratch();
     all.claim()?;
-    let mut training = Guarded::new(
+    let mut training = SkippingTrainer::new(
         comm,
         &job.config,
         &job.corpus.train,

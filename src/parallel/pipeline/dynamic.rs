@@ -11,7 +11,7 @@
 
 use super::schedule::{Op, Work};
 use super::simulate::peak;
-use super::{Ran, Stages};
+use super::{Stages, StepRecord};
 use crate::comm::Comm;
 use crate::data::Batch;
 use crate::model::{Chunk, Pass};
@@ -59,6 +59,9 @@ impl Waiting {
 
     // ANCHOR: first_ready
     /// The number of the first pass that can run. `arrived`: whether the message that a pass needs is there.
+    ///
+    /// # Errors
+    /// Those of `arrived`.
     pub fn first_ready<E>(
         &self,
         mut arrived: impl FnMut(Op) -> Result<bool, E>,
@@ -100,13 +103,16 @@ pub struct Dynamic<'a> {
 
 impl<M: Chunk> Stages<M> {
     /// Like [`Stages::step`], in a dynamic order.
+    ///
+    /// # Errors
+    /// As [`Stages::step`]; besides, if ranks that must choose together cannot communicate.
     pub fn step_dynamic(
         &self,
         dynamic: &Dynamic,
         micro_batches: &[(Batch, Pass)],
         activations: [usize; 3],
         zero: &Zero,
-    ) -> Result<Ran> {
+    ) -> Result<StepRecord> {
         let mut waiting = Waiting::new(dynamic.order, dynamic.choice);
         let mut chosen = VecDeque::new();
         let mut program = std::iter::from_fn(|| {

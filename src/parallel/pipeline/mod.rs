@@ -15,7 +15,7 @@ mod uneven;
 
 pub use dynamic::{Choice, Dynamic, Waiting};
 pub use partition::{Partition, parameters};
-pub use run::{Done, Pace, Ran, Stages};
+pub use run::{Pace, PassRecord, Stages, StepRecord};
 pub use schedule::{Instruction, Op, Pipeline, Schedule, Work};
 pub use simulate::{Deadlock, Simulated, Times, simulate, simulate_with};
 pub use uneven::{Chosen, Disagreement, Uneven, simulate_uneven};

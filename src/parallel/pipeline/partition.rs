@@ -16,11 +16,17 @@ pub enum Partition {
 
 impl Partition {
     /// The layers of each of `stages` stages of a GPT.
+    ///
+    /// # Errors
+    /// If there are more stages than layers, or none.
     pub fn layers(self, shape: &GptShape, stages: usize) -> Result<Vec<Range<usize>>, BadInput> {
         self.divide(shape.layers, stages, |layers| parameters(shape, layers))
     }
 
     /// The layers of each of `stages` stages of a model with `layers` layers. `parameters` counts those of a stage.
+    ///
+    /// # Errors
+    /// If there are more stages than layers, or none.
     pub fn divide(
         self,
         layers: usize,

@@ -35,7 +35,7 @@ pub type Pace = Times;
 
 /// A pass that has run.
 #[derive(Clone, Copy, Debug)]
-pub struct Done {
+pub struct PassRecord {
     pub op: Op,
     /// When its inputs were there and the rank began to compute.
     pub start: Instant,
@@ -48,14 +48,14 @@ pub struct Done {
 }
 
 /// A step that has run.
-pub struct Ran {
+pub struct StepRecord {
     /// The loss of each micro-batch, on the rank of the last stage; elsewhere empty.
     pub losses: Vec<f64>,
-    pub passes: Vec<Done>,
+    pub passes: Vec<PassRecord>,
 }
 
 /// The result of a forward pass, kept for the backward pass.
-struct Kept {
+struct ForwardResult {
     /// The variable at which the graph begins; `None` in the first stage, where it begins with tokens.
     input: Option<Var>,
     /// Activations, or the loss.
@@ -68,7 +68,7 @@ struct InFlight {
     /// Whether the program has passes for the weights' gradients alone.
     splits: bool,
     /// By chunk and micro-batch.
-    kept: HashMap<(usize, usize), Kept>,
+    kept: HashMap<(usize, usize), ForwardResult>,
     /// The weights' halves of backward passes, by chunk and micro-batch.
     deferred: HashMap<(usize, usize), Deferred>,
     /// Results that were received, or wait to be sent, by stage.
@@ -92,6 +92,9 @@ impl InFlight {
 
 impl Stages {
     /// The stages of `group`'s rank, of layers that `build` makes.
+    ///
+    /// # Errors
+    /// If the layers cannot be divided among the stages, or `group` has not the pipeline's number of ranks.
     pub fn new(
         pipeline: Pipeline,
         group: &Comm,
@@ -108,6 +111,9 @@ impl Stages {
 
 impl<M: Chunk> Stages<M> {
     /// The stages of `group`'s rank, where stage s has `layers[s]`. `declare` makes the rank's chunks of their layers.
+    ///
+    /// # Errors
+    /// If `group` has not the pipeline's number of ranks, if one rank has several chunks, and those of `declare`.
     pub fn of(
         pipeline: Pipeline,
         group: &Comm,
@@ -147,13 +153,16 @@ impl<M: Chunk> Stages<M> {
     ///
     /// Every rank gets the batches and passes of all micro-batches, although only the first stage reads tokens and only the
     /// last one targets. `activations` is their shape between stages: [sequences, length, width].
+    ///
+    /// # Errors
+    /// If a pass or a message fails, or the program sends a result that it has not computed.
     pub fn step(
         &self,
         program: &[Instruction],
         micro_batches: &[(Batch, Pass)],
         activations: [usize; 3],
         zero: &Zero,
-    ) -> Result<Ran> {
+    ) -> Result<StepRecord> {
         let splits =
             |one: &Instruction| matches!(one, Instruction::Compute(op) if op.work == Work::Weights);
         let splits = program.iter().any(splits);
@@ -174,12 +183,12 @@ impl<M: Chunk> Stages<M> {
         micro_batches: &[(Batch, Pass)],
         activations: [usize; 3],
         zero: &Zero,
-    ) -> Result<Ran> {
+    ) -> Result<StepRecord> {
         let mut held = InFlight {
             splits,
             ..InFlight::default()
         };
-        let mut ran = Ran {
+        let mut ran = StepRecord {
             losses: Vec::new(),
             passes: Vec::new(),
         };
@@ -211,7 +220,7 @@ impl<M: Chunk> Stages<M> {
                     )?;
                     self.keep_pace(op, start);
                     let bytes = allocator::live() - before - held.messages();
-                    ran.passes.push(Done {
+                    ran.passes.push(PassRecord {
                         op,
                         start,
                         end: Instant::now(),
@@ -270,11 +279,11 @@ impl<M: Chunk> Stages<M> {
                 } else {
                     held.results.insert((stage, op), elements(&output)?);
                 }
-                held.kept.insert(place, Kept { input, output });
+                held.kept.insert(place, ForwardResult { input, output });
             }
             Work::Backward => {
                 let kept = held.kept.remove(&place);
-                let Kept { input, output } =
+                let ForwardResult { input, output } =
                     kept.with_context(|| format!("{op} before its forward pass"))?;
                 let dy = if last {
                     None

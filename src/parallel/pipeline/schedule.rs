@@ -97,6 +97,22 @@ pub enum Instruction {
 }
 
 /// A rule for the order of passes.
+///
+/// ```
+/// use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
+///
+/// let pipeline = Pipeline { ranks: 4, chunks: 1, micro_batches: 8 };
+/// let orders = Schedule::OneForwardOneBackward.orders(&pipeline)?;
+/// // Forward and backward passes of chunk 0 on the last rank, by micro-batch: one forward, one backward.
+/// let first: Vec<String> = orders[3].iter().take(4).map(|op| op.to_string()).collect();
+/// assert_eq!(first, ["F0.0", "B0.0", "F0.1", "B0.1"]);
+///
+/// let times = Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.0 };
+/// let step = simulate(&pipeline, &orders, &times)?;
+/// assert_eq!(step.peaks, [4, 3, 2, 1]); // micro-batches whose activations a rank keeps
+/// assert_eq!(step.bubble_to_work(), 3.0 / 8.0); // (p-1)/m
+/// # anyhow::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
     /// All forward passes, then all backward passes.
@@ -128,6 +144,9 @@ impl Schedule {
     }
 
     /// Refuses a pipeline that this schedule cannot run, as Megatron does where it has the schedule.
+    ///
+    /// # Errors
+    /// If the schedule cannot run on these ranks, chunks and micro-batches. The text says which number to change.
     pub fn check(self, pipeline: &Pipeline) -> Result<(), BadInput> {
         let Pipeline {
             ranks,
@@ -183,6 +202,9 @@ impl Schedule {
     }
 
     /// Each rank's passes, in order.
+    ///
+    /// # Errors
+    /// As [`Schedule::check`].
     pub fn orders(self, pipeline: &Pipeline) -> Result<Vec<Vec<Op>>, BadInput> {
         self.check(pipeline)?;
         Ok((0..pipeline.ranks)
@@ -204,7 +226,7 @@ impl Schedule {
         }
     }
 
-    /// Forward passes of `rank` before its first backward pass, but for the one that forms a pair with it.
+    /// Number of warm-up forward passes of `rank` (Megatron's `num_warmup_microbatches`).
     pub fn warm_up(self, pipeline: &Pipeline, rank: usize) -> usize {
         let Pipeline {
             ranks,

@@ -75,6 +75,9 @@ impl fmt::Display for Deadlock {
 impl std::error::Error for Deadlock {}
 
 /// [`simulate_with`] the same times on all ranks.
+///
+/// # Errors
+/// [`Deadlock`], if ranks wait for each other and none can go on.
 pub fn simulate(
     pipeline: &Pipeline,
     orders: &[Vec<Op>],
@@ -87,6 +90,9 @@ pub fn simulate(
 /// seconds of a rank's pass, `message` those of a message between two ranks.
 ///
 /// Takes time in proportion to the number of passes. Messages do not keep a rank from computing.
+///
+/// # Errors
+/// [`Deadlock`], if ranks wait for each other and none can go on.
 pub fn simulate_with(
     pipeline: &Pipeline,
     orders: &[Vec<Op>],

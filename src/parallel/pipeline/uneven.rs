@@ -51,6 +51,9 @@ impl fmt::Display for Disagreement {
 impl std::error::Error for Disagreement {}
 
 /// Runs the passes of `orders` as each rank chooses them, with so many tensor ranks per pipeline rank.
+///
+/// # Errors
+/// [`Disagreement`], if tensor ranks of one pipeline rank choose different passes.
 pub fn simulate_uneven(
     pipeline: &Pipeline,
     orders: &[Vec<Op>],

@@ -32,6 +32,34 @@ use std::sync::Arc;
 use vocabulary::{VocabularyEmbedding, VocabularyHead};
 
 /// The builder of one rank's shard of a GPT.
+///
+/// Two ranks share every layer, and compute the loss of the whole model:
+///
+/// ```
+/// use shardlab::launch;
+/// use shardlab::model::{Build, Gpt, Input, Pass, Plain};
+/// use shardlab::parallel::TensorParallel;
+/// use shardlab::plan::GptShape;
+///
+/// let shape = GptShape { vocabulary: 8, block: 4, layers: 1, heads: 2, embd: 8 };
+/// let tokens = [0, 1, 2, 3];
+/// let targets = [1, 2, 3, 4];
+/// let loss = |build: &dyn Build, pass: &Pass| {
+///     let gpt = Gpt::build(&shape, build)?;
+///     gpt.params.allocate(1337); // a rank makes only its slices, of the same weights
+///     let input = Input::Tokens { ids: &tokens, length: 4 };
+///     let loss = gpt.forward(input, &targets, pass)?.to_scalar::<f32>()?;
+///     anyhow::Ok((gpt.params.numel(), loss))
+/// };
+/// let whole = loss(&Plain, &Pass::evaluate())?;
+/// let ranks = launch::run(2, |comm| {
+///     let tensor = TensorParallel::new(comm, false, 1);
+///     loss(&tensor, &tensor.pass(Pass::evaluate(), 4))
+/// })?;
+/// assert!(ranks[0].0 < whole.0);
+/// assert!((ranks[0].1 - whole.1).abs() < 1e-5);
+/// # anyhow::Ok(())
+/// ```
 #[derive(Clone)]
 pub struct TensorParallel {
     group: Comm,
@@ -52,6 +80,9 @@ impl TensorParallel {
     }
 
     /// Refuses a model that `ranks` ranks cannot share.
+    ///
+    /// # Errors
+    /// If heads, vocabulary, or with `sequence` the block, cannot be divided among the ranks.
     pub fn check(
         shape: &GptShape,
         ranks: usize,
@@ -105,6 +136,9 @@ impl TensorParallel {
 
     /// Refuses a Llama that `ranks` ranks cannot share. A rank needs whole key and value heads: if several ranks had a copy of one,
     /// they would have to add up its gradients.
+    ///
+    /// # Errors
+    /// If key and value heads, MLP or vocabulary cannot be divided among the ranks.
     pub fn check_llama(shape: &LlamaShape, ranks: usize) -> std::result::Result<(), BadInput> {
         let LlamaShape {
             heads,
@@ -160,6 +194,9 @@ impl TensorParallel {
     }
 
     /// Puts the model together on every rank: see [`unshard()`].
+    ///
+    /// # Errors
+    /// As [`unshard()`].
     pub fn unshard(&self, shards: &Params, whole: &Params) -> Result<()> {
         unshard(&[&self.group], shards, whole)
     }

@@ -46,6 +46,9 @@ impl Operator {
     // ANCHOR_END: conjugate
 
     /// Applies the operator to `x` [sequences, length, width], which is used up: no backward pass needs its elements.
+    ///
+    /// # Errors
+    /// If the collective fails, or the positions cannot be divided among the ranks.
     pub fn apply(self, x: Tensor, group: &Comm) -> Result<Tensor> {
         consume(
             x,

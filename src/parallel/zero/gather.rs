@@ -11,7 +11,7 @@
 use super::units::{Unit, Units};
 use super::{Each, Event, EventKind};
 use crate::comm::Comm;
-use crate::optim::{Store, Windowed};
+use crate::optim::{StateStore, Windowed};
 use crate::parallel::queue::Queue;
 use crate::tensor::{Spec, Stored};
 use anyhow::{Result, ensure};
@@ -25,12 +25,12 @@ pub(super) struct Gatherer<T> {
     comm: Comm,
     pub units: Arc<Units>,
     prefetch_bucket: usize,
-    state: Mutex<State<T>>,
+    state: Mutex<GatherState<T>>,
 }
 
-struct State<T> {
+struct GatherState<T> {
     /// This rank's shards of all units.
-    values: Store<T>,
+    values: StateStore<T>,
     /// Whether layers may ask.
     open: bool,
     /// Whether the passes belong to a training step, whose order is recorded.
@@ -42,7 +42,7 @@ struct State<T> {
     /// The unit in use.
     current: Option<usize>,
     in_flight: Queue<usize, T>,
-    order: Order,
+    order: RequestOrder,
     events: Vec<Event>,
     peak_bytes: usize,
 }
@@ -56,7 +56,7 @@ struct WholeUnit {
 
 /// The order in which a training step asks for units.
 #[derive(Default)]
-struct Order {
+struct RequestOrder {
     units: Vec<usize>,
     /// Whether a whole step is recorded.
     known: bool,
@@ -71,10 +71,10 @@ impl<T: Stored> Gatherer<T> {
     pub fn new(
         comm: &Comm,
         units: Arc<Units>,
-        values: Store<T>,
+        values: StateStore<T>,
         prefetch_bucket: usize,
     ) -> Gatherer<T> {
-        let state = State {
+        let state = GatherState {
             values,
             open: false,
             training: false,
@@ -82,7 +82,7 @@ impl<T: Stored> Gatherer<T> {
             whole: units.units.iter().map(|_| None).collect(),
             current: None,
             in_flight: Queue::default(),
-            order: Order::default(),
+            order: RequestOrder::default(),
             events: Vec::new(),
             peak_bytes: 0,
         };
@@ -110,11 +110,11 @@ impl<T: Stored> Gatherer<T> {
     }
 
     /// Begins a backward pass, which also uses the units that are still whole.
-    pub fn turn_back(&self) {
+    pub fn start_backward(&self) {
         let mut state = self.state();
         let now = Instant::now();
         state.pass = EventKind::Backward;
-        let State { whole, events, .. } = &mut *state;
+        let GatherState { whole, events, .. } = &mut *state;
         for (unit, whole) in whole.iter_mut().enumerate() {
             let Some(whole) = whole else { continue };
             events.push(Event {
@@ -128,7 +128,7 @@ impl<T: Stored> Gatherer<T> {
     }
 
     /// Ends a backward pass: later requests belong to a forward pass.
-    pub fn turn_forward(&self) {
+    pub fn start_forward(&self) {
         self.state().pass = EventKind::Forward;
     }
 
@@ -136,13 +136,15 @@ impl<T: Stored> Gatherer<T> {
     pub fn close(&self) {
         let mut state = self.state();
         state.open = false;
-        (0..self.units.units.len()).for_each(|number| state.free(number));
+        for number in 0..self.units.units.len() {
+            state.free(number);
+        }
         state.current = None;
         // A pass may have taken a different way than the prefetch expected. The other ranks complete those gathers
         // alone.
         state.in_flight = Queue::default();
         if state.training {
-            let Order {
+            let RequestOrder {
                 units,
                 known,
                 asked,
@@ -174,7 +176,7 @@ impl<T: Stored> Gatherer<T> {
 
     // ANCHOR: enter
     /// A layer asks for the first parameter of a unit, so the previous unit is no longer needed.
-    fn enter(&self, state: &mut State<T>, number: usize) -> Result<()> {
+    fn enter(&self, state: &mut GatherState<T>, number: usize) -> Result<()> {
         if let Some(previous) = state.current.replace(number) {
             state.free(previous);
         }
@@ -193,7 +195,7 @@ impl<T: Stored> Gatherer<T> {
     }
 
     /// Starts to gather the next units, so that they have arrived when layers ask for them.
-    fn prefetch(&self, state: &mut State<T>) -> Result<()> {
+    fn prefetch(&self, state: &mut GatherState<T>) -> Result<()> {
         let size = |&number: &usize| self.units.units[number].numel;
         state.order.started = state.order.started.max(state.order.asked);
         while let Some(&next) = state.order.units.get(state.order.started) {
@@ -211,7 +213,7 @@ impl<T: Stored> Gatherer<T> {
     // ANCHOR_END: enter
 
     /// Starts to gather a unit.
-    fn start(&self, state: &mut State<T>, number: usize) -> Result<()> {
+    fn start(&self, state: &mut GatherState<T>, number: usize) -> Result<()> {
         let Unit { shard, start, .. } = self.units.units[number];
         let mut all = vec![T::zeroed(); shard * self.units.ranks];
         all[self.comm.rank() * shard..][..shard]
@@ -224,7 +226,7 @@ impl<T: Stored> Gatherer<T> {
     }
 
     /// Waits for a unit, and joins its shards.
-    fn arrive(&self, state: &mut State<T>, number: usize) -> Result<()> {
+    fn arrive(&self, state: &mut GatherState<T>, number: usize) -> Result<()> {
         let Some((_, shards, seen)) = state.in_flight.find(|&unit| unit == number)? else {
             return Ok(());
         };
@@ -291,7 +293,7 @@ impl<T: Stored> Gatherer<T> {
     }
 
     /// Calls `update` to change this rank's shards.
-    pub fn update<R>(&self, update: impl FnOnce(&mut Store<T>) -> R) -> R {
+    pub fn update<R>(&self, update: impl FnOnce(&mut StateStore<T>) -> R) -> R {
         update(&mut self.state().values)
     }
 
@@ -344,12 +346,12 @@ impl<T: Stored> Gatherer<T> {
         Error::Msg(text)
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, GatherState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T: Stored> State<T> {
+impl<T: Stored> GatherState<T> {
     fn free(&mut self, number: usize) {
         if let Some(WholeUnit { since, pass, .. }) = self.whole[number].take() {
             self.events.push(Event {
@@ -376,7 +378,7 @@ impl<T: Stored> State<T> {
     }
 }
 
-impl Order {
+impl RequestOrder {
     /// Records a unit. If this step takes a different way than the recorded one, forgets the rest of the record.
     fn record(&mut self, number: usize) {
         if self.units.get(self.asked) != Some(&number) {

@@ -3,8 +3,8 @@
 use super::gather::Gatherer;
 use super::units::{Units, Wrap};
 use crate::comm::Comm;
-use crate::optim::{Begin, initial_store};
-use crate::tensor::{Gather, Home, Params, Precision, Spec, Stored};
+use crate::optim::{InitialValues, initial_store};
+use crate::tensor::{Params, Precision, ShardedValues, Spec, Storage, Stored};
 use anyhow::Result;
 use half::bf16;
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub struct ZeroInference {
 }
 
 /// This rank's shards, of any type.
-trait Shards: Gather {
+trait Shards: ShardedValues {
     fn open(&self) -> Result<()>;
     fn close(&self);
     /// Bytes of the shards; of gathered units now, and at their peak.
@@ -26,7 +26,7 @@ trait Shards: Gather {
 
 struct Values<T>(Gatherer<T>);
 
-impl<T: Stored> Gather for Values<T> {
+impl<T: Stored> ShardedValues for Values<T> {
     fn value(&self, spec: &Spec) -> candle_core::Result<(Arc<Vec<f32>>, Range<usize>)> {
         self.0.value(spec)
     }
@@ -49,12 +49,15 @@ impl<T: Stored> Shards for Values<T> {
 
 impl ZeroInference {
     /// Shards parameters that are only declared. `begin` writes the values of each rank's own shard.
+    ///
+    /// # Errors
+    /// If this rank's shard cannot be allocated.
     pub fn new(
         params: &Arc<Params>,
         comm: &Comm,
         wrap: Wrap,
         precision: Precision,
-        begin: Begin,
+        begin: InitialValues,
     ) -> Result<ZeroInference> {
         let units = Arc::new(Units::new(params.specs(), comm.size(), wrap, THRESHOLD));
         match precision {
@@ -67,11 +70,11 @@ impl ZeroInference {
         params: &Arc<Params>,
         comm: &Comm,
         units: Arc<Units>,
-        begin: Begin,
+        begin: InitialValues,
     ) -> Result<ZeroInference> {
         let values = initial_store::<T>(&units.fragments(comm.rank()), begin, None)?;
         let shards = Arc::new(Values(Gatherer::new(comm, units, values, 0)));
-        params.set_values(Home::Sharded(shards.clone()));
+        params.set_values(Storage::Sharded(shards.clone()));
         Ok(ZeroInference {
             params: params.clone(),
             shards,
@@ -79,6 +82,9 @@ impl ZeroInference {
     }
 
     /// Runs `work`, which makes forward passes. All ranks call it, and make the same number of passes.
+    ///
+    /// # Errors
+    /// If parameters cannot be gathered, and those of `work`.
     pub fn passes<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         self.shards.open()?;
         let result = work();

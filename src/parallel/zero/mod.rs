@@ -29,15 +29,15 @@ mod replicated;
 mod sharded;
 mod units;
 
-pub use crate::optim::Offload;
+pub use crate::optim::OffloadFolder;
 pub use inference::ZeroInference;
 pub use units::Wrap;
 
 use super::{Averaged, TensorParallel};
 use crate::comm::{Comm, Reduce};
 use crate::mesh::Axis;
-use crate::optim::{AdamW, AdamWConfig, Begin, Fragment, State, clip_scale};
-use crate::tensor::{Copies, Gather, Home, Numbers, Params, Precision, Spec, Stored};
+use crate::optim::{AdamW, AdamWConfig, Fragment, InitialValues, State, clip_scale};
+use crate::tensor::{Copies, Numbers, Params, Precision, ShardedValues, Spec, Storage, Stored};
 use anyhow::{Result, ensure};
 use half::bf16;
 use replicated::Replicated;
@@ -88,7 +88,7 @@ pub struct ZeroConfig {
     /// The parameters that stage 3 gathers together.
     pub wrap: Wrap,
     /// A folder for the optimizer's state, and in stage 3 for parameters; `None` keeps them in memory.
-    pub offload: Option<Offload>,
+    pub offload: Option<OffloadFolder>,
     /// Whether the backward pass continues while gradients are reduced.
     pub overlap: bool,
     /// A deliberate mistake: each rank clips by its own shard's norm.
@@ -197,7 +197,7 @@ trait Engine {
     fn update(&mut self, lr: f64, scale: f32) -> Result<()>;
     fn visit(&mut self, each: &mut Visit) -> Result<()>;
     /// Sends the values that each rank has changed in its shard to all ranks that hold them.
-    fn spread(&mut self) -> Result<()> {
+    fn all_gather_values(&mut self) -> Result<()> {
         Ok(())
     }
     fn optimizers(&mut self) -> &mut [AdamW];
@@ -281,6 +281,37 @@ fn state_bytes(optimizers: &[AdamW]) -> (usize, usize) {
 /// A step calls [`Zero::begin`]. Each micro-step makes a forward pass, calls [`Zero::synchronise`], and makes a
 /// backward pass. Then come [`Zero::finish`] and [`Zero::step`]: *finish, agree, update*. All ranks make the same
 /// calls.
+///
+/// Stage 3 holds half of the parameters on each of two ranks, and trains what stage 0 trains, bit for bit:
+///
+/// ```
+/// use shardlab::launch;
+/// use shardlab::model::LinearStack;
+/// use shardlab::optim::AdamWConfig;
+/// use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
+/// use shardlab::tensor::Precision;
+///
+/// let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+/// let train = |stage| {
+///     launch::run(2, |comm| {
+///         let model = LinearStack::new(&[64, 64, 64])?;
+///         let config = ZeroConfig::new(stage, Precision::F32, adamw);
+///         let mut zero = Zero::init(&model.params, &comm, config, 1337)?;
+///         let bytes = zero.memory().parameters;
+///         zero.begin()?;
+///         model.loss(&[0.1 + comm.rank() as f32; 64])?.backward()?;
+///         zero.finish()?;
+///         zero.step(1e-3, 1.0)?;
+///         zero.leave()?; // every rank gets all parameters
+///         Ok((bytes, model.params.values().clone()))
+///     })
+/// };
+/// let zero = train(Stage::Zero)?;
+/// let three = train(Stage::Three)?;
+/// assert_eq!(2 * three[0].0, zero[0].0);
+/// assert_eq!(three[0].1, zero[0].1);
+/// # anyhow::Ok(())
+/// ```
 pub struct Zero {
     engine: Box<dyn Engine>,
     params: Arc<Params>,
@@ -301,11 +332,14 @@ struct Ends {
 
 impl Zero {
     /// Shards parameters that are allocated. All ranks begin with rank 0's values.
+    ///
+    /// # Errors
+    /// If `params` are not allocated in f32, if the broadcast fails, or an offload file cannot be made.
     pub fn new(params: &Arc<Params>, comm: &Comm, config: ZeroConfig) -> Result<Zero> {
         drop(params.whole()?);
         comm.broadcast(&mut params.values_mut(), 0)?;
-        params.set_gradients(Home::Nowhere);
-        let Home::Here(Numbers::F32(values)) = params.set_values(Home::Nowhere) else {
+        params.set_gradients(Storage::Unallocated);
+        let Storage::Local(Numbers::F32(values)) = params.set_values(Storage::Unallocated) else {
             unreachable!("they are whole")
         };
         Zero::begin_with(params, comm, config, &|spec, elements, out| {
@@ -315,6 +349,9 @@ impl Zero {
 
     /// Begins with the values that [`Params::allocate`] makes of rank 0's seed. Each rank makes only its own shard, and
     /// never needs more memory than in training. So ranks can train a model that none of them could hold whole.
+    ///
+    /// # Errors
+    /// If the broadcast of the seed fails, or an offload file cannot be made.
     pub fn init(params: &Arc<Params>, comm: &Comm, config: ZeroConfig, seed: u64) -> Result<Zero> {
         let mut seed = [seed];
         comm.broadcast(&mut seed, 0)?;
@@ -324,11 +361,14 @@ impl Zero {
     }
 
     /// Begins with values that each rank writes for its own shard, such as those of a pretrained model's file.
+    ///
+    /// # Errors
+    /// If an offload file cannot be made or written.
     pub fn begin_with(
         params: &Arc<Params>,
         comm: &Comm,
         config: ZeroConfig,
-        begin: Begin,
+        begin: InitialValues,
     ) -> Result<Zero> {
         let engine: Box<dyn Engine> = match (config.stage, config.precision) {
             (Stage::Three, Precision::F32) => {
@@ -359,6 +399,9 @@ impl Zero {
 
     /// Trains a model that `tensor` has built. Each rank of the tensor group has its own data group, in which ZeRO
     /// shards that rank's slice of the model. All ranks of the tensor group call it.
+    ///
+    /// # Errors
+    /// If the collective in the tensor group fails.
     pub fn with_tensor(mut self, tensor: &TensorParallel) -> Result<Zero> {
         self.count(tensor.group())?;
         self.tensor = Some(tensor.clone());
@@ -368,6 +411,9 @@ impl Zero {
     /// Trains one rank's stages of a model that the ranks of `group` share as a pipeline. Each stage has its own data
     /// group. All ranks of the pipeline call it, in stages 0 and 1: the gradients of a tied parameter must be whole until
     /// both ends have added theirs.
+    ///
+    /// # Errors
+    /// With stage 2 or 3 on more than one rank, or if a collective in `group` fails.
     pub fn with_pipeline(mut self, group: &Comm) -> Result<Zero> {
         let whole_gradients = self.stage < Stage::Two || group.size() == 1;
         ensure!(
@@ -407,6 +453,9 @@ impl Zero {
     }
 
     /// Begins a step: sets gradients to zero. Until [`Zero::finish`], layers find their parameters.
+    ///
+    /// # Errors
+    /// If parameters that stage 3 keeps whole during a step cannot be gathered.
     pub fn begin(&mut self) -> Result<()> {
         self.engine.begin()
     }
@@ -418,6 +467,9 @@ impl Zero {
 
     /// Waits until every gradient is averaged and has reached its owner. Call it after the last backward pass of a
     /// step. Returns the time of each collective, in the order of the backward pass.
+    ///
+    /// # Errors
+    /// If a collective failed, if a parameter got no gradient in this step, or got one twice.
     pub fn finish(&mut self) -> Result<Vec<Averaged>> {
         if let Some(ends) = self
             .pipeline
@@ -439,6 +491,9 @@ impl Zero {
 
     /// The global norm of the averaged gradients. All ranks get the same bits, so they agree whether it is finite. (In
     /// stage 0 replicas hold the same gradients and need no communication.)
+    ///
+    /// # Errors
+    /// If a collective fails. A norm that is not finite is no error here.
     pub fn norm(&self) -> Result<f64> {
         let tensor = self.tensor.iter().map(TensorParallel::group);
         self.engine.norm(
@@ -450,12 +505,18 @@ impl Zero {
     }
 
     /// Takes the optimizer's step with the averaged gradients times `scale`.
+    ///
+    /// # Errors
+    /// If updated parameters cannot be gathered, or state in files cannot be read or written.
     pub fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
         self.engine.update(lr, scale)
     }
 
     /// Clips the gradients to the global norm `clip` (0: no clipping) and takes the optimizer's step. Returns the norm
     /// before clipping. All ranks refuse a norm that is not finite; then neither weights nor moments change.
+    ///
+    /// # Errors
+    /// [`NotFinite`](crate::optim::NotFinite), on all ranks; and those of [`Zero::norm`] and [`Zero::update`].
     pub fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
         let norm = self.norm()?;
         self.update(lr, clip_scale(norm, clip)?)?;
@@ -464,6 +525,9 @@ impl Zero {
 
     /// Calls `each` with the optimizer's state of each of this rank's fragments, between steps: a checkpoint writes it.
     /// If the state is in files, a fragment comes in chunks. No communication.
+    ///
+    /// # Errors
+    /// If state in files cannot be read.
     pub fn fragments(
         &mut self,
         mut each: impl FnMut(&Fragment, Range<usize>, &State),
@@ -474,6 +538,9 @@ impl Zero {
 
     /// The bits of all that an optimizer step changes on this rank: values, moments, and the number of steps. No
     /// communication.
+    ///
+    /// # Errors
+    /// If state in files cannot be read.
     pub fn state_bits(&mut self) -> Result<Vec<u32>> {
         let mut bits = vec![self.steps() as u32];
         self.fragments(|_, _, state| {
@@ -502,21 +569,26 @@ impl Zero {
 
     /// Calls `each` to replace the state of each of this rank's fragments, and continues after `steps` steps. All ranks
     /// call it, between steps.
+    ///
+    /// # Errors
+    /// If state in files cannot be written, or a collective fails.
     pub fn restore(
         &mut self,
         steps: u64,
         mut each: impl FnMut(&Fragment, Range<usize>, State),
     ) -> Result<()> {
         self.engine.visit(&mut each)?;
-        self.engine
-            .optimizers()
-            .iter_mut()
-            .for_each(|adamw| adamw.set_steps(steps));
-        self.engine.spread()
+        for adamw in self.engine.optimizers() {
+            adamw.set_steps(steps);
+        }
+        self.engine.all_gather_values()
     }
 
     /// Runs `work`, such as an evaluation, while every rank holds all parameters in f32. All ranks call it, between
     /// steps.
+    ///
+    /// # Errors
+    /// If parameters cannot be gathered, and those of `work`.
     pub fn whole<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         let Some(all) = self.gather()? else {
             return work();
@@ -528,7 +600,7 @@ impl Zero {
     }
 
     /// Gathers all values in f32, in the flat layout. `None` if this rank already holds them so.
-    fn gather(&mut self) -> Result<Option<Home<dyn Gather>>> {
+    fn gather(&mut self) -> Result<Option<Storage<dyn ShardedValues>>> {
         let numel = self.params.numel();
         if self.params.values().len() == numel {
             return Ok(None);
@@ -536,11 +608,14 @@ impl Zero {
         let mut all = vec![0.0; numel];
         self.engine
             .each(&mut |spec, values| all[spec.range()].copy_from_slice(values))?;
-        Ok(Some(Home::Here(Numbers::F32(all))))
+        Ok(Some(Storage::Local(Numbers::F32(all))))
     }
 
     /// Calls `each` with every parameter, whole and in f32, one after the other: for a checkpoint or a hash. No rank
     /// gathers more than a unit at a time. All ranks call it, between steps. The order depends on the stage.
+    ///
+    /// # Errors
+    /// If parameters cannot be gathered.
     pub fn each(&mut self, mut each: impl FnMut(&Spec, &[f32])) -> Result<()> {
         self.engine.each(&mut each)
     }
@@ -548,6 +623,9 @@ impl Zero {
     /// Runs `work`, which makes forward passes, with no more memory than a step needs: stage 3 gathers unit by unit.
     /// All ranks call it, between steps, and make the same number of passes ([`evaluate`](crate::train::evaluate)
     /// does).
+    ///
+    /// # Errors
+    /// If parameters cannot be gathered, and those of `work`.
     pub fn passes<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         self.open()?;
         let result = work();
@@ -557,6 +635,9 @@ impl Zero {
 
     /// Begins passes outside of a step, like [`Zero::passes`], for work that also needs this `Zero`. Ends with
     /// [`Zero::close`].
+    ///
+    /// # Errors
+    /// If parameters that stay whole cannot be gathered.
     pub fn open(&mut self) -> Result<()> {
         self.engine.open()
     }
@@ -567,6 +648,9 @@ impl Zero {
     }
 
     /// Ends the training. Every rank then holds all parameters in f32.
+    ///
+    /// # Errors
+    /// If parameters cannot be gathered.
     pub fn leave(mut self) -> Result<()> {
         if let Some(all) = self.gather()? {
             self.params.set_values(all);

@@ -13,7 +13,7 @@ use super::{Averaged, Stage, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
 use crate::parallel::buckets::{Buckets, Reducer, Step, Target, flat_ranges};
 use crate::parallel::partition::FlatGroup;
-use crate::tensor::{Collect, Home, Params, Spec, Stored};
+use crate::tensor::{Params, ShardedGradients, Spec, Storage, Stored};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl<T: Stored> OwnerReducer<T> {
             buckets,
         });
         if config.stage == Stage::Two {
-            params.set_gradients(Home::Sharded(reducer.clone()));
+            params.set_gradients(Storage::Sharded(reducer.clone()));
         }
         reducer
     }
@@ -98,7 +98,7 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
         let Some(group) = self.shard.iter().position(is_here) else {
             return;
         };
-        if self.buckets.keeps_shard() {
+        if self.buckets.keeps_shard {
             let earlier_groups: usize = self.shard[..group].iter().map(Range::len).sum();
             self.buckets.keep(
                 earlier_groups + range.start - self.shard[group].start,
@@ -111,7 +111,7 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
     // ANCHOR_END: reduce
 }
 
-impl<T: Stored> Collect for OwnerReducer<T> {
+impl<T: Stored> ShardedGradients for OwnerReducer<T> {
     fn add_gradient(
         &self,
         spec: &Spec,

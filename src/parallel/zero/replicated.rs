@@ -8,13 +8,13 @@
 use super::reduce::OwnerReducer;
 use super::{Averaged, Each, Engine, MemoryUsage, Stage, Visit, Volumes, ZeroConfig};
 use crate::comm::{Comm, Reduce};
-use crate::optim::{AdamW, Begin, Fragment};
+use crate::optim::{AdamW, Fragment, InitialValues};
 use crate::parallel::buckets::{Reducer, listen};
 use crate::parallel::ddp::AllReducer;
 use crate::parallel::partition::FlatGroup;
 use crate::parallel::sharded_norm;
 use crate::tensor::stored::widen;
-use crate::tensor::{Copies, Home, Listener, Params, Stored};
+use crate::tensor::{Copies, Listener, Params, Storage, Stored};
 use anyhow::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl<T: Stored> Replicated<T> {
         params: &Arc<Params>,
         comm: &Comm,
         config: &ZeroConfig,
-        begin: Begin,
+        begin: InitialValues,
     ) -> Result<Replicated<T>> {
         let groups = FlatGroup::all(params, comm.size());
         let mut values = vec![T::zeroed(); params.numel()];
@@ -57,9 +57,12 @@ impl<T: Stored> Replicated<T> {
                     .sum(),
             );
         }
-        params.set_values(Home::Here(T::numbers(values)));
+        params.set_values(Storage::Local(T::numbers(values)));
         if config.stage < Stage::Two {
-            params.set_gradients(Home::Here(T::numbers(vec![T::zeroed(); params.numel()])));
+            params.set_gradients(Storage::Local(T::numbers(vec![
+                T::zeroed();
+                params.numel()
+            ])));
         }
         let updated = |group: &FlatGroup| match config.stage {
             Stage::Zero => group.whole(),
@@ -92,7 +95,7 @@ impl<T: Stored> Replicated<T> {
     fn with_gradients<R>(&self, work: impl FnOnce(Vec<&mut [T]>) -> R) -> R {
         let mut kept = self.reducer.buckets().shard();
         let mut flat = self.params.stored_gradients::<T>();
-        let keeps_shard = self.reducer.buckets().keeps_shard();
+        let keeps_shard = self.reducer.buckets().keeps_shard;
         let mut rest = if keeps_shard {
             &mut kept[..]
         } else {
@@ -112,8 +115,8 @@ impl<T: Stored> Replicated<T> {
     // ANCHOR: gather
     /// Gathers all ranks' updated parameters, group by group.
     fn gather_values(&self) -> Result<()> {
-        let mut left = match self.params.set_values(Home::Nowhere) {
-            Home::Here(mut numbers) => T::of_mut(&mut numbers)
+        let mut left = match self.params.set_values(Storage::Unallocated) {
+            Storage::Local(mut numbers) => T::of_mut(&mut numbers)
                 .map(std::mem::take)
                 .unwrap_or_default(),
             _ => Vec::new(),
@@ -139,7 +142,7 @@ impl<T: Stored> Replicated<T> {
                 values.extend_from_slice(&group)
             }
         }
-        self.params.set_values(Home::Here(T::numbers(values)));
+        self.params.set_values(Storage::Local(T::numbers(values)));
         Ok(())
     }
     // ANCHOR_END: gather
@@ -209,7 +212,7 @@ impl<T: Stored> Engine for Replicated<T> {
         });
         self.optimizers = optimizers;
         updated?;
-        self.spread()
+        self.all_gather_values()
     }
 
     fn visit(&mut self, each: &mut Visit) -> Result<()> {
@@ -218,7 +221,7 @@ impl<T: Stored> Engine for Replicated<T> {
         groups.try_for_each(|(adamw, range)| adamw.visit(&mut values[range.clone()], &mut *each))
     }
 
-    fn spread(&mut self) -> Result<()> {
+    fn all_gather_values(&mut self) -> Result<()> {
         if self.stage > Stage::Zero {
             self.gather_values()
         } else {

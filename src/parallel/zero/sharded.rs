@@ -8,10 +8,10 @@ use super::gather::Gatherer;
 use super::units::Units;
 use super::{Averaged, Each, Engine, Event, EventKind, MemoryUsage, Visit, Volumes, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
-use crate::optim::{AdamW, Begin, initial_store};
+use crate::optim::{AdamW, InitialValues, initial_store};
 use crate::parallel::buckets::{Buckets, Reducer, Step, Target, listen};
 use crate::parallel::sharded_norm;
-use crate::tensor::{Collect, Gather, Home, Listener, Params, Spec, Stored};
+use crate::tensor::{Listener, Params, ShardedGradients, ShardedValues, Spec, Storage, Stored};
 use anyhow::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl<T: Stored> FullySharded<T> {
         params: &Arc<Params>,
         comm: &Comm,
         config: &ZeroConfig,
-        begin: Begin,
+        begin: InitialValues,
     ) -> Result<FullySharded<T>> {
         let units = Arc::new(Units::new(
             params.specs(),
@@ -61,8 +61,8 @@ impl<T: Stored> FullySharded<T> {
             buckets: Buckets::new(comm, sizes, of, shard, config.overlap),
             gatherer: Gatherer::new(comm, units, values, config.prefetch_bucket),
         });
-        params.set_values(Home::Sharded(shards.clone()));
-        params.set_gradients(Home::Sharded(shards.clone()));
+        params.set_values(Storage::Sharded(shards.clone()));
+        params.set_gradients(Storage::Sharded(shards.clone()));
         let listener = listen(params, shards.clone());
         let local_norm = config.local_norm;
         Ok(FullySharded {
@@ -76,13 +76,13 @@ impl<T: Stored> FullySharded<T> {
     }
 }
 
-impl<T: Stored> Gather for Shards<T> {
+impl<T: Stored> ShardedValues for Shards<T> {
     fn value(&self, spec: &Spec) -> candle_core::Result<(Arc<Vec<f32>>, Range<usize>)> {
         self.gatherer.value(spec)
     }
 }
 
-impl<T: Stored> Collect for Shards<T> {
+impl<T: Stored> ShardedGradients for Shards<T> {
     fn add_gradient(
         &self,
         spec: &Spec,
@@ -104,7 +104,7 @@ impl<T: Stored> Reducer<T> for Shards<T> {
     fn start(&self, _params: &Params, step: &mut Step<T>, number: usize) -> comm::Result<()> {
         if step.is_even() {
             // The backward pass has completed all units.
-            self.gatherer.turn_forward();
+            self.gatherer.start_forward();
         }
         let units = &self.gatherer.units;
         let unit = &self.gatherer.units.units[number];
@@ -160,7 +160,7 @@ impl<T: Stored> Engine for FullySharded<T> {
 
     /// Every micro-step averages its gradients, because no rank has room for whole ones.
     fn synchronise(&self, _last_micro_step: bool) {
-        self.shards.gatherer.turn_back();
+        self.shards.gatherer.start_backward();
     }
 
     fn finish(&mut self) -> Result<Vec<Averaged>> {

@@ -23,7 +23,7 @@ use shardlab::error::BadInput;
 use shardlab::parallel::zero::{Wrap, Zero, ZeroConfig, ZeroInference};
 use shardlab::plan::{LlamaShape, Named};
 use shardlab::tensor::stored::narrow;
-use shardlab::tensor::{Home, Numbers, Params, Precision, Spec};
+use shardlab::tensor::{Numbers, Params, Precision, Spec, Storage};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -137,7 +137,7 @@ impl Pretrained {
                 }
             }
         }
-        params.set_values(Home::Here(values));
+        params.set_values(Storage::Local(values));
         Ok(())
     }
 
